@@ -93,7 +93,7 @@ test-dlio: test-module ## the tests with the real DLIO, through MPI
 	FORELOAD_REQUIRE_DLIO=1 $(TESTED)/bin/python -m pytest tests/python/test_dlio.py
 
 # The second clippy runs without the feature `python`, like `cargo build`.
-check: test-module ## formatting, lints and house rules; that the stub and docs/settings.md say what the module is
+check: test-module ## formatting, lints, house rules; compare the stub and docs/settings.md with the module
 	cargo fmt --all --check
 	cargo clippy --locked --all-targets -- -D warnings
 	cargo clippy --locked -- -D warnings
@@ -108,7 +108,7 @@ check: test-module ## formatting, lints and house rules; that the stub and docs/
 	bash cuda/nvjpeg-bindings/run.sh $(BIN)/python --check
 	$(BIN)/python cuda/compile.py --check
 
-stub: ## write what the stub and docs/settings.md say of the settings anew from their table
+stub: ## write the stub and docs/settings.md anew from the table of settings
 	FORELOAD_WRITE_STUB=1 $(CARGO_TEST) --test load settings::
 
 bindings: $(VENV)/.tools ## write nvJPEG's bindings anew from the headers in PyPI's wheels
@@ -162,7 +162,7 @@ wheel: $(VENV)/.tools ## a wheel for other machines in dist/: pip install dist/f
 gpu-kit: setup ## pack the wheel, nvJPEG, tests, benchmarks and images for a GPU machine without network: gpu-kit/run.sh
 	$(BIN)/python benches/gpu/pack.py gpu-kit
 
-gpu-kit-dali: setup ## pack DALI too, in pieces of 55 MB: gpu-kit/dali/join.sh puts them together there
+gpu-kit-dali: setup ## pack DALI too, in pieces of 55 MB, which gpu-kit/dali/join.sh joins
 	$(BIN)/python benches/gpu/pack.py gpu-kit --dali
 
 clean: ## remove what was built, leave environments and data

@@ -14,7 +14,7 @@ const WIDTH: u32 = 500;
 const HEIGHT: u32 = 375;
 const BATCH: usize = 64;
 
-/// Smooth areas with some noise; the pass takes the same time for any pixels.
+/// A plane of smooth areas with some noise; the pass takes the same time for any pixels.
 fn plane(index: u64, step: u32) -> Plane {
     let mut random = RandomKey::new(b"", 0, 0, Use::Augment).stream(index);
     let (width, height) = (WIDTH.div_ceil(step), HEIGHT.div_ceil(step));

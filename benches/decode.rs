@@ -16,7 +16,7 @@ use libjpeg_reference::{J_COLOR_SPACE, pixels_into};
 
 const RECIPE: &str = r#"[{"RandomResizedCrop": {"size": 224}}, {"RandomHorizontalFlip": {}}]"#;
 
-/// JPEG files below a directory.
+/// Reads the JPEG files below a directory.
 fn read(directory: &Path, depth: u32, files: &mut Vec<Vec<u8>>) {
     let mut paths: Vec<_> = std::fs::read_dir(directory)
         .expect("FORELOAD_BENCH_DATA")
@@ -34,7 +34,7 @@ fn read(directory: &Path, depth: u32, files: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// Images with about as many bits a pixel as ImageNet's.
+/// Makes images with about as many bits a pixel as ImageNet's.
 fn make() -> Vec<Vec<u8>> {
     let (width, height) = (500u16, 375u16);
     let image = |index| {

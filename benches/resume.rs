@@ -1,5 +1,5 @@
-//! What going on costs: a state restored at the beginning and near the end of an epoch of ten million samples, and the
-//! order's draws with and without weights, forth and back.
+//! What resuming costs: a state restored at the beginning and near the end of an epoch of ten million samples, and the
+//! order's draws with and without weights, in both directions.
 
 use criterion::{Criterion, criterion_group, criterion_main};
 use foreload::testing::config::LoaderOptions;
@@ -16,7 +16,7 @@ use std::sync::Arc;
 const SAMPLES: u64 = 10_000_000;
 const SHARDS: u64 = 1000;
 
-/// An index of shards that are not there: restoring reads none of them.
+/// An index of shards that do not exist: restoring reads none of them.
 fn index(directory: &Path) -> DatasetIndex {
     let target = directory.join("index");
     let mut builder = IndexBuilder::new(&target, Layout::Tar, Contents::Images).expect("a builder");

@@ -1,8 +1,8 @@
-"""Hugging Face Accelerate; killed between two saves, it goes on where it was, with 1, 2 or 4 processes.
+"""Hugging Face Accelerate; killed between two saves, it resumes where it was, with 1, 2 or 4 processes.
 
 torchrun --nproc-per-node 2 examples/accelerate_trainer.py data/train checkpoint
 
-Foreload itself is not prepared: each process has its part already, and a prepared loader would divide that once more.
+Foreload itself is not prepared: each process has its part already, which a prepared loader would divide again.
 """
 
 import os
@@ -15,7 +15,7 @@ from torch import nn
 
 EPOCHS, GLOBAL_BATCH, SAVE_EVERY = 3, 8, 5
 data, checkpoint = sys.argv[1:]
-accelerator = Accelerator(cpu=True)  # without cpu=True on GPUs
+accelerator = Accelerator(cpu=True)  # Leave out cpu=True on GPUs.
 torch.manual_seed(0)
 batch_size, device = GLOBAL_BATCH // accelerator.num_processes, accelerator.device
 dataset = ImageDataset(data, batch_size=batch_size, image_size=32, seed=0, device=device)

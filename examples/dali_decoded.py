@@ -1,4 +1,4 @@
-"""Finished images from Foreload in DALI's pipeline; killed at any moment, it goes on where it was.
+"""Finished images from Foreload in DALI's pipeline; killed at any moment, it resumes where it was.
 
 python examples/dali_decoded.py data/train checkpoint.pt
 """
@@ -21,7 +21,7 @@ if os.path.exists(checkpoint):
     for part, state in zip((model, optimizer, source), torch.load(checkpoint), strict=True):
         part.load_state_dict(state)
 
-train = pipeline_def(source.data_nodes)(batch_size=8, num_threads=2, device_id=None)  # a number with a GPU
+train = pipeline_def(source.data_nodes)(batch_size=8, num_threads=2, device_id=None)  # Or a GPU's number.
 batches = DALIGenericIterator(train, ["images", "labels"], auto_reset=True)
 for epoch in range(source.epoch, 3):
     for step, (batch,) in enumerate(batches, source.first_step(epoch) + 1):
@@ -33,4 +33,4 @@ for epoch in range(source.epoch, 3):
         if step % 5 == 0:
             state = source.state_dict(epoch=epoch, at_step=step)
             torch.save([model.state_dict(), optimizer.state_dict(), state], f"{checkpoint}.new")
-            os.replace(f"{checkpoint}.new", checkpoint)  # never half a checkpoint
+            os.replace(f"{checkpoint}.new", checkpoint)  # A checkpoint is never half written.

@@ -1,4 +1,4 @@
-"""Foreload reads, DALI decodes and augments; killed at any moment, it goes on where it was.
+"""Foreload reads, DALI decodes and augments; killed at any moment, it resumes where it was.
 
 python examples/dali_encoded.py data/train checkpoint.pt
 """
@@ -23,7 +23,7 @@ for part, state in zip((model, optimizer), states, strict=False):
 
 with Pipeline(batch_size=8, num_threads=2, seed=0, enable_checkpointing=True, checkpoint=dali) as train:
     files, labels = source.data_nodes()
-    images = fn.resize(fn.decoders.image_random_crop(files), size=[32, 32])  # device="mixed" with a GPU
+    images = fn.resize(fn.decoders.image_random_crop(files), size=[32, 32])  # Use device="mixed" with a GPU.
     train.set_outputs(fn.crop_mirror_normalize(images, mirror=fn.random.coin_flip(), std=[255]), labels)
 batches = DALIGenericIterator(train, ["images", "labels"], auto_reset=True)
 for epoch in range(first_epoch, 3):
@@ -36,4 +36,4 @@ for epoch in range(first_epoch, 3):
         if step % 5 == 0:
             states = model.state_dict(), optimizer.state_dict()
             torch.save([epoch, batches.checkpoints()[0], *states], f"{checkpoint}.new")
-            os.replace(f"{checkpoint}.new", checkpoint)  # never half a checkpoint
+            os.replace(f"{checkpoint}.new", checkpoint)  # A checkpoint is never half written.

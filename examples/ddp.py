@@ -1,4 +1,4 @@
-"""PyTorch's DistributedDataParallel; killed at any moment, it goes on where it was, with 1, 2 or 4 processes.
+"""PyTorch's DistributedDataParallel; killed at any moment, it resumes where it was, with 1, 2 or 4 processes.
 
 torchrun --nproc-per-node 2 examples/ddp.py data/train checkpoint.pt
 """
@@ -13,7 +13,7 @@ from torch import nn
 
 EPOCHS, GLOBAL_BATCH, SAVE_EVERY = 3, 8, 5
 data, checkpoint = sys.argv[1:]
-dist.init_process_group("gloo")  # "nccl" with GPUs
+dist.init_process_group("gloo")  # Use "nccl" with GPUs.
 torch.manual_seed(0)
 dataset = ImageDataset(data, batch_size=GLOBAL_BATCH // dist.get_world_size(), image_size=32, seed=0)
 model = nn.Sequential(nn.Conv2d(3, 16, 5, stride=4), nn.ReLU(), nn.Flatten(), nn.Linear(784, 10))
@@ -35,4 +35,4 @@ for epoch in range(dataset.epoch, EPOCHS):
             print(f"epoch {epoch} loss {loss.item():.8f}", flush=True)
             if step % SAVE_EVERY == 0:
                 torch.save([part.state_dict() for part in parts], f"{checkpoint}.new")
-                os.replace(f"{checkpoint}.new", checkpoint)  # never half a checkpoint
+                os.replace(f"{checkpoint}.new", checkpoint)  # A checkpoint is never half written.

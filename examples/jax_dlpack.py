@@ -1,4 +1,4 @@
-"""JAX by DLPack; killed at any moment, it goes on where it was.
+"""JAX by DLPack; killed at any moment, it resumes where it was.
 
 python examples/jax_dlpack.py data/train checkpoint.npz
 """
@@ -36,4 +36,4 @@ for epoch in range(loader.epoch, 3):
         if (batch.step + 1) % 5 == 0:
             with open(f"{checkpoint}.new", "wb") as file:
                 np.savez(file, weights=weights, data=json.dumps(loader.state_dict()))
-            os.replace(f"{checkpoint}.new", checkpoint)  # never half a checkpoint
+            os.replace(f"{checkpoint}.new", checkpoint)  # A checkpoint is never half written.

@@ -1,4 +1,4 @@
-"""Lightning saves and restores a train_dataloader that has a state; killed at any moment, it goes on where it was.
+"""Lightning saves and restores a train_dataloader that has a state; killed at any moment, it resumes where it was.
 
 python examples/lightning_trainer.py data/train checkpoints
 """
@@ -21,7 +21,7 @@ class Classifier(lightning.LightningModule):
         self.net = nn.Sequential(nn.Conv2d(3, 16, 5, stride=4), nn.ReLU(), nn.Flatten(), nn.Linear(784, 10))
 
     def train_dataloader(self):
-        return self.dataset  # itself: a DataLoader around it would have no state, and not know the epoch
+        return self.dataset  # A DataLoader around it would have no state and no epoch.
 
     def training_step(self, batch):
         loss = nn.functional.cross_entropy(self.net(batch[0]), batch[1])

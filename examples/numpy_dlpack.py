@@ -1,4 +1,4 @@
-"""NumPy by DLPack, without a copy or a framework; killed at any moment, it goes on where it was.
+"""NumPy by DLPack, without a copy or a framework; killed at any moment, it resumes where it was.
 
 python examples/numpy_dlpack.py data/train checkpoint.npz
 """
@@ -32,4 +32,4 @@ for epoch in range(loader.epoch, EPOCHS):
         if (batch.step + 1) % SAVE_EVERY == 0:
             with open(f"{checkpoint}.new", "wb") as file:
                 np.savez(file, weights=weights, data=json.dumps(loader.state_dict()))
-            os.replace(f"{checkpoint}.new", checkpoint)  # never half a checkpoint
+            os.replace(f"{checkpoint}.new", checkpoint)  # A checkpoint is never half written.

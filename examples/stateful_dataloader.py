@@ -1,4 +1,4 @@
-"""torchdata's StatefulDataLoader; killed at any moment, it goes on where it was.
+"""torchdata's StatefulDataLoader; killed at any moment, it resumes where it was.
 
 python examples/stateful_dataloader.py data/train checkpoint.pt
 """
@@ -35,4 +35,4 @@ for epoch in range(first_epoch, EPOCHS):
         print(f"epoch {epoch} loss {loss.item():.8f}", flush=True)
         if step % SAVE_EVERY == 0:
             torch.save([epoch, *(part.state_dict() for part in parts)], f"{checkpoint}.new")
-            os.replace(f"{checkpoint}.new", checkpoint)  # never half a checkpoint
+            os.replace(f"{checkpoint}.new", checkpoint)  # A checkpoint is never half written.

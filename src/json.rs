@@ -1,19 +1,19 @@
-//! JSON as Python's `json.loads` takes it: which bytes are a document, and what stands on its first level.
+//! JSON as Python's `json.loads` takes it: finds out which bytes are a document, and what is on its first level.
 //!
 //! Users' documents are written by Python and read by Python, whose writer makes `NaN` and `Infinity`, and whose reader
-//! takes a byte order mark, UTF-16 and UTF-32, halves of surrogate pairs and documents of any depth. No crate takes just
-//! these: serde_json refuses NaN, jiter a half of a surrogate pair and more than some depth, and json5 takes comments and
-//! single quotes, too. So this scanner only checks a document; its values are for Python to make. What Python's limits
-//! refuse beside that (its recursion, whole numbers of more than 4300 digits) is found there.
+//! takes a byte order mark, UTF-16 and UTF-32, halves of surrogate pairs and documents of any depth. No crate takes
+//! just these: serde_json refuses NaN, jiter a half of a surrogate pair and more than some depth, and json5 takes
+//! comments and single quotes, too. So this scanner only checks a document; its values are for Python to make. What
+//! Python's limits refuse beside that (its recursion, whole numbers of more than 4300 digits) is found there.
 
 use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 use std::borrow::Cow;
 
-/// Where bytes stop being a document, and what is missing there.
+/// The reason for which bytes are no JSON document, and the place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct NotJson {
-    /// Byte of the document in UTF-8.
+    /// The place in the document as UTF-8, in bytes.
     at: usize,
     expected: &'static str,
 }
@@ -70,7 +70,7 @@ pub(crate) fn utf8(bytes: &[u8]) -> Result<Cow<'_, [u8]>, NotJson> {
     Ok(Cow::Owned(decoded.into_bytes()))
 }
 
-/// That bytes are UTF-8, but for halves of surrogate pairs written as characters of their own.
+/// Checks that bytes are UTF-8, but for halves of surrogate pairs that are written as characters of their own.
 fn check_utf8(text: &[u8]) -> Result<(), NotJson> {
     let mut at = 0;
     while let Err(error) = std::str::from_utf8(&text[at..]) {
@@ -83,8 +83,8 @@ fn check_utf8(text: &[u8]) -> Result<(), NotJson> {
     Ok(())
 }
 
-/// Looks at a whole document in UTF-8 and shows what its outermost object or list holds: each value as it is written,
-/// with its key as it is written, in its quotes.
+/// Scans a whole document in UTF-8, and shows the entries of its outermost object or list: each value as it is written,
+/// and its key as it is written, in its quotes.
 ///
 /// # Errors
 /// [`NotJson`] for what `json.loads` refuses.
@@ -93,9 +93,9 @@ pub(crate) fn scan<'a>(
     mut show: impl FnMut(Option<&'a [u8]>, &'a [u8]),
 ) -> Result<(), NotJson> {
     let mut scan = JsonScan { text, at: 0 };
-    // Whether each that is open is an object, the outermost first.
+    // For each object or list that is open, the outermost first, whether it is an object.
     let mut open: Vec<bool> = Vec::new();
-    // The entry of the outermost one that is being read.
+    // The key and the start of the value that is being read in the outermost one.
     let (mut key, mut start) = (None, 0);
     'values: loop {
         scan.space();
@@ -150,7 +150,7 @@ pub(crate) fn scan<'a>(
     if scan.at < text.len() { Err(scan.expected("more follows the document")) } else { Ok(()) }
 }
 
-/// The text of a string as it is written, in its quotes; `None` for what is none, and for halves of surrogate pairs.
+/// Decodes a string that is given in its quotes; `None` for anything else, and for halves of surrogate pairs.
 pub(crate) fn text(raw: &[u8]) -> Option<String> {
     serde_json::from_slice(raw).ok()
 }
@@ -244,7 +244,7 @@ impl<'a> JsonScan<'a> {
         }
     }
 
-    /// A key and its colon.
+    /// Scans a key and its colon.
     fn key(&mut self) -> Result<&'a [u8], NotJson> {
         if self.peek() != Some(b'"') {
             return Err(self.expected("a name in double quotes is missing"));
@@ -258,7 +258,7 @@ impl<'a> JsonScan<'a> {
         Ok(key)
     }
 
-    /// A string with its quotes.
+    /// Scans a string with its quotes.
     fn string(&mut self) -> Result<&'a [u8], NotJson> {
         let start = self.at;
         self.at += 1;
@@ -283,7 +283,7 @@ impl<'a> JsonScan<'a> {
         }
     }
 
-    /// A number, or one of the words that stand for a value.
+    /// Scans a number, or one of the words that stand for a value.
     fn word(&mut self) -> Result<(), NotJson> {
         let rest = &self.text[self.at..];
         let words: [&[u8]; 6] = [b"null", b"true", b"false", b"NaN", b"Infinity", b"-Infinity"];

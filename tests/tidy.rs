@@ -423,7 +423,7 @@ fn no_file_knows_a_machine() {
 }
 
 #[test]
-fn every_recipe_that_is_told_exists() {
+fn every_command_in_the_texts_exists() {
     let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
     let targets: BTreeSet<&str> = makefile
         .lines()

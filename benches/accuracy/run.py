@@ -1,15 +1,15 @@
 """Does a network learn as well from Foreload's batches as from torchvision's?
 
-One small residual network is trained from the same first weights (one set a seed) by torchvision's pipeline and by
-Foreload's two ways to decode; same optimiser, schedule, batch size, epochs. All networks are judged by torchvision's
-evaluation pipeline, so that only what they were trained on differs.
+One small residual network is trained from the same first weights (one set a seed) by torchvision's pipeline and by both
+of Foreload's ways to decode, with the same optimiser, schedule, batch size and epochs. All networks are judged by
+torchvision's evaluation pipeline, so that they differ only in the batches they were trained on.
 
     python benches/accuracy/fetch.py data/cifar10-20000 --train 20000
     python benches/accuracy/run.py --data data/cifar10-20000 --output benches/results/accuracy --seeds 36
 
-Each run is added to OUTPUT.json as it ends, with its commit and processor, and OUTPUT.md is made anew from all that are
-there; a run that is there is not repeated, so an interruption loses only the runs under way and more seeds may be
-added at any time. `--smoke FOLDER` makes a small dataset there and shows that all works, nothing more.
+Each run is added to OUTPUT.json as it ends, with its commit and processor, and OUTPUT.md is written anew from all runs.
+Runs that exist are not repeated, so an interruption loses only the runs under way, and more seeds may be added at any
+time. `--smoke FOLDER` makes a small dataset there and shows that everything works, nothing more.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def make_images(folder: Path) -> None:
-    """Four classes, each a colour under noise: enough to learn something in seconds."""
+    """Make four classes, each a colour under noise: enough to learn something in seconds."""
     import numpy as np
     from PIL import Image
 
@@ -95,7 +95,7 @@ class Worker:
     """A process that trains one network after another."""
 
     def __init__(self, python: Path) -> None:
-        # The Foreload of this Python.
+        # This is the Foreload of this Python.
         module = Path(foreload.__file__).parents[1]
         path = os.pathsep.join(filter(None, [str(module), os.environ.get("PYTHONPATH")]))
         self._process = subprocess.Popen(
@@ -107,7 +107,7 @@ class Worker:
         )
 
     def train(self, settings: dict, pipeline: str, seed: int) -> dict:
-        """One run; ends this program when the worker fails, which has then said why."""
+        """Do one run; end this program when the worker fails, which has then printed why."""
         self._process.stdin.write(json.dumps([settings, pipeline, seed]) + "\n")
         self._process.stdin.flush()
         if not (answer := self._process.stdout.readline()):
@@ -115,15 +115,15 @@ class Worker:
         return {"pipeline": pipeline, "seed": seed, **json.loads(answer)}
 
     def close(self) -> None:
-        """No more runs."""
-        # One that failed has closed its end; what it said on that is worth more than that it did.
+        """Tell the worker that there are no more runs."""
+        # A worker that failed has closed its end; what it printed is worth more than that it did.
         with contextlib.suppress(BrokenPipeError):
             self._process.stdin.close()
         self._process.wait()
 
 
 def train_all(settings: dict, todo: list[tuple[str, int]], jobs: int, python: Path, keep) -> None:
-    """All runs, `jobs` at a time; `keep` is called with each result as it comes."""
+    """Do all runs, `jobs` at a time; `keep` is called with each result as it comes."""
     workers = [Worker(python) for _ in range(min(jobs, len(todo)))]
     idle: SimpleQueue[Worker] = SimpleQueue()
     for worker in workers:
@@ -149,12 +149,12 @@ def train_all(settings: dict, todo: list[tuple[str, int]], jobs: int, python: Pa
 
 
 def images(data: Path) -> dict[str, int]:
-    """Files of each split."""
+    """Count the files of each split."""
     return {split: sum(1 for _ in (data / split).glob("*/*")) for split in ("train", "val")}
 
 
 def begun(output: Path | None, result: dict) -> dict:
-    """The result with the runs that are in `output`; ends the program when those were trained otherwise."""
+    """Return the result with the runs that are in `output`; end the program when those were trained otherwise."""
     path = output and output.with_suffix(".json")
     if not path or not path.exists():
         return result
@@ -168,7 +168,7 @@ def begun(output: Path | None, result: dict) -> dict:
 
 
 def measure(chosen: argparse.Namespace) -> dict:
-    """Runs what is missing and keeps each result at once."""
+    """Run what is missing and keep each result at once."""
     settings = Settings(
         data=chosen.data,
         image_size=chosen.image_size,
@@ -184,7 +184,7 @@ def measure(chosen: argparse.Namespace) -> dict:
     result = begun(chosen.output, result | {"images": images(chosen.data), "runs": []})
     machine = report.machine()
     done = {(run["pipeline"], run["seed"]) for run in result["runs"]}
-    # Seed by seed, so that what is there after an interruption can be compared.
+    # The runs go seed by seed, so that an interrupted result can be compared.
     seeds = range(chosen.first_seed, chosen.first_seed + chosen.seeds)
     todo = [pair for seed in seeds for pipeline in PIPELINES if (pair := (pipeline, seed)) not in done]
 
@@ -202,7 +202,7 @@ def measure(chosen: argparse.Namespace) -> dict:
 
 
 def write(output: Path, result: dict) -> None:
-    """The result so far and its report, never half of either."""
+    """Write the result so far and its report, never half of either."""
     result = result | {"summary": summarise(result["runs"])}
     output.parent.mkdir(parents=True, exist_ok=True)
     for suffix, text in ((".json", json.dumps(result, indent=1)), (".md", as_text(result))):
@@ -265,7 +265,7 @@ def as_text(result: dict) -> str:
 
 
 def origin_line(result: dict) -> str:
-    """Where the runs come from, which need not all be of one day."""
+    """Say where the runs come from, which need not all be of one day."""
     runs = result["runs"]
 
     def several(name: str) -> str:
@@ -280,7 +280,7 @@ def origin_line(result: dict) -> str:
 
 
 def pipeline_row(name: str, entry: dict) -> list[str]:
-    """One pipeline's accuracy."""
+    """Return the line of one pipeline's accuracy."""
     figures = (min(entry["values"]), max(entry["values"]), entry["own_mean"])
     spread = f"{entry['mean']:.2f} ± {entry['deviation']:.2f}"
     return [
@@ -292,7 +292,7 @@ def pipeline_row(name: str, entry: dict) -> list[str]:
 
 
 def difference_row(name: str, entry: dict) -> list[str]:
-    """One of Foreload's pipelines beside torchvision's."""
+    """Return the line of one of Foreload's pipelines beside torchvision's."""
     least, greatest = entry["interval"]
     spread = f"{entry['mean']:+.2f} ± {entry['deviation']:.2f}"
     figures = (spread, f"{least:+.2f} to {greatest:+.2f}", f"{entry['half_width']:.2f}")
@@ -304,7 +304,7 @@ def difference_row(name: str, entry: dict) -> list[str]:
 
 
 def main() -> int:
-    """Runs and reports."""
+    """Run and report."""
     chosen = parse_arguments()
     if chosen.smoke:
         make_images(chosen.smoke)

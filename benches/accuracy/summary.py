@@ -1,4 +1,4 @@
-"""What the runs say: mean and spread of each pipeline, and the paired differences to torchvision, seed by seed."""
+"""Mean and spread of each pipeline's runs, and the paired differences to torchvision, seed by seed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PIPELINES = {
     "fast": "**Foreload** fast",
 }
 HALF_WIDTH = 0.3
-"""Of an interval that decides, in percentage points."""
+"""The half-width of an interval that decides, in percentage points."""
 
 # Student's t, two-sided 95 %, for 1 to 30 degrees of freedom.
 STUDENT = (
@@ -21,11 +21,11 @@ STUDENT = (
     *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
 NORMAL = 1.959964
-"""Its limit."""
+"""The largest half-width that decides."""
 
 
 def student(freedom: int) -> float:
-    """Student's t, two-sided 95 %; beyond the table by its expansion around the normal distribution (error < 1e-4)."""
+    """Return Student's t, two-sided 95 %; beyond the table by an expansion around the normal (error < 1e-4)."""
     if freedom <= len(STUDENT):
         return STUDENT[freedom - 1]
     z = NORMAL
@@ -33,7 +33,7 @@ def student(freedom: int) -> float:
 
 
 def summarise(runs: list[dict]) -> dict:
-    """Per pipeline mean and deviation, per Foreload pipeline the paired difference; of the seeds all of them ran."""
+    """Return mean and deviation by pipeline, and paired differences of Foreload's, over seeds that all ran."""
     of = {name: {run["seed"]: run for run in runs if run["pipeline"] == name} for name in PIPELINES}
     seeds = sorted(set.intersection(*(set(by_seed) for by_seed in of.values())))
     if len(seeds) < 2:
@@ -59,7 +59,7 @@ def summarise(runs: list[dict]) -> dict:
 
 
 def paired(ours: list[float], theirs: list[float]) -> dict:
-    """Mean difference by seed, its 95 % interval, and whether that is narrow enough to decide."""
+    """Return the mean difference by seed, its 95 % interval, and whether that is narrow enough to decide."""
     differences = [a - b for a, b in zip(ours, theirs, strict=True)]
     mean, deviation = statistics.mean(differences), statistics.stdev(differences)
     half = student(len(differences) - 1) * deviation / math.sqrt(len(differences))

@@ -1,4 +1,5 @@
-"""Training runs, for `run.py`: a request comes as a line of JSON, (settings, pipeline, seed); so does the answer.
+"""Does training runs for `run.py`: a request comes as a line of JSON, (settings, pipeline, seed), and so does the
+answer.
 
 The seed decides the network's first weights, which are the same for every pipeline, and the order and crops, which each
 pipeline draws in its own way.
@@ -21,8 +22,8 @@ from torchvision.datasets import ImageFolder
 
 
 def run(settings: Settings, pipeline: str, seed: int) -> dict:
-    """Trains one network and judges it; accuracies in percent of the validation images, processor time in seconds."""
-    # Made for the first run of a process, so no run is charged for it.
+    """Train one network; return accuracies in percent of the validation images, and processor seconds."""
+    # The validation batches are made before a process's first run, so that no run is charged for them.
     validation = pipelines.torchvision_validation(settings)
     started = time.process_time()
     files = ImageFolder(str(settings.data / "train"))
@@ -56,7 +57,7 @@ def run(settings: Settings, pipeline: str, seed: int) -> dict:
 def train(
     network: torch.nn.Module, batches: pipelines.Batches, settings: Settings, steps: int
 ) -> list[float]:
-    """Stochastic gradient descent with one cycle of the learning rate; the loss of each step."""
+    """Train by stochastic gradient descent with one cycle of the learning rate; return the loss of each step."""
     optimizer = torch.optim.SGD(
         network.parameters(),
         settings.peak_rate,
@@ -83,7 +84,7 @@ def train(
 
 @torch.inference_mode()
 def judge(network: torch.nn.Module, batches: pipelines.Batches) -> tuple[float, int]:
-    """Percent of the images whose class is found, and how many images there were."""
+    """Return the percentage of images whose class is found, and the number of images."""
     network.eval()
     right = seen = 0
     for images, labels in batches:
@@ -93,12 +94,12 @@ def judge(network: torch.nn.Module, batches: pipelines.Batches) -> tuple[float, 
 
 
 def channels_last(images: torch.Tensor) -> torch.Tensor:
-    """The order in memory that CPUs convolve fastest."""
+    """Return the order in memory that CPUs convolve fastest."""
     return images.contiguous(memory_format=torch.channels_last)
 
 
 def main() -> None:
-    """Answers requests until there are no more."""
+    """Answer requests until there are no more."""
     torch.set_num_threads(1)
     for line in sys.stdin:
         asked, pipeline, seed = json.loads(line)

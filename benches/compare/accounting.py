@@ -1,4 +1,4 @@
-"""CPU time and memory of a process and all its descendants, read from the kernel's accounting."""
+"""Measures CPU time and memory of a process and all its descendants, from the kernel's accounting."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ TICKS_PER_SECOND = os.sysconf("SC_CLK_TCK")
 
 
 def tree_cpu_seconds() -> float:
-    """User + system seconds of this process, its ended children and its living descendants."""
+    """Return user + system seconds of this process, its ended children and its living descendants."""
     own = resource.getrusage(resource.RUSAGE_SELF)
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     seconds = own.ru_utime + own.ru_stime + ended.ru_utime + ended.ru_stime
@@ -19,13 +19,13 @@ def tree_cpu_seconds() -> float:
 
 
 def process_cpu_seconds(pid: int) -> float:
-    """User + system seconds of a process and of its ended children, in steps of one clock tick."""
+    """Return user + system seconds of a process and of its ended children, in steps of one clock tick."""
     fields = stat_fields(pid)
     return sum(int(value) for value in fields[11:15]) / TICKS_PER_SECOND if fields else 0.0
 
 
 def descendants(root: int) -> list[int]:
-    """Ids of all living processes below `root`."""
+    """Return the ids of all living processes below `root`."""
     children: dict[int, list[int]] = {}
     for entry in os.listdir("/proc"):
         if entry.isdigit() and (fields := stat_fields(int(entry))):
@@ -39,7 +39,7 @@ def descendants(root: int) -> list[int]:
 
 
 def thread_cpu_seconds() -> dict[str, float]:
-    """User + system seconds of this process's living threads, those whose names differ in digits alone together."""
+    """Return user + system seconds of living threads; names that differ only in digits count together."""
     seconds: dict[str, float] = {}
     for task in Path("/proc/self/task").iterdir():
         try:
@@ -52,7 +52,7 @@ def thread_cpu_seconds() -> dict[str, float]:
 
 
 def task_cpu_seconds(task: Path) -> float:
-    """Of one thread: to the nanosecond where the kernel keeps that, else in steps of one clock tick."""
+    """Return the seconds of one thread: to the nanosecond if the kernel keeps that, else in steps of one clock tick."""
     try:
         return int((task / "schedstat").read_text().split()[0]) / 1e9
     except (OSError, IndexError):
@@ -61,7 +61,7 @@ def task_cpu_seconds(task: Path) -> float:
 
 
 def stat_fields(pid: int) -> list[str]:
-    """Fields of /proc/PID/stat from the third (state) on; empty when the process has gone."""
+    """Return the fields of /proc/PID/stat from the third (state) on; empty when the process has gone."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
@@ -69,12 +69,12 @@ def stat_fields(pid: int) -> list[str]:
 
 
 def tree_memory_bytes(root: int) -> int:
-    """Resident memory of a process and its descendants, shared pages counted once among them (PSS)."""
+    """Return the resident memory of a process and its descendants, shared pages counted once among them (PSS)."""
     return sum(proportional_set_bytes(pid) for pid in [root, *descendants(root)])
 
 
 def proportional_set_bytes(pid: int) -> int:
-    """PSS of one process; 0 when it has gone."""
+    """Return the PSS of one process; 0 when it has gone."""
     try:
         text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     except OSError:

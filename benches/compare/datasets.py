@@ -11,7 +11,7 @@ SUFFIXES = {".jpg", ".jpeg"}
 
 
 def shards_beside(folder: Path) -> Path:
-    """Where the tar shards of an image folder lie: `tar` beside `folder`, `NAME-tar` beside any other."""
+    """Return where the tar shards of an image folder lie: `tar` beside `folder`, `NAME-tar` beside any other."""
     return folder.parent / ("tar" if folder.name == "folder" else f"{folder.name}-tar")
 
 
@@ -37,7 +37,7 @@ def ensure_known(folder: Path, program: Path) -> None:
 
 
 def jpegs(folder: Path) -> list[Path]:
-    """All JPEGs below a folder, sorted; ends the program when there are none."""
+    """Return all JPEGs below a folder, sorted; end the program when there are none."""
     found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
     if not found:
         sys.exit(f"{folder}: no JPEGs; `foreload synth {folder}` makes some")

@@ -1,9 +1,8 @@
-"""Environments of the peers: one virtual environment each, packages pinned, built on first use.
+"""Makes the environments of the peers: one virtual environment each, packages pinned, built on first use.
 
-PyPI's torch brings several GB of CUDA packages, so the peers that need it extend one environment ("torch")
-by a `.pth` line; what such an environment holds itself comes first on the import path. A peer whose packages
-or system libraries cannot be had raises `Unavailable` with the reason, which ends up in the table and the
-JSON result.
+PyPI's torch brings several GB of CUDA packages, so the peers that need it extend one environment ("torch") by a `.pth`
+line; packages in the extending environment come first on the import path. A peer whose packages or system libraries are
+not available raises `Unavailable` with the reason, which ends up in the table and the JSON result.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ INSTALL_TIMEOUT = 3600
 
 
 class Unavailable(Exception):
-    """A peer that cannot take part, and why."""
+    """The error that a peer cannot take part, and why."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class Recipe:
     requirements: tuple[str, ...]
     extends: str | None = None
     libraries: tuple[str, ...] = ()
-    """Debian packages the wheels need at run time or to build."""
+    """The Debian packages that the wheels need at run time or to build."""
     check: str = ""
     """Python statements that must run once everything is installed."""
     build_environment: dict[str, str] = field(default_factory=dict)
@@ -43,7 +42,7 @@ class Recipe:
 
 
 def pinned(name: str, version: str) -> tuple[str, str]:
-    """A release; a Python too old for it takes the last one made for it."""
+    """Return a release; a Python that is too old for it gets the last one made for it."""
     return f'{name}=={version}; python_version >= "3.11"', f'{name}; python_version < "3.11"'
 
 
@@ -99,7 +98,7 @@ RECIPES: dict[str, Recipe] = {
         check="import spdl.io, spdl.pipeline",
     ),
     "tensorflow": Recipe(("tensorflow-cpu==2.21.0",), check="import tensorflow"),
-    # Without its TensorFlow and DALI, which PyTorch's workloads do not need.
+    # TensorFlow and DALI, which PyTorch's workloads do not need, are left out.
     "dlio": Recipe(
         (
             "dlio-benchmark==2.0.0",
@@ -126,19 +125,19 @@ RECIPES: dict[str, Recipe] = {
 
 
 def python_of(name: str, folder: Path = DEFAULT_FOLDER) -> Path:
-    """The interpreter of an environment."""
+    """Return the interpreter of an environment."""
     return folder / name / "bin" / "python"
 
 
 def site_packages(name: str, folder: Path = DEFAULT_FOLDER) -> Path:
-    """Where an environment keeps its packages."""
+    """Return where an environment keeps its packages."""
     return (
         folder / name / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
     )
 
 
 def ensure(name: str, folder: Path = DEFAULT_FOLDER) -> Path:
-    """Builds the environment unless it stands already; returns its interpreter or raises `Unavailable`."""
+    """Build the environment unless it exists; return its interpreter or raise `Unavailable`."""
     recipe = RECIPES[name]
     home = folder / name
     wanted = {
@@ -175,7 +174,7 @@ def ensure(name: str, folder: Path = DEFAULT_FOLDER) -> Path:
 
 
 def ensure_libraries(packages: tuple[str, ...]) -> None:
-    """Installs missing Debian packages when root; otherwise raises with the command that does."""
+    """Install missing Debian packages when root; otherwise raise an error with the command that does it."""
     missing = [package for package in packages if not debian_package_installed(package)]
     if not missing:
         return
@@ -191,7 +190,7 @@ def ensure_libraries(packages: tuple[str, ...]) -> None:
 
 
 def debian_package_installed(package: str) -> bool:
-    """True when dpkg knows the package as installed."""
+    """Whether dpkg knows the package as installed."""
     if shutil.which("dpkg-query") is None:
         return False
     answer = subprocess.run(
@@ -201,7 +200,7 @@ def debian_package_installed(package: str) -> bool:
 
 
 def call(command: list[str], complaint: str, environment: dict[str, str] | None = None) -> None:
-    """Runs a command; a failure becomes `Unavailable` with the last telling lines of its output."""
+    """Run a command; a failure becomes `Unavailable` with the last informative lines of its output."""
     try:
         done = subprocess.run(
             command,
@@ -219,14 +218,14 @@ def call(command: list[str], complaint: str, environment: dict[str, str] | None 
 
 
 def last_lines(output: str, limit: int = 300) -> str:
-    """The end of a program's output in one line, errors preferred."""
+    """Return the end of a program's output in one line, errors preferred."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     telling = [line for line in lines if "error" in line.lower()] or lines
     return " | ".join(telling[-3:])[-limit:] or "no output"
 
 
 def main(names: list[str]) -> int:
-    """Builds the named environments (all of them by default) and says which stand."""
+    """Build the named environments (all of them by default) and report which exist."""
     failed = 0
     for name in names or list(RECIPES):
         try:

@@ -1,4 +1,4 @@
-"""What every peer program shares: its options, the timed epoch, and the accounting of CPU time and memory.
+"""What every peer program shares: its options, the timed epoch, and the measurement of CPU time and memory.
 
 A peer program gives one function, `prepare(options)`, which returns `epoch(number, batches)`: an iterator
 over (images, labels) of that epoch, cut off after `batches` batches where the peer can do so (None: all of
@@ -33,20 +33,20 @@ FLOATS_PER_PAGE = 1024
 
 @dataclass(frozen=True)
 class Options:
-    """What a peer is asked to do."""
+    """The options of a peer program."""
 
     data: Path
-    """Image folder: one sub-folder a class."""
+    """An image folder with one sub-folder a class."""
     shards: Path | None
-    """Folder of tar shards with the same samples, for peers that read those."""
+    """A folder of tar shards with the same samples, for peers that read those."""
     scratch: Path
-    """Folder for a peer's own copy of the data (FFCV)."""
+    """A folder for a peer's own copy of the data (FFCV)."""
     batch_size: int
     image_size: int
     threads: int
     seed: int
     variant: str
-    """Peer-specific choice, for example a data type."""
+    """A choice that is specific to the peer, for example a data type."""
 
 
 Batches = Iterable[tuple[np.ndarray, np.ndarray]]
@@ -54,7 +54,7 @@ Epoch = Callable[[int, int | None], Batches]
 
 
 def parse_options(arguments: list[str] | None = None) -> tuple[Options, argparse.Namespace]:
-    """The command line that every peer program understands."""
+    """Parse the command line that every peer program understands."""
     parser = argparse.ArgumentParser(description="Times one loader; prints one JSON line.")
     parser.add_argument("data", type=Path, help="image folder, one sub-folder a class")
     parser.add_argument("--shards", type=Path, help="folder of tar shards with the same samples")
@@ -76,7 +76,7 @@ def parse_options(arguments: list[str] | None = None) -> tuple[Options, argparse
 
 
 def main(prepare: Callable[[Options], Epoch]) -> None:
-    """Runs one peer: warm-up, timed epochs, one JSON line on stdout."""
+    """Run one peer: warm-up, timed epochs, one JSON line on stdout."""
     options, raw = parse_options()
     started = time.perf_counter()
     epoch = prepare(options)
@@ -107,7 +107,7 @@ def main(prepare: Callable[[Options], Epoch]) -> None:
 
 
 def check_warm_up(batches: Batches, options: Options) -> dict:
-    """Consumes the warm-up and describes what came: shape, data type, per-channel mean and deviation."""
+    """Consume the warm-up and describe what came: shape, data type, per-channel mean and deviation."""
     total = np.zeros(3)
     squares = np.zeros(3)
     pixels = 0
@@ -117,7 +117,7 @@ def check_warm_up(batches: Batches, options: Options) -> dict:
         if images.shape != expected:
             sys.exit(f"batch of shape {images.shape}, expected {expected}")
         shape, dtype = list(images.shape), str(images.dtype)
-        # One image at a time: a copy of the batch would show in the loader's peak memory.
+        # Images are described one at a time: a copy of the batch would show in the loader's peak memory.
         for image in images:
             sample = image.astype(np.float32)
             total += sample.sum(axis=(1, 2), dtype=np.float64)
@@ -136,12 +136,12 @@ def check_warm_up(batches: Batches, options: Options) -> dict:
 
 
 def touch(images: np.ndarray) -> float:
-    """Reads one value of every page of a batch, as a copy to the device would reach them all."""
+    """Read one value of every page of a batch, as a copy to the device would reach them all."""
     return float(images.reshape(-1)[::FLOATS_PER_PAGE].sum(dtype=np.float32))
 
 
 def list_images(folder: Path) -> tuple[list[str], list[int]]:
-    """Paths and labels of an image folder, classes sorted by name."""
+    """Return paths and labels of an image folder, classes sorted by name."""
     paths, labels = [], []
     classes = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
     for label, name in enumerate(classes):

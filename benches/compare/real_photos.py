@@ -1,8 +1,8 @@
-"""Makes a dataset of real photographs for the comparison: crops of photographs, downscaled, re-encoded.
+"""Makes a dataset of real photographs for the comparison: crops of photographs, downscaled and encoded again.
 
-Takes a folder of photographs (any format Pillow reads, the larger the better) and writes one class folder per
-photograph. Nothing but a crop, a Lanczos downscale and libjpeg-turbo's encoder is between photograph and sample,
-so that content and encoder differ from those of `foreload synth`. Sizes are about ImageNet's.
+It takes a folder of photographs (any format Pillow reads, the larger the better) and writes one class folder per
+photograph. Only a crop, a Lanczos downscale and libjpeg-turbo's encoder are between photograph and sample, so that
+content and encoder differ from those of `foreload synth`. Sizes are about ImageNet's.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def sample(photograph: Image.Image, rng: random.Random) -> tuple[Image.Image, dict]:
-    """A crop of a photograph at one of the sizes, and how to encode it."""
+    """Make a crop of a photograph at one of the sizes; return it with its encoding."""
     size = rng.choices(list(SIZES), list(SIZES.values()))[0]
-    # A photograph with less than that many pixels gives a smaller sample: nothing is ever enlarged.
+    # A photograph with fewer pixels gives a smaller sample: nothing is ever enlarged.
     fit = min(1.0, photograph.width / size[0], photograph.height / size[1])
     width, height = int(size[0] * fit), int(size[1] * fit)
     most = min(photograph.width / width, photograph.height / height)
-    # From half of what the photograph gives to all of it, as a photograph is usually shown.
+    # The crop is from half of the largest possible size up to all of it, as a photograph is usually shown.
     factor = math.exp(rng.uniform(math.log(max(1.0, most / 2)), math.log(most)))
     wide, high = min(int(width * factor), photograph.width), min(int(height * factor), photograph.height)
     x, y = rng.randint(0, photograph.width - wide), rng.randint(0, photograph.height - high)
@@ -65,13 +65,13 @@ def sample(photograph: Image.Image, rng: random.Random) -> tuple[Image.Image, di
 
 
 def load(path: Path) -> Image.Image | None:
-    """A photograph, or None for what is too small to be one."""
+    """Open a photograph; return None for one that is too small."""
     with Image.open(path) as image:
         return image.convert("RGB") if min(image.size) >= SMALLEST_SIDE else None
 
 
 def main() -> None:
-    """Makes the dataset and prints what it is like."""
+    """Make the dataset and print its properties."""
     chosen = parse_arguments()
     if chosen.output.exists():
         sys.exit(f"{chosen.output} exists: remove it or name another folder")

@@ -1,4 +1,4 @@
-"""What the reports of all benchmarks share: the machine they ran on, Markdown tables, where results go."""
+"""What the reports of all benchmarks share: the machine they ran on, Markdown tables, files of results."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ SIMD_FLAGS = ("avx2", "avx512bw", "avx512vbmi", "asimd")
 
 
 def machine() -> dict:
-    """Processor, cores, memory, kernel, time and command, so that a result can be judged later.
+    """Return processor, cores, memory, kernel, time and command, so that a result can be judged later.
 
-    A script that another one calls says FORELOAD_COMMAND instead: what a reader has to type.
+    If another script calls this one, it sets FORELOAD_COMMAND to what a reader has to type.
     """
     cpuinfo = Path("/proc/cpuinfo").read_text()
     facts = dict(line.split(":", 1) for line in cpuinfo.splitlines() if ":" in line)
@@ -42,7 +42,7 @@ def machine() -> dict:
 
 
 def system_name() -> str:
-    """The distribution's own name for itself."""
+    """Return the distribution's own name for itself."""
     try:
         return platform.freedesktop_os_release().get("PRETTY_NAME", "")
     except OSError:
@@ -50,7 +50,7 @@ def system_name() -> str:
 
 
 def commit() -> str:
-    """The commit measured, marked when the tree has changes; FORELOAD_COMMIT where there is no repository."""
+    """Return the measured commit, marked when the tree has changes; FORELOAD_COMMIT where there is no repository."""
     if told := os.environ.get("FORELOAD_COMMIT"):
         return told
     command = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
@@ -59,7 +59,7 @@ def commit() -> str:
 
 
 def machine_line(facts: dict) -> str:
-    """One sentence on the machine for the head of a table."""
+    """Return one sentence on the machine for the head of a table."""
     memory = facts["memory_bytes"] / 2**30
     simd = " ".join(facts["simd"]) or "no SIMD noted"
     return (
@@ -69,55 +69,55 @@ def machine_line(facts: dict) -> str:
 
 
 def table(head: list[str], rows: list[list[str]]) -> str:
-    """A Markdown table; the first column to the left, figures to the right."""
+    """Return a Markdown table; the first column is aligned to the left, figures to the right."""
     marks = ["---"] + ["---:"] * (len(head) - 1)
     return "\n".join("| " + " | ".join(line) + " |" for line in [head, marks, *rows])
 
 
 def spread(values: list[float]) -> dict:
-    """Median, least and greatest of a list of measurements, and the list itself."""
+    """Return median, least and greatest of a list of measurements, and the list itself."""
     return {"median": statistics.median(values), "min": min(values), "max": max(values), "values": values}
 
 
 def show(spread_of: dict, digits: int) -> str:
-    """`median (least-greatest)`."""
+    """Return `median (least-greatest)`."""
     return f"{spread_of['median']:.{digits}f} ({spread_of['min']:.{digits}f}-{spread_of['max']:.{digits}f})"
 
 
 def keep(result: dict, text: str, output: Path) -> None:
-    """Writes both forms of a result beside each other; whoever is ended meanwhile leaves the last ones whole."""
+    """Write both forms of a result beside each other; an interrupted program leaves the last ones whole."""
     output.parent.mkdir(parents=True, exist_ok=True)
     replace(output.with_suffix(".json"), json.dumps(result, indent=1) + "\n")
     replace(output.with_suffix(".md"), text + "\n")
 
 
 def replace(path: Path, text: str) -> None:
-    """Replaces a file as a whole."""
+    """Replace a file as a whole."""
     beside = path.with_name(path.name + ".new")
     beside.write_text(text)
     beside.replace(path)
 
 
 def deliver(result: dict, text: str, as_json: bool, output: Path | None) -> None:
-    """Prints the result (table, or one JSON object) and keeps both beside each other when asked."""
+    """Print the result (table, or one JSON object) and keep both beside each other when asked."""
     if output:
         keep(result, text, output)
     print(json.dumps(result) if as_json else text)
 
 
 class Lines:
-    """A file of results, a line of JSON for each: what was added stays, however the program ends."""
+    """A file of results with a line of JSON for each: lines that were added stay, however the program ends."""
 
     def __init__(self, path: Path | None) -> None:
         self.file = path.open("w") if path else None
 
     def add(self, line: dict) -> None:
-        """Write a line, at once."""
+        """Write a line at once."""
         if self.file:
             self.file.write(json.dumps(line) + "\n")
             self.file.flush()
 
 
 def log(message: str) -> None:
-    """Progress goes to stderr; stdout carries the result alone."""
+    """Print progress to stderr; stdout has the result alone."""
     print(message, file=sys.stderr, flush=True)

@@ -1,8 +1,8 @@
 """Times Foreload beside the loaders a user would pick instead: same files, output and cores, in one run.
 
-Rounds alternate (A B C … A B C …), so that a busy machine hits all alike; the table gives medians with their
-range. Memory is sampled in a round of its own, as sampling costs time. Every peer lives in its own
-environment, installed on first use; one that cannot be installed or fails stays in the table with its reason.
+Rounds alternate (A B C … A B C …), so that a busy machine affects all alike; the table gives medians with their range.
+Memory is sampled in a round of its own, as sampling costs time. Every peer lives in its own environment, installed on
+first use; one that cannot be installed or fails stays in the table with its reason.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ PEER_FOLDER = Path(__file__).resolve().parent / "peers"
 MEMORY_INTERVAL = 0.1
 PEER_TIMEOUT = 1800
 MEMORY_TARGET = 300e6
-"""Bytes that Foreload's peak must not exceed, beside lying below that of every peer."""
+"""The most bytes of Foreload's peak, which must also lie below that of every peer."""
 COLOUR_TOLERANCE = 0.15
-"""Largest difference of a peer's normalised channel mean from the median of all: more means other pixels."""
+"""The largest difference of a peer's normalised channel mean from the median of all: more means other pixels."""
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,13 @@ class Peer:
     title: str
     program: str
     environment: str | None
-    """None: Foreload's own interpreter."""
+    """The peer's environment; None for Foreload's own interpreter."""
     variant: str = ""
     equal: bool = True
-    """Same work at the same quality: antialiased resize of the source files."""
+    """Whether it does the same work at the same quality: antialiased resize of the source files."""
     tar: bool = False
     target: float | None = None
-    """Foreload alone: CPU time of the best equal peer divided by ours must reach this."""
+    """For Foreload alone: the least ratio of the CPU time of the best equal peer to ours."""
 
 
 PEERS: dict[str, Peer] = {
@@ -77,7 +77,7 @@ PEERS: dict[str, Peer] = {
 
 @dataclass
 class Standing:
-    """What is known of one peer on one dataset."""
+    """The measurements of one peer on one dataset."""
 
     runs: list[dict]
     failure: str | None = None
@@ -127,7 +127,7 @@ def parse_arguments() -> argparse.Namespace:
 def command_of(
     peer: Peer, data: Path, shards: Path | None, chosen: argparse.Namespace
 ) -> tuple[list[str], dict]:
-    """The command line and environment that run one peer; installs what it needs."""
+    """Return the command line and environment that run one peer; install what it needs."""
     extra = {"PYTHONPATH": str(PEER_FOLDER.parent)}
     if peer.environment:
         python = environments.ensure(peer.environment, chosen.envs)
@@ -151,7 +151,7 @@ def command_of(
 
 
 def run_peer(command: list[str], environment: dict, watch_memory: bool) -> tuple[dict, int]:
-    """Runs a peer once; returns its JSON line and, when watched, its peak memory in bytes."""
+    """Run a peer once; return its JSON line and, when watched, its peak memory in bytes."""
     peak = 0
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -175,7 +175,7 @@ def run_peer(command: list[str], environment: dict, watch_memory: bool) -> tuple
 
 
 def check(result: dict, images: int, peer: Peer, chosen: argparse.Namespace) -> None:
-    """A peer that delivers less than an epoch has not done the work it is timed for."""
+    """Check that a peer delivers a whole epoch, since it is timed for that."""
     # Every worker of a sharded loader may drop a partial batch of its own.
     dropped = chosen.batch_size * (chosen.threads if peer.tar else 1)
     least = (images - dropped) * chosen.epochs
@@ -184,7 +184,7 @@ def check(result: dict, images: int, peer: Peer, chosen: argparse.Namespace) -> 
 
 
 def measure_dataset(data: Path, shards: Path | None, chosen: argparse.Namespace) -> dict:
-    """All rounds of all peers on one dataset."""
+    """Do all rounds of all peers on one dataset."""
     files = datasets.jpegs(data)
     size = sum(path.stat().st_size for path in files)
     for path in [*files, *(shards.glob("*.tar") if shards else [])]:
@@ -231,7 +231,7 @@ def measure_dataset(data: Path, shards: Path | None, chosen: argparse.Namespace)
 
 
 def summarise(standings: dict[str, Standing]) -> dict:
-    """Medians, ranges and ratios to the best peer of equal quality."""
+    """Return medians, ranges and ratios to the best peer of equal quality."""
     summary = {}
     for name, standing in standings.items():
         entry = {
@@ -281,7 +281,7 @@ def summarise(standings: dict[str, Standing]) -> dict:
 
 
 def judge_memory(measured: dict[str, dict]) -> None:
-    """Holds the peaks of Foreload's targeted lines against the target and against every peer that was sampled."""
+    """Compare the peaks of Foreload's targeted lines with the target and with every peer that was sampled."""
     peers = [
         entry["peak_rss_bytes"]
         for name, entry in measured.items()
@@ -296,12 +296,12 @@ def judge_memory(measured: dict[str, dict]) -> None:
 
 
 def relative(reason: str | None) -> str | None:
-    """A reason without the folder this checkout happens to lie in."""
+    """Return a reason without the path of this checkout."""
     return reason and reason.replace(f"{ROOT}/", "")
 
 
 def as_text(result: dict, chosen: argparse.Namespace) -> str:
-    """The whole report in Markdown."""
+    """Return the whole report in Markdown."""
     parts = [report.machine_line(result["machine"])]
     head = [
         "loader",
@@ -343,7 +343,7 @@ def as_text(result: dict, chosen: argparse.Namespace) -> str:
 
 
 def row(entry: dict) -> list[str]:
-    """One loader's line."""
+    """Return one loader's line."""
     title = entry["title"] + ("" if entry["equal_quality"] else " \\*")
     if "images_per_s" not in entry:
         return [title, f"not measured: {entry['failure']}".replace("|", "/"), "", "", "", ""]
@@ -361,7 +361,7 @@ def row(entry: dict) -> list[str]:
 
 
 def main() -> int:
-    """Installs, measures, reports; 1 when Foreload failed, or missed a target that was required."""
+    """Install, measure, report; return 1 when Foreload failed, or missed a target that was required."""
     chosen = parse_arguments()
     cores = sorted(os.sched_getaffinity(0))[: chosen.threads]
     if len(cores) < chosen.threads:
@@ -392,7 +392,7 @@ def main() -> int:
 
 
 def settings(chosen: argparse.Namespace) -> dict:
-    """What the rounds had in common."""
+    """Return what the rounds had in common."""
     keys = ("rounds", "epochs", "warmup", "batch_size", "image_size", "threads")
     return {key: getattr(chosen, key) for key in keys} | {
         "requirements": {name: list(recipe.requirements) for name, recipe in environments.RECIPES.items()}

@@ -1,4 +1,4 @@
-"""Runs DLIO as its users do, through MPI, on a drive or on an emulated parallel file system; reads what it left."""
+"""Runs DLIO as its users do, through MPI, on a drive or on an emulated parallel file system, and reads its results."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ LOADERS = {
         "reader.data_loader_sampler": "index",
     },
 }
-"""What each loader says in a workload's YAML."""
+"""What each loader sets in a workload's YAML."""
 
 TIMEOUT = 1800
 
@@ -34,7 +34,7 @@ TIMEOUT = 1800
 def command(
     workload: str, output: Path, ranks: int, settings: dict[str, object], config: Path = HERE
 ) -> list[str]:
-    """The command line; `settings` are those of the workload, by their names in its YAML."""
+    """Parse the command line; `settings` are those of the workload, by their names in its YAML."""
     python = python_of("dlio")
     words = [python.with_name("mpiexec"), "-n", ranks, python, HERE / "launch.py", f"--config-dir={config}"]
     words += [f"workload={workload}", f"hydra.run.dir={output}"]
@@ -43,12 +43,12 @@ def command(
 
 
 def run(words: list[str], modules: Iterable[Path] = ()) -> str:
-    """Runs DLIO to its end and answers with what it said.
+    """Run DLIO to its end and return what it printed.
 
     Raises:
         Unavailable: It failed, or did not end in time.
     """
-    # The Foreload of this Python.
+    # This is the Foreload of this Python.
     paths = [str(path) for path in (Path(foreload.__file__).parents[1], *modules)]
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(paths)}
     try:
@@ -70,11 +70,11 @@ def run(words: list[str], modules: Iterable[Path] = ()) -> str:
 
 
 def measure(workload: str, loader: str, output: Path, ranks: int, settings: dict[str, object]) -> dict:
-    """One run: accelerator utilisation and samples/s by epoch, and what Foreload counted."""
+    """Do one run; return accelerator utilisation and samples/s by epoch, and Foreload's counters."""
     words = command(workload, output, ranks, LOADERS[loader] | settings)
     report.log(f"{workload}, {loader}: {shlex.join(words[-len(settings) :])}")
     said = run(words)
-    # DLIO takes its own loader, without a word, where it does not find the class it was told.
+    # If DLIO does not find the class it was given it silently takes its own loader.
     if ("custom data loader class ForeloadDataLoader" in said) != (loader == "foreload"):
         raise Unavailable(f"{loader}: DLIO ran another loader")
     metric = json.loads((output / "summary.json").read_text())["metric"]
@@ -90,20 +90,20 @@ def measure(workload: str, loader: str, output: Path, ranks: int, settings: dict
 
 
 def ask(statements: str) -> str:
-    """What Python statements print in DLIO's environment."""
+    """Return what Python statements print in DLIO's environment."""
     words = [str(python_of("dlio")), "-c", statements]
     return subprocess.run(words, capture_output=True, text=True, check=True).stdout
 
 
 def settings_of(workload: str) -> dict:
-    """A workload's YAML."""
+    """Return a workload's YAML."""
     path = HERE / "workload" / f"{workload}.yaml"
     return json.loads(ask(f"import json, yaml; print(json.dumps(yaml.safe_load(open({str(path)!r}))))"))
 
 
 @contextmanager
 def slow_view(program: Path, folder: Path, mountpoint: Path, rates: str) -> Iterator[dict]:
-    """Mounts `folder` as an emulated parallel file system; the dictionary holds its counters afterwards."""
+    """Mount `folder` as an emulated parallel file system; the dictionary has its counters afterwards."""
     mountpoint.mkdir(parents=True)
     words = [program, folder, mountpoint, rates]
     process = subprocess.Popen(
@@ -121,7 +121,7 @@ def slow_view(program: Path, folder: Path, mountpoint: Path, rates: str) -> Iter
 
 @contextmanager
 def out_of_page_cache(*folders: Path, every: float = 1.0) -> Iterator[None]:
-    """Keeps telling the kernel to forget the pages of all files below: memory must not serve the next epoch."""
+    """Keep telling the kernel to forget the pages of all files below, so that memory does not serve the next epoch."""
     over = threading.Event()
 
     def sweep() -> None:
@@ -143,7 +143,7 @@ def out_of_page_cache(*folders: Path, every: float = 1.0) -> Iterator[None]:
 
 
 def forget(path: Path) -> None:
-    """Drops a file's pages; what is written but not on the drive yet stays."""
+    """Drop a file's pages; those that are written but not on the drive yet stay."""
     try:
         file = os.open(path, os.O_RDONLY)
     except OSError:

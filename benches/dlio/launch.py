@@ -1,4 +1,4 @@
-"""Start DLIO without two things that nobody asked for.
+"""Starts DLIO without two things that its results do not need.
 
 - It imports TensorFlow for a profiler that is not used here.
 - For each sample its reader makes a text of the whole list of files for a log that is not written: milliseconds, with
@@ -20,15 +20,15 @@ from dlio_benchmark.utils.config import ConfigArguments
 
 
 class Files(dict):
-    """A list of files that is quickly said."""
+    """A list of files whose text is short."""
 
     def __repr__(self) -> str:
-        """Their number."""
+        """Return the number of files."""
         return f"{len(self)} files"
 
 
 def quiet(method):
-    """`method` with such a list for an answer."""
+    """Return `method`, but with such a list as its result."""
     return lambda *arguments: Files(method(*arguments))
 
 

@@ -1,7 +1,7 @@
 """DLIO's accelerator utilisation by epoch: its own PyTorch loader and Foreload, from slow storage and from the drive.
 
-The slow storage is a view of the data through FUSE (`tests/slow-fs`), past the page cache. On the drive the pages of
-the data, and of the cache in any case, are dropped all the time, so that no epoch is served from memory.
+The slow storage is a view of the data through FUSE (`tests/slow-fs`), which bypasses the page cache. On the drive the
+pages of the data, and of the cache in any case, are dropped all the time, so that no epoch is served from memory.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def make_data(workload: str, data: Path) -> Path:
-    """The workload's files, by DLIO's own generator."""
+    """Make the workload's files with DLIO's own generator."""
     folder = data / workload
     if folder.exists():
         return folder
@@ -96,7 +96,7 @@ def make_data(workload: str, data: Path) -> Path:
 
 
 def run_case(case: Case, workload: str, folder: Path, chosen: argparse.Namespace, scratch: Path) -> dict:
-    """A line's figures."""
+    """Return a line's figures."""
     cache = scratch / "cache"
     settings: dict[str, object] = {"train.epochs": chosen.epochs}
     if case.cached:
@@ -112,7 +112,7 @@ def run_case(case: Case, workload: str, folder: Path, chosen: argparse.Namespace
 
 
 def run_workload(workload: str, chosen: argparse.Namespace) -> dict:
-    """All lines of a workload; one that fails says why."""
+    """Run all lines of a workload; one that fails has the reason instead of figures."""
     folder = make_data(workload, chosen.data)
     files = [path for path in (folder / "train").iterdir() if path.is_file()]
     cases = {}
@@ -132,7 +132,7 @@ def run_workload(workload: str, chosen: argparse.Namespace) -> dict:
 
 
 def check(result: dict) -> list[dict]:
-    """The target: Foreload with a cache from the second epoch on, where the stock loader is well below."""
+    """Whether the target is reached: Foreload with a cache, from the second epoch on, well above the stock loader."""
     found = result["workloads"].get(TARGETED)
     if found is None:
         return []
@@ -148,13 +148,13 @@ def check(result: dict) -> list[dict]:
 
 
 def versions() -> dict[str, str]:
-    """Of what ran, in its environment."""
+    """Return the versions of what ran, in its environment."""
     answer = harness.ask(f"import importlib.metadata as m; print(*map(m.version, {PACKAGES!r}))")
     return dict(zip(PACKAGES, answer.split(), strict=True))
 
 
 def slow_storage(case: dict, found: dict, epochs: int) -> list[str]:
-    """Bytes that left the slow storage in an average epoch, of the dataset's; requests for a sample likewise."""
+    """Return the share of the bytes that left the slow storage in an average epoch, and its requests a sample."""
     counters = case["slow_storage"]
     if not counters:
         return ["-", "-"]
@@ -163,7 +163,7 @@ def slow_storage(case: dict, found: dict, epochs: int) -> list[str]:
 
 
 def as_text(result: dict) -> str:
-    """The report in Markdown."""
+    """Return the report in Markdown."""
     versions = ", ".join(f"{name} {version}" for name, version in result["versions"].items())
     lines = ["# DLIO", "", report.machine_line(result["machine"]), ""]
     lines += [f"{versions}; {result['ranks']} process(es); slow storage: {result['rates']}", ""]
@@ -198,7 +198,7 @@ def as_text(result: dict) -> str:
 
 
 def main() -> int:
-    """Measures, reports."""
+    """Measure and report."""
     chosen = parse_arguments()
     environments.ensure("dlio")
     chosen.data.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
-"""Crops, resizes and flips given boxes of given files, each method with the calls its loader makes.
+"""Crops, resizes and flips given boxes of given files, each method with the calls that its loader makes.
 
-Runs inside the method's own environment: reads a JSON list of {path, sample_id, x, y, width, height, flip},
+It runs inside the method's own environment: it reads a JSON list of {path, sample_id, x, y, width, height, flip} and
 writes a NumPy file of uint8 images (N, size, size, 3).
 """
 
@@ -74,7 +74,7 @@ def dali(views: Views, size: int) -> Images:
     from nvidia.dali import fn, pipeline_def, types
 
     def sources(info) -> tuple[np.ndarray, ...]:
-        view = views[info.idx_in_epoch % len(views)]  # prefetching asks beyond the end
+        view = views[info.idx_in_epoch % len(views)]  # Prefetching asks for views beyond the end.
         x, y, width, height = box_of(view)
         return (
             np.fromfile(view["path"], np.uint8),
@@ -131,7 +131,7 @@ def spdl(views: Views, size: int) -> Images:
 
 
 def ffcv(views: Views, size: int) -> Images:
-    """FFCV's decoder and area resize on the original file; the loader itself re-encodes files first."""
+    """FFCV's decoder and area resize on the original file; the loader itself encodes files anew first."""
     from ffcv.libffcv import imdecode, resize_crop
     from PIL import Image
 
@@ -147,7 +147,7 @@ def ffcv(views: Views, size: int) -> Images:
 
 
 def foreload(views: Views, size: int, loader_arguments: dict, decode: str) -> Images:
-    """Foreload's own batches of the epoch the boxes were drawn for, uint8."""
+    """Return Foreload's own batches of the epoch for which the boxes were drawn, uint8."""
     import foreload
 
     loader = foreload.ImageLoader(**loader_arguments, image_size=size, dtype="uint8", decode=decode)
@@ -166,7 +166,7 @@ def foreload(views: Views, size: int, loader_arguments: dict, decode: str) -> Im
 
 
 def foreload_views(paths: list[str], count: int, loader_arguments: dict) -> Views:
-    """The boxes Foreload draws in epoch 0 for `count` samples spread over the dataset."""
+    """Return the boxes that Foreload draws in epoch 0 for `count` samples spread over the dataset."""
     import foreload
 
     loader = foreload.ImageLoader(**loader_arguments)
@@ -178,17 +178,17 @@ def foreload_views(paths: list[str], count: int, loader_arguments: dict) -> View
 
 
 def box_of(view: dict) -> tuple[int, int, int, int]:
-    """x, y, width, height of the crop."""
+    """Return x, y, width, height of the crop."""
     return view["x"], view["y"], view["width"], view["height"]
 
 
 def flipped(image: np.ndarray, view: dict) -> np.ndarray:
-    """Mirrored left to right where the view says so."""
+    """Mirror left to right where the view says so."""
     return image[:, ::-1] if view["flip"] else image
 
 
 def rounded(image: np.ndarray) -> np.ndarray:
-    """Float values to the nearest grey level."""
+    """Round float values to the nearest grey level."""
     return np.clip(np.rint(image), 0, 255).astype(np.uint8)
 
 
@@ -208,7 +208,7 @@ METHODS = {
 
 
 def produce(request: dict) -> Iterator[np.ndarray]:
-    """Images of a request's method, in the order of its views."""
+    """Return the images of a request's method, in the order of its views."""
     method, views, size = request["method"], request["views"], request["image_size"]
     if method.startswith("foreload-"):
         yield from foreload(views, size, request["loader"], method.removeprefix("foreload-"))
@@ -217,7 +217,7 @@ def produce(request: dict) -> Iterator[np.ndarray]:
 
 
 def main() -> None:
-    """`methods.py REQUEST.json OUTPUT`: pixels to a NumPy file, or Foreload's boxes to a JSON file."""
+    """Run `methods.py REQUEST.json OUTPUT`: write pixels to a NumPy file, or Foreload's boxes to a JSON file."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,8 +1,7 @@
-"""How near to Pillow's pixels each loader comes, on the same boxes of the same files.
+"""Measures how near to Pillow's pixels each loader comes, on the same boxes of the same files.
 
-Reference: Pillow decodes, crops, resizes with its antialiased bilinear filter and flips, in 8 bits. Foreload
-draws the boxes (or, without Foreload, a seeded generator of the same distribution); every other method is
-given them.
+The reference: Pillow decodes, crops, resizes with its antialiased bilinear filter and flips, in 8 bits. Foreload draws
+the boxes (or, without Foreload, a seeded generator of the same distribution); every other method is given them.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def draw_views(paths: list[str], count: int, seed: int, python: Path) -> list[dict]:
-    """Boxes as RandomResizedCrop draws them, for when Foreload is not there to draw its own."""
+    """Draw boxes as RandomResizedCrop does, when Foreload is not there to draw its own."""
     samples = [index * len(paths) // count for index in range(count)]
     program = (
         "import json, sys\nfrom PIL import Image\n"
@@ -93,7 +92,7 @@ def draw_views(paths: list[str], count: int, seed: int, python: Path) -> list[di
 
 
 def run_method(python: Path, request: dict, output: Path) -> None:
-    """Runs `methods.py` in an environment; its failure becomes `Unavailable`."""
+    """Run `methods.py` in an environment; its failure becomes `Unavailable`."""
     asked = output.with_suffix(".request")
     asked.write_text(json.dumps(request))
     command = [str(python), str(HERE / "methods.py"), str(asked), str(output)]
@@ -106,7 +105,7 @@ def run_method(python: Path, request: dict, output: Path) -> None:
 
 
 def measure(chosen: argparse.Namespace, folder: Path) -> dict:
-    """Scores of every method, and where the boxes came from."""
+    """Return the scores of every method, and where the boxes came from."""
     paths = [str(path) for path in datasets.jpegs(chosen.data)]
     count = min(chosen.images, len(paths))
     reference_python = environments.ensure("reference", chosen.envs)
@@ -149,12 +148,12 @@ def measure(chosen: argparse.Namespace, folder: Path) -> dict:
 
 
 def relative_view(view: dict, data: Path) -> dict:
-    """A view with its path relative to the dataset."""
+    """Return a view with its path relative to the dataset."""
     return {**view, "path": str(Path(view["path"]).relative_to(data))}
 
 
 def verdict(name: str, entry: dict) -> dict:
-    """Whether Foreload's figures reach what is asked of them."""
+    """Whether Foreload's figures reach the targets."""
     target = TARGETS.get(name)
     if target is None:
         return {}
@@ -165,7 +164,7 @@ def verdict(name: str, entry: dict) -> dict:
 
 
 def as_text(result: dict, chosen: argparse.Namespace) -> str:
-    """The report in Markdown."""
+    """Return the report in Markdown."""
     head = ["method", "mean difference", "PSNR median, dB", "1st percentile", "least", "greatest difference"]
     methods = result["methods"]
     order = sorted(methods, key=lambda name: methods[name].get("mean_difference", float("inf")))
@@ -187,7 +186,7 @@ def as_text(result: dict, chosen: argparse.Namespace) -> str:
 
 
 def row(entry: dict) -> list[str]:
-    """One method's line."""
+    """Return one method's line."""
     if entry["failure"]:
         return [entry["title"], f"not measured: {entry['failure']}".replace("|", "/"), "", "", "", ""]
     return [
@@ -201,7 +200,7 @@ def row(entry: dict) -> list[str]:
 
 
 def main() -> int:
-    """Measures and reports; 1 when Foreload failed, or missed a target that was required."""
+    """Measure and report; return 1 when Foreload failed, or missed a target that was required."""
     chosen = parse_arguments()
     datasets.ensure_known(chosen.data, chosen.foreload_python.parent / "foreload")
     result = {"benchmark": "fidelity", "machine": report.machine(), "image_size": chosen.image_size}

@@ -8,11 +8,11 @@ import sys
 import numpy as np
 
 IDENTICAL_DB = 100.0
-"""PSNR given to identical images, whose true value is infinite."""
+"""The PSNR given to identical images, whose true value is infinite."""
 
 
 def score(reference: np.ndarray, images: np.ndarray) -> dict:
-    """Differences in 8-bit levels over all images; PSNR of each image, its median and tail."""
+    """Return differences in 8-bit levels over all images, and the median and tail of each image's PSNR."""
     difference = images.astype(np.int16) - reference
     squared = np.square(difference.astype(np.float64)).mean(axis=(1, 2, 3))
     with np.errstate(divide="ignore"):

@@ -1,4 +1,4 @@
-"""Commands of the kit: what they say goes to the log as they say it, and each has its time."""
+"""Runs commands of the kit: their output goes to the log as it comes, and each has a time limit."""
 
 from __future__ import annotations
 
@@ -11,19 +11,18 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 GRACE = 8.0
-"""Seconds between asking a command to end (SIGINT: it tells what it knows) and ending it with all its children."""
+"""The seconds between asking a command to end (SIGINT: it reports what it knows) and ending it with its children."""
 DRAIN = 10.0
-"""Seconds for what an ended command said to be read to its end."""
+"""The seconds in which the output of an ended command must be read to its end."""
 OVERDUE = 124
-"""Exit code of a command that did not end within its time."""
+"""The exit code of a command that did not end within its time."""
 
 
 def call(
     words: list[str], seconds: float, environment: Mapping[str, str], folder: Path, say: Callable[[str], None]
 ) -> tuple[int, str]:
-    """Run a command with all its children for at most so long; its exit code and what it said, which `say` is told
-    line by line."""
-    # Begun in the background of a shell, this process ignores it, and so would its children.
+    """Run a command and its children for at most `seconds`; return exit code and output, also given to `say`."""
+    # A process that a shell began in the background ignores SIGINT, and so would its children.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
@@ -55,10 +54,10 @@ def call(
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(GRACE)
     finally:
-        # Whatever it left behind would take part in the next measurement.
+        # Processes that it left behind would take part in the next measurement.
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
-        # One that a driver holds does not even end so; it must not hold the others.
+        # A process that a driver holds does not even end so; it must not hold the others.
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(GRACE)
     listener.join(DRAIN)
@@ -68,12 +67,12 @@ def call(
 
 
 def last_line(text: str) -> str:
-    """The last line that says something."""
+    """Return the last line that is not empty."""
     return next((line for line in reversed(text.splitlines()) if line.strip()), "it said nothing")
 
 
 def failed(name: str, code: int, said: str, seconds: float) -> str:
-    """A sentence on a command that did not succeed."""
+    """Return a sentence on a command that did not succeed."""
     if code == OVERDUE:
         return f"{name} did not end within {seconds:.0f} s"
     return f"{name}: {last_line(said)}" if code >= 0 else f"{name}: ended by {signal.Signals(-code).name}"

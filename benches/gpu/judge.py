@@ -1,4 +1,4 @@
-"""What the measurements of the GPU comparison mean: medians, shares, targets, points of speed against CPU."""
+"""Evaluates the measurements of the GPU comparison: medians, shares, targets, points of speed against CPU."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from typing import Any
 import report
 
 SPEED_TARGET = 1.2
-"""Images/s over those of the best of DALI and torchvision on CUDA, same output."""
+"""The least ratio of images/s to the best of DALI and torchvision on CUDA, for the same output."""
 CPU_TARGET = 0.5
-"""Host CPU time per image over that of the same peer, at most."""
+"""The largest ratio of host CPU time per image to that of the same peer."""
 IDLE_TARGET = 0.05
-"""Share of a step in which the device waits for the next batch, at most."""
+"""The largest share of a step in which the device may wait for the next batch."""
 COLOUR_TOLERANCE = 0.15
-"""Largest difference of a peer's normalised channel mean from the median of all: more means other pixels."""
+"""The largest difference of a peer's normalised channel mean from the median of all: more means other pixels."""
 RIVALS = ("dali", "torchvision")
 DECODED = "gpu_decoded_"
-"""What the counters of Foreload's decoding backends begin with."""
+"""The prefix of the counters of Foreload's decoding backends."""
 BACKENDS = ("hardware", "cuda_batched", "cuda", "cpu")
 NAMED = 6
-"""Threads that a line on CPU time names."""
+"""The number of threads that a line on CPU time names."""
 STAGES = ("copy", "decode", "augment", "idle")
 
 
 def summarise(standings: Iterable[Any], peers: Mapping[str, Any], mean_bytes: float) -> dict[str, dict]:
-    """All that the table and the JSON result say of each peer."""
+    """The results of one peer, for the table and for JSON."""
     summary = {}
     for standing in standings:
         peer = peers[standing.name]
@@ -66,7 +66,7 @@ def point_of(answer: dict, mean_bytes: float) -> dict:
 
 
 def by_thread(rounds: list[dict]) -> dict[str, float]:
-    """CPU seconds per 1 000 images of the process's threads by name, the busiest first."""
+    """Return CPU seconds per 1 000 images of the process's threads by name, the busiest first."""
     images = sum(r["images"] for r in rounds)
     total: dict[str, float] = {}
     for one in rounds:
@@ -76,7 +76,7 @@ def by_thread(rounds: list[dict]) -> dict[str, float]:
 
 
 def measured(standing: Any, mean_bytes: float) -> dict:
-    """Medians of one peer's rounds."""
+    """Return medians of one peer's rounds."""
     rounds = standing.rounds
     entry = {
         "images_per_s": report.spread([r["images"] / r["seconds"] for r in rounds]),
@@ -105,7 +105,7 @@ def measured(standing: Any, mean_bytes: float) -> dict:
 
 
 def on_gpu(rounds: list[dict], mean_bytes: float) -> dict:
-    """What Foreload itself counted: backends, stages, bytes."""
+    """Return what Foreload itself counted: backends, stages, bytes."""
     names = dict.fromkeys(name for r in rounds for name in r["counters"])
     total = {name: sum(r["counters"].get(name, 0) for r in rounds) for name in names}
     seconds, images = sum(r["seconds"] for r in rounds), sum(r["images"] for r in rounds)
@@ -125,7 +125,7 @@ def on_gpu(rounds: list[dict], mean_bytes: float) -> dict:
 
 
 def compare_with(entry: dict, rivals: dict[str, dict], targeted: bool) -> None:
-    """Ratios to the fastest rival, and to the one that takes least CPU."""
+    """Return ratios to the fastest rival, and to the one that takes the least CPU."""
     rate = {name: rival["images_per_s"]["median"] for name, rival in rivals.items()}
     cpu = {name: rival["cpu_seconds_per_1000"]["median"] for name, rival in rivals.items()}
     best, thrifty = max(rate, key=rate.__getitem__), min(cpu, key=cpu.__getitem__)
@@ -148,7 +148,7 @@ def compare_with(entry: dict, rivals: dict[str, dict], targeted: bool) -> None:
 
 
 def as_text(result: dict) -> str:
-    """The whole report in Markdown."""
+    """Return the whole report in Markdown."""
     machine, settings, peers = result["machine"], result["settings"], result["peers"]
     parts = [
         f"{machine['gpu']} ({machine['gpu_memory_bytes'] / 2**30:.0f} GiB, driver {machine['driver']}), "
@@ -181,13 +181,13 @@ def as_text(result: dict) -> str:
 
 
 def threads_line(threads: dict[str, float]) -> str:
-    """Which threads the CPU time goes to."""
+    """Return which threads used the CPU time."""
     named = list(threads.items())[:NAMED]
     return "CPU s per 1 000 images by threads: " + ", ".join(f"{name} {spent:.2f}" for name, spent in named)
 
 
 def points_table(peers: dict[str, dict]) -> str:
-    """Every measurement as a point of images/s against CPU time; those that no other beats in both are marked."""
+    """Return all measurements as points of images/s against CPU time; those that none beats in both are marked."""
     points = []
     for entry in peers.values():
         if "images_per_s" in entry:
@@ -214,7 +214,7 @@ def points_table(peers: dict[str, dict]) -> str:
 
 
 def backend_lines(peers: dict[str, dict]) -> list[str]:
-    """A verdict on each of Foreload's backends alone, beside the fastest rival of its data type."""
+    """Return a verdict on each of Foreload's backends alone, beside the fastest rival of its data type."""
     lines = []
     for entry in peers.values():
         best = peers.get(entry.get("best_peer", ""))
@@ -240,12 +240,12 @@ def backend_lines(peers: dict[str, dict]) -> list[str]:
 
 
 def rounds_of(peers: dict[str, dict]) -> int:
-    """Rounds that were run."""
+    """Return the number of rounds that were run."""
     return max((len(e["images_per_s"]["values"]) for e in peers.values() if "images_per_s" in e), default=0)
 
 
 def stages_line(gpu: dict) -> str:
-    """One sentence on backends, stages and bytes."""
+    """Return one sentence on backends, stages and bytes."""
     stages = ", ".join(f"{stage} {ms:.1f}" for stage, ms in gpu["stage_ms_per_1000_images"].items())
     again = (
         f" ({gpu['decoded_again']} once more, after a decoder left them out)" if gpu["decoded_again"] else ""
@@ -258,12 +258,12 @@ def stages_line(gpu: dict) -> str:
 
 
 def shares(gpu: dict) -> str:
-    """Which backends decoded how much."""
+    """Return which backends decoded how much."""
     return ", ".join(f"{backend} {share:.0%}" for backend, share in gpu["decoded_share"].items())
 
 
 def row(entry: dict) -> list[str]:
-    """One loader's line."""
+    """Return one loader's line."""
     if "images_per_s" not in entry:
         return [entry["title"], f"not measured: {entry['failure']}".replace("|", "/"), *[""] * 7]
     title = entry["title"] + ("" if entry["colours_agree"] else " (COLOURS DIFFER)")

@@ -1,4 +1,4 @@
-"""Runs the parts of the GPU kit, each with a time limit, and writes what they showed into one folder.
+"""Runs the parts of the GPU kit, each with a time limit, and writes their results into one folder.
 
     run.sh checks --minutes 9 --out results   install, probe, doctor, tests, parity, stress
     run.sh bench --minutes 9 --out results    install, doctor, bench
@@ -35,19 +35,19 @@ from probing.answers import unanswered
 
 KIT = report.ROOT
 SPARE = 15.0
-"""Seconds at the end for what is still to be written."""
+"""The seconds at the end in which results are still written."""
 IMAGES = 4000
 NEEDED = {"numpy": "numpy", "PIL": "pillow", "pytest": "pytest"}
-"""What the parts import beside Foreload and torch, by module: the machine has it, or the kit brings it."""
+"""The modules that the parts import beside Foreload and torch: the machine has them, or the kit brings them."""
 NO_DEVICE = 2
-"""Exit code of the scripts where there is no GPU."""
+"""The exit code of the scripts where there is no GPU."""
 REHEARSED = "test_streams or test_unused_capsules"
-"""Tests of a rehearsal: that some are found, run side by side and are counted."""
+"""The tests of a rehearsal, which shows that some are found, run side by side and are counted."""
 
 
 @dataclass
 class Outcome:
-    """What a part showed."""
+    """The result of a part."""
 
     problems: list[str] = field(default_factory=list)
     text: str = ""
@@ -56,7 +56,7 @@ class Outcome:
 
 
 class Run:
-    """The parts' common ground: where things lie, what was said, when it must end."""
+    """What the parts share: where things lie, the log, and when they must end."""
 
     def __init__(self, chosen: argparse.Namespace) -> None:
         chosen.out.mkdir(parents=True, exist_ok=True)
@@ -75,7 +75,7 @@ class Run:
             "PYTHONUNBUFFERED": "1",
             "FORELOAD_INDEX_DIR": str(self.scratch / "index"),
         }
-        # What results say of their origin, here and in the scripts: the kit's own command, not each script's.
+        # Results name the kit's own command, not each script's.
         origin = {"FORELOAD_COMMAND": shlex.join(["run.sh", *sys.argv[1:]])}
         if manifest := read_json(KIT / "MANIFEST.json"):
             origin["FORELOAD_COMMIT"] = manifest["commit"]
@@ -83,7 +83,7 @@ class Run:
         self.environment |= origin
 
     def say(self, text: str) -> None:
-        """To the log and to the terminal."""
+        """Write a line to the log and to the terminal."""
         print(text, flush=True)
         self.log.write(text + "\n")
         self.log.flush()
@@ -91,7 +91,7 @@ class Run:
     def call(
         self, *command: object, seconds: float, environment: dict[str, str] | None = None
     ) -> tuple[int, str]:
-        """Run a command with all its children for at most so long; its exit code and what it said."""
+        """Run a command with all its children for a limited time; return its exit code and its output."""
         words = [str(word) for word in command]
         self.say(f"$ {' '.join(words)}".replace(f"{KIT}/", ""))
         return calls.call(words, seconds, self.environment | (environment or {}), KIT, self.say)
@@ -99,7 +99,7 @@ class Run:
     def script(
         self, name: str, *arguments: object, seconds: float, output: Path | None = None
     ) -> tuple[int, str, dict]:
-        """Run one of the scripts that lie beside this; exit code, its Markdown, its JSON."""
+        """Run one of the scripts beside this one; return its exit code, its Markdown and its JSON."""
         output = output or self.scratch / name
         script = KIT / "benches" / "gpu" / f"{name}.py"
         command = (sys.executable, script, *arguments, "--output", output)
@@ -109,18 +109,18 @@ class Run:
         return code, text.read_text() if text.exists() else last_line(said), data
 
     def images(self) -> list[object]:
-        """The option that names the kit's photographs, where it has any."""
+        """Return the option that names the kit's photographs, if it has any."""
         folder = KIT / "images"
         return ["--data", folder] if folder.is_dir() else []
 
 
 def read_json(path: Path) -> dict:
-    """What a file holds; nothing when it is not there."""
+    """Return what a file holds; nothing when it is not there."""
     return json.loads(path.read_text()) if path.is_file() else {}
 
 
 def install(run: Run, seconds: float) -> Outcome:
-    """Put the wheels into a folder that comes first on the path; nothing of the machine's is changed."""
+    """Put the wheels into a folder that comes first on the path; nothing else on the machine changes."""
     wheels = sorted((KIT / "wheels").glob("*.whl"))
     if run.recording and not wheels:
         return Outcome([], "no wheels: Foreload as this Python finds it")
@@ -136,7 +136,7 @@ def install(run: Run, seconds: float) -> Outcome:
 
 
 def probe(run: Run, seconds: float) -> Outcome:
-    """What nvJPEG and the driver answer, asked without Foreload. Its answers are no verdict; silence is."""
+    """Ask nvJPEG and the driver without Foreload. Their answers are no verdict, but silence is a failure."""
     arguments = ["--lines", run.out / "probe.jsonl", "--seconds", f"{seconds - 10:.0f}"]
     if (KIT / "images").is_dir():
         arguments += ["--images", KIT / "images"]
@@ -150,7 +150,7 @@ def probe(run: Run, seconds: float) -> Outcome:
 
 
 def doctor(run: Run, seconds: float) -> Outcome:
-    """What Foreload finds on this machine."""
+    """Run `foreload doctor`, which tells what Foreload finds on this machine."""
     code, said = run.call(sys.executable, "-m", "foreload", "doctor", seconds=seconds)
     _, facts = run.call(sys.executable, "-m", "foreload", "doctor", "--json", seconds=seconds)
     if code:
@@ -162,14 +162,15 @@ def doctor(run: Run, seconds: float) -> Outcome:
 
 
 def tests(run: Run, seconds: float) -> Outcome:
-    """The tests on a device; here a skip is a failure."""
+    """Run the tests on a device; here a skip is a failure."""
     junit = run.scratch / "junit.xml"
     command = [sys.executable, "-m", "pytest", "-v", "-rfEs", "--tb=short", "-p", "no:cacheprovider"]
     command += ["-c", "/dev/null", "--rootdir", KIT, f"--junitxml={junit}", KIT / "tests" / "gpu"]
     if importlib.util.find_spec("xdist"):
         command += ["-n", "4"]
     if importlib.util.find_spec("pytest_timeout"):
-        # By a thread: a signal would wait for a library that hangs. It ends a process, which xdist replaces.
+        # The limit is kept by a thread, since a signal would wait for a library that hangs. It ends a process, which
+        # xdist replaces.
         command += ["--timeout", "100", "--timeout-method", "thread"]
     required = "1"
     if run.recording:
@@ -199,7 +200,7 @@ def tests(run: Run, seconds: float) -> Outcome:
 
 
 def parity(run: Run, seconds: float) -> Outcome:
-    """How near the pixels come to the CPU's."""
+    """Compare the pixels with the CPU's."""
     arguments = [*run.images(), "--lines", run.out / "parity.jsonl"]
     arguments = [*arguments[-2:], "--short"] if run.recording else arguments
     code, text, data = run.script("parity", *arguments, seconds=seconds)
@@ -208,13 +209,13 @@ def parity(run: Run, seconds: float) -> Outcome:
         for line in data.get("lines", [])
         if line["problem"]
     ]
-    # Overdue, or ended by a signal: what it compared until then stands in its text all the same.
+    # The script is overdue or was ended by a signal; its output still has what it compared until then.
     broken += [failed("parity", code, text, seconds)] if code not in (0, 1) or (code and not broken) else []
     return Outcome(broken, text, data)
 
 
 def stress(run: Run, seconds: float) -> Outcome:
-    """Many batches, then a few under compute-sanitizer where there is one."""
+    """Load many batches, then a few under compute-sanitizer if there is one."""
     began, most = time.monotonic(), 0.7 * seconds
     arguments = ["--seconds", f"{most - 10:.0f}", "--lines", run.out / "stress.jsonl"]
     arguments += ["--batches", "120", "--no-limits"] if run.recording else []
@@ -244,7 +245,7 @@ def stress(run: Run, seconds: float) -> Outcome:
 
 
 def bench(run: Run, seconds: float) -> Outcome:
-    """Beside the other loaders, on as many ImageNet-like files as this machine can make."""
+    """Compare with the other loaders, on as many ImageNet-like files as this machine can make."""
     began = time.monotonic()
     arguments: list[object] = ["--require-targets"]
     count = IMAGES
@@ -291,7 +292,7 @@ PARTS: dict[str, tuple[Callable[[Run, float], Outcome], float, float]] = {
     "stress": (stress, 5, 240),
     "bench": (bench, 15, 3600),
 }
-"""Each part with its weight in the time that is left and the most seconds it may take."""
+"""Each part with its weight in the remaining time, and the most seconds it may take."""
 ALWAYS = ("install", "doctor")
 GROUPS = {"all": tuple(PARTS), "checks": ("probe", "tests", "parity", "stress")}
 
@@ -336,9 +337,9 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> int:
-    """Run what was asked for; 0 when all passed."""
+    """Run what was asked for; return 0 when all passed."""
     chosen = parse_arguments()
-    # Who ends the kit by a signal still gets what is known.
+    # If the kit is ended by a signal it still writes what is known.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     run, outcomes = Run(chosen), {}
     try:

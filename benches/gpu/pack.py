@@ -1,4 +1,4 @@
-"""Packs the GPU kit: what a machine with a GPU, Python and torch, but without network and Rust, needs to judge a build.
+"""Packs the GPU kit: what a machine with a GPU, Python and torch, but without network and Rust, needs to test a build.
 
     .venv/bin/python benches/gpu/pack.py gpu-kit            the wheel, nvJPEG, test images, tests and benchmarks
     .venv/bin/python benches/gpu/pack.py gpu-kit --dali     DALI in pieces, for those who can carry more
@@ -31,11 +31,11 @@ PYTHON_THERE = "3.12"
 PLATFORMS = [f"manylinux{tag}_x86_64" for tag in ("_2_28", "_2_27", "_2_17", "2014", "1")]
 NVJPEG = "nvidia-nvjpeg==13.3.2.43"
 DALI = ("nvidia-dali-cuda130==2.2.0",)
-"""The last that brings nvImageCodec 0.8. DALI 2.3 and 2.4 want 0.9, which fails or crashes where it decodes parts of
-images on H100 and A100 (nvImageCodec issue 55)."""
+"""The last version that brings nvImageCodec 0.8. DALI 2.3 and 2.4 want 0.9, which fails or crashes where it decodes
+parts of images on H100 and A100 (nvImageCodec issue 55)."""
 HAS_ALREADY = {"numpy", "packaging", "six", "pyyaml", "typing_extensions"}
-"""What DALI asks for and every machine with torch has. Not nvJPEG, although the kit has it: nvImageCodec looks for it
-beside itself alone, and without it decodes on the CPU in silence."""
+"""Packages that DALI needs and every machine with torch has. nvJPEG is not among them, although the kit has it:
+nvImageCodec looks for it only beside itself, and without it silently decodes on the CPU."""
 SCRIPTS = (
     "benches/gpu",
     "cuda/kernels",
@@ -48,7 +48,7 @@ LICENCES = ("LICENSE-APACHE", "LICENSE-MIT")
 
 
 def call(*command: object, environment: dict[str, str] | None = None) -> None:
-    """Run a command; its failure ends the program with what it said."""
+    """Run a command; a failure ends the program with the command's output."""
     words = [str(word) for word in command]
     print(f"$ {' '.join(words)}".replace(f"{report.ROOT}/", ""), flush=True)
     done = subprocess.run(words, cwd=report.ROOT, env=os.environ | (environment or {}), check=False)
@@ -74,7 +74,7 @@ def pip_download(folder: Path, *requirements: str, dependencies: bool = False) -
 
 
 def build_wheel(folder: Path, native: bool) -> None:
-    """The release wheel, one for every Python from 3.10 on."""
+    """Build the release wheel, one for every Python from 3.10 on."""
     if native:
         environment = {
             "VIRTUAL_ENV": sys.prefix,
@@ -87,7 +87,7 @@ def build_wheel(folder: Path, native: bool) -> None:
 
 
 def copy_scripts(folder: Path) -> None:
-    """Tests and benchmarks, where they lie in the repository."""
+    """Copy tests and benchmarks to the paths they have in the repository."""
     ignore = shutil.ignore_patterns("__pycache__", "pack.py", "*.rs", ".*")
     for name in (*SCRIPTS, *TESTS, *LICENCES):
         source, target = report.ROOT / name, folder / name
@@ -101,13 +101,13 @@ def copy_scripts(folder: Path) -> None:
 
 
 def size_of(path: Path) -> int:
-    """Bytes of a file, or of all below a folder."""
+    """Return the bytes of a file, or of all files below a folder."""
     files = [path] if path.is_file() else [file for file in path.rglob("*") if file.is_file()]
     return sum(file.stat().st_size for file in files)
 
 
 def pack(folder: Path, wheel: Path | None, native: bool, also: list[str]) -> None:
-    """The kit itself; what lay in the folder before is gone, but for DALI's pieces."""
+    """Make the kit itself; what lay in the folder before is removed, but for DALI's pieces."""
     for old in folder.iterdir() if folder.is_dir() else ():
         if old.name != "dali":
             shutil.rmtree(old) if old.is_dir() else old.unlink()
@@ -140,7 +140,7 @@ def pack(folder: Path, wheel: Path | None, native: bool, also: list[str]) -> Non
 
 
 def pack_dali(folder: Path) -> None:
-    """DALI and what it needs, in pieces."""
+    """Fetch DALI and what it needs, in pieces."""
     with tempfile.TemporaryDirectory() as scratch:
         pip_download(Path(scratch), *DALI, dependencies=True)
         wheels = [
@@ -152,7 +152,7 @@ def pack_dali(folder: Path) -> None:
 
 
 def split(wheels: list[Path], folder: Path, piece: int) -> int:
-    """Write wheels as one archive in pieces of so many bytes, beside the script that joins them; returns how many."""
+    """Write wheels as one archive in pieces of `size` bytes, beside the script that joins them; count them."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     count = 0

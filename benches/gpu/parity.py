@@ -1,7 +1,7 @@
-"""How near batches made on a GPU come to the CPU's: the same crops, backend by backend.
+"""Measures how near batches made on a GPU come to the CPU's: the same crops, backend by backend.
 
-Differences are in grey levels before normalisation. Where the pixels come from the CPU's decoders the rest must give
-the very same bits. Needs a driver, not torch.
+Differences are in grey levels before normalisation. Where the pixels come from the CPU's decoders, the rest must give
+exactly the same bits. It needs a driver, but no torch.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from resemblance import MEAN_LIMIT, levels_of
 
 BACKENDS = ("hardware", "cuda_batched", "cuda", "cpu")
 LARGE = 96
-"""Images of a batch, more than `cuda_batched` needs to decode Huffman codes on the GPU."""
+"""The images of a batch, more than `cuda_batched` needs to decode Huffman codes on the GPU."""
 DTYPES = ("uint8", "float32")
 DECODES = ("fast", "exact")
 NO_BACKEND = "this build has no such backend"
 
 
 def epoch(root: Path, device: str, **settings: object) -> tuple[dict[int, np.ndarray], dict]:
-    """CHW images by sample id, and what the GPU counted."""
+    """Return CHW images by sample id, and the counters of the GPU."""
     loader = foreload.ImageLoader(root, device=device, last_batch="partial", seed=1, **settings)
     batches, seen = iter(loader), {}
     for batch in batches:
@@ -41,7 +41,7 @@ def epoch(root: Path, device: str, **settings: object) -> tuple[dict[int, np.nda
 
 
 def compare(root: Path, backend: str, expected: dict[int, np.ndarray], **settings: object) -> dict:
-    """One line of the result."""
+    """Return one line of the result."""
     os.environ["FORELOAD_GPU_BACKEND"] = backend
     try:
         seen, counted = epoch(root, "cuda", **settings)
@@ -75,7 +75,7 @@ def compare(root: Path, backend: str, expected: dict[int, np.ndarray], **setting
 
 
 def problem(line: dict) -> str | None:
-    """What is wrong with a line, if anything."""
+    """Return what is wrong with a line, if anything."""
     backend, decoded = line["backend"], line["decoded"]
     if backend == "cpu" and not line["identical"]:
         return "pixels of the CPU's decoders came out with other bits"
@@ -89,7 +89,7 @@ def problem(line: dict) -> str | None:
 
 
 def row(line: dict) -> list[str]:
-    """A line of the table."""
+    """Return a line of the table."""
     what = [line["backend"], line["files"], line["decode"], line["dtype"]]
     if "absent" in line:
         return [*what, "", "", "", "", "", line["absent"]]
@@ -99,13 +99,13 @@ def row(line: dict) -> list[str]:
 
 
 def as_text(lines: list[dict]) -> str:
-    """The table."""
+    """Return the table."""
     head = ["backend", "files", "decode", "dtype", "decoded by", "mean", "99 % of images", "worst pixel"]
     return report.table([*head, "same bits", ""], [row(line) for line in lines])
 
 
 def cases(scratch: Path, photographs: Path | None, short: bool) -> Iterator[tuple[str, Path, int]]:
-    """What is compared: a name, a dataset, a size of batches."""
+    """A comparison: a name, a dataset, a batch size."""
     count = 20 if short else 96
     yield "all kinds, small", images.make(scratch / "kinds", images.KINDS, samples=count), min(count, 32)
     yield "baseline, small", images.make(scratch / "baseline", samples=LARGE * (1 if short else 2)), LARGE
@@ -114,7 +114,7 @@ def cases(scratch: Path, photographs: Path | None, short: bool) -> Iterator[tupl
 
 
 def compared(chosen: argparse.Namespace, scratch: Path) -> Iterator[dict]:
-    """Line after line."""
+    """Yield one line after another."""
     for files, root, size in cases(scratch, chosen.data, chosen.short):
         for decode in DECODES[:1] if chosen.short else DECODES:
             for dtype in DTYPES[:1] if chosen.short else DTYPES:
@@ -126,7 +126,7 @@ def compared(chosen: argparse.Namespace, scratch: Path) -> Iterator[dict]:
 
 
 def main() -> int:
-    """Compare, print; 1 when a limit is broken, 2 without a GPU."""
+    """Compare and print; return 1 when a limit is broken, 2 without a GPU."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -163,7 +163,7 @@ def main() -> int:
 
 
 def deliver(lines: list[dict], chosen: argparse.Namespace) -> None:
-    """The result, whole or not."""
+    """Return the result, complete or not."""
     result = {"benchmark": "gpu-parity", "machine": report.machine(), "limit": MEAN_LIMIT, "lines": lines}
     report.deliver(result, as_text(lines), chosen.json, chosen.output)
 

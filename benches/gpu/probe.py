@@ -1,11 +1,12 @@
-"""Asks nvJPEG and the driver, without Foreload in between, what Foreload takes for granted of them.
+"""Asks nvJPEG and the driver directly whether Foreload's assumptions about them hold.
 
     python benches/gpu/probe.py --lines probe.jsonl --images images
 
-Every answer is a line of JSON in the file, written as soon as it is known. Each step has a process of its own: where a
-question ends that process, or does not end, its line says so and the rest is asked by the next. The order is that of
-weight, cheap ones first; what is damaged on purpose comes late. Answers are measurements, not tests: the exit code is 0
-when every question has one, 1 when some found no end or no time, 2 without a GPU.
+Every answer is a line of JSON in the file, written as soon as it is known. Each step has a process of its own: when a
+question ends that process, or does not end, its line says so and the rest is asked by the next process. The most
+important questions come first, cheap ones before expensive ones; deliberate damage comes late. Answers are
+measurements, not tests: the exit code is 0 when every question has one, 1 when some did not end or had no time, 2
+without a GPU.
 """
 
 from __future__ import annotations
@@ -32,13 +33,13 @@ from probing.answers import unanswered
 from probing.steps import Context, Step
 
 SETTLE = 25.0
-"""Seconds that a process may take until its first question: imports, pictures, CUDA's start."""
+"""The seconds that a process may take until its first question: imports, pictures, CUDA's start."""
 LOST = 3
-"""Exit code of a process whose device no longer answers."""
+"""The exit code of a process whose device no longer answers."""
 
 
 def all_steps(short: bool) -> list[Step]:
-    """In the order in which they are asked."""
+    """The steps, in the order in which they are asked."""
     return [
         *machine.first_steps(short),
         *speed.first_steps(short),
@@ -52,7 +53,7 @@ def all_steps(short: bool) -> list[Step]:
 
 
 def child(step: Step, first: int, images: Path | None, short: bool) -> int:
-    """Ask the questions of a step from one on; a line on stdout before and after each."""
+    """Ask the questions of a step, beginning with one; print a line before and after each."""
 
     def tell(line: dict) -> None:
         print(json.dumps(line), flush=True)
@@ -80,13 +81,13 @@ def child(step: Step, first: int, images: Path | None, short: bool) -> int:
             tell({"index": index, **cell.known, **found})
             if lost != "ok":
                 os._exit(LOST)
-    # What handles leave behind is measured where they are made; here an end that hangs would cost the next step's time.
+    # The cost of freeing handles is measured where they are made; here a hanging end would cost the next step's time.
     sys.stdout.flush()
     os._exit(0)
 
 
 class Probe:
-    """Runs the steps, keeps the lines."""
+    """Runs the steps and keeps the lines."""
 
     def __init__(self, chosen: argparse.Namespace) -> None:
         self.chosen, self.began = chosen, time.monotonic()
@@ -96,7 +97,7 @@ class Probe:
         self.file = report.Lines(chosen.lines)
 
     def write(self, line: dict) -> None:
-        """Keep an answer, here and on disk."""
+        """Keep an answer in memory and on disk."""
         line["at_s"] = time.monotonic() - self.began
         self.lines.append(line)
         self.file.add(shortened(line))
@@ -104,7 +105,7 @@ class Probe:
         print(f"{line['step']}: {line['cell']}: {json.dumps(shown)[:400]}", flush=True)
 
     def left(self) -> float:
-        """Seconds until the step must be over."""
+        """Return the seconds until the step must be over."""
         return self.until - time.monotonic()
 
     def run(self, step: Step) -> None:
@@ -119,20 +120,20 @@ class Probe:
             first = self.run_from(step, first)
 
     def run_from(self, step: Step, first: int) -> int:
-        """Ask the questions from one on; which is the next, when the process has ended."""
+        """Ask the questions beginning with one; return the next one when the process has ended."""
         command = [sys.executable, sys.argv[0], "--child", step.name, "--first", str(first)]
         command += ["--lines", os.devnull, *(["--short"] if self.chosen.short else [])]
         if self.chosen.images:
             command += ["--images", str(self.chosen.images)]
         with tempfile.TemporaryFile("w+", errors="replace") as said:
-            # In the probe's own group, so that whoever ends that leaves nothing behind.
+            # The process stays in the probe's own group, so that whatever ends the group leaves nothing behind.
             process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=said)
             try:
                 under_way, following, ended = self.listen(process, step, first)
             finally:
                 process.kill()
                 with contextlib.suppress(subprocess.TimeoutExpired):
-                    # One that a driver holds does not even end so; it must not hold the others.
+                    # A process that a driver holds does not even end so; it must not hold the others.
                     process.wait(5)
                 process.stdout.close()
             if under_way is None and ended in ("exit 0", f"exit {LOST}") and following > first:
@@ -142,7 +143,7 @@ class Probe:
             said.seek(0)
             told = " | ".join(line.strip() for line in said.read().splitlines() if line.strip())[-600:]
             if under_way is None:
-                # It did not come to its first question: the others would not either.
+                # The process did not come to its first question, and others would not either.
                 self.write({"step": step.name, "cell": "start", "ended": ended, "said": told})
                 return len(step.cells)
             cell = step.cells[under_way]
@@ -150,7 +151,7 @@ class Probe:
             return under_way + 1
 
     def listen(self, process: subprocess.Popen, step: Step, first: int) -> tuple[int | None, int, str]:
-        """Take lines until the process ends: the question under way, the next one, how it ended."""
+        """Take lines until the process ends; return the question under way, the next one, and how the process ended."""
         under_way, following, pending = None, first, b""
         until = time.monotonic() + SETTLE
         with selectors.DefaultSelector() as selector:
@@ -176,19 +177,19 @@ class Probe:
                         under_way = None
 
     def deliver(self) -> None:
-        """The answers so far, and what they mean."""
+        """Return the answers so far, and what they mean."""
         result = {"benchmark": "gpu-probe", "machine": report.machine(), "lines": self.lines}
         text = verdicts.as_text(self.lines)
         report.keep(result, text, self.chosen.output)
 
 
 def ending(code: int) -> str:
-    """How a process ended, in words."""
+    """Return how a process ended, in words."""
     return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
 
 
 def shortened(value: object) -> object:
-    """Numbers with no more digits than mean something."""
+    """Return numbers with no more digits than are significant."""
     if isinstance(value, dict):
         return {key: shortened(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
@@ -197,7 +198,7 @@ def shortened(value: object) -> object:
 
 
 def main() -> int:
-    """Ask everything; 1 when something was left unanswered, 2 without a GPU."""
+    """Ask everything; return 1 when something was left unanswered, 2 without a GPU."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

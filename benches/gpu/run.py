@@ -1,9 +1,9 @@
 """Times Foreload on a GPU beside the loaders a user would pick instead: same files and output, one run, rounds in turn.
 
 Every peer keeps one process through all rounds (`serve.py`); only the one being timed is asked for batches. After the
-rounds each trains a ResNet-50 on its batches, which shows how long the device waits for the next batch. Then some are
-measured with other settings: each is a point of images/s against CPU time. Peers that cannot run stay in the table with
-their reason. The result is written anew after each round and each point.
+rounds each peer trains a ResNet-50 on its batches, which shows how long the device waits for the next batch. Then some
+are measured with other settings: each is a point of images/s against CPU time. Peers that cannot run stay in the table
+with their reason. The result is written anew after each round and each point.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import report
 from standings import PEERS, POINTS, PYTHON, Standing
 
 ROUNDS_SHARE = 0.5
-"""Of the time that is left once all loaders stand: for rounds and training; the rest is for other settings."""
+"""The share of the remaining time for rounds and training, once all loaders run; the rest is for other settings."""
 POINT_LIMIT = 40
-"""Seconds that a loader may take to begin anew with other settings."""
+"""The seconds that a loader may take to begin anew with other settings."""
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -57,7 +57,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def device_facts() -> dict:
-    """Name, memory and driver of the first GPU, and the versions around it; raises where there is none."""
+    """Return name, memory and driver of the first GPU, and the versions around it; raise an error if there is none."""
     query = "import json, torch; p = torch.cuda.get_device_properties(0); print(json.dumps(dict(" + ", ".join(
         [
             "gpu=p.name",
@@ -81,7 +81,7 @@ def device_facts() -> dict:
 
 
 def recorded_facts(recording: Path) -> dict:
-    """What a recording says of its GPU."""
+    """Return what a recording says of its GPU."""
     return json.loads(recording.read_text())["device"]
 
 
@@ -96,7 +96,7 @@ def tune(standing: Standing, known: dict[str, str]) -> None:
 
 
 class Comparison:
-    """All loaders, and what was measured of them so far."""
+    """All loaders, and their measurements so far."""
 
     def __init__(self, chosen: argparse.Namespace, gpu: dict, began: float) -> None:
         self.chosen, self.gpu = chosen, gpu
@@ -107,7 +107,7 @@ class Comparison:
         self.standings: list[Standing] = []
 
     def start(self, logs: object) -> None:
-        """Bring all loaders up."""
+        """Start all loaders."""
         known: dict[str, str] = {}
         for name in self.chosen.peers:
             standing = Standing(name)
@@ -116,9 +116,9 @@ class Comparison:
             tune(standing, known)
 
     def measure(self) -> None:
-        """The rounds, then the training, as far as time allows."""
+        """Run the rounds, then the training, as far as time allows."""
         chosen, standings = self.chosen, self.standings
-        # A training step takes float16 or float32 all the same: once is enough.
+        # A training step takes float16 or float32 alike, so one of them is enough.
         trained = [standing for standing in standings if PEERS[standing.name].dtype == "f16"]
         reserve = len(trained) * (2 * chosen.train_seconds + 4) if chosen.train_seconds else 0
         turn = len(standings) * (chosen.seconds + 3)
@@ -138,7 +138,7 @@ class Comparison:
                 self.keep()
 
     def points(self) -> None:
-        """Other settings, one after another, as far as time allows."""
+        """Measure other settings, one after another, as far as time allows."""
         by_name = {standing.name: standing for standing in self.standings}
         for point in POINTS:
             standing = by_name.get(point.peer)
@@ -159,7 +159,7 @@ class Comparison:
                 self.keep()
 
     def result(self) -> dict:
-        """Everything, in the form that is kept."""
+        """Return everything in the form that is kept."""
         keys = ("rounds", "seconds", "train_seconds", "batch_size", "image_size", "threads")
         return {
             "benchmark": "gpu",
@@ -181,13 +181,13 @@ class Comparison:
 
 
 def told(answer: dict) -> str:
-    """A measurement in a line of the log."""
+    """Return a measurement as a line of the log."""
     rate = answer["images"] / answer["seconds"]
     return f"{rate:.0f} images/s, {1000 * answer['cpu_seconds'] / answer['images']:.2f} CPU s per 1000"
 
 
 def main() -> int:
-    """Measure, report; 1 when Foreload failed, or missed a target that was required; 2 without a GPU."""
+    """Measure and report; return 1 when Foreload failed, or missed a target that was required; 2 without a GPU."""
     chosen, began = parse_arguments(), time.monotonic()
     try:
         gpu = recorded_facts(chosen.recorded) if chosen.recorded else device_facts()

@@ -9,8 +9,8 @@ A peer program gives `open_feed(options, setting)`, which returns a `Feed`: an e
     {"do": "point", "seconds": 2, "threads": 4}   as feed, with other settings from here on
 
 A process lives through all rounds, so that no round pays for imports, worker processes or CUDA contexts. Before the
-clock starts, as many batches are thrown away as may have been waiting ready: loaders fill their queues while they are
-not asked. CPU time is that of the process and all its descendants while the clock runs; that of its threads is told
+clock starts, as many batches are thrown away as may have been waiting: loaders fill their queues while they are not
+asked. CPU time is that of the process and all its descendants while the clock runs; the time of its threads is told
 apart by their names.
 """
 
@@ -38,33 +38,33 @@ RATIO = (3 / 4, 4 / 3)
 DEVICE = "cuda"
 DTYPES = {"f16": torch.float16, "f32": torch.float32}
 IN_FLIGHT = 2
-"""Steps that the host may be ahead of the device, as in a training loop that never looks at its loss."""
+"""The steps that the host may be ahead of the device, as in a training loop that never looks at its loss."""
 EPOCHS = 100
-"""Passes over the files that are one epoch here: with some thousand images, its end would be a fifth of the time."""
+"""The passes over the files in an epoch here: with some thousand images its end would be a fifth of the time."""
 CHECKED = 4
-"""Batches whose values are described."""
+"""The number of batches whose values are described."""
 
 
 @dataclass(frozen=True)
 class Options:
-    """What a peer is asked to do."""
+    """The options of a peer."""
 
     data: Path
-    """Image folder: one sub-folder a class."""
+    """An image folder with one sub-folder a class."""
     batch_size: int
     image_size: int
     threads: int
     seed: int
     dtype: str
-    """f16 or f32."""
+    """The data type, f16 or f32."""
     variant: str
-    """Peer-specific choice."""
+    """A choice that is specific to the peer."""
     cpu_decode: str = "fallback"
-    """Foreload's setting of this name."""
+    """Foreload's setting of the same name."""
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """What the batches hold."""
+        """Return the torch type of the batches."""
         return DTYPES[self.dtype]
 
 
@@ -75,20 +75,20 @@ class Feed:
     """An endless run of (images, labels) on the device. A peer fills in `batches`."""
 
     ready = 2
-    """Batches that may wait when nobody takes any."""
+    """The number of batches that may wait when nobody takes any."""
     note = ""
-    """What a reader of the result should know of how it works here."""
+    """A note for readers of the result on how it works here."""
 
     def batches(self) -> Iterator[Batch]:
-        """Epoch after epoch."""
+        """Yield epoch after epoch."""
         raise NotImplementedError
 
     def counters(self) -> dict[str, float]:
-        """What the loader counted since it was opened; differences are reported."""
+        """Return what the loader counted since it was opened; differences are reported."""
         return {}
 
     def facts(self) -> dict[str, object]:
-        """What the loader itself says of how it works here."""
+        """Return what the loader itself says of how it works here."""
         return {}
 
     def close(self) -> None:
@@ -113,7 +113,7 @@ class Server:
     def open(self, setting: object) -> None:
         """Replace the loader by one with this setting."""
         if self.feed:
-            # None meanwhile: one that cannot be opened must not be closed twice.
+            # It is None meanwhile: a loader that cannot be opened must not be closed twice.
             self.run, closed, self.feed = iter(()), self.feed, None
             closed.close()
         self.feed = self.open_feed(self.options, setting)
@@ -150,11 +150,11 @@ class Server:
         return result | {"counters": counters, "threads": {k: v for k, v in by_thread.items() if v > 0}}
 
     def feed_for(self, seconds: float) -> dict:
-        """As fast as they come, once the queues are as full as they will be in the end."""
+        """Take batches as fast as they come, once the queues are as full as they will be in the end."""
         return self.timed(seconds, self.consume, self.feed.ready + IN_FLIGHT)
 
     def describe(self) -> dict:
-        """Shape, type and per-channel mean and deviation of some batches: a peer must deliver the same pictures."""
+        """Return shape, type and per-channel mean and deviation of some batches, which must agree among peers."""
         total, squares, pixels = torch.zeros(3, dtype=torch.float64), torch.zeros(3, dtype=torch.float64), 0
         side = self.options.image_size
         for _ in range(CHECKED):
@@ -173,7 +173,7 @@ class Server:
         return found | {"nvjpeg": mapped("libnvjpeg"), "facts": self.feed.facts()}
 
     def tune(self, seconds: float, only: str | None) -> dict:
-        """Keep the setting that gives most images/s; `only` one of them where that is known."""
+        """Keep the setting that gives the most images/s; try `only` one of them if it is known."""
         tried = {}
         settings = [setting for setting in self.settings if only in (None, str(setting))]
         for setting in settings:
@@ -186,7 +186,7 @@ class Server:
         return {"setting": str(best), "tried": tried, "note": self.feed.note, **self.describe()}
 
     def point(self, asked: dict) -> dict:
-        """As fast as they come with other settings; what a loader does not take is an answer, not the end."""
+        """Take batches as fast as they come with other settings; a refused setting is an answer, not the end."""
         given = {name: asked[name] for name in ("threads", "batch_size", "cpu_decode") if asked.get(name)}
         usual = self.options
         os.environ.pop("FORELOAD_GPU_BACKEND", None)
@@ -203,11 +203,11 @@ class Server:
             self.options = usual
 
     def train(self, seconds: float) -> dict:
-        """ResNet-50 on what the loader gives, beside the same on one batch again and again."""
+        """Train a ResNet-50 on what the loader gives, and on one batch again and again for comparison."""
         if self.training is None:
             self.training = Training(self.options)
             self.training.alone(next(self.run))
-        # The model is slower than the loaders: queues are full before and after.
+        # The model is slower than the loaders, so queues are full before and after.
         self.timed(0.5, self.training.step, IN_FLIGHT)
         self.training.forget()
         result = self.timed(seconds, self.training.step, 0)
@@ -240,7 +240,7 @@ class Training:
         self.alone_seconds = 0.0
 
     def step(self, batch: Batch) -> int:
-        """One optimiser step; returns the images."""
+        """Do one optimiser step; return the images."""
         images, labels = batch
         begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True, blocking=True)
         begin.record()
@@ -259,7 +259,7 @@ class Training:
         return len(images)
 
     def alone(self, batch: Batch, steps: int = 16) -> None:
-        """Time steps on one batch that is there already."""
+        """Time steps on one batch that is on the device already."""
         kept = batch[0].clone(), batch[1].clone()
         for _ in range(8):
             self.step(kept)
@@ -275,7 +275,7 @@ class Training:
         self.spans.clear()
 
     def idle(self) -> dict:
-        """Share of the time between the first and the last step in which the device waited for the next batch."""
+        """Return the share of the time between first and last step in which the device waited for a batch."""
         gaps = [
             before[1].elapsed_time(after[0])
             for before, after in zip(self.spans, self.spans[1:], strict=False)
@@ -285,13 +285,13 @@ class Training:
 
 
 def mapped(name: str) -> list[str]:
-    """Libraries of this name that the process has loaded: torchvision brings an nvJPEG of its own."""
+    """Return libraries of this name that the process has loaded: torchvision brings an nvJPEG of its own."""
     files = (line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines())
     return sorted({file for file in files if Path(file).name.startswith(name)})
 
 
 def parse_options() -> Options:
-    """The command line that every peer program understands."""
+    """Parse the command line that every peer program understands."""
     parser = argparse.ArgumentParser(description="Keeps one loader and times it when asked on stdin.")
     parser.add_argument("data", type=Path, help="image folder, one sub-folder a class")
     parser.add_argument("--batch-size", type=int, default=256)
@@ -304,8 +304,8 @@ def parse_options() -> Options:
 
 
 def serve(open_feed: OpenFeed, settings: tuple[object, ...] = (None,)) -> None:
-    """Answer requests until stdin ends; a failure is an answer too, the last one."""
-    # Whatever a library prints goes to stderr: stdout carries answers alone.
+    """Answer requests until stdin ends; a failure is an answer too, and the last one."""
+    # Libraries may print; their output goes to stderr, since stdout has answers alone.
     answers = sys.stdout
     sys.stdout = sys.stderr
     options = parse_options()
@@ -326,7 +326,7 @@ def serve(open_feed: OpenFeed, settings: tuple[object, ...] = (None,)) -> None:
 
 
 def list_images(folder: Path) -> tuple[list[str], list[int]]:
-    """Paths and labels of an image folder, classes sorted by name."""
+    """Return paths and labels of an image folder, classes sorted by name."""
     paths, labels = [], []
     for label, name in enumerate(sorted(entry.name for entry in folder.iterdir() if entry.is_dir())):
         for path in sorted((folder / name).rglob("*")):

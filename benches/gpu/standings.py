@@ -1,4 +1,4 @@
-"""The loaders of the GPU comparison: what each is called and needs, its process, and what is known of it."""
+"""The loaders of the GPU comparison: their names and requirements, their processes and their measurements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import report
 HERE = Path(__file__).resolve().parent
 PYTHON = sys.executable
 GRACE = 90
-"""Seconds that a request may take beyond its own: imports, CUDA contexts, first kernels."""
+"""The seconds that a request may take beyond its own: imports, CUDA contexts, first kernels."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Peer:
     dtype: str
     variant: str = ""
     needs: tuple[str, ...] = ("torch",)
-    """Python modules without which it cannot run."""
+    """The Python modules without which it cannot run."""
 
 
 OURS, DALI, VISION = ("torch", "foreload"), ("torch", "nvidia.dali"), ("torch", "torchvision")
@@ -46,18 +46,18 @@ PEERS = {
 
 @dataclass(frozen=True)
 class Point:
-    """A peer measured once more with other settings; None: those of the whole comparison."""
+    """A peer that is measured once more with other settings; None stands for those of the whole comparison."""
 
     peer: str
     backend: str | None = None
-    """Foreload decodes with this backend wherever it can serve."""
+    """The backend with which Foreload decodes wherever it can be used."""
     cpu_decode: str | None = None
-    """Of Foreload: whether the CPU decodes as well."""
+    """For Foreload: whether the CPU decodes as well."""
     threads: int | None = None
     batch_size: int | None = None
 
     def told(self) -> str:
-        """What is different."""
+        """Return what is different."""
         given = {key: value for key, value in asdict(self).items() if value is not None and key != "peer"}
         return ", ".join(f"{key.replace('_', ' ')} {value}" for key, value in given.items())
 
@@ -75,12 +75,12 @@ POINTS = (
     Point("dali-f16", batch_size=128),
     Point("dali-f16", threads=2),
 )
-"""In the order in which they are worth their time."""
+"""The points, the most valuable first."""
 
 
 @dataclass
 class Standing:
-    """A peer's process and what is known of it."""
+    """A peer's process and its measurements."""
 
     name: str
     process: subprocess.Popen | None = None
@@ -133,7 +133,7 @@ class Standing:
         self.end()
 
     def end(self) -> None:
-        """End the process, kindly at first."""
+        """End the process, gently at first."""
         if self.process and self.process.poll() is None:
             self.process.stdin.close()
             try:
@@ -144,7 +144,7 @@ class Standing:
 
 
 def missing(modules: tuple[str, ...]) -> str | None:
-    """The first module that cannot be imported, with the reason; asked in a process of its own."""
+    """Return the first module that cannot be imported, with the reason; a process of its own tries it."""
     for module in modules:
         asked = subprocess.run(
             [PYTHON, "-c", f"import {module}"], capture_output=True, text=True, check=False

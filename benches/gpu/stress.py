@@ -1,7 +1,7 @@
 """Thousands of small batches, held and dropped at random: no byte of a held batch may change, no memory may grow.
 
-Consumers read on streams of their own and let go at once, iterations are dropped in the middle, loaders are replaced.
-The seed is printed and repeats the run. Needs a driver, not torch.
+Consumers read on streams of their own and release batches at once, iterations are dropped in the middle, loaders are
+replaced. The seed is printed and repeats the run. It needs a driver, but no torch.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ import report
 
 SAMPLES_OF_MEMORY = 200
 WARM_UP = 0.25
-"""Share of the run in which pools may still grow."""
+"""The share of the run in which pools may still grow."""
 GROWTH_LIMIT = {"device_bytes": 4 << 20, "host_bytes": 32 << 20}
-"""Growth that the slope may mean over the whole run, between loaders, when nothing is held: an allocator's noise is
+"""The growth that the slope may mean over the whole run, between loaders, when nothing is held: an allocator's noise is
 below it, a leak of one batch in a hundred above."""
 DROP_LIMIT = 1.0
-"""Seconds until the threads of a dropped loader are gone."""
+"""The seconds until the threads of a dropped loader are gone."""
 DTYPES = ("uint8", "float16", "float32", "bfloat16")
 
 
@@ -47,31 +47,31 @@ class Run:
     loaders: int = 0
     drop_seconds: list[float] = field(default_factory=list)
     memory: list[tuple[int, int, int]] = field(default_factory=list)
-    """(batches, device bytes in use, resident bytes of this process), in the middle of it all."""
+    """Samples of (batches, device bytes in use, resident bytes of this process), in the middle of the run."""
     between: list[tuple[int, int, int]] = field(default_factory=list)
-    """The same whenever no loader lives and no batch is held."""
+    """The same samples whenever no loader lives and no batch is held."""
     interrupted: bool = False
 
     def sample(self) -> tuple[int, int, int]:
-        """Where memory stands now."""
+        """Return the memory in use now."""
         return self.batches, device_bytes(), resident_bytes()
 
 
 def device_bytes() -> int:
-    """Bytes in use on the device, by anybody."""
+    """Return the bytes in use on the device, by any process."""
     free, total = ctypes.c_size_t(), ctypes.c_size_t()
     driver.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
     return total.value - free.value
 
 
 def resident_bytes() -> int:
-    """Resident memory of this process."""
+    """Return the resident memory of this process."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def own_threads() -> int:
-    """Threads that Foreload named."""
+    """Return threads that Foreload named."""
     count = 0
     for task in Path("/proc/self/task").iterdir():
         try:
@@ -82,7 +82,7 @@ def own_threads() -> int:
 
 
 def make_loader(draws: random.Random, root: Path) -> foreload.ImageLoader:
-    """A loader with settings of its own."""
+    """Return a loader with settings of its own."""
     return foreload.ImageLoader(
         root,
         device="cuda:0",
@@ -112,12 +112,13 @@ class Consumer:
         elif chance < 0.55 and len(self.held) < 24:
             self.held.append((batch.images, driver.to_host(batch.images)))
         elif chance < 0.6:
-            batch.images.__dlpack__(stream=self.draws.choice(self.streams))  # A capsule nobody consumes.
+            # Nobody consumes this capsule.
+            batch.images.__dlpack__(stream=self.draws.choice(self.streams))
         if self.held and self.draws.random() < 0.05:
             self.release()
 
     def glance(self, images: foreload.Tensor) -> None:
-        """Queue a read on a stream and let go at once, the read perhaps still waiting."""
+        """Queue a read on a stream and release the batch at once, while the read may still wait."""
         stream = self.draws.choice(self.streams)
         with capsule.consumed(images.__dlpack__(stream=stream, max_version=(1, 0))) as described:
             scratch = self.scratch[stream]
@@ -125,7 +126,7 @@ class Consumer:
             driver.copy_to_host(scratch.address, described.address, size, stream)
 
     def release(self) -> None:
-        """Check a held batch and let it go."""
+        """Check a held batch and release it."""
         images, before = self.held.pop(self.draws.randrange(len(self.held)))
         self.run.checked += 1
         if not np.array_equal(driver.to_host(images), before, equal_nan=True):
@@ -139,14 +140,14 @@ class Consumer:
             driver.synchronize(stream)
 
     def close(self) -> None:
-        """Let everything go."""
+        """Release everything."""
         self.release_all()
         for scratch in self.scratch.values():
             scratch.close()
 
 
 def stress(root: Path, wanted: int, seconds: float, seed: int, run: Run, kept: report.Lines) -> None:
-    """Until `wanted` batches have passed, or time is up; a line for each loader that came and went."""
+    """Run until `wanted` batches have passed, or time is up; print a line for each loader that came and went."""
     draws = random.Random(seed)
     every = max(wanted // SAMPLES_OF_MEMORY, 1)
     until = time.monotonic() + seconds
@@ -174,7 +175,7 @@ def stress(root: Path, wanted: int, seconds: float, seed: int, run: Run, kept: r
             while own_threads() and time.monotonic() - began < 10:
                 time.sleep(0.001)
             run.drop_seconds.append(time.monotonic() - began)
-            if draws.random() < 0.7:  # Else batches stay held while the next loader works.
+            if draws.random() < 0.7:  # Otherwise batches stay held while the next loader works.
                 consumer.release_all()
                 run.between.append(run.sample())
             now = dict(zip(("batches", "device_bytes", "host_bytes"), run.sample(), strict=True))
@@ -183,7 +184,7 @@ def stress(root: Path, wanted: int, seconds: float, seed: int, run: Run, kept: r
 
 
 def slopes(run: Run) -> dict[str, float]:
-    """Least-squares growth of memory over the whole run, as the samples after the warm-up show it; bytes."""
+    """Return the least-squares growth of memory over the whole run in bytes, from the samples after the warm-up."""
     samples = np.array(run.between[int(len(run.between) * WARM_UP) :], dtype=float)
     if len(samples) < 8:
         return {}
@@ -195,7 +196,7 @@ def slopes(run: Run) -> dict[str, float]:
 
 
 def problems(run: Run, grown: dict[str, float], wanted: int) -> list[str]:
-    """What is wrong, if anything."""
+    """Return what is wrong, if anything."""
     found = [
         f"{name} grew by {grown[name] / 2**20:.1f} MiB, at most {limit / 2**20:.0f}"
         for name, limit in GROWTH_LIMIT.items()
@@ -211,7 +212,7 @@ def problems(run: Run, grown: dict[str, float], wanted: int) -> list[str]:
 
 
 def main() -> int:
-    """Run, print; 1 when something is wrong, 2 without a GPU."""
+    """Run and print; return 1 when something is wrong, 2 without a GPU."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

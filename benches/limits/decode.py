@@ -1,6 +1,6 @@
-"""Bare libjpeg-turbo in one thread: files in memory to full RGB, and to a resized random crop. One JSON line.
+"""Measures bare libjpeg-turbo in one thread: files in memory to full RGB, and to a resized random crop. One JSON line.
 
-Runs in the "reference" environment: simplejpeg brings libjpeg-turbo, Pillow the antialiased bilinear resize.
+It runs in the "reference" environment: simplejpeg brings libjpeg-turbo, Pillow the antialiased bilinear resize.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def box_of(width: int, height: int, rng: random.Random) -> tuple[int, int, int, int]:
-    """A RandomResizedCrop box: left, upper, right, lower."""
+    """Draw a RandomResizedCrop box: left, upper, right, lower."""
     while True:
         area = width * height * rng.uniform(0.08, 1)
         ratio = math.exp(rng.uniform(math.log(3 / 4), math.log(4 / 3)))
@@ -41,7 +41,7 @@ def box_of(width: int, height: int, rng: random.Random) -> tuple[int, int, int, 
 
 
 def main() -> None:
-    """Loads the files, then times the work on them alone."""
+    """Load the files, then time the work on them alone."""
     chosen = parse_arguments()
     paths = sorted(path for path in chosen.data.rglob("*") if path.suffix.lower() in (".jpg", ".jpeg"))
     count = min(chosen.images, len(paths))

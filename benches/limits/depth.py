@@ -1,7 +1,7 @@
-"""Files a second against the depth of reads, by threads with pread, on storage that takes milliseconds.
+"""Measures files a second against the depth of reads, by threads with pread, on storage that takes milliseconds.
 
-The storage is `slow-fs`: files behind FUSE, whose opens and reads wait as long as said while others go on. Nothing of
-it is kept in memory. A file is an open and a read, so that its time without depth is the sum of both.
+The storage is `slow-fs`: files behind FUSE, whose opens and reads take the given times while others go on. Nothing of
+it is kept in memory. A file takes an open and a read, so that its time without depth is the sum of both.
 
 cargo build --release -p slow-fs
 .venv/bin/python benches/limits/depth.py --output benches/results/depth
@@ -47,7 +47,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def measure(files: Path, index: Path, depth: int) -> dict:
-    """One epoch of all files, the start of the threads included."""
+    """Read one epoch of all files, the start of the threads included."""
     settings = {"io": "pread", "direct": "off", "queue_depth": depth, "index_dir": index, "progress": False}
     loader = foreload.FileLoader(files, batch_size=BATCH, **settings)
     before, started = resource.getrusage(resource.RUSAGE_SELF), time.perf_counter()
@@ -59,7 +59,7 @@ def measure(files: Path, index: Path, depth: int) -> dict:
 
 
 def main() -> int:
-    """0 when all was measured."""
+    """Return 0 when all was measured."""
     arguments = parse_arguments()
     scratch = Path(tempfile.mkdtemp(prefix="foreload-depth-"))
     runs: dict[int, list[dict]] = {}
@@ -99,7 +99,7 @@ def main() -> int:
 
 
 def describe(result: dict) -> str:
-    """As Markdown."""
+    """Return the result as Markdown."""
     rows = [
         [
             str(run["depth"]),

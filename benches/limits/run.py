@@ -1,4 +1,4 @@
-"""Foreload's reader against fio, and its decoding in one thread against bare libjpeg-turbo.
+"""Measures Foreload's reader against fio, and its decoding in one thread against bare libjpeg-turbo.
 
 reader: fio replays the very extents (widened to 4 KiB, as O_DIRECT needs) that Foreload's reader reads
 from packed shards, in the same order, at the same depth, page cache dropped before every run. Both are
@@ -30,19 +30,19 @@ HERE = Path(__file__).resolve().parent
 PARTS = ("reader", "decode")
 READER_TARGET = 0.95
 CPU_TARGET_MICROSECONDS = 10.0
-# glibc asks for huge pages for large allocations: fio 3.33 has no option for transparent ones, and those of
-# hugetlbfs, which must be set aside by root, measured the same. Registered files exclude a replayed log.
+# glibc asks for huge pages for large allocations: fio 3.33 has no option for transparent ones, and those of hugetlbfs,
+# which root must set aside, gave the same figures. Registered files exclude a replayed log.
 HUGE_PAGES = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 REGISTERED = ["--fixedbufs=1"]
 BATCHES = ["--iodepth_batch_submit=8", "--iodepth_batch_complete_min=1", "--iodepth_batch_complete_max=32"]
-# Options and environment of fio's set-ups, all with io_uring and O_DIRECT.
+# The options and environment of fio's set-ups, all with io_uring and O_DIRECT.
 FIO = {
     "fio": ([], {}),
     "fio, huge pages": ([], HUGE_PAGES),
     "fio, huge pages, registered buffers": (REGISTERED, HUGE_PAGES),
     "fio, huge pages, registered buffers, batches": ([*REGISTERED, *BATCHES, "--gtod_reduce=1"], HUGE_PAGES),
 }
-# fio ends without counting the last reads in flight; more than this is another amount of work.
+# fio ends without counting the last reads in flight; a larger difference is another amount of work.
 SAME_WORK = 0.01
 
 Run = Callable[[], dict]
@@ -75,7 +75,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def run_json(command: list[str | Path], environment: dict | None = None) -> dict:
-    """Runs a program whose stdout ends in a JSON object."""
+    """Run a program whose stdout ends in a JSON object."""
     done = subprocess.run(
         [str(part) for part in command], env=environment, capture_output=True, text=True, check=False
     )
@@ -88,7 +88,7 @@ def run_json(command: list[str | Path], environment: dict | None = None) -> dict
 
 
 def alternate(runs: dict[str, Run], rounds: int, before: Callable[[], None]) -> dict[str, list[dict] | str]:
-    """Results of every program over all rounds, in turn; the reason in place of them where one failed."""
+    """Return results of every program over all rounds, in turn; the reason in place of them for one that failed."""
     results: dict[str, list[dict] | str] = {name: [] for name in runs}
     names = list(runs)
     for number in range(rounds):
@@ -107,7 +107,7 @@ def alternate(runs: dict[str, Run], rounds: int, before: Callable[[], None]) -> 
 
 
 def build_reader() -> Path:
-    """Builds the program that runs Foreload's reader alone and says where it is."""
+    """Build the program that runs Foreload's reader alone; return its path."""
     if shutil.which("cargo") is None:
         raise Unavailable("cargo is missing: install Rust from https://rustup.rs")
     command = ["cargo", "build", "--release", "--bench", "reader", "--message-format=json"]
@@ -119,7 +119,7 @@ def build_reader() -> Path:
 
 
 def drop_page_cache(folder: Path) -> None:
-    """Evicts the shards from the page cache, and as root everything else too."""
+    """Evict the shards from the page cache, and as root everything else too."""
     os.sync()
     for path in folder.iterdir():
         if path.is_file():
@@ -136,7 +136,7 @@ def drop_page_cache(folder: Path) -> None:
 
 
 def fio(log: Path, depth: int, options: list[str], environment: dict) -> dict:
-    """Replays an I/O log with fio; throughput of its own clock, CPU time of its own accounting."""
+    """Replay an I/O log with fio; return throughput by its own clock and CPU time by its own accounting."""
     command = ["fio", "--name=replay", f"--read_iolog={log}", "--replay_no_stall=1", "--ioengine=io_uring"]
     command += ["--direct=1", f"--iodepth={depth}", "--thread", "--output-format=json", *options]
     answer = run_json(command, os.environ | environment)
@@ -156,7 +156,7 @@ def fio(log: Path, depth: int, options: list[str], environment: dict) -> dict:
 
 
 def measure_reader(chosen: argparse.Namespace, scratch: Path) -> dict:
-    """Throughput and CPU time per read of Foreload's readers and of fio on the same extents."""
+    """Return throughput and CPU time per read of Foreload's readers and of fio on the same extents."""
     if not any(chosen.shards.glob("*.tar")):
         raise Unavailable(f"{chosen.shards}: no tar shards; `foreload synth DIR --layout tar` makes some")
     program = build_reader()
@@ -193,7 +193,7 @@ def measure_reader(chosen: argparse.Namespace, scratch: Path) -> dict:
 
 
 def reader_entry(result: list[dict] | str) -> dict:
-    """Medians of one program's rounds."""
+    """Return medians of one program's rounds."""
     if isinstance(result, str):
         return {"failure": result}
     return {
@@ -210,7 +210,7 @@ def reader_entry(result: list[dict] | str) -> dict:
 
 
 def foreload_epoch(chosen: argparse.Namespace, decode: str) -> dict:
-    """The second epoch of `foreload bench` with one decoding thread: CPU time of the whole process."""
+    """Run the second epoch of `foreload bench` with one decoding thread; return the CPU time of the whole process."""
     if not chosen.foreload.exists():
         raise Unavailable(f"{chosen.foreload} is missing: run `make setup` first")
     command = [chosen.foreload, "bench", chosen.data, "--threads", 1, "--batch-size", 64, "--epochs", 2]
@@ -219,7 +219,7 @@ def foreload_epoch(chosen: argparse.Namespace, decode: str) -> dict:
 
 
 def measure_decode(chosen: argparse.Namespace) -> dict:
-    """Images per CPU second of Foreload (decode, augment, all the rest) and of bare libjpeg-turbo."""
+    """Return images per CPU second of Foreload (decode, augment, all the rest) and of bare libjpeg-turbo."""
     python = environments.ensure("reference", chosen.envs)
     bare = [python, HERE / "decode.py", chosen.data, "--images", chosen.images]
     runs: dict[str, Run] = {
@@ -253,7 +253,7 @@ def measure_decode(chosen: argparse.Namespace) -> dict:
 
 
 def as_text(result: dict) -> str:
-    """The report in Markdown."""
+    """Return the report in Markdown."""
     parts = [report.machine_line(result["machine"])]
     if "reader" in result:
         part = result["reader"]
@@ -275,7 +275,7 @@ def as_text(result: dict) -> str:
 
 
 def rows(part: dict, show: Callable[[dict], list[str]]) -> list[list[str]]:
-    """Lines of a table, failures with their reason."""
+    """Return lines of a table, failures with their reason."""
     return [
         [name, *(show(entry) if entry["failure"] is None else [f"not measured: {entry['failure']}"])]
         for name, entry in part["programs"].items()
@@ -283,7 +283,7 @@ def rows(part: dict, show: Callable[[dict], list[str]]) -> list[list[str]]:
 
 
 def reader_row(entry: dict) -> list[str]:
-    """Figures of one reader."""
+    """Return the figures of one reader."""
     return [
         report.show(entry["reads_per_s"], 0),
         report.show(entry["megabytes_per_s"], 0),
@@ -293,7 +293,7 @@ def reader_row(entry: dict) -> list[str]:
 
 
 def decode_row(entry: dict) -> list[str]:
-    """Figures of one decoder."""
+    """Return the figures of one decoder."""
     return [
         report.show(entry["images_per_cpu_second"], 0),
         report.show(entry["images_per_s"], 0),
@@ -302,7 +302,7 @@ def decode_row(entry: dict) -> list[str]:
 
 
 def main() -> int:
-    """Measures and reports; 1 when something could not be measured, or a required target was missed."""
+    """Measure and report; return 1 when something could not be measured, or a required target was missed."""
     chosen = parse_arguments()
     datasets.ensure_known(chosen.data, chosen.foreload)
     result = {"benchmark": "limits", "machine": report.machine()}

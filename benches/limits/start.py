@@ -1,8 +1,8 @@
-"""From a loader's making to its first batch: many loose files, their index and a warm cache.
+"""Measures the time from making a loader to its first batch: many files, their index and a warm cache.
 
     python benches/limits/start.py --data data/start --files 1280000
 
-Files are hard links to a hundred small ones, a thousand directories of them. The first run indexes and fills the cache;
+The files are hard links to a hundred small ones, in a thousand directories. The first run indexes and fills the cache;
 then each start is a process of its own.
 """
 
@@ -38,7 +38,7 @@ print(json.dumps({"loader": made - begun, "first_batch": ended - begun, "hits": 
 
 
 def make(folder: Path, files: int) -> None:
-    """Writes the dataset unless it is there."""
+    """Write the dataset unless it is there."""
     if (folder / "data").exists():
         return
     sources = folder / "sources"
@@ -53,7 +53,7 @@ def make(folder: Path, files: int) -> None:
 
 
 def start(settings: dict, what: str) -> dict:
-    """One process."""
+    """Start one process."""
     command = [sys.executable, "-c", START, json.dumps(settings), what]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
@@ -76,7 +76,7 @@ def main() -> None:
         "progress": False,
     }
     print("filled", start(settings, "fill"))
-    # What writing was too slow for in the first epoch comes in the second.
+    # Samples that writing was too slow for in the first epoch come in the second.
     print("filled", start(settings, "fill"))
     starts = [start(settings, "start") for _ in range(args.rounds)]
     for key in ("loader", "first_batch"):

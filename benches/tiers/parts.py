@@ -1,4 +1,4 @@
-"""The parts of the benchmark: what each runs, the figures it gives, the bounds they are held against."""
+"""The parts of the benchmark: what each runs, its figures, and the bounds that they are compared with."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def check(value: float, bound: float, says: str, *, at_least: bool = False) -> d
 
 
 def lru_misses(capacity: float, samples: int = 20_000, epochs: int = EPOCHS) -> list[float]:
-    """Share of the samples that a least-recently-used cache misses in each epoch of a full reshuffle."""
+    """Return the share of the samples that a least-recently-used cache misses in each epoch of a full reshuffle."""
     draw = random.Random(1)
     kept: OrderedDict[int, None] = OrderedDict()
     room, misses = round(capacity * samples), []
@@ -52,18 +52,18 @@ def lru_misses(capacity: float, samples: int = 20_000, epochs: int = EPOCHS) -> 
 
 
 def slow(epoch: dict) -> int:
-    """Bytes that left the slow tier in an epoch, staged ones among them."""
+    """Return the bytes that left the slow tier in an epoch, staged ones among them."""
     return epoch["source_bytes"]
 
 
 def pace(bench: Bench, bytes_per_second: float, data: str = "tar") -> float:
-    """Milliseconds of a training step that takes so many bytes a second."""
+    """Return the milliseconds of a training step that takes this many bytes a second."""
     of_a_batch = bench.batch * bench.facts[data] / bench.facts["images"]
     return 1000 * of_a_batch / bytes_per_second
 
 
 def bytes_read(bench: Bench) -> dict:
-    """Bytes of the slow tier by the cache's size."""
+    """Measure the bytes of the slow tier by the cache's size."""
     rows, checks = [], []
     for data, fill in FILLS:
         total = bench.facts[data]
@@ -87,7 +87,7 @@ def bytes_read(bench: Bench) -> dict:
             checks.append(check(read[0], MOST_FIRST[fill], f"{name}: first epoch"))
             checks.append(check(max(read[1:]), 1 - share + 0.02, f"{name}: every later epoch"))
             cut = 1 - sum(read) / EPOCHS
-            # Staging ahead may read some of the first epoch twice; the cut is promised of all else.
+            # Staging ahead may read some of the first epoch twice; the reduction is promised for all other reads.
             wanted = (EPOCHS - 1) * share / EPOCHS - 0.02
             checks.append(check(cut, wanted, f"{name}: cut over {EPOCHS} epochs", at_least=True))
     for share in FRACTIONS:
@@ -98,7 +98,7 @@ def bytes_read(bench: Bench) -> dict:
 
 
 def staging(bench: Bench) -> dict:
-    """Staging beside training, each alone, one after the other, and training that stages nothing."""
+    """Measure staging beside training, each alone, one after the other, and training that stages nothing."""
     total = bench.facts["tar"]
     shards = sum(path.stat().st_size for path in Path(bench.tar).glob("*.tar"))
     step = pace(bench, bench.bandwidth / 2)
@@ -127,7 +127,7 @@ def staging(bench: Bench) -> dict:
 
 
 def warm(bench: Bench) -> dict:
-    """The second epoch of a job on the slow tier, beside the same job on NVMe."""
+    """Measure the second epoch of a job on the slow tier, beside the same job on NVMe."""
     tiered, local = [], []
     for _ in range(bench.rounds):
         with bench.cache() as cache:
@@ -144,9 +144,9 @@ def warm(bench: Bench) -> dict:
 
 
 def stall(bench: Bench) -> dict:
-    """Share of an epoch spent waiting when the slow tier has a fifth more bandwidth than training asks for."""
+    """Measure the share of an epoch spent waiting when the slow tier has a fifth more bandwidth than needed."""
     rows, checks = [], []
-    # The first batch is always waited for; with small ones that is little of the epoch.
+    # The first batch is always waited for; if it is small that is little of the epoch.
     bench = replace(bench, batch=max(1, bench.facts["images"] // STEPS))
     for data in ("folder", "tar"):
         step = pace(bench, bench.bandwidth / 1.2, data)
@@ -161,7 +161,7 @@ def stall(bench: Bench) -> dict:
 
 
 def processes(bench: Bench) -> dict:
-    """Four ranks of one node with one cache."""
+    """Measure four ranks of one node with one cache."""
     rows, checks = [], []
     for data in ("folder", "tar"):
         total = bench.facts[data]
@@ -187,7 +187,7 @@ def processes(bench: Bench) -> dict:
 
 
 def overhead(bench: Bench) -> dict:
-    """What the tiers cost when all is in the cache."""
+    """Measure what the tiers cost when all is in the cache."""
     rates: dict[str, list[float]] = {"through the cache": [], "the same files directly": []}
     with bench.cache() as cache:
         options = {"cache": cache, "cache_size": 2 * bench.facts["tar"], "fill": "use"}
@@ -204,7 +204,7 @@ def overhead(bench: Bench) -> dict:
 
 
 def prediction(bench: Bench) -> dict:
-    """`foreload plan` beside what is then measured."""
+    """Compare `foreload plan` with what is then measured."""
     rows, checks = [], []
     settings = [("tar", "use", 0.5, 0.0), ("folder", "use", 0.25, 0.0), ("tar", "ahead", 1.0, 1.5)]
     for data, fill, share, training in settings:

@@ -1,8 +1,8 @@
-"""What the tiers do: bytes of the slow tier, staging beside training, stalls, shared caches, overhead, predictions.
+"""Measures the tiers: bytes of the slow tier, staging beside training, stalls, shared caches, overhead, predictions.
 
-Every figure comes from the counters of `foreload bench --json` on generated data; the slow tier is the dataset's
-own storage slowed down by `--emulate-pfs`. LRU beside it is computed on the same kind of order. A part that
-fails says why and the others go on.
+Every figure comes from the counters of `foreload bench --json` on generated data; the slow tier is the dataset's own
+storage slowed down by `--emulate-pfs`. LRU is computed on the same kind of order for comparison. A part that fails says
+why, and the others go on.
 """
 
 from __future__ import annotations
@@ -42,15 +42,15 @@ class Bench:
 
     @property
     def spec(self) -> str:
-        """As `--emulate-pfs` takes it."""
+        """Return the rates as `--emulate-pfs` takes them."""
         return f"open={self.open_ms}ms,read={self.read_ms}ms,bandwidth={self.bandwidth}"
 
     def json(self, *arguments: object) -> dict:
-        """One JSON object that the program prints."""
+        """Run the program; return the JSON object that it prints."""
         return self.wait(self.start(*arguments))
 
     def start(self, *arguments: object) -> subprocess.Popen:
-        """The program as a process of its own, which is waited for by `wait`."""
+        """Start the program as a process of its own, for which `wait` waits."""
         command = [
             str(self.program),
             *map(str, arguments),
@@ -62,7 +62,7 @@ class Bench:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
     def wait(self, process: subprocess.Popen) -> dict:
-        """What a started process prints."""
+        """Return what a started process prints."""
         out, err = process.communicate()
         if process.returncode != 0:
             raise Unavailable(f"exit code {process.returncode}: {last_lines(err or out)}")
@@ -71,7 +71,7 @@ class Bench:
     def arguments(
         self, data: Path, *, slow: bool = True, consume_ms: float = 0, epochs: int = 1, **more: object
     ) -> list:
-        """Of `foreload bench`, every sample in every epoch."""
+        """Return options of `foreload bench` for every sample in every epoch."""
         found = ["bench", data, "--epochs", epochs, "--batch-size", self.batch, "--last-batch", "partial"]
         found += ["--image-size", self.image_size]
         if slow:
@@ -83,16 +83,16 @@ class Bench:
         return found
 
     def epochs(self, data: Path, **options: object) -> list[dict]:
-        """The epochs of one run."""
+        """Return the epochs of one run."""
         return self.json(*self.arguments(data, **options))["epochs"]
 
     def size(self, data: Path) -> int:
-        """Bytes of all samples."""
+        """The bytes of all samples."""
         return int(self.json("index", data)["total_bytes"])
 
     @contextmanager
     def cache(self) -> Iterator[Path]:
-        """An empty cache directory, gone afterwards."""
+        """Make an empty cache directory, which is removed afterwards."""
         path = Path(tempfile.mkdtemp(prefix="cache-", dir=self.scratch))
         try:
             yield path
@@ -125,7 +125,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def make_data(chosen: argparse.Namespace) -> tuple[Path, Path]:
-    """The folder and the shards, of the same images."""
+    """Make the folder and the shards, of the same images."""
     made = []
     for layout in ("folder", "tar"):
         target = chosen.data / f"{layout}-{chosen.images}-{chosen.shard_size}"
@@ -141,7 +141,7 @@ def make_data(chosen: argparse.Namespace) -> tuple[Path, Path]:
 
 
 def run_part(part: Callable[[Bench], dict], bench: Bench) -> dict:
-    """A part's result, or why there is none."""
+    """Return a part's result, or why there is none."""
     try:
         return part(bench)
     except (Unavailable, KeyError, ValueError, OSError) as reason:
@@ -150,7 +150,7 @@ def run_part(part: Callable[[Bench], dict], bench: Bench) -> dict:
 
 
 def as_text(result: dict) -> str:
-    """The report in Markdown."""
+    """Return the report in Markdown."""
     lines = ["# Tiers", "", report.machine_line(result["machine"]), ""]
     lines += [
         f"Slow tier: {result['slow_tier']}; {result['images']} images, {result['bytes'] / 1e6:.0f} MB.",
@@ -169,7 +169,7 @@ def as_text(result: dict) -> str:
 
 
 def main() -> int:
-    """Measures, reports."""
+    """Measure and report."""
     chosen = parse_arguments()
     folder, tar = make_data(chosen)
     with tempfile.TemporaryDirectory(prefix="scratch-", dir=chosen.data) as scratch:

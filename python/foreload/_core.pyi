@@ -24,7 +24,7 @@ class Error(Exception):
     """Any failure of Foreload."""
 
 class ConfigError(Error):
-    """A setting has a value that cannot work, or there is none of that name; the message says which and what to do."""
+    """A setting has a wrong value, or there is no setting of that name; the message says which and what to do."""
 
 class DatasetError(Error):
     """The dataset or its index cannot be used."""
@@ -59,27 +59,27 @@ class InternalError(Error):
     """A defect in Foreload."""
 
 class Warning(UserWarning):
-    """What is left out, replaced or slowed though nothing failed, and what to do about it."""
+    """Something is left out, replaced or slower than it could be, though nothing failed."""
 
 def release_gpus() -> None:
-    """Give back what this process keeps on GPUs for its next loader: nvJPEG's decoders with their memory, and kernels.
+    """Free what this process keeps on GPUs for its next loader: nvJPEG's decoders with their memory, and kernels.
 
-    Loaders that are in use keep what they need. It happens by itself at the end of the process.
+    Loaders that are in use keep what they need. At the end of the process this happens by itself.
     """
 
 @disjoint_base
 class Loader:
-    """What `ImageLoader` and `FileLoader` have in common. Make one of these.
+    """The base of `ImageLoader` and `FileLoader`. Make one of these.
 
-    Every iteration is of the epoch after the one before, whether that came to its end or not; the first is epoch 0.
-    `set_epoch` or a loaded state says otherwise, for one iteration. One that was never asked for a batch does not
-    count. The order depends on (dataset, selection, seed, epoch) alone. A loader runs one epoch at a time: a new
-    iteration ends the former one. A child of `os.fork` can read the batches that its parent holds, but needs a loader
-    of its own for others.
+    Every iteration is the epoch after the previous one, whether that came to its end or not; the first is epoch 0.
+    `set_epoch` or a loaded state chooses another epoch for one iteration. An iteration that was never asked for a batch
+    does not count. The order depends on (dataset, selection, seed, epoch) alone. A loader runs one epoch at a time: a
+    new iteration ends the former one. A child of `os.fork` can read the batches that its parent holds, but needs a
+    loader of its own for others.
     """
 
     def __iter__(self) -> Batches:
-        """One epoch: the chosen one, what is left of the one whose state was loaded, or else the next.
+        """Begin an epoch: the chosen one, the rest of the one whose state was loaded, or else the next.
 
         Raises (also while iterating):
             SampleError: A sample failed and `on_error` is `raise`.
@@ -89,62 +89,62 @@ class Loader:
             GpuError: The GPU's driver or a library on it failed.
         """
     def batches(self, epoch: int | None = None, first_step: int = 0) -> Batches:
-        """One epoch (None: the one that `epoch` says) from `first_step` on.
+        """Begin an epoch (None: the one that `epoch` says) at `first_step`.
 
-        A `first_step` at or past the end gives no batch. It has a state of its own; the loader's, and the epoch that
-        comes next, are those of `for` loops over it. Raises as iterating does.
+        A `first_step` at or past the end gives no batch. The iteration has a state of its own; the loader's state and
+        its next epoch do not change. It raises the same errors as iterating.
         """
     def __len__(self) -> int:
-        """Batches of this rank in one epoch."""
+        """The number of batches of this rank in one epoch."""
     def set_epoch(self, epoch: int) -> None:
-        """Choose the epoch of the next iteration: any, also one that was run before, which is then the same again.
+        """Choose the epoch of the next iteration. An epoch that was run before is the same again.
 
         A loaded state of that epoch still says where it begins.
         """
     def state_dict(self, *, at_step: int | None = None) -> LoaderState:
-        """Where the latest iteration stands: `position` samples of the order of `epoch`, those of all ranks together.
+        """Return where the latest iteration stands: at `position` in the order of `epoch`, counting all ranks.
 
-        What was yielded counts, not what was read ahead. A state with all samples of its epoch yielded is of that
-        epoch still.
+        It counts batches that were yielded, not those that were read ahead. When all samples of an epoch were yielded
+        the state still belongs to that epoch.
 
         Args:
-            at_step: The state as it was after so many steps of the epoch, for frameworks that take batches from the
-                loader before they are used. None: after the last batch that was yielded.
+            at_step: The number of steps of the epoch after which the state is wanted, for frameworks that take batches
+                from the loader before they are used. None: after the last batch that was yielded.
 
         Raises:
             ConfigError: `at_step` is no step that this iteration yielded.
         """
     def load_state_dict(self, state: LoaderState) -> None:
-        """Go on where `state` was saved.
+        """Resume where `state` was saved.
 
-        The next iteration is what is left of its epoch; of one that is through nothing is, and the next begins. So
-        `range(loader.epoch, epochs)` is what a training has left, also with `set_epoch` in the loop. Choosing the very
-        epoch that is through, before or after loading, gives an iteration without batches, and a warning.
+        The next iteration is the rest of the state's epoch, or the next epoch if nothing is left. So a training has
+        `range(loader.epoch, epochs)` left, also with `set_epoch` in the loop. Choosing a finished epoch, before or
+        after loading its state, gives an iteration without batches, and a warning.
 
-        Reads nothing of what was yielded before, and takes as long at any position. The number of ranks may be another,
-        if all together take as many samples in a step; in the middle of an epoch iterating refuses what does not fit.
-        Settings of the images may be others than they were; what is drawn is the same.
+        Resuming reads nothing of what was yielded before, and takes equally long at any position. The number of ranks
+        may change if all together take as many samples in a step; in the middle of an epoch iterating refuses numbers
+        that do not fit. Settings of the images may change; the random numbers stay the same.
 
         Raises:
             ConfigError: The state is of another dataset, seed, order or version; the message names what differs.
         """
     @property
     def epoch(self) -> int:
-        """The epoch that is under way; while none is, the one that the next iteration runs.
+        """The current epoch, or between iterations the one that the next iteration runs.
 
-        An epoch is under way from the iteration's beginning until it has no more batches, fails or is dropped.
+        An epoch is current from the iteration's beginning until it has no more batches, fails or is dropped.
         """
     @property
     def samples(self) -> int:
-        """Samples in the dataset, whether they are drawn or not."""
+        """The number of samples in the dataset, whether they are drawn or not."""
     @property
     def epoch_size(self) -> int:
-        """Samples an epoch draws, of all ranks together."""
+        """The number of samples that an epoch draws, for all ranks together."""
     @property
     def labeled(self) -> bool:
         """Whether samples have labels: class directories, or a class number beside each image in a shard.
 
-        Without them batches have no `labels`, and what needs classes is refused.
+        Without them batches have no `labels`, and settings that need classes are refused.
         """
     def _check_labeled(self) -> None: ...
     @property
@@ -169,14 +169,17 @@ class Loader:
         """Failures of the latest iteration that were skipped or replaced by zeros (the first 1000)."""
     @property
     def concealed(self) -> list[ConcealedSample]:
-        """Damaged images of the latest iteration that were decoded all the same (the first 1000), by sample; those that
-        were read ahead among them. They do not count against `max_errors`."""
+        """Damaged images of the latest iteration that were decoded all the same (the first 1000), by sample.
+
+        Images that were read ahead are among them. They do not count against `max_errors`.
+        """
     def locate(self, sample_id: int) -> tuple[os.PathLike[str], int, int]:
-        """File of a sample (for shards, the shard), where its bytes begin, and their number."""
+        """Return the file of a sample (for shards, the shard), where its bytes begin, and their number."""
 
 def compiled_size(transforms: str) -> tuple[int, int] | None:
-    """Height and width of what a list of transforms makes, of `foreload.transforms.to_json`; None where each image has
-    its own.
+    """Return height and width of the images that a list of transforms makes, given by `foreload.transforms.to_json`.
+
+    The result is None where each image has a size of its own.
 
     Raises:
         ConfigError: The list cannot be compiled: one pass cannot do it in this order.

@@ -144,7 +144,7 @@ class ImageLoader(Loader):
             other; a dict of classes, others weigh 1; or one number for each sample of the dataset. A weight is 0, or
             from 1e-50 to 1e50. In every epoch, samples of equal weight are drawn equally often, or once more, and each
             weight's share of the draws is kept to within two. A sample that comes up again in an epoch is augmented
-            anew. None: every sample alike.
+            differently. None: every sample alike.
         ratios: The share of each of several datasets in an epoch, in any unit. None: by their numbers of samples.
         epoch_size: The number of samples that an epoch draws, for all ranks together. None: as many as there are to
             draw from.
@@ -225,19 +225,19 @@ class ImageLoader(Loader):
             one. Samples are read from the dataset's storage once and not in every epoch. None: nowhere.
         verify: How a cached copy of an earlier run or another process is known to be the dataset's before this run uses
             it. `stamp`: its file has the size, times and inode it had when it was copied. `checksum`: the dataset is
-            read once a run and compared. What has changed is copied anew, what changes after the check is seen by the
+            read once a run and compared. What has changed is copied again, what changes after the check is seen by the
             next run. Only a write within the same tick of the file system's clock leaves the stamp as it was.
         immutable: The dataset never changes, so cached copies are used without checking its files.
         index_dir: Where index files are kept. None: `$FORELOAD_INDEX_DIR`, else the user's cache directory; where that
             cannot be written, a directory of the user's own among the temporary files, with a warning.
-        rebuild_index: Index the dataset anew.
+        rebuild_index: Index the dataset again.
         changed: What happens when the dataset is not what its index says, which is checked at every start: `rebuild`
-            indexes it anew, with a warning; `warn` goes on with the old index and order, and refuses what cannot be
+            indexes it again, with a warning; `warn` goes on with the old index and order, and refuses what cannot be
             right when it is read; `refuse` raises DatasetChangedError. Files that only look changed (after `touch`) do
             not count.
         progress: Show a progress bar while indexing, when stderr is a terminal.
         rank: This process's rank. None: of an initialised `torch.distributed`, else of the launcher: torchrun, MPI's
-            mpirun or Slurm's srun, by their variables; else 0. Asked anew at each iteration.
+            mpirun or Slurm's srun, by their variables; else 0. Asked again at each iteration.
         world_size: The number of ranks. None: found like `rank`.
 
     Raises:
@@ -369,7 +369,7 @@ class FileLoader(Loader):
             other; a dict of classes, others weigh 1; or one number for each sample of the dataset. A weight is 0, or
             from 1e-50 to 1e50. In every epoch, samples of equal weight are drawn equally often, or once more, and each
             weight's share of the draws is kept to within two. A sample that comes up again in an epoch is augmented
-            anew. None: every sample alike.
+            differently. None: every sample alike.
         ratios: The share of each of several datasets in an epoch, in any unit. None: by their numbers of samples.
         epoch_size: The number of samples that an epoch draws, for all ranks together. None: as many as there are to
             draw from.
@@ -399,19 +399,19 @@ class FileLoader(Loader):
             one. Samples are read from the dataset's storage once and not in every epoch. None: nowhere.
         verify: How a cached copy of an earlier run or another process is known to be the dataset's before this run uses
             it. `stamp`: its file has the size, times and inode it had when it was copied. `checksum`: the dataset is
-            read once a run and compared. What has changed is copied anew, what changes after the check is seen by the
+            read once a run and compared. What has changed is copied again, what changes after the check is seen by the
             next run. Only a write within the same tick of the file system's clock leaves the stamp as it was.
         immutable: The dataset never changes, so cached copies are used without checking its files.
         index_dir: Where index files are kept. None: `$FORELOAD_INDEX_DIR`, else the user's cache directory; where that
             cannot be written, a directory of the user's own among the temporary files, with a warning.
-        rebuild_index: Index the dataset anew.
+        rebuild_index: Index the dataset again.
         changed: What happens when the dataset is not what its index says, which is checked at every start: `rebuild`
-            indexes it anew, with a warning; `warn` goes on with the old index and order, and refuses what cannot be
+            indexes it again, with a warning; `warn` goes on with the old index and order, and refuses what cannot be
             right when it is read; `refuse` raises DatasetChangedError. Files that only look changed (after `touch`) do
             not count.
         progress: Show a progress bar while indexing, when stderr is a terminal.
         rank: This process's rank. None: of an initialised `torch.distributed`, else of the launcher: torchrun, MPI's
-            mpirun or Slurm's srun, by their variables; else 0. Asked anew at each iteration.
+            mpirun or Slurm's srun, by their variables; else 0. Asked again at each iteration.
         world_size: The number of ranks. None: found like `rank`.
 
     Raises:

@@ -45,7 +45,7 @@ CACHE = {
     "cache_fill": "fill",
     "stage_bandwidth": "stage_bandwidth",
 }
-"""What the section says of the cache, and what `foreload.Directory` calls it."""
+"""The section's settings of the cache, with their names in `foreload.Directory`."""
 
 SETTINGS = (
     *CACHE,
@@ -62,11 +62,13 @@ SETTINGS = (
     "rebuild_index",
     "changed",
 )
-"""What the section `foreload` of a workload may say; all else is DLIO's to say."""
+"""The settings that the section `foreload` of a workload may have; DLIO determines all others."""
 
 
 class ForeloadDataLoader(BaseDataLoader):
-    """DLIO makes one for training and one for evaluation, calls `read` once, and `next` for each epoch.
+    """Foreload as a data loader of DLIO, which makes one for training and one for evaluation.
+
+    DLIO calls `read` once, and `next` for each epoch.
 
     Of DLIO's settings it obeys the folders, `batch_size`, `batch_size_eval`, `file_shuffle` and `sample_shuffle`
     (either one shuffles all samples), `seed` and `seed_change_epoch`; `read_threads` and `prefetch_size` mean nothing.
@@ -74,7 +76,7 @@ class ForeloadDataLoader(BaseDataLoader):
     """
 
     def __init__(self, format_type: FormatType, dataset_type: DatasetType, epoch: int) -> None:
-        # The last argument names one of DLIO's own loaders, of which this is none.
+        # The last argument names one of DLIO's own loaders; this is another.
         super().__init__(format_type, dataset_type, epoch, None)
         self._loader: FileLoader | None = None
         self._epochs: list[dict[str, Any]] = []
@@ -91,7 +93,7 @@ class ForeloadDataLoader(BaseDataLoader):
         settings = {"local_world_size": DLIOMPI.get_instance().npernode()} | section()
         self._loader = self._open(folder, settings)
         if self._loader.samples > self.num_samples:
-            # DLIO takes the first of the files.
+            # DLIO uses only its first files.
             self._loader = self._open(folder, settings | {"files": self._listed(folder)})
         steps = self.num_samples // (self.batch_size * self._args.comm_size)
         if len(self._loader) != steps:
@@ -100,9 +102,9 @@ class ForeloadDataLoader(BaseDataLoader):
         LOG.info("Foreload reads %s: %d samples, %s", folder, self.num_samples, settings)
 
     def next(self) -> Iterator[Batch]:
-        """One epoch, and the next one at the next call."""
+        """Yield one epoch, and at the next call the next one."""
         super().next()
-        # DLIO leaves an epoch after its last step, and never comes back to what stands behind the loop.
+        # DLIO stops after the last step of an epoch, so code after the loop would never run.
         epoch, self.epoch_number = self.epoch_number, self.epoch_number + 1
         self._loader.set_epoch(epoch if self._args.seed_change_epoch else 0)
         batches = iter(self._loader)
@@ -112,7 +114,7 @@ class ForeloadDataLoader(BaseDataLoader):
             self._epochs.append({"epoch": epoch, **batches.stats()})
 
     def finalize(self) -> None:
-        """Write down what the epochs so far took; DLIO calls it behind each of them."""
+        """Write the counters of the epochs so far; DLIO calls this after each of them."""
         if self.dataset_type is DatasetType.TRAIN:
             path = Path(self._args.output_folder, f"{self._args.my_rank}_foreload.json")
             path.write_text(json.dumps(self._epochs, indent=1, default=str) + "\n")
@@ -132,7 +134,7 @@ class ForeloadDataLoader(BaseDataLoader):
         )
 
     def _listed(self, folder: Path) -> Path:
-        """DLIO's list of files, as a file."""
+        """Write DLIO's list of files into a file, and return its path."""
         args = self._args
         files = args.file_list_train if self.dataset_type is DatasetType.TRAIN else args.file_list_eval
         path = Path(args.output_folder, f"{args.my_rank}_foreload_{self.dataset_type}.txt")
@@ -141,16 +143,16 @@ class ForeloadDataLoader(BaseDataLoader):
 
 
 def _cache(settings: dict[str, Any]) -> Directory | None:
-    """The cache that the section asks for."""
+    """Return the cache that the section asks for."""
     given = {member: settings[name] for name, member in CACHE.items() if name in settings}
     return Directory(**given) if given else None
 
 
 def section() -> dict[str, Any]:
-    """The section `foreload` of the workload's YAML and of the command line, which DLIO itself passes over.
+    """Return the section `foreload` of the workload's YAML and of the command line, which DLIO itself ignores.
 
     Raises:
-        ConfigError: It holds what is no setting, or DLIO's to say.
+        ConfigError: It has a name that is no setting, or that DLIO determines.
     """
     if not HydraConfig.initialized():
         return {}
@@ -182,13 +184,13 @@ def _check(args: Any, format_type: FormatType) -> None:
 
 
 def _shuffles(args: Any) -> bool:
-    """Either one: where a file is a sample the two are the same."""
-    # DLIO 2.0.0 leaves `file_shuffle` what the YAML holds, where a bare `off` means False.
+    """Whether DLIO shuffles files or samples, which is the same where a file is a sample."""
+    # DLIO 2.0.0 passes `file_shuffle` on from the YAML, where a bare `off` means False.
     return any(str(asked) not in ("off", "False") for asked in (args.file_shuffle, args.sample_shuffle))
 
 
 def _seed(args: Any) -> int:
-    """DLIO's seed, or with `random` one that all ranks draw together."""
+    """Return DLIO's seed, or with `random` one that all ranks share."""
     if Shuffle.RANDOM.value in (str(args.file_shuffle), str(args.sample_shuffle)):
         return DLIOMPI.get_instance().comm().bcast(random.SystemRandom().getrandbits(63))
     return args.seed

@@ -8,12 +8,12 @@ use crate::augment::Output;
 use crate::error::{Error, Result};
 use memmap2::MmapMut;
 
-/// What a field of a sample holds.
+/// The value of a field of a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Value {
-    /// Text, or a JSON document.
+    /// Text.
     Text(String),
-    /// Bytes as they are.
+    /// Bytes, or a JSON document.
     Bytes(Vec<u8>),
     /// An array of one type, row-major.
     Array(Array),
@@ -22,11 +22,11 @@ pub(crate) enum Value {
 /// An array of a field: numbers of one type, row-major.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Array {
-    /// Their type.
+    /// The type of the elements.
     pub element: Element,
-    /// Lengths of the dimensions, outermost first.
+    /// The lengths of the dimensions, outermost first.
     pub shape: Vec<i64>,
-    /// The elements' bytes, in the order of this machine.
+    /// The bytes of the elements, in this machine's order.
     pub bytes: Vec<u8>,
 }
 
@@ -42,16 +42,16 @@ impl Array {
 pub enum FieldValues {
     /// One text a sample; `None` where the sample has no such member.
     Texts(Vec<Option<String>>),
-    /// The same, of bytes.
+    /// The bytes of each sample; `None` where the sample has no such member.
     Bytes(Vec<Option<Vec<u8>>>),
     /// Arrays of one shape: one tensor, [n, ...].
     Dense(Tensor),
     /// Arrays that differ in the length of their first dimension alone: `values` has those of all samples one behind
     /// another, sample i from `offsets[i]` to `offsets[i + 1]`, int64 [n + 1].
     Ragged {
-        /// All rows.
+        /// The rows of all samples.
         values: Tensor,
-        /// Where each sample's begin, and the end of the last.
+        /// The number of each sample's first row, and at last that of all rows.
         offsets: Tensor,
     },
     /// Arrays of any shapes, a tensor each; `None` where the sample has no such member.
@@ -67,15 +67,15 @@ pub(super) enum Gathered {
     Tensors(Vec<Option<(Block, Element, Vec<i64>)>>),
 }
 
-/// Memory of a batch's own, aligned to a page.
+/// Memory that belongs to one batch, aligned to a page.
 pub(super) struct Block {
     base: Base,
-    /// Owns what `base` points to.
+    /// The mapping that owns what `base` points to.
     _map: MmapMut,
 }
 
 impl Block {
-    /// Memory that holds `parts` one behind another.
+    /// Copies `parts`, one behind another, to new memory.
     fn of<'a>(parts: impl Iterator<Item = &'a [u8]> + Clone) -> Result<Self> {
         let bytes: usize = parts.clone().map(<[u8]>::len).sum();
         // A mapping cannot be empty.
@@ -90,20 +90,21 @@ impl Block {
     }
 }
 
-/// Whether a field's arrays are put together by what they happen to be, or must be so.
+/// The way in which the arrays of a field are put together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Raggedness {
-    /// One tensor where the shapes of a batch agree, zero where a sample has no array; else ragged, else a list.
+    /// They become one tensor where the types and shapes in a batch agree, with zeros where a sample has no array;
+    /// values and offsets where only the first dimension differs; and else a list.
     #[default]
     AsTheyAre,
-    /// Always values and offsets. Of a batch that has no array at all: the type of the values, and how many a row has.
+    /// They always become values and offsets. A batch that has no array at all has no rows, of this type and width.
     Always {
-        /// Their type.
+        /// The type of the values.
         element: Element,
-        /// `None`: rows are single numbers.
+        /// The numbers of a row; `None`: rows are single numbers.
         columns: Option<u32>,
     },
-    /// Always a list of tensors.
+    /// They always become a list of tensors.
     Never,
 }
 
@@ -181,7 +182,8 @@ fn gather_arrays(arrays: Vec<Option<Array>>, raggedness: Raggedness) -> Result<G
 }
 
 impl Gathered {
-    /// Arrays one behind another, whose shapes are that of one but for the first dimension; an absent one has no rows.
+    /// Puts arrays one behind another, whose shapes are `shape` but for the first dimension. An absent array has no
+    /// rows.
     fn ragged(arrays: &[Option<Array>], element: Element, mut shape: Vec<i64>) -> Result<Self> {
         let mut end = 0;
         let mut offsets = vec![0i64.to_ne_bytes()];
@@ -256,7 +258,7 @@ mod tests {
             .map(|raw| i64::from_ne_bytes(raw.try_into().expect("eight bytes")))
             .collect();
         assert_eq!(ends, [0, 1, 1, 3]);
-        // Who is absent has nothing, in whatever the others are.
+        // An absent array has zeros, no rows or no tensor, whichever fits the others.
         let some = vec![None, array(&[2, 1], &[1, 2]), array(&[2, 1], &[3, 4])];
         let Ok(Gathered::Dense(block, _, shape)) = gather(some, Raggedness::AsTheyAre) else { panic!() };
         assert_eq!((shape, bytes(&block, 6)), (vec![3, 2, 1], vec![0, 0, 1, 2, 3, 4]));

@@ -1,4 +1,4 @@
-//! The fields of the batches: what was asked for, and what that means for one dataset.
+//! The fields of the batches, as they are asked for and as they are for one dataset.
 
 use super::{Choice, Images, LoaderConfig};
 use crate::augment::{BoxFormat, Filter, Recipe};
@@ -15,42 +15,42 @@ pub(crate) const LABEL: &str = "label";
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct FieldOptions {
-    /// Its name in the batch: [`IMAGE`], [`LABEL`], or the key of a member of the samples.
+    /// The field's name in the batch: [`IMAGE`], [`LABEL`], or the key of a member of the samples.
     pub name: String,
-    /// What it holds; `None`: by its name.
+    /// The kind of its content; `None`: the kind that its name says.
     #[serde(default)]
     pub kind: Option<FieldKind>,
-    /// Samples may be without it.
+    /// Whether samples may be without it.
     #[serde(default)]
     pub optional: bool,
     /// Images, masks and boxes: the image whose geometry they have. `None`: the first, or for images what `transforms`
     /// says.
     #[serde(default)]
     pub follows: Option<String>,
-    /// Masks: type of the values, `uint8`, `int32` or `int64`.
+    /// Masks: the type of the values, `uint8`, `int32` or `int64`.
     #[serde(default)]
     pub dtype: MaskType,
     /// Masks: which value is the nearest, by [`Filter::Nearest`] or [`Filter::NearestExact`].
     #[serde(default = "nearest")]
     pub interpolation: Filter,
-    /// Boxes: what their four numbers are.
+    /// Boxes: the meaning of their four numbers.
     #[serde(default)]
     pub format: BoxFormat,
-    /// Boxes: a fifth number says what share of a box's area is left.
+    /// Boxes: whether a fifth number says what share of a box's area is left.
     #[serde(default)]
     pub shares: bool,
-    /// Arrays: always values and offsets, also where all of a batch have one shape.
+    /// Arrays: whether they are values and offsets also where all of a batch have one shape.
     #[serde(default)]
     pub ragged: bool,
 }
 
-/// How torchvision interpolates masks unless it is told otherwise.
+/// The interpolation of masks that torchvision uses by default.
 fn nearest() -> Filter {
     Filter::Nearest
 }
 
 impl FieldOptions {
-    /// The field of this name with everything as usual.
+    /// The field of this name with default options.
     pub fn named(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -65,13 +65,13 @@ impl FieldOptions {
         }
     }
 
-    /// What it holds.
+    /// The kind of its content.
     pub(super) fn kind(&self) -> FieldKind {
         let by_name = || if self.name == IMAGE { FieldKind::Image } else { FieldKind::of_key(&self.name) };
         self.kind.unwrap_or_else(by_name)
     }
 
-    /// Whether it is an image, or the file of what is one: a sample without is left out where it must have it.
+    /// Whether it is an image by its kind or its name. A sample without an image that it must have is left out.
     pub(super) fn is_image(&self) -> bool {
         self.kind() == FieldKind::Image || IMAGE_EXTENSIONS.contains(&self.name.as_str())
     }
@@ -81,12 +81,12 @@ impl FieldOptions {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum MaskType {
-    /// 0..=255.
+    /// Values from 0 to 255.
     #[default]
     Uint8,
-    /// All that a PNG can hold.
+    /// All values that a PNG can hold.
     Int32,
-    /// The same, as losses want it.
+    /// All values that a PNG can hold, in the type that losses want.
     Int64,
 }
 
@@ -104,86 +104,87 @@ impl MaskType {
 /// The fields of a loader's batches.
 #[derive(Debug, Clone)]
 pub struct Fields {
-    /// In the order in which they were asked for.
+    /// The fields in the order in which they were asked for.
     pub list: Vec<Field>,
 }
 
 /// A field of the batches.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Field {
-    /// Its name.
+    /// The name of the field.
     pub name: String,
-    /// Number of its member among those that are read of each sample; `None` for what the index knows.
+    /// The number of its member among those that are read of each sample; `None` for what is known without reading.
     pub member: Option<usize>,
-    /// Where it lies in the batch.
+    /// The content of the field, and its place in the batch.
     pub content: FieldContent,
-    /// Samples may be without it: the number of the column that says which have it.
+    /// The number of the column that says which samples have it, if samples may be without it.
     pub optional: Option<usize>,
 }
 
-/// What a field is in a batch.
+/// The content of a field, and its place in a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FieldContent {
-    /// Images, a tensor a view; or where they have sizes of their own, values a view.
+    /// Images: a tensor for each view, or values for each view where images have sizes of their own.
     Images {
-        /// Number among the images.
+        /// The number among the images.
         image: usize,
         /// The first tensor of images, or value.
         first: usize,
         /// Whether these are values.
         sized: bool,
-        /// Views.
+        /// The number of views.
         views: usize,
     },
     /// Class numbers.
     Label,
     /// Numbers of a column of `labels`.
     GivenNumbers {
-        /// Number of the column among those.
+        /// The number of the column among those of `labels`.
         of: usize,
-        /// The batch's column.
+        /// The column of the batch.
         column: usize,
     },
     /// Texts of a column of `labels`.
     GivenTexts {
-        /// Number of the column among those.
+        /// The number of the column among those of `labels`.
         of: usize,
-        /// Number among the values whose lengths differ.
+        /// The number among the values whose lengths differ.
         value: usize,
     },
-    /// Masks that follow an image, a column a view; or where images have sizes of their own, values a view.
+    /// Masks that follow an image: a column for each view, or values for each view where images have sizes of their
+    /// own.
     Masks {
-        /// Number of that image among the images.
+        /// The number of that image among the images.
         image: usize,
         /// The first column, or value.
         first: usize,
         /// Whether these are values.
         sized: bool,
-        /// Views.
+        /// The number of views.
         views: usize,
-        /// Type of the values.
+        /// The type of the values.
         element: Element,
-        /// Which value is the nearest.
+        /// The interpolation, which decides which value is the nearest.
         nearest: Filter,
     },
-    /// Boxes that follow an image, values a view.
+    /// Boxes that follow an image: values for each view.
     Boxes {
-        /// Number of that image among the images.
+        /// The number of that image among the images.
         image: usize,
-        /// Number of the first view's among the values whose lengths differ.
+        /// The number of the first view's values among those whose lengths differ.
         first: usize,
-        /// Views.
+        /// The number of views.
         views: usize,
-        /// What their four numbers are.
+        /// The meaning of their four numbers.
         format: BoxFormat,
-        /// Whether a fifth says what share of a box's area is left.
+        /// Whether a fifth number says what share of a box's area is left.
         shares: bool,
     },
     /// Whole numbers, int64.
     Integers(usize),
     /// Decimal numbers, float32.
     Floats(usize),
-    /// Texts, JSON documents, bytes or arrays: number among the values whose lengths differ.
+    /// Texts, JSON documents, bytes or arrays: the number among the values whose lengths differ.
     Values(usize, FieldKind),
 }
 
@@ -192,7 +193,7 @@ impl Fields {
     /// the image alone.
     ///
     /// # Errors
-    /// What is wrong with a list that is empty or names a field twice: "is empty".
+    /// A message for a list that is empty or names a field twice, such as "is empty".
     pub fn members(asked: &[FieldOptions], given: &[String]) -> Result<Option<Vec<String>>, String> {
         if asked.is_empty() {
             return Err("is empty".into());
@@ -212,7 +213,7 @@ impl Fields {
         Ok(Some(members.collect()).filter(|members: &Vec<String>| !members.is_empty()))
     }
 
-    /// The fields that are there without any being asked for, of which `images` has the one that is an image.
+    /// The fields of a loader for which no fields are asked. `images` has the one that is an image.
     ///
     /// # Errors
     /// [`Error::Config`] for columns `given` of which none is the label.
@@ -242,7 +243,7 @@ impl Fields {
         Ok((Self { list }, layout))
     }
 
-    /// What `asked` means for `index`, whose members are [`Fields::members`], where `images` are the images of it.
+    /// The fields that `asked` means for `index`, which has the members [`Fields::members`] and the images `images`.
     ///
     /// # Errors
     /// [`Error::Config`] for a label where there is none, or a mask without an image.
@@ -331,7 +332,7 @@ impl Fields {
         Ok((Self { list }, layout))
     }
 
-    /// Those that a batch has: without labels there is no label.
+    /// The fields that a batch has: without labels there is no label.
     pub fn shown(&self, labeled: bool) -> impl Iterator<Item = &Field> {
         self.list.iter().filter(move |field| labeled || field.content != FieldContent::Label)
     }
@@ -369,7 +370,7 @@ impl Fields {
     }
 }
 
-/// That nobody expects a field to be absent which no sample is without.
+/// Checks that a field that all samples have is not asked for as an optional one.
 fn check_always_there(field: &FieldOptions, what: &str) -> Result<()> {
     if !field.optional {
         return Ok(());
@@ -384,7 +385,7 @@ pub(super) fn is_sized(recipe: &Recipe) -> bool {
     recipe.views().iter().any(|view| view.size().is_none())
 }
 
-/// Where each of the images lies: a tensor for each view, or a list of tensors where sizes are each image's own.
+/// The place of each image field: a tensor for each view, or a list of tensors where images have sizes of their own.
 fn places(images: &Images, layout: &mut BatchLayout) -> Vec<FieldContent> {
     let place = |image| {
         let views = images.recipe(image).views();
@@ -400,7 +401,7 @@ fn places(images: &Images, layout: &mut BatchLayout) -> Vec<FieldContent> {
 }
 
 impl Field {
-    /// What it holds; of a label, a whole number.
+    /// The kind of the field's content. A label is a whole number.
     pub fn kind(&self) -> FieldKind {
         match self.content {
             FieldContent::Images { .. } => FieldKind::Image,

@@ -85,9 +85,9 @@ impl Images {
     pub(super) fn followed_by(&self, field: &FieldOptions) -> Result<usize> {
         let Some(first) = self.first() else {
             let message = format!(
-                "has {:?} without an image whose crop it follows: add \"image\", or read its bytes with \
-                 foreload.fields.Bytes",
-                field.name
+                "has {name:?} without an image whose crop it follows: add \"image\", or read its bytes with \
+                 foreload.fields.Bytes({name:?})",
+                name = field.name
             );
             return Err(Error::config("fields", message));
         };

@@ -1,4 +1,4 @@
-//! Labels of the user's own: what was given, and the columns that it becomes.
+//! Labels of the user's own, and the columns that they become.
 
 use super::{FieldContent, FieldOptions, Given, LABEL};
 use crate::batch::{BatchLayout, Column, Element, Raggedness};
@@ -21,7 +21,7 @@ impl Labels {
     /// The names of the columns.
     ///
     /// # Errors
-    /// As reading the file.
+    /// The errors of reading the file.
     pub fn names(&self) -> Result<Vec<String>> {
         match self {
             Self::File(path) => column_names(path),
@@ -29,11 +29,11 @@ impl Labels {
         }
     }
 
-    /// The columns, for the samples of `index`, as the fields that are `asked` want them.
+    /// The columns for the samples of `index`, of the kinds that the fields in `asked` have.
     ///
     /// # Errors
-    /// [`Error::Config`] for rows that do not fit the samples, and for values that a field's kind cannot have; as
-    /// reading the file.
+    /// [`Error::Config`] for rows that do not fit the samples, and for values that a field's kind cannot have; and the
+    /// errors of reading the file.
     pub fn columns(&self, index: &DatasetIndex, asked: &[FieldOptions]) -> Result<Vec<SampleColumn>> {
         let kind = |name: &str| asked.iter().find(|field| field.name == name)?.kind;
         let values = match self {
@@ -70,7 +70,7 @@ impl Labels {
     }
 }
 
-/// The numbers of a list that has one for each sample (`None`), or a list of so many; or what is wrong with it.
+/// The numbers of a list, which has for each sample one number (`None`) or a list of so many; or what is wrong with it.
 pub(crate) fn numbers(given: &Given) -> Result<(Option<u32>, Vec<ColumnItem>), String> {
     let item = |sample: usize, item: &Given| {
         Ok(match item {
@@ -107,7 +107,7 @@ pub(crate) fn numbers(given: &Given) -> Result<(Option<u32>, Vec<ColumnItem>), S
 }
 
 impl SampleColumn {
-    /// What it is in a batch, as column number `of` of `labels`.
+    /// The content of the field that it becomes, as column number `of` of `labels`.
     pub(super) fn content(&self, of: usize, layout: &mut BatchLayout) -> FieldContent {
         let (each, element) = match &self.values {
             ColumnValues::Truths(each, _) => (each, Element::U8),

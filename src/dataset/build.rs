@@ -48,7 +48,7 @@ pub struct ShardRows {
     /// The members of each sample in turn, sorted by their keys. Most shards have few keys; but names that count
     /// something behind their first dot make as many as there are members.
     pub members: Vec<MemberRow>,
-    /// How many of these each sample has; nothing where there are no keys.
+    /// The number of members of each sample; empty where there are no keys.
     pub counts: Vec<u32>,
 }
 
@@ -128,7 +128,7 @@ struct SpilledGroup {
     affixes: [usize; 2],
     /// Keys of the members.
     keys: Vec<String>,
-    /// How many members all samples have.
+    /// The number of members of all samples.
     members: u64,
 }
 
@@ -428,7 +428,7 @@ impl SectionWriter<'_> {
         Ok(())
     }
 
-    /// Shows the rows of so many bytes each that stand in `from`, from `at` to `end`.
+    /// Shows the rows of `N` bytes each in `from`, from `at` to `end`.
     fn each_row<const N: usize>(
         from: &File,
         mut at: u64,
@@ -445,7 +445,7 @@ impl SectionWriter<'_> {
         Ok(())
     }
 
-    /// Writes where the members of each of a shard's samples end, of which `end` are before it.
+    /// Writes the end of each sample's members, for a shard that has `end` members before it.
     fn put_ends(&mut self, from: &File, group: &SpilledGroup, end: &mut u64) -> std::io::Result<()> {
         if group.keys.is_empty() {
             return (0..group.samples).try_for_each(|_| self.put(&end.to_le_bytes()));
@@ -457,7 +457,7 @@ impl SectionWriter<'_> {
         })
     }
 
-    /// Copies the members of a shard's samples, whose keys are some of all `keys`.
+    /// Copies the members of a shard's samples, with the numbers of their keys among all `keys`.
     fn copy_members(&mut self, from: &File, group: &SpilledGroup, keys: &[&String]) -> std::io::Result<()> {
         let whole: Vec<u32> =
             group.keys.iter().map(|key| keys.partition_point(|known| *known < key) as u32).collect();

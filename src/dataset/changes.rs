@@ -1,10 +1,10 @@
-//! Whether a dataset is still what its index says: looked at in every start, before anything is read.
+//! Checks whether a dataset is still what its index says, at every start and before anything is read.
 //!
-//! The root, every directory and every shard are asked for their stamps, which takes as long as that many calls of
-//! `stat`. One whose stamp moved is listed or parsed anew, alone, for much moves a stamp that changes no sample: a file
-//! that was there for a moment, `chmod`, `touch`, a copy back from a backup. What then holds what the index says is
-//! accepted with the stamp it has now. A loose file that was overwritten leaves its directory's stamp as it was; it is
-//! found when it is read, by its size, and by its own stamp where a cache holds it.
+//! The stamps of the root, of every directory and of every shard are read, which takes as long as that many calls of
+//! `stat`. Those whose stamps changed, and only those, are listed or parsed again, because much changes a stamp and no
+//! sample: a file that was there for a moment, `chmod`, `touch`, a copy back from a backup. What still holds what the
+//! index says is accepted with the stamp that it has now. A file that was overwritten leaves its directory's stamp as
+//! it was; that is found when the file is read, by its size, and by its own stamp where a cache holds it.
 
 use super::build::{GroupRows, IndexGroup, ShardRows};
 use super::cancel::Cancel;
@@ -23,17 +23,18 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
-/// Most threads that ask for stamps: as many answers of a network file system are waited for at a time.
+/// The largest number of threads that read stamps, which is how many answers of a network file system are waited for at
+/// a time.
 const ASKERS: usize = 64;
-/// Stamps that are worth a thread: fewer are asked for sooner than it starts, on a local file system.
+/// The number of stamps that are worth a thread: on a local file system, fewer are read sooner than it starts.
 const WORTH_A_THREAD: usize = 32;
 
 /// What differs between a dataset and its index.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Change {
-    /// The directory, file or shard.
+    /// The directory, file or shard that differs.
     pub(super) path: PathBuf,
-    /// In words for "the file …".
+    /// How it differs, in words that follow "the file".
     pub(super) message: String,
 }
 
@@ -44,28 +45,28 @@ pub(super) struct MovedStamps {
     groups: Vec<usize>,
 }
 
-/// What a look at what moved has shown.
+/// What a check of the changed stamps has shown.
 pub(super) struct Comparison {
-    /// The root's stamp, where it is as the index says.
+    /// The stamp of the root, where it holds what the index says.
     pub(super) root: Option<Stamp>,
-    /// Groups that are as the index says, with the stamps they have now.
+    /// The groups that hold what the index says, with the stamps that they have now.
     pub(super) same: Vec<(usize, Stamp)>,
-    /// What is not: the root, else the first of the groups that were looked at.
+    /// What differs first: the root, or else the first of the groups that were checked.
     pub(super) change: Option<Change>,
-    /// The groups that are not, of those that were looked at.
+    /// The groups that differ, of those that were checked.
     pub(super) different: Vec<usize>,
 }
 
 impl MovedStamps {
-    /// What moved since `index` was made.
+    /// Finds the stamps that changed since `index` was made.
     ///
     /// # Errors
-    /// [`Error::Io`] for what is there and cannot be looked at.
+    /// [`Error::Io`] for what exists and cannot be checked.
     pub(super) fn since(index: &DatasetPart) -> Result<Self> {
         let count = index.groups();
         let groups = Mutex::new(Vec::new());
         let threads = (count / WORTH_A_THREAD).min(ASKERS);
-        // Many at a time, so that threads do not meet at every one.
+        // Threads take many at a time, so that they do not contend for every one.
         for_each(threads, count.div_ceil(WORTH_A_THREAD), |chunk| {
             for group in chunk * WORTH_A_THREAD..count.min((chunk + 1) * WORTH_A_THREAD) {
                 let found = stamp_now(&index.directory_or_shard(group))?;
@@ -84,7 +85,7 @@ impl MovedStamps {
         Ok(Self { root, groups })
     }
 
-    /// As though everything had moved.
+    /// Everything, as if all stamps had changed.
     pub(super) fn all(index: &DatasetPart) -> Self {
         Self { root: true, groups: (0..index.groups()).collect() }
     }
@@ -93,11 +94,11 @@ impl MovedStamps {
         !self.root && self.groups.is_empty()
     }
 
-    /// Lists or parses what moved and compares it with the index. Ends soon after the first difference, unless `all`
-    /// are wanted: who builds the index anew need not know more.
+    /// Lists or parses what has another stamp, and compares it with the index. It ends soon after the first difference
+    /// unless `all` are wanted, because whoever builds the index again need not know more.
     ///
     /// # Errors
-    /// [`Error::Io`] for what is there and cannot be read; that it was interrupted.
+    /// [`Error::Io`] for what exists and cannot be read; [`Error::Dataset`] when it was interrupted.
     pub(super) fn compare(
         self,
         index: &DatasetPart,
@@ -142,13 +143,13 @@ impl MovedStamps {
     }
 }
 
-/// Looks at a shard that has another stamp than was known, within a run: where it holds the samples that the index says
-/// it has the stamp it has now from here on.
+/// Checks a shard that has another stamp than was known, within a run. If it holds the samples that the index says, its
+/// present stamp is the known one from now on.
 ///
 /// # Errors
 /// [`Error::DatasetChanged`] where it holds others; [`Error::Io`] when it cannot be read.
 pub(super) fn accept_shard(index: &DatasetPart, group: usize) -> Result<()> {
-    // One at a time: whoever comes next finds it accepted, rather than parsing it once more.
+    // One thread at a time does this, so that the next one finds the shard accepted and need not parse it again.
     let _alone = index.accepting.lock().unwrap_or_else(PoisonError::into_inner);
     let found = stamp_now(&index.directory_or_shard(group))?;
     if found.is_some_and(|found| index.stamp_within(group).difference(index.known(found)).is_none()) {
@@ -169,13 +170,13 @@ pub(super) fn accept_shard(index: &DatasetPart, group: usize) -> Result<()> {
     }
 }
 
-/// The stamp of what is at `path` now, `None` for nothing. The server of a network file system is asked, for what its
-/// client remembers may be a minute old.
+/// The stamp of what is at `path` now; `None` for nothing. The server of a network file system is asked, because what
+/// its client remembers may be a minute old.
 pub(super) fn stamp_now(path: &Path) -> Result<Option<Stamp>> {
     let flags = AtFlags::STATX_FORCE_SYNC;
     let found = match rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS) {
         Ok(found) => Ok(Stamp::of_statx(&found)),
-        // Sandboxes that know no statx say either.
+        // Sandboxes that do not know `statx` answer with either of these.
         Err(Errno::NOSYS | Errno::PERM) => Stamp::at(path),
         Err(error) => Err(error.into()),
     };
@@ -191,7 +192,7 @@ fn is_gone(error: &std::io::Error) -> bool {
         || error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
 }
 
-/// What differs at `path`: found by comparing, or the reason why it cannot be what it was.
+/// What differs at `path`, found by comparing, or else the reason why it cannot be what it was.
 fn changed(path: &Path, compared: Result<Option<Change>>) -> Result<Option<Change>> {
     match compared {
         Ok(change) => Ok(change),
@@ -230,7 +231,7 @@ fn compare_root(index: &DatasetPart, cancel: &Cancel) -> Result<Option<Change>> 
     Ok(difference(&known, &found, kind).and_then(change))
 }
 
-/// The stamp a group has now, and what of it differs from the index.
+/// The stamp that a group has now, and what differs in it from the index.
 fn compare(
     index: &DatasetPart,
     group: usize,
@@ -245,7 +246,7 @@ fn compare(
             let kind = ShardKind::of(index.layout(), index.notes.every_stem);
             shards::read(index.base(), path, kind, cancel)?
         };
-        // All samples of a dataset have labels, or none has, or some label is to blame.
+        // All samples of a dataset have labels, or none has, or the labels are in error.
         let at_fault = about.unlabeled.as_ref().or(about.unusable.as_ref());
         let odd = match &index.notes.label_fault {
             None if index.notes.unlabeled => about.labeled.or(about.unusable),
@@ -268,7 +269,7 @@ fn compare(
     Ok((found, message.map(|message| Change { path: full, message })))
 }
 
-/// Compares names and lengths of the files of a directory.
+/// Compares the names and lengths of the files of a directory.
 fn compare_files(index: &DatasetPart, group: usize, found: &IndexGroup) -> Option<String> {
     let GroupRows::Files { names, files, .. } = &found.rows else {
         return Some("is no directory any more".to_owned());
@@ -284,7 +285,7 @@ fn compare_files(index: &DatasetPart, group: usize, found: &IndexGroup) -> Optio
     })
 }
 
-/// Compares places, labels and members of the samples of a shard.
+/// Compares the places, labels and members of the samples of a shard.
 fn compare_shard(
     index: &DatasetPart,
     group: usize,
@@ -312,7 +313,7 @@ fn compare_shard(
     if let Some(sample) = odd {
         return Some(format!("has {now} label for its sample {sample:?}, had {then} when indexed"));
     }
-    // Within a run that reads images alone nothing has changed to it.
+    // For a run that reads images alone, nothing has changed.
     let moved =
         |(sample, rows): &(u64, &[MemberRow])| index.has_other_members(*sample, &keys, rows, &found.keys);
     let (sample, _) = known.zip(found.by_sample()).find(moved)?;
@@ -320,7 +321,7 @@ fn compare_shard(
     Some(format!("has other members beside its sample at byte {at} than when indexed"))
 }
 
-/// The first name of two sorted lists that is in one of them alone.
+/// The first name that is in only one of two sorted lists.
 fn difference(then: &[&[u8]], now: &[&[u8]], kind: &str) -> Option<String> {
     if then == now {
         return None;
@@ -340,13 +341,13 @@ fn difference(then: &[&[u8]], now: &[&[u8]], kind: &str) -> Option<String> {
 }
 
 impl DatasetPart {
-    /// Full path of a group.
+    /// The full path of a group.
     fn directory_or_shard(&self, group: usize) -> PathBuf {
         let path = self.group_path(group);
         if path.is_empty() { self.base().to_path_buf() } else { self.base().join(OsStr::from_bytes(path)) }
     }
 
-    /// The names of the directories in each directory that has any, by paths below the root.
+    /// The names of the directories in each directory that has any, by its path below the root.
     fn below(&self) -> HashMap<&[u8], Vec<&[u8]>> {
         let mut below: HashMap<&[u8], Vec<&[u8]>> = HashMap::new();
         if self.layout().is_sharded() {

@@ -5,14 +5,14 @@ use super::part::DatasetPart;
 use crate::error::{Error, Result};
 use std::collections::BTreeSet;
 
-/// Names and numbers of the whole, and what the parts' own numbers are there.
+/// The names and numbers of the classes of the whole, and the numbers that the parts' own numbers have there.
 pub(super) struct Classes {
     pub(super) names: Vec<String>,
-    /// 0 where samples have no labels.
+    /// The number of classes; 0 where samples have no labels.
     pub(super) count: u32,
-    /// Whether samples have labels; else their numbers mean nothing.
+    /// Whether samples have labels; otherwise their numbers mean nothing.
     pub(super) labeled: bool,
-    /// For each part, by its own number; `None` where they are the same.
+    /// For each part, the number in the whole by its own number; `None` where they are the same.
     maps: Vec<Option<Vec<u32>>>,
 }
 
@@ -21,7 +21,7 @@ pub(super) struct Classes {
 enum LabelKind {
     Named,
     Numbered,
-    /// There are none.
+    /// There are no labels.
     Missing,
 }
 
@@ -44,8 +44,8 @@ impl LabelKind {
 }
 
 impl Classes {
-    /// Brings the labels of `parts` together, as [`super::DatasetIndex::classes`] says. Where they do not go together,
-    /// and nobody asks for them if `unasked`, there are none.
+    /// Combines the labels of `parts`, as [`super::DatasetIndex::classes`] says. Labels that cannot be combined are an
+    /// error; but if `unasked`, because nobody needs them, there are none then.
     pub(super) fn of(parts: &[DatasetPart], unasked: bool) -> Result<Self> {
         let labeled = parts.iter().all(|part| LabelKind::of(part) != LabelKind::Missing);
         let largest = parts.iter().map(DatasetPart::num_classes).max().unwrap_or(0);
@@ -76,7 +76,7 @@ impl Classes {
         Ok(classes)
     }
 
-    /// Whether it is plain what numbers without names stand for: there is one list of names, long enough.
+    /// Whether it is clear what numbers without names stand for: there is one list of names, and it is long enough.
     fn are_counted_by_numbers(&self, parts: &[DatasetPart]) -> bool {
         parts.iter().zip(&self.maps).all(|(part, map)| match LabelKind::of(part) {
             LabelKind::Named => map.is_none() && part.class_names().len() == self.names.len(),
@@ -85,7 +85,7 @@ impl Classes {
         })
     }
 
-    /// The number in the whole of class `label` of a part.
+    /// The number in the whole of the class `label` of a part.
     pub(super) fn of_part(&self, part: usize, label: u32) -> u32 {
         match &self.maps[part] {
             None if self.labeled => label,
@@ -94,7 +94,7 @@ impl Classes {
         }
     }
 
-    /// The numbers in a part of class `label` of the whole.
+    /// The numbers in a part of the class `label` of the whole.
     pub(super) fn in_part(&self, part: usize, label: u32) -> Vec<u32> {
         match &self.maps[part] {
             None => vec![label],

@@ -1,4 +1,4 @@
-//! Columns of the user's own: what a table says of each sample.
+//! Columns of the user's own, which a table gives for the samples.
 //!
 //! A row belongs to the sample that its `file_name` (or `path`, `file`, `filename`, `image`) or `sample_id` says; all
 //! other columns hold values. `matching.rs` finds the row of each sample, `values.rs` the one type of a column.
@@ -20,27 +20,27 @@ const SETTING: &str = "labels";
 /// A column: a value of each sample, by its number.
 #[derive(Debug, Clone, PartialEq)]
 pub struct SampleColumn {
-    /// Its name, that of its field.
+    /// The name of the column, and of its field.
     pub name: String,
-    /// What it holds.
+    /// The values of the samples.
     pub values: ColumnValues,
 }
 
 /// The values of a column, sample by sample.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ColumnValues {
-    /// So many truth values for each sample, 0 or 1; `None`: one and no list.
+    /// A list of so many truth values, 0 or 1, for each sample; `None`: a single one.
     Truths(Option<u32>, Vec<u8>),
-    /// The same of whole numbers.
+    /// A list of so many whole numbers for each sample; `None`: a single one.
     Integers(Option<u32>, Vec<i64>),
-    /// The same of other numbers.
+    /// A list of so many other numbers for each sample; `None`: a single one.
     Floats(Option<u32>, Vec<f32>),
     /// A text for each sample.
     Texts(Vec<String>),
 }
 
 impl ColumnValues {
-    /// Of how many samples these are.
+    /// The number of samples that have a value.
     pub fn samples(&self) -> u64 {
         let (each, values) = match self {
             Self::Truths(each, values) => (each, values.len()),
@@ -51,7 +51,7 @@ impl ColumnValues {
         (values / each.unwrap_or(1).max(1) as usize) as u64
     }
 
-    /// The bytes of a sample's numbers, in this machine's order; none of texts.
+    /// The bytes of a sample's numbers, in this machine's byte order; no bytes for texts.
     pub fn bytes(&self, sample: u64) -> Vec<u8> {
         let row = |each: &Option<u32>| {
             let each = each.unwrap_or(1) as usize;
@@ -66,31 +66,31 @@ impl ColumnValues {
     }
 }
 
-/// A cell of the table, as it is written: what it means depends on its column.
+/// A cell of the table as it is written. Its meaning depends on the whole column.
 #[derive(Debug, Clone, PartialEq)]
 enum Cell {
     Empty,
-    /// A number, or in tables without quotes around texts perhaps a text.
+    /// Characters without quotes: a number, or in a CSV table perhaps a text.
     Bare(String),
-    /// A text for sure.
+    /// A text in quotes.
     Text(String),
     Truth(bool),
     /// A list of numbers or of truth values, as JSON.
     List(String),
 }
 
-/// A row: where it stands in the file, and its cells in the order of the header.
+/// A row of the table: its line in the file, and its cells in the order of the header.
 struct Row {
     line: u64,
     cells: Vec<Cell>,
 }
 
-/// The columns of the file at `path`, for the samples of `index`, each as `kind` asks for it by its name. Rows of no
-/// sample are passed over, with a notice.
+/// Reads the columns of the file at `path` for the samples of `index`. `kind` gives the kind of field that a column is
+/// asked for as, if any. Rows of no sample are skipped, with a notice.
 ///
 /// # Errors
-/// [`Error::Config`] for `labels` where the file cannot be read, and where it names the line: a row that is none, a
-/// sample without a row or with two, values that cannot be of one type.
+/// [`Error::Config`] for `labels` where the file cannot be read, a row cannot be parsed, a sample has no row or two, or
+/// the values of a column cannot be of one type. It names the line.
 pub(crate) fn read(
     path: &Path,
     index: &DatasetIndex,
@@ -111,7 +111,7 @@ pub(crate) fn read(
 /// The names of the columns of the file at `path`, but for those that name the samples.
 ///
 /// # Errors
-/// As [`read`], as far as it looks.
+/// The errors of [`read`], as far as the header is concerned.
 pub(crate) fn names(path: &Path) -> Result<Vec<String>> {
     let (header, _) = table(path)?;
     let named = matching::NamingColumns::of(path, &header)?;
@@ -130,14 +130,14 @@ type Table = (Vec<String>, Vec<Row>);
 /// Reads a table from the bytes of the file at a path.
 type ReadTable = fn(&Path, &[u8]) -> Result<Table>;
 
-/// How tables are written, by the extensions of their files.
+/// The formats of tables, by the extensions of their files.
 const FORMATS: &[(&[&str], ReadTable)] = &[
     (&["csv"], separated::commas),
     (&["tsv"], separated::tabulators),
     (&["jsonl", "ndjson"], json_lines::table),
 ];
 
-/// The table in the file at `path`.
+/// Reads the table in the file at `path`.
 fn table(path: &Path) -> Result<Table> {
     let read = format(path)?;
     let unread = |error| Error::config(SETTING, format!("{} cannot be read: {error}", path.display()));
@@ -152,7 +152,7 @@ fn table(path: &Path) -> Result<Table> {
     Ok((header, rows))
 }
 
-/// What reads the file at `path`.
+/// Finds the reader for the file at `path`.
 fn format(path: &Path) -> Result<ReadTable> {
     let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
     let found = FORMATS.iter().find(|(extensions, _)| extensions.contains(&extension.as_str()));
@@ -166,7 +166,7 @@ fn format(path: &Path) -> Result<ReadTable> {
 }
 
 impl Cell {
-    /// As it stood in the file.
+    /// The cell's text in the file.
     fn text(&self) -> String {
         match self {
             Self::Empty => String::new(),
@@ -176,7 +176,7 @@ impl Cell {
     }
 }
 
-/// As a message shows it: texts in quotes.
+/// Messages show a cell like this, with texts in quotes.
 impl std::fmt::Display for Cell {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

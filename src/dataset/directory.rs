@@ -1,4 +1,4 @@
-//! Where index files are kept, and the lock of those who build one.
+//! The directory in which index files are kept, and the lock of the processes that build one.
 
 use super::cancel::Cancel;
 use super::{Contents, IndexOptions, publish};
@@ -16,12 +16,13 @@ use std::time::Duration;
 /// A directory of index files.
 pub(super) struct IndexDirectory {
     pub(super) path: PathBuf,
-    /// Whether the user named it: then nothing takes its place.
+    /// Whether the user named it; then no other directory takes its place.
     pub(super) named: bool,
 }
 
 impl IndexDirectory {
-    /// As [`IndexOptions::directory`] says; `None` where nothing is said and there is no home directory either.
+    /// The directory that [`IndexOptions::directory`] says; `None` where nothing is said and there is no home directory
+    /// either.
     pub(super) fn of(options: &IndexOptions) -> Result<Option<Self>> {
         let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
         let named = options.directory.clone().or_else(|| variable("FORELOAD_INDEX_DIR"));
@@ -36,17 +37,18 @@ impl IndexDirectory {
         Ok(Some(Self { path, named: is_named }))
     }
 
-    /// One of this user's own among the temporary files, for jobs without a home that can be written to, as in
+    /// A directory of this user's own among the temporary files, for jobs without a home that can be written to, as in
     /// containers. An index says where samples are, so nobody else may be able to put one there.
     ///
     /// # Errors
-    /// [`Error::Config`] naming `index_dir` where there is no such directory and none can be made.
+    /// [`Error::Config`] that names `index_dir` where there is no such directory and none can be made.
     pub(super) fn temporary() -> Result<Self> {
         let user = rustix::process::geteuid().as_raw();
-        // The last is memory, where a container's whole file system can only be read.
+        // The last one is in memory, for containers whose whole file system is read-only.
         let places = [std::env::temp_dir(), PathBuf::from("/dev/shm")];
         let usual = format!("foreload-index-{user}");
-        // Where another user has taken the name, one that nobody can take beforehand; the next start indexes anew.
+        // Where another user has taken the name, the directory gets a name that nobody can take beforehand; then the
+        // next start indexes again.
         let once = format!("{usual}-{:016x}", super::publish::chance().unwrap_or_default());
         let mut refused = Vec::new();
         for path in
@@ -65,11 +67,12 @@ impl IndexDirectory {
         Err(Error::config("index_dir", message))
     }
 
-    /// The index file of the dataset that is `canonical`. One name a dataset path: moving or copying a dataset means a
-    /// new index, with the same fingerprint.
+    /// The index file of the dataset whose canonical path is `canonical`. Each dataset path has one name, so a dataset
+    /// that was moved or copied has a new index, with the same fingerprint.
     ///
     /// # Errors
-    /// [`Error::Config`] for a directory inside the dataset: sources are read-only, not even an index is written there.
+    /// [`Error::Config`] for a directory inside the dataset: sources are read-only, and not even an index is written
+    /// there.
     pub(super) fn file(&self, canonical: &Path, options: &IndexOptions) -> Result<PathBuf> {
         let existing = self.path.ancestors().find_map(|path| path.canonicalize().ok());
         if existing.is_some_and(|path| path.starts_with(canonical)) {
@@ -92,14 +95,14 @@ impl IndexDirectory {
         Ok(self.path.join(name))
     }
 
-    /// Whether `error` is that nothing can be written here, and not one of the dataset.
+    /// Whether `error` says that nothing can be written here, and is no error of the dataset.
     pub(super) fn is_why(&self, error: &Error) -> bool {
         matches!(error, Error::Io { path, .. } if path.starts_with(&self.path))
     }
 }
 
-/// Waits until no other process builds `index`, in a directory that is made where there is none. The kernel releases
-/// the lock of a process that dies.
+/// Waits until no other process builds `index`, whose directory is made where it is missing. The kernel releases the
+/// lock of a process that dies.
 pub(super) fn lock(index: &Path, root: &Path, cancel: &Cancel) -> Result<File> {
     if let Some(directory) = index.parent() {
         std::fs::create_dir_all(directory)
@@ -111,13 +114,13 @@ pub(super) fn lock(index: &Path, root: &Path, cancel: &Cancel) -> Result<File> {
     loop {
         match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => publish::remove_leftovers(index),
-            // Asked for again and again: a call that blocks could not be cancelled.
+            // The lock is polled, because a call that blocks could not be cancelled.
             Err(Errno::WOULDBLOCK | Errno::INTR) => {
                 cancel.check(root)?;
                 std::thread::sleep(Duration::from_millis(20));
                 continue;
             }
-            // A file system without locks: two processes may then build the same index, each to its own file.
+            // On a file system without locks, two processes may build the same index, each in its own file.
             Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
             Err(error) => return Err(Error::io("lock", &path, error.into())),
         }
@@ -125,13 +128,13 @@ pub(super) fn lock(index: &Path, root: &Path, cancel: &Cancel) -> Result<File> {
     }
 }
 
-/// Makes a directory of this user's alone at `path`, unless it is there; or why that cannot be.
+/// Makes a directory that is this user's alone at `path`, unless it exists. An error says why that is impossible.
 fn own(path: &Path, user: u32) -> Result<(), String> {
     match DirBuilder::new().mode(0o700).create(path) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error.to_string()),
         _ => {}
     }
-    // Not followed: a link could lead into a directory of another user's.
+    // Links are not followed, because one could lead into another user's directory.
     let found = std::fs::symlink_metadata(path).map_err(|error| error.to_string())?;
     if !found.is_dir() || found.uid() != user || found.mode() & 0o077 != 0 {
         return Err("it is not a directory of this user's alone".to_owned());

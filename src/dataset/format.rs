@@ -1,9 +1,9 @@
-//! The index file: a header, twelve sections, each with a digest. Little-endian, never trusted.
+//! The index file: a header and twelve sections, each with a digest. It is little-endian and never trusted.
 //!
 //! It is read whole, into memory of this process's own, and every section is compared with its digest. Whatever happens
-//! to the file afterwards, that it is truncated, overwritten, removed or that its server goes away, a run that has it
-//! goes on with what it read. A mapping of the file would answer the same with a signal or with other bytes. The
-//! digests tell damage, not malice: answers stay within bounds even where a digest was made to fit.
+//! to the file afterwards (it may be truncated, overwritten or removed, or its server may go away), a run that has read
+//! it goes on with what it read. A mapping of the file would answer that with a signal or with other bytes. The digests
+//! tell damage, not malice: answers stay within bounds even where a digest was made to fit.
 
 use super::kind::RULES;
 use super::member::MEMBER_ROW;
@@ -19,48 +19,50 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
 pub(super) const MAGIC: [u8; 8] = *b"FORELOAD";
-/// Version of the file format; another one is built anew.
+/// The version of the file format. An index of another version is built again.
 pub(super) const VERSION: u32 = 4;
-/// Bytes of the header, its digest included.
+/// The number of bytes of the header, including its digest.
 pub(super) const HEADER: usize = SECTIONS_AT + Section::COUNT * SECTION_ROW + 32;
 const SECTIONS_AT: usize = 112;
 const SECTION_ROW: usize = 48;
-/// Bytes that are worth a thread to read and digest them: a few milliseconds of work.
+/// The number of bytes that are worth a thread which reads and digests them: a few milliseconds of work.
 const WORTH_A_THREAD: usize = 4 << 20;
-/// Bytes of a row of [`Section::Groups`]: ends (exclusive) of its samples, of its path and of its names (u64 each),
-/// lengths of the prefix and of the suffix that all its names share (u32 each), which stand behind its path.
+/// The number of bytes of a row of [`Section::Groups`]: the ends (exclusive) of the group's samples, path and names
+/// (u64 each), and the lengths of the prefix and the suffix that all its names share (u32 each), which stand after its
+/// path.
 pub(super) const GROUP_ROW: usize = 32;
-/// Bytes of a row of [`Section::Stamps`]: a [`Stamp`].
+/// The number of bytes of a row of [`Section::Stamps`], which is a [`Stamp`].
 pub(super) const STAMP_ROW: usize = Stamp::BYTES;
 
-/// Parts of the file, in the order they stand in it. A *group* is what holds samples: a directory or a shard.
+/// The sections of the file, in their order. A *group* is what holds samples: a directory or a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Section {
     /// The dataset's canonical path.
     Root,
-    /// Class names: length (u32) and bytes of each.
+    /// The class names: the length (u32) and the bytes of each.
     Classes,
     /// What else was noticed, as JSON.
     Notes,
-    /// Rows of [`GROUP_ROW`] bytes, one a group.
+    /// A row of [`GROUP_ROW`] bytes for each group.
     Groups,
-    /// Paths of the groups below the root, each with the prefix and the suffix of its names, one after the other.
+    /// The paths of the groups below the root, one after another, each with the prefix and the suffix of its names.
     Paths,
-    /// Rows of [`STAMP_ROW`] bytes, one a group.
+    /// A row of [`STAMP_ROW`] bytes for each group.
     Stamps,
-    /// Class number of each sample (u32).
+    /// The class number of each sample (u32).
     Labels,
-    /// Bytes of each sample (u32).
+    /// The number of bytes of each sample (u32).
     Lengths,
-    /// Shards: offset of each sample (u64). Directories: end of its name among its directory's names (u32).
+    /// For shards, the offset of each sample (u64). For directories, the end of its name among its directory's names
+    /// (u32).
     Places,
-    /// File names of loose samples without the prefix and suffix of their directory, one after the other. Names in a
-    /// directory are mostly alike ("n01440764_10026.JPEG"): this leaves a quarter of them.
+    /// The file names in directories, one after another, without the prefix and suffix of their directory. Names in a
+    /// directory are mostly alike ("n01440764_10026.JPEG"), so this leaves a quarter of their bytes.
     Names,
-    /// Keys of the members that samples in shards have, sorted, as JSON.
+    /// The keys of the members that samples in shards have, sorted, as JSON.
     Keys,
-    /// Shards with members: of each sample, how many members it and all before it have (u64). Read on demand, as the
-    /// next: only whoever asks for fields needs them.
+    /// For shards with members, how many members each sample and all before it have (u64). This section and the next
+    /// are read on demand, because only fields need them.
     MemberEnds,
     /// The members of each sample in turn, sorted by the numbers of their keys: rows of [`MEMBER_ROW`] bytes.
     Members,
@@ -84,19 +86,20 @@ impl Section {
         Self::Members,
     ];
 
-    /// Whether it is the same wherever and whenever the same data is indexed, and a part of what the dataset's order is
-    /// made from. The members beside the images are not: they may be written anew, and the order stays.
+    /// Whether the section is the same wherever and whenever the same data is indexed, so that the dataset's order is
+    /// made from it. The members beside the images are not part of the order: they may be written again, and the order
+    /// stays.
     pub(super) fn is_content(self) -> bool {
         !matches!(self, Self::Root | Self::Notes | Self::Stamps | Self::Keys) && !self.is_of_members()
     }
 
-    /// Whether it says where members are. These sections stand last.
+    /// Whether the section says where members are. These sections come last.
     fn is_of_members(self) -> bool {
         matches!(self, Self::MemberEnds | Self::Members)
     }
 }
 
-/// What the header says, the section table aside.
+/// What the header says, apart from the table of sections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct IndexHeader {
     pub(super) layout: Layout,
@@ -110,7 +113,7 @@ pub(super) struct IndexHeader {
     pub(super) fingerprint: [u8; 32],
 }
 
-/// Where a section is and what it hashes to.
+/// Where a section is, and its digest.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct SectionEntry {
     pub(super) offset: u64,
@@ -119,7 +122,7 @@ pub(super) struct SectionEntry {
 }
 
 impl IndexHeader {
-    /// That of an index without samples.
+    /// The header of an index without samples.
     pub(super) fn new(layout: Layout, contents: Contents) -> Self {
         Self {
             layout,
@@ -156,7 +159,7 @@ impl IndexHeader {
         bytes
     }
 
-    /// `None` for a layout, contents or rules that are not this program's.
+    /// Parses a header; `None` for a layout, contents or rules that are not this program's.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let kind = u32_at(bytes, 12);
         let layouts = [Layout::Folder, Layout::Tar, Layout::TfRecord];
@@ -183,12 +186,12 @@ pub(super) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-/// As [`u32_at`], of 64 bits.
+/// The 64-bit number at byte `at`, like [`u32_at`].
 pub(super) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     bytes.get(at..).and_then(<[u8]>::first_chunk).map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }
 
-/// As [`u32_at`], a [`Stamp`].
+/// The [`Stamp`] at byte `at`, like [`u32_at`].
 pub(super) fn stamp_at(bytes: &[u8], at: usize) -> Stamp {
     let field = |number: usize| u64_at(bytes, at + 8 * number);
     Stamp { size: field(0), mtime: field(1) as i64, ctime: field(2) as i64, inode: field(3) }
@@ -198,7 +201,7 @@ fn digest_at(bytes: &[u8], at: usize) -> [u8; 32] {
     bytes.get(at..).and_then(<[u8]>::first_chunk).copied().unwrap_or_default()
 }
 
-/// Makes the sections of members empty, and says where what is left ends.
+/// Makes the sections of members empty, and returns where the others end.
 fn leave_out_members(table: &mut [SectionEntry; Section::COUNT]) -> u64 {
     let offset = table[Section::MemberEnds as usize].offset;
     for section in Section::ALL.into_iter().filter(|section| section.is_of_members()) {
@@ -207,14 +210,14 @@ fn leave_out_members(table: &mut [SectionEntry; Section::COUNT]) -> u64 {
     offset
 }
 
-/// An index file, read whole and verified. Nothing of it is looked up in the file again.
+/// An index file that was read whole and verified. The file is not needed any more.
 pub(super) struct IndexFile {
     path: PathBuf,
     bytes: Vec<u8>,
     header: IndexHeader,
     table: [SectionEntry; Section::COUNT],
     members: bool,
-    /// Bytes of the file.
+    /// The number of bytes of the file.
     size: u64,
 }
 
@@ -249,7 +252,7 @@ impl IndexFile {
             let (offset, length) = (u64_at(facts, at), u64_at(facts, at + 8));
             SectionEntry { offset, length, digest: digest_at(facts, at + 16) }
         });
-        // They stand one after the other, so that threads can fill disjoint parts of one piece of memory.
+        // The sections stand one after another, so that threads can fill disjoint parts of one piece of memory.
         let mut end = HEADER as u64;
         for entry in &table {
             let stop = entry.offset.checked_add(entry.length).filter(|_| entry.offset >= end);
@@ -270,7 +273,7 @@ impl IndexFile {
         Ok(index)
     }
 
-    /// Reads every section and compares it with its digest; large ones at the same time.
+    /// Reads every section and compares it with its digest; large sections are read at the same time.
     fn read_sections(&mut self, file: &File) -> Result<()> {
         let (path, table) = (&self.path, &self.table);
         let threads = std::thread::available_parallelism().map_or(1, |n| n.get().min(Section::COUNT));
@@ -284,7 +287,7 @@ impl IndexFile {
             parts.push(Mutex::new(part));
         }
         for_each(threads, Section::COUNT, |i| {
-            // The large ones stand behind; begun last, one of them would be waited for alone.
+            // The large sections come last in the file; begun last, one of them would be waited for alone.
             let section = Section::ALL[Section::COUNT - 1 - i];
             let entry = table[section as usize];
             let mut part = parts[section as usize].lock().unwrap_or_else(PoisonError::into_inner);
@@ -321,7 +324,7 @@ impl IndexFile {
         rows(Section::Stamps, groups, STAMP_ROW as u64)
     }
 
-    /// Ends must ascend and stay inside: the binary search and the slices rest on it.
+    /// Checks that ends ascend and stay inside, on which the binary search and the slices rely.
     fn check_groups(&self) -> Option<()> {
         let mut last = [0; 3];
         for row in self.section(Section::Groups).chunks_exact(GROUP_ROW) {
@@ -343,12 +346,12 @@ impl IndexFile {
         &self.header
     }
 
-    /// Whether it was read with its members.
+    /// Whether the file was read with its members.
     pub(super) fn has_members(&self) -> bool {
         self.members
     }
 
-    /// Forgets where members are: whoever asked for some knows by now.
+    /// Drops where members are; whoever asked for some knows by now.
     pub(super) fn forget_members(&mut self) {
         let end = leave_out_members(&mut self.table);
         self.bytes.truncate(end as usize);
@@ -356,7 +359,7 @@ impl IndexFile {
         self.members = false;
     }
 
-    /// Bytes of the file.
+    /// The number of bytes of the file.
     pub(super) fn size(&self) -> u64 {
         self.size
     }
@@ -374,7 +377,7 @@ impl IndexFile {
         entry.offset as usize..(entry.offset + entry.length) as usize
     }
 
-    /// Takes newer stamps for the root and for these groups, which hold what the index says all the same.
+    /// Sets newer stamps for the root and for these groups, which still hold what the index says.
     pub(super) fn accept(&mut self, root: Stamp, groups: &[(usize, Stamp)]) {
         self.header.root = root;
         let range = self.range(Section::Stamps);
@@ -387,7 +390,7 @@ impl IndexFile {
         self.bytes[..HEADER].copy_from_slice(&head);
     }
 
-    /// The file as it is now to be.
+    /// The bytes of the file as it is to be written now.
     pub(super) fn bytes(&self) -> &[u8] {
         debug_assert!(self.members, "a file is written whole");
         &self.bytes

@@ -1,4 +1,5 @@
-//! The index of all datasets a job reads, as one: samples and files are numbered through in the order of the datasets.
+//! The index of all datasets that a job reads, as one. Samples and files are numbered consecutively, in the order of
+//! the datasets.
 
 use super::cancel::Cancel;
 use super::checks::{check_members, faulty, refuse_repeated};
@@ -22,24 +23,24 @@ use std::sync::atomic::AtomicBool;
 pub(crate) const TO_LABEL: &str = "put the number of its class beside each image (a .cls member, or a .json member \
      with label), or keep each class in a directory of its own";
 
-/// All samples' extents and labels, in memory: of loose files some 20 bytes a sample.
+/// The extents and labels of all samples, in memory: some 20 bytes for each sample that is a file of its own.
 pub struct DatasetIndex {
-    /// At least one.
+    /// The datasets, at least one.
     parts: Vec<PlacedPart>,
     classes: Classes,
     samples: u64,
     files: u32,
     notices: Notices,
-    /// The members that are read of each sample; `None`: its image.
+    /// The members that are read of each sample; `None` where its image is.
     members: Option<Vec<String>>,
 }
 
 /// A dataset among others.
 struct PlacedPart {
     part: DatasetPart,
-    /// Number of its first sample in the whole.
+    /// The number of its first sample in the whole.
     sample: u64,
-    /// Number of its first file in the whole.
+    /// The number of its first file in the whole.
     file: u32,
 }
 
@@ -47,11 +48,11 @@ impl DatasetIndex {
     /// Loads the index of `root`, or builds and keeps it.
     ///
     /// `root` is a directory of class directories, a directory of `.tar` shards, or one `.tar` file; with
-    /// [`super::Contents::Files`] what is said there. Processes that start together build one index: the first builds,
-    /// the others wait for it.
+    /// [`super::Contents::Files`] it is what is said there. Processes that start together build one index: the first
+    /// builds, the others wait for it.
     ///
-    /// Whether the dataset is what the index says is looked at in every start: the stamps of the root, of all
-    /// directories and of all shards are compared, and what has another one is listed or parsed anew. Where it differs,
+    /// Every start checks whether the dataset is what the index says: the stamps of the root, of all directories and of
+    /// all shards are compared, and what has another stamp is listed or parsed again. Where it differs,
     /// [`IndexOptions::changed`] says what happens.
     ///
     /// # Errors
@@ -62,17 +63,18 @@ impl DatasetIndex {
         Self::concatenate(vec![open::open(root, options, &Cancel::default())?], options)
     }
 
-    /// As [`DatasetIndex::open`], of several datasets that are read as one: their samples in the order of `roots`, with
-    /// the classes of all. Where classes have names, the classes of the whole are all names in sorted order; a dataset
-    /// that has all of them keeps its labels. Class numbers stay as they are. One root is the same as by `open`.
+    /// Opens several datasets like [`DatasetIndex::open`], to be read as one: their samples in the order of `roots`,
+    /// with the classes of all. Where classes have names, the classes of the whole are all names in sorted order, and a
+    /// dataset that has all of them keeps its labels. Class numbers without names stay as they are. With one root this
+    /// is the same as `open`.
     ///
-    /// Given up soon after another thread sets `cancel`, for Ctrl-C: listing a large dataset takes minutes. Waiting for
-    /// another process that builds the index ends too. Nothing half-built is left behind; an index that is already
-    /// there is loaded all the same.
+    /// It is given up soon after another thread sets `cancel`, for Ctrl-C, because listing a large dataset takes
+    /// minutes. Waiting for another process that builds the index ends too. Nothing half-built is left behind. An index
+    /// that is already there is loaded all the same.
     ///
     /// # Errors
-    /// Those of `open`; [`Error::Dataset`], "indexing was interrupted", when it was given up; [`Error::Config`] for no
-    /// root; [`Error::Dataset`] for one given twice, and for labels that cannot be brought together (see
+    /// The errors of `open`; [`Error::Dataset`], "indexing was interrupted", when it was given up; [`Error::Config`]
+    /// for no root; [`Error::Dataset`] for a root that is given twice, and for labels that cannot be combined (see
     /// [`DatasetIndex::classes`]).
     pub fn open_all(
         roots: &[impl AsRef<Path>],
@@ -87,7 +89,7 @@ impl DatasetIndex {
         )
     }
 
-    /// Loads the index file at `file` as that of `root`, without looking at `root`.
+    /// Loads the index file at `file` as that of `root`, without checking `root`.
     ///
     /// # Errors
     /// [`Error::Io`] when it cannot be read, [`Error::Dataset`] when it is not a sound index file.
@@ -129,28 +131,28 @@ impl DatasetIndex {
         Ok(index)
     }
 
-    /// Where it is said what the user should hear of the dataset and of all that reads it.
+    /// The notices to the user about the dataset and everything that reads it.
     pub fn notices(&self) -> &Notices {
         &self.notices
     }
 
-    /// The directories of the datasets as the user named them, and the samples that are theirs; in order.
+    /// The directories of the datasets as the user named them, with the samples that are theirs, in order.
     pub fn parts(&self) -> impl ExactSizeIterator<Item = (&Path, Range<u64>)> {
         let range = |placed: &PlacedPart| placed.sample..placed.sample + placed.part.len();
         self.parts.iter().map(move |placed| (placed.part.root.as_path(), range(placed)))
     }
 
-    /// Where the datasets are, wherever the working directory has gone since; in order.
+    /// The absolute paths of the datasets, in order.
     pub fn places(&self) -> impl ExactSizeIterator<Item = &Path> {
         self.parts.iter().map(|placed| placed.part.base())
     }
 
-    /// The first dataset's directory as the user named it: what an error about the whole names.
+    /// The first dataset's directory as the user named it, which errors about the whole name.
     pub fn root(&self) -> &Path {
         &self.parts[0].part.root
     }
 
-    /// Whether all samples lie in shards, many a file.
+    /// Whether all samples lie in shards, each of which holds many.
     pub fn is_sharded(&self) -> bool {
         self.parts.iter().all(|placed| placed.part.layout().is_sharded())
     }
@@ -160,7 +162,7 @@ impl DatasetIndex {
         self.parts[0].part.file.header().contents
     }
 
-    /// Number of samples.
+    /// The number of samples.
     pub fn len(&self) -> u64 {
         self.samples
     }
@@ -170,17 +172,16 @@ impl DatasetIndex {
         self.len() == 0
     }
 
-    /// Whether samples have labels: class directories, or a class number beside each image. Of several datasets all
-    /// have, or none has.
+    /// Whether samples have labels: class directories, or a class number beside each image. Of several datasets, either
+    /// all have labels or none has.
     pub fn is_labeled(&self) -> bool {
         self.classes.labeled
     }
 
-    /// That samples have labels, which `setting` needs.
+    /// Checks that samples have labels, which `setting` needs.
     ///
     /// # Errors
-    /// [`Error::Config`] for `setting`, with what to do; [`Error::Dataset`] for labels that are there and cannot be
-    /// used.
+    /// [`Error::Config`] for `setting`, with what to do; [`Error::Dataset`] for labels that exist and cannot be used.
     pub fn check_labeled(&self, setting: &'static str) -> Result<()> {
         if self.is_labeled() {
             return Ok(());
@@ -192,7 +193,7 @@ impl DatasetIndex {
         Err(Error::config(setting, message))
     }
 
-    /// Class number of a sample; 0, which means nothing, where samples have no labels.
+    /// The class number of a sample; 0, which means nothing, where samples have no labels.
     ///
     /// # Panics
     /// Panics when `sample` is not below [`DatasetIndex::len`].
@@ -201,8 +202,8 @@ impl DatasetIndex {
         self.classes.of_part(number, placed.part.label(sample - placed.sample))
     }
 
-    /// What is read of a sample at once: its image; or of the members that [`IndexOptions::members`] names the largest
-    /// and those that lie beside it.
+    /// The extent that is read of a sample at once: its image; or, of the members that [`IndexOptions::members`] names,
+    /// the largest and those that lie beside it.
     ///
     /// # Panics
     /// Panics when `sample` is not below [`DatasetIndex::len`].
@@ -212,7 +213,8 @@ impl DatasetIndex {
         Extent { file: placed.whole(extent.file), ..extent }
     }
 
-    /// Where the member number `field` of [`IndexOptions::members`] is; without any, the image is number 0.
+    /// Where the member with the number `field` in [`IndexOptions::members`] is; without members, the image has number
+    /// 0.
     ///
     /// # Panics
     /// Panics when `sample` is not below [`DatasetIndex::len`], or there is no such member.
@@ -229,25 +231,24 @@ impl DatasetIndex {
     /// Whether some member of a sample lies so far from the others that it is read by itself.
     ///
     /// # Panics
-    /// When `sample` is not below [`DatasetIndex::len`].
+    /// Panics when `sample` is not below [`DatasetIndex::len`].
     pub(crate) fn is_apart(&self, sample: u64) -> bool {
         let placed = self.part_with(sample).1;
         placed.part.is_apart(sample - placed.sample)
     }
 
-    /// Whether a shard has another stamp than when the index was opened, though it holds what it held.
+    /// Whether a shard has another stamp than when the index was opened, and still holds the same samples.
     pub(crate) fn has_moved(&self, file: FileId) -> bool {
         let (placed, file) = self.part_of(file);
         placed.part.has_moved(file)
     }
 
-    /// A sample that has several images, of which none is more its own than the others: `fields` must say which is
-    /// meant.
+    /// A sample that has several images, none of which is clearly its own, so that `fields` must say which is meant.
     pub fn ambiguous(&self) -> Option<&str> {
         self.parts.iter().find_map(|placed| placed.part.notes.ambiguous.as_deref())
     }
 
-    /// The sample whose bytes `extent` is; `None` where no sample is exactly that.
+    /// The sample whose bytes are exactly `extent`; `None` where there is none.
     pub fn sample_of(&self, extent: Extent) -> Option<u64> {
         if extent.file.0 >= self.files {
             return None;
@@ -256,8 +257,8 @@ impl DatasetIndex {
         placed.part.sample_of(Extent { file, ..extent }).map(|sample| placed.sample + sample)
     }
 
-    /// Tells `take` the samples of these classes, in no order. Of loose files they are found without looking at the
-    /// others, of shards in one pass.
+    /// Calls `take` with the samples of these classes, in no order. In directories they are found without a pass over
+    /// the others, in shards in one pass.
     pub(super) fn each_of_classes(&self, labels: &[u32], mut take: impl FnMut(Range<u64>)) {
         for (number, placed) in self.parts.iter().enumerate() {
             let (part, first) = (&placed.part, placed.sample);
@@ -273,19 +274,19 @@ impl DatasetIndex {
         }
     }
 
-    /// All files: shards, and the loose files of the samples.
+    /// All files: shards, and the samples' own files.
     pub fn files(&self) -> impl Iterator<Item = FileId> + use<> {
         (0..self.files).map(FileId)
     }
 
-    /// Tells `visit` every file and its path below its dataset's root, in order.
+    /// Calls `visit` with every file and its path below its dataset's root, in order.
     pub(super) fn each_path(&self, mut visit: impl FnMut(FileId, &[u8])) {
         for placed in &self.parts {
             placed.part.each_path(|file, path| visit(placed.whole(file), path));
         }
     }
 
-    /// The samples of a file, in the order they stand in it.
+    /// The samples of a file, in the order in which they stand in it.
     ///
     /// # Panics
     /// Panics when the index has no such file.
@@ -295,7 +296,7 @@ impl DatasetIndex {
         placed.sample + start..placed.sample + end
     }
 
-    /// Full path of a file.
+    /// The full path of a file.
     ///
     /// # Panics
     /// Panics when the index has no such file.
@@ -304,17 +305,18 @@ impl DatasetIndex {
         placed.part.path(file)
     }
 
-    /// Class names by number; empty where there are only numbers (tar with `.cls`).
+    /// The class names by number; empty where there are only numbers (tar with `.cls`).
     ///
-    /// Several datasets all have names, or all numbers, or no labels at all. Numbers beside names are refused, for
-    /// nobody says what they count; unless all names are in every dataset that has names, and the numbers are below
-    /// theirs: then they count these, as in shards made of such a directory. Raw files whose labels do not go together
-    /// have none.
+    /// Several datasets must all have names, or all numbers, or no labels at all. Numbers beside names are refused,
+    /// because it is not known what they stand for. The exception is that every dataset with names has the same names,
+    /// and the numbers are below their count: then they stand for these, as in shards that were made of such a
+    /// directory. Raw files whose labels cannot be combined have none.
     pub fn classes(&self) -> &[String] {
         &self.classes.names
     }
 
-    /// Number of classes: with names, how many; else the largest class number and one; 0 where samples have no labels.
+    /// The number of classes: that of the names, or else the largest class number plus one; 0 where samples have no
+    /// labels.
     pub fn num_classes(&self) -> u32 {
         self.classes.count
     }
@@ -324,10 +326,10 @@ impl DatasetIndex {
         Fingerprint(self.digest(b"foreload datasets 1", |part| part.fingerprint().0))
     }
 
-    /// Which directories, or single shards, the datasets are, by their inodes: it tells two datasets of equal content
-    /// apart, as the fingerprint does not, and is the same on all nodes that share the file system. Where inode numbers
-    /// do not last, as on FUSE, they are left out. With other members than the image it is another: copies of a sample
-    /// hold what was read of it.
+    /// Identifies the directories, or single shards, that the datasets are, by their inodes. It tells two datasets of
+    /// equal content apart, as the fingerprint does not, and is the same on all nodes that share the file system. Where
+    /// inode numbers do not last, as on FUSE, they are left out. It depends on the members that are read, because
+    /// copies of a sample hold what was read of it.
     pub fn identity(&self) -> [u8; 32] {
         let roots = self.digest(b"foreload roots 1", DatasetPart::identity);
         let Some(members) =
@@ -344,7 +346,7 @@ impl DatasetIndex {
         hash.finalize().into()
     }
 
-    /// What one dataset has, or the hash of what several have.
+    /// The digest of one dataset, or the hash of those of several.
     fn digest(&self, domain: &[u8], of: impl Fn(&DatasetPart) -> [u8; 32]) -> [u8; 32] {
         if let [only] = &self.parts[..] {
             return of(&only.part);
@@ -354,26 +356,27 @@ impl DatasetIndex {
         hash.finalize().into()
     }
 
-    /// Bytes of the largest sample.
+    /// The number of bytes of the largest sample.
     pub fn largest(&self) -> u32 {
         self.parts.iter().map(|placed| placed.part.largest()).max().unwrap_or(0)
     }
 
-    /// Bytes of all samples.
+    /// The number of bytes of all samples.
     pub fn total_bytes(&self) -> u64 {
         self.parts.iter().map(|placed| placed.part.total_bytes()).sum()
     }
 
-    /// What a shard was when it was indexed; `None` for loose files.
+    /// The stamp of a shard when it was indexed, or last accepted; `None` for a sample's own file.
     pub fn shard_stamp(&self, file: FileId) -> Option<Stamp> {
         let (placed, file) = self.part_of(file);
         placed.part.shard_stamp(file)
     }
 
-    /// What a file, shard or loose, is now: the system is asked, and of a network file system its server.
+    /// The stamp that a file has now, be it a shard or a sample's own. The system is asked, and on a network file
+    /// system its server.
     ///
     /// # Errors
-    /// [`Error::Io`] when there is no such file any more, or it cannot be looked at.
+    /// [`Error::Io`] when there is no such file any more, or its stamp cannot be read.
     pub fn stat(&self, file: FileId) -> Result<Stamp> {
         let path = self.path(file);
         let gone = || Error::io("look at", path.clone(), std::io::ErrorKind::NotFound.into());
@@ -381,16 +384,16 @@ impl DatasetIndex {
         Ok(self.known(file, stamp))
     }
 
-    /// The version of a shard that was indexed; `None` for loose files, of which only a look tells. Of a shard that
-    /// holds other samples than the index says no copy has the version.
+    /// The version of a shard that was indexed; `None` for a sample's own file, whose version only its stamp tells. No
+    /// copy has the version of a shard that holds other samples than the index says.
     pub fn shard_version(&self, file: FileId) -> Option<FileVersion> {
         let (placed, file) = self.part_of(file);
         let stamp = placed.part.shard_stamp(file)?;
         Some(if placed.part.is_as_indexed(file) { stamp.version() } else { FileVersion::NO_COPY })
     }
 
-    /// A shard has another stamp than [`DatasetIndex::shard_stamp`] says: it is parsed anew, and where it holds the
-    /// samples it held, that is its stamp from now on.
+    /// Checks a shard that has another stamp than [`DatasetIndex::shard_stamp`] says. It is parsed again, and if it
+    /// holds the same samples, that is its stamp from now on.
     ///
     /// # Errors
     /// [`Error::DatasetChanged`] where it holds others; [`Error::Io`] when it cannot be read.
@@ -399,7 +402,8 @@ impl DatasetIndex {
         super::changes::accept_shard(&placed.part, file.0 as usize)
     }
 
-    /// What is compared of the stamp that a file was found to have: all of it, but no inode where inodes do not last.
+    /// The part that is compared of a stamp that a file was found to have: all of it, without the inode where inodes do
+    /// not last.
     ///
     /// # Panics
     /// Panics when the index has no such file.
@@ -407,11 +411,11 @@ impl DatasetIndex {
         self.part_of(file).0.part.known(found)
     }
 
-    /// Lists every directory and parses every shard anew, whatever their stamps say, and compares them with the index:
-    /// as long as indexing takes. That the index file is sound is known when it is open.
+    /// Lists every directory and parses every shard again, whatever their stamps say, and compares them with the index,
+    /// which takes as long as indexing. The index file itself was verified when it was opened.
     ///
     /// # Errors
-    /// [`Error::DatasetChanged`] naming what differs; [`Error::Io`] for what cannot be read.
+    /// [`Error::DatasetChanged`] that names what differs; [`Error::Io`] for what cannot be read.
     pub fn verify(&self) -> Result<()> {
         self.parts.iter().try_for_each(|placed| open::verify(&placed.part))
     }
@@ -421,10 +425,10 @@ impl DatasetIndex {
         self.parts.iter().map(|placed| placed.part.summary())
     }
 
-    /// The dataset that has `sample`, and its number among the others.
+    /// The dataset that has `sample`, and its number among the datasets.
     fn part_with(&self, sample: u64) -> (usize, &PlacedPart) {
         match &self.parts[..] {
-            // The rule; without a search, and it knows what it has not.
+            // This is the usual case, which needs no search.
             [only] => (0, only),
             parts => {
                 assert!(sample < self.samples, "sample {sample} of a dataset of {}", self.samples);
@@ -448,7 +452,7 @@ impl DatasetIndex {
 }
 
 impl PlacedPart {
-    /// The number in the whole of one of its files.
+    /// The number in the whole of one of the part's files.
     fn whole(&self, file: FileId) -> FileId {
         FileId(self.file + file.0)
     }

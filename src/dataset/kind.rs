@@ -1,20 +1,20 @@
-//! What a field holds, by the end of its name; and the one list of the images that can be decoded.
+//! What a field holds, by the end of its name, and the one list of the image formats that can be decoded.
 
 /// What a field of a sample holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FieldKind {
-    /// A picture to decode to R, G, B.
+    /// A picture that is decoded to R, G and B.
     Image,
-    /// A picture whose values are class numbers: palette indices and 16-bit values stay what they are.
+    /// A picture whose values are class numbers; palette indices and 16-bit values stay what they are.
     Mask,
     /// Boxes in the image: an array of four numbers each.
     Boxes,
-    /// UTF-8.
+    /// Text in UTF-8.
     Text,
     /// A JSON document.
     Json,
-    /// NumPy's `.npy`.
+    /// An array in NumPy's `.npy`.
     Array,
     /// A whole number as text.
     Integer,
@@ -24,15 +24,16 @@ pub enum FieldKind {
     Bytes,
 }
 
-/// Version of the rules by which a dataset is listed: what is a sample, what is its image, its label, its order. A
-/// listing by other rules is never trusted, whatever its format: raise it with every change of them, and so of the list
-/// below.
+/// The version of the rules by which a dataset is listed: what is a sample, its image, its label, and the order of
+/// samples. A listing by other rules is never trusted, whatever its format. Raise it with every change of the rules,
+/// and so of the list below.
 pub(super) const RULES: u32 = 3;
 
-/// Extensions of the images that can be decoded. Where a sample has several, the first of this list is its image.
+/// The extensions of images that can be decoded. Where a sample has several, its image is the one whose extension comes
+/// first here.
 pub(crate) const IMAGE_EXTENSIONS: &[&str] = &["jpg", "jpeg", "png", "webp"];
 
-/// Ends of the keys of masks, which are images by their extension.
+/// The endings of keys of masks, which are images by their extension.
 const MASKS: &[&str] = &["seg.png", "mask.png"];
 
 impl FieldKind {
@@ -54,7 +55,8 @@ impl FieldKind {
     }
 }
 
-/// The place of a key in [`IMAGE_EXTENSIONS`]: of a sample's own image, not of `seg.png` or `left.jpg` beside it.
+/// The place of a key in [`IMAGE_EXTENSIONS`], for the key of a sample's own image and not for `seg.png` or `left.jpg`
+/// beside it.
 pub(super) fn image_rank(key: &[u8]) -> Option<usize> {
     IMAGE_EXTENSIONS.iter().position(|extension| extension.as_bytes() == key)
 }

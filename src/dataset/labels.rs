@@ -5,26 +5,26 @@ use super::samples::text;
 use super::source::{Malformed, ReadAt};
 use crate::json;
 
-/// Longest `.cls` member: a number and white space.
+/// The most bytes of a `.cls` member, which holds a number and white space.
 const MAX_CLS: u64 = 64;
-/// Longest `.json` member that is searched for a label.
+/// The most bytes of a `.json` member that is searched for a label.
 const MAX_JSON: u64 = 16 << 20;
 
-/// What a member says of the class.
+/// The class number that a sample's members give.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) enum Label {
-    /// Nothing: there is no such member, or neither key in it.
+    /// There is no such member, or it has neither of the keys.
     #[default]
     Missing,
     Number(u32),
-    /// Something that is no class number; why is found out again where it matters.
+    /// The member holds something that is no class number. The reason is found out again where it matters.
     Unusable,
 }
 
-/// A label, or what is wrong with it.
+/// A label, or the reason for which it is none.
 pub(super) type ReadLabel = Result<Option<u32>, Malformed>;
 
-/// Without the reason, which is long and mostly not asked for.
+/// Drops the reason, which is long and mostly not asked for.
 pub(super) fn reduced(label: ReadLabel) -> Label {
     match label {
         Ok(None) => Label::Missing,
@@ -33,10 +33,10 @@ pub(super) fn reduced(label: ReadLabel) -> Label {
     }
 }
 
-/// The number in a `.cls` member.
+/// Reads the number in a `.cls` member.
 ///
 /// # Errors
-/// Outside: it cannot be read at all. Inside: it is no class number.
+/// The outer error says that the member cannot be read, the inner one that it holds no class number.
 pub(super) fn cls<S: ReadAt + ?Sized>(
     members: &mut TarMembers<'_, S>,
     member: &TarMember,
@@ -49,7 +49,10 @@ pub(super) fn cls<S: ReadAt + ?Sized>(
     }))
 }
 
-/// The integer at `label` or `cls` of a `.json` member; `None` where neither key is there. Errors as [`cls`].
+/// Reads the integer at `label` or `cls` of a `.json` member; `None` where neither key is there.
+///
+/// # Errors
+/// The errors of [`cls`].
 pub(super) fn json<S: ReadAt + ?Sized>(
     members: &mut TarMembers<'_, S>,
     member: &TarMember,
@@ -85,10 +88,10 @@ pub(super) fn json<S: ReadAt + ?Sized>(
     ))
 }
 
-/// The keys of a JSON object that say its sample's class, the better first.
+/// The keys under which a JSON object may have its sample's class. The first one that is there counts.
 const NAMES: [&str; 2] = ["label", "cls"];
 
-/// The class number that is written so. The greatest number stands for none elsewhere.
+/// Parses a class number. The greatest u32 is none, because it stands for a missing label elsewhere.
 fn class_number(written: &[u8]) -> Option<u32> {
     let number = std::str::from_utf8(written).ok()?.trim().parse().ok()?;
     (number < u32::MAX).then_some(number)

@@ -2,24 +2,24 @@
 
 use super::format::u32_at;
 
-/// Bytes of a [`MemberRow`]: number of its key (u32), blocks from its sample's image (i32) and length (u32).
+/// The bytes of a [`MemberRow`] in the index: the number of its key (u32), its blocks (i32) and its length (u32).
 pub(super) const MEMBER_ROW: usize = 12;
 
-/// Where a member of a sample is in its shard. Members begin at multiples of [`MemberPlace::BLOCK`], as tar has them.
+/// The place of a sample's member in its shard. Members begin at multiples of [`MemberPlace::BLOCK`], as tar has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberPlace {
-    /// Blocks from the first byte of the sample's image, which may lie behind it.
+    /// The blocks from the first byte of the sample's image to that of the member; negative if the member comes first.
     pub blocks: i32,
-    /// Bytes of the member; [`MemberPlace::TWICE`] and more mean something else.
+    /// The length of the member in bytes; [`MemberPlace::TWICE`] and more mean something else.
     pub length: u32,
 }
 
 impl MemberPlace {
-    /// Bytes of a block of a tar archive.
+    /// The bytes of a block of a tar archive.
     pub const BLOCK: i64 = 512;
-    /// The length that says that there are two members of one name.
+    /// The length that stands for two members of one name.
     pub const TWICE: u32 = u32::MAX - 1;
-    /// No such member.
+    /// The place of a member that the sample does not have.
     pub const ABSENT: Self = Self { blocks: 0, length: u32::MAX };
 
     /// Whether there is such a member, and no other of its name.
@@ -27,8 +27,8 @@ impl MemberPlace {
         self.length < Self::TWICE
     }
 
-    /// A member that begins at `offset`, of the sample whose image begins at `image`; `None` where they are too far
-    /// apart.
+    /// The place of a member that begins at `offset`, if its sample's image begins at `image`; `None` where they are
+    /// too far apart.
     pub fn new(image: u64, offset: u64, length: u32) -> Option<Self> {
         let apart = offset.cast_signed().checked_sub(image.cast_signed())?;
         Some(Self { blocks: i32::try_from(apart / Self::BLOCK).ok()?, length })
@@ -38,9 +38,9 @@ impl MemberPlace {
 /// A member of a sample.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct MemberRow {
-    /// Number of its key among those that there are, sorted.
+    /// The number of its key in the sorted list of keys.
     pub key: u32,
-    /// Where it is.
+    /// Its place in the shard.
     pub place: MemberPlace,
 }
 

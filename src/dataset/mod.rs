@@ -154,13 +154,13 @@ pub struct IndexOptions {
     /// What is read of each sample in tar shards: its members by their keys, the ends of their names behind the first
     /// dot in lower case, and [`IMAGE`] for its image. `None`: the image.
     pub members: Option<Vec<String>>,
-    /// Those of them that no sample need have.
+    /// The members among these that a sample need not have.
     pub optional: Vec<String>,
-    /// In tar shards all stems are samples, those without an image, too. They then are another dataset, with an index
-    /// and an order of its own, unless each has an image.
+    /// Whether all stems of tar shards are samples, those without an image too. Unless each has an image, this is
+    /// another dataset, with an index and an order of its own.
     pub every_stem: bool,
-    /// Nobody asks for labels, so that it is no error where some are missing or are no class numbers: then samples have
-    /// none.
+    /// Whether nobody asks for labels. Then it is no error if some are missing or are no class numbers, and the dataset
+    /// has none.
     pub without_labels: bool,
     /// Where it is said what the user should hear, of the index and of all that is made of it.
     pub notices: Notices,

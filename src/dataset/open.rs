@@ -167,9 +167,14 @@ impl IndexOpening<'_> {
                 if moved.is_empty() {
                     return Ok(FoundIndex::Same(index));
                 }
-                // What moved is compared whole.
-                let index = if index.file.has_members() { index } else { self.load(file, true)? };
-                Ok(FoundIndex::Moved(index, moved))
+                if index.file.has_members() {
+                    return Ok(FoundIndex::Moved(index, moved));
+                }
+                // Shards that moved are compared with all their members.
+                match self.load(file, true) {
+                    Ok(index) => Ok(FoundIndex::Moved(index, moved)),
+                    Err(error) => Ok(FoundIndex::Nothing(error.to_string())),
+                }
             }
             Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
                 Ok(FoundIndex::Nothing("there was no index yet".to_owned()))
@@ -202,8 +207,8 @@ impl IndexOpening<'_> {
         let mut builder =
             IndexBuilder::new(file, layout, options.contents)?.cancelled_by(cancel).with_inodes(*inodes);
         let more = if layout.is_sharded() {
-            // Whoever wants images finds none in shards without; whoever wants other members, among which may be images
-            // by other names, takes all samples there are.
+            // A loader of images finds none in shards without images. A loader of other members, which may be images by
+            // other names, takes all stems.
             let any_image = || {
                 let mut images = shards.iter().map(|shard| shards::first_image(root, shard, cancel));
                 images.find_map(Result::transpose).transpose()

@@ -1,4 +1,4 @@
-//! One dataset of those in an index: what lies below one root. Samples and files are numbered from 0 here.
+//! One dataset of those in an index: everything below one root. Samples and files are numbered from 0 here.
 
 use super::format::{GROUP_ROW, IndexFile, STAMP_ROW, Section, stamp_at, u32_at, u64_at};
 use super::record::MemberSelection;
@@ -14,27 +14,27 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError, RwLock};
 
-/// The index file of one root. Panics where a number is out of range, as [`super::DatasetIndex`] says.
+/// The index file of one root. Methods panic where a number is out of range, as [`super::DatasetIndex`] says.
 pub(super) struct DatasetPart {
-    /// As the user named it.
+    /// The root as the user named it.
     pub(super) root: PathBuf,
-    /// Absolute, so that a later change of the working directory does not matter.
+    /// The root's absolute path, so that a later change of the working directory does not matter.
     base: PathBuf,
     pub(super) file: IndexFile,
     pub(super) notes: Notes,
     pub(super) origin: IndexOrigin,
     pub(super) seconds: f64,
-    /// Whether inode numbers last where it lies, so that they are compared.
+    /// Whether inode numbers last on its file system, so that they are compared.
     pub(super) inodes: bool,
-    /// The stamps of shards that moved within the run, though they hold what they held.
+    /// The stamps of shards that were written again within the run, and still hold the same samples.
     moved: RwLock<HashMap<usize, Stamp>>,
     any_moved: AtomicBool,
-    /// Held while a shard that moved is looked at.
+    /// Locked while a shard whose stamp changed is checked.
     pub(super) accepting: Mutex<()>,
-    /// What is read of each sample; `None`: its image.
+    /// The members that are read of each sample; `None` where its image is.
     pub(super) members: Option<MemberSelection>,
-    /// The shards that hold other samples than the index says: with it, as the user wants, they are refused when they
-    /// are read.
+    /// The shards that hold other samples than the index says. The user wants to go on with the index, so they are
+    /// refused when they are read.
     different: HashSet<usize>,
 }
 
@@ -67,29 +67,29 @@ impl DatasetPart {
         self.file.header().layout
     }
 
-    /// Number of samples.
+    /// The number of samples.
     pub(super) fn len(&self) -> u64 {
         self.file.header().samples
     }
 
-    /// Number of files.
+    /// The number of files.
     pub(super) fn files(&self) -> u32 {
         if self.layout().is_sharded() { self.groups() as u32 } else { self.len() as u32 }
     }
 
     pub(super) fn label(&self, sample: u64) -> u32 {
-        // Clamped, as in `extent`: damage may make an answer wrong, not one that breaks its caller.
+        // This is clamped, as in `extent`: damage may make an answer wrong, but not one that breaks its caller.
         self.column(Section::Labels, sample).min(self.num_classes().saturating_sub(1))
     }
 
-    /// The samples of class `label`, of loose files: they are sorted by class.
+    /// The samples of the class `label` in a dataset of single files, which are sorted by class.
     pub(super) fn samples_of_class(&self, label: u32) -> Range<u64> {
         let first = |above: u64| search(0, self.len(), |sample| u64::from(self.label(sample)) < above);
         let label = u64::from(label);
         first(label)..first(label + 1)
     }
 
-    /// What is read of a sample at once.
+    /// The extent that is read of a sample at once.
     pub(super) fn extent(&self, sample: u64) -> Extent {
         match &self.members {
             None => self.image(sample),
@@ -97,7 +97,7 @@ impl DatasetPart {
         }
     }
 
-    /// A sample's image, or what stands for it.
+    /// The extent of a sample's image, or of what stands for it.
     pub(super) fn image(&self, sample: u64) -> Extent {
         let length = self.column(Section::Lengths, sample).min(self.file.header().largest);
         if self.layout().is_sharded() {
@@ -113,7 +113,7 @@ impl DatasetPart {
             let Range { start, end } = self.samples_of(extent.file);
             match &self.members {
                 Some(members) => self.sample_with(members, start..end, extent)?,
-                // A shard's samples are indexed in the order in which their images stand in it.
+                // The samples of a shard are indexed in the order in which their images stand in it.
                 None => search(start, end, |sample| self.image(sample).offset < extent.offset),
             }
         } else {
@@ -122,12 +122,12 @@ impl DatasetPart {
         (sample < self.len() && self.extent(sample) == extent).then_some(sample)
     }
 
-    /// Bytes of the largest extent.
+    /// The number of bytes of the largest extent.
     pub(super) fn largest(&self) -> u32 {
         self.members.as_ref().map_or(self.file.header().largest, |members| members.largest)
     }
 
-    /// Bytes of all extents.
+    /// The number of bytes of all extents.
     pub(super) fn total_bytes(&self) -> u64 {
         self.members.as_ref().map_or(self.file.header().total_bytes, |members| members.total)
     }
@@ -153,12 +153,12 @@ impl DatasetPart {
         let name = self.name(group, sample);
         // Files in the root itself have no directory below it.
         let slash: &[u8] = if directory.is_empty() { b"" } else { b"/" };
-        // One allocation: this runs once a sample on the reading path.
+        // There is only one allocation, because this runs once for each sample on the reading path.
         let parts = [self.base.as_os_str().as_bytes(), slash, directory, b"/", prefix, name, suffix].concat();
         PathBuf::from(OsString::from_vec(parts))
     }
 
-    /// What stands between prefix and suffix in the name of a loose file of `group`.
+    /// What stands between prefix and suffix in the name of a file of the directory `group`.
     fn name(&self, group: usize, sample: u64) -> &[u8] {
         let names = self.section_of(group, 2, Section::Names);
         let end = |sample| self.column(Section::Places, sample) as usize;
@@ -167,7 +167,7 @@ impl DatasetPart {
         names.get(start..end(sample)).unwrap_or_default()
     }
 
-    /// Tells `visit` every file's path below the root, in order; a root that is a shard has its own name.
+    /// Calls `visit` with every file's path below the root, in order; for a root that is a shard, with its own name.
     pub(super) fn each_path(&self, mut visit: impl FnMut(FileId, &[u8])) {
         let mut path = Vec::new();
         for group in 0..self.groups() {
@@ -189,7 +189,7 @@ impl DatasetPart {
         }
     }
 
-    /// Class names by number, as bytes; none where the dataset has only numbers.
+    /// The class names by number, as bytes; none where the dataset has only numbers.
     pub(super) fn class_names(&self) -> Vec<&[u8]> {
         summary::class_names(self.file.section(Section::Classes))
     }
@@ -202,7 +202,7 @@ impl DatasetPart {
         Fingerprint(self.file.header().fingerprint)
     }
 
-    /// By which directory, or single shard, the root was when it was indexed.
+    /// Identifies the directory, or the single shard, that the root was when it was indexed.
     pub(super) fn identity(&self) -> [u8; 32] {
         let hash = Sha256::new_with_prefix(b"foreload root 1");
         hash.chain_update(self.root_stamp().inode.to_le_bytes()).finalize().into()
@@ -212,7 +212,7 @@ impl DatasetPart {
         self.layout().is_sharded().then(|| self.stamp_within(file.0 as usize))
     }
 
-    /// What a shard is known to be in this run.
+    /// The stamp that a shard is known to have in this run.
     pub(super) fn stamp_within(&self, group: usize) -> Stamp {
         if self.any_moved.load(Ordering::Relaxed)
             && let Some(stamp) = self.moved.read().unwrap_or_else(PoisonError::into_inner).get(&group)
@@ -228,7 +228,7 @@ impl DatasetPart {
         self.layout().is_sharded() && self.stamp_within(group) != self.group_stamp(group)
     }
 
-    /// These groups hold other samples than the index says.
+    /// Notes that these groups hold other samples than the index says.
     pub(super) fn note_different(&mut self, groups: Vec<usize>) {
         self.different.extend(groups);
     }
@@ -238,7 +238,7 @@ impl DatasetPart {
         !self.different.contains(&(file.0 as usize))
     }
 
-    /// A shard has this stamp from now on.
+    /// Notes that a shard has this stamp from now on.
     pub(super) fn moved_within(&self, group: usize, stamp: Stamp) {
         self.moved.write().unwrap_or_else(PoisonError::into_inner).insert(group, stamp);
         self.any_moved.store(true, Ordering::Relaxed);
@@ -276,7 +276,7 @@ impl DatasetPart {
         search(0, self.groups() as u64, |group| self.group_start(group as usize + 1, 0) <= sample) as usize
     }
 
-    /// Where a group begins in samples (`field` 0), paths (1) or names (2): where the one before ends.
+    /// Where a group begins in samples (`field` 0), paths (1) or names (2), which is where the one before ends.
     fn group_start(&self, group: usize, field: usize) -> u64 {
         match group.checked_sub(1) {
             None => 0,
@@ -302,7 +302,7 @@ impl DatasetPart {
         (path, prefix, suffix)
     }
 
-    /// Number of directories or shards.
+    /// The number of directories or shards.
     pub(super) fn groups(&self) -> usize {
         self.file.header().groups as usize
     }
@@ -319,30 +319,30 @@ impl DatasetPart {
         self.group_start(group, 0)..self.group_start(group + 1, 0)
     }
 
-    /// Names and lengths of the loose files of a directory, in order.
+    /// The names and lengths of a directory's files, in order.
     pub(super) fn files_of(&self, group: usize) -> impl Iterator<Item = (Vec<u8>, u32)> {
         let (_, prefix, suffix) = self.group_parts(group);
         let name = move |sample| [prefix, self.name(group, sample), suffix].concat();
         self.samples_of_group(group).map(move |sample| (name(sample), self.column(Section::Lengths, sample)))
     }
 
-    /// Where the dataset is, absolute.
+    /// The absolute path of the dataset.
     pub(super) fn base(&self) -> &Path {
         &self.base
     }
 
-    /// What the root was when it was indexed.
+    /// The stamp of the root when it was indexed.
     pub(super) fn root_stamp(&self) -> Stamp {
         self.file.header().root
     }
 
-    /// What is compared of a stamp that was found.
+    /// The part of a stamp that is compared.
     pub(super) fn known(&self, found: Stamp) -> Stamp {
         if self.inodes { found } else { found.without_inode() }
     }
 }
 
-/// The first of `low..high` that is not `before`, or `high`: those before come first.
+/// The first of `low..high` that is not `before`, or `high`; all that are `before` come first.
 pub(super) fn search(mut low: u64, mut high: u64, before: impl Fn(u64) -> bool) -> u64 {
     while low < high {
         let middle = low.midpoint(high);

@@ -1,4 +1,4 @@
-//! The members of a sample that a loader reads: where each lies, and what is read at once.
+//! The members of a sample that a loader reads: the place of each, and the extent that is read at once.
 
 use super::format::{Section, u64_at};
 use super::kind::image_rank;
@@ -16,36 +16,37 @@ pub(crate) const IMAGE: &str = "image";
 /// Members with at most so many bytes between them are read at once: a request costs about what it takes to read these.
 const TOGETHER: u64 = 64 << 10;
 
-/// Where the bytes of one member of a sample are.
+/// The place of the bytes of one member of a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberBytes {
-    /// In the sample's [`Extent`], counted from its first byte.
+    /// The bytes are in the sample's [`Extent`], at these places from its first byte on.
     Within(Range<usize>),
-    /// Elsewhere in the shard: a read of its own.
+    /// The bytes are elsewhere in the shard, and need a read of their own.
     Apart(Extent),
     /// The sample has no such member.
     Absent,
-    /// It has two of this name, of which nobody knows which is meant.
+    /// The sample has two members of this name, and nothing says which one is meant.
     Twice,
 }
 
 /// The members that are read of each sample of a part.
 pub(super) struct MemberSelection {
-    /// By their keys.
+    /// The keys of the members.
     fields: Vec<String>,
-    /// For each sample in turn, where each of these is.
+    /// The places of these members, sample by sample.
     places: Vec<MemberPlace>,
-    /// Bytes of the largest extent, and of all.
+    /// The bytes of the largest extent.
     pub(super) largest: u32,
+    /// The bytes of all extents.
     pub(super) total: u64,
-    /// Some sample has members that are not read at once.
+    /// Whether some sample has members that are not read at once.
     any_apart: bool,
-    /// For each shard in which samples' extents lie in another order than their images: the samples in that order, by
-    /// their numbers in the shard.
+    /// The samples of a shard, by their numbers there, in the order of their extents. Only shards whose images lie in
+    /// another order have an entry.
     sorted: HashMap<u32, Vec<u32>>,
 }
 
-/// A member at work: its first byte, its length, and the number of its field.
+/// The bytes of a member in its shard, and the number of its field.
 #[derive(Clone, Copy)]
 struct MemberPiece {
     offset: u64,
@@ -54,13 +55,13 @@ struct MemberPiece {
 }
 
 impl DatasetPart {
-    /// Keys of the members that its samples have.
+    /// The keys of the members that the samples have.
     pub(super) fn keys(&self) -> Vec<String> {
         serde_json::from_slice(self.file.section(Section::Keys)).unwrap_or_default()
     }
 
-    /// Reads these members of each sample from now on; [`IMAGE`] alone is what is read without. The index file must
-    /// have been read with its members, and forgets where all others are. Without any, it still knows all of them.
+    /// Selects the members that are read of each sample; without a selection it is [`IMAGE`] alone. The index file must
+    /// have been read with its members. The places of all others are forgotten. No `fields` at all select nothing.
     pub(super) fn select(&mut self, fields: &[String]) -> Result<()> {
         if fields.is_empty() || fields.iter().all(|field| field == IMAGE) && !self.notes.every_stem {
             return Ok(());
@@ -74,7 +75,7 @@ impl DatasetPart {
         let is_image: Vec<bool> = keys.iter().map(|key| image_rank(key.as_bytes()).is_some()).collect();
         let mut places = vec![MemberPlace::ABSENT; fields.len() * self.len() as usize];
         for (sample, places) in (0..self.len()).zip(places.chunks_exact_mut(fields.len())) {
-            // What stands for the image that a sample has not is no image by its key.
+            // The member that stands for a missing image is no image by its key.
             let own = |row: &MemberRow| {
                 row.place.blocks == 0 && is_image.get(row.key as usize).is_some_and(|&is_image| is_image)
             };
@@ -116,8 +117,8 @@ impl DatasetPart {
         Ok(())
     }
 
-    /// The sample of a shard that has `extent`, of those of `samples`: they are sorted by their extents, or it is said
-    /// in which order they are.
+    /// Finds the one of `samples`, those of one shard, that may have `extent`. They are sorted by their extents, or the
+    /// selection has their order.
     pub(super) fn sample_with(
         &self,
         members: &MemberSelection,
@@ -126,7 +127,7 @@ impl DatasetPart {
     ) -> Option<u64> {
         let offset = |sample| self.record(members, sample).offset;
         let Some(order) = members.sorted.get(&extent.file.0) else {
-            // Mostly the extent begins with its sample's image, or in front of it, or behind.
+            // Most samples are found beside the place of their extent.
             let near = search(samples.start, samples.end, |sample| self.image(sample).offset < extent.offset);
             let beside = [near, near.wrapping_sub(1)].into_iter().filter(|near| samples.contains(near));
             let found = beside.into_iter().find(|&sample| self.record(members, sample) == extent);
@@ -137,7 +138,7 @@ impl DatasetPart {
         order.get(at).map(|&number| samples.start + u64::from(number))
     }
 
-    /// Whether some member of a sample is not read with the others.
+    /// Whether some member of a sample needs a read of its own.
     pub(super) fn is_apart(&self, sample: u64) -> bool {
         self.members.as_ref().filter(|members| members.any_apart).is_some_and(|members| {
             let extent = range(self.record(members, sample));
@@ -146,7 +147,7 @@ impl DatasetPart {
         })
     }
 
-    /// What is read of a sample at once: its largest member, and what lies beside it.
+    /// The extent that is read of a sample at once: its largest member, and what lies beside it.
     pub(super) fn record(&self, members: &MemberSelection, sample: u64) -> Extent {
         let image = self.image(sample);
         let pieces = self.pieces(members, sample, image);
@@ -156,7 +157,7 @@ impl DatasetPart {
         }
     }
 
-    /// Where a field of a sample is. Without a selection there is one, the image.
+    /// The place of a field of a sample. Without a selection there is one field, the image.
     pub(super) fn member(&self, sample: u64, field: usize) -> MemberBytes {
         let image = self.image(sample);
         let Some(members) = &self.members else {
@@ -200,7 +201,7 @@ impl DatasetPart {
         known.then(|| SampleBytes::of((0..self.len()).map(of_sample)))
     }
 
-    /// The members of a sample as the index file has them.
+    /// The members of a sample in the index file.
     fn members_in_file(&self, sample: u64) -> impl Iterator<Item = MemberRow> {
         let end = |before: u64| match before {
             0 => 0,
@@ -211,8 +212,9 @@ impl DatasetPart {
         rows.iter().map(|row| MemberRow::from_bytes(row))
     }
 
-    /// Whether a sample has other members than `found`, whose keys are some of `names`, of which the index has `keys`:
-    /// all of them, or, after [`Part::select`], those that were selected. Without either nobody asks.
+    /// Whether a sample has other members in the index than in `found`, whose keys are numbers of `names`. The index
+    /// has all members, by numbers of `keys`, or those that were selected ([`DatasetPart::select`]), or none: then
+    /// nothing differs.
     pub(super) fn has_other_members(
         &self,
         sample: u64,
@@ -240,7 +242,7 @@ impl DatasetPart {
 }
 
 impl MemberSelection {
-    /// Where each field of a sample is.
+    /// The place of each field of a sample.
     fn places_of(&self, sample: u64) -> &[MemberPlace] {
         let each = self.fields.len();
         &self.places[each * sample as usize..][..each]
@@ -257,10 +259,10 @@ fn range(extent: Extent) -> Range<u64> {
     extent.offset..extent.offset + u64::from(extent.length)
 }
 
-/// The bytes that are read at once of what lies so, sorted by offset: the largest piece and its neighbours.
+/// The bytes that are read at once of these pieces, which are sorted by offset: the largest and its neighbours.
 fn together(pieces: &[MemberPiece]) -> Option<Range<u64>> {
     let end = |piece: &MemberPiece| piece.offset + u64::from(piece.length);
-    // The first of those of the same length, for the answer must always be the same.
+    // Of pieces of the same length the first one counts, because the answer must always be the same.
     let largest = (0..pieces.len()).rev().max_by_key(|&at| pieces[at].length)?;
     let mut found = pieces[largest].offset..end(&pieces[largest]);
     let fits = |range: &Range<u64>| range.end - range.start <= u64::from(u32::MAX);

@@ -17,37 +17,36 @@ use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 
-/// What a shard holds.
+/// The samples of a shard, and what was found beside them.
 #[derive(Debug, Default)]
 pub struct ShardContents {
-    /// Its samples in the order of their images; an unlabelled one has label 0. Where an image need not be, of a stem
-    /// without one the first member stands for it.
+    /// The samples in the order of their images; an unlabelled one has label 0. Where samples need no image, the first
+    /// member of a stem without one stands for it.
     pub samples: Vec<SampleRow>,
     /// The keys of all members that samples have, sorted.
     pub keys: Vec<String>,
     /// The members of each sample in turn, sorted by their keys.
     pub members: Vec<MemberRow>,
-    /// How many of these each sample has.
+    /// The number of members that each sample has.
     pub counts: Vec<u32>,
-    /// What was left out.
+    /// Notes on what was left out.
     pub notes: Notes,
     /// The first sample without a label.
     pub unlabeled: Option<String>,
-    /// The first sample with one.
+    /// The first sample with a label.
     pub labeled: Option<String>,
-    /// Why the first label that is no class number is none.
+    /// What is wrong with the first label that is no class number.
     pub unusable: Option<String>,
     /// Whether some sample has an image.
     pub has_images: bool,
 }
 
-/// Members of one stem: where their data begin, which is behind a header. Small, for there is one for each stem of a
-/// shard.
+/// The members of one stem. It is small, because there is one for each stem of a shard.
 #[derive(Default)]
 struct StemMembers {
-    /// By the numbers of their keys.
+    /// The members, sorted by the numbers of their keys.
     members: Vec<MemberAt>,
-    /// Of `cls`, else of `json`.
+    /// The label in the `cls` member, or else in the `json` member.
     label: Label,
 }
 
@@ -56,12 +55,12 @@ struct StemMembers {
 struct MemberAt {
     offset: NonZeroU64,
     length: u32,
-    /// Number of its key among those of the shard.
+    /// The number of its key among those of the shard.
     key: u32,
 }
 
 impl StemMembers {
-    /// Where the member with this key is among the others, or would be.
+    /// Finds the place of the member with this key among the others, or the place where it would be.
     fn find(&self, key: u32) -> Result<usize, usize> {
         self.members.binary_search_by_key(&key, |found| found.key)
     }
@@ -89,9 +88,9 @@ impl Keys {
 /// Which stems of a shard are samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Stems {
-    /// Those with an image.
+    /// The stems with an image are samples.
     WithImage,
-    /// All.
+    /// All stems are samples.
     All,
 }
 
@@ -128,7 +127,7 @@ pub fn contents<S: ReadAt + ?Sized>(source: &S, wanted: Stems) -> Result<ShardCo
                 if is_image || matches!(suffix.as_slice(), b"cls" | b"json") {
                     return Err(twice(source, stem, &member, first.offset));
                 }
-                // Whoever asks for the field hears of it; the others are not concerned.
+                // It is an error for loaders that ask for this field, and does not concern the others.
                 first.length = MemberPlace::TWICE;
                 continue;
             }
@@ -137,7 +136,8 @@ pub fn contents<S: ReadAt + ?Sized>(source: &S, wanted: Stems) -> Result<ShardCo
         let has_cls = || keys.numbers.get(&b"cls"[..]).is_some_and(|&cls| sample.find(cls).is_ok());
         match suffix.as_slice() {
             b"cls" => sample.label = reduced(cls(&mut members, &member)?),
-            // Read at once, while the bytes around its header are at hand; a .cls member comes before it in any order.
+            // It is read at once, while the bytes around its header are at hand. A .cls member precedes it, wherever it
+            // lies.
             b"json" if !has_cls() => sample.label = reduced(json(&mut members, &member)?),
             _ => {}
         }
@@ -147,7 +147,7 @@ pub fn contents<S: ReadAt + ?Sized>(source: &S, wanted: Stems) -> Result<ShardCo
 }
 
 impl ShardContents {
-    /// Stem and suffix of a member that may belong to a sample; what does not is noted.
+    /// Parts the name of a member that may belong to a sample into stem and suffix. Other members are noted.
     fn parted<'a>(&mut self, member: &'a TarMember) -> Option<(&'a [u8], Vec<u8>)> {
         if !member.plain {
             if !member.name.ends_with(b"/") {
@@ -162,7 +162,7 @@ impl ShardContents {
         parts
     }
 
-    /// Brings the samples in the order of their images: that of the shard.
+    /// Takes the samples in the order in which their images lie in the shard.
     fn take<S: ReadAt + ?Sized>(
         &mut self,
         source: &S,
@@ -172,7 +172,7 @@ impl ShardContents {
     ) -> Result<(), Malformed> {
         let ranks: Vec<Option<usize>> = keys.list.iter().map(|key| image_rank(key)).collect();
         let rank = |found: &&MemberAt| ranks[found.key as usize];
-        // A sample's image, or what stands for it where there need not be one.
+        // A sample's image, or the member that stands for it where samples need no image.
         let image = |sample: &StemMembers| {
             let image = sample.members.iter().filter(|found| rank(found).is_some()).min_by_key(rank);
             let first = || sample.members.iter().min_by_key(|found| found.offset);
@@ -180,7 +180,7 @@ impl ShardContents {
         };
         let mut samples: Vec<_> =
             samples.into_iter().map(|(stem, sample)| (image(&sample), stem, sample)).collect();
-        // Those without an image come first, by name, so that which is the example does not depend on chance.
+        // Samples without an image come first, sorted by name, so that the example in a message is always the same.
         samples.sort_unstable_by(|(a, one, _), (b, other, _)| {
             let place = |found: &Option<MemberAt>| found.map(|found| found.offset);
             place(a).cmp(&place(b)).then_with(|| one.cmp(other))
@@ -199,7 +199,7 @@ impl ShardContents {
                 self.notes.keep_ambiguous(text(&stem));
             }
             let offset = image.offset.get();
-            // What stands for an image that is there twice has no length of its own.
+            // A member that is there twice and stands for an image has no length of its own.
             let length = if image.length == MemberPlace::TWICE { 0 } else { image.length };
             self.samples.push(SampleRow { offset, length, label: label.unwrap_or(0) });
             let first = self.members.len();
@@ -215,7 +215,7 @@ impl ShardContents {
         Ok(())
     }
 
-    /// A sample's label; what is wrong with one, and the first samples with and without, are remembered.
+    /// The label of a sample. The first samples with a label, without one, and with an unusable one are remembered.
     fn label<S: ReadAt + ?Sized>(
         &mut self,
         source: &S,
@@ -240,19 +240,21 @@ impl ShardContents {
         Ok(label)
     }
 
-    /// A stem without an image is left out. One with images under further names was perhaps meant as several samples.
+    /// Notes a stem without an image, which is left out. A stem that has images by longer names was perhaps meant as
+    /// several samples.
     fn note_imageless(&mut self, stem: &[u8], sample: &StemMembers, keys: &Keys) {
         let mut suffixes = sample.members.iter().map(|found| &keys.list[found.key as usize]);
         match suffixes.find(|key| FieldKind::of_key(&text(key)) == FieldKind::Image) {
             None => self.notes.skip("samples without an image", || text(stem)),
             Some(key) => {
-                let reason = "samples without an image, as names are cut at the first dot (0.left.jpg is left.jpg of sample 0)";
+                let reason = "samples without an image, as names are cut at the first dot (0.left.jpg is left.jpg of \
+                              sample 0)";
                 self.notes.skip(reason, || format!("{}.{}", text(stem), text(key)));
             }
         }
     }
 
-    /// Takes the keys that these samples have, sorted; and says where each of the shard's is among them.
+    /// Takes the keys that these samples have, sorted, and returns the place of each key of the shard among them.
     fn take_keys<'a>(&mut self, keys: &Keys, samples: impl Iterator<Item = &'a StemMembers>) -> Vec<u32> {
         let mut used = vec![false; keys.list.len()];
         samples.flat_map(|sample| &sample.members).for_each(|found| used[found.key as usize] = true);
@@ -265,7 +267,7 @@ impl ShardContents {
     }
 }
 
-/// Name and place of the first image in a shard, without looking further.
+/// The name of the first image in a shard. What lies behind it is not read.
 ///
 /// # Errors
 /// The errors of [`contents`], as far as it looks.
@@ -281,7 +283,8 @@ pub(super) fn first_image<S: ReadAt + ?Sized>(source: &S) -> Result<Option<Strin
     Ok(None)
 }
 
-/// Stem (directory included) and suffix in lower case, parted at the first dot of the base name, as WebDataset does.
+/// Parts a name at the first dot of its base name, as WebDataset does: the stem with its directory, and the suffix in
+/// lower case.
 /// `None` for names without a dot and for hidden files.
 fn split(name: &[u8]) -> Option<(&[u8], Vec<u8>)> {
     let base = name.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
@@ -294,7 +297,7 @@ fn place(member: &TarMember) -> Result<NonZeroU64, Malformed> {
     NonZeroU64::new(member.offset).ok_or(Malformed { offset: member.offset, message })
 }
 
-/// Bytes of a member; `None` for 4 GiB and more, and for the two lengths that mean something else.
+/// The length of a member in bytes; `None` for 4 GiB and more, and for the two lengths that mean something else.
 fn length(member: &TarMember) -> Option<u32> {
     u32::try_from(member.size).ok().filter(|&length| length < MemberPlace::TWICE)
 }
@@ -310,7 +313,7 @@ fn too_large(stem: &[u8], member: &TarMember) -> Malformed {
     }
 }
 
-/// What is wrong with a sample that has `second` and, with data at `first`, another member of its kind.
+/// The error of a sample that has the member `second` and another of the same kind, whose data begin at `first`.
 fn twice<S: ReadAt + ?Sized>(source: &S, stem: &[u8], second: &TarMember, first: NonZeroU64) -> Malformed {
     let first = match member_at(source, first) {
         Ok(first) => first,
@@ -330,7 +333,7 @@ fn twice<S: ReadAt + ?Sized>(source: &S, stem: &[u8], second: &TarMember, first:
     }
 }
 
-/// Why the label of a sample cannot be used.
+/// The reason for which the label of a sample cannot be used.
 fn unusable<S: ReadAt + ?Sized>(source: &S, sample: &StemMembers, keys: &Keys) -> Malformed {
     let of = |key: &[u8]| sample.find(*keys.numbers.get(key)?).ok();
     let is_cls = of(b"cls").is_some();
@@ -349,7 +352,7 @@ fn unusable<S: ReadAt + ?Sized>(source: &S, sample: &StemMembers, keys: &Keys) -
 
 const CHANGED: &str = "the shard was written to while it was indexed";
 
-/// The member whose data begin at `place`: names are not remembered, so that memory goes to stems alone.
+/// Finds the member whose data begin at `place`. Names of members are not remembered, to save memory.
 fn member_at<S: ReadAt + ?Sized>(source: &S, place: NonZeroU64) -> Result<TarMember, Malformed> {
     let mut members = TarMembers::new(source);
     while let Some(member) = members.next_member()? {

@@ -97,7 +97,7 @@ pub(super) fn index(
     Ok(notes)
 }
 
-/// A shard, and a sample in it or what is wrong there.
+/// A shard, with a sample in it or a message about it.
 type Named = (Vec<u8>, String);
 
 fn keep_first(first: &mut Option<Named>, shard: &[u8], said: Option<String>) {
@@ -152,7 +152,7 @@ pub(super) enum ShardKind {
 }
 
 impl ShardKind {
-    /// That of shards of `layout`, where samples without an image count if `every_stem` does.
+    /// The kind of shards of `layout`, in which stems without an image are samples if `every_stem` says so.
     pub(super) fn of(layout: Layout, every_stem: bool) -> Self {
         match layout {
             Layout::TfRecord => Self::TfRecord,

@@ -33,9 +33,9 @@ pub struct Notes {
     pub skipped: BTreeMap<String, Skipped>,
     /// Class directories that hold no image; they keep their class number.
     pub empty_classes: Vec<String>,
-    /// No sample has a label, or one that is to be used.
+    /// No sample has a label, or some labels cannot be used.
     pub unlabeled: bool,
-    /// Why labels that are there cannot be used.
+    /// The reason for which labels that are there cannot be used.
     #[serde(default)]
     pub label_fault: Option<LabelFault>,
     /// All stems of the shards are samples, with an image or without.
@@ -49,12 +49,12 @@ pub struct Notes {
     pub ambiguous: Option<String>,
 }
 
-/// What is wrong with the labels of a dataset, which is an error for whoever wants them.
+/// What is wrong with the labels of a dataset. It is an error only for loaders that want labels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LabelFault {
     /// The shard, below the root; empty where the root is the shard.
     shard: String,
-    /// In words, of its first sample that is to blame.
+    /// The message about the shard's first sample without a usable label.
     message: String,
 }
 
@@ -63,24 +63,24 @@ impl LabelFault {
         Self { shard: String::from_utf8_lossy(shard).into_owned(), message }
     }
 
-    /// Whether a shard is the one that is named.
+    /// Whether it names this shard.
     pub(super) fn is_of(&self, shard: &[u8]) -> bool {
         self.shard == String::from_utf8_lossy(shard)
     }
 
-    /// What is wrong with the shard's first sample that is to blame.
+    /// The message about the shard's first sample without a usable label.
     pub(crate) fn message(&self) -> &str {
         &self.message
     }
 
-    /// The error of whoever wants labels of the dataset at `root`.
+    /// The error for a loader that wants labels of the dataset at `root`.
     pub(super) fn error(&self, root: &Path) -> Error {
         let shard = if self.shard.is_empty() { root.to_path_buf() } else { root.join(&self.shard) };
         Error::dataset(shard, self.message.clone())
     }
 }
 
-/// Why samples have no label though they have something in its place: a reason of [`Notes::skipped`].
+/// The reason of [`Notes::skipped`] for samples that have something else in the place of a label.
 pub(super) const UNUSABLE_LABELS: &str = "labels that are no class numbers";
 
 /// Reasons that a message names: a dataset may have as many as files, as those of tar members are their endings.
@@ -134,8 +134,8 @@ impl Notes {
         }
     }
 
-    /// Says what of the dataset at `root` does not become batches; and of one that was just indexed what of it nobody
-    /// asks for would not.
+    /// Notifies of what does not become batches of the dataset at `root`. If it was just indexed, also of labels that
+    /// nobody asks for and that cannot be used.
     pub(super) fn notify(&self, root: &Path, just_indexed: bool, notices: &Notices) {
         let of = |wanted| named(self.skipped.iter().filter(move |(reason, _)| loss(reason) == wanted));
         let root = root.display();

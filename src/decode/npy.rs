@@ -45,9 +45,8 @@ pub(crate) struct NpyArray {
 impl NpyArray {
     /// Reads a whole file.
     ///
-    /// # Errors
-    /// [`DecodeError::Damaged`] for what is no such file, or ends too early or too late, and for arrays of other things
-    /// than numbers.
+    /// # Errors [`DecodeError::Damaged`] if the file is not of this kind, ends too early or too late, or has an array
+    /// of anything but numbers.
     pub(crate) fn decode(file: &[u8]) -> Result<Self, DecodeError> {
         let (header, data) =
             parted(file).ok_or_else(|| corrupt("it does not begin as one, or is cut short"))?;

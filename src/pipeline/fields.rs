@@ -70,7 +70,7 @@ impl PipelineShared {
             }
             MemberBytes::Absent if field.optional.is_some() => Ok(None),
             MemberBytes::Absent => Err(wrong(
-                "the sample has no such member: say optional=True of the field if it may be without",
+                "the sample has no such member: only a field of foreload.fields with optional=True may be missing",
             )),
             MemberBytes::Twice => Err(wrong("the sample has two members of this name: keep one")),
         }

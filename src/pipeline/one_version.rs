@@ -1,7 +1,7 @@
 //! Makes sure that all members of a sample are read from one version of its shard.
 //!
 //! Members that lie apart in a shard are read one after another. A reader checks the shard's stamp before and after
-//! each read, and takes a shard that was written anew and holds the same samples for the dataset's from then on. So a
+//! each read, and takes a shard that was rewritten and holds the same samples for the dataset's from then on. So a
 //! sample's members may come from before and from after such a change. Then all of them are read once more.
 
 use crate::dataset::{DatasetIndex, Stamp};

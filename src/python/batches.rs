@@ -239,7 +239,7 @@ impl PyBatch {
         }
     }
 
-    /// The error of a sample whose JSON is sound, but more than Python takes: too deep, or a number too long.
+    /// The error of a sample whose JSON is well-formed, but more than Python takes: too deep, or a number too long.
     fn unreadable(&self, py: Python<'_>, place: usize, error: PyErr) -> PyErr {
         let ids = self.batch.sample_ids();
         let ids = ids.read().unwrap_or_default();

@@ -33,7 +33,7 @@ struct Stratum {
     share: f64,
 }
 
-/// The sample of a draw, and which of the sample's draws it is, because a repeated sample is augmented anew.
+/// The sample of a draw, and which of the sample's draws it is, because a repeated sample is augmented differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Draw {
     /// The sample.

@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn loose_files_pay_an_open_each() {
+    fn single_files_pay_an_open_each() {
         let loose = PredictedJob { shards: None, ..JOB };
         let late = TierRates { open_seconds: 30e-3, ..MACHINE.source };
         let prediction = predict(&loose, &Machine { source: late, ..MACHINE });

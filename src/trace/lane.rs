@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn a_course_that_never_ends_is_told_in_parts() {
+    fn a_busy_time_without_an_end_is_split() {
         let joined = joined((0..1000).map(|n| (n * 1_000_000, (n + 3) * 1_000_000)));
         assert_eq!(busy(&joined), 1002 * 1_000_000);
         assert!(

@@ -332,7 +332,7 @@ fn changed_shards_are_noticed() {
 }
 
 #[test]
-fn of_a_changed_dataset_the_rest_is_read() {
+fn the_rest_of_a_changed_dataset_is_read() {
     let mut scene = shards();
     let before = scene.open().unwrap();
     tick();
@@ -348,7 +348,7 @@ fn of_a_changed_dataset_the_rest_is_read() {
 }
 
 #[test]
-fn a_file_overwritten_in_place_is_found_by_looking_at_all() {
+fn a_file_overwritten_in_place_is_found_by_checking_all_files() {
     let scene = loose();
     let index = scene.open().unwrap();
     tick();
@@ -359,7 +359,7 @@ fn a_file_overwritten_in_place_is_found_by_looking_at_all() {
 }
 
 #[test]
-fn of_several_datasets_each_is_named() {
+fn each_of_several_changed_datasets_is_named() {
     let (one, two) = (loose(), loose());
     let roots = [&one.root, &two.root];
     let open = || DatasetIndex::open_all(&roots, &one.options, &Default::default()).unwrap();
@@ -414,7 +414,7 @@ fn open_and_tell() {
 }
 
 #[test]
-fn a_relative_path_is_meant_where_it_was_said() {
+fn a_relative_path_stays_relative_to_where_it_was_given() {
     let output = of(open_here_and_read_there, &loose()).output().unwrap();
     let shown = String::from_utf8_lossy(&output.stdout);
     assert!(output.status.success() && shown.contains("1 passed"), "{shown}");

@@ -99,7 +99,7 @@ fn members_that_lie_apart_are_reads_of_their_own() {
 }
 
 #[test]
-fn what_is_absent_or_twice_is_said_of_its_sample() {
+fn an_absent_or_double_member_is_reported_for_its_sample() {
     let scene = Scene::new();
     let members: Vec<(&str, Vec<u8>)> = [
         ("a.jpg", "1"),

@@ -94,8 +94,30 @@ fn damage_anywhere_is_noticed_when_it_is_loaded() {
     assert!(rebuilt + 10 > places.len(), "{rebuilt} of {}", places.len());
 }
 
+/// The members, which stand last in the file, are read only when a shard has moved.
 #[test]
-fn what_others_write_beside_it_is_left_until_it_is_old() {
+fn damage_that_shows_when_a_shard_has_moved_makes_a_new_index() {
+    let scene = Scene::new();
+    let mut archive = tar::Builder::new(Vec::new());
+    for number in 0..40 {
+        for (suffix, bytes) in [("jpg", &b"image"[..]), ("txt", b"text")] {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(bytes.len() as u64);
+            archive.append_data(&mut header, format!("{number:03}.{suffix}"), bytes).unwrap();
+        }
+    }
+    let shard = scene.write("0.tar", &archive.into_inner().unwrap());
+    let path = summary(&scene.open().unwrap()).index_path;
+    let end = fs::metadata(&path).unwrap().len();
+    File::options().write(true).open(&path).unwrap().write_all_at(b"damage", end - 6).unwrap();
+    assert_eq!(summary(&scene.open().unwrap()).origin, IndexOrigin::Loaded, "nobody has read the members");
+    File::options().write(true).open(&shard).unwrap().set_modified(SystemTime::UNIX_EPOCH).unwrap();
+    let origin = summary(&scene.open().unwrap()).origin;
+    assert!(matches!(&origin, IndexOrigin::Built(because) if because.contains("damaged")), "{origin:?}");
+}
+
+#[test]
+fn unfinished_files_of_others_are_left_until_they_are_old() {
     let scene = classes_of_images(1, 3);
     let index = summary(&scene.open().unwrap()).index_path;
     let other = |kind: &str| index.with_extension(format!("node7-1-0123456789abcdef.{kind}"));
@@ -112,7 +134,7 @@ fn what_others_write_beside_it_is_left_until_it_is_old() {
 }
 
 #[test]
-fn a_home_that_cannot_be_written_is_no_failure() {
+fn a_home_that_cannot_be_written_to_is_no_failure() {
     let scene = classes_of_images(2, 3);
     let file = scene.write("../a file", b"and no directory");
     // Neither a file nor a missing variable is a home directory; the superuser may write to all others.

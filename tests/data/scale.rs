@@ -99,7 +99,7 @@ fn in_little_memory() {
 }
 
 #[test]
-#[ignore = "a measurement: how long opening 1.28 million indexed loose files takes; some 300 MB of /dev/shm"]
+#[ignore = "a measurement: how long opening 1.28 million indexed files takes; some 300 MB of /dev/shm"]
 fn opening_imagenet() {
     let directory = tempfile::tempdir_in("/dev/shm").expect("a file system in memory");
     let root = directory.path().join("data");

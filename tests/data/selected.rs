@@ -138,7 +138,7 @@ fn a_shard_in_a_list_is_all_its_samples() {
 }
 
 #[test]
-fn of_several_datasets_a_list_names_files_of_all() {
+fn a_list_names_files_of_all_datasets() {
     let scenes = [folder(&["a/1.jpg", "a/2.jpg"]), folder(&["a/1.jpg", "a/3.jpg"])];
     let index = open_all(&[&scenes[0], &scenes[1]]).unwrap();
     assert_eq!(list(&scenes[0], "a/3\na/2").resolve(&index).unwrap(), Some(vec![3, 1]));
@@ -148,7 +148,7 @@ fn of_several_datasets_a_list_names_files_of_all() {
 }
 
 #[test]
-fn what_is_given_together_must_hold_together() {
+fn selections_given_together_must_all_hold() {
     let scene = animals();
     let index = scene.open().unwrap();
     let listed = list(&scene, "dog/1\ncat/1\nemu/1\ncat/2\n");

@@ -108,7 +108,7 @@ fn a_large_weighted_epoch_inverts_and_ranks_share_it() {
 }
 
 #[test]
-fn who_is_drawn_once_more_is_chosen_evenly() {
+fn samples_drawn_once_more_are_chosen_evenly() {
     // Where strata are as small as these, half of the samples are left out of each epoch.
     let (epochs, sizes) = (20_000, [2u32, 3, 5, 7, 10, 16]);
     let samples: u32 = sizes.iter().sum();
@@ -164,7 +164,7 @@ fn the_draws_of_a_seed_never_change() {
 }
 
 #[test]
-fn what_is_selected_has_a_digest_and_all_has_none() {
+fn a_selection_has_a_digest_unless_it_is_everything() {
     assert_eq!(Selection::all(10).digest(), None);
     let digests = [
         Selection::all(10).with_draws(9),

@@ -85,7 +85,7 @@ fn samples_and_files_are_those_of_the_parts_in_order() {
 }
 
 #[test]
-fn shards_and_loose_files_lie_side_by_side() {
+fn shards_and_single_files_lie_side_by_side() {
     let (loose, packed) = (folder(&["a/1.jpg", "b/1.jpg", "c/1.jpg"]), shards(&[Some(2), Some(0), Some(1)]));
     for order in [[&loose, &packed], [&packed, &loose]] {
         let whole = open_all(&order).unwrap();

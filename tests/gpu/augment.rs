@@ -73,9 +73,9 @@ fn batch(images: &[(Planes, View)], output: &Output, skip: Option<usize>) -> for
         base += layout.bytes.next_multiple_of(64) as usize;
     }
     entries.push(ImageParams::blank().at(images.len() as u32));
-    let mut desk = PinnedBuffer::new(&device, table.bytes())?;
-    desk.copy_from_slice(&entries.iter().flat_map(|entry| entry.as_bytes()).copied().collect::<Vec<_>>());
-    flight.copy_to_device(table.whole(), &desk.into_slice()?)?;
+    let mut staging = PinnedBuffer::new(&device, table.bytes())?;
+    staging.copy_from_slice(&entries.iter().flat_map(|entry| entry.as_bytes()).copied().collect::<Vec<_>>());
+    flight.copy_to_device(table.whole(), &staging.into_slice()?)?;
     // SAFETY: all buffers live until the stream is done, and nobody else uses them.
     unsafe { launcher.launch(&stream, table.ptr(), entries.len(), results.ptr()) }?;
     flight.submit()?;

@@ -51,7 +51,7 @@ fn no_call_allocates_after_the_first_round() {
 }
 
 #[test]
-fn the_device_being_full_is_told_apart_from_the_cap() {
+fn a_full_device_is_told_apart_from_the_cap() {
     let cuda = stand_in::cuda();
     let device = GpuDevice::open(0).unwrap();
     let stream = Stream::new(&device).unwrap();

@@ -97,7 +97,7 @@ fn where_the_cpu_may_not_help_there_is_no_pause() {
 
 /// A shortage of memory while the first loader finds out what there is must not cost later loaders their engine.
 #[test]
-fn a_backend_whose_trial_failed_is_said_and_tried_again_by_the_next_loader() {
+fn a_failed_trial_of_a_backend_is_reported_and_repeated_by_the_next_loader() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(16);

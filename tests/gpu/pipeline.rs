@@ -294,7 +294,7 @@ fn drops_epochs() {
 }
 
 #[test]
-fn too_little_device_memory_is_said_at_once() {
+fn too_little_device_memory_is_reported_at_once() {
     let cuda = stand_in::cuda();
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(8);

@@ -28,7 +28,7 @@ fn assert_none(found: &Value, words: &[&str]) {
 }
 
 #[test]
-fn the_devices_are_told() {
+fn devices_are_listed() {
     let folder = stand_in::cuda_folder();
     stand_in::nvjpeg_folder();
     let found = doctor(folder, &[("FORELOAD_STANDIN_DEVICES", "2")]);

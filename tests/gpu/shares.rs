@@ -111,7 +111,7 @@ fn a_mixed_batch_costs_no_more_than_a_plain_one() {
 }
 
 #[test]
-fn shares_move_to_who_is_faster() {
+fn shares_move_to_the_faster_decoder() {
     let output = child(moves_shares).env("FORELOAD_STANDIN_DELAY_US", "0").output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
@@ -138,7 +138,7 @@ fn moves_shares() {
 }
 
 #[test]
-fn who_was_refused_twice_does_not_fail_again() {
+fn an_image_that_was_refused_twice_is_not_tried_there_again() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(16);
@@ -215,7 +215,7 @@ fn a_fixed_decoder_gets_no_help() {
 
 /// Where the CPU may not decode, a refused image keeps the errors of its decoders, and the CPU never gets it.
 #[test]
-fn what_decoders_say_of_an_image_is_said_in_every_epoch() {
+fn errors_of_decoders_are_reported_in_every_epoch() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(2);

@@ -11,7 +11,7 @@ use foreload::testing::decode::{ColorModel, Planes};
 use jpeg_encoder::{ColorType, Encoder};
 
 #[test]
-fn an_image_that_the_engine_skipped_is_the_next_decoders() {
+fn an_image_that_the_engine_skipped_goes_to_the_next_decoder() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(64);
@@ -47,7 +47,7 @@ fn an_image_that_the_engine_skipped_is_the_next_decoders() {
 
 /// Where no other decoder is allowed, the same one tries again; then it is an error, never an older image.
 #[test]
-fn what_nobody_else_may_decode_is_an_error() {
+fn a_skipped_image_that_no_other_decoder_may_have_is_an_error() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(16);
@@ -91,7 +91,7 @@ fn an_image_that_looks_like_poison_is_decoded_twice_and_delivered() {
 /// A column of samples has one level from top to bottom, so all of its lines may equal the poison. That is no sign of a
 /// decoder that skips: no warning is given, and the image is not lost.
 #[test]
-fn a_narrow_image_that_looks_like_poison_is_nobodys_fault() {
+fn a_narrow_image_that_looks_like_poison_is_no_failure() {
     let cuda = stand_in::cuda();
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     // Each row begins with the poison's lowest byte.

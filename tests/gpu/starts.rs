@@ -127,7 +127,7 @@ const MADE: [&str; 6] = [
 /// No decoder is made after the first batch: not for lanes that are first needed later, nor for an image of the last
 /// backend, nor for two loaders that run at the same time.
 #[test]
-fn behind_the_first_batch_no_decoder_is_made() {
+fn no_decoder_is_made_after_the_first_batch() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(320);

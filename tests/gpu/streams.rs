@@ -56,7 +56,7 @@ fn go_on(mut epoch: Epoch) {
 }
 
 #[test]
-fn a_second_stream_is_waited_for_if_it_is_told() {
+fn a_second_stream_is_waited_for_if_it_is_announced() {
     let mut cuda = stand_in::cuda();
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(80);

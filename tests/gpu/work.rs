@@ -83,7 +83,7 @@ fn threads_do_not_disturb_each_other() {
 }
 
 #[test]
-fn a_flight_keeps_its_memory_until_it_lands() {
+fn work_in_flight_keeps_its_memory_until_it_is_done() {
     let _cuda = stand_in::cuda();
     let device = GpuDevice::open(0).unwrap();
     let slots = SlotPool::new(2 << 20).unwrap();

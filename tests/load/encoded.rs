@@ -128,7 +128,7 @@ fn a_failed_file_is_raised_replaced_or_empty() {
 }
 
 #[test]
-fn keeping_too_many_says_which_knob_to_turn_and_letting_go_helps() {
+fn keeping_too_many_names_the_setting_and_releasing_helps() {
     let dataset = Dataset::folder(2000);
     let asked = LoaderOptions { batch_size: 50, queue_depth: Some(4), ..options() };
     let pipeline = dataset.pipeline(&LoaderOptions { memory: Some(5 << 20), ..asked.clone() });

@@ -162,7 +162,7 @@ fn with_wrong_copies(dataset: &Dataset) {
 }
 
 #[test]
-fn what_no_stamp_shows_a_checksum_does() {
+fn a_checksum_shows_what_no_stamp_shows() {
     let dataset = Dataset::folder(SAMPLES);
     with_wrong_copies(&dataset);
     let options = options(&dataset);
@@ -185,7 +185,7 @@ fn what_no_stamp_shows_a_checksum_does() {
 }
 
 #[test]
-fn of_what_never_changes_nothing_is_looked_at() {
+fn no_stamp_of_an_immutable_dataset_is_compared() {
     let dataset = Dataset::folder(SAMPLES);
     let options = LoaderOptions { immutable: true, ..options(&dataset) };
     run(&dataset, &options);
@@ -261,7 +261,7 @@ fn a_shard_that_changes_before_the_cache_is_opened_has_no_copies() {
 }
 
 #[test]
-fn who_goes_on_with_an_old_index_gets_no_old_copies() {
+fn a_run_with_an_old_index_gets_no_old_copies() {
     let dataset = Dataset::shards(SAMPLES, 30);
     let options = options(&dataset);
     run(&dataset, &options);

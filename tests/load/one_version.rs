@@ -1,5 +1,5 @@
-//! All members of a sample are of one version of its shard, also where they lie so far apart that each is read by
-//! itself, and somebody writes the shard anew in between.
+//! All members of a sample are of one version of its shard, also where they are read one by one because they lie far
+//! apart, and the shard is written anew in between.
 
 use foreload::testing::batch::{Batch, FieldValues};
 use foreload::testing::config::{FieldOptions, LoaderOptions};
@@ -13,11 +13,11 @@ use std::time::Duration;
 
 const SAMPLES: usize = 12;
 
-/// More than what is read at once beside a member.
+/// The distance of two members: more than what is read at once beside a member.
 const BETWEEN: usize = 300 << 10;
 
-/// A shard whose samples each have a caption and a document that say which `version` they are of: all captions first,
-/// all documents last.
+/// Writes a shard whose samples each have a caption and a document with the `version`: all captions first, all
+/// documents last.
 fn write(path: &Path, version: u8) {
     let mut archive = tar::Builder::new(File::create(path).unwrap());
     let mut put = |name: String, bytes: &[u8]| {
@@ -32,7 +32,7 @@ fn write(path: &Path, version: u8) {
     archive.finish().unwrap();
 }
 
-/// Writes the shard anew whenever records have arrived, before anybody reads what lies apart from them.
+/// A reader that writes the shard anew whenever records have arrived, before members that lie apart from them are read.
 struct WritingReader {
     inner: Box<dyn Reader>,
     path: PathBuf,
@@ -53,7 +53,7 @@ impl Reader for WritingReader {
         let before = out.len();
         self.inner.wait(out)?;
         if out.len() > before {
-            // So that the stamp of the version that was there differs.
+            // The stamp must differ from that of the former version.
             std::thread::sleep(Duration::from_millis(20));
             write(&self.path, self.versions.next().unwrap());
         }

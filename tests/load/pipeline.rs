@@ -154,7 +154,7 @@ fn kept_batches_are_never_overwritten() {
 }
 
 #[test]
-fn keeping_every_buffer_says_which_knob_to_turn() {
+fn keeping_every_buffer_names_the_setting() {
     let dataset = Dataset::folder(64);
     let memory = Some(2 * 2 * (1 << 20) + 4 * 130_000);
     let pipeline = dataset.pipeline(&LoaderOptions { memory, ..options() });
@@ -242,7 +242,7 @@ fn a_bad_sample_is_raised_with_its_name() {
 }
 
 #[test]
-fn skipped_samples_are_refilled_the_same_way_everywhere() {
+fn skipped_samples_get_the_same_substitutes_everywhere() {
     let dataset = Dataset::folder(64);
     for bad in [3, 17, 40] {
         dataset.spoil(bad);

@@ -96,7 +96,7 @@ fn every_default_is_a_value_that_may_be() {
 }
 
 #[test]
-fn what_rust_sets_is_checked_as_what_users_say() {
+fn values_set_in_rust_are_checked_like_those_of_users() {
     let wrong = [
         (
             LoaderOptions { batch_size: 0, ..Default::default() },

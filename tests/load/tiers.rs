@@ -242,7 +242,7 @@ fn a_run_that_only_stages_reads_each_shard_once() {
 }
 
 #[test]
-fn loose_files_can_be_staged_ahead_too() {
+fn single_files_can_be_staged_ahead_too() {
     let dataset = Dataset::folder(SAMPLES);
     let plain = dataset.pipeline(&options());
     let pipeline = dataset.pipeline(&cached(&dataset, ALL, FillChoice::Ahead));

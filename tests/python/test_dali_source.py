@@ -232,7 +232,7 @@ def test_settings_that_cannot_work(dataset: Path, given: dict[str, Any], named: 
 @pytest.mark.parametrize(
     "given", [3, SimpleNamespace(epoch_idx=0, iteration=0, idx_in_batch=0, idx_in_epoch=0)]
 )
-def test_who_forgets_batch_info_is_told(dataset: Path, given: Any) -> None:
+def test_a_missing_batch_info_is_reported(dataset: Path, given: Any) -> None:
     with pytest.raises(TypeError, match="batch=True, batch_info=True"):
         ImageSource(dataset, **SETTINGS)(given)
 

@@ -123,7 +123,7 @@ def test_damaged_images_are_pillows(tmp_path: Path, mode: str) -> None:
         assert sample["message"].startswith("concealed damage: ")
 
 
-def test_damage_is_spoken_of_once(tmp_path: Path) -> None:
+def test_damage_is_reported_once(tmp_path: Path) -> None:
     directory = tmp_path / "class"
     directory.mkdir()
     for number in range(3):

@@ -17,7 +17,7 @@ def test_every_parameter_of_a_loader_has_a_paragraph(loader: type) -> None:
     assert "As `ImageLoader`'s" not in (loader.__doc__ or "")
 
 
-def test_what_a_class_hands_on_is_said_there_too() -> None:
+def test_a_class_explains_the_settings_that_it_forwards() -> None:
     torch = pytest.importorskip("foreload.torch", exc_type=ImportError)
     said = arguments(torch.ImageDataset)
     assert set(arguments(foreload.ImageLoader)) < set(said)

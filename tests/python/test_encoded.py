@@ -96,7 +96,7 @@ def test_an_epoch_from_the_middle(dataset: Path) -> None:
     assert np.array_equal(np.from_dlpack(next(loader.batches(first_step=5)).images), whole[5])
 
 
-def test_who_keeps_too_many_is_told(tmp_path: Path) -> None:
+def test_keeping_too_many_batches_is_reported(tmp_path: Path) -> None:
     for number in range(1500):
         path = tmp_path / f"class_{number % 2}" / f"{number:04}.jpg"
         path.parent.mkdir(exist_ok=True)

@@ -243,7 +243,7 @@ def test_damage_is_concealed_counted_and_named_with_its_field(tmp_path: Path) ->
         assert message.startswith(f'"{("left.jpg", "right.jpg")[number % 2]}": concealed damage')
 
 
-def test_optional_images_say_where_they_are(tmp_path: Path) -> None:
+def test_absent_optional_images_are_marked(tmp_path: Path) -> None:
     def without(number: int) -> shards.Members:
         return {name: data for name, data in shards.pair(number).items() if name != "right.jpg" or number % 3}
 
@@ -263,7 +263,7 @@ def test_optional_images_say_where_they_are(tmp_path: Path) -> None:
             assert array(batch[name]).reshape(8, -1).any(axis=1).tolist() == present.tolist()
 
 
-def test_an_optional_field_that_no_sample_has_is_said(root: Path) -> None:
+def test_an_optional_field_that_no_sample_has_is_warned_of(root: Path) -> None:
     asked = ["left.jpg", fields.Text("caption.txt", optional=True), fields.Image("top.jpg", optional=True)]
     with pytest.warns(foreload.Warning, match=r'"caption.txt", which no sample of .* optional') as told:
         batches = list(load(root, asked))

@@ -1,4 +1,4 @@
-"""Shards as they are found: some samples without an image or a label, documents of all sorts, members that move."""
+"""Shards as they are found: some samples lack an image or a label, documents are of all sorts, members move."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def load(root: Path, asked: list[Any] | None, **more: Any) -> foreload.ImageLoad
 
 
 def told(act: Callable[[], Any]) -> tuple[Any, str]:
-    """What `act` returns, and all warnings that it gives."""
+    """Return what `act` returns, and all warnings that it gives."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         result = act()
@@ -40,14 +40,14 @@ def told(act: Callable[[], Any]) -> tuple[Any, str]:
 
 
 def column(loader: foreload.ImageLoader, name: str) -> list[Any]:
-    """What a field holds of each sample in turn."""
+    """Return a field's values, sample by sample."""
     batches = [batch[name] for batch in loader]
     return [
         value for found in batches for value in (found if isinstance(found, list) else array(found).tolist())
     ]
 
 
-# Labels that nobody asks for.
+# These labels are not asked for.
 
 
 @pytest.mark.parametrize("label", [b"-3", b"3.0", b"cat", b"", b"99999999999"])
@@ -93,7 +93,7 @@ def test_labels_of_some_samples_alone_are_for_those_who_ask(tmp_path: Path) -> N
 
 
 def test_a_label_that_is_mended_counts(tmp_path: Path) -> None:
-    """The class number is what it was taken for, so that nothing else tells."""
+    """The class number is what it was taken for, so only a warning can tell."""
     write = lambda label: shards.make(tmp_path, 4, 1, lambda number: {"jpg": image(number), "cls": label})  # noqa: E731
     with pytest.warns(foreload.Warning):
         load(write(b"x"), ["jpg"])
@@ -140,13 +140,13 @@ def is_json(document: bytes) -> bool:
 
 
 def test_documents_are_those_that_python_takes(tmp_path: Path) -> None:
-    """And whoever asks for something else hears of none of them."""
+    """A job that asks for something else hears of none of them."""
     seed = random.randrange(2**32)
     print("seed", seed)
     rng = random.Random(seed)
     documents = list(DOCUMENTS)
     while len(documents) < 400:
-        # Most of them still documents.
+        # Most of them are still documents.
         document = bytearray(
             rng.choice(DOCUMENTS[:12])
             + b' [1.5e-3, "\\u00e9\\n", {"b": [true, null]}] '[: rng.choice([0, 0, 99])]
@@ -171,7 +171,7 @@ def test_documents_are_those_that_python_takes(tmp_path: Path) -> None:
         document for document, taken, is_good in zip(documents, mask, good, strict=True) if taken != is_good
     ]
     assert wrong == []
-    # NaN is not equal to itself, its text is.
+    # NaN is not equal to itself, but its text is.
     for document, value in zip(documents, found, strict=True):
         assert repr(value) == (repr(json.loads(document)) if is_json(document) else "None")
     taken, messages = told(lambda: column(load(root, [fields.Bytes("json")]), "json"))
@@ -199,13 +199,19 @@ def test_numbers_that_float32_cannot_hold_fail(tmp_path: Path) -> None:
     assert "more than float32 holds" in messages
     assert array(batch.mask).tolist() == [False, True, False, True, True]
     np.testing.assert_array_equal(array(batch["num"]), np.array([0, np.inf, 0, np.nan, 3e38], np.float32))
+    far = shards.npy(np.array([[0, 0, 1e300, 8]]))
+    root = shards.make(tmp_path / "boxes", 4, 1, lambda number: {"jpg": image(0), "boxes.npy": far})
+    with pytest.raises(
+        foreload.SampleError, match=r"float64 \[1, 4\], must be numbers \[boxes, 4\] that float32"
+    ):
+        list(load(root, ["jpg", fields.Boxes("boxes.npy")]))
 
 
 # Kinds and images.
 
 
 def test_samples_may_have_members_of_any_number_of_kinds(tmp_path: Path) -> None:
-    """Names that count something behind their first dot make kinds without end."""
+    """Names with numbers after their first dot make endless kinds."""
     made = lambda number: {  # noqa: E731
         "jpg": image(number),
         **{f"k{kind:03}": f"{number} {kind}".encode() for kind in range(100)},
@@ -223,7 +229,7 @@ def test_samples_may_have_members_of_any_number_of_kinds(tmp_path: Path) -> None
         foreload.ConfigError, match=r'has "caption", which no sample .* "k000".*, and \d+ others'
     ):
         load(root, ["jpg", "caption"])
-    # A stem of very many members, as the frames of a video.
+    # One stem has very many members, like the frames of a video.
     shards.write(tmp_path / "video" / "0.tar", [("frame", {f"{n:06}.jpg": b"" for n in range(30_000)})])
     with pytest.raises(foreload.DatasetError, match=r"cut at the first dot.*e.g. frame.000000.jpg"):
         load(tmp_path / "video", None)
@@ -249,14 +255,14 @@ def test_samples_without_an_image_are_given_where_none_is_needed(tmp_path: Path)
     with pytest.warns(foreload.Warning, match="6 samples without an image, e.g. 000000"):
         wanted = load(root, ["jpg", "txt"])
     assert column(wanted, "txt") == everything[1::2]
-    # They are two datasets, with orders of their own; where each sample has an image both are one.
+    # These are two datasets, with orders of their own; where each sample has an image they are one.
     assert load(root, ["txt"]).fingerprint != wanted.fingerprint
     whole = shards.make(tmp_path / "whole", 12, 2)
     assert load(whole, ["txt"]).fingerprint == load(whole, ["jpg"]).fingerprint
 
 
 def until_cached(loader: foreload.ImageLoader, samples: int) -> dict[str, Any]:
-    """Epochs until all samples come from the cache, which is written beside training; the first epoch's counters."""
+    """Run epochs until all samples come from the cache; return the first epoch's counters."""
     first: dict[str, Any] = {}
     for _ in range(200):
         batches = iter(loader)
@@ -276,7 +282,7 @@ def test_fields_beside_images_are_cached(tmp_path: Path) -> None:
     for number, asked in enumerate((["txt"], ["cls"], ["json", "txt"], ["jpg", "txt"])):
         loader = load(root, asked, cache=foreload.Directory(tmp_path / f"cache{number}", "50MB"))
         assert until_cached(loader, 12)["source_reads"] == 12, asked
-    # Captions that lie in another order than their images.
+    # The captions lie in another order than their images.
     members = [(f"{n:03}", {"txt": f"t{n}".encode()}) for n in (5, 3, 0, 4, 1, 2)]
     shards.write(
         tmp_path / "apart" / "0.tar", [*((f"{n:03}", {"jpg": image(n)}) for n in range(6)), *members]
@@ -287,7 +293,7 @@ def test_fields_beside_images_are_cached(tmp_path: Path) -> None:
 
 
 def test_a_shard_that_was_written_anew_is_no_fault_of_the_drive(tmp_path: Path) -> None:
-    """Captions alone have changed: order and states are what they were, and copies are of other files."""
+    """Only captions have changed: order and states are what they were, but cached copies are of another version."""
     write = lambda text: shards.make(  # noqa: E731
         tmp_path / "shards", 8, 1, lambda number: {"jpg": image(number), "txt": f"{text}{number}".encode()}
     )
@@ -389,7 +395,7 @@ def test_every_optional_field_says_where_it_is(tmp_path: Path) -> None:
 
 
 def test_what_is_known_of_a_failed_sample_stays(tmp_path: Path) -> None:
-    """Its class and the user's labels are known; what was to be read of it is zero."""
+    """Its class and the user's labels are known; what should have been read of it is zero."""
     root = shards.make(
         tmp_path,
         4,

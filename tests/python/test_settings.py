@@ -211,9 +211,7 @@ def test_a_path_is_a_path(of: type, dataset: Path, tmp_path: Path, monkeypatch: 
         ("seed", Odd(), r"is Odd\(\), must be"),
     ],
 )
-def test_what_is_wrong_is_said_with_what_would_be_right(
-    dataset: Path, setting: str, value: object, message: str
-) -> None:
+def test_errors_say_what_would_be_right(dataset: Path, setting: str, value: object, message: str) -> None:
     with pytest.raises(foreload.ConfigError, match=message) as refused:
         foreload.ImageLoader(dataset, **{setting: value})
     assert str(refused.value).startswith(f"config: {setting}")
@@ -267,7 +265,7 @@ def test_what_may_be_none_is_the_default(dataset: Path) -> None:
         ("zebra", r"help\(foreload.ImageLoader\)"),
     ],
 )
-def test_what_is_no_setting_is_answered(dataset: Path, name: str, answer: str) -> None:
+def test_unknown_settings_are_answered_with_the_equivalent(dataset: Path, name: str, answer: str) -> None:
     with pytest.raises(foreload.ConfigError, match=answer) as refused:
         foreload.ImageLoader(dataset, **{name: 4})
     assert str(refused.value).startswith(f"config: {name}: is no setting of ImageLoader")
@@ -288,14 +286,14 @@ def test_a_setting_of_images_is_none_of_files(dataset: Path) -> None:
         ({"stage_bandwidth": "1MB"}, 'cache=foreload.Directory(path, size, stage_bandwidth="1MB")'),
     ],
 )
-def test_the_caches_former_keywords_are_answered(dataset: Path, flat: dict, equivalent: str) -> None:
+def test_former_keywords_of_the_cache_are_answered(dataset: Path, flat: dict, equivalent: str) -> None:
     for of in LOADERS:
         with pytest.raises(foreload.ConfigError) as refused:
             of(dataset, **flat)
         assert str(refused.value).endswith(f"give {equivalent}")
 
 
-def test_nothing_is_said_twice(dataset: Path) -> None:
+def test_no_setting_may_be_given_twice(dataset: Path) -> None:
     for resources in (foreload.Resources(threads=2), {"threads": 2}):
         with pytest.raises(
             foreload.ConfigError, match=r"^config: threads: .*threads=1.*Resources\(threads=2\)"
@@ -336,7 +334,7 @@ def test_objects_are_values() -> None:
             refused()
 
 
-def test_what_takes_settings_on_answers_for_them(dataset: Path) -> None:
+def test_classes_that_forward_settings_check_them(dataset: Path) -> None:
     dali = pytest.importorskip("foreload.dali")
     for wrong in [
         {"prefetch_queue_depth": "2"},

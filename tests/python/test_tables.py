@@ -1,4 +1,4 @@
-"""`labels=`: which type a column has, and what cannot be of one type, of one sample, or a table at all."""
+"""`labels=`: the types of columns, and the errors of what has no type, no sample, or is no table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def array(tensor: Any) -> np.ndarray:
 
 
 def by_sample(loader: foreload.ImageLoader, name: str) -> list[Any]:
-    """What a field holds of each sample, in the order of the index."""
+    """Return a field's values, in the order of the index."""
     found: dict[int, Any] = {}
     for batch in loader:
         values = batch[name]
@@ -56,7 +56,7 @@ def table(tmp_path: Path, write: Any, values: list[Any]) -> Path:
 
 @TABLES
 def test_whole_numbers_stay_what_they_are(dataset: Path, tmp_path: Path, write: Any) -> None:
-    """No number becomes another in silence: neither above int64 nor beside fractions."""
+    """No number silently becomes another: neither above int64 nor beside fractions."""
     ids = [2**63 - 1 - number for number in range(SAMPLES)]
     path = table(tmp_path, write, ids)
     assert by_sample(of(dataset, path, "x"), "x") == ids
@@ -133,7 +133,7 @@ def test_the_datasets_own_label_is_an_integer(dataset: Path) -> None:
 
 
 def test_rows_of_no_sample_say_nothing_of_the_others(dataset: Path, tmp_path: Path) -> None:
-    """A table may be of more than the dataset; whether that is meant is for its owner to say."""
+    """A table may have rows of more than the dataset; only its owner knows whether that is meant."""
     names = [path.relative_to(dataset) for path in paths(dataset)]
     good = "file_name,x\n" + "".join(f"{name},{number}\n" for number, name in enumerate(names))
     path = tmp_path / "t.csv"

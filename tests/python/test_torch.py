@@ -56,7 +56,7 @@ def test_all_images_of_a_sample_come_and_what_is_done_to_each_is_shown(tmp_path:
     for batch, expected in zip(dataset, foreload.ImageLoader(root, **settings), strict=True):
         assert batch.keys() == each.keys()
         for name, tensor in batch.items():
-            assert np.array_equal(tensor, np.from_dlpack(expected[name]))
+            assert np.array_equal(np.from_dlpack(tensor), np.from_dlpack(expected[name]))
     sized = ImageDataset(
         root, batch_size=8, fields=["left.jpg"], transforms=[T.Resize(20)], memory_format=torch.channels_last
     )

@@ -357,7 +357,7 @@ def test_samples_must_agree(own_dataset: Path) -> None:
         ImageDataset.from_torchvision(theirs, batch_size=4)
 
 
-def test_no_sample_may_have_come(own_dataset: Path) -> None:
+def test_added_samples_are_noticed(own_dataset: Path) -> None:
     theirs = ImageFolder(str(own_dataset), EVALUATION)
     shutil.copy(own_dataset / "class_2" / "040.jpg", own_dataset / "class_2" / "zzz.jpg")
     with pytest.raises(
@@ -372,7 +372,7 @@ def test_files_that_foreload_does_not_read_are_named(own_dataset: Path) -> None:
         ImageDataset.from_torchvision(ImageFolder(str(own_dataset), EVALUATION), batch_size=4)
 
 
-def test_what_the_transforms_say_cannot_be_said_again(dataset: Path) -> None:
+def test_settings_of_the_transforms_cannot_be_given_again(dataset: Path) -> None:
     theirs = ImageFolder(str(dataset), EVALUATION)
     for again in ({"train": True}, {"transforms": []}):
         with pytest.raises(ConfigError, match=f"config: {next(iter(again))}: is .*, and .* by the dataset"):

@@ -191,7 +191,7 @@ def test_what_the_core_refuses_names_step_and_parameter(dataset: Path) -> None:
         *(("ratio", (1, 1)), ("flip", 0.5), ("resize", 9)),
     ],
 )
-def test_the_same_may_not_be_said_twice(dataset: Path, setting: str, value: Any) -> None:
+def test_flat_settings_beside_transforms_are_refused(dataset: Path, setting: str, value: Any) -> None:
     with pytest.raises(
         ConfigError, match=f"^config: {setting}: is given beside transforms, where .* says it"
     ):

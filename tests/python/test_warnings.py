@@ -43,7 +43,7 @@ def test_a_healthy_run_says_nothing(dataset: Path, tmp_path: Path) -> None:
     assert heard(lambda: epochs(foreload.ImageLoader(dataset, **settings), 2)) == []
 
 
-def test_what_is_left_out_is_said_once_at_the_users_line(own_dataset: Path) -> None:
+def test_what_is_left_out_is_warned_of_once_at_the_users_line(own_dataset: Path) -> None:
     (own_dataset / "class_0" / "more.tiff").write_bytes(b"II*")
     (own_dataset / "class_9").mkdir()
 
@@ -77,7 +77,7 @@ def test_what_is_good_to_know_goes_to_the_log(own_dataset: Path, caplog: pytest.
 
 
 @pytest.mark.parametrize("on_error", ["skip", "zero"])
-def test_failed_samples_are_said_at_the_first_and_counted_at_the_end(
+def test_the_first_failed_sample_is_warned_of_and_all_are_counted_at_the_end(
     own_dataset: Path, on_error: str
 ) -> None:
     for number in (3, 30):
@@ -95,7 +95,7 @@ def test_failed_samples_are_said_at_the_first_and_counted_at_the_end(
     ]
 
 
-def test_who_takes_all_batches_and_asks_for_no_more_hears_the_same(own_dataset: Path) -> None:
+def test_a_consumer_that_asks_for_no_more_batches_gets_the_same_warnings(own_dataset: Path) -> None:
     path = paths(own_dataset)[59]
     path.write_bytes(path.read_bytes()[:200])
     loader = foreload.ImageLoader(
@@ -112,7 +112,7 @@ def test_who_takes_all_batches_and_asks_for_no_more_hears_the_same(own_dataset: 
     assert "epoch 0: 1 sample failed" in str(end.message)
 
 
-def test_what_led_to_an_error_is_heard_before_it(own_dataset: Path) -> None:
+def test_warnings_come_before_the_error_that_they_lead_to(own_dataset: Path) -> None:
     for path in paths(own_dataset):
         path.write_bytes(path.read_bytes()[:200])
     loader = foreload.ImageLoader(
@@ -170,12 +170,12 @@ def test_many_kinds_of_members_make_no_notice_and_a_short_error(tmp_path: Path, 
         log.removeHandler(handler)
         log.setLevel(logging.NOTSET)
     assert records == []
-    with pytest.raises(foreload.ConfigError, match="there are .* and 2982 others") as raised:
+    with pytest.raises(foreload.ConfigError, match=r"there are .* and 2982 others") as raised:
         foreload.ImageLoader(tmp_path, fields=["image", "txt"])
     assert len(str(raised.value)) < 1100
 
 
-def test_a_broken_cache_is_said(dataset: Path, tmp_path: Path) -> None:
+def test_a_broken_cache_is_warned_of(dataset: Path, tmp_path: Path) -> None:
     cache = tmp_path / "cache"
     settings = dict(batch_size=10, image_size=32, cache=foreload.Directory(cache, "50MB"), io="pread")
     epochs(foreload.ImageLoader(dataset, **settings), 1)
@@ -189,7 +189,7 @@ def test_a_broken_cache_is_said(dataset: Path, tmp_path: Path) -> None:
     assert any("cache" in message and "damaged" in message for message in said), said
 
 
-def test_a_cache_that_others_have_filled_is_said(own_dataset: Path, tmp_path: Path) -> None:
+def test_a_cache_that_others_have_filled_is_warned_of(own_dataset: Path, tmp_path: Path) -> None:
     other = tmp_path / "other"
     shutil.copytree(own_dataset, other)
     paths(other)[7].unlink()
@@ -205,7 +205,7 @@ def test_a_cache_that_others_have_filled_is_said(own_dataset: Path, tmp_path: Pa
     assert in_use.epoch == 2
 
 
-def test_the_program_says_it_on_stderr_and_in_json(own_dataset: Path) -> None:
+def test_the_program_warns_on_stderr_and_in_json(own_dataset: Path) -> None:
     (own_dataset / "class_9").mkdir()
     program = [sys.executable, "-m", "foreload"]
     for command in (["index"], ["bench", "--batch-size", "10", "--image-size", "32", "--epochs", "1"]):

@@ -34,7 +34,7 @@ def training_pipeline(options: Options, paths: list[str], labels: list[int]):
 
 
 def prepare(options: Options) -> Epoch:
-    """One pipeline for all epochs; it prefetches on between them: as full at the end as at the start."""
+    """Make one pipeline for all epochs. It keeps prefetching, so it is as full at the end as at the start."""
     paths, labels = measure.list_images(options.data)
     pipeline = training_pipeline(
         options,

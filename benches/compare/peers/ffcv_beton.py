@@ -1,4 +1,4 @@
-"""FFCV from its own file format, written once: JPEGs of quality 90, or raw pixels resized when written."""
+"""FFCV with its own file format, which is written once: JPEGs of quality 90, or raw pixels resized when written."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from measure import MEAN, RATIO, SCALE, STD, Batches, Epoch, Options
 from torchvision.datasets import ImageFolder
 
 RAW_SIDE = 400
-"""Longest side of raw images: FFCV's own ImageNet recipe resizes when it writes."""
+"""The longest side of raw images: FFCV's own ImageNet recipe resizes when it writes."""
 PAGE_BYTES = 32 << 20
 
 
 def write(options: Options) -> Path:
-    """Writes the dataset in FFCV's format, unless an earlier run did."""
+    """Write the dataset in FFCV's format, unless an earlier run did."""
     files = [(path, Path(path).stat().st_size) for path in measure.list_images(options.data)[0]]
     name = hashlib.sha256(repr(files).encode()).hexdigest()[:12]
     target = options.scratch / f"ffcv-{name}-{options.variant or 'jpg'}.beton"
@@ -45,7 +45,7 @@ def write(options: Options) -> Path:
 
 
 def read_rgb(path: str):
-    """One image as RGB; the writer takes PIL images."""
+    """Return one image as RGB; the writer takes PIL images."""
     from PIL import Image
 
     with Image.open(path) as image:
@@ -80,7 +80,7 @@ def prepare(options: Options) -> Epoch:
     )
 
     def epoch(_number: int, _batches: int | None) -> Batches:
-        # The loader cannot be cut short without its threads reading on: the warm-up is a whole epoch.
+        # If the loader is cut short its threads keep reading, so the warm-up is a whole epoch.
         for images, labels in loader:
             yield images.numpy(), labels.numpy().reshape(-1)
 

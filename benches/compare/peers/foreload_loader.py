@@ -16,7 +16,7 @@ DTYPES = {"f32": "float32", "f16": "float16"}
 
 
 def prepare(options: Options) -> Epoch:
-    """One loader for all epochs, as a training script would hold it."""
+    """Make one loader for all epochs, as a training script would do."""
     *path, decode, dtype = options.variant.split("-")
     source = options.shards if "tar" in path else options.data
     if source is None:
@@ -45,7 +45,7 @@ def prepare(options: Options) -> Epoch:
 
 
 def torch_epochs(source: str, arguments: dict) -> Epoch:
-    """The same through `foreload.torch.ImageDataset` under a DataLoader."""
+    """Make the same loader through `foreload.torch.ImageDataset` under a DataLoader."""
     from foreload.torch import ImageDataset
     from torch.utils.data import DataLoader
 

@@ -14,25 +14,25 @@ class Images(Dataset):
     """Decoded and augmented uint8 images, (3, H, W)."""
 
     def __init__(self, options: Options) -> None:
-        """Lists the images and builds the transform."""
+        """List the images and build the transform."""
         self.paths, self.labels = measure.list_images(options.data)
         size = (options.image_size, options.image_size)
         crop = albumentations.RandomResizedCrop(size, scale=measure.SCALE, ratio=measure.RATIO)
         self.transform = albumentations.Compose([crop, albumentations.HorizontalFlip(p=0.5)])
 
     def __len__(self) -> int:
-        """Number of images."""
+        """Return the number of images."""
         return len(self.paths)
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
-        """Image (3, size, size) and label."""
+        """Return an image (3, size, size) and its label."""
         image = cv2.imread(self.paths[index], cv2.IMREAD_COLOR_RGB | cv2.IMREAD_IGNORE_ORIENTATION)
         image = self.transform(image=image)["image"]
         return torch.from_numpy(image).permute(2, 0, 1), self.labels[index]
 
 
 def prepare(options: Options) -> Epoch:
-    """One OpenCV thread a worker: the workers are the parallelism."""
+    """Use one OpenCV thread a worker: the workers are the parallelism."""
     cv2.setNumThreads(0)
     return epochs_of(Images(options), options, normalise_batch)
 

@@ -1,4 +1,4 @@
-"""SPDL: threads in one process, FFmpeg decodes, crops, scales and flips, NumPy normalises by batch."""
+"""SPDL: threads in one process; FFmpeg decodes, crops, scales and flips, NumPy normalises whole batches."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ATTEMPTS = 10
 
 
 def draw_box(width: int, height: int, rng: random.Random) -> tuple[int, int, int, int]:
-    """torchvision's RandomResizedCrop box: x, y, width, height; after ten misses the central crop."""
+    """Draw torchvision's RandomResizedCrop box: x, y, width, height; after ten misses the central crop."""
     for _ in range(ATTEMPTS):
         area = width * height * rng.uniform(*SCALE)
         ratio = math.exp(rng.uniform(math.log(RATIO[0]), math.log(RATIO[1])))
@@ -28,7 +28,7 @@ def draw_box(width: int, height: int, rng: random.Random) -> tuple[int, int, int
 
 
 def prepare(options: Options) -> Epoch:
-    """Decode, aggregate, collate; `threads` decodes at a time, as SPDL's examples build it."""
+    """Decode, aggregate and collate, with `threads` decodes at a time, as in SPDL's examples."""
     paths, labels = measure.list_images(options.data)
     rng = random.Random(options.seed)
     scale = np.array([1 / (255 * value) for value in STD], np.float32).reshape(1, 3, 1, 1)

@@ -12,7 +12,7 @@ from measure import MEAN, RATIO, SCALE, STD, Batches, Epoch, Options
 
 
 def prepare(options: Options) -> Epoch:
-    """Files mapped in `threads` parallel calls; resize and flip by sample, normalise by batch."""
+    """Map files in `threads` parallel calls; resize and flip by sample, normalise by batch."""
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
     tf.config.threading.set_inter_op_parallelism_threads(options.threads)
     paths, labels = measure.list_images(options.data)

@@ -10,25 +10,25 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 
 class ShuffledSampler(Sampler[int]):
-    """A new permutation every epoch, cut off after `limit` samples when set."""
+    """A sampler with a new permutation every epoch, cut off after `limit` samples when that is set."""
 
     def __init__(self, size: int, seed: int) -> None:
-        """Over `size` samples."""
+        """Make a sampler over `size` samples."""
         self.size = size
         self.generator = torch.Generator().manual_seed(seed)
         self.limit: int | None = None
 
     def __iter__(self) -> Iterator[int]:
-        """The next epoch's order."""
+        """Yield the next epoch's order."""
         yield from torch.randperm(self.size, generator=self.generator).tolist()[: self.limit]
 
     def __len__(self) -> int:
-        """Samples of an epoch."""
+        """Return the number of samples of an epoch."""
         return self.size if self.limit is None else self.limit
 
 
 def epochs_of(dataset: Dataset, options: Options, collate=None) -> Epoch:
-    """Epochs of a map-style dataset through a DataLoader whose workers live on between epochs."""
+    """Return epochs of a map-style dataset through a DataLoader whose workers live on between epochs."""
     sampler = ShuffledSampler(len(dataset), options.seed)
     loader = DataLoader(
         dataset,
@@ -49,7 +49,7 @@ def epochs_of(dataset: Dataset, options: Options, collate=None) -> Epoch:
 
 
 def normalise_batch(samples: list[tuple[torch.Tensor, int]]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Stacks uint8 images (3, H, W) and normalises the whole batch at once, in the worker."""
+    """Stack uint8 images (3, H, W) and normalise the whole batch at once, in the worker."""
     stacked = torch.stack([image for image, _ in samples])
     mean = torch.tensor(MEAN).view(1, 3, 1, 1) * 255
     deviation = torch.tensor(STD).view(1, 3, 1, 1) * 255

@@ -11,7 +11,7 @@ from torchvision.transforms import v2
 
 
 def read_image(path: str) -> torch.Tensor:
-    """One JPEG as uint8 RGB, (3, H, W)."""
+    """Return one JPEG as uint8 RGB, (3, H, W)."""
     return decode_jpeg(read_file(path), mode=ImageReadMode.RGB)
 
 

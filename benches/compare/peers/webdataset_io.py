@@ -13,7 +13,7 @@ from torchvision.transforms import v2
 
 
 def prepare(options: Options) -> Epoch:
-    """Shards split over the workers, a shuffle buffer of 1 000 samples, batches made in the worker."""
+    """Split shards over the workers, with a shuffle buffer of 1 000 samples; batches are made in the worker."""
     urls = sorted(str(path) for path in options.shards.glob("*.tar")) if options.shards else []
     if len(urls) < options.threads:
         sys.exit(f"{len(urls)} tar shards in {options.shards}: fewer than {options.threads} workers")
@@ -36,7 +36,7 @@ def prepare(options: Options) -> Epoch:
     )
 
     def epoch(_number: int, _batches: int | None) -> measure.Batches:
-        # Cut short, the workers would go on reading into the timed epoch: the warm-up is a whole one.
+        # If it is cut short the workers keep reading into the timed epoch, so the warm-up is a whole one.
         for images, labels in loader:
             yield images.numpy(), labels.numpy()
 

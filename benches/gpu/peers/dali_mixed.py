@@ -1,7 +1,7 @@
-"""NVIDIA DALI: mixed decode of the random crop on the device, antialiased resize, fused normalisation.
+"""NVIDIA DALI: mixed decoding of the random crop on the device, antialiased resize, fused normalisation.
 
-How much of each batch goes to the hardware engine is tuned. Where decoding a part of an image does not work, whole
-images are decoded and cropped afterwards: nvImageCodec 0.9 fails at it or crashes (its issue 55).
+How much of each batch goes to the hardware engine is tuned. Where parts of images cannot be decoded, whole images are
+decoded and cropped afterwards: nvImageCodec 0.9 fails at parts or crashes (its issue 55).
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from serve import MEAN, RATIO, SCALE, STD, Batch, Feed, Options
 
 DEPTH = 3
 HINT = 1024
-"""Larger than nearly all images: buffers of this size are made at the start."""
+"""A size larger than nearly all images: buffers of this size are made at the start."""
 
 
 @pipeline_def
 def training_pipeline(options: Options, paths: list[str], labels: list[int], load: float, whole: bool):
-    """As in DALI's own ImageNet examples; `whole`: the crop comes after the decoding."""
+    """The pipeline of DALI's own ImageNet examples; with `whole` the crop comes after the decoding."""
     encoded, label = fn.readers.file(
         files=paths, labels=labels, random_shuffle=True, prefetch_queue_depth=DEPTH, name="reader"
     )
@@ -52,7 +52,7 @@ def training_pipeline(options: Options, paths: list[str], labels: list[int], loa
 
 
 class DaliFeed(Feed):
-    """One pipeline; it prefetches on between epochs."""
+    """One pipeline, which keeps prefetching between epochs."""
 
     whole = False
     """Whether parts of images cannot be decoded here; found out once."""
@@ -90,7 +90,7 @@ class DaliFeed(Feed):
         self.pipeline.run(torch.cuda.current_stream())
 
     def batches(self) -> Iterator[Batch]:
-        """Batch after batch; outputs are ready on torch's current stream and valid until the next call."""
+        """Yield batch after batch; outputs are ready on torch's current stream and valid until the next call."""
         while True:
             images, labels = self.pipeline.run(torch.cuda.current_stream())
             yield (

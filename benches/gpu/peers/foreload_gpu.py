@@ -11,7 +11,7 @@ from serve import Batch, Feed, Options
 
 
 class ForeloadFeed(Feed):
-    """Epochs of one loader, as a training script would hold it."""
+    """The epochs of one loader, as a training script would run them."""
 
     def __init__(self, options: Options) -> None:
         self.on_device = options.variant != "cpu"
@@ -32,7 +32,7 @@ class ForeloadFeed(Feed):
         self.running: foreload.Batches | None = None
 
     def batches(self) -> Iterator[Batch]:
-        """Epoch after epoch."""
+        """Yield epoch after epoch."""
         epoch = 0
         while True:
             self.loader.set_epoch(epoch)
@@ -44,7 +44,7 @@ class ForeloadFeed(Feed):
             epoch += 1
 
     def counters(self) -> dict[str, float]:
-        """Seconds and counts of all epochs; those of the GPU with `gpu_` in front."""
+        """Return seconds and counts of all epochs; those of the GPU have the prefix `gpu_`."""
         counted = dict(self.past)
         if self.running:
             stats = self.running.stats()
@@ -55,7 +55,7 @@ class ForeloadFeed(Feed):
         return counted
 
     def facts(self) -> dict[str, object]:
-        """What each of the GPU's decoders can do, as Foreload found out."""
+        """Return what each of the GPU's decoders can do, as Foreload found out."""
         on_gpu = (self.running.stats().get("gpu") if self.running else None) or {}
         return {"decoders": on_gpu["decoders"]} if "decoders" in on_gpu else {}
 

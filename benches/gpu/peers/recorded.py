@@ -1,4 +1,4 @@
-"""A loader that answers from a file what another one answered once: so the comparison itself is tried without a GPU.
+"""A loader that gives answers recorded from another one, so that the comparison can be tested without a GPU.
 
     recorded.py RECORDING NAME
 

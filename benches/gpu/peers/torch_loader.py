@@ -1,4 +1,4 @@
-"""torch's DataLoader at its best: uint8 images cropped and flipped in workers, pinned, normalised on the device."""
+"""torch's DataLoader at its best: uint8 images are cropped and flipped in workers, normalised on the device."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ PREFETCH = 2
 
 
 def read_image(path: str) -> torch.Tensor:
-    """One JPEG as uint8 RGB, (3, H, W)."""
+    """Return one JPEG as uint8 RGB, (3, H, W)."""
     return decode_jpeg(read_file(path), mode=ImageReadMode.RGB)
 
 
 def one_thread(_worker: int) -> None:
-    """Workers share the cores already."""
+    """Use one thread, since workers share the cores already."""
     torch.set_num_threads(1)
 
 
 class DataLoaderFeed(Feed):
-    """Workers live on between epochs; a quarter of the bytes cross the bus, as uint8."""
+    """A loader whose workers live on between epochs; as uint8 a quarter of the bytes crosses the bus."""
 
     def __init__(self, options: Options) -> None:
         transform = v2.Compose(
@@ -51,7 +51,7 @@ class DataLoaderFeed(Feed):
         self.scale = 1 / (torch.tensor(STD, device=serve.DEVICE).view(1, 3, 1, 1) * 255)
 
     def batches(self) -> Iterator[Batch]:
-        """Epoch after epoch."""
+        """Yield epoch after epoch."""
         while True:
             for images, labels in self.loader:
                 images = images.cuda(non_blocking=True)

@@ -1,7 +1,8 @@
-"""torchvision on the device: files read by threads, `decode_jpeg` of whole batches on CUDA, v2 resized crops.
+"""torchvision on the device: files are read by threads, `decode_jpeg` decodes whole batches on CUDA, v2 crops and
+resizes.
 
-Several threads each make a whole batch on a stream of their own; torchvision lets one of them decode at a time, the
-others crop and resize meanwhile. Flips and normalisation are done for a whole batch at once. How many threads is tuned.
+Several threads each make a whole batch on a stream of their own; torchvision lets one of them decode at a time, while
+the others crop and resize. Flips and normalisation are done for a whole batch at once. The number of threads is tuned.
 """
 
 from __future__ import annotations
@@ -20,18 +21,18 @@ from torchvision.io import ImageReadMode, decode_jpeg, read_file
 from torchvision.transforms.v2 import functional as F
 
 AHEAD = 3
-"""Finished batches that may wait."""
+"""The number of finished batches that may wait."""
 
 
 class TorchvisionFeed(Feed):
-    """Threads that read, and threads that decode and augment."""
+    """The numbers of threads that read, and of threads that decode and augment."""
 
     def __init__(self, options: Options, makers: int) -> None:
         self.options = options
         self.paths, self.labels = serve.list_images(options.data)
         self.random = random.Random(options.seed)
         self.on_host: set[str] = set()
-        """Files that nvJPEG refuses (CMYK); found out once, decoded on the CPU after that."""
+        """The files that nvJPEG refuses (CMYK); found out once, and decoded on the CPU after that."""
         self.ready = AHEAD + makers
         self.readers = ThreadPoolExecutor(options.threads, "read")
         self.makers = ThreadPoolExecutor(makers, "make")
@@ -41,7 +42,7 @@ class TorchvisionFeed(Feed):
         torch.cuda.synchronize()
 
     def batches(self) -> Iterator[Batch]:
-        """Epoch after epoch, in order, with `ready` batches in the making."""
+        """Yield epoch after epoch, in order, with `ready` batches in the making."""
         made: queue.SimpleQueue[Future] = queue.SimpleQueue()
         for chosen in self.choose():
             read = [self.readers.submit(read_file, self.paths[sample]) for sample in chosen]
@@ -51,7 +52,7 @@ class TorchvisionFeed(Feed):
                 yield made.get().result()
 
     def choose(self) -> Iterator[list[int]]:
-        """The samples of each batch."""
+        """Yield the samples of each batch."""
         size = self.options.batch_size
         while True:
             order = self.random.sample(range(len(self.paths)), len(self.paths))
@@ -59,7 +60,7 @@ class TorchvisionFeed(Feed):
                 yield order[start : start + size]
 
     def make(self, chosen: list[int], read: list[Future], seed: int) -> Batch:
-        """One batch, finished: the stream is waited for, so that memory may pass from stream to stream."""
+        """Make one finished batch: the stream is waited for, so that memory may pass from stream to stream."""
         if not hasattr(self.local, "stream"):
             self.local.stream = torch.cuda.Stream()
         draws = random.Random(seed)
@@ -83,7 +84,7 @@ class TorchvisionFeed(Feed):
         return images, labels
 
     def decode(self, paths: list[str], encoded: list[torch.Tensor]) -> list[torch.Tensor]:
-        """Whole batches at once, as torchvision advises; one bad file fails all of them."""
+        """Decode whole batches at once, as torchvision recommends; one bad file fails all of them."""
         on_device = [i for i, path in enumerate(paths) if path not in self.on_host]
         try:
             decoded = on_device and decode_jpeg(
@@ -111,7 +112,7 @@ class TorchvisionFeed(Feed):
 
 
 def crop(draws: random.Random, height: int, width: int) -> tuple[int, int, int, int]:
-    """Top, left, height and width as RandomResizedCrop draws them, without a tensor for each number."""
+    """Draw top, left, height and width as RandomResizedCrop does, without a tensor for each number."""
     low, high = math.log(RATIO[0]), math.log(RATIO[1])
     for _ in range(10):
         area = height * width * draws.uniform(*SCALE)

@@ -1,1 +1,1 @@
-"""The steps of the probe (`../probe.py`): NVIDIA's libraries by ctypes, with nothing of Foreload's code in between."""
+"""The steps of the probe (`../probe.py`), which call NVIDIA's libraries by ctypes, without Foreload's code."""

@@ -1,11 +1,11 @@
-"""Which of the probe's lines are answers."""
+"""Decides which of the probe's lines are answers."""
 
 from __future__ import annotations
 
 
 def unanswered(lines: list[dict]) -> list[dict]:
-    """Questions that ended their process, or found no end: but that a file which was damaged on purpose ended it is an
-    answer, and the one that matters."""
+    """Return the questions that ended their process, or did not end. If a deliberately damaged file ended a process,
+    that is an answer, and the one that matters."""
     return [line for line in lines if "ended" in line and not _is_crash_on_damage(line)]
 
 

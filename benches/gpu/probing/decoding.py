@@ -1,4 +1,4 @@
-"""One batch on one backend, into memory that is poisoned before and inspected after: success is seen, not believed."""
+"""One batch on one backend, into memory that is poisoned before and inspected afterwards."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from . import library
 from .pictures import CHROMA_TOLERANCE, LUMA_TOLERANCE, Picture, Region
 
 ROW, GUARD = 32, 8
-"""Planes' rows are multiples of so many bytes; so many rows below a plane must stay as they are."""
+"""The number of bytes of which rows of planes are multiples; and the rows below a plane that must not change."""
 TIMED, BLOCKING = 0, 1 | 2
-"""Flags of events: with a time; to wait for without spinning."""
+"""The flags of events: one with a time, and one to wait for without spinning."""
 
 
 class Event:
-    """A mark in a stream."""
+    """An event in a stream."""
 
     def __init__(self, flags: int = TIMED) -> None:
         self.raw = c_void_p()
         driver.call("cuEventCreate", byref(self.raw), ctypes.c_uint(flags))
 
     def record(self, stream: int) -> Event:
-        """Put it behind what the stream has queued."""
+        """Record it behind what the stream has queued."""
         driver.call("cuEventRecord", self.raw, c_void_p(stream))
         return self
 
     def wait(self) -> None:
-        """Until it is passed."""
+        """Wait until it is passed."""
         driver.call("cuEventSynchronize", self.raw)
 
     def since(self, earlier: Event) -> float:
-        """Milliseconds between two that are passed."""
+        """Return the milliseconds between two events that are passed."""
         between = ctypes.c_float()
         driver.call("cuEventElapsedTime", byref(between), earlier.raw, self.raw)
         return between.value
@@ -46,7 +46,7 @@ class Targets:
 
     def __init__(self, shapes: list[list[tuple[int, int]]]) -> None:
         self.places: list[list[tuple[int, int, int, int]]] = []
-        """Of each image's planes: offset, bytes of a row, width, height."""
+        """For each plane of each image: offset, bytes of a row, width, height."""
         end = 0
         for planes in shapes:
             places = []
@@ -69,7 +69,7 @@ class Targets:
         driver.synchronize(stream)
 
     def read(self, stream: int) -> np.ndarray:
-        """All of it."""
+        """Copy all of it to the host."""
         host = driver.Pinned(self.bytes)
         driver.copy_to_host(host.address, self.address.value, self.bytes, stream)
         driver.synchronize(stream)
@@ -83,19 +83,19 @@ class Targets:
 
 
 class Findings:
-    """What became of the images of a batch."""
+    """The result of the images of a batch."""
 
     def __init__(self) -> None:
         self.counts = {"right": 0, "untouched": 0, "partly untouched": 0, "wrong": 0}
         self.worst = [0, 0]
-        """Largest difference in luma and in chroma of an image that was written as a whole."""
+        """The largest difference in luma and in chroma of an image that was written as a whole."""
         self.beyond = 0
-        """Bytes beside and below planes that were written."""
+        """The bytes beside and below planes that were written."""
 
     def look(
         self, targets: Targets, raw: np.ndarray, index: int, expected: list[np.ndarray], poison: int
     ) -> None:
-        """Judge one image; planes that nobody expects anything of are not looked at."""
+        """Judge one image; planes without an expectation are not examined."""
         kinds = set()
         for plane, wanted in enumerate(expected):
             offset, pitch, width, height = targets.places[index][plane]
@@ -108,7 +108,7 @@ class Findings:
         self.counts[verdict] += 1
 
     def judge(self, seen: np.ndarray, wanted: np.ndarray, poison: int, chroma: int) -> str:
-        """What became of one plane."""
+        """Judge one plane."""
         difference = np.abs(seen.astype(np.int16) - wanted)
         within = difference <= (CHROMA_TOLERANCE if chroma else LUMA_TOLERANCE)
         if (seen == poison).all():
@@ -119,7 +119,7 @@ class Findings:
         return "right" if within.all() else "wrong"
 
     def told(self) -> dict:
-        """As fields of a line."""
+        """Return the result as fields of a line."""
         return {
             **self.counts,
             "worst_luma": self.worst[0],
@@ -129,7 +129,7 @@ class Findings:
 
 
 class Batch:
-    """Pictures, what of them is wanted, and all that a call needs."""
+    """Pictures, the parts of them that are wanted, and all that a call needs."""
 
     def __init__(
         self,
@@ -151,19 +151,19 @@ class Batch:
         self.targets = Targets(wanted)
         self.state = handle.state()
         if hint and handle.backend == "HARDWARE" and form == "YUV":
-            # As Foreload does; older libraries refuse it, which does no harm.
+            # Foreload calls this too; older libraries refuse it, which does no harm.
             said = (c_int(count), c_int(1), c_int(1), c_int(0), c_int(library.FORMATS[form]))
             library.status_of("nvjpegDecodeBatchedPreAllocate", handle.raw, self.state.raw, *said)
 
     def initialise(self, threads: int = 1) -> int:
-        """Prepare the state; the status."""
+        """Prepare the state; return the status."""
         count, form = c_int(len(self.pictures)), c_int(library.FORMATS[self.form])
         return library.status_of(
             "nvjpegDecodeBatchedInitialize", self.handle.raw, self.state.raw, count, c_int(threads), form
         )
 
     def decode(self, name: str, stream: int) -> int:
-        """`nvjpegDecodeBatched` or `nvjpegDecodeBatchedEx`; the status."""
+        """Call `nvjpegDecodeBatched` or `nvjpegDecodeBatchedEx`; return the status."""
         more = (self.raw_params,) if name == "nvjpegDecodeBatchedEx" else ()
         return library.status_of(
             name,
@@ -177,7 +177,7 @@ class Batch:
         )
 
     def try_once(self, name: str, stream: int, poison: int, threads: int = 1) -> dict:
-        """Poison, decode, wait, look."""
+        """Poison, decode, wait and inspect."""
         self.targets.poison(poison, stream)
         begin, end = Event(), Event()
         status = self.initialise(threads)
@@ -199,14 +199,14 @@ class Batch:
         return result | self.inspect(stream, poison)
 
     def inspect(self, stream: int, poison: int) -> dict:
-        """Look at every image."""
+        """Inspect every image."""
         found, raw = Findings(), self.targets.read(stream)
         for index, (picture, region) in enumerate(zip(self.pictures, self.regions, strict=True)):
             found.look(self.targets, raw, index, picture.expected(self.form, region), poison)
         return found.told()
 
     def close(self) -> None:
-        """Give all back; the stream must be done."""
+        """Free everything; the stream must be done."""
         self.state.close()
         for made in self.params:
             made.close()

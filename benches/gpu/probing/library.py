@@ -1,4 +1,4 @@
-"""nvJPEG by ctypes, as its header declares it (nvjpeg.h of 12.4 and 13.3), and the memory that it asks for, counted."""
+"""nvJPEG by ctypes, as its header declares it (nvjpeg.h of 12.4 and 13.3), with its memory counted."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ NEEDED = (
     "nvjpegDecodeJpegTransferToDevice",
     "nvjpegDecodeJpegDevice",
 )
-"""All that Foreload or the probe call."""
+"""The functions that Foreload or the probe call."""
 
 ALLOCATE = ctypes.CFUNCTYPE(c_int, c_void_p, POINTER(c_void_p), c_size_t, c_void_p)
 FREE = ctypes.CFUNCTYPE(c_int, c_void_p, c_void_p, c_size_t, c_void_p)
@@ -93,16 +93,16 @@ class NvjpegError(RuntimeError):
 
 
 def name_of(status: int) -> str:
-    """A status as the header names it."""
+    """Return a status as the header names it."""
     return STATUSES[status] if 0 <= status < len(STATUSES) else f"status {status}"
 
 
 CHOSEN = "FORELOAD_PROBED_NVJPEG"
-"""The variable by which the probe's processes are told of one library."""
+"""The variable that tells the probe's processes which library to use."""
 
 
 def candidates() -> list[str]:
-    """Where nvJPEG may be, in the order in which Foreload looks: the loader's path, then Python's packages."""
+    """Return where nvJPEG may be, in the order in which Foreload looks: the loader's path, then Python's packages."""
     if os.environ.get(CHOSEN):
         return [os.environ[CHOSEN]]
     names = [f"libnvjpeg.so.{major}" for major in MAJORS]
@@ -112,7 +112,7 @@ def candidates() -> list[str]:
 
 
 def others() -> dict[str, str]:
-    """Copies that other packages bring, with their versions: a program that imports torchvision has loaded its own."""
+    """Return copies that other packages bring, with versions: torchvision, for one, has loaded its own."""
     places = [Path(entry) / "torchvision.libs" for entry in sys.path if entry]
     places += [Path(os.environ.get("CUDA_HOME", "/usr/local/cuda")) / "lib64"]
     found = {}
@@ -126,7 +126,7 @@ def others() -> dict[str, str]:
 
 @cache
 def library() -> ctypes.CDLL:
-    """The first that loads."""
+    """Load the first one that loads."""
     for name in candidates():
         try:
             loaded = ctypes.CDLL(name)
@@ -142,7 +142,7 @@ def library() -> ctypes.CDLL:
 
 
 def status_of(name: str, *arguments: object) -> int:
-    """Call a function; its status."""
+    """Call a function; return its status."""
     return getattr(library(), name)(*arguments)
 
 
@@ -153,7 +153,7 @@ def call(name: str, *arguments: object) -> None:
 
 
 def version(loaded: ctypes.CDLL) -> str:
-    """Major, minor and patch of a library."""
+    """Return major, minor and patch of a library."""
     parts = [c_int() for _ in range(3)]
     for index, part in enumerate(parts):
         if status := loaded.nvjpegGetProperty(c_int(index), byref(part)):
@@ -162,12 +162,12 @@ def version(loaded: ctypes.CDLL) -> str:
 
 
 class Memory:
-    """What nvJPEG asks for: blocks of the driver's, each call of it counted."""
+    """Memory for nvJPEG: blocks of the driver's, with a count of the calls."""
 
     def __init__(self) -> None:
         self.calls = {"device": 0, "host": 0}
         self.bytes = {"device": 0, "host": 0}
-        # Kept as long as the library may call them.
+        # The callbacks are kept as long as the library may call them.
         self.of_device = Allocator(ALLOCATE(self._device), FREE(self._free_device), None)
         self.of_host = Allocator(ALLOCATE(self._host), FREE(self._free_host), None)
 
@@ -207,7 +207,7 @@ class Memory:
 
 @dataclass
 class Made:
-    """An object of the library and how it is destroyed."""
+    """An object of the library with the function that destroys it."""
 
     raw: c_void_p
     destroy: str
@@ -236,15 +236,15 @@ class Handle:
         self.parsed = make("nvjpegJpegStreamCreate", "nvjpegJpegStreamDestroy", self.raw)
 
     def engines(self) -> tuple[int, int]:
-        """Decoding engines of the GPU, and cores of each."""
+        """Return the number of decoding engines of the GPU, and of cores of each."""
         engines, cores = c_uint(), c_uint()
         call("nvjpegGetHardwareDecoderInfo", self.raw, byref(engines), byref(cores))
         return engines.value, cores.value
 
     def supports(self, file: bytes, *asked: object) -> int | str:
-        """The library's own word on a file: 0 means yes, here too; an error's name; or that it lacks the function.
+        """Return the library's own answer for a file: 0 means yes; else an error's name, or that it lacks the function.
 
-        With a format and a region of `params` it is `...SupportedEx` that is asked.
+        With a format and a region in `params`, `...SupportedEx` is asked.
         """
         answer = c_int(-1)
         params = self.params(*asked) if asked else None
@@ -263,7 +263,7 @@ class Handle:
         return answer.value
 
     def params(self, form: str, region: tuple[int, int, int, int] | None) -> Made:
-        """Parameters of one image; the region is (x, y, width, height)."""
+        """Return parameters of one image; the region is (x, y, width, height)."""
         made = make("nvjpegDecodeParamsCreate", "nvjpegDecodeParamsDestroy", self.raw)
         call("nvjpegDecodeParamsSetOutputFormat", made.raw, c_int(FORMATS[form]))
         x, y, width, height = region or (0, 0, -1, -1)
@@ -271,7 +271,7 @@ class Handle:
         return made
 
     def state(self) -> Made:
-        """A state for batches."""
+        """Make a state for batches."""
         return make("nvjpegJpegStateCreate", "nvjpegJpegStateDestroy", self.raw)
 
     def close(self) -> None:
@@ -281,10 +281,10 @@ class Handle:
 
 
 def pointers(blocks: list[int]) -> ctypes.Array:
-    """An array of addresses."""
+    """Return an array of addresses."""
     return (c_void_p * len(blocks))(*blocks)
 
 
 def address_of(data: bytes) -> int:
-    """Where the bytes of an object lie; as long as that lives."""
+    """Return the address of an object's bytes, valid as long as that lives."""
     return ctypes.cast(ctypes.c_char_p(data), c_void_p).value or 0

@@ -1,4 +1,4 @@
-"""What the machine is, and what its driver says to the calls that Foreload's start, memory and threads depend on."""
+"""Questions about the machine, and about calls of the driver on which Foreload's start, memory and threads depend."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ assert ctypes.sizeof(PoolProperties) == POOL_BYTES
 
 
 def said(name: str, *arguments: object) -> str:
-    """What the driver says to a call: `ok`, or the error's name with its number."""
+    """Return the driver's answer to a call: `ok`, or the error's name with its number."""
     try:
         driver.call(name, *arguments)
     except driver.DriverError as error:
@@ -62,7 +62,7 @@ def said(name: str, *arguments: object) -> str:
 
 
 def libraries(_context: Context) -> dict:
-    """Which nvJPEG was found, and what it lacks of the functions that Foreload or this probe call."""
+    """Return which nvJPEG was found, and which functions it lacks of those that Foreload or this probe call."""
     told: dict[str, object] = {"candidates": library.candidates()}
     loaded = library.library()
     told["nvjpeg"], told["version"] = loaded._name, library.version(loaded)
@@ -79,7 +79,7 @@ def libraries(_context: Context) -> dict:
 
 
 def device(_context: Context) -> dict:
-    """The first device and its driver."""
+    """Describe the first device and its driver."""
     version, handle, name = c_int(), c_int(), ctypes.create_string_buffer(100)
     driver.call("cuDriverGetVersion", byref(version))
     driver.call("cuDeviceGet", byref(handle), c_int(0))
@@ -96,14 +96,14 @@ def device(_context: Context) -> dict:
 
 
 def memory() -> tuple[int, int]:
-    """Free and total bytes of the device."""
+    """Return free and total bytes of the device."""
     free, total = c_size_t(), c_size_t()
     driver.call("cuMemGetInfo_v2", byref(free), byref(total))
     return free.value, total.value
 
 
 def host(_context: Context) -> dict:
-    """The machine around it."""
+    """Describe the machine around it."""
     pages = Path("/sys/kernel/mm/transparent_hugepage/enabled")
     return {
         "kernel": platform.release(),
@@ -116,7 +116,7 @@ def host(_context: Context) -> dict:
 
 
 def page_locking(context: Context, size: int) -> dict:
-    """Registering memory that is there, and asking for memory that is page-locked."""
+    """Register existing memory, and allocate memory that is page-locked."""
     block = np.zeros(size + 4096, np.uint8)
     start = c_void_p(-(-block.ctypes.data // 4096) * 4096)
     told: dict[str, object] = {}
@@ -135,7 +135,7 @@ def page_locking(context: Context, size: int) -> dict:
 
 
 def pool(context: Context, most: float) -> dict:
-    """A pool of memory with this largest size, as a share of the device's; and a block of it."""
+    """Make a pool of memory with this largest size, as a share of the device's, and a block of it."""
     total = memory()[1]
     wanted = PoolProperties(kind=1, location=1, most=min(int(most * total), (1 << 63) - 1))
     made, block = c_void_p(), c_uint64()
@@ -152,7 +152,7 @@ def pool(context: Context, most: float) -> dict:
 
 
 def load(_context: Context, image: bytes) -> dict:
-    """The driver's answer to a module."""
+    """Return the driver's answer to a module."""
     module = c_void_p()
     took, answer = timed(lambda: said("cuModuleLoadData", byref(module), image))
     if answer == "ok":
@@ -161,7 +161,7 @@ def load(_context: Context, image: bytes) -> dict:
 
 
 def images() -> Iterator[tuple[str, bytes]]:
-    """The kernels as they are carried, and what a driver may meet that is damaged or newer than itself."""
+    """Load the kernels as they are shipped, and ones that are damaged or newer than the driver."""
     files = {path.name: path.read_bytes() for path in sorted(KERNELS.glob("augment.*"))}
     for name, image in files.items():
         yield name, image + b"\0"
@@ -175,7 +175,7 @@ def images() -> Iterator[tuple[str, bytes]]:
 
 
 def others(context: Context) -> dict[str, Callable[[], object]]:
-    """What threads of Foreload do while a training script may be capturing a graph."""
+    """Make the calls that threads of Foreload make while a training script may be capturing a graph."""
     stream, block, size = driver.stream(7), np.zeros(8192, np.uint8), c_size_t(4096)
     passed = Event(2).record(stream)
     driver.synchronize(stream)
@@ -210,7 +210,7 @@ def others(context: Context) -> dict[str, Callable[[], object]]:
 
 
 def beside_a_capture(context: Context, relaxed: bool) -> dict:
-    """While this thread captures in the mode that forbids most to all threads, another one calls the driver."""
+    """While this thread captures in the mode that forbids the most to all threads, another one calls the driver."""
     told = {}
     for name, act in others(context).items():
         stream, graph, answer = c_void_p(context.stream), c_void_p(), ["ok"]
@@ -236,13 +236,13 @@ def beside_a_capture(context: Context, relaxed: bool) -> dict:
 
 
 def first_steps(short: bool) -> Iterator[Step]:
-    """What is asked before anything else."""
+    """The questions that come before all others."""
     yield Step("machine", [Cell("host", host), Cell("libraries", libraries)], 30, on_device=False)
     yield Step("device", [Cell("device", device)], 30)
 
 
 def steps(short: bool) -> Iterator[Step]:
-    """The driver's word on memory and modules."""
+    """The questions to the driver on memory and modules."""
     sizes = (1 << 20,) if short else (1 << 20, 1 << 24, 1 << 28)
     yield Step(
         "page locking", [Cell(f"{size >> 20} MiB", lambda c, s=size: page_locking(c, s)) for size in sizes]
@@ -261,7 +261,7 @@ def steps(short: bool) -> Iterator[Step]:
 
 
 def late_steps(short: bool) -> Iterator[Step]:
-    """What other threads do while one captures."""
+    """The questions on what other threads do while one captures."""
     modes = {"as threads are": False, "threads that exchanged their mode": True}
     yield Step(
         "capture", [Cell(name, lambda c, r=r: beside_a_capture(c, r), relaxed=r) for name, r in modes.items()]

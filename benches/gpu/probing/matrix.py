@@ -1,4 +1,4 @@
-"""Which call takes what on which backend, and whether the pixels are right: steps that say yes or no."""
+"""Steps that ask which call takes what on which backend, and whether the pixels are right."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from .steps import Cell, Context, Step
 CALLS = ("nvjpegDecodeBatched", "nvjpegDecodeBatchedEx")
 POISONS = (0xA5, 0x5A)
 MANY = 64
-"""Images, more than GPU_HYBRID wants to decode Huffman codes on the GPU ("bigger than 50", says the header)."""
+"""The number of images, more than GPU_HYBRID wants to decode Huffman codes on the GPU ("bigger than 50", says the
+header)."""
 OTHERS = {
     "progressive": {"progressive": True},
     "restart markers": {"restart_marker_rows": 1},
@@ -22,12 +23,12 @@ OTHERS = {
 
 
 def forms_of(kind: str) -> tuple[str, ...]:
-    """Formats worth trying: Foreload asks for YUV of colour and Y of gray."""
+    """The formats worth trying: Foreload asks for YUV of colour and Y of gray."""
     return ("Y", "YUV") if kind == "gray" else ("YUV", "Y")
 
 
 def supported(context: Context, backend: str, kind: str) -> dict:
-    """The library's own word, by both questions; 0 means yes."""
+    """Ask for the library's own answer by both questions; 0 means yes."""
     handle = context.handle(backend)
     files = {kind: drawn(kind, SIZES["odd"], 1).file}
     if kind == "420":
@@ -43,7 +44,7 @@ def supported(context: Context, backend: str, kind: str) -> dict:
 
 
 def decode(context: Context, backend: str, name: str, kind: str, form: str, shape: str, count: int) -> dict:
-    """One batch."""
+    """Decode one batch."""
     size = SIZES["odd" if shape == "regions" else shape]
     options = {"optimize": True} if kind == "optimized" else {}
     sampling = "420" if kind == "optimized" else kind
@@ -60,7 +61,7 @@ def decode(context: Context, backend: str, name: str, kind: str, form: str, shap
 
 
 def cells_of(backend: str, count: int) -> Iterator[Cell]:
-    """Every combination on one backend."""
+    """The cells of every combination on one backend."""
     for kind in STEPS:
         yield Cell(f"{kind}: what it says it supports", lambda c, k=kind: supported(c, backend, k))
     for name in CALLS:
@@ -80,7 +81,7 @@ def cells_of(backend: str, count: int) -> Iterator[Cell]:
 
 
 def skips(context: Context, count: int, mixed: bool) -> dict:
-    """Batches on the engine again and again, each into poisoned memory: does a success mean that all was written?"""
+    """Decode batches on the engine into poisoned memory: does success mean that all was written?"""
     if mixed:
         files = photographs(context.images, count, context.short)
     else:
@@ -101,7 +102,7 @@ def skips(context: Context, count: int, mixed: bool) -> dict:
 
 
 def with_damage(context: Context, backend: str, name: str, how: str, count: int) -> dict:
-    """One damaged file in the middle of a batch: what the call says, and what became of it and of the others."""
+    """Put one damaged file into the middle of a batch: what does the call answer, and what do the images become?"""
     good = [drawn("420", SIZES["odd"], seed) for seed in range(min(count, 8))]
     pictures = [good[index % len(good)] for index in range(count)]
     whole = pictures[count // 2]
@@ -117,7 +118,7 @@ def with_damage(context: Context, backend: str, name: str, how: str, count: int)
 
 
 def skip_cells(short: bool) -> Iterator[Cell]:
-    """On the engine; the damaged files last, each of which may end the process."""
+    """The questions on the engine; the damaged files come last, each of which may end the process."""
     for count in (1, 3) if short else (1, 7, 8, 15, 64, 256):
         yield Cell(f"{count} alike in size", lambda c, n=count: skips(c, n, False), count=count)
     for count in (4,) if short else (8, 64, 256):
@@ -125,24 +126,24 @@ def skip_cells(short: bool) -> Iterator[Cell]:
 
 
 def damage_cells(backend: str, name: str, count: int) -> Iterator[Cell]:
-    """All kinds of damage."""
+    """The cells of all kinds of damage."""
     for how in damaged(drawn("420", SIZES["odd"], 0).file):
         yield Cell(f"{how}, 1 of {count}", lambda c, h=how: with_damage(c, backend, name, h, count), how=how)
 
 
 def first_steps(short: bool) -> Iterator[Step]:
-    """The two backends that Foreload calls in batches."""
+    """The questions on the two backends that Foreload calls in batches."""
     yield Step("pixels HARDWARE", list(cells_of("HARDWARE", 3 if short else 16)))
     yield Step("pixels GPU_HYBRID", list(cells_of("GPU_HYBRID", 3 if short else MANY)))
 
 
 def steps(short: bool) -> Iterator[Step]:
-    """Again and again."""
+    """The question whether a success means that all was written."""
     yield Step("skips HARDWARE", list(skip_cells(short)), most=30)
 
 
 def late_steps(short: bool) -> Iterator[Step]:
-    """Damage, which may cost processes; then backends that Foreload does not call in batches."""
+    """The questions on damage, which may cost processes, then on backends that Foreload does not call in batches."""
     yield Step("damage HARDWARE", list(damage_cells("HARDWARE", CALLS[1], 3 if short else 16)), most=30)
     yield Step("damage GPU_HYBRID", list(damage_cells("GPU_HYBRID", CALLS[0], 3 if short else MANY)), most=30)
     for backend in ("HYBRID", "DEFAULT"):

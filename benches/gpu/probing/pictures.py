@@ -1,7 +1,7 @@
 """JPEGs whose planes are known: drawn here for the tests of pixels, read from a folder for the tests of speed.
 
-What is expected comes from Pillow's libjpeg. That hands out chroma scaled up, so drawn pictures have chroma that rises
-evenly, which scaling up and averaging down again leaves as it was.
+The expected planes come from Pillow's libjpeg. It returns chroma scaled up, so drawn pictures have chroma that rises
+evenly, which is unchanged by scaling up and averaging down again.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy as np
 from PIL import Image
 
 STEPS = {"444": (1, 1), "422": (2, 1), "420": (2, 2), "gray": None}
-"""Pixels for each sample of chroma, across and down; what Pillow can write of nvJPEG's samplings."""
+"""The pixels for each sample of chroma, across and down; those of nvJPEG's samplings that Pillow can write."""
 PILLOW = {"444": 0, "422": 1, "420": 2}
 SIZES = {"even": (200, 152), "odd": (203, 157)}
 LUMA_TOLERANCE, CHROMA_TOLERANCE = 2, 4
-"""Levels by which decoders may round differently; for chroma also what scaling up and down leaves."""
+"""The levels by which decoders may round differently; for chroma also the error of scaling up and down."""
 Region = tuple[int, int, int, int]
-"""x, y, width, height."""
+"""A rectangle: x, y, width, height."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,14 +30,14 @@ class Picture:
 
     file: bytes
     size: tuple[int, int]
-    """Width, height."""
+    """The width and height."""
     steps: tuple[int, int] | None
-    """None: gray."""
+    """The chroma sampling; None for gray."""
     planes: tuple[np.ndarray, ...]
-    """Rows of samples: Y alone, or Y, Cb, Cr."""
+    """The rows of samples: Y alone, or Y, Cb, Cr."""
 
     def shapes(self, form: str, region: Region | None) -> list[tuple[int, int]]:
-        """Width and height of each plane that a decoder writes."""
+        """Return width and height of each plane that a decoder writes."""
         width, height = (region or (0, 0, *self.size))[2:]
         if form == "Y" or self.steps is None:
             return [(width, height)]
@@ -45,7 +45,7 @@ class Picture:
         return [(width, height), *[(-(-width // across), -(-height // down))] * 2]
 
     def expected(self, form: str, region: Region | None) -> list[np.ndarray]:
-        """The planes that must come out."""
+        """Return the planes that must come out."""
         x, y, _, _ = region or (0, 0, *self.size)
         parts = []
         for index, (width, height) in enumerate(self.shapes(form, region)[: len(self.planes)]):
@@ -56,7 +56,7 @@ class Picture:
 
 @cache
 def drawn(kind: str, size: tuple[int, int], seed: int, **options: object) -> Picture:
-    """A picture of smooth luma with noise in it; no two are alike."""
+    """Return a picture of smooth luma with noise in it; no two are alike."""
     rng = np.random.default_rng(seed)
     width, height = size
     coarse = Image.fromarray(rng.integers(30, 226, size=(5, 7), dtype=np.uint8))
@@ -73,7 +73,7 @@ def drawn(kind: str, size: tuple[int, int], seed: int, **options: object) -> Pic
 
 
 def encoded(image: Image.Image, kind: str, **options: object) -> Picture:
-    """A picture's file with what is in it."""
+    """Return a picture's file with its planes."""
     out = io.BytesIO()
     sampling = {} if kind == "gray" else {"subsampling": PILLOW[kind]}
     image.save(out, "JPEG", **{"quality": 95, **sampling, **options})
@@ -94,7 +94,7 @@ def described(file: bytes, steps: tuple[int, int] | None, only_luma: bool = Fals
 
 
 def averaged(plane: np.ndarray, across: int, down: int) -> np.ndarray:
-    """Means of blocks; those at the edges are smaller."""
+    """Return the means of blocks; those at the edges are smaller."""
     for axis, step in ((1, across), (0, down)):
         starts = np.arange(0, plane.shape[axis], step)
         sums = np.add.reduceat(plane.astype(np.float64), starts, axis=axis)
@@ -104,14 +104,14 @@ def averaged(plane: np.ndarray, across: int, down: int) -> np.ndarray:
 
 
 def regions(size: tuple[int, int]) -> list[Region]:
-    """Parts that begin at whole MCUs: inside, and to the right and lower edges."""
+    """Return regions that begin at whole MCUs: inside, and at the right and lower edges."""
     width, height = size
     return [(48, 32, 64, 48), (128, 96, width - 128, height - 96)]
 
 
 @cache
 def photographs(folder: Path | None, count: int, short: bool) -> list[Picture]:
-    """So many pictures with their luma alone: files of the folder in turn, or drawn ones where there is none."""
+    """Return pictures with their luma alone: files of the folder in turn, or drawn ones if there is none."""
     paths = sorted(folder.rglob("*.jpg"))[:count] if folder else []
     files = [path.read_bytes() for path in paths]
     found = [described(file, (2, 2), only_luma=True) for file in files if is_plain(file)]
@@ -122,7 +122,7 @@ def photographs(folder: Path | None, count: int, short: bool) -> list[Picture]:
 
 
 def is_plain(file: bytes) -> bool:
-    """Whether it is a baseline file of 4:2:0, of one scan: the kind that most datasets hold."""
+    """Whether it is a baseline file of 4:2:0 with one scan: the kind that most datasets hold."""
     at = 2
     while at + 4 < len(file) and file[at] == 0xFF:
         if file[at + 1] == 0xC0:
@@ -135,7 +135,7 @@ def is_plain(file: bytes) -> bool:
 
 
 def damaged(file: bytes) -> dict[str, bytes]:
-    """What may happen to a file."""
+    """Return damaged copies of a file."""
     scan = file.rindex(b"\xff\xda")
     return {
         "half of the scan is lost": file[: scan + (len(file) - scan) // 2],

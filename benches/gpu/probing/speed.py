@@ -1,4 +1,4 @@
-"""How fast, and at what cost to the CPU: making handles, single calls, and batches from several threads at once."""
+"""Measures time and CPU cost of making handles, of single calls, and of batches from several threads at once."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ EX, PLAIN = "nvjpegDecodeBatchedEx", "nvjpegDecodeBatched"
 
 
 def timed(act: Callable[[], object]) -> tuple[float, object]:
-    """Milliseconds, and what came of it."""
+    """Return milliseconds, and the result."""
     began = time.perf_counter()
     result = act()
     return 1e3 * (time.perf_counter() - began), result
 
 
 def start(context: Context, backend: str) -> dict:
-    """From nothing to a decoded batch and back: what a loader pays when it begins and when it ends."""
+    """Measure from nothing to a decoded batch and back: what a loader pays when it begins and when it ends."""
     told: dict[str, object] = {}
     told["create_ms"], handle = timed(lambda: library.Handle(backend))
     told["create_again_ms"], second = timed(lambda: library.Handle(backend))
@@ -68,7 +68,7 @@ def start(context: Context, backend: str) -> dict:
 
 
 def without_strict(context: Context, backend: str, name: str) -> str:
-    """The status of a batch where the library is not asked to be strict."""
+    """Return the status of a batch when the library is not asked to be strict."""
     try:
         handle = library.Handle(backend, flags=0)
         batch = Batch(handle, photographs(context.images, 4 if context.short else 64, context.short), "YUV")
@@ -89,13 +89,13 @@ class Lane:
 
 @cache
 def lane(backend: str, number: int) -> Lane:
-    """Made once in a process."""
+    """Make it once in a process."""
     return Lane(backend, number)
 
 
 @cache
 def pinned(pictures: tuple[Picture, ...]) -> list[int]:
-    """Addresses of the files, copied into page-locked memory for good."""
+    """Return the addresses of the files, copied into page-locked memory that is never freed."""
     block = driver.Pinned(sum(len(picture.file) for picture in pictures))
     at, addresses = 0, []
     for picture in pictures:
@@ -106,14 +106,14 @@ def pinned(pictures: tuple[Picture, ...]) -> list[int]:
 
 
 def middle(picture: Picture) -> Region:
-    """About two thirds of a picture each way, from a whole MCU on: what a random crop asks for on average."""
+    """Return a region of about two thirds of a picture each way, from a whole MCU on, like an average crop."""
     width, height = picture.size
     x, y = width // 6 // 16 * 16, height // 6 // 16 * 16
     return x, y, max(2 * width // 3, 1), max(2 * height // 3, 1)
 
 
 class Runner(threading.Thread):
-    """Decodes its batch again and again."""
+    """A thread that decodes its batch again and again."""
 
     def __init__(
         self,
@@ -133,7 +133,7 @@ class Runner(threading.Thread):
         self.failure: str | None = None
 
     def run(self) -> None:
-        """As a lane of a loader would: prepare, call, wait without spinning."""
+        """Decode as a lane of a loader would: prepare, call, wait without spinning."""
         try:
             with driver.context():
                 self.turns()
@@ -142,7 +142,7 @@ class Runner(threading.Thread):
             self.gate.abort()
 
     def turns(self) -> None:
-        """The first turn is not counted."""
+        """Run until the time is up; the first turn is not counted."""
         done = Event(BLOCKING)
         for turn in numbers():
             if turn == 1:
@@ -161,7 +161,7 @@ class Runner(threading.Thread):
                 self.call_seconds += called - clock
                 self.wait_seconds += time.perf_counter() - called
         self.ended, self.cpu_seconds = time.perf_counter(), time.thread_time() - cpu
-        # Once more into poisoned memory, all threads at the same time: is an image left out in a crowd?
+        # Decode once more into poisoned memory, all threads at the same time: is an image skipped in a crowd?
         self.batch.targets.poison(POISONS[1], self.stream)
         self.gate.wait(60)
         status = self.batch.initialise(self.helpers) or self.batch.decode(self.call, self.stream)
@@ -181,7 +181,7 @@ def rate(
     hint: bool = True,
     helpers: int = 1,
 ) -> dict:
-    """Images a second by some threads, each with batches of so many photographs."""
+    """Return images a second by some threads, each with batches of photographs."""
     pictures = photographs(context.images, size, context.short)
     addresses = pinned(tuple(pictures)) if memory == "page-locked" else None
     regions = [middle(picture) for picture in pictures] if part == "regions" else None
@@ -211,7 +211,7 @@ def rate(
         "call_ms": 1e3 * sum(r.call_seconds for r in runners) / turns,
         "wait_ms": 1e3 * sum(r.wait_seconds for r in runners) / turns,
         "thread_cpu_us_per_image": 1e6 * sum(r.cpu_seconds for r in runners) / images,
-        # With the first and the last turn; beside the threads' own it shows those of the library.
+        # It contains the first and the last turn; with the threads' own time it shows that of the library's threads.
         "process_cpu_us_per_image": 1e6 * process / (images + 2 * threads * size),
         "batches": turns,
     }
@@ -244,7 +244,7 @@ class Phased:
         self.params = self.handle.params("YUV", None)
 
     def decode(self, file: bytes, targets: Targets, index: int) -> tuple[float, float]:
-        """Milliseconds of the CPU's phase, and of the rest until it is done."""
+        """Return the milliseconds of the CPU's phase, and of the rest until it is done."""
         handle, decoder, state, parsed = (
             self.handle.raw,
             self.decoder.raw,
@@ -270,7 +270,7 @@ class Phased:
 
 
 def phases(context: Context, backend: str, kind: str) -> dict:
-    """Photographs one by one; the first is not counted."""
+    """Decode photographs one by one; the first is not counted."""
     count = 3 if context.short else 65
     if kind == "progressive":
         size = (96, 80) if context.short else (500, 375)
@@ -299,7 +299,7 @@ def phases(context: Context, backend: str, kind: str) -> dict:
 
 
 def rate_cell(backend: str, name: str, size: int, threads: int, **variant: object) -> Cell:
-    """One measurement; its line has all that makes it differ from others."""
+    """Return one measurement; its line has all that makes it differ from others."""
     known = {
         "size": size,
         "threads": threads,
@@ -319,15 +319,15 @@ def rate_cell(backend: str, name: str, size: int, threads: int, **variant: objec
 
 
 def rate_cells(backend: str, name: str, sizes: tuple[int, ...], threads: tuple[int, ...]) -> Iterator[Cell]:
-    """Every size with every number of threads."""
+    """The cells of every size with every number of threads."""
     for number in threads:
         for size in sizes:
             yield rate_cell(backend, name, size, number)
 
 
 def variant_cells(backend: str, name: str, size: int, threads: tuple[int, ...]) -> Iterator[Cell]:
-    """Page-locked files; helping threads of the library's own; for the engine also parts of images, and a state without
-    the call that makes it ready."""
+    """The cells of page-locked files and of helper threads of the library; for the engine also of parts of images, and
+    of a state without the call that prepares it."""
     for number in threads:
         yield rate_cell(backend, name, size, number, memory="page-locked")
         yield rate_cell(backend, name, size, number, helpers=4)
@@ -337,7 +337,7 @@ def variant_cells(backend: str, name: str, size: int, threads: tuple[int, ...]) 
 
 
 def first_steps(short: bool) -> Iterator[Step]:
-    """Making and ending."""
+    """The questions on making and ending."""
     for backend in ("HARDWARE", "GPU_HYBRID"):
         yield Step(
             f"start {backend}",
@@ -347,7 +347,7 @@ def first_steps(short: bool) -> Iterator[Step]:
 
 
 def steps(short: bool) -> Iterator[Step]:
-    """Images a second."""
+    """The questions on images a second."""
     sizes, threads = ((2, 4), (1, 2)) if short else ((128, 256, 64, 32, 16), (1, 2, 4, 3))
     cells = list(rate_cells("HARDWARE", EX, sizes, threads))
     cells += variant_cells("HARDWARE", EX, sizes[0], threads[: 1 if short else 2])

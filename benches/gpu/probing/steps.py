@@ -1,4 +1,4 @@
-"""What a step of the probe is: cells in turn, each of which answers with the fields of one line."""
+"""The structure of a step of the probe: a list of cells, each of which answers with the fields of one line."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ class Context:
 
     @cached_property
     def stream(self) -> int:
-        """A stream that does not wait for the default one."""
+        """Return a stream that does not wait for the default one."""
         return driver.stream(0)
 
     def handle(self, backend: str) -> library.Handle:
-        """One of nvJPEG's handles, made once in a process."""
+        """Return one of nvJPEG's handles, made once in a process."""
         if backend not in self.handles:
             self.handles[backend] = library.Handle(backend)
         return self.handles[backend]
 
 
 class Cell:
-    """One question: its name, what answers it, and the fields of its line that are known before."""
+    """One question: its name, the function that answers it, and the fields of its line that are known before."""
 
     def __init__(self, label: str, answer: Callable[[Context], dict], **known: object) -> None:
         self.label, self.answer, self.known = label, answer, known
@@ -40,12 +40,12 @@ class Cell:
 
 @dataclass
 class Step:
-    """Cells that share a process; one that ends it costs its own line, and the rest begin in a new one."""
+    """Cells that share a process. One that ends it loses only its own line; the rest begin in a new process."""
 
     name: str
     cells: list[Cell]
     limit: float = 10.0
-    """Seconds that a cell may take, beside imports and the start of CUDA."""
+    """The seconds that a cell may take, beside imports and the start of CUDA."""
     on_device: bool = True
     most: float = 60.0
-    """Seconds for all of them: the steps that follow want some too."""
+    """The seconds for all cells: the steps that follow need some too."""

@@ -1,4 +1,4 @@
-"""What the probe's lines mean for Foreload: a sentence for each thing that was suspected, with the numbers."""
+"""What the probe's lines mean for Foreload: a sentence for each open question, with the numbers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ EX, PLAIN = "nvjpegDecodeBatchedEx", "nvjpegDecodeBatched"
 
 
 def of(lines: Lines, step: str, **known: object) -> Lines:
-    """Lines of the steps that begin so, with these fields."""
+    """Return lines of the steps whose names begin like this, with these fields."""
     return [
         line
         for line in lines
@@ -20,19 +20,19 @@ def of(lines: Lines, step: str, **known: object) -> Lines:
 
 
 def failure(line: dict) -> str | None:
-    """What kept a question from being answered."""
+    """Return what kept a question from being answered."""
     if "ended" in line:
         return line["ended"] + (f" ({line['said'][-200:]})" if line.get("said") else "")
     return line.get("error") or line.get("failed") or line.get("device")
 
 
 def without_gpu(lines: Lines) -> str | None:
-    """Why there is nothing to probe, if so."""
+    """Return why there is nothing to probe, if that is so."""
     return next((failure(line) for line in of(lines, "device") if failure(line)), None)
 
 
 def library(lines: Lines) -> str:
-    """Which nvJPEG there is, on what."""
+    """Tell which nvJPEG there is, and on what."""
     parts = []
     for line in of(lines, "machine") + of(lines, "device"):
         if "nvjpeg" in line:
@@ -50,7 +50,7 @@ def library(lines: Lines) -> str:
 
 
 def starting(lines: Lines) -> str:
-    """What beginning and ending cost."""
+    """Tell what beginning and ending cost."""
     parts = []
     for line in of(lines, "start"):
         backend = line["step"].removeprefix("start ")
@@ -68,11 +68,11 @@ def starting(lines: Lines) -> str:
 
 
 def calls(lines: Lines) -> str:
-    """Which call decodes what on which backend."""
+    """Tell which call decodes what on which backend."""
     parts = []
     for backend in ("HARDWARE", "GPU_HYBRID", "HYBRID", "DEFAULT"):
         for call in (PLAIN, EX):
-            # What Foreload would ask for: planes of colour, luma of gray.
+            # These are the formats that Foreload would ask for: planes of colour, luma of gray.
             asked = [
                 line
                 for line in lines
@@ -88,7 +88,7 @@ def calls(lines: Lines) -> str:
 
 
 def decoded(group: Lines) -> str:
-    """How the kinds of a shape came out, kinds alike together."""
+    """Tell how the kinds of a shape came out; kinds with the same result are named together."""
     outcomes: dict[str, list[str]] = {}
     for line in group:
         outcomes.setdefault(outcome(line), []).append(line["kind"])
@@ -96,7 +96,7 @@ def decoded(group: Lines) -> str:
 
 
 def outcome(line: dict) -> str:
-    """How one batch came out."""
+    """Tell how one batch came out."""
     if reason := failure(line):
         return reason
     if "initialise" in line:
@@ -110,7 +110,7 @@ def outcome(line: dict) -> str:
 
 
 def promises(lines: Lines) -> str:
-    """Where the library says that it supports a kind and then does not decode it."""
+    """Tell where the library says that it supports a kind and then does not decode it."""
     broken = []
     for line in lines:
         for question, answer in line.get("answers", {}).items():
@@ -137,7 +137,7 @@ BAD = ("untouched", "partly untouched", "wrong")
 
 
 def skipping(lines: Lines) -> str:
-    """Whether the engine says success for images that it did not write, alone or beside other threads' batches."""
+    """Tell whether the engine reports success for images that it did not write, alone or with other threads."""
     found = of(lines, "skips")
     if not found:
         return ""
@@ -157,7 +157,7 @@ def skipping(lines: Lines) -> str:
 
 
 def damage(lines: Lines) -> str:
-    """What a damaged file does to its batch."""
+    """Tell what a damaged file does to its batch."""
     parts = []
     for line in of(lines, "damage"):
         header = f"header {line['header']}, " if "header" in line else ""
@@ -166,7 +166,7 @@ def damage(lines: Lines) -> str:
 
 
 def best(lines: Lines) -> str:
-    """The most images a second, by backend, and what they cost."""
+    """Tell the most images a second, by backend, and what they cost."""
     parts = []
     for backend in ("HARDWARE", "GPU_HYBRID"):
         rates = [line for line in of(lines, f"rates {backend}") if "images_per_s" in line]
@@ -191,7 +191,7 @@ PLAINLY = {"memory": "pageable", "part": "whole", "hint": True, "helpers": 1}
 
 
 def variants(lines: Lines) -> str:
-    """What page-locked files, regions, helping threads and the engine's preparation bring or cost."""
+    """Tell what page-locked files, regions, helper threads and the engine's preparation gain or cost."""
     parts = []
     for key, value in VARIANTS.items():
         for line in of(lines, "rates", **{key: value}):
@@ -208,7 +208,7 @@ def variants(lines: Lines) -> str:
 
 
 def few(lines: Lines) -> str:
-    """Whether GPU_HYBRID really changes its ways between 50 and 51 images."""
+    """Tell whether GPU_HYBRID really decodes differently from 51 images on."""
     rates = {
         line["size"]: line
         for line in of(lines, "rates GPU_HYBRID", threads=1, **PLAINLY)
@@ -222,7 +222,7 @@ def few(lines: Lines) -> str:
 
 
 def pools(lines: Lines) -> str:
-    """What the driver says to pools of some largest size."""
+    """Tell what the driver answers to pools of some largest size."""
     told = []
     for line in of(lines, "pools"):
         answers = failure(line) or f"{line['create']}" + (
@@ -233,14 +233,14 @@ def pools(lines: Lines) -> str:
 
 
 def modules(lines: Lines) -> str:
-    """What the driver says to modules that suit it and that do not."""
+    """Tell what the driver answers to modules that suit it and to others."""
     return "; ".join(
         f"{line['cell']}: {line.get('answer') or failure(line)}" for line in of(lines, "modules")
     )
 
 
 def locking(lines: Lines) -> str:
-    """What page-locking costs."""
+    """Tell what page-locking costs."""
     told = []
     for line in of(lines, "page locking"):
         times = (
@@ -251,7 +251,7 @@ def locking(lines: Lines) -> str:
 
 
 def captures(lines: Lines) -> str:
-    """Which calls of a thread break a capture in another."""
+    """Tell which calls of a thread break a capture in another."""
     told = []
     for line in of(lines, "capture"):
         if reason := failure(line):
@@ -284,7 +284,7 @@ QUESTIONS: dict[str, Callable[[Lines], str]] = {
 
 
 def as_text(lines: Lines) -> str:
-    """All of it in Markdown."""
+    """Return all verdicts in Markdown."""
     parts = []
     for question, answer in QUESTIONS.items():
         text = answer(lines)

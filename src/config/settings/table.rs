@@ -111,8 +111,8 @@ settings! {
     /// How often samples are drawn compared with one another: `"balanced"`, every class as often as every other; a dict
     /// of classes, others weigh 1; or one number for each sample of the dataset. A weight is 0, or from 1e-50 to 1e50.
     /// In every epoch, samples of equal weight are drawn equally often, or once more, and each weight's share of the
-    /// draws is kept to within two. A sample that comes up again in an epoch is augmented anew. None: every sample
-    /// alike.
+    /// draws is kept to within two. A sample that comes up again in an epoch is augmented differently. None: every
+    /// sample alike.
     weights: Option<Weights> = None, Maybe(Weighing), Selection.no_flag();
 
     /// The share of each of several datasets in an epoch, in any unit. None: by their numbers of samples.
@@ -201,9 +201,9 @@ settings! {
 
     /// What happens when a sample cannot be read or decoded. `raise` raises the first failure of a batch. With `skip`
     /// another sample, chosen by (dataset, seed, epoch, position) alone, takes its place, so batches stay full and
-    /// equal on every rank. With `zero` its image is zeros, or its file has no bytes, and its mask is False. Of the other
-    /// fields, those that are read of the sample are zero in tensors, None in lists, and without rows in ragged arrays;
-    /// what is known without reading it stays: its class number in the index, and `labels=`.
+    /// equal on every rank. With `zero` its image is zeros, or its file has no bytes, and its mask is False. Of the
+    /// other fields, those that are read of the sample are zero in tensors, None in lists, and without rows in ragged
+    /// arrays; what is known without reading it stays: its class number in the index, and `labels=`.
     on_error: OnError = OnError::Raise, OneOf::names(), Failures;
 
     /// The number of failures that an epoch of this rank survives with `skip` and `zero`, including those before it was
@@ -263,7 +263,7 @@ settings! {
 
     /// How a cached copy of an earlier run or another process is known to be the dataset's before this run uses it.
     /// `stamp`: its file has the size, times and inode it had when it was copied. `checksum`: the dataset is read once
-    /// a run and compared. What has changed is copied anew, what changes after the check is seen by the next run. Only
+    /// a run and compared. What has changed is copied again, what changes after the check is seen by the next run. Only
     /// a write within the same tick of the file system's clock leaves the stamp as it was.
     verify: Verify = Verify::Stamp, OneOf::names(), Cache;
 
@@ -274,11 +274,11 @@ settings! {
     /// written, a directory of the user's own among the temporary files, with a warning.
     index_dir: Option<PathBuf> = None, Maybe(AnyPath), Index;
 
-    /// Index the dataset anew.
+    /// Index the dataset again.
     rebuild_index: bool = false, Truth, Index.flag_alias("rebuild");
 
     /// What happens when the dataset is not what its index says, which is checked at every start: `rebuild` indexes it
-    /// anew, with a warning; `warn` goes on with the old index and order, and refuses what cannot be right when it is
+    /// again, with a warning; `warn` goes on with the old index and order, and refuses what cannot be right when it is
     /// read; `refuse` raises DatasetChangedError. Files that only look changed (after `touch`) do not count.
     changed: Changed = Changed::Rebuild, OneOf::names(), Index;
 
@@ -286,7 +286,7 @@ settings! {
     progress: bool = true, Truth, Index.no_flag();
 
     /// This process's rank. None: of an initialised `torch.distributed`, else of the launcher: torchrun, MPI's mpirun
-    /// or Slurm's srun, by their variables; else 0. Asked anew at each iteration.
+    /// or Slurm's srun, by their variables; else 0. Asked again at each iteration.
     rank: Option<u32> = None, Maybe(WholeNumber::any()), Ranks.no_flag();
 
     /// The number of ranks. None: found like `rank`.

@@ -1,4 +1,4 @@
-//! Tables as JSON lines: an object a line, its keys the names of the columns.
+//! Tables of JSON lines, each of which is an object whose keys are the names of the columns.
 
 use super::values::items;
 use super::{Cell, Row, Table, wrong};
@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::json;
 use std::path::Path;
 
-/// Reads the table in `text`, the bytes of the file at `path`. All lines have the keys of the first, or fewer.
+/// Reads the table in `text`, the bytes of the file at `path`. The first line has all keys that the others may have.
 pub(super) fn table(path: &Path, text: &[u8]) -> Result<Table> {
     let mut header: Vec<String> = Vec::new();
     let mut rows = Vec::new();
@@ -35,7 +35,7 @@ pub(super) fn table(path: &Path, text: &[u8]) -> Result<Table> {
     Ok((header, rows))
 }
 
-/// The keys and values of an object, or what is wrong with it.
+/// Parses the keys and values of an object, or says what is wrong with it.
 fn object(text: &[u8]) -> Result<Vec<(String, Cell)>, String> {
     if !text.trim_ascii_start().starts_with(b"{") {
         return Err("is no JSON object: it does not begin with a brace".to_owned());
@@ -56,7 +56,7 @@ fn object(text: &[u8]) -> Result<Vec<(String, Cell)>, String> {
     entries.into_iter().map(whole).collect()
 }
 
-/// What a value is as a cell; `None` for what can be none.
+/// Makes a value a cell; `None` for what a cell cannot hold.
 fn cell(value: &[u8]) -> Option<Cell> {
     let written = || String::from_utf8_lossy(value).into_owned();
     Some(match value {

@@ -1,4 +1,4 @@
-//! Which row of a table is of which sample.
+//! Finds the row of a table that belongs to each sample.
 
 use super::{Cell, Row, SETTING, wrong};
 use crate::dataset::DatasetIndex;
@@ -6,22 +6,22 @@ use crate::error::{Error, Result};
 use std::collections::HashMap;
 use std::path::Path;
 
-/// Names of the column that says which sample a row is of, the best first.
+/// The names of a column with the paths of the rows' samples, the best first.
 const NAMES: [&str; 5] = ["file_name", "path", "file", "filename", "image"];
-/// Name of the column that says its number.
+/// The name of a column with the numbers of the rows' samples.
 const NUMBER: &str = "sample_id";
 
-/// The columns that say which sample a row is of: one of both, or both.
+/// The columns that say which sample a row belongs to. There is at least one.
 pub(super) struct NamingColumns {
     by_name: Option<usize>,
     by_number: Option<usize>,
 }
 
-/// The row of each sample as it is being found.
+/// The rows of the samples that have been found so far.
 struct FoundRows<'a> {
     path: &'a Path,
     rows: &'a [Row],
-    /// By sample.
+    /// The number of each sample's row, or [`NO_ROW`].
     row: Vec<u32>,
 }
 
@@ -29,7 +29,7 @@ struct FoundRows<'a> {
 const NO_ROW: u32 = u32::MAX;
 
 impl NamingColumns {
-    /// Those of the file at `path`.
+    /// Finds these columns in the header of the file at `path`.
     pub(super) fn of(path: &Path, header: &[String]) -> Result<Self> {
         let place = |name: &&str| header.iter().position(|column| column == name);
         let found = Self { by_name: NAMES.iter().find_map(place), by_number: place(&NUMBER) };
@@ -45,12 +45,12 @@ impl NamingColumns {
         Ok(found)
     }
 
-    /// Whether a column says which sample a row is of, and so is no field.
+    /// Whether a column says which sample a row belongs to, and so is no field.
     pub(super) fn names_samples(&self, column: usize) -> bool {
         self.by_name == Some(column) || self.by_number == Some(column)
     }
 
-    /// The row of each sample.
+    /// Finds the row of each sample.
     pub(super) fn rows_of_samples(
         &self,
         path: &Path,
@@ -102,7 +102,7 @@ impl FoundRows<'_> {
         Ok(())
     }
 
-    /// The sample that a row numbers.
+    /// The number of the sample that a row belongs to.
     fn number_in(&self, row: &Row, column: usize, index: &DatasetIndex) -> Result<u64> {
         let cell = &row.cells[column];
         let number = match cell {
@@ -132,7 +132,7 @@ impl FoundRows<'_> {
         let mut outcome = Ok(());
         index.each_path(|file, name| {
             let stem = name.iter().rposition(|&byte| byte == b'.').map(|dot| &name[..dot]);
-            // A sample may be named with its extension or without it, but not both ways.
+            // A sample may be named with its extension or without it, but not in both ways.
             for &row in [Some(name), stem].into_iter().flatten().filter_map(|name| by_name.get(name)) {
                 used[row as usize] = true;
                 if outcome.is_ok() {
@@ -143,7 +143,7 @@ impl FoundRows<'_> {
         outcome?;
         let unused = used.iter().filter(|used| !**used).count();
         if let Some(first) = used.iter().position(|used| !used) {
-            // A table may well be of more than this dataset, of training and validation for one.
+            // A table may be of more than this dataset: of training and validation together, for example.
             index.notices().warn_once("rows without a sample", || {
                 format!(
                     "labels: {}: {unused} of {} rows are of no sample of {}, and passed over, e.g. line {}: {:?}",
@@ -158,7 +158,7 @@ impl FoundRows<'_> {
         Ok(())
     }
 
-    /// That rows number the samples that they name.
+    /// Checks that the number in each row is that of the sample whose path it has.
     fn check_numbers(&self, column: usize, name: usize, index: &DatasetIndex) -> Result<()> {
         for (sample, &row) in (0..).zip(&self.row).filter(|(_, row)| **row != NO_ROW) {
             let row = &self.rows[row as usize];
@@ -174,7 +174,7 @@ impl FoundRows<'_> {
         Ok(())
     }
 
-    /// The rows, one for each sample.
+    /// Checks that each sample has a row, and returns the rows.
     fn whole(self, index: &DatasetIndex) -> Result<Vec<u32>> {
         let missing = self.row.iter().filter(|&&row| row == NO_ROW).count();
         if let Some(first) = self.row.iter().position(|&row| row == NO_ROW) {

@@ -1,4 +1,4 @@
-//! Tables of separated values: CSV and TSV, with the names of the columns in the first line.
+//! Tables of separated values, CSV and TSV. The first line has the names of the columns.
 
 use super::{Cell, Row, Table, wrong};
 use crate::error::Result;
@@ -9,7 +9,7 @@ pub(super) fn commas(path: &Path, text: &[u8]) -> Result<Table> {
     table(path, text, b',')
 }
 
-/// The same with tabulators in place of commas.
+/// Reads the TSV table in `text`, the bytes of the file at `path`.
 pub(super) fn tabulators(path: &Path, text: &[u8]) -> Result<Table> {
     table(path, text, b'\t')
 }
@@ -33,7 +33,7 @@ fn table(path: &Path, text: &[u8], separator: u8) -> Result<Table> {
     Ok((header, rows))
 }
 
-/// The line where a quote begins that nothing closes: the `csv` crate takes the rest of the file for its text.
+/// The line of a quote that is never closed. The `csv` crate would take the rest of the file for its text.
 fn open_quote(text: &[u8], separator: u8) -> Option<u64> {
     let (mut line, mut opened, mut begins) = (1, None, true);
     let mut bytes = text.iter().copied().peekable();
@@ -50,7 +50,7 @@ fn open_quote(text: &[u8], separator: u8) -> Option<u64> {
     opened
 }
 
-/// What stands between two separators.
+/// Makes the text between two separators a cell.
 fn cell(text: &str) -> Cell {
     if text.is_empty() { Cell::Empty } else { Cell::Bare(text.to_owned()) }
 }

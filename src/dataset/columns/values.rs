@@ -1,4 +1,4 @@
-//! The values of a column, which are all of one type.
+//! The values of a column, which all have one type.
 
 use super::{Cell, ColumnValues, Row, wrong};
 use crate::dataset::FieldKind;
@@ -13,14 +13,14 @@ pub(crate) enum ColumnItem {
     Truth(bool),
     /// A whole number.
     Whole(i64),
-    /// A number greater than int64 holds, and perhaps any float: the nearest of these.
+    /// A number that int64 cannot hold, and perhaps no float either, as the nearest float.
     Large(f64),
     /// Any other number, infinities and NaN among them.
     Other(f64),
 }
 
 impl ColumnItem {
-    /// The number that is written so.
+    /// Parses a number.
     fn written(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
         if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
@@ -31,7 +31,7 @@ impl ColumnItem {
         Some(if is_large { Self::Large(number) } else { Self::Other(number) })
     }
 
-    /// As the nearest single float.
+    /// The nearest float32.
     fn rounded(self) -> Result<f32, &'static str> {
         let (number, is_finite) = match self {
             Self::Truth(truth) => (f32::from(u8::from(truth)), true),
@@ -42,7 +42,7 @@ impl ColumnItem {
         if is_finite && number.is_infinite() { Err("which is more than float32 holds") } else { Ok(number) }
     }
 
-    /// As a single float, where it is none but by rounding a whole number.
+    /// The nearest float32, unless that would be another whole number.
     fn float(self) -> Result<f32, &'static str> {
         let float = self.rounded()?;
         let rounds = match self {
@@ -58,7 +58,7 @@ impl ColumnItem {
         )
     }
 
-    /// As a whole number.
+    /// The same number as int64.
     fn integer(self) -> Result<i64, &'static str> {
         const TOO_LARGE: &str = "which is more than int64 holds: foreload.fields.Float rounds it to float32, and \
                                  of a table foreload.fields.Text keeps it as text";
@@ -66,7 +66,7 @@ impl ColumnItem {
             Self::Truth(truth) => Ok(i64::from(truth)),
             Self::Whole(number) => Ok(number),
             Self::Large(_) => Err(TOO_LARGE),
-            // As tables are written by those who know floats alone; above, a float may stand for several numbers.
+            // Some programs write whole numbers as floats. Above this limit a float may stand for several numbers.
             Self::Other(number) if number.fract() == 0.0 && number.abs() <= (1u64 << 53) as f64 => {
                 Ok(number as i64)
             }
@@ -74,17 +74,17 @@ impl ColumnItem {
         }
     }
 
-    /// The truth value that this is.
+    /// The truth value, if it is one.
     fn truth(self) -> Option<u8> {
         if let Self::Truth(truth) = self { Some(u8::from(truth)) } else { None }
     }
 }
 
-/// Numbers as values of one type, `each` for a sample (`None`: one and no list): of `kind`, else truth values where all
-/// are, whole numbers where all are, else floats.
+/// Makes numbers values of one type, in lists of `each` for a sample (`None`: single ones). The type is that of `kind`;
+/// without one it is uint8 if all are truth values, int64 if all are whole numbers, and else float32.
 ///
 /// # Errors
-/// The place of a number that cannot be of the type of the others, and why.
+/// The place of a number that cannot have this type, and the reason.
 pub(crate) fn typed(
     items: impl Iterator<Item = ColumnItem> + Clone,
     each: Option<u32>,
@@ -114,7 +114,7 @@ pub(crate) fn typed(
     })
 }
 
-/// The values of a column of the table in the file at `path`, where sample i has row `samples[i]`.
+/// The values of a column of the table in the file at `path`. Sample i has the row `samples[i]`.
 pub(super) fn values(
     path: &Path,
     name: &str,
@@ -171,12 +171,12 @@ pub(super) fn values(
     typed(cells.filter_map(item), None, kind).map_err(|(sample, why)| wrong(sample, format!(", {why}")))
 }
 
-/// The numbers of a list as it is written.
+/// The numbers in the cell of a list.
 fn items_of(list: &str) -> Vec<ColumnItem> {
     items(list.as_bytes()).unwrap_or_default()
 }
 
-/// The numbers and truth values of a list in JSON; `None` where it holds something else.
+/// Parses a list of numbers and truth values in JSON; `None` where it holds something else.
 pub(super) fn items(list: &[u8]) -> Option<Vec<ColumnItem>> {
     let mut items = Some(Vec::new());
     let scanned = json::scan(list, |_, value| {
@@ -193,7 +193,7 @@ pub(super) fn items(list: &[u8]) -> Option<Vec<ColumnItem>> {
     scanned.ok().and(items)
 }
 
-/// That a column can be a field of this kind.
+/// Checks that a column can be a field of this kind.
 fn check_kind(name: &str, kind: Option<FieldKind>) -> Result<()> {
     if let None | Some(FieldKind::Integer | FieldKind::Float | FieldKind::Text) = kind {
         return Ok(());

@@ -1,4 +1,5 @@
-//! Files of a dataset listed in a text file. The lines are hashed; one pass over the dataset's names finds them all.
+//! Files of a dataset that are listed in a text file. The lines are hashed, and one pass over the dataset's names finds
+//! them all.
 
 use super::SampleSet;
 use crate::dataset::{DatasetIndex, FileId};
@@ -7,7 +8,7 @@ use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The samples of the files listed in the file at `path`, in its order.
+/// The samples of the files that the file at `path` lists, in its order.
 pub(super) fn samples(path: &Path, index: &DatasetIndex) -> Result<Vec<u32>> {
     let unread = |error| Error::config("files", format!("{} cannot be read: {error}", path.display()));
     let text = std::fs::read(path).map_err(unread)?;
@@ -53,9 +54,9 @@ pub(super) fn samples(path: &Path, index: &DatasetIndex) -> Result<Vec<u32>> {
     Ok(samples)
 }
 
-/// A line that says something.
+/// A line that names something.
 struct ListLine<'a> {
-    /// In the file, from 1.
+    /// The number of the line in the file, from 1.
     number: usize,
     text: &'a [u8],
 }
@@ -67,12 +68,12 @@ fn lines(text: &[u8]) -> Vec<ListLine<'_>> {
 }
 
 impl<'a> ListLine<'a> {
-    /// As a path; the lists of `find` begin with "./".
+    /// The line as a path; the lists of `find` begin with "./".
     fn path(&self) -> &'a [u8] {
         self.text.strip_prefix(b"./").unwrap_or(self.text)
     }
 
-    /// As a path and a class number.
+    /// The line as a path and a class number.
     fn label(&self) -> Option<(&'a [u8], u32)> {
         let path = self.path();
         let space = path.iter().rposition(u8::is_ascii_whitespace)?;
@@ -81,7 +82,7 @@ impl<'a> ListLine<'a> {
     }
 }
 
-/// How a file's name and a line agree, the best first.
+/// How a file's name and a line agree, the best way first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum MatchKind {
     Path,
@@ -96,20 +97,20 @@ impl MatchKind {
     }
 }
 
-/// The file a line names.
+/// The file that a line names.
 #[derive(Debug, Clone, Copy)]
 struct ListedFile {
     file: FileId,
     how: MatchKind,
-    /// Another that it names as well.
+    /// Another file that it names as well.
     other: Option<FileId>,
 }
 
-/// The lines by what they name: a whole line, and a line without the number behind it.
+/// The lines by what they name: the whole line, and the line without the number after it.
 struct WantedLines<'a> {
     whole: HashMap<&'a [u8], u32>,
     labeled: HashMap<&'a [u8], u32>,
-    /// Whether a path below the root is not all there is.
+    /// Whether some line is an absolute path.
     absolute: bool,
 }
 
@@ -129,14 +130,14 @@ impl<'a> WantedLines<'a> {
         wanted
     }
 
-    /// The line that got the file which `line` names too.
+    /// The line that has the file which `line` names too.
     fn rival(&self, line: &ListLine<'_>, found: &[Option<ListedFile>]) -> Option<usize> {
         let labeled = line.label().and_then(|(path, _)| self.labeled.get(path));
         let same = [self.whole.get(line.path()), labeled].into_iter().flatten();
         same.map(|&first| first as usize).find(|&first| found[first].is_some())
     }
 
-    /// The files of so many lines.
+    /// The files of this many lines.
     fn find(&self, index: &DatasetIndex, lines: usize) -> Vec<Option<ListedFile>> {
         let mut found = vec![None; lines];
         index.each_path(|file, path| {

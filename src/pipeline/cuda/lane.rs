@@ -362,10 +362,10 @@ impl<'a> GpuLane<'a> {
                 Some(decoder) => decoder,
                 empty => empty.insert(self.stage.gpu.borrow(self.stage.batch)?),
             };
-            let marks = self.timing.current();
+            let events = self.timing.current();
             let begins = match backend {
-                NvJpegBackend::Hardware => Some(&marks.engine[0]),
-                NvJpegBackend::CudaBatched => Some(&marks.batched[0]),
+                NvJpegBackend::Hardware => Some(&events.engine[0]),
+                NvJpegBackend::CudaBatched => Some(&events.batched[0]),
                 NvJpegBackend::Cuda => None,
             };
             let Verdict { outcomes, in_parts } = decoder.get()?.decode(stream, backend, begins, &requests)?;
@@ -373,7 +373,7 @@ impl<'a> GpuLane<'a> {
                 self.shared.notify_paused(backend, &why);
             }
             if backend == NvJpegBackend::CudaBatched {
-                marks.batched[1].record(stream)?;
+                events.batched[1].record(stream)?;
             }
             let mut decoded = 0;
             for ((index, image), outcome) in indices.into_iter().zip(outcomes) {
@@ -385,8 +385,8 @@ impl<'a> GpuLane<'a> {
             match backend {
                 // The time of a call that was tried in parts says nothing about how fast images are decoded.
                 _ if in_parts => {}
-                NvJpegBackend::Hardware => marks.on_engine += decoded,
-                NvJpegBackend::CudaBatched => marks.on_batched += decoded,
+                NvJpegBackend::Hardware => events.on_engine += decoded,
+                NvJpegBackend::CudaBatched => events.on_batched += decoded,
                 NvJpegBackend::Cuda => {}
             }
         }

@@ -44,7 +44,7 @@ pub(crate) struct Timing {
     device: GpuDevice,
     /// The moment that this lane measures from.
     origin: Arc<TimeOrigin>,
-    marks: Vec<ChunkEvents>,
+    events: Vec<ChunkEvents>,
     used: usize,
     log: TraceLane,
 }
@@ -115,16 +115,16 @@ impl ChunkEvents {
 
 impl Timing {
     pub(crate) fn new(device: &GpuDevice, origin: Arc<TimeOrigin>, log: TraceLane) -> Self {
-        Self { device: device.clone(), origin, marks: Vec::new(), used: 0, log }
+        Self { device: device.clone(), origin, events: Vec::new(), used: 0, log }
     }
 
     /// The events for the next chunk.
     pub(crate) fn next(&mut self) -> Result<&mut ChunkEvents> {
-        if self.used == self.marks.len() {
-            self.marks.push(ChunkEvents::new(&self.device)?);
+        if self.used == self.events.len() {
+            self.events.push(ChunkEvents::new(&self.device)?);
         }
         self.used += 1;
-        Ok(&mut self.marks[self.used - 1])
+        Ok(&mut self.events[self.used - 1])
     }
 
     /// The events of the chunk that is being queued.
@@ -132,27 +132,27 @@ impl Timing {
     /// # Panics
     /// Panics before the first chunk.
     pub(crate) fn current(&mut self) -> &mut ChunkEvents {
-        &mut self.marks[self.used - 1]
+        &mut self.events[self.used - 1]
     }
 
     /// Adds up how long the work took that is done now; `stream` is idle.
     pub(crate) fn collect(&mut self, run: &EpochRun, balancer: &LoadBalancer, stream: &Stream) -> Result<()> {
         let landed = Instant::now();
         let mut flown = Vec::new();
-        for marks in &self.marks[..std::mem::take(&mut self.used)] {
+        for events in &self.events[..std::mem::take(&mut self.used)] {
             let seconds = |mark: &Event| Ok::<f64, Error>(self.origin.moment(mark)?.as_secs_f64());
-            if marks.on_engine > 0 {
-                let (given, done) = (seconds(&marks.engine[0])?, seconds(&marks.engine[1])?);
-                balancer.gpu_took(|gpu| gpu.engine_took(marks.on_engine, given, done));
+            if events.on_engine > 0 {
+                let (given, done) = (seconds(&events.engine[0])?, seconds(&events.engine[1])?);
+                balancer.gpu_took(|gpu| gpu.engine_took(events.on_engine, given, done));
             }
-            if NvJpegBackend::CudaBatched.takes_call_of(marks.on_batched) {
-                let (given, done) = (seconds(&marks.batched[0])?, seconds(&marks.batched[1])?);
-                balancer.gpu_took(|gpu| gpu.cuda_took(marks.on_batched, given, done));
+            if NvJpegBackend::CudaBatched.takes_call_of(events.on_batched) {
+                let (given, done) = (seconds(&events.batched[0])?, seconds(&events.batched[1])?);
+                balancer.gpu_took(|gpu| gpu.cuda_took(events.on_batched, given, done));
             }
-            let copied = marks.copied.since(&marks.begin)?;
-            let decoded = marks.decoded.since(&marks.begin)?.max(marks.engine[1].since(&marks.begin)?);
-            let done = marks.done.since(&marks.begin)?;
-            let begin = self.origin.moment(&marks.begin)?;
+            let copied = events.copied.since(&events.begin)?;
+            let decoded = events.decoded.since(&events.begin)?.max(events.engine[1].since(&events.begin)?);
+            let done = events.done.since(&events.begin)?;
+            let begin = self.origin.moment(&events.begin)?;
             let times = GpuTimes {
                 begin,
                 copy: copied,

@@ -197,8 +197,8 @@ fn decode(
     Ok(rows)
 }
 
-/// Whether a row can be of its sample: it is as long, or of another version of its shard. The versions of a dataset have
-/// the same images, but their other members may differ.
+/// Whether a row can be of its sample: it is as long, or of another version of its shard. The versions of a dataset
+/// have the same images, but their other members may differ.
 fn is_of(index: &DatasetIndex, row: &SegmentRow) -> bool {
     let extent = index.extent(row.sample);
     extent.length == row.length || index.shard_version(extent.file).is_some_and(|now| now != row.version)

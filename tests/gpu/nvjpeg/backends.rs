@@ -107,7 +107,7 @@ fn what_a_gpu_can_do_is_found_out_by_trying() {
 }
 
 #[test]
-fn the_engines_refusal_is_the_next_backends_turn() {
+fn what_the_engine_refuses_goes_to_the_next_backend() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let mut lane = Lane::new().unwrap();
@@ -155,7 +155,7 @@ fn damage_spoils_no_neighbour() {
 /// The segment behind these images' coded data is refused by nvJPEG's parser. The engine, which does not read that far,
 /// must never get them.
 #[test]
-fn what_the_parser_refuses_the_engine_does_not_get() {
+fn the_engine_never_gets_what_the_parser_refuses() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let mut lane = Lane::new().unwrap();
@@ -211,7 +211,7 @@ fn an_image_that_fails_costs_its_batch_few_calls() {
 
 /// Gray and colour images are separate calls: neither waits for the other, and the host sleeps while it waits.
 #[test]
-fn a_mixed_batch_is_no_chain_of_waits() {
+fn gray_and_colour_images_do_not_wait_for_each_other() {
     let cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let mut lane = Lane::new().unwrap();

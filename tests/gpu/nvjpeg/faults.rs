@@ -115,7 +115,7 @@ fn a_decoder_that_cannot_be_made_leaves_nothing_behind() {
 
 /// The driver's failures are reported: the GPU is lost for the call.
 #[test]
-fn the_drivers_failures_come_out() {
+fn failures_of_the_driver_are_reported() {
     let mut cuda = stand_in::cuda();
     let nvjpeg = stand_in::nvjpeg(&cuda);
     let jobs = jobs();

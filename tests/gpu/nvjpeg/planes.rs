@@ -100,7 +100,7 @@ fn the_corpus_decodes_as_on_the_cpu_or_is_refused() {
 }
 
 #[test]
-fn nothing_is_allocated_once_all_sizes_came_by() {
+fn nothing_is_allocated_once_all_sizes_were_seen() {
     let cuda = stand_in::cuda();
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let mut lane = Lane::new().unwrap();

@@ -35,7 +35,7 @@ fn bytes_are_right() {
 }
 
 #[test]
-fn one_open_and_one_read_for_each_loose_sample_and_one_open_for_each_shard() {
+fn one_open_and_one_read_for_each_file_and_one_open_for_each_shard() {
     let (world, slots) = shared(2);
     let loose = world.loose();
     let mut random = random(2);

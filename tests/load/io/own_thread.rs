@@ -145,7 +145,7 @@ fn nobody_waits_for_a_reader_that_has_ended() {
 }
 
 #[test]
-fn only_who_listens_is_told_and_only_once() {
+fn only_a_listener_is_notified_and_only_once() {
     let (world, slots) = shared(41);
     let calls = Arc::new(AtomicU64::new(0));
     let (told, tell) = std::sync::mpsc::channel();

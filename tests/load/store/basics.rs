@@ -119,7 +119,7 @@ fn readers_read_segments_as_shards() {
 }
 
 #[test]
-fn a_group_dies_whole() {
+fn a_group_is_evicted_as_a_whole() {
     let world = World::new(6, 200, 4000);
     let store = world.open(PLENTY);
     for sample in 0..200 {

@@ -16,7 +16,7 @@ fn filled(seed: u64) -> World {
 }
 
 #[test]
-fn what_is_kept_of_which_dataset() {
+fn a_cache_shows_what_it_keeps_of_which_dataset() {
     let world = filled(1);
     let [one] = &contents(&world.cache()).unwrap().datasets[..] else { panic!("one dataset") };
     assert_eq!((one.samples, one.segments, one.in_use), (200, world.segments().len() as u64, false));
@@ -56,7 +56,7 @@ fn emptied_beside_a_store_that_uses_it() {
 }
 
 #[test]
-fn what_nobody_uses_goes_without_a_trace() {
+fn unused_data_is_removed_without_a_trace() {
     let world = filled(3);
     let place = world.segments()[0].parent().unwrap().to_path_buf();
     fs::write(place.join("notes.txt"), "mine").unwrap();
