@@ -1,7 +1,9 @@
 //! Datasets whose samples have several members, as the commands see them.
 
 use super::{code, foreload, json, stderr};
-use crate::common::jpeg;
+use crate::common::{Dataset, jpeg};
+use foreload::testing::augment::ImageTransforms;
+use foreload::testing::config::LoaderOptions;
 use serde_json::Value;
 use std::fs;
 use std::process::Output;
@@ -219,4 +221,19 @@ fn a_cap_of_memory_says_what_it_does_not_bind() {
     assert!(warned(&["--transforms", "[]", "--memory", "100MB"]));
     assert!(!warned(&["--transforms", "[]"]), "nobody asked for a cap");
     assert!(!warned(&["--image-size", "16", "--memory", "100MB"]), "the size is known");
+
+    let index = Dataset::folder(12).index();
+    let ahead = |transforms: Option<&str>, memory| {
+        let transforms = transforms.map(|json| ImageTransforms::from_json(json).unwrap());
+        let options = LoaderOptions {
+            batch_size: 2,
+            device: "cpu".into(),
+            transforms,
+            memory,
+            ..LoaderOptions::default()
+        };
+        options.check(&index).unwrap().pools.prefetch
+    };
+    assert_eq!(ahead(Some("[]"), Some(100_000_000)), 2, "what cannot be counted is made as late as possible");
+    assert!(ahead(Some("[]"), None) > 2 && ahead(None, Some(100_000_000)) > 2);
 }
