@@ -136,6 +136,7 @@ impl LoaderOptions {
         device::validate(&self.device)?;
         self.cache(1)?;
         let given = self.given_names()?;
+        labels::check_names(self.fields.as_deref().unwrap_or_default(), &given)?;
         self.images(&given)?;
         self.members(&given)?;
         if self.labels.is_some() && !self.decoded {
@@ -164,12 +165,12 @@ impl LoaderOptions {
         Fields::members(fields, given).map_err(|is| Error::config("fields", is))
     }
 
-    /// Whether samples in shards need no image, where `labels` gives the columns `given`: other members are read of
-    /// them, and no image that must be there.
+    /// Whether samples in shards need no plain image, such as `jpg`, where `labels` gives the columns `given`: other
+    /// members are read of them, `left.jpg` among those, and no plain image that must be there.
     fn takes_every_stem(&self, given: &[String]) -> bool {
         let members = self.members(given).unwrap_or_default().unwrap_or_default();
         let needed = |field: &&FieldOptions| !field.optional && members.contains(&field.name);
-        !members.is_empty() && !self.fields.iter().flatten().filter(needed).any(FieldOptions::is_image)
+        !members.is_empty() && !self.fields.iter().flatten().filter(needed).any(FieldOptions::is_plain_image)
     }
 
     /// Whether batches have the dataset's own labels, where `labels` gives the columns `given`.

@@ -90,7 +90,7 @@ class Batch:
             KeyError: The batch has no such field.
             AttributeError: The field is not optional: all samples have it.
         """
-
+    def _present_bytes(self, name: str) -> Tensor: ...
     @property
     def images(self) -> Tensor:
         """The first image field, of several views the first: RGB, [n, 3, height, width] or [n, height, width, 3].
@@ -117,6 +117,13 @@ class Batch:
     @property
     def sample_ids(self) -> Tensor:
         """Numbers of the samples in the index, int64 [n]; with `on_error="skip"` those of the substitutes."""
+    @property
+    def occurrences(self) -> Tensor:
+        """Which of its sample's draws of the epoch each place holds, int64 [n]: what `ImageLoader.view` takes.
+
+        0 where the epoch draws each sample once. Where it draws samples several times (`weights=`, `epoch_size=`,
+        `ratios=`) their draws are numbered from 0, and come in any order. With `on_error="skip"` 0 for substitutes.
+        """
     @property
     def mask(self) -> Tensor:
         """Bool [n]: False for padding (`last_batch="pad"`) and for failed samples (`on_error="zero"`)."""

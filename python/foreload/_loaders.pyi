@@ -321,6 +321,8 @@ class ImageLoader(Loader):
     @property
     def fields(self) -> dict[str, str]:
         """What the batches' fields hold, by name: `image`, `mask`, `text`, `json`, `array`, `integer`, ..."""
+    @property
+    def _optional(self) -> list[str]: ...
     def _dense(self) -> list[tuple[str, str, int]]: ...
     def view(
         self,
@@ -331,7 +333,7 @@ class ImageLoader(Loader):
         view: int = 0,
         field: str | None = None,
     ) -> View:
-        """What an epoch (None: the one that `epoch` says) makes of a sample, the `occurrence`-th time it is drawn.
+        """What an epoch (None: the one that `epoch` says) makes of a sample, in the draw number `occurrence` of it.
 
         Source pixels x..x+width, y..y+height are resized to resized_width x resized_height, of which the output, of
         output_width x output_height, shows the window that begins at (left, top), and padding outside of it; flip
@@ -340,7 +342,8 @@ class ImageLoader(Loader):
         Args:
             sample_id: The sample's number.
             epoch: Which epoch.
-            occurrence: How many times the epoch has drawn it before.
+            occurrence: Which of its draws, where the epoch has several of a sample: they are numbered from 0, but come
+                in any order. `batch.occurrences` has the numbers of what a batch holds.
             view: Which view of the image, where there are several.
             field: Which image of the sample, where there are several. None: the first.
 

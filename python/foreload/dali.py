@@ -57,6 +57,8 @@ class ImageSource:
         with_labels: Whether labels are the second output; False for a dataset without labels. It means nothing with
             `fields`: the outputs are then the fields, a tensor for each view of images and masks. They must have the
             same size for all samples, unlike texts, JSON, bytes and arrays.
+        with_present: Whether each field with `optional=True` has an output after those of all fields, in their order:
+            which samples have it, 0 or 1. Without it what is absent is zeros like any others.
         with_mask: Whether there is a last output, which is 0 for padding (`last_batch="pad"`) and failed samples
             (`on_error="zero"`), else 1.
         prefetch_queue_depth: The value of the pipeline, or its cpu_size * gpu_size where they differ. Two batches more
@@ -66,7 +68,7 @@ class ImageSource:
         memory_format: The layout of the images: `nchw` or `nhwc`.
         settings: All other settings of `foreload.ImageLoader`: `image_size`, `seed`, `train`, `last_batch`, ...
 
-    Labels are int64, the mask is uint8, 0 or 1, and both are a scalar for each sample.
+    Labels are int64, the mask and what is present are uint8, 0 or 1; all are a scalar for each sample.
 
     Raises:
         ConfigError: The same as for `ImageLoader`; or `with_labels` is True and the dataset has no labels; or DALI
@@ -79,6 +81,7 @@ class ImageSource:
         *,
         decoded: bool = True,
         with_labels: bool = True,
+        with_present: bool = False,
         with_mask: bool = False,
         prefetch_queue_depth: int = 2,
         batch_size: int = 64,
@@ -115,8 +118,10 @@ class ImageSource:
         if not decoded and settings.get("on_error") == "zero":
             message = "is zero, but DALI's decoders refuse empty files; use skip or raise"
             raise ConfigError(f"config: on_error: {message}")
+        # The fields of which an output says which samples have them.
+        self._present: list[str] = self.loader._optional if with_present else []
         self._with_mask = with_mask
-        self.num_outputs = len(self._tensors) + bool(with_mask)
+        self.num_outputs = len(self._tensors) + len(self._present) + bool(with_mask)
         self._decoded = decoded
         self._layout = "HWC" if memory_format == "nhwc" else "CHW"
         self._batch_size = batch_size
@@ -228,8 +233,9 @@ class ImageSource:
         for field in dict.fromkeys(tensor[0] for tensor in self._tensors):
             output = batch.files if field == "" else batch.labels if not self._decoded else batch[field]
             outputs += output if isinstance(output, tuple) else [output]
+        # Truth values go as bytes: DALI takes the array interface's bool for int8.
+        outputs += [batch._present_bytes(name) for name in self._present]
         if self._with_mask:
-            # The mask goes as bytes: DALI takes the array interface's bool for int8.
             outputs.append(batch._mask_bytes)
         return tuple(self._for_dali(output) for output in outputs)
 
@@ -319,8 +325,7 @@ class ImageSource:
         }
         layouts = {3: self._layout, 2: "HW"} if self._decoded else {}
         outputs = [[dtypes[dtype], ndim, layouts.get(ndim, "")] for _, dtype, ndim in self._tensors]
-        if self._with_mask:
-            outputs.append([types.UINT8, 0, ""])
+        outputs += [[types.UINT8, 0, ""]] * (len(self._present) + bool(self._with_mask))
         dtype, ndim, layout = map(list, zip(*outputs, strict=True))
         nodes = fn.external_source(
             source=self,

@@ -58,7 +58,8 @@ class Mask(Field):
     """A mask of class numbers, a PNG of one channel: [n, height, width].
 
     It goes through the geometry of its image, and every value in it is one of the file's: palette indices and 16-bit
-    values are kept. It must have the size of its image.
+    values are kept. It must have the size of its image. Where its image is absent it is absent, too; if it is not
+    optional the sample fails.
 
     Args:
         dtype: The type of the values: `uint8`, `int32` or `int64`. With `uint8` a sample with a value above 255 fails.
@@ -78,7 +79,7 @@ class Boxes(Field):
 
     They go through the image's geometry and are clipped to the part of it that is shown. In a batch they are a pair
     (values, offsets) in host memory: float32 [boxes of all samples, 4] and int64 [n + 1], where sample i has
-    `values[offsets[i]:offsets[i + 1]]`. A sample that lacks an optional one has no boxes.
+    `values[offsets[i]:offsets[i + 1]]`. A sample that lacks an optional one, or their image, has no boxes.
 
     Args:
         format: `xyxy` (left, top, right, bottom), `xywh` (left, top, width, height) or `cxcywh` (centre, width,

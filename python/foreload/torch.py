@@ -77,13 +77,16 @@ class ImageDataset(IterableDataset):
         with_ids: Whether the samples' numbers in the index are yielded last, int64 [n].
         fields: The fields of `foreload.ImageLoader`. With them each batch is a dict by their names: of tensors, lists
             of texts, of JSON or of bytes, and for ragged arrays pairs of tensors (values, offsets); with `mask` and
-            `sample_ids` where they were asked for. Values whose sizes differ are in host memory on any device.
+            `sample_ids` where they were asked for. For each field `NAME` with `optional=True` the dict also has
+            `NAME.present`, bool [n]: which samples have it, for tensors are zeros where it is absent. Values whose
+            sizes differ are in host memory on any device.
         settings: All other settings of `foreload.ImageLoader`: `batch_size` (per rank), `image_size`, `seed`, ...
 
     A tensor may be kept for as long as you like; its memory is reused when the last reference is gone.
 
     Raises:
-        ConfigError: The same as for `foreload.ImageLoader`; or `with_labels` is True and the dataset has no labels.
+        ConfigError: The same as for `foreload.ImageLoader`; or `with_labels` is True and the dataset has no labels; or
+            a field has the name of a key that the dict has besides: `mask`, `sample_ids` or `NAME.present`.
     """
 
     def __init__(
@@ -130,6 +133,8 @@ class ImageDataset(IterableDataset):
         )
         if with_labels and fields is None:
             self.loader._check_labeled()
+        if fields is not None:
+            self._check_keys()
 
     @classmethod
     def from_torchvision(cls, dataset: Any, *, batch_size: int, **settings: Any) -> ImageDataset:
@@ -240,6 +245,23 @@ class ImageDataset(IterableDataset):
             raise ConfigError(_NO_BATCHES_OF_BATCHES)
         return self._batches()
 
+    def _check_keys(self) -> None:
+        """Refuse fields with the names of keys that a batch's dict has besides them."""
+        keys = {
+            "with_mask": ["mask"] if self._with_mask else [],
+            "with_ids": ["sample_ids"] if self._with_ids else [],
+            "fields": [f"{name}.present" for name in self.loader._optional],
+        }
+        for setting, added in keys.items():
+            for key in added:
+                if key in self.loader.fields:
+                    adds = (
+                        "is True, which adds" if setting != "fields" else "has an optional field, which adds"
+                    )
+                    message = f"{adds} the key {key!r} to each batch, but fields= has a field of that name"
+                    remedy = "rename that member or column, or leave one of the two out"
+                    raise ConfigError(f"config: {setting}: {message}: {remedy}")
+
     def _batches(self) -> Iterator[Any]:
         if get_worker_info() is not None:
             raise UnavailableError(_ONE_PROCESS)
@@ -256,6 +278,8 @@ class ImageDataset(IterableDataset):
             named["sample_ids"] = torch.from_dlpack(batch.sample_ids)
         if self._has_fields:
             fields = {name: self._field(batch[name], self.loader.fields[name]) for name in batch}
+            for name in self.loader._optional:
+                fields[f"{name}.present"] = torch.from_dlpack(batch._present_bytes(name)).bool()
             return {**fields, **named}
         images = self._field(batch["image"], "image")
         labels = [torch.from_dlpack(batch.labels)] if self._with_labels else []

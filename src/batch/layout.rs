@@ -6,7 +6,7 @@ use crate::augment::{DType, MemoryFormat, Output};
 /// Every tensor of a batch begins at a multiple of this number of bytes, as DLPack asks of a tensor's data.
 const ALIGN: usize = 256;
 
-/// What a batch holds of each sample beside its label, id and mask.
+/// What a batch holds of each sample beside its label, id, occurrence and mask.
 #[derive(Debug, Clone, Default)]
 pub struct BatchLayout {
     /// The images: a tensor for each, [n, 3, height, width] or [n, height, width, 3].
@@ -63,6 +63,8 @@ pub(super) struct BufferPlan {
     pub labels: usize,
     /// The offset of the sample ids, int64.
     pub ids: usize,
+    /// The offset of the occurrences, int64: which of its sample's draws each place holds.
+    pub occurrences: usize,
     /// The offset of the mask, one byte a sample.
     pub mask: usize,
     /// The further columns, whose offsets are from the columns' beginning too.
@@ -94,6 +96,7 @@ impl BufferPlan {
         let images = layout.images.iter().map(|output| take(output.bytes())).collect();
         let labels = take(8).start;
         let ids = take(8).start;
+        let occurrences = take(8).start;
         let mask = take(1).start;
         let further: Vec<TensorSpan> = layout.columns.iter().map(|column| take(column.bytes())).collect();
         let from_columns = |span: TensorSpan| TensorSpan { start: span.start - labels, ..span };
@@ -102,6 +105,7 @@ impl BufferPlan {
             columns: labels,
             labels: 0,
             ids: ids - labels,
+            occurrences: occurrences - labels,
             mask: mask - labels,
             further: further.into_iter().map(from_columns).collect(),
             bytes: end,

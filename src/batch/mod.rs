@@ -160,9 +160,15 @@ impl Batch {
         self.column(self.buffer.plan().ids, Element::I64)
     }
 
+    /// Which of its sample's draws of the epoch each place holds, `int64 [n]`, from 0: the number by which a view is
+    /// drawn.
+    pub fn occurrences(&self) -> Tensor {
+        self.column(self.buffer.plan().occurrences, Element::I64)
+    }
+
     /// The mask as `uint8 [n]`, for consumers that have no type for bool.
     pub fn mask_bytes(&self) -> Tensor {
-        Tensor { element: Element::U8, ..self.mask() }
+        self.mask().of_bytes()
     }
 
     /// Which samples count, `bool [n]`: false for padding and for failed samples that were replaced by zeros.
@@ -238,7 +244,7 @@ mod tests {
         for (index, mut ticket) in tickets.drain(..).enumerate().rev() {
             assert!(finished.0.lock().unwrap().is_empty());
             ticket.image(0).fill(index as u8);
-            ticket.finish(10 + index as u64, 20 + index as u32, index != 1);
+            ticket.finish(10 + index as u64, 30 + index as u32, 20 + index as u32, index != 1);
         }
         let batch = finished.0.lock().unwrap().pop().unwrap();
         assert_eq!((batch.step(), batch.len()), (7, 3));
@@ -250,6 +256,7 @@ mod tests {
         };
         assert_eq!(longs(batch.sample_ids()), [10, 11, 12]);
         assert_eq!(longs(batch.labels()), [20, 21, 22]);
+        assert_eq!(longs(batch.occurrences()), [30, 31, 32]);
     }
 
     #[test]
@@ -258,7 +265,7 @@ mod tests {
         let pool = pool(3, 3);
         let (closer, tickets) = pool.begin(0, 1, &ready).unwrap().unwrap();
         for ticket in tickets {
-            ticket.finish(0, 0, true);
+            ticket.finish(0, 0, 0, true);
         }
         assert!(finished.0.lock().unwrap().is_empty());
         closer.close();
@@ -277,7 +284,7 @@ mod tests {
         let pool = pool(1, 1);
         let (closer, mut tickets) = pool.begin(0, 2, &ready).unwrap().unwrap();
         closer.close();
-        tickets.pop().unwrap().finish(0, 0, true);
+        tickets.pop().unwrap().finish(0, 0, 0, true);
         assert!(pool.begin(1, 2, &ready).unwrap().is_none(), "the pipeline's share is one buffer");
         drop(tickets);
         assert!(finished.0.lock().unwrap().is_empty());
@@ -292,7 +299,7 @@ mod tests {
             let (closer, tickets) = pool.begin(step, 1, &ready).unwrap()?;
             closer.close();
             for ticket in tickets {
-                ticket.finish(step, 0, true);
+                ticket.finish(step, 0, 0, true);
             }
             let mut batch = finished.0.lock().unwrap().pop().unwrap();
             batch.deliver();

@@ -146,15 +146,17 @@ impl Ticket {
         self.batch.failures.lock().unwrap_or_else(PoisonError::into_inner).push(failure);
     }
 
-    /// Finishes the place, which holds `sample` of class `label`; `valid` is its element of the mask.
-    pub(crate) fn finish(mut self, sample: u64, label: u32, valid: bool) {
+    /// Finishes the place, which holds `sample` of class `label`; `valid` is its element of the mask. The epoch may
+    /// draw the sample several times, of which this is number `occurrence`.
+    pub(crate) fn finish(mut self, sample: u64, occurrence: u32, label: u32, valid: bool) {
         let (plan, index) = (&self.batch.plan, self.index as usize);
-        // SAFETY: the three elements lie inside the columns at their natural alignment (each array starts at a
+        // SAFETY: the four elements lie inside the columns at their natural alignment (each array starts at a
         // multiple of 64) and belong to this ticket's place alone.
         unsafe {
             let base = self.batch.columns.0;
             base.add(plan.labels).cast::<i64>().add(index).write(i64::from(label));
             base.add(plan.ids).cast::<i64>().add(index).write(sample.cast_signed());
+            base.add(plan.occurrences).cast::<i64>().add(index).write(i64::from(occurrence));
             base.add(plan.mask).add(index).write(u8::from(valid));
         }
         self.finished = true;

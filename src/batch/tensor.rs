@@ -100,6 +100,11 @@ impl Tensor {
         Self { buffer: buffer.clone(), data, shape, element, on_host: true }
     }
 
+    /// A tensor of truth values as uint8, for consumers that have no type for bool.
+    pub fn of_bytes(self) -> Self {
+        Self { element: Element::U8, ..self }
+    }
+
     /// The GPU memory that it is in, if any.
     fn cuda(&self) -> Option<&CudaMemory> {
         if self.on_host { None } else { self.buffer.memory().cuda() }

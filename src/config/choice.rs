@@ -2,7 +2,7 @@
 
 use super::OnError;
 use crate::augment::{DType, Fidelity, MemoryFormat};
-use crate::dataset::Changed;
+use crate::dataset::{Changed, FieldKind};
 use crate::decode::Damaged;
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice};
@@ -79,4 +79,18 @@ impl Choice for Verify {
 impl Choice for Direct {
     const NAMES: &'static [(&'static str, Self)] =
         &[("auto", Self::Auto), ("on", Self::On), ("off", Self::Off)];
+}
+
+impl Choice for FieldKind {
+    const NAMES: &'static [(&'static str, Self)] = &[
+        ("image", Self::Image),
+        ("mask", Self::Mask),
+        ("boxes", Self::Boxes),
+        ("text", Self::Text),
+        ("json", Self::Json),
+        ("array", Self::Array),
+        ("integer", Self::Integer),
+        ("float", Self::Float),
+        ("bytes", Self::Bytes),
+    ];
 }

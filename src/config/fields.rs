@@ -1,6 +1,7 @@
 //! The fields of the batches, as they are asked for and as they are for one dataset.
 
-use super::{Choice, Images, LoaderConfig};
+use super::labels::check_no_member;
+use super::{Images, LoaderConfig};
 use crate::augment::{BoxFormat, Filter, Recipe};
 use crate::batch::{BatchLayout, Column, Element, Raggedness};
 use crate::dataset::kind::IMAGE_EXTENSIONS;
@@ -71,9 +72,10 @@ impl FieldOptions {
         self.kind.unwrap_or_else(by_name)
     }
 
-    /// Whether it is an image by its kind or its name. A sample without an image that it must have is left out.
-    pub(super) fn is_image(&self) -> bool {
-        self.kind() == FieldKind::Image || IMAGE_EXTENSIONS.contains(&self.name.as_str())
+    /// Whether it is what makes a stem of a shard a sample, or its file: an image whose name is an extension alone.
+    /// Stems without one are left out where samples must have it.
+    pub(super) fn is_plain_image(&self) -> bool {
+        self.name == IMAGE || IMAGE_EXTENSIONS.contains(&self.name.as_str())
     }
 }
 
@@ -259,6 +261,7 @@ impl Fields {
         let mut members = 0..;
         for (number, field) in asked.iter().enumerate() {
             if let Some(of) = given.iter().position(|column| column.name == field.name) {
+                check_no_member(index, &field.name)?;
                 let content = given[of].content(of, &mut layout);
                 check_always_there(field, "a column of labels=")?;
                 list.push(Field { name: field.name.clone(), member: None, content, optional: None });
@@ -348,10 +351,7 @@ impl Fields {
 
     /// Whether masks or boxes have the geometry of the image of this number.
     pub fn follow(&self, image: usize) -> bool {
-        self.list.iter().any(|field| match field.content {
-            FieldContent::Masks { image: of, .. } | FieldContent::Boxes { image: of, .. } => of == image,
-            _ => false,
-        })
+        self.list.iter().any(|field| field.followed_image() == Some(image))
     }
 
     /// Whether batches have labels of `labels`, whatever the dataset has.
@@ -414,6 +414,14 @@ impl Field {
             FieldContent::Values(_, kind) => kind,
         }
     }
+
+    /// The number of the image whose geometry masks and boxes have; `None` for all others.
+    pub fn followed_image(&self) -> Option<usize> {
+        match self.content {
+            FieldContent::Masks { image, .. } | FieldContent::Boxes { image, .. } => Some(image),
+            _ => None,
+        }
+    }
 }
 
 impl LoaderConfig {
@@ -453,18 +461,4 @@ impl LoaderConfig {
         }
         Ok(tensors)
     }
-}
-
-impl Choice for FieldKind {
-    const NAMES: &'static [(&'static str, Self)] = &[
-        ("image", Self::Image),
-        ("mask", Self::Mask),
-        ("boxes", Self::Boxes),
-        ("text", Self::Text),
-        ("json", Self::Json),
-        ("array", Self::Array),
-        ("integer", Self::Integer),
-        ("float", Self::Float),
-        ("bytes", Self::Bytes),
-    ];
 }

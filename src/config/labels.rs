@@ -8,6 +8,9 @@ use crate::dataset::{
 use crate::error::{Error, Result};
 use std::path::PathBuf;
 
+/// The member of a sample that has its class number, which a column of `labels=` may replace.
+const CLS: &str = "cls";
+
 /// Labels of the user's own.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Labels {
@@ -68,6 +71,52 @@ impl Labels {
         })?;
         Ok(vec![SampleColumn { name: LABEL.to_owned(), values: typed }])
     }
+}
+
+/// Checks that each name can be a member's, or else is one of the columns `given` by `labels` and no other thing.
+///
+/// # Errors
+/// [`Error::Config`] naming the field.
+pub(super) fn check_names(asked: &[FieldOptions], given: &[String]) -> Result<()> {
+    for field in asked {
+        let lower = field.name.to_ascii_lowercase();
+        // A kind that is asked for is checked with the column's values.
+        let by_name = match field.kind() {
+            FieldKind::Image if field.kind.is_none() => Some("an image by its name"),
+            FieldKind::Mask if field.kind.is_none() => Some("a mask by its name"),
+            _ => None,
+        };
+        if !given.contains(&field.name) {
+            if lower != field.name {
+                let message = format!(
+                    "has {:?}, but members are named in lower case, whatever their files are called: ask for \
+                     {lower:?}",
+                    field.name
+                );
+                return Err(Error::config("fields", message));
+            }
+        } else if let Some(by_name) = by_name {
+            return Err(is_ambiguous(&field.name, by_name));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that a column which a field asks for is no member of the samples, too. Class numbers may be replaced.
+///
+/// # Errors
+/// [`Error::Config`] naming the column.
+pub(super) fn check_no_member(index: &DatasetIndex, column: &str) -> Result<()> {
+    if index.has_member(column) && ![LABEL, CLS].contains(&column) {
+        return Err(is_ambiguous(column, "a member of the shards"));
+    }
+    Ok(())
+}
+
+/// The error of a field's name that means `something` and a column of `labels=`.
+fn is_ambiguous(name: &str, something: &str) -> Error {
+    let message = format!("has {name:?}, which is {something}, and a column of labels=: rename the column");
+    Error::config("fields", message)
 }
 
 /// The numbers of a list, which has for each sample one number (`None`) or a list of so many; or what is wrong with it.

@@ -1,9 +1,8 @@
 //! What is done to images: the list of transforms that was given, or the one that the flat settings stand for.
 
-use super::Images;
-use super::LoaderOptions;
 use super::device::{self, ChosenDevice, Device};
 use super::fields::is_sized;
+use super::{ImageField, Images, LoaderOptions};
 use crate::augment::cuda::MOST_COLOUR_STEPS;
 use crate::augment::{BadParameter, DType, LARGEST_SIDE, Recipe, Sides, Transform, Transforms};
 use crate::dataset::DatasetIndex;
@@ -93,12 +92,19 @@ impl LoaderOptions {
     /// # Errors
     /// The errors of [`device::choose`]; [`Error::Config`] for a GPU that is asked for and cannot do it.
     pub(super) fn choose_device(&self, images: &Images, index: &DatasetIndex) -> Result<ChosenDevice> {
+        let cpu = |why: String| {
+            let chosen = device::choose("cpu")?;
+            Ok(if self.device == "cpu" { chosen } else { ChosenDevice { why, ..chosen } })
+        };
         if !self.decoded {
-            return device::choose("cpu");
+            return cpu("files stay in host memory with decoded=False".to_owned());
         }
-        let has_tensors = !images.list().is_empty() && !images.recipes().iter().any(is_sized);
+        let sized = images.list().iter().enumerate().find(|(image, _)| is_sized(images.recipe(*image)));
         let missing = match images.recipes().iter().map(Recipe::colour_steps).max().unwrap_or(0) {
-            _ if !has_tensors => "batches without images, or with images of their own sizes".to_owned(),
+            _ if images.list().is_empty() => "batches without images".to_owned(),
+            _ if let Some((_, ImageField { name, .. })) = sized => {
+                format!("batches with images of their own sizes, which the transforms of {name:?} leave them")
+            }
             steps if steps > MOST_COLOUR_STEPS => format!("more than {MOST_COLOUR_STEPS} changes of colours"),
             _ => return device::choose(&self.device),
         };
@@ -115,7 +121,7 @@ impl LoaderOptions {
                 )
             });
         }
-        device::choose("cpu")
+        cpu(format!("a GPU does not make {missing} yet"))
     }
 
     /// Warns when `mean` and `std` look as if they were meant for values in 0..255, as other loaders take them: images

@@ -33,7 +33,7 @@ pub(super) fn check_members(parts: &[DatasetPart], members: &[String], options: 
         let message = match known.is_empty() {
             true => format!(
                 "has {member:?}, but samples of {root} are single files: there are \"image\" and \"label\", and the \
-                 columns of labels="
+                 columns of labels=; several members a sample need tar shards"
             ),
             false => format!("has {member:?}, which no sample of {root} has; there are {}", known.join(", ")),
         };

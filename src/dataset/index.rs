@@ -420,6 +420,11 @@ impl DatasetIndex {
         self.parts.iter().try_for_each(|placed| open::verify(&placed.part))
     }
 
+    /// Whether some sample has a member of this name.
+    pub(crate) fn has_member(&self, name: &str) -> bool {
+        self.parts.iter().any(|placed| placed.part.keys().iter().any(|key| key == name))
+    }
+
     /// What `foreload index` shows of each dataset.
     pub fn summaries(&self) -> impl ExactSizeIterator<Item = IndexSummary> {
         self.parts.iter().map(|placed| placed.part.summary())

@@ -124,12 +124,14 @@ pub struct Decoded {
     pub backend: Backend,
     /// What is damaged and was concealed, if there was damage in the region or in what had to be read before it.
     pub concealed: Option<String>,
+    /// Whether the file has 16 bits of gray, of which the upper 8 were kept: mostly such values are no shades.
+    pub narrowed: bool,
 }
 
 impl Decoded {
     /// Makes the result for a region that `backend` decoded, of an image without damage.
     fn by(backend: Backend) -> impl Fn(Region) -> Self {
-        move |region| Self { region, backend, concealed: None }
+        move |region| Self { region, backend, concealed: None, narrowed: false }
     }
 }
 

@@ -52,6 +52,9 @@ impl CpuDecoder {
         if let Some(damage) = &decoded.concealed {
             run.conceal(shared, image, draw, damage);
         }
+        if decoded.narrowed {
+            shared.notify_narrowed(image, draw.sample);
+        }
         Ok(drawn)
     }
 

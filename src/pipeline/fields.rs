@@ -170,7 +170,17 @@ impl PipelineShared {
                 }
                 FieldContent::Images { image, .. } => seen[image].is_some(),
                 _ => {
-                    let bytes = self.field_bytes(run, field, sample, record)?;
+                    let bytes = match self.missing_image(field, seen) {
+                        None => self.field_bytes(run, field, sample, record)?,
+                        Some(_) if field.optional.is_some() => None,
+                        Some(image) => {
+                            let message = format!(
+                                "the sample has no {image:?}, whose geometry this follows: say optional=True here too, \
+                                 as of that image"
+                            );
+                            return Err(of_field(field, DecodeError::Damaged(message)));
+                        }
+                    };
                     let bytes = bytes.as_deref();
                     self.fill_field(field, bytes, seen, ticket).map_err(|error| of_field(field, error))?;
                     bytes.is_some()
@@ -181,6 +191,13 @@ impl PipelineShared {
             }
         }
         Ok(())
+    }
+
+    /// The name of the image that a field follows and the sample does not have: without it nobody knows what of the
+    /// field would be shown.
+    fn missing_image(&self, field: &Field, seen: &[Option<SeenImage>]) -> Option<&str> {
+        let image = field.followed_image().filter(|&image| seen[image].is_none())?;
+        Some(&self.config.images.list()[image].name)
     }
 
     /// Fills the fields of a place that are columns of `labels=`, which are known of every sample.

@@ -40,6 +40,26 @@ impl PipelineShared {
         });
     }
 
+    /// Warns of the first image whose values have more bits than are kept of them.
+    pub(super) fn notify_narrowed(&self, image: usize, sample: u64) {
+        self.index.notices().warn_once("narrowed", || {
+            let path = self.index.path(self.index.extent(sample).file);
+            let name = &self.config.images.list()[image].name;
+            let remedy = match self.index.is_sharded() {
+                true => format!(
+                    "foreload.fields.Mask({name:?}, dtype=\"int32\") beside another image keeps the values, \
+                     foreload.fields.Bytes({name:?}) the file"
+                ),
+                false => "decoded=False gives the files as they are".to_owned(),
+            };
+            format!(
+                "some images are PNGs with 16 bits of gray, of which batches have the upper 8; the first is {name:?} \
+                 of sample {sample} ({}): {remedy}",
+                path.display()
+            )
+        });
+    }
+
     /// Warns of the first damaged image that was decoded all the same.
     pub(super) fn notify_concealed(&self, named: impl FnOnce() -> ConcealedSample) {
         self.index.notices().warn_once("concealed", || {

@@ -126,25 +126,27 @@ impl<'a> HostWorker<'a> {
         let outcome =
             bytes.and_then(|bytes| self.fill(&run, draw, Encoded::Slot(bytes), &mut ticket, stopwatch));
         let Err(error) = outcome else {
-            ticket.finish(sample, self.shared.index.label(sample), valid);
+            ticket.finish(sample, draw.occurrence, self.shared.index.label(sample), valid);
             return;
         };
         ticket.fail(sample, self.shared.sample_error(sample, error), false);
         match self.shared.config.on_error {
             // The place may hold anything, because the batch is not delivered.
-            OnError::Raise => ticket.finish(sample, 0, false),
+            OnError::Raise => ticket.finish(sample, draw.occurrence, 0, false),
             OnError::Zero => {
                 for number in 0..self.shared.config.layout.images.len() {
                     ticket.image(number).fill(0);
                 }
                 self.shared.blank_fields(sample, &mut ticket);
-                ticket.finish(sample, self.shared.index.label(sample), false);
+                ticket.finish(sample, draw.occurrence, self.shared.index.label(sample), false);
             }
             OnError::Skip => match self.substitute(&run, position, &mut ticket, stopwatch) {
-                Ok((substitute, ())) => ticket.finish(substitute, self.shared.index.label(substitute), valid),
+                Ok((substitute, ())) => {
+                    ticket.finish(substitute, 0, self.shared.index.label(substitute), valid);
+                }
                 Err(error) => {
                     ticket.fail(sample, error, true);
-                    ticket.finish(sample, 0, false);
+                    ticket.finish(sample, draw.occurrence, 0, false);
                 }
             },
         }

@@ -30,8 +30,13 @@ pub(super) struct Batches {
 impl Drop for Batches {
     fn drop(&mut self) {
         if let Some(warning) = lock(&self.warned).take() {
-            // Nobody asked for more, so the warning is reported like this.
-            Python::attach(|py| warning.write_unraisable(py, None));
+            // Nobody asked for more, so the warning is reported like this. What is being raised just now, perhaps
+            // another warning, is put aside for it.
+            Python::attach(|py| {
+                let raised = PyErr::take(py);
+                warning.write_unraisable(py, None);
+                raised.into_iter().for_each(|raised| raised.restore(py));
+            });
         }
     }
 }
@@ -192,6 +197,14 @@ impl PyBatch {
             .iter()
             .find(|field| field.name == name)
             .ok_or_else(|| PyKeyError::new_err(format!("{name:?}: the batch has {}", self.keys().join(", "))))
+    }
+
+    /// Which samples have an optional field.
+    fn presence(&self, name: &str) -> PyResult<batch::Tensor> {
+        let column = self.field(name)?.optional.ok_or_else(|| {
+            PyAttributeError::new_err(format!("the field {name:?} is not optional: all samples have it"))
+        })?;
+        Ok(self.batch.further(column))
     }
 
     /// A tuple of what `of` gives for each view of the image of this number, `numbers` of a batch's parts; or the only
@@ -373,18 +386,24 @@ impl PyBatch {
 
     /// Which samples have an optional field: bool [n].
     fn present(&self, name: &str) -> PyResult<PyTensor> {
-        match self.field(name)?.optional {
-            Some(column) => Ok(self.batch.further(column).into()),
-            None => Err(PyAttributeError::new_err(format!(
-                "the field {name:?} is not optional: all samples have it"
-            ))),
-        }
+        Ok(self.presence(name)?.into())
+    }
+
+    /// The same as uint8, for a torch too old to take bool by DLPack.
+    fn _present_bytes(&self, name: &str) -> PyResult<PyTensor> {
+        Ok(self.presence(name)?.of_bytes().into())
     }
 
     /// int64 [n].
     #[getter]
     fn sample_ids(&self) -> PyTensor {
         self.batch.sample_ids().into()
+    }
+
+    /// int64 [n].
+    #[getter]
+    fn occurrences(&self) -> PyTensor {
+        self.batch.occurrences().into()
     }
 
     /// bool [n]; false for padding and for failed samples replaced by zeros.

@@ -1,5 +1,5 @@
 //! All members of a sample are of one version of its shard, also where they are read one by one because they lie far
-//! apart, and the shard is written anew in between.
+//! apart, and the shard is written anew in between; with a cache, which keeps the records, and without.
 
 use foreload::testing::batch::{Batch, FieldValues};
 use foreload::testing::config::{FieldOptions, LoaderOptions};
@@ -86,6 +86,15 @@ fn versions(batch: &Batch) -> Vec<(u8, u8)> {
 
 #[test]
 fn members_that_lie_apart_are_of_one_version() {
+    check(false);
+}
+
+#[test]
+fn members_in_a_cache_are_of_the_version_of_those_that_lie_apart() {
+    check(true);
+}
+
+fn check(cached: bool) {
     let directory = tempfile::tempdir().unwrap();
     let root = directory.path().join("data");
     std::fs::create_dir(&root).unwrap();
@@ -99,6 +108,8 @@ fn members_that_lie_apart_are_of_one_version() {
         device: "cpu".into(),
         index_dir: Some(directory.path().join("index")),
         fields: Some(fields),
+        cache_dir: cached.then(|| directory.path().join("cache")),
+        cache_size: cached.then_some(10 << 20),
         ..LoaderOptions::default()
     };
     let asked: IndexOptions = options.index_options(foreload::testing::dataset::Contents::Images);

@@ -402,3 +402,25 @@ def test_all_images_of_a_sample_are_outputs(tmp_path: Path) -> None:
             source(info(0, step)), [batch["left.jpg"], *batch["right.jpg"]], strict=True
         ):
             np.testing.assert_array_equal(found, np.from_dlpack(tensor))
+
+
+def test_what_is_present_is_further_outputs(tmp_path: Path) -> None:
+    def without(number: int) -> shards.Members:
+        gone = ("right.jpg", "seg.png", "")[number % 3]
+        return {name: data for name, data in shards.pair(number).items() if name != gone}
+
+    root = shards.make(tmp_path, 24, 2, without)
+    optional = [
+        foreload.fields.Image("right.jpg", optional=True),
+        foreload.fields.Mask("seg.png", optional=True),
+    ]
+    settings = {"batch_size": 8, "image_size": 24, "fields": ["left.jpg", *optional]}
+    assert ImageSource(root, **settings).num_outputs == 3
+    source = ImageSource(root, with_present=True, with_mask=True, **settings)
+    assert source.num_outputs == 6
+    for step, batch in enumerate(foreload.ImageLoader(root, **settings)):
+        *_, right, masks, valid = source(info(0, step))
+        for found, name in ((right, "right.jpg"), (masks, "seg.png")):
+            assert found.dtype == np.uint8
+            np.testing.assert_array_equal(found, np.from_dlpack(batch.present(name)))
+        assert valid.all()

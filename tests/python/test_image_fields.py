@@ -12,6 +12,7 @@ import pytest
 import shards
 from foreload import fields
 from foreload import transforms as T
+from PIL import Image
 
 LIST = [T.RandomResizedCrop(24), T.RandomHorizontalFlip(), T.ToDtype("uint8")]
 SAMPLES = 24
@@ -29,6 +30,13 @@ def array(tensor: Any) -> np.ndarray:
 def load(root: Path, asked: list[Any], transforms: Any = LIST, **settings: Any) -> foreload.ImageLoader:
     settings = {"batch_size": 8, "seed": 9, "device": "cpu", **settings}
     return foreload.ImageLoader(root, fields=asked, transforms=transforms, **settings)
+
+
+def each(field: Any) -> list[Any]:
+    """What a field has of each sample, of one tensor or a list of them."""
+    if isinstance(field, list):
+        return [None if tensor is None else array(tensor) for tensor in field]
+    return list(array(field))
 
 
 def of(loader: foreload.ImageLoader, field: str) -> np.ndarray:
@@ -153,6 +161,9 @@ def test_what_cannot_be_is_refused(root: Path) -> None:
     refused(
         ["left.jpg", follow("right.jpg", follows="centre.jpg")], LIST, r'follows "centre.jpg", no image.*are'
     )
+    refused(
+        ["LEFT.JPG"], {"LEFT.JPG": LIST}, r'fields: has "LEFT.JPG", but .* lower case.*ask for "left.jpg"'
+    )
     both = ["left.jpg", follow("right.jpg", follows="left.jpg")]
     refused(
         both, {"left.jpg": LIST, "right.jpg": LIST}, r'"right.jpg", which follows "left.jpg".*leave out one'
@@ -253,7 +264,7 @@ def test_absent_optional_images_are_marked(tmp_path: Path) -> None:
     asked = [
         "left.jpg",
         fields.Image("right.jpg", optional=True),
-        fields.Mask("seg.png", follows="right.jpg"),
+        fields.Mask("seg.png", follows="right.jpg", optional=True),
     ]
     for batch in load(tmp_path, asked):
         present = array(batch.present("right.jpg"))
@@ -261,6 +272,87 @@ def test_absent_optional_images_are_marked(tmp_path: Path) -> None:
         assert array(batch["left.jpg"]).reshape(8, -1).any(axis=1).all()
         for name in ("right.jpg", "seg.png"):
             assert array(batch[name]).reshape(8, -1).any(axis=1).tolist() == present.tolist()
+
+
+@pytest.mark.parametrize("transforms", [LIST, []])
+def test_what_follows_an_absent_image_is_absent(tmp_path: Path, transforms: list[Any]) -> None:
+    """Nobody knows its geometry, and zeros that are called present would be trained on as background."""
+
+    def without(number: int) -> shards.Members:
+        return {name: data for name, data in shards.pair(number).items() if name != "left.jpg" or number != 1}
+
+    shards.make(tmp_path, 4, 1, without)
+    left = fields.Image("left.jpg", optional=True)
+    masks = [fields.Mask("seg.png", optional=True), fields.Boxes("small.npy", optional=True)]
+    settings = {"batch_size": 4, "shuffle": False}
+    for batch in load(tmp_path, [left, "right.jpg", *masks], transforms, **settings):
+        for name in ("left.jpg", "seg.png", "small.npy"):
+            assert array(batch.present(name)).tolist() == [True, False, True, True]
+        assert all(image.any() for image in each(batch["right.jpg"]))
+        there = [mask is not None and mask.any() for mask in each(batch["seg.png"])]
+        assert there == [True, False, True, True]
+        assert array(batch["small.npy"][1]).tolist() == [0, 1, 1, 2, 3]
+    for needed in ("seg.png", fields.Boxes("small.npy")):
+        name = needed if isinstance(needed, str) else needed.name
+        with pytest.raises(
+            foreload.SampleError, match=rf'field "{name}": the sample has no "left.jpg", whose'
+        ):
+            list(load(tmp_path, [left, needed], transforms, **settings))
+        one_failed, which = (
+            pytest.warns(foreload.Warning, match="1 sample failed"),
+            pytest.warns(foreload.Warning, match='has no "left.jpg"'),
+        )
+        with one_failed, which:
+            (batch,) = load(tmp_path, [left, needed], transforms, on_error="zero", **settings)
+        assert array(batch.mask).tolist() == [True, False, True, True]
+
+
+def test_grays_of_16_bits_are_told_once_with_the_field_that_keeps_them(tmp_path: Path) -> None:
+    values = np.arange(20 * 24, dtype=np.uint16).reshape(20, 24) * 100
+
+    def made(number: int) -> shards.Members:
+        rgb = shards.saved(Image.new("RGB", (24, 20)), "png")
+        return {"jpg": shards.jpeg(np.random.default_rng(number), 24, 20), "depth.png": depth, "rgb.png": rgb}
+
+    depth = shards.saved(Image.fromarray(values), "png")
+    shards.make(tmp_path, 4, 1, made)
+    settings = {"transforms": [T.ToDtype("uint8")], "batch_size": 2, "shuffle": False}
+    batches = load(tmp_path, ["jpg", "depth.png"], **settings)
+    with pytest.warns(foreload.Warning, match='16 bits of gray.*"depth.png" of sample 0.*int32') as told:
+        (first, _) = list(batches)
+    assert len(told) == 1
+    assert np.array_equal(array(first["depth.png"][1])[0], values >> 8)
+    # What the warning advises, and what it does not concern, is silent.
+    keeping = fields.Mask("depth.png", dtype="int32")
+    for batch in load(tmp_path, ["jpg", "rgb.png", keeping], **settings):
+        assert np.array_equal(array(batch["depth.png"][1]), values)
+
+
+def test_views_are_found_by_the_occurrences_of_a_batch(root: Path) -> None:
+    """Where an epoch draws samples again each has another crop, of which the number says which."""
+    crop = [T.RandomCrop(8), T.ToDtype("uint8")]
+    loader = load(root, ["left.jpg"], crop, epoch_size=3 * SAMPLES, decode="exact")
+    originals = load(root, ["left.jpg"], [T.ToDtype("uint8")], shuffle=False, train=False, decode="exact")
+    whole = [array(image) for batch in originals for image in batch["left.jpg"]]
+    drawn = set()
+    for batch in loader:
+        assert batch.occurrences.dtype == "int64"
+        pairs = zip(array(batch.sample_ids).tolist(), array(batch.occurrences).tolist(), strict=True)
+        for (sample, occurrence), image in zip(pairs, array(batch["left.jpg"]), strict=True):
+            view = loader.view(sample, 0, occurrence=occurrence)
+            top, left = view["y"] + view["top"], view["x"] + view["left"]
+            assert np.array_equal(whole[sample][:, top : top + 8, left : left + 8], image)
+            drawn.add((sample, occurrence))
+    assert drawn == {(sample, occurrence) for sample in range(SAMPLES) for occurrence in range(3)}
+    assert not any(array(batch.occurrences).any() for batch in originals)
+
+
+def test_the_reason_for_the_cpu_names_the_field(root: Path) -> None:
+    each = {"left.jpg": LIST, "right.jpg": []}
+    loader = load(root, ["left.jpg", "right.jpg"], each, device="auto")
+    assert (loader.device, load(root, ["left.jpg"]).device_reason) == ("cpu", "as asked")
+    assert 'which the transforms of "right.jpg" leave them' in loader.device_reason
+    assert "without images" in load(root, ["cls"], None, device="auto").device_reason
 
 
 def test_an_optional_field_that_no_sample_has_is_warned_of(root: Path) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import foreload
 import numpy as np
 import pytest
+import shards
 from conftest import paths
 
 
@@ -147,3 +148,31 @@ def test_what_does_not_fit_is_refused(dataset: Path, tmp_path: Path) -> None:
         foreload.ConfigError, match='has the columns "age", "score", none of them called "label"'
     ):
         foreload.ImageLoader(dataset, labels=table)
+
+
+def test_a_column_is_not_taken_for_a_member(tmp_path: Path) -> None:
+    """What a field called so would be, nobody knows; the class number alone may be replaced."""
+    root = shards.make(tmp_path / "shards", 12, 2, shards.pair)
+    table = tmp_path / "t.csv"
+
+    def loaded(column: str, *asked: Any) -> foreload.ImageLoader:
+        table.write_text(f"sample_id,{column}\n" + "".join(f"{number},{number}\n" for number in range(12)))
+        return foreload.ImageLoader(
+            root, batch_size=4, image_size=8, labels=table, fields=["left.jpg", *asked]
+        )
+
+    for column, is_too in [
+        ("left.jpg", "an image by its name"),
+        ("x.seg.png", "a mask by its name"),
+        ("small.npy", "a member of the shards"),
+    ]:
+        message = (
+            f'^config: fields: has "{column}", which is {is_too}, and a column of labels=: rename the column'
+        )
+        with pytest.raises(foreload.ConfigError, match=message):
+            loaded(column, *([] if column == "left.jpg" else [column]))
+    for column in ("cls", "label", "age", "Age"):
+        for batch in loaded(column, column):
+            assert array(batch[column]).tolist() == array(batch.sample_ids).tolist()
+    # Nobody asks for this one.
+    assert "small.npy" not in loaded("small.npy").fields

@@ -261,6 +261,25 @@ def test_samples_without_an_image_are_given_where_none_is_needed(tmp_path: Path)
     assert load(whole, ["txt"]).fingerprint == load(whole, ["jpg"]).fingerprint
 
 
+def test_only_a_plain_image_that_is_asked_for_is_needed(tmp_path: Path) -> None:
+    """An image with a name of its own is a member like others: no stem is left out for want of a plain one."""
+
+    def made(number: int) -> shards.Members:
+        plain = {"jpg": image(number)} if number == 2 else {}
+        return {**plain, "right.jpg": image(number), "txt": f"t{number}".encode()}
+
+    root = shards.make(tmp_path, 6, 1, made)
+    everything = [f"t{number}" for number in range(6)]
+    assert column(load(root, ["right.jpg", "txt"]), "txt") == everything
+    loader = load(root, [fields.Image("jpg", optional=True), "right.jpg", "txt"])
+    assert column(loader, "txt") == everything
+    there = np.concatenate([array(batch.present("jpg")) for batch in loader])
+    assert there.tolist() == [number == 2 for number in range(6)]
+    loader, said = told(lambda: load(root, ["jpg", "right.jpg", "txt"]))
+    assert "5 samples without an image" in said
+    assert column(loader, "txt") == ["t2"]
+
+
 def until_cached(loader: foreload.ImageLoader, samples: int) -> dict[str, Any]:
     """Run epochs until all samples come from the cache; return the first epoch's counters."""
     first: dict[str, Any] = {}

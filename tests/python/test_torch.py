@@ -63,6 +63,49 @@ def test_all_images_of_a_sample_come_and_what_is_done_to_each_is_shown(tmp_path:
     assert all(image.shape[0] == 3 and min(image.shape[1:]) == 20 for image in next(iter(sized))["left.jpg"])
 
 
+def test_what_is_absent_is_told_from_zeros(tmp_path: Path) -> None:
+    def without(number: int) -> shards.Members:
+        gone = {0: "right.jpg", 1: "seg.png", 2: "note.txt"}.get(number % 4)
+        members = {**shards.pair(number), "note.txt": b"here"}
+        return {name: data for name, data in members.items() if name != gone}
+
+    root = shards.make(tmp_path, 16, 1, without)
+    optional = {
+        "right.jpg": foreload.fields.Image("right.jpg", optional=True),
+        "seg.png": foreload.fields.Mask("seg.png", optional=True),
+        "note.txt": foreload.fields.Text("note.txt", optional=True),
+    }
+    settings = {
+        "batch_size": 8,
+        "image_size": 16,
+        "device": "cpu",
+        "fields": ["left.jpg", *optional.values()],
+    }
+    for batch in ImageDataset(root, with_ids=True, **settings):
+        assert set(batch) == {"left.jpg", *optional, *(f"{name}.present" for name in optional), "sample_ids"}
+        for gone, name in enumerate(optional):
+            present = batch[f"{name}.present"]
+            assert present.dtype == torch.bool
+            assert present.tolist() == [number % 4 != gone for number in batch["sample_ids"].tolist()]
+
+
+@pytest.mark.parametrize("name", ["mask", "sample_ids", "left.jpg.present"])
+def test_a_field_is_not_overwritten_by_what_is_added(tmp_path: Path, name: str) -> None:
+    def made(number: int) -> shards.Members:
+        return {"left.jpg": shards.pair(number)["left.jpg"], name: b"%d" % number}
+
+    root = shards.make(tmp_path, 4, 1, made)
+    image = foreload.fields.Image("left.jpg", optional=name == "left.jpg.present")
+    settings = {"batch_size": 4, "image_size": 16, "fields": [image, foreload.fields.Integer(name)]}
+    with pytest.raises(
+        foreload.ConfigError, match=f"adds the key '{name}'.*fields= has a field of that name"
+    ):
+        ImageDataset(root, with_mask=True, with_ids=True, **settings)
+    if name != "left.jpg.present":
+        (batch,) = ImageDataset(root, **settings)
+        assert sorted(batch[name].tolist()) == [0, 1, 2, 3]
+
+
 def test_under_a_data_loader_it_is_the_same(dataset: Path) -> None:
     alone = ImageDataset(dataset, batch_size=12, image_size=32)
     wrapped = DataLoader(ImageDataset(dataset, batch_size=12, image_size=32), batch_size=None, num_workers=0)

@@ -215,3 +215,14 @@ def test_the_program_warns_on_stderr_and_in_json(own_dataset: Path) -> None:
         assert "class_9" in done.stderr
         said = json.loads(done.stdout)["notices"]
         assert [one["kind"] for one in said if "class_9" in one["message"]] == ["warning"]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_warning_that_is_raised_is_not_lost_to_another(own_dataset: Path) -> None:
+    """Two come with the last batch: one is raised where more is asked for, which drops the iterator with the other."""
+    paths(own_dataset)[3].write_bytes(b"no image")
+    loader = foreload.ImageLoader(own_dataset, batch_size=60, image_size=32, train=False, on_error="zero")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(foreload.Warning, match=r"1 sample failed|zeros take its place"):
+            (_,) = loader

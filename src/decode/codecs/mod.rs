@@ -41,9 +41,7 @@ static FORMATS: &[Format] = &[
         name: "PNG",
         is: png::is,
         size: png::size,
-        decode: |decoder, bytes, choose, out| {
-            png::decode(bytes, decoder.max_pixels, choose, out).map(Decoded::by(Backend::Png))
-        },
+        decode: |decoder, bytes, choose, out| png::decode(bytes, decoder.max_pixels, choose, out),
     },
     Format {
         name: "WebP",

@@ -1,12 +1,13 @@
-//! PNG files, decoded as a whole to gray or RGB of 8 bits. Alpha is dropped as Pillow's `convert("RGB")` drops it.
+//! PNG files, decoded as a whole to gray or RGB of 8 bits, which of 16 are the upper ones. Alpha is dropped as Pillow's
+//! `convert("RGB")` drops it.
 
 use std::io::Cursor;
 
 use png::{BitDepth, ColorType, Decoder, DecodingError, Limits, Transformations};
 
-use super::Choose;
+use super::{Backend, Choose};
 use crate::decode::fallback::guarded;
-use crate::decode::{ColorModel, Planes, Region};
+use crate::decode::{ColorModel, Decoded, Planes};
 use crate::error::DecodeError;
 
 /// Whether a file is a PNG, by its signature.
@@ -30,7 +31,7 @@ pub(super) fn decode(
     max_pixels: u64,
     choose: Choose<'_>,
     out: &mut Planes,
-) -> Result<Region, DecodeError> {
+) -> Result<Decoded, DecodeError> {
     let corrupt = |error: DecodingError| DecodeError::Corrupt(format!("PNG: {error}"));
     // This bounds rows; the image itself is bounded by `choose`, which refuses large ones.
     let limits = Limits { bytes: usize::try_from(max_pixels.saturating_mul(8)).unwrap_or(usize::MAX) };
@@ -39,9 +40,10 @@ pub(super) fn decode(
     // Profiles and texts are not needed, and a small file may unpack to a large one.
     decoder.set_ignore_iccp_chunk(true);
     decoder.set_ignore_text_chunk(true);
-    let size = guarded(|| {
+    let (size, narrowed) = guarded(|| {
         let info = decoder.read_header_info().map_err(corrupt)?;
-        Ok((info.width, info.height))
+        let is_gray = matches!(info.color_type, ColorType::Grayscale | ColorType::GrayscaleAlpha);
+        Ok(((info.width, info.height), is_gray && info.bit_depth == BitDepth::Sixteen))
     })?;
     let region = choose(size.0, size.1)?;
     let (image, kind) = guarded(|| {
@@ -70,5 +72,5 @@ pub(super) fn decode(
         }
         other => return Err(DecodeError::Unsupported(format!("PNG of {other:?}"))),
     }
-    Ok(region)
+    Ok(Decoded { narrowed, ..Decoded::by(Backend::Png)(region) })
 }

@@ -112,7 +112,7 @@ impl Jpeg {
                 }
                 done => done.map(|()| None)?,
             };
-            return Ok(Decoded { region, backend: Backend::Region, concealed });
+            return Ok(Decoded { concealed, ..Decoded::by(Backend::Region)(region) });
         }
         check_end(bytes, header.data)?;
         fallback::decode(bytes, (width, height), header.color_space, region, out)?;

@@ -17,6 +17,7 @@ use crate::decode::nvjpeg::{NvJpegBackend, PlanesLayout, Verdict};
 use crate::error::{Error, Result};
 use crate::gpu::{DeviceBuffer, InFlight, Stream};
 use crate::pipeline::{EpochRun, PipelineShared};
+use crate::schedule::Draw;
 use crossbeam_channel::{Receiver, select};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -174,8 +175,8 @@ impl<'a> GpuLane<'a> {
             }
         }
         for work in finished {
-            let sample = work.draw.sample;
-            work.ticket.finish(sample, self.shared.index.label(sample), work.valid);
+            let Draw { sample, occurrence } = work.draw;
+            work.ticket.finish(sample, occurrence, self.shared.index.label(sample), work.valid);
         }
         // When the epoch was stopped, the samples that are left spoil the batch.
         if last && todo.is_empty() {

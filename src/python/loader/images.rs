@@ -45,6 +45,13 @@ impl ImageLoader {
         Ok(dict)
     }
 
+    /// The fields that samples may be without, by name, in the order in which they were asked for.
+    #[getter]
+    fn _optional(this: PyRef<'_, Self>) -> Vec<String> {
+        let fields = this.as_super().pipeline.config().fields.list.iter();
+        fields.filter(|field| field.optional.is_some()).map(|field| field.name.clone()).collect()
+    }
+
     /// The field, element type and a sample's dimensions of each tensor of fields that have one size for all samples.
     /// For consumers that take nothing else.
     fn _dense(this: PyRef<'_, Self>, py: Python<'_>) -> PyResult<Vec<(String, &'static str, usize)>> {
