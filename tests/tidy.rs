@@ -37,8 +37,8 @@ const HOMES: &[(&str, &[&str])] = &[
     (
         "serde",
         &[
-            "augment", "cli", "config", "dataset", "gpu", "io", "names", "notices", "pipeline", "simulate",
-            "state", "tier", "trace",
+            "augment", "cli", "config", "dataset", "gpu", "io", "json", "names", "notices", "pipeline",
+            "simulate", "state", "tier", "trace",
         ],
     ),
     (
