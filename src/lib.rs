@@ -4,7 +4,7 @@
 //! them against a dataset and this machine, and a [`Pipeline`] makes the batches of each epoch:
 //!
 //! ```
-//! use foreload::{Contents, DType, DatasetIndex, LoaderOptions, Pipeline};
+//! use foreload::{Contents, DType, DatasetIndex, FieldOptions, FieldValue, LoaderOptions, Pipeline};
 //! use std::path::Path;
 //! use std::sync::Arc;
 //!
@@ -13,6 +13,7 @@
 //!         batch_size: 4,
 //!         image_size: (32, 48),
 //!         dtype: DType::U8,
+//!         fields: Some(vec![FieldOptions::named("image"), FieldOptions::named("label")]),
 //!         index_dir: Some(index_dir.to_owned()),
 //!         ..LoaderOptions::default()
 //!     };
@@ -23,7 +24,9 @@
 //!         // This process is rank 0 of 1, and begins with the epoch's first step.
 //!         let mut epoch = pipeline.epoch(number, 0, 1, 0)?;
 //!         while let Some(batch) = epoch.next_batch()? {
-//!             let (images, labels) = (batch.images(), batch.labels());
+//!             let field = |name| pipeline.config().field(&batch, name);
+//!             let Some(FieldValue::Tensor(images)) = field("image") else { panic!("images of one size") };
+//!             let Some(FieldValue::Tensor(labels)) = field("label") else { panic!("class directories") };
 //!             assert_eq!(images.shape(), [4, 3, 32, 48]);
 //!             assert_eq!(images.bytes().len(), 4 * 3 * 32 * 48);
 //!             assert_eq!(labels.shape(), [4]);
@@ -83,8 +86,10 @@ mod tier;
 mod trace;
 
 pub use augment::{DType, Fidelity, ImageTransforms, MemoryFormat, Transform, Transforms};
-pub use batch::{Batch, Element, FieldValues, Place, Tensor};
-pub use config::{CpuDecode, Device, FieldOptions, Labels, LoaderConfig, LoaderOptions, OnError, Weights};
+pub use batch::{Batch, Element, Place, Tensor};
+pub use config::{
+    CpuDecode, Device, FieldOptions, FieldValue, Labels, LoaderConfig, LoaderOptions, OnError, Weights,
+};
 pub use dataset::{
     Changed, ClassRef, Contents, DatasetIndex, FieldKind, Fingerprint, IndexOptions, Layout, Select,
 };

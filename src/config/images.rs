@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 
 /// The image fields of a loader.
 #[derive(Debug, Clone)]
-pub struct Images {
+pub(crate) struct Images {
     /// The images that lead come first, then those that follow; both in the order in which they were asked for.
     list: Vec<ImageField>,
     /// What is done to each image that leads and to its followers; there is at least one recipe.
