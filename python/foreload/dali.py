@@ -24,8 +24,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from foreload._core import Batch, Batches, ConfigError, ImageLoader, Tensor, UnavailableError
+from foreload._core import Batch, Batches, ImageLoader, Tensor, UnavailableError
 from foreload._docs import hands_on_settings
+from foreload._errors import config_error
 
 if TYPE_CHECKING:
     from foreload._types import LoaderState
@@ -87,13 +88,13 @@ class ImageSource:
     ) -> None:
         if isinstance(prefetch_queue_depth, bool) or not isinstance(prefetch_queue_depth, int | np.integer):
             message = f"is {prefetch_queue_depth!r}, must be a whole number from 1 on"
-            raise ConfigError(f"config: prefetch_queue_depth: {message}")
+            raise config_error("prefetch_queue_depth", message)
         if prefetch_queue_depth < 1:
             message = f"is {prefetch_queue_depth}, must be a whole number from 1 on"
-            raise ConfigError(f"config: prefetch_queue_depth: {message}")
+            raise config_error("prefetch_queue_depth", message)
         if "keep" in settings:
             message = "is this source's own to say: give prefetch_queue_depth, the pipeline's"
-            raise ConfigError(f"config: keep: {message}")
+            raise config_error("keep", message)
         self._keep = int(prefetch_queue_depth) + 2
         # This comes first, because it checks the settings.
         self.loader = ImageLoader(
@@ -108,10 +109,10 @@ class ImageSource:
         if not settings.get("fields"):
             self._tensors = [tensor for tensor in self._tensors if with_labels or tensor[0] != "label"]
         if any(tensor[1] == "bfloat16" for tensor in self._tensors):
-            raise ConfigError("config: dtype: is bfloat16, which DALI does not know; use float16 or float32")
+            raise config_error("dtype", "is bfloat16, which DALI does not know; use float16 or float32")
         if not decoded and settings.get("on_error") == "zero":
             message = "is zero, but DALI's decoders refuse empty files; use skip or raise"
-            raise ConfigError(f"config: on_error: {message}")
+            raise config_error("on_error", message)
         # The fields of which an output says which samples have them.
         self._present: list[str] = self.loader._optional if with_present else []
         self._with_mask = with_mask
@@ -172,9 +173,7 @@ class ImageSource:
             given = "from step {1} of epoch {0}".format(*first) + " to step {1} of epoch {0}".format(
                 *self._end
             )
-            raise ConfigError(
-                f"config: at_step: is {at_step} of epoch {epoch}, but DALI was given those {given}"
-            )
+            raise config_error("at_step", f"is {at_step} of epoch {epoch}, but DALI was given those {given}")
         if at_step > 0 and epoch in self._passes:
             return self._passes[epoch].state_dict(at_step=at_step)
         state = self.loader.state_dict()
@@ -304,7 +303,7 @@ class ImageSource:
         here = "gpu" if self._on_gpu else "cpu"
         if device == "gpu" and not self._decoded:
             message = 'is gpu, but DALI decodes files from host memory: use cpu, and fn.decoders with "mixed"'
-            raise ConfigError(f"config: device: {message}")
+            raise config_error("device", message)
         dtypes = {
             "float32": types.FLOAT,
             "float16": types.FLOAT16,
@@ -335,12 +334,12 @@ class ImageSource:
         depth = cpu if cpu == gpu else cpu * gpu
         if depth > self._depth:
             message = f"is {self._depth}, but the pipeline's is {depth}: make the source with {depth} too"
-            raise ConfigError(f"config: prefetch_queue_depth: {message}")
+            raise config_error("prefetch_queue_depth", message)
         if pipeline.max_batch_size < self.loader.batch_size:
             message = (
                 f"is {self.loader.batch_size}, but the pipeline's is {pipeline.max_batch_size}: raise that"
             )
-            raise ConfigError(f"config: batch_size: {message}")
+            raise config_error("batch_size", message)
 
     def _check_last_batch(self) -> None:
         """Refuse an empty last batch, which DALI cannot take and some ranks get when few samples are left."""
@@ -348,4 +347,4 @@ class ImageSource:
         left = self.loader.epoch_size % (self.loader.batch_size * world_size)
         if self.loader.last_batch == "partial" and 0 < left <= rank:
             message = f"is partial, which leaves rank {rank} an empty batch at the end, and DALI takes none"
-            raise ConfigError(f'config: last_batch: {message}: use "pad" (and with_mask=True) or "drop"')
+            raise config_error("last_batch", f'{message}: use "pad" (and with_mask=True) or "drop"')

@@ -29,7 +29,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
-from foreload._core import DTYPES, INTERPOLATIONS, PADDING_MODES, ConfigError
+from foreload._core import DTYPES, INTERPOLATIONS, PADDING_MODES
+from foreload._errors import config_error
 
 __all__ = [
     "CenterCrop",
@@ -61,14 +62,14 @@ class Transform:
         """
         name = type(self).__name__
         if type(self) is Transform:
-            raise ConfigError("config: transforms: Transform: make one of its kinds, as RandomResizedCrop")
+            raise config_error("transforms", "Transform: make one of its kinds, as RandomResizedCrop")
         for parameter in fields(self):
             given = getattr(self, parameter.name)
             try:
                 usual = self._checks[parameter.name](given)
             except ValueError as error:
                 message = f"is {_shown(given)}, must be {error}"
-                raise ConfigError(f"config: transforms: {name}: {parameter.name}: {message}") from None
+                raise config_error("transforms", f"{name}: {parameter.name}: {message}") from None
             object.__setattr__(self, parameter.name, usual)
 
     def _as_json(self) -> dict[str, Any]:
@@ -401,7 +402,7 @@ class Views:
         try:
             object.__setattr__(self, "n", _whole(self.n))
         except ValueError as error:
-            raise ConfigError(f"config: transforms: Views: n: is {_shown(self.n)}, must be {error}") from None
+            raise config_error("transforms", f"Views: n: is {_shown(self.n)}, must be {error}") from None
         object.__setattr__(self, "transforms", tuple(_list(self.transforms)))
 
     def _as_json(self) -> dict[str, Any]:
@@ -416,8 +417,8 @@ Transforms: TypeAlias = Sequence[Transform] | Views | Sequence[Views]
 def _list(given: Any, may_hold: tuple[type, ...] = (Transform,)) -> list[Any]:
     """Return a list of what it may hold, and of nothing else."""
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise ConfigError(
-            f"config: transforms: is {_shown(given)}, must be a list of foreload.transforms, or Views"
+        raise config_error(
+            "transforms", f"is {_shown(given)}, must be a list of foreload.transforms, or Views"
         )
     steps = list(given)
     for number, step in enumerate(steps, start=1):
@@ -428,7 +429,7 @@ def _list(given: Any, may_hold: tuple[type, ...] = (Transform,)) -> list[Any]:
             what = "is torchvision's; foreload.transforms has those of the same names that Foreload knows"
         elif isinstance(step, type) and issubclass(step, may_hold):
             what = f"is a class: make one, {step.__name__}(...)"
-        raise ConfigError(f"config: transforms: step {number} of {len(steps)}, {_shown(step)}: {what}")
+        raise config_error("transforms", f"step {number} of {len(steps)}, {_shown(step)}: {what}")
     return steps
 
 
@@ -444,9 +445,7 @@ def to_json(transforms: Transforms | Mapping[str, Transforms]) -> str:
     documents = {}
     for field, of_field in transforms.items():
         if not isinstance(field, str):
-            raise ConfigError(
-                f"config: transforms: has the key {_shown(field)}, must be names of image fields"
-            )
+            raise config_error("transforms", f"has the key {_shown(field)}, must be names of image fields")
         documents[field] = _document(of_field)
     return json.dumps(documents)
 
