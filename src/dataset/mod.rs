@@ -93,6 +93,23 @@ pub enum Layout {
 }
 
 impl Layout {
+    /// Every layout: an index file is read only if its layout is one of these.
+    pub(crate) const ALL: &'static [Self] = &[Self::Folder, Self::Tar, Self::TfRecord];
+
+    /// What holds the samples, in words.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Folder => "loose files",
+            Self::Tar => "tar shards",
+            Self::TfRecord => "TFRecord shards",
+        }
+    }
+
+    /// What a group of samples is that lie together, in the plural.
+    pub(crate) fn group_title(self) -> &'static str {
+        if self.is_sharded() { "shards" } else { "directories" }
+    }
+
     /// Whether many samples lie in a file.
     pub fn is_sharded(self) -> bool {
         self != Self::Folder

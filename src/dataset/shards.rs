@@ -152,12 +152,14 @@ pub(super) enum ShardKind {
 }
 
 impl ShardKind {
-    /// The kind of shards of `layout`, in which stems without an image are samples if `every_stem` says so.
-    pub(super) fn of(layout: Layout, every_stem: bool) -> Self {
+    /// The kind of shards of `layout`, in which stems without an image are samples if `every_stem` says so; `None`
+    /// where samples are loose files.
+    pub(super) fn of(layout: Layout, every_stem: bool) -> Option<Self> {
         match layout {
-            Layout::TfRecord => Self::TfRecord,
-            _ if every_stem => Self::Tar(Stems::All),
-            _ => Self::Tar(Stems::WithImage),
+            Layout::Folder => None,
+            Layout::Tar if every_stem => Some(Self::Tar(Stems::All)),
+            Layout::Tar => Some(Self::Tar(Stems::WithImage)),
+            Layout::TfRecord => Some(Self::TfRecord),
         }
     }
 }

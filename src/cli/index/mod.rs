@@ -5,7 +5,7 @@ mod decode;
 use super::settings::{Settings, TakesSettings};
 use super::{choice, output};
 use crate::dataset::{
-    Changed, Contents, DatasetIndex, IndexOptions, IndexOrigin, IndexSummary, Layout, Notes, TO_LABEL,
+    Changed, Contents, DatasetIndex, IndexOptions, IndexOrigin, IndexSummary, Notes, TO_LABEL,
 };
 use crate::notices::Notice;
 use crate::{Error, Result};
@@ -178,19 +178,14 @@ fn of_classes(count: u32) -> String {
 
 fn describe(report: &IndexReport) -> String {
     let IndexSummary { root, layout, samples, classes, total_bytes, largest, groups, .. } = &report.summary;
-    let (layout, group) = match layout {
-        Layout::Folder => ("loose files", "directories"),
-        Layout::Tar => ("tar shards", "shards"),
-        Layout::TfRecord => ("TFRecord shards", "shards"),
-    };
     let origin = match &report.summary.origin {
         IndexOrigin::Loaded => "loaded".to_owned(),
         IndexOrigin::Built(because) => format!("built ({because})"),
     };
     let of = of_classes(*classes);
     let mut lines = vec![
-        format!("{}: {samples} samples {of} in {groups} {group}", root.display()),
-        format!("  layout       {layout}"),
+        format!("{}: {samples} samples {of} in {groups} {}", root.display(), layout.group_title()),
+        format!("  layout       {}", layout.title()),
         format!(
             "  bytes        {}; {} a sample, {} at most",
             output::bytes(*total_bytes),
