@@ -94,7 +94,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
         (None, Some(cache)) => calibrate::rates(&args.dir, cache, of_loaders(args))?,
         (None, None) => return Err(Error::config("rates", "are missing: give --rates or --cache")),
     };
-    let index = DatasetIndex::open(&args.dir, &args.settings.index_options(Contents::Images))?;
+    let index = DatasetIndex::open(&args.dir, &args.settings.validate()?.index_options(Contents::Images))?;
     let notices = output::print_notices(index.notices());
     let job = job(args, &index);
     let size = args.cache_size;

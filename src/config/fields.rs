@@ -1,6 +1,7 @@
 //! The fields of the batches, as they are asked for and as they are for one dataset.
 
 use super::labels::check_no_member;
+use super::requested::{FieldSource, RequestedFields};
 use super::{Images, LoaderConfig};
 use crate::augment::{BoxFormat, Filter, Recipe};
 use crate::batch::{BatchLayout, Column, Element, Raggedness};
@@ -191,12 +192,12 @@ pub enum FieldContent {
 }
 
 impl Fields {
-    /// The members that are read of each sample for these fields, of which `labels` gives the columns `given`; `None`:
-    /// the image alone.
+    /// Checks what can be wrong with a list of fields in itself.
     ///
     /// # Errors
-    /// A message for a list that is empty or names a field twice, such as "is empty".
-    pub fn members(asked: &[FieldOptions], given: &[String]) -> Result<Option<Vec<String>>, String> {
+    /// A message for a list that is empty, names a field twice, or lets one follow an image that has no geometry,
+    /// such as "is empty".
+    pub fn check_list(asked: &[FieldOptions]) -> Result<(), String> {
         if asked.is_empty() {
             return Err("is empty".into());
         }
@@ -210,9 +211,7 @@ impl Fields {
                 return Err(format!("has {:?}, which has no geometry and so follows no image", field.name));
             }
         }
-        let members = asked.iter().map(|field| field.name.clone());
-        let members = members.filter(|name| name != LABEL && !given.contains(name));
-        Ok(Some(members.collect()).filter(|members: &Vec<String>| !members.is_empty()))
+        Ok(())
     }
 
     /// The fields of a loader for which no fields are asked. `images` has the one that is an image.
@@ -245,40 +244,44 @@ impl Fields {
         Ok((Self { list }, layout))
     }
 
-    /// The fields that `asked` means for `index`, which has the members [`Fields::members`] and the images `images`.
+    /// The fields that `asked` means for `index`, of which their members are read, with the images `images` and the
+    /// columns `given` by `labels`.
     ///
     /// # Errors
     /// [`Error::Config`] for a label where there is none, or a mask without an image.
-    pub fn check(
-        asked: &[FieldOptions],
+    pub(super) fn check(
+        asked: &RequestedFields<'_>,
         index: &DatasetIndex,
         images: &Images,
         given: &[SampleColumn],
     ) -> Result<(Self, BatchLayout)> {
         let mut layout = BatchLayout::default();
         let places = places(images, &mut layout);
-        let mut list = Vec::with_capacity(asked.len());
-        let mut members = 0..;
-        for (number, field) in asked.iter().enumerate() {
-            if let Some(of) = given.iter().position(|column| column.name == field.name) {
-                check_no_member(index, &field.name)?;
-                let content = given[of].content(of, &mut layout);
-                check_always_there(field, "a column of labels=")?;
-                list.push(Field { name: field.name.clone(), member: None, content, optional: None });
-                continue;
-            }
-            if field.name == LABEL {
-                index.check_labeled("fields")?;
-                check_always_there(field, "the dataset's class number")?;
-                if !matches!(field.kind, None | Some(FieldKind::Integer)) {
-                    let message =
-                        format!("has {LABEL:?}, the dataset's class number, as another kind than Integer");
-                    return Err(Error::config("fields", message));
+        let mut list = Vec::new();
+        for (number, (source, field)) in asked.iter().enumerate() {
+            let known = |content| Field { name: field.name.clone(), member: None, content, optional: None };
+            let member = match source {
+                FieldSource::Column(of) => {
+                    check_no_member(index, &field.name)?;
+                    let content = given[of].content(of, &mut layout);
+                    check_always_there(field, "a column of labels=")?;
+                    list.push(known(content));
+                    continue;
                 }
-                let name = field.name.clone();
-                list.push(Field { name, member: None, content: FieldContent::Label, optional: None });
-                continue;
-            }
+                FieldSource::Label => {
+                    index.check_labeled("fields")?;
+                    check_always_there(field, "the dataset's class number")?;
+                    if !matches!(field.kind, None | Some(FieldKind::Integer)) {
+                        let message = format!(
+                            "has {LABEL:?}, the dataset's class number, as another kind than Integer"
+                        );
+                        return Err(Error::config("fields", message));
+                    }
+                    list.push(known(FieldContent::Label));
+                    continue;
+                }
+                FieldSource::Member(member) => member,
+            };
             let kind = field.kind();
             let column = |layout: &mut BatchLayout, element, shape| {
                 layout.columns.push(Column { element, shape });
@@ -330,7 +333,7 @@ impl Fields {
                 }
             };
             let optional = field.optional.then(|| column(&mut layout, Element::Bool, Vec::new()));
-            list.push(Field { name: field.name.clone(), member: members.next(), content, optional });
+            list.push(Field { name: field.name.clone(), member: Some(member), content, optional });
         }
         Ok((Self { list }, layout))
     }

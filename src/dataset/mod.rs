@@ -40,10 +40,7 @@ mod stamp;
 mod summary;
 mod survey;
 
-pub(crate) use columns::{
-    ColumnItem, ColumnValues, SampleColumn, names as column_names, read as read_columns,
-    typed as typed_column,
-};
+pub(crate) use columns::{ColumnItem, ColumnValues, LabelTable, SampleColumn, typed as typed_column};
 pub use index::DatasetIndex;
 pub(crate) use index::TO_LABEL;
 pub use kind::FieldKind;

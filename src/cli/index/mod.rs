@@ -100,7 +100,7 @@ pub(crate) fn run(args: &IndexArgs) -> Result<()> {
         members: Some(Vec::new()),
         changed: args.changed.unwrap_or(if args.verify { Changed::Refuse } else { Changed::Rebuild }),
         threads: args.threads.map_or(0, usize::from),
-        ..args.settings.index_options(if args.files { Contents::Files } else { Contents::Images })
+        ..args.settings.validate()?.index_options(if args.files { Contents::Files } else { Contents::Images })
     };
     let index = DatasetIndex::open_all(&args.directories, &options, &Arc::default())?;
     if args.verify {
