@@ -13,6 +13,7 @@ mod selection;
 mod settings;
 mod share;
 mod units;
+mod views;
 
 pub(crate) use choice::Choice;
 pub use device::{AllowedBackends, CpuDecode, Device, LANES};
@@ -33,6 +34,7 @@ pub use settings::{
     LoaderKind, LoaderOptions, SETTINGS, SettingsClass, SettingsObject, manual, parameters, signature, stub,
 };
 pub(crate) use units::{parse_bytes, parse_duration};
+pub(crate) use views::{ViewKind, ViewPlaces};
 
 use crate::augment::Output;
 use crate::augment::cuda::LaneMemory;

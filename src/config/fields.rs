@@ -2,8 +2,9 @@
 
 use super::labels::check_no_member;
 use super::requested::{FieldSource, RequestedFields};
+use super::views::{ViewKind, ViewPlaces};
 use super::{Images, LoaderConfig};
-use crate::augment::{BoxFormat, Filter, Recipe};
+use crate::augment::{BoxFormat, Filter};
 use crate::batch::{BatchLayout, Column, Element, Raggedness};
 use crate::dataset::kind::IMAGE_EXTENSIONS;
 use crate::dataset::{DatasetIndex, FieldKind, IMAGE, SampleColumn};
@@ -127,16 +128,12 @@ pub struct Field {
 /// The content of a field, and its place in a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FieldContent {
-    /// Images: a tensor for each view, or values for each view where images have sizes of their own.
+    /// Images: a tensor of images for each view, or values where images have sizes of their own.
     Images {
         /// The number among the images.
         image: usize,
-        /// The first tensor of images, or value.
-        first: usize,
-        /// Whether these are values.
-        sized: bool,
-        /// The number of views.
-        views: usize,
+        /// The places of the views.
+        at: ViewPlaces,
     },
     /// Class numbers.
     Label,
@@ -154,17 +151,12 @@ pub enum FieldContent {
         /// The number among the values whose lengths differ.
         value: usize,
     },
-    /// Masks that follow an image: a column for each view, or values for each view where images have sizes of their
-    /// own.
+    /// Masks that follow an image: a column for each view, or values where images have sizes of their own.
     Masks {
         /// The number of that image among the images.
         image: usize,
-        /// The first column, or value.
-        first: usize,
-        /// Whether these are values.
-        sized: bool,
-        /// The number of views.
-        views: usize,
+        /// The places of the views.
+        at: ViewPlaces,
         /// The type of the values.
         element: Element,
         /// The interpolation, which decides which value is the nearest.
@@ -174,10 +166,8 @@ pub enum FieldContent {
     Boxes {
         /// The number of that image among the images.
         image: usize,
-        /// The number of the first view's values among those whose lengths differ.
-        first: usize,
-        /// The number of views.
-        views: usize,
+        /// The places of the views.
+        at: ViewPlaces,
         /// The meaning of their four numbers.
         format: BoxFormat,
         /// Whether a fifth number says what share of a box's area is left.
@@ -298,7 +288,8 @@ impl Fields {
                     let columns = Some(4 + u32::from(field.shares));
                     let always = Raggedness::Always { element: Element::F32, columns };
                     layout.values.extend((0..views).map(|_| always));
-                    FieldContent::Boxes { image, first, views, format: field.format, shares: field.shares }
+                    let at = ViewPlaces { first, views, kind: ViewKind::Values };
+                    FieldContent::Boxes { image, at, format: field.format, shares: field.shares }
                 }
                 FieldKind::Mask => {
                     let image = images.followed_by(field)?;
@@ -311,18 +302,21 @@ impl Fields {
                         return Err(Error::config("fields", message));
                     }
                     let recipe = images.recipe(image);
-                    let (element, sized) = (field.dtype.element(), is_sized(recipe));
-                    let first = if sized { layout.values.len() } else { layout.columns.len() };
+                    let (element, kind) = (field.dtype.element(), ViewKind::of(recipe));
+                    let first = match kind {
+                        ViewKind::Tensors => layout.columns.len(),
+                        ViewKind::Values => layout.values.len(),
+                    };
                     for view in recipe.views() {
                         match view.size() {
-                            Some((height, width)) if !sized => {
+                            Some((height, width)) if kind == ViewKind::Tensors => {
                                 column(&mut layout, element, vec![height, width]);
                             }
                             _ => layout.values.push(Raggedness::Never),
                         }
                     }
-                    let (views, nearest) = (recipe.views().len(), field.interpolation);
-                    FieldContent::Masks { image, first, sized, views, element, nearest }
+                    let at = ViewPlaces { first, views: recipe.views().len(), kind };
+                    FieldContent::Masks { image, at, element, nearest: field.interpolation }
                 }
                 FieldKind::Integer => FieldContent::Integers(column(&mut layout, Element::I64, Vec::new())),
                 FieldKind::Float => FieldContent::Floats(column(&mut layout, Element::F32, Vec::new())),
@@ -383,22 +377,20 @@ fn check_always_there(field: &FieldOptions, what: &str) -> Result<()> {
     Err(Error::config("fields", message))
 }
 
-/// Whether images have sizes of their own.
-pub(super) fn is_sized(recipe: &Recipe) -> bool {
-    recipe.views().iter().any(|view| view.size().is_none())
-}
-
 /// The place of each image field: a tensor for each view, or a list of tensors where images have sizes of their own.
 fn places(images: &Images, layout: &mut BatchLayout) -> Vec<FieldContent> {
     let place = |image| {
         let views = images.recipe(image).views();
-        let sized = is_sized(images.recipe(image));
-        let first = if sized { layout.values.len() } else { layout.images.len() };
-        match sized {
-            true => layout.values.extend(views.iter().map(|_| Raggedness::Never)),
-            false => layout.images.extend(views.iter().map(|view| view.fixed_output().clone())),
+        let kind = ViewKind::of(images.recipe(image));
+        let first = match kind {
+            ViewKind::Tensors => layout.images.len(),
+            ViewKind::Values => layout.values.len(),
+        };
+        match kind {
+            ViewKind::Tensors => layout.images.extend(views.iter().map(|view| view.fixed_output().clone())),
+            ViewKind::Values => layout.values.extend(views.iter().map(|_| Raggedness::Never)),
         }
-        FieldContent::Images { image, first, sized, views: views.len() }
+        FieldContent::Images { image, at: ViewPlaces { first, views: views.len(), kind } }
     };
     (0..images.list().len()).map(place).collect()
 }
@@ -441,12 +433,12 @@ impl LoaderConfig {
                 (field.name.clone(), *element, shape.len())
             };
             match field.content {
-                FieldContent::Images { first, views, sized: false, .. } => {
-                    let outputs = &self.layout.images[first..first + views];
+                FieldContent::Images { at: at @ ViewPlaces { kind: ViewKind::Tensors, .. }, .. } => {
+                    let outputs = &self.layout.images[at.numbers()];
                     tensors.extend(outputs.iter().map(|output| (field.name.clone(), output.element(), 3)));
                 }
-                FieldContent::Masks { first, views, sized: false, .. } => {
-                    tensors.extend((first..first + views).map(column));
+                FieldContent::Masks { at: at @ ViewPlaces { kind: ViewKind::Tensors, .. }, .. } => {
+                    tensors.extend(at.numbers().map(column));
                 }
                 FieldContent::Label => tensors.push((field.name.clone(), Element::I64, 0)),
                 FieldContent::Integers(number)
