@@ -11,7 +11,7 @@ use super::cancel::Cancel;
 use super::member::MemberRow;
 use super::parallel::for_each;
 use super::part::DatasetPart;
-use super::shards::ShardKind;
+use super::shards::{ShardContents, ShardKind};
 use super::{Stamp, folder, shards, survey};
 use crate::error::{Error, Result};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
@@ -234,17 +234,14 @@ fn compare(
     let contents = index.file.header().contents;
     let full = index.directory_or_shard(group);
     let (found, message) = if let Some(kind) = ShardKind::of(index.layout(), index.notes.every_stem) {
-        let (found, about) = shards::read(index.base(), path, kind, cancel)?;
+        let (stamp, ShardContents { rows, findings }) = shards::read(index.base(), path, kind, cancel)?;
         // All samples of a dataset have labels, or none has, or the labels are in error.
-        let at_fault = about.unlabeled.as_ref().or(about.unusable.as_ref());
+        let at_fault = findings.unlabeled.as_ref().or(findings.unusable.as_ref());
         let odd = match &index.notes.label_fault {
-            None if index.notes.unlabeled => about.labeled.or(about.unusable),
+            None if index.notes.unlabeled => findings.labeled.or(findings.unusable),
             None => at_fault.cloned(),
-            Some(fault) if fault.is_of(path) && at_fault.is_none() => about.labeled,
+            Some(fault) if fault.is_of(path) && at_fault.is_none() => findings.labeled,
             Some(_) => None,
-        };
-        let IndexGroup { rows: GroupRows::Shard(rows), stamp, .. } = found else {
-            return Err(Error::Internal("a shard without rows of a shard".to_owned()));
         };
         (stamp, compare_shard(index, group, &rows, odd))
     } else {
