@@ -283,7 +283,10 @@ impl CheckedOptions<'_> {
                 Some(DevicePools::new(options.device_memory, chosen.memory, own.bytes(), batch_bytes)?)
             }
         };
-        let host = pools::PoolSizing { options, index, threads, queue_depth };
+        let has_own_sizes = options.decoded
+            && (0..images.list().len()).any(|image| ViewKind::of(images.recipe(image)) == ViewKind::Values);
+        let host = pools::PoolSizing { options, index, threads, queue_depth, has_own_sizes };
+        host.warn_about_sizes();
         let pools = match &device_pools {
             None => host.with_batches(batch_bytes)?,
             Some(device) => host.beside(device)?,

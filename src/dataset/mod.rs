@@ -49,8 +49,8 @@ pub use record::MemberBytes;
 pub use select::{ClassRef, Select};
 pub(crate) use stamp::COARSE_TICK;
 pub use stamp::{FileVersion, Stamp, TICK};
-pub(crate) use summary::Notes;
 pub use summary::{IndexOrigin, IndexSummary};
+pub(crate) use summary::{Notes, SampleBytes};
 
 /// Hash of what defines the dataset: layout, relative paths, extents, labels. Not of times: a copy has the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

@@ -218,6 +218,25 @@ fn shortened(name: &str) -> String {
     format!("{}…{}", &name[..head], &name[tail..])
 }
 
+/// The bytes of samples.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct SampleBytes {
+    /// Of all samples.
+    pub total_bytes: u64,
+    /// Of the largest.
+    pub largest: u64,
+}
+
+impl SampleBytes {
+    /// Of samples of so many bytes each.
+    pub(super) fn of(samples: impl Iterator<Item = u64>) -> Self {
+        samples.fold(Self::default(), |Self { total_bytes, largest }, bytes| Self {
+            total_bytes: total_bytes + bytes,
+            largest: largest.max(bytes),
+        })
+    }
+}
+
 /// What `foreload index` shows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct IndexSummary {
@@ -229,10 +248,13 @@ pub struct IndexSummary {
     pub samples: u64,
     /// Number of classes; 0 where samples have no labels.
     pub classes: u32,
-    /// Bytes of all samples.
+    /// Bytes of what stands for all samples: their images or files; in shards without images, their first members.
     pub total_bytes: u64,
-    /// Bytes of the largest sample.
+    /// Bytes of the largest of these.
     pub largest: u32,
+    /// Bytes of all members of the samples in tar shards; `None` where samples are single files, or where the index was
+    /// read without its members.
+    pub members: Option<SampleBytes>,
     /// Number of directories (loose files) or shards.
     pub groups: u64,
     /// What was left out, by reason; empty classes; whether labels are missing.
@@ -252,6 +274,14 @@ pub struct IndexSummary {
     pub origin: IndexOrigin,
     /// How long loading or building took.
     pub seconds: f64,
+}
+
+impl IndexSummary {
+    /// The bytes of what samples hold, as far as it is known: of all members, else of the images.
+    pub(crate) fn bytes(&self) -> SampleBytes {
+        let images = SampleBytes { total_bytes: self.total_bytes, largest: u64::from(self.largest) };
+        self.members.unwrap_or(images)
+    }
 }
 
 /// The names in the section of classes.
