@@ -264,6 +264,27 @@ fn every_file_says_what_it_is_and_is_short() {
     report(broken);
 }
 
+/// The numbers of the lines that end a doc comment in the middle of a sentence: with a colon behind which nothing comes,
+/// or with a comma.
+fn unfinished_docs(text: &str) -> Vec<usize> {
+    let is_doc = |line: &str| line.starts_with("///") || line.starts_with("//!");
+    let lines: Vec<&str> = text.lines().map(str::trim).collect();
+    let ends =
+        (0..lines.len()).filter(|&i| is_doc(lines[i]) && !lines.get(i + 1).is_some_and(|next| is_doc(next)));
+    ends.filter(|&i| lines[i].ends_with([':', ',', ';'])).map(|i| i + 1).collect()
+}
+
+#[test]
+fn no_doc_comment_breaks_off() {
+    let mut broken = Vec::new();
+    for (path, text) in files(&["src", "cuda", "tests", "benches", "build.rs"], &[".rs"]) {
+        for line in unfinished_docs(&text) {
+            broken.push(format!("{}:{line}: the comment ends in the middle of a sentence", path.display()));
+        }
+    }
+    report(broken);
+}
+
 #[test]
 fn no_line_is_wider_than_it_can_be_read() {
     let mut broken = Vec::new();
@@ -464,6 +485,7 @@ fn the_rules_see_what_they_should() {
     assert_eq!(defined_type("type Row = u32;"), Some("Row"));
     assert_eq!(defined_type("    type Target = [u8];"), None);
     assert_eq!(defined_type("let structure = 1;"), None);
+    assert_eq!(unfinished_docs("//! From:\n\n/// The name:\n/// `a`.\n    /// Cut,\nfn f() {}"), [1, 5]);
     assert_eq!(module(Path::new("src/io/uring/ring.rs")), ("io".to_owned(), 3));
     assert_eq!(module(Path::new("src/io/mod.rs")), ("io".to_owned(), 1));
     assert_eq!(module(Path::new("src/rng.rs")), ("rng".to_owned(), 1));
