@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_on_before_the_seal_is_closed() {
+    fn nothing_goes_on_before_the_closer_is_closed() {
         let (ready, finished) = collector();
         let pool = pool(3, 3);
         let (closer, tickets) = pool.begin(0, 1, &ready).unwrap().unwrap();
