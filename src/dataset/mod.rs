@@ -102,7 +102,7 @@ impl Layout {
 /// What the samples are. Each has an index of its own.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Contents {
-    /// JPEG and PNG images: loose, by class directory, or in tar shards.
+    /// Images that can be decoded, by their extensions: loose, by class directory, or in tar shards.
     #[default]
     Images,
     /// Files of any kind below a directory, hidden ones left out, or the records of the `.tfrecord` shards in it. Where
