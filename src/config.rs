@@ -113,7 +113,7 @@ pub struct LoaderConfig {
 }
 
 impl LoaderConfig {
-    /// What is written for each image of the first image field.
+    /// What is written for each image of the first image field, and of several views for the first.
     pub fn output(&self) -> &Output {
         self.images.first_recipe().views()[0].fixed_output()
     }
