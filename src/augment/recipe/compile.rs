@@ -1,10 +1,10 @@
 //! A list of transforms in the order in which the pass runs them: geometry, colours, the element type, normalisation.
 //! What stands in another order and does not give the same is refused.
 
-use super::RecipeView;
 use super::colour::ColourStep;
 use super::geometry::GeometryBuilder;
 use super::transform::Transform;
+use super::{RecipeStep, RecipeView};
 use crate::augment::{DType, Fidelity, MemoryFormat, Output};
 
 /// The first view of a list.
@@ -22,6 +22,7 @@ pub(super) fn list(
         finish.add(transform).map_err(refused)?;
         geometry.add(transform).map_err(refused)?;
     }
+    let steps = numbered(transforms);
     let geometry = geometry.finish();
     let (height, width) = geometry.size().unwrap_or((0, 0));
     let Finishing { colour, dtype, white, normalised } = finish;
@@ -30,7 +31,16 @@ pub(super) fn list(
     let of = |values: [f32; 3]| values.map(|value| f64::from(value) / white);
     let (mean, std) = (of(mean), of(std));
     let output = Output { height, width, dtype, format, mean, std, fill: geometry.fill(), fidelity };
-    Ok(RecipeView { id: [0, 0], geometry, colour, output })
+    Ok(RecipeView { id: [0, 0], steps, geometry, colour, output })
+}
+
+/// Each transform with its place among those of its kind.
+fn numbered(transforms: &[Transform]) -> Vec<RecipeStep> {
+    let number = |(at, transform): (usize, &Transform)| {
+        let nth = transforms[..at].iter().filter(|before| before.name() == transform.name()).count() as u32;
+        RecipeStep { transform: transform.clone(), nth }
+    };
+    transforms.iter().enumerate().map(number).collect()
 }
 
 /// What becomes of the pixels' values.

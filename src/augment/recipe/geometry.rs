@@ -7,24 +7,15 @@ use super::transform::{LARGEST_SIDE, Margins, Sides, Transform};
 use crate::augment::{Filter, Padding};
 use crate::rng::RandomStream;
 
-/// What is done to an image's grid of pixels, step by step: known to fold into one view of any image that is large
-/// enough.
+/// What a list does to an image's grid of pixels: known to fold into one view of any image that is large enough.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Geometry {
-    steps: Vec<GeometryStep>,
     filter: Filter,
     padding: Padding,
     fill: [u8; 3],
     /// The transform that chose `padding` and `fill`; empty where none does.
     padded_by: &'static str,
     size: Option<(u32, u32)>,
-}
-
-/// A transform with its place among those of its kind, by which its random numbers are keyed.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct GeometryStep {
-    pub(super) transform: Transform,
-    pub(super) nth: u32,
 }
 
 /// Adds one transform after another.
@@ -107,9 +98,6 @@ impl GeometryBuilder {
                 "makes images of {width}×{height} pixels, must be at most {LARGEST_SIDE} a side"
             ));
         }
-        let nth =
-            self.made.steps.iter().filter(|step| step.transform.name() == transform.name()).count() as u32;
-        self.made.steps.push(GeometryStep { transform: transform.clone(), nth });
         Ok(())
     }
 
@@ -165,11 +153,6 @@ impl GeometryBuilder {
 }
 
 impl Geometry {
-    /// The transforms, each with its place among those of its kind.
-    pub(super) fn steps(&self) -> &[GeometryStep] {
-        &self.steps
-    }
-
     /// Height and width of the output, where every image has the same.
     pub(super) fn size(&self) -> Option<(u32, u32)> {
         self.size
@@ -180,21 +163,20 @@ impl Geometry {
         self.fill
     }
 
-    /// The view of an image of `size`, its width and height, and the output's size. `streams` has the
-    /// random numbers of each step.
+    /// The view of an image of `size`, its width and height, and the output's size. `steps` are the list's transforms,
+    /// each with its random numbers; those that are none of geometry do nothing here.
     ///
     /// # Errors
     /// What cannot be done to an image of that size, and by which transform.
-    pub(super) fn draw(
+    pub(super) fn draw<'a>(
         &self,
-        streams: impl Iterator<Item = RandomStream>,
+        steps: impl Iterator<Item = (&'a Transform, RandomStream)>,
         size: (u32, u32),
     ) -> Result<DrawnView, Unfoldable> {
         let mut fold = Fold::new(size);
-        for (step, mut stream) in self.steps.iter().zip(streams) {
-            let name = step.transform.name();
-            self.apply(&step.transform, &mut stream, &mut fold).map_err(|why| {
-                let (width, height) = size;
+        for (transform, mut stream) in steps {
+            self.apply(transform, &mut stream, &mut fold).map_err(|why| {
+                let (name, (width, height)) = (transform.name(), size);
                 format!("{name} {why} (the sample has {width}×{height} pixels)")
             })?;
         }

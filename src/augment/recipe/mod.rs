@@ -39,12 +39,21 @@ pub struct Recipe {
 /// One of the images that become of a sample.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecipeView {
-    /// The list it is of, and which of that list's views it is.
+    /// The numbers of its list and of the view in that list.
     id: [u32; 2],
+    /// All transforms of the list, in order.
+    steps: Vec<RecipeStep>,
     geometry: Geometry,
     colour: Vec<ColourStep>,
     /// Of 0 × 0 pixels where the size is each image's own.
     output: Output,
+}
+
+/// A transform of a list, with its place among those of its kind, by which its random numbers are keyed.
+#[derive(Debug, Clone, PartialEq)]
+struct RecipeStep {
+    transform: Transform,
+    nth: u32,
 }
 
 /// The keys of one epoch: for each view, and each of its steps, the streams of all samples.
@@ -100,8 +109,7 @@ impl Recipe {
 
     /// Whether anything of it is drawn at random.
     pub fn is_random(&self) -> bool {
-        let steps = self.views.iter().flat_map(|view| view.geometry.steps());
-        steps.into_iter().any(|step| step.transform.is_random())
+        self.views.iter().flat_map(|view| &view.steps).any(|step| step.transform.is_random())
     }
 
     /// The most transforms of a list that change colours.
@@ -122,8 +130,7 @@ impl Recipe {
     /// For each step of each view its part of `all`.
     fn parts(&self, all: &RandomKey) -> RecipeKeys {
         let of = |view: &RecipeView| {
-            let steps = view.geometry.steps().iter();
-            steps.map(|step| all.part(view.id, step.transform.name(), step.nth)).collect()
+            view.steps.iter().map(|step| all.part(view.id, step.transform.name(), step.nth)).collect()
         };
         RecipeKeys(self.views.iter().map(of).collect())
     }
@@ -142,7 +149,8 @@ impl Recipe {
     ) -> Result<DrawnViews> {
         let draw = |(view, keys): (&RecipeView, &Vec<RandomKey>)| {
             let streams = keys.iter().map(|key| key.stream_of(sample, occurrence));
-            let drawn = view.geometry.draw(streams, (width, height));
+            let transforms = view.steps.iter().map(|step| &step.transform);
+            let drawn = view.geometry.draw(transforms.zip(streams), (width, height));
             drawn.map_err(|why| Error::config("transforms", why))
         };
         let views = self.views.iter().zip(&keys.0).map(draw).collect::<Result<Vec<_>>>()?;
