@@ -264,8 +264,8 @@ fn every_file_says_what_it_is_and_is_short() {
     report(broken);
 }
 
-/// The numbers of the lines that end a doc comment in the middle of a sentence: with a colon behind which nothing comes,
-/// or with a comma.
+/// The numbers of the lines that end a doc comment in the middle of a sentence: with a colon behind which nothing
+/// comes, or with a comma.
 fn unfinished_docs(text: &str) -> Vec<usize> {
     let is_doc = |line: &str| line.starts_with("///") || line.starts_with("//!");
     let lines: Vec<&str> = text.lines().map(str::trim).collect();
