@@ -32,7 +32,7 @@ use std::sync::Arc;
 pub(crate) trait Sink: Send + Sync {
     /// Takes a batch, or drops it when nobody waits for it any more.
     fn put(&self, batch: Batch);
-    /// Learns that a batch does not come because there was no memory to complete it.
+    /// Tells that a batch does not come, because there was no memory to complete it.
     fn fail(&self, error: Error);
 }
 
