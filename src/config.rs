@@ -33,6 +33,8 @@ pub use settings::{
 };
 pub(crate) use units::{parse_bytes, parse_duration};
 
+use fields::is_sized;
+
 use crate::augment::Output;
 use crate::augment::cuda::LaneMemory;
 use crate::batch::{BatchLayout, Pools};
@@ -235,7 +237,9 @@ impl LoaderOptions {
                 Some(DevicePools::new(self.device_memory, chosen.memory, own.bytes(), batch_bytes)?)
             }
         };
-        let host = pools::PoolSizing { options: self, index, threads, queue_depth };
+        let sized = self.decoded && (0..images.list().len()).any(|image| is_sized(images.recipe(image)));
+        let host = pools::PoolSizing { options: self, index, threads, queue_depth, sized };
+        host.warn_about_sizes();
         let pools = match &device_pools {
             None => host.with_batches(batch_bytes)?,
             Some(device) => host.beside(device)?,

@@ -6,6 +6,8 @@
 //! comments and single quotes, too. So this scanner only checks a document; its values are for Python to make. What
 //! Python's limits refuse beside that (its recursion, whole numbers of more than 4300 digits) is found there.
 
+use serde::de::{Deserialize, Deserializer, Error as _, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
 use std::borrow::Cow;
 
 /// The reason for which bytes are no JSON document, and the place.
@@ -151,6 +153,75 @@ pub(crate) fn scan<'a>(
 /// Decodes a string that is given in its quotes; `None` for anything else, and for halves of surrogate pairs.
 pub(crate) fn text(raw: &[u8]) -> Option<String> {
     serde_json::from_slice(raw).ok()
+}
+
+/// Reads a document that says what is to be done: each of its objects has a key once. `json.loads` takes the last of
+/// several, which hides that something was written in vain.
+///
+/// # Errors
+/// What is no JSON, and the first key that an object has twice, with their places.
+pub(crate) fn settings(text: &str) -> serde_json::Result<Value> {
+    serde_json::from_str(text).map(|UniqueKeys(value)| value)
+}
+
+/// A value whose objects have each key once.
+struct UniqueKeys(Value);
+
+impl<'de> Deserialize<'de> for UniqueKeys {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        from.deserialize_any(UniqueKeysVisitor).map(Self)
+    }
+}
+
+struct UniqueKeysVisitor;
+
+impl<'de> Visitor<'de> for UniqueKeysVisitor {
+    type Value = Value;
+
+    fn expecting(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        to.write_str("a JSON value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::Null)
+    }
+
+    fn visit_bool<E>(self, truth: bool) -> Result<Value, E> {
+        Ok(truth.into())
+    }
+
+    fn visit_i64<E>(self, number: i64) -> Result<Value, E> {
+        Ok(number.into())
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<Value, E> {
+        Ok(number.into())
+    }
+
+    fn visit_f64<E>(self, number: f64) -> Result<Value, E> {
+        Ok(number.into())
+    }
+
+    fn visit_str<E>(self, text: &str) -> Result<Value, E> {
+        Ok(text.into())
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Value, A::Error> {
+        let next = || items.next_element().map(|item| item.map(|UniqueKeys(item)| item)).transpose();
+        std::iter::from_fn(next).collect::<Result<_, _>>().map(Value::Array)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut entries: A) -> Result<Value, A::Error> {
+        let mut map = Map::new();
+        while let Some(key) = entries.next_key::<String>()? {
+            if map.contains_key(&key) {
+                return Err(A::Error::custom(format_args!("the key {key:?} is given twice")));
+            }
+            let UniqueKeys(value) = entries.next_value()?;
+            map.insert(key, value);
+        }
+        Ok(Value::Object(map))
+    }
 }
 
 struct JsonScan<'a> {
@@ -308,5 +379,18 @@ mod tests {
         let mut items = Vec::new();
         scan(b"[1, [2, 3] ,null]", |key, value| items.push((key, value))).unwrap();
         assert_eq!(items, [(None, &b"1"[..]), (None, b"[2, 3]"), (None, b"null")]);
+    }
+
+    #[test]
+    fn settings_name_each_key_once() {
+        let document = r#"{"a": [1, -2, 0.5, null, true, "x", {"a": {}}], "b": 18446744073709551615}"#;
+        assert_eq!(settings(document).unwrap(), serde_json::from_str::<Value>(document).unwrap());
+        for twice in
+            [r#"{"a": 1, "a": 1}"#, r#"[{"b": {"a": 1, "c": 2, "a": 3}}]"#, r#"{"\u0061": 1, "a": 2}"#]
+        {
+            let error = settings(twice).unwrap_err().to_string();
+            assert!(error.starts_with("the key \"a\" is given twice at line 1"), "{error}");
+        }
+        assert!(settings("[1,]").is_err());
     }
 }

@@ -37,8 +37,8 @@ const HOMES: &[(&str, &[&str])] = &[
     (
         "serde",
         &[
-            "augment", "cli", "config", "dataset", "gpu", "io", "notices", "pipeline", "simulate", "state",
-            "tier", "trace",
+            "augment", "cli", "config", "dataset", "gpu", "io", "json", "notices", "pipeline", "simulate",
+            "state", "tier", "trace",
         ],
     ),
     (

@@ -63,9 +63,11 @@ class Resources:
         threads: Decoding threads. None: the processors this process may use, or its share where the other ranks of the
             node (see `local_world_size`) may use the same ones; one with `decoded=False`.
         memory: Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more
-            while batches are kept, up to a quarter of the machine's memory for all ranks of the node together. On a GPU
-            some page-locked tables come on top, and where slots run short 4 MB for each of three lanes, more for larger
-            images.
+            while batches are kept, up to a quarter of the machine's memory for all ranks of the node together. What
+            differs in size from sample to sample comes on top: images and masks of their own sizes, texts, arrays. With
+            a cap, two batches of such images are made ahead, and a warning says so; a transform that fixes the size
+            brings them under it. On a GPU some page-locked tables come on top, and where slots run short 4 MB for each
+            of three lanes, more for larger images.
         io: How files are read: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
         direct: Whether reads bypass the page cache: `auto` (by file system and size), `on` or `off`.
         queue_depth: The number of reads in flight. None: 32. With `pread` each takes a thread of its own, of which
@@ -150,7 +152,9 @@ class ImageLoader(Loader):
             draw from.
         fields: What the batches hold of each sample: a list of names, or of objects of `foreload.fields` that say more.
             A name is `image`, `label`, or the key of a member in a shard, which is what follows the first dot of its
-            name: `["jpg", "seg.png", "txt"]`. `batch["txt"]` gives it. None: image and label.
+            name: `["jpg", "seg.png", "txt"]`. `batch["txt"]` gives it. A command line has names parted by commas, or a
+            JSON list in which an object says more: `["jpg", {"Mask": {"name": "seg.png", "dtype": "int64"}}]`. None:
+            image and label.
         labels: Columns of your own: a table in a file, whose column `file_name` (a path below the dataset, with or
             without extension) or `sample_id` says which sample a row is of, and whose others are fields by their names;
             or a number or truth value, or a list of as many of them, for each sample in the index's order: the field
@@ -208,9 +212,11 @@ class ImageLoader(Loader):
         threads: Decoding threads. None: the processors this process may use, or its share where the other ranks of the
             node (see `local_world_size`) may use the same ones; one with `decoded=False`.
         memory: Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more
-            while batches are kept, up to a quarter of the machine's memory for all ranks of the node together. On a GPU
-            some page-locked tables come on top, and where slots run short 4 MB for each of three lanes, more for larger
-            images.
+            while batches are kept, up to a quarter of the machine's memory for all ranks of the node together. What
+            differs in size from sample to sample comes on top: images and masks of their own sizes, texts, arrays. With
+            a cap, two batches of such images are made ahead, and a warning says so; a transform that fixes the size
+            brings them under it. On a GPU some page-locked tables come on top, and where slots run short 4 MB for each
+            of three lanes, more for larger images.
         io: How files are read: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
         direct: Whether reads bypass the page cache: `auto` (by file system and size), `on` or `off`.
         queue_depth: The number of reads in flight. None: 32. With `pread` each takes a thread of its own, of which
@@ -387,9 +393,11 @@ class FileLoader(Loader):
         resources: `threads`, `memory` and others of these settings in one object, a `foreload.Resources`, or in a dict;
             what it says cannot be said beside it. None: each by itself.
         memory: Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more
-            while batches are kept, up to a quarter of the machine's memory for all ranks of the node together. On a GPU
-            some page-locked tables come on top, and where slots run short 4 MB for each of three lanes, more for larger
-            images.
+            while batches are kept, up to a quarter of the machine's memory for all ranks of the node together. What
+            differs in size from sample to sample comes on top: images and masks of their own sizes, texts, arrays. With
+            a cap, two batches of such images are made ahead, and a warning says so; a transform that fixes the size
+            brings them under it. On a GPU some page-locked tables come on top, and where slots run short 4 MB for each
+            of three lanes, more for larger images.
         io: How files are read: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
         direct: Whether reads bypass the page cache: `auto` (by file system and size), `on` or `off`.
         queue_depth: The number of reads in flight. None: 32. With `pread` each takes a thread of its own, of which

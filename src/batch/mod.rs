@@ -128,6 +128,16 @@ impl Batch {
         self.tensor(self.buffer.plan().images[number].start, shape, element)
     }
 
+    /// The number of further columns.
+    pub(crate) fn num_further(&self) -> usize {
+        self.buffer.layout().columns.len()
+    }
+
+    /// The number of fields whose values differ in size from sample to sample.
+    pub(crate) fn num_values(&self) -> usize {
+        self.buffer.layout().values.len()
+    }
+
     /// The further column with this number, `[n, ...]`.
     ///
     /// # Panics

@@ -52,7 +52,7 @@ struct PlanSettings;
 
 impl TakesSettings for PlanSettings {
     const NAMES: Option<&'static [&'static str]> =
-        Some(&["batch_size", "queue_depth", "cache_fill", "index_dir", "changed"]);
+        Some(&["batch_size", "fields", "queue_depth", "cache_fill", "index_dir", "changed"]);
     const DEFAULTS: &'static [(&'static str, &'static str)] = &[("batch_size", "256"), ("queue_depth", "32")];
 }
 
@@ -89,6 +89,7 @@ struct OtherPrediction {
 
 /// Predicts and prints.
 pub(super) fn run(args: &PlanArgs) -> Result<()> {
+    args.settings.validate()?;
     let machine = match (&args.rates, &args.cache) {
         (Some(file), _) => rates(file)?,
         (None, Some(cache)) => calibrate::rates(&args.dir, cache, of_loaders(args))?,
@@ -129,8 +130,8 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
 
 /// The rates are measured where the index is; the index itself may change before it is opened again.
 fn of_loaders(args: &PlanArgs) -> LoaderOptions {
-    let LoaderOptions { queue_depth, index_dir, .. } = &*args.settings;
-    LoaderOptions { queue_depth: *queue_depth, index_dir: index_dir.clone(), ..LoaderOptions::default() }
+    let LoaderOptions { fields, queue_depth, index_dir, .. } = (*args.settings).clone();
+    LoaderOptions { fields, queue_depth, index_dir, ..LoaderOptions::default() }
 }
 
 fn job(args: &PlanArgs, index: &DatasetIndex) -> PredictedJob {

@@ -16,9 +16,26 @@ pub(super) struct PoolSizing<'a> {
     pub index: &'a DatasetIndex,
     pub threads: usize,
     pub queue_depth: usize,
+    /// Whether batches have images of their own sizes, which nobody knows before they are decoded.
+    pub sized: bool,
 }
 
+/// The fewest batches that are being filled or wait for the consumer.
+const FEWEST_AHEAD: usize = 2;
+
 impl PoolSizing<'_> {
+    /// Says that `memory` does not bind images of their own sizes, where both are asked for.
+    pub(super) fn warn_about_sizes(&self) {
+        let Some(memory) = self.options.memory.filter(|_| self.sized) else { return };
+        self.index.notices().warn_once("memory", || {
+            format!(
+                "memory is {memory} bytes, but images of their own sizes come on top: of them only the number of \
+                 batches is bound, {FEWEST_AHEAD} ahead and those you keep; a transform that fixes the size, such as \
+                 RandomCrop or CenterCrop, brings them under the cap, a smaller batch_size makes batches smaller"
+            )
+        });
+    }
+
     /// The sizes for batches of `batch_bytes` in host memory, with slots for the reads in flight and for those that
     /// wait to be decoded.
     ///
@@ -30,7 +47,7 @@ impl PoolSizing<'_> {
         let held = if self.options.decoded { 0 } else { self.slots_of_a_batch() };
         let smallest_slots = arena(self.two_largest().saturating_add(held.saturating_mul(keep + 1)));
         // Enough batches to ride out a hiccup, but not so many that large batches fill the memory.
-        let usual_prefetch = (96 * MIB / (batch_bytes.saturating_add(held)).max(1)).clamp(2, 8);
+        let usual_prefetch = (96 * MIB / (batch_bytes.saturating_add(held)).max(1)).clamp(FEWEST_AHEAD, 8);
         let usual_slots = arena(self.reads().saturating_add(held.saturating_mul(usual_prefetch + keep)));
         match self.options.memory {
             None => {
@@ -62,7 +79,9 @@ impl PoolSizing<'_> {
                 let slot_bytes = usual_slots.min(memory - batches_bytes) / (2 * MIB) * (2 * MIB);
                 let slot_bytes = slot_bytes.max(smallest_slots);
                 let batches = (memory - slot_bytes) / batch_bytes.max(1);
-                Ok(Pools { slot_bytes, prefetch: usual_prefetch.min(batches - 1), batches })
+                // What has no known size is bound by number alone.
+                let prefetch = if self.sized { FEWEST_AHEAD } else { usual_prefetch };
+                Ok(Pools { slot_bytes, prefetch: prefetch.min(batches - 1), batches })
             }
         }
     }

@@ -22,6 +22,11 @@ impl MemberPlace {
     /// The place of a member that the sample does not have.
     pub const ABSENT: Self = Self { blocks: 0, length: u32::MAX };
 
+    /// Whether there is such a member, and no other of its name.
+    pub(super) fn is_single(self) -> bool {
+        self.length < Self::TWICE
+    }
+
     /// The place of a member that begins at `offset`, if its sample's image begins at `image`; `None` where they are
     /// too far apart.
     pub fn new(image: u64, offset: u64, length: u32) -> Option<Self> {

@@ -52,8 +52,8 @@ pub use record::MemberBytes;
 pub use select::{ClassRef, Select};
 pub(crate) use stamp::COARSE_TICK;
 pub use stamp::{FileVersion, Stamp, TICK};
-pub(crate) use summary::Notes;
 pub use summary::{IndexOrigin, IndexSummary};
+pub(crate) use summary::{Notes, SampleBytes};
 
 /// The hash of what defines the dataset: layout, relative paths, extents, labels. Times are no part of it, so a copy
 /// has the same fingerprint.

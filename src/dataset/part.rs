@@ -253,6 +253,7 @@ impl DatasetPart {
             classes: if self.notes.unlabeled { 0 } else { self.num_classes() },
             total_bytes: header.total_bytes,
             largest: header.largest,
+            members: self.member_bytes(),
             groups: header.groups,
             notes: self.notes.clone(),
             keys: self.keys(),

@@ -1,10 +1,11 @@
 //! The members of a sample that a loader reads: the place of each, and the extent that is read at once.
 
-use super::Extent;
 use super::format::{Section, u64_at};
 use super::kind::image_rank;
 use super::member::{MEMBER_ROW, MemberPlace, MemberRow};
 use super::part::{DatasetPart, search};
+use super::summary::SampleBytes;
+use super::{Extent, Layout};
 use crate::error::{Error, Result};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -60,9 +61,9 @@ impl DatasetPart {
     }
 
     /// Selects the members that are read of each sample; without a selection it is [`IMAGE`] alone. The index file must
-    /// have been read with its members. The places of all others are forgotten.
+    /// have been read with its members. The places of all others are forgotten. No `fields` at all select nothing.
     pub(super) fn select(&mut self, fields: &[String]) -> Result<()> {
-        if fields.iter().all(|field| field == IMAGE) && !self.notes.every_stem {
+        if fields.is_empty() || fields.iter().all(|field| field == IMAGE) && !self.notes.every_stem {
             return Ok(());
         }
         if !self.file.has_members() {
@@ -180,8 +181,8 @@ impl DatasetPart {
     /// The members of a sample that are there, in the order in which they lie in the shard.
     fn pieces(&self, members: &MemberSelection, sample: u64, image: Extent) -> Vec<MemberPiece> {
         let mut pieces: Vec<MemberPiece> = Vec::with_capacity(members.fields.len());
-        for (field, &MemberPlace { blocks, length }) in members.places_of(sample).iter().enumerate() {
-            if length < MemberPlace::TWICE {
+        for (field, &place @ MemberPlace { blocks, length }) in members.places_of(sample).iter().enumerate() {
+            if place.is_single() {
                 let apart = i64::from(blocks) * MemberPlace::BLOCK;
                 let offset = image.offset.saturating_add_signed(apart).min(super::part::MAX_OFFSET);
                 pieces.push(MemberPiece { offset, length, field });
@@ -189,6 +190,15 @@ impl DatasetPart {
         }
         pieces.sort_unstable_by_key(|piece| piece.offset);
         pieces
+    }
+
+    /// The bytes of all members of the samples; `None` where samples are single files, or where the index was read
+    /// without its members.
+    pub(super) fn member_bytes(&self) -> Option<SampleBytes> {
+        let known = self.layout() == Layout::Tar && self.file.has_members();
+        let there = |row: MemberRow| Some(u64::from(row.place.length)).filter(|_| row.place.is_single());
+        let of_sample = |sample| self.members_in_file(sample).filter_map(there).sum();
+        known.then(|| SampleBytes::of((0..self.len()).map(of_sample)))
     }
 
     /// The members of a sample in the index file.

@@ -218,6 +218,25 @@ fn shortened(name: &str) -> String {
     format!("{}…{}", &name[..head], &name[tail..])
 }
 
+/// The numbers of bytes of samples.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct SampleBytes {
+    /// The number of bytes of all samples.
+    pub total_bytes: u64,
+    /// The number of bytes of the largest sample.
+    pub largest: u64,
+}
+
+impl SampleBytes {
+    /// Sums up samples with these numbers of bytes.
+    pub(super) fn of(samples: impl Iterator<Item = u64>) -> Self {
+        samples.fold(Self::default(), |Self { total_bytes, largest }, bytes| Self {
+            total_bytes: total_bytes + bytes,
+            largest: largest.max(bytes),
+        })
+    }
+}
+
 /// The facts that `foreload index` shows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct IndexSummary {
@@ -229,10 +248,14 @@ pub struct IndexSummary {
     pub samples: u64,
     /// The number of classes; 0 where samples have no labels.
     pub classes: u32,
-    /// The number of bytes of all samples.
+    /// The number of bytes of what stands for all samples: their images or files; in shards without images, their
+    /// first members.
     pub total_bytes: u64,
-    /// The number of bytes of the largest sample.
+    /// The number of bytes of the largest of these.
     pub largest: u32,
+    /// The bytes of all members of the samples in tar shards; `None` where samples are single files, or where the index
+    /// was read without its members.
+    pub members: Option<SampleBytes>,
     /// The number of shards, or of directories of loose files.
     pub groups: u64,
     /// The notes that were taken when the dataset was listed.
@@ -252,6 +275,14 @@ pub struct IndexSummary {
     pub origin: IndexOrigin,
     /// The seconds that loading or building took.
     pub seconds: f64,
+}
+
+impl IndexSummary {
+    /// The bytes of what samples hold, as far as it is known: of all members, else of the images.
+    pub(crate) fn bytes(&self) -> SampleBytes {
+        let images = SampleBytes { total_bytes: self.total_bytes, largest: u64::from(self.largest) };
+        self.members.unwrap_or(images)
+    }
 }
 
 /// The names in the section of classes.

@@ -24,12 +24,12 @@ pub fn asked(transforms: &str) -> LoaderOptions {
     LoaderOptions { transforms: Some(ImageTransforms::from_json(transforms).unwrap()), ..options() }
 }
 
-/// A batch as its consumer sees it: the tensor of each view, then labels, ids and mask.
+/// A batch as its consumer sees it: the tensor of each view, then labels, ids, mask and occurrences.
 pub type Tensors = Vec<Vec<u8>>;
 
 fn tensors(batch: &Batch) -> Tensors {
     let views = (0..batch.num_images()).map(|number| batch.images_of(number));
-    let all = views.chain([batch.labels(), batch.sample_ids(), batch.mask()]);
+    let all = views.chain([batch.labels(), batch.sample_ids(), batch.mask(), batch.occurrences()]);
     all.map(|tensor| tensor.read().unwrap().into_owned()).collect()
 }
 
@@ -58,11 +58,30 @@ fn views_of_planes_of_the_cpu_have_the_same_bits() {
         let (gpu, stats) = epoch(&pipeline(&dataset, &asked, AllowedBackends::Cpu), 3, Place::Cuda(0));
         let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 3, Place::Host);
         assert!(gpu == cpu, "{views} views, {decode:?} {memory_format:?}");
-        assert!(gpu.iter().all(|batch| batch.len() == views + 3));
+        assert!(gpu.iter().all(|batch| batch.len() == views + 4));
         assert_eq!((gpu.len(), stats.decoded_cpu()), (3, 24), "each image is decoded once");
         let [one, other] = [&gpu[0][0], &gpu[0][1]];
         assert!(one.len() == other.len() && one != other, "views are draws of their own");
     }
+}
+
+/// Samples that an epoch draws again have other views each time, and the batch says which.
+#[test]
+fn draws_of_one_sample_are_told_apart() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(24);
+    let asked = LoaderOptions { epoch_size: Some(72), ..asked(TWO) };
+    let (gpu, _) = epoch(&pipeline(&dataset, &asked, AllowedBackends::Cpu), 3, Place::Cuda(0));
+    let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 3, Place::Host);
+    assert!(gpu == cpu);
+    let occurrences =
+        gpu.iter().flat_map(|batch| batch[5].as_chunks().0.iter().map(|of| i64::from_ne_bytes(*of)));
+    let counts = occurrences.fold([0; 3], |mut counts, occurrence| {
+        counts[occurrence as usize] += 1;
+        counts
+    });
+    assert_eq!(counts, [24; 3]);
 }
 
 /// nvJPEG decodes what all views need together, wherever in the image they are.

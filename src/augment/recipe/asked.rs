@@ -3,6 +3,7 @@
 
 use super::transform::{BadParameter, Transform};
 use crate::error::{Error, Result};
+use crate::json;
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -134,7 +135,7 @@ impl From<Transforms> for ImageTransforms {
 }
 
 fn parsed(text: &str) -> Result<Value> {
-    serde_json::from_str(text).map_err(|error| refused(&format!("no JSON: {error}")))
+    json::settings(text).map_err(|error| refused(&format!("no JSON: {error}")))
 }
 
 fn place(number: usize, all: usize, name: &str) -> String {

@@ -48,7 +48,7 @@ pub(in crate::cli) struct BenchArgs {
     /// Run the same epochs again from memory, and show how long storage holds the consumer up
     #[arg(long)]
     pub(super) stall: bool,
-    /// Hash all batches of each epoch, in order (costs time)
+    /// Hash every byte of the batches of each epoch, of all fields and in order (costs time)
     #[arg(long)]
     pub(super) checksum: bool,
     /// Print one JSON object on stdout instead of a table

@@ -1,16 +1,15 @@
 //! Runs epochs and counts what happens in them.
 
 use super::args::BenchArgs;
+use super::checksum::EpochChecksum;
 use super::report::{EpochReport, Latency, Percentiles};
 use super::text;
-use crate::batch::Batch;
 use crate::cli::output;
 use crate::cli::usage::ProcessUsage;
 use crate::error::Result;
 use crate::notices::Notice;
 use crate::pipeline::{Epoch, EpochStats, Pipeline};
 use crate::tier::Cache;
-use sha2::{Digest, Sha256};
 use std::time::{Duration, Instant};
 
 /// The run of all epochs of a pipeline.
@@ -54,7 +53,7 @@ fn run_epoch(
     let bar = output::bar(steps * u64::from(args.options().batch_size), "images");
     let before = ProcessUsage::now();
     let start = Instant::now();
-    let mut hash = args.checksum.then(Sha256::new);
+    let mut checksum = args.checksum.then(EpochChecksum::default);
     let mut images = 0;
     while epoch.next_step() < steps {
         let Some(batch) = epoch.next_batch()? else { break };
@@ -65,8 +64,8 @@ fn run_epoch(
         if let Some(cache) = cache {
             bar.set_message(format!("cache {:.0} % full", 100.0 * cache.stats().fill()));
         }
-        if let Some(hash) = &mut hash {
-            update(hash, &batch)?;
+        if let Some(checksum) = &mut checksum {
+            checksum.add(&batch)?;
         }
         train(args.consume);
     }
@@ -91,19 +90,8 @@ fn run_epoch(
         steps: epoch.next_step(),
         stall_per_step: Percentiles::of(&stats.stalls),
         latency: Latency::of(&stats),
-        sha256: hash.map(|hash| hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect()),
+        sha256: checksum.map(EpochChecksum::finish),
     })
-}
-
-/// Hashes images, labels, ids and mask: every byte that the consumer sees.
-fn update(hash: &mut Sha256, batch: &Batch) -> Result<()> {
-    let further = (1..batch.num_images()).map(|number| batch.images_of(number));
-    for tensor in
-        [batch.images(), batch.labels(), batch.sample_ids(), batch.mask()].into_iter().chain(further)
-    {
-        hash.update(tensor.read()?);
-    }
-    Ok(())
 }
 
 /// Keeps this thread busy for `step`, as a training step would. A sleep alone ends up to a tenth of a millisecond late.

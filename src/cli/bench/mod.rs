@@ -1,6 +1,7 @@
 //! The command `foreload bench`, which runs the whole pipeline as fast as it goes and shows where the time went.
 
 mod args;
+mod checksum;
 mod epochs;
 mod report;
 mod stall;

@@ -51,7 +51,7 @@ struct CalibrateSettings;
 
 impl TakesSettings for CalibrateSettings {
     const NAMES: Option<&'static [&'static str]> =
-        Some(&["image_size", "threads", "queue_depth", "index_dir"]);
+        Some(&["fields", "image_size", "threads", "queue_depth", "index_dir"]);
 }
 
 /// The report of what was measured.

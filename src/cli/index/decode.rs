@@ -1,13 +1,15 @@
-//! The flag `foreload index --decode`: every image is read and decoded whole, on all processors, and damaged ones are
-//! listed.
+//! The flag `foreload index --decode`: every image and mask is read and decoded whole, on all processors, and damaged
+//! ones are listed.
 
 use crate::cli::output;
 use crate::config::LoaderOptions;
-use crate::dataset::DatasetIndex;
-use crate::decode::{Damaged as Handling, Decoder, Planes, Region};
-use crate::error::{Error, Result};
+use crate::dataset::kind::IMAGE_EXTENSIONS;
+use crate::dataset::{DatasetIndex, Extent, FieldKind, IMAGE, MemberBytes};
+use crate::decode::{Damaged as Handling, Decoder, Mask, Planes, Region};
+use crate::error::{DecodeError, Error, Result};
 use crate::io::read_blocking;
 use serde::Serialize;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Mutex, PoisonError};
@@ -15,20 +17,29 @@ use std::sync::{Mutex, PoisonError};
 /// The number of samples that a thread takes at a time. They are neighbours, so that shards are read in order.
 const AT_ONCE: u64 = 16;
 
-/// The damaged images of a dataset, each list by number.
-#[derive(Debug, Serialize)]
-pub(super) struct DamagedImages {
-    /// The images that cannot become part of a batch.
+/// The findings in the images and masks of a dataset.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct DecodedImages {
+    /// The number of images and masks that were read.
+    #[serde(rename = "decoded")]
+    pub(super) images: u64,
+    /// The images that cannot become part of a batch, by sample.
     pub(super) damaged: Vec<DamagedImage>,
-    /// The images that become part of a batch nevertheless, unless `damaged="refuse"` is asked for.
+    /// The images that become part of a batch nevertheless, unless `damaged="refuse"` is asked for, by sample.
     pub(super) concealed: Vec<DamagedImage>,
+    /// What was decoded, in words.
+    #[serde(skip)]
+    pub(super) what: &'static str,
 }
 
-/// A damaged image.
+/// A damaged image or mask.
 #[derive(Debug, Serialize)]
 pub(super) struct DamagedImage {
-    /// The image's number in the index.
+    /// The sample's number in the index.
     sample_id: u64,
+    /// The name of the field that reads it; `None` where samples have one image each.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    member: Option<String>,
     /// The image's file, or the shard that holds it.
     path: PathBuf,
     /// The offset of the image's bytes in that file.
@@ -42,21 +53,85 @@ pub(super) struct DamagedImage {
 impl DamagedImage {
     /// Describes the image in one line.
     pub(super) fn describe(&self) -> String {
-        format!("{}, bytes {}+{}: {}", self.path.display(), self.offset, self.bytes, self.reason)
+        let Self { sample_id, member, path, offset, bytes, reason } = self;
+        let of = member.as_ref().map_or_else(String::new, |name| format!(", {name:?} of sample {sample_id}"));
+        format!("{}{of}, bytes {offset}+{bytes}: {reason}", path.display())
     }
 }
 
-/// Finds the images of `index` that cannot be read or decoded whole.
+/// The members that are decoded of each sample.
+pub(super) struct ImageMembers(Vec<(String, FieldKind)>);
+
+impl ImageMembers {
+    /// The samples' own images, and the further members of `index` that are images or masks by their names.
+    pub(super) fn of(index: &DatasetIndex) -> Self {
+        let keys: BTreeSet<String> = index.summaries().flat_map(|summary| summary.keys).collect();
+        let any_own = index.summaries().any(|summary| !summary.notes.imageless);
+        let is_own = |key: &String| IMAGE_EXTENSIONS.contains(&key.as_str());
+        // Of a sample with several own images, the first alone is its image.
+        let is_further = |key: &String| !is_own(key) || !any_own || index.ambiguous().is_some();
+        let image = any_own.then(|| (IMAGE.to_owned(), FieldKind::Image));
+        let further = keys.into_iter().filter(is_further).map(|key| {
+            let kind = FieldKind::of_key(&key);
+            (key, kind)
+        });
+        let further = further.filter(|(_, kind)| matches!(kind, FieldKind::Image | FieldKind::Mask));
+        Self(image.into_iter().chain(further).collect())
+    }
+
+    /// Whether samples have one image each, which need not be named.
+    fn is_single(&self) -> bool {
+        matches!(&self.0[..], [(name, _)] if name == IMAGE)
+    }
+
+    /// The names of the members that the index must be opened with; `None` where it knows the images already.
+    pub(super) fn names(&self) -> Option<Vec<String>> {
+        (!self.is_single()).then(|| self.0.iter().map(|(name, _)| name.clone()).collect())
+    }
+
+    /// Where the members of a sample are, each with its name and kind. What cannot be told is an error beside what is
+    /// read of the sample.
+    fn of_sample(
+        &self,
+        index: &DatasetIndex,
+        sample: u64,
+    ) -> Vec<(&str, FieldKind, Extent, Result<(), DecodeError>)> {
+        let record = index.extent(sample);
+        let mut found: Vec<(&str, FieldKind, Extent, Result<(), DecodeError>)> = Vec::new();
+        for (number, (name, kind)) in self.0.iter().enumerate() {
+            let (extent, known) = match index.member(sample, number) {
+                MemberBytes::Within(range) => {
+                    let (offset, length) = (record.offset + range.start as u64, range.len() as u32);
+                    (Extent { offset, length, ..record }, Ok(()))
+                }
+                MemberBytes::Apart(extent) => (extent, Ok(())),
+                MemberBytes::Twice => {
+                    let message = "the sample has two members of this name: keep one";
+                    (record, Err(DecodeError::Damaged(message.to_owned())))
+                }
+                MemberBytes::Absent => continue,
+            };
+            // The sample's own image comes first and comes again under its own name.
+            if known.is_err() || found.iter().all(|(_, _, other, _)| *other != extent) {
+                found.push((name, *kind, extent, known));
+            }
+        }
+        found
+    }
+}
+
+/// Finds the images and masks of `index` that cannot be read or decoded whole. The index was opened with the names of
+/// its `members`.
 ///
 /// # Errors
 /// [`Error::Unavailable`] if no thread can be started.
-pub(super) fn damaged(index: &DatasetIndex, threads: usize) -> Result<DamagedImages> {
-    let bar = output::bar(index.len(), "images decoded");
-    let (next, found) = (AtomicU64::new(0), Mutex::new((Vec::new(), Vec::new())));
+pub(super) fn damaged(index: &DatasetIndex, members: &ImageMembers, threads: usize) -> Result<DecodedImages> {
+    let bar = output::bar(index.len(), "samples decoded");
+    let has_masks = members.0.iter().any(|(_, kind)| *kind == FieldKind::Mask);
+    let what = if has_masks { "images and masks" } else { "images" };
+    let (next, decoded) = (AtomicU64::new(0), Mutex::new(DecodedImages { what, ..DecodedImages::default() }));
     let work = || {
-        let max_pixels = LoaderOptions::default().max_pixels;
-        let mut decoder = Decoder::new(max_pixels).with_damaged(Handling::Conceal);
-        let mut planes = Planes::default();
+        let mut decoder = MemberDecoder::new();
         loop {
             let first = next.fetch_add(AT_ONCE, Relaxed);
             let block = first..index.len().min(first.saturating_add(AT_ONCE));
@@ -64,12 +139,24 @@ pub(super) fn damaged(index: &DatasetIndex, threads: usize) -> Result<DamagedIma
                 return;
             }
             for sample in block {
-                let decoded = decode(index, sample, &mut decoder, &mut planes);
-                let found = || found.lock().unwrap_or_else(PoisonError::into_inner);
-                match decoded {
-                    Ok(None) => {}
-                    Ok(Some(reason)) => found().1.push(describe(index, sample, reason)),
-                    Err(error) => found().0.push(describe(index, sample, error.to_string())),
+                for (name, kind, extent, known) in members.of_sample(index, sample) {
+                    let describe = |reason| DamagedImage {
+                        sample_id: sample,
+                        member: (!members.is_single()).then(|| name.to_owned()),
+                        path: index.path(extent.file),
+                        offset: extent.offset,
+                        bytes: extent.length,
+                        reason,
+                    };
+                    let outcome = known.map_err(Error::from);
+                    let outcome = outcome.and_then(|()| decoder.decode(index, extent, kind));
+                    let mut decoded = decoded.lock().unwrap_or_else(PoisonError::into_inner);
+                    decoded.images += 1;
+                    match outcome {
+                        Ok(None) => {}
+                        Ok(Some(reason)) => decoded.concealed.push(describe(reason)),
+                        Err(error) => decoded.damaged.push(describe(error.to_string())),
+                    }
                 }
                 bar.inc(1);
             }
@@ -90,31 +177,36 @@ pub(super) fn damaged(index: &DatasetIndex, threads: usize) -> Result<DamagedIma
         Ok(())
     })?;
     bar.finish_and_clear();
-    let (mut damaged, mut concealed) = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-    for list in [&mut damaged, &mut concealed] {
-        list.sort_unstable_by_key(|one: &DamagedImage| one.sample_id);
+    let mut decoded = decoded.into_inner().unwrap_or_else(PoisonError::into_inner);
+    for list in [&mut decoded.damaged, &mut decoded.concealed] {
+        // Threads finish in any order; those of one sample come in the order in which it was decoded.
+        list.sort_by_key(|one| one.sample_id);
     }
-    Ok(DamagedImages { damaged, concealed })
+    Ok(decoded)
 }
 
-/// Decodes an image; returns what was concealed if it is damaged and can be decoded.
-fn decode(
-    index: &DatasetIndex,
-    sample: u64,
-    decoder: &mut Decoder,
-    planes: &mut Planes,
-) -> Result<Option<String>> {
-    let bytes = read_blocking(index, index.extent(sample))?;
-    Ok(decoder.decode(&bytes, |width, height| Region { x: 0, y: 0, width, height }, planes)?.concealed)
+/// What a thread decodes with.
+struct MemberDecoder {
+    max_pixels: u64,
+    decoder: Decoder,
+    planes: Planes,
 }
 
-fn describe(index: &DatasetIndex, sample: u64, reason: String) -> DamagedImage {
-    let extent = index.extent(sample);
-    DamagedImage {
-        sample_id: sample,
-        path: index.path(extent.file),
-        offset: extent.offset,
-        bytes: extent.length,
-        reason,
+impl MemberDecoder {
+    fn new() -> Self {
+        let max_pixels = LoaderOptions::default().max_pixels;
+        let decoder = Decoder::new(max_pixels).with_damaged(Handling::Conceal);
+        Self { max_pixels, decoder, planes: Planes::default() }
+    }
+
+    /// Decodes an image or a mask; returns what was concealed if it is damaged and can be decoded.
+    fn decode(&mut self, index: &DatasetIndex, extent: Extent, kind: FieldKind) -> Result<Option<String>> {
+        let bytes = read_blocking(index, extent)?;
+        if kind == FieldKind::Mask {
+            Mask::decode(&bytes, self.max_pixels)?;
+            return Ok(None);
+        }
+        let whole = |width, height| Region { x: 0, y: 0, width, height };
+        Ok(self.decoder.decode(&bytes, whole, &mut self.planes)?.concealed)
     }
 }

@@ -5,11 +5,12 @@ mod decode;
 use super::settings::{Settings, TakesSettings};
 use super::{choice, output};
 use crate::dataset::{
-    Changed, Contents, DatasetIndex, IndexOptions, IndexOrigin, IndexSummary, Layout, Notes, TO_LABEL,
+    Changed, Contents, DatasetIndex, IndexOptions, IndexOrigin, IndexSummary, Layout, Notes, SampleBytes,
+    TO_LABEL,
 };
-use crate::notices::Notice;
+use crate::notices::{Notice, Notices};
 use crate::{Error, Result};
-use decode::{DamagedImage, DamagedImages};
+use decode::{DecodedImages, ImageMembers};
 use serde::Serialize;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,8 +27,8 @@ pub(crate) struct IndexArgs {
     /// List every directory and parse every shard anew, and compare them with the index
     #[arg(long)]
     verify: bool,
-    /// With --verify: decode every image too, on all processors, and list those that are damaged; exit code 1 if any
-    /// cannot be decoded
+    /// With --verify: decode every image and mask too, on all processors, and list those that are damaged; exit code 1
+    /// if any cannot be decoded. Of samples in shards, members are images and masks by their names
     #[arg(long, requires = "verify", conflicts_with = "files")]
     decode: bool,
     /// A dataset that is not what its index says: rebuild (index it anew), warn (go on with the old index) or refuse
@@ -66,9 +67,9 @@ struct IndexReport {
 /// The findings in all datasets together.
 #[derive(Serialize)]
 struct IndexFindings {
-    /// The damaged images, with `--decode`.
+    /// What became of the images, with `--decode`.
     #[serde(flatten)]
-    decoded: Option<DamagedImages>,
+    decoded: Option<DecodedImages>,
     /// The notices of what is left out of the batches, as on stderr.
     notices: Vec<Notice>,
 }
@@ -106,26 +107,34 @@ pub(crate) fn run(args: &IndexArgs) -> Result<()> {
     if args.verify {
         index.verify()?;
     }
-    let decoded = args.decode.then(|| decode::damaged(&index, decoders(args))).transpose()?;
-    let verdict = verdict(&index, decoded.as_ref().map_or(&[], |found| &found.damaged));
+    let decoded = args.decode.then(|| decode(args, &index, &options)).transpose()?;
+    let verdict = decoded.as_ref().map_or(Ok(()), |decoded| verdict(&index, decoded));
     let findings = IndexFindings { decoded, notices: output::print_notices(index.notices()) };
     show(args, &index, findings)?;
     verdict
 }
 
-fn decoders(args: &IndexArgs) -> usize {
-    args.threads.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from)
+/// Decodes the images and masks of `index`, which was opened by `options`.
+fn decode(args: &IndexArgs, index: &DatasetIndex, options: &IndexOptions) -> Result<DecodedImages> {
+    let here = || std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = args.threads.map_or_else(here, usize::from);
+    let members = ImageMembers::of(index);
+    let Some(names) = members.names() else { return decode::damaged(index, &members, threads) };
+    // What there is to hear of the dataset was heard when it was opened first.
+    let notices = Notices::default();
+    let options = IndexOptions { members: Some(names), rebuild: false, notices, ..options.clone() };
+    let index = DatasetIndex::open_all(&args.directories, &options, &Arc::default())?;
+    decode::damaged(&index, &members, threads)
 }
 
 /// The failure of the command if images are damaged.
-fn verdict(index: &DatasetIndex, damaged: &[DamagedImage]) -> Result<()> {
+fn verdict(index: &DatasetIndex, DecodedImages { images, damaged, what, .. }: &DecodedImages) -> Result<()> {
     if damaged.is_empty() {
         return Ok(());
     }
     let message = format!(
-        "{} of {} images cannot be decoded: repair or remove them, or train with on_error=\"skip\"",
+        "{} of {images} {what} cannot be decoded: repair or remove them, or train with on_error=\"skip\"",
         damaged.len(),
-        index.len()
     );
     Err(Error::dataset(index.root(), message))
 }
@@ -151,10 +160,10 @@ fn show(args: &IndexArgs, index: &DatasetIndex, findings: IndexFindings) -> Resu
         let of = of_classes(classes);
         lines.push(format!("together: {samples} samples {of}\n  fingerprint  {fingerprint}"));
     }
-    if let Some(DamagedImages { damaged, concealed }) = &findings.decoded {
+    if let Some(DecodedImages { images, damaged, concealed, what }) = &findings.decoded {
         lines.extend(damaged.iter().map(|one| format!("damaged: {}", one.describe())));
         lines.extend(concealed.iter().map(|one| format!("damaged, but used: {}", one.describe())));
-        let mut sum = format!("{samples} images decoded, {} damaged", damaged.len());
+        let mut sum = format!("{images} {what} decoded, {} damaged", damaged.len());
         if !concealed.is_empty() {
             let count = concealed.len();
             sum += &format!(
@@ -177,7 +186,8 @@ fn of_classes(count: u32) -> String {
 }
 
 fn describe(report: &IndexReport) -> String {
-    let IndexSummary { root, layout, samples, classes, total_bytes, largest, groups, .. } = &report.summary;
+    let IndexSummary { root, layout, samples, classes, groups, .. } = &report.summary;
+    let SampleBytes { total_bytes, largest } = report.summary.bytes();
     let (layout, group) = match layout {
         Layout::Folder => ("loose files", "directories"),
         Layout::Tar => ("tar shards", "shards"),
@@ -193,9 +203,9 @@ fn describe(report: &IndexReport) -> String {
         format!("  layout       {layout}"),
         format!(
             "  bytes        {}; {} a sample, {} at most",
-            output::bytes(*total_bytes),
+            output::bytes(total_bytes),
             output::bytes(total_bytes / (*samples).max(1)),
-            output::bytes(u64::from(*largest))
+            output::bytes(largest)
         ),
         format!("  fingerprint  {}", report.summary.fingerprint),
         format!(

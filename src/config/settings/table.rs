@@ -123,7 +123,8 @@ settings! {
 
     /// What the batches hold of each sample: a list of names, or of objects of `foreload.fields` that say more. A name
     /// is `image`, `label`, or the key of a member in a shard, which is what follows the first dot of its name:
-    /// `["jpg", "seg.png", "txt"]`. `batch["txt"]` gives it. None: image and label.
+    /// `["jpg", "seg.png", "txt"]`. `batch["txt"]` gives it. A command line has names parted by commas, or a JSON list
+    /// in which an object says more: `["jpg", {"Mask": {"name": "seg.png", "dtype": "int64"}}]`. None: image and label.
     fields: Option<Vec<FieldOptions>> = None, Maybe(FieldList), Fields.images_only();
 
     /// Columns of your own: a table in a file, whose column `file_name` (a path below the dataset, with or without
@@ -219,8 +220,11 @@ settings! {
         .images_only().member(OfResources, "threads");
 
     /// Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more while
-    /// batches are kept, up to a quarter of the machine's memory for all ranks of the node together. On a GPU some
-    /// page-locked tables come on top, and where slots run short 4 MB for each of three lanes, more for larger images.
+    /// batches are kept, up to a quarter of the machine's memory for all ranks of the node together. What differs in
+    /// size from sample to sample comes on top: images and masks of their own sizes, texts, arrays. With a cap, two
+    /// batches of such images are made ahead, and a warning says so; a transform that fixes the size brings them under
+    /// it. On a GPU some page-locked tables come on top, and where slots run short 4 MB for each of three lanes, more
+    /// for larger images.
     memory: Option<u64> = None, Maybe(ByteCount), Resources.member(OfResources, "memory");
 
     /// How files are read: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.

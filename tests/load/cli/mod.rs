@@ -1,5 +1,6 @@
 //! The command line as a user runs it, with its output, exit code and files.
 
+mod fields;
 mod kept;
 
 use foreload::testing::rng::{RandomKey, Use};

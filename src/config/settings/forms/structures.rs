@@ -2,8 +2,10 @@
 
 use super::{Form, is};
 use crate::augment::ImageTransforms;
-use crate::config::{FieldOptions, Fields, Given, Labels, label_numbers};
+use crate::config::{Choice, FieldOptions, Fields, Given, Labels, label_numbers};
+use crate::dataset::FieldKind;
 use crate::error::Error;
+use crate::json;
 use serde_json::Value;
 
 /// The value as a document of dicts, lists, texts and numbers; `None` for anything else.
@@ -28,18 +30,78 @@ pub(crate) fn document(given: &Given) -> Option<Value> {
     })
 }
 
-/// The fields of a batch: names, or objects that say more.
+/// The fields of a batch: names, or objects that say more, as `{"kind": "mask", "name": ...}` or `{"Mask": {...}}`.
 pub(in crate::config::settings) struct FieldList;
 
 impl FieldList {
     fn field(given: &Given) -> Result<FieldOptions, String> {
         match given {
             Given::Text(name) if !name.is_empty() => Ok(FieldOptions::named(name)),
-            Given::Map(_) => {
+            Given::Map(map) => {
                 let document = document(given).ok_or_else(|| format!("has {given}"))?;
-                serde_json::from_value(document).map_err(|error| format!("has {given}, {error}"))
+                let document = match (&map[..], document) {
+                    ([(Given::Text(class), _)], Value::Object(mut document))
+                        if class.starts_with(char::is_uppercase) =>
+                    {
+                        let parameters = document.remove(class).unwrap_or_default();
+                        of_class(class, parameters).map_err(|error| format!("has {given}: {error}"))?
+                    }
+                    (_, document) => document,
+                };
+                serde_json::from_value(document).map_err(|error| format!("has {given}: {error}"))
             }
             _ => Err(format!("has {given}")),
+        }
+    }
+}
+
+/// The parameters of the fields that have more of them than `name` and `optional`, by their class in
+/// `foreload.fields`.
+const PARAMETERS: &[(&str, &[&str])] = &[
+    ("Image", &["follows"]),
+    ("Mask", &["dtype", "interpolation", "follows"]),
+    ("Boxes", &["format", "shares", "follows"]),
+    ("Array", &["ragged"]),
+];
+
+/// The document of a field that is written as its class with parameters: `{"Mask": {"name": "seg.png"}}`.
+fn of_class(class: &str, parameters: Value) -> Result<Value, String> {
+    let mut kinds = FieldKind::NAMES.iter().map(|(kind, _)| *kind);
+    let Some(kind) = kinds.find(|kind| class_name(kind) == class) else {
+        let classes: Vec<String> = FieldKind::NAMES.iter().map(|(kind, _)| class_name(kind)).collect();
+        return Err(format!("{class:?} is none of {}", classes.join(", ")));
+    };
+    let Value::Object(mut document) = parameters else {
+        return Err(format!("{class} needs parameters, {{\"name\": ...}}"));
+    };
+    let more = PARAMETERS.iter().find(|(of, _)| *of == class).map_or(&[][..], |(_, more)| more);
+    let known: Vec<&str> = ["name", "optional"].into_iter().chain(more.iter().copied()).collect();
+    if let Some(other) = document.keys().find(|key| !known.contains(&key.as_str())) {
+        return Err(format!("{class} has no {other:?}, it has {}", known.join(", ")));
+    }
+    document.insert("kind".into(), kind.into());
+    Ok(Value::Object(document))
+}
+
+/// The class of `foreload.fields` for a kind of field.
+fn class_name(kind: &str) -> String {
+    let (first, rest) = kind.split_at(1);
+    first.to_uppercase() + rest
+}
+
+/// What a document says, as it would be given in Python.
+fn given(document: Value) -> Given {
+    match document {
+        Value::Null => Given::Nothing,
+        Value::Bool(truth) => Given::Truth(truth),
+        Value::Number(number) => match number.as_i64() {
+            Some(whole) => Given::Whole(whole.into()),
+            None => Given::Number(number.as_f64().unwrap_or(f64::NAN)),
+        },
+        Value::String(text) => Given::Text(text),
+        Value::Array(items) => Given::List(items.into_iter().map(given).collect()),
+        Value::Object(entries) => {
+            Given::Map(entries.into_iter().map(|(key, value)| (Given::Text(key), given(value))).collect())
         }
     }
 }
@@ -72,10 +134,17 @@ impl Form<Vec<FieldOptions>> for FieldList {
     }
 
     fn placeholder(&self) -> String {
-        "NAME,...".into()
+        "NAME,...|JSON".into()
     }
 
     fn given_by(&self, word: &str) -> Given {
+        // A member's name may begin so, too, and can be said as JSON.
+        if word.trim_start().starts_with('[') {
+            return match json::settings(word) {
+                Ok(document) => given(document),
+                Err(error) => Given::Other(format!("no JSON: {error}")),
+            };
+        }
         Given::List(word.split(',').map(|name| Given::Text(name.trim().to_owned())).collect())
     }
 }

@@ -1,0 +1,81 @@
+//! The flag `--checksum`: a hash of every byte that the consumer sees.
+
+use crate::batch::{Batch, FieldValues, Tensor};
+use crate::error::Result;
+use sha2::{Digest, Sha256};
+
+/// The hash of all batches of an epoch, in their order.
+#[derive(Default)]
+pub(super) struct EpochChecksum(Sha256);
+
+impl EpochChecksum {
+    /// Adds all that a batch holds.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`](crate::Error::Gpu) where the batch cannot be copied from its GPU.
+    pub(super) fn add(&mut self, batch: &Batch) -> Result<()> {
+        let images = (1..batch.num_images()).map(|number| batch.images_of(number));
+        let columns = (0..batch.num_further()).map(|number| batch.further(number));
+        // The sizes of these tensors follow from the settings, so that their bytes alone are hashed.
+        let usual = [batch.images(), batch.labels(), batch.sample_ids(), batch.mask()];
+        for tensor in usual.into_iter().chain(images).chain(columns) {
+            self.0.update(tensor.read()?);
+        }
+        (0..batch.num_values()).try_for_each(|number| self.values(&batch.values(number)))
+    }
+
+    /// Adds values that differ in size. Each is hashed with what it is and its size, so that no two batches are hashed
+    /// as the same bytes.
+    fn values(&mut self, values: &FieldValues) -> Result<()> {
+        match values {
+            FieldValues::Texts(texts) => {
+                self.0.update(b"texts");
+                texts.iter().for_each(|text| self.bytes(text.as_ref().map(String::as_bytes)));
+            }
+            FieldValues::Bytes(values) => {
+                self.0.update(b"bytes");
+                values.iter().for_each(|value| self.bytes(value.as_deref()));
+            }
+            FieldValues::Dense(tensor) => {
+                self.0.update(b"dense");
+                self.tensor(tensor)?;
+            }
+            FieldValues::Ragged { values, offsets } => {
+                self.0.update(b"ragged");
+                self.tensor(values)?;
+                self.tensor(offsets)?;
+            }
+            FieldValues::Tensors(tensors) => {
+                self.0.update(b"tensors");
+                for tensor in tensors {
+                    self.0.update([u8::from(tensor.is_some())]);
+                    tensor.as_ref().map_or(Ok(()), |tensor| self.tensor(tensor))?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a tensor with its type and shape.
+    fn tensor(&mut self, tensor: &Tensor) -> Result<()> {
+        self.bytes(Some(tensor.element().name().as_bytes()));
+        self.0.update((tensor.shape().len() as u64).to_le_bytes());
+        tensor.shape().iter().for_each(|length| self.0.update(length.to_le_bytes()));
+        self.0.update(tensor.read()?);
+        Ok(())
+    }
+
+    /// Adds bytes with their number, or that there are none.
+    fn bytes(&mut self, bytes: Option<&[u8]>) {
+        self.0.update([u8::from(bytes.is_some())]);
+        if let Some(bytes) = bytes {
+            self.0.update((bytes.len() as u64).to_le_bytes());
+            self.0.update(bytes);
+        }
+    }
+
+    /// The hash of all that was added, in hexadecimal.
+    pub(super) fn finish(self) -> String {
+        self.0.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+}
