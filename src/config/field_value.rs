@@ -1,6 +1,6 @@
 //! What a batch holds of a field, by the field's name.
 
-use super::{FieldContent, LoaderConfig};
+use super::{FieldContent, LoaderConfig, ViewKind, ViewPlaces};
 use crate::batch::{Batch, FieldValues, Tensor};
 use crate::dataset::FieldKind;
 
@@ -60,20 +60,21 @@ impl LoaderConfig {
         let values = |number| FieldValue::of(batch.values(number), field.kind());
         let tensor = |number| FieldValue::Tensor(batch.further(number));
         // Where there is a list of one view, there is a list of one value.
-        let views = |image: usize, first, views, of: &dyn Fn(usize) -> FieldValue| {
+        let views = |image: usize, at: ViewPlaces, tensor: &dyn Fn(usize) -> FieldValue| {
+            let of = |number| match at.kind {
+                ViewKind::Tensors => tensor(number),
+                ViewKind::Values => values(number),
+            };
             let is_plural = self.images.recipe(image).is_plural();
-            if is_plural { FieldValue::Views((first..first + views).map(of).collect()) } else { of(first) }
+            if is_plural { FieldValue::Views(at.numbers().map(of).collect()) } else { of(at.first) }
         };
         Some(match field.content {
-            FieldContent::Images { image, first, views: n, sized: false } => {
-                views(image, first, n, &|number| FieldValue::Tensor(batch.images_of(number)))
+            FieldContent::Images { image, at } => {
+                views(image, at, &|number| FieldValue::Tensor(batch.images_of(number)))
             }
-            FieldContent::Masks { image, first, views: n, sized: false, .. } => {
-                views(image, first, n, &tensor)
+            FieldContent::Masks { image, at, .. } | FieldContent::Boxes { image, at, .. } => {
+                views(image, at, &tensor)
             }
-            FieldContent::Images { image, first, views: n, .. }
-            | FieldContent::Masks { image, first, views: n, .. }
-            | FieldContent::Boxes { image, first, views: n, .. } => views(image, first, n, &values),
             FieldContent::Label => FieldValue::Tensor(batch.labels()),
             FieldContent::Integers(column)
             | FieldContent::Floats(column)

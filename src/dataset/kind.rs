@@ -2,7 +2,7 @@
 
 use crate::names::named;
 
-/// What a field of a sample holds.
+/// The kind of value that a field of a sample holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldKind {
     /// A picture that is decoded to R, G and B.

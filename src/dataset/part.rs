@@ -276,7 +276,8 @@ impl DatasetPart {
         search(0, self.groups() as u64, |group| self.group_start(group as usize + 1, 0) <= sample) as usize
     }
 
-    /// Where a group begins in samples (`field` 0), paths (1) or names (2), which is where the one before ends.
+    /// The place where a group begins in samples (`field` 0), paths (1) or names (2), which is where the one before
+    /// ends.
     fn group_start(&self, group: usize, field: usize) -> u64 {
         match group.checked_sub(1) {
             None => 0,

@@ -9,7 +9,7 @@ use crate::json;
 use crate::names::NamedValue;
 use serde_json::Value;
 
-/// What was given as a document: dicts, lists, texts and numbers. `None` for what is none of these.
+/// The value as a document of dicts, lists, texts and numbers; `None` for anything else.
 pub(crate) fn document(given: &Given) -> Option<Value> {
     Some(match given {
         Given::Nothing => Value::Null,
@@ -123,7 +123,7 @@ impl Form<Vec<FieldOptions>> for FieldList {
     }
 
     fn check(&self, fields: &Vec<FieldOptions>) -> Result<(), String> {
-        Fields::members(fields, &[]).map(|_| ())
+        Fields::check_list(fields)
     }
 
     fn may_be(&self) -> String {
@@ -196,7 +196,7 @@ impl Form<Labels> for LabelSource {
         if let Some(path) = given.path() {
             return if Given::is_usable_path(path) { Ok(Labels::File(path.into())) } else { is(given) };
         }
-        // Of flat lists of numbers there is nothing to say before their type matters.
+        // A flat list of numbers can be checked only when its type is known.
         if !matches!(given, Given::Wholes(_) | Given::Numbers(_)) {
             label_numbers(given)?;
         }
