@@ -61,7 +61,8 @@ const PATIENCE: [Duration; 2] = [Duration::from_millis(800), Duration::from_mill
 /// Where a store is and how large it may grow.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
-    /// The cache directory (`cache.path`), which is made where it is missing. Other datasets and processes may share it.
+    /// The cache directory (`cache.path`), which is made where it is missing. Other datasets and processes may share
+    /// it.
     pub directory: PathBuf,
     /// Bytes that all segments of all datasets in the directory may take together (`cache.size`), those being filled
     /// included. Sizes are counted in pages of 4 KiB; the lock file, tags and directories themselves do not count.
