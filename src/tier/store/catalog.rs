@@ -5,18 +5,22 @@ use crate::dataset::{FileVersion, Stamp};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-/// Where the copy of a sample is: the slot of its segment, the first byte, the checksum, and the version of the
+/// The number by which the catalog knows a segment. It is the [`crate::dataset::FileId`] that readers know it by, and
+/// is given only once, so that no reader can take one segment for another.
+pub(super) type SegmentIndex = u32;
+
+/// Where the copy of a sample is: the index of its segment, the first byte, the checksum, and the version of the
 /// source's file. The version is kept in halves, so that nothing is lost to alignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct PackedLocation {
-    pub segment: u32,
+    pub segment: SegmentIndex,
     pub offset: u32,
     pub crc: u32,
     version: [u32; 2],
 }
 
 impl PackedLocation {
-    fn new(segment: u32, row: &SegmentRow) -> Self {
+    fn new(segment: SegmentIndex, row: &SegmentRow) -> Self {
         let SegmentRow { offset, crc, version, .. } = *row;
         Self { segment, offset, crc, version: [version.0 as u32, (version.0 >> 32) as u32] }
     }
@@ -29,8 +33,7 @@ impl PackedLocation {
 /// Stands for the location of a sample that was taken and is not written yet.
 const PENDING: PackedLocation = PackedLocation { segment: u32::MAX, offset: 0, crc: 0, version: [0; 2] };
 
-/// A published segment as the catalog knows it. Its index in the catalog, its *slot*, is the [`crate::dataset::FileId`]
-/// that readers know it by; a slot is given only once, so that no reader can take one segment for another.
+/// A published segment as the catalog knows it.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Segment {
     /// The segment's number in the directory.
@@ -132,22 +135,22 @@ impl Catalog {
         Some((place, checked))
     }
 
-    /// Notes that the copy of a sample in segment `slot` is the source's.
-    pub(super) fn confirm(&mut self, sample: u64, slot: u32) {
-        if self.get(sample).is_some_and(|place| place.segment == slot) {
+    /// Notes that the copy of a sample in the segment of this index is the source's.
+    pub(super) fn confirm(&mut self, sample: u64, segment_index: SegmentIndex) {
+        if self.get(sample).is_some_and(|place| place.segment == segment_index) {
             self.chunks[(sample / 64) as usize].checked |= 1 << (sample % 64);
         }
     }
 
-    /// Forgets the copy of a sample in segment `slot`, which is not the source's any more. Returns whether that still
-    /// was the sample's location, and whether most of the segment is of no use now.
-    pub(super) fn outdate(&mut self, sample: u64, slot: u32) -> (bool, bool) {
-        let Some(place) = self.get(sample).filter(|place| place.segment == slot) else {
+    /// Forgets the copy of a sample in the segment of this index, which is not the source's any more. Returns whether
+    /// that still was the sample's location, and whether most of the segment is of no use now.
+    pub(super) fn outdate(&mut self, sample: u64, segment_index: SegmentIndex) -> (bool, bool) {
+        let Some(place) = self.get(sample).filter(|place| place.segment == segment_index) else {
             return (false, false);
         };
         self.chunks[(sample / 64) as usize].clear((sample % 64) as u32);
         let live = self.is_live(place);
-        let Some(segment) = self.segments.get_mut(slot as usize) else { return (false, false) };
+        let Some(segment) = self.segments.get_mut(segment_index as usize) else { return (false, false) };
         segment.samples -= 1;
         segment.stale += 1;
         self.held_samples -= u64::from(live);
@@ -212,9 +215,9 @@ impl Catalog {
         self.by_number.remove(&number);
     }
 
-    /// Adds an announced segment, which is published now, and returns its slot. Its samples are placed afterwards.
-    pub(super) fn publish(&mut self, number: u64, group: u64, stamp: &Stamp) -> u32 {
-        let slot = self.segments.len() as u32;
+    /// Adds an announced segment, which is published now, and returns its index. Its samples are placed afterwards.
+    pub(super) fn publish(&mut self, number: u64, group: u64, stamp: &Stamp) -> SegmentIndex {
+        let segment_index = self.segments.len() as u32;
         let (bytes, mtime) = (stamp.size, stamp.mtime);
         self.segments.push(Segment {
             number,
@@ -226,42 +229,42 @@ impl Catalog {
             rows: 0,
             stale: 0,
         });
-        self.by_number.insert(number, Some(slot));
+        self.by_number.insert(number, Some(segment_index));
         self.held_bytes += bytes;
-        slot
+        segment_index
     }
 
     /// Enters the samples of a published segment, but for those that a later segment has. `checked` says that they are
     /// known to be the source's in this run.
-    pub(super) fn place(&mut self, slot: u32, rows: &[SegmentRow], checked: bool) {
-        self.segments[slot as usize].rows += rows.len() as u32;
+    pub(super) fn place(&mut self, segment_index: SegmentIndex, rows: &[SegmentRow], checked: bool) {
+        self.segments[segment_index as usize].rows += rows.len() as u32;
         for row in rows {
-            let number = self.segments[slot as usize].number;
+            let number = self.segments[segment_index as usize].number;
             let later = |place: PackedLocation| {
                 self.is_live(place) && self.segments[place.segment as usize].number > number
             };
             if self.get(row.sample).is_some_and(later) {
                 continue;
             }
-            self.set(row.sample, PackedLocation::new(slot, row), checked);
-            let segment = &mut self.segments[slot as usize];
+            self.set(row.sample, PackedLocation::new(segment_index, row), checked);
+            let segment = &mut self.segments[segment_index as usize];
             segment.samples += 1;
             self.held_samples += u64::from(!segment.forgotten);
         }
     }
 
-    /// Notes that so many samples of segment `slot` are of files that have changed since. Returns whether that is most
-    /// of it.
-    pub(super) fn note_stale(&mut self, slot: u32, samples: u32) -> bool {
-        let segment = &mut self.segments[slot as usize];
+    /// Notes that so many samples of the segment of this index are of files that have changed since. Returns whether
+    /// that is most of it.
+    pub(super) fn note_stale(&mut self, segment_index: SegmentIndex, samples: u32) -> bool {
+        let segment = &mut self.segments[segment_index as usize];
         segment.rows += samples;
         segment.stale += samples;
         segment.is_mostly_stale()
     }
 
     /// Forgets a segment with all its samples. Returns whether it could be read before.
-    pub(super) fn forget(&mut self, slot: u32) -> bool {
-        let Some(segment) = self.segments.get_mut(slot as usize) else { return false };
+    pub(super) fn forget(&mut self, segment_index: SegmentIndex) -> bool {
+        let Some(segment) = self.segments.get_mut(segment_index as usize) else { return false };
         if std::mem::replace(&mut segment.forgotten, true) {
             return false;
         }
@@ -271,9 +274,9 @@ impl Catalog {
         true
     }
 
-    /// The segment in a slot; also a forgotten one.
-    pub(super) fn segment(&self, slot: u32) -> Option<Segment> {
-        self.segments.get(slot as usize).copied()
+    /// The segment of this index; also a forgotten one.
+    pub(super) fn segment(&self, segment_index: SegmentIndex) -> Option<Segment> {
+        self.segments.get(segment_index as usize).copied()
     }
 
     /// Whether segment `number` of the directory is known.
@@ -281,9 +284,12 @@ impl Catalog {
         self.by_number.contains_key(&number)
     }
 
-    /// The segments that can be read, with their slots.
-    pub(super) fn live(&self) -> impl Iterator<Item = (u32, Segment)> {
-        self.by_number.values().flatten().map(|&slot| (slot, self.segments[slot as usize]))
+    /// The segments that can be read, with their indices.
+    pub(super) fn live(&self) -> impl Iterator<Item = (SegmentIndex, Segment)> {
+        self.by_number
+            .values()
+            .flatten()
+            .map(|&segment_index| (segment_index, self.segments[segment_index as usize]))
     }
 
     /// The number of samples that can be located, and the bytes of the segments they are in.
@@ -310,20 +316,20 @@ mod tests {
         let mut random = RandomKey::new(b"catalog", seed, 0, Use::Order).stream(0);
         let mut catalog = Catalog::new(300);
         let mut expected: HashMap<u64, (u32, u32)> = HashMap::new();
-        let mut slots = Vec::new();
+        let mut indices = Vec::new();
         for number in 0..400 {
             assert!(catalog.announce(number), "a new number");
-            let slot = catalog.publish(number, 0, &STAMP);
+            let segment_index = catalog.publish(number, 0, &STAMP);
             assert!(!catalog.announce(number));
             let rows: Vec<SegmentRow> =
                 (0..random.below(20)).map(|i| row(random.below(300), i as u32)).collect();
-            catalog.place(slot, &rows, false);
-            expected.extend(rows.iter().map(|row| (row.sample, (slot, row.offset))));
-            slots.push(slot);
+            catalog.place(segment_index, &rows, false);
+            expected.extend(rows.iter().map(|row| (row.sample, (segment_index, row.offset))));
+            indices.push(segment_index);
             if random.below(3) == 0 {
-                let dying = slots.swap_remove(random.below(slots.len() as u64) as usize);
+                let dying = indices.swap_remove(random.below(indices.len() as u64) as usize);
                 assert!(catalog.forget(dying) && !catalog.forget(dying));
-                expected.retain(|_, (slot, _)| *slot != dying);
+                expected.retain(|_, (segment_index, _)| *segment_index != dying);
             }
             for sample in 0..300 {
                 let place = catalog.locate(sample).map(|(place, _)| (place.segment, place.offset));
@@ -333,7 +339,7 @@ mod tests {
                     "seed {seed}, step {number}, sample {sample}"
                 );
             }
-            assert_eq!(catalog.held(), (expected.len() as u64, 10 * slots.len() as u64), "seed {seed}");
+            assert_eq!(catalog.held(), (expected.len() as u64, 10 * indices.len() as u64), "seed {seed}");
         }
     }
 
@@ -343,8 +349,8 @@ mod tests {
         for (number, group) in [(1, 4), (2, 9)] {
             assert!(catalog.expect(7, group), "group {group}");
             assert!(catalog.announce(number), "a new number");
-            let slot = catalog.publish(number, group, &STAMP);
-            catalog.place(slot, &[row(7, 0)], false);
+            let segment_index = catalog.publish(number, group, &STAMP);
+            catalog.place(segment_index, &[row(7, 0)], false);
         }
         let (place, _) = catalog.locate(7).expect("it is in the second");
         assert_eq!(catalog.segment(place.segment).map(|segment| segment.group), Some(9));
@@ -363,8 +369,8 @@ mod tests {
         catalog.give_up(69);
         assert!(!catalog.keeps(69, 0) && catalog.expect(69, 0));
         assert!(catalog.announce(5), "a new number");
-        let slot = catalog.publish(5, 0, &STAMP);
-        catalog.place(slot, &[row(69, 3)], false);
+        let segment_index = catalog.publish(5, 0, &STAMP);
+        catalog.place(segment_index, &[row(69, 3)], false);
         assert_eq!(catalog.locate(69).map(|(place, _)| place.offset), Some(3));
         catalog.give_up(69);
         assert!(catalog.keeps(69, 0) && !catalog.keeps(69, 1), "it has come");
@@ -376,8 +382,8 @@ mod tests {
         let mut catalog = Catalog::new(100);
         for number in [5, 9, 7] {
             assert!(catalog.announce(number), "a new number");
-            let slot = catalog.publish(number, 0, &STAMP);
-            catalog.place(slot, &[row(3, number as u32), row(number, 0)], false);
+            let segment_index = catalog.publish(number, 0, &STAMP);
+            catalog.place(segment_index, &[row(3, number as u32), row(number, 0)], false);
         }
         let place = |catalog: &Catalog| catalog.locate(3).map(|(place, checked)| (place.offset, checked));
         assert_eq!(place(&catalog), Some((9, false)), "the order in which they are loaded says nothing");
@@ -389,8 +395,8 @@ mod tests {
         assert_eq!((place(&catalog), catalog.outdate(3, 1)), (None, (false, false)));
         assert_eq!(catalog.outdate(9, 1), (true, true), "nothing of the segment is left");
         assert!(catalog.announce(20), "a new number");
-        let slot = catalog.publish(20, 0, &STAMP);
-        catalog.place(slot, &[row(3, 20)], true);
+        let segment_index = catalog.publish(20, 0, &STAMP);
+        catalog.place(segment_index, &[row(3, 20)], true);
         assert_eq!(place(&catalog), Some((20, true)));
     }
 }

@@ -229,13 +229,13 @@ impl Store {
     /// Notes that the copy of a sample at `location` is not the source's any more: it is forgotten, and may be offered
     /// anew.
     pub fn outdate(&self, sample: u64, location: &Location) {
-        let slot = location.extent.file.0;
-        let (was_there, mostly) = self.shared.catalog_mut().outdate(sample, slot);
+        let segment_index = location.extent.file.0;
+        let (was_there, mostly) = self.shared.catalog_mut().outdate(sample, segment_index);
         if was_there {
             self.shared.note_stale(sample, 1);
         }
         if mostly {
-            let _ = self.commands.send(WriterCommand::RemoveStale(slot));
+            let _ = self.commands.send(WriterCommand::RemoveStale(segment_index));
         }
     }
 
@@ -334,9 +334,11 @@ impl Store {
     /// it is gone, unlinked soon. The call is cheap, and a segment counts once however many of its samples are
     /// reported.
     pub fn damaged(&self, sample: u64, location: Location, why: CopyFault) {
-        let slot = location.extent.file.0;
+        let segment_index = location.extent.file.0;
         let mut catalog = self.shared.catalog_mut();
-        let Some(segment) = catalog.segment(slot).filter(|_| catalog.forget(slot)) else { return };
+        let Some(segment) = catalog.segment(segment_index).filter(|_| catalog.forget(segment_index)) else {
+            return;
+        };
         drop(catalog);
         let counters = &self.shared.counters;
         if why == CopyFault::Gone {

@@ -1,6 +1,6 @@
 //! What the callers, the writer and the readers of a store share, and how it learns of other processes' segments.
 
-use super::catalog::Catalog;
+use super::catalog::{Catalog, SegmentIndex};
 use super::directory::CacheDirectory;
 use super::segment::{Footer, SegmentError, SegmentRow};
 use super::stats::{StoreCounters, count};
@@ -99,18 +99,19 @@ impl StoreShared {
 
     /// Enters the samples of a published segment into the catalog. `checked` says that they are known to be the
     /// source's in this run.
-    pub(super) fn place(&self, slot: u32, rows: &[SegmentRow], checked: bool) {
+    pub(super) fn place(&self, segment_index: SegmentIndex, rows: &[SegmentRow], checked: bool) {
         for rows in rows.chunks(PLACED_AT_ONCE) {
-            self.catalog_mut().place(slot, rows, checked);
+            self.catalog_mut().place(segment_index, rows, checked);
         }
     }
 
     /// Removes a segment of which most is of files that have changed since: what is left is not worth its room.
-    pub(super) fn remove_stale(&self, slot: u32) {
-        let Some(segment) = self.catalog().segment(slot).filter(|_| self.directory.is_writable()) else {
+    pub(super) fn remove_stale(&self, segment_index: SegmentIndex) {
+        let Some(segment) = self.catalog().segment(segment_index).filter(|_| self.directory.is_writable())
+        else {
             return;
         };
-        if self.catalog_mut().forget(slot) {
+        if self.catalog_mut().forget(segment_index) {
             match self.directory.remove(segment.number) {
                 Ok(bytes) => {
                     count(&self.counters.evicted_segments, 1);
@@ -162,10 +163,10 @@ impl StoreShared {
         }
         // This comes first: what this process publishes meanwhile is not in the list, and yet there.
         let known: Vec<(u32, u64)> =
-            self.catalog().live().map(|(slot, segment)| (slot, segment.number)).collect();
+            self.catalog().live().map(|(segment_index, segment)| (segment_index, segment.number)).collect();
         let (published, generation) = self.directory.published()?;
-        for (slot, number) in known {
-            if !published.contains(&number) && self.catalog_mut().forget(slot) {
+        for (segment_index, number) in known {
+            if !published.contains(&number) && self.catalog_mut().forget(segment_index) {
                 count(&self.counters.vanished_segments, 1);
             }
         }
@@ -202,9 +203,9 @@ impl StoreShared {
             Ok((stamp, footer)) => {
                 let mut catalog = self.catalog_mut();
                 if catalog.announce(number) {
-                    let slot = catalog.publish(number, footer.group, &stamp);
+                    let segment_index = catalog.publish(number, footer.group, &stamp);
                     drop(catalog);
-                    self.place_loaded(slot, footer.rows);
+                    self.place_loaded(segment_index, footer.rows);
                 }
             }
             Err(SegmentError::Damaged(what)) => {
@@ -225,11 +226,11 @@ impl StoreShared {
 
     /// Places the samples of another run's or process's segment, but for those of shards that are not what they were.
     /// Shards were looked at in this run; the files of other samples are looked at before their copies are used.
-    fn place_loaded(&self, slot: u32, mut rows: Vec<SegmentRow>) {
+    fn place_loaded(&self, segment_index: SegmentIndex, mut rows: Vec<SegmentRow>) {
         if self.verify == Verify::Never {
             // Whatever is said, a copy of another length cannot be the sample.
             rows.retain(|row| self.index.extent(row.sample).length == row.length);
-            return self.place(slot, &rows, true);
+            return self.place(segment_index, &rows, true);
         }
         let (mut stale, mut shards) = (Vec::new(), Vec::new());
         let version = |row: &SegmentRow| {
@@ -245,12 +246,12 @@ impl StoreShared {
                 false
             }
         });
-        self.place(slot, &rows, false);
-        self.place(slot, &shards, self.verify == Verify::Stamp);
+        self.place(segment_index, &rows, false);
+        self.place(segment_index, &shards, self.verify == Verify::Stamp);
         if let Some(first) = stale.first() {
             self.note_stale(first.sample, stale.len() as u64);
-            if self.catalog_mut().note_stale(slot, stale.len() as u32) {
-                self.remove_stale(slot);
+            if self.catalog_mut().note_stale(segment_index, stale.len() as u32) {
+                self.remove_stale(segment_index);
             }
         }
     }

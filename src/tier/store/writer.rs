@@ -1,5 +1,6 @@
 //! The writer: the one thread that writes, publishes and evicts, so that nobody else waits for the drive.
 
+use super::catalog::SegmentIndex;
 use super::directory::{PAGE, pages};
 use super::open_segment::OpenSegment;
 use super::segment::{SegmentRow, footer_bytes};
@@ -42,7 +43,7 @@ pub(super) enum WriterCommand {
     /// Remove a damaged segment.
     Remove(u64),
     /// Remove a segment of which most is of no use any more.
-    RemoveStale(u32),
+    RemoveStale(SegmentIndex),
     /// Drop the sender, which says that all commands before it are done.
     Barrier(Sender<()>),
     Stop,
@@ -106,7 +107,7 @@ impl SegmentWriter {
                 }
                 Ok(WriterCommand::EvictGroup(group)) => self.evict_group(group),
                 Ok(WriterCommand::Remove(number)) => drop(self.remove(number)),
-                Ok(WriterCommand::RemoveStale(slot)) => self.shared.remove_stale(slot),
+                Ok(WriterCommand::RemoveStale(segment_index)) => self.shared.remove_stale(segment_index),
                 Ok(WriterCommand::Barrier(done)) => drop(done),
                 Ok(WriterCommand::Stop) | Err(RecvTimeoutError::Disconnected) => break,
                 Err(RecvTimeoutError::Timeout) => {}
@@ -252,8 +253,8 @@ impl SegmentWriter {
         }
         let rows = &open.footer.rows;
         if announced {
-            let slot = shared.catalog_mut().publish(number, group, &stamp);
-            shared.place(slot, rows, true);
+            let segment_index = shared.catalog_mut().publish(number, group, &stamp);
+            shared.place(segment_index, rows, true);
         }
         count(&shared.counters.admitted_samples, rows.len() as u64);
         count(&shared.counters.admitted_bytes, open.payload);
@@ -309,8 +310,8 @@ impl SegmentWriter {
         }
         let doomed: Vec<_> =
             self.shared.catalog().live().filter(|(_, segment)| segment.group == group).collect();
-        for (slot, segment) in doomed {
-            self.shared.catalog_mut().forget(slot);
+        for (segment_index, segment) in doomed {
+            self.shared.catalog_mut().forget(segment_index);
             if let Some(bytes) = self.remove(segment.number) {
                 count(&self.shared.counters.evicted_segments, 1);
                 count(&self.shared.counters.evicted_bytes, bytes);
