@@ -36,6 +36,7 @@ mod samples;
 mod select;
 pub(crate) mod shards;
 pub(crate) mod source;
+mod spill;
 mod stamp;
 mod summary;
 mod survey;
