@@ -3,7 +3,7 @@
 use super::format::{
     GROUP_PREFIX, GROUP_ROW, GROUP_SUFFIX, GroupEnd, IndexFile, STAMP_ROW, Section, stamp_at, u32_at, u64_at,
 };
-use super::record::MemberSelection;
+use super::selected_members::MemberSelection;
 use super::summary;
 use super::{Extent, FileId, Fingerprint, IndexOrigin, IndexSummary, Layout, Notes, Stamp};
 use crate::error::{Error, Result};
@@ -95,7 +95,7 @@ impl DatasetPart {
     pub(super) fn extent(&self, sample: u64) -> Extent {
         match &self.members {
             None => self.image(sample),
-            Some(members) => self.record(members, sample),
+            Some(members) => self.read_extent(members, sample),
         }
     }
 
