@@ -8,10 +8,12 @@ mod labels;
 mod pfs;
 mod pools;
 mod recipe;
+mod requested;
 mod selection;
 mod settings;
 mod share;
 mod units;
+mod views;
 
 pub(crate) use choice::Choice;
 pub use device::{AllowedBackends, CpuDecode, Device, LANES};
@@ -32,8 +34,7 @@ pub use settings::{
     LoaderKind, LoaderOptions, SETTINGS, SettingsClass, SettingsObject, manual, parameters, signature, stub,
 };
 pub(crate) use units::{parse_bytes, parse_duration};
-
-use fields::is_sized;
+pub(crate) use views::{ViewKind, ViewPlaces};
 
 use crate::augment::Output;
 use crate::augment::cuda::LaneMemory;
@@ -44,6 +45,8 @@ use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice};
 use crate::schedule::{LastBatch, Selection};
 use crate::tier::{CacheOptions, Verify};
+use labels::ReadLabels;
+use requested::RequestedFields;
 use std::sync::Arc;
 
 /// What happens when a sample cannot be read or decoded.
@@ -121,12 +124,22 @@ impl LoaderConfig {
     }
 }
 
+/// Options in which all is right that can be checked without the dataset, by [`LoaderOptions::validate`].
+#[derive(Debug)]
+pub struct CheckedOptions<'a> {
+    options: &'a LoaderOptions,
+    labels: Option<ReadLabels<'a>>,
+    fields: Option<RequestedFields<'a>>,
+    images: Images,
+}
+
 impl LoaderOptions {
-    /// Checks what can be checked without the dataset, so that no index is built in vain.
+    /// Checks what can be checked without the dataset, so that no index is built in vain, and reads the table of
+    /// `labels`.
     ///
     /// # Errors
     /// [`Error::Config`] that names the setting; [`Error::Unavailable`] for a GPU that is asked for and cannot be used.
-    pub fn validate(&self) -> Result<()> {
+    pub fn validate(&self) -> Result<CheckedOptions<'_>> {
         SETTINGS.iter().try_for_each(|setting| setting.check(self))?;
         if !self.decoded && self.device.starts_with("cuda") {
             let message =
@@ -135,156 +148,35 @@ impl LoaderOptions {
         }
         device::validate(&self.device)?;
         self.cache(1)?;
-        let given = self.given_names()?;
-        labels::check_names(self.fields.as_deref().unwrap_or_default(), &given)?;
-        self.images(&given)?;
-        self.members(&given)?;
         if self.labels.is_some() && !self.decoded {
             let message = "cannot be given with decoded=False, which gives files: leave one of them out";
             return Err(Error::config("labels", message));
         }
-        Ok(())
+        let labels = self.labels.as_ref().map(Labels::read).transpose()?;
+        let columns = labels.as_ref().map(ReadLabels::names).unwrap_or_default();
+        let fields = self.fields.as_deref().map(|asked| RequestedFields::new(asked, &columns));
+        fields.as_ref().map_or(Ok(()), labels::check_names)?;
+        let images = self.images(fields.as_ref())?;
+        Ok(CheckedOptions { options: self, labels, fields, images })
     }
 
-    /// The names of the columns of `labels`, where fields can name them.
+    /// [`LoaderOptions::validate`], then [`CheckedOptions::check`].
     ///
     /// # Errors
-    /// The errors of reading them.
-    fn given_names(&self) -> Result<Vec<String>> {
-        let labels = self.labels.as_ref().filter(|_| self.fields.is_some());
-        labels.map_or(Ok(Vec::new()), Labels::names)
-    }
-
-    /// The members that are read of each sample, where `labels` gives the columns `given`; `None` where only its image
-    /// is read.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for fields that cannot work.
-    fn members(&self, given: &[String]) -> Result<Option<Vec<String>>> {
-        let Some(fields) = &self.fields else { return Ok(None) };
-        Fields::members(fields, given).map_err(|is| Error::config("fields", is))
-    }
-
-    /// Whether samples in shards need no plain image, such as `jpg`, where `labels` gives the columns `given`: other
-    /// members are read of them, `left.jpg` among those, and no plain image that must be there.
-    fn takes_every_stem(&self, given: &[String]) -> bool {
-        let members = self.members(given).unwrap_or_default().unwrap_or_default();
-        let needed = |field: &&FieldOptions| !field.optional && members.contains(&field.name);
-        !members.is_empty() && !self.fields.iter().flatten().filter(needed).any(FieldOptions::is_plain_image)
-    }
-
-    /// Whether batches have the dataset's own labels, where `labels` gives the columns `given`.
-    fn wants_labels(&self, given: &[String]) -> bool {
-        match &self.fields {
-            None => self.labels.is_none(),
-            Some(fields) => fields.iter().any(|field| field.name == LABEL && !given.contains(&field.name)),
-        }
-    }
-
-    /// How to find or build the index of a dataset for this loader. [`LoaderOptions::validate`] reports what is wrong
-    /// with its fields.
-    pub fn index_options(&self, contents: Contents) -> IndexOptions {
-        let given = self.given_names().unwrap_or_default();
-        IndexOptions {
-            directory: self.index_dir.clone(),
-            rebuild: self.rebuild_index,
-            changed: self.changed,
-            progress: self.progress,
-            contents,
-            optional: self
-                .fields
-                .iter()
-                .flatten()
-                .filter(|field| field.optional)
-                .map(|field| field.name.clone())
-                .collect(),
-            members: self.members(&given).unwrap_or_default(),
-            every_stem: self.takes_every_stem(&given),
-            without_labels: !self.wants_labels(&given),
-            ..IndexOptions::default()
-        }
-    }
-
-    /// Checks everything that can be wrong and decides what was left open.
-    ///
-    /// # Errors
-    /// The errors of [`LoaderOptions::validate`]; [`Error::Config`] for a `memory` too small for this dataset;
-    /// [`Error::Unavailable`] for a GPU that is asked for and cannot serve.
+    /// The errors of both.
     pub fn check(&self, index: &DatasetIndex) -> Result<LoaderConfig> {
-        self.validate()?;
-        let images = self.images(&self.given_names()?)?;
-        self.warn_about_scale(&images, index);
-        let ranks = self.local_world_size.unwrap_or(1);
-        // Bytes that are only passed on need no more than one thread.
-        let processors = || if self.decoded { share::processors(ranks) } else { 1 };
-        let threads = self.threads.map_or_else(processors, |threads| threads as usize);
-        let queue_depth = self.queue_depth.unwrap_or(32) as usize;
-        let asked = self.fields.as_deref().unwrap_or_default();
-        let given = self.labels.as_ref().map_or(Ok(Vec::new()), |labels| labels.columns(index, asked))?;
-        let (fields, layout) = self.fields(index, &images, &given)?;
-        let batch_bytes = layout.bytes(self.batch_size as usize);
-        let chosen = self.choose_device(&images, index)?;
-        if chosen.overlooked {
-            index.notices().warn_once("device", || {
-                let why = &chosen.why;
-                format!("there is a GPU, but the CPU makes the batches: {why}; device=\"cpu\" says that this is meant")
-            });
-        }
-        let device_pools = match chosen.device {
-            Device::Cpu => None,
-            Device::Cuda { .. } => {
-                let own = LaneMemory::new(images.views(), self.batch_size as usize);
-                Some(DevicePools::new(self.device_memory, chosen.memory, own.bytes(), batch_bytes)?)
-            }
-        };
-        let sized = self.decoded && (0..images.list().len()).any(|image| is_sized(images.recipe(image)));
-        let host = pools::PoolSizing { options: self, index, threads, queue_depth, sized };
-        host.warn_about_sizes();
-        let pools = match &device_pools {
-            None => host.with_batches(batch_bytes)?,
-            Some(device) => host.beside(device)?,
-        };
-        Ok(LoaderConfig {
-            batch_size: self.batch_size,
-            seed: self.seed,
-            shuffle: self.shuffle.unwrap_or(self.train),
-            last_batch: self.last_batch.unwrap_or(if self.train {
-                LastBatch::Drop
-            } else {
-                LastBatch::Partial
-            }),
-            selection: Arc::new(selection::select(self, index)?),
-            decoded: self.decoded,
-            device: chosen.device,
-            device_reason: chosen.why,
-            cpu_decode: self.cpu_decode,
-            backends: AllowedBackends::from_environment()?,
-            device_pools,
-            images,
-            fields,
-            layout,
-            given: Arc::new(given),
-            threads,
-            io: self.io,
-            direct: self.direct,
-            queue_depth,
-            cache: self.cache(queue_depth)?,
-            damaged: self.damaged,
-            on_error: self.on_error,
-            max_errors: self.max_errors,
-            max_pixels: self.max_pixels,
-            pools,
-        })
+        self.validate()?.check(index)
     }
 
     /// The fields of the batches, and where they lie in a batch.
     fn fields(
         &self,
+        asked: Option<&RequestedFields<'_>>,
         index: &DatasetIndex,
         images: &Images,
         given: &[SampleColumn],
     ) -> Result<(Fields, BatchLayout)> {
-        match &self.fields {
+        match asked {
             Some(_) if !self.decoded => {
                 let message = "cannot be named with decoded=False, which gives files: leave one of them out";
                 Err(Error::config("fields", message))
@@ -338,5 +230,97 @@ impl LoaderOptions {
                 queue_depth,
             })),
         }
+    }
+}
+
+impl CheckedOptions<'_> {
+    /// How to find or build the index of a dataset for this loader.
+    pub fn index_options(&self, contents: Contents) -> IndexOptions {
+        let Self { options, fields, .. } = self;
+        IndexOptions {
+            directory: options.index_dir.clone(),
+            rebuild: options.rebuild_index,
+            changed: options.changed,
+            progress: options.progress,
+            contents,
+            optional: fields.as_ref().map(RequestedFields::optional).unwrap_or_default(),
+            members: fields.as_ref().and_then(RequestedFields::members),
+            every_stem: fields.as_ref().is_some_and(RequestedFields::take_every_stem),
+            without_labels: !fields.as_ref().map_or(self.labels.is_none(), RequestedFields::want_labels),
+            ..IndexOptions::default()
+        }
+    }
+
+    /// Checks everything that can be wrong for this dataset and decides what was left open.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a `memory` too small for this dataset, and for fields, labels and weights that do not fit
+    /// it; [`Error::Unavailable`] for a GPU that is asked for and cannot serve.
+    pub fn check(self, index: &DatasetIndex) -> Result<LoaderConfig> {
+        let Self { options, labels, fields: asked, images } = self;
+        options.warn_about_scale(&images, index);
+        let ranks = options.local_world_size.unwrap_or(1);
+        // Bytes that are only passed on need no more than one thread.
+        let processors = || if options.decoded { share::processors(ranks) } else { 1 };
+        let threads = options.threads.map_or_else(processors, |threads| threads as usize);
+        let queue_depth = options.queue_depth.unwrap_or(32) as usize;
+        let given = labels.map_or(Ok(Vec::new()), |labels| {
+            labels.columns(index, options.fields.as_deref().unwrap_or_default())
+        })?;
+        let (fields, layout) = options.fields(asked.as_ref(), index, &images, &given)?;
+        let batch_bytes = layout.bytes(options.batch_size as usize);
+        let chosen = options.choose_device(&images, index)?;
+        if chosen.overlooked {
+            index.notices().warn_once("device", || {
+                let why = &chosen.why;
+                format!("there is a GPU, but the CPU makes the batches: {why}; device=\"cpu\" says that this is meant")
+            });
+        }
+        let device_pools = match chosen.device {
+            Device::Cpu => None,
+            Device::Cuda { .. } => {
+                let own = LaneMemory::new(images.views(), options.batch_size as usize);
+                Some(DevicePools::new(options.device_memory, chosen.memory, own.bytes(), batch_bytes)?)
+            }
+        };
+        let has_own_sizes = options.decoded
+            && (0..images.list().len()).any(|image| ViewKind::of(images.recipe(image)) == ViewKind::Values);
+        let host = pools::PoolSizing { options, index, threads, queue_depth, has_own_sizes };
+        host.warn_about_sizes();
+        let pools = match &device_pools {
+            None => host.with_batches(batch_bytes)?,
+            Some(device) => host.beside(device)?,
+        };
+        Ok(LoaderConfig {
+            batch_size: options.batch_size,
+            seed: options.seed,
+            shuffle: options.shuffle.unwrap_or(options.train),
+            last_batch: options.last_batch.unwrap_or(if options.train {
+                LastBatch::Drop
+            } else {
+                LastBatch::Partial
+            }),
+            selection: Arc::new(selection::select(options, index)?),
+            decoded: options.decoded,
+            device: chosen.device,
+            device_reason: chosen.why,
+            cpu_decode: options.cpu_decode,
+            backends: AllowedBackends::from_environment()?,
+            device_pools,
+            images,
+            fields,
+            layout,
+            given: Arc::new(given),
+            threads,
+            io: options.io,
+            direct: options.direct,
+            queue_depth,
+            cache: options.cache(queue_depth)?,
+            damaged: options.damaged,
+            on_error: options.on_error,
+            max_errors: options.max_errors,
+            max_pixels: options.max_pixels,
+            pools,
+        })
     }
 }

@@ -1,7 +1,8 @@
 //! Foreload: a data loader for people who train on GPUs. It knows the epoch's order and loads ahead.
 //!
-//! What can be set is a field of [`LoaderOptions`], whose defaults are those of Python. [`LoaderOptions::check`] holds
-//! them against a dataset and this machine, and a [`Pipeline`] makes the batches of each epoch:
+//! What can be set is a field of [`LoaderOptions`], whose defaults are those of Python. [`LoaderOptions::validate`]
+//! checks them, [`CheckedOptions::check`] holds them against a dataset and this machine, and a [`Pipeline`] makes the
+//! batches of each epoch:
 //!
 //! ```
 //! use foreload::{Contents, DType, DatasetIndex, LoaderOptions, Pipeline};
@@ -16,8 +17,9 @@
 //!         index_dir: Some(index_dir.to_owned()),
 //!         ..LoaderOptions::default()
 //!     };
-//!     let index = Arc::new(DatasetIndex::open(root, &options.index_options(Contents::Images))?);
-//!     let pipeline = Pipeline::new(index.clone(), options.check(&index)?);
+//!     let checked = options.validate()?;
+//!     let index = Arc::new(DatasetIndex::open(root, &checked.index_options(Contents::Images))?);
+//!     let pipeline = Pipeline::new(index.clone(), checked.check(&index)?);
 //!     let mut samples = 0;
 //!     for number in 0..2 {
 //!         // This process is rank 0 of 1, and begins with the epoch's first step.
@@ -83,7 +85,9 @@ mod trace;
 
 pub use augment::{DType, Fidelity, ImageTransforms, MemoryFormat, Transform, Transforms};
 pub use batch::{Batch, Element, FieldValues, Place, Tensor};
-pub use config::{CpuDecode, Device, FieldOptions, Labels, LoaderConfig, LoaderOptions, OnError, Weights};
+pub use config::{
+    CheckedOptions, CpuDecode, Device, FieldOptions, Labels, LoaderConfig, LoaderOptions, OnError, Weights,
+};
 pub use dataset::{
     Changed, ClassRef, Contents, DatasetIndex, FieldKind, Fingerprint, IndexOptions, Layout, Select,
 };

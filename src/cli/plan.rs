@@ -89,13 +89,13 @@ struct OtherPrediction {
 
 /// Predicts and prints.
 pub(super) fn run(args: &PlanArgs) -> Result<()> {
-    args.settings.validate()?;
+    let checked = args.settings.validate()?;
     let machine = match (&args.rates, &args.cache) {
         (Some(file), _) => rates(file)?,
         (None, Some(cache)) => calibrate::rates(&args.dir, cache, of_loaders(args))?,
         (None, None) => return Err(Error::config("rates", "are missing: give --rates or --cache")),
     };
-    let index = DatasetIndex::open(&args.dir, &args.settings.index_options(Contents::Images))?;
+    let index = DatasetIndex::open(&args.dir, &checked.index_options(Contents::Images))?;
     let notices = output::print_notices(index.notices());
     let job = job(args, &index);
     let size = args.cache_size;

@@ -1,8 +1,9 @@
 //! The loader's settings as flags, with the names, defaults and help of the table of settings.
 
 use crate::Error;
-use crate::config::{Given, LoaderKind, LoaderOptions, SETTINGS, Setting};
+use crate::config::{Given, LoaderKind, LoaderOptions, SETTINGS, Setting, check_given_once};
 use clap::builder::{OsStringValueParser, TypedValueParser};
+use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
 use std::ffi::OsString;
 use std::marker::PhantomData;
@@ -111,11 +112,20 @@ impl<C: TakesSettings> FromArgMatches for Settings<C> {
     }
 
     fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        let refused = |error| clap::Error::raw(clap::error::ErrorKind::ValueValidation, error);
+        let mut by_user = Vec::new();
         for (setting, _) in taken::<C>() {
             if let Some(given) = matches.get_one::<Given>(setting.name) {
-                let set = setting.set(&mut self.0, given);
-                set.map_err(|error| clap::Error::raw(clap::error::ErrorKind::ValueValidation, error))?;
+                setting.set(&mut self.0, given).map_err(refused)?;
+                // Defaults are values here, too, and no contradiction to what the user says.
+                let is_default = matches.value_source(setting.name) != Some(ValueSource::CommandLine);
+                if !is_default && *given != Given::Nothing {
+                    by_user.push(setting.name);
+                }
             }
+        }
+        if self.0.transforms.is_some() {
+            check_given_once(&by_user).map_err(refused)?;
         }
         Ok(())
     }
@@ -176,6 +186,18 @@ mod tests {
         assert_eq!((options.train, options.immutable, options.memory), (false, true, Some(1_000_000_000)));
         assert_eq!((options.flip, options.last_batch), (0.0, None));
         assert_eq!(options.cache_fill, crate::tier::FillChoice::Ahead);
+    }
+
+    #[test]
+    fn nothing_is_said_beside_transforms_that_they_say() {
+        let list = r#"[{"RandomResizedCrop": {"size": 32}}]"#;
+        for words in [["--image-size", "64"], ["--flip", "0.5"], ["--train=true", "--mean=0,0,0"]] {
+            let error = read(&[&["--transforms", list], &words[..]].concat()).unwrap_err();
+            assert!(error.contains("is given beside transforms, where"), "{words:?}: {error}");
+        }
+        let options = read(&["--transforms", list, "--batch-size", "8", "--resize", "none"]).unwrap();
+        assert_eq!((options.batch_size, options.transforms.is_some()), (8, true));
+        assert_eq!(read(&["--transforms", "none", "--image-size", "64"]).unwrap().image_size, (64, 64));
     }
 
     #[test]

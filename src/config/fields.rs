@@ -1,8 +1,10 @@
 //! The fields of the batches, as they are asked for and as they are for one dataset.
 
 use super::labels::check_no_member;
+use super::requested::{FieldSource, RequestedFields};
+use super::views::{ViewKind, ViewPlaces};
 use super::{Images, LoaderConfig};
-use crate::augment::{BoxFormat, Filter, Recipe};
+use crate::augment::{BoxFormat, Filter};
 use crate::batch::{BatchLayout, Column, Element, Raggedness};
 use crate::dataset::kind::IMAGE_EXTENSIONS;
 use crate::dataset::{DatasetIndex, FieldKind, IMAGE, SampleColumn};
@@ -130,12 +132,8 @@ pub enum FieldContent {
     Images {
         /// The number among the images.
         image: usize,
-        /// The first tensor of images, or value.
-        first: usize,
-        /// Whether these are values.
-        sized: bool,
-        /// The number of views.
-        views: usize,
+        /// The places of the views.
+        at: ViewPlaces,
     },
     /// Class numbers.
     Label,
@@ -153,17 +151,12 @@ pub enum FieldContent {
         /// The number among the values whose lengths differ.
         value: usize,
     },
-    /// Masks that follow an image: a column for each view, or values for each view where images have sizes of their
-    /// own.
+    /// Masks that follow an image: a column for each view, or values where images have sizes of their own.
     Masks {
         /// The number of that image among the images.
         image: usize,
-        /// The first column, or value.
-        first: usize,
-        /// Whether these are values.
-        sized: bool,
-        /// The number of views.
-        views: usize,
+        /// The places of the views.
+        at: ViewPlaces,
         /// The type of the values.
         element: Element,
         /// The interpolation, which decides which value is the nearest.
@@ -173,10 +166,8 @@ pub enum FieldContent {
     Boxes {
         /// The number of that image among the images.
         image: usize,
-        /// The number of the first view's values among those whose lengths differ.
-        first: usize,
-        /// The number of views.
-        views: usize,
+        /// The places of the views.
+        at: ViewPlaces,
         /// The meaning of their four numbers.
         format: BoxFormat,
         /// Whether a fifth number says what share of a box's area is left.
@@ -191,12 +182,12 @@ pub enum FieldContent {
 }
 
 impl Fields {
-    /// The members that are read of each sample for these fields, of which `labels` gives the columns `given`; `None`:
-    /// the image alone.
+    /// Checks what can be wrong with a list of fields in itself.
     ///
     /// # Errors
-    /// A message for a list that is empty or names a field twice, such as "is empty".
-    pub fn members(asked: &[FieldOptions], given: &[String]) -> Result<Option<Vec<String>>, String> {
+    /// A message for a list that is empty, names a field twice, or lets one follow an image that has no geometry,
+    /// such as "is empty".
+    pub fn check_list(asked: &[FieldOptions]) -> Result<(), String> {
         if asked.is_empty() {
             return Err("is empty".into());
         }
@@ -210,9 +201,7 @@ impl Fields {
                 return Err(format!("has {:?}, which has no geometry and so follows no image", field.name));
             }
         }
-        let members = asked.iter().map(|field| field.name.clone());
-        let members = members.filter(|name| name != LABEL && !given.contains(name));
-        Ok(Some(members.collect()).filter(|members: &Vec<String>| !members.is_empty()))
+        Ok(())
     }
 
     /// The fields of a loader for which no fields are asked. `images` has the one that is an image.
@@ -245,40 +234,44 @@ impl Fields {
         Ok((Self { list }, layout))
     }
 
-    /// The fields that `asked` means for `index`, which has the members [`Fields::members`] and the images `images`.
+    /// The fields that `asked` means for `index`, of which their members are read, with the images `images` and the
+    /// columns `given` by `labels`.
     ///
     /// # Errors
     /// [`Error::Config`] for a label where there is none, or a mask without an image.
-    pub fn check(
-        asked: &[FieldOptions],
+    pub(super) fn check(
+        asked: &RequestedFields<'_>,
         index: &DatasetIndex,
         images: &Images,
         given: &[SampleColumn],
     ) -> Result<(Self, BatchLayout)> {
         let mut layout = BatchLayout::default();
         let places = places(images, &mut layout);
-        let mut list = Vec::with_capacity(asked.len());
-        let mut members = 0..;
-        for (number, field) in asked.iter().enumerate() {
-            if let Some(of) = given.iter().position(|column| column.name == field.name) {
-                check_no_member(index, &field.name)?;
-                let content = given[of].content(of, &mut layout);
-                check_always_there(field, "a column of labels=")?;
-                list.push(Field { name: field.name.clone(), member: None, content, optional: None });
-                continue;
-            }
-            if field.name == LABEL {
-                index.check_labeled("fields")?;
-                check_always_there(field, "the dataset's class number")?;
-                if !matches!(field.kind, None | Some(FieldKind::Integer)) {
-                    let message =
-                        format!("has {LABEL:?}, the dataset's class number, as another kind than Integer");
-                    return Err(Error::config("fields", message));
+        let mut list = Vec::new();
+        for (number, (source, field)) in asked.iter().enumerate() {
+            let known = |content| Field { name: field.name.clone(), member: None, content, optional: None };
+            let member = match source {
+                FieldSource::Column(of) => {
+                    check_no_member(index, &field.name)?;
+                    let content = given[of].content(of, &mut layout);
+                    check_always_there(field, "a column of labels=")?;
+                    list.push(known(content));
+                    continue;
                 }
-                let name = field.name.clone();
-                list.push(Field { name, member: None, content: FieldContent::Label, optional: None });
-                continue;
-            }
+                FieldSource::Label => {
+                    index.check_labeled("fields")?;
+                    check_always_there(field, "the dataset's class number")?;
+                    if !matches!(field.kind, None | Some(FieldKind::Integer)) {
+                        let message = format!(
+                            "has {LABEL:?}, the dataset's class number, as another kind than Integer"
+                        );
+                        return Err(Error::config("fields", message));
+                    }
+                    list.push(known(FieldContent::Label));
+                    continue;
+                }
+                FieldSource::Member(member) => member,
+            };
             let kind = field.kind();
             let column = |layout: &mut BatchLayout, element, shape| {
                 layout.columns.push(Column { element, shape });
@@ -295,7 +288,8 @@ impl Fields {
                     let columns = Some(4 + u32::from(field.shares));
                     let always = Raggedness::Always { element: Element::F32, columns };
                     layout.values.extend((0..views).map(|_| always));
-                    FieldContent::Boxes { image, first, views, format: field.format, shares: field.shares }
+                    let at = ViewPlaces { first, views, kind: ViewKind::Values };
+                    FieldContent::Boxes { image, at, format: field.format, shares: field.shares }
                 }
                 FieldKind::Mask => {
                     let image = images.followed_by(field)?;
@@ -308,18 +302,21 @@ impl Fields {
                         return Err(Error::config("fields", message));
                     }
                     let recipe = images.recipe(image);
-                    let (element, sized) = (field.dtype.element(), is_sized(recipe));
-                    let first = if sized { layout.values.len() } else { layout.columns.len() };
+                    let (element, kind) = (field.dtype.element(), ViewKind::of(recipe));
+                    let first = match kind {
+                        ViewKind::Tensors => layout.columns.len(),
+                        ViewKind::Values => layout.values.len(),
+                    };
                     for view in recipe.views() {
                         match view.size() {
-                            Some((height, width)) if !sized => {
+                            Some((height, width)) if kind == ViewKind::Tensors => {
                                 column(&mut layout, element, vec![height, width]);
                             }
                             _ => layout.values.push(Raggedness::Never),
                         }
                     }
-                    let (views, nearest) = (recipe.views().len(), field.interpolation);
-                    FieldContent::Masks { image, first, sized, views, element, nearest }
+                    let at = ViewPlaces { first, views: recipe.views().len(), kind };
+                    FieldContent::Masks { image, at, element, nearest: field.interpolation }
                 }
                 FieldKind::Integer => FieldContent::Integers(column(&mut layout, Element::I64, Vec::new())),
                 FieldKind::Float => FieldContent::Floats(column(&mut layout, Element::F32, Vec::new())),
@@ -330,7 +327,7 @@ impl Fields {
                 }
             };
             let optional = field.optional.then(|| column(&mut layout, Element::Bool, Vec::new()));
-            list.push(Field { name: field.name.clone(), member: members.next(), content, optional });
+            list.push(Field { name: field.name.clone(), member: Some(member), content, optional });
         }
         Ok((Self { list }, layout))
     }
@@ -380,22 +377,20 @@ fn check_always_there(field: &FieldOptions, what: &str) -> Result<()> {
     Err(Error::config("fields", message))
 }
 
-/// Whether images have sizes of their own.
-pub(super) fn is_sized(recipe: &Recipe) -> bool {
-    recipe.views().iter().any(|view| view.size().is_none())
-}
-
 /// The place of each image field: a tensor for each view, or a list of tensors where images have sizes of their own.
 fn places(images: &Images, layout: &mut BatchLayout) -> Vec<FieldContent> {
     let place = |image| {
         let views = images.recipe(image).views();
-        let sized = is_sized(images.recipe(image));
-        let first = if sized { layout.values.len() } else { layout.images.len() };
-        match sized {
-            true => layout.values.extend(views.iter().map(|_| Raggedness::Never)),
-            false => layout.images.extend(views.iter().map(|view| view.fixed_output().clone())),
+        let kind = ViewKind::of(images.recipe(image));
+        let first = match kind {
+            ViewKind::Tensors => layout.images.len(),
+            ViewKind::Values => layout.values.len(),
+        };
+        match kind {
+            ViewKind::Tensors => layout.images.extend(views.iter().map(|view| view.fixed_output().clone())),
+            ViewKind::Values => layout.values.extend(views.iter().map(|_| Raggedness::Never)),
         }
-        FieldContent::Images { image, first, sized, views: views.len() }
+        FieldContent::Images { image, at: ViewPlaces { first, views: views.len(), kind } }
     };
     (0..images.list().len()).map(place).collect()
 }
@@ -438,12 +433,12 @@ impl LoaderConfig {
                 (field.name.clone(), *element, shape.len())
             };
             match field.content {
-                FieldContent::Images { first, views, sized: false, .. } => {
-                    let outputs = &self.layout.images[first..first + views];
+                FieldContent::Images { at: at @ ViewPlaces { kind: ViewKind::Tensors, .. }, .. } => {
+                    let outputs = &self.layout.images[at.numbers()];
                     tensors.extend(outputs.iter().map(|output| (field.name.clone(), output.element(), 3)));
                 }
-                FieldContent::Masks { first, views, sized: false, .. } => {
-                    tensors.extend((first..first + views).map(column));
+                FieldContent::Masks { at: at @ ViewPlaces { kind: ViewKind::Tensors, .. }, .. } => {
+                    tensors.extend(at.numbers().map(column));
                 }
                 FieldContent::Label => tensors.push((field.name.clone(), Element::I64, 0)),
                 FieldContent::Integers(number)

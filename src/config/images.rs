@@ -1,7 +1,8 @@
 //! The images of a sample: what is done to each, and which of them share their geometry.
 
+use super::LoaderOptions;
 use super::fields::FieldOptions;
-use super::{LABEL, LoaderOptions};
+use super::requested::{FieldSource, RequestedFields};
 use crate::augment::{ImageTransforms, Recipe, RecipeKeys, RecipeView};
 use crate::dataset::{FieldKind, IMAGE};
 use crate::error::{Error, Result};
@@ -145,19 +146,19 @@ struct RequestedImage<'a> {
 }
 
 impl LoaderOptions {
-    /// The images, and what is done to them. `given` are the names of the columns of `labels`.
+    /// The images among the fields that are `asked` for, and what is done to them.
     ///
     /// # Errors
     /// [`Error::Config`] naming the setting, the field and the transform.
-    pub(super) fn images(&self, given: &[String]) -> Result<Images> {
+    pub(super) fn images(&self, asked: Option<&RequestedFields<'_>>) -> Result<Images> {
         let usual = [FieldOptions::named(IMAGE)];
-        let asked = self.fields.as_deref().unwrap_or(&usual).iter().enumerate();
-        let asked: Vec<RequestedImage<'_>> = asked
-            .map(|(field, options)| RequestedImage { field, options })
-            .filter(|RequestedImage { options, .. }| {
-                options.kind() == FieldKind::Image && options.name != LABEL && !given.contains(&options.name)
-            })
-            .collect();
+        let usual = RequestedFields::new(&usual, &[]);
+        let asked = asked.unwrap_or(&usual).iter().enumerate();
+        let is_image = |(_, (source, options)): &(usize, (FieldSource, &FieldOptions))| {
+            matches!(source, FieldSource::Member(_)) && options.kind() == FieldKind::Image
+        };
+        let asked: Vec<RequestedImage<'_>> =
+            asked.filter(is_image).map(|(field, (_, options))| RequestedImage { field, options }).collect();
         let lists = match &self.transforms {
             Some(ImageTransforms::ByField(lists)) => lists,
             Some(ImageTransforms::Same(list)) => return led_by_first(&asked, self.compiled(list)?),

@@ -1,9 +1,10 @@
 //! Labels of the user's own, and the columns that they become.
 
+use super::requested::{FieldSource, RequestedFields};
 use super::{FieldContent, FieldOptions, Given, LABEL};
 use crate::batch::{BatchLayout, Column, Element, Raggedness};
 use crate::dataset::{
-    ColumnItem, ColumnValues, DatasetIndex, FieldKind, SampleColumn, column_names, read_columns, typed_column,
+    ColumnItem, ColumnValues, DatasetIndex, FieldKind, LabelTable, SampleColumn, typed_column,
 };
 use crate::error::{Error, Result};
 use std::path::PathBuf;
@@ -21,28 +22,47 @@ pub enum Labels {
     Values(Given),
 }
 
+/// Labels as they were read, before they are those of a dataset's samples.
+#[derive(Debug)]
+pub(super) enum ReadLabels<'a> {
+    /// The table of a file.
+    Table(LabelTable),
+    /// The numbers of [`Labels::Values`].
+    Values(&'a Given),
+}
+
 impl Labels {
-    /// The names of the columns.
+    /// Reads the file, if there is one.
     ///
     /// # Errors
-    /// The errors of reading the file.
-    pub fn names(&self) -> Result<Vec<String>> {
+    /// The errors of [`LabelTable::read`].
+    pub(super) fn read(&self) -> Result<ReadLabels<'_>> {
+        Ok(match self {
+            Self::File(path) => ReadLabels::Table(LabelTable::read(path)?),
+            Self::Values(values) => ReadLabels::Values(values),
+        })
+    }
+}
+
+impl ReadLabels<'_> {
+    /// The names of the columns.
+    pub(super) fn names(&self) -> Vec<String> {
         match self {
-            Self::File(path) => column_names(path),
-            Self::Values(_) => Ok(vec![LABEL.to_owned()]),
+            Self::Table(table) => table.names(),
+            Self::Values(_) => vec![LABEL.to_owned()],
         }
     }
 
-    /// The columns for the samples of `index`, of the kinds that the fields in `asked` have.
+    /// The columns for the samples of `index`, in the order of [`ReadLabels::names`], of the kinds that the fields in
+    /// `asked` have.
     ///
     /// # Errors
-    /// [`Error::Config`] for rows that do not fit the samples, and for values that a field's kind cannot have; and the
-    /// errors of reading the file.
-    pub fn columns(&self, index: &DatasetIndex, asked: &[FieldOptions]) -> Result<Vec<SampleColumn>> {
+    /// [`Error::Config`] for rows that do not fit the samples, and for values that a field's kind cannot have.
+    pub(super) fn columns(&self, index: &DatasetIndex, asked: &[FieldOptions]) -> Result<Vec<SampleColumn>> {
         let kind = |name: &str| asked.iter().find(|field| field.name == name)?.kind;
         let values = match self {
-            Self::File(path) => return read_columns(path, index, kind),
-            Self::Values(values) => values,
+            Self::Table(table) => return table.columns(index, kind),
+            Self::Values(values) => *values,
         };
         let wrong = |message| Error::config("labels", message);
         let count = values.items().map_or(0, |items| items.len()) as u64;
@@ -74,12 +94,12 @@ impl Labels {
     }
 }
 
-/// Checks that each name can be a member's, or else is one of the columns `given` by `labels` and no other thing.
+/// Checks that each name can be a member's, or else is a column of `labels` and no other thing.
 ///
 /// # Errors
 /// [`Error::Config`] naming the field.
-pub(super) fn check_names(asked: &[FieldOptions], given: &[String]) -> Result<()> {
-    for field in asked {
+pub(super) fn check_names(asked: &RequestedFields<'_>) -> Result<()> {
+    for (source, field) in asked.iter() {
         let lower = field.name.to_ascii_lowercase();
         // A kind that is asked for is checked with the column's values.
         let by_name = match field.kind() {
@@ -87,8 +107,11 @@ pub(super) fn check_names(asked: &[FieldOptions], given: &[String]) -> Result<()
             FieldKind::Mask if field.kind.is_none() => Some("a mask by its name"),
             _ => None,
         };
-        if !given.contains(&field.name) {
-            if lower != field.name {
+        match (source, by_name) {
+            (FieldSource::Column(_), Some(by_name)) => return Err(is_ambiguous(&field.name, by_name)),
+            (FieldSource::Column(_) | FieldSource::Label, _) => {}
+            (FieldSource::Member(_), _) if lower == field.name => {}
+            (FieldSource::Member(_), _) => {
                 let message = format!(
                     "has {:?}, but members are named in lower case, whatever their files are called: ask for \
                      {lower:?}",
@@ -96,8 +119,6 @@ pub(super) fn check_names(asked: &[FieldOptions], given: &[String]) -> Result<()
                 );
                 return Err(Error::config("fields", message));
             }
-        } else if let Some(by_name) = by_name {
-            return Err(is_ambiguous(&field.name, by_name));
         }
     }
     Ok(())

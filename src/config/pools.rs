@@ -17,7 +17,7 @@ pub(super) struct PoolSizing<'a> {
     pub threads: usize,
     pub queue_depth: usize,
     /// Whether batches have images of their own sizes, which nobody knows before they are decoded.
-    pub sized: bool,
+    pub has_own_sizes: bool,
 }
 
 /// The fewest batches that are being filled or wait for the consumer.
@@ -26,7 +26,7 @@ const FEWEST_AHEAD: usize = 2;
 impl PoolSizing<'_> {
     /// Says that `memory` does not bind images of their own sizes, where both are asked for.
     pub(super) fn warn_about_sizes(&self) {
-        let Some(memory) = self.options.memory.filter(|_| self.sized) else { return };
+        let Some(memory) = self.options.memory.filter(|_| self.has_own_sizes) else { return };
         self.index.notices().warn_once("memory", || {
             format!(
                 "memory is {memory} bytes, but images of their own sizes come on top: of them only the number of \
@@ -80,7 +80,7 @@ impl PoolSizing<'_> {
                 let slot_bytes = slot_bytes.max(smallest_slots);
                 let batches = (memory - slot_bytes) / batch_bytes.max(1);
                 // What has no known size is bound by number alone.
-                let prefetch = if self.sized { FEWEST_AHEAD } else { usual_prefetch };
+                let prefetch = if self.has_own_sizes { FEWEST_AHEAD } else { usual_prefetch };
                 Ok(Pools { slot_bytes, prefetch: prefetch.min(batches - 1), batches })
             }
         }

@@ -1,7 +1,7 @@
 //! What is done to images: the list of transforms that was given, or the one that the flat settings stand for.
 
 use super::device::{self, ChosenDevice, Device};
-use super::fields::is_sized;
+use super::views::ViewKind;
 use super::{ImageField, Images, LoaderOptions};
 use crate::augment::cuda::MOST_COLOUR_STEPS;
 use crate::augment::{BadParameter, DType, LARGEST_SIDE, Recipe, RecipeView, Sides, Transform, Transforms};
@@ -99,10 +99,12 @@ impl LoaderOptions {
         if !self.decoded {
             return cpu("files stay in host memory with decoded=False".to_owned());
         }
-        let sized = images.list().iter().enumerate().find(|(image, _)| is_sized(images.recipe(*image)));
+        let mut images_in_order = images.list().iter().enumerate();
+        let of_own_sizes =
+            images_in_order.find(|(image, _)| ViewKind::of(images.recipe(*image)) == ViewKind::Values);
         let missing = match images.recipes().iter().map(Recipe::colour_steps).max().unwrap_or(0) {
             _ if images.list().is_empty() => "batches without images".to_owned(),
-            _ if let Some((_, ImageField { name, .. })) = sized => {
+            _ if let Some((_, ImageField { name, .. })) = of_own_sizes => {
                 format!("batches with images of their own sizes, which the transforms of {name:?} leave them")
             }
             steps if steps > MOST_COLOUR_STEPS => format!("more than {MOST_COLOUR_STEPS} changes of colours"),

@@ -41,7 +41,7 @@ pub(super) fn select(options: &LoaderOptions, index: &DatasetIndex) -> Result<Se
         }
         let weigh = Weighting::new(options, index)?;
         let strata = weigh.strata(index, chosen, setting)?;
-        return Ok(sized(Selection::of_strata(index.len(), strata), options));
+        return Ok(with_epoch_size(Selection::of_strata(index.len(), strata), options));
     }
     if shuffled {
         // A selection is a set: the same samples in another order give the same training.
@@ -51,10 +51,11 @@ pub(super) fn select(options: &LoaderOptions, index: &DatasetIndex) -> Result<Se
         None => Selection::all(index.len()),
         Some(members) => Selection::listed(index.len(), members),
     };
-    Ok(sized(selection, options))
+    Ok(with_epoch_size(selection, options))
 }
 
-fn sized(selection: Selection, options: &LoaderOptions) -> Selection {
+/// Gives the selection as many draws an epoch as `epoch_size` says.
+fn with_epoch_size(selection: Selection, options: &LoaderOptions) -> Selection {
     match options.epoch_size {
         None => selection,
         Some(draws) => selection.with_draws(draws),

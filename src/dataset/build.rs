@@ -41,7 +41,8 @@ pub struct SampleRow {
 /// The samples of a shard and their members.
 #[derive(Debug, Default)]
 pub struct ShardRows {
-    /// The samples, sorted by the offsets of their images.
+    /// The samples, sorted by the offsets of their images; an unlabelled one has label 0. Where samples need no image,
+    /// the first member of a stem without one stands for it.
     pub samples: Vec<SampleRow>,
     /// The keys of their members, sorted.
     pub keys: Vec<String>,

@@ -11,8 +11,8 @@ use super::cancel::Cancel;
 use super::member::MemberRow;
 use super::parallel::for_each;
 use super::part::DatasetPart;
-use super::shards::ShardKind;
-use super::{Layout, Stamp, folder, shards, survey};
+use super::shards::{ShardContents, ShardKind};
+use super::{Stamp, folder, shards, survey};
 use crate::error::{Error, Result};
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use rustix::io::Errno;
@@ -211,21 +211,13 @@ fn compare_root(index: &DatasetPart, cancel: &Cancel) -> Result<Option<Change>> 
     let found = survey::survey(base, &canonical, index.file.header().contents, cancel)?;
     let change = |message: String| Some(Change { path: base.to_path_buf(), message });
     if found.layout != index.layout() {
-        let what = |layout| match layout {
-            Layout::Folder => "loose files",
-            Layout::Tar => "tar shards",
-            Layout::TfRecord => "TFRecord shards",
-        };
-        let (now, then) = (what(found.layout), what(index.layout()));
+        let (now, then) = (found.layout.title(), index.layout().title());
         return Ok(change(format!("holds {now}, held {then} when indexed")));
     }
-    let (found, kind) = match index.layout() {
-        Layout::Folder => (found.classes, "class"),
-        _ => (found.shards, "shard"),
-    };
-    let known: Vec<&[u8]> = match index.layout() {
-        Layout::Folder => index.class_names(),
-        _ => (0..index.groups()).map(|group| index.group_path(group)).collect(),
+    let (found, known, kind): (_, Vec<&[u8]>, _) = if index.layout().is_sharded() {
+        (found.shards, (0..index.groups()).map(|group| index.group_path(group)).collect(), "shard")
+    } else {
+        (found.classes, index.class_names(), "class")
     };
     let found: Vec<&[u8]> = found.iter().map(Vec::as_slice).collect();
     Ok(difference(&known, &found, kind).and_then(change))
@@ -241,21 +233,15 @@ fn compare(
     let path = index.group_path(group);
     let contents = index.file.header().contents;
     let full = index.directory_or_shard(group);
-    let (found, message) = if index.layout().is_sharded() {
-        let (found, about) = {
-            let kind = ShardKind::of(index.layout(), index.notes.every_stem);
-            shards::read(index.base(), path, kind, cancel)?
-        };
+    let (found, message) = if let Some(kind) = ShardKind::of(index.layout(), index.notes.every_stem) {
+        let (stamp, ShardContents { rows, findings }) = shards::read(index.base(), path, kind, cancel)?;
         // All samples of a dataset have labels, or none has, or the labels are in error.
-        let at_fault = about.unlabeled.as_ref().or(about.unusable.as_ref());
+        let at_fault = findings.unlabeled.as_ref().or(findings.unusable.as_ref());
         let odd = match &index.notes.label_fault {
-            None if index.notes.unlabeled => about.labeled.or(about.unusable),
+            None if index.notes.unlabeled => findings.labeled.or(findings.unusable),
             None => at_fault.cloned(),
-            Some(fault) if fault.is_of(path) && at_fault.is_none() => about.labeled,
+            Some(fault) if fault.is_of(path) && at_fault.is_none() => findings.labeled,
             Some(_) => None,
-        };
-        let IndexGroup { rows: GroupRows::Shard(rows), stamp, .. } = found else {
-            return Err(Error::Internal("a shard without rows of a shard".to_owned()));
         };
         (stamp, compare_shard(index, group, &rows, odd))
     } else {

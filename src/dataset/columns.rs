@@ -12,7 +12,7 @@ pub(crate) use values::{ColumnItem, typed};
 
 use super::{DatasetIndex, FieldKind};
 use crate::error::{Error, Result};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// The setting that a message names.
 const SETTING: &str = "labels";
@@ -80,45 +80,64 @@ enum Cell {
 }
 
 /// A row of the table: its line in the file, and its cells in the order of the header.
+#[derive(Debug)]
 struct Row {
     line: u64,
     cells: Vec<Cell>,
 }
 
-/// Reads the columns of the file at `path` for the samples of `index`. `kind` gives the kind of field that a column is
-/// asked for as, if any. Rows of no sample are skipped, with a notice.
-///
-/// # Errors
-/// [`Error::Config`] for `labels` where the file cannot be read, a row cannot be parsed, a sample has no row or two, or
-/// the values of a column cannot be of one type. It names the line.
-pub(crate) fn read(
-    path: &Path,
-    index: &DatasetIndex,
-    kind: impl Fn(&str) -> Option<FieldKind>,
-) -> Result<Vec<SampleColumn>> {
-    let (header, rows) = table(path)?;
-    let named = matching::NamingColumns::of(path, &header)?;
-    let samples = named.rows_of_samples(path, &header, &rows, index)?;
-    let columns = (0..header.len()).filter(|&column| !named.names_samples(column));
-    let column = |column: usize| {
-        let name = &header[column];
-        let values = values::values(path, name, column, &rows, &samples, kind(name))?;
-        Ok(SampleColumn { name: name.clone(), values })
-    };
-    columns.map(column).collect()
+/// A table as it was read from its file, before its rows belong to samples.
+#[derive(Debug)]
+pub(crate) struct LabelTable {
+    path: PathBuf,
+    /// The names of all columns.
+    header: Vec<String>,
+    rows: Vec<Row>,
+    naming: matching::NamingColumns,
 }
 
-/// The names of the columns of the file at `path`, but for those that name the samples.
-///
-/// # Errors
-/// The errors of [`read`], as far as the header is concerned.
-pub(crate) fn names(path: &Path) -> Result<Vec<String>> {
-    let (header, _) = table(path)?;
-    let named = matching::NamingColumns::of(path, &header)?;
-    Ok((0..header.len())
-        .filter(|&column| !named.names_samples(column))
-        .map(|of| header[of].clone())
-        .collect())
+impl LabelTable {
+    /// Reads the file at `path`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `labels` where the file cannot be read, a row cannot be parsed, or no column names the
+    /// samples. It names the line.
+    pub(crate) fn read(path: &Path) -> Result<Self> {
+        let (header, rows) = table(path)?;
+        let naming = matching::NamingColumns::of(path, &header)?;
+        Ok(Self { path: path.to_path_buf(), header, rows, naming })
+    }
+
+    /// The numbers of the columns that hold values.
+    fn of_values(&self) -> impl Iterator<Item = usize> {
+        (0..self.header.len()).filter(|&column| !self.naming.names_samples(column))
+    }
+
+    /// The names of the columns, but for those that name the samples.
+    pub(crate) fn names(&self) -> Vec<String> {
+        self.of_values().map(|column| self.header[column].clone()).collect()
+    }
+
+    /// The columns of [`LabelTable::names`] for the samples of `index`. `kind` gives the kind of field that a column
+    /// is asked for as, if any. Rows of no sample are skipped, with a notice.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `labels` where a sample has no row or two, or the values of a column cannot be of one
+    /// type. It names the line.
+    pub(crate) fn columns(
+        &self,
+        index: &DatasetIndex,
+        kind: impl Fn(&str) -> Option<FieldKind>,
+    ) -> Result<Vec<SampleColumn>> {
+        let Self { path, header, rows, naming } = self;
+        let samples = naming.rows_of_samples(path, header, rows, index)?;
+        let column = |column: usize| {
+            let name = &header[column];
+            let values = values::values(path, name, column, rows, &samples, kind(name))?;
+            Ok(SampleColumn { name: name.clone(), values })
+        };
+        self.of_values().map(column).collect()
+    }
 }
 
 fn wrong(path: &Path, line: u64, message: impl std::fmt::Display) -> Error {

@@ -162,13 +162,12 @@ impl IndexHeader {
     /// Parses a header; `None` for a layout, contents or rules that are not this program's.
     fn decode(bytes: &[u8]) -> Option<Self> {
         let kind = u32_at(bytes, 12);
-        let layouts = [Layout::Folder, Layout::Tar, Layout::TfRecord];
         let contents = [Contents::Images, Contents::Files];
         if kind >> 16 != RULES {
             return None;
         }
         Some(Self {
-            layout: layouts.into_iter().find(|&layout| layout as u32 == kind & 0xff)?,
+            layout: *Layout::ALL.iter().find(|&&layout| layout as u32 == kind & 0xff)?,
             contents: contents.into_iter().find(|&contents| contents as u32 == kind >> 8 & 0xff)?,
             samples: u64_at(bytes, 16),
             groups: u64_at(bytes, 24),

@@ -40,10 +40,7 @@ mod stamp;
 mod summary;
 mod survey;
 
-pub(crate) use columns::{
-    ColumnItem, ColumnValues, SampleColumn, names as column_names, read as read_columns,
-    typed as typed_column,
-};
+pub(crate) use columns::{ColumnItem, ColumnValues, LabelTable, SampleColumn, typed as typed_column};
 pub use index::DatasetIndex;
 pub(crate) use index::TO_LABEL;
 pub use kind::FieldKind;
@@ -94,6 +91,23 @@ pub enum Layout {
 }
 
 impl Layout {
+    /// Every layout: an index file is read only if its layout is one of these.
+    pub(crate) const ALL: &'static [Self] = &[Self::Folder, Self::Tar, Self::TfRecord];
+
+    /// What holds the samples, in words.
+    pub(crate) fn title(self) -> &'static str {
+        match self {
+            Self::Folder => "loose files",
+            Self::Tar => "tar shards",
+            Self::TfRecord => "TFRecord shards",
+        }
+    }
+
+    /// What a group of samples is that lie together, in the plural.
+    pub(crate) fn group_title(self) -> &'static str {
+        if self.is_sharded() { "shards" } else { "directories" }
+    }
+
     /// Whether a file holds many samples.
     pub fn is_sharded(self) -> bool {
         self != Self::Folder

@@ -207,22 +207,22 @@ impl IndexOpening<'_> {
             survey::survey(root, canonical, options.contents, cancel)?;
         let mut builder =
             IndexBuilder::new(file, layout, options.contents)?.cancelled_by(cancel).with_inodes(*inodes);
-        let more = if layout.is_sharded() {
-            // A loader of images finds none in shards without images. A loader of other members, which may be images by
-            // other names, takes all stems.
-            let any_image = || {
-                let mut images = shards.iter().map(|shard| shards::first_image(root, shard, cancel));
-                images.find_map(Result::transpose).transpose()
-            };
-            let every_stem = layout == Layout::Tar
-                && (options.every_stem || options.members.is_some() && any_image()?.is_none());
-            if every_stem {
-                nothing = "the shards hold no sample".to_owned();
+        // A loader of images finds none in shards without images. A loader of other members, which may be images by
+        // other names, takes all stems.
+        let any_image = || {
+            let mut images = shards.iter().map(|shard| shards::first_image(root, shard, cancel));
+            images.find_map(Result::transpose).transpose()
+        };
+        let every_stem = layout == Layout::Tar
+            && (options.every_stem || options.members.is_some() && any_image()?.is_none());
+        if every_stem {
+            nothing = "the shards hold no sample".to_owned();
+        }
+        let more = match ShardKind::of(layout, every_stem) {
+            Some(kind) => shards::index(root, &shards, kind, &mut builder, threads, &progress, cancel)?,
+            None => {
+                folder::index(root, &classes, options.contents, &mut builder, threads, &progress, cancel)?
             }
-            let kind = ShardKind::of(layout, every_stem);
-            shards::index(root, &shards, kind, &mut builder, threads, &progress, cancel)?
-        } else {
-            folder::index(root, &classes, options.contents, &mut builder, threads, &progress, cancel)?
         };
         notes.absorb(more);
         if builder.samples() == 0 {

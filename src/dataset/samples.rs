@@ -6,7 +6,7 @@
 
 use super::Notes;
 use super::archive::{TarMember, TarMembers};
-use super::build::SampleRow;
+use super::build::{SampleRow, ShardRows};
 use super::kind::{FieldKind, image_rank};
 use super::labels::{Label, cls, json, reduced};
 use super::member::{MemberPlace, MemberRow};
@@ -20,15 +20,15 @@ use std::rc::Rc;
 /// The samples of a shard, and what was found beside them.
 #[derive(Debug, Default)]
 pub struct ShardContents {
-    /// The samples in the order of their images; an unlabelled one has label 0. Where samples need no image, the first
-    /// member of a stem without one stands for it.
-    pub samples: Vec<SampleRow>,
-    /// The keys of all members that samples have, sorted.
-    pub keys: Vec<String>,
-    /// The members of each sample in turn, sorted by their keys.
-    pub members: Vec<MemberRow>,
-    /// The number of members that each sample has.
-    pub counts: Vec<u32>,
+    /// The samples.
+    pub rows: ShardRows,
+    /// What was found beside them.
+    pub findings: ShardFindings,
+}
+
+/// What is said of a shard beside its samples.
+#[derive(Debug, Default)]
+pub struct ShardFindings {
     /// Notes on what was left out.
     pub notes: Notes,
     /// The first sample without a label.
@@ -106,7 +106,7 @@ pub fn contents<S: ReadAt + ?Sized>(source: &S, wanted: Stems) -> Result<ShardCo
     let mut samples: HashMap<Box<[u8]>, StemMembers> = HashMap::new();
     let mut keys = Keys::default();
     while let Some(member) = members.next_member()? {
-        let Some((stem, suffix)) = contents.parted(&member) else { continue };
+        let Some((stem, suffix)) = contents.findings.parted(&member) else { continue };
         let key = keys.number(&suffix);
         let sample = match samples.get_mut(stem) {
             Some(sample) => sample,
@@ -117,7 +117,7 @@ pub fn contents<S: ReadAt + ?Sized>(source: &S, wanted: Stems) -> Result<ShardCo
             if is_image {
                 return Err(too_large(stem, &member));
             }
-            contents.notes.skip("members of 4 GiB and more", || text(&member.name));
+            contents.findings.notes.skip("members of 4 GiB and more", || text(&member.name));
             continue;
         };
         let at = match sample.find(key) {
@@ -147,21 +147,6 @@ pub fn contents<S: ReadAt + ?Sized>(source: &S, wanted: Stems) -> Result<ShardCo
 }
 
 impl ShardContents {
-    /// Parts the name of a member that may belong to a sample into stem and suffix. Other members are noted.
-    fn parted<'a>(&mut self, member: &'a TarMember) -> Option<(&'a [u8], Vec<u8>)> {
-        if !member.plain {
-            if !member.name.ends_with(b"/") {
-                self.notes.skip("links, devices and sparse files in shards", || text(&member.name));
-            }
-            return None;
-        }
-        let parts = split(&member.name);
-        if parts.is_none() {
-            self.notes.skip("members without stem or suffix", || text(&member.name));
-        }
-        parts
-    }
-
     /// Takes the samples in the order in which their images lie in the shard.
     fn take<S: ReadAt + ?Sized>(
         &mut self,
@@ -189,30 +174,63 @@ impl ShardContents {
             self.take_keys(keys, samples.iter().filter(|(image, ..)| image.is_some()).map(|(.., of)| of));
         for (image, stem, sample) in samples {
             let Some(image) = image else {
-                self.note_imageless(&stem, &sample, keys);
+                self.findings.note_imageless(&stem, &sample, keys);
                 continue;
             };
-            let label = self.label(source, &stem, &sample, keys)?;
+            let label = self.findings.label(source, &stem, &sample, keys)?;
             let images = sample.members.iter().filter(|found| rank(found).is_some()).count();
-            self.has_images |= images > 0;
+            self.findings.has_images |= images > 0;
             if images > 1 {
-                self.notes.keep_ambiguous(text(&stem));
+                self.findings.notes.keep_ambiguous(text(&stem));
             }
             let offset = image.offset.get();
             // A member that is there twice and stands for an image has no length of its own.
             let length = if image.length == MemberPlace::TWICE { 0 } else { image.length };
-            self.samples.push(SampleRow { offset, length, label: label.unwrap_or(0) });
-            let first = self.members.len();
+            self.rows.samples.push(SampleRow { offset, length, label: label.unwrap_or(0) });
+            let first = self.rows.members.len();
             for found in &sample.members {
                 match MemberPlace::new(offset, found.offset.get(), found.length) {
-                    Some(place) => self.members.push(MemberRow { key: order[found.key as usize], place }),
-                    None => self.notes.skip("members more than 1 TiB from their image", || text(&stem)),
+                    Some(place) => {
+                        self.rows.members.push(MemberRow { key: order[found.key as usize], place })
+                    }
+                    None => {
+                        self.findings.notes.skip("members more than 1 TiB from their image", || text(&stem))
+                    }
                 }
             }
-            self.members[first..].sort_unstable_by_key(|row| row.key);
-            self.counts.push((self.members.len() - first) as u32);
+            self.rows.members[first..].sort_unstable_by_key(|row| row.key);
+            self.rows.counts.push((self.rows.members.len() - first) as u32);
         }
         Ok(())
+    }
+
+    /// Takes the keys that these samples have, sorted, and returns the place of each key of the shard among them.
+    fn take_keys<'a>(&mut self, keys: &Keys, samples: impl Iterator<Item = &'a StemMembers>) -> Vec<u32> {
+        let mut used = vec![false; keys.list.len()];
+        samples.flat_map(|sample| &sample.members).for_each(|found| used[found.key as usize] = true);
+        let mut sorted: Vec<usize> = (0..keys.list.len()).filter(|&number| used[number]).collect();
+        sorted.sort_unstable_by_key(|&number| &keys.list[number]);
+        self.rows.keys = sorted.iter().map(|&number| text(&keys.list[number])).collect();
+        let mut order = vec![0; keys.list.len()];
+        (0..).zip(sorted).for_each(|(place, number)| order[number] = place);
+        order
+    }
+}
+
+impl ShardFindings {
+    /// Parts the name of a member that may belong to a sample into stem and suffix. Other members are noted.
+    fn parted<'a>(&mut self, member: &'a TarMember) -> Option<(&'a [u8], Vec<u8>)> {
+        if !member.plain {
+            if !member.name.ends_with(b"/") {
+                self.notes.skip("links, devices and sparse files in shards", || text(&member.name));
+            }
+            return None;
+        }
+        let parts = split(&member.name);
+        if parts.is_none() {
+            self.notes.skip("members without stem or suffix", || text(&member.name));
+        }
+        parts
     }
 
     /// The label of a sample. The first samples with a label, without one, and with an unusable one are remembered.
@@ -252,18 +270,6 @@ impl ShardContents {
                 self.notes.skip(reason, || format!("{}.{}", text(stem), text(key)));
             }
         }
-    }
-
-    /// Takes the keys that these samples have, sorted, and returns the place of each key of the shard among them.
-    fn take_keys<'a>(&mut self, keys: &Keys, samples: impl Iterator<Item = &'a StemMembers>) -> Vec<u32> {
-        let mut used = vec![false; keys.list.len()];
-        samples.flat_map(|sample| &sample.members).for_each(|found| used[found.key as usize] = true);
-        let mut sorted: Vec<usize> = (0..keys.list.len()).filter(|&number| used[number]).collect();
-        sorted.sort_unstable_by_key(|&number| &keys.list[number]);
-        self.keys = sorted.iter().map(|&number| text(&keys.list[number])).collect();
-        let mut order = vec![0; keys.list.len()];
-        (0..).zip(sorted).for_each(|(place, number)| order[number] = place);
-        order
     }
 }
 

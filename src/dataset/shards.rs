@@ -5,7 +5,7 @@ use super::cancel::Cancel;
 use super::open::IndexProgress;
 use super::parallel::collect;
 use super::records::records;
-pub(crate) use super::samples::ShardContents;
+pub(crate) use super::samples::{ShardContents, ShardFindings};
 pub use super::samples::{Stems, contents};
 use super::source::{Malformed, ReadAt, SizedFile};
 use super::summary::LabelFault;
@@ -64,19 +64,20 @@ pub(super) fn index(
         threads.min(shards.len()),
         |send| {
             while let Some(shard) = shards.get(next.fetch_add(1, Ordering::Relaxed)) {
-                if !send(read(root, shard, kind, cancel)) {
+                let contents = read(root, shard, kind, cancel);
+                if !send(contents.map(|(stamp, contents)| (shard, stamp, contents))) {
                     return;
                 }
             }
         },
-        |(group, contents): (IndexGroup, ShardContents)| {
-            builder.add(&group)?;
+        |(shard, stamp, ShardContents { rows, findings }): (&Vec<u8>, Stamp, ShardContents)| {
+            builder.add(&IndexGroup { path: shard.clone(), stamp, rows: GroupRows::Shard(rows) })?;
             progress.step(1);
-            keep_first(&mut labeled, &group.path, contents.labeled);
-            keep_first(&mut unlabeled, &group.path, contents.unlabeled);
-            keep_first(&mut unusable, &group.path, contents.unusable);
-            has_images |= contents.has_images;
-            notes.absorb(contents.notes);
+            keep_first(&mut labeled, shard, findings.labeled);
+            keep_first(&mut unlabeled, shard, findings.unlabeled);
+            keep_first(&mut unusable, shard, findings.unusable);
+            has_images |= findings.has_images;
+            notes.absorb(findings.notes);
             Ok(())
         },
     )?;
@@ -152,40 +153,36 @@ pub(super) enum ShardKind {
 }
 
 impl ShardKind {
-    /// The kind of shards of `layout`, in which stems without an image are samples if `every_stem` says so.
-    pub(super) fn of(layout: Layout, every_stem: bool) -> Self {
+    /// The kind of shards of `layout`, in which stems without an image are samples if `every_stem` says so; `None`
+    /// where samples are loose files.
+    pub(super) fn of(layout: Layout, every_stem: bool) -> Option<Self> {
         match layout {
-            Layout::TfRecord => Self::TfRecord,
-            _ if every_stem => Self::Tar(Stems::All),
-            _ => Self::Tar(Stems::WithImage),
+            Layout::Folder => None,
+            Layout::Tar if every_stem => Some(Self::Tar(Stems::All)),
+            Layout::Tar => Some(Self::Tar(Stems::WithImage)),
+            Layout::TfRecord => Some(Self::TfRecord),
         }
     }
 }
 
-/// Parses one shard.
+/// Parses one shard, which has this stamp.
 pub(super) fn read(
     root: &Path,
     shard: &[u8],
     kind: ShardKind,
     cancel: &Cancel,
-) -> Result<(IndexGroup, ShardContents)> {
+) -> Result<(Stamp, ShardContents)> {
     cancel.check(root)?;
     let path = join(root, shard);
     let (source, stamp) = open(&path, cancel)?;
     let contents = match kind {
-        ShardKind::TfRecord => {
-            records(&source).map(|samples| ShardContents { samples, ..ShardContents::default() })
-        }
         ShardKind::Tar(stems) => contents(&source, stems),
+        ShardKind::TfRecord => records(&source).map(|samples| ShardContents {
+            rows: ShardRows { samples, ..ShardRows::default() },
+            findings: ShardFindings::default(),
+        }),
     };
-    let mut contents = contents.map_err(|error| malformed(&path, error))?;
-    let rows = GroupRows::Shard(ShardRows {
-        samples: std::mem::take(&mut contents.samples),
-        keys: std::mem::take(&mut contents.keys),
-        members: std::mem::take(&mut contents.members),
-        counts: std::mem::take(&mut contents.counts),
-    });
-    Ok((IndexGroup { path: shard.to_vec(), stamp, rows }, contents))
+    Ok((stamp, contents.map_err(|error| malformed(&path, error))?))
 }
 
 /// The name of the first image in a tar shard; what lies behind it is not looked at.

@@ -3,7 +3,7 @@
 use super::{EpochRun, PipelineShared};
 use crate::augment::{DrawnView, DrawnViews, render_mask};
 use crate::batch::{Array, Element, Ticket, Value};
-use crate::config::{Field, FieldContent};
+use crate::config::{Field, FieldContent, ViewKind};
 use crate::dataset::{ColumnValues, FieldKind, MemberBytes};
 use crate::decode::{Mask, NpyArray, Number};
 use crate::error::{DecodeError, Error, Result};
@@ -254,14 +254,14 @@ impl PipelineShared {
             FieldContent::Values(number, kind) => {
                 ticket.put(number, bytes.map(|bytes| value(field, bytes, kind)).transpose()?);
             }
-            FieldContent::Boxes { image, first, views, .. } => match (bytes, &seen[image]) {
+            FieldContent::Boxes { image, at, .. } => match (bytes, &seen[image]) {
                 (Some(bytes), Some(image)) => fill_boxes(field, bytes, image, ticket)?,
-                _ => (first..first + views).for_each(|number| ticket.put(number, None)),
+                _ => at.numbers().for_each(|number| ticket.put(number, None)),
             },
-            FieldContent::Masks { image, first, sized, views, .. } => match (bytes, &seen[image]) {
-                (Some(bytes), Some(image)) => self.fill_masks(field, bytes, image, ticket)?,
-                _ if sized => (first..first + views).for_each(|number| ticket.put(number, None)),
-                _ => (first..first + views).for_each(|number| ticket.column(number).fill(0)),
+            FieldContent::Masks { image, at, .. } => match (bytes, &seen[image], at.kind) {
+                (Some(bytes), Some(image), _) => self.fill_masks(field, bytes, image, ticket)?,
+                (_, _, ViewKind::Tensors) => at.numbers().for_each(|number| ticket.column(number).fill(0)),
+                (_, _, ViewKind::Values) => at.numbers().for_each(|number| ticket.put(number, None)),
             },
         }
         Ok(())
@@ -275,7 +275,7 @@ impl PipelineShared {
         image: &SeenImage,
         ticket: &mut Ticket,
     ) -> Result<(), DecodeError> {
-        let FieldContent::Masks { first, sized, element, nearest, .. } = field.content else { return Ok(()) };
+        let FieldContent::Masks { at, element, nearest, .. } = field.content else { return Ok(()) };
         let mask = Mask::decode(bytes, self.config.max_pixels)?;
         if element == Element::U8
             && let Some(value) = mask.values.iter().find(|&&value| value > 255)
@@ -294,7 +294,7 @@ impl PipelineShared {
             );
             return Err(DecodeError::Damaged(message));
         }
-        for (number, drawn) in (first..).zip(image.views()) {
+        for (number, drawn) in at.numbers().zip(image.views()) {
             let render = |to: &mut [u8]| {
                 let put = |at: usize, value: u16| match element.size() {
                     1 => to[at] = value as u8,
@@ -303,13 +303,14 @@ impl PipelineShared {
                 };
                 render_mask(&mask.values, width, drawn, nearest, 0, put);
             };
-            if sized {
-                let mut bytes = vec![0; (drawn.width * drawn.height) as usize * element.size()];
-                render(&mut bytes);
-                let shape = vec![i64::from(drawn.height), i64::from(drawn.width)];
-                ticket.put(number, Some(Value::Array(Array { element, shape, bytes })));
-            } else {
-                render(ticket.column(number));
+            match at.kind {
+                ViewKind::Tensors => render(ticket.column(number)),
+                ViewKind::Values => {
+                    let mut bytes = vec![0; (drawn.width * drawn.height) as usize * element.size()];
+                    render(&mut bytes);
+                    let shape = vec![i64::from(drawn.height), i64::from(drawn.width)];
+                    ticket.put(number, Some(Value::Array(Array { element, shape, bytes })));
+                }
             }
         }
         Ok(())
@@ -323,7 +324,7 @@ fn fill_boxes(
     image: &SeenImage,
     ticket: &mut Ticket,
 ) -> Result<(), DecodeError> {
-    let FieldContent::Boxes { first, format, shares, .. } = field.content else { return Ok(()) };
+    let FieldContent::Boxes { at, format, shares, .. } = field.content else { return Ok(()) };
     let array = NpyArray::decode(bytes)?;
     let numbers = array.floats().filter(|_| array.shape.len() == 2 && array.shape[1] == 4);
     let numbers = numbers.ok_or_else(|| {
@@ -334,7 +335,7 @@ fn fill_boxes(
         ))
     })?;
     let boxes = numbers.as_chunks::<4>().0;
-    for (number, drawn) in (first..).zip(image.views()) {
+    for (number, drawn) in at.numbers().zip(image.views()) {
         let mut boxes = boxes.to_vec();
         let left = drawn.follow(format, &mut boxes);
         let rows = boxes.iter().zip(&left).map(|(of, left)| (of, shares.then_some(*left)));

@@ -11,7 +11,7 @@ use super::stopwatch::Stopwatch;
 use super::{EpochRun, PipelineShared, substitute};
 use crate::augment::Renderer;
 use crate::batch::{Array, Encoded, Ticket, Value};
-use crate::config::{FieldContent, ImageField, OnError};
+use crate::config::{FieldContent, ImageField, OnError, ViewKind};
 use crate::dataset::Contents;
 use crate::decode::Format;
 use crate::error::{Error, Result};
@@ -223,13 +223,13 @@ impl<'a> HostWorker<'a> {
         let shared = self.shared;
         let ImageField { field, leader, .. } = shared.config.images.list()[image];
         let field = &shared.config.fields.list[field];
-        let FieldContent::Images { first, sized, views, .. } = field.content else {
+        let FieldContent::Images { at, .. } = field.content else {
             return Err(Error::Internal(format!("{:?} is no image", field.name)));
         };
         let Some(bytes) = shared.field_bytes(run, field, draw.sample, record)? else {
-            match sized {
-                true => (first..first + views).for_each(|number| ticket.put(number, None)),
-                false => (first..first + views).for_each(|number| ticket.image(number).fill(0)),
+            match at.kind {
+                ViewKind::Tensors => at.numbers().for_each(|number| ticket.image(number).fill(0)),
+                ViewKind::Values => at.numbers().for_each(|number| ticket.put(number, None)),
             }
             return Ok(None);
         };
@@ -238,13 +238,14 @@ impl<'a> HostWorker<'a> {
         let size = (planes.image_width, planes.image_height);
         shared.check_size(image, size, &self.seen)?;
         for (number, view) in drawn.views().iter().enumerate() {
-            if sized {
-                let output = shared.config.images.recipe(image).views()[number].output(view);
-                let mut pixels = vec![0; output.bytes()];
-                renderer.render(number, planes, view, &mut pixels);
-                ticket.put(first + number, Some(Value::Array(Array::of_image(&output, pixels))));
-            } else {
-                renderer.render(number, planes, view, ticket.image(first + number));
+            match at.kind {
+                ViewKind::Tensors => renderer.render(number, planes, view, ticket.image(at.first + number)),
+                ViewKind::Values => {
+                    let output = shared.config.images.recipe(image).views()[number].output(view);
+                    let mut pixels = vec![0; output.bytes()];
+                    renderer.render(number, planes, view, &mut pixels);
+                    ticket.put(at.first + number, Some(Value::Array(Array::of_image(&output, pixels))));
+                }
             }
         }
         stopwatch.lap_as(&run.counters.augment, Traced::Augment, bytes.len());

@@ -6,7 +6,7 @@ use super::notices::deliver;
 use super::tensor::PyTensor;
 use crate::batch;
 use crate::batch::FieldValues;
-use crate::config::{Device, Field, FieldContent, LABEL};
+use crate::config::{Device, Field, FieldContent, LABEL, ViewKind, ViewPlaces};
 use crate::dataset::{Extent, FieldKind};
 use crate::gpu::StreamRef;
 use crate::pipeline::{Epoch, Poll};
@@ -278,8 +278,8 @@ impl PyBatch {
             return Err(PyAttributeError::new_err(message));
         }
         match self.pipeline.config().fields.image() {
-            Some(&Field { content: FieldContent::Images { first, sized: false, .. }, .. }) => {
-                Ok(self.batch.images_of(first).into())
+            Some(Field { content: FieldContent::Images { at, .. }, .. }) if at.kind == ViewKind::Tensors => {
+                Ok(self.batch.images_of(at.first).into())
             }
             Some(Field { name, .. }) => {
                 let message = format!("images have sizes of their own: batch[{name:?}] is a list of them");
@@ -363,17 +363,16 @@ impl PyBatch {
         }
         let tensor = |of: batch::Tensor| PyTensor::from(of).into_pyobject(py).map(Bound::into_any);
         match self.field(name)?.content {
-            FieldContent::Images { image, first, views, sized: false } => {
-                self.views(py, image, first..first + views, |number| tensor(self.batch.images_of(number)))
+            FieldContent::Images { image, at: at @ ViewPlaces { kind: ViewKind::Tensors, .. } } => {
+                self.views(py, image, at.numbers(), |number| tensor(self.batch.images_of(number)))
             }
-            FieldContent::Images { image, first, views, .. }
-            | FieldContent::Boxes { image, first, views, .. }
-            | FieldContent::Masks { image, first, views, sized: true, .. } => {
-                let list = |number| self.values_of(py, number, FieldKind::Array);
-                self.views(py, image, first..first + views, list)
+            FieldContent::Masks { image, at: at @ ViewPlaces { kind: ViewKind::Tensors, .. }, .. } => {
+                self.views(py, image, at.numbers(), |number| tensor(self.batch.further(number)))
             }
-            FieldContent::Masks { image, first, views, .. } => {
-                self.views(py, image, first..first + views, |number| tensor(self.batch.further(number)))
+            FieldContent::Images { image, at }
+            | FieldContent::Masks { image, at, .. }
+            | FieldContent::Boxes { image, at, .. } => {
+                self.views(py, image, at.numbers(), |number| self.values_of(py, number, FieldKind::Array))
             }
             FieldContent::Label => Ok(self.labels()?.into_pyobject(py)?.into_any()),
             FieldContent::GivenTexts { value, .. } => self.values_of(py, value, FieldKind::Text),

@@ -100,7 +100,7 @@ fn any_bytes_are_a_shard_or_an_error() {
     let seeds = tar_seeds();
     for seed in &seeds {
         assert_eq!(
-            shards::contents(&seed[..], Stems::WithImage).expect("the seeds are sound").samples.len(),
+            shards::contents(&seed[..], Stems::WithImage).expect("the seeds are sound").rows.samples.len(),
             3
         );
     }
@@ -120,7 +120,7 @@ fn any_bytes_are_a_shard_or_an_error() {
         }
         let stems = if random.below(2) == 0 { Stems::WithImage } else { Stems::All };
         if let Ok(contents) = shards::contents(&bytes[..], stems) {
-            for sample in contents.samples {
+            for sample in contents.rows.samples {
                 assert!(sample.offset + u64::from(sample.length) <= size);
             }
         }
@@ -197,14 +197,15 @@ fn samples_are_grouped_in_any_order() {
         }
         let bytes = tar.into_inner().expect("an archive");
         match (shards::contents(&bytes[..], Stems::WithImage), expected(&placed)) {
-            (Ok(contents), Err(word)) if contents.unusable.is_some() => {
-                let unusable = contents.unusable.expect("seen");
+            (Ok(contents), Err(word)) if contents.findings.unusable.is_some() => {
+                let unusable = contents.findings.unusable.expect("seen");
                 assert!(unusable.contains(&word), "{word} is not in {unusable}");
                 wrong += 1;
             }
             (Ok(contents), Ok(expected)) => {
-                assert_eq!(contents.unusable, None);
-                let found: Vec<_> = contents.samples.iter().map(|s| (s.offset, s.length, s.label)).collect();
+                assert_eq!(contents.findings.unusable, None);
+                let found: Vec<_> =
+                    contents.rows.samples.iter().map(|s| (s.offset, s.length, s.label)).collect();
                 assert_eq!(found, expected);
                 sound += 1;
             }

@@ -60,7 +60,8 @@ impl Shard {
 
     fn index(&self, options: &LoaderOptions) -> Arc<DatasetIndex> {
         let directory = Some(self.0.path().join("index"));
-        let options = IndexOptions { directory, ..options.index_options(Contents::Images) };
+        let options =
+            IndexOptions { directory, ..options.validate().unwrap().index_options(Contents::Images) };
         Arc::new(DatasetIndex::open(&self.0.path().join("data"), &options).unwrap())
     }
 

@@ -3,7 +3,7 @@
 
 use foreload::testing::batch::{Batch, FieldValues};
 use foreload::testing::config::{FieldOptions, LoaderOptions};
-use foreload::testing::dataset::{DatasetIndex, IndexOptions};
+use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
 use foreload::testing::io::{Completion, ReadRequest, ReadStats, Reader, Waker};
 use foreload::testing::pipeline::Pipeline;
 use std::fs::File;
@@ -112,7 +112,7 @@ fn check(cached: bool) {
         cache_size: cached.then_some(10 << 20),
         ..LoaderOptions::default()
     };
-    let asked: IndexOptions = options.index_options(foreload::testing::dataset::Contents::Images);
+    let asked: IndexOptions = options.validate().unwrap().index_options(Contents::Images);
     let index = Arc::new(DatasetIndex::open(&root, &asked).unwrap());
     let config = options.check(&index).unwrap();
     let open = move |index: &_, slots: &_, config: &foreload::testing::config::LoaderConfig| {

@@ -1,9 +1,13 @@
 //! The table of settings and the texts that are written from it: the stub and the manual are those that `make stub`
 //! writes.
 
+use crate::common::Dataset;
+use foreload::Labels;
 use foreload::testing::config::{
-    LoaderKind, LoaderOptions, SETTINGS, SettingsClass, SettingsObject, manual, parameters, signature, stub,
+    FieldOptions, LoaderKind, LoaderOptions, SETTINGS, SettingsClass, SettingsObject, manual, parameters,
+    signature, stub,
 };
+use foreload::testing::dataset::Contents;
 use std::path::Path;
 use std::process::Command;
 
@@ -133,4 +137,25 @@ fn members_of_an_object_are_told_apart() {
         assert!(names.len() >= object.positional().max(2), "{names:?}");
         assert!(names.iter().all(|name| object.member(name).is_some()));
     }
+}
+
+/// A table may change or go away while the index is built. Fields, members and labels would then be of two tables.
+#[test]
+fn a_table_of_labels_is_read_once() {
+    let dataset = Dataset::folder(6);
+    let table = dataset.beside("labels.csv");
+    let rows = (0..6).map(|sample| format!("{sample},{}\n", 0.5 * f64::from(sample)));
+    std::fs::write(&table, "sample_id,age\n".to_owned() + &rows.collect::<String>()).unwrap();
+    let options = LoaderOptions {
+        fields: Some(["image", "age"].into_iter().map(FieldOptions::named).collect()),
+        labels: Some(Labels::File(table.clone())),
+        device: "cpu".into(),
+        ..LoaderOptions::default()
+    };
+    let checked = options.validate().unwrap();
+    std::fs::remove_file(&table).unwrap();
+    assert_eq!(checked.index_options(Contents::Images).members, Some(vec!["image".to_owned()]));
+    checked.check(&dataset.index()).unwrap();
+    let error = options.validate().unwrap_err().to_string();
+    assert!(error.starts_with("config: labels: ") && error.contains("cannot be read"), "{error}");
 }

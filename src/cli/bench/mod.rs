@@ -27,11 +27,11 @@ use std::time::Instant;
 /// The errors of the loader.
 pub(super) fn run(args: &BenchArgs) -> Result<()> {
     let options = args.options();
-    options.validate()?;
+    let checked = options.validate()?;
     let start = Instant::now();
-    let index = Arc::new(DatasetIndex::open(&args.dir, &options.index_options(Contents::Images))?);
+    let index = Arc::new(DatasetIndex::open(&args.dir, &checked.index_options(Contents::Images))?);
     let index_seconds = start.elapsed().as_secs_f64();
-    let config = options.check(&index)?;
+    let config = checked.check(&index)?;
     let notices = index.notices().clone();
     let mut heard = output::print_notices(&notices);
     if args.stall {

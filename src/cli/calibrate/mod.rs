@@ -124,16 +124,16 @@ fn measure(args: &CalibrateArgs) -> Result<CalibrateReport> {
         return Err(Error::config("calibrate", "has nothing to measure: give DIR, --cache, or both"));
     }
     let options = &*args.settings;
-    options.validate()?;
+    let checked = options.validate()?;
     let limit = Duration::from_secs_f64(args.seconds);
     let mut report =
         CalibrateReport { version: super::version(), source: None, nvme: None, decode: None, machine: None };
     let mut sample = USUAL_SAMPLE;
     let mut depth = options.queue_depth.unwrap_or(32) as usize;
     if let Some(directory) = &args.directory {
-        let index = DatasetIndex::open(directory, &options.index_options(Contents::Images))?;
+        let index = DatasetIndex::open(directory, &checked.index_options(Contents::Images))?;
         let index = Arc::new(index);
-        let config = options.check(&index)?;
+        let config = checked.check(&index)?;
         sample = index.total_bytes() / index.len().max(1);
         depth = config.queue_depth;
         report.source = Some(source(&index, &config, args.emulate_pfs, limit)?);

@@ -5,8 +5,7 @@ mod decode;
 use super::settings::{Settings, TakesSettings};
 use super::{choice, output};
 use crate::dataset::{
-    Changed, Contents, DatasetIndex, IndexOptions, IndexOrigin, IndexSummary, Layout, Notes, SampleBytes,
-    TO_LABEL,
+    Changed, Contents, DatasetIndex, IndexOptions, IndexOrigin, IndexSummary, Notes, SampleBytes, TO_LABEL,
 };
 use crate::notices::{Notice, Notices};
 use crate::{Error, Result};
@@ -101,7 +100,7 @@ pub(crate) fn run(args: &IndexArgs) -> Result<()> {
         members: Some(Vec::new()),
         changed: args.changed.unwrap_or(if args.verify { Changed::Refuse } else { Changed::Rebuild }),
         threads: args.threads.map_or(0, usize::from),
-        ..args.settings.index_options(if args.files { Contents::Files } else { Contents::Images })
+        ..args.settings.validate()?.index_options(if args.files { Contents::Files } else { Contents::Images })
     };
     let index = DatasetIndex::open_all(&args.directories, &options, &Arc::default())?;
     if args.verify {
@@ -188,19 +187,14 @@ fn of_classes(count: u32) -> String {
 fn describe(report: &IndexReport) -> String {
     let IndexSummary { root, layout, samples, classes, groups, .. } = &report.summary;
     let SampleBytes { total_bytes, largest } = report.summary.bytes();
-    let (layout, group) = match layout {
-        Layout::Folder => ("loose files", "directories"),
-        Layout::Tar => ("tar shards", "shards"),
-        Layout::TfRecord => ("TFRecord shards", "shards"),
-    };
     let origin = match &report.summary.origin {
         IndexOrigin::Loaded => "loaded".to_owned(),
         IndexOrigin::Built(because) => format!("built ({because})"),
     };
     let of = of_classes(*classes);
     let mut lines = vec![
-        format!("{}: {samples} samples {of} in {groups} {group}", root.display()),
-        format!("  layout       {layout}"),
+        format!("{}: {samples} samples {of} in {groups} {}", root.display(), layout.group_title()),
+        format!("  layout       {}", layout.title()),
         format!(
             "  bytes        {}; {} a sample, {} at most",
             output::bytes(total_bytes),

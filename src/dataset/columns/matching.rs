@@ -12,6 +12,7 @@ const NAMES: [&str; 5] = ["file_name", "path", "file", "filename", "image"];
 const NUMBER: &str = "sample_id";
 
 /// The columns that say which sample a row belongs to. There is at least one.
+#[derive(Debug)]
 pub(super) struct NamingColumns {
     by_name: Option<usize>,
     by_number: Option<usize>,

@@ -262,9 +262,9 @@ impl Loader {
         let ranks = py.import("foreload._ranks")?;
         let local = ranks.call_method1("local_world_size", (options.local_world_size,))?;
         options.local_world_size = local.extract()?;
-        raise(py, options.validate())?;
-        let index = open_index(py, roots, options.index_options(contents))?;
-        let config = raise(py, py.detach(|| options.check(&index)))?;
+        let checked = raise(py, py.detach(|| options.validate()))?;
+        let index = open_index(py, roots, checked.index_options(contents))?;
+        let config = raise(py, py.detach(|| checked.check(&index)))?;
         deliver(py, index.notices())?;
         let pipeline = Pipeline::new(Arc::new(index), config);
         let pipeline = SharedPipeline(Some(Arc::new(pipeline)));

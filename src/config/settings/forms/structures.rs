@@ -122,7 +122,7 @@ impl Form<Vec<FieldOptions>> for FieldList {
     }
 
     fn check(&self, fields: &Vec<FieldOptions>) -> Result<(), String> {
-        Fields::members(fields, &[]).map(|_| ())
+        Fields::check_list(fields)
     }
 
     fn may_be(&self) -> String {
