@@ -111,10 +111,10 @@ impl ImageLoader {
         dict.set_item("y", view.y.start)?;
         dict.set_item("width", view.x.length)?;
         dict.set_item("height", view.y.length)?;
-        dict.set_item("resized_width", view.x.full)?;
-        dict.set_item("resized_height", view.y.full)?;
-        dict.set_item("left", view.x.window)?;
-        dict.set_item("top", view.y.window)?;
+        dict.set_item("resized_width", view.x.resized)?;
+        dict.set_item("resized_height", view.y.resized)?;
+        dict.set_item("left", view.x.offset)?;
+        dict.set_item("top", view.y.offset)?;
         dict.set_item("flip", view.flip)?;
         dict.set_item("output_width", width)?;
         dict.set_item("output_height", height)?;
