@@ -91,13 +91,13 @@ pub struct LoaderConfig {
     pub images: Images,
     /// The fields of a batch.
     pub fields: Fields,
-    /// Where the fields lie in a batch.
+    /// The places of the fields in a batch.
     pub layout: BatchLayout,
     /// The columns of `labels`.
     pub given: Arc<Vec<SampleColumn>>,
     /// The number of decoding threads.
     pub threads: usize,
-    /// How files are read.
+    /// The way in which files are read.
     pub io: IoChoice,
     /// Whether reads bypass the page cache.
     pub direct: Direct,
@@ -113,12 +113,12 @@ pub struct LoaderConfig {
     pub max_errors: u64,
     /// The number of pixels above which an image is refused.
     pub max_pixels: u64,
-    /// The pools' sizes.
+    /// The sizes of the pools.
     pub pools: Pools,
 }
 
 impl LoaderConfig {
-    /// What is written for each image of the first image field.
+    /// The output for the images of the first image field; of several views, that of the first.
     pub fn output(&self) -> &Output {
         self.images.first_recipe().views()[0].fixed_output()
     }

@@ -76,7 +76,7 @@ pub enum Error {
         source: Box<Error>,
     },
 
-    /// Something this build or machine does not have.
+    /// This build or machine lacks something that was asked for.
     #[error("{0}")]
     Unavailable(String),
 
@@ -147,7 +147,7 @@ impl Error {
         Self::Config { setting, message: message.into() }
     }
 
-    /// The same error, said of the field of this `name`, where several fields could have it.
+    /// This error, as one of the field with this `name`, where several fields could have it.
     pub(crate) fn of_field(self, name: &str) -> Self {
         match self {
             Self::Config { setting, message } => Self::config(setting, format!("{name:?}: {message}")),

@@ -1,5 +1,5 @@
 //! The one source of randomness: a counter-based generator, so that every number is a pure function of
-//! (seed, epoch, sample, use, field, view, transform) and no thread, rank or restart can change it.
+//! (seed, epoch, sample, occurrence, use, field, view, transform) and no thread, rank or restart can change it.
 //!
 //! Philox4x32-10 of Salmon et al., "Parallel Random Numbers: As Easy as 1, 2, 3" (SC'11). The stream is part of
 //! Foreload's promise: [`VERSION`] goes into the key, golden values are tested, and a change of either is a new

@@ -22,7 +22,7 @@ class Tensor:
         """The lengths of the dimensions."""
     @property
     def dtype(self) -> str:
-        """`float32`, `float16`, `bfloat16`, `uint8`, `int64` or `bool`."""
+        """`uint8`, `int8` and so on to `uint64` and `int64`, `float16`, `bfloat16`, `float32`, `float64` or `bool`."""
     def __dlpack__(
         self,
         *,
@@ -109,10 +109,11 @@ class Batch:
         """
     @property
     def labels(self) -> Tensor:
-        """Class numbers, int64 [n].
+        """Class numbers, int64 [n]; with `labels=` its column `label`: int64, float32 or uint8, [n] or [n, length].
 
         Raises:
-            AttributeError: The dataset has no labels (`loader.labeled`); the message says how samples get theirs.
+            AttributeError: The dataset has no labels (`loader.labeled`), and the message says how samples get theirs;
+                or the labels are texts, which `batch["label"]` has.
         """
     @property
     def sample_ids(self) -> Tensor:

@@ -317,7 +317,7 @@ class ImageLoader(Loader):
         """Why there: the GPU's name, or why none serves."""
     @property
     def dtype(self) -> Literal["float32", "float16", "bfloat16", "uint8"]:
-        """Element type of the images."""
+        """Element type of the images; of several image fields or views, that of the first."""
     @property
     def fields(self) -> dict[str, str]:
         """What the batches' fields hold, by name: `image`, `mask`, `text`, `json`, `array`, `integer`, ..."""

@@ -75,10 +75,6 @@ pub enum Fidelity {
     /// resolution, and then resized, columns before rows, with whole grey levels between. (Pillow 13 resizes rows first
     /// where the height shrinks by more than twice as many pixels as the width. There a fifth of the values differ by
     /// one level, and with bicubic filters more where black and white meet, since overshoots are clamped there.)
-    /// chroma, convert and clamp at source resolution, then resize, columns before rows, with whole grey levels
-    /// between. (Pillow 13 resizes rows first where the height shrinks by more than twice as many pixels as the width;
-    /// there a fifth of the values differ by one level, and by bicubic filters more where black and white meet, which
-    /// overshoots are clamped at.)
     Exact,
 }
 

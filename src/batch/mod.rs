@@ -32,7 +32,7 @@ use std::sync::Arc;
 pub(crate) trait Sink: Send + Sync {
     /// Takes a batch, or drops it when nobody waits for it any more.
     fn put(&self, batch: Batch);
-    /// Learns that a batch does not come because there was no memory to complete it.
+    /// Tells that a batch does not come, because there was no memory to complete it.
     fn fail(&self, error: Error);
 }
 
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_goes_on_before_the_seal_is_closed() {
+    fn nothing_goes_on_before_the_closer_is_closed() {
         let (ready, finished) = collector();
         let pool = pool(3, 3);
         let (closer, tickets) = pool.begin(0, 1, &ready).unwrap().unwrap();

@@ -151,7 +151,7 @@ impl Ticket {
     pub(crate) fn finish(mut self, sample: u64, occurrence: u32, label: u32, valid: bool) {
         let (plan, index) = (&self.batch.plan, self.index as usize);
         // SAFETY: the four elements lie inside the columns at their natural alignment (each array starts at a
-        // multiple of 64) and belong to this ticket's place alone.
+        // multiple of `layout::ALIGN`) and belong to this ticket's place alone.
         unsafe {
             let base = self.batch.columns.0;
             base.add(plan.labels).cast::<i64>().add(index).write(i64::from(label));

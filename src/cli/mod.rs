@@ -58,7 +58,7 @@ fn choice<T: Choice + Send + Sync>(
     move |name| T::parse(setting, name)
 }
 
-/// The version of the program, with the revision it was built from if that is known:
+/// The version of the program, with the revision it was built from if that is known: `0.1.0 (1a2b3c4d5)`.
 fn version() -> String {
     env!("FORELOAD_VERSION").to_owned()
 }

@@ -39,7 +39,7 @@ pub(crate) fn print_notices(notices: &Notices) -> Vec<Notice> {
     std::iter::from_fn(|| notices.next()).inspect(print).collect()
 }
 
-/// Formats bytes with a decimal unit:
+/// Formats bytes with a decimal unit: `108 KB`, `1.41 GB`.
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KB", "MB", "GB", "TB"];
     let mut value = count as f64;

@@ -23,26 +23,26 @@ pub struct FieldOptions {
     /// The kind of its content; `None`: the kind that its name says.
     #[serde(default)]
     pub kind: Option<FieldKind>,
-    /// Whether samples may be without it.
+    /// Whether samples may lack the field.
     #[serde(default)]
     pub optional: bool,
     /// Images, masks and boxes: the image whose geometry they have. `None`: the first, or for images what `transforms`
     /// says.
     #[serde(default)]
     pub follows: Option<String>,
-    /// Masks: the type of the values, `uint8`, `int32` or `int64`.
+    /// The type of the values of a mask, `uint8`, `int32` or `int64`.
     #[serde(default)]
     pub dtype: MaskType,
-    /// Masks: which value is the nearest, by [`Filter::Nearest`] or [`Filter::NearestExact`].
+    /// The rule for the nearest value of a mask, [`Filter::Nearest`] or [`Filter::NearestExact`].
     #[serde(default = "nearest")]
     pub interpolation: Filter,
-    /// Boxes: the meaning of their four numbers.
+    /// The meaning of the four numbers of boxes.
     #[serde(default)]
     pub format: BoxFormat,
-    /// Boxes: whether a fifth number says what share of a box's area is left.
+    /// Whether boxes have a fifth number, the share of their area that is left.
     #[serde(default)]
     pub shares: bool,
-    /// Arrays: whether they are values and offsets also where all of a batch have one shape.
+    /// Whether arrays are values and offsets even where all of a batch have one shape.
     #[serde(default)]
     pub ragged: bool,
 }
@@ -128,7 +128,7 @@ pub struct Field {
 /// The content of a field, and its place in a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum FieldContent {
-    /// Images: a tensor of images for each view, or values where images have sizes of their own.
+    /// Images have a tensor for each view, or values for each view where they have sizes of their own.
     Images {
         /// The number among the images.
         image: usize,

@@ -12,7 +12,7 @@ use crate::error::{Error, Result};
 pub struct Images {
     /// The images that lead come first, then those that follow; both in the order in which they were asked for.
     list: Vec<ImageField>,
-    /// What is done to each image that leads and to its followers; there is at least one recipe.
+    /// The recipe of each image that leads and of its followers; there is at least one.
     recipes: Vec<Recipe>,
 }
 
@@ -38,7 +38,7 @@ impl Images {
         &self.recipes
     }
 
-    /// What is done to the image with this number.
+    /// The recipe of the image with this number.
     pub(crate) fn recipe(&self, image: usize) -> &Recipe {
         &self.recipes[self.list[image].leader]
     }
@@ -48,7 +48,7 @@ impl Images {
         (0..self.list.len()).min_by_key(|&image| self.list[image].field)
     }
 
-    /// What is done to the image that was asked for first; without images, what would be done to it.
+    /// The recipe of the image that was asked for first; without images, the recipe that it would have.
     pub(crate) fn first_recipe(&self) -> &Recipe {
         self.first().map_or(&self.recipes[0], |image| self.recipe(image))
     }

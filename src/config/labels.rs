@@ -17,7 +17,8 @@ const CLS: &str = "cls";
 pub enum Labels {
     /// The columns of a table in a file.
     File(PathBuf),
-    /// One column, [`LABEL`]: a number, or a list of as many, for each sample by its number in the index.
+    /// One column, [`LABEL`], with a number for each sample by its number in the index, or with lists of the same
+    /// length.
     Values(Given),
 }
 

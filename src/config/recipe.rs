@@ -4,7 +4,7 @@ use super::device::{self, ChosenDevice, Device};
 use super::views::ViewKind;
 use super::{ImageField, Images, LoaderOptions};
 use crate::augment::cuda::MOST_COLOUR_STEPS;
-use crate::augment::{BadParameter, DType, LARGEST_SIDE, Recipe, Sides, Transform, Transforms};
+use crate::augment::{BadParameter, DType, LARGEST_SIDE, Recipe, RecipeView, Sides, Transform, Transforms};
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
 
@@ -129,7 +129,7 @@ impl LoaderOptions {
     /// Warns when `mean` and `std` look as if they were meant for values in 0..255, as other loaders take them: images
     /// have no such statistics in 0..1.
     pub(super) fn warn_about_scale(&self, images: &Images, index: &DatasetIndex) {
-        let outputs = images.recipes().iter().map(|recipe| recipe.views()[0].fixed_output());
+        let outputs = images.recipes().iter().flat_map(Recipe::views).map(RecipeView::fixed_output);
         let outputs = outputs.filter(|output| self.decoded && output.dtype != DType::U8);
         for (setting, values) in outputs.flat_map(|output| [("mean", output.mean), ("std", output.std)]) {
             if values.iter().any(|value| value.abs() > 1.0) {

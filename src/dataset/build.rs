@@ -15,36 +15,36 @@ use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// Members, or counts of them, that are copied at a time.
+/// The number of members, or of counts of them, that are copied at a time.
 const ROWS: u64 = 4096;
 
 /// A loose file in its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileRow {
-    /// Where its name begins in the group's names.
+    /// The place in the group's names where the file's name begins.
     pub name: u32,
-    /// Bytes of its name.
+    /// The number of bytes of the name.
     pub name_length: u32,
-    /// Bytes of the file.
+    /// The number of bytes of the file.
     pub length: u32,
 }
 
 /// A sample in a shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SampleRow {
-    /// First byte of its image in the shard.
+    /// The offset of the image in the shard.
     pub offset: u64,
-    /// Bytes of its image.
+    /// The number of bytes of the image.
     pub length: u32,
     /// Class number.
     pub label: u32,
 }
 
-/// The samples of a shard, and what belongs to them beside their images.
+/// The samples of a shard and their members.
 #[derive(Debug, Default)]
 pub struct ShardRows {
-    /// The samples in the order of their images; an unlabelled one has label 0. Where samples need no image, the first
-    /// member of a stem without one stands for it.
+    /// The samples, sorted by the offsets of their images; an unlabelled one has label 0. Where samples need no image,
+    /// the first member of a stem without one stands for it.
     pub samples: Vec<SampleRow>,
     /// The keys of their members, sorted.
     pub keys: Vec<String>,
@@ -72,11 +72,11 @@ impl ShardRows {
 pub enum GroupRows {
     /// Loose files of one class.
     Files {
-        /// Class number of all of them.
+        /// The class number of all files.
         class: u32,
-        /// Their names, in any order and with gaps.
+        /// The bytes of the names, in any order and with gaps.
         names: Vec<u8>,
-        /// The files, by name.
+        /// The files, sorted by name.
         files: Vec<FileRow>,
     },
     /// Samples of a shard.
@@ -86,11 +86,11 @@ pub enum GroupRows {
 /// A directory with its files, or a shard with its samples.
 #[derive(Debug)]
 pub struct IndexGroup {
-    /// Path below the dataset's root; empty where the root is the shard.
+    /// The path below the dataset's root; empty where the root is the shard.
     pub path: Vec<u8>,
-    /// Size and time when it was read.
+    /// The stamp from before the directory or shard was read.
     pub stamp: Stamp,
-    /// Its samples.
+    /// The samples of the group.
     pub rows: GroupRows,
 }
 
@@ -99,11 +99,11 @@ pub struct IndexGroup {
 pub struct IndexFacts {
     /// The dataset's canonical path.
     pub root: PathBuf,
-    /// The root's size (of a single shard) and time.
+    /// The stamp of the root.
     pub root_stamp: Stamp,
-    /// Class names by number; empty where there are only numbers.
+    /// The class names by number; empty where there are only numbers.
     pub classes: Vec<Vec<u8>>,
-    /// What else was noticed.
+    /// The notes on what was left out and on what is amiss.
     pub notes: super::Notes,
 }
 
@@ -119,13 +119,13 @@ pub struct IndexBuilder {
 }
 
 impl IndexBuilder {
-    /// An index file at `target`; its directory must exist.
+    /// Starts an index file at `target`, whose directory must exist.
     ///
     /// # Errors
     /// [`Error::Io`] when nothing can be written beside `target`.
     pub fn new(target: &Path, layout: Layout, contents: Contents) -> Result<Self> {
         let (spill, path) = publish::create(target, "spill")?;
-        // Nameless from here on: it goes with the process, however that ends.
+        // The spill file has no name from here on, so that it goes with the process, however that ends.
         std::fs::remove_file(&path).map_err(|error| Error::io("unlink", &path, error))?;
         Ok(Self {
             target: target.to_path_buf(),
@@ -138,12 +138,13 @@ impl IndexBuilder {
         })
     }
 
-    /// The same, failing as soon as `cancel` asks.
+    /// This builder, which fails as soon as `cancel` asks.
     pub(super) fn cancelled_by(self, cancel: &Cancel) -> Self {
         Self { cancel: cancel.clone(), ..self }
     }
 
-    /// The same, with or without the inodes of directories and shards, which do not last on every file system.
+    /// This builder, which keeps the inodes of directories and shards or leaves them out, since they do not last on
+    /// every file system.
     pub(super) fn with_inodes(self, inodes: bool) -> Self {
         Self { inodes, ..self }
     }
@@ -152,7 +153,7 @@ impl IndexBuilder {
         if self.inodes { found } else { found.without_inode() }
     }
 
-    /// Number of samples so far.
+    /// The number of samples so far.
     pub fn samples(&self) -> u64 {
         self.header.samples
     }
@@ -215,7 +216,7 @@ impl IndexBuilder {
         }
         for file in files {
             group.names += middle(file).len() as u64;
-            // As long as `names`, whose places are 32 bits, unless files share bytes of it.
+            // The names are no longer than `names`, whose places have 32 bits, unless files share bytes of it.
             let end = u32::try_from(group.names).map_err(std::io::Error::other)?;
             self.put(&end.to_le_bytes())?;
         }
@@ -342,7 +343,8 @@ impl IndexBuilder {
     }
 }
 
-/// Of layout and content sections, which hold relative paths, extents and labels, and no time or place.
+/// The digest of the layout and the content sections. These hold relative paths, extents and labels, and no time or
+/// place.
 fn fingerprint(header: &IndexHeader, table: &[SectionEntry; Section::COUNT]) -> [u8; 32] {
     let mut hash = Sha256::new();
     hash.update(match header.contents {

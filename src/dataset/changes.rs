@@ -51,7 +51,7 @@ pub(super) struct Comparison {
     pub(super) root: Option<Stamp>,
     /// The groups that hold what the index says, with the stamps that they have now.
     pub(super) same: Vec<(usize, Stamp)>,
-    /// What differs first: the root, or else the first of the groups that were checked.
+    /// The first difference: that of the root, or else of the first group that differs.
     pub(super) change: Option<Change>,
     /// The groups that differ, of those that were checked.
     pub(super) different: Vec<usize>,

@@ -1,6 +1,6 @@
 //! What a field holds, by the end of its name, and the one list of the image formats that can be decoded.
 
-/// What a field of a sample holds.
+/// The kind of value that a field of a sample holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum FieldKind {

@@ -4,7 +4,7 @@ use super::kind::image_extensions;
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 
-/// What was found and is no sample, or no label.
+/// Something that was found and is no sample, or no label.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeftOut {
     BesideRecords,
@@ -27,7 +27,7 @@ pub(super) enum LeftOut {
     UnusableLabel,
 }
 
-/// What it costs to leave something out.
+/// The cost of leaving something out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Loss {
@@ -42,7 +42,7 @@ pub enum Loss {
 }
 
 impl LeftOut {
-    /// What it is, as users are told.
+    /// The words that users read.
     pub(super) fn text(self) -> Cow<'static, str> {
         Cow::Borrowed(match self {
             Self::BesideRecords => "files beside TFRecord shards",
@@ -69,7 +69,7 @@ impl LeftOut {
         })
     }
 
-    /// What it costs that it is left out.
+    /// The cost of leaving it out.
     pub(super) fn loss(self) -> Loss {
         match self {
             Self::BesideRecords | Self::Hidden => Loss::Nothing,

@@ -54,7 +54,8 @@ pub use stamp::{FileVersion, Stamp, TICK};
 pub use summary::{IndexOrigin, IndexSummary};
 pub(crate) use summary::{Notes, SampleBytes};
 
-/// Hash of what defines the dataset: layout, relative paths, extents, labels. Not of times: a copy has the same.
+/// The hash of what defines the dataset: layout, relative paths, extents, labels. Times are no part of it, so a copy
+/// has the same fingerprint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint(pub [u8; 32]);
 
@@ -64,18 +65,18 @@ impl std::fmt::Display for Fingerprint {
     }
 }
 
-/// Number of a file in the index: a shard, or (for loose files) the sample itself.
+/// The number of a file in the index, which is a shard or, of loose files, the sample itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FileId(pub u32);
 
-/// Where a sample's bytes are.
+/// The place of a sample's bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extent {
     /// The file.
     pub file: FileId,
-    /// First byte.
+    /// The offset of the first byte.
     pub offset: u64,
-    /// Number of bytes.
+    /// The number of bytes.
     pub length: u32,
 }
 
@@ -85,9 +86,9 @@ pub struct Extent {
 pub enum Layout {
     /// Every sample is a file of its own: `root/class/…/image.jpg`, or any file below the root.
     Folder,
-    /// WebDataset-style tar shards: many samples a file.
+    /// Tar shards as WebDataset writes them, with many samples in a file.
     Tar,
-    /// TFRecord shards: many records a file.
+    /// TFRecord shards, with many records in a file.
     TfRecord,
 }
 
@@ -109,16 +110,16 @@ impl Layout {
         if self.is_sharded() { "shards" } else { "directories" }
     }
 
-    /// Whether many samples lie in a file.
+    /// Whether a file holds many samples.
     pub fn is_sharded(self) -> bool {
         self != Self::Folder
     }
 }
 
-/// What the samples are. Each has an index of its own.
+/// The kind of samples. A dataset has an index for each kind.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Contents {
-    /// JPEG and PNG images: loose, by class directory, or in tar shards.
+    /// Images that can be decoded, by their extensions: loose, by class directory, or in tar shards.
     #[default]
     Images,
     /// Files of any kind below a directory, hidden ones left out, or the records of the `.tfrecord` shards in it. Where
@@ -126,8 +127,8 @@ pub enum Contents {
     Files,
 }
 
-/// What happens at the start when a dataset is not what its index says. What only looks so, as a directory that was
-/// touched, is none of these, and what changes during a run is refused by name when it is read.
+/// The consequence when a dataset is not what its index says at the start. A directory that was only touched does not
+/// count, and a file that changes during a run is refused by name when it is read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Changed {
     /// The index is built anew, with a notice: samples, order and fingerprint are those of the dataset as it is.
@@ -141,7 +142,7 @@ pub enum Changed {
 }
 
 impl Changed {
-    /// Every value by the name users write.
+    /// Every value, with the name that users write.
     pub const NAMES: &'static [(&'static str, Self)] =
         &[("rebuild", Self::Rebuild), ("warn", Self::Warn), ("refuse", Self::Refuse)];
 
@@ -153,22 +154,23 @@ impl Changed {
 /// How to find or build the index.
 #[derive(Debug, Clone, Default)]
 pub struct IndexOptions {
-    /// Where index files are kept; `None`: `$FORELOAD_INDEX_DIR`, else `$XDG_CACHE_HOME/foreload/index`, else
-    /// `~/.cache/foreload/index`, else, where these cannot be written, a directory of the user's own among the
-    /// temporary files, with a notice. Never inside the dataset: sources are read-only.
+    /// The directory of index files. `None` stands for `$FORELOAD_INDEX_DIR`, else `$XDG_CACHE_HOME/foreload/index`,
+    /// else `~/.cache/foreload/index`, else, where these cannot be written, a directory of the user's own among the
+    /// temporary files, with a notice. It is never inside the dataset, because sources are read-only.
     pub directory: Option<PathBuf>,
-    /// Build anew even when an index file is there.
+    /// Whether the index is built anew although there is one.
     pub rebuild: bool,
-    /// What happens when the dataset is not what its index says.
+    /// The consequence when the dataset is not what its index says.
     pub changed: Changed,
-    /// Show a progress bar on stderr (when it is a terminal).
+    /// Whether a progress bar is shown on stderr, if that is a terminal.
     pub progress: bool,
-    /// Threads that list and parse; 0: one per available processor, at least 4 (listing waits more than it works).
+    /// The number of threads that list and parse. 0 stands for one per available processor and at least 4, because
+    /// listing waits more than it works.
     pub threads: usize,
-    /// What the samples are.
+    /// The kind of samples.
     pub contents: Contents,
-    /// What is read of each sample in tar shards: its members by their keys, the ends of their names behind the first
-    /// dot in lower case, and [`IMAGE`] for its image. `None`: the image.
+    /// The members that are read of each sample in tar shards, by their keys: the ends of their names behind the first
+    /// dot, in lower case, and [`IMAGE`] for the image. `None` stands for the image alone.
     pub members: Option<Vec<String>>,
     /// The members among these that a sample need not have.
     pub optional: Vec<String>,
@@ -178,6 +180,6 @@ pub struct IndexOptions {
     /// Whether nobody asks for labels. Then it is no error if some are missing or are no class numbers, and the dataset
     /// has none.
     pub without_labels: bool,
-    /// Where it is said what the user should hear, of the index and of all that is made of it.
+    /// The notices to the user about the index and everything that reads by it.
     pub notices: Notices,
 }

@@ -91,7 +91,7 @@ impl IndexOpening<'_> {
             },
         };
         let _lock = lock?;
-        // What the interruption looked like where it was noticed says less.
+        // The error of the interruption itself would say less.
         self.build(&file).map_err(|error| self.cancel.check(self.root).err().unwrap_or(error))?;
         let mut built = self.load(&file, self.options.members.is_some())?;
         built.origin = IndexOrigin::Built(because);
@@ -115,7 +115,7 @@ impl IndexOpening<'_> {
         let Some(change) = seen.change else {
             index.file.accept(seen.root.unwrap_or(index.root_stamp()), &seen.same);
             if may_write {
-                // Best effort: without it the next start looks again.
+                // This is best effort: where it fails, the next start looks again.
                 let _ = publish::publish(index.file.path(), |mut file| file.write_all(index.file.bytes()));
             }
             return Ok(Revalidated::Index(Box::new(index)));
@@ -135,7 +135,7 @@ impl IndexOpening<'_> {
         Ok(Revalidated::Index(Box::new(index)))
     }
 
-    /// What the user should hear of a change, and of what comes of it.
+    /// Tells the user of a change and of its consequence.
     fn notify(&self, Change { path, message }: &Change, then: &str) {
         let message = format!(
             "the dataset {} is not what was indexed: {} {message}: {then} (changed={:?})",
@@ -146,7 +146,8 @@ impl IndexOpening<'_> {
         self.options.notices.notify(NoticeKind::Warning, message);
     }
 
-    /// As `open_in`, in a directory that is likely to go with the container or the next start of the machine.
+    /// Does the same as `open_in` in a directory that is likely to go with the container or at the next start of the
+    /// machine.
     fn open_in_temporary(&self, because: &str) -> Result<DatasetPart> {
         let directory = IndexDirectory::temporary()?;
         let index = self.open_in(&directory)?;
@@ -199,7 +200,7 @@ impl IndexOpening<'_> {
         cancel.check(root)?;
         let threads = threads(options);
         let progress = IndexProgress::new(options.progress);
-        // Before its names are read: what is added meanwhile shows as a change.
+        // The stamp is taken before the names are read, so that what is added meanwhile shows as a change.
         let stamp = Stamp::stable(COARSE_TICK, || Stamp::at(canonical))
             .map_err(|error| Error::io("open dataset", *root, error))?;
         let Survey { layout, classes, shards, mut notes, mut nothing } =
@@ -233,18 +234,18 @@ impl IndexOpening<'_> {
 
 /// What was found at the place of an index file.
 enum FoundIndex {
-    /// An index of the dataset as it is.
+    /// There is an index of the dataset as it is.
     Same(DatasetPart),
-    /// One since which stamps moved.
+    /// There is an index, and these stamps have changed since it was made.
     Moved(DatasetPart, MovedStamps),
-    /// None that can be used, for this reason.
+    /// There is no index that can be used, for this reason.
     Nothing(String),
 }
 
-/// What comes of an index since which stamps moved.
+/// The outcome for an index since which stamps have changed.
 enum Revalidated {
     Index(Box<DatasetPart>),
-    /// It is to be built anew; its fingerprint.
+    /// The index must be built anew because of this change. This was its fingerprint.
     Changed(Change, Fingerprint),
 }
 

@@ -10,15 +10,15 @@ pub(super) struct SpilledGroup {
     pub(super) class: u32,
     pub(super) path: Vec<u8>,
     pub(super) stamp: Stamp,
-    /// Where its rows begin in the spill file.
+    /// The offset of its rows in the spill file.
     pub(super) at: u64,
     /// The number of its samples.
     pub(super) samples: u64,
     /// The number of bytes of all names.
     pub(super) names: u64,
-    /// Bytes of prefix and suffix behind the path.
+    /// The lengths of the prefix and the suffix of all names, which stand behind the path.
     pub(super) affixes: [usize; 2],
-    /// Keys of the members.
+    /// The keys of the members.
     pub(super) keys: Vec<String>,
     /// The number of members of all samples.
     pub(super) members: u64,

@@ -1,4 +1,4 @@
-//! What there is to say about an index, for people and for `--json`.
+//! The notes and the summary of an index, for people and for `--json`.
 
 use super::Layout;
 use super::left_out::{LeftOut, Loss};
@@ -8,43 +8,43 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-/// Where an index came from.
+/// The origin of an index.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase", tag = "origin", content = "because")]
 pub enum IndexOrigin {
-    /// A file made by an earlier start.
+    /// The index was loaded from a file that an earlier start made.
     Loaded,
-    /// Made now; says why: "there was none", "--rebuild", or what was wrong with the old one.
+    /// The index was built now, for this reason: "there was none", "--rebuild", or what was wrong with the old one.
     Built(String),
 }
 
-/// Files of one kind that are no samples.
+/// Files that were left out for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
-    /// How many.
+    /// The number of files.
     pub count: u64,
-    /// One of them (the first by name among those of its directory or shard).
+    /// One of the files, the first by name among those of its directory or shard.
     pub example: String,
-    /// What it costs.
+    /// The cost of leaving them out.
     pub loss: Loss,
 }
 
-/// What was noticed while the dataset was read; kept in the index.
+/// Notes that were taken while the dataset was listed and that the index keeps.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Notes {
     /// What was left out, by reason.
     pub skipped: BTreeMap<String, Skipped>,
-    /// Class directories that hold no image; they keep their class number.
+    /// The class directories that hold no image. They keep their class numbers.
     pub empty_classes: Vec<String>,
-    /// No sample has a label, or some labels cannot be used.
+    /// Whether no sample has a label, or some labels cannot be used.
     pub unlabeled: bool,
     /// The reason for which labels that are there cannot be used.
     #[serde(default)]
     pub label_fault: Option<LabelFault>,
-    /// All stems of the shards are samples, with an image or without.
+    /// Whether all stems of the shards are samples, with an image or without.
     #[serde(default)]
     pub every_stem: bool,
-    /// No sample has an image.
+    /// Whether no sample has an image.
     #[serde(default)]
     pub imageless: bool,
     /// A sample with several images, of which none is more its own than the others.
@@ -52,7 +52,7 @@ pub struct Notes {
     pub ambiguous: Option<String>,
 }
 
-/// What is wrong with the labels of a dataset. It is an error only for loaders that want labels.
+/// The reason why the labels of a dataset cannot be used. It is an error only for loaders that want labels.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LabelFault {
     /// The shard, below the root; empty where the root is the shard.
@@ -66,7 +66,7 @@ impl LabelFault {
         Self { shard: String::from_utf8_lossy(shard).into_owned(), message }
     }
 
-    /// Whether it names this shard.
+    /// Whether the fault is in this shard.
     pub(super) fn is_of(&self, shard: &[u8]) -> bool {
         self.shard == String::from_utf8_lossy(shard)
     }
@@ -95,12 +95,12 @@ impl Notes {
         self.skipped.entry(what.text().into_owned()).or_insert_with(skipped).count += 1;
     }
 
-    /// Remembers a sample with several images; of all the first by name, whoever came first.
+    /// Remembers a sample with several images: the first of them by name, in whatever order they come.
     pub(super) fn keep_ambiguous(&mut self, stem: String) {
         self.ambiguous = Some(self.ambiguous.take().map_or(stem.clone(), |known| known.min(stem)));
     }
 
-    /// That something is missing, and what was found instead.
+    /// The message that something is `missing`, with what was found instead.
     pub(super) fn explain(&self, missing: &str) -> String {
         match named(self.skipped.iter()) {
             found if found.is_empty() => missing.to_owned(),
@@ -108,8 +108,8 @@ impl Notes {
         }
     }
 
-    /// Notifies of what does not become batches of the dataset at `root`. If it was just indexed, also of labels that
-    /// nobody asks for and that cannot be used.
+    /// Tells the user which files of the dataset at `root` are not read. If it was just indexed, the labels that cannot
+    /// be used are told, too, although nobody asks for them.
     pub(super) fn notify(&self, root: &Path, just_indexed: bool, notices: &Notices) {
         let of = |wanted| named(self.skipped.iter().filter(move |(_, skipped)| skipped.loss == wanted));
         let root = root.display();
@@ -145,7 +145,7 @@ impl Notes {
         }
     }
 
-    /// Adds what another thread noticed. Which example stays does not depend on who came first.
+    /// Adds the notes of another thread. The example that is kept does not depend on which came first.
     pub(super) fn absorb(&mut self, other: Self) {
         for (reason, more) in other.skipped {
             let skipped = self.skipped.entry(reason).or_insert_with(|| Skipped {
@@ -167,7 +167,7 @@ impl Notes {
     }
 }
 
-/// What was left out by the reasons that left out most, and how many other reasons there are.
+/// The reasons that left out most, each with its count and example, and the number of other reasons.
 fn named<'a>(skipped: impl Iterator<Item = (&'a String, &'a Skipped)>) -> String {
     let mut skipped: Vec<_> = skipped.collect();
     skipped.sort_by_key(|(_, skipped)| std::cmp::Reverse(skipped.count));
@@ -182,7 +182,7 @@ fn named<'a>(skipped: impl Iterator<Item = (&'a String, &'a Skipped)>) -> String
     names.join("; ")
 }
 
-/// A name with its middle left out where it is long.
+/// The name, without its middle where it is long.
 fn shortened(name: &str) -> String {
     if name.len() <= LONGEST_EXAMPLE {
         return name.to_owned();
@@ -193,17 +193,17 @@ fn shortened(name: &str) -> String {
     format!("{}…{}", &name[..head], &name[tail..])
 }
 
-/// The bytes of samples.
+/// The numbers of bytes of samples.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct SampleBytes {
-    /// Of all samples.
+    /// The number of bytes of all samples.
     pub total_bytes: u64,
-    /// Of the largest.
+    /// The number of bytes of the largest sample.
     pub largest: u64,
 }
 
 impl SampleBytes {
-    /// Of samples of so many bytes each.
+    /// Sums up samples with these numbers of bytes.
     pub(super) fn of(samples: impl Iterator<Item = u64>) -> Self {
         samples.fold(Self::default(), |Self { total_bytes, largest }, bytes| Self {
             total_bytes: total_bytes + bytes,
@@ -212,27 +212,28 @@ impl SampleBytes {
     }
 }
 
-/// What `foreload index` shows.
+/// The facts that `foreload index` shows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct IndexSummary {
     /// The dataset as the user named it.
     pub root: PathBuf,
-    /// How the samples are stored.
+    /// The layout of the samples.
     pub layout: Layout,
-    /// Number of samples.
+    /// The number of samples.
     pub samples: u64,
-    /// Number of classes; 0 where samples have no labels.
+    /// The number of classes; 0 where samples have no labels.
     pub classes: u32,
-    /// Bytes of what stands for all samples: their images or files; in shards without images, their first members.
+    /// The number of bytes of what stands for all samples: their images or files; in shards without images, their
+    /// first members.
     pub total_bytes: u64,
-    /// Bytes of the largest of these.
+    /// The number of bytes of the largest of these.
     pub largest: u32,
-    /// Bytes of all members of the samples in tar shards; `None` where samples are single files, or where the index was
-    /// read without its members.
+    /// The bytes of all members of the samples in tar shards; `None` where samples are single files, or where the index
+    /// was read without its members.
     pub members: Option<SampleBytes>,
-    /// Number of directories (loose files) or shards.
+    /// The number of shards, or of directories of loose files.
     pub groups: u64,
-    /// What was left out, by reason; empty classes; whether labels are missing.
+    /// The notes that were taken when the dataset was listed.
     #[serde(flatten)]
     pub notes: Notes,
     /// The members that samples have beside one another in shards, by the ends of their names: what `fields=` can ask
@@ -242,12 +243,12 @@ pub struct IndexSummary {
     pub fingerprint: String,
     /// The index file.
     pub index_path: PathBuf,
-    /// Its size in bytes.
+    /// The size of the index file in bytes.
     pub index_bytes: u64,
-    /// Whether it was loaded or built.
+    /// The origin of the index.
     #[serde(flatten)]
     pub origin: IndexOrigin,
-    /// How long loading or building took.
+    /// The seconds that loading or building took.
     pub seconds: f64,
 }
 

@@ -11,7 +11,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-/// What is to be indexed.
+/// The directories or shards that must be indexed.
 pub(super) struct Survey {
     pub(super) layout: Layout,
     /// The directories that are classes. Without any, all files below the root are of class 0.

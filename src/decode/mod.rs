@@ -103,7 +103,7 @@ pub struct Planes {
     pub planes: [Plane; 3],
 }
 
-/// What is done with a JPEG whose entropy-coded data is damaged.
+/// The treatment of a JPEG whose entropy-coded data is damaged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Damaged {
     /// The file is refused.

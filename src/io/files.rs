@@ -54,7 +54,8 @@ impl Files for DatasetIndex {
 pub(super) struct OpenMode {
     /// Whether with O_DIRECT, past the page cache.
     pub direct: bool,
-    /// Whether with O_NOATIME: a first pass over a million files must not dirty a million inodes.
+    /// Whether the file is opened with O_NOATIME, because a first pass over a million files must not dirty a million
+    /// inodes.
     pub noatime: bool,
 }
 

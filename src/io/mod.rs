@@ -37,7 +37,7 @@ use std::time::Duration;
 pub struct ReadRequest {
     /// The number that the completion comes back with; its meaning is the caller's.
     pub token: u64,
-    /// What to read. Paths and expected sizes are looked up in the reader's files.
+    /// The bytes to read. Their path and the expected size of the file are looked up in the reader's files.
     pub extent: Extent,
     /// The slot to read into, taken for at least `extent.length` bytes.
     pub slot: Slot,
@@ -180,7 +180,7 @@ pub trait Reader: Send {
 #[derive(Clone)]
 pub struct Waker(pub Arc<dyn Fn() + Send + Sync>);
 
-/// How to read files, as the user asks (`io=`).
+/// The way of reading files that the user asks for (`io=`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum IoChoice {
@@ -197,7 +197,7 @@ pub enum IoChoice {
 /// Whether to bypass the page cache (`direct=`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Direct {
-    /// As it suits the file system.
+    /// The way that suits the file system is chosen.
     #[default]
     Auto,
     /// O_DIRECT, or an error where the file system refuses it.

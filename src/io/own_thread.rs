@@ -134,7 +134,8 @@ impl OwnThread {
         self.take(&mut shared.lock(), out)
     }
 
-    /// From now on the first answer calls `on_ready`. Returns `false` when there are answers already, or never will be.
+    /// Lets the first answer from now on call `on_ready`. Returns `false` when there are answers already, or never will
+    /// be.
     pub fn listen(&mut self) -> bool {
         self.flush();
         let mut state = self.shared.lock();

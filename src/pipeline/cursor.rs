@@ -6,8 +6,8 @@ use crate::error::Result;
 use crate::state::State;
 use std::sync::Arc;
 
-/// Where one loader stands. It keeps the progress of the latest iteration, which outlives the iteration itself: that
-/// ends when its user drops it.
+/// The position of one loader between and in its epochs. It keeps the progress of the latest iteration, which outlives
+/// the iteration itself: that ends when its user drops it.
 ///
 /// Every iteration is of the epoch after the one before, whether that came to its end or not, unless an epoch was
 /// chosen or a state loaded for it.

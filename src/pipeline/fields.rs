@@ -12,7 +12,7 @@ use crate::json;
 use std::borrow::Cow;
 use std::ops::Range;
 
-/// What was drawn of an image of a sample, which the fields that follow the image need.
+/// The views that were drawn of an image of a sample, which the fields that follow the image need.
 pub(super) struct SeenImage {
     /// The width and the height of the image.
     pub size: (u32, u32),

@@ -74,11 +74,11 @@ pub(super) fn run(
     }
 }
 
-/// What a worker does with samples.
+/// The work that a worker does on samples.
 enum Worker<'a> {
-    /// Makes what a batch in host memory holds of them.
+    /// The worker fills batches in host memory.
     Host(Box<HostWorker<'a>>),
-    /// Prepares them for the lanes of a GPU.
+    /// The worker prepares samples for the lanes of a GPU.
     Cuda(Box<Preparer<'a>>),
 }
 
@@ -105,7 +105,7 @@ struct HostWorker<'a> {
     cpu: CpuDecoder,
     /// The renderers, one for each recipe.
     renderers: Vec<Renderer>,
-    /// What was drawn of the images of the current sample.
+    /// The views that were drawn of the images of the current sample.
     seen: Vec<Option<SeenImage>>,
 }
 
@@ -152,7 +152,7 @@ impl<'a> HostWorker<'a> {
         }
     }
 
-    /// Makes of a sample's bytes what the batch is to hold of it.
+    /// Fills the sample's place in the batch from its bytes.
     fn fill(
         &mut self,
         run: &EpochRun,

@@ -300,7 +300,7 @@ impl PyBatch {
         Ok(self.batch.encoded().into_iter().map(PyTensor::from).collect())
     }
 
-    /// int64 [n].
+    /// Class numbers, int64 [n], or the column `label` of `labels=`: int64, float32 or uint8, [n] or [n, length].
     #[getter]
     fn labels(&self) -> PyResult<PyTensor> {
         if !self.labeled() {

@@ -36,7 +36,8 @@ impl PyTensor {
         PyTuple::new(py, self.tensor.shape())
     }
 
-    /// The name of the element type:
+    /// The name of the element type: `uint8`, `int8` and so on to `uint64` and `int64`, `float16`, `bfloat16`,
+    /// `float32`, `float64` or `bool`.
     #[getter]
     fn dtype(&self) -> &'static str {
         self.tensor.element().name()

@@ -26,7 +26,7 @@ pub struct Selection {
     places: OnceLock<Vec<u32>>,
 }
 
-/// Where one stratum ends: among the members, and in the sum of the shares, of which the last is 1.
+/// The end of one stratum among the members, and in the sum of the shares, of which the last is 1.
 #[derive(Debug, Clone, Copy)]
 struct Stratum {
     members: u64,
@@ -62,11 +62,11 @@ pub(super) struct DrawKeys {
 struct StratumDraws {
     /// The number of the first draw.
     first: u64,
-    /// How many.
+    /// The number of draws.
     draws: u64,
-    /// The place of its first member.
+    /// The place of the first member.
     begin: u64,
-    /// How many.
+    /// The number of members.
     members: u64,
 }
 

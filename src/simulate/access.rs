@@ -211,7 +211,7 @@ impl AccessTrace {
     }
 }
 
-/// Where samples are in the caches of all nodes: the earliest copy of each. Many threads fill it at once.
+/// The earliest copy of each sample in the caches of all nodes. Many threads fill it at once.
 #[derive(Debug)]
 pub(crate) struct PublishedCopies(Vec<AtomicU32>);
 

@@ -30,7 +30,7 @@ pub enum Policy {
     Belady,
     /// NoPFS: each node prefetches what it will use most often, and nodes read from each other.
     Frequency,
-    /// Foreload: of the placements that a deployment can do, the one with the least predicted time.
+    /// Foreload takes, of the placements that a deployment can do, the one with the least predicted time.
     Foreload,
 }
 

@@ -5,7 +5,7 @@ use super::TierRates;
 /// How the user wants the cache to be filled (`fill=`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FillChoice {
-    /// As the cost model says, from rates measured at the start.
+    /// The cost model decides, by rates that are measured at the start.
     #[default]
     Auto,
     /// Samples are written through as they are read: each byte leaves the source once.
@@ -17,9 +17,9 @@ pub enum FillChoice {
 /// How the cache is filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Fill {
-    /// With samples as they are read.
+    /// The cache is filled with samples as they are read.
     Use,
-    /// With whole shards too, ahead of their use.
+    /// The cache is filled with whole shards too, ahead of their use.
     Ahead,
 }
 

@@ -108,11 +108,11 @@ pub(crate) type GroupId = u64;
 /// What becomes of a sample whose bytes are at hand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It is not kept.
+    /// The sample is not kept.
     Bypass,
-    /// It is kept, among those of `group`.
+    /// The sample is kept, with those of `group`.
     Admit {
-        /// With whom it leaves.
+        /// The group of samples with which it leaves.
         group: GroupId,
     },
 }

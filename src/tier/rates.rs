@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-/// How fast one tier gives and takes bytes.
+/// The rates at which one tier gives and takes bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct TierRates {

@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 /// The most threads.
 const MOST_THREADS: usize = 16;
 
-/// The version of a file, as the file system says it.
+/// The answer of the file system about the version of a file.
 pub(super) struct VersionAnswer {
     /// The token of the question.
     pub token: u64,
@@ -119,7 +119,7 @@ impl Revalidation {
         self.take(out);
     }
 
-    /// From now on the first answer calls `rouse`. Returns `false` when there are answers already.
+    /// Lets the first answer from now on call `rouse`. Returns `false` when there are answers already.
     pub(crate) fn listen(&self) -> bool {
         let Some(threads) = &self.threads else { return self.ready.is_empty() };
         threads.shared.listening.store(true, Ordering::SeqCst);

@@ -28,7 +28,8 @@ pub struct EpochSummary {
     pub samples: u64,
     /// The share of the epoch in which the consumer waited.
     pub waiting: f64,
-    /// What it waited for: the stage whose threads had the least time to spare, if it waited for more than a hundredth.
+    /// The stage that the epoch waited for, whose threads had the least time to spare; `None` if it waited for less
+    /// than a hundredth.
     pub limit: Option<&'static str>,
     /// The stages that did anything.
     pub stages: Vec<StageSummary>,

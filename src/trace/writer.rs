@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// The number of chunks that wait for the disk; when more come they are dropped.
 const WAITING: usize = 1024;
 
-/// How long written events may stay in memory: what a killed run loses.
+/// The time that written events may stay in memory, which is what a killed run loses.
 const FLUSH_EVERY: Duration = Duration::from_millis(200);
 
 /// The distance between the track numbers of two stages. A viewer sorts by track, and so shows a stage's threads

@@ -3,7 +3,7 @@
 
 use crate::common::{Dataset, await_no_threads, child, epoch_bytes, threads};
 use foreload::Error;
-use foreload::testing::augment::DType;
+use foreload::testing::augment::{DType, ImageTransforms};
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::decode::Damaged;
 use foreload::testing::io::fault::{FaultOptions, FaultReader};
@@ -69,6 +69,31 @@ fn statistics_of_another_scale_are_questioned() {
         LoaderOptions { decoded: false, ..of_bytes },
     ] {
         assert!(questions(&fine).is_empty(), "{fine:?}");
+    }
+}
+
+/// Each list of views may have another scale, so the first one does not answer for all.
+#[test]
+fn statistics_of_every_list_of_views_are_questioned() {
+    let dataset = Dataset::folder(8);
+    let views = |mean: f64| {
+        format!(
+            r#"{{"Views": {{"n": 2, "transforms": [{{"CenterCrop": {{"size": 32}}}},
+                {{"ToDtype": {{"dtype": "float32"}}}},
+                {{"Normalize": {{"mean": [{mean}, 0, 0], "std": [1, 1, 1]}}}}]}}}}"#
+        )
+    };
+    let questions = |first: f64, second: f64| {
+        let transforms =
+            ImageTransforms::from_json(&format!("[{}, {}]", views(first), views(second))).unwrap();
+        let asked = LoaderOptions { transforms: Some(transforms), ..options() };
+        dataset.pipeline(&asked).index().notices().take()
+    };
+    assert_eq!(questions(0.5, 0.5), [""; 0]);
+    for (first, second) in [(0.5, 127.5), (127.5, 0.5), (127.5, 127.5)] {
+        let said = questions(first, second);
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].starts_with("mean is [127.5, 0.0, 0.0]"), "{said:?}");
     }
 }
 

@@ -1,4 +1,4 @@
-//! From samples to pixels:
+//! From samples to pixels: libjpeg's chroma upsampling and colour conversion, in 16-bit integers.
 
 use super::simd::Simd;
 

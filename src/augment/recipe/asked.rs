@@ -8,34 +8,34 @@ use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
 
-/// So many views of an image, each an independent draw of one list.
+/// Several views of an image, each of which is an independent draw of one list.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Views {
-    /// How many.
+    /// The number of views.
     pub n: u32,
-    /// What is done for each.
+    /// The transforms that make each view.
     pub transforms: Vec<Transform>,
 }
 
 /// What a user asks for: one list for one image, or views of it.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Transforms {
-    /// Several views, or one that shall come as one of several.
+    /// Whether batches hold a tuple of views, even of one.
     pub(super) is_plural: bool,
-    /// The views, those of one list together.
+    /// The lists, each with the number of its views.
     pub(super) views: Vec<Views>,
 }
 
-/// Most views of an image.
+/// The most views of an image.
 const MOST_VIEWS: u32 = 64;
 
 impl Transforms {
-    /// One image of each sample.
+    /// One list, which makes one image of each.
     pub fn single(transforms: Vec<Transform>) -> Self {
         Self { is_plural: false, views: vec![Views { n: 1, transforms }] }
     }
 
-    /// Several views of each sample; batches then hold a tensor for each.
+    /// Several views of each image; batches then hold a tensor for each view.
     pub fn views(views: Vec<Views>) -> Self {
         Self { is_plural: true, views }
     }
@@ -87,7 +87,7 @@ impl Transforms {
         Ok(())
     }
 
-    /// What is wrong with transform `number` of the list of views `group`.
+    /// The error that says by `message` what is wrong with transform `number` of list `group`.
     pub(super) fn refusal(&self, group: usize, number: usize, message: &str) -> Error {
         let list = &self.views[group].transforms;
         let within = match self.views.len() {
@@ -101,9 +101,9 @@ impl Transforms {
 /// What a user asks for of a sample's images.
 #[derive(Debug, Clone, PartialEq)]
 pub enum ImageTransforms {
-    /// One for all: the first image leads, and the others follow it.
+    /// One list for all image fields: the first of them leads, and the others follow its geometry.
     Same(Transforms),
-    /// To each image field, by its name, what is done to it.
+    /// A list, or views, for each image field by its name.
     ByField(BTreeMap<String, Transforms>),
 }
 
@@ -146,7 +146,7 @@ fn refused(message: &str) -> Error {
     Error::config("transforms", message)
 }
 
-/// What `{"Views": {"n": 2, "transforms": [...]}}` says; `None` for anything else.
+/// Reads `{"Views": {"n": 2, "transforms": [...]}}`; `None` for anything else.
 fn of_views(value: &Value) -> Result<Option<Views>> {
     let Some(asked) = value.get("Views") else { return Ok(None) };
     let n = asked.get("n").and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());

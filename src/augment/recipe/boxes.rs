@@ -1,4 +1,4 @@
-//! Boxes that follow their image: mapped as its pixels are, clipped to what is shown of it.
+//! Boxes that follow their image: they are mapped as its pixels are, and clipped to what is shown of it.
 
 use super::DrawnView;
 use crate::augment::{Axis, BoxFormat};
@@ -42,7 +42,7 @@ fn along(axis: &Axis, low: f64, high: f64) -> [f64; 2] {
     [low, high].map(|at| (at - f64::from(axis.start)) * scale - f64::from(axis.window))
 }
 
-/// What of it lies where the output, `n` pixels long, shows image and not padding.
+/// Clips a span to the part of the output, of `n` pixels, that shows the image and not padding.
 fn clip(axis: &Axis, n: u32, span: [f64; 2]) -> [f64; 2] {
     let edge = |at: i64| at.clamp(0, i64::from(n)) as f64;
     let first = -i64::from(axis.window);

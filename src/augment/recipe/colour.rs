@@ -3,14 +3,14 @@
 
 use super::transform::Transform;
 
-/// A step; each works on whole planes, so that what needs a statistic of the image can have it.
+/// A change of colours. It works on whole planes, so that one that needs a statistic of the image can have it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(in crate::augment) enum ColourStep {
     Grayscale,
 }
 
 impl ColourStep {
-    /// The step that a transform is, if it is one of colour.
+    /// The step for a transform that changes colours; `None` for any other.
     pub(super) fn of(transform: &Transform) -> Option<Self> {
         match transform {
             Transform::Grayscale { .. } => Some(Self::Grayscale),
@@ -25,7 +25,7 @@ impl ColourStep {
         }
     }
 
-    /// Its number in `cuda/colour.cuh`, where a GPU does the same.
+    /// The number of the step in `cuda/colour.cuh`, where a GPU does the same.
     pub(in crate::augment) fn code(self) -> u8 {
         match self {
             Self::Grayscale => 1,
@@ -45,8 +45,9 @@ impl ColourStep {
     }
 }
 
-/// torchvision's `rgb_to_grayscale` of uint8, for every colour: .2989 R + .587 G + .114 B, truncated. torch computes
-/// it in f32 and rounds each sum once, which f64 does as well, for it holds products and sums exactly.
+/// The grey level that torchvision's `rgb_to_grayscale` of uint8 gives, for each of the 2^24 colours: .2989 R + .587 G
+/// + .114 B, truncated. torch computes it in f32 and rounds each sum once. The same comes of f64, because it holds the
+/// products and sums exactly before they are rounded.
 #[inline]
 fn luma(red: u8, green: u8, blue: u8) -> u8 {
     let first = f32::from(red) * 0.2989;

@@ -1,16 +1,16 @@
 //! A list of transforms in the order in which the pass runs them: geometry, colours, the element type, normalisation.
 //! What stands in another order and does not give the same is refused.
 
-use super::RecipeView;
 use super::colour::ColourStep;
 use super::geometry::GeometryBuilder;
 use super::transform::Transform;
+use super::{RecipeStep, RecipeView};
 use crate::augment::{DType, Fidelity, MemoryFormat, Output};
 
-/// The first view of a list.
+/// Compiles a list into its first view.
 ///
 /// # Errors
-/// Which transform, by its place, cannot stand where it stands, and what to do: a sentence behind its name.
+/// The place of the transform that cannot stand where it stands, and the message, to follow its name.
 pub(super) fn list(
     transforms: &[Transform],
     format: MemoryFormat,
@@ -22,18 +22,28 @@ pub(super) fn list(
         finish.add(transform).map_err(refused)?;
         geometry.add(transform).map_err(refused)?;
     }
+    let steps = numbered(transforms);
     let geometry = geometry.finish();
     let (height, width) = geometry.size().unwrap_or((0, 0));
     let Finishing { colour, dtype, white, normalised } = finish;
     let (mean, std) = normalised.unwrap_or(([0.0; 3], [1.0; 3]));
-    // From the scale of the list's values to that of 0..1, which the pass knows.
+    // The pass knows values of 0..1 alone, so mean and deviation are converted from the scale of the list.
     let of = |values: [f32; 3]| values.map(|value| f64::from(value) / white);
     let (mean, std) = (of(mean), of(std));
     let output = Output { height, width, dtype, format, mean, std, fill: geometry.fill(), fidelity };
-    Ok(RecipeView { id: [0, 0], geometry, colour, output })
+    Ok(RecipeView { id: [0, 0], steps, geometry, colour, output })
 }
 
-/// What becomes of the pixels' values.
+/// Each transform with its place among those of its kind.
+fn numbered(transforms: &[Transform]) -> Vec<RecipeStep> {
+    let number = |(at, transform): (usize, &Transform)| {
+        let nth = transforms[..at].iter().filter(|before| before.name() == transform.name()).count() as u32;
+        RecipeStep { transform: transform.clone(), nth }
+    };
+    transforms.iter().enumerate().map(number).collect()
+}
+
+/// The steps that change the values of pixels and not their places, with what they make so far.
 struct Finishing {
     colour: Vec<ColourStep>,
     dtype: DType,
@@ -43,14 +53,14 @@ struct Finishing {
 }
 
 impl Default for Finishing {
-    /// Grey levels, as they are decoded.
+    /// The values are grey levels, as they are decoded.
     fn default() -> Self {
         Self { colour: Vec::new(), dtype: DType::U8, white: 1.0, normalised: None }
     }
 }
 
 impl Finishing {
-    /// Adds what changes values, or says whether geometry may still follow those changes.
+    /// Adds a transform that changes values; of one that changes geometry, checks that it may follow them.
     fn add(&mut self, transform: &Transform) -> Result<(), String> {
         if let Some(step) = ColourStep::of(transform) {
             if self.dtype != DType::U8 {
@@ -69,7 +79,7 @@ impl Finishing {
         }
     }
 
-    /// Whether geometry that fills with `fill` may follow.
+    /// Checks that geometry, which fills what it adds with `fill`, may follow these steps.
     fn admit(&self, fill: [u8; 3]) -> Result<(), String> {
         if self.normalised.is_some() {
             return Err("must come before Normalize".into());

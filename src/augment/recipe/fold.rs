@@ -3,10 +3,10 @@
 
 use crate::augment::{Axis, Filter, Padding, View};
 
-/// Why a step cannot be folded into what came before: a sentence behind the transform's name.
+/// The message why a step cannot be folded into those before it, to follow the transform's name.
 pub(super) type Unfoldable = String;
 
-/// One axis so far: [`Axis`], and the length the image has by now.
+/// One axis after some steps: the fields of [`Axis`], and the length that the image has now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Side {
     start: u32,
@@ -22,7 +22,7 @@ impl Side {
         Self { start: 0, length, full: length, window: 0, now: length, is_resized: false }
     }
 
-    /// Whether it is a range of the source's own pixels, neither resized nor padded.
+    /// Whether the image still is a range of the source's own pixels along this axis, neither resized nor padded.
     fn is_source(&self) -> bool {
         !self.is_resized && self.window == 0 && self.now == self.full
     }
@@ -65,7 +65,7 @@ impl Side {
     }
 }
 
-/// An image's geometry so far. What is said of left and right is said of the image as it is by then, mirrored or not.
+/// The geometry of an image after some steps. Left and right are those of the image as it is then, mirrored or not.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fold {
     x: Side,
@@ -75,12 +75,12 @@ pub(super) struct Fold {
 }
 
 impl Fold {
-    /// An image of so many pixels, as it is.
+    /// The geometry of an image of this width and height before any step.
     pub(super) fn new((width, height): (u32, u32)) -> Self {
         Self { x: Side::new(width), y: Side::new(height), flip: false, is_resized_mirrored: false }
     }
 
-    /// Width and height by now.
+    /// The width and height after the steps so far.
     pub(super) fn size(&self) -> (u32, u32) {
         (self.x.now, self.y.now)
     }
@@ -109,7 +109,7 @@ impl Fold {
         self.is_resized_mirrored
     }
 
-    /// Adds [left, top, right, bottom] pixels of what `padding` says.
+    /// Adds this number of pixels at the [left, top, right, bottom], of the kind that `padding` says.
     pub(super) fn pad(
         &mut self,
         [left, top, right, bottom]: [u32; 4],
@@ -133,7 +133,7 @@ impl Fold {
         self.y.pad(top, bottom)
     }
 
-    /// The whole as one view.
+    /// The steps so far as one view.
     pub(super) fn view(&self, filter: Filter, padding: Padding) -> View {
         View { x: self.x.axis(), y: self.y.axis(), flip: self.flip, filter, padding }
     }
@@ -144,7 +144,7 @@ mod tests {
     use super::*;
     use crate::rng::{RandomKey, RandomStream, Use};
 
-    /// What pixel of the source each pixel of the output is, step by step; -1 for padding.
+    /// The pixel of the source that each pixel of the output shows, computed step by step; -1 for padding.
     struct Steps {
         rows: Vec<Vec<(i64, i64)>>,
     }
@@ -175,7 +175,7 @@ mod tests {
         }
     }
 
-    /// What `view` shows, of an image that is not resized.
+    /// The pixel of the source that each pixel of the view shows, of an image that is not resized.
     fn shown(fold: &Fold) -> Vec<Vec<(i64, i64)>> {
         let (width, height) = fold.size();
         let view = fold.view(Filter::default(), Padding::default());
@@ -199,7 +199,7 @@ mod tests {
         random.below(u64::from(most) + 1) as u32
     }
 
-    /// Any crops and mirrorings, then paddings, then crops, each of any size: pixel for pixel what the steps give.
+    /// Random crops and mirrorings, then paddings, then crops are the same, pixel for pixel, folded and step by step.
     #[test]
     fn crops_padding_and_mirroring_are_what_they_are_one_after_another() {
         let seed = std::env::var("FORELOAD_TEST_SEED").map_or(1, |seed| seed.parse().unwrap());

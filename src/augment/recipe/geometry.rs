@@ -7,11 +7,10 @@ use super::transform::{LARGEST_SIDE, Margins, Sides, Transform};
 use crate::augment::{Filter, Padding};
 use crate::rng::RandomStream;
 
-/// What is done to an image's grid of pixels, step by step: known to fold into one view of any image that is large
-/// enough.
+/// What a list does to an image's grid of pixels. It folds into one view of any image that is large enough, because the
+/// builder refuses every list that does not.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub(super) struct Geometry {
-    steps: Vec<GeometryStep>,
     filter: Filter,
     padding: Padding,
     fill: [u8; 3],
@@ -20,42 +19,35 @@ pub(super) struct Geometry {
     size: Option<(u32, u32)>,
 }
 
-/// A transform with its place among those of its kind, by which its random numbers are keyed.
-#[derive(Debug, Clone, PartialEq)]
-pub(super) struct GeometryStep {
-    pub(super) transform: Transform,
-    pub(super) nth: u32,
-}
-
 /// Adds one transform after another.
 #[derive(Debug, Default)]
 pub(super) struct GeometryBuilder {
     made: Geometry,
     grid: Grid,
-    /// The transform that made the grid so.
+    /// The transform that made the grid what it is.
     by: &'static str,
     is_mirrored: bool,
 }
 
-/// What the grid of pixels is by now: decides what may follow.
+/// The state of the grid of pixels after some steps, which decides what may follow.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Grid {
-    /// The source's own, perhaps a part of it.
+    /// The grid of the source, or a part of it.
     #[default]
     Source,
-    /// Of a resize.
+    /// The grid that a resize made.
     Resized,
-    /// With padding around it.
+    /// A grid with padding around it.
     Padded,
-    /// A part of a resized or padded one.
+    /// A part of a resized or padded grid.
     Cut,
 }
 
 impl GeometryBuilder {
-    /// Adds a transform; what is none of geometry does nothing.
+    /// Adds a transform; one that does not change geometry does nothing here.
     ///
     /// # Errors
-    /// Why it cannot follow those before it, and what to do: a sentence behind its name.
+    /// The message why the transform cannot follow those before it and what to do, to follow the transform's name.
     pub(super) fn add(&mut self, transform: &Transform) -> Result<(), Unfoldable> {
         match *transform {
             Transform::RandomResizedCrop { size, interpolation, .. } => {
@@ -107,9 +99,6 @@ impl GeometryBuilder {
                 "makes images of {width}×{height} pixels, must be at most {LARGEST_SIDE} a side"
             ));
         }
-        let nth =
-            self.made.steps.iter().filter(|step| step.transform.name() == transform.name()).count() as u32;
-        self.made.steps.push(GeometryStep { transform: transform.clone(), nth });
         Ok(())
     }
 
@@ -158,19 +147,14 @@ impl GeometryBuilder {
         }
     }
 
-    /// All that was added.
+    /// The geometry of all transforms that were added.
     pub(super) fn finish(self) -> Geometry {
         self.made
     }
 }
 
 impl Geometry {
-    /// The transforms, each with its place among those of its kind.
-    pub(super) fn steps(&self) -> &[GeometryStep] {
-        &self.steps
-    }
-
-    /// Height and width of the output, where every image has the same.
+    /// The height and width of the output, where every image has the same; `None` where each has its own.
     pub(super) fn size(&self) -> Option<(u32, u32)> {
         self.size
     }
@@ -180,21 +164,20 @@ impl Geometry {
         self.fill
     }
 
-    /// The view of an image of `size`, its width and height, and the output's size. `streams` has the
-    /// random numbers of each step.
+    /// Draws the view of an image of `size`, its width and height. `steps` are the list's transforms, each with its
+    /// random numbers; those that do not change geometry do nothing here.
     ///
     /// # Errors
-    /// What cannot be done to an image of that size, and by which transform.
-    pub(super) fn draw(
+    /// The message which transform cannot be done to an image of that size, and why.
+    pub(super) fn draw<'a>(
         &self,
-        streams: impl Iterator<Item = RandomStream>,
+        steps: impl Iterator<Item = (&'a Transform, RandomStream)>,
         size: (u32, u32),
     ) -> Result<DrawnView, Unfoldable> {
         let mut fold = Fold::new(size);
-        for (step, mut stream) in self.steps.iter().zip(streams) {
-            let name = step.transform.name();
-            self.apply(&step.transform, &mut stream, &mut fold).map_err(|why| {
-                let (width, height) = size;
+        for (transform, mut stream) in steps {
+            self.apply(transform, &mut stream, &mut fold).map_err(|why| {
+                let (name, (width, height)) = (transform.name(), size);
                 format!("{name} {why} (the sample has {width}×{height} pixels)")
             })?;
         }
@@ -209,7 +192,7 @@ impl Geometry {
         Ok(DrawnView { view, width, height, is_resized_mirrored })
     }
 
-    /// One step. Random numbers are read in the order in which torchvision draws them: see each formula.
+    /// Applies one transform. Random numbers are read in the order in which torchvision draws them.
     fn apply(
         &self,
         transform: &Transform,
@@ -254,12 +237,12 @@ impl Geometry {
                 }
                 Ok(())
             }
-            // No other is a step of geometry.
+            // The others do not change geometry.
             _ => Ok(()),
         }
     }
 
-    /// Black where the image is smaller, as torchvision pads there.
+    /// Takes the middle of an image. One that is smaller is padded with black first, as torchvision does.
     fn center_crop(&self, (height, width): (u32, u32), fold: &mut Fold) -> Result<(), Unfoldable> {
         let (w, h) = fold.size();
         if w < width || h < height {
@@ -279,7 +262,7 @@ impl Geometry {
     }
 }
 
-/// Width and height of an image after Resize.
+/// The width and height of an image after Resize.
 fn after_resize(size: (u32, u32), to: Option<Sides>, max_size: Option<u32>) -> (u32, u32) {
     match to {
         Some(Sides::Both([height, width])) => (width, height),

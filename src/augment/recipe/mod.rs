@@ -29,42 +29,52 @@ use crate::error::{Error, Result};
 use crate::rng::{RandomKey, Use};
 use geometry::Geometry;
 
-/// A list of transforms, compiled: what every view of an image becomes.
+/// The compiled lists of transforms for the views of an image.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Recipe {
     views: Vec<RecipeView>,
     is_plural: bool,
 }
 
-/// One of the images that become of a sample.
+/// The compiled list of one view, each of which makes an image.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RecipeView {
-    /// The list it is of, and which of that list's views it is.
+    /// The numbers of its list and of the view in that list.
     id: [u32; 2],
+    /// All transforms of the list, in order.
+    steps: Vec<RecipeStep>,
     geometry: Geometry,
     colour: Vec<ColourStep>,
-    /// Of 0 × 0 pixels where the size is each image's own.
+    /// The output of the pass, of 0 × 0 pixels where each image has a size of its own.
     output: Output,
+}
+
+/// A transform of a list, with its place among those of its kind, by which its random numbers are keyed.
+#[derive(Debug, Clone, PartialEq)]
+struct RecipeStep {
+    transform: Transform,
+    nth: u32,
 }
 
 /// The keys of one epoch: for each view, and each of its steps, the streams of all samples.
 #[derive(Debug, Clone)]
 pub struct RecipeKeys(Vec<Vec<RandomKey>>);
 
-/// What one view of a recipe shows of one image.
+/// The part of one image that one view shows, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DrawnView {
     /// Which source pixels become which pixels of the output.
     pub view: View,
-    /// Columns of the output.
+    /// The number of columns of the output.
     pub width: u32,
-    /// Rows of the output.
+    /// The number of rows of the output.
     pub height: u32,
-    /// Whether the image was mirrored already when it was resized: the nearest pixels are others then.
+    /// Whether the image was mirrored before it was resized. The nearest pixels, by which masks are resized, are others
+    /// then.
     pub is_resized_mirrored: bool,
 }
 
-/// What all views of a recipe show of one image, and what must be decoded for them.
+/// The part of one image that each view of a recipe shows, and the region that must be decoded for them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DrawnViews {
     views: Vec<DrawnView>,
@@ -72,7 +82,7 @@ pub struct DrawnViews {
 }
 
 impl Recipe {
-    /// Compiles what was asked for; `format` and `fidelity` are those of all views.
+    /// Compiles lists of transforms; `format` and `fidelity` are those of all views.
     ///
     /// # Errors
     /// [`Error::Config`] for `transforms`, naming the transform that cannot be done, and what to do.
@@ -93,18 +103,17 @@ impl Recipe {
         &self.views
     }
 
-    /// Whether several views were asked for, be it one: batches then hold a tuple.
+    /// Whether batches hold a tuple of views, even of one.
     pub fn is_plural(&self) -> bool {
         self.is_plural
     }
 
-    /// Whether anything of it is drawn at random.
+    /// Whether any transform of any list draws random numbers.
     pub fn is_random(&self) -> bool {
-        let steps = self.views.iter().flat_map(|view| view.geometry.steps());
-        steps.into_iter().any(|step| step.transform.is_random())
+        self.views.iter().flat_map(|view| &view.steps).any(|step| step.transform.is_random())
     }
 
-    /// The most transforms of a list that change colours.
+    /// The largest number of transforms in a list that change colours.
     pub(crate) fn colour_steps(&self) -> usize {
         self.views.iter().map(|view| view.colour.len()).max().unwrap_or(0)
     }
@@ -114,22 +123,21 @@ impl Recipe {
         self.parts(&RandomKey::new(&[], seed, epoch, Use::Augment))
     }
 
-    /// The same for an image `field` that comes after the first: they are no other's.
+    /// The keys for an image `field` that comes after the first, which share no random numbers with those of any other.
     pub(crate) fn keys_of_field(&self, seed: u64, epoch: u64, field: &str) -> RecipeKeys {
         self.parts(&RandomKey::new(&[], seed, epoch, Use::Augment).of_field(field))
     }
 
-    /// For each step of each view its part of `all`.
+    /// The part of `all` that belongs to each step of each view.
     fn parts(&self, all: &RandomKey) -> RecipeKeys {
         let of = |view: &RecipeView| {
-            let steps = view.geometry.steps().iter();
-            steps.map(|step| all.part(view.id, step.transform.name(), step.nth)).collect()
+            view.steps.iter().map(|step| all.part(view.id, step.transform.name(), step.nth)).collect()
         };
         RecipeKeys(self.views.iter().map(of).collect())
     }
 
-    /// What the views show of an image of `width` × `height` pixels, the `occurrence`-th time that `sample` comes up in
-    /// the epoch of `keys`.
+    /// Draws what the views show of an image of `width` × `height` pixels, the `occurrence`-th time that `sample` comes
+    /// up in the epoch of `keys`.
     ///
     /// # Errors
     /// [`Error::Config`] for `transforms`: one of them cannot be done to an image of that size.
@@ -142,7 +150,8 @@ impl Recipe {
     ) -> Result<DrawnViews> {
         let draw = |(view, keys): (&RecipeView, &Vec<RandomKey>)| {
             let streams = keys.iter().map(|key| key.stream_of(sample, occurrence));
-            let drawn = view.geometry.draw(streams, (width, height));
+            let transforms = view.steps.iter().map(|step| &step.transform);
+            let drawn = view.geometry.draw(transforms.zip(streams), (width, height));
             drawn.map_err(|why| Error::config("transforms", why))
         };
         let views = self.views.iter().zip(&keys.0).map(draw).collect::<Result<Vec<_>>>()?;
@@ -155,40 +164,40 @@ impl Recipe {
 }
 
 impl RecipeView {
-    /// Height and width of the output, where every image has the same; `None` where it is each image's own.
+    /// The height and width of the output, where every image has the same; `None` where each has its own.
     pub fn size(&self) -> Option<(u32, u32)> {
         self.geometry.size()
     }
 
-    /// What is written for each image, of 0 × 0 pixels where [`RecipeView::size`] is each image's own.
+    /// The output for each image, of 0 × 0 pixels where each has [a size](RecipeView::size) of its own.
     pub fn fixed_output(&self) -> &Output {
         &self.output
     }
 
-    /// What changes colours, in order.
+    /// The steps that change colours, in order.
     pub(super) fn colour_steps(&self) -> &[ColourStep] {
         &self.colour
     }
 
-    /// The grey levels that those steps work on, a plane of each colour; `None` without any.
+    /// The output that those steps work on: grey levels, a plane for each colour. `None` without such steps.
     pub(super) fn levels(&self) -> Option<Output> {
         let levels = || Output { dtype: DType::U8, format: MemoryFormat::Nchw, ..self.output.clone() };
         (!self.colour.is_empty()).then(levels)
     }
 
-    /// What is written for one image.
+    /// The output for one image.
     pub fn output(&self, drawn: &DrawnView) -> Output {
         Output { height: drawn.height, width: drawn.width, ..self.output.clone() }
     }
 }
 
 impl DrawnViews {
-    /// One for each view of the recipe, in its order.
+    /// The part that each view shows, in the order of the recipe.
     pub fn views(&self) -> &[DrawnView] {
         &self.views
     }
 
-    /// What of the image all of them need together: what is decoded.
+    /// The region of the image that the views need together, which is decoded.
     pub fn region(&self) -> Region {
         self.region
     }

@@ -1,4 +1,4 @@
-//! Planes to the images of a recipe's views.
+//! Renders the images of a recipe's views from decoded planes.
 
 use super::colour::ColourStep;
 use super::{DrawnView, Recipe, RecipeView};
@@ -6,10 +6,10 @@ use crate::augment::Augmenter;
 use crate::decode::Planes;
 use crate::simd::Level;
 
-/// Renders the views of a recipe, one image after another; owns tables and scratch memory. One per thread.
+/// Renders the views of a recipe, one image after another; owns tables and scratch memory. Each thread has one.
 #[derive(Debug)]
 pub(crate) struct Renderer {
-    /// Of each list: its views are rendered alike.
+    /// A renderer for each list of views.
     lists: Vec<ListRenderer>,
     /// The list of each view.
     list_of: Vec<usize>,
@@ -77,7 +77,7 @@ impl ListRenderer {
             return self.augmenter.render(planes, &view, out);
         };
         let pixels = width as usize * height as usize;
-        // Not to be cleared: every level is written.
+        // The levels need not be cleared, because every one is written.
         studio.levels.resize(3 * pixels, 0);
         studio.augmenter.set_size(height, width);
         studio.augmenter.render(planes, &view, &mut studio.levels);

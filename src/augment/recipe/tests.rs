@@ -91,6 +91,23 @@ fn a_transform_or_a_view_more_changes_no_others_draws() {
     assert!(two[0] != two[1] && two[1] != two[2] && two[0] != two[2] && three[2] != two[2]);
 }
 
+/// Steps of colour are keyed as those of geometry are, so that one which draws has numbers of its own in every view.
+#[test]
+fn every_step_of_every_view_has_a_key_of_its_own() {
+    let crop = r#"{"CenterCrop": {"size": 9}}"#;
+    let list = format!(
+        r#"[{crop}, {{"Grayscale": {{}}}}, {{"Grayscale": {{}}}}, {{"ToDtype": {{"dtype": "float32"}}}}]"#
+    );
+    let recipe = recipe(&format!(r#"{{"Views": {{"n": 2, "transforms": {list}}}}}"#));
+    let RecipeKeys(keys) = recipe.keys(11, 2);
+    assert_eq!(keys.iter().map(Vec::len).collect::<Vec<_>>(), [4, 4]);
+    let all = RandomKey::new(&[], 11, 2, Use::Augment);
+    assert_eq!(keys[1][1..3], [all.part([0, 1], "Grayscale", 0), all.part([0, 1], "Grayscale", 1)]);
+    let flat: Vec<_> = keys.into_iter().flatten().collect();
+    assert!(flat.iter().enumerate().all(|(i, key)| !flat[..i].contains(key)));
+    assert!(!recipe.is_random());
+}
+
 #[test]
 fn what_is_decoded_holds_every_view() {
     let text =

@@ -3,10 +3,10 @@
 
 use crate::rng::RandomStream;
 
-/// Attempts at a random crop before the centre crop.
+/// The number of attempts at a random crop before the centre crop is taken.
 const TRIES: usize = 10;
 
-/// No side is longer after a resize: every later coordinate fits an i32.
+/// The longest side after a resize, so that every later coordinate fits an i32.
 const MOST: u32 = i32::MAX as u32 / 2;
 
 /// Left, top, width and height of RandomResizedCrop's random crop, or of the centre crop if no try fitted.
@@ -20,7 +20,8 @@ pub(super) fn random_resized_crop(
     ratio: (f64, f64),
 ) -> [u32; 4] {
     let area = f64::from(width) * f64::from(height);
-    // libm, not the system's: two machines must not disagree about a crop by a last digit.
+    // These are libm's functions and not the system's, because two machines must not disagree about a crop by a last
+    // digit.
     let log_ratio = (libm::log(ratio.0), libm::log(ratio.1));
     for _ in 0..TRIES {
         let target = area * stream.uniform(scale.0, scale.1);
@@ -45,15 +46,15 @@ pub(super) fn random_resized_crop(
     [(width - w) / 2, (height - h) / 2, w, h]
 }
 
-/// Left and top of a crop that has so much room along x and y; the row is drawn first.
+/// Draws the left and top of a crop that has this much room along x and y. The row is drawn first.
 pub(super) fn random_place(stream: &mut RandomStream, (room_x, room_y): (u32, u32)) -> (u32, u32) {
     let top = stream.below(u64::from(room_y) + 1) as u32;
     let left = stream.below(u64::from(room_x) + 1) as u32;
     (left, top)
 }
 
-/// Width and height after Resize of the shorter side to `short` (`None`: as `longest` says), the longer one truncated,
-/// and at most `longest`.
+/// The width and height after Resize, which makes the shorter side `short` and truncates the longer one to at most
+/// `longest`. Without `short` the longer side becomes `longest`.
 pub(super) fn resized((width, height): (u32, u32), short: Option<u32>, longest: Option<u32>) -> (u32, u32) {
     let (a, b) = if width <= height { (width, height) } else { (height, width) };
     // Products of lengths are exact in f64, so these are the integer parts of the true quotients' nearest f64s, as
@@ -74,12 +75,12 @@ pub(super) fn resized((width, height): (u32, u32), short: Option<u32>, longest: 
     if width <= height { (a, b) } else { (b, a) }
 }
 
-/// Where CenterCrop begins along a side that has `room` pixels more than the crop.
+/// The first pixel of CenterCrop along a side that has `room` pixels more than the crop.
 pub(super) fn centred(room: u32) -> u32 {
     (f64::from(room) / 2.0).round_ties_even() as u32
 }
 
-/// What CenterCrop adds before and behind a side that lacks so many pixels.
+/// The pixels that CenterCrop adds before and behind a side that lacks this many.
 pub(super) fn centre_padding(lacking: u32) -> (u32, u32) {
     (lacking / 2, lacking.div_ceil(2))
 }

@@ -1,15 +1,15 @@
-//! What may be asked for: transforms by torchvision v2's names, with its parameters and defaults.
+//! The transforms that a list may have, with torchvision v2's names, parameters and defaults.
 
 use crate::augment::{DType, Filter, Padding};
 use serde::Deserialize;
 
-/// Largest side of an output image, pixels: a batch of them is already hundreds of megabytes.
+/// The longest side of an output image in pixels. One image with such sides already has 805 MB of grey levels.
 pub(crate) const LARGEST_SIDE: u32 = 16_384;
 
-/// Bounds of a random crop's share of the image's area, unless the user says otherwise.
+/// The default bounds of a random crop's share of the image's area.
 pub(crate) const CROP_SCALE: (f64, f64) = (0.08, 1.0);
 
-/// Bounds of a random crop's width / height, unless the user says otherwise.
+/// The default bounds of a random crop's width / height.
 pub(crate) const CROP_RATIO: (f64, f64) = (3.0 / 4.0, 4.0 / 3.0);
 
 /// One transform of a list. Each variant has the name and the parameters of a class of torchvision v2.
@@ -26,22 +26,23 @@ pub enum Transform {
         /// Bounds of the crop's width / height.
         #[serde(default = "crop_ratio")]
         ratio: (f64, f64),
-        /// How it is resampled.
+        /// How the pixels are resampled.
         #[serde(default)]
         interpolation: Filter,
     },
     /// Resizes the whole image.
     Resize {
-        /// One number is the length of the shorter side; `None` needs `max_size`, which is then the longer side's.
+        /// The size after the resize, where one number is the length of the shorter side. `None` needs `max_size`,
+        /// which is then the length of the longer side.
         size: Option<Sides>,
-        /// The longer side's length at most.
+        /// The longest that the longer side may become.
         #[serde(default)]
         max_size: Option<u32>,
-        /// How it is resampled.
+        /// How the pixels are resampled.
         #[serde(default)]
         interpolation: Filter,
     },
-    /// Takes the middle; what the image lacks is black.
+    /// Takes the middle. A smaller image is padded with black.
     CenterCrop {
         /// The output's size.
         size: Sides,
@@ -50,71 +51,71 @@ pub enum Transform {
     RandomCrop {
         /// The output's size.
         size: Sides,
-        /// Pixels added before.
+        /// The pixels that are added before the crop.
         #[serde(default)]
         padding: Option<Margins>,
-        /// Pads both sides by what a smaller image lacks.
+        /// Whether a smaller image gets as many pixels as it lacks, on each of both sides.
         #[serde(default)]
         pad_if_needed: bool,
-        /// Grey levels of what is added.
+        /// The grey levels of constant padding.
         #[serde(default)]
         fill: FillLevels,
-        /// What is added.
+        /// What the added pixels show.
         #[serde(default)]
         padding_mode: Padding,
     },
     /// Adds pixels around the image.
     Pad {
-        /// How many.
+        /// The number of pixels to add.
         padding: Margins,
-        /// Grey levels of what is added.
+        /// The grey levels of constant padding.
         #[serde(default)]
         fill: FillLevels,
-        /// What is added.
+        /// What the added pixels show.
         #[serde(default)]
         padding_mode: Padding,
     },
-    /// Mirrors left and right, or not.
+    /// Mirrors left and right at random.
     RandomHorizontalFlip {
-        /// How likely.
+        /// The probability of mirroring.
         #[serde(default = "half")]
         p: f64,
     },
-    /// Takes the colours away.
+    /// Makes colours grey.
     Grayscale {
-        /// Of the result, which has as many as any image here.
+        /// The channels of the result: 3.
         #[serde(default = "three")]
         num_output_channels: u32,
     },
     /// Converts the element type.
     ToDtype {
-        /// Into this.
+        /// The element type of the result.
         dtype: DType,
-        /// Floats of 0..1 (true) or of 0..255.
+        /// Whether floats are scaled to 0..1; otherwise they stay in 0..255.
         #[serde(default = "yes")]
         scale: bool,
     },
     /// Subtracts the mean and divides by the deviation.
     Normalize {
-        /// For each channel.
+        /// The mean of each channel.
         mean: [f32; 3],
-        /// For each channel.
+        /// The standard deviation of each channel.
         std: [f32; 3],
     },
 }
 
-/// Lengths of sides: one number, or height and width.
+/// A size as a user gives it: one number, or height and width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "must be a number of pixels, or a height and a width")]
 pub enum Sides {
-    /// A square, or the shorter side.
+    /// The side of a square; for Resize the shorter side.
     One(u32),
-    /// Height and width.
+    /// The height and the width.
     Both([u32; 2]),
 }
 
 impl Sides {
-    /// Height and width, where one number means a square.
+    /// The height and the width, where one number means a square.
     pub(super) fn square(self) -> (u32, u32) {
         match self {
             Self::One(side) => (side, side),
@@ -143,16 +144,16 @@ impl Sides {
                                right, bottom)"
 )]
 pub enum Margins {
-    /// As many on every side.
+    /// The same number on every side.
     All(u32),
-    /// Left and right, then top and bottom.
+    /// The number at the left and the right, then at the top and the bottom.
     Two([u32; 2]),
-    /// Left, top, right, bottom.
+    /// The numbers at the left, top, right and bottom.
     Four([u32; 4]),
 }
 
 impl Margins {
-    /// Left, top, right, bottom.
+    /// The numbers at the left, top, right and bottom.
     pub(super) fn sides(self) -> [u32; 4] {
         match self {
             Self::All(n) => [n; 4],
@@ -171,13 +172,13 @@ impl Margins {
     }
 }
 
-/// Grey levels: one for all channels, or R, G, B.
+/// The grey levels of constant padding: one for all channels, or one for each of R, G and B.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "must be one or three grey levels from 0 to 255")]
 pub enum FillLevels {
-    /// The same for all.
+    /// The level of all channels.
     One(u8),
-    /// R, G, B.
+    /// The levels of R, G and B.
     Three([u8; 3]),
 }
 
@@ -188,7 +189,7 @@ impl Default for FillLevels {
 }
 
 impl FillLevels {
-    /// R, G, B.
+    /// The levels of R, G and B.
     pub(super) fn channels(self) -> [u8; 3] {
         match self {
             Self::One(level) => [level; 3],
@@ -217,11 +218,11 @@ fn yes() -> bool {
     true
 }
 
-/// A parameter with a value that cannot work.
+/// An error about a parameter whose value cannot work.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct BadParameter {
     pub(crate) parameter: &'static str,
-    /// "is 0, must be at least 1".
+    /// What is wrong and what would be right: "is 0, must be at least 1".
     pub(crate) message: String,
 }
 
@@ -232,7 +233,7 @@ impl BadParameter {
 }
 
 impl Transform {
-    /// torchvision's name of it: also what its random numbers are keyed by.
+    /// The name that torchvision gives the transform, by which its random numbers are keyed, too.
     pub(crate) fn name(&self) -> &'static str {
         match self {
             Self::RandomResizedCrop { .. } => "RandomResizedCrop",
@@ -247,7 +248,7 @@ impl Transform {
         }
     }
 
-    /// Whether it draws random numbers.
+    /// Whether the transform draws random numbers.
     pub(super) fn is_random(&self) -> bool {
         matches!(
             self,

@@ -130,7 +130,7 @@ fn cubic(t: f32) -> [f32; 4] {
     [-0.5 * t3 + t2 - 0.5 * t, 1.5 * t3 - 2.5 * t2 + 1.0, -1.5 * t3 + 2.0 * t2 + 0.5 * t, 0.5 * t3 - 0.5 * t2]
 }
 
-/// Draws another exposure and white balance:
+/// Draws another exposure and white balance: contrast, brightness, saturation, and a gain for each channel.
 fn recolour(image: &mut PixelGrid, random: &mut RandomStream) {
     let contrast = random.uniform(0.85, 1.08) as f32;
     let brightness = random.uniform(-12.0, 12.0) as f32;

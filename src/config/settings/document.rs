@@ -16,7 +16,7 @@ pub struct Parameter {
     pub annotation: String,
     /// Whether it can be given without its name.
     pub positional: bool,
-    /// What it means.
+    /// The meaning of the parameter.
     pub doc: String,
 }
 

@@ -50,7 +50,7 @@ impl LoaderKind {
         SETTINGS.iter().filter(move |setting| setting.belongs_to(self))
     }
 
-    /// Its options when no setting is given.
+    /// The options of the loader when no setting is given.
     pub fn usual(self) -> LoaderOptions {
         LoaderOptions { decoded: matches!(self, Self::Images), ..LoaderOptions::default() }
     }

@@ -36,7 +36,7 @@ impl SettingsObject {
         self == Self::Directory
     }
 
-    /// How many members must be given, and can be given without their names, in their order.
+    /// The number of members that must be given, and that can be given without their names, in their order.
     pub fn positional(self) -> usize {
         match self {
             Self::Directory => 2,

@@ -48,10 +48,7 @@ impl NvJpegBackend {
 
     /// The fewest images, colour or gray, that are given to the backend in a call. [`NvJpegBackend::CudaBatched`] gets
     /// that many of a kind or none, unless no other backend may decode them: it leaves the Huffman codes of fewer
-    /// images to one core of the CPU. (Comment on `NVJPEG_BACKEND_GPU_HYBRID` in nvjpeg.h: "bigger than 50".), that are
-    /// given to it in a call. [`NvJpegBackend::CudaBatched`] gets so many of a kind or none, but where nobody else may:
-    /// the Huffman codes of fewer it leaves to one core of the CPU. (Comment on `NVJPEG_BACKEND_GPU_HYBRID` in
-    /// nvjpeg.h: "bigger than 50".)
+    /// images to one core of the CPU. (Comment on `NVJPEG_BACKEND_GPU_HYBRID` in nvjpeg.h: "bigger than 50".)
     pub const fn least_of_call(self) -> usize {
         match self {
             Self::CudaBatched => 51,

@@ -23,7 +23,8 @@ pub(super) struct Phased {
     by_gpu: Decoder,
 }
 
-/// What one image needs while it is in flight.
+/// What one image needs while it is in flight. There are two of them, so that the CPU decodes the codes of one image
+/// while those of the other are copied.
 struct Page {
     /// An event that is passed when the image is done.
     done: Event,

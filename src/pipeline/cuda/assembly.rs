@@ -34,7 +34,7 @@ pub(crate) enum PreparedImage {
     /// A file that the lane is to read and decode on the CPU. It lies apart from the rest of its sample, and there was
     /// no page-locked memory for it. The stamp is that of the shard's version that the sample was read from.
     Unread(Option<Stamp>),
-    /// No image: the sample does not have it and need not have it.
+    /// There is no image: the sample lacks it, and may lack it.
     Absent,
 }
 

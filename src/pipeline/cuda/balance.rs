@@ -91,7 +91,7 @@ impl LoadBalancer {
         state.waiting += SMOOTHING * (f64::from(u8::from(waiting)) - state.waiting);
     }
 
-    /// How many of a batch's `images`, which the engine and the kernels both can decode, are the kernels'.
+    /// The number of a batch's `images`, which the engine and the kernels both can decode, that go to the kernels.
     pub(crate) fn for_cuda(&self, images: usize) -> usize {
         self.lock().gpu.for_cuda(images)
     }

@@ -155,7 +155,8 @@ impl GpuStage {
                 && !(backend == NvJpegBackend::Cuda && left_to_cpu)
                 && !refuses(backend);
         }
-        // From the last one up, because a backend that fails is left alone only where another one comes after it.
+        // The backends are tried from the last one up, because one that fails is left alone only where another one
+        // comes after it.
         let mut others = self.cpu_may;
         for (serves, rests) in serving.iter_mut().zip(self.backoff.resting()).rev() {
             *serves &= !(rests && others);

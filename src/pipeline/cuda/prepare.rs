@@ -28,7 +28,7 @@ pub(crate) struct Preparer<'a> {
     shared: &'a PipelineShared,
     stage: &'a GpuStage,
     cpu: CpuDecoder,
-    /// What was drawn of the images of the current sample.
+    /// The views that were drawn of the images of the current sample.
     seen: Vec<Option<SeenImage>>,
 }
 
@@ -136,7 +136,7 @@ impl<'a> Preparer<'a> {
         Ok(found)
     }
 
-    /// What the fields that follow an image must know of it.
+    /// Checks the size of an image, and draws its views where fields follow it.
     fn see_image(&self, run: &EpochRun, image: usize, draw: Draw, bytes: &[u8]) -> Result<SeenImage> {
         let (shared, config) = (self.shared, &self.shared.config);
         let follows = config.fields.follow(image);

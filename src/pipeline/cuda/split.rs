@@ -136,7 +136,7 @@ pub(crate) struct Split {
     cuda: DecodeRate,
     /// The number of images that the engine works on side by side.
     cores: usize,
-    /// By how many seconds of work the engine was given more than the kernels, as far as that still matters.
+    /// The seconds of work by which the engine was given more than the kernels, as far as that still matters.
     ahead: f64,
     engine_trial: Trial,
     cuda_trial: Trial,
@@ -167,8 +167,8 @@ impl Split {
         self.cuda.saw(TimedCall { images, given, done });
     }
 
-    /// How many of a batch's `images`, which both can decode, are the kernels': none, enough for a call of theirs, or
-    /// all.
+    /// The number of a batch's `images`, which both can decode, that go to the kernels: none, enough for a call of
+    /// theirs, or all.
     pub(crate) fn for_cuda(&mut self, images: usize) -> usize {
         if images < LARGE_BATCH {
             return 0;

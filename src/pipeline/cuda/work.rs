@@ -31,7 +31,7 @@ pub(crate) struct LaneSample {
     position: u64,
     /// The sample and which of its draws it is; those of the substitute once there is one.
     pub draw: Draw,
-    /// Whether it counts: its element of the mask.
+    /// The element of the mask: whether the sample counts.
     pub valid: bool,
     pub images: PerImage<LaneImage>,
 }
@@ -69,7 +69,7 @@ pub(crate) enum LaneImage {
     Decoded { planes: Box<Planes>, drawn: DrawnViews },
     /// An image of a sample that failed, whose place a substitute is to take.
     Replaced,
-    /// Zeros.
+    /// The image is zeros.
     Blank,
     /// Nothing is left to do: the image is in the batch, or its batch will not be delivered.
     Nothing,
@@ -140,7 +140,7 @@ impl<'a> Intake<'a> {
         match received {
             Ok(images) => work.images = images,
             Err(error) => {
-                // As many images as there would be.
+                // The sample keeps its number of images, with nothing left to do for them.
                 let count = self.shared.config.images.list().len();
                 work.images = PerImage::new(count, |_| LaneImage::Nothing);
                 self.fail_sample(&mut work, error);

@@ -1,4 +1,5 @@
-//! Settings in Python:
+//! Settings in Python: keyword arguments become options, and the table of settings becomes what Python shows of its
+//! classes.
 
 mod describe;
 mod given;

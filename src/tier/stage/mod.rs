@@ -291,7 +291,7 @@ impl<'a> StagingWorker<'a> {
                         self.store(&piece, version, &bytes);
                     }
                 }
-                // Whoever needs a sample of the piece reads it himself, and gets the error.
+                // A sample of the piece that is needed is read by itself then, and its reader gets the error.
                 Err(error) => self.cache.note_error(error),
             }
             let bytes = piece.extent.length.into();

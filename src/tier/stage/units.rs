@@ -68,7 +68,7 @@ pub(crate) struct StagedPiece {
 }
 
 impl StagedPiece {
-    /// Where in the piece the bytes of `extent` are, which belongs to one of its samples.
+    /// The place in the piece of the bytes of `extent`, which belongs to one of its samples.
     pub(crate) fn range(&self, extent: Extent) -> Range<usize> {
         let begin = (extent.offset - self.extent.offset) as usize;
         begin..begin + extent.length as usize

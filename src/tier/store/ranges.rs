@@ -104,7 +104,7 @@ mod tests {
             RangeLocks::new(file.unwrap())
         };
         let (one, two, three) = (open(), open(), open());
-        // Not in the order of their starts, several of one.
+        // The ranges do not come in the order of their starts, and one process has several.
         for (who, range) in [(&two, 900..905), (&three, 50..70), (&two, 100..200), (&two, 300..301)] {
             assert!(who.try_lock(range, LockKind::Exclusive).unwrap());
         }

@@ -4,15 +4,15 @@ use crate::dataset::{DatasetIndex, FileId, FileVersion};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
-/// How a copy is known to be the source's when a run uses it for the first time.
+/// The proof that a copy is the source's, when a run uses it for the first time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Verify {
-    /// By the stamp of the source's file: the copy is of the version that the file has now.
+    /// The stamp of the source's file says that the copy is of the version that the file has now.
     #[default]
     Stamp,
-    /// By the source's bytes, which are read once a run and compared with the copy's checksum.
+    /// The source's bytes are read once a run and compared with the copy's checksum.
     Checksum,
-    /// Not at all: the user says that files never change.
+    /// Nothing is compared, because the user says that files never change.
     Never,
 }
 

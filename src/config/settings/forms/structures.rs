@@ -8,7 +8,7 @@ use crate::error::Error;
 use crate::json;
 use serde_json::Value;
 
-/// What was given as a document: dicts, lists, texts and numbers. `None` for what is none of these.
+/// The value as a document of dicts, lists, texts and numbers; `None` for anything else.
 pub(crate) fn document(given: &Given) -> Option<Value> {
     Some(match given {
         Given::Nothing => Value::Null,
@@ -195,7 +195,7 @@ impl Form<Labels> for LabelSource {
         if let Some(path) = given.path() {
             return if Given::is_usable_path(path) { Ok(Labels::File(path.into())) } else { is(given) };
         }
-        // Of flat lists of numbers there is nothing to say before their type matters.
+        // A flat list of numbers can be checked only when its type is known.
         if !matches!(given, Given::Wholes(_) | Given::Numbers(_)) {
             label_numbers(given)?;
         }

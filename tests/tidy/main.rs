@@ -3,10 +3,11 @@
 //! `ARCHITECTURE.md` gives the reasons and the table of who may know whom. A rule that is wrong is changed there or
 //! here.
 
+mod texts;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 /// The modules that may name a foreign crate. A crate of one purpose has one home; those of the last group may be used
 /// anywhere.
@@ -56,12 +57,6 @@ const SAFE: &[&str] = &["config", "error", "pipeline", "rng", "schedule", "simul
 const LAUNCHES: &str = "src/pipeline/cuda/lane.rs";
 
 const LONGEST: usize = 500;
-
-/// The most columns of a line.
-const WIDEST: usize = 120;
-
-/// The extensions of files whose lines are measured: those that people read and write.
-const READ: &[&str] = &[".md", ".rs", ".py", ".pyi", ".toml", ".cu", ".cuh", ".c", ".sh", "Makefile"];
 
 /// The files that a command of the Makefile writes; of a folder, all in it.
 const GENERATED: &[&str] = &["cuda/nvjpeg-sys/src/sys.rs", "benches/results/"];
@@ -151,11 +146,18 @@ fn report(broken: Vec<String>) {
     assert!(broken.is_empty(), "{} broken rules:\n{}", broken.len(), broken.join("\n"));
 }
 
-/// The modules of the crate that a module may know beside itself, by the table of ARCHITECTURE.md: the last column of a
-/// row is for each of its places in `src/`, or has a part for each. Tests inside a file may know all.
-fn may_know() -> BTreeMap<String, BTreeSet<String>> {
+/// The modules of the crate that a module may know beside itself, and which of them its row names one by one.
+#[derive(Default)]
+struct Known {
+    allowed: BTreeSet<String>,
+    named: BTreeSet<String>,
+}
+
+/// What each module may know, by the table of ARCHITECTURE.md: the last column of a row is for each of its places in
+/// `src/`, or has a part for each. Tests inside a file may know all.
+fn may_know() -> BTreeMap<String, Known> {
     let text = fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
-    let mut table = BTreeMap::<String, BTreeSet<String>>::new();
+    let mut table = BTreeMap::<String, Known>::new();
     for row in text.lines().filter(|line| line.starts_with("| `src/")) {
         let columns: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
         let &[places, _, known] = columns.as_slice() else { panic!("three columns: {row}") };
@@ -165,16 +167,19 @@ fn may_know() -> BTreeMap<String, BTreeSet<String>> {
             let place = place.trim_matches('`').trim_start_matches("src/");
             let place = place.trim_end_matches('/').trim_end_matches(".rs");
             let known = match *parts.get(number).unwrap_or(&parts[0]) {
-                "–" => BTreeSet::new(),
-                "all of the above" => above.clone(),
-                names => names.split(", ").map(str::to_owned).collect(),
+                "–" => Known::default(),
+                "all of the above" => Known { allowed: above.clone(), named: BTreeSet::new() },
+                names => {
+                    let named: BTreeSet<String> = names.split(", ").map(str::to_owned).collect();
+                    Known { allowed: named.clone(), named }
+                }
             };
             // A file and a folder beside it are one module.
             table.entry(place.to_owned()).or_insert(known);
         }
     }
     assert!(table.len() > 20, "{} modules in ARCHITECTURE.md's table", table.len());
-    let unknown = table.values().flatten().find(|name| !table.contains_key(*name));
+    let unknown = table.values().flat_map(|known| &known.allowed).find(|name| !table.contains_key(*name));
     assert_eq!(unknown, None, "ARCHITECTURE.md's table has no row for it");
     table
 }
@@ -183,9 +188,10 @@ fn may_know() -> BTreeMap<String, BTreeSet<String>> {
 fn modules_know_only_what_they_may() {
     let table = may_know();
     let mut broken = Vec::new();
+    let mut used = BTreeSet::new();
     for (path, text) in sources() {
         let (own, depth) = module(&path);
-        let Some(allowed) = table.get(&own) else {
+        let Some(Known { allowed, .. }) = table.get(&own) else {
             broken.push(format!("{}: module {own} is not in ARCHITECTURE.md's table", path.display()));
             continue;
         };
@@ -198,10 +204,17 @@ fn modules_know_only_what_they_may() {
             }
             for name in known {
                 let name = if matches!(name, "Error" | "Result") { "error" } else { name };
+                used.insert((own.clone(), name.to_owned()));
                 if name != own && table.contains_key(name) && !allowed.contains(name) {
                     broken.push(format!("{}:{number}: {own} may not know {name}", path.display()));
                 }
             }
+        }
+    }
+    // A row that allows what nobody does would let it in unseen.
+    for (own, Known { named, .. }) in &table {
+        for name in named.iter().filter(|name| !used.contains(&(own.clone(), (*name).clone()))) {
+            broken.push(format!("ARCHITECTURE.md: {own} may know {name}, and does not"));
         }
     }
     report(broken);
@@ -264,28 +277,6 @@ fn every_file_says_what_it_is_and_is_short() {
     report(broken);
 }
 
-#[test]
-fn no_line_is_wider_than_it_can_be_read() {
-    let mut broken = Vec::new();
-    for (path, text) in texts() {
-        let name = path.to_str().unwrap();
-        let generated = GENERATED.iter().any(|place| name.starts_with(place));
-        if generated || !READ.iter().any(|end| name.ends_with(end)) {
-            continue;
-        }
-        for (number, line) in text.lines().enumerate() {
-            let columns = line.chars().count();
-            // An address cannot be broken into two lines.
-            let address = line.split_whitespace().any(|word| word.contains("://") && word.len() > WIDEST / 2);
-            if columns <= WIDEST || address {
-                continue;
-            }
-            broken.push(format!("{name}:{}: {columns} columns, at most {WIDEST}", number + 1));
-        }
-    }
-    report(broken);
-}
-
 /// The type that a line defines. An associated type, whose trait names it, is indented.
 fn defined_type(line: &str) -> Option<&str> {
     let item = line.trim_start();
@@ -342,108 +333,6 @@ fn unsafe_has_a_reason_and_few_homes() {
             let above = || lines[index.saturating_sub(8)..=index].iter().any(|line| line.contains("SAFETY:"));
             if block && !above() {
                 broken.push(format!("{}:{}: unsafe without a SAFETY comment", path.display(), index + 1));
-            }
-        }
-    }
-    report(broken);
-}
-
-/// What git answers to `git ls-files`, one entry for each file of the repository; `None` without git or outside of a
-/// checkout.
-fn tracked(arguments: &[&str]) -> Option<Vec<String>> {
-    let output = Command::new("git").arg("-C").arg(root()).args(["ls-files", "-z"]).args(arguments).output();
-    let output = output.ok().filter(|output| output.status.success())?;
-    let entries = String::from_utf8(output.stdout).expect("names in UTF-8");
-    let entries: Vec<String> = entries.split_terminator('\0').map(str::to_owned).collect();
-    // A source archive that was unpacked inside of another repository is not tracked there.
-    entries.iter().any(|entry| entry.ends_with("Cargo.toml")).then_some(entries)
-}
-
-/// All texts of the repository: those that git tracks, or all that lie here where there is no git.
-fn texts() -> BTreeMap<PathBuf, String> {
-    let Some(tracked) = tracked(&[]) else {
-        let places = [
-            "src",
-            "cuda",
-            "docs",
-            "tests",
-            "benches",
-            "examples",
-            "python",
-            "build.rs",
-            "Makefile",
-            "pyproject.toml",
-            "Cargo.toml",
-            "README.md",
-            "CONTRIBUTING.md",
-            "ARCHITECTURE.md",
-            "CHANGELOG.md",
-        ];
-        return files(&places, &[READ, &[".txt"]].concat());
-    };
-    // Some files are no text, and some may be removed without a commit.
-    let read = |name: String| Some((PathBuf::from(&name), fs::read_to_string(root().join(&name)).ok()?));
-    tracked.into_iter().filter_map(read).collect()
-}
-
-#[test]
-fn no_symbolic_link_is_tracked() {
-    let Some(staged) = tracked(&["--stage"]) else {
-        println!("skipped: no git checkout");
-        return;
-    };
-    let links = staged.iter().filter(|entry| entry.starts_with("120000 "));
-    report(links.map(|entry| format!("a symbolic link is tracked: {entry}")).collect());
-}
-
-#[test]
-fn no_file_knows_a_machine() {
-    let mut broken = Vec::new();
-    // The names are split, so that this file does not contain such a path either.
-    let homes = ["tmp", "work", "home", "root", "Users", "mnt"].map(|name| format!("/{name}/"));
-    for (path, text) in texts() {
-        for (number, line) in text.lines().enumerate() {
-            for home in &homes {
-                let begins = |at: usize| {
-                    // The path must stand by itself, and not be the middle of another path or of an address.
-                    line[..at].chars().next_back().is_none_or(|c| " \"'`(=<>[:,".contains(c))
-                };
-                if line.match_indices(home.as_str()).any(|(at, _)| begins(at)) {
-                    broken.push(format!(
-                        "{}:{}: a path of one machine: {}",
-                        path.display(),
-                        number + 1,
-                        line.trim()
-                    ));
-                }
-            }
-        }
-    }
-    report(broken);
-}
-
-#[test]
-fn every_command_in_the_texts_exists() {
-    let makefile = fs::read_to_string(root().join("Makefile")).unwrap();
-    let targets: BTreeSet<&str> = makefile
-        .lines()
-        .filter(|line| !line.starts_with(['\t', '#', '$', '.', ' ']))
-        .filter_map(|line| Some(line.split_once(':')?.0))
-        .collect();
-    assert!(targets.contains("test"), "{targets:?}");
-    let mut broken = Vec::new();
-    for (path, text) in
-        files(&["README.md", "CONTRIBUTING.md", "ARCHITECTURE.md", "docs", ".ci/run"], &[".md", "run"])
-    {
-        for (number, line) in text.lines().enumerate() {
-            // Commands stand in code: between backticks, or in an indented block.
-            let in_code = line.split('`').enumerate().filter(|(i, _)| i % 2 == 1).map(|(_, code)| code);
-            let whole = Some(line.trim()).filter(|_| line.starts_with("    ") || path.ends_with("run"));
-            for told in in_code.chain(whole).filter_map(|code| code.strip_prefix("make ")) {
-                let target = told.split([' ', '#']).find(|part| !part.is_empty() && !part.contains('='));
-                if target.is_some_and(|target| !targets.contains(target)) {
-                    broken.push(format!("{}:{}: there is no `make {told}`", path.display(), number + 1));
-                }
             }
         }
     }
