@@ -42,7 +42,7 @@ fn pass(criterion: &mut Criterion) {
         color: ColorModel::YCbCr,
         planes: [plane(0, 1), plane(1, 2), plane(2, 2)],
     };
-    let axis = |start, length| Axis { start, length, full: 224, window: 0 };
+    let axis = |start, length| Axis { start, length, resized: 224, offset: 0 };
     let (x, y) = (axis(51, 400), axis(30, 300));
     let mut group = criterion.benchmark_group("augment");
     for fidelity in [Fidelity::Fast, Fidelity::Exact] {

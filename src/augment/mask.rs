@@ -12,15 +12,15 @@ fn sources(
     is_resized_mirrored: bool,
     nearest: Filter,
 ) -> Vec<Option<u32>> {
-    let resize = Resize::new(nearest, axis.length, axis.full);
+    let resize = Resize::new(nearest, axis.length, axis.resized);
     let source = |o: u32| {
         let o = if mirror { n - 1 - o } else { o };
-        let pixel = view.padding.source(i64::from(o) + i64::from(axis.window), axis.full)?;
+        let pixel = view.padding.source(i64::from(o) + i64::from(axis.offset), axis.resized)?;
         // Without a resize torch copies, which is what the filter would do.
         let first = match is_resized_mirrored {
-            _ if axis.length == axis.full => pixel,
+            _ if axis.length == axis.resized => pixel,
             false => resize.bounds(pixel).start,
-            true => axis.length - 1 - resize.bounds(axis.full - 1 - pixel).start,
+            true => axis.length - 1 - resize.bounds(axis.resized - 1 - pixel).start,
         };
         Some(axis.start + first)
     };
@@ -73,8 +73,8 @@ mod tests {
     /// Mirrored and then resized, a mask has the nearest values of the mirrored one, as torchvision has it.
     #[test]
     fn a_mask_that_is_mirrored_first_is_sampled_mirrored() {
-        let x = Axis { start: 1, length: 10, full: 5, window: 0 };
-        let y = Axis { start: 0, length: 1, full: 1, window: 0 };
+        let x = Axis { start: 1, length: 10, resized: 5, offset: 0 };
+        let y = Axis { start: 0, length: 1, resized: 1, offset: 0 };
         let view = View { x, y, flip: true, filter: Filter::Bilinear, padding: Padding::Constant };
         let values: Vec<u16> = (0..12).collect();
         let mut rows = Vec::new();
@@ -90,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_mask_is_seen_as_its_image_is() {
-        let axis = |start, length, full, window| Axis { start, length, full, window };
+        let axis = |start, length, full, window| Axis { start, length, resized: full, offset: window };
         // These are columns 1 and 2 of rows 0 and 1, as they are, and mirrored.
         let crop = [axis(1, 2, 2, 0), axis(0, 2, 2, 0)];
         assert_eq!(render(crop, false, Padding::Constant, Filter::Nearest, (2, 2)), [1, 2, 5, 6]);

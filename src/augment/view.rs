@@ -5,10 +5,11 @@ use std::ops::Range;
 use super::Output;
 use super::weights::Resize;
 use crate::decode::Region;
+use crate::names::named;
 
-/// One axis of a view. The source pixels `start..start+length` are resized to `full` pixels, of which the output is
-/// `window..window+n` (n is the output's size). Random crops have `full = n, window = 0`; a centre crop shows the
-/// middle of a resized whole. Output pixels outside `0..full` show what [`View::padding`] says.
+/// One axis of a view. The source pixels `start..start+length` are resized to `resized` pixels, of which the output
+/// is `offset..offset+n` (n is the output's size). Random crops have `resized = n, offset = 0`; a centre crop shows the
+/// middle of a resized whole. Output pixels outside `0..resized` show what [`View::padding`] says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Axis {
     /// The first source pixel.
@@ -16,9 +17,9 @@ pub struct Axis {
     /// The number of source pixels.
     pub length: u32,
     /// The number of pixels after the resize.
-    pub full: u32,
+    pub resized: u32,
     /// The first resized pixel that the output shows.
-    pub window: i32,
+    pub offset: i32,
 }
 
 /// How the pixels of an image are resampled.
@@ -35,6 +36,13 @@ pub enum Filter {
     Bicubic,
 }
 
+named!(Filter:
+    "nearest" => Nearest,
+    "nearest-exact" => NearestExact,
+    "bilinear" => Bilinear,
+    "bicubic" => Bicubic,
+);
+
 /// What output pixels outside of the image show, as torchvision's and NumPy's `pad` define it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Padding {
@@ -48,6 +56,8 @@ pub enum Padding {
     /// The image mirrored about its edges: b a | a b c | c b.
     Symmetric,
 }
+
+named!(Padding: "constant" => Constant, "edge" => Edge, "reflect" => Reflect, "symmetric" => Symmetric);
 
 impl Filter {
     /// Whether results can leave the range of the samples, because some weights are negative.
@@ -131,7 +141,7 @@ pub(super) struct ViewAxis {
 impl ViewAxis {
     /// The resize along this axis.
     pub(super) fn resize(&self) -> Resize {
-        Resize::new(self.filter, self.axis.length, self.axis.full)
+        Resize::new(self.filter, self.axis.length, self.axis.resized)
     }
 
     /// The output pixels that are made of the image, before they are mirrored. The others are filled.
@@ -140,14 +150,14 @@ impl ViewAxis {
             return 0..self.pixels;
         }
         let clip = |edge: i64| edge.clamp(0, i64::from(self.pixels)) as u32;
-        let first = -i64::from(self.axis.window);
-        clip(first)..clip(first + i64::from(self.axis.full)).max(clip(first))
+        let first = -i64::from(self.axis.offset);
+        clip(first)..clip(first + i64::from(self.axis.resized)).max(clip(first))
     }
 
     /// The pixel of the resized axis that output pixel `o` shows before it is mirrored, if it shows one.
     #[inline]
     pub(super) fn pixel(&self, o: u32) -> Option<u32> {
-        self.padding.source(i64::from(o) + i64::from(self.axis.window), self.axis.full)
+        self.padding.source(i64::from(o) + i64::from(self.axis.offset), self.axis.resized)
     }
 
     /// The first source pixel and the number of them that the output depends on; at least one.
@@ -179,23 +189,23 @@ mod tests {
     #[test]
     fn a_crop_needs_its_box_and_a_centre_crop_its_filters_reach() {
         let support = |axis, filter| ViewAxis { filter, ..line(axis, 224, Padding::Constant) }.support();
-        let crop = Axis { start: 7, length: 400, full: 224, window: 0 };
+        let crop = Axis { start: 7, length: 400, resized: 224, offset: 0 };
         assert_eq!(support(crop, Filter::Bilinear), (7, 400));
         assert_eq!(support(Axis { length: 10, ..crop }, Filter::Bilinear), (7, 10));
         // The size is halved: output pixel j covers source pixels 2j-1 to 2j+2, or 2j-3 to 2j+4 by the wider filter.
-        let half = Axis { start: 0, length: 512, full: 256, window: 16 };
+        let half = Axis { start: 0, length: 512, resized: 256, offset: 16 };
         assert_eq!(support(half, Filter::Bilinear), (31, 450));
         assert_eq!(support(half, Filter::Bicubic), (29, 454));
         assert_eq!(support(half, Filter::Nearest), (32, 447));
         assert_eq!(support(half, Filter::NearestExact), (33, 447));
         // There is nothing but padding.
-        assert_eq!(support(Axis { window: 300, ..half }, Filter::Bilinear), (0, 1));
+        assert_eq!(support(Axis { offset: 300, ..half }, Filter::Bilinear), (0, 1));
     }
 
     #[test]
     fn padding_is_not_shown() {
-        let axis = Axis { start: 0, length: 9, full: 10, window: -3 };
-        let shown = |window, n| line(Axis { window, ..axis }, n, Padding::Constant).shown();
+        let axis = Axis { start: 0, length: 9, resized: 10, offset: -3 };
+        let shown = |window, n| line(Axis { offset: window, ..axis }, n, Padding::Constant).shown();
         assert_eq!(shown(-3, 16), 3..13);
         assert_eq!(shown(4, 4), 0..4);
         assert_eq!(shown(12, 4), 0..0);
@@ -207,7 +217,7 @@ mod tests {
     #[test]
     fn paddings_continue_the_image_as_numpy_does() {
         let shown = |full, window, n, padding| {
-            let line = line(Axis { start: 0, length: full, full, window }, n, padding);
+            let line = line(Axis { start: 0, length: full, resized: full, offset: window }, n, padding);
             (0..n).map(|o| line.pixel(o).map_or(-1, |pixel| pixel as i32)).collect::<Vec<_>>()
         };
         assert_eq!(shown(3, -2, 7, Padding::Constant), [-1, -1, 0, 1, 2, -1, -1]);
@@ -224,9 +234,10 @@ mod tests {
     /// The region holds what mirrored padding shows, however little of the image itself.
     #[test]
     fn padding_needs_what_it_mirrors() {
-        let axis = Axis { start: 100, length: 50, full: 50, window: 45 };
+        let axis = Axis { start: 100, length: 50, resized: 50, offset: 45 };
         let support = |window, n, padding| {
-            ViewAxis { filter: Filter::Nearest, ..line(Axis { window, ..axis }, n, padding) }.support()
+            ViewAxis { filter: Filter::Nearest, ..line(Axis { offset: window, ..axis }, n, padding) }
+                .support()
         };
         assert_eq!(support(45, 20, Padding::Constant), (145, 5));
         assert_eq!(support(45, 20, Padding::Edge), (145, 5));

@@ -351,7 +351,10 @@ mod tests {
             sizes.into_iter().flat_map(|size| FILTERS.map(|filter| (size, filter)))
         {
             for upsampling in upsamplings {
-                let t = taps(line(Axis { start: 13, length, full, window: 0 }, full, filter), upsampling);
+                let t = taps(
+                    line(Axis { start: 13, length, resized: full, offset: 0 }, full, filter),
+                    upsampling,
+                );
                 let most = match upsampling {
                     Upsampling::None => 13..13 + length,
                     Upsampling::Linear { .. } => 6..(13 + length) / 2 + 1,
@@ -373,14 +376,15 @@ mod tests {
     #[test]
     fn a_resize_to_the_same_size_copies() {
         for filter in FILTERS {
-            let t = taps(line(Axis { start: 5, length: 9, full: 9, window: 0 }, 9, filter), Upsampling::None);
+            let t =
+                taps(line(Axis { start: 5, length: 9, resized: 9, offset: 0 }, 9, filter), Upsampling::None);
             assert_eq!((t.longest, t.start.clone()), (1, (5..14).collect()));
         }
     }
 
     #[test]
     fn mirrored_taps_are_the_taps_in_reverse() {
-        let line = line(Axis { start: 3, length: 50, full: 32, window: 0 }, 32, Filter::Bilinear);
+        let line = line(Axis { start: 3, length: 50, resized: 32, offset: 0 }, 32, Filter::Bilinear);
         let (a, b) =
             (taps(line, Upsampling::None), taps(ViewAxis { mirror: true, ..line }, Upsampling::None));
         for o in 0..32 {
@@ -392,7 +396,7 @@ mod tests {
     fn linear_upsampling_is_folded_in_as_libjpeg_does_it() {
         // The expected weights treat each pixel by itself: ¾ and ¼, with the edges repeated.
         for filter in FILTERS {
-            let axis = Axis { start: 0, length: 6, full: 6, window: 0 };
+            let axis = Axis { start: 0, length: 6, resized: 6, offset: 0 };
             let t = taps(line(axis, 6, filter), Upsampling::Linear { samples: 3 });
             let quarter = 1 << (t.bits - 2);
             let rows: Vec<(u32, Vec<i16>)> =
@@ -409,7 +413,7 @@ mod tests {
     #[test]
     fn cubic_weights_are_keys() {
         let t = taps(
-            line(Axis { start: 0, length: 6, full: 12, window: 0 }, 12, Filter::Bicubic),
+            line(Axis { start: 0, length: 6, resized: 12, offset: 0 }, 12, Filter::Bicubic),
             Upsampling::None,
         );
         let weights =

@@ -69,8 +69,8 @@ impl LoaderOptions {
     ///
     /// # Errors
     /// [`Error::Config`] that names the transform.
-    pub(super) fn compiled(&self, asked: &Transforms) -> Result<Recipe> {
-        Recipe::new(asked, self.memory_format, self.decode)
+    pub(super) fn compiled(&self, request: &Transforms) -> Result<Recipe> {
+        Recipe::new(request, self.memory_format, self.decode)
     }
 
     /// Compiles the list of transforms that the flat settings stand for.

@@ -47,7 +47,8 @@ pub(super) struct GpuCounters {
     busy_until: AtomicU64,
 }
 
-/// When the GPU worked on a chunk of images, counted from when the stage was opened, and how long each part took.
+/// The times at which the GPU worked on a chunk of a piece, counted from when the stage was opened, and how long each
+/// part took.
 pub(super) struct GpuTimes {
     pub begin: Duration,
     pub copy: Duration,

@@ -142,14 +142,14 @@ impl PlaneParams {
 impl AxisParams {
     fn new(line: &ViewAxis) -> Self {
         let (axis, shown) = (&line.axis, line.shown());
-        let scale = weights::scale(line.filter, axis.length, axis.full);
+        let scale = weights::scale(line.filter, axis.length, axis.resized);
         Self {
             scale,
             inverse: 1.0 / scale.max(1.0),
             start: axis.start,
             length: axis.length,
-            full: axis.full,
-            window: axis.window,
+            full: axis.resized,
+            window: axis.offset,
             shown_first: shown.start,
             shown_end: shown.end,
             filter: match line.filter {

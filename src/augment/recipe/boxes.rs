@@ -38,15 +38,15 @@ impl DrawnView {
 
 /// Source coordinates of one axis in pixels of the output, before it is mirrored.
 fn along(axis: &Axis, low: f64, high: f64) -> [f64; 2] {
-    let scale = f64::from(axis.full) / f64::from(axis.length);
-    [low, high].map(|at| (at - f64::from(axis.start)) * scale - f64::from(axis.window))
+    let scale = f64::from(axis.resized) / f64::from(axis.length);
+    [low, high].map(|at| (at - f64::from(axis.start)) * scale - f64::from(axis.offset))
 }
 
 /// Clips a span to the part of the output, of `n` pixels, that shows the image and not padding.
 fn clip(axis: &Axis, n: u32, span: [f64; 2]) -> [f64; 2] {
     let edge = |at: i64| at.clamp(0, i64::from(n)) as f64;
-    let first = -i64::from(axis.window);
-    let (first, end) = (edge(first), edge(first + i64::from(axis.full)));
+    let first = -i64::from(axis.offset);
+    let (first, end) = (edge(first), edge(first + i64::from(axis.resized)));
     span.map(|at| at.clamp(first, end))
 }
 
@@ -80,7 +80,7 @@ mod tests {
         [[10.0, 20.0, 60.0, 50.0], [0.0, 0.0, 100.0, 80.0], [70.0, 60.0, 99.0, 79.0], [5.0, 5.0, 12.0, 9.0]];
 
     fn axis(start: u32, length: u32, full: u32, window: i32) -> Axis {
-        Axis { start, length, full, window }
+        Axis { start, length, resized: full, offset: window }
     }
 
     fn drawn(x: Axis, y: Axis, flip: bool, (width, height): (u32, u32)) -> DrawnView {
@@ -191,8 +191,8 @@ mod tests {
     #[test]
     fn a_box_stays_around_its_pixel() {
         let text = r#"[{"RandomCrop": {"size": [30, 40], "padding": 5}}, {"RandomHorizontalFlip": {}}]"#;
-        let asked = Transforms::from_json(text).unwrap();
-        let recipe = Recipe::new(&asked, MemoryFormat::Nchw, Fidelity::Fast).unwrap();
+        let request = Transforms::from_json(text).unwrap();
+        let recipe = Recipe::new(&request, MemoryFormat::Nchw, Fidelity::Fast).unwrap();
         let keys = recipe.keys(5, 0);
         for sample in 0..200 {
             let drawn = recipe.draw(&keys, sample, 0, (45, 33)).unwrap().views()[0];
@@ -200,7 +200,7 @@ mod tests {
             let corner = [x as f32, y as f32, x as f32 + 1.0, y as f32 + 1.0];
             let mut boxes = [corner];
             let share = drawn.follow(BoxFormat::Xyxy, &mut boxes)[0];
-            let (left, top) = (x as i32 - drawn.view.x.window, y as i32 - drawn.view.y.window);
+            let (left, top) = (x as i32 - drawn.view.x.offset, y as i32 - drawn.view.y.offset);
             let is_shown = (0..40).contains(&left) && (0..30).contains(&top);
             assert_eq!(share, f32::from(u8::from(is_shown)), "sample {sample}");
             if is_shown {

@@ -16,16 +16,16 @@ pub(super) fn list(
     format: MemoryFormat,
     fidelity: Fidelity,
 ) -> Result<RecipeView, (usize, String)> {
-    let (mut geometry, mut finish) = (GeometryBuilder::default(), Finishing::default());
+    let (mut geometry, mut pixels) = (GeometryBuilder::default(), PixelSteps::default());
     for (number, transform) in transforms.iter().enumerate() {
         let refused = |why| (number, why);
-        finish.add(transform).map_err(refused)?;
+        pixels.add(transform).map_err(refused)?;
         geometry.add(transform).map_err(refused)?;
     }
     let steps = numbered(transforms);
     let geometry = geometry.finish();
     let (height, width) = geometry.size().unwrap_or((0, 0));
-    let Finishing { colour, dtype, white, normalised } = finish;
+    let PixelSteps { colour, dtype, white, normalised } = pixels;
     let (mean, std) = normalised.unwrap_or(([0.0; 3], [1.0; 3]));
     // The pass knows values of 0..1 alone, so mean and deviation are converted from the scale of the list.
     let of = |values: [f32; 3]| values.map(|value| f64::from(value) / white);
@@ -44,7 +44,7 @@ fn numbered(transforms: &[Transform]) -> Vec<RecipeStep> {
 }
 
 /// The steps that change the values of pixels and not their places, with what they make so far.
-struct Finishing {
+struct PixelSteps {
     colour: Vec<ColourStep>,
     dtype: DType,
     /// The value of grey level 255.
@@ -52,14 +52,14 @@ struct Finishing {
     normalised: Option<([f32; 3], [f32; 3])>,
 }
 
-impl Default for Finishing {
+impl Default for PixelSteps {
     /// The values are grey levels, as they are decoded.
     fn default() -> Self {
         Self { colour: Vec::new(), dtype: DType::U8, white: 1.0, normalised: None }
     }
 }
 
-impl Finishing {
+impl PixelSteps {
     /// Adds a transform that changes values; of one that changes geometry, checks that it may follow them.
     fn add(&mut self, transform: &Transform) -> Result<(), String> {
         if let Some(step) = ColourStep::of(transform) {
@@ -74,13 +74,15 @@ impl Finishing {
             Transform::RandomHorizontalFlip { .. } => Ok(()),
             Transform::ToDtype { dtype, scale } => self.convert(dtype, scale),
             Transform::Normalize { mean, std } => self.normalise(mean, std),
-            Transform::Pad { fill, .. } | Transform::RandomCrop { fill, .. } => self.admit(fill.channels()),
-            _ => self.admit([0; 3]),
+            Transform::Pad { fill, .. } | Transform::RandomCrop { fill, .. } => {
+                self.check_geometry_may_follow(fill.channels())
+            }
+            _ => self.check_geometry_may_follow([0; 3]),
         }
     }
 
     /// Checks that geometry, which fills what it adds with `fill`, may follow these steps.
-    fn admit(&self, fill: [u8; 3]) -> Result<(), String> {
+    fn check_geometry_may_follow(&self, fill: [u8; 3]) -> Result<(), String> {
         if self.normalised.is_some() {
             return Err("must come before Normalize".into());
         } else if let Some(step) = self.colour.last() {

@@ -1,67 +1,64 @@
 //! Geometry of one image folded into one view: crops, at most one resize, padding and mirroring become a source
-//! range, a length and a window along each axis, so that every pixel is sampled once.
+//! range, a length after the resize and an offset along each axis, so that every pixel is sampled once.
 
 use crate::augment::{Axis, Filter, Padding, View};
-
-/// The message why a step cannot be folded into those before it, to follow the transform's name.
-pub(super) type Unfoldable = String;
 
 /// One axis after some steps: the fields of [`Axis`], and the length that the image has now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Side {
     start: u32,
     length: u32,
-    full: u32,
-    window: i64,
+    resized: u32,
+    offset: i64,
     now: u32,
     is_resized: bool,
 }
 
 impl Side {
     fn new(length: u32) -> Self {
-        Self { start: 0, length, full: length, window: 0, now: length, is_resized: false }
+        Self { start: 0, length, resized: length, offset: 0, now: length, is_resized: false }
     }
 
     /// Whether the image still is a range of the source's own pixels along this axis, neither resized nor padded.
     fn is_source(&self) -> bool {
-        !self.is_resized && self.window == 0 && self.now == self.full
+        !self.is_resized && self.offset == 0 && self.now == self.resized
     }
 
     fn crop(&mut self, first: u32, n: u32) {
         if self.is_source() {
             self.start += first;
-            (self.length, self.full) = (n, n);
+            (self.length, self.resized) = (n, n);
         } else {
-            self.window += i64::from(first);
+            self.offset += i64::from(first);
         }
         self.now = n;
     }
 
-    fn resize(&mut self, n: u32) -> Result<(), Unfoldable> {
+    fn resize(&mut self, n: u32) -> Result<(), String> {
         if !self.is_source() {
-            let (have, now) = (self.full, self.now);
+            let (have, now) = (self.resized, self.now);
             return Err(format!(
                 "would resample an image of {have} pixels that was padded to {now}: resize first, then pad"
             ));
         }
-        (self.full, self.now, self.is_resized) = (n, n, true);
+        (self.resized, self.now, self.is_resized) = (n, n, true);
         Ok(())
     }
 
-    fn pad(&mut self, before: u32, behind: u32) -> Result<(), Unfoldable> {
-        let is_cut_before = before > 0 && self.window > 0;
-        let end = self.window + i64::from(self.now);
-        if is_cut_before || (behind > 0 && end < i64::from(self.full)) {
+    fn pad(&mut self, before: u32, behind: u32) -> Result<(), String> {
+        let is_cut_before = before > 0 && self.offset > 0;
+        let end = self.offset + i64::from(self.now);
+        if is_cut_before || (behind > 0 && end < i64::from(self.resized)) {
             return Err("would pad an image that was cropped after a resize: pad before the crop".into());
         }
-        self.window -= i64::from(before);
+        self.offset -= i64::from(before);
         self.now += before + behind;
         Ok(())
     }
 
     fn axis(&self) -> Axis {
-        let Self { start, length, full, window, .. } = *self;
-        Axis { start, length, full, window: window as i32 }
+        let Self { start, length, resized, offset, .. } = *self;
+        Axis { start, length, resized, offset: offset as i32 }
     }
 }
 
@@ -98,7 +95,10 @@ impl Fold {
     }
 
     /// Resamples to this width and height.
-    pub(super) fn resize(&mut self, (width, height): (u32, u32)) -> Result<(), Unfoldable> {
+    ///
+    /// # Errors
+    /// The message why that cannot be folded into the steps so far, to follow the transform's name.
+    pub(super) fn resize(&mut self, (width, height): (u32, u32)) -> Result<(), String> {
         self.is_resized_mirrored = self.flip;
         self.x.resize(width)?;
         self.y.resize(height)
@@ -110,11 +110,14 @@ impl Fold {
     }
 
     /// Adds this number of pixels at the [left, top, right, bottom], of the kind that `padding` says.
+    ///
+    /// # Errors
+    /// The message of [`Fold::resize`].
     pub(super) fn pad(
         &mut self,
         [left, top, right, bottom]: [u32; 4],
         padding: Padding,
-    ) -> Result<(), Unfoldable> {
+    ) -> Result<(), String> {
         for (side, added) in [(&self.x, left.max(right)), (&self.y, top.max(bottom))] {
             let (most, kind) = match padding {
                 Padding::Constant | Padding::Edge => continue,
@@ -180,9 +183,9 @@ mod tests {
         let (width, height) = fold.size();
         let view = fold.view(Filter::default(), Padding::default());
         let at = |axis: &Axis, o: u32| {
-            let resized = i64::from(o) + i64::from(axis.window);
-            let inside = (0..i64::from(axis.full)).contains(&resized);
-            assert_eq!(axis.full, axis.length);
+            let resized = i64::from(o) + i64::from(axis.offset);
+            let inside = (0..i64::from(axis.resized)).contains(&resized);
+            assert_eq!(axis.resized, axis.length);
             inside.then(|| i64::from(axis.start) + resized)
         };
         let row = |y: u32| {
@@ -238,8 +241,8 @@ mod tests {
         fold.crop([1, 2, 16, 16]);
         let view = fold.view(Filter::Bicubic, Padding::Edge);
         // Mirrored: 10 from the right edge, then 1 from the right of what was resized.
-        assert_eq!(view.x, Axis { start: 30, length: 60, full: 30, window: 13 });
-        assert_eq!(view.y, Axis { start: 5, length: 40, full: 20, window: 2 });
+        assert_eq!(view.x, Axis { start: 30, length: 60, resized: 30, offset: 13 });
+        assert_eq!(view.y, Axis { start: 5, length: 40, resized: 20, offset: 2 });
         assert_eq!((view.flip, view.filter, view.padding), (true, Filter::Bicubic, Padding::Edge));
     }
 

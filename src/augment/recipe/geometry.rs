@@ -1,7 +1,7 @@
 //! The geometry of a recipe: which transforms can follow one another, and what view of an image they draw.
 
 use super::DrawnView;
-use super::fold::{Fold, Unfoldable};
+use super::fold::Fold;
 use super::torchvision::{centre_padding, centred, random_place, random_resized_crop, resized};
 use super::transform::{LARGEST_SIDE, Margins, Sides, Transform};
 use crate::augment::{Filter, Padding};
@@ -48,7 +48,7 @@ impl GeometryBuilder {
     ///
     /// # Errors
     /// The message why the transform cannot follow those before it and what to do, to follow the transform's name.
-    pub(super) fn add(&mut self, transform: &Transform) -> Result<(), Unfoldable> {
+    pub(super) fn add(&mut self, transform: &Transform) -> Result<(), String> {
         match *transform {
             Transform::RandomResizedCrop { size, interpolation, .. } => {
                 self.resample(transform.name(), interpolation)?;
@@ -102,7 +102,7 @@ impl GeometryBuilder {
         Ok(())
     }
 
-    fn resample(&mut self, name: &'static str, filter: Filter) -> Result<(), Unfoldable> {
+    fn resample(&mut self, name: &'static str, filter: Filter) -> Result<(), String> {
         let by = self.by;
         match self.grid {
             Grid::Source => {}
@@ -123,7 +123,7 @@ impl GeometryBuilder {
         Ok(())
     }
 
-    fn pad(&mut self, name: &'static str, padding: Padding, fill: [u8; 3]) -> Result<(), Unfoldable> {
+    fn pad(&mut self, name: &'static str, padding: Padding, fill: [u8; 3]) -> Result<(), String> {
         let (by, padded_by) = (self.by, self.made.padded_by);
         if self.grid == Grid::Cut {
             return Err(format!("cannot pad what {by} has cut: put {name} before {by}"));
@@ -173,7 +173,7 @@ impl Geometry {
         &self,
         steps: impl Iterator<Item = (&'a Transform, RandomStream)>,
         size: (u32, u32),
-    ) -> Result<DrawnView, Unfoldable> {
+    ) -> Result<DrawnView, String> {
         let mut fold = Fold::new(size);
         for (transform, mut stream) in steps {
             self.apply(transform, &mut stream, &mut fold).map_err(|why| {
@@ -193,12 +193,7 @@ impl Geometry {
     }
 
     /// Applies one transform. Random numbers are read in the order in which torchvision draws them.
-    fn apply(
-        &self,
-        transform: &Transform,
-        stream: &mut RandomStream,
-        fold: &mut Fold,
-    ) -> Result<(), Unfoldable> {
+    fn apply(&self, transform: &Transform, stream: &mut RandomStream, fold: &mut Fold) -> Result<(), String> {
         match *transform {
             Transform::RandomResizedCrop { size, scale, ratio, .. } => {
                 fold.crop(random_resized_crop(stream, fold.size(), scale, ratio));
@@ -243,7 +238,7 @@ impl Geometry {
     }
 
     /// Takes the middle of an image. One that is smaller is padded with black first, as torchvision does.
-    fn center_crop(&self, (height, width): (u32, u32), fold: &mut Fold) -> Result<(), Unfoldable> {
+    fn center_crop(&self, (height, width): (u32, u32), fold: &mut Fold) -> Result<(), String> {
         let (w, h) = fold.size();
         if w < width || h < height {
             if (self.padding, self.fill) != (Padding::Constant, [0; 3]) {

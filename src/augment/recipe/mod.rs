@@ -4,23 +4,22 @@
 //! Every transform draws from a random stream of its own, keyed by the view, its kind, and which of its kind it is in
 //! the list: adding a transform or a view changes no other's numbers.
 
-mod asked;
 mod boxes;
 mod colour;
 mod compile;
 mod fold;
 mod geometry;
 mod renderer;
+mod request;
 #[cfg(test)]
 mod tests;
 mod torchvision;
 mod transform;
 
-pub use asked::{ImageTransforms, Transforms};
 pub(super) use colour::ColourStep;
 pub(crate) use renderer::Renderer;
-pub(crate) use transform::LARGEST_SIDE;
-pub(crate) use transform::{BadParameter, CROP_RATIO, CROP_SCALE};
+pub use request::{ImageTransforms, Transforms};
+pub(crate) use transform::{BadParameter, CROP_RATIO, CROP_SCALE, LARGEST_SIDE};
 pub use transform::{Sides, Transform};
 
 use super::{DType, Fidelity, MemoryFormat, Output, View};
@@ -86,16 +85,16 @@ impl Recipe {
     ///
     /// # Errors
     /// [`Error::Config`] for `transforms`, naming the transform that cannot be done, and what to do.
-    pub fn new(asked: &Transforms, format: MemoryFormat, fidelity: Fidelity) -> Result<Self> {
-        asked.check()?;
+    pub fn new(request: &Transforms, format: MemoryFormat, fidelity: Fidelity) -> Result<Self> {
+        request.check()?;
         let mut views = Vec::new();
-        for (group, list) in asked.views.iter().enumerate() {
+        for (group, list) in request.views.iter().enumerate() {
             let made = compile::list(&list.transforms, format, fidelity)
-                .map_err(|(number, message)| asked.refusal(group, number, &message))?;
+                .map_err(|(number, message)| request.refusal(group, number, &message))?;
             let view = |n| RecipeView { id: [group as u32, n], ..made.clone() };
             views.extend((0..list.n).map(view));
         }
-        Ok(Self { views, is_plural: asked.is_plural })
+        Ok(Self { views, is_plural: request.is_plural })
     }
 
     /// The views, at least one.

@@ -21,12 +21,12 @@ struct ListRenderer {
     /// Writes the output.
     augmenter: Augmenter,
     /// Of lists that change colours.
-    studio: Option<ColourStudio>,
+    colours: Option<ColourPass>,
 }
 
 /// Where an image's colours are changed: between the resize and the output, as whole grey levels.
 #[derive(Debug)]
-struct ColourStudio {
+struct ColourPass {
     /// Writes the levels, a plane of each colour.
     augmenter: Augmenter,
     steps: Vec<ColourStep>,
@@ -62,30 +62,30 @@ impl Renderer {
 impl ListRenderer {
     fn new(view: &RecipeView, level: Level) -> Self {
         let output = view.output.clone();
-        let studio = view.levels().map(|levels| ColourStudio {
+        let colours = view.levels().map(|levels| ColourPass {
             augmenter: Augmenter::new(levels, level),
             steps: view.colour.clone(),
             levels: Vec::new(),
         });
-        Self { augmenter: Augmenter::new(output, level), studio }
+        Self { augmenter: Augmenter::new(output, level), colours }
     }
 
     fn render(&mut self, planes: &Planes, drawn: &DrawnView, out: &mut [u8]) {
         let DrawnView { view, width, height, .. } = *drawn;
         self.augmenter.set_size(height, width);
-        let Some(studio) = &mut self.studio else {
+        let Some(colours) = &mut self.colours else {
             return self.augmenter.render(planes, &view, out);
         };
         let pixels = width as usize * height as usize;
         // The levels need not be cleared, because every one is written.
-        studio.levels.resize(3 * pixels, 0);
-        studio.augmenter.set_size(height, width);
-        studio.augmenter.render(planes, &view, &mut studio.levels);
-        for step in &studio.steps {
-            let (red, others) = studio.levels.split_at_mut(pixels);
+        colours.levels.resize(3 * pixels, 0);
+        colours.augmenter.set_size(height, width);
+        colours.augmenter.render(planes, &view, &mut colours.levels);
+        for step in &colours.steps {
+            let (red, others) = colours.levels.split_at_mut(pixels);
             let (green, blue) = others.split_at_mut(pixels);
             step.apply([red, green, blue]);
         }
-        self.augmenter.store(&studio.levels, out);
+        self.augmenter.store(&colours.levels, out);
     }
 }

@@ -3,18 +3,18 @@
 use super::*;
 use crate::augment::{Axis, DType, Filter, Padding};
 
-fn asked(text: &str) -> Transforms {
+fn request(text: &str) -> Transforms {
     Transforms::from_json(text).unwrap()
 }
 
 fn recipe(text: &str) -> Recipe {
-    Recipe::new(&asked(text), MemoryFormat::Nchw, Fidelity::Fast).unwrap()
+    Recipe::new(&request(text), MemoryFormat::Nchw, Fidelity::Fast).unwrap()
 }
 
 /// What is wrong with a list.
 fn refusal(text: &str) -> String {
-    let recipe =
-        Transforms::from_json(text).and_then(|asked| Recipe::new(&asked, MemoryFormat::Nchw, Fidelity::Fast));
+    let recipe = Transforms::from_json(text)
+        .and_then(|request| Recipe::new(&request, MemoryFormat::Nchw, Fidelity::Fast));
     match recipe {
         Err(Error::Config { setting: "transforms", message }) => message,
         other => panic!("{text}: {other:?}"),
@@ -42,7 +42,7 @@ fn draws_are_what_they_were_when_the_streams_were_promised() {
     assert_eq!(crop(&again.views()[0]), AGAIN);
     let cifar = self::recipe(r#"[{"RandomCrop": {"size": 32, "padding": 4}}]"#);
     let places: Vec<_> =
-        (0..4).map(|i| drawn(&cifar, i, (32, 32)).view).map(|v| (v.x.window, v.y.window)).collect();
+        (0..4).map(|i| drawn(&cifar, i, (32, 32)).view).map(|v| (v.x.offset, v.y.offset)).collect();
     assert_eq!(places, PLACES);
 }
 
@@ -208,7 +208,7 @@ fn evaluation_resizes_and_centres_as_torchvision() {
     let draw = |width, height, size: u32| {
         let text = format!(r#"[{{"Resize": {{"size": 256}}}}, {{"CenterCrop": {{"size": {size}}}}}]"#);
         let v = drawn(&recipe(&text), 0, (width, height)).view;
-        ((v.x.full, v.y.full), (v.x.window, v.y.window))
+        ((v.x.resized, v.y.resized), (v.x.offset, v.y.offset))
     };
     assert_eq!(draw(500, 375, 224), ((341, 256), (58, 16)));
     assert_eq!(draw(375, 500, 224), ((256, 341), (16, 58)));
@@ -222,18 +222,18 @@ fn evaluation_resizes_and_centres_as_torchvision() {
 fn padding_without_a_resize_is_a_window_that_begins_outside() {
     let text = r#"[{"RandomCrop": {"size": 32, "padding": 4, "padding_mode": "reflect"}}]"#;
     let views: Vec<_> = (0..200).map(|i| drawn(&recipe(text), i, (32, 32)).view).collect();
-    let whole = Axis { start: 0, length: 32, full: 32, window: 0 };
-    assert!(views.iter().all(|v| v.padding == Padding::Reflect && Axis { window: 0, ..v.x } == whole));
+    let whole = Axis { start: 0, length: 32, resized: 32, offset: 0 };
+    assert!(views.iter().all(|v| v.padding == Padding::Reflect && Axis { offset: 0, ..v.x } == whole));
     let windows = |of: fn(&View) -> i32| {
         let all: std::collections::BTreeSet<i32> = views.iter().map(of).collect();
         all.into_iter().collect::<Vec<_>>()
     };
     let nine: Vec<i32> = (-4..=4).collect();
-    assert_eq!((windows(|v| v.x.window), windows(|v| v.y.window)), (nine.clone(), nine));
+    assert_eq!((windows(|v| v.x.offset), windows(|v| v.y.offset)), (nine.clone(), nine));
     // A smaller image is padded on both sides by what it lacks, as torchvision does, then cut at random.
     let needed = recipe(r#"[{"RandomCrop": {"size": [20, 40], "pad_if_needed": true}}]"#);
     let columns: std::collections::BTreeSet<i32> =
-        (0..300).map(|i| drawn(&needed, i, (30, 20)).view.x.window).collect();
+        (0..300).map(|i| drawn(&needed, i, (30, 20)).view.x.offset).collect();
     assert_eq!((columns.first(), columns.last()), (Some(&-10), Some(&0)));
 }
 

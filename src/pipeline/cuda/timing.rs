@@ -49,7 +49,7 @@ pub(crate) struct Timing {
     log: TraceLane,
 }
 
-/// The events around the parts of the work for one chunk of images.
+/// The events around the parts of the work for one chunk of a piece.
 pub(crate) struct ChunkEvents {
     begin: Event,
     /// Passed when the planes and tables are on the device.

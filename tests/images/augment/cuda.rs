@@ -177,7 +177,7 @@ fn extreme_sizes_make_the_same_bytes() {
             let random = &mut stream(21, case);
             let image = Image::sized(random, width, height);
             let output = Output { width: 16, height: between(random, 1, 16), ..output(random, 16) };
-            let axis = |length| Axis { start: 0, length, full, window: (full as i32 - 16) / 2 };
+            let axis = |length| Axis { start: 0, length, resized: full, offset: (full as i32 - 16) / 2 };
             let view = View {
                 x: axis(width),
                 y: axis(height),
@@ -204,8 +204,8 @@ fn usual_sizes_make_the_same_bytes() {
             let output = Output { width: side, height: side, dtype, format, ..output(random, 10) };
             let image = Image::sized(random, width, height);
             let view = View {
-                x: Axis { start: 3, length: width - 7, full: side, window: 0 },
-                y: Axis { start: 2, length: height - 2, full: side, window: 0 },
+                x: Axis { start: 3, length: width - 7, resized: side, offset: 0 },
+                y: Axis { start: 2, length: height - 2, resized: side, offset: 0 },
                 flip: case % 2 == 0,
                 filter: one(random, &FILTERS),
                 padding: one(random, &PADDINGS),

@@ -59,11 +59,11 @@ fn output(random: &mut RandomStream, fidelity: Fidelity) -> Output {
 fn axis(random: &mut RandomStream, size: u32, n: u32) -> Axis {
     if random.below(3) > 0 {
         let length = scaled(random, 1, size);
-        Axis { start: random.below(u64::from(size - length) + 1) as u32, length, full: n, window: 0 }
+        Axis { start: random.below(u64::from(size - length) + 1) as u32, length, resized: n, offset: 0 }
     } else {
         let full = scaled(random, 1, 150);
         let window = random.below(u64::from(full + n)) as i32 - n as i32 + 1;
-        Axis { start: 0, length: size, full, window }
+        Axis { start: 0, length: size, resized: full, offset: window }
     }
 }
 
@@ -203,7 +203,7 @@ fn huge_reductions_and_enlargements_work() {
             let random = &mut stream(5, case);
             let image = Image::sized(random, width, height);
             let output = Output { width: 16, height: 16, ..output(random, Fidelity::Exact) };
-            let axis = |length| Axis { start: 0, length, full, window: (full as i32 - 16) / 2 };
+            let axis = |length| Axis { start: 0, length, resized: full, offset: (full as i32 - 16) / 2 };
             let view = View {
                 x: axis(width),
                 y: axis(height),
@@ -263,7 +263,7 @@ fn pixels_are_libjpegs_bit_for_bit() {
             fill: [0; 3],
             fidelity: Fidelity::Exact,
         };
-        let axis = |size| Axis { start: 0, length: size, full: size, window: 0 };
+        let axis = |size| Axis { start: 0, length: size, resized: size, offset: 0 };
         let view = View {
             x: axis(width),
             y: axis(height),

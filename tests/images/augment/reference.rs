@@ -166,9 +166,9 @@ type Taps = Vec<(u32, f64)>;
 /// The weights of each of `n` output pixels of an axis, `None` for a filled one: torch's nearest pixels and PIL's
 /// `precompute_coeffs`.
 fn taps(axis: &Axis, n: u32, view: &View) -> Vec<Option<Taps>> {
-    let scale = f64::from(axis.length) / f64::from(axis.full);
+    let scale = f64::from(axis.length) / f64::from(axis.resized);
     let nearest = |at: f32| {
-        let x = (at * (axis.length as f32 / axis.full as f32)).floor() as u32;
+        let x = (at * (axis.length as f32 / axis.resized as f32)).floor() as u32;
         vec![(axis.start + x.min(axis.length - 1), 1.0)]
     };
     let filtered = |j: i64, support: f64, weight: fn(f64) -> f64| {
@@ -181,7 +181,7 @@ fn taps(axis: &Axis, n: u32, view: &View) -> Vec<Option<Taps>> {
         (first..end).map(|x| (axis.start + x, raw(x) / sum)).collect()
     };
     let one = |o: u32| {
-        let j = padded(view.padding, i64::from(o) + i64::from(axis.window), i64::from(axis.full))?;
+        let j = padded(view.padding, i64::from(o) + i64::from(axis.offset), i64::from(axis.resized))?;
         Some(match view.filter {
             Filter::Nearest => nearest(j as f32),
             Filter::NearestExact => nearest(j as f32 + 0.5),

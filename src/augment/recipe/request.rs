@@ -148,9 +148,9 @@ fn refused(message: &str) -> Error {
 
 /// Reads `{"Views": {"n": 2, "transforms": [...]}}`; `None` for anything else.
 fn of_views(value: &Value) -> Result<Option<Views>> {
-    let Some(asked) = value.get("Views") else { return Ok(None) };
-    let n = asked.get("n").and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
-    let list = asked.get("transforms").and_then(Value::as_array);
+    let Some(request) = value.get("Views") else { return Ok(None) };
+    let n = request.get("n").and_then(Value::as_u64).and_then(|n| u32::try_from(n).ok());
+    let list = request.get("transforms").and_then(Value::as_array);
     let (Some(n), Some(list)) = (n, list) else {
         return Err(refused("Views: must have n, a whole number, and transforms, a list"));
     };
