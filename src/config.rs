@@ -97,7 +97,7 @@ pub struct LoaderConfig {
     /// The places of the fields in a batch.
     pub(crate) layout: BatchLayout,
     /// The columns of `labels`.
-    pub(crate) given: Arc<Vec<SampleColumn>>,
+    pub(crate) label_columns: Arc<Vec<SampleColumn>>,
     /// The number of decoding threads.
     pub threads: usize,
     /// The way in which files are read.
@@ -177,7 +177,7 @@ impl LoaderOptions {
         asked: Option<&RequestedFields<'_>>,
         index: &DatasetIndex,
         images: &Images,
-        given: &[SampleColumn],
+        label_columns: &[SampleColumn],
     ) -> Result<(Fields, BatchLayout)> {
         match asked {
             Some(_) if !self.decoded => {
@@ -195,9 +195,9 @@ impl LoaderOptions {
                     );
                     return Err(Error::config("fields", message));
                 }
-                Fields::usual(images, given, index.is_labeled())
+                Fields::usual(images, label_columns, index.is_labeled())
             }
-            Some(asked) => Fields::check(asked, index, images, given),
+            Some(asked) => Fields::check(asked, index, images, label_columns),
         }
     }
 
@@ -269,10 +269,10 @@ impl CheckedOptions<'_> {
         let processors = || if options.decoded { share::processors(ranks) } else { 1 };
         let threads = options.threads.map_or_else(processors, |threads| threads as usize);
         let queue_depth = options.queue_depth.unwrap_or(32) as usize;
-        let given = labels.map_or(Ok(Vec::new()), |labels| {
+        let label_columns = labels.map_or(Ok(Vec::new()), |labels| {
             labels.columns(index, options.fields.as_deref().unwrap_or_default())
         })?;
-        let (fields, layout) = options.fields(asked.as_ref(), index, &images, &given)?;
+        let (fields, layout) = options.fields(asked.as_ref(), index, &images, &label_columns)?;
         let batch_bytes = layout.bytes(options.batch_size as usize);
         let chosen = options.choose_device(&images, index)?;
         if chosen.overlooked {
@@ -315,7 +315,7 @@ impl CheckedOptions<'_> {
             images,
             fields,
             layout,
-            given: Arc::new(given),
+            label_columns: Arc::new(label_columns),
             threads,
             io: options.io,
             direct: options.direct,

@@ -239,7 +239,7 @@ pub const LANES: usize = 3;
 const MIB: usize = 1 << 20;
 
 /// The largest arena of a lane in bytes, however much memory there is.
-const LARGEST_ARENA: usize = 512 * MIB;
+const LARGEST_LANE_ARENA: usize = 512 * MIB;
 
 /// How the memory of a GPU is divided into pools.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -282,7 +282,7 @@ impl DevicePools {
             return Err(Error::config("device_memory", message));
         }
         let beside = batches + LANES * lane_bytes;
-        let arena = ((cap - beside) / LANES / 2).clamp(16 * MIB, LARGEST_ARENA);
+        let arena = ((cap - beside) / LANES / 2).clamp(16 * MIB, LARGEST_LANE_ARENA);
         let batches = (cap - LANES * (arena + lane_bytes)) / batch_bytes;
         // Each lane has a batch, one waits, and one is being gathered.
         Ok(Self { cap, arena, beside, prefetch: (LANES + 2).min(batches - 1), batches })
@@ -290,7 +290,7 @@ impl DevicePools {
 
     /// The `device_memory`, in bytes, that would give a lane's arena `needed` bytes; `None` where none would.
     pub fn cap_for(&self, needed: u64) -> Option<u64> {
-        (needed <= LARGEST_ARENA as u64).then_some(self.beside as u64 + LANES as u64 * (2 * needed + 1))
+        (needed <= LARGEST_LANE_ARENA as u64).then_some(self.beside as u64 + LANES as u64 * (2 * needed + 1))
     }
 }
 
@@ -309,12 +309,12 @@ mod tests {
             assert!(lanes + pools.batches * batch <= cap as usize, "{pools:?}");
         }
         let little = DevicePools::new(Some(60 << 20), 0, 18 << 10, 1 << 20).unwrap();
-        for needed in [17 << 20, 100_000_001, LARGEST_ARENA as u64] {
+        for needed in [17 << 20, 100_000_001, LARGEST_LANE_ARENA as u64] {
             let cap = little.cap_for(needed).unwrap();
             let enough = DevicePools::new(Some(cap), 0, 18 << 10, 1 << 20).unwrap();
             assert!((needed..needed + 64).contains(&(enough.arena as u64)), "{needed}: {enough:?}");
         }
-        assert_eq!(little.cap_for(LARGEST_ARENA as u64 + 1), None);
+        assert_eq!(little.cap_for(LARGEST_LANE_ARENA as u64 + 1), None);
         let error = DevicePools::new(Some(100 << 20), 0, 18 << 10, 100 << 20).unwrap_err().to_string();
         assert!(error.contains("device_memory: is 104857600 bytes, must be at least"), "{error}");
         assert_eq!(DevicePools::new(None, 80 << 30, 18 << 10, 1 << 20).unwrap().cap, 20 << 30);

@@ -78,8 +78,8 @@ impl LoaderConfig {
             FieldContent::Label => FieldValue::Tensor(batch.labels()),
             FieldContent::Integers(column)
             | FieldContent::Floats(column)
-            | FieldContent::GivenNumbers { column, .. } => tensor(column),
-            FieldContent::GivenTexts { value, .. } | FieldContent::Values(value, _) => values(value),
+            | FieldContent::ColumnNumbers { column, .. } => tensor(column),
+            FieldContent::ColumnTexts { value, .. } | FieldContent::Values(value, _) => values(value),
         })
     }
 

@@ -140,14 +140,14 @@ pub(crate) enum FieldContent {
     /// Class numbers.
     Label,
     /// Numbers of a column of `labels`.
-    GivenNumbers {
+    ColumnNumbers {
         /// The number of the column among those of `labels`.
         of: usize,
         /// The column of the batch.
         column: usize,
     },
     /// Texts of a column of `labels`.
-    GivenTexts {
+    ColumnTexts {
         /// The number of the column among those of `labels`.
         of: usize,
         /// The number among the values whose lengths differ.
@@ -210,17 +210,17 @@ impl Fields {
     /// samples have one, by the dataset if it is `labeled` or by `labels`.
     ///
     /// # Errors
-    /// [`Error::Config`] for columns `given` of which none is the label.
+    /// [`Error::Config`] for several columns of `labels` of which none is the label.
     pub(crate) fn usual(
         images: &Images,
-        given: &[SampleColumn],
+        label_columns: &[SampleColumn],
         labeled: bool,
     ) -> Result<(Self, BatchLayout)> {
         let mut layout = BatchLayout::default();
         let field =
             |name: &str, member, content| Field { name: name.into(), member, content, optional: None };
         let image = places(images, &mut layout)[0];
-        let label = match given {
+        let label = match label_columns {
             [] => labeled.then_some(FieldContent::Label),
             [only] => Some(only.content(0, &mut layout)),
             several => {
@@ -243,7 +243,7 @@ impl Fields {
     }
 
     /// The fields that `asked` means for `index`, of which their members are read, with the images `images` and the
-    /// columns `given` by `labels`.
+    /// columns that `labels` gives.
     ///
     /// # Errors
     /// [`Error::Config`] for a label where there is none, or a mask without an image.
@@ -251,7 +251,7 @@ impl Fields {
         asked: &RequestedFields<'_>,
         index: &DatasetIndex,
         images: &Images,
-        given: &[SampleColumn],
+        label_columns: &[SampleColumn],
     ) -> Result<(Self, BatchLayout)> {
         let mut layout = BatchLayout::default();
         let places = places(images, &mut layout);
@@ -261,7 +261,7 @@ impl Fields {
             let member = match source {
                 FieldSource::Column(of) => {
                     check_no_member(index, &field.name)?;
-                    let content = given[of].content(of, &mut layout);
+                    let content = label_columns[of].content(of, &mut layout);
                     check_always_there(field, "a column of labels=")?;
                     list.push(known(content));
                     continue;
@@ -402,8 +402,8 @@ impl Field {
             FieldContent::Boxes { .. } => FieldKind::Boxes,
             FieldContent::Label | FieldContent::Integers(_) => FieldKind::Integer,
             FieldContent::Floats(_) => FieldKind::Float,
-            FieldContent::GivenNumbers { .. } => FieldKind::Array,
-            FieldContent::GivenTexts { .. } => FieldKind::Text,
+            FieldContent::ColumnNumbers { .. } => FieldKind::Array,
+            FieldContent::ColumnTexts { .. } => FieldKind::Text,
             FieldContent::Values(_, kind) => kind,
         }
     }
@@ -441,7 +441,7 @@ impl LoaderConfig {
                 FieldContent::Label => tensors.push((field.name.clone(), Element::I64, 0)),
                 FieldContent::Integers(number)
                 | FieldContent::Floats(number)
-                | FieldContent::GivenNumbers { column: number, .. } => tensors.push(column(number)),
+                | FieldContent::ColumnNumbers { column: number, .. } => tensors.push(column(number)),
                 _ => {
                     let message = format!(
                         "has {:?}, whose values differ in size from sample to sample: only tensors of one size can be \

@@ -186,10 +186,10 @@ impl SampleColumn {
             ColumnValues::Floats(each, _) => (each, Element::F32),
             ColumnValues::Texts(_) => {
                 layout.values.push(Raggedness::Never);
-                return FieldContent::GivenTexts { of, value: layout.values.len() - 1 };
+                return FieldContent::ColumnTexts { of, value: layout.values.len() - 1 };
             }
         };
         layout.columns.push(Column { element, shape: each.iter().copied().collect() });
-        FieldContent::GivenNumbers { of, column: layout.columns.len() - 1 }
+        FieldContent::ColumnNumbers { of, column: layout.columns.len() - 1 }
     }
 }

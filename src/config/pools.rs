@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 const MIB: usize = 1 << 20;
 
 /// The largest arena for the reads of decoded images, in bytes.
-const LARGEST_ARENA: usize = 256 * MIB;
+const LARGEST_READ_ARENA: usize = 256 * MIB;
 
 /// What the sizes of the pools depend on.
 pub(super) struct PoolSizing<'a> {
@@ -130,14 +130,14 @@ impl PoolSizing<'_> {
     /// The room for two of the largest samples, so that one can be read while another is decoded. One huge file does
     /// not decide the size: what does not fit fails like any other bad sample.
     fn two_largest(&self) -> usize {
-        arena(2 * slot_bytes(self.index.largest() as usize)).min(LARGEST_ARENA)
+        arena(2 * slot_bytes(self.index.largest() as usize)).min(LARGEST_READ_ARENA)
     }
 
     /// The room for the reads in flight, for as many that have arrived, and for a few of each worker; and half of that
     /// again because sizes vary.
     fn reads(&self) -> usize {
         let samples = 2 * self.queue_depth + 8 * self.threads;
-        (samples * mean_bytes(self.index) / 2 * 3).clamp(16 * MIB, LARGEST_ARENA)
+        (samples * mean_bytes(self.index) / 2 * 3).clamp(16 * MIB, LARGEST_READ_ARENA)
     }
 
     /// The number of bytes of slots that the encoded files of a batch take.

@@ -9,7 +9,8 @@
 
 use super::build::{FileRow, GroupRows, IndexBuilder, IndexGroup};
 use super::cancel::Cancel;
-use super::kind::{image_extensions, is_image_file};
+use super::kind::is_image_file;
+use super::left_out::LeftOut;
 use super::open::IndexProgress;
 use super::parallel::collect;
 use super::{COARSE_TICK, Contents, Notes, Stamp, survey};
@@ -215,7 +216,7 @@ impl FolderWalk<'_> {
             .any(|above| above.identity == identity)
         {
             let name = || String::from_utf8_lossy(&listing.path).into_owned();
-            listing.notes.skip("links to a directory above", name);
+            listing.notes.skip(LeftOut::LinkAbove, name);
             return Ok(listing);
         }
         let mut buffer = Vec::with_capacity(1 << 16);
@@ -240,7 +241,7 @@ impl FolderWalk<'_> {
             match kind {
                 FileType::Directory if name == b"." || name == b".." => {}
                 _ if self.contents == Contents::Files && survey::is_hidden(name) => {
-                    listing.notes.skip("hidden files", || display(&listing.path, name));
+                    listing.notes.skip(LeftOut::Hidden, || display(&listing.path, name));
                 }
                 FileType::Directory => {
                     let path = below(&listing.path, name);
@@ -265,12 +266,9 @@ impl FolderWalk<'_> {
                     listing.files.push(FolderEntry { name: at, name_length: name.len() as u32, size });
                 }
                 _ => {
-                    let reason = match OTHER_IMAGES.iter().find(|&&ending| has_ending(name, ending)) {
-                        Some(ending) => format!("{ending} images (only {} are read)", image_extensions()),
-                        None => "files that are no images".to_owned(),
-                    };
-                    let whole = || display(&listing.path, name);
-                    listing.notes.skip(reason, whole);
+                    let other = OTHER_IMAGES.iter().find(|&&ending| has_ending(name, ending));
+                    let what = other.map_or(LeftOut::NoImage, |ending| LeftOut::OtherImage(ending));
+                    listing.notes.skip(what, || display(&listing.path, name));
                 }
             }
         }
@@ -313,7 +311,7 @@ impl Listing {
             let is_file = file.size.load(Ordering::Relaxed) != NO_FILE;
             if !is_file {
                 let name = display(&self.path, self.name(file));
-                self.notes.skip("broken links and special files", || name);
+                self.notes.skip(LeftOut::BrokenLink, || name);
             }
             is_file
         });

@@ -26,6 +26,7 @@ mod format;
 mod index;
 pub(crate) mod kind;
 mod labels;
+mod left_out;
 mod member;
 mod open;
 mod parallel;

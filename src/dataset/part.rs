@@ -280,7 +280,7 @@ impl DatasetPart {
         }) as usize
     }
 
-    /// Where a group begins in samples, paths or names, which is where the one before ends.
+    /// The place where a group begins in samples, paths or names, which is where the one before ends.
     fn group_start(&self, group: usize, of: GroupEnd) -> u64 {
         match group.checked_sub(1) {
             None => 0,

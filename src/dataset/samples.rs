@@ -9,10 +9,10 @@ use super::archive::{TarMember, TarMembers};
 use super::build::{SampleRow, ShardRows};
 use super::kind::{FieldKind, image_rank};
 use super::labels::{Label, cls, json, reduced};
+use super::left_out::LeftOut;
 use super::member::{MemberPlace, MemberRow};
 use super::shards::refuse_compressed;
 use super::source::{Malformed, ReadAt};
-use super::summary::UNUSABLE_LABELS;
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::rc::Rc;
@@ -117,7 +117,7 @@ pub fn contents<S: ReadAt + ?Sized>(source: &S, wanted: Stems) -> Result<ShardCo
             if is_image {
                 return Err(too_large(stem, &member));
             }
-            contents.findings.notes.skip("members of 4 GiB and more", || text(&member.name));
+            contents.findings.notes.skip(LeftOut::LargeMember, || text(&member.name));
             continue;
         };
         let at = match sample.find(key) {
@@ -193,9 +193,7 @@ impl ShardContents {
                     Some(place) => {
                         self.rows.members.push(MemberRow { key: order[found.key as usize], place })
                     }
-                    None => {
-                        self.findings.notes.skip("members more than 1 TiB from their image", || text(&stem))
-                    }
+                    None => self.findings.notes.skip(LeftOut::MemberFarAway, || text(&stem)),
                 }
             }
             self.rows.members[first..].sort_unstable_by_key(|row| row.key);
@@ -222,13 +220,13 @@ impl ShardFindings {
     fn parted<'a>(&mut self, member: &'a TarMember) -> Option<(&'a [u8], Vec<u8>)> {
         if !member.plain {
             if !member.name.ends_with(b"/") {
-                self.notes.skip("links, devices and sparse files in shards", || text(&member.name));
+                self.notes.skip(LeftOut::NoPlainMember, || text(&member.name));
             }
             return None;
         }
         let parts = split(&member.name);
         if parts.is_none() {
-            self.notes.skip("members without stem or suffix", || text(&member.name));
+            self.notes.skip(LeftOut::MemberWithoutStem, || text(&member.name));
         }
         parts
     }
@@ -249,7 +247,7 @@ impl ShardFindings {
                     let Malformed { offset, message } = unusable(source, sample, keys);
                     self.unusable = Some(format!("at byte {offset}: {message}"));
                 }
-                self.notes.skip(UNUSABLE_LABELS, || text(stem));
+                self.notes.skip(LeftOut::UnusableLabel, || text(stem));
                 return Ok(None);
             }
         };
@@ -263,11 +261,9 @@ impl ShardFindings {
     fn note_imageless(&mut self, stem: &[u8], sample: &StemMembers, keys: &Keys) {
         let mut suffixes = sample.members.iter().map(|found| &keys.list[found.key as usize]);
         match suffixes.find(|key| FieldKind::of_key(&text(key)) == FieldKind::Image) {
-            None => self.notes.skip("samples without an image", || text(stem)),
+            None => self.notes.skip(LeftOut::SampleWithoutImage, || text(stem)),
             Some(key) => {
-                let reason = "samples without an image, as names are cut at the first dot (0.left.jpg is left.jpg of \
-                              sample 0)";
-                self.notes.skip(reason, || format!("{}.{}", text(stem), text(key)));
+                self.notes.skip(LeftOut::SampleCutShort, || format!("{}.{}", text(stem), text(key)));
             }
         }
     }

@@ -10,7 +10,7 @@ pub(super) struct SpilledGroup {
     pub(super) class: u32,
     pub(super) path: Vec<u8>,
     pub(super) stamp: Stamp,
-    /// Where its rows begin in the spill file.
+    /// The offset of its rows in the spill file.
     pub(super) at: u64,
     /// The number of its samples.
     pub(super) samples: u64,

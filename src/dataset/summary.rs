@@ -1,6 +1,7 @@
 //! The notes and the summary of an index, for people and for `--json`.
 
 use super::Layout;
+use super::left_out::{LeftOut, Loss};
 use crate::error::Error;
 use crate::notices::{NoticeKind, Notices};
 use serde::{Deserialize, Serialize};
@@ -24,6 +25,8 @@ pub struct Skipped {
     pub count: u64,
     /// One of the files, the first by name among those of its directory or shard.
     pub example: String,
+    /// The cost of leaving them out.
+    pub loss: Loss,
 }
 
 /// Notes that were taken while the dataset was listed and that the index keeps.
@@ -80,45 +83,16 @@ impl LabelFault {
     }
 }
 
-/// The reason of [`Notes::skipped`] for samples that have something else in the place of a label.
-pub(super) const UNUSABLE_LABELS: &str = "labels that are no class numbers";
-
-/// Reasons that a message names: a dataset may have as many as files, as those of tar members are their endings.
+/// Reasons that a message names.
 const REASONS_NAMED: usize = 5;
 /// Bytes of an example in a message.
 const LONGEST_EXAMPLE: usize = 120;
 
-/// What a file that was left out is to whoever trains.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Loss {
-    /// A sample was perhaps meant.
-    Sample,
-    /// A label was perhaps meant.
-    Label,
-    /// Something beside the samples.
-    Beside,
-    /// Nobody would expect it to be read.
-    Nothing,
-}
-
-fn loss(reason: &str) -> Loss {
-    match reason {
-        "hidden files" | "files beside TFRecord shards" => Loss::Nothing,
-        UNUSABLE_LABELS => Loss::Label,
-        "files that are no images" | "files in the root" => Loss::Beside,
-        "directories without images beside shards" | "shards without images beside class directories" => {
-            Loss::Beside
-        }
-        _ => Loss::Sample,
-    }
-}
-
 impl Notes {
     /// Counts something that is no sample.
-    pub(super) fn skip(&mut self, reason: impl Into<String>, example: impl FnOnce() -> String) {
-        let skipped =
-            self.skipped.entry(reason.into()).or_insert_with(|| Skipped { count: 0, example: example() });
-        skipped.count += 1;
+    pub(super) fn skip(&mut self, what: LeftOut, example: impl FnOnce() -> String) {
+        let skipped = || Skipped { count: 0, example: example(), loss: what.loss() };
+        self.skipped.entry(what.text().into_owned()).or_insert_with(skipped).count += 1;
     }
 
     /// Remembers a sample with several images: the first of them by name, in whatever order they come.
@@ -137,7 +111,7 @@ impl Notes {
     /// Tells the user which files of the dataset at `root` are not read. If it was just indexed, the labels that cannot
     /// be used are told, too, although nobody asks for them.
     pub(super) fn notify(&self, root: &Path, just_indexed: bool, notices: &Notices) {
-        let of = |wanted| named(self.skipped.iter().filter(move |(reason, _)| loss(reason) == wanted));
+        let of = |wanted| named(self.skipped.iter().filter(move |(_, skipped)| skipped.loss == wanted));
         let root = root.display();
         let (samples, beside) = (of(Loss::Sample), of(Loss::Beside));
         if !samples.is_empty() {
@@ -174,10 +148,11 @@ impl Notes {
     /// Adds the notes of another thread. The example that is kept does not depend on which came first.
     pub(super) fn absorb(&mut self, other: Self) {
         for (reason, more) in other.skipped {
-            let skipped = self
-                .skipped
-                .entry(reason)
-                .or_insert_with(|| Skipped { count: 0, example: more.example.clone() });
+            let skipped = self.skipped.entry(reason).or_insert_with(|| Skipped {
+                count: 0,
+                example: more.example.clone(),
+                loss: more.loss,
+            });
             skipped.count += more.count;
             skipped.example = std::mem::take(&mut skipped.example).min(more.example);
         }
@@ -311,10 +286,11 @@ mod tests {
         assert_eq!(said(&Notes::default()), []);
         let mut notes = Notes::default();
         for number in 0..10_000 {
-            notes.skip(format!("{number} of some kind"), || "x/".repeat(3000));
+            let skipped = Skipped { count: 1, example: "x/".repeat(3000), loss: Loss::Sample };
+            notes.skipped.insert(format!("{number} of some kind"), skipped);
         }
-        notes.skip("broken links and special files", || "class/b.jpg".to_owned());
-        notes.skip("broken links and special files", || unreachable!("one example is enough"));
+        notes.skip(LeftOut::BrokenLink, || "class/b.jpg".to_owned());
+        notes.skip(LeftOut::BrokenLink, || unreachable!("one example is enough"));
         let [only] = &said(&notes)[..] else { panic!("one message") };
         assert!(
             only.message.contains("2 broken links and special files, e.g. class/b.jpg"),
@@ -328,10 +304,10 @@ mod tests {
     #[test]
     fn what_nobody_misses_is_no_warning() {
         let mut notes = Notes::default();
-        notes.skip("hidden files", || ".nfs01".to_owned());
+        notes.skip(LeftOut::Hidden, || ".nfs01".to_owned());
         assert_eq!(said(&notes), []);
-        notes.skip("files that are no images", || "a/Thumbs.db".to_owned());
-        notes.skip("files in the root", || "cover.jpg".to_owned());
+        notes.skip(LeftOut::NoImage, || "a/Thumbs.db".to_owned());
+        notes.skip(LeftOut::FileInRoot, || "cover.jpg".to_owned());
         let [only] = &said(&notes)[..] else { panic!("one message") };
         assert_eq!(only.kind, NoticeKind::Information);
         assert!(only.message.contains("a/Thumbs.db") && only.message.contains("cover.jpg"));

@@ -2,6 +2,7 @@
 
 use super::cancel::Cancel;
 use super::kind::{image_extensions, is_image_file};
+use super::left_out::LeftOut;
 use super::{Contents, Layout, Notes, shards};
 use crate::error::{Error, Result};
 use std::collections::HashSet;
@@ -110,7 +111,7 @@ fn files(root: &Path, found: RootListing) -> Result<Survey> {
             );
             return Err(Error::dataset(root.join(OsStr::from_bytes(&other)), message));
         }
-        descriptions.iter().for_each(|name| notes.skip("files beside TFRecord shards", || text(name)));
+        descriptions.iter().for_each(|name| notes.skip(LeftOut::BesideRecords, || text(name)));
         let (layout, classes) = (Layout::TfRecord, Vec::new());
         return Ok(Survey { layout, classes, shards, notes, nothing: NO_RECORDS.to_owned() });
     }
@@ -173,12 +174,12 @@ fn list_root(root: &Path, contents: Contents, cancel: &Cancel) -> Result<RootLis
         if kind.is_symlink() {
             match std::fs::metadata(entry.path()) {
                 Ok(metadata) if (metadata.dev(), metadata.ino()) == own => {
-                    found.notes.skip("links to a directory above", || text(&name));
+                    found.notes.skip(LeftOut::LinkAbove, || text(&name));
                     continue;
                 }
                 Ok(metadata) => kind = metadata.file_type(),
                 Err(_) => {
-                    found.notes.skip("broken links and special files", || text(&name));
+                    found.notes.skip(LeftOut::BrokenLink, || text(&name));
                     continue;
                 }
             }
@@ -200,7 +201,7 @@ impl RootListing {
         }
         let Some(image) = first_image(root, &self.directories, cancel)? else {
             for name in &self.directories {
-                self.notes.skip("directories without images beside shards", || text(name));
+                self.notes.skip(LeftOut::DirectoryWithoutImages, || text(name));
             }
             return Ok(false);
         };
@@ -215,23 +216,23 @@ impl RootListing {
                 );
                 return Err(Error::dataset(root, message));
             }
-            self.notes.skip("shards without images beside class directories", || text(shard));
+            self.notes.skip(LeftOut::ShardWithoutImages, || text(shard));
         }
         for name in &self.compressed {
-            self.notes.skip("compressed tars beside class directories", || text(name));
+            self.notes.skip(LeftOut::CompressedTar, || text(name));
         }
         Ok(true)
     }
 
     fn add(&mut self, name: Vec<u8>, is_directory: bool, contents: Contents) {
         match contents {
-            Contents::Files if is_hidden(&name) => self.notes.skip("hidden files", || text(&name)),
+            Contents::Files if is_hidden(&name) => self.notes.skip(LeftOut::Hidden, || text(&name)),
             _ if is_directory => self.directories.push(name),
             Contents::Images if name.ends_with(b".tar") => self.shards.push(name),
             Contents::Images if shards::is_compressed_name(OsStr::from_bytes(&name)) => {
                 self.compressed.push(name)
             }
-            Contents::Images => self.notes.skip("files in the root", || text(&name)),
+            Contents::Images => self.notes.skip(LeftOut::FileInRoot, || text(&name)),
             Contents::Files if is_tfrecord(&name) => self.shards.push(name),
             Contents::Files if describes(&name) => self.descriptions.push(name),
             Contents::Files => {

@@ -162,10 +162,12 @@ impl PipelineShared {
         seen: &[Option<SeenImage>],
         ticket: &mut Ticket,
     ) -> Result<()> {
-        self.fill_given(sample, ticket);
+        self.fill_label_columns(sample, ticket);
         for field in &self.config.fields.list {
             let found = match field.content {
-                FieldContent::Label | FieldContent::GivenNumbers { .. } | FieldContent::GivenTexts { .. } => {
+                FieldContent::Label
+                | FieldContent::ColumnNumbers { .. }
+                | FieldContent::ColumnTexts { .. } => {
                     continue;
                 }
                 FieldContent::Images { image, .. } => seen[image].is_some(),
@@ -201,14 +203,15 @@ impl PipelineShared {
     }
 
     /// Fills the fields of a place that are columns of `labels=`, which are known of every sample.
-    fn fill_given(&self, sample: u64, ticket: &mut Ticket) {
+    fn fill_label_columns(&self, sample: u64, ticket: &mut Ticket) {
         for field in &self.config.fields.list {
             match field.content {
-                FieldContent::GivenNumbers { of, column } => {
-                    ticket.column(column).copy_from_slice(&self.config.given[of].values.bytes(sample));
+                FieldContent::ColumnNumbers { of, column } => {
+                    let bytes = self.config.label_columns[of].values.bytes(sample);
+                    ticket.column(column).copy_from_slice(&bytes);
                 }
-                FieldContent::GivenTexts { of, value } => {
-                    let text = match &self.config.given[of].values {
+                FieldContent::ColumnTexts { of, value } => {
+                    let text = match &self.config.label_columns[of].values {
                         ColumnValues::Texts(texts) => Some(Value::Text(texts[sample as usize].clone())),
                         _ => None,
                     };
@@ -228,7 +231,7 @@ impl PipelineShared {
         for number in 0..self.config.layout.values.len() {
             ticket.put(number, None);
         }
-        self.fill_given(sample, ticket);
+        self.fill_label_columns(sample, ticket);
     }
 
     fn fill_field(
@@ -241,8 +244,8 @@ impl PipelineShared {
         match field.content {
             FieldContent::Images { .. }
             | FieldContent::Label
-            | FieldContent::GivenNumbers { .. }
-            | FieldContent::GivenTexts { .. } => {}
+            | FieldContent::ColumnNumbers { .. }
+            | FieldContent::ColumnTexts { .. } => {}
             FieldContent::Integers(column) => {
                 let number = bytes.map_or(Ok(0), |bytes| number::<i64>(bytes, "a whole number"))?;
                 ticket.column(column).copy_from_slice(&number.to_ne_bytes());
