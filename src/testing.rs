@@ -37,11 +37,11 @@ pub mod dataset {
             FileRow, GroupRows, IndexBuilder, IndexFacts, IndexGroup, SampleRow, ShardRows,
         };
     }
-    pub mod records {
-        pub use crate::dataset::records::records;
-    }
     pub mod shards {
         pub use crate::dataset::shards::{Stems, contents};
+    }
+    pub mod tfrecord {
+        pub use crate::dataset::tfrecord::records;
     }
 }
 pub mod decode {

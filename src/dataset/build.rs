@@ -2,14 +2,16 @@
 //! number of samples: rows go to a spill file at once and are copied into their columns at the end.
 
 use super::cancel::Cancel;
-use super::format::{HEADER, IndexHeader, Section, SectionEntry};
+use super::format::{GroupEnd, HEADER, IndexHeader, Section, SectionEntry};
 use super::member::{MEMBER_ROW, MemberRow};
+use super::spill::{SpilledGroup, affixes};
 use super::{Contents, Layout, Stamp, publish};
 use crate::error::{Error, Result};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{BufWriter, Write};
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -114,43 +116,6 @@ pub struct IndexBuilder {
     header: IndexHeader,
     cancel: Cancel,
     inodes: bool,
-}
-
-/// A group whose rows are in the spill file. A shard has lengths, labels, offsets, counts of members and members there,
-/// one after another; a directory lengths, ends of names and names.
-struct SpilledGroup {
-    class: u32,
-    path: Vec<u8>,
-    stamp: Stamp,
-    at: u64,
-    samples: u64,
-    names: u64,
-    /// The lengths of the prefix and the suffix of all names, which stand behind the path.
-    affixes: [usize; 2],
-    /// The keys of the members.
-    keys: Vec<String>,
-    /// The number of members of all samples.
-    members: u64,
-}
-
-impl SpilledGroup {
-    fn own_path(&self) -> &[u8] {
-        &self.path[..self.path.len() - self.affixes[0] - self.affixes[1]]
-    }
-}
-
-/// The longest prefix and suffix that all names share, without overlapping in any of them.
-fn affixes<'a>(mut names: impl Iterator<Item = &'a [u8]>) -> (&'a [u8], &'a [u8]) {
-    let Some(first) = names.next() else { return Default::default() };
-    let (mut prefix, mut suffix, mut shortest) = (first.len(), first.len(), first.len());
-    for name in names {
-        let same = |(a, b): &(&u8, &u8)| a == b;
-        prefix = first[..prefix].iter().zip(name).take_while(same).count();
-        let end = first[first.len() - suffix..].iter().rev();
-        suffix = end.zip(name.iter().rev()).take_while(same).count();
-        shortest = shortest.min(name.len());
-    }
-    (&first[..prefix], &first[first.len() - suffix.min(shortest - prefix)..])
 }
 
 impl IndexBuilder {
@@ -321,9 +286,9 @@ impl IndexBuilder {
                 Section::Groups => {
                     let mut ends = [0u64; 3];
                     for group in groups {
-                        ends[0] += group.samples;
-                        ends[1] += group.path.len() as u64;
-                        ends[2] += group.names;
+                        ends[GroupEnd::Samples as usize] += group.samples;
+                        ends[GroupEnd::Paths as usize] += group.path.len() as u64;
+                        ends[GroupEnd::Names as usize] += group.names;
                         ends.iter().try_for_each(|end| out.put(&end.to_le_bytes()))?;
                         group
                             .affixes
@@ -338,23 +303,23 @@ impl IndexBuilder {
                     }
                 }
                 Section::Labels if sharded => {
-                    groups.iter().try_for_each(|g| out.copy(spill, g.at + 4 * g.samples, 4 * g.samples))?;
+                    groups.iter().try_for_each(|group| out.copy(spill, group.labels()))?;
                 }
                 Section::Labels => {
                     for group in groups {
                         out.put(&group.class.to_le_bytes().repeat(group.samples as usize))?;
                     }
                 }
-                Section::Lengths => groups.iter().try_for_each(|g| out.copy(spill, g.at, 4 * g.samples))?,
+                Section::Lengths => {
+                    groups.iter().try_for_each(|group| out.copy(spill, group.lengths()))?;
+                }
                 Section::Places if sharded => {
-                    groups.iter().try_for_each(|g| out.copy(spill, g.at + 8 * g.samples, 8 * g.samples))?;
+                    groups.iter().try_for_each(|group| out.copy(spill, group.offsets()))?;
                 }
                 Section::Places => {
-                    groups.iter().try_for_each(|g| out.copy(spill, g.at + 4 * g.samples, 4 * g.samples))?;
+                    groups.iter().try_for_each(|group| out.copy(spill, group.name_ends()))?;
                 }
-                Section::Names => {
-                    groups.iter().try_for_each(|g| out.copy(spill, g.at + 8 * g.samples, g.names))?;
-                }
+                Section::Names => groups.iter().try_for_each(|group| out.copy(spill, group.names()))?,
                 Section::Keys => out.put(&serde_json::to_vec(&keys)?)?,
                 Section::MemberEnds => {
                     let mut end = 0;
@@ -419,9 +384,10 @@ impl SectionWriter<'_> {
         self.file.write_all(bytes)
     }
 
-    fn copy(&mut self, from: &File, mut at: u64, length: u64) -> std::io::Result<()> {
+    /// Copies this part of the spill file.
+    fn copy(&mut self, from: &File, part: Range<u64>) -> std::io::Result<()> {
         let mut buffer = [0; 1 << 16];
-        let end = at + length;
+        let Range { start: mut at, end } = part;
         while at < end {
             let part = &mut buffer[..(end - at).min(1 << 16) as usize];
             from.read_exact_at(part, at)?;
@@ -431,13 +397,13 @@ impl SectionWriter<'_> {
         Ok(())
     }
 
-    /// Shows the rows of `N` bytes each in `from`, from `at` to `end`.
+    /// Shows the rows of `N` bytes each in this part of the spill file.
     fn each_row<const N: usize>(
         from: &File,
-        mut at: u64,
-        end: u64,
+        part: Range<u64>,
         mut show: impl FnMut(&[u8; N]) -> std::io::Result<()>,
     ) -> std::io::Result<()> {
+        let Range { start: mut at, end } = part;
         let mut buffer = vec![0; (ROWS * N as u64).min(end - at) as usize];
         while at < end {
             let part = &mut buffer[..(ROWS * N as u64).min(end - at) as usize];
@@ -453,8 +419,7 @@ impl SectionWriter<'_> {
         if group.keys.is_empty() {
             return (0..group.samples).try_for_each(|_| self.put(&end.to_le_bytes()));
         }
-        let at = group.at + 16 * group.samples;
-        Self::each_row(from, at, at + 4 * group.samples, |count: &[u8; 4]| {
+        Self::each_row(from, group.counts(), |count: &[u8; 4]| {
             *end += u64::from(u32::from_le_bytes(*count));
             self.put(&end.to_le_bytes())
         })
@@ -464,8 +429,7 @@ impl SectionWriter<'_> {
     fn copy_members(&mut self, from: &File, group: &SpilledGroup, keys: &[&String]) -> std::io::Result<()> {
         let whole: Vec<u32> =
             group.keys.iter().map(|key| keys.partition_point(|known| *known < key) as u32).collect();
-        let at = group.at + 20 * group.samples;
-        Self::each_row(from, at, at + MEMBER_ROW as u64 * group.members, |row: &[u8; MEMBER_ROW]| {
+        Self::each_row(from, group.members(), |row: &[u8; MEMBER_ROW]| {
             let row = MemberRow::from_bytes(row);
             self.put(&MemberRow { key: whole[row.key as usize], ..row }.to_bytes())
         })

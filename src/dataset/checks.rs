@@ -2,7 +2,7 @@
 
 use super::IndexOptions;
 use super::part::DatasetPart;
-use super::record::IMAGE;
+use super::selected_members::IMAGE;
 use super::summary::LabelFault;
 use crate::error::{Error, Result};
 use std::collections::BTreeSet;

@@ -27,10 +27,14 @@ const SECTIONS_AT: usize = 112;
 const SECTION_ROW: usize = 48;
 /// The number of bytes that are worth a thread which reads and digests them: a few milliseconds of work.
 const WORTH_A_THREAD: usize = 4 << 20;
-/// The number of bytes of a row of [`Section::Groups`]: the ends (exclusive) of the group's samples, path and names
-/// (u64 each), and the lengths of the prefix and the suffix that all its names share (u32 each), which stand after its
-/// path.
+/// The number of bytes of a row of [`Section::Groups`]: an end (u64) for each [`GroupEnd`], and the lengths of the
+/// prefix and the suffix that all the group's names share (u32 each, at [`GROUP_PREFIX`] and [`GROUP_SUFFIX`]), which
+/// stand after its path.
 pub(super) const GROUP_ROW: usize = 32;
+/// Where a row of [`Section::Groups`] has the length of the prefix.
+pub(super) const GROUP_PREFIX: usize = 24;
+/// Where a row of [`Section::Groups`] has the length of the suffix.
+pub(super) const GROUP_SUFFIX: usize = 28;
 /// The number of bytes of a row of [`Section::Stamps`], which is a [`Stamp`].
 pub(super) const STAMP_ROW: usize = Stamp::BYTES;
 
@@ -66,6 +70,17 @@ pub(super) enum Section {
     MemberEnds,
     /// The members of each sample in turn, sorted by the numbers of their keys: rows of [`MEMBER_ROW`] bytes.
     Members,
+}
+
+/// What a row of [`Section::Groups`] says the ends (exclusive) of, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum GroupEnd {
+    /// The group's samples.
+    Samples,
+    /// Its part of [`Section::Paths`].
+    Paths,
+    /// Its part of [`Section::Names`].
+    Names,
 }
 
 impl Section {

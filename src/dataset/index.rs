@@ -6,7 +6,7 @@ use super::checks::{check_members, faulty, refuse_repeated};
 use super::classes::Classes;
 use super::format::IndexFile;
 use super::part::DatasetPart;
-use super::record::MemberBytes;
+use super::selected_members::MemberBytes;
 use super::{
     Contents, Extent, FileId, FileVersion, Fingerprint, IndexOptions, IndexOrigin, IndexSummary, Stamp, open,
 };

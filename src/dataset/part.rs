@@ -1,7 +1,9 @@
 //! One dataset of those in an index: everything below one root. Samples and files are numbered from 0 here.
 
-use super::format::{GROUP_ROW, IndexFile, STAMP_ROW, Section, stamp_at, u32_at, u64_at};
-use super::record::MemberSelection;
+use super::format::{
+    GROUP_PREFIX, GROUP_ROW, GROUP_SUFFIX, GroupEnd, IndexFile, STAMP_ROW, Section, stamp_at, u32_at, u64_at,
+};
+use super::selected_members::MemberSelection;
 use super::summary;
 use super::{Extent, FileId, Fingerprint, IndexOrigin, IndexSummary, Layout, Notes, Stamp};
 use crate::error::{Error, Result};
@@ -93,7 +95,7 @@ impl DatasetPart {
     pub(super) fn extent(&self, sample: u64) -> Extent {
         match &self.members {
             None => self.image(sample),
-            Some(members) => self.record(members, sample),
+            Some(members) => self.read_extent(members, sample),
         }
     }
 
@@ -136,7 +138,7 @@ impl DatasetPart {
         if self.layout().is_sharded() {
             let group = file.0 as usize;
             assert!(group < self.groups(), "file {group} of {}", self.groups());
-            self.group_start(group, 0)..self.group_start(group + 1, 0)
+            self.samples_of_group(group)
         } else {
             u64::from(file.0)..u64::from(file.0) + 1
         }
@@ -160,9 +162,9 @@ impl DatasetPart {
 
     /// What stands between prefix and suffix in the name of a file of the directory `group`.
     fn name(&self, group: usize, sample: u64) -> &[u8] {
-        let names = self.section_of(group, 2, Section::Names);
+        let names = self.section_of(group, GroupEnd::Names, Section::Names);
         let end = |sample| self.column(Section::Places, sample) as usize;
-        let first = sample == self.group_start(group, 0);
+        let first = sample == self.group_start(group, GroupEnd::Samples);
         let start = if first { 0 } else { end(sample - 1) };
         names.get(start..end(sample)).unwrap_or_default()
     }
@@ -177,7 +179,7 @@ impl DatasetPart {
                 visit(FileId(group as u32), if directory.is_empty() { own() } else { directory });
                 continue;
             }
-            for sample in self.group_start(group, 0)..self.group_start(group + 1, 0) {
+            for sample in self.samples_of_group(group) {
                 path.clear();
                 path.extend(directory);
                 if !directory.is_empty() {
@@ -273,33 +275,34 @@ impl DatasetPart {
     /// The directory or shard of a sample, by binary search over the groups' ends.
     fn group_of(&self, sample: u64) -> usize {
         assert!(sample < self.len(), "sample {sample} of a dataset of {}", self.len());
-        search(0, self.groups() as u64, |group| self.group_start(group as usize + 1, 0) <= sample) as usize
+        search(0, self.groups() as u64, |group| {
+            self.group_start(group as usize + 1, GroupEnd::Samples) <= sample
+        }) as usize
     }
 
-    /// The place where a group begins in samples (`field` 0), paths (1) or names (2), which is where the one before
-    /// ends.
-    fn group_start(&self, group: usize, field: usize) -> u64 {
+    /// Where a group begins in samples, paths or names, which is where the one before ends.
+    fn group_start(&self, group: usize, of: GroupEnd) -> u64 {
         match group.checked_sub(1) {
             None => 0,
-            Some(before) => u64_at(self.file.section(Section::Groups), GROUP_ROW * before + 8 * field),
+            Some(before) => u64_at(self.file.section(Section::Groups), GROUP_ROW * before + 8 * of as usize),
         }
     }
 
-    /// A group's part of the paths (`field` 1) or of the names (2).
-    fn section_of(&self, group: usize, field: usize, section: Section) -> &[u8] {
+    /// A group's part of the paths or of the names, which are this section.
+    fn section_of(&self, group: usize, of: GroupEnd, section: Section) -> &[u8] {
         let bytes = self.file.section(section);
-        let end = (self.group_start(group + 1, field) as usize).min(bytes.len());
-        &bytes[(self.group_start(group, field) as usize).min(end)..end]
+        let end = (self.group_start(group + 1, of) as usize).min(bytes.len());
+        &bytes[(self.group_start(group, of) as usize).min(end)..end]
     }
 
     /// A group's path below the root, and what all its names begin and end with.
     fn group_parts(&self, group: usize) -> (&[u8], &[u8], &[u8]) {
         assert!(group < self.groups(), "file {group} of {}", self.groups());
         let row = self.file.section(Section::Groups);
-        let affix = |field| u32_at(row, GROUP_ROW * group + field) as usize;
-        let path = self.section_of(group, 1, Section::Paths);
-        let (path, suffix) = path.split_at(path.len().saturating_sub(affix(28)));
-        let (path, prefix) = path.split_at(path.len().saturating_sub(affix(24)));
+        let affix = |at| u32_at(row, GROUP_ROW * group + at) as usize;
+        let path = self.section_of(group, GroupEnd::Paths, Section::Paths);
+        let (path, suffix) = path.split_at(path.len().saturating_sub(affix(GROUP_SUFFIX)));
+        let (path, prefix) = path.split_at(path.len().saturating_sub(affix(GROUP_PREFIX)));
         (path, prefix, suffix)
     }
 
@@ -317,7 +320,7 @@ impl DatasetPart {
     }
 
     pub(super) fn samples_of_group(&self, group: usize) -> Range<u64> {
-        self.group_start(group, 0)..self.group_start(group + 1, 0)
+        self.group_start(group, GroupEnd::Samples)..self.group_start(group + 1, GroupEnd::Samples)
     }
 
     /// The names and lengths of a directory's files, in order.

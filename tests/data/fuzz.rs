@@ -5,8 +5,8 @@
 
 use crate::common::scene::{Scene, masked, summary, tfrecord};
 use foreload::testing::dataset::archive::TarMembers;
-use foreload::testing::dataset::records::records;
 use foreload::testing::dataset::shards::{self, Stems};
+use foreload::testing::dataset::tfrecord::records;
 use foreload::testing::dataset::{ClassRef, DatasetIndex, Select};
 use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use sha2::{Digest, Sha256};

@@ -32,7 +32,7 @@ pub enum MemberBytes {
 /// The members that are read of each sample of a part.
 pub(super) struct MemberSelection {
     /// The keys of the members.
-    fields: Vec<String>,
+    keys: Vec<String>,
     /// The places of these members, sample by sample.
     places: Vec<MemberPlace>,
     /// The bytes of the largest extent.
@@ -46,12 +46,12 @@ pub(super) struct MemberSelection {
     sorted: HashMap<u32, Vec<u32>>,
 }
 
-/// The bytes of a member in its shard, and the number of its field.
+/// The bytes of a member in its shard, and its number among those that are read.
 #[derive(Clone, Copy)]
 struct MemberPiece {
     offset: u64,
     length: u32,
-    field: usize,
+    member: usize,
 }
 
 impl DatasetPart {
@@ -60,48 +60,48 @@ impl DatasetPart {
         serde_json::from_slice(self.file.section(Section::Keys)).unwrap_or_default()
     }
 
-    /// Selects the members that are read of each sample; without a selection it is [`IMAGE`] alone. The index file must
-    /// have been read with its members. The places of all others are forgotten. No `fields` at all select nothing.
-    pub(super) fn select(&mut self, fields: &[String]) -> Result<()> {
-        if fields.is_empty() || fields.iter().all(|field| field == IMAGE) && !self.notes.every_stem {
+    /// Selects the members with these keys, which are read of each sample; without a selection it is [`IMAGE`] alone.
+    /// The index file must have been read with its members. The places of all others are forgotten. No keys at all
+    /// select nothing.
+    pub(super) fn select(&mut self, selected: &[String]) -> Result<()> {
+        if selected.is_empty() || selected.iter().all(|key| key == IMAGE) && !self.notes.every_stem {
             return Ok(());
         }
         if !self.file.has_members() {
             return Err(Error::Internal("an index was read without its members".to_owned()));
         }
         let keys = self.keys();
-        let column = |field: &String| keys.binary_search(field).ok().map(|column| column as u32);
-        let columns: Vec<Option<u32>> = fields.iter().map(column).collect();
+        let key_number = |key: &String| keys.binary_search(key).ok().map(|number| number as u32);
+        let key_numbers: Vec<Option<u32>> = selected.iter().map(key_number).collect();
         let is_image: Vec<bool> = keys.iter().map(|key| image_rank(key.as_bytes()).is_some()).collect();
-        let mut places = vec![MemberPlace::ABSENT; fields.len() * self.len() as usize];
-        for (sample, places) in (0..self.len()).zip(places.chunks_exact_mut(fields.len())) {
+        let mut places = vec![MemberPlace::ABSENT; selected.len() * self.len() as usize];
+        for (sample, places) in (0..self.len()).zip(places.chunks_exact_mut(selected.len())) {
             // The member that stands for a missing image is no image by its key.
             let own = |row: &MemberRow| {
                 row.place.blocks == 0 && is_image.get(row.key as usize).is_some_and(|&is_image| is_image)
             };
             let has_image = !self.notes.every_stem || self.members_in_file(sample).any(|row| own(&row));
-            for (field, place) in places.iter_mut().enumerate() {
-                if fields[field] == IMAGE {
+            for (member, place) in places.iter_mut().enumerate() {
+                if selected[member] == IMAGE {
                     if has_image {
                         *place = MemberPlace { blocks: 0, length: self.image(sample).length };
                     }
-                } else if let Some(column) = columns[field] {
-                    let found = self.members_in_file(sample).find(|row| row.key == column);
+                } else if let Some(key_number) = key_numbers[member] {
+                    let found = self.members_in_file(sample).find(|row| row.key == key_number);
                     *place = found.map_or(MemberPlace::ABSENT, |row| row.place);
                 }
             }
         }
         self.file.forget_members();
         let (largest, total, any_apart) = (0, 0, false);
-        let fields = fields.to_vec();
-        let mut members =
-            MemberSelection { fields, places, largest, total, any_apart, sorted: HashMap::new() };
+        let keys = selected.to_vec();
+        let mut members = MemberSelection { keys, places, largest, total, any_apart, sorted: HashMap::new() };
         for group in 0..self.groups() {
             let samples = self.samples_of_group(group);
             let mut offsets = Vec::with_capacity((samples.end - samples.start) as usize);
             for sample in samples {
                 let pieces = self.pieces(&members, sample, self.image(sample));
-                let extent = self.record(&members, sample);
+                let extent = self.read_extent(&members, sample);
                 members.largest = members.largest.max(extent.length);
                 members.total += u64::from(extent.length);
                 members.any_apart |= pieces.iter().any(|piece| !piece.is_within(&range(extent)));
@@ -125,12 +125,12 @@ impl DatasetPart {
         samples: Range<u64>,
         extent: Extent,
     ) -> Option<u64> {
-        let offset = |sample| self.record(members, sample).offset;
+        let offset = |sample| self.read_extent(members, sample).offset;
         let Some(order) = members.sorted.get(&extent.file.0) else {
             // Most samples are found beside the place of their extent.
             let near = search(samples.start, samples.end, |sample| self.image(sample).offset < extent.offset);
             let beside = [near, near.wrapping_sub(1)].into_iter().filter(|near| samples.contains(near));
-            let found = beside.into_iter().find(|&sample| self.record(members, sample) == extent);
+            let found = beside.into_iter().find(|&sample| self.read_extent(members, sample) == extent);
             return found
                 .or_else(|| Some(search(samples.start, samples.end, |of| offset(of) < extent.offset)));
         };
@@ -141,14 +141,14 @@ impl DatasetPart {
     /// Whether some member of a sample needs a read of its own.
     pub(super) fn is_apart(&self, sample: u64) -> bool {
         self.members.as_ref().filter(|members| members.any_apart).is_some_and(|members| {
-            let extent = range(self.record(members, sample));
+            let extent = range(self.read_extent(members, sample));
             let pieces = self.pieces(members, sample, self.image(sample));
             pieces.iter().any(|piece| !piece.is_within(&extent))
         })
     }
 
     /// The extent that is read of a sample at once: its largest member, and what lies beside it.
-    pub(super) fn record(&self, members: &MemberSelection, sample: u64) -> Extent {
+    pub(super) fn read_extent(&self, members: &MemberSelection, sample: u64) -> Extent {
         let image = self.image(sample);
         let pieces = self.pieces(members, sample, image);
         match together(&pieces) {
@@ -157,17 +157,18 @@ impl DatasetPart {
         }
     }
 
-    /// The place of a field of a sample. Without a selection there is one field, the image.
-    pub(super) fn member(&self, sample: u64, field: usize) -> MemberBytes {
+    /// The place of a member of a sample, by its number among those that are read. Without a selection that is the
+    /// image alone.
+    pub(super) fn member(&self, sample: u64, member: usize) -> MemberBytes {
         let image = self.image(sample);
         let Some(members) = &self.members else {
             return MemberBytes::Within(0..image.length as usize);
         };
-        if members.places_of(sample)[field].length == MemberPlace::TWICE {
+        if members.places_of(sample)[member].length == MemberPlace::TWICE {
             return MemberBytes::Twice;
         }
         let pieces = self.pieces(members, sample, image);
-        let Some(piece) = pieces.iter().find(|piece| piece.field == field) else {
+        let Some(piece) = pieces.iter().find(|piece| piece.member == member) else {
             return MemberBytes::Absent;
         };
         let (extent, MemberPiece { offset, length, .. }) = (together(&pieces).unwrap_or_default(), *piece);
@@ -180,12 +181,13 @@ impl DatasetPart {
 
     /// The members of a sample that are there, in the order in which they lie in the shard.
     fn pieces(&self, members: &MemberSelection, sample: u64, image: Extent) -> Vec<MemberPiece> {
-        let mut pieces: Vec<MemberPiece> = Vec::with_capacity(members.fields.len());
-        for (field, &place @ MemberPlace { blocks, length }) in members.places_of(sample).iter().enumerate() {
+        let mut pieces: Vec<MemberPiece> = Vec::with_capacity(members.keys.len());
+        for (member, &place @ MemberPlace { blocks, length }) in members.places_of(sample).iter().enumerate()
+        {
             if place.is_single() {
                 let apart = i64::from(blocks) * MemberPlace::BLOCK;
                 let offset = image.offset.saturating_add_signed(apart).min(super::part::MAX_OFFSET);
-                pieces.push(MemberPiece { offset, length, field });
+                pieces.push(MemberPiece { offset, length, member });
             }
         }
         pieces.sort_unstable_by_key(|piece| piece.offset);
@@ -225,10 +227,10 @@ impl DatasetPart {
         let there = || found.iter().map(|row| (names[row.key as usize].as_str(), row.place));
         match &self.members {
             Some(members) => {
-                let fields = members.fields.iter().zip(members.places_of(sample));
-                fields.filter(|(field, _)| *field != IMAGE).any(|(field, known)| {
+                let selected = members.keys.iter().zip(members.places_of(sample));
+                selected.filter(|(key, _)| *key != IMAGE).any(|(selected, known)| {
                     let now =
-                        there().find(|(key, _)| key == field).map_or(MemberPlace::ABSENT, |found| found.1);
+                        there().find(|(key, _)| key == selected).map_or(MemberPlace::ABSENT, |found| found.1);
                     now != *known
                 })
             }
@@ -242,9 +244,9 @@ impl DatasetPart {
 }
 
 impl MemberSelection {
-    /// The place of each field of a sample.
+    /// The places of a sample's members.
     fn places_of(&self, sample: u64) -> &[MemberPlace] {
-        let each = self.fields.len();
+        let each = self.keys.len();
         &self.places[each * sample as usize..][..each]
     }
 }
@@ -288,7 +290,8 @@ mod tests {
     use super::*;
 
     fn extent(pieces: &[(u64, u32)]) -> Option<Range<u64>> {
-        let piece = |(field, &(offset, length)): (usize, &(u64, u32))| MemberPiece { offset, length, field };
+        let piece =
+            |(member, &(offset, length)): (usize, &(u64, u32))| MemberPiece { offset, length, member };
         together(&pieces.iter().enumerate().map(piece).collect::<Vec<_>>())
     }
 
