@@ -227,10 +227,7 @@ impl<'a> HostWorker<'a> {
             return Err(Error::Internal(format!("{:?} is no image", field.name)));
         };
         let Some(bytes) = shared.field_bytes(run, field, draw.sample, record)? else {
-            match at.kind {
-                ViewKind::Tensors => at.numbers().for_each(|number| ticket.image(number).fill(0)),
-                ViewKind::Values => at.numbers().for_each(|number| ticket.put(number, None)),
-            }
+            at.clear(ticket, Ticket::image);
             return Ok(None);
         };
         let drawn = self.cpu.decode(shared, run, image, draw, &bytes, stopwatch)?;
