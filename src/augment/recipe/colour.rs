@@ -45,9 +45,9 @@ impl ColourStep {
     }
 }
 
-/// The grey level that torchvision's `rgb_to_grayscale` of uint8 gives, for each of the 2^24 colours: .2989 R + .587 G
-/// + .114 B, truncated. torch computes it in f32 and rounds each sum once. The same comes of f64, because it holds the
-/// products and sums exactly before they are rounded.
+/// The grey level that torchvision's `rgb_to_grayscale` of uint8 gives, for each of the 2^24 colours:
+/// .2989 R + .587 G + .114 B, truncated. torch computes it in f32 and rounds each sum once. The same comes of f64,
+/// because it holds the products and sums exactly before they are rounded.
 #[inline]
 fn luma(red: u8, green: u8, blue: u8) -> u8 {
     let first = f32::from(red) * 0.2989;
