@@ -1,7 +1,7 @@
 //! Settings in two steps: [`LoaderOptions`] is what was asked for, and [`LoaderConfig`] is what it means, checked once.
 
-mod choice;
 mod device;
+mod field_value;
 mod fields;
 mod images;
 mod labels;
@@ -15,12 +15,12 @@ mod share;
 mod units;
 mod views;
 
-pub(crate) use choice::Choice;
 pub use device::{AllowedBackends, CpuDecode, Device, LANES};
 pub(crate) use device::{
     ChosenDevice, DevicePools, choose_of as choose_device_of, look_for_libraries_in,
     unavailable as unavailable_device,
 };
+pub use field_value::FieldValue;
 pub use fields::FieldOptions;
 pub(crate) use fields::{Field, FieldContent, Fields, LABEL};
 pub(crate) use images::{ImageField, Images};
@@ -43,6 +43,7 @@ use crate::dataset::{Contents, DatasetIndex, IndexOptions, SampleColumn};
 use crate::decode::Damaged;
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice};
+use crate::names::named;
 use crate::schedule::{LastBatch, Selection};
 use crate::tier::{CacheOptions, Verify};
 use labels::ReadLabels;
@@ -62,6 +63,8 @@ pub enum OnError {
     Zero,
 }
 
+named!(OnError: "raise" => Raise, "skip" => Skip, "zero" => Zero);
+
 /// What the options mean for one dataset on this machine.
 #[derive(Debug, Clone)]
 pub struct LoaderConfig {
@@ -74,7 +77,7 @@ pub struct LoaderConfig {
     /// What happens to the samples that do not fill the last batch.
     pub last_batch: LastBatch,
     /// What an epoch draws from.
-    pub selection: Arc<Selection>,
+    pub(crate) selection: Arc<Selection>,
     /// Whether batches hold decoded images, or else the files' bytes.
     pub decoded: bool,
     /// The device on which batches end.
@@ -88,13 +91,13 @@ pub struct LoaderConfig {
     /// The pools of the GPU's memory; `None` on the CPU.
     pub device_pools: Option<DevicePools>,
     /// The images among the fields, and what is done to each.
-    pub images: Images,
+    pub(crate) images: Images,
     /// The fields of a batch.
-    pub fields: Fields,
+    pub(crate) fields: Fields,
     /// The places of the fields in a batch.
-    pub layout: BatchLayout,
+    pub(crate) layout: BatchLayout,
     /// The columns of `labels`.
-    pub given: Arc<Vec<SampleColumn>>,
+    pub(crate) given: Arc<Vec<SampleColumn>>,
     /// The number of decoding threads.
     pub threads: usize,
     /// The way in which files are read.
@@ -181,7 +184,9 @@ impl LoaderOptions {
                 let message = "cannot be named with decoded=False, which gives files: leave one of them out";
                 Err(Error::config("fields", message))
             }
-            None if !self.decoded => Ok((Fields::usual(images, &[])?.0, BatchLayout::default())),
+            None if !self.decoded => {
+                Ok((Fields::usual(images, &[], index.is_labeled())?.0, BatchLayout::default()))
+            }
             None => {
                 if let Some(sample) = index.ambiguous() {
                     let message = format!(
@@ -190,7 +195,7 @@ impl LoaderOptions {
                     );
                     return Err(Error::config("fields", message));
                 }
-                Fields::usual(images, given)
+                Fields::usual(images, given, index.is_labeled())
             }
             Some(asked) => Fields::check(asked, index, images, given),
         }

@@ -5,7 +5,7 @@
 //! batches of each epoch:
 //!
 //! ```
-//! use foreload::{Contents, DType, DatasetIndex, LoaderOptions, Pipeline};
+//! use foreload::{Contents, DType, DatasetIndex, FieldOptions, FieldValue, LoaderOptions, Pipeline};
 //! use std::path::Path;
 //! use std::sync::Arc;
 //!
@@ -14,6 +14,7 @@
 //!         batch_size: 4,
 //!         image_size: (32, 48),
 //!         dtype: DType::U8,
+//!         fields: Some(vec![FieldOptions::named("image"), FieldOptions::named("label")]),
 //!         index_dir: Some(index_dir.to_owned()),
 //!         ..LoaderOptions::default()
 //!     };
@@ -25,7 +26,9 @@
 //!         // This process is rank 0 of 1, and begins with the epoch's first step.
 //!         let mut epoch = pipeline.epoch(number, 0, 1, 0)?;
 //!         while let Some(batch) = epoch.next_batch()? {
-//!             let (images, labels) = (batch.images(), batch.labels());
+//!             let field = |name| pipeline.config().field(&batch, name);
+//!             let Some(FieldValue::Tensor(images)) = field("image") else { panic!("images of one size") };
+//!             let Some(FieldValue::Tensor(labels)) = field("label") else { panic!("class directories") };
 //!             assert_eq!(images.shape(), [4, 3, 32, 48]);
 //!             assert_eq!(images.bytes().len(), 4 * 3 * 32 * 48);
 //!             assert_eq!(labels.shape(), [4]);
@@ -68,6 +71,7 @@ mod error;
 mod gpu;
 mod io;
 mod json;
+mod names;
 mod notices;
 mod pipeline;
 #[cfg(feature = "python")]
@@ -84,9 +88,10 @@ mod tier;
 mod trace;
 
 pub use augment::{DType, Fidelity, ImageTransforms, MemoryFormat, Transform, Transforms};
-pub use batch::{Batch, Element, FieldValues, Place, Tensor};
+pub use batch::{Batch, Element, Place, Tensor};
 pub use config::{
-    CheckedOptions, CpuDecode, Device, FieldOptions, Labels, LoaderConfig, LoaderOptions, OnError, Weights,
+    CheckedOptions, CpuDecode, Device, FieldOptions, FieldValue, Labels, LoaderConfig, LoaderOptions,
+    OnError, Weights,
 };
 pub use dataset::{
     Changed, ClassRef, Contents, DatasetIndex, FieldKind, Fingerprint, IndexOptions, Layout, Select,

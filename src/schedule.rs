@@ -9,6 +9,7 @@ pub use order::{Order, TABLE_LIMIT};
 pub use selection::{Draw, Selection};
 
 use crate::error::{Error, Result};
+use crate::names::named;
 
 /// What happens to the samples that do not fill the last global batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -23,6 +24,8 @@ pub enum LastBatch {
     /// empty when fewer samples remain than there are ranks.
     Partial,
 }
+
+named!(LastBatch: "drop" => Drop, "pad" => Pad, "partial" => Partial);
 
 /// One place of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

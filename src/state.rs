@@ -1,8 +1,8 @@
 //! How far a training has come with its data: what a checkpoint keeps of a loader, and whether it fits the loader at
 //! hand. All of it is pure.
 
-use crate::config::Choice;
 use crate::error::{Error, Result};
+use crate::names::NamedValue;
 use crate::schedule::{LastBatch, Schedule};
 use serde::{Deserialize, Serialize};
 

@@ -16,12 +16,13 @@ pub mod augment {
     }
 }
 pub mod batch {
-    pub use crate::batch::{Batch, FieldValues, Place, Tensor};
+    pub use crate::batch::{Batch, Place, Tensor};
 }
 pub mod config {
     pub use crate::config::{
-        AllowedBackends, CpuDecode, FieldOptions, LANES, LoaderConfig, LoaderKind, LoaderOptions, OnError,
-        SETTINGS, SettingsClass, SettingsObject, Weights, manual, parameters, parse_pfs, signature, stub,
+        AllowedBackends, CpuDecode, FieldOptions, FieldValue, LANES, LoaderConfig, LoaderKind, LoaderOptions,
+        OnError, SETTINGS, SettingsClass, SettingsObject, Weights, manual, parameters, parse_pfs, signature,
+        stub,
     };
 }
 pub mod dataset {

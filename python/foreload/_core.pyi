@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Sequence
+from typing import Literal
 
 import numpy as np
 from typing_extensions import disjoint_base
@@ -19,6 +20,15 @@ __version__: str
 
 IMAGE_EXTENSIONS: tuple[str, ...]
 """Extensions of the files that are images, in lower case, without the dot."""
+
+DTYPES: tuple[str, ...]
+"""Names of the images' element types."""
+
+INTERPOLATIONS: tuple[str, ...]
+"""Names of the ways to resample images."""
+
+PADDING_MODES: tuple[str, ...]
+"""Names of what is shown where padding is added."""
 
 class Error(Exception):
     """Any failure of Foreload."""
@@ -141,12 +151,19 @@ class Loader:
     def epoch_size(self) -> int:
         """The number of samples that an epoch draws, for all ranks together."""
     @property
+    def batch_size(self) -> int:
+        """The number of samples per step and rank."""
+    @property
+    def last_batch(self) -> Literal["drop", "pad", "partial"]:
+        """What happens to the samples that do not fill the last global batch, where it was left open too."""
+    @property
     def labeled(self) -> bool:
         """Whether samples have labels: class directories, or a class number beside each image in a shard.
 
         Without them batches have no `labels`, and settings that need classes are refused.
         """
     def _check_labeled(self) -> None: ...
+    def _place_in_world(self) -> tuple[int, int]: ...
     @property
     def classes(self) -> list[str]:
         """Class names by number; empty when the dataset has only numbers, or no labels."""
@@ -183,6 +200,13 @@ def compiled_size(transforms: str) -> tuple[int, int] | None:
 
     Raises:
         ConfigError: The list cannot be compiled: one pass cannot do it in this order.
+    """
+
+def same_transforms(one: str, other: str) -> bool:
+    """Return whether two lists of transforms, as JSON, say the same, with the core's defaults of what they leave out.
+
+    Raises:
+        ConfigError: One of them is no list of transforms.
     """
 
 def main(arguments: Sequence[str | os.PathLike[str]]) -> int:

@@ -319,6 +319,9 @@ class ImageLoader(Loader):
     def dtype(self) -> Literal["float32", "float16", "bfloat16", "uint8"]:
         """Element type of the images; of several image fields or views, that of the first."""
     @property
+    def memory_format(self) -> Literal["nchw", "nhwc"]:
+        """Order of the images' dimensions."""
+    @property
     def fields(self) -> dict[str, str]:
         """What the batches' fields hold, by name: `image`, `mask`, `text`, `json`, `array`, `integer`, ..."""
     @property

@@ -10,7 +10,7 @@ import os
 import re
 import sys
 
-from foreload._core import ConfigError
+from foreload._errors import config_error
 
 LAUNCHERS = (
     ("RANK", "WORLD_SIZE"),  # torchrun, accelerate launch, ...
@@ -45,7 +45,7 @@ def resolve(rank: int | None, world_size: int | None) -> tuple[int, int]:
     """
     if (rank is None) != (world_size is None):
         missing = "rank" if rank is None else "world_size"
-        raise ConfigError(f"config: {missing}: is missing, rank and world_size must be given together")
+        raise config_error(missing, "is missing, rank and world_size must be given together")
     if rank is not None and world_size is not None:
         return rank, world_size
     distributed = sys.modules.get("torch.distributed")
@@ -80,12 +80,12 @@ def _pair(rank_name: str, world_name: str) -> tuple[int, int]:
     for name, other in ((rank_name, world_name), (world_name, rank_name)):
         if name not in os.environ:
             message = f"{other} is set in the environment, but {name} is not: set both or none"
-            raise ConfigError(f"config: {'rank' if name == rank_name else 'world_size'}: {message}")
+            raise config_error("rank" if name == rank_name else "world_size", message)
     rank = _number("rank", rank_name, least=0)
     world_size = _number("world_size", world_name, least=1)
     if rank >= world_size:
         message = f"{rank_name}={rank} must be below {world_name}={world_size}"
-        raise ConfigError(f"config: rank: {message}")
+        raise config_error("rank", message)
     return rank, world_size
 
 
@@ -93,7 +93,7 @@ def _number(setting: str, name: str, *, least: int) -> int:
     """Return the number in a variable of the environment."""
     text = os.environ[name].strip()
     if not (text.isascii() and text.isdigit()) or int(text) < least:
-        raise ConfigError(f"config: {setting}: {name}={text!r} must be a number, at least {least}")
+        raise config_error(setting, f"{name}={text!r} must be a number, at least {least}")
     return int(text)
 
 
@@ -105,10 +105,10 @@ def _tasks_of_this_node() -> int:
         found = re.fullmatch(r"([1-9][0-9]*)(?:\(x([1-9][0-9]*)\))?", part.strip())
         if found is None:
             message = f"{SLURM_TASKS_PER_NODE}={text!r} must be a list of numbers like 4(x2),3"
-            raise ConfigError(f"config: local_world_size: {message}")
+            raise config_error("local_world_size", message)
         tasks += [int(found[1])] * int(found[2] or 1)
     node = _number("local_world_size", "SLURM_NODEID", least=0) if "SLURM_NODEID" in os.environ else 0
     if node >= len(tasks):
         message = f"SLURM_NODEID={node} is not a node of {SLURM_TASKS_PER_NODE}={text!r}"
-        raise ConfigError(f"config: local_world_size: {message}")
+        raise config_error("local_world_size", message)
     return tasks[node]

@@ -13,10 +13,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from foreload import ConfigError, transforms
-from foreload._core import IMAGE_EXTENSIONS, compiled_size
+from foreload._core import DTYPES, IMAGE_EXTENSIONS, compiled_size
+from foreload._errors import config_error
 
 _READ = tuple(f".{extension}" for extension in IMAGE_EXTENSIONS)
-_FLOATS = ("float32", "float16", "bfloat16")
+_FLOATS = tuple(dtype for dtype in DTYPES if dtype != "uint8")
 _COMPARED_PATHS = 1000
 
 _ON_BATCHES = (
@@ -74,9 +75,10 @@ def merged(taken: dict[str, Any], given: dict[str, Any]) -> dict[str, Any]:
         taken = {**taken, "transforms": [_of_dtype(step, dtype) for step in taken["transforms"]]}
         del given["dtype"]
     for name in taken.keys() & given.keys():
-        raise ConfigError(
-            f"config: {name}: is {given[name]!r}, and {taken[name]!r} by the dataset: leave it out, or change the "
-            "dataset or its transforms"
+        raise config_error(
+            name,
+            f"is {given[name]!r}, and {taken[name]!r} by the dataset: leave it out, or change the "
+            "dataset or its transforms",
         )
     return {**taken, **given}
 
@@ -107,10 +109,11 @@ def check_same_samples(dataset: Any, loader: Any) -> None:
     ours = {name: number for number, name in enumerate(loader.classes)}
     for name in sorted({*numbers, *ours}):
         if numbers.get(name) != ours.get(name):
-            raise ConfigError(
-                f"config: dataset: class {name!r} has number {numbers.get(name)} in class_to_idx and "
+            raise config_error(
+                "dataset",
+                f"class {name!r} has number {numbers.get(name)} in class_to_idx and "
                 f"{ours.get(name)} in Foreload, which numbers the directories in the order of their names: make the "
-                "ImageFolder without a find_classes() of your own"
+                "ImageFolder without a find_classes() of your own",
             )
     anew = "make the ImageFolder anew, and say rebuild_index=True"
     step = max(1, len(dataset.samples) // _COMPARED_PATHS)
@@ -118,14 +121,16 @@ def check_same_samples(dataset: Any, loader: Any) -> None:
         theirs = str(dataset.samples[number][0])
         within = os.path.relpath(theirs, _folder(dataset))
         if number >= loader.samples or not str(loader.locate(number)[0]).endswith(os.sep + within):
-            raise ConfigError(
-                f"config: dataset: {theirs} is sample {number} of the ImageFolder and not of the directory as "
-                f"Foreload indexed it: {anew}"
+            raise config_error(
+                "dataset",
+                f"{theirs} is sample {number} of the ImageFolder and not of the directory as "
+                f"Foreload indexed it: {anew}",
             )
     if len(dataset.samples) != loader.samples:
-        raise ConfigError(
-            f"config: dataset: the ImageFolder has {len(dataset.samples)} samples, the directory as Foreload indexed "
-            f"it {loader.samples}: {anew}"
+        raise config_error(
+            "dataset",
+            f"the ImageFolder has {len(dataset.samples)} samples, the directory as Foreload indexed "
+            f"it {loader.samples}: {anew}",
         )
 
 
@@ -148,30 +153,33 @@ def _check_dataset(dataset: Any) -> None:
     """Check that a dataset reads images as Foreload does."""
     kind = type(dataset)
     if not _is(dataset, "torchvision.datasets", "ImageFolder", "ImageNet"):
-        raise ConfigError(
-            f"config: dataset: is a {kind.__module__}.{kind.__qualname__}, must be torchvision's ImageFolder or "
-            "ImageNet itself, or a Subset of one: what another class changes cannot be taken over"
+        raise config_error(
+            "dataset",
+            f"is a {kind.__module__}.{kind.__qualname__}, must be torchvision's ImageFolder or "
+            "ImageNet itself, or a Subset of one: what another class changes cannot be taken over",
         )
     if dataset.target_transform is not None:
-        raise ConfigError(
-            f"config: target_transform: is {dataset.target_transform!r}, must be None: apply it to the labels of each "
-            "batch, for instance with a table as a tensor, table[labels]"
+        raise config_error(
+            "target_transform",
+            f"is {dataset.target_transform!r}, must be None: apply it to the labels of each "
+            "batch, for instance with a table as a tensor, table[labels]",
         )
     if dataset.extensions is None:
-        raise ConfigError(
-            f"config: is_valid_file: is a function of yours, must be left out: Foreload takes all {', '.join(_READ)} "
-            "files; take the files you want with a torch.utils.data.Subset"
+        raise config_error(
+            "is_valid_file",
+            f"is a function of yours, must be left out: Foreload takes all {', '.join(_READ)} "
+            "files; take the files you want with a torch.utils.data.Subset",
         )
     loader = dataset.loader
     if getattr(loader, "__module__", "") != "torchvision.datasets.folder":
-        raise ConfigError(
-            f"config: loader: is {loader!r}, must be torchvision's own: Foreload reads and decodes itself, to RGB"
+        raise config_error(
+            "loader", f"is {loader!r}, must be torchvision's own: Foreload reads and decodes itself, to RGB"
         )
     other = next((path for path, _ in dataset.samples if not str(path).lower().endswith(_READ)), None)
     if other is not None:
-        raise ConfigError(
-            f"config: dataset: {other} is none of the files that Foreload reads ({', '.join(_READ)}): convert such "
-            "files"
+        raise config_error(
+            "dataset",
+            f"{other} is none of the files that Foreload reads ({', '.join(_READ)}): convert such files",
         )
 
 
@@ -205,12 +213,13 @@ class _Reader:
             if name in _READERS:
                 size = self._add(name, step)
         if size is None:
-            raise ConfigError(
-                "config: transform: lacks what makes all images the same size, must have RandomResizedCrop, "
-                "RandomCrop, CenterCrop, or Resize to a height and a width"
+            raise config_error(
+                "transform",
+                "lacks what makes all images the same size, must have RandomResizedCrop, "
+                "RandomCrop, CenterCrop, or Resize to a height and a width",
             )
         if self.dtype is None:
-            raise ConfigError("config: transform: ends in PIL images, must end in tensors: add ToTensor()")
+            raise config_error("transform", "ends in PIL images, must end in tensors: add ToTensor()")
         return self.steps
 
     def _add(self, name: str, step: Any) -> tuple[int, int] | None:
@@ -298,7 +307,7 @@ class _Reader:
             raise self._refusal(f"takes PIL images: {what_to_do}")
 
     def _refusal(self, problem: str) -> ConfigError:
-        return ConfigError(f"config: transform: {self.place} {problem}")
+        return config_error("transform", f"{self.place} {problem}")
 
     def _unknown(self, step: Any) -> ConfigError:
         """The error for a transform that Foreload does not have, with what can be done."""

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from foreload import _ranks
-from foreload._core import Batch, Batches, ConfigError, ImageLoader, Tensor, UnavailableError
+from foreload._core import Batch, Batches, ImageLoader, Tensor, UnavailableError
 from foreload._docs import hands_on_settings
+from foreload._errors import config_error
 
 if TYPE_CHECKING:
     from foreload._types import LoaderState
@@ -63,10 +63,9 @@ class ImageSource:
             (`on_error="zero"`), else 1.
         prefetch_queue_depth: The value of the pipeline, or its cpu_size * gpu_size where they differ. Two batches more
             than that are kept, because DALI reads them without a copy.
-        batch_size: Samples per step and rank; the pipeline's batch size must be at least that.
         dtype: The type of the images: `float32`, `float16` or `uint8`. None: float32, or what `transforms` says.
-        memory_format: The layout of the images: `nchw` or `nhwc`.
-        settings: All other settings of `foreload.ImageLoader`: `image_size`, `seed`, `train`, `last_batch`, ...
+        settings: All other settings of `foreload.ImageLoader`: `batch_size`, which the pipeline's must be at least,
+            `image_size`, `seed`, `memory_format`, ...
 
     Labels are int64, the mask and what is present are uint8, 0 or 1; all are a scalar for each sample.
 
@@ -84,28 +83,24 @@ class ImageSource:
         with_present: bool = False,
         with_mask: bool = False,
         prefetch_queue_depth: int = 2,
-        batch_size: int = 64,
         dtype: Literal["float32", "float16", "uint8"] | None = None,
-        memory_format: Literal["nchw", "nhwc"] = "nchw",
         **settings: Any,
     ) -> None:
         if isinstance(prefetch_queue_depth, bool) or not isinstance(prefetch_queue_depth, int | np.integer):
             message = f"is {prefetch_queue_depth!r}, must be a whole number from 1 on"
-            raise ConfigError(f"config: prefetch_queue_depth: {message}")
+            raise config_error("prefetch_queue_depth", message)
         if prefetch_queue_depth < 1:
             message = f"is {prefetch_queue_depth}, must be a whole number from 1 on"
-            raise ConfigError(f"config: prefetch_queue_depth: {message}")
+            raise config_error("prefetch_queue_depth", message)
         if "keep" in settings:
             message = "is this source's own to say: give prefetch_queue_depth, the pipeline's"
-            raise ConfigError(f"config: keep: {message}")
+            raise config_error("keep", message)
         self._keep = int(prefetch_queue_depth) + 2
         # This comes first, because it checks the settings.
         self.loader = ImageLoader(
             path,
-            batch_size=batch_size,
             decoded=decoded,
             **({} if dtype is None else {"dtype": dtype}),
-            memory_format=memory_format,
             keep=self._keep,
             **settings,
         )
@@ -114,20 +109,16 @@ class ImageSource:
         if not settings.get("fields"):
             self._tensors = [tensor for tensor in self._tensors if with_labels or tensor[0] != "label"]
         if any(tensor[1] == "bfloat16" for tensor in self._tensors):
-            raise ConfigError("config: dtype: is bfloat16, which DALI does not know; use float16 or float32")
+            raise config_error("dtype", "is bfloat16, which DALI does not know; use float16 or float32")
         if not decoded and settings.get("on_error") == "zero":
             message = "is zero, but DALI's decoders refuse empty files; use skip or raise"
-            raise ConfigError(f"config: on_error: {message}")
+            raise config_error("on_error", message)
         # The fields of which an output says which samples have them.
         self._present: list[str] = self.loader._optional if with_present else []
         self._with_mask = with_mask
         self.num_outputs = len(self._tensors) + len(self._present) + bool(with_mask)
         self._decoded = decoded
-        self._layout = "HWC" if memory_format == "nhwc" else "CHW"
-        self._batch_size = batch_size
-        self._ranks = settings.get("rank"), settings.get("world_size")
-        usual = "drop" if settings.get("train", True) else "partial"
-        self._partial = (settings.get("last_batch") or usual) == "partial"
+        self._layout = "HWC" if self.loader.memory_format == "nhwc" else "CHW"
         # The batches that DALI may still read, by (epoch, step): as many as its queue is deep, the one whose outputs
         # are being used, and the one that is being fed.
         self._kept: OrderedDict[tuple[int, int], Batch] = OrderedDict()
@@ -182,9 +173,7 @@ class ImageSource:
             given = "from step {1} of epoch {0}".format(*first) + " to step {1} of epoch {0}".format(
                 *self._end
             )
-            raise ConfigError(
-                f"config: at_step: is {at_step} of epoch {epoch}, but DALI was given those {given}"
-            )
+            raise config_error("at_step", f"is {at_step} of epoch {epoch}, but DALI was given those {given}")
         if at_step > 0 and epoch in self._passes:
             return self._passes[epoch].state_dict(at_step=at_step)
         state = self.loader.state_dict()
@@ -202,11 +191,10 @@ class ImageSource:
         """
         with self._lock:
             self.loader.load_state_dict(state)
-            left = state["epoch_size"] - state["position"]
-            through = left < (state["global_batch"] if state["last_batch"] == "drop" else 1)
-            step = state["position"] // state["global_batch"]
-            self._begin = self._end = (state["epoch"] + 1, 0) if through else (state["epoch"], step)
-            self._goes_on = not through
+            # The loader goes on with the next epoch where that of the state is over.
+            self._goes_on = self.loader.epoch == state["epoch"]
+            step = state["position"] // state["global_batch"] if self._goes_on else 0
+            self._begin = self._end = (self.loader.epoch, step)
             self._pass = None
             self._passes = {}
 
@@ -315,7 +303,7 @@ class ImageSource:
         here = "gpu" if self._on_gpu else "cpu"
         if device == "gpu" and not self._decoded:
             message = 'is gpu, but DALI decodes files from host memory: use cpu, and fn.decoders with "mixed"'
-            raise ConfigError(f"config: device: {message}")
+            raise config_error("device", message)
         dtypes = {
             "float32": types.FLOAT,
             "float16": types.FLOAT16,
@@ -346,15 +334,17 @@ class ImageSource:
         depth = cpu if cpu == gpu else cpu * gpu
         if depth > self._depth:
             message = f"is {self._depth}, but the pipeline's is {depth}: make the source with {depth} too"
-            raise ConfigError(f"config: prefetch_queue_depth: {message}")
-        if pipeline.max_batch_size < self._batch_size:
-            message = f"is {self._batch_size}, but the pipeline's is {pipeline.max_batch_size}: raise that"
-            raise ConfigError(f"config: batch_size: {message}")
+            raise config_error("prefetch_queue_depth", message)
+        if pipeline.max_batch_size < self.loader.batch_size:
+            message = (
+                f"is {self.loader.batch_size}, but the pipeline's is {pipeline.max_batch_size}: raise that"
+            )
+            raise config_error("batch_size", message)
 
     def _check_last_batch(self) -> None:
         """Refuse an empty last batch, which DALI cannot take and some ranks get when few samples are left."""
-        rank, world_size = _ranks.resolve(*self._ranks)
-        left = self.loader.epoch_size % (self._batch_size * world_size)
-        if self._partial and 0 < left <= rank:
+        rank, world_size = self.loader._place_in_world()
+        left = self.loader.epoch_size % (self.loader.batch_size * world_size)
+        if self.loader.last_batch == "partial" and 0 < left <= rank:
             message = f"is partial, which leaves rank {rank} an empty batch at the end, and DALI takes none"
-            raise ConfigError(f'config: last_batch: {message}: use "pad" (and with_mask=True) or "drop"')
+            raise config_error("last_batch", f'{message}: use "pad" (and with_mask=True) or "drop"')

@@ -35,7 +35,8 @@ from dlio_benchmark.utils.utility import DLIOMPI
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import OmegaConf
 
-from foreload._core import Batch, ConfigError, Directory, FileLoader
+from foreload._core import Batch, Directory, FileLoader
+from foreload._errors import config_error
 
 LOG = logging.getLogger(__name__)
 
@@ -98,7 +99,7 @@ class ForeloadDataLoader(BaseDataLoader):
         steps = self.num_samples // (self.batch_size * self._args.comm_size)
         if len(self._loader) != steps:
             message = f"makes {steps} steps in DLIO, but what is in {folder} makes {len(self._loader)}"
-            raise ConfigError(f"config: dataset.num_files_{self.dataset_type}: {message}")
+            raise config_error(f"dataset.num_files_{self.dataset_type}", message)
         LOG.info("Foreload reads %s: %d samples, %s", folder, self.num_samples, settings)
 
     def next(self) -> Iterator[Batch]:
@@ -160,11 +161,11 @@ def section() -> dict[str, Any]:
     whole = hydra.compose(running.job.config_name, overrides=list(running.overrides.task))
     given = OmegaConf.to_container(whole.workload.get("foreload") or OmegaConf.create(), resolve=True)
     if not isinstance(given, dict):
-        raise ConfigError(f"config: foreload: is {given!r}, must be a section with settings")
+        raise config_error("foreload", f"is {given!r}, must be a section with settings")
     for name in given:
         if name not in SETTINGS:
             known = ", ".join(SETTINGS)
-            raise ConfigError(f"config: foreload.{name}: is no setting of this section, which has {known}")
+            raise config_error(f"foreload.{name}", f"is no setting of this section, which has {known}")
     return given
 
 
@@ -174,13 +175,13 @@ def _check(args: Any, format_type: FormatType) -> None:
         message = (
             f"is {args.storage_type}, must be {StorageType.LOCAL_FS}: Foreload reads mounted file systems"
         )
-        raise ConfigError(f"config: storage.storage_type: {message}")
+        raise config_error("storage.storage_type", message)
     if args.num_samples_per_file != 1 and format_type is not FormatType.TFRECORD:
         message = f"is {args.num_samples_per_file}, must be 1 in {format_type} files: a sample is a whole file there"
-        raise ConfigError(f"config: dataset.num_samples_per_file: {message}")
+        raise config_error("dataset.num_samples_per_file", message)
     if args.preprocess_time:
         message = f"is {args.preprocess_time}, must be 0: Foreload hands over bytes and preprocesses nothing"
-        raise ConfigError(f"config: reader.preprocess_time: {message}")
+        raise config_error("reader.preprocess_time", message)
 
 
 def _shuffles(args: Any) -> bool:

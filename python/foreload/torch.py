@@ -23,8 +23,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
-from foreload._core import Batch, ConfigError, ImageLoader, Tensor, UnavailableError
+from foreload._core import Batch, ImageLoader, Tensor, UnavailableError
 from foreload._docs import hands_on_settings
+from foreload._errors import config_error
 from foreload.transforms import Transform, Views
 
 if TYPE_CHECKING:
@@ -39,7 +40,7 @@ _ONE_PROCESS = (
 )
 
 _NO_BATCHES_OF_BATCHES = (
-    "config: batch_size: an ImageDataset yields whole batches, which this DataLoader would batch once more: give "
+    "an ImageDataset yields whole batches, which this DataLoader would batch once more: give "
     "ImageDataset the batch_size, and the DataLoader, if there has to be one, batch_size=None and num_workers=0"
 )
 
@@ -105,7 +106,7 @@ class ImageDataset(IterableDataset):
         super().__init__()
         if not any(memory_format is known for known in (torch.contiguous_format, torch.channels_last)):
             message = f"is {memory_format!r}, must be torch.contiguous_format or torch.channels_last"
-            raise ConfigError(f"config: memory_format: {message}")
+            raise config_error("memory_format", message)
         if isinstance(device, torch.device) and device.type == "cpu":
             device = "cpu"  # Frameworks may number the CPU.
         if dtype is not None:
@@ -123,7 +124,6 @@ class ImageDataset(IterableDataset):
         self._with_mask = with_mask
         self._with_ids = with_ids
         self._has_fields = fields is not None
-        self._batch_size = settings.get("batch_size", 64)
         self.loader = ImageLoader(
             path,
             device="cpu" if device == "auto" and not torch.cuda.is_available() else str(device),
@@ -213,7 +213,7 @@ class ImageDataset(IterableDataset):
     @property
     def batch_sampler(self) -> SimpleNamespace:
         """The dataset itself, for Lightning, which tells a batch sampler's sampler which epoch comes next."""
-        return SimpleNamespace(sampler=self, batch_size=self._batch_size)
+        return SimpleNamespace(sampler=self, batch_size=self.loader.batch_size)
 
     def state_dict(self, *, at_step: int | None = None) -> LoaderState:
         """Where the latest iteration stands; see `foreload.ImageLoader.state_dict`.
@@ -242,7 +242,7 @@ class ImageDataset(IterableDataset):
         # The caller is torch's fetcher, which knows whether it collates what this yields.
         fetcher = sys._getframe(1).f_locals.get("self")
         if getattr(fetcher, "auto_collation", False) and getattr(fetcher, "collate_fn", 0) is default_collate:
-            raise ConfigError(_NO_BATCHES_OF_BATCHES)
+            raise config_error("batch_size", _NO_BATCHES_OF_BATCHES)
         return self._batches()
 
     def _check_keys(self) -> None:
@@ -260,7 +260,7 @@ class ImageDataset(IterableDataset):
                     )
                     message = f"{adds} the key {key!r} to each batch, but fields= has a field of that name"
                     remedy = "rename that member or column, or leave one of the two out"
-                    raise ConfigError(f"config: {setting}: {message}: {remedy}")
+                    raise config_error(setting, f"{message}: {remedy}")
 
     def _batches(self) -> Iterator[Any]:
         if get_worker_info() is not None:

@@ -29,7 +29,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
-from foreload._core import ConfigError
+from foreload._core import DTYPES, INTERPOLATIONS, PADDING_MODES
+from foreload._errors import config_error
 
 __all__ = [
     "CenterCrop",
@@ -44,10 +45,6 @@ __all__ = [
     "Transform",
     "Views",
 ]
-
-_INTERPOLATIONS = ("nearest", "nearest-exact", "bilinear", "bicubic")
-_PADDING_MODES = ("constant", "edge", "reflect", "symmetric")
-_DTYPES = ("float32", "float16", "bfloat16", "uint8")
 
 
 @dataclass(frozen=True)
@@ -65,14 +62,14 @@ class Transform:
         """
         name = type(self).__name__
         if type(self) is Transform:
-            raise ConfigError("config: transforms: Transform: make one of its kinds, as RandomResizedCrop")
+            raise config_error("transforms", "Transform: make one of its kinds, as RandomResizedCrop")
         for parameter in fields(self):
             given = getattr(self, parameter.name)
             try:
                 usual = self._checks[parameter.name](given)
             except ValueError as error:
                 message = f"is {_shown(given)}, must be {error}"
-                raise ConfigError(f"config: transforms: {name}: {parameter.name}: {message}") from None
+                raise config_error("transforms", f"{name}: {parameter.name}: {message}") from None
             object.__setattr__(self, parameter.name, usual)
 
     def _as_json(self) -> dict[str, Any]:
@@ -202,8 +199,8 @@ def _dtype(given: Any) -> str:
     """Return the name of an element type, given as a text or as NumPy's or torch's type."""
     name = getattr(given, "__name__", None) or getattr(given, "name", None) or str(given)
     name = str(name).removeprefix("torch.")
-    if name not in _DTYPES:
-        raise ValueError(f"one of {', '.join(_DTYPES)}, as a text or of NumPy or torch")
+    if name not in DTYPES:
+        raise ValueError(f"one of {', '.join(DTYPES)}, as a text or of NumPy or torch")
     return name
 
 
@@ -228,7 +225,7 @@ class RandomResizedCrop(Transform):
         "size": _sides,
         "scale": _numbers(2, "two numbers, the least and the largest share of the area"),
         "ratio": _numbers(2, "two numbers, the least and the largest width / height"),
-        "interpolation": _one_of(_INTERPOLATIONS),
+        "interpolation": _one_of(INTERPOLATIONS),
     }
 
 
@@ -249,7 +246,7 @@ class Resize(Transform):
 
     _checks: ClassVar[Mapping[str, Any]] = {
         "size": _resize_sides,
-        "interpolation": _one_of(_INTERPOLATIONS),
+        "interpolation": _one_of(INTERPOLATIONS),
         "max_size": _optional(_whole),
     }
 
@@ -294,7 +291,7 @@ class RandomCrop(Transform):
         "padding": _optional(_margins),
         "pad_if_needed": _truth,
         "fill": _fill,
-        "padding_mode": _one_of(_PADDING_MODES),
+        "padding_mode": _one_of(PADDING_MODES),
     }
 
 
@@ -315,7 +312,7 @@ class Pad(Transform):
     _checks: ClassVar[Mapping[str, Any]] = {
         "padding": _margins,
         "fill": _fill,
-        "padding_mode": _one_of(_PADDING_MODES),
+        "padding_mode": _one_of(PADDING_MODES),
     }
 
 
@@ -405,7 +402,7 @@ class Views:
         try:
             object.__setattr__(self, "n", _whole(self.n))
         except ValueError as error:
-            raise ConfigError(f"config: transforms: Views: n: is {_shown(self.n)}, must be {error}") from None
+            raise config_error("transforms", f"Views: n: is {_shown(self.n)}, must be {error}") from None
         object.__setattr__(self, "transforms", tuple(_list(self.transforms)))
 
     def _as_json(self) -> dict[str, Any]:
@@ -417,22 +414,22 @@ Transforms: TypeAlias = Sequence[Transform] | Views | Sequence[Views]
 """The transforms of the images of one field."""
 
 
-def _list(given: Any) -> list[Transform]:
-    """Return a list of transforms, which may hold nothing else."""
+def _list(given: Any, may_hold: tuple[type, ...] = (Transform,)) -> list[Any]:
+    """Return a list of what it may hold, and of nothing else."""
     if isinstance(given, str) or not isinstance(given, Iterable):
-        raise ConfigError(
-            f"config: transforms: is {_shown(given)}, must be a list of foreload.transforms, or Views"
+        raise config_error(
+            "transforms", f"is {_shown(given)}, must be a list of foreload.transforms, or Views"
         )
     steps = list(given)
     for number, step in enumerate(steps, start=1):
-        if isinstance(step, Transform):
+        if isinstance(step, may_hold):
             continue
         what = "is no transform of foreload.transforms"
         if type(step).__module__.startswith("torchvision.transforms"):
             what = "is torchvision's; foreload.transforms has those of the same names that Foreload knows"
-        elif isinstance(step, type) and issubclass(step, Transform):
+        elif isinstance(step, type) and issubclass(step, may_hold):
             what = f"is a class: make one, {step.__name__}(...)"
-        raise ConfigError(f"config: transforms: step {number} of {len(steps)}, {_shown(step)}: {what}")
+        raise config_error("transforms", f"step {number} of {len(steps)}, {_shown(step)}: {what}")
     return steps
 
 
@@ -448,9 +445,7 @@ def to_json(transforms: Transforms | Mapping[str, Transforms]) -> str:
     documents = {}
     for field, of_field in transforms.items():
         if not isinstance(field, str):
-            raise ConfigError(
-                f"config: transforms: has the key {_shown(field)}, must be names of image fields"
-            )
+            raise config_error("transforms", f"has the key {_shown(field)}, must be names of image fields")
         documents[field] = _document(of_field)
     return json.dumps(documents)
 
@@ -459,12 +454,5 @@ def _document(transforms: Transforms) -> Any:
     """Return the transforms of one image as a JSON value."""
     if isinstance(transforms, Views):
         return transforms._as_json()
-    listed = (
-        list(transforms) if isinstance(transforms, Iterable) and not isinstance(transforms, str) else None
-    )
-    if listed and all(isinstance(views, Views) for views in listed):
-        return [views._as_json() for views in listed]
-    if listed and any(isinstance(views, Views) for views in listed):
-        message = "has Views beside other transforms: put those into the Views, each list its own"
-        raise ConfigError(f"config: transforms: {message}")
-    return [step._as_json() for step in _list(transforms if listed is None else listed)]
+    # The core refuses Views beside other transforms.
+    return [step._as_json() for step in _list(transforms, (Transform, Views))]

@@ -4,7 +4,6 @@
 pub(crate) mod cuda;
 mod kernels;
 mod mask;
-mod names;
 mod recipe;
 mod render;
 mod upsample;
@@ -17,6 +16,8 @@ pub(crate) use recipe::{DrawnView, DrawnViews, LARGEST_SIDE, RecipeKeys, RecipeV
 pub use recipe::{ImageTransforms, Recipe, Sides, Transform, Transforms};
 pub use render::Augmenter;
 pub use view::{Axis, Filter, Padding, View};
+
+use crate::names::named;
 
 /// The element type of the images tensor.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub enum DType {
     /// Grey levels 0..=255, not normalised.
     U8,
 }
+
+named!(DType: "float32" => F32, "float16" => F16, "bfloat16" => Bf16, "uint8" => U8);
 
 impl DType {
     /// The bytes of an element.
@@ -55,6 +58,8 @@ pub enum BoxFormat {
     Cxcywh,
 }
 
+named!(BoxFormat: "xyxy" => Xyxy, "xywh" => Xywh, "cxcywh" => Cxcywh);
+
 /// The order of the dimensions of one image.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum MemoryFormat {
@@ -64,6 +69,8 @@ pub enum MemoryFormat {
     /// Row, column, channel.
     Nhwc,
 }
+
+named!(MemoryFormat: "nchw" => Nchw, "nhwc" => Nhwc);
 
 /// How faithful the arithmetic is (the setting `decode`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -77,6 +84,8 @@ pub enum Fidelity {
     /// one level, and with bicubic filters more where black and white meet, since overshoots are clamped there.)
     Exact,
 }
+
+named!(Fidelity: "fast" => Fast, "exact" => Exact);
 
 /// The output of the pass for each image: always three channels, R, G, B.
 #[derive(Debug, Clone, PartialEq)]

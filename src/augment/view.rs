@@ -5,6 +5,7 @@ use std::ops::Range;
 use super::Output;
 use super::weights::Resize;
 use crate::decode::Region;
+use crate::names::named;
 
 /// One axis of a view. The source pixels `start..start+length` are resized to `resized` pixels, of which the output
 /// is `offset..offset+n` (n is the output's size). Random crops have `resized = n, offset = 0`; a centre crop shows the
@@ -35,6 +36,13 @@ pub enum Filter {
     Bicubic,
 }
 
+named!(Filter:
+    "nearest" => Nearest,
+    "nearest-exact" => NearestExact,
+    "bilinear" => Bilinear,
+    "bicubic" => Bicubic,
+);
+
 /// What output pixels outside of the image show, as torchvision's and NumPy's `pad` define it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Padding {
@@ -48,6 +56,8 @@ pub enum Padding {
     /// The image mirrored about its edges: b a | a b c | c b.
     Symmetric,
 }
+
+named!(Padding: "constant" => Constant, "edge" => Edge, "reflect" => Reflect, "symmetric" => Symmetric);
 
 impl Filter {
     /// Whether results can leave the range of the samples, because some weights are negative.

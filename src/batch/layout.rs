@@ -8,7 +8,7 @@ const ALIGN: usize = 256;
 
 /// What a batch holds of each sample beside its label, id, occurrence and mask.
 #[derive(Debug, Clone, Default)]
-pub struct BatchLayout {
+pub(crate) struct BatchLayout {
     /// The images: a tensor for each, [n, 3, height, width] or [n, height, width, 3].
     pub images: Vec<Output>,
     /// The further tensors, which have as many elements for every sample.
@@ -19,7 +19,7 @@ pub struct BatchLayout {
 
 /// A tensor with as many elements for every sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Column {
+pub(crate) struct Column {
     /// The type of its elements.
     pub element: Element,
     /// The lengths of the dimensions after the first, which counts the samples.
@@ -28,7 +28,7 @@ pub struct Column {
 
 impl Column {
     /// The number of bytes of a sample.
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         let elements = self.shape.iter().fold(1usize, |product, &n| product.saturating_mul(n as usize));
         elements.saturating_mul(self.element.size())
     }
@@ -36,17 +36,18 @@ impl Column {
 
 impl BatchLayout {
     /// The layout of a batch that holds images alone.
-    pub fn of_images(output: Output) -> Self {
+    #[cfg(test)]
+    pub(crate) fn of_images(output: Output) -> Self {
         Self { images: vec![output], ..Self::default() }
     }
 
     /// The number of bytes of a buffer for `capacity` samples.
-    pub fn bytes(&self, capacity: usize) -> usize {
+    pub(crate) fn bytes(&self, capacity: usize) -> usize {
         BufferPlan::new(self, capacity).bytes
     }
 
     /// The number of bytes that a buffer for `capacity` samples holds beside the images.
-    pub fn column_bytes(&self, capacity: usize) -> usize {
+    pub(crate) fn column_bytes(&self, capacity: usize) -> usize {
         let BufferPlan { bytes, columns, .. } = BufferPlan::new(self, capacity);
         bytes - columns
     }

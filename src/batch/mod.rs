@@ -19,8 +19,7 @@ pub(crate) use open_batch::{BatchCloser, Ticket};
 pub(crate) use pool::{BatchPool, Pools};
 pub(crate) use tensor::Loan;
 pub use tensor::{Element, Place, Tensor};
-pub use values::FieldValues;
-pub(crate) use values::{Array, Raggedness, Value};
+pub(crate) use values::{Array, FieldValues, Raggedness, Value};
 
 use crate::error::{Error, Result};
 use crate::gpu::StreamRef;
@@ -142,7 +141,7 @@ impl Batch {
     ///
     /// # Panics
     /// Panics when there are not that many.
-    pub fn further(&self, number: usize) -> Tensor {
+    pub(crate) fn further(&self, number: usize) -> Tensor {
         let Column { element, shape } = &self.buffer.layout().columns[number];
         let shape = std::iter::once(self.len).chain(shape.iter().copied()).map(i64::from).collect();
         let offset = self.buffer.plan().columns + self.buffer.plan().further[number].start;

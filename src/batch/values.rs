@@ -39,7 +39,7 @@ impl Array {
 }
 
 /// The values of a field in a batch.
-pub enum FieldValues {
+pub(crate) enum FieldValues {
     /// One text a sample; `None` where the sample has no such member.
     Texts(Vec<Option<String>>),
     /// The bytes of each sample; `None` where the sample has no such member.
@@ -92,7 +92,7 @@ impl Block {
 
 /// The way in which the arrays of a field are put together.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Raggedness {
+pub(crate) enum Raggedness {
     /// They become one tensor where the types and shapes in a batch agree, with zeros where a sample has no array;
     /// values and offsets where only the first dimension differs; and else a list.
     #[default]
@@ -200,7 +200,7 @@ impl Gathered {
 
 impl Batch {
     /// The values of the field of this number among those whose lengths differ.
-    pub fn values(&self, number: usize) -> FieldValues {
+    pub(crate) fn values(&self, number: usize) -> FieldValues {
         let tensor = |block: &Block, element: Element, shape: Vec<i64>| {
             Tensor::in_host_memory(&self.buffer, block.base, shape, element)
         };

@@ -5,6 +5,7 @@ use crate::config;
 use crate::decode::nvjpeg;
 use crate::gpu;
 use crate::io::{IoChoice, PathReport, ProbeReport, probe};
+use crate::names::NamedValue;
 use crate::simd::Level;
 use crate::{Error, Result};
 use rustix::param::page_size;
@@ -123,7 +124,7 @@ fn decoders() -> ChoiceReport {
                 .to_owned(),
         },
         Ok(backends) => ChoiceReport {
-            chosen: config::Choice::name(backends).to_owned(),
+            chosen: backends.name().to_owned(),
             because: "FORELOAD_GPU_BACKEND asks for it; what that cannot decode is the CPU's".to_owned(),
         },
         Err(error) => ChoiceReport { chosen: "none".to_owned(), because: error.to_string() },

@@ -16,7 +16,7 @@ mod synth;
 mod usage;
 
 use crate::Error;
-use crate::config::Choice;
+use crate::names::NamedValue;
 use clap::{Parser, Subcommand};
 use std::ffi::OsString;
 
@@ -51,8 +51,8 @@ enum Command {
     Synth(synth::SynthArgs),
 }
 
-/// Makes a clap parser for a named choice.
-fn choice<T: Choice + Send + Sync>(
+/// Makes a clap parser for a type with named values.
+fn choice<T: NamedValue + Send + Sync>(
     setting: &'static str,
 ) -> impl Fn(&str) -> Result<T, crate::Error> + Clone + Send + Sync + 'static {
     move |name| T::parse(setting, name)

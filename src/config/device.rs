@@ -1,9 +1,9 @@
 //! The device on which batches end: what was asked for, and what this machine has.
 
-use super::Choice;
 use crate::decode::nvjpeg;
 use crate::error::{Error, Result};
 use crate::gpu::{self, DeviceInfo};
+use crate::names::{NamedValue, named};
 use std::path::PathBuf;
 
 /// The device on which batches end.
@@ -42,6 +42,8 @@ pub enum CpuDecode {
     Never,
 }
 
+named!(CpuDecode: "fallback" => Fallback, "auto" => Auto, "never" => Never);
+
 /// Which decoders may be used on the way to a GPU. The variable `FORELOAD_GPU_BACKEND` chooses, for tests and
 /// measurements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -59,6 +61,14 @@ pub enum AllowedBackends {
     Cpu,
 }
 
+named!(AllowedBackends:
+    "all" => All,
+    "hardware" => Hardware,
+    "cuda_batched" => CudaBatched,
+    "cuda" => Cuda,
+    "cpu" => Cpu,
+);
+
 impl AllowedBackends {
     /// The decoders that the environment asks for.
     ///
@@ -70,21 +80,6 @@ impl AllowedBackends {
             _ => Ok(Self::All),
         }
     }
-}
-
-impl Choice for AllowedBackends {
-    const NAMES: &'static [(&'static str, Self)] = &[
-        ("all", Self::All),
-        ("hardware", Self::Hardware),
-        ("cuda_batched", Self::CudaBatched),
-        ("cuda", Self::Cuda),
-        ("cpu", Self::Cpu),
-    ];
-}
-
-impl Choice for CpuDecode {
-    const NAMES: &'static [(&'static str, Self)] =
-        &[("fallback", Self::Fallback), ("auto", Self::Auto), ("never", Self::Never)];
 }
 
 /// What `device=` asks for.

@@ -9,6 +9,7 @@ use crate::batch::{BatchLayout, Column, Element, Raggedness};
 use crate::dataset::kind::IMAGE_EXTENSIONS;
 use crate::dataset::{DatasetIndex, FieldKind, IMAGE, SampleColumn};
 use crate::error::{Error, Result};
+use crate::names::named;
 use serde::Deserialize;
 
 /// The name of a sample's class number among the fields.
@@ -82,8 +83,7 @@ impl FieldOptions {
 }
 
 /// The type of a mask's values.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum MaskType {
     /// Values from 0 to 255.
     #[default]
@@ -93,6 +93,8 @@ pub enum MaskType {
     /// All values that a PNG can hold, in the type that losses want.
     Int64,
 }
+
+named!(MaskType: "uint8" => Uint8, "int32" => Int32, "int64" => Int64);
 
 impl MaskType {
     /// The type of the tensor.
@@ -107,14 +109,14 @@ impl MaskType {
 
 /// The fields of a loader's batches.
 #[derive(Debug, Clone)]
-pub struct Fields {
+pub(crate) struct Fields {
     /// The fields in the order in which they were asked for.
     pub list: Vec<Field>,
 }
 
 /// A field of the batches.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Field {
+pub(crate) struct Field {
     /// The name of the field.
     pub name: String,
     /// The number of its member among those that are read of each sample; `None` for what is known without reading.
@@ -127,7 +129,7 @@ pub struct Field {
 
 /// The content of a field, and its place in a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum FieldContent {
+pub(crate) enum FieldContent {
     /// Images have a tensor for each view, or values for each view where they have sizes of their own.
     Images {
         /// The number among the images.
@@ -187,7 +189,7 @@ impl Fields {
     /// # Errors
     /// A message for a list that is empty, names a field twice, or lets one follow an image that has no geometry,
     /// such as "is empty".
-    pub fn check_list(asked: &[FieldOptions]) -> Result<(), String> {
+    pub(crate) fn check_list(asked: &[FieldOptions]) -> Result<(), String> {
         if asked.is_empty() {
             return Err("is empty".into());
         }
@@ -204,18 +206,23 @@ impl Fields {
         Ok(())
     }
 
-    /// The fields of a loader for which no fields are asked. `images` has the one that is an image.
+    /// The fields of a loader for which no fields are asked: the image, which is the one of `images`, and the label if
+    /// samples have one, by the dataset if it is `labeled` or by `labels`.
     ///
     /// # Errors
     /// [`Error::Config`] for columns `given` of which none is the label.
-    pub fn usual(images: &Images, given: &[SampleColumn]) -> Result<(Self, BatchLayout)> {
+    pub(crate) fn usual(
+        images: &Images,
+        given: &[SampleColumn],
+        labeled: bool,
+    ) -> Result<(Self, BatchLayout)> {
         let mut layout = BatchLayout::default();
         let field =
             |name: &str, member, content| Field { name: name.into(), member, content, optional: None };
         let image = places(images, &mut layout)[0];
         let label = match given {
-            [] => FieldContent::Label,
-            [only] => only.content(0, &mut layout),
+            [] => labeled.then_some(FieldContent::Label),
+            [only] => Some(only.content(0, &mut layout)),
             several => {
                 let Some(of) = several.iter().position(|column| column.name == LABEL) else {
                     let names: Vec<String> =
@@ -227,10 +234,11 @@ impl Fields {
                     );
                     return Err(Error::config("labels", message));
                 };
-                several[of].content(of, &mut layout)
+                Some(several[of].content(of, &mut layout))
             }
         };
-        let list = vec![field(IMAGE, Some(0), image), field(LABEL, None, label)];
+        let label = label.map(|content| field(LABEL, None, content));
+        let list = [field(IMAGE, Some(0), image)].into_iter().chain(label).collect();
         Ok((Self { list }, layout))
     }
 
@@ -332,13 +340,8 @@ impl Fields {
         Ok((Self { list }, layout))
     }
 
-    /// The fields that a batch has: without labels there is no label.
-    pub fn shown(&self, labeled: bool) -> impl Iterator<Item = &Field> {
-        self.list.iter().filter(move |field| labeled || field.content != FieldContent::Label)
-    }
-
     /// Whether nothing is read of a sample but its image.
-    pub fn is_image_alone(&self) -> bool {
+    pub(crate) fn is_image_alone(&self) -> bool {
         let is_beside =
             |field: &Field| !matches!(field.content, FieldContent::Label | FieldContent::Images { .. });
         self.list.iter().all(|field| {
@@ -347,23 +350,18 @@ impl Fields {
     }
 
     /// Whether masks or boxes have the geometry of the image of this number.
-    pub fn follow(&self, image: usize) -> bool {
+    pub(crate) fn follow(&self, image: usize) -> bool {
         self.list.iter().any(|field| field.followed_image() == Some(image))
     }
 
     /// Whether batches have labels of `labels`, whatever the dataset has.
-    pub fn gives_label(&self) -> bool {
+    pub(crate) fn gives_label(&self) -> bool {
         self.named(LABEL).is_some_and(|field| field.content != FieldContent::Label)
     }
 
     /// The field of this name.
-    pub fn named(&self, name: &str) -> Option<&Field> {
+    pub(crate) fn named(&self, name: &str) -> Option<&Field> {
         self.list.iter().find(|field| field.name == name)
-    }
-
-    /// The first field of images.
-    pub fn image(&self) -> Option<&Field> {
-        self.list.iter().find(|field| field.kind() == FieldKind::Image)
     }
 }
 
@@ -397,7 +395,7 @@ fn places(images: &Images, layout: &mut BatchLayout) -> Vec<FieldContent> {
 
 impl Field {
     /// The kind of the field's content. A label is a whole number.
-    pub fn kind(&self) -> FieldKind {
+    pub(crate) fn kind(&self) -> FieldKind {
         match self.content {
             FieldContent::Images { .. } => FieldKind::Image,
             FieldContent::Masks { .. } => FieldKind::Mask,
@@ -411,7 +409,7 @@ impl Field {
     }
 
     /// The number of the image whose geometry masks and boxes have; `None` for all others.
-    pub fn followed_image(&self) -> Option<usize> {
+    pub(crate) fn followed_image(&self) -> Option<usize> {
         match self.content {
             FieldContent::Masks { image, .. } | FieldContent::Boxes { image, .. } => Some(image),
             _ => None,
@@ -425,9 +423,9 @@ impl LoaderConfig {
     ///
     /// # Errors
     /// [`Error::Config`] for a field whose values differ in size.
-    pub fn dense_tensors(&self, labeled: bool) -> Result<Vec<(String, Element, usize)>> {
+    pub(crate) fn dense_tensors(&self) -> Result<Vec<(String, Element, usize)>> {
         let mut tensors = Vec::new();
-        for field in self.fields.shown(labeled) {
+        for field in &self.fields.list {
             let column = |number: usize| {
                 let Column { element, shape } = &self.layout.columns[number];
                 (field.name.clone(), *element, shape.len())

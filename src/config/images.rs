@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 
 /// The image fields of a loader.
 #[derive(Debug, Clone)]
-pub struct Images {
+pub(crate) struct Images {
     /// The images that lead come first, then those that follow; both in the order in which they were asked for.
     list: Vec<ImageField>,
     /// The recipe of each image that leads and of its followers; there is at least one.

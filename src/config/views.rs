@@ -6,7 +6,7 @@ use std::ops::Range;
 
 /// The places of a field's views in a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct ViewPlaces {
+pub(crate) struct ViewPlaces {
     /// The number of the first view's tensor or value.
     pub first: usize,
     /// The number of views, which follow one another.
@@ -17,7 +17,7 @@ pub struct ViewPlaces {
 
 /// What holds a view of all samples of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ViewKind {
+pub(crate) enum ViewKind {
     /// A tensor, because all have one size.
     Tensors,
     /// A value for each sample, among those whose lengths differ.
@@ -26,7 +26,7 @@ pub enum ViewKind {
 
 impl ViewPlaces {
     /// The numbers of all views.
-    pub fn numbers(self) -> Range<usize> {
+    pub(crate) fn numbers(self) -> Range<usize> {
         self.first..self.first + self.views
     }
 

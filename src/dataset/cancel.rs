@@ -11,16 +11,16 @@ pub(super) struct Cancel(Option<Arc<AtomicBool>>);
 
 impl Cancel {
     /// Stops when `flag` is set; the default never stops.
-    pub(crate) fn by(flag: &Arc<AtomicBool>) -> Self {
+    pub(super) fn by(flag: &Arc<AtomicBool>) -> Self {
         Self(Some(flag.clone()))
     }
 
-    pub(crate) fn is_asked(&self) -> bool {
+    pub(super) fn is_asked(&self) -> bool {
         self.0.as_ref().is_some_and(|flag| flag.load(Ordering::Relaxed))
     }
 
     /// The error that ends the indexing of `root`.
-    pub(crate) fn check(&self, root: &Path) -> Result<()> {
+    pub(super) fn check(&self, root: &Path) -> Result<()> {
         if self.is_asked() {
             return Err(Error::dataset(root, "indexing was interrupted; the next start begins it anew"));
         }
@@ -29,7 +29,7 @@ impl Cancel {
 
     /// The error that ends the indexing, like [`Cancel::check`], where errors are the system's. Its kind is not
     /// `Interrupted`, which would mean to try again.
-    pub(crate) fn check_io(&self) -> std::io::Result<()> {
+    pub(super) fn check_io(&self) -> std::io::Result<()> {
         if self.is_asked() { Err(std::io::Error::other("indexing was interrupted")) } else { Ok(()) }
     }
 }

@@ -19,7 +19,7 @@ const SETTING: &str = "labels";
 
 /// A column: a value of each sample, by its number.
 #[derive(Debug, Clone, PartialEq)]
-pub struct SampleColumn {
+pub(crate) struct SampleColumn {
     /// The name of the column, and of its field.
     pub name: String,
     /// The values of the samples.
@@ -28,7 +28,7 @@ pub struct SampleColumn {
 
 /// The values of a column, sample by sample.
 #[derive(Debug, Clone, PartialEq)]
-pub enum ColumnValues {
+pub(crate) enum ColumnValues {
     /// A list of so many truth values, 0 or 1, for each sample; `None`: a single one.
     Truths(Option<u32>, Vec<u8>),
     /// A list of so many whole numbers for each sample; `None`: a single one.
@@ -40,19 +40,8 @@ pub enum ColumnValues {
 }
 
 impl ColumnValues {
-    /// The number of samples that have a value.
-    pub fn samples(&self) -> u64 {
-        let (each, values) = match self {
-            Self::Truths(each, values) => (each, values.len()),
-            Self::Integers(each, values) => (each, values.len()),
-            Self::Floats(each, values) => (each, values.len()),
-            Self::Texts(texts) => (&None, texts.len()),
-        };
-        (values / each.unwrap_or(1).max(1) as usize) as u64
-    }
-
     /// The bytes of a sample's numbers, in this machine's byte order; no bytes for texts.
-    pub fn bytes(&self, sample: u64) -> Vec<u8> {
+    pub(crate) fn bytes(&self, sample: u64) -> Vec<u8> {
         let row = |each: &Option<u32>| {
             let each = each.unwrap_or(1) as usize;
             sample as usize * each..(sample as usize + 1) * each

@@ -1,8 +1,9 @@
 //! What a field holds, by the end of its name, and the one list of the image formats that can be decoded.
 
+use crate::names::named;
+
 /// The kind of value that a field of a sample holds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FieldKind {
     /// A picture that is decoded to R, G and B.
     Image,
@@ -23,6 +24,18 @@ pub enum FieldKind {
     /// Bytes as they are.
     Bytes,
 }
+
+named!(FieldKind:
+    "image" => Image,
+    "mask" => Mask,
+    "boxes" => Boxes,
+    "text" => Text,
+    "json" => Json,
+    "array" => Array,
+    "integer" => Integer,
+    "float" => Float,
+    "bytes" => Bytes,
+);
 
 /// The version of the rules by which a dataset is listed: what is a sample, its image, its label, and the order of
 /// samples. A listing by other rules is never trusted, whatever its format. Raise it with every change of the rules,

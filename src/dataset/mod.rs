@@ -8,6 +8,7 @@
 //! it is read, by [`DatasetIndex::shard_stamp`] and by lengths. Several datasets can be opened as one
 //! ([`DatasetIndex::open_all`]), and a part of the samples selected ([`Select`]).
 
+use crate::names::named;
 use crate::notices::Notices;
 use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
@@ -140,15 +141,7 @@ pub enum Changed {
     Refuse,
 }
 
-impl Changed {
-    /// Every value, with the name that users write.
-    pub const NAMES: &'static [(&'static str, Self)] =
-        &[("rebuild", Self::Rebuild), ("warn", Self::Warn), ("refuse", Self::Refuse)];
-
-    fn name(self) -> &'static str {
-        Self::NAMES.iter().find(|(_, value)| *value == self).map_or("?", |(name, _)| name)
-    }
-}
+named!(Changed: "rebuild" => Rebuild, "warn" => Warn, "refuse" => Refuse);
 
 /// How to find or build the index.
 #[derive(Debug, Clone, Default)]

@@ -13,6 +13,7 @@ use super::{
     shards,
 };
 use crate::error::{Error, Result};
+use crate::names::NamedValue;
 use crate::notices::NoticeKind;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{ErrorKind, Write};

@@ -19,6 +19,7 @@ pub(crate) use npy::{NpyArray, Number};
 use codecs::Choose;
 
 use crate::error::DecodeError;
+use crate::names::named;
 use crate::simd::Level;
 
 /// A rectangle of image pixels.
@@ -114,6 +115,8 @@ pub enum Damaged {
     #[default]
     Conceal,
 }
+
+named!(Damaged: "refuse" => Refuse, "conceal" => Conceal);
 
 /// The result of [`Decoder::decode`].
 #[derive(Debug, Clone, PartialEq, Eq)]

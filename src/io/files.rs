@@ -60,7 +60,7 @@ pub(super) struct OpenMode {
 }
 
 impl OpenMode {
-    pub(crate) fn flags(self) -> OFlags {
+    pub(super) fn flags(self) -> OFlags {
         let mut flags = OFlags::RDONLY | OFlags::CLOEXEC;
         flags.set(OFlags::DIRECT, self.direct);
         flags.set(OFlags::NOATIME, self.noatime);
@@ -68,7 +68,7 @@ impl OpenMode {
     }
 
     /// The number of bytes that offsets and lengths of reads must be multiples of.
-    pub(crate) fn alignment(self) -> usize {
+    pub(super) fn alignment(self) -> usize {
         if self.direct { PAGE } else { 1 }
     }
 }
@@ -83,16 +83,16 @@ pub(super) struct OpenPolicy {
 }
 
 impl OpenPolicy {
-    pub(crate) fn new(direct: bool, direct_is_required: bool) -> Self {
+    pub(super) fn new(direct: bool, direct_is_required: bool) -> Self {
         Self { direct: direct.into(), noatime: true.into(), direct_is_required }
     }
 
-    pub(crate) fn mode(&self) -> OpenMode {
+    pub(super) fn mode(&self) -> OpenMode {
         OpenMode { direct: self.direct.load(Relaxed), noatime: self.noatime.load(Relaxed) }
     }
 
     /// The mode to try after `mode` failed, if a weaker one can help.
-    pub(crate) fn weaker(&self, mode: OpenMode, failure: &ReadFailure) -> Option<OpenMode> {
+    pub(super) fn weaker(&self, mode: OpenMode, failure: &ReadFailure) -> Option<OpenMode> {
         let (ReadFailure::Open(error) | ReadFailure::Read(error)) = failure else { return None };
         match *error {
             // Only the owner of a file may use O_NOATIME.
@@ -107,7 +107,7 @@ impl OpenPolicy {
     /// Remembers that a file could be read in `mode`: what the system refused is not tried with the next files. It is
     /// not called for a file that failed in a weaker mode too: a directory refuses O_DIRECT, yet its neighbours may
     /// not.
-    pub(crate) fn worked(&self, mode: OpenMode) {
+    pub(super) fn worked(&self, mode: OpenMode) {
         if !mode.direct {
             self.direct.store(false, Relaxed);
         }
@@ -137,7 +137,7 @@ impl From<Error> for ReadFailure {
 
 impl ReadFailure {
     /// The failure once more, for another of several reads that failed by one cause.
-    pub(crate) fn again(&self) -> Self {
+    pub(super) fn again(&self) -> Self {
         match self {
             Self::Open(error) => Self::Open(*error),
             Self::Read(error) => Self::Read(*error),
@@ -151,7 +151,7 @@ impl ReadFailure {
     }
 
     /// The error of reading `extent` of the file at `path`. It names the setting to change where there is one.
-    pub(crate) fn into_error(self, path: &Path, extent: Extent) -> Error {
+    pub(super) fn into_error(self, path: &Path, extent: Extent) -> Error {
         match self {
             Self::Open(error) => {
                 let what = match error {
@@ -195,24 +195,24 @@ pub(super) struct ReadAttempt {
 
 impl ReadAttempt {
     /// An attempt that begins now, after `former` others.
-    pub(crate) fn begin(former: u8) -> Self {
+    pub(super) fn begin(former: u8) -> Self {
         Self { begun: Instant::now(), before: None, is_last: former >= MOST_MOVES }
     }
 
     /// An attempt to read a file that is open. Its stamp is asked for before the read too, so that clocks which differ
     /// from this machine's do not matter.
-    pub(crate) fn of_open(fd: &OwnedFd, former: u8) -> Self {
+    pub(super) fn of_open(fd: &OwnedFd, former: u8) -> Self {
         Self { before: look_after(fd), ..Self::begin(former) }
     }
 
     /// Checks the open file after its read, like [`ReadAttempt::check_path`].
-    pub(crate) fn check_open(self, fd: &OwnedFd) -> Result<(), ReadFailure> {
+    pub(super) fn check_open(self, fd: &OwnedFd) -> Result<(), ReadFailure> {
         self.check(look_after(fd))
     }
 
     /// Checks the file at `path` after its read. Where its last change lies before the attempt, its bytes are of one
     /// moment. Else a part of them may be older than the rest, and the file must be read once more.
-    pub(crate) fn check_path(self, path: &CStr) -> Result<(), ReadFailure> {
+    pub(super) fn check_path(self, path: &CStr) -> Result<(), ReadFailure> {
         let found = rustix::fs::statx(CWD, path, LOOK_AFTER, StatxFlags::BASIC_STATS);
         self.check(found.ok().map(|found| Stamp::of_statx(&found)))
     }
@@ -248,12 +248,12 @@ pub(super) struct OpenShard {
 
 impl OpenShard {
     /// Opens and checks the shard at `path`.
-    pub(crate) fn open(path: &Path, stamp: Stamp, mode: OpenMode) -> Result<Self, ReadFailure> {
+    pub(super) fn open(path: &Path, stamp: Stamp, mode: OpenMode) -> Result<Self, ReadFailure> {
         Self::check(open_file(path, mode)?, mode, path, stamp)
     }
 
     /// Checks an opened shard against its `stamp`, and that slots are aligned well enough for its O_DIRECT.
-    pub(crate) fn check(fd: OwnedFd, mode: OpenMode, path: &Path, stamp: Stamp) -> Result<Self, ReadFailure> {
+    pub(super) fn check(fd: OwnedFd, mode: OpenMode, path: &Path, stamp: Stamp) -> Result<Self, ReadFailure> {
         let wanted = StatxFlags::BASIC_STATS | StatxFlags::DIOALIGN;
         let found = rustix::fs::statx(&fd, c"", AtFlags::EMPTY_PATH, wanted)
             .map_err(|error| Error::io("stat", path, error.into()))?;
@@ -272,7 +272,7 @@ impl OpenShard {
 
     /// Checks the open shard after a read: bytes of a shard that is overwritten meanwhile are never taken for the
     /// sample that was indexed there.
-    pub(crate) fn check_again(&self) -> Result<(), ReadFailure> {
+    pub(super) fn check_again(&self) -> Result<(), ReadFailure> {
         let flags = AtFlags::EMPTY_PATH | LOOK_AFTER;
         let found =
             rustix::fs::statx(&self.fd, c"", flags, StatxFlags::BASIC_STATS).map_err(ReadFailure::Read)?;
@@ -282,7 +282,7 @@ impl OpenShard {
     }
 
     /// Whether the open shard can be used for reads in `mode`.
-    pub(crate) fn serves(&self, mode: OpenMode) -> bool {
+    pub(super) fn serves(&self, mode: OpenMode) -> bool {
         mode.direct || !self.mode.direct
     }
 }
@@ -316,23 +316,23 @@ pub(super) type ShardCell = Mutex<Option<Arc<OpenShard>>>;
 impl ShardTable {
     /// A table of at most a quarter of the files that this process may have open, and at most 4096: up to three readers
     /// have one, for the source, for the cache and for staging.
-    pub(crate) fn new() -> Self {
+    pub(super) fn new() -> Self {
         let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
         Self::with_capacity(limit.map_or(4096, |files| (files / 4).clamp(1, 4096) as usize))
     }
 
-    pub(crate) fn with_capacity(capacity: usize) -> Self {
+    pub(super) fn with_capacity(capacity: usize) -> Self {
         Self { capacity, clock: 0, opened: 0, shards: HashMap::new() }
     }
 
     /// Closes `file` once nobody reads it, so that the next read opens it anew.
-    pub(crate) fn forget(&mut self, file: FileId) {
+    pub(super) fn forget(&mut self, file: FileId) {
         self.shards.remove(&file);
     }
 
     /// The entry of `file`. A new one may close the oldest, and now and then those of shards that are gone from
     /// `files`.
-    pub(crate) fn cell(&mut self, file: FileId, files: &dyn Files) -> Arc<ShardCell> {
+    pub(super) fn cell(&mut self, file: FileId, files: &dyn Files) -> Arc<ShardCell> {
         self.clock += 1;
         if let Some((used, cell)) = self.shards.get_mut(&file) {
             *used = self.clock;

@@ -28,6 +28,7 @@ pub use throttled::Throttled;
 
 use crate::dataset::Extent;
 use crate::error::{Error, Result};
+use crate::names::named;
 use crate::slot::Slot;
 use std::ops::Range;
 use std::sync::Arc;
@@ -181,18 +182,18 @@ pub trait Reader: Send {
 pub struct Waker(pub Arc<dyn Fn() + Send + Sync>);
 
 /// The way of reading files that the user asks for (`io=`).
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum IoChoice {
     /// io_uring when its self-test passes, else threads; direct or buffered by file system.
     #[default]
     Auto,
     /// io_uring, or an error.
-    #[serde(rename = "io_uring")]
     Uring,
     /// Threads with pread.
     Pread,
 }
+
+named!(IoChoice: "auto" => Auto, "io_uring" => Uring, "pread" => Pread);
 
 /// Whether to bypass the page cache (`direct=`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -205,6 +206,8 @@ pub enum Direct {
     /// Through the page cache.
     Off,
 }
+
+named!(Direct: "auto" => Auto, "on" => On, "off" => Off);
 
 /// How long dropping a reader waits for reads in flight.
 pub(crate) const DROP_LIMIT: Duration = Duration::from_millis(800);

@@ -46,7 +46,7 @@ pub(super) struct Transfer {
 }
 
 impl Transfer {
-    pub(crate) fn new(request: ReadRequest, whole: bool) -> Result<Self, Completion> {
+    pub(super) fn new(request: ReadRequest, whole: bool) -> Result<Self, Completion> {
         let ReadRequest { token, extent, slot } = request;
         let mut transfer =
             Self { token, extent, slot, whole, alignment: 1, head: 0, need: 0, want: 0, done: 0 };
@@ -61,7 +61,7 @@ impl Transfer {
     }
 
     /// Starts from the first byte, or starts again, in `mode`.
-    pub(crate) fn start(&mut self, mode: OpenMode) {
+    pub(super) fn start(&mut self, mode: OpenMode) {
         self.alignment = mode.alignment();
         self.head = (self.extent.offset % self.alignment as u64) as usize;
         self.need = self.head + self.extent.length as usize;
@@ -70,14 +70,14 @@ impl Transfer {
     }
 
     /// The piece to ask for now.
-    pub(crate) fn next(&self, short: Option<&mut ShortReads>) -> ReadPiece {
+    pub(super) fn next(&self, short: Option<&mut ShortReads>) -> ReadPiece {
         let left = self.want - self.done;
         let length = short.map_or(left, |short| short.limit(left, self.alignment));
         ReadPiece { offset: self.extent.offset - self.head as u64 + self.done as u64, at: self.done, length }
     }
 
     /// Notes that `arrived` bytes of `piece` came.
-    pub(crate) fn advance(&mut self, piece: ReadPiece, arrived: usize) -> TransferProgress {
+    pub(super) fn advance(&mut self, piece: ReadPiece, arrived: usize) -> TransferProgress {
         let reached = piece.at + arrived;
         // Fewer bytes than asked for, with all that are needed, show the end of the file without another read.
         let looked_past_end = !self.whole || arrived < piece.length || reached >= self.want;
@@ -96,7 +96,7 @@ impl Transfer {
     }
 
     /// The completion, once `advance` said that no more bytes are to come.
-    pub(crate) fn finish(self, path: impl FnOnce() -> std::path::PathBuf) -> Completion {
+    pub(super) fn finish(self, path: impl FnOnce() -> std::path::PathBuf) -> Completion {
         let Self { token, extent, slot, whole, head, need, done, .. } = self;
         let changed = |message| Error::DatasetChanged { path: path(), message };
         if done < need {
@@ -117,7 +117,7 @@ impl Transfer {
     }
 
     /// The completion of a transfer that failed.
-    pub(crate) fn fail(self, path: &Path, failure: ReadFailure) -> Completion {
+    pub(super) fn fail(self, path: &Path, failure: ReadFailure) -> Completion {
         Completion::failed(self.token, failure.into_error(path, self.extent), self.slot)
     }
 }

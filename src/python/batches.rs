@@ -5,8 +5,7 @@ use super::loader::{SIGNAL_CHECK, SharedPipeline, as_dict, lock};
 use super::notices::deliver;
 use super::tensor::PyTensor;
 use crate::batch;
-use crate::batch::FieldValues;
-use crate::config::{Device, Field, FieldContent, LABEL, ViewKind, ViewPlaces};
+use crate::config::{Device, FieldValue, LABEL, LoaderConfig};
 use crate::dataset::{Extent, FieldKind};
 use crate::gpu::StreamRef;
 use crate::pipeline::{Epoch, Poll};
@@ -14,7 +13,6 @@ use crate::tier::TierStats;
 use pyo3::exceptions::{PyAttributeError, PyKeyError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyIterator, PyList, PyTuple};
-use std::ops::Range;
 use std::sync::Mutex;
 
 /// One iteration over an epoch.
@@ -178,54 +176,44 @@ pub(super) struct PyBatch {
 }
 
 impl PyBatch {
-    fn labeled(&self) -> bool {
-        self.pipeline.index().is_labeled() || self.pipeline.config().fields.gives_label()
+    fn config(&self) -> &LoaderConfig {
+        self.pipeline.config()
     }
 
-    /// Whether the image of this number, and what follows it, is a tuple of views, be it one.
-    fn is_plural(&self, image: usize) -> bool {
-        self.pipeline.config().images.recipe(image).is_plural()
-    }
-
-    fn fields(&self) -> &[Field] {
-        &self.pipeline.config().fields.list
-    }
-
-    /// The field of this name.
-    fn field(&self, name: &str) -> PyResult<&Field> {
-        self.fields()
-            .iter()
-            .find(|field| field.name == name)
-            .ok_or_else(|| PyKeyError::new_err(format!("{name:?}: the batch has {}", self.keys().join(", "))))
+    /// The error for a name that no field has.
+    fn no_field(&self, name: &str) -> PyErr {
+        if self.batch.is_encoded() {
+            return PyKeyError::new_err("a batch of files has no fields, it has `files`");
+        }
+        PyKeyError::new_err(format!("{name:?}: the batch has {}", self.keys().join(", ")))
     }
 
     /// Which samples have an optional field.
     fn presence(&self, name: &str) -> PyResult<batch::Tensor> {
-        let column = self.field(name)?.optional.ok_or_else(|| {
-            PyAttributeError::new_err(format!("the field {name:?} is not optional: all samples have it"))
-        })?;
-        Ok(self.batch.further(column))
+        self.config().present(&self.batch, name).ok_or_else(|| {
+            match self.keys().iter().any(|key| key == name) {
+                true => PyAttributeError::new_err(format!(
+                    "the field {name:?} is not optional: all samples have it"
+                )),
+                false => self.no_field(name),
+            }
+        })
     }
 
-    /// A tuple of what `of` gives for each view of the image of this number, `numbers` of a batch's parts; or the only
-    /// one.
-    fn views<'py>(
-        &self,
-        py: Python<'py>,
-        image: usize,
-        numbers: Range<usize>,
-        of: impl Fn(usize) -> PyResult<Bound<'py, PyAny>>,
-    ) -> PyResult<Bound<'py, PyAny>> {
-        if !self.is_plural(image) {
-            return of(numbers.start);
-        }
-        PyTuple::new(py, numbers.map(of).collect::<PyResult<Vec<_>>>()?).map(Bound::into_any)
-    }
-
-    /// The values of a field whose lengths differ.
-    fn values_of<'py>(&self, py: Python<'py>, number: usize, kind: FieldKind) -> PyResult<Bound<'py, PyAny>> {
-        match self.batch.values(number) {
-            FieldValues::Bytes(documents) if kind == FieldKind::Json => {
+    /// Converts a field to Python: to tensors, lists, and for views tuples.
+    fn converted<'py>(&self, py: Python<'py>, field: FieldValue) -> PyResult<Bound<'py, PyAny>> {
+        match field {
+            FieldValue::Tensor(tensor) => Ok(PyTensor::from(tensor).into_pyobject(py)?.into_any()),
+            FieldValue::Ragged { values, offsets } => {
+                let pair = (PyTensor::from(values), PyTensor::from(offsets));
+                Ok(pair.into_pyobject(py)?.into_any())
+            }
+            FieldValue::Tensors(tensors) => {
+                let tensors: Vec<_> = tensors.into_iter().map(|tensor| tensor.map(PyTensor::from)).collect();
+                PyList::new(py, tensors).map(Bound::into_any)
+            }
+            FieldValue::Texts(texts) => PyList::new(py, texts).map(Bound::into_any),
+            FieldValue::Json(documents) => {
                 let loads = py.import("json")?.getattr("loads")?;
                 let parsed = documents.iter().enumerate().map(|(place, document)| match document {
                     Some(document) => loads
@@ -235,19 +223,13 @@ impl PyBatch {
                 });
                 PyList::new(py, parsed.collect::<PyResult<Vec<_>>>()?).map(Bound::into_any)
             }
-            FieldValues::Texts(texts) => PyList::new(py, texts).map(Bound::into_any),
-            FieldValues::Bytes(bytes) => {
+            FieldValue::Bytes(bytes) => {
                 let bytes = bytes.iter().map(|bytes| bytes.as_deref().map(|bytes| PyBytes::new(py, bytes)));
                 PyList::new(py, bytes).map(Bound::into_any)
             }
-            FieldValues::Dense(tensor) => Ok(PyTensor::from(tensor).into_pyobject(py)?.into_any()),
-            FieldValues::Ragged { values, offsets } => {
-                let pair = (PyTensor::from(values), PyTensor::from(offsets));
-                Ok(pair.into_pyobject(py)?.into_any())
-            }
-            FieldValues::Tensors(tensors) => {
-                let tensors: Vec<_> = tensors.into_iter().map(|tensor| tensor.map(PyTensor::from)).collect();
-                PyList::new(py, tensors).map(Bound::into_any)
+            FieldValue::Views(views) => {
+                let views = views.into_iter().map(|view| self.converted(py, view));
+                PyTuple::new(py, views.collect::<PyResult<Vec<_>>>()?).map(Bound::into_any)
             }
         }
     }
@@ -277,15 +259,16 @@ impl PyBatch {
             let message = "a batch of files has no images, it has `files`";
             return Err(PyAttributeError::new_err(message));
         }
-        match self.pipeline.config().fields.image() {
-            Some(Field { content: FieldContent::Images { at, .. }, .. }) if at.kind == ViewKind::Tensors => {
-                Ok(self.batch.images_of(at.first).into())
-            }
-            Some(Field { name, .. }) => {
+        let mut names = self.config().field_names();
+        let Some((name, _)) = names.find(|(_, kind)| *kind == FieldKind::Image) else {
+            return Err(PyAttributeError::new_err("the batch has no image, for fields= names none"));
+        };
+        match self.config().field(&self.batch, name).map(FieldValue::first_view) {
+            Some(FieldValue::Tensor(images)) => Ok(images.into()),
+            _ => {
                 let message = format!("images have sizes of their own: batch[{name:?}] is a list of them");
                 Err(PyAttributeError::new_err(message))
             }
-            None => Err(PyAttributeError::new_err("the batch has no image, for fields= names none")),
         }
     }
 
@@ -303,15 +286,11 @@ impl PyBatch {
     /// Class numbers, int64 [n], or the column `label` of `labels=`: int64, float32 or uint8, [n] or [n, length].
     #[getter]
     fn labels(&self) -> PyResult<PyTensor> {
-        if !self.labeled() {
-            return Err(no_labels());
-        }
-        match self.pipeline.config().fields.named(LABEL).map(|field| field.content) {
-            Some(FieldContent::GivenNumbers { column, .. }) => Ok(self.batch.further(column).into()),
-            Some(FieldContent::GivenTexts { .. }) => {
-                Err(PyAttributeError::new_err("the labels are texts: batch[\"label\"] has them"))
-            }
-            _ => Ok(self.batch.labels().into()),
+        match self.config().field(&self.batch, LABEL) {
+            Some(FieldValue::Tensor(labels)) => Ok(labels.into()),
+            Some(_) => Err(PyAttributeError::new_err("the labels are texts: batch[\"label\"] has them")),
+            None if self.pipeline.index().is_labeled() => Ok(self.batch.labels().into()),
+            None => Err(no_labels()),
         }
     }
 
@@ -320,7 +299,7 @@ impl PyBatch {
         if self.batch.is_encoded() {
             return Vec::new();
         }
-        self.pipeline.config().fields.shown(self.labeled()).map(|field| field.name.clone()).collect()
+        self.config().field_names().map(|(name, _)| name.to_owned()).collect()
     }
 
     fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyIterator>> {
@@ -358,29 +337,8 @@ impl PyBatch {
 
     /// A field by its name.
     fn __getitem__<'py>(&self, py: Python<'py>, name: &str) -> PyResult<Bound<'py, PyAny>> {
-        if self.batch.is_encoded() {
-            return Err(PyKeyError::new_err("a batch of files has no fields, it has `files`"));
-        }
-        let tensor = |of: batch::Tensor| PyTensor::from(of).into_pyobject(py).map(Bound::into_any);
-        match self.field(name)?.content {
-            FieldContent::Images { image, at: at @ ViewPlaces { kind: ViewKind::Tensors, .. } } => {
-                self.views(py, image, at.numbers(), |number| tensor(self.batch.images_of(number)))
-            }
-            FieldContent::Masks { image, at: at @ ViewPlaces { kind: ViewKind::Tensors, .. }, .. } => {
-                self.views(py, image, at.numbers(), |number| tensor(self.batch.further(number)))
-            }
-            FieldContent::Images { image, at }
-            | FieldContent::Masks { image, at, .. }
-            | FieldContent::Boxes { image, at, .. } => {
-                self.views(py, image, at.numbers(), |number| self.values_of(py, number, FieldKind::Array))
-            }
-            FieldContent::Label => Ok(self.labels()?.into_pyobject(py)?.into_any()),
-            FieldContent::GivenTexts { value, .. } => self.values_of(py, value, FieldKind::Text),
-            FieldContent::Integers(column)
-            | FieldContent::Floats(column)
-            | FieldContent::GivenNumbers { column, .. } => tensor(self.batch.further(column)),
-            FieldContent::Values(number, kind) => self.values_of(py, number, kind),
-        }
+        let field = self.config().field(&self.batch, name).ok_or_else(|| self.no_field(name))?;
+        self.converted(py, field)
     }
 
     /// Which samples have an optional field: bool [n].

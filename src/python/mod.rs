@@ -27,9 +27,11 @@ mod _core {
     #[pymodule_export]
     use super::tensor::PyTensor;
     #[pymodule_export]
-    use super::{compiled_size, main, release_gpus};
+    use super::{compiled_size, main, release_gpus, same_transforms};
 
+    use crate::augment::{DType, Filter, Padding};
     use crate::dataset::kind::IMAGE_EXTENSIONS;
+    use crate::names::NamedValue;
     use pyo3::prelude::*;
     use pyo3::types::PyTuple;
     use std::path::PathBuf;
@@ -43,7 +45,15 @@ mod _core {
         // At exit, the libraries still work.
         module.py().import("atexit")?.call_method1("register", (module.getattr("release_gpus")?,))?;
         module.add("IMAGE_EXTENSIONS", PyTuple::new(module.py(), IMAGE_EXTENSIONS)?)?;
+        module.add("DTYPES", names::<DType>(module.py())?)?;
+        module.add("INTERPOLATIONS", names::<Filter>(module.py())?)?;
+        module.add("PADDING_MODES", names::<Padding>(module.py())?)?;
         module.add("__version__", env!("CARGO_PKG_VERSION"))
+    }
+
+    /// The names of a type's values.
+    fn names<T: NamedValue>(py: Python<'_>) -> PyResult<Bound<'_, PyTuple>> {
+        PyTuple::new(py, T::NAMES.iter().map(|(name, _)| *name))
     }
 }
 
@@ -59,6 +69,13 @@ fn compiled_size(py: Python<'_>, transforms: &str) -> PyResult<Option<(u32, u32)
     let asked = error::raise(py, Transforms::from_json(transforms))?;
     let recipe = error::raise(py, Recipe::new(&asked, MemoryFormat::default(), Fidelity::default()))?;
     Ok(recipe.views()[0].size())
+}
+
+/// Whether two lists of transforms say the same, with the defaults of what they leave out.
+#[pyfunction]
+fn same_transforms(py: Python<'_>, one: &str, other: &str) -> PyResult<bool> {
+    let asked = |text| error::raise(py, Transforms::from_json(text));
+    Ok(asked(one)? == asked(other)?)
 }
 
 /// Runs the command line program with `arguments` (the program's name first) and returns its exit code.

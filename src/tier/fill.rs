@@ -1,6 +1,7 @@
 //! How the fast tier is filled: with samples as they are read, or with whole shards ahead of their use.
 
 use super::TierRates;
+use crate::names::named;
 
 /// How the user wants the cache to be filled (`fill=`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -13,6 +14,8 @@ pub enum FillChoice {
     /// Whole shards are copied ahead beside training, too, in large sequential reads, in the order of their next use.
     Ahead,
 }
+
+named!(FillChoice: "auto" => Auto, "use" => Use, "ahead" => Ahead);
 
 /// How the cache is filled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

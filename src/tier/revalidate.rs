@@ -59,7 +59,7 @@ impl Revalidation {
     ///
     /// # Errors
     /// [`Error::Unavailable`] when no thread can be started.
-    pub(crate) fn new(index: &Arc<DatasetIndex>, depth: usize, rouse: Waker) -> Result<Self> {
+    pub(super) fn new(index: &Arc<DatasetIndex>, depth: usize, rouse: Waker) -> Result<Self> {
         let local = |root: &std::path::Path| {
             let kind = Storage::of(root).map(|storage| storage.kind);
             matches!(kind, Ok(StorageKind::Local | StorageKind::Memory))
@@ -72,17 +72,17 @@ impl Revalidation {
         Ok(Self { index: index.clone(), in_flight: 0, ready: VecDeque::new(), threads, count: 0 })
     }
 
-    pub(crate) fn in_flight(&self) -> usize {
+    pub(super) fn in_flight(&self) -> usize {
         self.in_flight
     }
 
     /// The number of files asked for since the last call.
-    pub(crate) fn take_count(&mut self) -> u64 {
+    pub(super) fn take_count(&mut self) -> u64 {
         std::mem::take(&mut self.count)
     }
 
     /// Asks for the version of `file`.
-    pub(crate) fn ask(&mut self, token: u64, file: FileId) {
+    pub(super) fn ask(&mut self, token: u64, file: FileId) {
         self.in_flight += 1;
         self.count += 1;
         match &self.threads {
@@ -93,7 +93,7 @@ impl Revalidation {
     }
 
     /// Appends the answers that are there, without waiting.
-    pub(crate) fn take(&mut self, out: &mut Vec<VersionAnswer>) {
+    pub(super) fn take(&mut self, out: &mut Vec<VersionAnswer>) {
         let before = out.len();
         out.extend(self.ready.drain(..));
         if let Some(threads) = &self.threads {
@@ -106,7 +106,7 @@ impl Revalidation {
     }
 
     /// Waits until there is an answer, or until the waker is called.
-    pub(crate) fn wait(&mut self, out: &mut Vec<VersionAnswer>) {
+    pub(super) fn wait(&mut self, out: &mut Vec<VersionAnswer>) {
         if self.ready.is_empty()
             && self.in_flight > 0
             && let Some(threads) = &self.threads
@@ -120,7 +120,7 @@ impl Revalidation {
     }
 
     /// Lets the first answer from now on call `rouse`. Returns `false` when there are answers already.
-    pub(crate) fn listen(&self) -> bool {
+    pub(super) fn listen(&self) -> bool {
         let Some(threads) = &self.threads else { return self.ready.is_empty() };
         threads.shared.listening.store(true, Ordering::SeqCst);
         // Nobody was told of what came before the flag was set.
@@ -128,7 +128,7 @@ impl Revalidation {
     }
 
     /// A waker that ends a wait.
-    pub(crate) fn waker(&self) -> Waker {
+    pub(super) fn waker(&self) -> Waker {
         let shared = self.threads.as_ref().map(|threads| threads.shared.clone());
         Waker(Arc::new(move || {
             if let Some(shared) = &shared

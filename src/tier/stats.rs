@@ -76,7 +76,7 @@ pub(super) struct TierCounters {
 
 impl TierCounters {
     /// These counters and those of the store, which may hold `quota` bytes.
-    pub(crate) fn with(&self, store: &StoreStats, quota: u64) -> TierStats {
+    pub(super) fn with(&self, store: &StoreStats, quota: u64) -> TierStats {
         let number = |counter: &AtomicU64| counter.load(Relaxed);
         TierStats {
             nvme_hits: number(&self.nvme_hits),

@@ -16,7 +16,7 @@ impl TraceSpan {
     }
 
     /// The part of it between two moments.
-    pub(crate) fn within(&self, start: u64, end: u64) -> Option<Self> {
+    pub(super) fn within(&self, start: u64, end: u64) -> Option<Self> {
         let (from, to) = (self.start.max(start), self.end.min(end));
         let length = to.checked_sub(from)?;
         let busy = (1.0 - self.idle()) * length as f64;

@@ -1,8 +1,8 @@
 //! All members of a sample are of one version of its shard, also where they are read one by one because they lie far
 //! apart, and the shard is written anew in between; with a cache, which keeps the records, and without.
 
-use foreload::testing::batch::{Batch, FieldValues};
-use foreload::testing::config::{FieldOptions, LoaderOptions};
+use foreload::testing::batch::Batch;
+use foreload::testing::config::{FieldOptions, FieldValue, LoaderConfig, LoaderOptions};
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
 use foreload::testing::io::{Completion, ReadRequest, ReadStats, Reader, Waker};
 use foreload::testing::pipeline::Pipeline;
@@ -71,9 +71,9 @@ impl Reader for WritingReader {
 }
 
 /// The versions of each sample's caption and document.
-fn versions(batch: &Batch) -> Vec<(u8, u8)> {
-    let FieldValues::Texts(texts) = batch.values(0) else { panic!("no texts") };
-    let FieldValues::Bytes(documents) = batch.values(1) else { panic!("no documents") };
+fn versions(config: &LoaderConfig, batch: &Batch) -> Vec<(u8, u8)> {
+    let Some(FieldValue::Texts(texts)) = config.field(batch, "txt") else { panic!("no texts") };
+    let Some(FieldValue::Json(documents)) = config.field(batch, "json") else { panic!("no documents") };
     texts
         .iter()
         .zip(&documents)
@@ -115,7 +115,7 @@ fn check(cached: bool) {
     let asked: IndexOptions = options.validate().unwrap().index_options(Contents::Images);
     let index = Arc::new(DatasetIndex::open(&root, &asked).unwrap());
     let config = options.check(&index).unwrap();
-    let open = move |index: &_, slots: &_, config: &foreload::testing::config::LoaderConfig| {
+    let open = move |index: &_, slots: &_, config: &LoaderConfig| {
         let inner = foreload::testing::io::open(index, slots, config.io, config.direct, config.queue_depth)?;
         let versions = (b'a'..=b'z').cycle();
         Ok(Box::new(WritingReader { inner, path: path.clone(), versions }) as _)
@@ -125,7 +125,7 @@ fn check(cached: bool) {
     for number in 0..4 {
         let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
         while let Some(batch) = epoch.next_batch().unwrap() {
-            for (text, json) in versions(&batch) {
+            for (text, json) in versions(pipeline.config(), &batch) {
                 assert_eq!(text as char, json as char, "a caption and a document of two versions");
                 seen.insert(text);
             }

@@ -268,7 +268,7 @@ def test_what_cannot_be_is_refused(root: Path, dataset: Path) -> None:
         ([fields.Mask], "must be names of fields"),
         (
             [fields.Mask("seg.png", dtype="float32"), "jpg"],
-            "unknown variant `float32`, expected one of `uint8`",
+            'is "float32", must be one of uint8',
         ),
         ([fields.Text("txt", optional=3)], "expected a boolean"),
     ]:

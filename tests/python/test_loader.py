@@ -63,6 +63,14 @@ def test_float_batches_are_normalised(dataset: Path) -> None:
             assert np.abs(images.transpose(0, 2, 3, 1).astype(np.float32) - expected).max() < bound
 
 
+def test_what_was_left_open_can_be_asked_for(dataset: Path) -> None:
+    training, evaluation = foreload.ImageLoader(dataset), foreload.ImageLoader(dataset, train=False)
+    assert (training.batch_size, training.last_batch, training.memory_format) == (64, "drop", "nchw")
+    assert evaluation.last_batch == "partial"
+    chosen = foreload.ImageLoader(dataset, batch_size=3, last_batch="pad", memory_format="nhwc")
+    assert (chosen.batch_size, chosen.last_batch, chosen.memory_format) == (3, "pad", "nhwc")
+
+
 def test_labels_are_the_directories(dataset: Path) -> None:
     loader = foreload.ImageLoader(dataset, batch_size=7, image_size=16, last_batch="partial")
     assert loader.classes == ["class_0", "class_1", "class_2"]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import foreload
 import numpy as np
 import pytest
-from foreload import ConfigError
+from foreload import ConfigError, _torchvision
 from foreload import transforms as T
+from foreload._core import same_transforms
 from PIL import Image
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -162,7 +164,6 @@ def test_parameters_have_one_form(dataset: Path) -> None:
         (lambda: T.Views(2, [T.CenterCrop]), r"step 1 of 1, .*: is a class: make one, CenterCrop\(...\)"),
         (lambda: T.Transform(), "Transform: make one of its kinds"),
         (lambda: T.to_json([abs]), "step 1 of 1, <built-in function abs>: is no transform"),
-        (lambda: T.to_json([T.CenterCrop(9), T.Views(2, [])]), "has Views beside other transforms"),
     ],
 )
 def test_a_parameter_of_another_type_is_named(make: Any, message: str) -> None:
@@ -178,6 +179,8 @@ def test_what_the_core_refuses_names_step_and_parameter(dataset: Path) -> None:
         ),
         ([T.RandomResizedCrop(9), T.Resize(8)], "step 2 of 2, Resize: cannot come after RandomResizedCrop"),
         ([T.Normalize(MEAN, STD)], "step 1 of 1, Normalize: needs floats"),
+        ([T.CenterCrop(9), T.Views(2, [])], "has Views beside other transforms"),
+        ({"image": [T.Views(1, [T.CenterCrop(9)]), T.CenterCrop(9)]}, r"\"image\": has Views beside other"),
         (3, "is 3, must be a list"),
     ]:
         with pytest.raises(ConfigError, match=f"^config: transforms: {message}"):
@@ -232,3 +235,43 @@ def test_every_transform_is_explained() -> None:
         assert len(documented) > 30
         for parameter in dataclasses.fields(made):
             assert f"\n        {parameter.name}: " in documented, (name, parameter.name)
+
+
+# A value of each parameter that has no default.
+REQUIRED: dict[str, dict[str, Any]] = {
+    "CenterCrop": {"size": 9},
+    "Grayscale": {},
+    "Normalize": {"mean": MEAN, "std": STD},
+    "Pad": {"padding": 3},
+    "RandomCrop": {"size": 9},
+    "RandomHorizontalFlip": {},
+    "RandomResizedCrop": {"size": 9},
+    "Resize": {"size": 9},
+    "ToDtype": {"dtype": "float16"},
+}
+
+
+def test_defaults_are_the_same_in_python_and_in_the_core() -> None:
+    assert set(REQUIRED) == set(T.__all__) - {"Transform", "Views"}
+    for name, required in REQUIRED.items():
+        document = getattr(T, name)(**required)._as_json()
+        # Parameters that are given go as the dataclass writes them, so that the defaults alone are compared.
+        left_out = {name: {given: document[name][given] for given in required}}
+        assert same_transforms(json.dumps([left_out]), json.dumps([document])), name
+    assert not same_transforms('[{"RandomHorizontalFlip": {}}]', '[{"RandomHorizontalFlip": {"p": 0.4}}]')
+
+
+def test_no_transform_of_torchvision_is_both_taken_over_and_refused() -> None:
+    assert set(_torchvision._WHAT_TO_DO).isdisjoint(_torchvision._READERS)
+
+
+def test_the_manual_gives_the_parameters_and_their_defaults() -> None:
+    manual = Path(__file__).parents[2].joinpath("docs/transforms.md").read_text()
+    rows = dict(re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", manual, re.MULTILINE))
+    assert set(rows) == set(REQUIRED)
+    for name, said in rows.items():
+        parameters = dataclasses.fields(getattr(T, name))
+        shown = [parameter.partition("=") for parameter in said.split(", ")]
+        assert [parameter for parameter, _, _ in shown] == [parameter.name for parameter in parameters]
+        for (_, is_given, default), parameter in zip(shown, parameters, strict=True):
+            assert not is_given or eval(default) == parameter.default, (name, parameter.name)

@@ -38,8 +38,8 @@ const HOMES: &[(&str, &[&str])] = &[
     (
         "serde",
         &[
-            "augment", "cli", "config", "dataset", "gpu", "io", "json", "notices", "pipeline", "simulate",
-            "state", "tier", "trace",
+            "augment", "cli", "config", "dataset", "gpu", "io", "json", "names", "notices", "pipeline",
+            "simulate", "state", "tier", "trace",
         ],
     ),
     (

@@ -19,8 +19,7 @@ mod transform;
 pub(super) use colour::ColourStep;
 pub(crate) use renderer::Renderer;
 pub use request::{ImageTransforms, Transforms};
-pub(crate) use transform::LARGEST_SIDE;
-pub(crate) use transform::{BadParameter, CROP_RATIO, CROP_SCALE};
+pub(crate) use transform::{BadParameter, CROP_RATIO, CROP_SCALE, LARGEST_SIDE};
 pub use transform::{Sides, Transform};
 
 use super::{DType, Fidelity, MemoryFormat, Output, View};

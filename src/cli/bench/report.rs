@@ -3,8 +3,9 @@
 use super::epochs::BenchRun;
 use super::stall::Stall;
 use crate::cli::usage::ProcessUsage;
-use crate::config::{Choice, Device, LoaderConfig};
+use crate::config::{Device, LoaderConfig};
 use crate::decode::DecodedBy;
+use crate::names::NamedValue;
 use crate::notices::Notice;
 use crate::pipeline::{EpochStats, Pipeline, StageTimes};
 use crate::tier::TierStats;

@@ -82,21 +82,16 @@ pub(crate) fn unknown(loader: LoaderKind, name: &str) -> String {
     }
 }
 
-/// The message about a keyword that an object of settings does not have.
-pub(super) fn unknown_member(object: SettingsObject, name: &str) -> String {
-    let of = object.class();
-    let known: Vec<_> =
-        object.members().filter_map(|setting| setting.member).map(|member| member.name).collect();
-    match nearest(name, known.iter().copied()) {
-        Some(near) => format!("is no setting of {of}; is {near} meant?"),
-        None => format!("is no setting of {of}, which has {}", known.join(", ")),
-    }
-}
-
 impl SettingsObject {
     /// The message about a keyword that the object does not have.
     pub fn unknown(self, name: &str) -> String {
-        unknown_member(self, name)
+        let of = self.class();
+        let known: Vec<_> =
+            self.members().filter_map(|setting| setting.member).map(|member| member.name).collect();
+        match nearest(name, known.iter().copied()) {
+            Some(near) => format!("is no setting of {of}; is {near} meant?"),
+            None => format!("is no setting of {of}, which has {}", known.join(", ")),
+        }
     }
 }
 

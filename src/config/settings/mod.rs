@@ -15,12 +15,10 @@ mod table;
 pub(crate) use document::docstring;
 pub use document::{SettingsClass, manual, parameters, signature, stub};
 pub(crate) use elsewhere::unknown as unknown_setting;
-pub(crate) use forms::Description;
+pub(crate) use forms::{Description, Form};
 pub(crate) use given::Given;
 pub use objects::SettingsObject;
 pub use table::{LoaderOptions, SETTINGS};
-
-pub(crate) use forms::Form;
 
 use crate::error::{Error, Result};
 

@@ -25,11 +25,11 @@ pub(super) enum RequestTag {
 }
 
 impl RequestTag {
-    pub(crate) fn with(self, number: u32) -> u64 {
+    pub(super) fn with(self, number: u32) -> u64 {
         (self as u64) << 32 | u64::from(number)
     }
 
-    pub(crate) fn of(user_data: u64) -> (Self, u32) {
+    pub(super) fn of(user_data: u64) -> (Self, u32) {
         let tag = match user_data >> 32 {
             0 => Self::Open,
             1 => Self::Read,
@@ -48,7 +48,7 @@ pub(super) struct RequestResults {
 }
 
 impl RequestResults {
-    pub(crate) fn note(&mut self, tag: RequestTag, result: i32) {
+    pub(super) fn note(&mut self, tag: RequestTag, result: i32) {
         match tag {
             RequestTag::Open => self.open = result,
             RequestTag::Read => self.read = result,
@@ -86,14 +86,14 @@ pub(super) struct InFlightRead {
 
 impl InFlightRead {
     /// A transfer that nothing has been asked of the kernel for yet; with the `path` of a file that is one sample.
-    pub(crate) fn new(transfer: Transfer, mode: OpenMode, path: Option<CString>) -> Self {
+    pub(super) fn new(transfer: Transfer, mode: OpenMode, path: Option<CString>) -> Self {
         let answers = RequestResults::default();
         let attempt = ReadAttempt::begin(0);
         Self { transfer, mode, path, shard: None, piece: None, pending: 0, attempt, moves: 0, answers }
     }
 
     /// Appends the requests for the next piece to `entries`, and returns how many files they open.
-    pub(crate) fn requests(
+    pub(super) fn requests(
         &mut self,
         number: u32,
         ring: &Ring,
@@ -139,7 +139,7 @@ impl InFlightRead {
     }
 
     /// Decides what to do by the results.
-    pub(crate) fn step(&mut self) -> NextStep {
+    pub(super) fn step(&mut self) -> NextStep {
         if let Some(error) = errno(self.answers.open) {
             return if is_transient(error) {
                 NextStep::Again
@@ -162,13 +162,13 @@ impl InFlightRead {
     }
 
     /// Begins again in a weaker mode.
-    pub(crate) fn restart(&mut self, mode: OpenMode) {
+    pub(super) fn restart(&mut self, mode: OpenMode) {
         self.mode = mode;
         self.transfer.start(mode);
     }
 
     /// The mode that the read's file was opened in.
-    pub(crate) fn used_mode(&self) -> OpenMode {
+    pub(super) fn used_mode(&self) -> OpenMode {
         self.shard.as_ref().map_or(self.mode, |shard| shard.mode)
     }
 }

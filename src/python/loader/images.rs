@@ -2,8 +2,9 @@
 
 use super::Loader;
 use crate::augment::DrawnView;
-use crate::config::{Choice, LoaderKind};
+use crate::config::LoaderKind;
 use crate::dataset::Contents;
+use crate::names::NamedValue;
 use crate::python::error::raise;
 use crate::python::settings::{self, whole_number};
 use crate::schedule::Draw;
@@ -37,10 +38,9 @@ impl ImageLoader {
     /// The fields of the batches by name, in the order in which they were asked for, with what each holds.
     #[getter]
     fn fields<'py>(this: PyRef<'py, Self>, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let pipeline = &this.as_super().pipeline;
         let dict = PyDict::new(py);
-        for field in pipeline.config().fields.shown(pipeline.index().is_labeled()) {
-            dict.set_item(&field.name, field.kind().name())?;
+        for (name, kind) in this.as_super().pipeline.config().field_names() {
+            dict.set_item(name, kind.name())?;
         }
         Ok(dict)
     }
@@ -55,9 +55,7 @@ impl ImageLoader {
     /// The field, element type and a sample's dimensions of each tensor of fields that have one size for all samples.
     /// For consumers that take nothing else.
     fn _dense(this: PyRef<'_, Self>, py: Python<'_>) -> PyResult<Vec<(String, &'static str, usize)>> {
-        let pipeline = &this.as_super().pipeline;
-        let tensors = pipeline.config().dense_tensors(pipeline.index().is_labeled());
-        let tensors = raise(py, tensors)?.into_iter();
+        let tensors = raise(py, this.as_super().pipeline.config().dense_tensors())?.into_iter();
         Ok(tensors.map(|(field, element, dimensions)| (field, element.name(), dimensions)).collect())
     }
 
@@ -71,6 +69,12 @@ impl ImageLoader {
     #[getter]
     fn dtype(this: PyRef<'_, Self>) -> &'static str {
         this.as_super().pipeline.config().output().dtype.name()
+    }
+
+    /// The order of the images' dimensions, by name.
+    #[getter]
+    fn memory_format(this: PyRef<'_, Self>) -> &'static str {
+        this.as_super().pipeline.config().output().format.name()
     }
 
     /// What an epoch makes of a sample, a dict of x, y, width, height (source pixels that are resized), resized_width,

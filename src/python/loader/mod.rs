@@ -13,6 +13,7 @@ use super::notices::deliver;
 use super::settings::whole_number;
 use crate::config::LoaderOptions;
 use crate::dataset::{Contents, DatasetIndex, IndexOptions};
+use crate::names::NamedValue;
 use crate::pipeline::{ConcealedLog, Cursor, Epoch, FailureLog, Pipeline, SampleFailure, Start};
 use crate::state::State;
 use pyo3::prelude::*;
@@ -143,6 +144,19 @@ impl Loader {
         self.pipeline.config().selection.draws()
     }
 
+    /// The number of samples per batch and rank.
+    #[getter]
+    fn batch_size(&self) -> u32 {
+        self.pipeline.config().batch_size
+    }
+
+    /// What happens to the samples that do not fill the last batch, by name: never None, since what was left open is
+    /// decided.
+    #[getter]
+    fn last_batch(&self) -> &'static str {
+        self.pipeline.config().last_batch.name()
+    }
+
     /// Whether samples have labels.
     #[getter]
     fn labeled(&self) -> bool {
@@ -164,6 +178,13 @@ impl Loader {
             other => other,
         };
         raise(py, needs.map_err(alone))
+    }
+
+    /// The (rank, world size), asked anew at every iteration, since a process group may have been made.
+    #[pyo3(name = "_place_in_world")]
+    fn place_in_world(&self, py: Python<'_>) -> PyResult<(u32, u32)> {
+        let ranks = py.import("foreload._ranks")?;
+        ranks.call_method1("resolve", (self.rank, self.world_size))?.extract()
     }
 
     /// The class names by number; empty when the dataset has only numbers.
@@ -285,12 +306,6 @@ impl Loader {
             py,
             Batches { epoch: Mutex::new(epoch), pipeline: self.pipeline.clone(), warned: Mutex::default() },
         )
-    }
-
-    /// The (rank, world size), asked anew at every iteration, since a process group may have been made.
-    fn place_in_world(&self, py: Python<'_>) -> PyResult<(u32, u32)> {
-        let ranks = py.import("foreload._ranks")?;
-        ranks.call_method1("resolve", (self.rank, self.world_size))?.extract()
     }
 }
 

@@ -57,7 +57,7 @@ struct StagingMailbox {
 
 impl Stager {
     /// Starts the thread; `open` makes its reader.
-    pub(crate) fn start(cache: Arc<Cache>, open: Arc<OpenSource>) -> std::io::Result<Self> {
+    pub(super) fn start(cache: Arc<Cache>, open: Arc<OpenSource>) -> std::io::Result<Self> {
         let mailbox = Arc::new(StagingMailbox::default());
         let (living, alive) = bounded::<()>(0);
         let work = {
@@ -76,7 +76,7 @@ impl Stager {
     }
 
     /// Stages for this epoch from now on.
-    pub(crate) fn begin(&self, schedule: Schedule, first_step: u64) {
+    pub(super) fn begin(&self, schedule: Schedule, first_step: u64) {
         self.mailbox.first_step.store(first_step, Relaxed);
         self.mailbox.asked.store(0, Relaxed);
         let mut order = self.mailbox.order.lock().unwrap_or_else(PoisonError::into_inner);
@@ -88,7 +88,7 @@ impl Stager {
     }
 
     /// Notes that the pipeline asked for one more sample.
-    pub(crate) fn asked(&self) {
+    pub(super) fn asked(&self) {
         self.mailbox.asked.fetch_add(1, Relaxed);
     }
 }

@@ -19,7 +19,7 @@ pub(super) struct DatasetInfo {
 }
 
 impl DatasetInfo {
-    pub(crate) fn of(index: &DatasetIndex) -> Self {
+    pub(super) fn of(index: &DatasetIndex) -> Self {
         let whole = |root: &Path| root.canonicalize().unwrap_or_else(|_| root.to_path_buf());
         let roots = index.parts().map(|(root, _)| whole(root).to_string_lossy().into_owned()).collect();
         Self { fingerprint: index.fingerprint().to_string(), roots }
@@ -27,12 +27,12 @@ impl DatasetInfo {
 
     /// Reads the file in the directory `own`; `None` where there is none, as in a directory that an older program
     /// filled.
-    pub(crate) fn read(own: &Path) -> Option<Self> {
+    pub(super) fn read(own: &Path) -> Option<Self> {
         serde_json::from_slice(&fs::read(own.join(NAME)).ok()?).ok()
     }
 
     /// Writes the file into the directory `own`. Nothing depends on it, so that a full drive makes nothing fail.
-    pub(crate) fn write(&self, own: &Path) {
+    pub(super) fn write(&self, own: &Path) {
         if Self::read(own).as_ref() != Some(self) {
             // A process that is killed meanwhile leaves no half of it.
             let _ = self.replace(own);

@@ -21,7 +21,7 @@ impl PackedLocation {
         Self { segment, offset, crc, version: [version.0 as u32, (version.0 >> 32) as u32] }
     }
 
-    pub(crate) fn version(&self) -> FileVersion {
+    pub(super) fn version(&self) -> FileVersion {
         FileVersion(u64::from(self.version[0]) | u64::from(self.version[1]) << 32)
     }
 }
@@ -112,7 +112,7 @@ pub(super) struct Catalog {
 
 impl Catalog {
     /// An empty catalog for `samples` samples.
-    pub(crate) fn new(samples: u64) -> Self {
+    pub(super) fn new(samples: u64) -> Self {
         let chunks = (0..samples.div_ceil(64)).map(|_| CatalogChunk::default()).collect();
         Self { chunks, segments: Vec::new(), by_number: HashMap::new(), held_samples: 0, held_bytes: 0 }
     }
@@ -126,14 +126,14 @@ impl Catalog {
     }
 
     /// The location of a sample that can be read, and whether its copy was checked in this run.
-    pub(crate) fn locate(&self, sample: u64) -> Option<(PackedLocation, bool)> {
+    pub(super) fn locate(&self, sample: u64) -> Option<(PackedLocation, bool)> {
         let place = self.get(sample).filter(|&place| self.is_live(place))?;
         let checked = self.chunks[(sample / 64) as usize].checked >> (sample % 64) & 1 == 1;
         Some((place, checked))
     }
 
     /// Notes that the copy of a sample in segment `slot` is the source's.
-    pub(crate) fn confirm(&mut self, sample: u64, slot: u32) {
+    pub(super) fn confirm(&mut self, sample: u64, slot: u32) {
         if self.get(sample).is_some_and(|place| place.segment == slot) {
             self.chunks[(sample / 64) as usize].checked |= 1 << (sample % 64);
         }
@@ -141,7 +141,7 @@ impl Catalog {
 
     /// Forgets the copy of a sample in segment `slot`, which is not the source's any more. Returns whether that still
     /// was the sample's location, and whether most of the segment is of no use now.
-    pub(crate) fn outdate(&mut self, sample: u64, slot: u32) -> (bool, bool) {
+    pub(super) fn outdate(&mut self, sample: u64, slot: u32) -> (bool, bool) {
         let Some(place) = self.get(sample).filter(|place| place.segment == slot) else {
             return (false, false);
         };
@@ -155,7 +155,7 @@ impl Catalog {
     }
 
     /// Whether a sample is kept in `group`, or on its way there.
-    pub(crate) fn keeps(&self, sample: u64, group: u64) -> bool {
+    pub(super) fn keeps(&self, sample: u64, group: u64) -> bool {
         let here = |place: PackedLocation| {
             self.is_live(place) && self.segments[place.segment as usize].group == group
         };
@@ -164,7 +164,7 @@ impl Catalog {
 
     /// Notes that a sample is on its way to `group`. Returns `false` when it is kept there already. A sample of another
     /// group moves: until it has come it cannot be located.
-    pub(crate) fn expect(&mut self, sample: u64, group: u64) -> bool {
+    pub(super) fn expect(&mut self, sample: u64, group: u64) -> bool {
         let new = !self.keeps(sample, group);
         if new {
             self.set(sample, PENDING, false);
@@ -173,12 +173,12 @@ impl Catalog {
     }
 
     /// Whether a sample is on its way.
-    pub(crate) fn expects(&self, sample: u64) -> bool {
+    pub(super) fn expects(&self, sample: u64) -> bool {
         self.get(sample) == Some(PENDING)
     }
 
     /// Notes that a sample on its way will not come.
-    pub(crate) fn give_up(&mut self, sample: u64) {
+    pub(super) fn give_up(&mut self, sample: u64) {
         if self.expects(sample) {
             self.chunks[(sample / 64) as usize].clear((sample % 64) as u32);
         }
@@ -197,7 +197,7 @@ impl Catalog {
     }
 
     /// Notes that segment `number` is about to be published. Returns whether it was unknown.
-    pub(crate) fn announce(&mut self, number: u64) -> bool {
+    pub(super) fn announce(&mut self, number: u64) -> bool {
         match self.by_number.entry(number) {
             Entry::Occupied(_) => false,
             Entry::Vacant(entry) => {
@@ -208,12 +208,12 @@ impl Catalog {
     }
 
     /// Takes back the announcement of a segment that could not be published.
-    pub(crate) fn retract(&mut self, number: u64) {
+    pub(super) fn retract(&mut self, number: u64) {
         self.by_number.remove(&number);
     }
 
     /// Adds an announced segment, which is published now, and returns its slot. Its samples are placed afterwards.
-    pub(crate) fn publish(&mut self, number: u64, group: u64, stamp: &Stamp) -> u32 {
+    pub(super) fn publish(&mut self, number: u64, group: u64, stamp: &Stamp) -> u32 {
         let slot = self.segments.len() as u32;
         let (bytes, mtime) = (stamp.size, stamp.mtime);
         self.segments.push(Segment {
@@ -233,7 +233,7 @@ impl Catalog {
 
     /// Enters the samples of a published segment, but for those that a later segment has. `checked` says that they are
     /// known to be the source's in this run.
-    pub(crate) fn place(&mut self, slot: u32, rows: &[SegmentRow], checked: bool) {
+    pub(super) fn place(&mut self, slot: u32, rows: &[SegmentRow], checked: bool) {
         self.segments[slot as usize].rows += rows.len() as u32;
         for row in rows {
             let number = self.segments[slot as usize].number;
@@ -252,7 +252,7 @@ impl Catalog {
 
     /// Notes that so many samples of segment `slot` are of files that have changed since. Returns whether that is most
     /// of it.
-    pub(crate) fn note_stale(&mut self, slot: u32, samples: u32) -> bool {
+    pub(super) fn note_stale(&mut self, slot: u32, samples: u32) -> bool {
         let segment = &mut self.segments[slot as usize];
         segment.rows += samples;
         segment.stale += samples;
@@ -260,7 +260,7 @@ impl Catalog {
     }
 
     /// Forgets a segment with all its samples. Returns whether it could be read before.
-    pub(crate) fn forget(&mut self, slot: u32) -> bool {
+    pub(super) fn forget(&mut self, slot: u32) -> bool {
         let Some(segment) = self.segments.get_mut(slot as usize) else { return false };
         if std::mem::replace(&mut segment.forgotten, true) {
             return false;
@@ -272,22 +272,22 @@ impl Catalog {
     }
 
     /// The segment in a slot; also a forgotten one.
-    pub(crate) fn segment(&self, slot: u32) -> Option<Segment> {
+    pub(super) fn segment(&self, slot: u32) -> Option<Segment> {
         self.segments.get(slot as usize).copied()
     }
 
     /// Whether segment `number` of the directory is known.
-    pub(crate) fn has(&self, number: u64) -> bool {
+    pub(super) fn has(&self, number: u64) -> bool {
         self.by_number.contains_key(&number)
     }
 
     /// The segments that can be read, with their slots.
-    pub(crate) fn live(&self) -> impl Iterator<Item = (u32, Segment)> {
+    pub(super) fn live(&self) -> impl Iterator<Item = (u32, Segment)> {
         self.by_number.values().flatten().map(|&slot| (slot, self.segments[slot as usize]))
     }
 
     /// The number of samples that can be located, and the bytes of the segments they are in.
-    pub(crate) fn held(&self) -> (u64, u64) {
+    pub(super) fn held(&self) -> (u64, u64) {
         (self.held_samples, self.held_bytes)
     }
 }

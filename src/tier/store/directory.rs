@@ -113,44 +113,44 @@ impl CacheDirectory {
     }
 
     /// Whether this process may add to the directory and evict from it.
-    pub(crate) fn is_writable(&self) -> bool {
+    pub(super) fn is_writable(&self) -> bool {
         self.writable
     }
 
     /// The directory of this dataset's segments.
-    pub(crate) fn own(&self) -> &Path {
+    pub(super) fn own(&self) -> &Path {
         &self.own
     }
 
     /// The dataset's key.
-    pub(crate) fn key(&self) -> DatasetKey {
+    pub(super) fn key(&self) -> DatasetKey {
         self.key
     }
 
     /// The quota in pages.
-    pub(crate) fn quota(&self) -> u64 {
+    pub(super) fn quota(&self) -> u64 {
         self.quota
     }
 
     /// The path of a segment of this dataset.
-    pub(crate) fn segment_path(&self, number: u64) -> PathBuf {
+    pub(super) fn segment_path(&self, number: u64) -> PathBuf {
         self.own.join(segment::name(number))
     }
 
     /// Whether this is the process that opened the directory, and not one forked from it: both have the same locks.
-    pub(crate) fn is_ours(&self) -> bool {
+    pub(super) fn is_ours(&self) -> bool {
         self.process == std::process::id()
     }
 
     /// The generation now: it is another number whenever something was published or evicted.
-    pub(crate) fn generation(&self) -> Result<u64> {
+    pub(super) fn generation(&self) -> Result<u64> {
         let mut bytes = [0; 8];
         self.lock.file().read_exact_at(&mut bytes, 24).map_err(|error| self.failed("read", error))?;
         Ok(u64::from_le_bytes(bytes))
     }
 
     /// The numbers of this dataset's published segments, and the generation at which they were listed.
-    pub(crate) fn published(&self) -> Result<(HashSet<u64>, u64)> {
+    pub(super) fn published(&self) -> Result<(HashSet<u64>, u64)> {
         if !self.is_writable() {
             // Without the lock, a segment that is just being published is seen after the next change.
             let generation = self.generation()?;
@@ -164,7 +164,7 @@ impl CacheDirectory {
     }
 
     /// Begins a segment of `pages` pages for a group. Where there are not so many free, it returns how many there are.
-    pub(crate) fn begin(self: &Arc<Self>, group: u64, pages: u64) -> Result<Result<OpenSegment, u64>> {
+    pub(super) fn begin(self: &Arc<Self>, group: u64, pages: u64) -> Result<Result<OpenSegment, u64>> {
         let file = nameless::create(&self.own)
             .map_err(|error| Error::io("create a segment in", &self.own, error))?;
         let mut guard = self.enter()?;
@@ -183,7 +183,7 @@ impl CacheDirectory {
 
     /// Reserves `pages` pages in all for a segment being filled. Where there are not so many free, it returns how many
     /// the segment could have.
-    pub(crate) fn extend(&self, open: &mut OpenSegment, pages: u64) -> Result<Result<(), u64>> {
+    pub(super) fn extend(&self, open: &mut OpenSegment, pages: u64) -> Result<Result<(), u64>> {
         let more = pages.saturating_sub(open.pages());
         if more == 0 {
             return Ok(Ok(()));
@@ -213,7 +213,7 @@ impl CacheDirectory {
     }
 
     /// Gives a segment its name and releases its reservation: from now on the file counts.
-    pub(crate) fn publish(&self, open: &mut OpenSegment, bytes: u64) -> Result<()> {
+    pub(super) fn publish(&self, open: &mut OpenSegment, bytes: u64) -> Result<()> {
         let number = open.number();
         debug_assert!(pages(bytes) <= open.pages(), "grown beyond what was reserved");
         let mut guard = self.enter()?;
@@ -237,7 +237,7 @@ impl CacheDirectory {
     }
 
     /// Unlinks a segment of this dataset, and returns its bytes if it was there.
-    pub(crate) fn remove(&self, number: u64) -> Result<Option<u64>> {
+    pub(super) fn remove(&self, number: u64) -> Result<Option<u64>> {
         if !self.is_writable() {
             return Ok(None);
         }
@@ -247,7 +247,7 @@ impl CacheDirectory {
     }
 
     /// The number of pages that are free without evicting anything.
-    pub(crate) fn free(&self) -> Result<u64> {
+    pub(super) fn free(&self) -> Result<u64> {
         let mut guard = self.enter()?;
         guard.list_if_changed()?;
         Ok(self.quota.saturating_sub(guard.used()?))

@@ -61,9 +61,10 @@ const PATIENCE: [Duration; 2] = [Duration::from_millis(800), Duration::from_mill
 /// Where a store is and how large it may grow.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
-    /// The cache directory (`cache_dir`), which is made where it is missing. Other datasets and processes may share it.
+    /// The cache directory (`cache.path`), which is made where it is missing. Other datasets and processes may share
+    /// it.
     pub directory: PathBuf,
-    /// Bytes that all segments of all datasets in the directory may take together (`cache_size`), those being filled
+    /// Bytes that all segments of all datasets in the directory may take together (`cache.size`), those being filled
     /// included. Sizes are counted in pages of 4 KiB; the lock file, tags and directories themselves do not count.
     pub quota: u64,
     /// About how many bytes a segment has; `None` means a 64th of the quota, from 1 to 64 MiB.
@@ -168,8 +169,8 @@ impl Store {
     /// Checks whether the settings can be right, whatever the directory is like.
     ///
     /// # Errors
-    /// [`Error::Config`] `cache_size` below the smallest workable quota, which it names; `cache_dir` inside the
-    /// dataset.
+    /// [`Error::Config`] for a `cache.size` below the smallest workable quota, which it names, and for a `cache.path`
+    /// inside the dataset.
     pub fn check(options: &StoreOptions, index: &DatasetIndex) -> Result<()> {
         check_quota(options.quota, index)?;
         let directory = std::path::absolute(&options.directory)

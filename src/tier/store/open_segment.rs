@@ -39,7 +39,7 @@ struct Reservation {
 
 impl OpenSegment {
     /// The empty segment `number` of `group` in the nameless `file`, with `pages` pages that have been reserved.
-    pub(crate) fn new(
+    pub(super) fn new(
         directory: &Arc<CacheDirectory>,
         file: File,
         (number, pages): (u64, u64),
@@ -66,17 +66,17 @@ impl OpenSegment {
         Ok(Self { file, reservation, payload: 0, footer: Footer { group, rows: Vec::new() } })
     }
 
-    pub(crate) fn file(&self) -> &File {
+    pub(super) fn file(&self) -> &File {
         &self.file
     }
 
     /// The segment's number in the directory.
-    pub(crate) fn number(&self) -> u64 {
+    pub(super) fn number(&self) -> u64 {
         self.reservation.number
     }
 
     /// The number of pages that are reserved for the segment.
-    pub(crate) fn pages(&self) -> u64 {
+    pub(super) fn pages(&self) -> u64 {
         self.reservation.pages
     }
 

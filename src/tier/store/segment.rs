@@ -29,7 +29,7 @@ const TRAILER: usize = 64;
 pub(super) struct DatasetKey(pub [u8; 16]);
 
 impl DatasetKey {
-    pub(crate) fn of(index: &DatasetIndex) -> Self {
+    pub(super) fn of(index: &DatasetIndex) -> Self {
         let mut key = [0; 16];
         key[..8].copy_from_slice(&index.fingerprint().0[..8]);
         key[8..].copy_from_slice(&index.identity()[..8]);
@@ -37,7 +37,7 @@ impl DatasetKey {
     }
 
     /// The key that a directory is named by.
-    pub(crate) fn parse(name: &str) -> Option<Self> {
+    pub(super) fn parse(name: &str) -> Option<Self> {
         let key = u128::from_str_radix(name, 16).ok()?.to_be_bytes();
         (Self(key).to_string() == name).then_some(Self(key))
     }
@@ -105,7 +105,7 @@ pub(super) fn footer_bytes(samples: usize) -> u64 {
 
 impl Footer {
     /// The table and the trailer of segment `number` of dataset `key`, whose samples take `payload` bytes.
-    pub(crate) fn encode(&self, key: DatasetKey, number: u64, payload: u64) -> Vec<u8> {
+    pub(super) fn encode(&self, key: DatasetKey, number: u64, payload: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(self.rows.len() * ROW + TRAILER);
         for row in &self.rows {
             bytes.extend(row.sample.to_le_bytes());
@@ -133,7 +133,7 @@ impl Footer {
     ///
     /// # Errors
     /// [`SegmentError::Damaged`] when anything is not as it must be, [`SegmentError::Io`] when it cannot be read.
-    pub(crate) fn read(
+    pub(super) fn read(
         file: &File,
         size: u64,
         key: DatasetKey,

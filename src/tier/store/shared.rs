@@ -44,7 +44,7 @@ pub(super) struct StoreShared {
 }
 
 impl StoreShared {
-    pub(crate) fn new(
+    pub(super) fn new(
         index: Arc<DatasetIndex>,
         directory: CacheDirectory,
         counters: Arc<StoreCounters>,
@@ -69,15 +69,15 @@ impl StoreShared {
         }
     }
 
-    pub(crate) fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
+    pub(super) fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
         self.catalog.read().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    pub(crate) fn catalog_mut(&self) -> RwLockWriteGuard<'_, Catalog> {
+    pub(super) fn catalog_mut(&self) -> RwLockWriteGuard<'_, Catalog> {
         self.catalog.write().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
-    pub(crate) fn gate(&self) -> Gate {
+    pub(super) fn gate(&self) -> Gate {
         match self.gate.load(Relaxed) {
             0 => Gate::Open,
             1 => Gate::Full,
@@ -85,12 +85,12 @@ impl StoreShared {
         }
     }
 
-    pub(crate) fn set_gate(&self, gate: Gate) {
+    pub(super) fn set_gate(&self, gate: Gate) {
         self.gate.store(gate as u8, Relaxed);
     }
 
     /// Notes that samples on their way will not come.
-    pub(crate) fn give_up(&self, rows: &[SegmentRow]) {
+    pub(super) fn give_up(&self, rows: &[SegmentRow]) {
         for rows in rows.chunks(PLACED_AT_ONCE) {
             let mut catalog = self.catalog_mut();
             rows.iter().for_each(|row| catalog.give_up(row.sample));
@@ -99,14 +99,14 @@ impl StoreShared {
 
     /// Enters the samples of a published segment into the catalog. `checked` says that they are known to be the
     /// source's in this run.
-    pub(crate) fn place(&self, slot: u32, rows: &[SegmentRow], checked: bool) {
+    pub(super) fn place(&self, slot: u32, rows: &[SegmentRow], checked: bool) {
         for rows in rows.chunks(PLACED_AT_ONCE) {
             self.catalog_mut().place(slot, rows, checked);
         }
     }
 
     /// Removes a segment of which most is of files that have changed since: what is left is not worth its room.
-    pub(crate) fn remove_stale(&self, slot: u32) {
+    pub(super) fn remove_stale(&self, slot: u32) {
         let Some(segment) = self.catalog().segment(slot).filter(|_| self.directory.is_writable()) else {
             return;
         };
@@ -122,7 +122,7 @@ impl StoreShared {
     }
 
     /// Counts a failure that stops nothing, keeps its message, and warns once.
-    pub(crate) fn failed(&self, error: String) {
+    pub(super) fn failed(&self, error: String) {
         self.index.notices().warn_once("cache errors", || {
             format!("the cache: {error}; training goes on, and what the cache lacks is read from the dataset")
         });
@@ -130,7 +130,7 @@ impl StoreShared {
     }
 
     /// Keeps the message about a damaged segment, and warns once.
-    pub(crate) fn note_damage(&self, what: String) {
+    pub(super) fn note_damage(&self, what: String) {
         self.index.notices().warn_once("damaged copies", || {
             format!("cache segment {what}, and its samples are read from the dataset (check the drive if it goes on)")
         });
@@ -138,7 +138,7 @@ impl StoreShared {
     }
 
     /// Counts copies of files that have changed since, and warns once.
-    pub(crate) fn note_stale(&self, sample: u64, samples: u64) {
+    pub(super) fn note_stale(&self, sample: u64, samples: u64) {
         count(&self.counters.stale, samples);
         self.index.notices().warn_once("stale copies", || {
             let path = self.index.path(self.index.extent(sample).file);
@@ -151,7 +151,7 @@ impl StoreShared {
     }
 
     /// Learns which segments were published and evicted, if any were.
-    pub(crate) fn refresh(&self) -> Result<()> {
+    pub(super) fn refresh(&self) -> Result<()> {
         if !self.directory.is_ours() {
             // The locks of a forked process are its parent's.
             return Ok(());

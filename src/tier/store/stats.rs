@@ -68,7 +68,7 @@ pub(super) fn count(counter: &AtomicU64, more: u64) {
 
 impl StoreCounters {
     /// The counters; gauges that are kept elsewhere are 0.
-    pub(crate) fn stats(&self) -> StoreStats {
+    pub(super) fn stats(&self) -> StoreStats {
         let read = |counter: &AtomicU64| counter.load(Relaxed);
         StoreStats {
             admitted_samples: read(&self.admitted_samples),
@@ -89,27 +89,27 @@ impl StoreCounters {
     }
 
     /// Lowers the gauge of what is used, until it is counted again.
-    pub(crate) fn freed(&self, bytes: u64) {
+    pub(super) fn freed(&self, bytes: u64) {
         let less = |used: u64| Some(used.saturating_sub(bytes));
         let _ = self.used_bytes.fetch_update(Relaxed, Relaxed, less);
     }
 
     /// Counts a failure and keeps its message.
-    pub(crate) fn failed(&self, error: String) {
+    pub(super) fn failed(&self, error: String) {
         count(&self.write_errors, 1);
         self.note(error);
     }
 
     /// Keeps the message about something that is counted elsewhere.
-    pub(crate) fn note(&self, error: String) {
+    pub(super) fn note(&self, error: String) {
         *self.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error);
     }
 
-    pub(crate) fn forget_error(&self) {
+    pub(super) fn forget_error(&self) {
         *self.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
     }
 
-    pub(crate) fn last_error(&self) -> Option<String> {
+    pub(super) fn last_error(&self) -> Option<String> {
         self.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 }

@@ -1,6 +1,7 @@
 //! How a copy is known to be the source's, and which versions the source's files have.
 
 use crate::dataset::{DatasetIndex, FileId, FileVersion};
+use crate::names::named;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
@@ -15,6 +16,9 @@ pub enum Verify {
     /// Nothing is compared, because the user says that files never change.
     Never,
 }
+
+// `Verify::Never` has no name, because the setting `immutable` stands for it.
+named!(Verify: "stamp" => Stamp, "checksum" => Checksum);
 
 /// The number of files for which another thread is worth starting.
 const EACH: usize = 32;

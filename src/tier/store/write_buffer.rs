@@ -23,7 +23,7 @@ pub(super) struct WriteBuffer {
 impl WriteBuffer {
     /// An empty buffer with memory for `capacity` bytes. The memory is touched here: a reading thread should have no
     /// page faults.
-    pub(crate) fn new(capacity: usize) -> Self {
+    pub(super) fn new(capacity: usize) -> Self {
         let mut bytes = Vec::with_capacity(capacity);
         bytes.resize(capacity, 1);
         bytes.clear();
@@ -35,7 +35,7 @@ impl WriteBuffer {
     }
 
     /// Copies a sample; there must be room.
-    pub(crate) fn push(&mut self, sample: u64, version: FileVersion, bytes: &[u8]) {
+    pub(super) fn push(&mut self, sample: u64, version: FileVersion, bytes: &[u8]) {
         debug_assert!(self.has_room(bytes.len()));
         let (offset, length) = (self.bytes.len() as u32, bytes.len() as u32);
         self.rows.push(SegmentRow { sample, version, offset, length, crc: 0 });
@@ -43,7 +43,7 @@ impl WriteBuffer {
     }
 
     /// Keeps the samples that `wanted` accepts, one behind the other, and returns the others.
-    pub(crate) fn keep(&mut self, mut wanted: impl FnMut(&SegmentRow) -> bool) -> Vec<SegmentRow> {
+    pub(super) fn keep(&mut self, mut wanted: impl FnMut(&SegmentRow) -> bool) -> Vec<SegmentRow> {
         let mut end = 0;
         let mut others = Vec::new();
         self.rows.retain_mut(|row| {
@@ -64,13 +64,13 @@ impl WriteBuffer {
     }
 
     /// Computes the samples' checksums.
-    pub(crate) fn compute_checksums(&mut self) {
+    pub(super) fn compute_checksums(&mut self) {
         for row in &mut self.rows {
             row.crc = checksum(&self.bytes[row.offset as usize..][..row.length as usize]);
         }
     }
 
-    pub(crate) fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.bytes.clear();
         self.rows.clear();
     }
@@ -92,14 +92,14 @@ pub(super) struct WriteBuffers {
 
 impl WriteBuffers {
     /// Buffers of `budget` bytes together, or for one sample if that is more. Written buffers come back by `back`.
-    pub(crate) fn new(budget: usize, back: Receiver<WriteBuffer>, commands: Sender<WriterCommand>) -> Self {
+    pub(super) fn new(budget: usize, back: Receiver<WriteBuffer>, commands: Sender<WriterCommand>) -> Self {
         let buffer = BUFFER.min(budget / 2);
         let spare = (0..budget / buffer.max(1)).map(|_| WriteBuffer::new(buffer)).collect();
         Self { open: HashMap::new(), buffer, spare, taken: 0, budget, back, commands }
     }
 
     /// The buffer of `group` with room for `length` bytes; `None` when all buffers wait for the drive.
-    pub(crate) fn buffer_for(&mut self, group: u64, length: usize) -> Option<&mut WriteBuffer> {
+    pub(super) fn buffer_for(&mut self, group: u64, length: usize) -> Option<&mut WriteBuffer> {
         if self.open.get(&group).is_some_and(|buffer| !buffer.has_room(length)) {
             self.hand_over(group);
         }
@@ -135,7 +135,7 @@ impl WriteBuffers {
     }
 
     /// Hands over the buffer of a group, however little is in it.
-    pub(crate) fn hand_over(&mut self, group: u64) {
+    pub(super) fn hand_over(&mut self, group: u64) {
         if let Some(buffer) = self.open.remove(&group) {
             // A writer that has ended takes nothing, and nothing can be done about it here.
             let _ = self.commands.send(WriterCommand::Write(buffer));
@@ -143,7 +143,7 @@ impl WriteBuffers {
     }
 
     /// Hands over the buffers of all groups.
-    pub(crate) fn hand_over_all(&mut self) {
+    pub(super) fn hand_over_all(&mut self) {
         let groups: Vec<u64> = self.open.keys().copied().collect();
         groups.into_iter().for_each(|group| self.hand_over(group));
     }

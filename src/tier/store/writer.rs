@@ -70,7 +70,7 @@ fn file_bytes(payload: u64, rows: usize) -> u64 {
 }
 
 impl SegmentWriter {
-    pub(crate) fn new(
+    pub(super) fn new(
         shared: Arc<StoreShared>,
         commands: Receiver<WriterCommand>,
         empty: Sender<WriteBuffer>,
@@ -95,7 +95,7 @@ impl SegmentWriter {
     }
 
     /// Works until it is told to stop.
-    pub(crate) fn run(mut self) {
+    pub(super) fn run(mut self) {
         loop {
             match self.commands.recv_timeout(REFRESH_EVERY) {
                 Ok(WriterCommand::Write(buffer)) => self.write(buffer),

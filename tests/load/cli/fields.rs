@@ -198,7 +198,7 @@ fn fields_are_names_or_objects_of_json() {
             r#"[{"Image": {"name": "left.jpg", "dtype": "int64"}}]"#,
             r#"Image has no "dtype", it has name, optional, follows"#,
         ),
-        (r#"[{"Mask": {"name": "seg.png", "dtype": "int8"}}]"#, "unknown variant `int8`"),
+        (r#"[{"Mask": {"name": "seg.png", "dtype": "int8"}}]"#, r#"is "int8", must be one of uint8"#),
         (r#"[{"Mask": {"name": "seg.png", "name": "txt"}}]"#, r#"the key "name" is given twice"#),
     ] {
         let refused = shard.run("bench", &["--fields", text]);

@@ -2,10 +2,11 @@
 
 use super::{Form, is};
 use crate::augment::ImageTransforms;
-use crate::config::{Choice, FieldOptions, Fields, Given, Labels, label_numbers};
+use crate::config::{FieldOptions, Fields, Given, Labels, label_numbers};
 use crate::dataset::FieldKind;
 use crate::error::Error;
 use crate::json;
+use crate::names::NamedValue;
 use serde_json::Value;
 
 /// The value as a document of dicts, lists, texts and numbers; `None` for anything else.

@@ -2,8 +2,9 @@
 
 use super::{Form, is, number_given_by};
 use crate::config::device::is_device;
+use crate::config::parse_bytes;
 use crate::config::settings::Given;
-use crate::config::{Choice, parse_bytes};
+use crate::names::NamedValue;
 use std::marker::PhantomData;
 use std::path::PathBuf;
 
@@ -43,10 +44,10 @@ impl Form<bool> for Truth {
     }
 }
 
-/// One of the names of a [`Choice`].
+/// One of the names of a [`NamedValue`] type.
 pub(in crate::config::settings) struct OneOf<C>(PhantomData<C>);
 
-impl<C: Choice> OneOf<C> {
+impl<C: NamedValue> OneOf<C> {
     pub(in crate::config::settings) const fn names() -> Self {
         Self(PhantomData)
     }
@@ -56,7 +57,7 @@ impl<C: Choice> OneOf<C> {
     }
 }
 
-impl<C: Choice> Form<C> for OneOf<C> {
+impl<C: NamedValue> Form<C> for OneOf<C> {
     fn read(&self, given: &Given) -> Result<C, String> {
         let Given::Text(name) = given else { return is(given) };
         let found = C::NAMES.iter().find(|(known, _)| known == name);
