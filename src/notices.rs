@@ -44,22 +44,38 @@ struct NoticeQueue {
 
 #[derive(Debug, Default)]
 struct NoticeState {
-    subjects: BTreeSet<&'static str>,
+    subjects: BTreeSet<NoticeSubject>,
     waiting: VecDeque<Notice>,
+}
+
+/// What a notice that comes once is about: a name, and perhaps which of the things that it names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NoticeSubject(&'static str, &'static str);
+
+impl From<&'static str> for NoticeSubject {
+    fn from(name: &'static str) -> Self {
+        Self(name, "")
+    }
+}
+
+impl From<(&'static str, &'static str)> for NoticeSubject {
+    fn from((name, which): (&'static str, &'static str)) -> Self {
+        Self(name, which)
+    }
 }
 
 impl Notices {
     /// Warns with `message`, unless there was a notice on this `subject` before.
-    pub fn warn_once(&self, subject: &'static str, message: impl FnOnce() -> String) {
-        self.add_once(NoticeKind::Warning, subject, message);
+    pub fn warn_once(&self, subject: impl Into<NoticeSubject>, message: impl FnOnce() -> String) {
+        self.add_once(NoticeKind::Warning, subject.into(), message);
     }
 
     /// Informs with `message`, which is merely good to know, unless there was a notice on this `subject` before.
-    pub fn inform_once(&self, subject: &'static str, message: impl FnOnce() -> String) {
-        self.add_once(NoticeKind::Information, subject, message);
+    pub fn inform_once(&self, subject: impl Into<NoticeSubject>, message: impl FnOnce() -> String) {
+        self.add_once(NoticeKind::Information, subject.into(), message);
     }
 
-    fn add_once(&self, kind: NoticeKind, subject: &'static str, message: impl FnOnce() -> String) {
+    fn add_once(&self, kind: NoticeKind, subject: NoticeSubject, message: impl FnOnce() -> String) {
         let mut state = self.state();
         if state.subjects.insert(subject) {
             self.add(&mut state, kind, message());

@@ -1,6 +1,7 @@
 //! Where the views of a field lie in a batch.
 
 use crate::augment::Recipe;
+use crate::batch::Ticket;
 use std::ops::Range;
 
 /// The places of a field's views in a batch.
@@ -27,6 +28,17 @@ impl ViewPlaces {
     /// The numbers of all views.
     pub(crate) fn numbers(self) -> Range<usize> {
         self.first..self.first + self.views
+    }
+
+    /// Fills these places of a sample that does not have the field: with no value, or with zeros in the tensors, which
+    /// `tensor` finds by their numbers.
+    pub(crate) fn clear(self, ticket: &mut Ticket, tensor: fn(&mut Ticket, usize) -> &mut [u8]) {
+        for number in self.numbers() {
+            match self.kind {
+                ViewKind::Tensors => tensor(ticket, number).fill(0),
+                ViewKind::Values => ticket.put(number, None),
+            }
+        }
     }
 }
 

@@ -1,9 +1,9 @@
 //! The fields of a sample beside its images: from the bytes that were read to what the batch holds.
 
 use super::{EpochRun, PipelineShared};
-use crate::augment::{DrawnView, DrawnViews, render_mask};
+use crate::augment::{BoxFormat, DrawnView, DrawnViews, Filter, render_mask};
 use crate::batch::{Array, Element, Ticket, Value};
-use crate::config::{Field, FieldContent, ViewKind};
+use crate::config::{Field, FieldContent, ViewKind, ViewPlaces};
 use crate::dataset::{ColumnValues, FieldKind, MemberBytes};
 use crate::decode::{Mask, NpyArray, Number};
 use crate::error::{DecodeError, Error, Result};
@@ -257,35 +257,35 @@ impl PipelineShared {
             FieldContent::Values(number, kind) => {
                 ticket.put(number, bytes.map(|bytes| value(field, bytes, kind)).transpose()?);
             }
-            FieldContent::Boxes { image, at, .. } => match (bytes, &seen[image]) {
-                (Some(bytes), Some(image)) => fill_boxes(field, bytes, image, ticket)?,
-                _ => at.numbers().for_each(|number| ticket.put(number, None)),
+            FieldContent::Boxes { image, at, format, shares } => match (bytes, &seen[image]) {
+                (Some(bytes), Some(image)) => fill_boxes(at, (format, shares), bytes, image, ticket)?,
+                _ => at.clear(ticket, Ticket::column),
             },
-            FieldContent::Masks { image, at, .. } => match (bytes, &seen[image], at.kind) {
-                (Some(bytes), Some(image), _) => self.fill_masks(field, bytes, image, ticket)?,
-                (_, _, ViewKind::Tensors) => at.numbers().for_each(|number| ticket.column(number).fill(0)),
-                (_, _, ViewKind::Values) => at.numbers().for_each(|number| ticket.put(number, None)),
+            FieldContent::Masks { image, at, element, nearest } => match (bytes, &seen[image]) {
+                (Some(bytes), Some(image)) => {
+                    let mask = self.decode_mask(&field.name, bytes, image, element)?;
+                    fill_masks(at, (element, nearest), &mask, image, ticket);
+                }
+                _ => at.clear(ticket, Ticket::column),
             },
         }
         Ok(())
     }
 
-    /// Puts a mask through each of the image's views.
-    fn fill_masks(
+    /// Decodes the mask of the field `name`, which must fit its image and the type of its elements.
+    fn decode_mask(
         &self,
-        field: &Field,
+        name: &str,
         bytes: &[u8],
         image: &SeenImage,
-        ticket: &mut Ticket,
-    ) -> Result<(), DecodeError> {
-        let FieldContent::Masks { at, element, nearest, .. } = field.content else { return Ok(()) };
+        element: Element,
+    ) -> Result<Mask, DecodeError> {
         let mask = Mask::decode(bytes, self.config.max_pixels)?;
         if element == Element::U8
             && let Some(value) = mask.values.iter().find(|&&value| value > 255)
         {
             let message = format!(
-                "has the value {value}, more than uint8 holds: ask for foreload.fields.Mask({:?}, dtype=\"int32\")",
-                field.name
+                "has the value {value}, more than uint8 holds: ask for foreload.fields.Mask({name:?}, dtype=\"int32\")"
             );
             return Err(DecodeError::Damaged(message));
         }
@@ -297,37 +297,48 @@ impl PipelineShared {
             );
             return Err(DecodeError::Damaged(message));
         }
-        for (number, drawn) in at.numbers().zip(image.views()) {
-            let render = |to: &mut [u8]| {
-                let put = |at: usize, value: u16| match element.size() {
-                    1 => to[at] = value as u8,
-                    4 => to[4 * at..][..4].copy_from_slice(&i32::from(value).to_ne_bytes()),
-                    _ => to[8 * at..][..8].copy_from_slice(&i64::from(value).to_ne_bytes()),
-                };
-                render_mask(&mask.values, width, drawn, nearest, 0, put);
+        Ok(mask)
+    }
+}
+
+/// Puts a mask through each of the image's views.
+fn fill_masks(
+    at: ViewPlaces,
+    (element, nearest): (Element, Filter),
+    mask: &Mask,
+    image: &SeenImage,
+    ticket: &mut Ticket,
+) {
+    let (width, _) = image.size;
+    for (number, drawn) in at.numbers().zip(image.views()) {
+        let render = |to: &mut [u8]| {
+            let put = |at: usize, value: u16| match element.size() {
+                1 => to[at] = value as u8,
+                4 => to[4 * at..][..4].copy_from_slice(&i32::from(value).to_ne_bytes()),
+                _ => to[8 * at..][..8].copy_from_slice(&i64::from(value).to_ne_bytes()),
             };
-            match at.kind {
-                ViewKind::Tensors => render(ticket.column(number)),
-                ViewKind::Values => {
-                    let mut bytes = vec![0; (drawn.width * drawn.height) as usize * element.size()];
-                    render(&mut bytes);
-                    let shape = vec![i64::from(drawn.height), i64::from(drawn.width)];
-                    ticket.put(number, Some(Value::Array(Array { element, shape, bytes })));
-                }
+            render_mask(&mask.values, width, drawn, nearest, 0, put);
+        };
+        match at.kind {
+            ViewKind::Tensors => render(ticket.column(number)),
+            ViewKind::Values => {
+                let mut bytes = vec![0; (drawn.width * drawn.height) as usize * element.size()];
+                render(&mut bytes);
+                let shape = vec![i64::from(drawn.height), i64::from(drawn.width)];
+                ticket.put(number, Some(Value::Array(Array { element, shape, bytes })));
             }
         }
-        Ok(())
     }
 }
 
 /// Moves boxes with each of the image's views.
 fn fill_boxes(
-    field: &Field,
+    at: ViewPlaces,
+    (format, shares): (BoxFormat, bool),
     bytes: &[u8],
     image: &SeenImage,
     ticket: &mut Ticket,
 ) -> Result<(), DecodeError> {
-    let FieldContent::Boxes { at, format, shares, .. } = field.content else { return Ok(()) };
     let array = NpyArray::decode(bytes)?;
     let numbers = array.floats().filter(|_| array.shape.len() == 2 && array.shape[1] == 4);
     let numbers = numbers.ok_or_else(|| {

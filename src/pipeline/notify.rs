@@ -102,8 +102,7 @@ impl PipelineShared {
 
     /// Warns of the first image that a decoder of the GPU could not decode for lack of something, most likely memory.
     pub(super) fn notify_failing(&self, backend: NvJpegBackend, sample: u64, error: &Error) {
-        let subject = ["failing hardware", "failing cuda_batched", "failing cuda"][backend as usize];
-        self.index.notices().warn_once(subject, || {
+        self.index.notices().warn_once(("failing", backend.name()), || {
             let path = self.index.path(self.index.extent(sample).file);
             format!(
                 "the GPU's decoder ({}) fails, and not for the files it is given: {error}; the first is sample \
@@ -117,8 +116,7 @@ impl PipelineShared {
 
     /// Warns that a decoder of the GPU fails all the time.
     pub(super) fn notify_paused(&self, backend: NvJpegBackend, why: &str) {
-        let subject = ["paused hardware", "paused cuda_batched", "paused cuda"][backend as usize];
-        self.index.notices().warn_once(subject, || {
+        self.index.notices().warn_once(("paused", backend.name()), || {
             format!(
                 "the GPU's decoder ({}) has decoded nothing in several calls in a row: {why}; it is left alone for \
                  pauses that double up to {LONGEST_BACKOFF} batches, until it decodes again, wherever another one or \

@@ -8,9 +8,32 @@ use crate::dataset::{DatasetIndex, Stamp};
 use crate::error::{Error, Result};
 use crate::io::{MOST_MOVES, read_blocking};
 
+/// Makes something of all members of `sample`, the first of which are in its `record`, by `make`. If they may have been
+/// of two versions, `replace` puts the bytes of the record that was read once more in the place of the old one, and
+/// `make` is called again. Returns what was made, and the record that it was made of.
+///
+/// # Errors
+/// The errors of `make` and of reading; [`Error::DatasetChanged`] for a shard that is written to again and again.
+pub(super) fn of_one_version<R, T>(
+    index: &DatasetIndex,
+    sample: u64,
+    mut record: R,
+    replace: impl Fn(R, Vec<u8>) -> R,
+    mut make: impl FnMut(&R) -> Result<T>,
+) -> Result<(T, R)> {
+    let mut version = OneVersion::default();
+    loop {
+        let made = make(&record);
+        match version.read_anew(index, sample)? {
+            Some(bytes) => record = replace(record, bytes),
+            None => return made.map(|made| (made, record)),
+        }
+    }
+}
+
 /// The attempts to read all members of one sample from one version of its shard.
 #[derive(Default)]
-pub(super) struct OneVersion {
+struct OneVersion {
     /// The stamp of the shard when the latest attempt began; `None` for the first, whose reads began before.
     before: Option<Stamp>,
     /// The number of times that the members were read again.
@@ -23,7 +46,7 @@ impl OneVersion {
     ///
     /// # Errors
     /// The errors of reading; [`Error::DatasetChanged`] for a shard that is written to again and again.
-    pub(super) fn read_anew(&mut self, index: &DatasetIndex, sample: u64) -> Result<Option<Vec<u8>>> {
+    fn read_anew(&mut self, index: &DatasetIndex, sample: u64) -> Result<Option<Vec<u8>>> {
         if !index.is_apart(sample) {
             return Ok(None);
         }

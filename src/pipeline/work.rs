@@ -6,7 +6,7 @@ use super::cuda::GpuStage;
 use super::cuda::assembly::{Assembly, PreparedSample};
 use super::cuda::prepare::Preparer;
 use super::fields::SeenImage;
-use super::one_version::OneVersion;
+use super::one_version::of_one_version;
 use super::stopwatch::Stopwatch;
 use super::{EpochRun, PipelineShared, substitute};
 use crate::augment::Renderer;
@@ -141,7 +141,7 @@ impl<'a> HostWorker<'a> {
                 ticket.finish(sample, draw.occurrence, self.shared.index.label(sample), false);
             }
             OnError::Skip => match self.substitute(&run, position, &mut ticket, stopwatch) {
-                Ok((substitute, ())) => {
+                Ok(substitute) => {
                     ticket.finish(substitute, 0, self.shared.index.label(substitute), valid);
                 }
                 Err(error) => {
@@ -162,14 +162,10 @@ impl<'a> HostWorker<'a> {
         stopwatch: &mut Stopwatch,
     ) -> Result<()> {
         if self.shared.config.decoded {
-            let (mut record, mut version) = (bytes, OneVersion::default());
-            loop {
-                let made = self.make(run, draw, &record, ticket, stopwatch);
-                match version.read_anew(&self.shared.index, draw.sample)? {
-                    Some(bytes) => record = Encoded::Owned(bytes),
-                    None => return made,
-                }
-            }
+            let index = &self.shared.index;
+            let replace = |_, bytes| Encoded::Owned(bytes);
+            let make = |record: &Encoded| self.make(run, draw, record, ticket, stopwatch);
+            return of_one_version(index, draw.sample, bytes, replace, make).map(|_| ());
         }
         if self.shared.index.contents() == Contents::Images {
             // The consumer, which decodes the files, sees all other damage; but what is no image at all is not handed
@@ -180,16 +176,18 @@ impl<'a> HostWorker<'a> {
         Ok(())
     }
 
+    /// Fills the place with a substitute, and returns its id.
     fn substitute(
         &mut self,
         run: &EpochRun,
         position: u64,
         ticket: &mut Ticket,
         stopwatch: &mut Stopwatch,
-    ) -> Result<(u64, ())> {
-        substitute::substitute(self.shared, run, position, |sample, bytes| {
-            self.fill(run, Draw::first(sample), Encoded::Owned(bytes), ticket, stopwatch)
-        })
+    ) -> Result<u64> {
+        let shared = self.shared;
+        let fill =
+            |sample, bytes| self.fill(run, Draw::first(sample), Encoded::Owned(bytes), ticket, stopwatch);
+        substitute::substitute(shared, run, position, fill).map(|(sample, ())| sample)
     }
 
     /// Makes all fields of a sample.
@@ -227,10 +225,7 @@ impl<'a> HostWorker<'a> {
             return Err(Error::Internal(format!("{:?} is no image", field.name)));
         };
         let Some(bytes) = shared.field_bytes(run, field, draw.sample, record)? else {
-            match at.kind {
-                ViewKind::Tensors => at.numbers().for_each(|number| ticket.image(number).fill(0)),
-                ViewKind::Values => at.numbers().for_each(|number| ticket.put(number, None)),
-            }
+            at.clear(ticket, Ticket::image);
             return Ok(None);
         };
         let drawn = self.cpu.decode(shared, run, image, draw, &bytes, stopwatch)?;

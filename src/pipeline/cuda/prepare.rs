@@ -15,7 +15,7 @@ use crate::gpu::{PinnedBuffer, PinnedSlice};
 use crate::io::Filled;
 use crate::pipeline::cpu::CpuDecoder;
 use crate::pipeline::fields::SeenImage;
-use crate::pipeline::one_version::OneVersion;
+use crate::pipeline::one_version::of_one_version;
 use crate::pipeline::stopwatch::Stopwatch;
 use crate::pipeline::{EpochRun, PipelineShared};
 use crate::schedule::Draw;
@@ -55,7 +55,7 @@ impl<'a> Preparer<'a> {
         run: &EpochRun,
         draw: Draw,
         batch: usize,
-        mut record: Filled,
+        record: Filled,
         ticket: &mut Ticket,
         stopwatch: &mut Stopwatch,
     ) -> Result<PerImage<PreparedImage>> {
@@ -64,15 +64,12 @@ impl<'a> Preparer<'a> {
             let bytes = self.stage.slots.pin(record)?;
             return self.prepare_image(run, 0, draw, batch, bytes, stopwatch).map(PerImage::one);
         }
-        let mut version = OneVersion::default();
-        let (found, stamp) = loop {
+        let replace = |record: Filled, bytes: Vec<u8>| record.replaced(&bytes);
+        let locate = |record: &Filled| {
             let stamp = shared.index.shard_stamp(shared.index.extent(draw.sample).file);
-            let found = self.locate_images(run, draw, &record, ticket);
-            match version.read_anew(&shared.index, draw.sample)? {
-                Some(bytes) => record = record.replaced(&bytes),
-                None => break (found?, stamp),
-            }
+            Ok((self.locate_images(run, draw, record, ticket)?, stamp))
         };
+        let ((found, stamp), record) = of_one_version(&shared.index, draw.sample, record, replace, locate)?;
         let only = found.len() == 1;
         let record = match found.get(0) {
             // It has room, because the record that was read is as long as the sample's largest member.

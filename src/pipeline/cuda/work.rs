@@ -17,7 +17,7 @@ use crate::error::{DecodeError, Error, Result};
 use crate::gpu::{PinnedSlice, Registration};
 use crate::pipeline::cpu::CpuDecoder;
 use crate::pipeline::fields::SeenImage;
-use crate::pipeline::one_version::OneVersion;
+use crate::pipeline::one_version::of_one_version;
 use crate::pipeline::stopwatch::Stopwatch;
 use crate::pipeline::{EpochRun, PipelineShared, substitute};
 use crate::schedule::Draw;
@@ -385,7 +385,7 @@ impl<'a> Intake<'a> {
     ) -> Result<(u64, PerImage<LaneImage>)> {
         let shared = self.shared;
         let images = shared.config.images.list();
-        let mut make = |sample, record: &[u8]| {
+        let mut make = |sample, record: &Vec<u8>| {
             let mut seen = Vec::with_capacity(images.len());
             let made = PerImage::try_new(images.len(), |image| {
                 let field = &shared.config.fields.list[images[image].field];
@@ -402,15 +402,10 @@ impl<'a> Intake<'a> {
             shared.fill_fields(run, sample, record, &seen, ticket)?;
             Ok(made)
         };
-        substitute::substitute(shared, run, position, |sample, mut record| {
-            let mut version = OneVersion::default();
-            loop {
-                let made = make(sample, &record);
-                match version.read_anew(&shared.index, sample)? {
-                    Some(bytes) => record = bytes,
-                    None => return made,
-                }
-            }
+        substitute::substitute(shared, run, position, |sample, record| {
+            let made =
+                of_one_version(&shared.index, sample, record, |_, anew| anew, |record| make(sample, record));
+            made.map(|(images, _)| images)
         })
     }
 
