@@ -83,7 +83,7 @@ impl LoaderConfig {
         })
     }
 
-    /// Which samples of `batch` have the field called `name`, bool [n]; `None` where it has no such field, or all
+    /// Which samples of `batch` have the field called `name`, bool `[n]`; `None` where it has no such field, or all
     /// samples have it because it is not optional.
     pub fn present(&self, batch: &Batch, name: &str) -> Option<Tensor> {
         let field = self.fields.named(name).filter(|_| !batch.is_encoded())?;
