@@ -56,8 +56,8 @@
 
 // Without the tests' face, `pub` items that only the tests name would count as unreachable, too.
 #![cfg_attr(feature = "testing", warn(unreachable_pub))]
-// What only the Python module uses is dead without it. With it, the compiler finds what nobody uses.
-#![cfg_attr(not(feature = "python"), allow(dead_code, unused_imports))]
+// What only the Python module or the tests use is dead without them. With both, the compiler finds what nobody uses.
+#![cfg_attr(not(all(feature = "python", feature = "testing")), allow(dead_code, unused_imports))]
 
 mod augment;
 mod batch;
