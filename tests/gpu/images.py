@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import tarfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +27,22 @@ def photograph(rng: np.random.Generator, low: int = 60, high: int = 160) -> Imag
     smooth = np.asarray(coarse.resize((width, height), Image.Resampling.BICUBIC), dtype=np.int16)
     noisy = smooth + rng.integers(-12, 13, size=smooth.shape)
     return Image.fromarray(np.clip(noisy, 0, 255).astype(np.uint8))
+
+
+def mask(rng: np.random.Generator, size: tuple[int, int]) -> bytes:
+    """Return a PNG of class numbers in blocks, of this width and height."""
+    blocks = rng.integers(0, 21, (20, 20), dtype=np.uint8)
+    return encode(Image.fromarray(np.kron(blocks, np.ones((9, 9), np.uint8))).crop((0, 0, *size)), "png")
+
+
+def write_shard(path: Path, samples: Iterable[dict[str, bytes]]) -> None:
+    """Write a tar shard of samples, each the bytes of its members by their keys."""
+    with tarfile.open(path, "w") as tar:
+        for number, members in enumerate(samples):
+            for key, data in members.items():
+                header = tarfile.TarInfo(f"{number:04}.{key}")
+                header.size = len(data)
+                tar.addfile(header, io.BytesIO(data))
 
 
 def encode(image: Image.Image, kind: str) -> bytes:

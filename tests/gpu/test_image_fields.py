@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +14,6 @@ import numpy as np
 import pytest
 from foreload import fields
 from foreload import transforms as T
-from PIL import Image
 
 pytestmark = pytest.mark.usefixtures("gpu")
 
@@ -34,21 +31,17 @@ def shard(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Pairs of photographs of one size, with a mask; every fourth pair lacks the second."""
     root = tmp_path_factory.mktemp("pairs")
     rng = np.random.default_rng(5)
-    with tarfile.open(root / "000.tar", "w") as tar:
-        for number in range(SAMPLES):
-            one = images.photograph(rng)
-            other = images.photograph(rng).resize(one.size)
-            blocks = rng.integers(0, 21, (20, 20), dtype=np.uint8)
-            mask = Image.fromarray(np.kron(blocks, np.ones((9, 9), np.uint8))).crop((0, 0, *one.size))
-            file = io.BytesIO()
-            mask.save(file, "PNG")
-            members = {"left.jpg": images.encode(one, "s420"), "right.jpg": images.encode(other, "s444")}
-            if number % 4 == 3:
-                del members["right.jpg"]
-            for key, data in {**members, "seg.png": file.getvalue()}.items():
-                header = tarfile.TarInfo(f"{number:04}.{key}")
-                header.size = len(data)
-                tar.addfile(header, io.BytesIO(data))
+
+    def sample(number: int) -> dict[str, bytes]:
+        one = images.photograph(rng)
+        other = images.photograph(rng).resize(one.size)
+        seg = images.mask(rng, one.size)
+        members = {"left.jpg": images.encode(one, "s420"), "right.jpg": images.encode(other, "s444")}
+        if number % 4 == 3:
+            del members["right.jpg"]
+        return {**members, "seg.png": seg}
+
+    images.write_shard(root / "000.tar", map(sample, range(SAMPLES)))
     return root
 
 

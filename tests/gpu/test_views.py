@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -14,7 +12,6 @@ import images
 import numpy as np
 import pytest
 from foreload import transforms as T
-from PIL import Image
 
 pytestmark = pytest.mark.usefixtures("gpu")
 
@@ -41,18 +38,12 @@ def shard(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A dataset of images, each with a mask of its classes."""
     root = tmp_path_factory.mktemp("shard")
     rng = np.random.default_rng(11)
-    with tarfile.open(root / "000.tar", "w") as tar:
-        for number in range(SAMPLES):
-            photograph = images.photograph(rng)
-            blocks = rng.integers(0, 21, (20, 20), dtype=np.uint8)
-            mask = Image.fromarray(np.kron(blocks, np.ones((9, 9), np.uint8))).crop((0, 0, *photograph.size))
-            file = io.BytesIO()
-            mask.save(file, "PNG")
-            members = {"jpg": images.encode(photograph, "s420"), "seg.png": file.getvalue()}
-            for key, data in members.items():
-                header = tarfile.TarInfo(f"{number:04}.{key}")
-                header.size = len(data)
-                tar.addfile(header, io.BytesIO(data))
+
+    def sample() -> dict[str, bytes]:
+        photograph = images.photograph(rng)
+        return {"jpg": images.encode(photograph, "s420"), "seg.png": images.mask(rng, photograph.size)}
+
+    images.write_shard(root / "000.tar", (sample() for _ in range(SAMPLES)))
     return root
 
 
