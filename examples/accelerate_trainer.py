@@ -35,3 +35,4 @@ for epoch in range(dataset.epoch, EPOCHS):
         accelerator.print(f"epoch {epoch} loss {loss.item():.8f}", flush=True)
         if step % SAVE_EVERY == 0:
             accelerator.save_state(checkpoint)
+accelerator.end_training()  # Else gloo's threads may outlive the interpreter, which aborts the process.
