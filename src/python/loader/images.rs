@@ -1,7 +1,7 @@
 //! `foreload.ImageLoader`.
 
 use super::Loader;
-use crate::augment::DrawnView;
+use crate::augment::{DrawnView, MixRegion};
 use crate::config::LoaderKind;
 use crate::dataset::Contents;
 use crate::names::NamedValue;
@@ -75,6 +75,31 @@ impl ImageLoader {
     #[getter]
     fn memory_format(this: PyRef<'_, Self>) -> &'static str {
         this.as_super().pipeline.config().output().format.name()
+    }
+
+    /// What an epoch makes of the pair at `position` of its order and the other one: a dict of transform, lam, box.
+    /// None where nothing is mixed.
+    #[pyo3(signature = (position, epoch=None))]
+    fn mix<'py>(
+        this: PyRef<'py, Self>,
+        py: Python<'py>,
+        position: &Bound<'py, PyAny>,
+        epoch: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let position = whole_number("position", position, u64::MAX)?;
+        let epoch = this.as_super().epoch_or_this(epoch.as_ref())?;
+        let Some(drawn) = this.as_super().pipeline.mix(position, epoch) else { return Ok(None) };
+        let dict = PyDict::new(py);
+        dict.set_item("transform", drawn.name())?;
+        dict.set_item("lam", drawn.share)?;
+        dict.set_item(
+            "box",
+            match drawn.region {
+                MixRegion::Everywhere => None,
+                MixRegion::Rectangle { left, top, right, bottom } => Some((left, top, right, bottom)),
+            },
+        )?;
+        Ok(Some(dict))
     }
 
     /// What an epoch makes of a sample, a dict of x, y, width, height (source pixels that are resized), resized_width,
