@@ -5,6 +5,7 @@ pub(crate) mod cuda;
 mod kernels;
 mod mask;
 mod mix;
+mod ops;
 mod recipe;
 mod render;
 mod upsample;
