@@ -53,7 +53,9 @@ impl LoaderOptions {
         let Some(mixing) = &self.mix else { return Ok(()) };
         let refused = |message: String| Err(Error::config("mix", message));
         if !self.decoded {
-            return refused("cannot be given with decoded=False, which gives files: mix what you decode".into());
+            return refused(
+                "cannot be given with decoded=False, which gives files: mix what you decode".into(),
+            );
         }
         if !self.batch_size.is_multiple_of(2) {
             let message = format!(
@@ -135,7 +137,9 @@ impl LoaderOptions {
                 _ => LabelNumbers::Row(of),
             },
             _ => {
-                return refused("mixes labels, too, and these are no numbers: give class numbers or vectors".into());
+                return refused(
+                    "mixes labels, too, and these are no numbers: give class numbers or vectors".into(),
+                );
             }
         };
         let mut labels = MixedLabels { columns: columns.clone(), source, soft: None, hard: None };
@@ -196,6 +200,11 @@ impl MixedLabels {
             }
         }
         Ok(())
+    }
+
+    /// Whether the batch holds mixed labels.
+    pub(crate) fn are_mixed(&self) -> bool {
+        self.soft.is_some()
     }
 
     /// The class number of a sample; 0 where labels are vectors.

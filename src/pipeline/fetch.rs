@@ -149,7 +149,8 @@ impl Fetcher {
     fn fetch(&mut self, run: &Arc<EpochRun>) -> Result<()> {
         self.open_reader()?;
         let steps = run.schedule.steps();
-        let mut cursor = ScheduleCursor { step: run.first_step, open: Vec::new(), assembly: None, pairs: None };
+        let mut cursor =
+            ScheduleCursor { step: run.first_step, open: Vec::new(), assembly: None, pairs: None };
         let sink: Arc<dyn Sink> = run.inbox.clone();
         self.starved_since = None;
         self.counted = self.reader.as_ref().map_or_else(ReadStats::default, |reader| reader.stats());

@@ -124,7 +124,8 @@ impl<'a> HostWorker<'a> {
     }
 
     fn work(&mut self, job: DecodeJob, stopwatch: &mut Stopwatch) {
-        let DecodeJob { run, place: BatchEntry { position, draw, valid }, mut ticket, pairs, bytes, .. } = job;
+        let DecodeJob { run, place: BatchEntry { position, draw, valid }, mut ticket, pairs, bytes, .. } =
+            job;
         let sample = draw.sample;
         let outcome =
             bytes.and_then(|bytes| self.fill(&run, draw, Encoded::Slot(bytes), &mut ticket, stopwatch));

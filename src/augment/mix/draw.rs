@@ -114,18 +114,22 @@ mod tests {
     #[test]
     fn the_first_pairs_stay_what_they_were_promised() {
         let list = r#"[{"RandomChoice": {"transforms": [{"MixUp": {"alpha": 0.2}}, {"CutMix": {}}]}}]"#;
-        let first: Vec<_> =
-            drawn(list, 1, 4, (224, 160)).iter().map(|mix| (mix.name(), mix.share, mix.region)).collect();
-        let golden = format!("{first:?}");
-        assert_eq!(golden, GOLDEN);
+        let rectangle = |left, top, right, bottom| MixRegion::Rectangle { left, top, right, bottom };
+        let promised = [
+            (0.999815483532293, MixRegion::Everywhere),
+            (0.8191964285714286, rectangle(79, 0, 151, 90)),
+            (0.7742466517857143, rectangle(0, 0, 87, 93)),
+            (0.18035714285714288, rectangle(0, 0, 144, 204)),
+        ];
+        let promised = promised.map(|(share, region)| DrawnMix { share, region });
+        assert_eq!(drawn(list, 1, 4, (224, 160)), promised);
     }
-
-    const GOLDEN: &str = "";
 
     /// A transform draws the same whether it stands alone or is one of several.
     #[test]
     fn a_choice_changes_no_draw_of_what_is_chosen() {
-        let choice = r#"[{"RandomChoice": {"transforms": [{"CutMix": {"alpha": 0.7}}, {"MixUp": {"alpha": 0.2}}]}}]"#;
+        let choice =
+            r#"[{"RandomChoice": {"transforms": [{"CutMix": {"alpha": 0.7}}, {"MixUp": {"alpha": 0.2}}]}}]"#;
         let (up, cut) = (r#"[{"MixUp": {"alpha": 0.2}}]"#, r#"[{"CutMix": {"alpha": 0.7}}]"#);
         let size = (30, 20);
         let (up, cut) = (drawn(up, 5, 500, size), drawn(cut, 5, 500, size));
@@ -140,7 +144,8 @@ mod tests {
         let below_half = |x: f64| {
             let steps = 2000;
             let end = x.powf(alpha);
-            let value = |i: usize| (1.0 - (end * i as f64 / steps as f64).powf(1.0 / alpha)).powf(alpha - 1.0);
+            let value =
+                |i: usize| (1.0 - (end * i as f64 / steps as f64).powf(1.0 / alpha)).powf(alpha - 1.0);
             let inner: f64 = (1..steps).map(|i| value(i) * if i % 2 == 1 { 4.0 } else { 2.0 }).sum();
             (value(0) + inner + value(steps)) * end / steps as f64 / 3.0
         };
@@ -150,17 +155,21 @@ mod tests {
 
     #[test]
     fn shares_have_the_beta_distribution() {
-        for alpha in [0.1, 0.2, 0.5, 0.8, 1.0, 2.5, 30.0] {
+        // Below that, much of the distribution is nearer to 1 than f64 can tell.
+        for alpha in [0.2, 0.5, 0.8, 1.0, 2.5, 30.0] {
             let seed = 77;
             let list = format!(r#"[{{"MixUp": {{"alpha": {alpha}}}}}]"#);
-            let mut shares: Vec<f64> = drawn(&list, seed, 100_000, (1, 1)).iter().map(|mix| mix.share).collect();
+            let mut shares: Vec<f64> =
+                drawn(&list, seed, 100_000, (1, 1)).iter().map(|mix| mix.share).collect();
             assert!(shares.iter().all(|share| (0.0..=1.0).contains(share)));
             shares.sort_by(f64::total_cmp);
             let n = shares.len() as f64;
             // Every 50th value is enough to see a distance.
-            let distance = shares.iter().enumerate().step_by(50).map(|(i, share)| {
-                (cumulative(alpha, *share) - (i as f64 + 0.5) / n).abs()
-            });
+            let distance = shares
+                .iter()
+                .enumerate()
+                .step_by(50)
+                .map(|(i, share)| (cumulative(alpha, *share) - (i as f64 + 0.5) / n).abs());
             let distance = distance.fold(0.0, f64::max);
             // Kolmogorov's distance above this has a probability of 1e-4.
             assert!(distance < 2.23 / n.sqrt(), "seed {seed}, alpha {alpha}: {distance}");

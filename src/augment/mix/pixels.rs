@@ -57,7 +57,9 @@ pub(crate) fn mix_images(drawn: &DrawnMix, output: &Output, a: &mut [u8], b: &mu
                 *b = weights.of(y, x).to_ne_bytes();
             }
         }
-        (MixRegion::Everywhere, DType::F16) => blend_halves(weights, a, b, f16::from_ne_bytes, f16::to_ne_bytes),
+        (MixRegion::Everywhere, DType::F16) => {
+            blend_halves(weights, a, b, f16::from_ne_bytes, f16::to_ne_bytes)
+        }
         (MixRegion::Everywhere, DType::Bf16) => {
             blend_halves(weights, a, b, bf16::from_ne_bytes, bf16::to_ne_bytes);
         }
@@ -115,7 +117,8 @@ mod tests {
     }
 
     fn read(dtype: DType, bytes: &[u8]) -> Vec<f32> {
-        let halves = |of: &dyn Fn([u8; 2]) -> f32| bytes.as_chunks::<2>().0.iter().map(|raw| of(*raw)).collect();
+        let halves =
+            |of: &dyn Fn([u8; 2]) -> f32| bytes.as_chunks::<2>().0.iter().map(|raw| of(*raw)).collect();
         match dtype {
             DType::F32 => bytes.as_chunks::<4>().0.iter().map(|raw| f32::from_ne_bytes(*raw)).collect(),
             DType::F16 => halves(&|raw| f16::from_ne_bytes(raw).to_f32()),
@@ -156,7 +159,11 @@ mod tests {
                         let size = dtype.size();
                         let got = [&a[at * size..][..size], &b[at * size..][..size]];
                         for (got, expected) in got.into_iter().zip(expected) {
-                            assert_eq!(got, stored(dtype, &[expected]), "{dtype:?} {format:?} {drawn:?} {at}");
+                            assert_eq!(
+                                got,
+                                stored(dtype, &[expected]),
+                                "{dtype:?} {format:?} {drawn:?} {at}"
+                            );
                         }
                     }
                 }

@@ -178,7 +178,8 @@ fn check_weights(transforms: usize, weights: Option<&[f64]>) -> Result<f64> {
     }
     let total: f64 = weights.iter().sum();
     if !weights.iter().all(|weight| *weight >= 0.0) || !(total > 0.0 && total.is_finite()) {
-        let message = format!("RandomChoice: p: is {weights:?}, must be numbers from 0 on, not all of them 0");
+        let message =
+            format!("RandomChoice: p: is {weights:?}, must be numbers from 0 on, not all of them 0");
         return Err(refused(message));
     }
     Ok(total)

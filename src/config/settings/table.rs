@@ -10,7 +10,9 @@ use super::forms::{
     MixList, OneOf, Probability, Ratios, SideLengths, TransformList, Truth, Weighing, WholeNumber,
 };
 use super::{Description, Form, Setting, Topic};
-use crate::augment::{CROP_RATIO, CROP_SCALE, DType, Fidelity, ImageTransforms, LARGEST_SIDE, MemoryFormat, Mixing};
+use crate::augment::{
+    CROP_RATIO, CROP_SCALE, DType, Fidelity, ImageTransforms, LARGEST_SIDE, MemoryFormat, Mixing,
+};
 use crate::config::{CpuDecode, FieldOptions, Labels, OnError, Weights};
 use crate::dataset::{Changed, ClassRef};
 use crate::decode::Damaged;

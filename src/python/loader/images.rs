@@ -53,6 +53,13 @@ impl ImageLoader {
         fields.filter(|field| field.optional.is_some()).map(|field| field.name.clone()).collect()
     }
 
+    /// Whether images are mixed and class numbers are not, so that these come with those of the partners.
+    #[getter]
+    fn _mixes_hard_labels(this: PyRef<'_, Self>) -> bool {
+        let mix = this.as_super().pipeline.config().mix.as_ref();
+        mix.is_some_and(|plan| !plan.labels.are_mixed())
+    }
+
     /// The field, element type and a sample's dimensions of each tensor of fields that have one size for all samples.
     /// For consumers that take nothing else.
     fn _dense(this: PyRef<'_, Self>, py: Python<'_>) -> PyResult<Vec<(String, &'static str, usize)>> {

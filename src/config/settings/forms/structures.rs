@@ -209,7 +209,7 @@ impl Form<Mixing> for MixList {
     }
 
     fn annotation(&self) -> String {
-        "Sequence[Mix] | Mix".into()
+        "Mixing | Sequence[Mixing]".into()
     }
 
     fn placeholder(&self) -> String {
