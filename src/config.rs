@@ -27,7 +27,7 @@ pub(crate) use fields::{Field, FieldContent, Fields, LABEL};
 pub(crate) use images::{ImageField, Images};
 pub use labels::Labels;
 pub(crate) use labels::numbers as label_numbers;
-pub(crate) use mixing::{MixPlan, MixedLabels};
+pub(crate) use mixing::MixPlan;
 pub use pfs::parse_pfs;
 pub(crate) use recipe::check_given_once;
 pub use selection::Weights;

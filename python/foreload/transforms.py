@@ -31,13 +31,12 @@ from typing import Any, ClassVar, TypeAlias
 
 from foreload._core import DTYPES, INTERPOLATIONS, PADDING_MODES
 from foreload._errors import config_error
-from foreload._mixing import CutMix, Mix, MixUp, mix_to_json
+from foreload._mixing import CutMix, Mix, MixUp
 
 __all__ = [
     "CenterCrop",
     "CutMix",
     "Grayscale",
-    "Mix",
     "MixUp",
     "Normalize",
     "Pad",
@@ -49,7 +48,6 @@ __all__ = [
     "ToDtype",
     "Transform",
     "Views",
-    "mix_to_json",
 ]
 
 
