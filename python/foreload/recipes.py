@@ -151,9 +151,7 @@ def resnet50_reference(
     return Recipe("resnet50_reference", source, settings, evaluation)
 
 
-def _of_timm(
-    name: str, source: str, num_classes: int, size: int, dtype: Any, repeats: int | None
-) -> Recipe:
+def _of_timm(name: str, source: str, num_classes: int, size: int, dtype: Any, repeats: int | None) -> Recipe:
     """Return what timm's transforms make of the arguments that DeiT, ConvNeXt and Swin share."""
     train = [
         T.RandomResizedCrop(size, interpolation="bicubic"),
@@ -162,9 +160,7 @@ def _of_timm(
         *_finish(dtype, IMAGENET_MEAN, IMAGENET_STD),
         T.RandomErasing(p=0.25, scale=(0.02, 1 / 3), ratio=(0.3, 1 / 0.3), value="pixel"),
     ]
-    evaluation = _usual_evaluation(
-        size, size * 256 // 224, "bicubic", dtype, IMAGENET_MEAN, IMAGENET_STD
-    )
+    evaluation = _usual_evaluation(size, size * 256 // 224, "bicubic", dtype, IMAGENET_MEAN, IMAGENET_STD)
     settings: dict[str, Any] = {"transforms": train, "mix": _mix(0.8, 1.0, num_classes)}
     if repeats is not None:
         settings["repeats"] = repeats
@@ -225,9 +221,7 @@ def mae(size: int = 224, dtype: Any = "float32") -> Recipe:
         T.RandomHorizontalFlip(),
         *_finish(dtype, IMAGENET_MEAN, IMAGENET_STD),
     ]
-    evaluation = _usual_evaluation(
-        size, size * 256 // 224, "bicubic", dtype, IMAGENET_MEAN, IMAGENET_STD
-    )
+    evaluation = _usual_evaluation(size, size * 256 // 224, "bicubic", dtype, IMAGENET_MEAN, IMAGENET_STD)
     source = "facebookresearch/mae, main_pretrain.py and util/datasets.py (arXiv:2111.06377, table 8)"
     return Recipe("mae", source, {"transforms": train}, evaluation)
 
@@ -267,7 +261,12 @@ def simclr(size: int = 224, strength: float = 1.0, dtype: Any = "float32") -> Re
 
 
 def _two_views(
-    first: tuple[float, float], second: tuple[float, float], crop: T.Transform, size: int, flip_last: bool, dtype: Any
+    first: tuple[float, float],
+    second: tuple[float, float],
+    crop: T.Transform,
+    size: int,
+    flip_last: bool,
+    dtype: Any,
 ) -> list[T.Views]:
     """Return two views with their own probabilities of blur and solarising."""
 
@@ -357,7 +356,11 @@ def dino(
 
 
 def dinov2(
-    size: int = 224, local_size: int = 96, local_crops: int = 8, as_trained: bool = False, dtype: Any = "float32"
+    size: int = 224,
+    local_size: int = 96,
+    local_crops: int = 8,
+    as_trained: bool = False,
+    dtype: Any = "float32",
 ) -> Recipe:
     """The recipe of DINOv2: that of DINO with other crops, and a blur whose kernel has 9 pixels.
 
@@ -392,7 +395,9 @@ def clip(size: int = 224, dtype: Any = "float32") -> Recipe:
     return Recipe("clip", source, {"transforms": train}, evaluation)
 
 
-def cifar(size: int = 32, trivial_augment: bool = False, erasing: float = 0.0, dtype: Any = "float32") -> Recipe:
+def cifar(
+    size: int = 32, trivial_augment: bool = False, erasing: float = 0.0, dtype: Any = "float32"
+) -> Recipe:
     """The usual recipe of CIFAR-10 and CIFAR-100: four pixels of padding, a crop, a flip.
 
     Args:
