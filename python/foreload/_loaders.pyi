@@ -342,8 +342,8 @@ class ImageLoader(Loader):
         Source pixels x..x+width, y..y+height are resized to resized_width x resized_height, of which the output, of
         output_width x output_height, shows the window that begins at (left, top), and padding outside of it; flip
         mirrors that. `ops` is what is done to the grey levels then, in order: each a dict of the name of a function of
-        `torchvision.transforms.v2.functional` ("op") and its parameters; `erasures` are rectangles of the finished image
-        that are overwritten.
+        `torchvision.transforms.v2.functional` ("op") and its parameters; `erasures` are rectangles of the finished
+        image that are overwritten.
 
         Args:
             sample_id: The sample's number.

@@ -7,8 +7,8 @@
     train = ImageLoader("data/train", batch_size=256, **recipe)
     evaluate = ImageLoader("data/val", batch_size=256, **recipe.eval())
 
-A recipe is a mapping of settings of `foreload.ImageLoader` and `foreload.torch.ImageDataset`: `transforms`, and where it
-has them `mix` and `repeats`. A setting given beside it must not be one of its own; `{**recipe, "repeats": 1}` replaces
+A recipe is a mapping of settings of `foreload.ImageLoader` and `foreload.torch.ImageDataset`: `transforms`, and where
+it has them `mix` and `repeats`. A setting given beside it must not be one of its own; `{**recipe, "repeats": 1}` replaces
 one. What a recipe says about the rest of the training (the loss, label smoothing, the optimiser) is not in it.
 
 All arithmetic is that of torchvision v2 on uint8 tensors, whatever library the source used (`docs/transforms.md`), and
@@ -100,7 +100,7 @@ class Recipe(Mapping[str, Any]):
 def _shown(begin: str, value: Any, indent: str) -> list[str]:
     """Return the lines that show a setting; lists and views are spread over several."""
     if isinstance(value, T.Views):
-        return _shown(f"{begin}Views({value.n}, ", list(value.transforms), indent)[:-1] + [f"{indent}]),"]
+        return [*_shown(f"{begin}Views({value.n}, ", list(value.transforms), indent)[:-1], f"{indent}]),"]
     if isinstance(value, list):
         within = [line for item in value for line in _shown("", item, indent + "  ")]
         return [f"{indent}{begin}[", *within, f"{indent}],"]
@@ -235,9 +235,11 @@ def _jitter(brightness: float, contrast: float, saturation: float, hue: float) -
 
 
 def _blur(p: float, size: int, kernel: int | None = None) -> list[T.Transform]:
-    """Return a blur of σ 0.1 to 2 with a kernel of about a tenth of the image's side, at this probability."""
+    """Return a blur of sigma 0.1 to 2 with a kernel of about a tenth of the image's side, at this probability."""
+    if p == 0.0:
+        return []
     blur = T.GaussianBlur(kernel or size // 10 | 1, (0.1, 2.0))
-    return [blur] if p == 1.0 else [T.RandomApply([blur], p=p)] if p > 0.0 else []
+    return [blur] if p == 1.0 else [T.RandomApply([blur], p=p)]
 
 
 def simclr(size: int = 224, strength: float = 1.0, dtype: Any = "float32") -> Recipe:
