@@ -4,6 +4,7 @@
 pub(crate) mod cuda;
 mod kernels;
 mod mask;
+mod ops;
 mod recipe;
 mod render;
 mod upsample;

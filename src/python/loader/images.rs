@@ -8,6 +8,7 @@ use crate::names::NamedValue;
 use crate::python::error::raise;
 use crate::python::settings::{self, whole_number};
 use crate::schedule::Draw;
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -102,7 +103,7 @@ impl ImageLoader {
         let draw = Draw { sample: whole_number("sample_id", sample_id, u64::MAX)?, occurrence };
         let pipeline = this.as_super().pipeline.clone();
         let drawn = raise(py, py.detach(|| pipeline.views(draw, epoch, field)))?;
-        let Some(&DrawnView { view, width, height, .. }) = drawn.views().get(view) else {
+        let Some(DrawnView { view, width, height, ops, erasures, .. }) = drawn.views().get(view) else {
             let message = format!("is {view}, each image has {}", drawn.views().len());
             return raise(py, Err(crate::Error::config("view", message)));
         };
@@ -118,6 +119,14 @@ impl ImageLoader {
         dict.set_item("flip", view.flip)?;
         dict.set_item("output_width", width)?;
         dict.set_item("output_height", height)?;
+        dict.set_item("ops", in_python(py, ops)?)?;
+        dict.set_item("erasures", in_python(py, erasures)?)?;
         Ok(dict)
     }
+}
+
+/// What Python's `json` makes of a value.
+fn in_python<'py>(py: Python<'py>, value: &impl serde::Serialize) -> PyResult<Bound<'py, PyAny>> {
+    let text = serde_json::to_string(value).map_err(|error| PyRuntimeError::new_err(error.to_string()))?;
+    py.import("json")?.call_method1("loads", (text,))
 }

@@ -1,47 +1,10 @@
-//! Colours: what is done to the grey levels of R, G and B of one image at the output's size, behind the geometry and
-//! before the element type.
+//! Grey, as torchvision has it.
 
-use super::transform::Transform;
-
-/// A change of colours. It works on whole planes, so that one that needs a statistic of the image can have it.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::augment) enum ColourStep {
-    Grayscale,
-}
-
-impl ColourStep {
-    /// The step for a transform that changes colours; `None` for any other.
-    pub(super) fn of(transform: &Transform) -> Option<Self> {
-        match transform {
-            Transform::Grayscale { .. } => Some(Self::Grayscale),
-            _ => None,
-        }
-    }
-
-    /// The transform's name.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Grayscale => "Grayscale",
-        }
-    }
-
-    /// The number of the step in `cuda/colour.cuh`, where a GPU does the same.
-    pub(in crate::augment) fn code(self) -> u8 {
-        match self {
-            Self::Grayscale => 1,
-        }
-    }
-
-    /// Changes the levels of one image, R, G and B; its planes are equally long.
-    pub(super) fn apply(self, [red, green, blue]: [&mut [u8]; 3]) {
-        match self {
-            Self::Grayscale => {
-                for ((red, green), blue) in red.iter_mut().zip(green).zip(blue) {
-                    let grey = luma(*red, *green, *blue);
-                    (*red, *green, *blue) = (grey, grey, grey);
-                }
-            }
-        }
+/// Makes the levels of R, G and B, planes of the same length, grey.
+pub(super) fn to_grey([red, green, blue]: [&mut [u8]; 3]) {
+    for ((red, green), blue) in red.iter_mut().zip(green).zip(blue) {
+        let grey = luma(*red, *green, *blue);
+        (*red, *green, *blue) = (grey, grey, grey);
     }
 }
 
