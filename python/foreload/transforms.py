@@ -212,8 +212,8 @@ class RandomResizedCrop(Transform):
         size: The output's size in pixels: the side of a square, or (height, width).
         scale: The bounds of the crop's share of the image's area, which is uniform between them.
         ratio: The bounds of the crop's width / height, which is log-uniform between them.
-        interpolation: `bilinear`, `bicubic` (both antialiased, as torchvision's `antialias=True`), `nearest` or
-            `nearest-exact`; or torchvision's `InterpolationMode`.
+        interpolation: `bilinear`, `bicubic`, `lanczos` (all antialiased, as torchvision's `antialias=True`), `nearest`
+            or `nearest-exact`; or torchvision's `InterpolationMode`.
     """
 
     size: int | Sequence[int]
