@@ -88,7 +88,7 @@ pub mod testing;
 mod tier;
 mod trace;
 
-pub use augment::{DType, Fidelity, ImageTransforms, MemoryFormat, Transform, Transforms};
+pub use augment::{DType, Fidelity, ImageTransforms, MemoryFormat, Mixing, Transform, Transforms};
 pub use batch::{Batch, Element, Place, Tensor};
 pub use config::{
     CheckedOptions, CpuDecode, Device, FieldOptions, FieldValue, Labels, LoaderConfig, LoaderOptions,

@@ -8,7 +8,7 @@ from typing_extensions import Self
 
 from foreload._core import Loader
 from foreload._sheet import Sheet
-from foreload._types import Array, Numbers, View
+from foreload._types import Array, Numbers, PairMix, View
 from foreload.fields import Field
 from foreload.transforms import Transforms
 
@@ -327,7 +327,17 @@ class ImageLoader(Loader):
         """What the batches' fields hold, by name: `image`, `mask`, `text`, `json`, `array`, `integer`, ..."""
     @property
     def _optional(self) -> list[str]: ...
+    @property
+    def _mixes_hard_labels(self) -> bool: ...
     def _dense(self) -> list[tuple[str, str, int]]: ...
+    def mix(self, position: int, epoch: int | None = None) -> PairMix | None:
+        """What an epoch (None: the one that `epoch` says) makes of the pair of which one place has this position.
+
+        Position p is place p - step * global_batch - rank * batch_size of the batch of its step; the pair is that of
+        positions 2k and 2k + 1. Each image becomes lam * image + (1 - lam) * partner with MixUp; with CutMix it shows
+        its partner in the box (left, top, right, bottom), in pixels, and lam is the share of the rest. A pair of which
+        one place does not count (see `Batch.mask`), or has no partner, is not mixed all the same. None without `mix=`.
+        """
     def view(
         self,
         sample_id: int,

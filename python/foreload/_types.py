@@ -30,6 +30,7 @@ class LoaderState(TypedDict):
     shuffle: bool
     last_batch: str
     selection: str | None
+    mix: str | None
     errors: int
 
 
@@ -49,6 +50,14 @@ class View(TypedDict):
     output_height: int
     ops: list[dict[str, Any]]
     erasures: list[dict[str, Any]]
+
+
+class PairMix(TypedDict):
+    """How the two images of a pair are mixed. `transform` is `MixUp` or `CutMix`, which has a `box`."""
+
+    transform: str
+    lam: float
+    box: tuple[int, int, int, int] | None
 
 
 class SampleFailure(TypedDict):

@@ -8,8 +8,8 @@
     evaluate = ImageLoader("data/val", batch_size=256, **recipe.eval())
 
 A recipe is a mapping of settings of `foreload.ImageLoader` and `foreload.torch.ImageDataset`: `transforms`, and where
-it has them `mix` and `repeats`. A setting given beside it must not be one of its own; `{**recipe, "repeats": 1}` replaces
-one. What a recipe says about the rest of the training (the loss, label smoothing, the optimiser) is not in it.
+it has them `mix` and `repeats`. A setting given beside it must not be one of its own; `{**recipe, "repeats": 1}`
+replaces one. What a recipe says about the rest of the training (the loss, label smoothing, the optimiser) is not in it.
 
 All arithmetic is that of torchvision v2 on uint8 tensors, whatever library the source used (`docs/transforms.md`), and
 `mix` mixes neighbours of the global batch, where the sources mix a batch with itself backwards or rotated by one.

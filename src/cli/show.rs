@@ -54,7 +54,9 @@ pub(super) struct ShowArgs {
 /// that Python installs has made a list of transforms before.
 pub(super) fn run(args: &ShowArgs) -> Result<()> {
     if let Some(name) = &args.recipe {
-        let message = format!("is {name:?}, which only the foreload command of the Python package knows: give --transforms");
+        let message = format!(
+            "is {name:?}, which only the foreload command of the Python package knows: give --transforms"
+        );
         return Err(Error::config("recipe", message));
     }
     let checked = args.settings.validate()?;

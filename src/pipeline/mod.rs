@@ -13,6 +13,7 @@ mod epoch;
 mod fetch;
 mod fields;
 mod inbox;
+mod mixing;
 mod notify;
 mod one_version;
 mod preview;
@@ -32,7 +33,7 @@ pub use progress::Progress;
 pub use stats::EpochStats;
 pub(crate) use stats::StageTimes;
 
-use crate::augment::RecipeKeys;
+use crate::augment::{DrawnMix, MixKeys, RecipeKeys};
 use crate::config::LoaderConfig;
 use crate::dataset::{DatasetIndex, Fingerprint};
 use crate::error::{Error, Result};
@@ -89,6 +90,8 @@ struct EpochRun {
     first_step: u64,
     /// The keys of what transforms draw, for each recipe.
     keys: Vec<RecipeKeys>,
+    /// The keys of what is drawn for the pairs of batches, where they are mixed.
+    mix_keys: Option<MixKeys>,
     substitutes: RandomKey,
     stopped: AtomicBool,
     inbox: Arc<Inbox>,
@@ -130,6 +133,7 @@ impl Pipeline {
             shuffle: config.shuffle,
             last_batch: config.last_batch,
             selection: config.selection.digest().map(|digest| Fingerprint(*digest).to_string()),
+            mix: config.mix.as_ref().map(|plan| plan.mixing.text().to_owned()),
         };
         let shared = PipelineShared {
             index,
@@ -191,7 +195,8 @@ impl Pipeline {
     pub fn schedule(&self, epoch: u64, rank: u32, world_size: u32) -> Result<Schedule> {
         let config = &self.shared.config;
         let order = self.shared.order(epoch);
-        Schedule::new(order, config.batch_size, rank, world_size, config.last_batch)
+        let schedule = Schedule::new(order, config.batch_size, rank, world_size, config.last_batch)?;
+        Ok(if config.mix.is_some() { schedule.in_pairs() } else { schedule })
     }
 
     /// The order of an epoch, of which each rank has its part.
@@ -297,6 +302,7 @@ impl Pipeline {
             schedule,
             first_step,
             keys: config.images.keys(seed, epoch),
+            mix_keys: config.mix.as_ref().map(|plan| plan.mixing.keys(seed, epoch)),
             substitutes,
             stopped: AtomicBool::new(false),
             inbox: Arc::default(),
@@ -308,6 +314,13 @@ impl Pipeline {
         let (batches, ended) = (threads.batches.clone(), threads.ended.clone());
         threads.runs.send(run.clone()).map_err(|_| Error::Internal("the reading thread has ended".into()))?;
         Ok(Epoch::new(self.shared.clone(), run, batches, ended, progress))
+    }
+
+    /// What `epoch` draws for the pair at `position` of its order and the other one; `None` where nothing is mixed.
+    pub(crate) fn mix(&self, position: u64, epoch: u64) -> Option<DrawnMix> {
+        let plan = self.config().mix.as_ref()?;
+        let keys = plan.mixing.keys(self.config().seed, epoch);
+        Some(plan.mixing.draw(&keys, position / 2, plan.size))
     }
 }
 

@@ -45,7 +45,8 @@ def test_it_evaluates_or_says_that_it_does_not(name: str, dataset: Path) -> None
             recipe.eval()
         return
     evaluation = recipe.eval()
-    assert evaluation["train"] is False and set(evaluation) == {"transforms", "train"}
+    assert evaluation["train"] is False
+    assert set(evaluation) == {"transforms", "train"}
     loader = foreload.ImageLoader(dataset, batch_size=8, **evaluation)
     ids = np.concatenate([np.from_dlpack(batch.sample_ids) for batch in loader])
     assert ids.tolist() == list(range(loader.samples))
@@ -55,11 +56,13 @@ def test_it_evaluates_or_says_that_it_does_not(name: str, dataset: Path) -> None
 def test_it_says_what_it_means(name: str) -> None:
     recipe = make(name)
     shown = repr(recipe)
-    assert shown.startswith(f"{name}: ") and recipe.source in shown
+    assert shown.startswith(f"{name}: ")
+    assert recipe.source in shown
     for setting in recipe:
         assert f"{setting}=" in shown
     names = {type(step).__name__ for step in _steps(recipe["transforms"])}
-    assert names and all(name in shown for name in names)
+    assert names
+    assert all(name in shown for name in names)
 
 
 def _steps(transforms: object) -> list[T.Transform]:

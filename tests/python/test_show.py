@@ -24,22 +24,26 @@ def test_a_recipe_is_shown_by_name(dataset: Path, tmp_path: Path) -> None:
     for words in (["--recipe", "mae"], ["--recipe=mae"], ["--recipe", "clip"]):
         out = tmp_path / "sheet.png"
         done = shown(dataset, *words, "--out", out, "--rows", "2")
-        assert done.returncode == 0 and done.stdout.strip() == str(out), done.stderr
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.strip() == str(out)
         sheets.append(out.read_bytes())
-    assert sheets[0].startswith(PNG) and sheets[0] == sheets[1] != sheets[2]
+    assert sheets[0].startswith(PNG)
+    assert sheets[0] == sheets[1] != sheets[2]
 
 
 def test_an_unknown_recipe_is_refused_with_those_there_are(dataset: Path) -> None:
     for words in (["--recipe", "resnet"], ["--recipe"]):
         done = shown(dataset, *words)
-        assert done.returncode == 2 and "must be one of byol, cifar, clip" in done.stderr
+        assert done.returncode == 2
+        assert "must be one of byol, cifar, clip" in done.stderr
 
 
 def test_a_loader_shows_what_it_draws(dataset: Path, tmp_path: Path) -> None:
     transforms = [T.RandomResizedCrop(48), T.RandomHorizontalFlip(), T.Grayscale()]
     loader = foreload.ImageLoader(dataset, batch_size=4, transforms=transforms, seed=3)
     sheet = loader.show([1, 5], epochs=2)
-    assert sheet._repr_png_() == sheet.png and sheet.png.startswith(PNG)
+    assert sheet._repr_png_() == sheet.png
+    assert sheet.png.startswith(PNG)
     assert sheet.save(tmp_path / "sheet.png").read_bytes() == sheet.png
     # It disturbs no iteration, and follows the epoch.
     batches = iter(loader)

@@ -57,7 +57,8 @@ impl Warp {
             sampler: match interpolation {
                 Filter::Nearest | Filter::NearestExact => Sampler::Nearest,
                 Filter::Bilinear => Sampler::Bilinear,
-                Filter::Bicubic => Sampler::Bicubic,
+                // No transform warps by Lanczos: each refuses it when it is checked.
+                Filter::Bicubic | Filter::Lanczos => Sampler::Bicubic,
             },
             fill: fill.map(|fill| fill.map(|level| level as f32)),
         }

@@ -1,7 +1,7 @@
 //! `foreload.ImageLoader`.
 
 use super::Loader;
-use crate::augment::DrawnView;
+use crate::augment::{DrawnView, MixRegion};
 use crate::config::LoaderKind;
 use crate::dataset::Contents;
 use crate::names::NamedValue;
@@ -54,6 +54,13 @@ impl ImageLoader {
         fields.filter(|field| field.optional.is_some()).map(|field| field.name.clone()).collect()
     }
 
+    /// Whether images are mixed and class numbers are not, so that these come with those of the partners.
+    #[getter]
+    fn _mixes_hard_labels(this: PyRef<'_, Self>) -> bool {
+        let mix = this.as_super().pipeline.config().mix.as_ref();
+        mix.is_some_and(|plan| !plan.labels.are_mixed())
+    }
+
     /// The field, element type and a sample's dimensions of each tensor of fields that have one size for all samples.
     /// For consumers that take nothing else.
     fn _dense(this: PyRef<'_, Self>, py: Python<'_>) -> PyResult<Vec<(String, &'static str, usize)>> {
@@ -77,6 +84,31 @@ impl ImageLoader {
     #[getter]
     fn memory_format(this: PyRef<'_, Self>) -> &'static str {
         this.as_super().pipeline.config().output().format.name()
+    }
+
+    /// What an epoch makes of the pair at `position` of its order and the other one: a dict of transform, lam, box.
+    /// None where nothing is mixed.
+    #[pyo3(signature = (position, epoch=None))]
+    fn mix<'py>(
+        this: PyRef<'py, Self>,
+        py: Python<'py>,
+        position: &Bound<'py, PyAny>,
+        epoch: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let position = whole_number("position", position, u64::MAX)?;
+        let epoch = this.as_super().epoch_or_this(epoch.as_ref())?;
+        let Some(drawn) = this.as_super().pipeline.mix(position, epoch) else { return Ok(None) };
+        let dict = PyDict::new(py);
+        dict.set_item("transform", drawn.name())?;
+        dict.set_item("lam", drawn.share)?;
+        dict.set_item(
+            "box",
+            match drawn.region {
+                MixRegion::Everywhere => None,
+                MixRegion::Rectangle { left, top, right, bottom } => Some((left, top, right, bottom)),
+            },
+        )?;
+        Ok(Some(dict))
     }
 
     /// What an epoch makes of a sample, a dict of x, y, width, height (source pixels that are resized), resized_width,
@@ -145,7 +177,10 @@ impl ImageLoader {
         };
         let usual = SheetRequest::default();
         let request = SheetRequest {
-            samples: samples.iter().map(|id| whole_number("samples", id, u64::MAX)).collect::<PyResult<_>>()?,
+            samples: samples
+                .iter()
+                .map(|id| whole_number("samples", id, u64::MAX))
+                .collect::<PyResult<_>>()?,
             rows: number("rows", rows, usual.rows)?,
             epoch: this.as_super().epoch_or_this(epoch.as_ref())?,
             epochs: number("epochs", epochs, usual.epochs)?,

@@ -55,5 +55,8 @@ fn what_makes_no_sheet_is_said() {
     };
     assert!(refused(&["--samples", "4"]).contains("sample_id: is 4, the dataset has 4"));
     assert!(refused(&["--epochs", "1000"]).contains("must be at most 2000"));
-    assert!(refused(&["--recipe", "simclr"]).contains("recipe: is \"simclr\", which only the foreload command of"));
+    assert!(
+        refused(&["--recipe", "simclr"])
+            .contains("recipe: is \"simclr\", which only the foreload command of")
+    );
 }
