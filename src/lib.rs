@@ -78,6 +78,7 @@ mod pipeline;
 mod python;
 mod rng;
 mod schedule;
+mod show;
 mod simd;
 mod simulate;
 mod slot;

@@ -159,6 +159,12 @@ impl RandomStream {
     }
 }
 
+/// Four random words for a run of four values of an image, number `block` of them, by the key that was drawn for the
+/// image. A GPU computes the same.
+pub(crate) fn noise_words(key: [u32; 2], block: u64) -> [u32; 4] {
+    philox4x32_10([block as u32, (block >> 32) as u32, 0, 0], key)
+}
+
 fn philox4x32_10(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
     const M: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
     const W: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];

@@ -7,9 +7,10 @@ from typing import Any, Literal, final
 from typing_extensions import Self
 
 from foreload._core import Loader
+from foreload._sheet import Sheet
 from foreload._types import Array, Numbers, PairMix, View
 from foreload.fields import Field
-from foreload.transforms import Mixing, Transforms
+from foreload.transforms import Transforms
 
 # What `make stub` writes of Directory begins here.
 @final
@@ -358,7 +359,9 @@ class ImageLoader(Loader):
 
         Source pixels x..x+width, y..y+height are resized to resized_width x resized_height, of which the output, of
         output_width x output_height, shows the window that begins at (left, top), and padding outside of it; flip
-        mirrors that.
+        mirrors that. `ops` is what is done to the grey levels then, in order: each a dict of the name of a function of
+        `torchvision.transforms.v2.functional` ("op") and its parameters; `erasures` are rectangles of the finished
+        image that are overwritten.
 
         Args:
             sample_id: The sample's number.
@@ -371,6 +374,32 @@ class ImageLoader(Loader):
         Raises:
             ConfigError: There is no such sample, no such view or no such image.
             SampleError: The sample cannot be read or decoded.
+        """
+
+    def show(
+        self,
+        samples: Sequence[int] | None = None,
+        *,
+        rows: int = 8,
+        epoch: int | None = None,
+        epochs: int = 1,
+        field: str | None = None,
+    ) -> Sheet:
+        """A contact sheet of what the network sees of some samples, which notebooks show.
+
+        Each row is a sample: the whole image, then each view of it, with what was drawn below. Values that were
+        normalised are turned back into grey levels. The CPU makes it, beside any iteration; `mix` is not shown.
+
+        Args:
+            samples: The samples' numbers. None: the first `rows` that the epoch draws.
+            rows: How many samples, where they are not given.
+            epoch: The first epoch to show. None: the one that `epoch` says.
+            epochs: How many epochs to show side by side: each draws anew.
+            field: Which image of the sample, where there are several. None: the first.
+
+        Raises:
+            ConfigError: There is no such sample or image, or the sheet would have too many pictures.
+            SampleError: A sample cannot be read or decoded.
         """
 
 # What `make stub` writes of FileLoader begins here.

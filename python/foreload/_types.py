@@ -35,7 +35,7 @@ class LoaderState(TypedDict):
 
 
 class View(TypedDict):
-    """How an image of a sample is cropped, resized, padded and flipped in an epoch, in pixels."""
+    """How an image of a sample is cropped, resized, padded and flipped in an epoch, in pixels; and what follows."""
 
     x: int
     y: int
@@ -48,6 +48,8 @@ class View(TypedDict):
     flip: bool
     output_width: int
     output_height: int
+    ops: list[dict[str, Any]]
+    erasures: list[dict[str, Any]]
 
 
 class PairMix(TypedDict):

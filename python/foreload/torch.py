@@ -73,8 +73,9 @@ class ImageDataset(IterableDataset):
         device: A device of `foreload.ImageLoader`, or a `torch.device`; `auto` is the CPU where torch has no CUDA. CUDA
             tensors are ready for the stream that is torch's current one when they are yielded.
         with_labels: Whether labels are yielded after the images. With `mix=` these are the mixed labels; without
-            `num_classes` a tuple (labels, partners' labels, λ), as `foreload.Batch.mixed` has them. With False, as a dataset without labels needs, a batch
-            is the images alone: a tensor, and a tuple only with the mask or the ids.
+            `num_classes` a tuple (labels, partners' labels, λ), as `foreload.Batch.mixed` has them. With False, as a
+            dataset without labels needs, a batch is the images alone: a tensor, and a tuple only with the mask or the
+            ids.
         with_mask: Whether (images, labels, mask) is yielded; for `last_batch="pad"` and `on_error="zero"`.
         with_ids: Whether the samples' numbers in the index are yielded last, int64 [n].
         fields: The fields of `foreload.ImageLoader`. With them each batch is a dict by their names: of tensors, lists

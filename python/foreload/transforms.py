@@ -216,8 +216,8 @@ class RandomResizedCrop(Transform):
         size: The output's size in pixels: the side of a square, or (height, width).
         scale: The bounds of the crop's share of the image's area, which is uniform between them.
         ratio: The bounds of the crop's width / height, which is log-uniform between them.
-        interpolation: `bilinear`, `bicubic` (both antialiased, as torchvision's `antialias=True`), `nearest` or
-            `nearest-exact`; or torchvision's `InterpolationMode`.
+        interpolation: `bilinear`, `bicubic`, `lanczos` (all antialiased, as torchvision's `antialias=True`), `nearest`
+            or `nearest-exact`; or torchvision's `InterpolationMode`.
     """
 
     size: int | Sequence[int]
@@ -442,7 +442,9 @@ class RandomChoice:
         if self.p is not None:
             p = _listed(self.p)
             if p is None or not all(map(_is_number, p)):
-                message = f"RandomChoice: p: is {_shown(self.p)}, must be a number for each transform, or None"
+                message = (
+                    f"RandomChoice: p: is {_shown(self.p)}, must be a number for each transform, or None"
+                )
                 raise config_error("mix", message)
             object.__setattr__(self, "p", tuple(map(float, p)))
 

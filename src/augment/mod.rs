@@ -85,7 +85,7 @@ pub enum Fidelity {
     /// The arithmetic of PIL and torchvision: chroma is upsampled, colours are converted and clamped at source
     /// resolution, and then resized, columns before rows, with whole grey levels between. (Pillow 13 resizes rows first
     /// where the height shrinks by more than twice as many pixels as the width. There a fifth of the values differ by
-    /// one level, and with bicubic filters more where black and white meet, since overshoots are clamped there.)
+    /// one level, and with wider filters more where black and white meet, since overshoots are clamped there.)
     Exact,
 }
 

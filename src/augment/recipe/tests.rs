@@ -300,8 +300,8 @@ const REFUSED: &[(&str, &str)] = &[
     (r#"["Grey"]"#, "step 1 of 1, a transform: unknown variant `Grey`, expected one of `RandomResizedCrop`"),
     (r#"[{"Resize": {"size": 9, "antialias": true}}]"#, "step 1 of 1, Resize: unknown field `antialias`"),
     (
-        r#"[{"Resize": {"size": 9, "interpolation": "lanczos"}}]"#,
-        "Resize: is \"lanczos\", must be one of nearest,",
+        r#"[{"Resize": {"size": 9, "interpolation": "hamming"}}]"#,
+        "Resize: is \"hamming\", must be one of nearest,",
     ),
     (
         r#"[{"CenterCrop": {"size": 9}}, {"CenterCrop": {"size": [9]}}]"#,

@@ -8,9 +8,10 @@ use crate::names::NamedValue;
 use crate::python::error::raise;
 use crate::python::settings::{self, whole_number};
 use crate::schedule::Draw;
+use crate::show::{SheetRequest, sheet};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 /// The class `foreload.ImageLoader`. Its documentation is made from the table of settings, see `settings::describe`.
 #[pyclass(frozen, extends = Loader, module = "foreload")]
@@ -154,6 +155,40 @@ impl ImageLoader {
         dict.set_item("ops", in_python(py, ops)?)?;
         dict.set_item("erasures", in_python(py, erasures)?)?;
         Ok(dict)
+    }
+
+    /// Draws what the network sees of some samples.
+    #[pyo3(
+        signature = (samples=None, *, rows=None, epoch=None, epochs=None, field=None),
+        text_signature = "($self, samples=None, *, rows=8, epoch=None, epochs=1, field=None)"
+    )]
+    fn show<'py>(
+        this: PyRef<'py, Self>,
+        py: Python<'py>,
+        samples: Option<Vec<Bound<'py, PyAny>>>,
+        rows: Option<Bound<'py, PyAny>>,
+        epoch: Option<Bound<'py, PyAny>>,
+        epochs: Option<Bound<'py, PyAny>>,
+        field: Option<String>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let samples = samples.unwrap_or_default();
+        let number = |name, argument: Option<Bound<'py, PyAny>>, usual| {
+            argument.map_or(Ok(usual), |argument| whole_number(name, &argument, u64::MAX))
+        };
+        let usual = SheetRequest::default();
+        let request = SheetRequest {
+            samples: samples
+                .iter()
+                .map(|id| whole_number("samples", id, u64::MAX))
+                .collect::<PyResult<_>>()?,
+            rows: number("rows", rows, usual.rows)?,
+            epoch: this.as_super().epoch_or_this(epoch.as_ref())?,
+            epochs: number("epochs", epochs, usual.epochs)?,
+            field,
+        };
+        let pipeline = this.as_super().pipeline.clone();
+        let png = raise(py, py.detach(|| sheet(&pipeline, &request)))?;
+        py.import("foreload._sheet")?.getattr("Sheet")?.call1((PyBytes::new(py, &png),))
     }
 }
 
