@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import math
 import numbers
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
 from foreload._errors import config_error
+
+
+def _is_number(given: Any) -> bool:
+    return isinstance(given, numbers.Real) and not isinstance(given, bool) and math.isfinite(given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +33,7 @@ class Mix:
         if type(self) is Mix:
             raise config_error("mix", "Mix: make one of its kinds, as MixUp")
         alpha, classes = self.alpha, self.num_classes
-        if not isinstance(alpha, numbers.Real) or isinstance(alpha, bool) or not math.isfinite(alpha):
+        if not _is_number(alpha):
             raise config_error("mix", f"{name}: alpha: is {alpha!r}, must be a number above 0")
         if classes is not None and (not isinstance(classes, numbers.Integral) or isinstance(classes, bool)):
             raise config_error("mix", f"{name}: num_classes: is {classes!r}, must be a whole number, or None")
@@ -66,6 +70,42 @@ class CutMix(Mix):
         alpha: Both parameters of the Beta distribution, above 0.
         num_classes: The length of the soft labels, as of `MixUp`.
     """
+
+
+@dataclass(frozen=True)
+class RandomChoice:
+    """Does one of several transforms, drawn for each pair: of `MixUp` and `CutMix`, for `mix=` of a loader.
+
+    Args:
+        transforms: The transforms to choose from.
+        p: How often each is chosen compared with the others. None: all alike.
+    """
+
+    transforms: Sequence[Mix]
+    p: Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the types.
+
+        Raises:
+            ConfigError: `transforms` or `p` has a wrong type.
+        """
+        steps, p = self.transforms, self.p
+        if not isinstance(steps, Iterable) or isinstance(steps, str):
+            raise config_error("mix", f"RandomChoice: transforms: is {steps!r}, must be a list")
+        object.__setattr__(self, "transforms", tuple(steps))
+        for step in self.transforms:
+            if not isinstance(step, Mix):
+                raise config_error("mix", f"RandomChoice: has {step!r}, must have MixUp and CutMix")
+        if p is not None:
+            if not isinstance(p, Iterable) or not all(map(_is_number, weights := list(p))):
+                message = f"RandomChoice: p: is {p!r}, must be a number for each transform, or None"
+                raise config_error("mix", message)
+            object.__setattr__(self, "p", tuple(map(float, weights)))
+
+    def _as_json(self) -> dict[str, Any]:
+        steps = [step._as_json() for step in self.transforms]
+        return {"RandomChoice": {"transforms": steps, "p": self.p}}
 
 
 def mix_to_json(mix: Any) -> str:

@@ -31,7 +31,7 @@ from typing import Any, ClassVar, TypeAlias
 
 from foreload._core import DTYPES, INTERPOLATIONS, PADDING_MODES
 from foreload._errors import config_error
-from foreload._mixing import CutMix, Mix, MixUp
+from foreload._mixing import CutMix, Mix, MixUp, RandomChoice
 
 __all__ = [
     "CenterCrop",
@@ -412,45 +412,6 @@ class Views:
     def _as_json(self) -> dict[str, Any]:
         steps = [step._as_json() for step in self.transforms]
         return {"Views": {"n": self.n, "transforms": steps}}
-
-
-@dataclass(frozen=True)
-class RandomChoice:
-    """Does one of several transforms, drawn each time: of `MixUp` and `CutMix`, for `mix=` of a loader.
-
-    Args:
-        transforms: The transforms to choose from.
-        p: How often each is chosen compared with the others. None: all alike.
-    """
-
-    transforms: Sequence[Mix]
-    p: Sequence[float] | None = None
-
-    def __post_init__(self) -> None:
-        """Check the types.
-
-        Raises:
-            ConfigError: `transforms` or `p` has a wrong type.
-        """
-        if not isinstance(self.transforms, Iterable) or isinstance(self.transforms, str):
-            message = f"RandomChoice: transforms: is {_shown(self.transforms)}, must be a list"
-            raise config_error("mix", message)
-        object.__setattr__(self, "transforms", tuple(self.transforms))
-        for step in self.transforms:
-            if not isinstance(step, Mix):
-                raise config_error("mix", f"RandomChoice: has {_shown(step)}, must have MixUp and CutMix")
-        if self.p is not None:
-            p = _listed(self.p)
-            if p is None or not all(map(_is_number, p)):
-                message = (
-                    f"RandomChoice: p: is {_shown(self.p)}, must be a number for each transform, or None"
-                )
-                raise config_error("mix", message)
-            object.__setattr__(self, "p", tuple(map(float, p)))
-
-    def _as_json(self) -> dict[str, Any]:
-        steps = [step._as_json() for step in self.transforms]
-        return {"RandomChoice": {"transforms": steps, "p": self.p}}
 
 
 Mixing: TypeAlias = Mix | RandomChoice
