@@ -7,7 +7,8 @@ from typing import Any, Literal, final
 from typing_extensions import Self
 
 from foreload._core import Loader
-from foreload._types import Array, Numbers, View
+from foreload._sheet import Sheet
+from foreload._types import Array, Numbers, PairMix, View
 from foreload.fields import Field
 from foreload.transforms import Transforms
 
@@ -326,7 +327,17 @@ class ImageLoader(Loader):
         """What the batches' fields hold, by name: `image`, `mask`, `text`, `json`, `array`, `integer`, ..."""
     @property
     def _optional(self) -> list[str]: ...
+    @property
+    def _mixes_hard_labels(self) -> bool: ...
     def _dense(self) -> list[tuple[str, str, int]]: ...
+    def mix(self, position: int, epoch: int | None = None) -> PairMix | None:
+        """What an epoch (None: the one that `epoch` says) makes of the pair of which one place has this position.
+
+        Position p is place p - step * global_batch - rank * batch_size of the batch of its step; the pair is that of
+        positions 2k and 2k + 1. Each image becomes lam * image + (1 - lam) * partner with MixUp; with CutMix it shows
+        its partner in the box (left, top, right, bottom), in pixels, and lam is the share of the rest. A pair of which
+        one place does not count (see `Batch.mask`), or has no partner, is not mixed all the same. None without `mix=`.
+        """
     def view(
         self,
         sample_id: int,
@@ -340,7 +351,9 @@ class ImageLoader(Loader):
 
         Source pixels x..x+width, y..y+height are resized to resized_width x resized_height, of which the output, of
         output_width x output_height, shows the window that begins at (left, top), and padding outside of it; flip
-        mirrors that.
+        mirrors that. `ops` is what is done to the grey levels then, in order: each a dict of the name of a function of
+        `torchvision.transforms.v2.functional` ("op") and its parameters; `erasures` are rectangles of the finished
+        image that are overwritten.
 
         Args:
             sample_id: The sample's number.
@@ -353,6 +366,32 @@ class ImageLoader(Loader):
         Raises:
             ConfigError: There is no such sample, no such view or no such image.
             SampleError: The sample cannot be read or decoded.
+        """
+
+    def show(
+        self,
+        samples: Sequence[int] | None = None,
+        *,
+        rows: int = 8,
+        epoch: int | None = None,
+        epochs: int = 1,
+        field: str | None = None,
+    ) -> Sheet:
+        """A contact sheet of what the network sees of some samples, which notebooks show.
+
+        Each row is a sample: the whole image, then each view of it, with what was drawn below. Values that were
+        normalised are turned back into grey levels. The CPU makes it, beside any iteration; `mix` is not shown.
+
+        Args:
+            samples: The samples' numbers. None: the first `rows` that the epoch draws.
+            rows: How many samples, where they are not given.
+            epoch: The first epoch to show. None: the one that `epoch` says.
+            epochs: How many epochs to show side by side: each draws anew.
+            field: Which image of the sample, where there are several. None: the first.
+
+        Raises:
+            ConfigError: There is no such sample or image, or the sheet would have too many pictures.
+            SampleError: A sample cannot be read or decoded.
         """
 
 # What `make stub` writes of FileLoader begins here.

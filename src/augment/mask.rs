@@ -63,7 +63,14 @@ mod tests {
     fn render(axes: [Axis; 2], flip: bool, padding: Padding, nearest: Filter, size: (u32, u32)) -> Vec<u16> {
         let [x, y] = axes;
         let view = View { x, y, flip, filter: Filter::Bilinear, padding };
-        let drawn = DrawnView { view, width: size.0, height: size.1, is_resized_mirrored: false };
+        let drawn = DrawnView {
+            view,
+            width: size.0,
+            height: size.1,
+            is_resized_mirrored: false,
+            ops: Vec::new(),
+            erasures: Vec::new(),
+        };
         let mut out = vec![0; (size.0 * size.1) as usize];
         let values: Vec<u16> = (0..12).collect();
         render_mask(&values, 4, &drawn, nearest, 99, |at, value| out[at] = value);
@@ -80,7 +87,14 @@ mod tests {
         let mut rows = Vec::new();
         for is_resized_mirrored in [false, true] {
             let mut row = [0; 5];
-            let drawn = DrawnView { view, width: 5, height: 1, is_resized_mirrored };
+            let drawn = DrawnView {
+                view,
+                width: 5,
+                height: 1,
+                is_resized_mirrored,
+                ops: Vec::new(),
+                erasures: Vec::new(),
+            };
             render_mask(&values, 12, &drawn, Filter::Nearest, 0, |at, value| row[at] = value);
             rows.push(row);
         }

@@ -34,6 +34,8 @@ pub enum Filter {
     Bilinear,
     /// The antialiased cubic filter of PIL's `BICUBIC`, with a = −½.
     Bicubic,
+    /// The antialiased windowed sinc of PIL's `LANCZOS`, three lobes wide.
+    Lanczos,
 }
 
 named!(Filter:
@@ -41,6 +43,7 @@ named!(Filter:
     "nearest-exact" => NearestExact,
     "bilinear" => Bilinear,
     "bicubic" => Bicubic,
+    "lanczos" => Lanczos,
 );
 
 /// What output pixels outside of the image show, as torchvision's and NumPy's `pad` define it.
@@ -62,7 +65,7 @@ named!(Padding: "constant" => Constant, "edge" => Edge, "reflect" => Reflect, "s
 impl Filter {
     /// Whether results can leave the range of the samples, because some weights are negative.
     pub(super) fn overshoots(self) -> bool {
-        self == Self::Bicubic
+        matches!(self, Self::Bicubic | Self::Lanczos)
     }
 }
 
@@ -196,6 +199,7 @@ mod tests {
         let half = Axis { start: 0, length: 512, resized: 256, offset: 16 };
         assert_eq!(support(half, Filter::Bilinear), (31, 450));
         assert_eq!(support(half, Filter::Bicubic), (29, 454));
+        assert_eq!(support(half, Filter::Lanczos), (27, 458));
         assert_eq!(support(half, Filter::Nearest), (32, 447));
         assert_eq!(support(half, Filter::NearestExact), (33, 447));
         // There is nothing but padding.

@@ -3,7 +3,6 @@
 use super::device::{self, ChosenDevice, Device};
 use super::views::ViewKind;
 use super::{ImageField, Images, LoaderOptions};
-use crate::augment::cuda::MOST_COLOUR_STEPS;
 use crate::augment::{BadParameter, DType, LARGEST_SIDE, Recipe, RecipeView, Sides, Transform, Transforms};
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
@@ -102,13 +101,14 @@ impl LoaderOptions {
         let mut images_in_order = images.list().iter().enumerate();
         let of_own_sizes =
             images_in_order.find(|(image, _)| ViewKind::of(images.recipe(*image)) == ViewKind::Values);
-        let missing = match images.recipes().iter().map(Recipe::colour_steps).max().unwrap_or(0) {
+        let missing = match images.recipes().iter().all(Recipe::suits_gpu) {
             _ if images.list().is_empty() => "batches without images".to_owned(),
+            _ if self.mix.is_some() => "batches of mixed images".to_owned(),
             _ if let Some((_, ImageField { name, .. })) = of_own_sizes => {
                 format!("batches with images of their own sizes, which the transforms of {name:?} leave them")
             }
-            steps if steps > MOST_COLOUR_STEPS => format!("more than {MOST_COLOUR_STEPS} changes of colours"),
-            _ => return device::choose(&self.device),
+            false => "batches of the transforms that change pixels, but for Grayscale".to_owned(),
+            true => return device::choose(&self.device),
         };
         if self.device.starts_with("cuda") {
             let message =

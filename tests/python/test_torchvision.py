@@ -142,6 +142,13 @@ def test_the_crops_have_the_distribution_that_was_asked_for(dataset: Path) -> No
         ],
         [v1.Resize(70), v1.CenterCrop(64), v2.ToImage(), v2.Grayscale(3), FLOAT, v2.Normalize(MEAN, STD)],
         [v1.Resize(70, InterpolationMode.BICUBIC), v1.CenterCrop(64), v1.ToTensor(), v1.Normalize(MEAN, STD)],
+        [
+            v2.Resize(70, InterpolationMode.LANCZOS),
+            v2.CenterCrop(64),
+            v2.ToImage(),
+            FLOAT,
+            v2.Normalize(MEAN, STD),
+        ],
     ],
     ids=[
         *(
@@ -152,7 +159,7 @@ def test_the_crops_have_the_distribution_that_was_asked_for(dataset: Path) -> No
             "max_size, padded",
             "crop, resize, pad",
         ),
-        *("flipped", "reflected", "grey", "bicubic"),
+        *("flipped", "reflected", "grey", "bicubic", "lanczos"),
     ],
 )
 def test_evaluation_gives_torchvisions_pixels(dataset: Path, steps: list[Any]) -> None:
@@ -244,8 +251,8 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "erasing": ([CROP, TENSOR, NORMALIZE, v1.RandomErasing()], r"step 4 of 4, RandomErasing.*to the batches"),
     "ten crops": ([RESIZE, v1.TenCrop(32)], "step 2 of 2, TenCrop.*Resize and CenterCrop"),
     "a function": ([CROP, TENSOR, abs], "step 3 of 3, <built-in function abs>, .*apply it to the batches"),
-    "lanczos": (
-        [v1.RandomResizedCrop(32, interpolation=InterpolationMode.LANCZOS), TENSOR],
+    "hamming": (
+        [v1.RandomResizedCrop(32, interpolation=InterpolationMode.HAMMING), TENSOR],
         "step 1 of 2, RandomResizedCrop.*interpolation: is .*, must be one of nearest, nearest-exact, bilinear,",
     ),
     "fill by type": (

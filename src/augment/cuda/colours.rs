@@ -11,9 +11,6 @@ use crate::gpu::{Arg, Function, Stream};
 pub(super) const COLOUR: &str = "foreload_colour";
 const PIXELS: u32 = 4;
 
-/// The most steps of a list: each takes a byte in one number.
-pub(crate) const MOST_COLOUR_STEPS: usize = size_of::<u64>();
-
 /// Makes the images of one view on one device.
 pub(crate) struct ViewLauncher {
     /// The launcher of the pass, which writes the output, or the grey levels that colours are made of.
@@ -36,8 +33,7 @@ impl ViewLauncher {
         let Some(levels) = view.levels() else {
             return Ok(Self { pass: Launcher::new(kernels, view.fixed_output().clone())?, colours: None });
         };
-        let steps =
-            view.colour_steps().iter().rev().fold(0, |steps, step| steps << 8 | u64::from(step.code()));
+        let steps = (0..view.pixel_steps()).fold(0, |steps, _| steps << 8 | 1);
         let function = kernels.module.function(COLOUR, &[8, 8, 8, size_of::<OutputParams>(), 8])?;
         let colours = Colours { function, params: OutputParams::new(view.fixed_output()), steps };
         Ok(Self { pass: Launcher::new(kernels, levels)?, colours: Some(colours) })

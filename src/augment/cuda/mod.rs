@@ -9,7 +9,7 @@ mod launcher;
 mod params;
 mod untouched;
 
-pub(crate) use colours::{LaneMemory, MOST_COLOUR_STEPS, ViewLauncher};
+pub(crate) use colours::{LaneMemory, ViewLauncher};
 pub use launcher::{Kernels, Launch, Launcher};
 pub use params::{ImageParams, OutputParams};
 pub use untouched::{POISON, Untouched};

@@ -157,6 +157,7 @@ impl AxisParams {
                 Filter::NearestExact => 1,
                 Filter::Bilinear => 2,
                 Filter::Bicubic => 3,
+                Filter::Lanczos => 4,
             },
             padding: match line.padding {
                 Padding::Constant => 0,

@@ -85,7 +85,7 @@ mod tests {
 
     fn drawn(x: Axis, y: Axis, flip: bool, (width, height): (u32, u32)) -> DrawnView {
         let view = View { x, y, flip, filter: Default::default(), padding: Padding::default() };
-        DrawnView { view, width, height, is_resized_mirrored: false }
+        DrawnView { view, width, height, is_resized_mirrored: false, ops: Vec::new(), erasures: Vec::new() }
     }
 
     fn near(a: &[[f32; 4]], b: &[[f32; 4]]) -> bool {
@@ -103,9 +103,9 @@ mod tests {
         let padded = drawn(axis(0, 100, 100, 13), axis(0, 80, 80, -1), true, (90, 70));
         // pad(crop(boxes, top=10, left=20, height=40, width=60), [5, 6, 7, 8])
         let framed = drawn(axis(20, 60, 60, -5), axis(10, 40, 40, -6), false, (72, 54));
-        let golden: [(DrawnView, BoxFormat, [[f32; 4]; 4]); 6] = [
+        let golden: [(&DrawnView, BoxFormat, [[f32; 4]; 4]); 6] = [
             (
-                cropped,
+                &cropped,
                 BoxFormat::Xyxy,
                 [
                     [0.0, 6.0, 19.2, 28.5],
@@ -115,7 +115,7 @@ mod tests {
                 ],
             ),
             (
-                cropped,
+                &cropped,
                 BoxFormat::Cxcywh,
                 [
                     [9.6, 17.25, 19.2, 22.5],
@@ -125,7 +125,7 @@ mod tests {
                 ],
             ),
             (
-                centred,
+                &centred,
                 BoxFormat::Xywh,
                 [
                     [0.0, 10.0, 31.0, 21.0],
@@ -135,7 +135,7 @@ mod tests {
                 ],
             ),
             (
-                padded,
+                &padded,
                 BoxFormat::Xyxy,
                 [
                     [43.0, 21.0, 90.0, 51.0],
@@ -145,7 +145,7 @@ mod tests {
                 ],
             ),
             (
-                padded,
+                &padded,
                 BoxFormat::Xywh,
                 [
                     [43.0, 21.0, 47.0, 30.0],
@@ -155,7 +155,7 @@ mod tests {
                 ],
             ),
             (
-                framed,
+                &framed,
                 BoxFormat::Cxcywh,
                 [
                     [25.0, 31.0, 40.0, 30.0],
@@ -195,7 +195,7 @@ mod tests {
         let recipe = Recipe::new(&request, MemoryFormat::Nchw, Fidelity::Fast).unwrap();
         let keys = recipe.keys(5, 0);
         for sample in 0..200 {
-            let drawn = recipe.draw(&keys, sample, 0, (45, 33)).unwrap().views()[0];
+            let drawn = recipe.draw(&keys, sample, 0, (45, 33)).unwrap().views()[0].clone();
             let (x, y) = (7 + sample as u32 % 30, 3 + sample as u32 % 25);
             let corner = [x as f32, y as f32, x as f32 + 1.0, y as f32 + 1.0];
             let mut boxes = [corner];

@@ -1,10 +1,9 @@
-//! A list of transforms in the order in which the pass runs them: geometry, colours, the element type, normalisation.
+//! A list of transforms in the order in which the pass runs them: geometry, pixels, the element type, normalisation.
 //! What stands in another order and does not give the same is refused.
 
-use super::colour::ColourStep;
 use super::geometry::GeometryBuilder;
 use super::transform::Transform;
-use super::{RecipeStep, RecipeView};
+use super::{RecipeStep, RecipeView, Stage};
 use crate::augment::{DType, Fidelity, MemoryFormat, Output};
 
 /// Compiles a list into its first view.
@@ -22,30 +21,40 @@ pub(super) fn list(
         pixels.add(transform).map_err(refused)?;
         geometry.add(transform).map_err(refused)?;
     }
-    let steps = numbered(transforms);
     let geometry = geometry.finish();
     let (height, width) = geometry.size().unwrap_or((0, 0));
-    let PixelSteps { colour, dtype, white, normalised } = pixels;
+    let PixelSteps { dtype, white, normalised, .. } = pixels;
     let (mean, std) = normalised.unwrap_or(([0.0; 3], [1.0; 3]));
     // The pass knows values of 0..1 alone, so mean and deviation are converted from the scale of the list.
     let of = |values: [f32; 3]| values.map(|value| f64::from(value) / white);
     let (mean, std) = (of(mean), of(std));
     let output = Output { height, width, dtype, format, mean, std, fill: geometry.fill(), fidelity };
-    Ok(RecipeView { id: [0, 0], steps, geometry, colour, output })
+    Ok(RecipeView { id: [0, 0], steps: staged(transforms), geometry, output })
 }
 
-/// Each transform with its place among those of its kind.
-fn numbered(transforms: &[Transform]) -> Vec<RecipeStep> {
-    let number = |(at, transform): (usize, &Transform)| {
-        let nth = transforms[..at].iter().filter(|before| before.name() == transform.name()).count() as u32;
-        RecipeStep { transform: transform.clone(), nth }
-    };
-    transforms.iter().enumerate().map(number).collect()
+/// Each transform with its place among those of its kind, and the stage in which it draws.
+fn staged(transforms: &[Transform]) -> Vec<RecipeStep> {
+    let mut steps: Vec<RecipeStep> = Vec::with_capacity(transforms.len());
+    for transform in transforms {
+        let nth = steps.iter().filter(|before| before.transform.name() == transform.name()).count() as u32;
+        // Mirroring folds into the geometry in front of operations that see each pixel alone, or the same to the left
+        // as to the right. Behind others it is an operation itself.
+        let is_behind = || steps.iter().any(|before| before.transform.minds_places());
+        let stage = match transform {
+            transform if transform.changes_pixels() => Stage::Pixels,
+            Transform::RandomHorizontalFlip { .. } if is_behind() => Stage::Pixels,
+            _ => Stage::Geometry,
+        };
+        let children = staged(transform.children());
+        steps.push(RecipeStep { transform: transform.clone(), nth, stage, children });
+    }
+    steps
 }
 
 /// The steps that change the values of pixels and not their places, with what they make so far.
 struct PixelSteps {
-    colour: Vec<ColourStep>,
+    /// The last transform that changes pixels.
+    changed_by: Option<&'static str>,
     dtype: DType,
     /// The value of grey level 255.
     white: f64,
@@ -55,18 +64,18 @@ struct PixelSteps {
 impl Default for PixelSteps {
     /// The values are grey levels, as they are decoded.
     fn default() -> Self {
-        Self { colour: Vec::new(), dtype: DType::U8, white: 1.0, normalised: None }
+        Self { changed_by: None, dtype: DType::U8, white: 1.0, normalised: None }
     }
 }
 
 impl PixelSteps {
     /// Adds a transform that changes values; of one that changes geometry, checks that it may follow them.
     fn add(&mut self, transform: &Transform) -> Result<(), String> {
-        if let Some(step) = ColourStep::of(transform) {
+        if transform.changes_pixels() {
             if self.dtype != DType::U8 {
                 return Err("works on grey levels: put it before ToDtype".into());
             }
-            self.colour.push(step);
+            self.changed_by = Some(transform.name());
             return Ok(());
         }
         match *transform {
@@ -85,8 +94,8 @@ impl PixelSteps {
     fn check_geometry_may_follow(&self, fill: [u8; 3]) -> Result<(), String> {
         if self.normalised.is_some() {
             return Err("must come before Normalize".into());
-        } else if let Some(step) = self.colour.last() {
-            return Err(format!("must come before {}", step.name()));
+        } else if let Some(name) = self.changed_by {
+            return Err(format!("must come before {name}"));
         } else if self.dtype != DType::U8 && fill != [0; 3] {
             return Err(format!(
                 "fill: is {fill:?}, grey levels, which floats do not have: put it before ToDtype"

@@ -189,7 +189,7 @@ impl Geometry {
             ));
         }
         let (view, is_resized_mirrored) = (fold.view(self.filter, self.padding), fold.is_resized_mirrored());
-        Ok(DrawnView { view, width, height, is_resized_mirrored })
+        Ok(DrawnView { view, width, height, is_resized_mirrored, ops: Vec::new(), erasures: Vec::new() })
     }
 
     /// Applies one transform. Random numbers are read in the order in which torchvision draws them.

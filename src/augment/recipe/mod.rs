@@ -1,12 +1,12 @@
-//! What is done to an image: a list of transforms by torchvision v2's names, checked and compiled once into what the
-//! fused pass runs: geometry, which folds into one [`View`], then colours, then the element type and its scale.
+//! What is done to an image: a list of transforms by torchvision v2's names, checked and compiled once into what
+//! is run: geometry, which folds into one [`View`], then operations on pixels, then the element type and its scale.
 //!
 //! Every transform draws from a random stream of its own, keyed by the view, its kind, and which of its kind it is in
 //! the list: adding a transform or a view changes no other's numbers.
 
 mod boxes;
-mod colour;
 mod compile;
+mod draw;
 mod fold;
 mod geometry;
 mod renderer;
@@ -16,12 +16,12 @@ mod tests;
 mod torchvision;
 mod transform;
 
-pub(super) use colour::ColourStep;
 pub(crate) use renderer::Renderer;
 pub use request::{ImageTransforms, Transforms};
 pub(crate) use transform::{BadParameter, CROP_RATIO, CROP_SCALE, LARGEST_SIDE};
 pub use transform::{Sides, Transform};
 
+use super::ops::{Erasure, PixelOp};
 use super::{DType, Fidelity, MemoryFormat, Output, View};
 use crate::decode::Region;
 use crate::error::{Error, Result};
@@ -43,7 +43,6 @@ pub struct RecipeView {
     /// All transforms of the list, in order.
     steps: Vec<RecipeStep>,
     geometry: Geometry,
-    colour: Vec<ColourStep>,
     /// The output of the pass, of 0 × 0 pixels where each image has a size of its own.
     output: Output,
 }
@@ -53,14 +52,33 @@ pub struct RecipeView {
 struct RecipeStep {
     transform: Transform,
     nth: u32,
+    stage: Stage,
+    /// The steps of which this one applies some.
+    children: Vec<RecipeStep>,
+}
+
+/// Where a step draws.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    /// In the geometry, if anything.
+    Geometry,
+    /// Behind it: it draws operations on pixels.
+    Pixels,
 }
 
 /// The keys of one epoch: for each view, and each of its steps, the streams of all samples.
 #[derive(Debug, Clone)]
-pub struct RecipeKeys(Vec<Vec<RandomKey>>);
+pub struct RecipeKeys(Vec<Vec<StepKeys>>);
+
+/// The keys of a step, and of those within it.
+#[derive(Debug, Clone, PartialEq)]
+struct StepKeys {
+    own: RandomKey,
+    children: Vec<StepKeys>,
+}
 
 /// The part of one image that one view shows, and how.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct DrawnView {
     /// Which source pixels become which pixels of the output.
     pub view: View,
@@ -71,10 +89,14 @@ pub struct DrawnView {
     /// Whether the image was mirrored before it was resized. The nearest pixels, by which masks are resized, are others
     /// then.
     pub is_resized_mirrored: bool,
+    /// What is done to its grey levels then, in order.
+    pub(crate) ops: Vec<PixelOp>,
+    /// What is overwritten in the finished image, in order.
+    pub(crate) erasures: Vec<Erasure>,
 }
 
 /// The part of one image that each view of a recipe shows, and the region that must be decoded for them.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct DrawnViews {
     views: Vec<DrawnView>,
     region: Region,
@@ -112,9 +134,10 @@ impl Recipe {
         self.views.iter().flat_map(|view| &view.steps).any(|step| step.transform.is_random())
     }
 
-    /// The largest number of transforms in a list that change colours.
-    pub(crate) fn colour_steps(&self) -> usize {
-        self.views.iter().map(|view| view.colour.len()).max().unwrap_or(0)
+    /// Whether a GPU can do what the lists do to pixels.
+    pub(crate) fn suits_gpu(&self) -> bool {
+        let steps = self.views.iter().flat_map(|view| &view.steps);
+        steps.filter(|step| step.stage == Stage::Pixels).all(|step| step.transform.name() == "Grayscale")
     }
 
     /// The keys of all random numbers of an epoch.
@@ -129,10 +152,7 @@ impl Recipe {
 
     /// The part of `all` that belongs to each step of each view.
     fn parts(&self, all: &RandomKey) -> RecipeKeys {
-        let of = |view: &RecipeView| {
-            view.steps.iter().map(|step| all.part(view.id, step.transform.name(), step.nth)).collect()
-        };
-        RecipeKeys(self.views.iter().map(of).collect())
+        RecipeKeys(self.views.iter().map(|view| StepKeys::of(&view.steps, view.id, all)).collect())
     }
 
     /// Draws what the views show of an image of `width` × `height` pixels, the `occurrence`-th time that `sample` comes
@@ -147,11 +167,15 @@ impl Recipe {
         occurrence: u32,
         (width, height): (u32, u32),
     ) -> Result<DrawnViews> {
-        let draw = |(view, keys): (&RecipeView, &Vec<RandomKey>)| {
-            let streams = keys.iter().map(|key| key.stream_of(sample, occurrence));
-            let transforms = view.steps.iter().map(|step| &step.transform);
-            let drawn = view.geometry.draw(transforms.zip(streams), (width, height));
-            drawn.map_err(|why| Error::config("transforms", why))
+        let draw = |(view, keys): (&RecipeView, &Vec<StepKeys>)| {
+            let steps = || view.steps.iter().zip(keys);
+            let of = |stage| steps().filter(move |(step, _)| step.stage == stage);
+            let streams = of(Stage::Geometry)
+                .map(|(step, keys)| (&step.transform, keys.own.stream_of(sample, occurrence)));
+            let drawn = view.geometry.draw(streams, (width, height));
+            let mut drawn = drawn.map_err(|why| Error::config("transforms", why))?;
+            draw::pixels(of(Stage::Pixels), sample, occurrence, &mut drawn);
+            Ok(drawn)
         };
         let views = self.views.iter().zip(&keys.0).map(draw).collect::<Result<Vec<_>>>()?;
         let regions =
@@ -173,20 +197,33 @@ impl RecipeView {
         &self.output
     }
 
-    /// The steps that change colours, in order.
-    pub(super) fn colour_steps(&self) -> &[ColourStep] {
-        &self.colour
-    }
-
-    /// The output that those steps work on: grey levels, a plane for each colour. `None` without such steps.
+    /// The output that operations on pixels work on: grey levels, a plane for each colour. `None` for a list without
+    /// such.
     pub(super) fn levels(&self) -> Option<Output> {
         let levels = || Output { dtype: DType::U8, format: MemoryFormat::Nchw, ..self.output.clone() };
-        (!self.colour.is_empty()).then(levels)
+        self.steps.iter().any(|step| step.stage == Stage::Pixels).then(levels)
+    }
+
+    /// The number of steps that change pixels.
+    pub(super) fn pixel_steps(&self) -> usize {
+        self.steps.iter().filter(|step| step.stage == Stage::Pixels).count()
     }
 
     /// The output for one image.
     pub fn output(&self, drawn: &DrawnView) -> Output {
         Output { height: drawn.height, width: drawn.width, ..self.output.clone() }
+    }
+}
+
+impl StepKeys {
+    /// The keys of steps that are keyed by `id` within `all`.
+    fn of(steps: &[RecipeStep], id: [u32; 2], all: &RandomKey) -> Vec<Self> {
+        let keys = |step: &RecipeStep| {
+            let own = all.part(id, step.transform.name(), step.nth);
+            // What stands within a step is keyed by that step alone, which knows its view.
+            Self { children: Self::of(&step.children, [0, 0], &own), own }
+        };
+        steps.iter().map(keys).collect()
     }
 }
 

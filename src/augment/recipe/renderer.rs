@@ -1,8 +1,8 @@
 //! Renders the images of a recipe's views from decoded planes.
 
-use super::colour::ColourStep;
 use super::{DrawnView, Recipe, RecipeView};
 use crate::augment::Augmenter;
+use crate::augment::ops::{PixelPass, erase};
 use crate::decode::Planes;
 use crate::simd::Level;
 
@@ -20,17 +20,16 @@ pub(crate) struct Renderer {
 struct ListRenderer {
     /// Writes the output.
     augmenter: Augmenter,
-    /// Of lists that change colours.
-    colours: Option<ColourPass>,
+    /// Of lists that change pixels behind the geometry.
+    levels: Option<LevelsRenderer>,
 }
 
-/// Where an image's colours are changed: between the resize and the output, as whole grey levels.
+/// Makes the grey levels that operations change, between the resize and the output.
 #[derive(Debug)]
-struct ColourPass {
+struct LevelsRenderer {
     /// Writes the levels, a plane of each colour.
     augmenter: Augmenter,
-    steps: Vec<ColourStep>,
-    levels: Vec<u8>,
+    pass: PixelPass,
 }
 
 impl Renderer {
@@ -62,30 +61,21 @@ impl Renderer {
 impl ListRenderer {
     fn new(view: &RecipeView, level: Level) -> Self {
         let output = view.output.clone();
-        let colours = view.levels().map(|levels| ColourPass {
-            augmenter: Augmenter::new(levels, level),
-            steps: view.colour.clone(),
-            levels: Vec::new(),
-        });
-        Self { augmenter: Augmenter::new(output, level), colours }
+        let levels =
+            |levels| LevelsRenderer { augmenter: Augmenter::new(levels, level), pass: PixelPass::new(level) };
+        Self { augmenter: Augmenter::new(output, level), levels: view.levels().map(levels) }
     }
 
     fn render(&mut self, planes: &Planes, drawn: &DrawnView, out: &mut [u8]) {
-        let DrawnView { view, width, height, .. } = *drawn;
-        self.augmenter.set_size(height, width);
-        let Some(colours) = &mut self.colours else {
-            return self.augmenter.render(planes, &view, out);
-        };
-        let pixels = width as usize * height as usize;
-        // The levels need not be cleared, because every one is written.
-        colours.levels.resize(3 * pixels, 0);
-        colours.augmenter.set_size(height, width);
-        colours.augmenter.render(planes, &view, &mut colours.levels);
-        for step in &colours.steps {
-            let (red, others) = colours.levels.split_at_mut(pixels);
-            let (green, blue) = others.split_at_mut(pixels);
-            step.apply([red, green, blue]);
+        let DrawnView { view, width, height, ops, erasures, .. } = drawn;
+        self.augmenter.set_size(*height, *width);
+        if let Some(LevelsRenderer { augmenter, pass }) = &mut self.levels {
+            augmenter.set_size(*height, *width);
+            augmenter.render(planes, view, pass.levels(*width as usize * *height as usize));
+            self.augmenter.store(pass.run(ops, (*width, *height)), out);
+        } else {
+            self.augmenter.render(planes, view, out);
         }
-        self.augmenter.store(&colours.levels, out);
+        erase(erasures, self.augmenter.output(), out);
     }
 }

@@ -256,6 +256,21 @@ impl Transform {
         )
     }
 
+    /// Whether the transform changes pixels behind the geometry, by operations that it draws.
+    pub(super) fn changes_pixels(&self) -> bool {
+        matches!(self, Self::Grayscale { .. })
+    }
+
+    /// Whether what the transform draws treats left and right differently, so that mirroring cannot be moved across it.
+    pub(super) fn minds_places(&self) -> bool {
+        false
+    }
+
+    /// The transforms of which this one applies some.
+    pub(super) fn children(&self) -> &[Transform] {
+        &[]
+    }
+
     /// Checks what can be wrong with a transform by itself.
     pub(crate) fn check(&self) -> Result<(), BadParameter> {
         match self {

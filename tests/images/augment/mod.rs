@@ -29,7 +29,8 @@ fn scaled(random: &mut RandomStream, low: u32, high: u32) -> u32 {
     (random.uniform(f64::from(low).ln(), f64::from(high + 1).ln()).exp() as u32).clamp(low, high)
 }
 
-const FILTERS: [Filter; 4] = [Filter::Nearest, Filter::NearestExact, Filter::Bilinear, Filter::Bicubic];
+const FILTERS: [Filter; 5] =
+    [Filter::Nearest, Filter::NearestExact, Filter::Bilinear, Filter::Bicubic, Filter::Lanczos];
 const PADDINGS: [Padding; 4] = [Padding::Constant, Padding::Edge, Padding::Reflect, Padding::Symmetric];
 
 fn one<T: Copy>(random: &mut RandomStream, of: &[T]) -> T {

@@ -1,0 +1,69 @@
+//! Grey and saturation, as torchvision has them.
+
+use super::arithmetic::{fma, truncate};
+use super::level::vectorised;
+
+/// The grey level that torchvision's `rgb_to_grayscale` of uint8 gives, for each of the 2^24 colours:
+/// .2989 R + .587 G + .114 B, truncated. torch rounds the first product, and then each sum once.
+#[inline(always)]
+pub(super) fn luma(red: u8, green: u8, blue: u8) -> u8 {
+    truncate(fma(f32::from(blue), 0.114, fma(f32::from(green), 0.587, f32::from(red) * 0.2989)))
+}
+
+vectorised! {
+    /// Makes the levels of planes of the same length grey.
+    pub(super) fn to_grey(red: &mut [u8], green: &mut [u8], blue: &mut [u8]) {
+        for ((red, green), blue) in red.iter_mut().zip(green).zip(blue) {
+            let grey = luma(*red, *green, *blue);
+            (*red, *green, *blue) = (grey, grey, grey);
+        }
+    }
+}
+
+vectorised! {
+    /// Makes of every level x the level x · `of_level` + grey · `of_grey`, where the factors are 32-bit floats of the
+    /// saturation factor and of 1 minus that.
+    pub(super) fn saturate(red: &mut [u8], green: &mut [u8], blue: &mut [u8], of_level: f32, of_grey: f32) {
+        for ((red, green), blue) in red.iter_mut().zip(green).zip(blue) {
+            let grey = f32::from(luma(*red, *green, *blue));
+            *red = truncate(fma(grey, of_grey, f32::from(*red) * of_level));
+            *green = truncate(fma(grey, of_grey, f32::from(*green) * of_level));
+            *blue = truncate(fma(grey, of_grey, f32::from(*blue) * of_level));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn grey_is_torchvisions() {
+        // `v2.functional.rgb_to_grayscale` of torchvision 0.29: the levels of the ends, and of colours whose sum is,
+        // or is nearly, a whole number.
+        for ([red, green, blue], grey) in GOLDEN {
+            assert_eq!(luma(red, green, blue), grey, "{red} {green} {blue}");
+        }
+    }
+
+    const GOLDEN: [([u8; 3], u8); 17] = [
+        ([0, 0, 0], 0),
+        ([255, 255, 255], 254),
+        ([255, 0, 0], 76),
+        ([0, 255, 0], 149),
+        ([0, 0, 255], 29),
+        ([128, 128, 128], 127),
+        ([20, 220, 113], 148),
+        ([80, 164, 130], 135),
+        ([140, 104, 229], 129),
+        ([200, 52, 164], 109),
+        ([255, 171, 0], 176),
+        // Here the decimal sum, or that of sums and products each rounded, would give another level.
+        ([20, 152, 7], 96),
+        ([40, 244, 244], 183),
+        ([170, 61, 170], 106),
+        ([250, 9, 228], 105),
+        ([250, 13, 146], 98),
+        ([250, 47, 199], 124),
+    ];
+}
