@@ -10,7 +10,7 @@ from foreload._core import Loader
 from foreload._sheet import Sheet
 from foreload._types import Array, Numbers, PairMix, View
 from foreload.fields import Field
-from foreload.transforms import Transforms
+from foreload.transforms import Mixing, Transforms
 
 # What `make stub` writes of Directory begins here.
 @final
