@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import numbers
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
+from foreload import _parameters as check
 from foreload._errors import config_error
-
-
-def _is_number(given: Any) -> bool:
-    return isinstance(given, numbers.Real) and not isinstance(given, bool) and math.isfinite(given)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +29,12 @@ class Mix:
         if type(self) is Mix:
             raise config_error("mix", "Mix: make one of its kinds, as MixUp")
         alpha, classes = self.alpha, self.num_classes
-        if not _is_number(alpha):
-            raise config_error("mix", f"{name}: alpha: is {alpha!r}, must be a number above 0")
+        if not check.is_number(alpha):
+            raise config_error("mix", f"{name}: alpha: is {check.shown(alpha)}, must be a number above 0")
         if classes is not None and (not isinstance(classes, numbers.Integral) or isinstance(classes, bool)):
-            raise config_error("mix", f"{name}: num_classes: is {classes!r}, must be a whole number, or None")
+            raise config_error(
+                "mix", f"{name}: num_classes: is {check.shown(classes)}, must be a whole number, or None"
+            )
         object.__setattr__(self, "alpha", float(alpha))
         object.__setattr__(self, "num_classes", None if classes is None else int(classes))
 
@@ -92,14 +90,19 @@ class RandomChoice:
         """
         steps, p = self.transforms, self.p
         if not isinstance(steps, Iterable) or isinstance(steps, str):
-            raise config_error("mix", f"RandomChoice: transforms: is {steps!r}, must be a list")
+            raise config_error("mix", f"RandomChoice: transforms: is {check.shown(steps)}, must be a list")
         object.__setattr__(self, "transforms", tuple(steps))
         for step in self.transforms:
             if not isinstance(step, Mix):
-                raise config_error("mix", f"RandomChoice: has {step!r}, must have MixUp and CutMix")
+                raise config_error(
+                    "mix", f"RandomChoice: has {check.shown(step)}, must have MixUp and CutMix"
+                )
         if p is not None:
-            if not isinstance(p, Iterable) or not all(map(_is_number, weights := list(p))):
-                message = f"RandomChoice: p: is {p!r}, must be a number for each transform, or None"
+            weights = check.items_of(p)
+            if weights is None or not all(map(check.is_number, weights)):
+                message = (
+                    f"RandomChoice: p: is {check.shown(p)}, must be a number for each transform, or None"
+                )
                 raise config_error("mix", message)
             object.__setattr__(self, "p", tuple(map(float, weights)))
 
@@ -124,4 +127,4 @@ def mix_to_json(mix: Any) -> str:
             message = "is torchvision's; foreload.transforms has it by the same name"
             raise config_error("mix", f"{type(torchvision[0]).__name__}: {message}")
     must = "must be a list of one of foreload.transforms.MixUp, CutMix, or RandomChoice of these"
-    raise config_error("mix", f"is {mix!r}, {must}")
+    raise config_error("mix", f"is {check.shown(mix)}, {must}")

@@ -248,6 +248,9 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "RandomResizedCrop": {"size": 9},
     "Resize": {"size": 9},
     "ToDtype": {"dtype": "float16"},
+    "RandomResize": {"min_size": 3, "max_size": 9},
+    "RandomShortestSize": {"min_size": [3, 9]},
+    "ScaleJitter": {"target_size": [3, 9]},
 }
 
 
