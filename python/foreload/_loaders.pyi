@@ -10,7 +10,7 @@ from foreload._core import Loader
 from foreload._sheet import Sheet
 from foreload._types import Array, Numbers, PairMix, View
 from foreload.fields import Field
-from foreload.transforms import Transforms
+from foreload.transforms import Mixing, Transforms
 
 # What `make stub` writes of Directory begins here.
 @final
@@ -167,6 +167,13 @@ class ImageLoader(Loader):
             several images, the first leads and the others follow its geometry; or a dict has for each image field what
             is done to it. It takes the place of `image_size`, `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and
             `std`, the one-line way to the usual lists. None: the list that these mean.
+        mix: What is done to pairs of finished images: `[transforms.MixUp(...)]`, `[transforms.CutMix(...)]`, or
+            `[transforms.RandomChoice([...])]` of these, drawn for each pair. The images at places 2k and 2k + 1 of a
+            batch are a pair, so `batch_size` must be even. With `num_classes` of these transforms labels are mixed,
+            too: float32, `[n, num_classes]`; vectors that `labels` gives are mixed as they are. Otherwise `mixed` of a
+            batch has the class numbers, those of the partners, and the shares. Padding, failed samples and their
+            partners stay as they are. A command line has JSON: `[{"MixUp": {"alpha": 0.2, "num_classes": 1000}}]`.
+            None: nothing.
         image_size: Side of the square output in pixels, or (height, width).
         scale: Training: lower and upper bound of the random crop's share of the image's area.
         ratio: Training: lower and upper bound of the random crop's width divided by its height.
@@ -274,6 +281,7 @@ class ImageLoader(Loader):
         fields: Sequence[str | Field] | None = None,
         labels: str | os.PathLike[str] | Sequence[float] | Sequence[Sequence[float]] | Array | None = None,
         transforms: Transforms | Mapping[str, Transforms] | None = None,
+        mix: Mixing | Sequence[Mixing] | None = None,
         image_size: int | Sequence[int] = 224,
         scale: Numbers | None = (0.08, 1.0),
         ratio: Numbers | None = (0.75, 1.3333333333333333),

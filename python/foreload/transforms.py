@@ -23,33 +23,33 @@ Each transform is a frozen dataclass, equal to another with the same parameters.
 from __future__ import annotations
 
 import json
-import math
-import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
-from foreload._core import DTYPES, INTERPOLATIONS, PADDING_MODES
+from foreload import _parameters as check
+from foreload._core import INTERPOLATIONS, PADDING_MODES
 from foreload._errors import config_error
-from foreload._mixing import CutMix, Mix, MixUp, mix_to_json
+from foreload._mixing import CutMix, Mix, MixUp
 
 __all__ = [
     "CenterCrop",
     "CutMix",
     "Grayscale",
-    "Mix",
     "MixUp",
     "Normalize",
     "Pad",
     "RandomChoice",
     "RandomCrop",
     "RandomHorizontalFlip",
+    "RandomResize",
     "RandomResizedCrop",
+    "RandomShortestSize",
     "Resize",
+    "ScaleJitter",
     "ToDtype",
     "Transform",
     "Views",
-    "mix_to_json",
 ]
 
 
@@ -74,140 +74,13 @@ class Transform:
             try:
                 usual = self._checks[parameter.name](given)
             except ValueError as error:
-                message = f"is {_shown(given)}, must be {error}"
+                message = f"is {check.shown(given)}, must be {error}"
                 raise config_error("transforms", f"{name}: {parameter.name}: {message}") from None
             object.__setattr__(self, parameter.name, usual)
 
     def _as_json(self) -> dict[str, Any]:
         parameters = {parameter.name: getattr(self, parameter.name) for parameter in fields(self)}
         return {type(self).__name__: parameters}
-
-
-def _shown(given: Any) -> str:
-    """Return the `repr` of an object, which may fail."""
-    try:
-        return repr(given)
-    except Exception:
-        return f"a {type(given).__name__}"
-
-
-def _whole(given: Any) -> int:
-    """Return a whole number of pixels, given as any type of number."""
-    if not _is_number(given) or int(given) != given or not 0 <= given < 2**32:
-        raise ValueError("a whole number from 0 on")
-    return int(given)
-
-
-def _is_number(given: Any) -> bool:
-    is_number = isinstance(given, numbers.Real) and not isinstance(given, bool)
-    return is_number and math.isfinite(given)
-
-
-def _listed(given: Any) -> list[Any] | None:
-    """Return the items of a sequence, an array or a tensor; None for anything else."""
-    if hasattr(given, "tolist"):
-        given = given.tolist()
-    is_list = isinstance(given, Sequence) and not isinstance(given, str | bytes)
-    return list(given) if is_list else None
-
-
-def _number(given: Any) -> float:
-    if not _is_number(given):
-        raise ValueError("a number")
-    return float(given)
-
-
-def _numbers(count: int, what: str) -> Any:
-    """Return a check for a sequence of `count` numbers."""
-
-    def check(given: Any) -> tuple[float, ...]:
-        listed = _listed(given)
-        if listed is None or len(listed) != count or not all(map(_is_number, listed)):
-            raise ValueError(what)
-        return tuple(map(float, listed))
-
-    return check
-
-
-def _sides(given: Any) -> tuple[int, int]:
-    """Return height and width; one number is a square."""
-    try:
-        listed = [_whole(given)] if (items := _listed(given)) is None else list(map(_whole, items))
-    except ValueError:
-        listed = []
-    if len(listed) not in (1, 2):
-        raise ValueError("a number of pixels, or a height and a width")
-    return listed[0], listed[-1]
-
-
-def _resize_sides(given: Any) -> int | tuple[int, int] | None:
-    """Return a size for `Resize`; one number is the shorter side's, also in a list."""
-    if given is None:
-        return None
-    items = _listed(given)
-    height, width = _sides(given)
-    return height if items is None or len(items) == 1 else (height, width)
-
-
-def _margins(given: Any) -> int | tuple[int, int] | tuple[int, int, int, int]:
-    """Return pixels around an image, from torchvision's sequences of one, two or four numbers."""
-    items = _listed(given)
-    try:
-        listed = [_whole(given)] if items is None else list(map(_whole, items))
-    except ValueError:
-        listed = []
-    if len(listed) == 1:
-        return listed[0]
-    if len(listed) not in (2, 4):
-        raise ValueError(
-            "a whole number of pixels, or two (left and right, top and bottom), or four (left, top, right, bottom)"
-        )
-    return tuple(listed)  # type: ignore[return-value]
-
-
-def _fill(given: Any) -> int | tuple[int, int, int]:
-    """Return grey levels; None is 0, as in torchvision."""
-    if given is None:
-        return 0
-    items = _listed(given)
-    try:
-        listed = [_whole(given)] if items is None else list(map(_whole, items))
-    except ValueError:
-        listed = []
-    if len(listed) not in (1, 3) or max(listed) > 255:
-        raise ValueError("a grey level from 0 to 255, or three of R, G and B")
-    return listed[0] if len(listed) == 1 else (listed[0], listed[1], listed[2])
-
-
-def _truth(given: Any) -> bool:
-    if isinstance(given, bool) or type(given).__name__ in ("bool", "bool_"):
-        return bool(given)
-    raise ValueError("True or False")
-
-
-def _optional(check: Any) -> Any:
-    return lambda given: None if given is None else check(given)
-
-
-def _one_of(known: Iterable[str]) -> Any:
-    """Return a check for a text; an enumeration such as torchvision's InterpolationMode counts by its value."""
-
-    def check(given: Any) -> str:
-        value = getattr(given, "value", given)
-        if value not in known:
-            raise ValueError(f"one of {', '.join(known)}")
-        return value
-
-    return check
-
-
-def _dtype(given: Any) -> str:
-    """Return the name of an element type, given as a text or as NumPy's or torch's type."""
-    name = getattr(given, "__name__", None) or getattr(given, "name", None) or str(given)
-    name = str(name).removeprefix("torch.")
-    if name not in DTYPES:
-        raise ValueError(f"one of {', '.join(DTYPES)}, as a text or of NumPy or torch")
-    return name
 
 
 @dataclass(frozen=True)
@@ -228,10 +101,10 @@ class RandomResizedCrop(Transform):
     interpolation: Any = "bilinear"
 
     _checks: ClassVar[Mapping[str, Any]] = {
-        "size": _sides,
-        "scale": _numbers(2, "two numbers, the least and the largest share of the area"),
-        "ratio": _numbers(2, "two numbers, the least and the largest width / height"),
-        "interpolation": _one_of(INTERPOLATIONS),
+        "size": check.sides,
+        "scale": check.numbers(2, "two numbers, the least and the largest share of the area"),
+        "ratio": check.numbers(2, "two numbers, the least and the largest width / height"),
+        "interpolation": check.one_of(INTERPOLATIONS),
     }
 
 
@@ -251,9 +124,72 @@ class Resize(Transform):
     max_size: int | None = None
 
     _checks: ClassVar[Mapping[str, Any]] = {
-        "size": _resize_sides,
-        "interpolation": _one_of(INTERPOLATIONS),
-        "max_size": _optional(_whole),
+        "size": check.resize_sides,
+        "interpolation": check.one_of(INTERPOLATIONS),
+        "max_size": check.optional(check.whole),
+    }
+
+
+@dataclass(frozen=True)
+class RandomResize(Transform):
+    """Resizes the whole image so that its shorter side has a random length.
+
+    Args:
+        min_size: The least length in pixels.
+        max_size: The first length that is too long: the longest is one less, as in torchvision.
+        interpolation: The same as for `RandomResizedCrop`.
+    """
+
+    min_size: int
+    max_size: int
+    interpolation: Any = "bilinear"
+
+    _checks: ClassVar[Mapping[str, Any]] = {
+        "min_size": check.whole,
+        "max_size": check.whole,
+        "interpolation": check.one_of(INTERPOLATIONS),
+    }
+
+
+@dataclass(frozen=True)
+class RandomShortestSize(Transform):
+    """Resizes the whole image so that its shorter side has one of several lengths.
+
+    Args:
+        min_size: The lengths in pixels, each as likely as any other; or the only one.
+        max_size: The most pixels of the longer side, to which an image is shrunk where it would be longer.
+        interpolation: The same as for `RandomResizedCrop`.
+    """
+
+    min_size: int | Sequence[int]
+    max_size: int | None = None
+    interpolation: Any = "bilinear"
+
+    _checks: ClassVar[Mapping[str, Any]] = {
+        "min_size": check.lengths,
+        "max_size": check.optional(check.whole),
+        "interpolation": check.one_of(INTERPOLATIONS),
+    }
+
+
+@dataclass(frozen=True)
+class ScaleJitter(Transform):
+    """Resizes the whole image to a random multiple of the largest size that fits into a rectangle.
+
+    Args:
+        target_size: The rectangle's (width, height) in pixels: in this order, as torchvision computes it.
+        scale_range: The bounds of the multiple, which is uniform between them.
+        interpolation: The same as for `RandomResizedCrop`.
+    """
+
+    target_size: Sequence[int]
+    scale_range: Sequence[float] = (0.1, 2.0)
+    interpolation: Any = "bilinear"
+
+    _checks: ClassVar[Mapping[str, Any]] = {
+        "target_size": check.rectangle,
+        "scale_range": check.numbers(2, "two numbers, the least and the largest multiple"),
+        "interpolation": check.one_of(INTERPOLATIONS),
     }
 
 
@@ -267,7 +203,7 @@ class CenterCrop(Transform):
 
     size: int | Sequence[int]
 
-    _checks: ClassVar[Mapping[str, Any]] = {"size": _sides}
+    _checks: ClassVar[Mapping[str, Any]] = {"size": check.sides}
 
 
 @dataclass(frozen=True)
@@ -293,11 +229,11 @@ class RandomCrop(Transform):
     padding_mode: str = "constant"
 
     _checks: ClassVar[Mapping[str, Any]] = {
-        "size": _sides,
-        "padding": _optional(_margins),
-        "pad_if_needed": _truth,
-        "fill": _fill,
-        "padding_mode": _one_of(PADDING_MODES),
+        "size": check.sides,
+        "padding": check.optional(check.margins),
+        "pad_if_needed": check.truth,
+        "fill": check.fill,
+        "padding_mode": check.one_of(PADDING_MODES),
     }
 
 
@@ -316,9 +252,9 @@ class Pad(Transform):
     padding_mode: str = "constant"
 
     _checks: ClassVar[Mapping[str, Any]] = {
-        "padding": _margins,
-        "fill": _fill,
-        "padding_mode": _one_of(PADDING_MODES),
+        "padding": check.margins,
+        "fill": check.fill,
+        "padding_mode": check.one_of(PADDING_MODES),
     }
 
 
@@ -332,7 +268,7 @@ class RandomHorizontalFlip(Transform):
 
     p: float = 0.5
 
-    _checks: ClassVar[Mapping[str, Any]] = {"p": _number}
+    _checks: ClassVar[Mapping[str, Any]] = {"p": check.number}
 
 
 @dataclass(frozen=True)
@@ -347,7 +283,7 @@ class Grayscale(Transform):
 
     num_output_channels: int = 3
 
-    _checks: ClassVar[Mapping[str, Any]] = {"num_output_channels": _whole}
+    _checks: ClassVar[Mapping[str, Any]] = {"num_output_channels": check.whole}
 
 
 @dataclass(frozen=True)
@@ -363,7 +299,7 @@ class ToDtype(Transform):
     dtype: Any
     scale: bool = True
 
-    _checks: ClassVar[Mapping[str, Any]] = {"dtype": _dtype, "scale": _truth}
+    _checks: ClassVar[Mapping[str, Any]] = {"dtype": check.dtype, "scale": check.truth}
 
 
 @dataclass(frozen=True)
@@ -379,8 +315,8 @@ class Normalize(Transform):
     std: Sequence[float]
 
     _checks: ClassVar[Mapping[str, Any]] = {
-        "mean": _numbers(3, "three numbers, for R, G and B"),
-        "std": _numbers(3, "three numbers, for R, G and B"),
+        "mean": check.numbers(3, "three numbers, for R, G and B"),
+        "std": check.numbers(3, "three numbers, for R, G and B"),
     }
 
 
@@ -406,9 +342,9 @@ class Views:
             ConfigError: `n` or `transforms` has a wrong type.
         """
         try:
-            object.__setattr__(self, "n", _whole(self.n))
+            object.__setattr__(self, "n", check.whole(self.n))
         except ValueError as error:
-            raise config_error("transforms", f"Views: n: is {_shown(self.n)}, must be {error}") from None
+            raise config_error("transforms", f"Views: n: is {check.shown(self.n)}, must be {error}") from None
         object.__setattr__(self, "transforms", tuple(_list(self.transforms)))
 
     def _as_json(self) -> dict[str, Any]:
@@ -435,17 +371,19 @@ class RandomChoice:
             ConfigError: `transforms` or `p` has a wrong type.
         """
         if not isinstance(self.transforms, Iterable) or isinstance(self.transforms, str):
-            message = f"RandomChoice: transforms: is {_shown(self.transforms)}, must be a list"
+            message = f"RandomChoice: transforms: is {check.shown(self.transforms)}, must be a list"
             raise config_error("mix", message)
         object.__setattr__(self, "transforms", tuple(self.transforms))
         for step in self.transforms:
             if not isinstance(step, Mix):
-                raise config_error("mix", f"RandomChoice: has {_shown(step)}, must have MixUp and CutMix")
+                raise config_error(
+                    "mix", f"RandomChoice: has {check.shown(step)}, must have MixUp and CutMix"
+                )
         if self.p is not None:
-            p = _listed(self.p)
-            if p is None or not all(map(_is_number, p)):
+            p = check.items_of(self.p)
+            if p is None or not all(map(check.is_number, p)):
                 message = (
-                    f"RandomChoice: p: is {_shown(self.p)}, must be a number for each transform, or None"
+                    f"RandomChoice: p: is {check.shown(self.p)}, must be a number for each transform, or None"
                 )
                 raise config_error("mix", message)
             object.__setattr__(self, "p", tuple(map(float, p)))
@@ -466,7 +404,7 @@ def _list(given: Any, may_hold: tuple[type, ...] = (Transform,)) -> list[Any]:
     """Return a list of what it may hold, and of nothing else."""
     if isinstance(given, str) or not isinstance(given, Iterable):
         raise config_error(
-            "transforms", f"is {_shown(given)}, must be a list of foreload.transforms, or Views"
+            "transforms", f"is {check.shown(given)}, must be a list of foreload.transforms, or Views"
         )
     steps = list(given)
     for number, step in enumerate(steps, start=1):
@@ -479,7 +417,7 @@ def _list(given: Any, may_hold: tuple[type, ...] = (Transform,)) -> list[Any]:
             what = f"is a class: make one, {step.__name__}(...)"
         elif isinstance(step, Mix | RandomChoice):
             what = "works on pairs of finished images: give it by mix=[...]"
-        raise config_error("transforms", f"step {number} of {len(steps)}, {_shown(step)}: {what}")
+        raise config_error("transforms", f"step {number} of {len(steps)}, {check.shown(step)}: {what}")
     return steps
 
 
@@ -495,7 +433,9 @@ def to_json(transforms: Transforms | Mapping[str, Transforms]) -> str:
     documents = {}
     for field, of_field in transforms.items():
         if not isinstance(field, str):
-            raise config_error("transforms", f"has the key {_shown(field)}, must be names of image fields")
+            raise config_error(
+                "transforms", f"has the key {check.shown(field)}, must be names of image fields"
+            )
         documents[field] = _document(of_field)
     return json.dumps(documents)
 

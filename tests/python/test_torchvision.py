@@ -233,6 +233,22 @@ def test_crops_of_small_images_are_taken_over(dataset: Path) -> None:
     assert of_v2[1]["transforms"] == [T.RandomCrop((9, 8), (1, 2, 3, 4), fill=(1, 2, 3))]
 
 
+def test_random_sizes_are_taken_over(dataset: Path) -> None:
+    crop, end = v2.RandomCrop(32, pad_if_needed=True), [v2.ToImage(), FLOAT]
+    ours = [T.RandomCrop(32, pad_if_needed=True), T.ToDtype("float32")]
+    for theirs, expected in [
+        (v2.RandomResize(30, 60, antialias=True), T.RandomResize(30, 60)),
+        (v2.RandomShortestSize([30, 40], max_size=70), T.RandomShortestSize((30, 40), 70)),
+        (v2.RandomShortestSize(30), T.RandomShortestSize(30)),
+        (v2.ScaleJitter((40, 60), (0.5, 1), "bicubic"), T.ScaleJitter((40, 60), (0.5, 1), "bicubic")),
+    ]:
+        _, shown = taken_over(dataset, theirs, crop, *end)
+        assert shown["transforms"] == [expected, *ours]
+        assert shown["train"] is True
+    with pytest.raises(ConfigError, match="lacks what makes all images the same size"):
+        taken_over(dataset, v2.RandomResize(30, 60), *end)
+
+
 def test_no_flip_means_none(dataset: Path) -> None:
     made, shown = taken_over(dataset, v1.RandomResizedCrop(32), v1.ToTensor())
     assert shown["transforms"] == [T.RandomResizedCrop(32), T.ToDtype("float32")]

@@ -25,11 +25,11 @@ const WHOLE: f32 = 12_582_912.0;
 
 /// The whole number next to a value within ±2^22, of two the even one.
 #[inline(always)]
-pub(super) fn round(value: f32) -> f32 {
-    (value + WHOLE) - WHOLE
+pub(super) fn nearest(value: f32) -> i32 {
+    (value + WHOLE).to_bits() as i32 - WHOLE.to_bits() as i32
 }
 
-/// The level next to a value: clamped to 0..=255, and rounded as by [`round`].
+/// The level next to a value: clamped to 0..=255, and rounded as by [`nearest`].
 #[inline(always)]
 pub(super) fn rounded(value: f32) -> u8 {
     let value = if value > 0.0 { value } else { 0.0 };
@@ -47,6 +47,6 @@ pub(super) fn within(value: f32, least: f32, most: f32) -> f32 {
 /// The largest whole number that is not above a value within ±2^22.
 #[inline(always)]
 pub(super) fn floor(value: f32) -> i32 {
-    let nearest = (value + WHOLE).to_bits() as i32 - WHOLE.to_bits() as i32;
+    let nearest = nearest(value);
     nearest - i32::from(nearest as f32 > value)
 }

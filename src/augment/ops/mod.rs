@@ -12,6 +12,7 @@ mod erase;
 mod grey;
 mod hue;
 mod level;
+mod lookup;
 mod mirror;
 mod noise;
 mod pass;

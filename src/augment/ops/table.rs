@@ -3,6 +3,7 @@
 
 use super::PixelOp;
 use super::arithmetic::{fma, truncate};
+use super::lookup;
 use super::statistics::Histogram;
 use crate::simd::Level;
 
@@ -80,11 +81,9 @@ impl LevelTables {
     }
 
     /// Replaces the levels of three planes.
-    pub(super) fn apply(&self, _level: Level, planes: [&mut [u8]; 3]) {
+    pub(super) fn apply(&self, level: Level, planes: [&mut [u8]; 3]) {
         for (table, plane) in self.0.iter().zip(planes) {
-            for level in plane {
-                *level = table[usize::from(*level)];
-            }
+            lookup::replace(level, plane, table);
         }
     }
 

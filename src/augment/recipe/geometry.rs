@@ -2,7 +2,9 @@
 
 use super::DrawnView;
 use super::fold::Fold;
-use super::torchvision::{centre_padding, centred, random_place, random_resized_crop, resized};
+use super::torchvision::{
+    centre_padding, centred, jittered, random_place, random_resized_crop, resized, with_short_side,
+};
 use super::transform::{LARGEST_SIDE, Margins, Sides, Transform};
 use crate::augment::{Filter, Padding};
 use crate::rng::RandomStream;
@@ -63,6 +65,12 @@ impl GeometryBuilder {
                         (height, width)
                     }),
                 };
+            }
+            Transform::RandomResize { interpolation, .. }
+            | Transform::RandomShortestSize { interpolation, .. }
+            | Transform::ScaleJitter { interpolation, .. } => {
+                self.resample(transform.name(), interpolation)?;
+                self.made.size = None;
             }
             Transform::CenterCrop { size } => {
                 self.cut(transform.name());
@@ -202,6 +210,18 @@ impl Geometry {
             }
             Transform::Resize { size, max_size, .. } => {
                 fold.resize(after_resize(fold.size(), size, max_size))
+            }
+            Transform::RandomResize { min_size, max_size, .. } => {
+                let short = min_size + stream.below(u64::from(max_size - min_size)) as u32;
+                fold.resize(resized(fold.size(), Some(short), None))
+            }
+            Transform::RandomShortestSize { ref min_size, max_size, .. } => {
+                let lengths = min_size.list();
+                let short = lengths[stream.below(lengths.len() as u64) as usize];
+                fold.resize(with_short_side(fold.size(), short, max_size))
+            }
+            Transform::ScaleJitter { target_size, scale_range: (low, high), .. } => {
+                fold.resize(jittered(fold.size(), target_size, stream.uniform(low, high)))
             }
             Transform::CenterCrop { size } => self.center_crop(size.square(), fold),
             Transform::RandomCrop { size, padding, pad_if_needed, padding_mode, .. } => {

@@ -1,5 +1,7 @@
 //! What recipes draw: golden numbers, torchvision's distribution and rounding; what they refuse, and in what words.
 
+mod sizes;
+
 use super::*;
 use crate::augment::{Axis, DType, Filter, Padding};
 
@@ -318,6 +320,30 @@ const REFUSED: &[(&str, &str)] = &[
     (r#"[{"Resize": {"size": null}}]"#, "size: is None, must be a length, or come with max_size"),
     (r#"[{"Resize": {"size": 9, "max_size": 9}}]"#, "max_size: is 9, must be more than the shorter side's 9"),
     (r#"[{"Resize": {"size": [9, 9], "max_size": 10}}]"#, "max_size: is 10, but size gives both sides"),
+    (
+        r#"[{"RandomResize": {"min_size": 9, "max_size": 9}}]"#,
+        "RandomResize: max_size: is 9, must be more than min_size, 9",
+    ),
+    (
+        r#"[{"RandomResize": {"min_size": 0, "max_size": 9}}]"#,
+        "RandomResize: min_size: is 0, must be at least 1",
+    ),
+    (
+        r#"[{"RandomShortestSize": {"min_size": []}}]"#,
+        "RandomShortestSize: min_size: is empty, must hold a length",
+    ),
+    (
+        r#"[{"RandomShortestSize": {"min_size": [9, 0]}}]"#,
+        "RandomShortestSize: min_size: is 0, must be at least 1",
+    ),
+    (
+        r#"[{"ScaleJitter": {"target_size": [9, 9], "scale_range": [2, 1]}}]"#,
+        "ScaleJitter: scale_range: is (2, 1), must be 0 < low <= high",
+    ),
+    (
+        r#"[{"ScaleJitter": {"target_size": [9, 9]}}, {"RandomResize": {"min_size": 8, "max_size": 9}}]"#,
+        "RandomResize: cannot come after ScaleJitter: pixels are resampled once",
+    ),
     (r#"[{"Pad": {"padding": 70000}}]"#, "padding: is 70000, must be at most"),
     (r#"[{"Pad": {"padding": 1, "fill": 300}}]"#, "Pad: must be one or three grey levels"),
     (

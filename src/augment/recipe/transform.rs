@@ -42,6 +42,38 @@ pub enum Transform {
         #[serde(default)]
         interpolation: Filter,
     },
+    /// Resizes the whole image to a random size.
+    RandomResize {
+        /// The least length of the shorter side.
+        min_size: u32,
+        /// The first length that is too long.
+        max_size: u32,
+        /// How the pixels are resampled.
+        #[serde(default)]
+        interpolation: Filter,
+    },
+    /// Resizes the whole image to one of several sizes.
+    RandomShortestSize {
+        /// The lengths of the shorter side, of which one is drawn.
+        min_size: Lengths,
+        /// The longest that the longer side may become.
+        #[serde(default)]
+        max_size: Option<u32>,
+        /// How the pixels are resampled.
+        #[serde(default)]
+        interpolation: Filter,
+    },
+    /// Resizes the whole image to a random multiple of the largest size that fits into a rectangle.
+    ScaleJitter {
+        /// The width and the height of the rectangle.
+        target_size: [u32; 2],
+        /// Bounds of the multiple.
+        #[serde(default = "jitter_range")]
+        scale_range: (f64, f64),
+        /// How the pixels are resampled.
+        #[serde(default)]
+        interpolation: Filter,
+    },
     /// Takes the middle. A smaller image is padded with black.
     CenterCrop {
         /// The output's size.
@@ -125,14 +157,34 @@ impl Sides {
 
     fn check(self) -> Result<(), BadParameter> {
         let (height, width) = self.square();
-        for side in [height, width] {
-            if side == 0 {
-                return Err(BadParameter::new("size", "is 0, must be at least 1"));
-            } else if side > LARGEST_SIDE {
-                return Err(BadParameter::new("size", format!("is {side}, must be at most {LARGEST_SIDE}")));
-            }
+        [height, width].into_iter().try_for_each(|side| check_length("size", side))
+    }
+}
+
+/// One length in pixels, or several of which one is drawn.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "must be a number of pixels, or a list of such")]
+pub enum Lengths {
+    /// The only one.
+    One(u32),
+    /// Each as likely as any other.
+    Several(Vec<u32>),
+}
+
+impl Lengths {
+    /// All lengths.
+    pub(super) fn list(&self) -> &[u32] {
+        match self {
+            Self::One(length) => std::slice::from_ref(length),
+            Self::Several(lengths) => lengths,
         }
-        Ok(())
+    }
+
+    fn check(&self, parameter: &'static str) -> Result<(), BadParameter> {
+        if self.list().is_empty() {
+            return Err(BadParameter::new(parameter, "is empty, must hold a length"));
+        }
+        self.list().iter().try_for_each(|&length| check_length(parameter, length))
     }
 }
 
@@ -206,6 +258,10 @@ fn crop_ratio() -> (f64, f64) {
     CROP_RATIO
 }
 
+fn jitter_range() -> (f64, f64) {
+    (0.1, 2.0)
+}
+
 fn half() -> f64 {
     0.5
 }
@@ -238,6 +294,9 @@ impl Transform {
         match self {
             Self::RandomResizedCrop { .. } => "RandomResizedCrop",
             Self::Resize { .. } => "Resize",
+            Self::RandomResize { .. } => "RandomResize",
+            Self::RandomShortestSize { .. } => "RandomShortestSize",
+            Self::ScaleJitter { .. } => "ScaleJitter",
             Self::CenterCrop { .. } => "CenterCrop",
             Self::RandomCrop { .. } => "RandomCrop",
             Self::Pad { .. } => "Pad",
@@ -252,7 +311,12 @@ impl Transform {
     pub(super) fn is_random(&self) -> bool {
         matches!(
             self,
-            Self::RandomResizedCrop { .. } | Self::RandomCrop { .. } | Self::RandomHorizontalFlip { .. }
+            Self::RandomResizedCrop { .. }
+                | Self::RandomResize { .. }
+                | Self::RandomShortestSize { .. }
+                | Self::ScaleJitter { .. }
+                | Self::RandomCrop { .. }
+                | Self::RandomHorizontalFlip { .. }
         )
     }
 
@@ -280,6 +344,20 @@ impl Transform {
                 bounds("ratio", *ratio, 1e6)
             }
             Self::Resize { size, max_size, .. } => check_resize(*size, *max_size),
+            Self::RandomResize { min_size, max_size, .. } => {
+                check_length("min_size", *min_size)?;
+                check_length("max_size", *max_size)?;
+                let wrong = || format!("is {max_size}, must be more than min_size, {min_size}");
+                (min_size < max_size).then_some(()).ok_or_else(|| BadParameter::new("max_size", wrong()))
+            }
+            Self::RandomShortestSize { min_size, max_size, .. } => {
+                min_size.check("min_size")?;
+                max_size.map_or(Ok(()), |longest| check_length("max_size", longest))
+            }
+            Self::ScaleJitter { target_size, scale_range, .. } => {
+                target_size.iter().try_for_each(|&side| check_length("target_size", side))?;
+                bounds("scale_range", *scale_range, 1e6)
+            }
             Self::CenterCrop { size } => size.check(),
             Self::RandomCrop { size, padding, .. } => {
                 size.check()?;
@@ -306,6 +384,14 @@ impl Transform {
                 Ok(())
             }
         }
+    }
+}
+
+fn check_length(parameter: &'static str, length: u32) -> Result<(), BadParameter> {
+    match length {
+        0 => Err(BadParameter::new(parameter, "is 0, must be at least 1")),
+        1..=LARGEST_SIDE => Ok(()),
+        _ => Err(BadParameter::new(parameter, format!("is {length}, must be at most {LARGEST_SIDE}"))),
     }
 }
 
