@@ -157,7 +157,7 @@ accuracy: setup ## what a network learns from Foreload's batches and from torchv
 	$(BIN)/python benches/accuracy/fetch.py $(DATA)/cifar10-20000 --train 20000
 	$(BIN)/python benches/accuracy/run.py --data $(DATA)/cifar10-20000 --output benches/results/accuracy
 
-accuracy-recipe: setup ## the same with TrivialAugmentWide, RandomErasing and MixUp: two hours
+accuracy-recipe: setup ## the same with TrivialAugmentWide, RandomErasing and MixUp: 40 minutes
 	$(BIN)/python benches/accuracy/fetch.py $(DATA)/cifar10-20000 --train 20000
 	$(BIN)/python benches/accuracy/run.py --data $(DATA)/cifar10-20000 --recipe strong \
 		--output benches/results/accuracy-strong

@@ -31,7 +31,7 @@ RECIPES = {
     "strong": Recipe(
         f"flip, TrivialAugmentWide, normalise, RandomErasing({ERASING}), MixUp({MIXUP_ALPHA})",
         half_width=0.5,
-        seeds=20,
+        seeds=24,
     ),
 }
 
