@@ -3,7 +3,7 @@
 use super::blur::{self, Blur};
 use super::table::LevelTables;
 use super::warp::Warp;
-use super::{PixelOp, augmix, erase, grey, hue, mirror, resample, sharpness, statistics};
+use super::{PixelOp, augmix, erase, grey, hue, mirror, resample, sharpness, shift, statistics};
 use crate::simd::Level;
 
 /// Three planes of grey levels, R, G and B, and what operations need beside them. Each thread has one.
@@ -81,7 +81,12 @@ impl Scratch {
     fn apply_one(&mut self, level: Level, op: &PixelOp, size: (u32, u32), planes: &mut Vec<u8>) {
         let (width, height) = (size.0 as usize, size.1 as usize);
         if let Some(warp) = Warp::of(op, size) {
-            return resample::warp(level, &warp, planes, size, &mut self.pixels);
+            let Some(shift) = warp.shift else {
+                return resample::warp(level, &warp, planes, size, &mut self.pixels);
+            };
+            self.planes.resize(planes.len(), 0);
+            shift::shift(level, shift, warp.fill, (width, height), planes, &mut self.planes);
+            return std::mem::swap(planes, &mut self.planes);
         }
         match op {
             PixelOp::RgbToGrayscale => {
