@@ -28,8 +28,8 @@ vectorised! {
                 let level = u16::from(centre[x]);
                 // Thirteenths are never halves.
                 let smooth = (left[x] + middle[x] + right[x] + 4 * level + 6) / 13;
-                let level = f32::from(level);
-                to[x] = truncate(fma(f32::from(smooth) - level, of_smooth, level));
+                let difference = f32::from(smooth as i16 - level as i16);
+                to[x] = truncate(fma(difference, of_smooth, f32::from(level)));
             }
         }
     }

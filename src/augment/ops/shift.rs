@@ -67,7 +67,11 @@ pub(super) fn shift(
             to[last..].fill(nothing);
             if first < last {
                 let start = (first as isize + offset) as usize;
-                mix(level, &from[start..][..last - first + 1], share, fill, &mut to[first..last]);
+                let (from, to) = (&from[start..][..last - first + 1], &mut to[first..last]);
+                match share {
+                    0.0 => to.copy_from_slice(&from[..to.len()]),
+                    _ => mix(level, from, share, fill, to),
+                }
             }
             let at = |column: isize| usize::try_from(column).ok().filter(|&column| column < width);
             if let Some(before) = at(-1 - offset) {

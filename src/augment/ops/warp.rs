@@ -68,7 +68,7 @@ impl Warp {
             matrix: [0, 1].map(|row| matrix[row].map(|value| value as f32 / half[row] as f32)),
             shift,
             sampler,
-            fill: fill.map(|fill| fill.map(|level| level as f32)),
+            fill: fill.map(|fill| fill.map(|level| level.clamp(0.0, 255.0) as f32)),
         }
     }
 }
