@@ -21,7 +21,7 @@ pub enum LastBatch {
     Pad,
     /// The batch is shorter. The remainder is split as evenly as it goes, lower ranks first, so that every rank
     /// still makes the same number of steps: a rank's last batch may be one sample shorter than another's, and
-    /// empty when fewer samples remain than there are ranks.
+    /// empty when fewer samples remain than there are ranks. Where pairs of samples are mixed, whole pairs are split.
     Partial,
 }
 
@@ -49,6 +49,8 @@ pub struct Schedule {
     rank: u32,
     world_size: u32,
     last: LastBatch,
+    /// How many neighbouring places of a global batch are never parted.
+    unit: u32,
     steps: u64,
 }
 
@@ -60,7 +62,16 @@ impl Schedule {
     /// one global batch.
     pub fn new(order: Order, batch_size: u32, rank: u32, world_size: u32, last: LastBatch) -> Result<Self> {
         let steps = Self::count(order.len(), batch_size, rank, world_size, last)?;
-        Ok(Self { order, batch_size, rank, world_size, last, steps })
+        Ok(Self { order, batch_size, rank, world_size, last, unit: 1, steps })
+    }
+
+    /// The same schedule, in which positions 2k and 2k + 1 always come to one rank.
+    ///
+    /// # Panics
+    /// Panics for an odd batch size.
+    pub(crate) fn in_pairs(self) -> Self {
+        assert!(self.batch_size.is_multiple_of(2), "an odd batch has a sample without a partner");
+        Self { unit: 2, ..self }
     }
 
     /// The number of steps of an epoch with this number of `draws`, whatever its order.
@@ -157,8 +168,12 @@ impl Schedule {
         let global = self.global_batch();
         let left = self.order.len() - step * global;
         if self.last == LastBatch::Partial && left < global {
-            let (each, extra) = (left / u64::from(self.world_size), left % u64::from(self.world_size));
-            (rank * each + rank.min(extra), each as u32 + u32::from(rank < extra))
+            let (unit, world_size) = (u64::from(self.unit), u64::from(self.world_size));
+            let units = left.div_ceil(unit);
+            let (each, extra) = (units / world_size, units % world_size);
+            // The last unit may be incomplete.
+            let end_of = |rank: u64| ((rank * each + rank.min(extra)) * unit).min(left);
+            (end_of(rank), (end_of(rank + 1) - end_of(rank)) as u32)
         } else {
             (rank * u64::from(self.batch_size), self.batch_size)
         }

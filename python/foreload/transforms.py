@@ -30,12 +30,16 @@ from typing import Any, ClassVar, TypeAlias
 from foreload import _parameters as check
 from foreload._core import INTERPOLATIONS, PADDING_MODES
 from foreload._errors import config_error
+from foreload._mixing import CutMix, Mix, MixUp
 
 __all__ = [
     "CenterCrop",
+    "CutMix",
     "Grayscale",
+    "MixUp",
     "Normalize",
     "Pad",
+    "RandomChoice",
     "RandomCrop",
     "RandomHorizontalFlip",
     "RandomResize",
@@ -362,6 +366,50 @@ class Views:
         return {"Views": {"n": self.n, "transforms": steps}}
 
 
+@dataclass(frozen=True)
+class RandomChoice:
+    """Does one of several transforms, drawn each time: of `MixUp` and `CutMix`, for `mix=` of a loader.
+
+    Args:
+        transforms: The transforms to choose from.
+        p: How often each is chosen compared with the others. None: all alike.
+    """
+
+    transforms: Sequence[Mix]
+    p: Sequence[float] | None = None
+
+    def __post_init__(self) -> None:
+        """Check the types.
+
+        Raises:
+            ConfigError: `transforms` or `p` has a wrong type.
+        """
+        if not isinstance(self.transforms, Iterable) or isinstance(self.transforms, str):
+            message = f"RandomChoice: transforms: is {check.shown(self.transforms)}, must be a list"
+            raise config_error("mix", message)
+        object.__setattr__(self, "transforms", tuple(self.transforms))
+        for step in self.transforms:
+            if not isinstance(step, Mix):
+                raise config_error(
+                    "mix", f"RandomChoice: has {check.shown(step)}, must have MixUp and CutMix"
+                )
+        if self.p is not None:
+            p = check.items_of(self.p)
+            if p is None or not all(map(check.is_number, p)):
+                message = (
+                    f"RandomChoice: p: is {check.shown(self.p)}, must be a number for each transform, or None"
+                )
+                raise config_error("mix", message)
+            object.__setattr__(self, "p", tuple(map(float, p)))
+
+    def _as_json(self) -> dict[str, Any]:
+        steps = [step._as_json() for step in self.transforms]
+        return {"RandomChoice": {"transforms": steps, "p": self.p}}
+
+
+Mixing: TypeAlias = Mix | RandomChoice
+"""What is done to pairs of finished images."""
+
 Transforms: TypeAlias = Sequence[Transform] | Views | Sequence[Views]
 """The transforms of the images of one field."""
 
@@ -381,6 +429,8 @@ def _list(given: Any, may_hold: tuple[type, ...] = (Transform,)) -> list[Any]:
             what = "is torchvision's; foreload.transforms has those of the same names that Foreload knows"
         elif isinstance(step, type) and issubclass(step, may_hold):
             what = f"is a class: make one, {step.__name__}(...)"
+        elif isinstance(step, Mix | RandomChoice):
+            what = "works on pairs of finished images: give it by mix=[...]"
         raise config_error("transforms", f"step {number} of {len(steps)}, {check.shown(step)}: {what}")
     return steps
 

@@ -4,6 +4,7 @@
 pub(crate) mod cuda;
 mod kernels;
 mod mask;
+mod mix;
 mod ops;
 mod recipe;
 mod render;
@@ -12,6 +13,8 @@ mod view;
 mod weights;
 
 pub(crate) use mask::render_mask;
+pub use mix::Mixing;
+pub(crate) use mix::{DrawnMix, MixKeys, MixRegion, MixWeights, mix_images};
 pub(crate) use recipe::{BadParameter, CROP_RATIO, CROP_SCALE};
 pub(crate) use recipe::{DrawnView, DrawnViews, LARGEST_SIDE, RecipeKeys, RecipeView, Renderer};
 pub use recipe::{ImageTransforms, Recipe, Sides, Transform, Transforms};

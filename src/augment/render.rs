@@ -51,17 +51,21 @@ impl Augmenter {
     /// Makes an augmenter that writes `output`, with the instructions of `level`, or the best below it that this
     /// processor has.
     pub fn new(output: Output, level: Level) -> Self {
-        let level = Level::available().filter(|&l| l <= level).last().unwrap_or(Level::Portable);
         Self {
             finish: Finish::new(&output),
             output,
-            level,
+            level: level.lowered(),
             filters: Default::default(),
             rings: Default::default(),
             sums: Default::default(),
             upsamplers: Default::default(),
             pixels: Default::default(),
         }
+    }
+
+    /// What is written.
+    pub(super) fn output(&self) -> &Output {
+        &self.output
     }
 
     /// Makes the augmenter write images of this size from now on.

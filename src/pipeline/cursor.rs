@@ -129,6 +129,7 @@ mod tests {
             shuffle: true,
             last_batch: LastBatch::Drop,
             selection: None,
+            mix: None,
         };
         let order = Order::shuffled(&Fingerprint([1; 32]), 1, epoch, 100);
         let schedule = Schedule::new(order, 10, 0, 1, LastBatch::Drop).unwrap();

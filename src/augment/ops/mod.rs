@@ -5,9 +5,24 @@
 //! The list is data: the CPU's kernels here and `cuda/ops.cuh` run it by the same arithmetic, to the same bits, and
 //! [`ImageLoader.view`](crate::python) shows it, so that anybody can replay it.
 
+mod arithmetic;
+mod augmix;
+mod blur;
+mod erase;
 mod grey;
+mod hue;
+mod level;
+mod lookup;
+mod mirror;
+mod noise;
 mod pass;
+mod resample;
+mod sharpness;
+mod statistics;
+mod table;
+mod warp;
 
+pub(super) use erase::erase;
 pub(super) use pass::PixelPass;
 
 use super::Filter;
