@@ -10,8 +10,8 @@
     ])
 
 A list is checked and compiled once, when a loader is made, and then runs in one pass over the pixels. Images are RGB,
-and `uint8` until `ToDtype`. Geometry comes first, then `Grayscale`, `ToDtype` and `Normalize`; `RandomHorizontalFlip`
-may stand anywhere. A list in another order, or one that would resample twice, is refused with the name of the
+and `uint8` until `ToDtype`. Geometry comes first, then `Grayscale`, `ToDtype` and `Normalize`; Flips may
+stand anywhere. A list in another order, or one that would resample twice, is refused with the name of the
 transform. `docs/transforms.md` says which lists can run in one pass, and how random numbers are drawn.
 
 Where samples have several images, the other images follow the geometry of the first. A dict gives each image field
@@ -45,6 +45,7 @@ __all__ = [
     "RandomResize",
     "RandomResizedCrop",
     "RandomShortestSize",
+    "RandomVerticalFlip",
     "Resize",
     "ScaleJitter",
     "ToDtype",
@@ -261,6 +262,19 @@ class Pad(Transform):
 @dataclass(frozen=True)
 class RandomHorizontalFlip(Transform):
     """Mirrors left and right at random.
+
+    Args:
+        p: The probability that an image is mirrored.
+    """
+
+    p: float = 0.5
+
+    _checks: ClassVar[Mapping[str, Any]] = {"p": check.number}
+
+
+@dataclass(frozen=True)
+class RandomVerticalFlip(Transform):
+    """Mirrors top and bottom at random.
 
     Args:
         p: The probability that an image is mirrored.

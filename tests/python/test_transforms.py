@@ -250,6 +250,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "ToDtype": {"dtype": "float16"},
     "RandomResize": {"min_size": 3, "max_size": 9},
     "RandomShortestSize": {"min_size": [3, 9]},
+    "RandomVerticalFlip": {},
     "ScaleJitter": {"target_size": [3, 9]},
 }
 

@@ -38,11 +38,13 @@ fn staged(transforms: &[Transform]) -> Vec<RecipeStep> {
     for transform in transforms {
         let nth = steps.iter().filter(|before| before.transform.name() == transform.name()).count() as u32;
         // Mirroring folds into the geometry in front of operations that see each pixel alone, or the same to the left
-        // as to the right. Behind others it is an operation itself.
+        // as to the right and below as above. Behind others it is an operation itself.
         let is_behind = || steps.iter().any(|before| before.transform.minds_places());
         let stage = match transform {
             transform if transform.changes_pixels() => Stage::Pixels,
-            Transform::RandomHorizontalFlip { .. } if is_behind() => Stage::Pixels,
+            Transform::RandomHorizontalFlip { .. } | Transform::RandomVerticalFlip { .. } if is_behind() => {
+                Stage::Pixels
+            }
             _ => Stage::Geometry,
         };
         let children = staged(transform.children());
@@ -80,7 +82,7 @@ impl PixelSteps {
         }
         match *transform {
             // Mirroring moves values and changes none.
-            Transform::RandomHorizontalFlip { .. } => Ok(()),
+            Transform::RandomHorizontalFlip { .. } | Transform::RandomVerticalFlip { .. } => Ok(()),
             Transform::ToDtype { dtype, scale } => self.convert(dtype, scale),
             Transform::Normalize { mean, std } => self.normalise(mean, std),
             Transform::Pad { fill, .. } | Transform::RandomCrop { fill, .. } => {

@@ -21,6 +21,11 @@ pub(super) fn pixels<'a>(
                     drawn.ops.push(PixelOp::HorizontalFlip);
                 }
             }
+            Transform::RandomVerticalFlip { p } => {
+                if stream.unit() < p {
+                    drawn.ops.push(PixelOp::VerticalFlip);
+                }
+            }
             _ => {}
         }
     }

@@ -86,9 +86,9 @@ pub struct DrawnView {
     pub width: u32,
     /// The number of rows of the output.
     pub height: u32,
-    /// Whether the image was mirrored before it was resized. The nearest pixels, by which masks are resized, are others
-    /// then.
-    pub is_resized_mirrored: bool,
+    /// Whether left and right, and whether top and bottom, were mirrored before the image was resized. The nearest
+    /// pixels, by which masks are resized, are others then.
+    pub is_resized_mirrored: [bool; 2],
     /// What is done to its grey levels then, in order.
     pub(crate) ops: Vec<PixelOp>,
     /// What is overwritten in the finished image, in order.

@@ -113,6 +113,12 @@ pub enum Transform {
         #[serde(default = "half")]
         p: f64,
     },
+    /// Mirrors top and bottom at random.
+    RandomVerticalFlip {
+        /// The probability of mirroring.
+        #[serde(default = "half")]
+        p: f64,
+    },
     /// Makes colours grey.
     Grayscale {
         /// The channels of the result: 3.
@@ -301,6 +307,7 @@ impl Transform {
             Self::RandomCrop { .. } => "RandomCrop",
             Self::Pad { .. } => "Pad",
             Self::RandomHorizontalFlip { .. } => "RandomHorizontalFlip",
+            Self::RandomVerticalFlip { .. } => "RandomVerticalFlip",
             Self::Grayscale { .. } => "Grayscale",
             Self::ToDtype { .. } => "ToDtype",
             Self::Normalize { .. } => "Normalize",
@@ -317,6 +324,7 @@ impl Transform {
                 | Self::ScaleJitter { .. }
                 | Self::RandomCrop { .. }
                 | Self::RandomHorizontalFlip { .. }
+                | Self::RandomVerticalFlip { .. }
         )
     }
 
@@ -325,7 +333,8 @@ impl Transform {
         matches!(self, Self::Grayscale { .. })
     }
 
-    /// Whether what the transform draws treats left and right differently, so that mirroring cannot be moved across it.
+    /// Whether what the transform draws treats left and right, or top and bottom, differently, so that mirroring cannot
+    /// be moved across it.
     pub(super) fn minds_places(&self) -> bool {
         false
     }
@@ -364,7 +373,7 @@ impl Transform {
                 padding.map_or(Ok(()), Margins::check)
             }
             Self::Pad { padding, .. } => padding.check(),
-            Self::RandomHorizontalFlip { p } => {
+            Self::RandomHorizontalFlip { p } | Self::RandomVerticalFlip { p } => {
                 let is_probability = (0.0..=1.0).contains(p);
                 let wrong = || BadParameter::new("p", format!("is {p}, must be a probability"));
                 if is_probability { Ok(()) } else { Err(wrong()) }
