@@ -1,14 +1,10 @@
-"""What the parameters of transforms may be: each check brings one into its usual form, or says what it must be.
-
-Checks raise `ValueError` with the words that follow "must be". What values may be, beside their types, is checked where
-they are used, in Foreload's core.
-"""
+"""Functions that bring parameters of transforms into their usual form, or raise `ValueError` with what they must be."""
 
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Iterable, Sequence
-from numbers import Real
 from typing import Any
 
 from foreload._core import DTYPES
@@ -30,7 +26,9 @@ def whole(given: Any) -> int:
 
 
 def is_number(given: Any) -> bool:
-    return isinstance(given, Real) and not isinstance(given, bool) and math.isfinite(given)
+    """Return whether an object is a finite number, of any type."""
+    is_real = isinstance(given, numbers.Real) and not isinstance(given, bool)
+    return is_real and math.isfinite(given)
 
 
 def items_of(given: Any) -> list[Any] | None:
@@ -41,30 +39,37 @@ def items_of(given: Any) -> list[Any] | None:
     return list(given) if is_list else None
 
 
+def wholes(given: Any) -> list[int]:
+    """Return one whole number or several as a list, which is empty if anything else is among them."""
+    items = items_of(given)
+    try:
+        return [whole(given)] if items is None else list(map(whole, items))
+    except ValueError:
+        return []
+
+
 def number(given: Any) -> float:
+    """Return a number."""
     if not is_number(given):
         raise ValueError("a number")
     return float(given)
 
 
-def numbers(count: int, what: str) -> Any:
+def numbers_of(count: int, what: str) -> Any:
     """Return a check for a sequence of `count` numbers."""
 
     def check(given: Any) -> tuple[float, ...]:
-        listed = items_of(given)
-        if listed is None or len(listed) != count or not all(map(is_number, listed)):
+        items = items_of(given)
+        if items is None or len(items) != count or not all(map(is_number, items)):
             raise ValueError(what)
-        return tuple(map(float, listed))
+        return tuple(map(float, items))
 
     return check
 
 
 def sides(given: Any) -> tuple[int, int]:
     """Return height and width; one number is a square."""
-    try:
-        listed = [whole(given)] if (items := items_of(given)) is None else list(map(whole, items))
-    except ValueError:
-        listed = []
+    listed = wholes(given)
     if len(listed) not in (1, 2):
         raise ValueError("a number of pixels, or a height and a width")
     return listed[0], listed[-1]
@@ -89,21 +94,16 @@ def lengths(given: Any) -> tuple[int, ...]:
 
 
 def rectangle(given: Any) -> tuple[int, int]:
-    listed = items_of(given)
-    try:
-        width, height = map(whole, listed or ())
-    except ValueError:
-        raise ValueError("two whole numbers of pixels, a width and a height") from None
-    return width, height
+    """Return a width and a height."""
+    listed = wholes(items_of(given) or ())
+    if len(listed) != 2:
+        raise ValueError("two whole numbers of pixels, a width and a height")
+    return listed[0], listed[1]
 
 
 def margins(given: Any) -> int | tuple[int, int] | tuple[int, int, int, int]:
     """Return pixels around an image, from torchvision's sequences of one, two or four numbers."""
-    items = items_of(given)
-    try:
-        listed = [whole(given)] if items is None else list(map(whole, items))
-    except ValueError:
-        listed = []
+    listed = wholes(given)
     if len(listed) == 1:
         return listed[0]
     if len(listed) not in (2, 4):
@@ -117,23 +117,21 @@ def fill(given: Any) -> int | tuple[int, int, int]:
     """Return grey levels; None is 0, as in torchvision."""
     if given is None:
         return 0
-    items = items_of(given)
-    try:
-        listed = [whole(given)] if items is None else list(map(whole, items))
-    except ValueError:
-        listed = []
+    listed = wholes(given)
     if len(listed) not in (1, 3) or max(listed) > 255:
         raise ValueError("a grey level from 0 to 255, or three of R, G and B")
     return listed[0] if len(listed) == 1 else (listed[0], listed[1], listed[2])
 
 
 def truth(given: Any) -> bool:
+    """Return a truth value, also NumPy's."""
     if isinstance(given, bool) or type(given).__name__ in ("bool", "bool_"):
         return bool(given)
     raise ValueError("True or False")
 
 
 def optional(check: Any) -> Any:
+    """Return a check for what may be None, too."""
     return lambda given: None if given is None else check(given)
 
 
@@ -156,3 +154,63 @@ def dtype(given: Any) -> str:
     if name not in DTYPES:
         raise ValueError(f"one of {', '.join(DTYPES)}, as a text or of NumPy or torch")
     return name
+
+
+def spread(given: Any) -> float | tuple[float, float]:
+    """Return one number, or the least and the largest of those that are drawn."""
+    items = items_of(given)
+    if items is not None and len(items) == 1:
+        items = [items[0], items[0]]
+    if items is None and is_number(given):
+        return float(given)
+    if items is None or len(items) != 2 or not all(map(is_number, items)):
+        raise ValueError("a number, or two: the least and the largest")
+    return float(items[0]), float(items[1])
+
+
+def kernel_size(given: Any) -> int | tuple[int, int]:
+    """Return the size of a filter; one number is that along x and y."""
+    sizes = wholes(given)
+    if len(sizes) not in (1, 2):
+        raise ValueError("an odd number of pixels, or two, along x and y")
+    return sizes[0] if sizes[0] == sizes[-1] else (sizes[0], sizes[1])
+
+
+def erasing_value(given: Any) -> float | tuple[float, float, float] | str:
+    """Return what is written to a rectangle; torchvision's sequence of one number is that number."""
+    if isinstance(given, str):
+        return one_of(("random", "pixel", "color"))(given)
+    items = items_of(given)
+    values = [given] if items is None else items
+    if len(values) not in (1, 3) or not all(map(is_number, values)):
+        raise ValueError('a number, or three for R, G and B, or "random", "pixel" or "color"')
+    return float(values[0]) if len(values) == 1 else (float(values[0]), float(values[1]), float(values[2]))
+
+
+def weights(given: Any) -> tuple[float, ...]:
+    """Return a number for each transform of a choice."""
+    items = items_of(given)
+    if items is None or not all(map(is_number, items)):
+        raise ValueError("a list of weights, one for each transform")
+    return tuple(map(float, items))
+
+
+def fill_values(given: Any) -> float | tuple[float, float, float]:
+    """Return what a warp shows outside of the image; a sequence of one number is that number."""
+    items = items_of(given)
+    values = [given] if items is None else items
+    if len(values) not in (1, 3) or not all(map(is_number, values)):
+        raise ValueError("a number from 0 to 255, or three of R, G and B, or None")
+    return float(values[0]) if len(values) == 1 else (float(values[0]), float(values[1]), float(values[2]))
+
+
+def shear(given: Any) -> float | tuple[float, ...]:
+    """Return the angles of a shear: one number, or bounds along x, or along x and y."""
+    items = items_of(given)
+    if items is None and is_number(given):
+        return float(given)
+    if items is None or len(items) not in (2, 4) or not all(map(is_number, items)):
+        raise ValueError(
+            "a number of degrees, or two (the bounds along x), or four (and those along y), or None"
+        )
+    return tuple(map(float, items))
