@@ -147,12 +147,6 @@ impl Recipe {
         self.views.iter().flat_map(|view| &view.steps).any(|step| step.transform.is_random())
     }
 
-    /// Whether a GPU can do what the lists do to pixels.
-    pub(crate) fn suits_gpu(&self) -> bool {
-        let steps = self.views.iter().flat_map(|view| &view.steps);
-        steps.filter(|step| step.stage != Stage::Geometry).all(|step| step.transform.name() == "Grayscale")
-    }
-
     /// The keys of all random numbers of an epoch.
     pub fn keys(&self, seed: u64, epoch: u64) -> RecipeKeys {
         self.parts(&RandomKey::new(&[], seed, epoch, Use::Augment))
@@ -220,9 +214,9 @@ impl RecipeView {
         self.steps.iter().any(RecipeStep::changes_levels).then(levels)
     }
 
-    /// The number of steps that change pixels.
-    pub(super) fn pixel_steps(&self) -> usize {
-        self.steps.iter().filter(|step| step.stage == Stage::Pixels).count()
+    /// The most chains of operations that an image goes through side by side, before they are mixed.
+    pub(super) fn most_chains(&self) -> usize {
+        0
     }
 
     /// The output for one image.
