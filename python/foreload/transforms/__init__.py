@@ -58,15 +58,25 @@ from foreload.transforms._pixels import (
     RandomPosterize,
     RandomSolarize,
 )
+from foreload.transforms._policies import (
+    AugMix,
+    AutoAugment,
+    RandAugment,
+    TimmRandAugment,
+    TrivialAugmentWide,
+)
 from foreload.transforms._warps import RandomAffine, RandomRotation
 
 __all__ = [
+    "AugMix",
+    "AutoAugment",
     "CenterCrop",
     "ColorJitter",
     "GaussianBlur",
     "Grayscale",
     "Normalize",
     "Pad",
+    "RandAugment",
     "RandomAdjustSharpness",
     "RandomAffine",
     "RandomApply",
@@ -86,7 +96,9 @@ __all__ = [
     "RandomRotation",
     "RandomSolarize",
     "Resize",
+    "TimmRandAugment",
     "ToDtype",
     "Transform",
+    "TrivialAugmentWide",
     "Views",
 ]

@@ -8,6 +8,7 @@ mod containers;
 mod erasing;
 mod filters;
 mod levels;
+mod policies;
 mod values;
 mod warps;
 
@@ -22,6 +23,7 @@ use containers::{RandomApply, RandomChoice, RandomOrder};
 use erasing::RandomErasing;
 use filters::{GaussianBlur, RandomAdjustSharpness};
 use levels::{RandomAutocontrast, RandomEqualize, RandomInvert, RandomPosterize, RandomSolarize};
+use policies::{AugMix, AutoAugment, RandAugment, TimmRandAugment, TrivialAugmentWide};
 use serde::Deserialize;
 use values::{FillLevels, bounds, half, probability};
 use warps::{RandomAffine, RandomRotation};
@@ -129,6 +131,16 @@ pub enum Transform {
     RandomRotation(RandomRotation),
     /// Rotates, moves, scales and shears by random amounts.
     RandomAffine(RandomAffine),
+    /// Applies one of the pairs of operations of a policy.
+    AutoAugment(AutoAugment),
+    /// Applies some operations of one strength.
+    RandAugment(RandAugment),
+    /// Applies one operation of random strength.
+    TrivialAugmentWide(TrivialAugmentWide),
+    /// Mixes an image with what chains of operations make of it.
+    AugMix(AugMix),
+    /// Applies some operations, as timm does.
+    TimmRandAugment(TimmRandAugment),
     /// Overwrites a random rectangle at random.
     RandomErasing(RandomErasing),
     /// Applies all of a list, or none, at random.
@@ -242,7 +254,8 @@ kinds! {
     geometry and type: RandomResizedCrop, Resize, CenterCrop, RandomCrop, Pad, RandomHorizontalFlip, ToDtype, Normalize;
     pixels: Grayscale, RandomGrayscale, ColorJitter, RandomPhotometricDistort, RandomChannelPermutation, RandomInvert,
         RandomPosterize, RandomSolarize, RandomAutocontrast, RandomEqualize, RandomAdjustSharpness, GaussianBlur,
-        RandomRotation, RandomAffine, RandomErasing, RandomApply, RandomChoice, RandomOrder,
+        RandomRotation, RandomAffine, AutoAugment, RandAugment, TrivialAugmentWide, AugMix, TimmRandAugment,
+        RandomErasing, RandomApply, RandomChoice, RandomOrder,
 }
 
 impl Transform {
