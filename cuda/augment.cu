@@ -1,9 +1,10 @@
 //! The kernels: the augmentation pass, one block for each tile, blockIdx.y the image (`augment.cuh`); the check of what
-//! was decoded, one block for each image (`untouched.cuh`); and changes of colour, some blocks for each image
-//! (`colour.cuh`).
+//! was decoded, one block for each image (`untouched.cuh`); changes of colour, some blocks for each image (`colour.cuh`);
+//! and the mixing of pairs, some blocks for each (`mix.cuh`).
 
 #include "augment.cuh"
 #include "colour.cuh"
+#include "mix.cuh"
 #include "untouched.cuh"
 
 extern "C" {
@@ -41,6 +42,14 @@ __global__ void __launch_bounds__(MOST_THREADS)
     block.output = &output;
     block.threads = blockDim.x;
     colour(&block, steps, levels, images, blockIdx.x, gridDim.x);
+}
+
+__global__ void __launch_bounds__(MOST_THREADS)
+    foreload_mix(const PairParams* table, u8* images, OutputParams output) {
+    Block block;
+    block.output = &output;
+    block.threads = blockDim.x;
+    mix(&block, table + blockIdx.y, images, blockIdx.x, gridDim.x);
 }
 
 }

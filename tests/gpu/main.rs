@@ -9,6 +9,7 @@ mod common;
 mod counting;
 mod faults;
 mod memory;
+mod mixing;
 mod nvjpeg;
 mod order;
 mod pauses;

@@ -37,7 +37,8 @@ mod tests {
             };
             Launch::kernel(&output)
         });
-        [&passes[..], &["foreload_untouched", super::super::colours::COLOUR]].concat()
+        [&passes[..], &["foreload_untouched", super::super::colours::COLOUR, super::super::mixing::MIX]]
+            .concat()
     }
 
     #[test]

@@ -6,10 +6,12 @@
 mod colours;
 mod kernels;
 mod launcher;
+mod mixing;
 mod params;
 mod untouched;
 
 pub(crate) use colours::{LaneMemory, ViewLauncher};
 pub use launcher::{Kernels, Launch, Launcher};
+pub(crate) use mixing::{MixLauncher, PairParams};
 pub use params::{ImageParams, OutputParams};
 pub use untouched::{POISON, Untouched};

@@ -11,13 +11,13 @@ use super::placed::{PlacedSample, requests};
 use super::shared_gpu::BorrowedDecoder;
 use super::timing::Timing;
 use super::work::{Intake, LaneImage, LaneSample, arena_bytes};
-use crate::augment::cuda::{ImageParams, LaneMemory, ViewLauncher};
+use crate::augment::cuda::{ImageParams, LaneMemory, MixLauncher, PairParams, ViewLauncher};
 use crate::batch::BatchCloser;
-use crate::decode::nvjpeg::{NvJpegBackend, PlanesLayout, Verdict};
+use crate::decode::nvjpeg::{NvJpegBackend, Verdict};
 use crate::error::{Error, Result};
 use crate::gpu::{DeviceBuffer, InFlight, Stream};
+use crate::pipeline::mixing::KeptPlaces;
 use crate::pipeline::{EpochRun, PipelineShared};
-use crate::schedule::Draw;
 use crossbeam_channel::{Receiver, select};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -27,7 +27,7 @@ use std::sync::Arc;
 /// one.
 pub(crate) fn run(shared: &PipelineShared, stage: &GpuStage, number: usize, queues: [&Receiver<Piece>; 2]) {
     let mut lane = None;
-    while let Some(Piece { run, items, closer, last, in_flight }) = next(queues) {
+    while let Some(Piece { run, items, closer, kept, last, in_flight }) = next(queues) {
         if run.stopped() {
             drop((items, closer, in_flight));
             shared.fetch_waker.wake_if_starved();
@@ -44,7 +44,7 @@ pub(crate) fn run(shared: &PipelineShared, stage: &GpuStage, number: usize, queu
                 // them.
                 empty => empty.insert(GpuLane::new(shared, stage, number)?),
             };
-            lane.process(&run, items, &mut closer, last)
+            lane.process(&run, items, kept.as_deref(), &mut closer, last)
         }));
         let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("decoding on the GPU", &*panic)));
         if let Err(error) = outcome {
@@ -96,6 +96,8 @@ struct ImageView {
     /// The number of the view among those of its image.
     number: usize,
     launcher: ViewLauncher,
+    /// What mixes its pairs, if anything does.
+    mix: Option<MixLauncher>,
 }
 
 /// A sample that is queued and must be checked. The finding of its first image has the number `first`, and that of each
@@ -122,8 +124,10 @@ impl<'a> GpuLane<'a> {
         let mut views = Vec::new();
         for image in 0..images.list().len() {
             for (number, view) in images.recipe(image).views().iter().enumerate() {
-                let launcher = ViewLauncher::new(&stage.gpu.kernels, view)?;
-                views.push(ImageView { image, number, launcher });
+                let kernels = &stage.gpu.kernels;
+                let mix = shared.config.mix.as_ref().map(|_| MixLauncher::new(kernels, view.fixed_output()));
+                let launcher = ViewLauncher::new(kernels, view)?;
+                views.push(ImageView { image, number, launcher, mix: mix.transpose()? });
             }
         }
         let mut flight = InFlight::new(&stream)?;
@@ -148,6 +152,7 @@ impl<'a> GpuLane<'a> {
         &mut self,
         run: &EpochRun,
         items: Vec<PreparedSample>,
+        kept: Option<&KeptPlaces>,
         closer: &mut Option<Arc<BatchCloser>>,
         last: bool,
     ) -> Result<()> {
@@ -174,12 +179,18 @@ impl<'a> GpuLane<'a> {
                 }
             }
         }
-        for work in finished {
-            let Draw { sample, occurrence } = work.draw;
-            work.ticket.finish(sample, occurrence, self.shared.index.label(sample), work.valid);
+        let complete = last && todo.is_empty();
+        match kept {
+            None => finished.into_iter().for_each(|work| work.into_place().finish(&self.shared.index)),
+            Some(kept) => {
+                finished.into_iter().for_each(|work| kept.keep(work.into_place()));
+                if complete {
+                    self.mix(run, closer.as_ref().ok_or_else(closed_too_early)?, kept)?;
+                }
+            }
         }
         // When the epoch was stopped, the samples that are left spoil the batch.
-        if last && todo.is_empty() {
+        if complete {
             closer
                 .take()
                 .and_then(Arc::into_inner)
@@ -258,7 +269,9 @@ impl<'a> GpuLane<'a> {
                 finished.push(work);
                 continue;
             }
-            let layouts = PerImage::try_new(work.images.len(), |image| self.layout(work.images.get(image)))?;
+            let layouts = PerImage::try_new(work.images.len(), |image| {
+                work.images.get(image).layout(&self.stage.gpu.abilities)
+            })?;
             let bytes = layouts.iter().flatten().map(arena_bytes).sum();
             if bytes > limit {
                 self.intake.too_large(&mut work, bytes)?;
@@ -294,22 +307,6 @@ impl<'a> GpuLane<'a> {
             used = end;
         }
         Ok((placed, used))
-    }
-
-    /// How the planes of an image lie in the arena; `None` for a blank image.
-    fn layout(&self, image: &LaneImage) -> Result<Option<PlanesLayout>> {
-        Ok(match image {
-            LaneImage::Encoded { header, drawn, backend, .. } => {
-                let layout = self.stage.gpu.abilities.layout(header, drawn.region(), *backend);
-                Some(layout.ok_or_else(|| Error::Internal(format!("{} has no layout", backend.name())))?)
-            }
-            LaneImage::Planes { layout, .. } => Some(*layout),
-            LaneImage::Decoded { planes, .. } => Some(PlanesLayout::staged(planes)),
-            LaneImage::Blank => None,
-            LaneImage::ForCpu(_) | LaneImage::Unread(_) | LaneImage::Replaced | LaneImage::Nothing => {
-                return Err(Error::Internal("the CPU left an image".into()));
-            }
-        })
     }
 
     /// The address of at least `bytes` bytes of device memory that this lane's stream may write.
@@ -412,7 +409,7 @@ impl<'a> GpuLane<'a> {
         let bytes = self.views.len() * view_bytes;
         let mut slot = self.intake.staging.table(bytes, &mut self.flight)?;
         let parts = slot.bytes_mut().chunks_exact_mut(view_bytes);
-        for (part, ImageView { image, number, launcher }) in parts.zip(&self.views) {
+        for (part, ImageView { image, number, launcher, .. }) in parts.zip(&self.views) {
             let entries = part.chunks_exact_mut(ImageParams::BYTES);
             for (entry, PlacedSample { work, at }) in entries.zip(placed) {
                 let params = match (at.get(*image), work.images.get(*image).drawn()) {
@@ -449,6 +446,31 @@ impl<'a> GpuLane<'a> {
             unsafe { launcher.launch(self.flight.stream(), entries, placed.len(), levels, images) }?;
         }
         Ok(findings)
+    }
+
+    /// Finishes the places of a batch, and queues for each view the launch that mixes the pairs of its images.
+    fn mix(&mut self, run: &EpochRun, closer: &BatchCloser, kept: &KeptPlaces) -> Result<()> {
+        let Some(plan) = &self.shared.config.mix else { return Ok(()) };
+        let pairs = kept.finish(self.shared, run, plan);
+        if pairs.is_empty() {
+            return Ok(());
+        }
+        let bytes = pairs.len() * PairParams::BYTES;
+        let mut slot = self.intake.staging.table(bytes, &mut self.flight)?;
+        for (entry, (first, drawn)) in slot.bytes_mut().chunks_exact_mut(PairParams::BYTES).zip(&pairs) {
+            entry.copy_from_slice(PairParams::new(*first, drawn).as_bytes());
+        }
+        let from = self.intake.staging.pin(slot)?.part(0..bytes)?;
+        // The launches that read the images' entries come before this copy on the stream.
+        let table = self.table.range(0, bytes)?;
+        self.flight.copy_to_device(table, &from)?;
+        for (ImageView { mix, .. }, images) in self.views.iter().zip(closer.images(self.flight.stream())?) {
+            let Some(mix) = mix else { continue };
+            // SAFETY: the table and the batch's images stay allocated until the flight is done; they were written on
+            // this stream.
+            unsafe { mix.launch(self.flight.stream(), table.ptr(), pairs.len(), images) }?;
+        }
+        Ok(())
     }
 }
 

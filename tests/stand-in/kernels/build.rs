@@ -2,9 +2,18 @@
 
 fn main() {
     let cuda = "../../../cuda";
-    for name in
-        ["augment", "block", "colour", "finish", "params", "platform", "resize", "untouched", "weights"]
-    {
+    for name in [
+        "augment",
+        "block",
+        "colour",
+        "finish",
+        "mix",
+        "params",
+        "platform",
+        "resize",
+        "untouched",
+        "weights",
+    ] {
         println!("cargo:rerun-if-changed={cuda}/{name}.cuh");
     }
     println!("cargo:rerun-if-changed={cuda}/augment_cpu.c");

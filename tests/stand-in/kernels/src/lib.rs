@@ -45,6 +45,15 @@ unsafe extern "C" {
         output: *const c_void,
         steps: u64,
     ) -> u32;
+    fn foreload_mix(
+        tiles: u32,
+        n: u32,
+        threads: u32,
+        turn: u32,
+        table: *const c_void,
+        images: *mut c_void,
+        output: *const c_void,
+    ) -> u32;
     fn foreload_half_bits(value: f32) -> u32;
     fn foreload_brain_bits(value: f32) -> u32;
 }
@@ -66,6 +75,12 @@ pub const COLOUR_PARAMETERS: [usize; 5] = [8, 8, 8, 88, 8];
 
 /// The name of the kernel that makes images of grey levels.
 pub const COLOUR: &str = "foreload_colour";
+
+/// The name of the kernel that mixes pairs of images; its parameters have the sizes of [`PARAMETERS`].
+pub const MIX: &str = "foreload_mix";
+
+/// The bytes of a pair's entry in its table.
+pub const PAIR: usize = 32;
 
 /// The names of the kernels that make images.
 pub const KERNELS: [&str; 2] = ["foreload_augment_fast", "foreload_augment_exact"];
@@ -151,6 +166,26 @@ pub unsafe fn launch_colour(
     match unsafe { foreload_colour(tiles, n, block[0], turn, table, levels, images, arguments[3], steps) } {
         0 if block[1..] == [1, 1] => Ok(()),
         _ => Err(format!("{COLOUR}: {grid:?} blocks of {block:?} threads")),
+    }
+}
+
+/// Runs [`MIX`] to its end, like [`launch`].
+///
+/// # Safety
+/// The rules of [`launch`].
+pub unsafe fn launch_mix(
+    grid: [u32; 3],
+    block: [u32; 3],
+    turn: u32,
+    arguments: [*const c_void; 3],
+) -> Result<(), String> {
+    // SAFETY: the first two arguments are addresses, as the caller promises.
+    let [table, images] = [0, 1].map(|i| unsafe { arguments[i].cast::<*mut c_void>().read_unaligned() });
+    let [tiles, n, 1] = grid else { return Err(format!("{MIX}: a grid of {grid:?}")) };
+    // SAFETY: as the caller promises.
+    match unsafe { foreload_mix(tiles, n, block[0], turn, table, images, arguments[2]) } {
+        0 if block[1..] == [1, 1] => Ok(()),
+        _ => Err(format!("{MIX}: {grid:?} blocks of {block:?} threads")),
     }
 }
 
