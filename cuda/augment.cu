@@ -1,6 +1,6 @@
 //! The kernels: the augmentation pass, one block for each tile, blockIdx.y the image (`augment.cuh`); the check of what
-//! was decoded, one block for each image (`untouched.cuh`); changes of colour, some blocks for each image (`colour.cuh`);
-//! and the mixing of pairs, some blocks for each (`mix.cuh`).
+//! was decoded, one block for each image (`untouched.cuh`); changes of colour, some blocks for each image
+//! (`colour.cuh`); and the mixing of pairs, some blocks for each (`mix.cuh`).
 
 #include "augment.cuh"
 #include "colour.cuh"

@@ -1,5 +1,6 @@
 //! The kernels as ordinary functions, for machines without a GPU: `foreload_augment_fast`, `foreload_augment_exact`,
-//! `foreload_colour`, `foreload_mix` and `foreload_untouched` with the arguments of the kernels, behind the launch's grid and block.
+//! `foreload_colour`, `foreload_mix` and `foreload_untouched` with the arguments of the kernels, behind the launch's grid
+//! and block.
 //!
 //! Build: `cc -O2 -ffp-contract=off -c augment_cpu.c` (from build.rs: `cc::Build::new().file("cuda/augment_cpu.c")
 //! .flag("-ffp-contract=off")`). The addresses in the table and `images` are then addresses of this process.
