@@ -3,7 +3,6 @@
 mod augment;
 mod capture;
 mod children;
-mod colours;
 #[path = "../common/mod.rs"]
 mod common;
 mod counting;
@@ -11,6 +10,7 @@ mod faults;
 mod memory;
 mod mixing;
 mod nvjpeg;
+mod ops;
 mod order;
 mod pauses;
 mod pipeline;

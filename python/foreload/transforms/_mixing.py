@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import numbers
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
-from foreload import _parameters as check
 from foreload._errors import config_error
+from foreload.transforms import _checks as check
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +18,8 @@ class Mix:
 
     alpha: float = 1.0
     num_classes: int | None = None
+
+    _of_pairs: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the parameters' types; what their values may be is checked where they are used.
@@ -68,47 +70,6 @@ class CutMix(Mix):
         alpha: Both parameters of the Beta distribution, above 0.
         num_classes: The length of the soft labels, as of `MixUp`.
     """
-
-
-@dataclass(frozen=True)
-class RandomChoice:
-    """Does one of several transforms, drawn for each pair: of `MixUp` and `CutMix`, for `mix=` of a loader.
-
-    Args:
-        transforms: The transforms to choose from.
-        p: How often each is chosen compared with the others. None: all alike.
-    """
-
-    transforms: Sequence[Mix]
-    p: Sequence[float] | None = None
-
-    def __post_init__(self) -> None:
-        """Check the types.
-
-        Raises:
-            ConfigError: `transforms` or `p` has a wrong type.
-        """
-        steps, p = self.transforms, self.p
-        if not isinstance(steps, Iterable) or isinstance(steps, str):
-            raise config_error("mix", f"RandomChoice: transforms: is {check.shown(steps)}, must be a list")
-        object.__setattr__(self, "transforms", tuple(steps))
-        for step in self.transforms:
-            if not isinstance(step, Mix):
-                raise config_error(
-                    "mix", f"RandomChoice: has {check.shown(step)}, must have MixUp and CutMix"
-                )
-        if p is not None:
-            weights = check.items_of(p)
-            if weights is None or not all(map(check.is_number, weights)):
-                message = (
-                    f"RandomChoice: p: is {check.shown(p)}, must be a number for each transform, or None"
-                )
-                raise config_error("mix", message)
-            object.__setattr__(self, "p", tuple(map(float, weights)))
-
-    def _as_json(self) -> dict[str, Any]:
-        steps = [step._as_json() for step in self.transforms]
-        return {"RandomChoice": {"transforms": steps, "p": self.p}}
 
 
 def mix_to_json(mix: Any) -> str:
