@@ -4,7 +4,9 @@
 //! functions that the CPU's kernels use, so that both engines make the same bits. Grey levels lie in *sets*, three planes
 //! of the output's size; which of them an instruction reads and writes is decided here, too.
 
-use super::super::ops::{ErasedBy, Erasure, LevelTables, PixelOp, Rectangle, Sampler, Warp, blur_weights, mix_shares};
+use super::super::ops::{
+    ErasedBy, Erasure, LevelTables, PixelOp, Rectangle, Sampler, Warp, blur_weights, mix_shares,
+};
 use super::super::{DrawnView, RecipeView};
 use super::views::ProgramsAt;
 use crate::error::{Error, Result};
