@@ -99,6 +99,8 @@ pub struct View {
     pub y: Axis,
     /// Whether left and right are mirrored, after padding.
     pub flip: bool,
+    /// Whether top and bottom are mirrored, after padding.
+    pub vertical_flip: bool,
     /// How pixels are resampled, along both axes.
     pub filter: Filter,
     /// What output pixels outside of the image show.
@@ -119,7 +121,7 @@ impl View {
         self.line(self.x, output.width, self.flip)
     }
 
-    /// How the output's rows are made.
+    /// How the output's rows are made, from the top of the view: where it is mirrored, that is the output's last row.
     pub(super) fn rows(&self, output: &Output) -> ViewAxis {
         self.line(self.y, output.height, false)
     }

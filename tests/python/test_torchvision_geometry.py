@@ -68,7 +68,7 @@ def inputs(number: int) -> list[Any]:
 
 
 def as_drawn(what: Any, view: dict[str, Any]) -> Any:
-    """Return what torchvision's functions make of it: crop, resize, pad, crop, flip."""
+    """Return what torchvision's functions make of it: crop, resize, pad, crop, flips."""
     size = [view["resized_height"], view["resized_width"]]
     what = F.resize(F.crop(what, view["y"], view["x"], view["height"], view["width"]), size)
     left, top, width, height = (view[name] for name in ("left", "top", "output_width", "output_height"))
@@ -76,7 +76,8 @@ def as_drawn(what: Any, view: dict[str, Any]) -> Any:
     margins = [max(0, added) for added in (-left, -top, *behind)]
     what = F.pad(what, margins, fill=FILL if isinstance(what, tv_tensors.Image) else 0)
     what = F.crop(what, top + margins[1], left + margins[0], height, width)
-    return F.horizontal_flip(what) if view["flip"] else what
+    what = F.horizontal_flip(what) if view["flip"] else what
+    return F.vertical_flip(what) if view["vertical_flip"] else what
 
 
 LISTS: dict[str, list[T.Transform]] = {
@@ -89,6 +90,10 @@ LISTS: dict[str, list[T.Transform]] = {
         T.RandomShortestSize((30, 40, 50), max_size=70),
         T.RandomHorizontalFlip(),
         T.RandomCrop(60, pad_if_needed=True, fill=FILL),
+    ],
+    "flips": [
+        *(T.Resize((50, 45)), T.RandomVerticalFlip(), T.Pad((1, 2, 3, 4), fill=FILL)),
+        *(T.RandomCrop((52, 44)), T.RandomHorizontalFlip()),
     ],
     "jitter": [T.ScaleJitter((64, 64), (0.4, 2)), T.RandomCrop(64, pad_if_needed=True, fill=FILL)],
 }

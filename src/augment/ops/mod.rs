@@ -18,6 +18,7 @@ mod noise;
 mod pass;
 mod resample;
 mod sharpness;
+mod shift;
 mod statistics;
 mod table;
 mod warp;

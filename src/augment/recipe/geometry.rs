@@ -28,7 +28,8 @@ pub(super) struct GeometryBuilder {
     grid: Grid,
     /// The transform that made the grid what it is.
     by: &'static str,
-    is_mirrored: bool,
+    /// The transform that mirrors, if one does.
+    mirrored_by: Option<&'static str>,
 }
 
 /// The state of the grid of pixels after some steps, which decides what may follow.
@@ -99,7 +100,9 @@ impl GeometryBuilder {
                 self.made.size =
                     self.made.size.map(|(height, width)| (height + top + bottom, width + left + right));
             }
-            Transform::RandomHorizontalFlip { .. } => self.is_mirrored = true,
+            Transform::RandomHorizontalFlip { .. } | Transform::RandomVerticalFlip { .. } => {
+                self.mirrored_by = Some(transform.name());
+            }
             _ => return Ok(()),
         }
         if let Some((height, width)) = self.made.size.filter(|size| size.0.max(size.1) > LARGEST_SIDE) {
@@ -122,10 +125,10 @@ impl GeometryBuilder {
                 ));
             }
         }
-        if self.is_mirrored && matches!(filter, Filter::Nearest | Filter::NearestExact) {
-            return Err("cannot come after RandomHorizontalFlip: the nearest pixels of a mirrored image are others; put \
-                        RandomHorizontalFlip behind it"
-                .into());
+        if let (Some(by), Filter::Nearest | Filter::NearestExact) = (self.mirrored_by, filter) {
+            return Err(format!(
+                "cannot come after {by}: the nearest pixels of a mirrored image are others; put {by} behind it"
+            ));
         }
         (self.grid, self.by, self.made.filter) = (Grid::Resized, name, filter);
         Ok(())
@@ -249,6 +252,12 @@ impl Geometry {
             Transform::RandomHorizontalFlip { p } => {
                 if stream.unit() < p {
                     fold.mirror();
+                }
+                Ok(())
+            }
+            Transform::RandomVerticalFlip { p } => {
+                if stream.unit() < p {
+                    fold.mirror_vertically();
                 }
                 Ok(())
             }

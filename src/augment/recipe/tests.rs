@@ -9,12 +9,12 @@ fn request(text: &str) -> Transforms {
     Transforms::from_json(text).unwrap()
 }
 
-fn recipe(text: &str) -> Recipe {
+pub(super) fn recipe(text: &str) -> Recipe {
     Recipe::new(&request(text), MemoryFormat::Nchw, Fidelity::Fast).unwrap()
 }
 
 /// What is wrong with a list.
-fn refusal(text: &str) -> String {
+pub(super) fn refusal(text: &str) -> String {
     let recipe = Transforms::from_json(text)
         .and_then(|request| Recipe::new(&request, MemoryFormat::Nchw, Fidelity::Fast));
     match recipe {
@@ -25,7 +25,7 @@ fn refusal(text: &str) -> String {
 
 const IMAGENET: &str = r#"[{"RandomResizedCrop": {"size": 224}}, {"RandomHorizontalFlip": {}}]"#;
 
-fn drawn(recipe: &Recipe, sample: u64, size: (u32, u32)) -> DrawnView {
+pub(super) fn drawn(recipe: &Recipe, sample: u64, size: (u32, u32)) -> DrawnView {
     recipe.draw(&recipe.keys(11, 2), sample, 0, size).unwrap().views()[0].clone()
 }
 
@@ -242,12 +242,21 @@ fn padding_without_a_resize_is_a_window_that_begins_outside() {
 /// What is mirrored before its resize has other nearest pixels, which masks must know.
 #[test]
 fn a_list_that_mirrors_before_it_resizes_says_so() {
-    let (flip, crop) = (r#"{"RandomHorizontalFlip": {}}"#, r#"{"RandomResizedCrop": {"size": 9}}"#);
-    let (before, behind) = (recipe(&format!("[{flip}, {crop}]")), recipe(&format!("[{crop}, {flip}]")));
-    for sample in 0..20 {
-        let (before, behind) = (drawn(&before, sample, (40, 30)), drawn(&behind, sample, (40, 30)));
-        assert_eq!((before.view.flip, before.is_resized_mirrored), (behind.view.flip, behind.view.flip));
-        assert!(!behind.is_resized_mirrored);
+    let crop = r#"{"RandomResizedCrop": {"size": 9}}"#;
+    for (axis, flip) in
+        [r#"{"RandomHorizontalFlip": {}}"#, r#"{"RandomVerticalFlip": {}}"#].iter().enumerate()
+    {
+        let (before, behind) = (recipe(&format!("[{flip}, {crop}]")), recipe(&format!("[{crop}, {flip}]")));
+        let flips = |drawn: &DrawnView| [drawn.view.flip, drawn.view.vertical_flip];
+        let mut flipped = 0;
+        for sample in 0..20 {
+            let (before, behind) = (drawn(&before, sample, (40, 30)), drawn(&behind, sample, (40, 30)));
+            assert_eq!((flips(&before), before.is_resized_mirrored), (flips(&behind), flips(&behind)));
+            assert_eq!(behind.is_resized_mirrored, [false; 2]);
+            assert!(!flips(&behind)[1 - axis]);
+            flipped += u32::from(flips(&behind)[axis]);
+        }
+        assert!((4..17).contains(&flipped));
     }
 }
 
@@ -373,6 +382,10 @@ const REFUSED: &[(&str, &str)] = &[
     (
         r#"[{"RandomHorizontalFlip": {}}, {"Resize": {"size": 9, "interpolation": "nearest"}}]"#,
         "Resize: cannot come after RandomHorizontalFlip: the nearest pixels",
+    ),
+    (
+        r#"[{"RandomVerticalFlip": {}}, {"RandomResizedCrop": {"size": 9, "interpolation": "nearest-exact"}}]"#,
+        "RandomResizedCrop: cannot come after RandomVerticalFlip: the nearest pixels",
     ),
     (
         r#"[{"Resize": {"size": [8, 8]}}, {"RandomCrop": {"size": 9}}]"#,

@@ -76,8 +76,8 @@ pub(super) fn resized((width, height): (u32, u32), short: Option<u32>, longest: 
 }
 
 /// The width and height after RandomShortestSize, which makes the shorter side `short`, and shrinks both sides where
-/// the longer one would become more than `longest`. Both are truncated products with one factor, so that the shorter side
-/// may lack a pixel.
+/// the longer one would become more than `longest`. Both are truncated products with one factor, so that the shorter
+/// side may lack a pixel.
 pub(super) fn with_short_side((width, height): (u32, u32), short: u32, longest: Option<u32>) -> (u32, u32) {
     let of = |to: u32, side: u32| f64::from(to) / f64::from(side);
     let factor = of(short, width.min(height));

@@ -112,7 +112,7 @@ impl ImageLoader {
     }
 
     /// What an epoch makes of a sample, a dict of x, y, width, height (source pixels that are resized), resized_width,
-    /// resized_height (what they are resized to), left, top (where the output's window begins in that), flip,
+    /// resized_height (what they are resized to), left, top (where the output's window begins in that), flip, vertical_flip,
     /// output_width, output_height. `view` chooses one of several views, `field` one of several images.
     #[pyo3(
         signature = (sample_id, epoch=None, *, occurrence=None, view=None, field=None),
@@ -150,6 +150,7 @@ impl ImageLoader {
         dict.set_item("left", view.x.offset)?;
         dict.set_item("top", view.y.offset)?;
         dict.set_item("flip", view.flip)?;
+        dict.set_item("vertical_flip", view.vertical_flip)?;
         dict.set_item("output_width", width)?;
         dict.set_item("output_height", height)?;
         dict.set_item("ops", in_python(py, ops)?)?;

@@ -73,6 +73,7 @@ fn view(random: &mut RandomStream, image: &Image, output: &Output) -> View {
         x: axis(random, image.width, output.width),
         y: axis(random, image.height, output.height),
         flip: random.below(2) == 1,
+        vertical_flip: random.below(2) == 1,
         filter: one(random, &FILTERS),
         padding: one(random, &PADDINGS),
     }
@@ -209,6 +210,7 @@ fn huge_reductions_and_enlargements_work() {
                 x: axis(width),
                 y: axis(height),
                 flip: case % 2 == 1,
+                vertical_flip: case % 3 == 1,
                 filter: Filter::Bilinear,
                 padding: Padding::Constant,
             };
@@ -269,6 +271,7 @@ fn pixels_are_libjpegs_bit_for_bit() {
             x: axis(width),
             y: axis(height),
             flip: false,
+            vertical_flip: false,
             filter: Filter::Bilinear,
             padding: Padding::Constant,
         };

@@ -222,7 +222,8 @@ fn resize(
             };
             narrowed.entry(row).or_insert_with(|| columns.iter().map(column).collect()).clone()
         };
-        for taps in &rows {
+        for o in 0..rows.len() {
+            let taps = &rows[if view.vertical_flip { rows.len() - 1 - o } else { o }];
             let mut sums = vec![0.0; columns.len()];
             for (y, weight) in taps.iter().flatten() {
                 for (row, share) in sources(c, *y) {
