@@ -47,18 +47,20 @@ def made(root: Path, device: str, transforms: object) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("name", LISTS)
-def test_a_recipe_has_the_bits_of_the_cpu(
-    dataset: Path, backend: Callable[[str], None], name: str
-) -> None:
+def test_a_recipe_has_the_bits_of_the_cpu(dataset: Path, backend: Callable[[str], None], name: str) -> None:
     backend("cpu")
     on_gpu, on_cpu = (made(dataset, device, LISTS[name]) for device in ("cuda", "cpu"))
     assert len(on_gpu) == len(on_cpu) == 3
     for images, expected in zip(on_gpu, on_cpu, strict=True):
-        wrong = [at for at, (a, b) in enumerate(zip(images, expected, strict=True)) if a.tobytes() != b.tobytes()]
+        wrong = [
+            at for at, (a, b) in enumerate(zip(images, expected, strict=True)) if a.tobytes() != b.tobytes()
+        ]
         assert not wrong, f"images {wrong} of {len(expected)}"
 
 
 def test_a_recipe_changes_pixels(dataset: Path, backend: Callable[[str], None]) -> None:
     backend("cpu")
-    plain, jittered = (made(dataset, "cuda", [*CROP, *steps, *FINISH]) for steps in ([], [T.ColorJitter(0.4)]))
+    plain, jittered = (
+        made(dataset, "cuda", [*CROP, *steps, *FINISH]) for steps in ([], [T.ColorJitter(0.4)])
+    )
     assert all(not np.array_equal(a, b) for a, b in zip(plain, jittered, strict=True))
