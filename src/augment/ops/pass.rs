@@ -113,7 +113,12 @@ impl Scratch {
             PixelOp::GaussianBlur { kernel_size, sigma } => {
                 let weights = [0, 1].map(|axis| blur::weights(kernel_size[axis], sigma[axis]));
                 if weights.iter().any(|weights| weights.len() > 1) {
-                    self.blur.run(level, channels(planes), (width, height), weights.each_ref().map(|w| &w[..]));
+                    self.blur.run(
+                        level,
+                        channels(planes),
+                        (width, height),
+                        weights.each_ref().map(|w| &w[..]),
+                    );
                 }
             }
             PixelOp::PermuteChannels { permutation } => {

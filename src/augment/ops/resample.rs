@@ -277,13 +277,7 @@ fn levels<const CLAMPED: bool>(
 
 /// Stores a block, as far as its row goes.
 #[inline(always)]
-fn store(
-    source: &Source,
-    row: usize,
-    first: usize,
-    levels: &[[u8; BLOCK]; 3],
-    to: [&mut [u8]; 3],
-) {
+fn store(source: &Source, row: usize, first: usize, levels: &[[u8; BLOCK]; 3], to: [&mut [u8]; 3]) {
     let count = BLOCK.min(source.width - first);
     for (levels, to) in levels.iter().zip(to) {
         to[row * source.width + first..][..count].copy_from_slice(&levels[..count]);
