@@ -26,6 +26,8 @@ pub enum Use {
     Slice = 4,
     /// The samples of a stratum that a weighted epoch draws once more.
     Round = 5,
+    /// How the two images of a pair are mixed.
+    Mix = 6,
 }
 
 /// The key of all streams of one (dataset, seed, epoch, use).

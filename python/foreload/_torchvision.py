@@ -29,19 +29,16 @@ _ON_GREY_LEVELS = (
     "ToDtype(torch.float32, scale=True) and Normalize to those (they may be on the GPU); it draws once a call, so call "
     "it for each image, or for parts of a batch, where that is too seldom"
 )
-_COLOURS = (
-    *("AutoAugment", "RandAugment", "TrivialAugmentWide", "AugMix", "ColorJitter", "RandomGrayscale"),
-    *("RandomPosterize", "RandomSolarize", "RandomEqualize", "RandomAutocontrast", "RandomAdjustSharpness"),
-    *("RandomInvert", "RandomPhotometricDistort", "JPEG"),
-)
+_COLOURS = ("AutoAugment", "RandAugment", "TrivialAugmentWide", "AugMix", "JPEG")
 _WHAT_TO_DO = {
     **dict.fromkeys(_COLOURS, _ON_GREY_LEVELS),
     "RandomSizedCrop": "use RandomResizedCrop, its name today",
-    "ScaleJitter": "use RandomResizedCrop, which draws the scale of a crop",
     "FiveCrop": "evaluate with Resize and CenterCrop",
     "TenCrop": "evaluate with Resize and CenterCrop",
     "Scale": "use Resize, its name today",
 }
+_RANDOM = ("Random", "ScaleJitter")
+"""How the names of transforms begin that draw random numbers."""
 _NOTHING_TO_DO = ("Identity", "RGB", "ToPureTensor")
 """Foreload's images are RGB in plain tensors."""
 
@@ -58,7 +55,7 @@ def settings_of(dataset: Any) -> dict[str, Any]:
     dataset, indices = _subset(dataset)
     _check_dataset(dataset)
     steps = _Reader().read(dataset.transform)
-    is_training = any(type(step).__name__.startswith("Random") for step in steps)
+    is_training = any(type(step).__name__.startswith(_RANDOM) for step in steps)
     settings = {"path": _folder(dataset), "train": is_training, "transforms": steps}
     return settings if indices is None else {**settings, "indices": indices}
 
@@ -319,8 +316,11 @@ class _Reader:
         return self._refusal(f"is not known to Foreload: {what}")
 
 
+_OTHERWISE = ("Transform", "Views", "RandomApply", "RandomChoice", "RandomOrder", "RandomErasing")
+"""What of Foreload's has no class of torchvision's with the same parameters."""
+
 _READERS = {
-    **{kind.__name__: _Reader.same for kind in transforms.Transform.__subclasses__()},
+    **{name: _Reader.same for name in transforms.__all__ if name not in _OTHERWISE},
     "RandomCrop": _Reader.random_crop,
     "PILToTensor": _Reader.to_grey_levels,
     "ToImage": _Reader.to_grey_levels,

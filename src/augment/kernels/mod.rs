@@ -132,7 +132,8 @@ pub(super) fn resize_columns(
     dispatch!(level, resize_columns(rows, columns, shift, out));
 }
 
-/// Resizes to one output row, converts, normalises, casts and stores it; `sums` is scratch.
+/// Resizes to one row of the view, converts, normalises, casts and stores it as row `row` of the output; `sums` is
+/// scratch.
 pub(super) fn finish_row(
     level: Level,
     sources: [ResizedRows; 3],

@@ -58,7 +58,8 @@ impl Warp {
         let sampler = match interpolation {
             Filter::Nearest | Filter::NearestExact => Sampler::Nearest,
             Filter::Bilinear => Sampler::Bilinear,
-            Filter::Bicubic => Sampler::Bicubic,
+            // No transform warps by Lanczos: each refuses it when it is checked.
+            Filter::Bicubic | Filter::Lanczos => Sampler::Bicubic,
         };
         let shift = match sampler {
             Sampler::Bicubic => None,
