@@ -1,4 +1,4 @@
-//! Pixels that come from elsewhere: `warp.rs` and `resample.rs` of `src/augment/ops/`, which are torch's `grid_sample`
+//! Pixels that come from elsewhere: `warp.rs`, `resample.rs` and `shift.rs` of `src/augment/ops/`, which are torch's `grid_sample`
 //! with zeros outside and torchvision's fill; and `mirror.rs`.
 
 #ifndef FORELOAD_WARP
@@ -7,8 +7,8 @@
 #include "ops/arithmetic.cuh"
 #include "ops/program.cuh"
 
-/// How the pixel at a place is made of those around it.
-enum { SAMPLER_NEAREST, SAMPLER_BILINEAR, SAMPLER_BICUBIC };
+/// How the pixel at a place is made of those around it. A shift has no place of its own for each pixel: it moves rows.
+enum { SAMPLER_NEAREST, SAMPLER_BILINEAR, SAMPLER_BICUBIC, SAMPLER_SHIFT };
 
 /// A set that pixels are taken from.
 typedef struct {
@@ -65,6 +65,20 @@ INLINE void sample_bilinear(const Source* source, f32 x, f32 y, f32 values[4]) {
     }
 }
 
+/// A shift's words are two floats, what is added to columns and what for each row from the image's centre, and the number
+/// that is added to rows.
+INLINE void sample_shift(const Source* source, const u32* words, u32 column, u32 row, f32 values[4]) {
+    const f32 from_centre = (f32)row - ((f32)source->height - 1.0f) * 0.5f, most = (f32)source->width + 1.0f;
+    const f32 offset = within(from_centre * float_of(words[1]) + float_of(words[0]), -most, most);
+    const i32 whole = floor_of_float(offset);
+    const f32 share = offset - (f32)whole;
+    const i32 x = (i32)column + whole, y = (i32)(row + words[2]);
+    f32 left[4], right[4];
+    pixel_at(source, x, y, left);
+    pixel_at(source, x + 1, y, right);
+    UNROLL for (u32 c = 0; c < 4; c++) values[c] = left[c] + (right[c] - left[c]) * share;
+}
+
 /// Keys' cubic with a = -3/4 at a distance below 1, and from 1 to 2.
 INLINE f32 cubic_near(f32 x) { return ((-0.75f + 2.0f) * x - (-0.75f + 3.0f)) * x * x + 1.0f; }
 INLINE f32 cubic_far(f32 x) {
@@ -116,8 +130,10 @@ INLINE void warp(const Block* block, const Canvas* canvas, const u32* op, u32 t)
             pixel_at(&source, nearest, (i32)round_even(within(y, -1.0f, (f32)source.height)), values);
         } else if (sampler == SAMPLER_BILINEAR) {
             sample_bilinear(&source, x, y, values);
-        } else {
+        } else if (sampler == SAMPLER_BICUBIC) {
             sample_bicubic(&source, x, y, values);
+        } else {
+            sample_shift(&source, words, column, row, values);
         }
         UNROLL for (u32 c = 0; c < 3; c++) {
             const f32 fill = float_of(words[8 + c]);

@@ -4,7 +4,9 @@
 //! functions that the CPU's kernels use, so that both engines make the same bits. Grey levels lie in *sets*, three planes
 //! of the output's size; which of them an instruction reads and writes is decided here, too.
 
-use super::super::ops::{ErasedBy, Erasure, LevelTables, PixelOp, Rectangle, Sampler, Warp, blur_weights, mix_shares};
+use super::super::ops::{
+    ErasedBy, Erasure, LevelTables, PixelOp, Rectangle, RowShift, Sampler, Warp, blur_weights, mix_shares,
+};
 use super::super::{DrawnView, RecipeView};
 use super::views::ProgramsAt;
 use crate::error::{Error, Result};
@@ -285,14 +287,16 @@ impl ProgramWriter<'_> {
         self.instruction(Code::Move, levels, from.as_flattened().iter().map(|&number| number as u32))
     }
 
-    fn warp(&mut self, levels: Levels, Warp { matrix, sampler, fill }: &Warp) -> Levels {
-        let sampler = match sampler {
-            Sampler::Nearest => 0,
-            Sampler::Bilinear => 1,
-            Sampler::Bicubic => 2,
-        };
+    fn warp(&mut self, levels: Levels, Warp { matrix, shift, sampler, fill }: &Warp) -> Levels {
         let floats = |floats: &[f32]| floats.iter().map(|float| float.to_bits()).collect::<Vec<_>>();
-        let matrix = floats(matrix.as_flattened());
+        let (matrix, sampler) = match (shift, sampler) {
+            (Some(RowShift { along, per_row, down }), _) => {
+                (vec![along.to_bits(), per_row.to_bits(), *down as u32, 0, 0, 0], 3)
+            }
+            (None, Sampler::Nearest) => (floats(matrix.as_flattened()), 0),
+            (None, Sampler::Bilinear) => (floats(matrix.as_flattened()), 1),
+            (None, Sampler::Bicubic) => (floats(matrix.as_flattened()), 2),
+        };
         let fill = [u32::from(fill.is_some())].into_iter().chain(floats(&fill.unwrap_or_default()));
         self.instruction(Code::Warp, levels, matrix.into_iter().chain([sampler]).chain(fill))
     }

@@ -2,7 +2,9 @@
 //! operations, whatever these are, and in whichever order the threads of a block run.
 
 use super::super::ops::{Affine, ErasedBy, Erasure, PixelOp, PixelPass, Rectangle, WarpSampling, erase};
-use super::super::{Augmenter, Axis, DType, DrawnView, Fidelity, Filter, MemoryFormat, Output, Padding, View};
+use super::super::{
+    Augmenter, Axis, DType, DrawnView, Fidelity, Filter, MemoryFormat, Output, Padding, View,
+};
 use super::program::{Programs, SPAN_BYTES};
 use super::views::{SHARED_BYTES, threads};
 use super::{ImageParams, OutputParams};
@@ -263,8 +265,7 @@ fn programs_make_the_bytes_of_the_cpu() {
                 false => vec![0; output.bytes()],
             })
             .collect();
-        let asked: Vec<_> =
-            images.iter().map(|(drawn, _, dice)| is_shown(dice).then_some(drawn)).collect();
+        let asked: Vec<_> = images.iter().map(|(drawn, _, dice)| is_shown(dice).then_some(drawn)).collect();
         let launched = Launched::new(&output, &asked, SETS);
         for (threads, turn) in shapes(random, &output) {
             // There is room for more images in each set.

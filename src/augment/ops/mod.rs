@@ -29,6 +29,7 @@ pub(super) use augmix::shares as mix_shares;
 pub(super) use blur::weights as blur_weights;
 pub(super) use erase::erase;
 pub(super) use pass::PixelPass;
+pub(super) use shift::RowShift;
 pub(super) use table::LevelTables;
 pub(super) use warp::{Sampler, Warp};
 
