@@ -1,5 +1,5 @@
-//! Pixels that come from elsewhere: `warp.rs`, `resample.rs` and `shift.rs` of `src/augment/ops/`, which are torch's `grid_sample`
-//! with zeros outside and torchvision's fill; and `mirror.rs`.
+//! Pixels that come from elsewhere: `warp.rs`, `resample.rs` and `shift.rs` of `src/augment/ops/`, which are torch's
+//! `grid_sample` with zeros outside and torchvision's fill; and `mirror.rs`.
 
 #ifndef FORELOAD_WARP
 #define FORELOAD_WARP
@@ -65,8 +65,8 @@ INLINE void sample_bilinear(const Source* source, f32 x, f32 y, f32 values[4]) {
     }
 }
 
-/// A shift's words are two floats, what is added to columns and what for each row from the image's centre, and the number
-/// that is added to rows.
+/// A shift's words are two floats, what is added to columns and what for each row from the image's centre, and the
+/// number that is added to rows.
 INLINE void sample_shift(const Source* source, const u32* words, u32 column, u32 row, f32 values[4]) {
     const f32 from_centre = (f32)row - ((f32)source->height - 1.0f) * 0.5f, most = (f32)source->width + 1.0f;
     const f32 offset = within(from_centre * float_of(words[1]) + float_of(words[0]), -most, most);
