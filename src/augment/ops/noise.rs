@@ -9,8 +9,8 @@ pub(in crate::augment) fn normal(key: [u32; 2], index: u64) -> f32 {
 }
 
 /// The standard normal number of 32 uniform bits: of the highest 24, which give an odd number of 2^-24 between -1 and
-/// 1, √2 times the inverse of the error function. Giles, "Approximating the erfinv function" (GPU Computing Gems, 2011),
-/// with its single precision coefficients.
+/// 1, √2 times the inverse of the error function. Giles, "Approximating the erfinv function" (GPU Computing Gems,
+/// 2011), with its single precision coefficients.
 #[inline(always)]
 fn normal_of(bits: u32) -> f32 {
     let x = ((bits >> 8) as i32 * 2 + 1 - (1 << 24)) as f32 * (1.0 / (1 << 24) as f32);
@@ -52,7 +52,7 @@ const FAR: [f32; 9] = [
     2.832_976_8,
 ];
 
-/// The natural logarithm of a normal number between 0 and 1, within 2 units of its last place: its exponent times ln 2, and
+/// The natural logarithm of a normal number between 0 and 1, to 3e-7 of itself: its exponent times ln 2, and
 /// 2 artanh((m - 1) / (m + 1)) of its mantissa m between √½ and √2, by the artanh's series.
 #[inline(always)]
 fn log(value: f32) -> f32 {

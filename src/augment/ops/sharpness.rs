@@ -4,9 +4,9 @@ use super::arithmetic::{fma, truncate};
 use super::level::vectorised;
 
 vectorised! {
-    /// Makes `to` of the plane `from`, both of rows of `width` levels: x + (smooth - x) · `of_smooth`, where that is the
-    /// 32-bit float of 1 minus the sharpness factor, and `smooth` is the mean of the pixel five times and each of its
-    /// eight neighbours once, rounded. The pixels at the border keep their levels. `sums` is scratch.
+    /// Makes `to` of the plane `from`, both of rows of `width` levels: x + (smooth - x) · `of_smooth`, where that is
+    /// the 32-bit float of 1 minus the sharpness factor, and `smooth` is the mean of the pixel five times and each of
+    /// its eight neighbours once, rounded. The pixels at the border keep their levels. `sums` is scratch.
     pub(super) fn sharpen(from: &[u8], to: &mut [u8], width: usize, of_smooth: f32, sums: &mut Vec<u16>) {
         let height = from.len() / width;
         to.copy_from_slice(from);
