@@ -21,7 +21,7 @@ import torch
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F
 
-# Height and width; the last is smaller than the blur's window, and neither is a multiple of a vector.
+# Height and width; of the last two, neither is a multiple of a vector.
 SIZES = [(224, 224), (96, 131), (45, 33)]
 # Images of each size.
 IMAGES = 20
