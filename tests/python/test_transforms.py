@@ -239,12 +239,15 @@ def test_every_transform_is_explained() -> None:
 
 # A value of each parameter that has no default.
 REQUIRED: dict[str, dict[str, Any]] = {
+    "AugMix": {},
+    "AutoAugment": {},
     "CenterCrop": {"size": 9},
     "ColorJitter": {},
     "GaussianBlur": {"kernel_size": 3},
     "Grayscale": {},
     "Normalize": {"mean": MEAN, "std": STD},
     "Pad": {"padding": 3},
+    "RandAugment": {},
     "RandomAdjustSharpness": {"sharpness_factor": 2},
     "RandomAffine": {"degrees": 9},
     "RandomApply": {"transforms": [T.Grayscale()]},
@@ -264,11 +267,13 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "RandomRotation": {"degrees": 9},
     "RandomSolarize": {"threshold": 128},
     "Resize": {"size": 9},
+    "TimmRandAugment": {},
     "ToDtype": {"dtype": "float16"},
     "RandomResize": {"min_size": 3, "max_size": 9},
     "RandomShortestSize": {"min_size": [3, 9]},
     "RandomVerticalFlip": {},
     "ScaleJitter": {"target_size": [3, 9]},
+    "TrivialAugmentWide": {},
 }
 
 

@@ -65,12 +65,21 @@ from foreload.transforms._pixels import (
     RandomPosterize,
     RandomSolarize,
 )
+from foreload.transforms._policies import (
+    AugMix,
+    AutoAugment,
+    RandAugment,
+    TimmRandAugment,
+    TrivialAugmentWide,
+)
 from foreload.transforms._warps import RandomAffine, RandomRotation
 
 Mixing: TypeAlias = Mix | RandomChoice
 """What is done to pairs of finished images."""
 
 __all__ = [
+    "AugMix",
+    "AutoAugment",
     "CenterCrop",
     "ColorJitter",
     "CutMix",
@@ -79,6 +88,7 @@ __all__ = [
     "MixUp",
     "Normalize",
     "Pad",
+    "RandAugment",
     "RandomAdjustSharpness",
     "RandomAffine",
     "RandomApply",
@@ -102,7 +112,9 @@ __all__ = [
     "RandomVerticalFlip",
     "Resize",
     "ScaleJitter",
+    "TimmRandAugment",
     "ToDtype",
     "Transform",
+    "TrivialAugmentWide",
     "Views",
 ]

@@ -25,6 +25,13 @@ def whole(given: Any) -> int:
     return int(given)
 
 
+def integer(given: Any) -> int:
+    """Return a whole number, which may be negative."""
+    if not is_number(given) or int(given) != given or not -(2**31) <= given < 2**31:
+        raise ValueError("a whole number")
+    return int(given)
+
+
 def is_number(given: Any) -> bool:
     """Return whether an object is a finite number, of any type."""
     is_real = isinstance(given, numbers.Real) and not isinstance(given, bool)

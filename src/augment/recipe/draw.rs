@@ -61,6 +61,11 @@ impl PixelDraw<'_> {
         self.drawn.ops.push(op);
     }
 
+    /// Adds an operation, if there is one.
+    pub(super) fn extend(&mut self, op: Option<PixelOp>) {
+        self.drawn.ops.extend(op);
+    }
+
     /// Adds an operation with this probability.
     ///
     /// # Errors

@@ -196,6 +196,24 @@ impl Recipe {
     }
 }
 
+impl Recipe {
+    /// The operations and the erasures that the first view draws in epoch 0 for each of `samples` samples of `size`,
+    /// their width and height: a JSON list of pairs of lists.
+    ///
+    /// # Errors
+    /// The errors of [`Recipe::draw`].
+    pub(crate) fn explained(&self, seed: u64, samples: u64, size: (u32, u32)) -> Result<String> {
+        let keys = self.keys(seed, 0);
+        let pair = |sample| {
+            let drawn = self.draw(&keys, sample, 0, size)?;
+            let DrawnView { ops, erasures, .. } = &drawn.views[0];
+            serde_json::to_string(&(ops, erasures)).map_err(|error| Error::Internal(error.to_string()))
+        };
+        let pairs: Vec<String> = (0..samples).map(pair).collect::<Result<_>>()?;
+        Ok(format!("[{}]", pairs.join(",")))
+    }
+}
+
 impl RecipeView {
     /// The height and width of the output, where every image has the same; `None` where each has its own.
     pub fn size(&self) -> Option<(u32, u32)> {
@@ -216,7 +234,7 @@ impl RecipeView {
 
     /// The most chains of operations that an image goes through side by side, before they are mixed.
     pub(super) fn most_chains(&self) -> usize {
-        0
+        self.steps.iter().map(|step| step.transform.most_chains()).max().unwrap_or(0)
     }
 
     /// The output for one image.

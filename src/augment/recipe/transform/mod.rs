@@ -8,6 +8,7 @@ mod containers;
 mod erasing;
 mod filters;
 mod levels;
+mod policies;
 mod values;
 mod warps;
 
@@ -22,6 +23,7 @@ use containers::{RandomApply, RandomChoice, RandomOrder};
 use erasing::RandomErasing;
 use filters::{GaussianBlur, RandomAdjustSharpness};
 use levels::{RandomAutocontrast, RandomEqualize, RandomInvert, RandomPosterize, RandomSolarize};
+use policies::{AugMix, AutoAugment, RandAugment, TimmRandAugment, TrivialAugmentWide};
 use serde::Deserialize;
 use values::{FillLevels, bounds, check_length, half, probability};
 use warps::{RandomAffine, RandomRotation};
@@ -167,6 +169,16 @@ pub enum Transform {
     RandomRotation(RandomRotation),
     /// Rotates, moves, scales and shears by random amounts.
     RandomAffine(RandomAffine),
+    /// Applies one of the pairs of operations of a policy.
+    AutoAugment(AutoAugment),
+    /// Applies some operations of one strength.
+    RandAugment(RandAugment),
+    /// Applies one operation of random strength.
+    TrivialAugmentWide(TrivialAugmentWide),
+    /// Mixes an image with what chains of operations make of it.
+    AugMix(AugMix),
+    /// Applies some operations, as timm does.
+    TimmRandAugment(TimmRandAugment),
     /// Overwrites a random rectangle at random.
     RandomErasing(RandomErasing),
     /// Applies all of a list, or none, at random.
@@ -242,6 +254,11 @@ pub(in crate::augment::recipe) trait PixelTransform {
         &[]
     }
 
+    /// The most chains of operations that an image goes through side by side, before they are mixed.
+    fn most_chains(&self) -> usize {
+        self.children().iter().map(Transform::most_chains).max().unwrap_or(0)
+    }
+
     /// Draws what it does to one image, in the order in which torchvision draws.
     ///
     /// # Errors
@@ -286,7 +303,8 @@ kinds! {
         Pad, RandomHorizontalFlip, RandomVerticalFlip, ToDtype, Normalize;
     pixels: Grayscale, RandomGrayscale, ColorJitter, RandomPhotometricDistort, RandomChannelPermutation, RandomInvert,
         RandomPosterize, RandomSolarize, RandomAutocontrast, RandomEqualize, RandomAdjustSharpness, GaussianBlur,
-        RandomRotation, RandomAffine, RandomErasing, RandomApply, RandomChoice, RandomOrder,
+        RandomRotation, RandomAffine, AutoAugment, RandAugment, TrivialAugmentWide, AugMix, TimmRandAugment,
+        RandomErasing, RandomApply, RandomChoice, RandomOrder,
 }
 
 impl Transform {
@@ -324,6 +342,11 @@ impl Transform {
     /// The transforms of which this one applies some.
     pub(super) fn children(&self) -> &[Transform] {
         self.pixels().map_or(&[], PixelTransform::children)
+    }
+
+    /// The most chains of operations that an image goes through side by side, before they are mixed.
+    pub(super) fn most_chains(&self) -> usize {
+        self.pixels().map_or(0, PixelTransform::most_chains)
     }
 
     /// Checks what can be wrong with a transform by itself.
