@@ -54,7 +54,7 @@ fn pass(criterion: &mut Criterion) {
             (Filter::Bicubic, DType::F32, MemoryFormat::Nchw),
             (Filter::Nearest, DType::F32, MemoryFormat::Nchw),
         ] {
-            let view = View { x, y, flip: true, filter, padding: Padding::Constant };
+            let view = View { x, y, flip: true, vertical_flip: false, filter, padding: Padding::Constant };
             let output = Output {
                 height: 224,
                 width: 224,

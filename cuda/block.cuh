@@ -100,7 +100,9 @@ INLINE u32 all_of(const Block* block, u32 axis) {
 }
 
 /// The column of the view that the output's column `x` shows.
-INLINE u32 unmirrored(const Block* block, u32 x) { return block->image->flip ? block->output->width - 1 - x : x; }
+INLINE u32 unmirrored(const Block* block, u32 x) {
+    return block->image->flip & FLIP_COLUMNS ? block->output->width - 1 - x : x;
+}
 
 /// The pixel of the view that pixel `o` of the output shows along an axis.
 INLINE u32 viewed(const Block* block, u32 axis, u32 o) { return axis == ALONG_X ? unmirrored(block, o) : o; }

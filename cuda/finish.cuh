@@ -107,7 +107,7 @@ INLINE void store_pixels(const OutputParams* output, u8* image, u64 at, u32 coun
     }
 }
 
-/// Stores up to four pixels of row `y`, beginning with column `x`; where the view shows no image they are filled.
+/// Stores up to four pixels of the view's row `y`, beginning with column `x`; where it shows no image they are filled.
 INLINE void finish(const Block* block, u8* image, u32 x, u32 y, i32 sums[3][QUAD]) {
     const OutputParams* output = block->output;
     const u32 count = smaller(QUAD, block->x + block->width - x);
@@ -123,7 +123,9 @@ INLINE void finish(const Block* block, u8* image, u32 x, u32 y, i32 sums[3][QUAD
             values[c][i] = shown ? value : output->fill[c];
         }
     }
-    store_pixels(output, image, (u64)y * output->width + x, count, values);
+    const u32 row = block->image->flip & FLIP_ROWS ? output->height - 1 - y : y;
+    // No image has more pixels than 32 bits count.
+    store_pixels(output, image, row * output->width + x, count, values);
 }
 
 #endif

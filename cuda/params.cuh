@@ -28,10 +28,13 @@ enum { DTYPE_F32, DTYPE_F16, DTYPE_BF16, DTYPE_U8 };
 enum { FORMAT_NCHW, FORMAT_NHWC };
 
 /// How pixels are resampled; see `augment::Filter`.
-enum { FILTER_NEAREST, FILTER_NEAREST_EXACT, FILTER_BILINEAR, FILTER_BICUBIC };
+enum { FILTER_NEAREST, FILTER_NEAREST_EXACT, FILTER_BILINEAR, FILTER_BICUBIC, FILTER_LANCZOS };
 
 /// What lies outside of the image; see `augment::Padding`.
 enum { PADDING_CONSTANT, PADDING_EDGE, PADDING_REFLECT, PADDING_SYMMETRIC };
+
+/// Left and right are mirrored, top and bottom are.
+enum { FLIP_COLUMNS = 1, FLIP_ROWS = 2 };
 
 /// Columns go along x, rows along y.
 enum { ALONG_X, ALONG_Y };
@@ -74,7 +77,7 @@ typedef struct {
     /// The columns, then the rows.
     AxisParams axes[2];
     u32 color;
-    /// Whether left and right are mirrored.
+    /// What is mirrored: FLIP_COLUMNS, FLIP_ROWS.
     u32 flip;
     /// Whether zero bytes are written and nothing else is read.
     u32 blank;

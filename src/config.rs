@@ -5,6 +5,7 @@ mod field_value;
 mod fields;
 mod images;
 mod labels;
+mod mixing;
 mod pfs;
 mod pools;
 mod recipe;
@@ -26,6 +27,7 @@ pub(crate) use fields::{Field, FieldContent, Fields, LABEL};
 pub(crate) use images::{ImageField, Images};
 pub use labels::Labels;
 pub(crate) use labels::numbers as label_numbers;
+pub(crate) use mixing::MixPlan;
 pub use pfs::parse_pfs;
 pub(crate) use recipe::check_given_once;
 pub use selection::Weights;
@@ -76,6 +78,8 @@ pub struct LoaderConfig {
     pub shuffle: bool,
     /// What happens to the samples that do not fill the last batch.
     pub last_batch: LastBatch,
+    /// How many times in a row each sample comes.
+    pub repeats: u32,
     /// What an epoch draws from.
     pub(crate) selection: Arc<Selection>,
     /// Whether batches hold decoded images, or else the files' bytes.
@@ -96,6 +100,8 @@ pub struct LoaderConfig {
     pub(crate) fields: Fields,
     /// The places of the fields in a batch.
     pub(crate) layout: BatchLayout,
+    /// What is done to the pairs of a batch, if anything.
+    pub(crate) mix: Option<MixPlan>,
     /// The columns of `labels`.
     pub(crate) label_columns: Arc<Vec<SampleColumn>>,
     /// The number of decoding threads.
@@ -160,6 +166,7 @@ impl LoaderOptions {
         let fields = self.fields.as_deref().map(|asked| RequestedFields::new(asked, &columns));
         fields.as_ref().map_or(Ok(()), labels::check_names)?;
         let images = self.images(fields.as_ref())?;
+        self.check_mix(fields.as_ref(), &images)?;
         Ok(CheckedOptions { options: self, labels, fields, images })
     }
 
@@ -272,7 +279,9 @@ impl CheckedOptions<'_> {
         let label_columns = labels.map_or(Ok(Vec::new()), |labels| {
             labels.columns(index, options.fields.as_deref().unwrap_or_default())
         })?;
-        let (fields, layout) = options.fields(asked.as_ref(), index, &images, &label_columns)?;
+        let label_columns = Arc::new(label_columns);
+        let (mut fields, mut layout) = options.fields(asked.as_ref(), index, &images, &label_columns)?;
+        let mix = options.mix_plan(index, &images, &mut fields, &mut layout, &label_columns)?;
         let batch_bytes = layout.bytes(options.batch_size as usize);
         let chosen = options.choose_device(&images, index)?;
         if chosen.overlooked {
@@ -305,6 +314,7 @@ impl CheckedOptions<'_> {
             } else {
                 LastBatch::Partial
             }),
+            repeats: options.repeats,
             selection: Arc::new(selection::select(options, index)?),
             decoded: options.decoded,
             device: chosen.device,
@@ -315,7 +325,8 @@ impl CheckedOptions<'_> {
             images,
             fields,
             layout,
-            label_columns: Arc::new(label_columns),
+            mix,
+            label_columns,
             threads,
             io: options.io,
             direct: options.direct,

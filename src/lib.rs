@@ -78,6 +78,7 @@ mod pipeline;
 mod python;
 mod rng;
 mod schedule;
+mod show;
 mod simd;
 mod simulate;
 mod slot;
@@ -87,7 +88,7 @@ pub mod testing;
 mod tier;
 mod trace;
 
-pub use augment::{DType, Fidelity, ImageTransforms, MemoryFormat, Transform, Transforms};
+pub use augment::{DType, Fidelity, ImageTransforms, MemoryFormat, Mixing, Transform, Transforms};
 pub use batch::{Batch, Element, Place, Tensor};
 pub use config::{
     CheckedOptions, CpuDecode, Device, FieldOptions, FieldValue, Labels, LoaderConfig, LoaderOptions,

@@ -26,6 +26,8 @@ pub enum Use {
     Slice = 4,
     /// The samples of a stratum that a weighted epoch draws once more.
     Round = 5,
+    /// How the two images of a pair are mixed.
+    Mix = 6,
 }
 
 /// The key of all streams of one (dataset, seed, epoch, use).
@@ -155,6 +157,12 @@ impl RandomStream {
         }
         (product >> 64) as u64
     }
+}
+
+/// Four random words for a run of four values of an image, number `block` of them, by the key that was drawn for the
+/// image. A GPU computes the same.
+pub(crate) fn noise_words(key: [u32; 2], block: u64) -> [u32; 4] {
+    philox4x32_10([block as u32, (block >> 32) as u32, 0, 0], key)
 }
 
 fn philox4x32_10(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {

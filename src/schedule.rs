@@ -21,7 +21,7 @@ pub enum LastBatch {
     Pad,
     /// The batch is shorter. The remainder is split as evenly as it goes, lower ranks first, so that every rank
     /// still makes the same number of steps: a rank's last batch may be one sample shorter than another's, and
-    /// empty when fewer samples remain than there are ranks.
+    /// empty when fewer samples remain than there are ranks. Where pairs of samples are mixed, whole pairs are split.
     Partial,
 }
 
@@ -30,7 +30,8 @@ named!(LastBatch: "drop" => Drop, "pad" => Pad, "partial" => Partial);
 /// One place of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchEntry {
-    /// The position in the epoch's order; for padding, the position that it repeats.
+    /// The number of the place in the epoch, over all batches and ranks; for padding, that of the place it repeats.
+    /// Without [repeats](Order::repeated) it is the position in the epoch's order.
     pub position: u64,
     /// The sample, and which of its draws this is.
     pub draw: Draw,
@@ -42,6 +43,10 @@ pub struct BatchEntry {
 ///
 /// Global batch `g` is positions `[g·B, (g+1)·B)` with `B = batch_size · world_size`; rank `r` takes its `r`-th slice.
 /// So the global batches are the same for any world size that gives the same `B`.
+///
+/// Where the order [repeats](Order::repeated) samples, a global batch has first one of each of its samples, then the
+/// next of each, and so on: so the repeats of a sample come to as many different ranks as can be, and neighbours in a
+/// batch are different samples.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     order: Order,
@@ -49,6 +54,8 @@ pub struct Schedule {
     rank: u32,
     world_size: u32,
     last: LastBatch,
+    /// How many neighbouring places of a global batch are never parted.
+    unit: u32,
     steps: u64,
 }
 
@@ -60,7 +67,16 @@ impl Schedule {
     /// one global batch.
     pub fn new(order: Order, batch_size: u32, rank: u32, world_size: u32, last: LastBatch) -> Result<Self> {
         let steps = Self::count(order.len(), batch_size, rank, world_size, last)?;
-        Ok(Self { order, batch_size, rank, world_size, last, steps })
+        Ok(Self { order, batch_size, rank, world_size, last, unit: 1, steps })
+    }
+
+    /// The same schedule, in which positions 2k and 2k + 1 always come to one rank.
+    ///
+    /// # Panics
+    /// Panics for an odd batch size.
+    pub(crate) fn in_pairs(self) -> Self {
+        assert!(self.batch_size.is_multiple_of(2), "an odd batch has a sample without a partner");
+        Self { unit: 2, ..self }
     }
 
     /// The number of steps of an epoch with this number of `draws`, whatever its order.
@@ -122,7 +138,26 @@ impl Schedule {
         let left = len - start;
         let valid = within < left;
         let position = if valid { start + within } else { (within - left) % len };
-        BatchEntry { position, draw: self.order.draw(position), valid }
+        BatchEntry { position, draw: self.order.draw(self.in_order(position)), valid }
+    }
+
+    /// The position in the order of the place with this number.
+    fn in_order(&self, place: u64) -> u64 {
+        let repeats = u64::from(self.order.repeats());
+        if repeats == 1 {
+            return place;
+        }
+        let start = place - place % self.global_batch();
+        let len = self.global_batch().min(self.order.len() - start);
+        // The batch's positions modulo `repeats` are classes, the first `longer` of which have one position more. Its
+        // places go through one class after the other.
+        let (each, longer, within) = (len / repeats, len % repeats, place - start);
+        let in_longer = longer * (each + 1);
+        let (class, at) = match within.checked_sub(in_longer) {
+            None => (within / (each + 1), within % (each + 1)),
+            Some(behind) => (longer + behind / each, behind % each),
+        };
+        start + at * repeats + class
     }
 
     /// The order that the batches are cut from.
@@ -157,8 +192,12 @@ impl Schedule {
         let global = self.global_batch();
         let left = self.order.len() - step * global;
         if self.last == LastBatch::Partial && left < global {
-            let (each, extra) = (left / u64::from(self.world_size), left % u64::from(self.world_size));
-            (rank * each + rank.min(extra), each as u32 + u32::from(rank < extra))
+            let (unit, world_size) = (u64::from(self.unit), u64::from(self.world_size));
+            let units = left.div_ceil(unit);
+            let (each, extra) = (units / world_size, units % world_size);
+            // The last unit may be incomplete.
+            let end_of = |rank: u64| ((rank * each + rank.min(extra)) * unit).min(left);
+            (end_of(rank), (end_of(rank + 1) - end_of(rank)) as u32)
         } else {
             (rank * u64::from(self.batch_size), self.batch_size)
         }

@@ -32,6 +32,11 @@ impl Level {
         [Self::Portable, Self::Avx2, Self::Avx512].into_iter().filter(|&level| level <= Self::best())
     }
 
+    /// This level, or the best below it that this processor has.
+    pub(crate) fn lowered(self) -> Self {
+        self.min(Self::best())
+    }
+
     /// The name that `FORELOAD_SIMD` takes and `foreload doctor` prints.
     pub fn name(self) -> &'static str {
         match self {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +35,26 @@ def ensure_known(folder: Path, program: Path) -> None:
         ensure(shards_beside(folder), "tar", program)
     elif folder.name == "optimized":
         ensure(folder, "folder", program, ("--optimize",))
+
+
+def part(folder: Path, images: int, scratch: Path) -> Path:
+    """Return a folder of links to `images` of a folder's JPEGs, evenly spread; the folder itself if it has no more."""
+    files = jpegs(folder)
+    if len(files) <= images:
+        return folder
+    target = scratch / f"{folder.name}-{images}"
+    shutil.rmtree(target, ignore_errors=True)
+    for number in range(images):
+        source = files[number * len(files) // images]
+        link = target / source.relative_to(folder)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(source.resolve())
+    return target
+
+
+def warm(files: list[Path]) -> int:
+    """Read files, so that the page cache holds them; return how many bytes they are."""
+    return sum(len(path.read_bytes()) for path in files)
 
 
 def jpegs(folder: Path) -> list[Path]:

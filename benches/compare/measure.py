@@ -2,8 +2,8 @@
 
 A peer program gives one function, `prepare(options)`, which returns `epoch(number, batches)`: an iterator
 over (images, labels) of that epoch, cut off after `batches` batches where the peer can do so (None: all of
-it). `main` runs a warm-up, which starts workers, compiles kernels and checks the output, then times whole
-epochs and prints one JSON line.
+it). Images of several views are a sequence of arrays. `main` runs a warm-up, which starts workers, compiles
+kernels and checks the output, then times whole epochs and prints one JSON line.
 
 CPU time is counted over the timed epochs only, as a difference of two readings (`accounting`), so imports,
 index building and the start of workers, which happens in the warm-up, are not in it. The peers find this
@@ -16,7 +16,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,7 +49,9 @@ class Options:
     """A choice that is specific to the peer, for example a data type."""
 
 
-Batches = Iterable[tuple[np.ndarray, np.ndarray]]
+Images = np.ndarray | Sequence[np.ndarray]
+"""One array (n, 3, side, side), or one for each view."""
+Batches = Iterable[tuple[Images, np.ndarray]]
 Epoch = Callable[[int, int | None], Batches]
 
 
@@ -67,7 +69,10 @@ def parse_options(arguments: list[str] | None = None) -> tuple[Options, argparse
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--variant", default="", help="peer-specific choice")
     parser.add_argument("--warmup", type=int, default=8, help="batches before the timed epochs")
-    parser.add_argument("--epochs", type=int, default=1, help="timed epochs")
+    parser.add_argument("--epochs", type=int, default=1, help="timed epochs at least")
+    parser.add_argument(
+        "--seconds", type=float, default=0, help="timed epochs go on until so much time has passed"
+    )
     raw = parser.parse_args(arguments)
     options = Options(
         raw.data, raw.shards, raw.scratch, raw.batch_size, raw.image_size, raw.threads, raw.seed, raw.variant
@@ -75,19 +80,27 @@ def parse_options(arguments: list[str] | None = None) -> tuple[Options, argparse
     return options, raw
 
 
-def main(prepare: Callable[[Options], Epoch]) -> None:
-    """Run one peer: warm-up, timed epochs, one JSON line on stdout."""
+def one_view(options: Options) -> list[int]:
+    """Return the side of the images of a peer with one view."""
+    return [options.image_size]
+
+
+def main(
+    prepare: Callable[[Options], Epoch], sides_of: Callable[[Options], Sequence[int]] = one_view
+) -> None:
+    """Run one peer: warm-up, timed epochs, one JSON line on stdout. `sides_of` says how large each view is."""
     options, raw = parse_options()
     started = time.perf_counter()
     epoch = prepare(options)
-    output = check_warm_up(epoch(0, raw.warmup), options)
+    output = check_warm_up(epoch(0, raw.warmup), sides_of(options))
     ready = time.perf_counter()
     images, per_epoch = 0, []
     cpu_before = tree_cpu_seconds()
-    for number in range(1, raw.epochs + 1):
+    while len(per_epoch) < raw.epochs or sum(per_epoch) < raw.seconds:
         epoch_started = time.perf_counter()
-        for batch, labels in epoch(number, None):
-            touch(batch)
+        for batch, labels in epoch(len(per_epoch) + 1, None):
+            for view in views(batch):
+                touch(view)
             images += len(labels)
         per_epoch.append(time.perf_counter() - epoch_started)
     cpu = tree_cpu_seconds() - cpu_before
@@ -106,33 +119,56 @@ def main(prepare: Callable[[Options], Epoch]) -> None:
     )
 
 
-def check_warm_up(batches: Batches, options: Options) -> dict:
-    """Consume the warm-up and describe what came: shape, data type, per-channel mean and deviation."""
-    total = np.zeros(3)
-    squares = np.zeros(3)
-    pixels = 0
-    shape, dtype = None, None
+def check_warm_up(batches: Batches, sides: Sequence[int]) -> dict:
+    """Consume the warm-up and describe what came: shapes, data type, and the pixels of all views together."""
+    pixels = Pixels()
+    shapes, dtype = None, None
     for images, labels in batches:
-        expected = (len(labels), 3, options.image_size, options.image_size)
-        if images.shape != expected:
-            sys.exit(f"batch of shape {images.shape}, expected {expected}")
-        shape, dtype = list(images.shape), str(images.dtype)
-        # Images are described one at a time: a copy of the batch would show in the loader's peak memory.
+        arrays = views(images)
+        shapes = [list(array.shape) for array in arrays]
+        expected = [[len(labels), 3, side, side] for side in sides]
+        if shapes != expected:
+            sys.exit(f"batch of shapes {shapes}, expected {expected}")
+        dtype = str(arrays[0].dtype)
+        for array in arrays:
+            pixels.add(array)
+    if shapes is None:
+        sys.exit("no batch came in the warm-up")
+    return {"shape": shapes[0] if len(shapes) == 1 else shapes, "dtype": dtype, **pixels.described()}
+
+
+def views(images: Images) -> Sequence[np.ndarray]:
+    """Return the arrays of all views, also where there is but one."""
+    return [images] if isinstance(images, np.ndarray) else images
+
+
+class Pixels:
+    """Sums over pixels: mean and deviation of each channel, and how much neighbours in a row differ."""
+
+    def __init__(self) -> None:
+        self.count = self.pairs = 0
+        self.total, self.squares, self.steps = np.zeros(3), np.zeros(3), 0.0
+
+    def add(self, images: np.ndarray) -> None:
+        """Add a batch, one image at a time: a copy of the batch would show in the loader's peak memory."""
         for image in images:
             sample = image.astype(np.float32)
-            total += sample.sum(axis=(1, 2), dtype=np.float64)
-            squares += np.square(sample).sum(axis=(1, 2), dtype=np.float64)
-        pixels += images.shape[0] * options.image_size**2
-    if not pixels:
-        sys.exit("no batch came in the warm-up")
-    mean = total / pixels
-    deviation = np.sqrt(squares / pixels - mean**2)
-    return {
-        "shape": shape,
-        "dtype": dtype,
-        "mean": mean.round(4).tolist(),
-        "std": deviation.round(4).tolist(),
-    }
+            self.total += sample.sum(axis=(1, 2), dtype=np.float64)
+            self.squares += np.square(sample).sum(axis=(1, 2), dtype=np.float64)
+            self.count += sample[0].size
+            steps = np.abs(np.diff(sample))
+            self.steps += float(steps.sum(dtype=np.float64))
+            self.pairs += steps.size
+
+    def described(self) -> dict:
+        """Return the figures: `mean` and `std` of R, G and B, and `detail`, the mean step between neighbours."""
+        mean = self.total / self.count
+        deviation = np.sqrt(self.squares / self.count - mean**2)
+        return {
+            "mean": mean.round(4).tolist(),
+            "std": deviation.round(4).tolist(),
+            "detail": round(self.steps / self.pairs, 4),
+        }
 
 
 def touch(images: np.ndarray) -> float:

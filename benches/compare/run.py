@@ -1,37 +1,30 @@
 """Times Foreload beside the loaders a user would pick instead: same files, output and cores, in one run.
 
-Rounds alternate (A B C … A B C …), so that a busy machine affects all alike; the table gives medians with their range.
-Memory is sampled in a round of its own, as sampling costs time. Every peer lives in its own environment, installed on
+The table gives medians of alternating rounds with their range. Every peer lives in its own environment, installed on
 first use; one that cannot be installed or fails stays in the table with its reason.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import os
+import functools
 import statistics
-import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-import accounting
+import contest
 import datasets
 import environments
 import report
+from contest import Program, Standing
 from environments import Unavailable
 
 ROOT = environments.ROOT
 PEER_FOLDER = Path(__file__).resolve().parent / "peers"
-MEMORY_INTERVAL = 0.1
-PEER_TIMEOUT = 1800
 MEMORY_TARGET = 300e6
 """The most bytes of Foreload's peak, which must also lie below that of every peer."""
-COLOUR_TOLERANCE = 0.15
-"""The largest difference of a peer's normalised channel mean from the median of all: more means other pixels."""
 
 
 @dataclass(frozen=True)
@@ -75,15 +68,6 @@ PEERS: dict[str, Peer] = {
 }
 
 
-@dataclass
-class Standing:
-    """The measurements of one peer on one dataset."""
-
-    runs: list[dict]
-    failure: str | None = None
-    peak_bytes: int | None = None
-
-
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = argparse.ArgumentParser(
@@ -103,20 +87,10 @@ def parse_arguments() -> argparse.Namespace:
         help="tar shards of the same samples (default: `tar` beside each folder)",
     )
     parser.add_argument("--peers", nargs="+", choices=PEERS, metavar="PEER", help=f"from: {', '.join(PEERS)}")
-    parser.add_argument("--rounds", type=int, default=5, help="timed rounds of every peer")
+    contest.add_options(parser, rounds=5)
     parser.add_argument("--epochs", type=int, default=1, help="timed epochs in each round")
-    parser.add_argument("--warmup", type=int, default=8, help="batches before the timed epochs")
-    parser.add_argument("--batch-size", type=int, default=64)
     parser.add_argument("--image-size", type=int, default=224)
-    parser.add_argument("--threads", type=int, default=2, help="cores, and worker threads or processes")
     parser.add_argument("--no-memory", action="store_true", help="leave out the round that samples memory")
-    parser.add_argument("--require-targets", action="store_true", help="exit code 1 when a target is missed")
-    parser.add_argument(
-        "--envs", type=Path, default=environments.DEFAULT_FOLDER, help="folder of the environments"
-    )
-    parser.add_argument("--foreload-python", type=Path, default=ROOT / ".venv" / "bin" / "python")
-    parser.add_argument("--output", type=Path, help="keep the result in OUTPUT.json and OUTPUT.md too")
-    parser.add_argument("--json", action="store_true", help="print one JSON object instead of the table")
     chosen = parser.parse_args()
     chosen.peers = chosen.peers or list(PEERS)
     if chosen.shards and len(chosen.shards) != len(chosen.data):
@@ -124,104 +98,41 @@ def parse_arguments() -> argparse.Namespace:
     return chosen
 
 
-def command_of(
-    peer: Peer, data: Path, shards: Path | None, chosen: argparse.Namespace
-) -> tuple[list[str], dict]:
-    """Return the command line and environment that run one peer; install what it needs."""
-    extra = {"PYTHONPATH": str(PEER_FOLDER.parent)}
-    if peer.environment:
-        python = environments.ensure(peer.environment, chosen.envs)
-    else:
-        python = chosen.foreload_python
-        if not python.exists():
-            raise Unavailable(f"{python} is missing: run `make setup` first")
-        if "torch" in peer.variant:
-            environments.ensure("torch", chosen.envs)
-            extra["PYTHONPATH"] += f":{environments.site_packages('torch', chosen.envs)}"
-    command = [str(python), str(PEER_FOLDER / f"{peer.program}.py"), str(data), "--variant", peer.variant]
+def program_of(peer: Peer, data: Path, shards: Path | None, chosen: argparse.Namespace) -> Program:
+    """Return how one peer is run; install what it needs."""
+    python = contest.interpreter(peer.environment, chosen)
+    more = ()
+    if not peer.environment and "torch" in peer.variant:
+        environments.ensure("torch", chosen.envs)
+        more = (environments.site_packages("torch", chosen.envs),)
+    made = contest.program(python, PEER_FOLDER / f"{peer.program}.py", data, peer.variant, chosen, more)
+    words = made.words
     if peer.tar:
         if shards is None or not any(shards.glob("*.tar")):
             raise Unavailable(f"no tar shards of {data.name}")
-        command += ["--shards", str(shards)]
+        words += ["--shards", str(shards)]
     scratch = chosen.envs / "scratch"
     scratch.mkdir(parents=True, exist_ok=True)
-    command += ["--scratch", str(scratch), "--threads", str(chosen.threads), "--warmup", str(chosen.warmup)]
-    command += ["--batch-size", str(chosen.batch_size), "--image-size", str(chosen.image_size)]
-    return [*command, "--epochs", str(chosen.epochs)], os.environ | extra
-
-
-def run_peer(command: list[str], environment: dict, watch_memory: bool) -> tuple[dict, int]:
-    """Run a peer once; return its JSON line and, when watched, its peak memory in bytes."""
-    peak = 0
-    with subprocess.Popen(
-        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    ) as process:
-        deadline = time.monotonic() + PEER_TIMEOUT
-        while True:
-            try:
-                output, complaints = process.communicate(
-                    timeout=MEMORY_INTERVAL if watch_memory else PEER_TIMEOUT
-                )
-                break
-            except subprocess.TimeoutExpired:
-                if time.monotonic() > deadline:
-                    process.kill()
-                    raise Unavailable(f"no end after {PEER_TIMEOUT} s") from None
-                peak = max(peak, accounting.tree_memory_bytes(process.pid))
-    lines = [line for line in output.splitlines() if line.startswith("{")]
-    if process.returncode != 0 or not lines:
-        raise Unavailable(f"exit code {process.returncode}: {environments.last_lines(complaints or output)}")
-    return json.loads(lines[-1]), peak
-
-
-def check(result: dict, images: int, peer: Peer, chosen: argparse.Namespace) -> None:
-    """Check that a peer delivers a whole epoch, since it is timed for that."""
-    # Every worker of a sharded loader may drop a partial batch of its own.
-    dropped = chosen.batch_size * (chosen.threads if peer.tar else 1)
-    least = (images - dropped) * chosen.epochs
-    if not least < result["images"] <= images * chosen.epochs:
-        raise Unavailable(f"delivered {result['images']} of {images * chosen.epochs} images")
+    words += ["--scratch", str(scratch), "--image-size", str(chosen.image_size)]
+    words += ["--epochs", str(chosen.epochs)]
+    return made
 
 
 def measure_dataset(data: Path, shards: Path | None, chosen: argparse.Namespace) -> dict:
     """Do all rounds of all peers on one dataset."""
     files = datasets.jpegs(data)
-    size = sum(path.stat().st_size for path in files)
-    for path in [*files, *(shards.glob("*.tar") if shards else [])]:
-        path.read_bytes()
-    standings = {name: Standing([]) for name in chosen.peers}
-    commands = {}
-    for name in chosen.peers:
-        try:
-            commands[name] = command_of(PEERS[name], data, shards, chosen)
-        except Unavailable as reason:
-            standings[name].failure = str(reason)
-            report.log(f"{name}: {reason}")
-    memory_round = [] if chosen.no_memory else [True]
-    for number, watch in enumerate([False] * chosen.rounds + memory_round, start=1):
-        for name, (command, environment) in commands.items():
-            standing = standings[name]
-            if standing.failure:
-                continue
-            try:
-                result, peak = run_peer(command, environment, watch)
-                check(result, len(files), PEERS[name], chosen)
-            except Unavailable as reason:
-                standing.failure = str(reason)
-                report.log(f"{name}: {reason}")
-                continue
-            if watch:
-                standing.peak_bytes = peak
-                report.log(f"{data.name} memory: {name}: {peak / 1e6:.0f} MB")
-            else:
-                standing.runs.append(result)
-                rate, cpu = (
-                    result["images"] / result["seconds"],
-                    1000 * result["cpu_seconds"] / result["images"],
-                )
-                report.log(
-                    f"{data.name} round {number}: {name}: {rate:.0f} images/s, {cpu:.2f} CPU s per 1000"
-                )
+    size = datasets.warm(files)
+    datasets.warm(list(shards.glob("*.tar")) if shards else [])
+
+    def check(name: str, result: dict) -> None:
+        # Every worker of a sharded loader may drop a partial batch of its own.
+        workers = chosen.threads if PEERS[name].tar else 1
+        contest.check_images(result, len(files), chosen.batch_size * workers)
+
+    entrants = {
+        name: functools.partial(program_of, PEERS[name], data, shards, chosen) for name in chosen.peers
+    }
+    standings = contest.hold(entrants, check, chosen.rounds, not chosen.no_memory, data.name)
     return {
         "data": data.name,
         "images": len(files),
@@ -234,30 +145,16 @@ def summarise(standings: dict[str, Standing]) -> dict:
     """Return medians, ranges and ratios to the best peer of equal quality."""
     summary = {}
     for name, standing in standings.items():
-        entry = {
-            "title": PEERS[name].title,
-            "equal_quality": PEERS[name].equal,
-            "failure": relative(standing.failure),
-        }
-        if standing.runs and not standing.failure:
+        entry = {"title": PEERS[name].title, "equal_quality": PEERS[name].equal, **standing.figures()}
+        if "images_per_s" in entry:
             entry |= {
-                "images_per_s": report.spread([run["images"] / run["seconds"] for run in standing.runs]),
-                "cpu_seconds_per_1000": report.spread(
-                    [1000 * run["cpu_seconds"] / run["images"] for run in standing.runs]
-                ),
                 "peak_rss_bytes": standing.peak_bytes,
                 "start_seconds": statistics.median(run["start_seconds"] for run in standing.runs),
                 **{key: standing.runs[-1][key] for key in ("shape", "dtype", "mean", "std")},
             }
         summary[name] = entry
     measured = {name: entry for name, entry in summary.items() if "images_per_s" in entry}
-    if measured:
-        typical = [
-            statistics.median(entry["mean"][channel] for entry in measured.values()) for channel in range(3)
-        ]
-        for entry in measured.values():
-            off = max(abs(own - other) for own, other in zip(entry["mean"], typical, strict=True))
-            entry["colours_agree"] = off <= COLOUR_TOLERANCE
+    contest.judge_colours(list(measured.values()))
     rivals = {
         name: e for name, e in measured.items() if e["equal_quality"] and not name.startswith("foreload")
     }
@@ -293,11 +190,6 @@ def judge_memory(measured: dict[str, dict]) -> None:
             entry["memory_target_bytes"] = MEMORY_TARGET
             entry["least_peer_rss_bytes"] = min(peers, default=None)
             entry["memory_met"] = peak <= MEMORY_TARGET and all(peak < other for other in peers)
-
-
-def relative(reason: str | None) -> str | None:
-    """Return a reason without the path of this checkout."""
-    return reason and reason.replace(f"{ROOT}/", "")
 
 
 def as_text(result: dict, chosen: argparse.Namespace) -> str:
@@ -363,10 +255,7 @@ def row(entry: dict) -> list[str]:
 def main() -> int:
     """Install, measure, report; return 1 when Foreload failed, or missed a target that was required."""
     chosen = parse_arguments()
-    cores = sorted(os.sched_getaffinity(0))[: chosen.threads]
-    if len(cores) < chosen.threads:
-        report.log(f"only {len(cores)} cores for {chosen.threads} threads")
-    os.sched_setaffinity(0, cores)
+    contest.use_cores(chosen.threads)
     result = {
         "benchmark": "compare",
         "machine": report.machine(),

@@ -15,7 +15,7 @@ it is made, before a batch is asked for, or at the end of an epoch. Where warnin
 merely good to know is logged as INFO to `logging.getLogger("foreload")`.
 """
 
-from foreload import fields, transforms
+from foreload import fields, recipes, transforms
 from foreload._core import (
     Batch,
     ConfigError,
@@ -62,6 +62,7 @@ __all__ = [
     "Warning",
     "__version__",
     "fields",
+    "recipes",
     "release_gpus",
     "transforms",
 ]

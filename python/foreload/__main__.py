@@ -1,11 +1,38 @@
-"""The `foreload` command: `foreload`, or `python -m foreload`, is the Rust command line."""
+"""The `foreload` command: `foreload`, or `python -m foreload`, is the Rust command line, which learns recipes here."""
 
+import inspect
 import os
 import signal
 import sys
 from typing import NoReturn
 
-from foreload import _core
+from foreload import _core, recipes, transforms
+
+
+def _with_transforms(words: list[str]) -> list[str]:
+    """Return the command line with the transforms of a recipe in the place of its name, for `foreload show`.
+
+    An unknown name stays, and so the command says that it is unknown.
+    """
+    if words[:1] != ["show"]:
+        return words
+    replaced, rest = [], iter(words)
+    for word in rest:
+        flag, equals, name = word.partition("=")
+        if flag != "--recipe":
+            replaced.append(word)
+            continue
+        name = name if equals else next(rest, "")
+        if name not in recipes.__all__ or name == "Recipe":
+            known = ", ".join(known for known in recipes.__all__ if known != "Recipe")
+            print(f"foreload: recipe: is {name!r}, must be one of {known}", file=sys.stderr)
+            sys.exit(2)
+        make = getattr(recipes, name)
+        # What mixes samples is not shown, so that the number of classes does not matter.
+        needs_classes = "num_classes" in inspect.signature(make).parameters
+        recipe = make(num_classes=1000) if needs_classes else make()
+        replaced += ["--transforms", transforms.to_json(recipe["transforms"])]
+    return replaced
 
 
 def main() -> NoReturn:
@@ -14,7 +41,7 @@ def main() -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     # The environment in which packages are looked up (the photographs of `synth`), if there are several.
     os.environ.setdefault("FORELOAD_PYTHON", sys.executable)
-    sys.exit(_core.main(["foreload", *sys.argv[1:]]))
+    sys.exit(_core.main(["foreload", *_with_transforms(sys.argv[1:])]))
 
 
 if __name__ == "__main__":

@@ -111,9 +111,21 @@ class Batch:
     def labels(self) -> Tensor:
         """Class numbers, int64 [n]; with `labels=` its column `label`: int64, float32 or uint8, [n] or [n, length].
 
+        With `mix=` and `num_classes` they are mixed: float32 [n, num_classes]; so are vectors: float32 [n, length].
+
         Raises:
             AttributeError: The dataset has no labels (`loader.labeled`), and the message says how samples get theirs;
                 or the labels are texts, which `batch["label"]` has.
+        """
+    @property
+    def mixed(self) -> tuple[Tensor, Tensor, Tensor]:
+        """With `mix=`: class numbers, the partners' class numbers, and λ; int64, int64 and float32, all [n].
+
+        λ is the share of each image that is its own, for a loss λ·loss(labels) + (1 - λ)·loss(partners). An image that
+        is not mixed is its own partner, with a λ of 1.
+
+        Raises:
+            AttributeError: The images are not mixed; or the labels are vectors, which `labels` has mixed.
         """
     @property
     def sample_ids(self) -> Tensor:

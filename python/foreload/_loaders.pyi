@@ -7,9 +7,10 @@ from typing import Any, Literal, final
 from typing_extensions import Self
 
 from foreload._core import Loader
-from foreload._types import Array, Numbers, View
+from foreload._sheet import Sheet
+from foreload._types import Array, Numbers, PairMix, View
 from foreload.fields import Field
-from foreload.transforms import Transforms
+from foreload.transforms import Mixing, Transforms
 
 # What `make stub` writes of Directory begins here.
 @final
@@ -150,6 +151,9 @@ class ImageLoader(Loader):
         ratios: The share of each of several datasets in an epoch, in any unit. None: by their numbers of samples.
         epoch_size: The number of samples that an epoch draws, for all ranks together. None: as many as there are to
             draw from.
+        repeats: How many times each sample comes in a global batch, each time augmented anew: 3 in DeiT's repeated
+            augmentation. An epoch has as many draws as without, so it shows one in so many of the samples. The repeats
+            of a sample are spread over the ranks, as torchvision's `RASampler` does.
         fields: What the batches hold of each sample: a list of names, or of objects of `foreload.fields` that say more.
             A name is `image`, `label`, or the key of a member in a shard, which is what follows the first dot of its
             name: `["jpg", "seg.png", "txt"]`. `batch["txt"]` gives it. A command line has names parted by commas, or a
@@ -166,6 +170,13 @@ class ImageLoader(Loader):
             several images, the first leads and the others follow its geometry; or a dict has for each image field what
             is done to it. It takes the place of `image_size`, `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and
             `std`, the one-line way to the usual lists. None: the list that these mean.
+        mix: What is done to pairs of finished images: `[transforms.MixUp(...)]`, `[transforms.CutMix(...)]`, or
+            `[transforms.RandomChoice([...])]` of these, drawn for each pair. The images at places 2k and 2k + 1 of a
+            batch are a pair, so `batch_size` must be even. With `num_classes` of these transforms labels are mixed,
+            too: float32, `[n, num_classes]`; vectors that `labels` gives are mixed as they are. Otherwise `mixed` of a
+            batch has the class numbers, those of the partners, and the shares. Padding, failed samples and their
+            partners stay as they are. A command line has JSON: `[{"MixUp": {"alpha": 0.2, "num_classes": 1000}}]`.
+            None: nothing.
         image_size: Side of the square output in pixels, or (height, width).
         scale: Training: lower and upper bound of the random crop's share of the image's area.
         ratio: Training: lower and upper bound of the random crop's width divided by its height.
@@ -270,9 +281,11 @@ class ImageLoader(Loader):
         weights: Literal["balanced"] | Mapping[str, float] | Mapping[int, float] | Numbers | None = None,
         ratios: Numbers | None = None,
         epoch_size: int | None = None,
+        repeats: int = 1,
         fields: Sequence[str | Field] | None = None,
         labels: str | os.PathLike[str] | Sequence[float] | Sequence[Sequence[float]] | Array | None = None,
         transforms: Transforms | Mapping[str, Transforms] | None = None,
+        mix: Mixing | Sequence[Mixing] | None = None,
         image_size: int | Sequence[int] = 224,
         scale: Numbers | None = (0.08, 1.0),
         ratio: Numbers | None = (0.75, 1.3333333333333333),
@@ -326,7 +339,17 @@ class ImageLoader(Loader):
         """What the batches' fields hold, by name: `image`, `mask`, `text`, `json`, `array`, `integer`, ..."""
     @property
     def _optional(self) -> list[str]: ...
+    @property
+    def _mixes_hard_labels(self) -> bool: ...
     def _dense(self) -> list[tuple[str, str, int]]: ...
+    def mix(self, position: int, epoch: int | None = None) -> PairMix | None:
+        """What an epoch (None: the one that `epoch` says) makes of the pair of which one place has this position.
+
+        Position p is place p - step * global_batch - rank * batch_size of the batch of its step; the pair is that of
+        positions 2k and 2k + 1. Each image becomes lam * image + (1 - lam) * partner with MixUp; with CutMix it shows
+        its partner in the box (left, top, right, bottom), in pixels, and lam is the share of the rest. A pair of which
+        one place does not count (see `Batch.mask`), or has no partner, is not mixed all the same. None without `mix=`.
+        """
     def view(
         self,
         sample_id: int,
@@ -340,7 +363,9 @@ class ImageLoader(Loader):
 
         Source pixels x..x+width, y..y+height are resized to resized_width x resized_height, of which the output, of
         output_width x output_height, shows the window that begins at (left, top), and padding outside of it; flip
-        mirrors that.
+        mirrors that. `ops` is what is done to the grey levels then, in order: each a dict of the name of a function of
+        `torchvision.transforms.v2.functional` ("op") and its parameters; `erasures` are rectangles of the finished
+        image that are overwritten.
 
         Args:
             sample_id: The sample's number.
@@ -353,6 +378,32 @@ class ImageLoader(Loader):
         Raises:
             ConfigError: There is no such sample, no such view or no such image.
             SampleError: The sample cannot be read or decoded.
+        """
+
+    def show(
+        self,
+        samples: Sequence[int] | None = None,
+        *,
+        rows: int = 8,
+        epoch: int | None = None,
+        epochs: int = 1,
+        field: str | None = None,
+    ) -> Sheet:
+        """A contact sheet of what the network sees of some samples, which notebooks show.
+
+        Each row is a sample: the whole image, then each view of it, with what was drawn below. Values that were
+        normalised are turned back into grey levels. The CPU makes it, beside any iteration; `mix` is not shown.
+
+        Args:
+            samples: The samples' numbers. None: the first `rows` that the epoch draws.
+            rows: How many samples, where they are not given.
+            epoch: The first epoch to show. None: the one that `epoch` says.
+            epochs: How many epochs to show side by side: each draws anew.
+            field: Which image of the sample, where there are several. None: the first.
+
+        Raises:
+            ConfigError: There is no such sample or image, or the sheet would have too many pictures.
+            SampleError: A sample cannot be read or decoded.
         """
 
 # What `make stub` writes of FileLoader begins here.
@@ -385,6 +436,9 @@ class FileLoader(Loader):
         ratios: The share of each of several datasets in an epoch, in any unit. None: by their numbers of samples.
         epoch_size: The number of samples that an epoch draws, for all ranks together. None: as many as there are to
             draw from.
+        repeats: How many times each sample comes in a global batch, each time augmented anew: 3 in DeiT's repeated
+            augmentation. An epoch has as many draws as without, so it shows one in so many of the samples. The repeats
+            of a sample are spread over the ranks, as torchvision's `RASampler` does.
         on_error: What happens when a sample cannot be read or decoded. `raise` raises the first failure of a batch.
             With `skip` another sample, chosen by (dataset, seed, epoch, position) alone, takes its place, so batches
             stay full and equal on every rank. With `zero` its image is zeros, or its file has no bytes, and its mask is
@@ -447,6 +501,7 @@ class FileLoader(Loader):
         weights: Literal["balanced"] | Mapping[str, float] | Mapping[int, float] | Numbers | None = None,
         ratios: Numbers | None = None,
         epoch_size: int | None = None,
+        repeats: int = 1,
         on_error: Literal["raise", "skip", "zero"] = "raise",
         max_errors: int | None = 100,
         resources: Resources | Mapping[str, Any] | None = None,

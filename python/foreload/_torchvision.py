@@ -33,11 +33,12 @@ _COLOURS = ("AutoAugment", "RandAugment", "TrivialAugmentWide", "AugMix", "JPEG"
 _WHAT_TO_DO = {
     **dict.fromkeys(_COLOURS, _ON_GREY_LEVELS),
     "RandomSizedCrop": "use RandomResizedCrop, its name today",
-    "ScaleJitter": "use RandomResizedCrop, which draws the scale of a crop",
     "FiveCrop": "evaluate with Resize and CenterCrop",
     "TenCrop": "evaluate with Resize and CenterCrop",
     "Scale": "use Resize, its name today",
 }
+_RANDOM = ("Random", "ScaleJitter")
+"""How the names of transforms begin that draw random numbers."""
 _NOTHING_TO_DO = ("Identity", "RGB", "ToPureTensor")
 """Foreload's images are RGB in plain tensors."""
 
@@ -54,7 +55,7 @@ def settings_of(dataset: Any) -> dict[str, Any]:
     dataset, indices = _subset(dataset)
     _check_dataset(dataset)
     steps = _Reader().read(dataset.transform)
-    is_training = any(type(step).__name__.startswith("Random") for step in steps)
+    is_training = any(type(step).__name__.startswith(_RANDOM) for step in steps)
     settings = {"path": _folder(dataset), "train": is_training, "transforms": steps}
     return settings if indices is None else {**settings, "indices": indices}
 

@@ -30,11 +30,13 @@ class LoaderState(TypedDict):
     shuffle: bool
     last_batch: str
     selection: str | None
+    repeats: int
+    mix: str | None
     errors: int
 
 
 class View(TypedDict):
-    """How an image of a sample is cropped, resized, padded and flipped in an epoch, in pixels."""
+    """How an image of a sample is cropped, resized, padded and flipped in an epoch, in pixels; and what follows."""
 
     x: int
     y: int
@@ -47,6 +49,16 @@ class View(TypedDict):
     flip: bool
     output_width: int
     output_height: int
+    ops: list[dict[str, Any]]
+    erasures: list[dict[str, Any]]
+
+
+class PairMix(TypedDict):
+    """How the two images of a pair are mixed. `transform` is `MixUp` or `CutMix`, which has a `box`."""
+
+    transform: str
+    lam: float
+    box: tuple[int, int, int, int] | None
 
 
 class SampleFailure(TypedDict):

@@ -67,7 +67,8 @@ class ImageSource:
         settings: All other settings of `foreload.ImageLoader`: `batch_size`, which the pipeline's must be at least,
             `image_size`, `seed`, `memory_format`, ...
 
-    Labels are int64, the mask and what is present are uint8, 0 or 1; all are a scalar for each sample.
+    Labels are int64, the mask and what is present are uint8, 0 or 1; all are a scalar for each sample. Labels that
+    `mix=` mixes are float32, [num_classes] for each sample.
 
     Raises:
         ConfigError: The same as for `ImageLoader`; or `with_labels` is True and the dataset has no labels; or DALI
@@ -110,6 +111,9 @@ class ImageSource:
             self._tensors = [tensor for tensor in self._tensors if with_labels or tensor[0] != "label"]
         if any(tensor[1] == "bfloat16" for tensor in self._tensors):
             raise config_error("dtype", "is bfloat16, which DALI does not know; use float16 or float32")
+        if decoded and self.loader._mixes_hard_labels:
+            message = "has no num_classes, so that labels would go unmixed: give MixUp and CutMix num_classes"
+            raise config_error("mix", message)
         if not decoded and settings.get("on_error") == "zero":
             message = "is zero, but DALI's decoders refuse empty files; use skip or raise"
             raise config_error("on_error", message)
@@ -118,6 +122,7 @@ class ImageSource:
         self._with_mask = with_mask
         self.num_outputs = len(self._tensors) + len(self._present) + bool(with_mask)
         self._decoded = decoded
+        self._mixes = settings.get("mix") is not None
         self._layout = "HWC" if self.loader.memory_format == "nhwc" else "CHW"
         # The batches that DALI may still read, by (epoch, step): as many as its queue is deep, the one whose outputs
         # are being used, and the one that is being fed.
@@ -345,6 +350,8 @@ class ImageSource:
         """Refuse an empty last batch, which DALI cannot take and some ranks get when few samples are left."""
         rank, world_size = self.loader._place_in_world()
         left = self.loader.epoch_size % (self.loader.batch_size * world_size)
+        if self._mixes:
+            left = -(-left // 2)  # Pairs are never parted.
         if self.loader.last_batch == "partial" and 0 < left <= rank:
             message = f"is partial, which leaves rank {rank} an empty batch at the end, and DALI takes none"
             raise config_error("last_batch", f'{message}: use "pad" (and with_mask=True) or "drop"')

@@ -72,15 +72,18 @@ class ImageDataset(IterableDataset):
             says.
         device: A device of `foreload.ImageLoader`, or a `torch.device`; `auto` is the CPU where torch has no CUDA. CUDA
             tensors are ready for the stream that is torch's current one when they are yielded.
-        with_labels: Whether labels are yielded after the images. With False, as a dataset without labels needs, a batch
-            is the images alone: a tensor, and a tuple only with the mask or the ids.
+        with_labels: Whether labels are yielded after the images. With `mix=` these are the mixed labels; without
+            `num_classes` a tuple (labels, partners' labels, λ), as `foreload.Batch.mixed` has them. With False, as a
+            dataset without labels needs, a batch is the images alone: a tensor, and a tuple only with the mask or the
+            ids.
         with_mask: Whether (images, labels, mask) is yielded; for `last_batch="pad"` and `on_error="zero"`.
         with_ids: Whether the samples' numbers in the index are yielded last, int64 [n].
         fields: The fields of `foreload.ImageLoader`. With them each batch is a dict by their names: of tensors, lists
             of texts, of JSON or of bytes, and for ragged arrays pairs of tensors (values, offsets); with `mask` and
             `sample_ids` where they were asked for. For each field `NAME` with `optional=True` the dict also has
             `NAME.present`, bool [n]: which samples have it, for tensors are zeros where it is absent. Values whose
-            sizes differ are in host memory on any device.
+            sizes differ are in host memory on any device. With `mix=` without `num_classes` it also has
+            `label.partner` and `label.share`, the second and the third of `foreload.Batch.mixed`.
         settings: All other settings of `foreload.ImageLoader`: `batch_size` (per rank), `image_size`, `seed`, ...
 
     A tensor may be kept for as long as you like; its memory is reused when the last reference is gone.
@@ -131,6 +134,8 @@ class ImageDataset(IterableDataset):
             fields=fields,
             **settings,
         )
+        # Class numbers that are not mixed themselves come beside those of the partners.
+        self._with_partners = self.loader._mixes_hard_labels
         if with_labels and fields is None:
             self.loader._check_labeled()
         if fields is not None:
@@ -251,13 +256,15 @@ class ImageDataset(IterableDataset):
             "with_mask": ["mask"] if self._with_mask else [],
             "with_ids": ["sample_ids"] if self._with_ids else [],
             "fields": [f"{name}.present" for name in self.loader._optional],
+            "mix": ["label.partner", "label.share"] if self._with_partners else [],
         }
         for setting, added in keys.items():
             for key in added:
                 if key in self.loader.fields:
-                    adds = (
-                        "is True, which adds" if setting != "fields" else "has an optional field, which adds"
-                    )
+                    adds = {
+                        "fields": "has an optional field, which adds",
+                        "mix": "has no num_classes, so that it adds",
+                    }.get(setting, "is True, which adds")
                     message = f"{adds} the key {key!r} to each batch, but fields= has a field of that name"
                     remedy = "rename that member or column, or leave one of the two out"
                     raise config_error(setting, f"{message}: {remedy}")
@@ -280,11 +287,18 @@ class ImageDataset(IterableDataset):
             fields = {name: self._field(batch[name], self.loader.fields[name]) for name in batch}
             for name in self.loader._optional:
                 fields[f"{name}.present"] = torch.from_dlpack(batch._present_bytes(name)).bool()
+            if self._with_partners:
+                _, fields["label.partner"], fields["label.share"] = map(torch.from_dlpack, batch.mixed)
             return {**fields, **named}
         images = self._field(batch["image"], "image")
-        labels = [torch.from_dlpack(batch.labels)] if self._with_labels else []
+        labels = [self._labels(batch)] if self._with_labels else []
         tensors = (images, *labels, *named.values())
         return tensors if len(tensors) > 1 else images
+
+    def _labels(self, batch: Batch) -> Any:
+        if self._with_partners:
+            return tuple(map(torch.from_dlpack, batch.mixed))
+        return torch.from_dlpack(batch.labels)
 
     def _field(self, field: Any, kind: str) -> Any:
         """Convert a field's tensors to torch's, wherever they are in it; leave all else as it is."""

@@ -39,8 +39,9 @@ pub(crate) fn render_mask(
     mut put: impl FnMut(usize, u16),
 ) {
     let view = &drawn.view;
-    let columns = sources(&view.x, view, drawn.width, view.flip, drawn.is_resized_mirrored, nearest);
-    let rows = sources(&view.y, view, drawn.height, false, false, nearest);
+    let [across, down] = drawn.is_resized_mirrored;
+    let columns = sources(&view.x, view, drawn.width, view.flip, across, nearest);
+    let rows = sources(&view.y, view, drawn.height, view.vertical_flip, down, nearest);
     let mut at = 0;
     for row in rows {
         let row = row.map(|row| &values[row as usize * width as usize..][..width as usize]);
@@ -62,12 +63,12 @@ mod tests {
 
     fn render(axes: [Axis; 2], flip: bool, padding: Padding, nearest: Filter, size: (u32, u32)) -> Vec<u16> {
         let [x, y] = axes;
-        let view = View { x, y, flip, filter: Filter::Bilinear, padding };
+        let view = View { x, y, flip, vertical_flip: false, filter: Filter::Bilinear, padding };
         let drawn = DrawnView {
             view,
             width: size.0,
             height: size.1,
-            is_resized_mirrored: false,
+            is_resized_mirrored: [false; 2],
             ops: Vec::new(),
             erasures: Vec::new(),
         };
@@ -80,26 +81,24 @@ mod tests {
     /// Mirrored and then resized, a mask has the nearest values of the mirrored one, as torchvision has it.
     #[test]
     fn a_mask_that_is_mirrored_first_is_sampled_mirrored() {
-        let x = Axis { start: 1, length: 10, resized: 5, offset: 0 };
-        let y = Axis { start: 0, length: 1, resized: 1, offset: 0 };
-        let view = View { x, y, flip: true, filter: Filter::Bilinear, padding: Padding::Constant };
+        let long = Axis { start: 1, length: 10, resized: 5, offset: 0 };
+        let short = Axis { start: 0, length: 1, resized: 1, offset: 0 };
         let values: Vec<u16> = (0..12).collect();
-        let mut rows = Vec::new();
-        for is_resized_mirrored in [false, true] {
-            let mut row = [0; 5];
-            let drawn = DrawnView {
-                view,
-                width: 5,
-                height: 1,
-                is_resized_mirrored,
-                ops: Vec::new(),
-                erasures: Vec::new(),
+        let (filter, padding) = (Filter::Bilinear, Padding::Constant);
+        let across = View { x: long, y: short, flip: true, vertical_flip: false, filter, padding };
+        let down = View { x: short, y: long, flip: false, vertical_flip: true, filter, padding };
+        for (view, mask_width, [width, height]) in [(across, 12, [5, 1]), (down, 1, [1, 5])] {
+            let seen = |is_resized_mirrored| {
+                let (ops, erasures) = Default::default();
+                let drawn = DrawnView { view, width, height, is_resized_mirrored, ops, erasures };
+                let mut line = [0; 5];
+                render_mask(&values, mask_width, &drawn, Filter::Nearest, 0, |at, value| line[at] = value);
+                line
             };
-            render_mask(&values, 12, &drawn, Filter::Nearest, 0, |at, value| row[at] = value);
-            rows.push(row);
+            // The first takes every other of 1 to 10, then backwards; the second every other of 10 to 1.
+            assert_eq!(seen([false; 2]), [9, 7, 5, 3, 1]);
+            assert_eq!(seen([true; 2]), [10, 8, 6, 4, 2]);
         }
-        // The first takes every other of 1 to 10, then backwards; the second every other of 10 to 1.
-        assert_eq!(rows, [[9, 7, 5, 3, 1], [10, 8, 6, 4, 2]]);
     }
 
     #[test]

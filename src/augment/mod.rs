@@ -4,6 +4,7 @@
 pub(crate) mod cuda;
 mod kernels;
 mod mask;
+mod mix;
 mod ops;
 mod recipe;
 mod render;
@@ -12,6 +13,8 @@ mod view;
 mod weights;
 
 pub(crate) use mask::render_mask;
+pub use mix::Mixing;
+pub(crate) use mix::{DrawnMix, MixKeys, MixRegion, MixWeights, mix_images};
 pub(crate) use recipe::{BadParameter, CROP_RATIO, CROP_SCALE};
 pub(crate) use recipe::{DrawnView, DrawnViews, LARGEST_SIDE, RecipeKeys, RecipeView, Renderer};
 pub use recipe::{ImageTransforms, Recipe, Sides, Transform, Transforms};
@@ -82,7 +85,7 @@ pub enum Fidelity {
     /// The arithmetic of PIL and torchvision: chroma is upsampled, colours are converted and clamped at source
     /// resolution, and then resized, columns before rows, with whole grey levels between. (Pillow 13 resizes rows first
     /// where the height shrinks by more than twice as many pixels as the width. There a fifth of the values differ by
-    /// one level, and with bicubic filters more where black and white meet, since overshoots are clamped there.)
+    /// one level, and with wider filters more where black and white meet, since overshoots are clamped there.)
     Exact,
 }
 

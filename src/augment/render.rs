@@ -51,17 +51,21 @@ impl Augmenter {
     /// Makes an augmenter that writes `output`, with the instructions of `level`, or the best below it that this
     /// processor has.
     pub fn new(output: Output, level: Level) -> Self {
-        let level = Level::available().filter(|&l| l <= level).last().unwrap_or(Level::Portable);
         Self {
             finish: Finish::new(&output),
             output,
-            level,
+            level: level.lowered(),
             filters: Default::default(),
             rings: Default::default(),
             sums: Default::default(),
             upsamplers: Default::default(),
             pixels: Default::default(),
         }
+    }
+
+    /// What is written.
+    pub(super) fn output(&self) -> &Output {
+        &self.output
     }
 
     /// Makes the augmenter write images of this size from now on.
@@ -102,7 +106,7 @@ impl Augmenter {
         } else {
             shown_x.start as usize..shown_x.end as usize
         };
-        let rows = shown_y.start as usize..shown_y.end as usize;
+        let mut rows = shown_y.start as usize..shown_y.end as usize;
         if !columns.is_empty() && !rows.is_empty() {
             self.finish.clamped = view.filter.overshoots();
             let exact = self.output.fidelity == Fidelity::Exact;
@@ -110,6 +114,9 @@ impl Augmenter {
                 ColorModel::YCbCr if exact => self.render_converted(planes, view, rows.clone(), out),
                 _ => self.render_planes(planes, view, rows.clone(), out),
             }
+        }
+        if view.vertical_flip {
+            rows = height - rows.end..height - rows.start;
         }
         // Padding is rare and small, so it is written over what the kernels put there.
         let finish = &self.finish;
@@ -164,9 +171,10 @@ impl Augmenter {
             }
             let sources = [0, 1, 2].map(|c| {
                 let c = if c < count { c } else { 0 };
-                self.rings[c].source(&self.filters[of[c]])
+                self.rings[c].source(&self.filters[of[c]], row)
             });
-            kernels::finish_row(self.level, sources, &self.finish, row, &mut self.sums, out);
+            let to = if view.vertical_flip { self.output.height as usize - 1 - row } else { row };
+            kernels::finish_row(self.level, sources, &self.finish, to, &mut self.sums, out);
         }
     }
 
@@ -213,8 +221,9 @@ impl Augmenter {
                     kernels::resize_columns(self.level, sources, &filters.columns, shift, ring.next());
                 }
             }
-            let sources = [0, 1, 2].map(|c| self.rings[c].source(filters));
-            kernels::finish_row(self.level, sources, &self.finish, row, &mut self.sums, out);
+            let sources = [0, 1, 2].map(|c| self.rings[c].source(filters, row));
+            let to = if view.vertical_flip { self.output.height as usize - 1 - row } else { row };
+            kernels::finish_row(self.level, sources, &self.finish, to, &mut self.sums, out);
         }
     }
 }
@@ -245,12 +254,14 @@ impl RowRing {
         &mut self.words[slot * width..][..width]
     }
 
-    fn source<'a>(&'a self, filters: &'a Filters) -> ResizedRows<'a> {
+    /// What output row `row` of an image that is not mirrored is made of.
+    fn source<'a>(&'a self, filters: &'a Filters, row: usize) -> ResizedRows<'a> {
         ResizedRows {
             ring: &self.words,
             capacity: self.capacity,
             stride: self.words.len() / self.capacity,
             rows: &filters.rows,
+            row,
         }
     }
 }

@@ -34,6 +34,8 @@ pub enum Filter {
     Bilinear,
     /// The antialiased cubic filter of PIL's `BICUBIC`, with a = −½.
     Bicubic,
+    /// The antialiased windowed sinc of PIL's `LANCZOS`, three lobes wide.
+    Lanczos,
 }
 
 named!(Filter:
@@ -41,6 +43,7 @@ named!(Filter:
     "nearest-exact" => NearestExact,
     "bilinear" => Bilinear,
     "bicubic" => Bicubic,
+    "lanczos" => Lanczos,
 );
 
 /// What output pixels outside of the image show, as torchvision's and NumPy's `pad` define it.
@@ -62,7 +65,7 @@ named!(Padding: "constant" => Constant, "edge" => Edge, "reflect" => Reflect, "s
 impl Filter {
     /// Whether results can leave the range of the samples, because some weights are negative.
     pub(super) fn overshoots(self) -> bool {
-        self == Self::Bicubic
+        matches!(self, Self::Bicubic | Self::Lanczos)
     }
 }
 
@@ -96,6 +99,8 @@ pub struct View {
     pub y: Axis,
     /// Whether left and right are mirrored, after padding.
     pub flip: bool,
+    /// Whether top and bottom are mirrored, after padding.
+    pub vertical_flip: bool,
     /// How pixels are resampled, along both axes.
     pub filter: Filter,
     /// What output pixels outside of the image show.
@@ -116,7 +121,7 @@ impl View {
         self.line(self.x, output.width, self.flip)
     }
 
-    /// How the output's rows are made.
+    /// How the output's rows are made, from the top of the view: where it is mirrored, that is the output's last row.
     pub(super) fn rows(&self, output: &Output) -> ViewAxis {
         self.line(self.y, output.height, false)
     }
@@ -196,6 +201,7 @@ mod tests {
         let half = Axis { start: 0, length: 512, resized: 256, offset: 16 };
         assert_eq!(support(half, Filter::Bilinear), (31, 450));
         assert_eq!(support(half, Filter::Bicubic), (29, 454));
+        assert_eq!(support(half, Filter::Lanczos), (27, 458));
         assert_eq!(support(half, Filter::Nearest), (32, 447));
         assert_eq!(support(half, Filter::NearestExact), (33, 447));
         // There is nothing but padding.

@@ -29,6 +29,7 @@ impl Resize {
             Filter::Nearest | Filter::NearestExact => 0.0,
             Filter::Bilinear => wide,
             Filter::Bicubic => 2.0 * wide,
+            Filter::Lanczos => 3.0 * wide,
         };
         Self { filter, length, scale, support, inverse: 1.0 / wide }
     }
@@ -43,7 +44,7 @@ impl Resize {
         let first = match self.filter {
             Filter::Nearest => self.nearest(j as f32),
             Filter::NearestExact => self.nearest(j as f32 + 0.5),
-            Filter::Bilinear | Filter::Bicubic => {
+            Filter::Bilinear | Filter::Bicubic | Filter::Lanczos => {
                 let centre = self.centre(j);
                 // `as` truncates and clips at 0, as PIL does.
                 let first = ((centre - self.support + 0.5) as u32).min(self.length - 1);
@@ -83,7 +84,7 @@ impl Resize {
 pub(super) fn scale(filter: Filter, length: u32, full: u32) -> f64 {
     match filter {
         Filter::Nearest | Filter::NearestExact => f64::from(length as f32 / full as f32),
-        Filter::Bilinear | Filter::Bicubic => f64::from(length) / f64::from(full),
+        Filter::Bilinear | Filter::Bicubic | Filter::Lanczos => f64::from(length) / f64::from(full),
     }
 }
 
@@ -104,6 +105,35 @@ fn cubic(distance: f64) -> f64 {
     } else {
         0.0
     }
+}
+
+/// The polynomial in x² whose value is sinc(x / 3) = sin(πx/3) / (πx/3) for x from 0 to 3, the highest power first:
+/// Chebyshev's approximation, which is nowhere off by more than 7·10⁻¹². Weights have 20 bits after the point at most.
+const SINC: [f64; 8] = [
+    -1.260695612291763e-12,
+    2.764675948253526e-10,
+    -3.970979471909898e-8,
+    3.98525562179852e-6,
+    -0.00026166210645690554,
+    0.010021511194583416,
+    -0.18277045177413956,
+    0.999999999993119,
+];
+
+/// 4π²/27.
+const LOBES: f64 = 1.4621636149762012;
+
+/// The sinc function windowed by its own middle lobe, sinc(x) · sinc(x / 3). A polynomial stands for the sine, so that
+/// a GPU computes the same bits: with s = sinc(x / 3), and sin 3α = 3 sin α − 4 sin³ α, it is s² (1 − 4π²/27 · s² x²).
+#[inline(always)]
+fn lanczos(distance: f64) -> f64 {
+    let square = distance * distance;
+    let mut sinc = SINC[0];
+    for coefficient in &SINC[1..] {
+        sinc = sinc * square + coefficient;
+    }
+    let window = sinc * sinc;
+    if distance < 3.0 { window * (1.0 - LOBES * (window * square)) } else { 0.0 }
 }
 
 /// How the samples of a component become pixels along one axis.
@@ -166,6 +196,7 @@ impl Taps {
             Filter::Nearest | Filter::NearestExact => self.build_with(|_| 1.0, line, upsampling, max_bits),
             Filter::Bilinear => self.build_with(triangle, line, upsampling, max_bits),
             Filter::Bicubic => self.build_with(cubic, line, upsampling, max_bits),
+            Filter::Lanczos => self.build_with(lanczos, line, upsampling, max_bits),
         }
     }
 
@@ -331,7 +362,8 @@ mod tests {
     use super::*;
     use crate::augment::{Axis, Padding};
 
-    const FILTERS: [Filter; 4] = [Filter::Nearest, Filter::NearestExact, Filter::Bilinear, Filter::Bicubic];
+    const FILTERS: [Filter; 5] =
+        [Filter::Nearest, Filter::NearestExact, Filter::Bilinear, Filter::Bicubic, Filter::Lanczos];
 
     fn line(axis: Axis, pixels: u32, filter: Filter) -> ViewAxis {
         ViewAxis { axis, pixels, mirror: false, filter, padding: Padding::Constant }
@@ -367,7 +399,7 @@ mod tests {
                     assert_eq!(weights().sum::<i32>(), 1 << t.bits, "{context}");
                     assert!(filter.overshoots() || weights().all(|w| w >= 0), "{context}");
                     // The sums must fit 32 bits, and those of the centred chroma, too.
-                    assert!(weights().map(i32::abs).sum::<i32>() * 5 < 7 << t.bits, "{context}");
+                    assert!(weights().map(i32::abs).sum::<i32>() * 5 < 8 << t.bits, "{context}");
                 }
             }
         }
@@ -426,5 +458,18 @@ mod tests {
         near(5, &[-0.0703125, 0.8671875, 0.2265625, -0.0234375]);
         near(6, &[-0.0234375, 0.2265625, 0.8671875, -0.0703125]);
         near(0, &[0.8671875 / 0.796875, -0.0703125 / 0.796875]);
+    }
+
+    /// Pillow computes `sinc(x) * sinc(x / 3)`.
+    #[test]
+    fn lanczos_is_a_windowed_sinc() {
+        let sinc = |x: f64| {
+            let angle = std::f64::consts::PI * x;
+            if x == 0.0 { 1.0 } else { libm::sin(angle) / angle }
+        };
+        for distance in (0..=4000).map(|thousandth| f64::from(thousandth) / 1000.0) {
+            let expected = if distance < 3.0 { sinc(distance) * sinc(distance / 3.0) } else { 0.0 };
+            assert!((lanczos(distance) - expected).abs() < 5e-11, "{distance}");
+        }
     }
 }

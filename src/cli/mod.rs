@@ -11,6 +11,7 @@ mod plan;
 mod plot;
 mod report;
 mod settings;
+mod show;
 mod simulate;
 mod synth;
 mod usage;
@@ -47,6 +48,8 @@ enum Command {
     Simulate(simulate::SimulateArgs),
     /// Show where the time of each epoch of a logged run went
     Report(report::ReportArgs),
+    /// Draw what a network sees: images as the transforms make them, beside the whole ones, with what was drawn
+    Show(Box<show::ShowArgs>),
     /// Make a dataset of JPEGs with ImageNet's statistics from real photographs
     Synth(synth::SynthArgs),
 }
@@ -84,6 +87,7 @@ pub fn main(args: Vec<OsString>) -> i32 {
         Command::Plan(args) => plan::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::Show(args) => show::run(&args),
         Command::Synth(args) => synth::run(&args),
     };
     crate::pipeline::release_gpus();

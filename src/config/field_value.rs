@@ -78,7 +78,8 @@ impl LoaderConfig {
             FieldContent::Label => FieldValue::Tensor(batch.labels()),
             FieldContent::Integers(column)
             | FieldContent::Floats(column)
-            | FieldContent::ColumnNumbers { column, .. } => tensor(column),
+            | FieldContent::ColumnNumbers { column, .. }
+            | FieldContent::MixedLabels { column } => tensor(column),
             FieldContent::ColumnTexts { value, .. } | FieldContent::Values(value, _) => values(value),
         })
     }

@@ -146,6 +146,11 @@ pub(crate) enum FieldContent {
         /// The column of the batch.
         column: usize,
     },
+    /// Labels of pairs that are mixed, float32: the number of their column.
+    MixedLabels {
+        /// The column of the batch.
+        column: usize,
+    },
     /// Texts of a column of `labels`.
     ColumnTexts {
         /// The number of the column among those of `labels`.
@@ -402,7 +407,7 @@ impl Field {
             FieldContent::Boxes { .. } => FieldKind::Boxes,
             FieldContent::Label | FieldContent::Integers(_) => FieldKind::Integer,
             FieldContent::Floats(_) => FieldKind::Float,
-            FieldContent::ColumnNumbers { .. } => FieldKind::Array,
+            FieldContent::ColumnNumbers { .. } | FieldContent::MixedLabels { .. } => FieldKind::Array,
             FieldContent::ColumnTexts { .. } => FieldKind::Text,
             FieldContent::Values(_, kind) => kind,
         }
@@ -441,7 +446,8 @@ impl LoaderConfig {
                 FieldContent::Label => tensors.push((field.name.clone(), Element::I64, 0)),
                 FieldContent::Integers(number)
                 | FieldContent::Floats(number)
-                | FieldContent::ColumnNumbers { column: number, .. } => tensors.push(column(number)),
+                | FieldContent::ColumnNumbers { column: number, .. }
+                | FieldContent::MixedLabels { column: number } => tensors.push(column(number)),
                 _ => {
                     let message = format!(
                         "has {:?}, whose values differ in size from sample to sample: only tensors of one size can be \

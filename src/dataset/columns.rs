@@ -40,6 +40,34 @@ pub(crate) enum ColumnValues {
 }
 
 impl ColumnValues {
+    /// The length of each sample's list; `None` for single values.
+    pub(crate) fn each(&self) -> Option<u32> {
+        match self {
+            Self::Truths(each, _) | Self::Integers(each, _) | Self::Floats(each, _) => *each,
+            Self::Texts(_) => None,
+        }
+    }
+
+    /// A sample's single whole number or truth value; 0 for other values.
+    pub(crate) fn whole(&self, sample: u64) -> i64 {
+        match self {
+            Self::Truths(None, values) => i64::from(values[sample as usize]),
+            Self::Integers(None, values) => values[sample as usize],
+            _ => 0,
+        }
+    }
+
+    /// A sample's numbers as float32; none for texts.
+    pub(crate) fn floats(&self, sample: u64) -> impl Iterator<Item = f32> {
+        let each = self.each().unwrap_or(1) as usize;
+        (sample as usize * each..(sample as usize + 1) * each).map_while(move |at| match self {
+            Self::Truths(_, values) => Some(f32::from(values[at])),
+            Self::Integers(_, values) => Some(values[at] as f32),
+            Self::Floats(_, values) => Some(values[at]),
+            Self::Texts(_) => None,
+        })
+    }
+
     /// The bytes of a sample's numbers, in this machine's byte order; no bytes for texts.
     pub(crate) fn bytes(&self, sample: u64) -> Vec<u8> {
         let row = |each: &Option<u32>| {

@@ -2,6 +2,7 @@
 //! reader's queue full, and passes what arrives to the workers.
 
 use super::cuda::assembly::{Assembly, LaneQueues, PiecesInFlight};
+use super::mixing::PairBoard;
 use super::stopwatch::Stopwatch;
 use super::work::DecodeJob;
 use super::{EpochRun, PipelineShared};
@@ -79,6 +80,7 @@ struct PendingRead {
     step: u64,
     ticket: Ticket,
     assembly: Option<Arc<Assembly>>,
+    pairs: Option<Arc<PairBoard>>,
     /// When it was submitted, as the stopwatch's last lap tells.
     since: Instant,
 }
@@ -90,6 +92,8 @@ struct ScheduleCursor {
     open: Vec<(u32, Ticket)>,
     /// The assembly in which the batch gathers on the way to a GPU.
     assembly: Option<Arc<Assembly>>,
+    /// Where the pairs of the batch meet, if they are mixed in host memory.
+    pairs: Option<Arc<PairBoard>>,
 }
 
 /// What keeps the reading thread from submitting a read.
@@ -145,7 +149,8 @@ impl Fetcher {
     fn fetch(&mut self, run: &Arc<EpochRun>) -> Result<()> {
         self.open_reader()?;
         let steps = run.schedule.steps();
-        let mut cursor = ScheduleCursor { step: run.first_step, open: Vec::new(), assembly: None };
+        let mut cursor =
+            ScheduleCursor { step: run.first_step, open: Vec::new(), assembly: None, pairs: None };
         let sink: Arc<dyn Sink> = run.inbox.clone();
         self.starved_since = None;
         self.counted = self.reader.as_ref().map_or_else(ReadStats::default, |reader| reader.stats());
@@ -229,6 +234,8 @@ impl Fetcher {
                     return Ok(BlockedOn::BatchBuffer);
                 };
                 cursor.assembly = self.gather(run, cursor.step, len, closer);
+                let mixes = self.shared.config.mix.is_some() && cursor.assembly.is_none();
+                cursor.pairs = mixes.then(|| Arc::new(PairBoard::new(len)));
                 cursor.open.extend((0..len).zip(tickets).rev());
                 cursor.step += 1;
                 continue;
@@ -240,10 +247,10 @@ impl Fetcher {
                 let message = format!("leaves room for files of at most {} bytes", self.slots.largest());
                 let (_, ticket) = cursor.open.pop().expect("not empty");
                 let bytes = Err(Error::config("memory", message));
-                let assembly = cursor.assembly.clone();
-                let step = cursor.step - 1;
+                let (assembly, pairs, step) =
+                    (cursor.assembly.clone(), cursor.pairs.clone(), cursor.step - 1);
                 self.jobs
-                    .send(DecodeJob { run: run.clone(), place, step, ticket, assembly, bytes })
+                    .send(DecodeJob { run: run.clone(), place, step, ticket, assembly, pairs, bytes })
                     .map_err(|_| workers_gone())?;
                 continue;
             }
@@ -253,7 +260,8 @@ impl Fetcher {
             let token = self.next_token;
             self.next_token += 1;
             let (step, assembly, since) = (cursor.step - 1, cursor.assembly.clone(), self.stopwatch.now());
-            self.pending.insert(token, PendingRead { place, step, ticket, assembly, since });
+            let pairs = cursor.pairs.clone();
+            self.pending.insert(token, PendingRead { place, step, ticket, assembly, pairs, since });
             self.reader().submit(ReadRequest { token, extent, slot });
         }
         Ok(BlockedOn::Nothing)
@@ -283,11 +291,13 @@ impl Fetcher {
         self.stopwatch.gauge(Gauge::InFlight, self.pending.len());
         for Completion { token, result, tier, .. } in self.arrived.drain(..) {
             // A read that is not there was submitted for an epoch that was stopped.
-            if let Some(PendingRead { place, step, ticket, assembly, since }) = self.pending.remove(&token) {
+            if let Some(PendingRead { place, step, ticket, assembly, pairs, since }) =
+                self.pending.remove(&token)
+            {
                 run.counters.latency(tier).record(self.stopwatch.now() - since);
                 self.stopwatch.turn_to(run.epoch, step);
                 self.stopwatch.log(read_from(tier), since, result.as_ref().map_or(0, |bytes| bytes.len()), 1);
-                let job = DecodeJob { run: run.clone(), place, step, ticket, assembly, bytes: result };
+                let job = DecodeJob { run: run.clone(), place, step, ticket, assembly, pairs, bytes: result };
                 self.jobs.send(job).map_err(|_| workers_gone())?;
             }
         }

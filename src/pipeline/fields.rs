@@ -167,6 +167,7 @@ impl PipelineShared {
             let found = match field.content {
                 FieldContent::Label
                 | FieldContent::ColumnNumbers { .. }
+                | FieldContent::MixedLabels { .. }
                 | FieldContent::ColumnTexts { .. } => {
                     continue;
                 }
@@ -245,6 +246,7 @@ impl PipelineShared {
             FieldContent::Images { .. }
             | FieldContent::Label
             | FieldContent::ColumnNumbers { .. }
+            | FieldContent::MixedLabels { .. }
             | FieldContent::ColumnTexts { .. } => {}
             FieldContent::Integers(column) => {
                 let number = bytes.map_or(Ok(0), |bytes| number::<i64>(bytes, "a whole number"))?;

@@ -13,8 +13,10 @@ mod epoch;
 mod fetch;
 mod fields;
 mod inbox;
+mod mixing;
 mod notify;
 mod one_version;
+mod preview;
 mod progress;
 mod stats;
 mod stopwatch;
@@ -26,17 +28,18 @@ pub(crate) use concealed::{ConcealedLog, ConcealedSample};
 pub use cuda::release_gpus;
 pub use cursor::{Cursor, Start};
 pub use epoch::{Epoch, FailureLog, Poll, SampleFailure};
+pub(crate) use preview::Picture;
 pub use progress::Progress;
 pub use stats::EpochStats;
 pub(crate) use stats::StageTimes;
 
-use crate::augment::{DrawnViews, RecipeKeys};
+use crate::augment::{DrawnMix, MixKeys, RecipeKeys};
 use crate::config::LoaderConfig;
 use crate::dataset::{DatasetIndex, Fingerprint};
 use crate::error::{Error, Result};
 use crate::io::{Reader, Tier};
 use crate::rng::{RandomKey, Use};
-use crate::schedule::{Draw, Order, Schedule};
+use crate::schedule::{Order, Schedule};
 use crate::slot::SlotPool;
 use crate::state::{OrderIdentity, State};
 use crate::tier::{Cache, OpenSource, TierStats};
@@ -87,6 +90,8 @@ struct EpochRun {
     first_step: u64,
     /// The keys of what transforms draw, for each recipe.
     keys: Vec<RecipeKeys>,
+    /// The keys of what is drawn for the pairs of batches, where they are mixed.
+    mix_keys: Option<MixKeys>,
     substitutes: RandomKey,
     stopped: AtomicBool,
     inbox: Arc<Inbox>,
@@ -128,6 +133,8 @@ impl Pipeline {
             shuffle: config.shuffle,
             last_batch: config.last_batch,
             selection: config.selection.digest().map(|digest| Fingerprint(*digest).to_string()),
+            repeats: config.repeats,
+            mix: config.mix.as_ref().map(|plan| plan.mixing.text().to_owned()),
         };
         let shared = PipelineShared {
             index,
@@ -189,7 +196,13 @@ impl Pipeline {
     pub fn schedule(&self, epoch: u64, rank: u32, world_size: u32) -> Result<Schedule> {
         let config = &self.shared.config;
         let order = self.shared.order(epoch);
-        Schedule::new(order, config.batch_size, rank, world_size, config.last_batch)
+        let schedule = Schedule::new(order, config.batch_size, rank, world_size, config.last_batch)?;
+        Ok(if config.mix.is_some() { schedule.in_pairs() } else { schedule })
+    }
+
+    /// The order of an epoch, of which each rank has its part.
+    pub(crate) fn order(&self, epoch: u64) -> Order {
+        self.shared.order(epoch)
     }
 
     /// The number of steps of an epoch, which is the same on every rank.
@@ -290,6 +303,7 @@ impl Pipeline {
             schedule,
             first_step,
             keys: config.images.keys(seed, epoch),
+            mix_keys: config.mix.as_ref().map(|plan| plan.mixing.keys(seed, epoch)),
             substitutes,
             stopped: AtomicBool::new(false),
             inbox: Arc::default(),
@@ -303,40 +317,11 @@ impl Pipeline {
         Ok(Epoch::new(self.shared.clone(), run, batches, ended, progress))
     }
 
-    /// The views that `epoch` draws of an image of a draw's sample, which is read and parsed to know its size. The
-    /// image is that of `field`, or of the first image field.
-    ///
-    /// # Errors
-    /// [`Error::Sample`] when the sample cannot be read or decoded; [`Error::Config`] when there is no such sample or
-    /// image field.
-    pub fn views(&self, draw: Draw, epoch: u64, field: Option<&str>) -> Result<DrawnViews> {
-        let (index, config) = (&self.shared.index, &self.shared.config);
-        if draw.sample >= index.len() {
-            let message = format!("is {}, the dataset has {}", draw.sample, index.len());
-            return Err(Error::config("sample_id", message));
-        }
-        let image = match field {
-            Some(name) => config.images.named(name).ok_or_else(|| {
-                let names: Vec<_> =
-                    config.images.list().iter().map(|image| format!("{:?}", image.name)).collect();
-                Error::config(
-                    "field",
-                    format!("is {name:?}, the images of a sample are {}", names.join(", ")),
-                )
-            })?,
-            None => config.images.first().ok_or_else(|| {
-                let message = "names no image, so that there is nothing to see";
-                Error::config("fields", message)
-            })?,
-        };
-        let keys = config.images.keys(config.seed, epoch);
-        let mut cpu = CpuDecoder::new(&self.shared);
-        let drawn = self.shared.read_blocking(draw.sample).and_then(|(record, _)| {
-            let bytes = self.shared.image_bytes(image, draw.sample, &record)?;
-            let (drawn, decoded) = cpu.draw_and_decode(&self.shared, &keys, image, draw, &bytes);
-            decoded.map_err(Error::from).and(drawn).map_err(|error| self.shared.of_image(image, error))
-        });
-        drawn.map_err(|source| self.shared.sample_error(draw.sample, source))
+    /// What `epoch` draws for the pair at `position` of its order and the other one; `None` where nothing is mixed.
+    pub(crate) fn mix(&self, position: u64, epoch: u64) -> Option<DrawnMix> {
+        let plan = self.config().mix.as_ref()?;
+        let keys = plan.mixing.keys(self.config().seed, epoch);
+        Some(plan.mixing.draw(&keys, position / 2, plan.size))
     }
 }
 
@@ -353,11 +338,12 @@ impl PipelineShared {
     /// The order of an epoch.
     fn order(&self, epoch: u64) -> Order {
         let (index, config) = (&self.index, &self.config);
-        if config.shuffle {
+        let order = if config.shuffle {
             Order::drawn(config.selection.clone(), &index.fingerprint(), config.seed, epoch)
         } else {
             Order::listed(config.selection.clone())
-        }
+        };
+        order.repeated(config.repeats)
     }
 
     /// What the tiers have done since the pipeline began.

@@ -6,6 +6,7 @@ use super::cuda::GpuStage;
 use super::cuda::assembly::{Assembly, PreparedSample};
 use super::cuda::prepare::Preparer;
 use super::fields::SeenImage;
+use super::mixing::{FilledPlace, PairBoard};
 use super::one_version::of_one_version;
 use super::stopwatch::Stopwatch;
 use super::{EpochRun, PipelineShared, substitute};
@@ -39,6 +40,8 @@ pub(super) struct DecodeJob {
     pub ticket: Ticket,
     /// The assembly in which its batch gathers on the way to a GPU.
     pub assembly: Option<Arc<Assembly>>,
+    /// Where the pairs of its batch meet, if they are mixed in host memory.
+    pub pairs: Option<Arc<PairBoard>>,
     pub bytes: Result<Filled>,
 }
 
@@ -87,7 +90,7 @@ impl Worker<'_> {
         match self {
             Self::Host(worker) => worker.work(job, stopwatch),
             Self::Cuda(preparer) => {
-                let DecodeJob { run, place, step, mut ticket, assembly, bytes } = job;
+                let DecodeJob { run, place, step, mut ticket, assembly, bytes, .. } = job;
                 let batch = run.schedule.batch_len(step) as usize;
                 let pixels = bytes.and_then(|bytes| {
                     preparer.prepare(&run, place.draw, batch, bytes, &mut ticket, stopwatch)
@@ -121,32 +124,53 @@ impl<'a> HostWorker<'a> {
     }
 
     fn work(&mut self, job: DecodeJob, stopwatch: &mut Stopwatch) {
-        let DecodeJob { run, place: BatchEntry { position, draw, valid }, mut ticket, bytes, .. } = job;
+        let DecodeJob { run, place: BatchEntry { position, draw, valid }, mut ticket, pairs, bytes, .. } =
+            job;
         let sample = draw.sample;
         let outcome =
             bytes.and_then(|bytes| self.fill(&run, draw, Encoded::Slot(bytes), &mut ticket, stopwatch));
-        let Err(error) = outcome else {
-            ticket.finish(sample, draw.occurrence, self.shared.index.label(sample), valid);
-            return;
+        let (draw, valid) = match outcome {
+            Ok(()) => (draw, valid),
+            Err(error) => {
+                ticket.fail(sample, self.shared.sample_error(sample, error), false);
+                self.make_do(&run, (position, draw, valid), &mut ticket, stopwatch)
+            }
         };
-        ticket.fail(sample, self.shared.sample_error(sample, error), false);
+        let Draw { sample, occurrence } = draw;
+        match (&pairs, &self.shared.config.mix) {
+            (Some(pairs), Some(plan)) => {
+                let place = FilledPlace { ticket, position, sample, occurrence, valid };
+                pairs.finish(self.shared, &run, plan, place);
+                stopwatch.lap(&run.counters.augment);
+            }
+            _ => ticket.finish(sample, occurrence, self.shared.index.label(sample), valid),
+        }
+    }
+
+    /// Fills the place of a sample that failed as [`OnError`] says. Returns the draw that is there now, and whether it
+    /// counts.
+    fn make_do(
+        &mut self,
+        run: &EpochRun,
+        (position, draw, valid): (u64, Draw, bool),
+        ticket: &mut Ticket,
+        stopwatch: &mut Stopwatch,
+    ) -> (Draw, bool) {
         match self.shared.config.on_error {
             // The place may hold anything, because the batch is not delivered.
-            OnError::Raise => ticket.finish(sample, draw.occurrence, 0, false),
+            OnError::Raise => (draw, false),
             OnError::Zero => {
                 for number in 0..self.shared.config.layout.images.len() {
                     ticket.image(number).fill(0);
                 }
-                self.shared.blank_fields(sample, &mut ticket);
-                ticket.finish(sample, draw.occurrence, self.shared.index.label(sample), false);
+                self.shared.blank_fields(draw.sample, ticket);
+                (draw, false)
             }
-            OnError::Skip => match self.substitute(&run, position, &mut ticket, stopwatch) {
-                Ok(substitute) => {
-                    ticket.finish(substitute, 0, self.shared.index.label(substitute), valid);
-                }
+            OnError::Skip => match self.substitute(run, position, ticket, stopwatch) {
+                Ok(substitute) => (Draw::first(substitute), valid),
                 Err(error) => {
-                    ticket.fail(sample, error, true);
-                    ticket.finish(sample, draw.occurrence, 0, false);
+                    ticket.fail(draw.sample, error, true);
+                    (draw, false)
                 }
             },
         }

@@ -283,7 +283,8 @@ impl PyBatch {
         Ok(self.batch.encoded().into_iter().map(PyTensor::from).collect())
     }
 
-    /// Class numbers, int64 [n], or the column `label` of `labels=`: int64, float32 or uint8, [n] or [n, length].
+    /// Class numbers, int64 [n], or the column `label` of `labels=`: int64, float32 or uint8, [n] or [n, length]; or
+    /// mixed labels, float32 [n, classes].
     #[getter]
     fn labels(&self) -> PyResult<PyTensor> {
         match self.config().field(&self.batch, LABEL) {
@@ -292,6 +293,20 @@ impl PyBatch {
             None if self.pipeline.index().is_labeled() => Ok(self.batch.labels().into()),
             None => Err(no_labels()),
         }
+    }
+
+    /// Class numbers, those of the partners, and how much of each image is its own: int64, int64, float32, all [n].
+    #[getter]
+    fn mixed(&self) -> PyResult<(PyTensor, PyTensor, PyTensor)> {
+        let Some(plan) = &self.config().mix else {
+            return Err(PyAttributeError::new_err("the images are not mixed, for there is no mix="));
+        };
+        let Some((partners, shares)) = plan.labels.hard_columns() else {
+            let message = "the labels are vectors and no class numbers: `labels` has them mixed";
+            return Err(PyAttributeError::new_err(message));
+        };
+        let batch = &self.batch;
+        Ok((batch.labels().into(), batch.further(partners).into(), batch.further(shares).into()))
     }
 
     /// The names of the fields, in the order in which they were asked for.

@@ -151,6 +151,7 @@ fn entry(layout: &PlanesLayout, base: *const u8) -> ImageParams {
         x: whole(luma.full_width),
         y: whole(luma.full_height),
         flip: false,
+        vertical_flip: false,
         filter: Filter::default(),
         padding: Padding::default(),
     };

@@ -7,6 +7,7 @@ mod common;
 mod encoded;
 mod fresh;
 mod io;
+mod mixing;
 mod one_version;
 mod pipeline;
 mod resume;

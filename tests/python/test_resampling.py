@@ -63,9 +63,9 @@ def cropped(source: np.ndarray, view: dict[str, Any]) -> np.ndarray:
     return source[y : y + view["height"], x : x + view["width"]]
 
 
-@pytest.mark.parametrize("filter_name", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("filter_name", ["bilinear", "bicubic", "lanczos"])
 def test_exact_is_pillow(pixels: Path, filter_name: str) -> None:
-    of_pillow = {"bilinear": Image.Resampling.BILINEAR, "bicubic": Image.Resampling.BICUBIC}[filter_name]
+    of_pillow = Image.Resampling[filter_name.upper()]
     differences, elsewhere = [], []
     for target in TARGETS:
         for image, source, view in drawn(
@@ -84,7 +84,7 @@ def test_exact_is_pillow(pixels: Path, filter_name: str) -> None:
     assert np.concatenate(elsewhere).mean() <= 0.04
 
 
-@pytest.mark.parametrize("filter_name", ["bilinear", "bicubic"])
+@pytest.mark.parametrize("filter_name", ["bilinear", "bicubic", "lanczos"])
 def test_fast_stays_close(pixels: Path, filter_name: str) -> None:
     # A PNG has no colours to convert: the only differences are the roundings that `exact` has between its passes.
     differences = []
@@ -113,7 +113,7 @@ def test_nearest_pixels_are_those_of_torch(pixels: Path, filter_name: str, decod
 
 
 @pytest.mark.parametrize("mode", ["constant", "edge", "reflect", "symmetric"])
-@pytest.mark.parametrize("filter_name", ["nearest", "bilinear", "bicubic"])
+@pytest.mark.parametrize("filter_name", ["nearest", "bilinear", "bicubic", "lanczos"])
 def test_what_is_padded_is_what_was_resized(pixels: Path, filter_name: str, mode: str) -> None:
     # The pads are as wide as the image less one, which is the most that torchvision reflects.
     for size, pad in itertools.product([(20, 17), (60, 40)], [(3, 5), (16, 11)]):

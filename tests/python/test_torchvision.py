@@ -142,6 +142,13 @@ def test_the_crops_have_the_distribution_that_was_asked_for(dataset: Path) -> No
         ],
         [v1.Resize(70), v1.CenterCrop(64), v2.ToImage(), v2.Grayscale(3), FLOAT, v2.Normalize(MEAN, STD)],
         [v1.Resize(70, InterpolationMode.BICUBIC), v1.CenterCrop(64), v1.ToTensor(), v1.Normalize(MEAN, STD)],
+        [
+            v2.Resize(70, InterpolationMode.LANCZOS),
+            v2.CenterCrop(64),
+            v2.ToImage(),
+            FLOAT,
+            v2.Normalize(MEAN, STD),
+        ],
     ],
     ids=[
         *(
@@ -152,7 +159,7 @@ def test_the_crops_have_the_distribution_that_was_asked_for(dataset: Path) -> No
             "max_size, padded",
             "crop, resize, pad",
         ),
-        *("flipped", "reflected", "grey", "bicubic"),
+        *("flipped", "reflected", "grey", "bicubic", "lanczos"),
     ],
 )
 def test_evaluation_gives_torchvisions_pixels(dataset: Path, steps: list[Any]) -> None:
@@ -226,6 +233,22 @@ def test_crops_of_small_images_are_taken_over(dataset: Path) -> None:
     assert of_v2[1]["transforms"] == [T.RandomCrop((9, 8), (1, 2, 3, 4), fill=(1, 2, 3))]
 
 
+def test_random_sizes_are_taken_over(dataset: Path) -> None:
+    crop, end = v2.RandomCrop(32, pad_if_needed=True), [v2.ToImage(), FLOAT]
+    ours = [T.RandomCrop(32, pad_if_needed=True), T.ToDtype("float32")]
+    for theirs, expected in [
+        (v2.RandomResize(30, 60, antialias=True), T.RandomResize(30, 60)),
+        (v2.RandomShortestSize([30, 40], max_size=70), T.RandomShortestSize((30, 40), 70)),
+        (v2.RandomShortestSize(30), T.RandomShortestSize(30)),
+        (v2.ScaleJitter((40, 60), (0.5, 1), "bicubic"), T.ScaleJitter((40, 60), (0.5, 1), "bicubic")),
+    ]:
+        _, shown = taken_over(dataset, theirs, crop, *end)
+        assert shown["transforms"] == [expected, *ours]
+        assert shown["train"] is True
+    with pytest.raises(ConfigError, match="lacks what makes all images the same size"):
+        taken_over(dataset, v2.RandomResize(30, 60), *end)
+
+
 def test_no_flip_means_none(dataset: Path) -> None:
     made, shown = taken_over(dataset, v1.RandomResizedCrop(32), v1.ToTensor())
     assert shown["transforms"] == [T.RandomResizedCrop(32), T.ToDtype("float32")]
@@ -244,8 +267,8 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
     "erasing": ([CROP, TENSOR, NORMALIZE, v1.RandomErasing()], r"step 4 of 4, RandomErasing.*to the batches"),
     "ten crops": ([RESIZE, v1.TenCrop(32)], "step 2 of 2, TenCrop.*Resize and CenterCrop"),
     "a function": ([CROP, TENSOR, abs], "step 3 of 3, <built-in function abs>, .*apply it to the batches"),
-    "lanczos": (
-        [v1.RandomResizedCrop(32, interpolation=InterpolationMode.LANCZOS), TENSOR],
+    "hamming": (
+        [v1.RandomResizedCrop(32, interpolation=InterpolationMode.HAMMING), TENSOR],
         "step 1 of 2, RandomResizedCrop.*interpolation: is .*, must be one of nearest, nearest-exact, bilinear,",
     ),
     "fill by type": (

@@ -7,7 +7,7 @@ import cv2
 import measure
 import torch
 from torch.utils.data import Dataset
-from torch_common import Epoch, Options, epochs_of, normalise_batch
+from torch_common import Epoch, Options, epochs_of, normalise
 
 
 class Images(Dataset):
@@ -34,7 +34,7 @@ class Images(Dataset):
 def prepare(options: Options) -> Epoch:
     """Use one OpenCV thread a worker: the workers are the parallelism."""
     cv2.setNumThreads(0)
-    return epochs_of(Images(options), options, normalise_batch)
+    return epochs_of(Images(options), options, normalise)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import measure
 import torch
-from torch_common import Epoch, Options, epochs_of, normalise_batch
+from torch_common import Epoch, Options, epochs_of, normalise
 from torchvision.datasets import ImageFolder
 from torchvision.io import ImageReadMode, decode_jpeg, read_file
 from torchvision.transforms import v2
@@ -21,7 +21,7 @@ def prepare(options: Options) -> Epoch:
         [v2.RandomResizedCrop(options.image_size, antialias=True), v2.RandomHorizontalFlip()]
     )
     dataset = ImageFolder(str(options.data), transform, loader=read_image)
-    return epochs_of(dataset, options, normalise_batch)
+    return epochs_of(dataset, options, normalise)
 
 
 if __name__ == "__main__":

@@ -23,6 +23,8 @@ Each transform is a frozen dataclass, equal to another with the same parameters.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from foreload.transforms._base import Transform, Views
 from foreload.transforms._base import Transforms as Transforms
 from foreload.transforms._base import to_json as to_json
@@ -40,9 +42,14 @@ from foreload.transforms._geometry import (
     Pad,
     RandomCrop,
     RandomHorizontalFlip,
+    RandomResize,
     RandomResizedCrop,
+    RandomShortestSize,
+    RandomVerticalFlip,
     Resize,
+    ScaleJitter,
 )
+from foreload.transforms._mixing import CutMix, Mix, MixUp
 from foreload.transforms._pixels import (
     ColorJitter,
     GaussianBlur,
@@ -67,13 +74,18 @@ from foreload.transforms._policies import (
 )
 from foreload.transforms._warps import RandomAffine, RandomRotation
 
+Mixing: TypeAlias = Mix | RandomChoice
+"""What is done to pairs of finished images."""
+
 __all__ = [
     "AugMix",
     "AutoAugment",
     "CenterCrop",
     "ColorJitter",
+    "CutMix",
     "GaussianBlur",
     "Grayscale",
+    "MixUp",
     "Normalize",
     "Pad",
     "RandAugment",
@@ -92,10 +104,14 @@ __all__ = [
     "RandomOrder",
     "RandomPhotometricDistort",
     "RandomPosterize",
+    "RandomResize",
     "RandomResizedCrop",
     "RandomRotation",
+    "RandomShortestSize",
     "RandomSolarize",
+    "RandomVerticalFlip",
     "Resize",
+    "ScaleJitter",
     "TimmRandAugment",
     "ToDtype",
     "Transform",

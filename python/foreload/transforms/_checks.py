@@ -91,6 +91,23 @@ def resize_sides(given: Any) -> int | tuple[int, int] | None:
     return height if items is None or len(items) == 1 else (height, width)
 
 
+def lengths(given: Any) -> tuple[int, ...]:
+    """Return lengths of which one is drawn; a number is the only one."""
+    items = items_of(given)
+    try:
+        return (whole(given),) if items is None else tuple(map(whole, items))
+    except ValueError:
+        raise ValueError("a whole number of pixels, or a list of such") from None
+
+
+def rectangle(given: Any) -> tuple[int, int]:
+    """Return a width and a height."""
+    listed = wholes(items_of(given) or ())
+    if len(listed) != 2:
+        raise ValueError("two whole numbers of pixels, a width and a height")
+    return listed[0], listed[1]
+
+
 def margins(given: Any) -> int | tuple[int, int] | tuple[int, int, int, int]:
     """Return pixels around an image, from torchvision's sequences of one, two or four numbers."""
     listed = wholes(given)

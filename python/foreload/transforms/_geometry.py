@@ -19,8 +19,8 @@ class RandomResizedCrop(Transform):
         size: The output's size in pixels: the side of a square, or (height, width).
         scale: The bounds of the crop's share of the image's area, which is uniform between them.
         ratio: The bounds of the crop's width / height, which is log-uniform between them.
-        interpolation: `bilinear`, `bicubic` (both antialiased, as torchvision's `antialias=True`), `nearest` or
-            `nearest-exact`; or torchvision's `InterpolationMode`.
+        interpolation: `bilinear`, `bicubic`, `lanczos` (all antialiased, as torchvision's `antialias=True`), `nearest`
+            or `nearest-exact`; or torchvision's `InterpolationMode`.
     """
 
     size: int | Sequence[int]
@@ -55,6 +55,69 @@ class Resize(Transform):
         "size": check.resize_sides,
         "interpolation": check.one_of(INTERPOLATIONS),
         "max_size": check.optional(check.whole),
+    }
+
+
+@dataclass(frozen=True)
+class RandomResize(Transform):
+    """Resizes the whole image so that its shorter side has a random length.
+
+    Args:
+        min_size: The least length in pixels.
+        max_size: The first length that is too long: the longest is one less, as in torchvision.
+        interpolation: The same as for `RandomResizedCrop`.
+    """
+
+    min_size: int
+    max_size: int
+    interpolation: Any = "bilinear"
+
+    _checks: ClassVar[Mapping[str, Any]] = {
+        "min_size": check.whole,
+        "max_size": check.whole,
+        "interpolation": check.one_of(INTERPOLATIONS),
+    }
+
+
+@dataclass(frozen=True)
+class RandomShortestSize(Transform):
+    """Resizes the whole image so that its shorter side has one of several lengths.
+
+    Args:
+        min_size: The lengths in pixels, each as likely as any other; or the only one.
+        max_size: The most pixels of the longer side, to which an image is shrunk where it would be longer.
+        interpolation: The same as for `RandomResizedCrop`.
+    """
+
+    min_size: int | Sequence[int]
+    max_size: int | None = None
+    interpolation: Any = "bilinear"
+
+    _checks: ClassVar[Mapping[str, Any]] = {
+        "min_size": check.lengths,
+        "max_size": check.optional(check.whole),
+        "interpolation": check.one_of(INTERPOLATIONS),
+    }
+
+
+@dataclass(frozen=True)
+class ScaleJitter(Transform):
+    """Resizes the whole image to a random multiple of the largest size that fits into a rectangle.
+
+    Args:
+        target_size: The rectangle's (width, height) in pixels: in this order, as torchvision computes it.
+        scale_range: The bounds of the multiple, which is uniform between them.
+        interpolation: The same as for `RandomResizedCrop`.
+    """
+
+    target_size: Sequence[int]
+    scale_range: Sequence[float] = (0.1, 2.0)
+    interpolation: Any = "bilinear"
+
+    _checks: ClassVar[Mapping[str, Any]] = {
+        "target_size": check.rectangle,
+        "scale_range": check.numbers_of(2, "two numbers, the least and the largest multiple"),
+        "interpolation": check.one_of(INTERPOLATIONS),
     }
 
 
@@ -126,6 +189,19 @@ class Pad(Transform):
 @dataclass(frozen=True)
 class RandomHorizontalFlip(Transform):
     """Mirrors left and right at random.
+
+    Args:
+        p: The probability that an image is mirrored.
+    """
+
+    p: float = 0.5
+
+    _checks: ClassVar[Mapping[str, Any]] = {"p": check.number}
+
+
+@dataclass(frozen=True)
+class RandomVerticalFlip(Transform):
+    """Mirrors top and bottom at random.
 
     Args:
         p: The probability that an image is mirrored.

@@ -157,6 +157,7 @@ impl AxisParams {
                 Filter::NearestExact => 1,
                 Filter::Bilinear => 2,
                 Filter::Bicubic => 3,
+                Filter::Lanczos => 4,
             },
             padding: match line.padding {
                 Padding::Constant => 0,
@@ -186,7 +187,7 @@ impl ImageParams {
                 ColorModel::YCbCr => 1,
                 ColorModel::Rgb => 2,
             },
-            flip: u32::from(view.flip),
+            flip: u32::from(view.flip) | u32::from(view.vertical_flip) << 1,
             ..Self::default()
         };
         let region = view.region(output);

@@ -74,8 +74,10 @@ pub(in crate::augment) struct ResizedRows<'a> {
     pub capacity: usize,
     /// The words of a pair of rows.
     pub stride: usize,
-    /// The taps of the output rows.
+    /// The taps of the view's rows.
     pub rows: &'a RowTaps,
+    /// The row of the view that is made of them.
+    pub row: usize,
 }
 
 /// The meaning of the resized components.
@@ -172,20 +174,20 @@ pub(super) fn row<S: Simd>(
         Colour::YCbCr => {
             let bits = [0, 1, 2].map(|c| FRACTION + sources[c].rows.taps.bits);
             // Chroma is centred before it becomes a float, since then the difference is exact.
-            weigh(s, &sources[0], row, 0, &mut sums[0]);
-            weigh(s, &sources[1], row, -(128 << bits[1]), &mut sums[1]);
-            weigh(s, &sources[2], row, -(128 << bits[2]), &mut sums[2]);
+            weigh(s, &sources[0], 0, &mut sums[0]);
+            weigh(s, &sources[1], -(128 << bits[1]), &mut sums[1]);
+            weigh(s, &sources[2], -(128 << bits[2]), &mut sums[2]);
             chunks(s, finish, row, Converted { sums, unit: bits.map(|b| 1.0 / (1u64 << b) as f32) }, out);
         }
         Colour::Gray(fraction) => {
             let plane = Planar::new(&sources[0], fraction);
-            weigh(s, &sources[0], row, plane.half, &mut sums[0]);
+            weigh(s, &sources[0], plane.half, &mut sums[0]);
             levels(s, finish, row, Repeated { sums: &sums[0], plane }, out);
         }
         Colour::Rgb(fraction) => {
             let planes = [0, 1, 2].map(|c| Planar::new(&sources[c], fraction));
             for c in 0..3 {
-                weigh(s, &sources[c], row, planes[c].half, &mut sums[c]);
+                weigh(s, &sources[c], planes[c].half, &mut sums[c]);
             }
             levels(s, finish, row, Separate { sums, planes }, out);
         }
@@ -316,10 +318,10 @@ impl Planar {
     }
 }
 
-/// Computes weighted sums of the source rows under output row `row`, over `start`.
+/// Computes weighted sums of the source rows under a row of the view, over `start`.
 #[inline(always)]
-fn weigh<S: Simd>(s: S, source: &ResizedRows, row: usize, start: i32, sums: &mut Vec<i32>) {
-    let span = source.rows.spans[row];
+fn weigh<S: Simd>(s: S, source: &ResizedRows, start: i32, sums: &mut Vec<i32>) {
+    let span = source.rows.spans[source.row];
     sums.resize(source.stride, 0);
     sums.fill(start);
     let mut pairs = source.rows.weights[span.weights.0..span.weights.1].iter().enumerate().map(|(p, &w)| {

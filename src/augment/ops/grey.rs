@@ -1,22 +1,36 @@
-//! Grey, as torchvision has it.
+//! Grey and saturation, as torchvision has them.
 
-/// Makes the levels of R, G and B, planes of the same length, grey.
-pub(super) fn to_grey([red, green, blue]: [&mut [u8]; 3]) {
-    for ((red, green), blue) in red.iter_mut().zip(green).zip(blue) {
-        let grey = luma(*red, *green, *blue);
-        (*red, *green, *blue) = (grey, grey, grey);
+use super::arithmetic::{fma, truncate};
+use super::level::vectorised;
+
+/// The grey level that torchvision's `rgb_to_grayscale` of uint8 gives, for each of the 2^24 colours:
+/// .2989 R + .587 G + .114 B, truncated. torch rounds the first product, and then each sum once.
+#[inline(always)]
+pub(super) fn luma(red: u8, green: u8, blue: u8) -> u8 {
+    truncate(fma(f32::from(blue), 0.114, fma(f32::from(green), 0.587, f32::from(red) * 0.2989)))
+}
+
+vectorised! {
+    /// Makes the levels of planes of the same length grey.
+    pub(super) fn to_grey(red: &mut [u8], green: &mut [u8], blue: &mut [u8]) {
+        for ((red, green), blue) in red.iter_mut().zip(green).zip(blue) {
+            let grey = luma(*red, *green, *blue);
+            (*red, *green, *blue) = (grey, grey, grey);
+        }
     }
 }
 
-/// The grey level that torchvision's `rgb_to_grayscale` of uint8 gives, for each of the 2^24 colours:
-/// .2989 R + .587 G + .114 B, truncated. torch computes it in f32 and rounds each sum once. The same comes of f64,
-/// because it holds the products and sums exactly before they are rounded.
-#[inline]
-fn luma(red: u8, green: u8, blue: u8) -> u8 {
-    let first = f32::from(red) * 0.2989;
-    let second = (f64::from(first) + f64::from(green) * f64::from(0.587_f32)) as f32;
-    let third = (f64::from(second) + f64::from(blue) * f64::from(0.114_f32)) as f32;
-    third as u8
+vectorised! {
+    /// Makes of every level x the level x · `of_level` + grey · `of_grey`, where the factors are 32-bit floats of the
+    /// saturation factor and of 1 minus that.
+    pub(super) fn saturate(red: &mut [u8], green: &mut [u8], blue: &mut [u8], of_level: f32, of_grey: f32) {
+        for ((red, green), blue) in red.iter_mut().zip(green).zip(blue) {
+            let grey = f32::from(luma(*red, *green, *blue));
+            *red = truncate(fma(grey, of_grey, f32::from(*red) * of_level));
+            *green = truncate(fma(grey, of_grey, f32::from(*green) * of_level));
+            *blue = truncate(fma(grey, of_grey, f32::from(*blue) * of_level));
+        }
+    }
 }
 
 #[cfg(test)]

@@ -13,18 +13,14 @@ impl DrawnView {
     pub fn follow(&self, format: BoxFormat, boxes: &mut [[f32; 4]]) -> Vec<f32> {
         let map = |corners: [f32; 4]| {
             let [left, top, right, bottom] = format.to_corners(corners.map(f64::from));
-            let (mut x, y) = (along(&self.view.x, left, right), along(&self.view.y, top, bottom));
-            let (clipped_x, clipped_y) =
-                (clip(&self.view.x, self.width, x), clip(&self.view.y, self.height, y));
+            let (x, y) = (along(&self.view.x, left, right), along(&self.view.y, top, bottom));
+            let (shown_x, shown_y) = (clip(&self.view.x, self.width, x), clip(&self.view.y, self.height, y));
             let area = |x: [f64; 2], y: [f64; 2]| (x[1] - x[0]) * (y[1] - y[0]);
             let whole = area(x, y);
-            let share = if whole > 0.0 { area(clipped_x, clipped_y) / whole } else { 0.0 };
-            x = clipped_x;
-            if self.view.flip {
-                let width = f64::from(self.width);
-                x = [width - x[1], width - x[0]];
-            }
-            let mapped = format.of_corners([x[0], clipped_y[0], x[1], clipped_y[1]]);
+            let share = if whole > 0.0 { area(shown_x, shown_y) / whole } else { 0.0 };
+            let x = if self.view.flip { mirrored(self.width, shown_x) } else { shown_x };
+            let y = if self.view.vertical_flip { mirrored(self.height, shown_y) } else { shown_y };
+            let mapped = format.of_corners([x[0], y[0], x[1], y[1]]);
             (mapped.map(|value| value as f32), share as f32)
         };
         let follow = |place: &mut [f32; 4]| {
@@ -50,6 +46,11 @@ fn clip(axis: &Axis, n: u32, span: [f64; 2]) -> [f64; 2] {
     span.map(|at| at.clamp(first, end))
 }
 
+/// The span, seen from the other end of an axis of `n` pixels.
+fn mirrored(n: u32, [low, high]: [f64; 2]) -> [f64; 2] {
+    [f64::from(n) - high, f64::from(n) - low]
+}
+
 impl BoxFormat {
     /// Left, top, right and bottom.
     fn to_corners(self, [a, b, c, d]: [f64; 4]) -> [f64; 4] {
@@ -73,7 +74,7 @@ impl BoxFormat {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::augment::{Fidelity, MemoryFormat, Padding, Recipe, Transforms, View};
+    use crate::augment::{Fidelity, MemoryFormat, Recipe, Transforms, View};
 
     /// Boxes in an image of 100×80 pixels: inside, all of it, cut, and nearly outside.
     const BOXES: [[f32; 4]; 4] =
@@ -84,8 +85,10 @@ mod tests {
     }
 
     fn drawn(x: Axis, y: Axis, flip: bool, (width, height): (u32, u32)) -> DrawnView {
-        let view = View { x, y, flip, filter: Default::default(), padding: Padding::default() };
-        DrawnView { view, width, height, is_resized_mirrored: false, ops: Vec::new(), erasures: Vec::new() }
+        let (filter, padding) = Default::default();
+        let view = View { x, y, flip, vertical_flip: false, filter, padding };
+        let is_resized_mirrored = [false; 2];
+        DrawnView { view, width, height, is_resized_mirrored, ops: Vec::new(), erasures: Vec::new() }
     }
 
     fn near(a: &[[f32; 4]], b: &[[f32; 4]]) -> bool {

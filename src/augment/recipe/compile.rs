@@ -45,7 +45,7 @@ fn staged(transforms: &[Transform], behind: impl Fn(usize) -> Stage + Copy) -> V
     for (number, transform) in transforms.iter().enumerate() {
         let nth = steps.iter().filter(|before| before.transform.name() == transform.name()).count() as u32;
         // Mirroring folds into the geometry in front of operations that see each pixel alone, or the same to the left
-        // as to the right. Behind others it is an operation itself.
+        // as to the right and below as above. Behind others it is an operation itself.
         let minds = steps.iter().any(|before| before.transform.minds_places());
         let stage = match transform {
             transform if transform.changes_pixels() => behind(number),

@@ -37,11 +37,10 @@ pub(super) fn pixels<'a>(
 impl PixelDraw<'_> {
     fn draw(mut self) -> Result<(), String> {
         let step = self.step;
-        if let Transform::RandomHorizontalFlip { p } = step.transform {
-            if self.happens(p) {
-                self.drawn.mirror();
-            }
-            return Ok(());
+        match step.transform {
+            Transform::RandomHorizontalFlip { p } if self.happens(p) => self.drawn.mirror_columns(),
+            Transform::RandomVerticalFlip { p } if self.happens(p) => self.drawn.mirror_rows(),
+            _ => {}
         }
         let Some(transform) = step.transform.pixels() else { return Ok(()) };
         transform.draw(&mut self).map_err(|why| format!("{} {why}", step.transform.name()))
@@ -100,12 +99,20 @@ impl PixelDraw<'_> {
 
 impl DrawnView {
     /// Mirrors left and right behind what is drawn already.
-    fn mirror(&mut self) {
+    fn mirror_columns(&mut self) {
         self.ops.push(PixelOp::HorizontalFlip);
         // Operations come before the finished image, so that rectangles go to the other side by themselves. What is
         // random in one stays as likely.
         for Erasure { rectangle, .. } in &mut self.erasures {
             rectangle.j = self.width - rectangle.j - rectangle.w;
+        }
+    }
+
+    /// Mirrors top and bottom behind what is drawn already, as [`DrawnView::mirror_columns`] does left and right.
+    fn mirror_rows(&mut self) {
+        self.ops.push(PixelOp::VerticalFlip);
+        for Erasure { rectangle, .. } in &mut self.erasures {
+            rectangle.i = self.height - rectangle.i - rectangle.h;
         }
     }
 }

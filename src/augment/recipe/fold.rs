@@ -3,7 +3,8 @@
 
 use crate::augment::{Axis, Filter, Padding, View};
 
-/// One axis after some steps: the fields of [`Axis`], and the length that the image has now.
+/// One axis after some steps: the fields of [`Axis`], the length that the image has now, and whether it is mirrored.
+/// First and last are those of the image as it is then.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Side {
     start: u32,
@@ -12,11 +13,23 @@ struct Side {
     offset: i64,
     now: u32,
     is_resized: bool,
+    is_mirrored: bool,
+    /// Whether it was mirrored when it was resized.
+    is_resized_mirrored: bool,
 }
 
 impl Side {
     fn new(length: u32) -> Self {
-        Self { start: 0, length, resized: length, offset: 0, now: length, is_resized: false }
+        Self {
+            start: 0,
+            length,
+            resized: length,
+            offset: 0,
+            now: length,
+            is_resized: false,
+            is_mirrored: false,
+            is_resized_mirrored: false,
+        }
     }
 
     /// Whether the image still is a range of the source's own pixels along this axis, neither resized nor padded.
@@ -25,6 +38,7 @@ impl Side {
     }
 
     fn crop(&mut self, first: u32, n: u32) {
+        let first = if self.is_mirrored { self.now - first - n } else { first };
         if self.is_source() {
             self.start += first;
             (self.length, self.resized) = (n, n);
@@ -42,10 +56,12 @@ impl Side {
             ));
         }
         (self.resized, self.now, self.is_resized) = (n, n, true);
+        self.is_resized_mirrored = self.is_mirrored;
         Ok(())
     }
 
     fn pad(&mut self, before: u32, behind: u32) -> Result<(), String> {
+        let (before, behind) = if self.is_mirrored { (behind, before) } else { (before, behind) };
         let is_cut_before = before > 0 && self.offset > 0;
         let end = self.offset + i64::from(self.now);
         if is_cut_before || (behind > 0 && end < i64::from(self.resized)) {
@@ -62,19 +78,17 @@ impl Side {
     }
 }
 
-/// The geometry of an image after some steps. Left and right are those of the image as it is then, mirrored or not.
+/// The geometry of an image after some steps.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Fold {
     x: Side,
     y: Side,
-    flip: bool,
-    is_resized_mirrored: bool,
 }
 
 impl Fold {
     /// The geometry of an image of this width and height before any step.
     pub(super) fn new((width, height): (u32, u32)) -> Self {
-        Self { x: Side::new(width), y: Side::new(height), flip: false, is_resized_mirrored: false }
+        Self { x: Side::new(width), y: Side::new(height) }
     }
 
     /// The width and height after the steps so far.
@@ -84,12 +98,16 @@ impl Fold {
 
     /// Mirrors left and right.
     pub(super) fn mirror(&mut self) {
-        self.flip = !self.flip;
+        self.x.is_mirrored = !self.x.is_mirrored;
+    }
+
+    /// Mirrors top and bottom.
+    pub(super) fn mirror_vertically(&mut self) {
+        self.y.is_mirrored = !self.y.is_mirrored;
     }
 
     /// Takes the part [left, top, width, height], which lies inside.
     pub(super) fn crop(&mut self, [left, top, width, height]: [u32; 4]) {
-        let left = if self.flip { self.x.now - left - width } else { left };
         self.x.crop(left, width);
         self.y.crop(top, height);
     }
@@ -99,14 +117,13 @@ impl Fold {
     /// # Errors
     /// The message why that cannot be folded into the steps so far, to follow the transform's name.
     pub(super) fn resize(&mut self, (width, height): (u32, u32)) -> Result<(), String> {
-        self.is_resized_mirrored = self.flip;
         self.x.resize(width)?;
         self.y.resize(height)
     }
 
-    /// Whether the image was mirrored when it was resized.
-    pub(super) fn is_resized_mirrored(&self) -> bool {
-        self.is_resized_mirrored
+    /// Whether left and right were mirrored when the image was resized, and whether top and bottom were.
+    pub(super) fn is_resized_mirrored(&self) -> [bool; 2] {
+        [self.x.is_resized_mirrored, self.y.is_resized_mirrored]
     }
 
     /// Adds this number of pixels at the [left, top, right, bottom], of the kind that `padding` says.
@@ -131,14 +148,14 @@ impl Fold {
                 ));
             }
         }
-        let (left, right) = if self.flip { (right, left) } else { (left, right) };
         self.x.pad(left, right)?;
         self.y.pad(top, bottom)
     }
 
     /// The steps so far as one view.
     pub(super) fn view(&self, filter: Filter, padding: Padding) -> View {
-        View { x: self.x.axis(), y: self.y.axis(), flip: self.flip, filter, padding }
+        let (flip, vertical_flip) = (self.x.is_mirrored, self.y.is_mirrored);
+        View { x: self.x.axis(), y: self.y.axis(), flip, vertical_flip, filter, padding }
     }
 }
 
@@ -176,6 +193,10 @@ mod tests {
         fn mirror(&mut self) {
             self.rows.iter_mut().for_each(|row| row.reverse());
         }
+
+        fn mirror_vertically(&mut self) {
+            self.rows.reverse();
+        }
     }
 
     /// The pixel of the source that each pixel of the view shows, of an image that is not resized.
@@ -188,7 +209,8 @@ mod tests {
             assert_eq!(axis.resized, axis.length);
             inside.then(|| i64::from(axis.start) + resized)
         };
-        let row = |y: u32| {
+        let row = |o: u32| {
+            let y = if view.vertical_flip { height - 1 - o } else { o };
             let pixel = |o: u32| {
                 let o = if view.flip { width - 1 - o } else { o };
                 at(&view.x, o).zip(at(&view.y, y)).unwrap_or((-1, -1))
@@ -216,6 +238,10 @@ mod tests {
                 if random.below(2) == 0 {
                     fold.mirror();
                     steps.mirror();
+                }
+                if random.below(2) == 0 {
+                    fold.mirror_vertically();
+                    steps.mirror_vertically();
                 }
                 if phase == 2 || phase == 3 {
                     let margins = [0; 4].map(|_| up_to(random, 5));

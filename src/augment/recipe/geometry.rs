@@ -2,7 +2,9 @@
 
 use super::DrawnView;
 use super::fold::Fold;
-use super::torchvision::{centre_padding, centred, random_place, random_resized_crop, resized};
+use super::torchvision::{
+    centre_padding, centred, jittered, random_place, random_resized_crop, resized, with_short_side,
+};
 use super::transform::{LARGEST_SIDE, Margins, Sides, Transform};
 use crate::augment::{Filter, Padding};
 use crate::rng::RandomStream;
@@ -26,7 +28,8 @@ pub(super) struct GeometryBuilder {
     grid: Grid,
     /// The transform that made the grid what it is.
     by: &'static str,
-    is_mirrored: bool,
+    /// The transform that mirrors, if one does.
+    mirrored_by: Option<&'static str>,
 }
 
 /// The state of the grid of pixels after some steps, which decides what may follow.
@@ -64,6 +67,12 @@ impl GeometryBuilder {
                     }),
                 };
             }
+            Transform::RandomResize { interpolation, .. }
+            | Transform::RandomShortestSize { interpolation, .. }
+            | Transform::ScaleJitter { interpolation, .. } => {
+                self.resample(transform.name(), interpolation)?;
+                self.made.size = None;
+            }
             Transform::CenterCrop { size } => {
                 self.cut(transform.name());
                 self.made.size = Some(size.square());
@@ -91,7 +100,9 @@ impl GeometryBuilder {
                 self.made.size =
                     self.made.size.map(|(height, width)| (height + top + bottom, width + left + right));
             }
-            Transform::RandomHorizontalFlip { .. } => self.is_mirrored = true,
+            Transform::RandomHorizontalFlip { .. } | Transform::RandomVerticalFlip { .. } => {
+                self.mirrored_by = Some(transform.name());
+            }
             _ => return Ok(()),
         }
         if let Some((height, width)) = self.made.size.filter(|size| size.0.max(size.1) > LARGEST_SIDE) {
@@ -114,10 +125,10 @@ impl GeometryBuilder {
                 ));
             }
         }
-        if self.is_mirrored && matches!(filter, Filter::Nearest | Filter::NearestExact) {
-            return Err("cannot come after RandomHorizontalFlip: the nearest pixels of a mirrored image are others; put \
-                        RandomHorizontalFlip behind it"
-                .into());
+        if let (Some(by), Filter::Nearest | Filter::NearestExact) = (self.mirrored_by, filter) {
+            return Err(format!(
+                "cannot come after {by}: the nearest pixels of a mirrored image are others; put {by} behind it"
+            ));
         }
         (self.grid, self.by, self.made.filter) = (Grid::Resized, name, filter);
         Ok(())
@@ -203,6 +214,18 @@ impl Geometry {
             Transform::Resize { size, max_size, .. } => {
                 fold.resize(after_resize(fold.size(), size, max_size))
             }
+            Transform::RandomResize { min_size, max_size, .. } => {
+                let short = min_size + stream.below(u64::from(max_size - min_size)) as u32;
+                fold.resize(resized(fold.size(), Some(short), None))
+            }
+            Transform::RandomShortestSize { ref min_size, max_size, .. } => {
+                let lengths = min_size.list();
+                let short = lengths[stream.below(lengths.len() as u64) as usize];
+                fold.resize(with_short_side(fold.size(), short, max_size))
+            }
+            Transform::ScaleJitter { target_size, scale_range: (low, high), .. } => {
+                fold.resize(jittered(fold.size(), target_size, stream.uniform(low, high)))
+            }
             Transform::CenterCrop { size } => self.center_crop(size.square(), fold),
             Transform::RandomCrop { size, padding, pad_if_needed, padding_mode, .. } => {
                 let (height, width) = size.square();
@@ -229,6 +252,12 @@ impl Geometry {
             Transform::RandomHorizontalFlip { p } => {
                 if stream.unit() < p {
                     fold.mirror();
+                }
+                Ok(())
+            }
+            Transform::RandomVerticalFlip { p } => {
+                if stream.unit() < p {
+                    fold.mirror_vertically();
                 }
                 Ok(())
             }

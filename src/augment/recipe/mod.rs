@@ -99,9 +99,9 @@ pub struct DrawnView {
     pub width: u32,
     /// The number of rows of the output.
     pub height: u32,
-    /// Whether the image was mirrored before it was resized. The nearest pixels, by which masks are resized, are others
-    /// then.
-    pub is_resized_mirrored: bool,
+    /// Whether left and right, and whether top and bottom, were mirrored before the image was resized. The nearest
+    /// pixels, by which masks are resized, are others then.
+    pub is_resized_mirrored: [bool; 2],
     /// What is done to its grey levels then, in order.
     pub(crate) ops: Vec<PixelOp>,
     /// What is overwritten in the finished image, in order.
@@ -145,12 +145,6 @@ impl Recipe {
     /// Whether any transform of any list draws random numbers.
     pub fn is_random(&self) -> bool {
         self.views.iter().flat_map(|view| &view.steps).any(|step| step.transform.is_random())
-    }
-
-    /// Whether a GPU can do what the lists do to pixels.
-    pub(crate) fn suits_gpu(&self) -> bool {
-        let steps = self.views.iter().flat_map(|view| &view.steps);
-        steps.filter(|step| step.stage != Stage::Geometry).all(|step| step.transform.name() == "Grayscale")
     }
 
     /// The keys of all random numbers of an epoch.
@@ -238,9 +232,9 @@ impl RecipeView {
         self.steps.iter().any(RecipeStep::changes_levels).then(levels)
     }
 
-    /// The number of steps that change pixels.
-    pub(super) fn pixel_steps(&self) -> usize {
-        self.steps.iter().filter(|step| step.stage == Stage::Pixels).count()
+    /// The most chains of operations that an image goes through side by side, before they are mixed.
+    pub(super) fn most_chains(&self) -> usize {
+        0
     }
 
     /// The output for one image.

@@ -2,7 +2,7 @@
 
 use super::{DrawnView, Recipe, RecipeView};
 use crate::augment::Augmenter;
-use crate::augment::ops::PixelPass;
+use crate::augment::ops::{PixelPass, erase};
 use crate::decode::Planes;
 use crate::simd::Level;
 
@@ -62,18 +62,20 @@ impl ListRenderer {
     fn new(view: &RecipeView, level: Level) -> Self {
         let output = view.output.clone();
         let levels =
-            |levels| LevelsRenderer { augmenter: Augmenter::new(levels, level), pass: PixelPass::default() };
+            |levels| LevelsRenderer { augmenter: Augmenter::new(levels, level), pass: PixelPass::new(level) };
         Self { augmenter: Augmenter::new(output, level), levels: view.levels().map(levels) }
     }
 
     fn render(&mut self, planes: &Planes, drawn: &DrawnView, out: &mut [u8]) {
-        let DrawnView { view, width, height, ops, .. } = drawn;
+        let DrawnView { view, width, height, ops, erasures, .. } = drawn;
         self.augmenter.set_size(*height, *width);
-        let Some(LevelsRenderer { augmenter, pass }) = &mut self.levels else {
-            return self.augmenter.render(planes, view, out);
-        };
-        augmenter.set_size(*height, *width);
-        augmenter.render(planes, view, pass.levels(*width as usize * *height as usize));
-        self.augmenter.store(pass.run(ops, (*width, *height)), out);
+        if let Some(LevelsRenderer { augmenter, pass }) = &mut self.levels {
+            augmenter.set_size(*height, *width);
+            augmenter.render(planes, view, pass.levels(*width as usize * *height as usize));
+            self.augmenter.store(pass.run(ops, (*width, *height)), out);
+        } else {
+            self.augmenter.render(planes, view, out);
+        }
+        erase(erasures, self.augmenter.output(), out);
     }
 }

@@ -1,5 +1,7 @@
 //! What recipes draw: golden numbers, torchvision's distribution and rounding; what they refuse, and in what words.
 
+mod sizes;
+
 use super::*;
 use crate::augment::{Axis, DType, Filter, Padding};
 
@@ -240,12 +242,21 @@ fn padding_without_a_resize_is_a_window_that_begins_outside() {
 /// What is mirrored before its resize has other nearest pixels, which masks must know.
 #[test]
 fn a_list_that_mirrors_before_it_resizes_says_so() {
-    let (flip, crop) = (r#"{"RandomHorizontalFlip": {}}"#, r#"{"RandomResizedCrop": {"size": 9}}"#);
-    let (before, behind) = (recipe(&format!("[{flip}, {crop}]")), recipe(&format!("[{crop}, {flip}]")));
-    for sample in 0..20 {
-        let (before, behind) = (drawn(&before, sample, (40, 30)), drawn(&behind, sample, (40, 30)));
-        assert_eq!((before.view.flip, before.is_resized_mirrored), (behind.view.flip, behind.view.flip));
-        assert!(!behind.is_resized_mirrored);
+    let crop = r#"{"RandomResizedCrop": {"size": 9}}"#;
+    for (axis, flip) in
+        [r#"{"RandomHorizontalFlip": {}}"#, r#"{"RandomVerticalFlip": {}}"#].iter().enumerate()
+    {
+        let (before, behind) = (recipe(&format!("[{flip}, {crop}]")), recipe(&format!("[{crop}, {flip}]")));
+        let flips = |drawn: &DrawnView| [drawn.view.flip, drawn.view.vertical_flip];
+        let mut flipped = 0;
+        for sample in 0..20 {
+            let (before, behind) = (drawn(&before, sample, (40, 30)), drawn(&behind, sample, (40, 30)));
+            assert_eq!((flips(&before), before.is_resized_mirrored), (flips(&behind), flips(&behind)));
+            assert_eq!(behind.is_resized_mirrored, [false; 2]);
+            assert!(!flips(&behind)[1 - axis]);
+            flipped += u32::from(flips(&behind)[axis]);
+        }
+        assert!((4..17).contains(&flipped));
     }
 }
 
@@ -300,8 +311,8 @@ const REFUSED: &[(&str, &str)] = &[
     (r#"["Grey"]"#, "step 1 of 1, a transform: unknown variant `Grey`, expected one of `RandomResizedCrop`"),
     (r#"[{"Resize": {"size": 9, "antialias": true}}]"#, "step 1 of 1, Resize: unknown field `antialias`"),
     (
-        r#"[{"Resize": {"size": 9, "interpolation": "lanczos"}}]"#,
-        "Resize: is \"lanczos\", must be one of nearest,",
+        r#"[{"Resize": {"size": 9, "interpolation": "hamming"}}]"#,
+        "Resize: is \"hamming\", must be one of nearest,",
     ),
     (
         r#"[{"CenterCrop": {"size": 9}}, {"CenterCrop": {"size": [9]}}]"#,
@@ -318,6 +329,30 @@ const REFUSED: &[(&str, &str)] = &[
     (r#"[{"Resize": {"size": null}}]"#, "size: is None, must be a length, or come with max_size"),
     (r#"[{"Resize": {"size": 9, "max_size": 9}}]"#, "max_size: is 9, must be more than the shorter side's 9"),
     (r#"[{"Resize": {"size": [9, 9], "max_size": 10}}]"#, "max_size: is 10, but size gives both sides"),
+    (
+        r#"[{"RandomResize": {"min_size": 9, "max_size": 9}}]"#,
+        "RandomResize: max_size: is 9, must be more than min_size, 9",
+    ),
+    (
+        r#"[{"RandomResize": {"min_size": 0, "max_size": 9}}]"#,
+        "RandomResize: min_size: is 0, must be at least 1",
+    ),
+    (
+        r#"[{"RandomShortestSize": {"min_size": []}}]"#,
+        "RandomShortestSize: min_size: is empty, must hold a length",
+    ),
+    (
+        r#"[{"RandomShortestSize": {"min_size": [9, 0]}}]"#,
+        "RandomShortestSize: min_size: is 0, must be at least 1",
+    ),
+    (
+        r#"[{"ScaleJitter": {"target_size": [9, 9], "scale_range": [2, 1]}}]"#,
+        "ScaleJitter: scale_range: is (2, 1), must be 0 < low <= high",
+    ),
+    (
+        r#"[{"ScaleJitter": {"target_size": [9, 9]}}, {"RandomResize": {"min_size": 8, "max_size": 9}}]"#,
+        "RandomResize: cannot come after ScaleJitter: pixels are resampled once",
+    ),
     (r#"[{"Pad": {"padding": 70000}}]"#, "padding: is 70000, must be at most"),
     (r#"[{"Pad": {"padding": 1, "fill": 300}}]"#, "Pad: must be one or three grey levels"),
     (
@@ -347,6 +382,10 @@ const REFUSED: &[(&str, &str)] = &[
     (
         r#"[{"RandomHorizontalFlip": {}}, {"Resize": {"size": 9, "interpolation": "nearest"}}]"#,
         "Resize: cannot come after RandomHorizontalFlip: the nearest pixels",
+    ),
+    (
+        r#"[{"RandomVerticalFlip": {}}, {"RandomResizedCrop": {"size": 9, "interpolation": "nearest-exact"}}]"#,
+        "RandomResizedCrop: cannot come after RandomVerticalFlip: the nearest pixels",
     ),
     (
         r#"[{"Resize": {"size": [8, 8]}}, {"RandomCrop": {"size": 9}}]"#,

@@ -75,6 +75,27 @@ pub(super) fn resized((width, height): (u32, u32), short: Option<u32>, longest: 
     if width <= height { (a, b) } else { (b, a) }
 }
 
+/// The width and height after RandomShortestSize, which makes the shorter side `short`, and shrinks both sides where
+/// the longer one would become more than `longest`. Both are truncated products with one factor, so that the shorter
+/// side may lack a pixel.
+pub(super) fn with_short_side((width, height): (u32, u32), short: u32, longest: Option<u32>) -> (u32, u32) {
+    let of = |to: u32, side: u32| f64::from(to) / f64::from(side);
+    let factor = of(short, width.min(height));
+    let factor = longest.map_or(factor, |longest| factor.min(of(longest, width.max(height))));
+    let side = |side: u32| ((f64::from(side) * factor) as u32).clamp(1, MOST);
+    (side(width), side(height))
+}
+
+/// The width and height after ScaleJitter: `scale` times the largest size that fits into `target`, a width and a
+/// height. The factor is a tensor in torchvision, so that products have 32 bits.
+pub(super) fn jittered((width, height): (u32, u32), target: [u32; 2], scale: f64) -> (u32, u32) {
+    let [across, down] = target.map(f64::from);
+    let fitting = (down / f64::from(height)).min(across / f64::from(width));
+    let factor = fitting as f32 * scale as f32;
+    let side = |side: u32| ((side as f32 * factor) as u32).clamp(1, MOST);
+    (side(width), side(height))
+}
+
 /// The first pixel of CenterCrop along a side that has `room` pixels more than the crop.
 pub(super) fn centred(room: u32) -> u32 {
     (f64::from(room) / 2.0).round_ties_even() as u32
@@ -99,6 +120,25 @@ mod tests {
         assert_eq!(resized((500, 375), Some(256), Some(341)), (341, 256));
         assert_eq!(resized((500, 375), None, Some(100)), (100, 75));
         assert_eq!(resized((7, 5000), None, Some(100)), (1, 100));
+    }
+
+    #[test]
+    fn random_sizes_are_truncated_as_torchvision() {
+        // `make_params` of RandomShortestSize and ScaleJitter of torchvision 0.29.
+        assert_eq!(with_short_side((500, 375), 256, None), (341, 256));
+        assert_eq!(with_short_side((500, 375), 256, Some(300)), (300, 225));
+        assert_eq!(with_short_side((375, 500), 333, None), (333, 444));
+        assert_eq!(with_short_side((333, 500), 299, None), (299, 448));
+        assert_eq!(with_short_side((641, 479), 480, None), (642, 480));
+        assert_eq!(with_short_side((640, 427), 800, Some(1333)), (1199, 800));
+        assert_eq!(with_short_side((103, 200), 256, None), (255, 497));
+        assert_eq!(with_short_side((1, 9000), 3, Some(50)), (1, 50));
+        assert_eq!(jittered((500, 375), [1024, 1024], 0.5), (512, 384));
+        assert_eq!(jittered((500, 375), [1024, 1024], 1.0), (1024, 768));
+        assert_eq!(jittered((375, 500), [300, 200], 1.7), (255, 340));
+        assert_eq!(jittered((641, 479), [1024, 800], 0.1), (102, 76));
+        assert_eq!(jittered((333, 500), [97, 301], 0.3), (29, 43));
+        assert_eq!(jittered((3, 2), [1, 1], 0.1), (1, 1));
     }
 
     #[test]

@@ -7,10 +7,12 @@
 use super::SettingsObject::{Directory as OfCache, Resources as OfResources};
 use super::forms::{
     AnyPath, Bounds, ByteCount, Channels, ClassList, DeviceName, FieldList, Indices, LabelSource, Maybe,
-    OneOf, Probability, Ratios, SideLengths, TransformList, Truth, Weighing, WholeNumber,
+    MixList, OneOf, Probability, Ratios, SideLengths, TransformList, Truth, Weighing, WholeNumber,
 };
 use super::{Description, Form, Setting, Topic};
-use crate::augment::{CROP_RATIO, CROP_SCALE, DType, Fidelity, ImageTransforms, LARGEST_SIDE, MemoryFormat};
+use crate::augment::{
+    CROP_RATIO, CROP_SCALE, DType, Fidelity, ImageTransforms, LARGEST_SIDE, MemoryFormat, Mixing,
+};
 use crate::config::{CpuDecode, FieldOptions, Labels, OnError, Weights};
 use crate::dataset::{Changed, ClassRef};
 use crate::decode::Damaged;
@@ -21,6 +23,9 @@ use std::path::PathBuf;
 
 /// The largest number of draws of an epoch. The numbers of more draws would not be exact in the arithmetic of shares.
 const MOST_DRAWS: u64 = 1 << 48;
+
+/// The most times that a sample comes in a row, more than any recipe has.
+const MOST_REPEATS: u64 = 1024;
 
 /// The largest number of threads, for which no machine has the processors.
 const MOST_THREADS: u64 = 1024;
@@ -121,6 +126,11 @@ settings! {
     /// The number of samples that an epoch draws, for all ranks together. None: as many as there are to draw from.
     epoch_size: Option<u64> = None, Maybe(WholeNumber::from(1).to(MOST_DRAWS)), Selection;
 
+    /// How many times each sample comes in a global batch, each time augmented anew: 3 in DeiT's repeated augmentation.
+    /// An epoch has as many draws as without, so it shows one in so many of the samples. The repeats of a sample are
+    /// spread over the ranks, as torchvision's `RASampler` does.
+    repeats: u32 = 1, WholeNumber::from(1).to(MOST_REPEATS), Selection;
+
     /// What the batches hold of each sample: a list of names, or of objects of `foreload.fields` that say more. A name
     /// is `image`, `label`, or the key of a member in a shard, which is what follows the first dot of its name:
     /// `["jpg", "seg.png", "txt"]`. `batch["txt"]` gives it. A command line has names parted by commas, or a JSON list
@@ -140,6 +150,14 @@ settings! {
     /// takes the place of `image_size`, `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and `std`, the one-line way
     /// to the usual lists. None: the list that these mean.
     transforms: Option<ImageTransforms> = None, Maybe(TransformList), Images.images_only();
+
+    /// What is done to pairs of finished images: `[transforms.MixUp(...)]`, `[transforms.CutMix(...)]`, or
+    /// `[transforms.RandomChoice([...])]` of these, drawn for each pair. The images at places 2k and 2k + 1 of a batch
+    /// are a pair, so `batch_size` must be even. With `num_classes` of these transforms labels are mixed, too: float32,
+    /// `[n, num_classes]`; vectors that `labels` gives are mixed as they are. Otherwise `mixed` of a batch has the
+    /// class numbers, those of the partners, and the shares. Padding, failed samples and their partners stay as they
+    /// are. A command line has JSON: `[{"MixUp": {"alpha": 0.2, "num_classes": 1000}}]`. None: nothing.
+    mix: Option<Mixing> = None, Maybe(MixList), Images.images_only();
 
     /// Side of the square output in pixels, or (height, width).
     image_size: (u32, u32) = (224, 224), SideLengths { to: LARGEST_SIDE }, Images.images_only();

@@ -1,16 +1,17 @@
 //! `foreload.ImageLoader`.
 
 use super::Loader;
-use crate::augment::DrawnView;
+use crate::augment::{DrawnView, MixRegion};
 use crate::config::LoaderKind;
 use crate::dataset::Contents;
 use crate::names::NamedValue;
 use crate::python::error::raise;
 use crate::python::settings::{self, whole_number};
 use crate::schedule::Draw;
+use crate::show::{SheetRequest, sheet};
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyTuple};
+use pyo3::types::{PyBytes, PyDict, PyTuple};
 
 /// The class `foreload.ImageLoader`. Its documentation is made from the table of settings, see `settings::describe`.
 #[pyclass(frozen, extends = Loader, module = "foreload")]
@@ -53,6 +54,13 @@ impl ImageLoader {
         fields.filter(|field| field.optional.is_some()).map(|field| field.name.clone()).collect()
     }
 
+    /// Whether images are mixed and class numbers are not, so that these come with those of the partners.
+    #[getter]
+    fn _mixes_hard_labels(this: PyRef<'_, Self>) -> bool {
+        let mix = this.as_super().pipeline.config().mix.as_ref();
+        mix.is_some_and(|plan| !plan.labels.are_mixed())
+    }
+
     /// The field, element type and a sample's dimensions of each tensor of fields that have one size for all samples.
     /// For consumers that take nothing else.
     fn _dense(this: PyRef<'_, Self>, py: Python<'_>) -> PyResult<Vec<(String, &'static str, usize)>> {
@@ -78,8 +86,33 @@ impl ImageLoader {
         this.as_super().pipeline.config().output().format.name()
     }
 
+    /// What an epoch makes of the pair at `position` of its order and the other one: a dict of transform, lam, box.
+    /// None where nothing is mixed.
+    #[pyo3(signature = (position, epoch=None))]
+    fn mix<'py>(
+        this: PyRef<'py, Self>,
+        py: Python<'py>,
+        position: &Bound<'py, PyAny>,
+        epoch: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyDict>>> {
+        let position = whole_number("position", position, u64::MAX)?;
+        let epoch = this.as_super().epoch_or_this(epoch.as_ref())?;
+        let Some(drawn) = this.as_super().pipeline.mix(position, epoch) else { return Ok(None) };
+        let dict = PyDict::new(py);
+        dict.set_item("transform", drawn.name())?;
+        dict.set_item("lam", drawn.share)?;
+        dict.set_item(
+            "box",
+            match drawn.region {
+                MixRegion::Everywhere => None,
+                MixRegion::Rectangle { left, top, right, bottom } => Some((left, top, right, bottom)),
+            },
+        )?;
+        Ok(Some(dict))
+    }
+
     /// What an epoch makes of a sample, a dict of x, y, width, height (source pixels that are resized), resized_width,
-    /// resized_height (what they are resized to), left, top (where the output's window begins in that), flip,
+    /// resized_height (what they are resized to), left, top (where the output's window begins in that), flip, vertical_flip,
     /// output_width, output_height. `view` chooses one of several views, `field` one of several images.
     #[pyo3(
         signature = (sample_id, epoch=None, *, occurrence=None, view=None, field=None),
@@ -117,11 +150,46 @@ impl ImageLoader {
         dict.set_item("left", view.x.offset)?;
         dict.set_item("top", view.y.offset)?;
         dict.set_item("flip", view.flip)?;
+        dict.set_item("vertical_flip", view.vertical_flip)?;
         dict.set_item("output_width", width)?;
         dict.set_item("output_height", height)?;
         dict.set_item("ops", in_python(py, ops)?)?;
         dict.set_item("erasures", in_python(py, erasures)?)?;
         Ok(dict)
+    }
+
+    /// Draws what the network sees of some samples.
+    #[pyo3(
+        signature = (samples=None, *, rows=None, epoch=None, epochs=None, field=None),
+        text_signature = "($self, samples=None, *, rows=8, epoch=None, epochs=1, field=None)"
+    )]
+    fn show<'py>(
+        this: PyRef<'py, Self>,
+        py: Python<'py>,
+        samples: Option<Vec<Bound<'py, PyAny>>>,
+        rows: Option<Bound<'py, PyAny>>,
+        epoch: Option<Bound<'py, PyAny>>,
+        epochs: Option<Bound<'py, PyAny>>,
+        field: Option<String>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let samples = samples.unwrap_or_default();
+        let number = |name, argument: Option<Bound<'py, PyAny>>, usual| {
+            argument.map_or(Ok(usual), |argument| whole_number(name, &argument, u64::MAX))
+        };
+        let usual = SheetRequest::default();
+        let request = SheetRequest {
+            samples: samples
+                .iter()
+                .map(|id| whole_number("samples", id, u64::MAX))
+                .collect::<PyResult<_>>()?,
+            rows: number("rows", rows, usual.rows)?,
+            epoch: this.as_super().epoch_or_this(epoch.as_ref())?,
+            epochs: number("epochs", epochs, usual.epochs)?,
+            field,
+        };
+        let pipeline = this.as_super().pipeline.clone();
+        let png = raise(py, py.detach(|| sheet(&pipeline, &request)))?;
+        py.import("foreload._sheet")?.getattr("Sheet")?.call1((PyBytes::new(py, &png),))
     }
 }
 

@@ -145,6 +145,7 @@ fn the_kernels_make_the_same_bytes() {
                     x: axis(random, image.width, output.width),
                     y: axis(random, image.height, output.height),
                     flip: random.below(2) == 1,
+                    vertical_flip: random.below(2) == 1,
                     filter: one(random, &FILTERS),
                     padding: one(random, &PADDINGS),
                 };
@@ -182,6 +183,7 @@ fn extreme_sizes_make_the_same_bytes() {
                 x: axis(width),
                 y: axis(height),
                 flip: case % 2 == 1,
+                vertical_flip: case % 3 == 1,
                 filter: one(random, &FILTERS),
                 padding: one(random, &PADDINGS),
             };
@@ -207,6 +209,7 @@ fn usual_sizes_make_the_same_bytes() {
                 x: Axis { start: 3, length: width - 7, resized: side, offset: 0 },
                 y: Axis { start: 2, length: height - 2, resized: side, offset: 0 },
                 flip: case % 2 == 0,
+                vertical_flip: case % 3 == 1,
                 filter: one(random, &FILTERS),
                 padding: one(random, &PADDINGS),
             };

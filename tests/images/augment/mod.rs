@@ -29,7 +29,8 @@ fn scaled(random: &mut RandomStream, low: u32, high: u32) -> u32 {
     (random.uniform(f64::from(low).ln(), f64::from(high + 1).ln()).exp() as u32).clamp(low, high)
 }
 
-const FILTERS: [Filter; 4] = [Filter::Nearest, Filter::NearestExact, Filter::Bilinear, Filter::Bicubic];
+const FILTERS: [Filter; 5] =
+    [Filter::Nearest, Filter::NearestExact, Filter::Bilinear, Filter::Bicubic, Filter::Lanczos];
 const PADDINGS: [Padding; 4] = [Padding::Constant, Padding::Edge, Padding::Reflect, Padding::Symmetric];
 
 fn one<T: Copy>(random: &mut RandomStream, of: &[T]) -> T {
@@ -72,6 +73,7 @@ fn view(random: &mut RandomStream, image: &Image, output: &Output) -> View {
         x: axis(random, image.width, output.width),
         y: axis(random, image.height, output.height),
         flip: random.below(2) == 1,
+        vertical_flip: random.below(2) == 1,
         filter: one(random, &FILTERS),
         padding: one(random, &PADDINGS),
     }
@@ -208,6 +210,7 @@ fn huge_reductions_and_enlargements_work() {
                 x: axis(width),
                 y: axis(height),
                 flip: case % 2 == 1,
+                vertical_flip: case % 3 == 1,
                 filter: Filter::Bilinear,
                 padding: Padding::Constant,
             };
@@ -268,6 +271,7 @@ fn pixels_are_libjpegs_bit_for_bit() {
             x: axis(width),
             y: axis(height),
             flip: false,
+            vertical_flip: false,
             filter: Filter::Bilinear,
             padding: Padding::Constant,
         };

@@ -191,9 +191,15 @@ fn taps(axis: &Axis, n: u32, view: &View) -> Vec<Option<Taps>> {
                 x if x < 2.0 => -0.5 * x.powi(3) + 2.5 * x.powi(2) - 4.0 * x + 2.0,
                 _ => 0.0,
             }),
+            Filter::Lanczos => filtered(j, 3.0, |x| if x < 3.0 { sinc(x) * sinc(x / 3.0) } else { 0.0 }),
         })
     };
     (0..n).map(one).collect()
+}
+
+fn sinc(x: f64) -> f64 {
+    let angle = std::f64::consts::PI * x;
+    if x == 0.0 { 1.0 } else { angle.sin() / angle }
 }
 
 /// Resizes along x, then along y, to channel-first levels. `sources` gives the source rows of a row of pixels, `value`
@@ -216,7 +222,8 @@ fn resize(
             };
             narrowed.entry(row).or_insert_with(|| columns.iter().map(column).collect()).clone()
         };
-        for taps in &rows {
+        for o in 0..rows.len() {
+            let taps = &rows[if view.vertical_flip { rows.len() - 1 - o } else { o }];
             let mut sums = vec![0.0; columns.len()];
             for (y, weight) in taps.iter().flatten() {
                 for (row, share) in sources(c, *y) {

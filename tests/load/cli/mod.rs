@@ -2,6 +2,7 @@
 
 mod fields;
 mod kept;
+mod show;
 
 use foreload::testing::rng::{RandomKey, Use};
 use serde_json::Value;

@@ -12,9 +12,9 @@ mod policies;
 mod values;
 mod warps;
 
-pub(in crate::augment::recipe) use values::Margins;
 pub use values::Sides;
 pub(crate) use values::{BadParameter, LARGEST_SIDE};
+pub(in crate::augment::recipe) use values::{Lengths, Margins};
 
 use super::draw::PixelDraw;
 use crate::augment::{DType, Filter, Padding};
@@ -25,7 +25,7 @@ use filters::{GaussianBlur, RandomAdjustSharpness};
 use levels::{RandomAutocontrast, RandomEqualize, RandomInvert, RandomPosterize, RandomSolarize};
 use policies::{AugMix, AutoAugment, RandAugment, TimmRandAugment, TrivialAugmentWide};
 use serde::Deserialize;
-use values::{FillLevels, bounds, half, probability};
+use values::{FillLevels, bounds, check_length, half, probability};
 use warps::{RandomAffine, RandomRotation};
 
 /// The default bounds of a random crop's share of the image's area.
@@ -60,6 +60,38 @@ pub enum Transform {
         /// The longest that the longer side may become.
         #[serde(default)]
         max_size: Option<u32>,
+        /// How the pixels are resampled.
+        #[serde(default)]
+        interpolation: Filter,
+    },
+    /// Resizes the whole image to a random size.
+    RandomResize {
+        /// The least length of the shorter side.
+        min_size: u32,
+        /// The first length that is too long.
+        max_size: u32,
+        /// How the pixels are resampled.
+        #[serde(default)]
+        interpolation: Filter,
+    },
+    /// Resizes the whole image to one of several sizes.
+    RandomShortestSize {
+        /// The lengths of the shorter side, of which one is drawn.
+        min_size: Lengths,
+        /// The longest that the longer side may become.
+        #[serde(default)]
+        max_size: Option<u32>,
+        /// How the pixels are resampled.
+        #[serde(default)]
+        interpolation: Filter,
+    },
+    /// Resizes the whole image to a random multiple of the largest size that fits into a rectangle.
+    ScaleJitter {
+        /// The width and the height of the rectangle.
+        target_size: [u32; 2],
+        /// Bounds of the multiple.
+        #[serde(default = "jitter_range")]
+        scale_range: (f64, f64),
         /// How the pixels are resampled.
         #[serde(default)]
         interpolation: Filter,
@@ -99,6 +131,12 @@ pub enum Transform {
     },
     /// Mirrors left and right at random.
     RandomHorizontalFlip {
+        /// The probability of mirroring.
+        #[serde(default = "half")]
+        p: f64,
+    },
+    /// Mirrors top and bottom at random.
+    RandomVerticalFlip {
         /// The probability of mirroring.
         #[serde(default = "half")]
         p: f64,
@@ -174,6 +212,10 @@ fn crop_ratio() -> (f64, f64) {
     CROP_RATIO
 }
 
+fn jitter_range() -> (f64, f64) {
+    (0.1, 2.0)
+}
+
 fn yes() -> bool {
     true
 }
@@ -201,7 +243,8 @@ pub(in crate::augment::recipe) trait PixelTransform {
         true
     }
 
-    /// Whether what it draws treats left and right differently, so that mirroring cannot be moved across it.
+    /// Whether what it draws treats left and right, or top and bottom, differently, so that mirroring cannot be
+    /// moved across it.
     fn minds_places(&self) -> bool {
         false
     }
@@ -251,7 +294,8 @@ macro_rules! kinds {
 }
 
 kinds! {
-    geometry and type: RandomResizedCrop, Resize, CenterCrop, RandomCrop, Pad, RandomHorizontalFlip, ToDtype, Normalize;
+    geometry and type: RandomResizedCrop, Resize, RandomResize, RandomShortestSize, ScaleJitter, CenterCrop, RandomCrop,
+        Pad, RandomHorizontalFlip, RandomVerticalFlip, ToDtype, Normalize;
     pixels: Grayscale, RandomGrayscale, ColorJitter, RandomPhotometricDistort, RandomChannelPermutation, RandomInvert,
         RandomPosterize, RandomSolarize, RandomAutocontrast, RandomEqualize, RandomAdjustSharpness, GaussianBlur,
         RandomRotation, RandomAffine, AutoAugment, RandAugment, TrivialAugmentWide, AugMix, TimmRandAugment,
@@ -263,7 +307,13 @@ impl Transform {
     pub(super) fn is_random(&self) -> bool {
         let of_geometry = matches!(
             self,
-            Self::RandomResizedCrop { .. } | Self::RandomCrop { .. } | Self::RandomHorizontalFlip { .. }
+            Self::RandomResizedCrop { .. }
+                | Self::RandomResize { .. }
+                | Self::RandomShortestSize { .. }
+                | Self::ScaleJitter { .. }
+                | Self::RandomCrop { .. }
+                | Self::RandomHorizontalFlip { .. }
+                | Self::RandomVerticalFlip { .. }
         );
         of_geometry || self.pixels().is_some_and(PixelTransform::is_random)
     }
@@ -275,10 +325,11 @@ impl Transform {
 
     /// Whether the transform mirrors, which can be done in the geometry and behind it.
     pub(super) fn mirrors(&self) -> bool {
-        matches!(self, Self::RandomHorizontalFlip { .. })
+        matches!(self, Self::RandomHorizontalFlip { .. } | Self::RandomVerticalFlip { .. })
     }
 
-    /// Whether what the transform draws treats left and right differently, so that mirroring cannot be moved across it.
+    /// Whether what the transform draws treats left and right, or top and bottom, differently, so that mirroring cannot be
+    /// moved across it.
     pub(super) fn minds_places(&self) -> bool {
         self.pixels().is_some_and(PixelTransform::minds_places)
     }
@@ -297,13 +348,27 @@ impl Transform {
                 bounds("ratio", *ratio, 1e6)
             }
             Self::Resize { size, max_size, .. } => check_resize(*size, *max_size),
+            Self::RandomResize { min_size, max_size, .. } => {
+                check_length("min_size", *min_size)?;
+                check_length("max_size", *max_size)?;
+                let wrong = || format!("is {max_size}, must be more than min_size, {min_size}");
+                (min_size < max_size).then_some(()).ok_or_else(|| BadParameter::new("max_size", wrong()))
+            }
+            Self::RandomShortestSize { min_size, max_size, .. } => {
+                min_size.check("min_size")?;
+                max_size.map_or(Ok(()), |longest| check_length("max_size", longest))
+            }
+            Self::ScaleJitter { target_size, scale_range, .. } => {
+                target_size.iter().try_for_each(|&side| check_length("target_size", side))?;
+                bounds("scale_range", *scale_range, 1e6)
+            }
             Self::CenterCrop { size } => size.check(),
             Self::RandomCrop { size, padding, .. } => {
                 size.check()?;
                 padding.map_or(Ok(()), Margins::check)
             }
             Self::Pad { padding, .. } => padding.check(),
-            Self::RandomHorizontalFlip { p } => probability("p", *p),
+            Self::RandomHorizontalFlip { p } | Self::RandomVerticalFlip { p } => probability("p", *p),
             Self::ToDtype { .. } => Ok(()),
             Self::Normalize { mean, std } => {
                 if !mean.iter().all(|mean| mean.is_finite()) {

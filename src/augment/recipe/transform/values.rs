@@ -26,14 +26,34 @@ impl Sides {
 
     pub(super) fn check(self) -> Result<(), BadParameter> {
         let (height, width) = self.square();
-        for side in [height, width] {
-            if side == 0 {
-                return Err(BadParameter::new("size", "is 0, must be at least 1"));
-            } else if side > LARGEST_SIDE {
-                return Err(BadParameter::new("size", format!("is {side}, must be at most {LARGEST_SIDE}")));
-            }
+        [height, width].into_iter().try_for_each(|side| check_length("size", side))
+    }
+}
+
+/// One length in pixels, or several of which one is drawn.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "must be a number of pixels, or a list of such")]
+pub enum Lengths {
+    /// The only one.
+    One(u32),
+    /// Each as likely as any other.
+    Several(Vec<u32>),
+}
+
+impl Lengths {
+    /// All lengths.
+    pub(in crate::augment::recipe) fn list(&self) -> &[u32] {
+        match self {
+            Self::One(length) => std::slice::from_ref(length),
+            Self::Several(lengths) => lengths,
         }
-        Ok(())
+    }
+
+    pub(super) fn check(&self, parameter: &'static str) -> Result<(), BadParameter> {
+        if self.list().is_empty() {
+            return Err(BadParameter::new(parameter, "is empty, must hold a length"));
+        }
+        self.list().iter().try_for_each(|&length| check_length(parameter, length))
     }
 }
 
@@ -165,6 +185,15 @@ pub(crate) struct BadParameter {
 impl BadParameter {
     pub(super) fn new(parameter: &'static str, message: impl Into<String>) -> Self {
         Self { parameter, message: message.into() }
+    }
+}
+
+/// Checks that a side can have this length.
+pub(super) fn check_length(parameter: &'static str, length: u32) -> Result<(), BadParameter> {
+    match length {
+        0 => Err(BadParameter::new(parameter, "is 0, must be at least 1")),
+        1..=LARGEST_SIDE => Ok(()),
+        _ => Err(BadParameter::new(parameter, format!("is {length}, must be at most {LARGEST_SIDE}"))),
     }
 }
 

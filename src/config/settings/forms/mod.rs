@@ -5,7 +5,7 @@ mod structures;
 mod words;
 
 pub(super) use lists::{Bounds, Channels, ClassList, Indices, Ratios, SideLengths, Weighing};
-pub(super) use structures::{FieldList, LabelSource, TransformList};
+pub(super) use structures::{FieldList, LabelSource, MixList, TransformList};
 pub(super) use words::{AnyPath, ByteCount, DeviceName, OneOf, Truth};
 
 use super::Given;

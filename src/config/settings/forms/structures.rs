@@ -1,7 +1,7 @@
 //! Settings that are lists of objects: fields, and what else has parts with names.
 
 use super::{Form, is};
-use crate::augment::ImageTransforms;
+use crate::augment::{ImageTransforms, Mixing};
 use crate::config::{FieldOptions, Fields, Given, Labels, label_numbers};
 use crate::dataset::FieldKind;
 use crate::error::Error;
@@ -185,6 +185,39 @@ impl Form<ImageTransforms> for TransformList {
 
     fn text_by(&self) -> Option<(&'static str, &'static str)> {
         Some(("foreload.transforms", "to_json"))
+    }
+}
+
+/// What is done to pairs of images: a list of one transform, as JSON.
+pub(in crate::config::settings) struct MixList;
+
+impl Form<Mixing> for MixList {
+    fn read(&self, given: &Given) -> Result<Mixing, String> {
+        let Given::Text(text) = given else { return is(given) };
+        Mixing::from_json(text).map_err(|error| match error {
+            Error::Config { message, .. } => message,
+            other => other.to_string(),
+        })
+    }
+
+    fn show(&self, mixing: &Mixing) -> Given {
+        Given::Text(mixing.text().to_owned())
+    }
+
+    fn may_be(&self) -> String {
+        "a list of one of foreload.transforms.MixUp, CutMix, or RandomChoice of these".into()
+    }
+
+    fn annotation(&self) -> String {
+        "Mixing | Sequence[Mixing]".into()
+    }
+
+    fn placeholder(&self) -> String {
+        "JSON".into()
+    }
+
+    fn text_by(&self) -> Option<(&'static str, &'static str)> {
+        Some(("foreload.transforms._mixing", "mix_to_json"))
     }
 }
 

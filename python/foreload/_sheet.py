@@ -1,0 +1,37 @@
+"""A contact sheet of what a network sees."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+class Sheet:
+    """A picture of samples: each whole image, and beside it what the transforms make of it.
+
+    Notebooks show it as it is; elsewhere, `save` it.
+
+    Attributes:
+        png: The bytes of the picture, a PNG.
+    """
+
+    def __init__(self, png: bytes) -> None:
+        self.png = png
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the PNG to a file, and return its path.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        written = Path(path)
+        written.write_bytes(self.png)
+        return written
+
+    def _repr_png_(self) -> bytes:
+        """Return the PNG, for notebooks."""
+        return self.png
+
+    def __repr__(self) -> str:
+        """Return the size in bytes, and what to do with it."""
+        return f"<Sheet: a PNG of {len(self.png)} bytes; save(path) writes it>"

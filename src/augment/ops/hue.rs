@@ -1,0 +1,101 @@
+//! The hue, as torchvision turns it: by way of hue, saturation and value, all 32-bit floats.
+
+use super::arithmetic::truncate;
+use super::level::vectorised;
+
+/// What a grey level is worth on the scale of 0..1.
+const UNIT: f32 = (1.0 / 255.0_f64) as f32;
+/// What 1 is worth in levels: torchvision's conversion to uint8 truncates a little less than 256 levels.
+const LEVELS: f32 = (256.0 - 1e-3_f64) as f32;
+const SIXTH: f32 = (1.0 / 6.0_f64) as f32;
+
+vectorised! {
+    /// Turns the hue of every pixel by a share of a full turn, -0.5 to 0.5.
+    pub(super) fn turn(red: &mut [u8], green: &mut [u8], blue: &mut [u8], by: f32) {
+        for ((red, green), blue) in red.iter_mut().zip(green).zip(blue) {
+            [*red, *green, *blue] = turned([*red, *green, *blue], by);
+        }
+    }
+}
+
+/// A pixel whose hue is turned. Every step is rounded as torchvision's, but for some that change no level: what is
+/// clamped there to 0..1 exceeds it only where 255.999 levels are truncated anyway, and where the levels are equal
+/// saturation is 0, so that the hue does not matter.
+#[inline(always)]
+fn turned(pixel: [u8; 3], by: f32) -> [u8; 3] {
+    let [red, green, blue] = pixel.map(|level| f32::from(level) * UNIT);
+    let larger = if red > green { red } else { green };
+    let most = if larger > blue { larger } else { blue };
+    let smaller = if red < green { red } else { green };
+    let least = if smaller < blue { smaller } else { blue };
+    let range = most - least;
+    let (is_red, is_green) = (red == most, green == most);
+
+    // The distances of the two other channels from the greatest, in the order in which they follow it.
+    let next = if is_red {
+        blue
+    } else if is_green {
+        red
+    } else {
+        green
+    };
+    let last = if is_red {
+        green
+    } else if is_green {
+        blue
+    } else {
+        red
+    };
+    let sector = if is_red {
+        0.0
+    } else if is_green {
+        2.0
+    } else {
+        4.0
+    };
+    let divisor = if range > 0.0 { range } else { 1.0 };
+    let hue = ((most - next) / divisor + sector) - (most - last) / divisor;
+    let hue = hue * SIXTH + 1.0;
+    let hue = if hue >= 1.0 { hue - 1.0 } else { hue };
+    let saturation = range / if most > 0.0 { most } else { 1.0 };
+
+    let hue = hue + by;
+    let hue = if hue >= 1.0 { hue - 1.0 } else { hue };
+    let hue = if hue < 0.0 { hue + 1.0 } else { hue };
+
+    let sixths = hue * 6.0;
+    let sector = f32::from(truncate(sixths));
+    let share = saturation * (sixths - sector);
+    let rest = 1.0 - saturation;
+    let falling = truncate((1.0 - share) * most * LEVELS);
+    let rising = truncate((share + rest) * most * LEVELS);
+    let low = truncate(rest * most * LEVELS);
+    let high = truncate(most * LEVELS);
+    // Even sectors have a rising level, odd ones a falling one.
+    let (is_first, is_second) = (sector == 0.0 || sector == 6.0, sector == 1.0);
+    let (is_third, is_fourth, is_fifth) = (sector == 2.0, sector == 3.0, sector == 4.0);
+    let moving = if is_first || is_third || is_fifth { rising } else { falling };
+    [
+        if is_second || is_fifth {
+            moving
+        } else if is_third || is_fourth {
+            low
+        } else {
+            high
+        },
+        if is_first || is_fourth {
+            moving
+        } else if is_second || is_third {
+            high
+        } else {
+            low
+        },
+        if is_first || is_second {
+            low
+        } else if is_fourth || is_fifth {
+            high
+        } else {
+            moving
+        },
+    ]
+}

@@ -1,0 +1,24 @@
+//! Operations that move whole rows, columns or planes.
+
+/// Mirrors left and right, in place.
+pub(super) fn left_right(planes: &mut [u8], width: usize) {
+    for row in planes.chunks_exact_mut(width) {
+        row.reverse();
+    }
+}
+
+/// Mirrors top and bottom, in place.
+pub(super) fn top_bottom(plane: &mut [u8], width: usize) {
+    let mut rows = plane.chunks_exact_mut(width);
+    while let (Some(above), Some(below)) = (rows.next(), rows.next_back()) {
+        above.swap_with_slice(below);
+    }
+}
+
+/// Makes each plane of `to` the one of `from` that `permutation` says.
+pub(super) fn permute(from: &[u8], permutation: [u8; 3], to: &mut [u8]) {
+    let pixels = from.len() / 3;
+    for (to, channel) in to.chunks_exact_mut(pixels).zip(permutation) {
+        to.copy_from_slice(&from[usize::from(channel) * pixels..][..pixels]);
+    }
+}

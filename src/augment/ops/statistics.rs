@@ -1,0 +1,59 @@
+//! What operations need to know of a whole image. All of it is whole numbers, so the order of pixels does not matter.
+
+use super::grey::luma;
+use super::level::vectorised;
+
+/// The number of values of each level.
+pub(in crate::augment) type Histogram = [u32; 256];
+
+/// The mean grey of an image from the sum of its grey levels, as torch computes it for images of up to 2^16 pixels:
+/// sum and number are rounded to 32 bits, and divided.
+pub(in crate::augment) fn mean(sum: u64, pixels: usize) -> f32 {
+    sum as f32 / pixels as f32
+}
+
+/// The pixels whose grey levels fit into 32 bits when they are added.
+const BLOCK: usize = 1 << 16;
+
+vectorised! {
+    /// The sum of the grey levels of an image, each of them truncated.
+    pub(super) fn grey_sum(red: &[u8], green: &[u8], blue: &[u8]) -> u64 {
+        let mut sum = 0;
+        for ((red, green), blue) in red.chunks(BLOCK).zip(green.chunks(BLOCK)).zip(blue.chunks(BLOCK)) {
+            let mut of_block = 0u32;
+            for ((&red, &green), &blue) in red.iter().zip(green).zip(blue) {
+                of_block += u32::from(luma(red, green, blue));
+            }
+            sum += u64::from(of_block);
+        }
+        sum
+    }
+}
+
+vectorised! {
+    /// The least and the greatest level of a plane, which is not empty.
+    pub(super) fn extremes(plane: &[u8]) -> (u8, u8) {
+        let (mut least, mut greatest) = (255, 0);
+        for &level in plane {
+            least = least.min(level);
+            greatest = greatest.max(level);
+        }
+        (least, greatest)
+    }
+}
+
+/// The histogram of a plane.
+pub(super) fn histogram(plane: &[u8]) -> Histogram {
+    // Neighbours are often equal. Were they counted in one place, each would wait for the one before it.
+    let mut counts = [[0; 256]; 4];
+    let (fours, rest) = plane.as_chunks::<4>();
+    for four in fours {
+        for (counts, &level) in counts.iter_mut().zip(four) {
+            counts[usize::from(level)] += 1;
+        }
+    }
+    for &level in rest {
+        counts[0][usize::from(level)] += 1;
+    }
+    std::array::from_fn(|level| counts.iter().map(|counts| counts[level]).sum())
+}

@@ -1,0 +1,91 @@
+//! Where the pixels of a warped image come from: torchvision's `affine` and `rotate`, which keep an image's size.
+
+use super::shift::RowShift;
+use super::{Affine, PixelOp, WarpSampling};
+use crate::augment::Filter;
+
+/// A warp with all its numbers, which kernels only multiply, add and divide.
+#[derive(Debug, Clone, PartialEq)]
+pub(in crate::augment) struct Warp {
+    /// For x, then y: the factors of a pixel's column and row, both counted from the image's centre, and what is added.
+    /// They give places in the image in halves of its size from its centre.
+    pub(in crate::augment) matrix: [[f32; 3]; 2],
+    /// What the matrix does, if it only moves rows.
+    pub(in crate::augment) shift: Option<RowShift>,
+    /// How pixels are found there.
+    pub(in crate::augment) sampler: Sampler,
+    /// The levels of R, G and B outside of the image.
+    pub(in crate::augment) fill: Option<[f32; 3]>,
+}
+
+/// How the pixel at a place is made of those around it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::augment) enum Sampler {
+    /// It is the nearest one.
+    Nearest,
+    /// Of two by two, by their distance.
+    Bilinear,
+    /// Of four by four, by the cubic with a = -¾ of torch.
+    Bicubic,
+}
+
+impl Warp {
+    /// The warp of an operation on an image of `width` × `height` pixels; `None` for what is no warp.
+    pub(in crate::augment) fn of(op: &PixelOp, size: (u32, u32)) -> Option<Self> {
+        match op {
+            PixelOp::Affine(affine) => Some(Self::new(affine, size)),
+            PixelOp::Rotate { angle, sampling } => {
+                // torchvision's `rotate` turns the other way.
+                let sampling = sampling.clone();
+                let affine = Affine {
+                    angle: -angle.rem_euclid(360.0),
+                    translate: [0; 2],
+                    scale: 1.0,
+                    shear: [0.0; 2],
+                    sampling,
+                };
+                Some(Self::new(&affine, size))
+            }
+            _ => None,
+        }
+    }
+
+    fn new(affine: &Affine, (width, height): (u32, u32)) -> Self {
+        let WarpSampling { interpolation, fill, center } = &affine.sampling;
+        let half = [f64::from(width) * 0.5, f64::from(height) * 0.5];
+        let centre = center.map_or([0.0; 2], |[x, y]| [x - half[0], y - half[1]]);
+        let matrix = inverse(affine, centre);
+        let sampler = match interpolation {
+            Filter::Nearest | Filter::NearestExact => Sampler::Nearest,
+            Filter::Bilinear => Sampler::Bilinear,
+            // No transform warps by Lanczos: each refuses it when it is checked.
+            Filter::Bicubic | Filter::Lanczos => Sampler::Bicubic,
+        };
+        let shift = match sampler {
+            Sampler::Bicubic => None,
+            _ => RowShift::of(matrix, sampler == Sampler::Nearest),
+        };
+        Self {
+            matrix: [0, 1].map(|row| matrix[row].map(|value| value as f32 / half[row] as f32)),
+            shift,
+            sampler,
+            fill: fill.map(|fill| fill.map(|level| level.clamp(0.0, 255.0) as f32)),
+        }
+    }
+}
+
+/// The matrix from pixels of the result to those of the image, both counted from the image's centre, as torchvision's
+/// `_get_inverse_affine_matrix` has it: of C · R · S⁻¹ · C⁻¹ · T, the rotation, scale and shear about the centre before
+/// the translation, it is the inverse.
+fn inverse(affine: &Affine, centre: [f64; 2]) -> [[f64; 3]; 2] {
+    let turn = affine.angle.to_radians();
+    let [shear_x, shear_y] = affine.shear.map(f64::to_radians);
+    let (cos_shear, tan_shear) = (libm::cos(shear_y), libm::tan(shear_x));
+    let a = libm::cos(turn - shear_y) / cos_shear;
+    let b = -(a * tan_shear + libm::sin(turn));
+    let c = libm::sin(turn - shear_y) / cos_shear;
+    let d = libm::cos(turn) - c * tan_shear;
+    let moved = [0, 1].map(|axis| centre[axis] + f64::from(affine.translate[axis]));
+    let row = |x: f64, y: f64, centre: f64| [x, y, 0.0 + (centre - x * moved[0] - y * moved[1])];
+    [row(d / affine.scale, -b / affine.scale, centre[0]), row(-c / affine.scale, a / affine.scale, centre[1])]
+}

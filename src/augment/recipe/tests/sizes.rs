@@ -1,0 +1,66 @@
+//! Transforms that draw a size: its distribution, and how it folds into the view.
+
+use super::{drawn, recipe};
+
+/// The recipe of people who train segmentation: any size, then a crop of one size, padded where the image is smaller.
+/// The sizes are uniform by the chi-squared test.
+#[test]
+fn a_random_size_and_a_crop_of_it_is_one_view() {
+    const N: u64 = 122_000;
+    let text = r#"[{"RandomResize": {"min_size": 20, "max_size": 81}},
+        {"RandomCrop": {"size": [40, 48], "pad_if_needed": true, "fill": 9}}, {"RandomHorizontalFlip": {}}]"#;
+    let recipe = recipe(text);
+    assert_eq!(recipe.views()[0].size(), Some((40, 48)));
+    let mut seen = [0u32; 61];
+    for sample in 0..N {
+        let view = drawn(&recipe, sample, (60, 45)).view;
+        assert_eq!((view.x.length, view.y.length), (60, 45));
+        assert_eq!(view.x.resized, view.y.resized * 60 / 45);
+        seen[view.y.resized as usize - 20] += 1;
+        // A smaller image is padded by what it lacks on both sides.
+        let room = view.x.resized as i32 - 48;
+        assert!((room.min(0)..=room.max(0)).contains(&view.x.offset), "{view:?}");
+    }
+    let expected = N as f64 / 61.0;
+    let chi_squared: f64 = seen.iter().map(|&n| (f64::from(n) - expected).powi(2) / expected).sum();
+    // 60 degrees of freedom: one in a million is above.
+    assert!(chi_squared < 122.0, "{chi_squared}: {seen:?}");
+}
+
+/// The multiple is uniform by the test of Kolmogorov and Smirnov.
+#[test]
+fn jitter_is_uniform_between_its_bounds() {
+    const N: u64 = 100_000;
+    let text = r#"[{"ScaleJitter": {"target_size": [10000, 10000], "scale_range": [0.5, 1.5]}}]"#;
+    let recipe = recipe(text);
+    let mut widths: Vec<u32> = (0..N).map(|sample| drawn(&recipe, sample, (400, 300)).width).collect();
+    widths.sort_unstable();
+    let distance = widths.iter().enumerate().map(|(below, &width)| {
+        let share = (f64::from(width) - 5000.0) / 10_000.0;
+        (share - below as f64 / N as f64).abs()
+    });
+    let largest = distance.fold(0.0, f64::max);
+    // One in a million is above 2.7 / √N.
+    assert!(largest < 2.7 / (N as f64).sqrt(), "{largest}");
+}
+
+/// A size that is drawn leaves no room for later crops to be checked when the list is made.
+#[test]
+fn a_drawn_size_is_no_fixed_size() {
+    let size = |text: &str| recipe(text).views()[0].size();
+    assert_eq!(size(r#"[{"RandomShortestSize": {"min_size": 20, "max_size": 30}}]"#), None);
+    assert_eq!(size(r#"[{"CenterCrop": {"size": 9}}, {"ScaleJitter": {"target_size": [9, 9]}}]"#), None);
+}
+
+#[test]
+fn one_of_the_lengths_is_drawn() {
+    let recipe = recipe(r#"[{"RandomShortestSize": {"min_size": [20, 30, 40], "max_size": 60}}]"#);
+    let mut seen = [0u32; 2];
+    for sample in 0..3000 {
+        let drawn = drawn(&recipe, sample, (80, 40));
+        // Of 30 and of 40 the longer side would be too long: both become the same.
+        let of = [(40, 20), (60, 30)].iter().position(|&size| size == (drawn.width, drawn.height));
+        seen[of.unwrap_or_else(|| panic!("{}×{}", drawn.width, drawn.height))] += 1;
+    }
+    assert!(seen[0].abs_diff(1000) < 130, "{seen:?}");
+}

@@ -1,0 +1,77 @@
+//! The command `foreload show`, which draws what a network sees.
+
+use super::output;
+use super::settings::{Settings, TakesSettings};
+use crate::dataset::{Contents, DatasetIndex};
+use crate::error::{Error, Result};
+use crate::pipeline::Pipeline;
+use crate::show::{SheetRequest, sheet};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// `foreload show` takes the settings that say what becomes of an image.
+#[derive(Debug, Clone)]
+pub(super) struct ShowSettings;
+
+impl TakesSettings for ShowSettings {
+    const DEFAULTS: &'static [(&'static str, &'static str)] = &[("batch_size", "1"), ("device", "cpu")];
+}
+
+/// The arguments of `foreload show`.
+#[derive(clap::Args, Debug)]
+pub(super) struct ShowArgs {
+    /// The dataset: a directory of class directories or of tar shards
+    dir: PathBuf,
+    /// A recipe of Python's foreload.recipes, such as simclr or deit, in the place of --transforms
+    #[arg(long, conflicts_with = "transforms")]
+    recipe: Option<String>,
+    /// The PNG to write
+    #[arg(long, default_value = "sheet.png")]
+    out: PathBuf,
+    /// The samples to show, by number, with commas between [default: the first that the epoch draws]
+    #[arg(long, value_delimiter = ',')]
+    samples: Vec<u64>,
+    /// How many samples to show, where they are not named
+    #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u64).range(1..))]
+    rows: u64,
+    /// The first epoch to show
+    #[arg(long, default_value_t = 0)]
+    epoch: u64,
+    /// How many epochs to show side by side: each draws anew
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    epochs: u64,
+    /// The image field to show [default: the first]
+    #[arg(long)]
+    field: Option<String>,
+    #[command(flatten)]
+    settings: Settings<ShowSettings>,
+}
+
+/// Runs the command.
+///
+/// # Errors
+/// Those of the loader and of [`sheet`]; [`Error::Io`] for the file; [`Error::Config`] for a recipe, which the program
+/// that Python installs has made a list of transforms before.
+pub(super) fn run(args: &ShowArgs) -> Result<()> {
+    if let Some(name) = &args.recipe {
+        let message = format!(
+            "is {name:?}, which only the foreload command of the Python package knows: give --transforms"
+        );
+        return Err(Error::config("recipe", message));
+    }
+    let checked = args.settings.validate()?;
+    let index = Arc::new(DatasetIndex::open(&args.dir, &checked.index_options(Contents::Images))?);
+    let config = checked.check(&index)?;
+    output::print_notices(index.notices());
+    let pipeline = Pipeline::new(index, config);
+    let request = SheetRequest {
+        samples: args.samples.clone(),
+        rows: args.rows,
+        epoch: args.epoch,
+        epochs: args.epochs,
+        field: args.field.clone(),
+    };
+    let png = sheet(&pipeline, &request)?;
+    std::fs::write(&args.out, png).map_err(|error| Error::io("write", &args.out, error))?;
+    output::print(&args.out.display().to_string())
+}

@@ -1,0 +1,157 @@
+//! Single samples, looked at beside any epoch: what is drawn of them, and the pictures that a network sees.
+
+use super::{CpuDecoder, Pipeline};
+use crate::augment::{
+    DType, DrawnView, DrawnViews, Fidelity, MemoryFormat, Output, Recipe, RecipeView, Renderer,
+};
+use crate::augment::{Transform, Transforms};
+use crate::decode::{Decoder, Planes, Region};
+use crate::error::{Error, Result};
+use crate::schedule::Draw;
+use crate::simd::Level;
+
+/// What a network sees of an image, and what it is made of.
+pub(crate) struct Preview {
+    /// The whole image.
+    pub(crate) original: Picture,
+    /// Each view: what was drawn, and the picture.
+    pub(crate) views: Vec<(DrawnView, Picture)>,
+}
+
+/// Grey levels of a picture.
+pub(crate) struct Picture {
+    /// The number of columns.
+    pub(crate) width: u32,
+    /// The number of rows.
+    pub(crate) height: u32,
+    /// R, G and B of each pixel, row by row.
+    pub(crate) levels: Vec<u8>,
+}
+
+impl Pipeline {
+    /// The views that `epoch` draws of an image of a draw's sample, which is read and parsed to know its size. The
+    /// image is that of `field`, or of the first image field.
+    ///
+    /// # Errors
+    /// [`Error::Sample`] when the sample cannot be read or decoded; [`Error::Config`] when there is no such sample or
+    /// image field.
+    pub fn views(&self, draw: Draw, epoch: u64, field: Option<&str>) -> Result<DrawnViews> {
+        self.look(draw, field, |image, bytes| self.draw_of(draw, epoch, image, bytes).map(|(drawn, _)| drawn))
+    }
+
+    /// The pictures of these views, as the CPU makes them, turned back from normalised values into grey levels; and the
+    /// whole image, no side of which is longer than `longest` pixels.
+    ///
+    /// # Errors
+    /// The errors of [`Pipeline::views`].
+    pub(crate) fn preview(
+        &self,
+        draw: Draw,
+        epoch: u64,
+        field: Option<&str>,
+        longest: u32,
+    ) -> Result<Preview> {
+        self.look(draw, field, |image, bytes| {
+            let original = self.original(bytes, longest)?;
+            let (drawn, planes) = self.draw_of(draw, epoch, image, bytes)?;
+            let recipe = self.shared.config.images.recipe(image);
+            let mut renderer = Renderer::new(recipe, Level::detect());
+            let render = |(number, (drawn, view)): (usize, (&DrawnView, &RecipeView))| {
+                let output = view.output(drawn);
+                let mut bytes = vec![0; output.bytes()];
+                renderer.render(number, &planes, drawn, &mut bytes);
+                (drawn.clone(), Picture::of(&output, &bytes))
+            };
+            let views = drawn.views().iter().zip(recipe.views()).enumerate().map(render).collect();
+            Ok(Preview { original, views })
+        })
+    }
+
+    /// Reads a sample and gives `see` the number of its image and the file's bytes.
+    fn look<T>(
+        &self,
+        draw: Draw,
+        field: Option<&str>,
+        see: impl FnOnce(usize, &[u8]) -> Result<T>,
+    ) -> Result<T> {
+        let (index, config) = (&self.shared.index, &self.shared.config);
+        if draw.sample >= index.len() {
+            let message = format!("is {}, the dataset has {}", draw.sample, index.len());
+            return Err(Error::config("sample_id", message));
+        }
+        let image = match field {
+            Some(name) => config.images.named(name).ok_or_else(|| {
+                let names: Vec<_> =
+                    config.images.list().iter().map(|image| format!("{:?}", image.name)).collect();
+                Error::config(
+                    "field",
+                    format!("is {name:?}, the images of a sample are {}", names.join(", ")),
+                )
+            })?,
+            None => config.images.first().ok_or_else(|| {
+                let message = "names no image, so that there is nothing to see";
+                Error::config("fields", message)
+            })?,
+        };
+        let seen = self.shared.read_blocking(draw.sample).and_then(|(record, _)| {
+            let bytes = self.shared.image_bytes(image, draw.sample, &record)?;
+            see(image, &bytes).map_err(|error| self.shared.of_image(image, error))
+        });
+        seen.map_err(|source| self.shared.sample_error(draw.sample, source))
+    }
+
+    /// Draws the views of an image and decodes what they need.
+    fn draw_of(&self, draw: Draw, epoch: u64, image: usize, bytes: &[u8]) -> Result<(DrawnViews, Planes)> {
+        let config = &self.shared.config;
+        let keys = config.images.keys(config.seed, epoch);
+        let mut cpu = CpuDecoder::new(&self.shared);
+        let (drawn, decoded) = cpu.draw_and_decode(&self.shared, &keys, image, draw, bytes);
+        decoded?;
+        Ok((drawn?, cpu.planes))
+    }
+
+    /// The whole image of a file.
+    fn original(&self, bytes: &[u8], longest: u32) -> Result<Picture> {
+        let config = &self.shared.config;
+        let mut planes = Planes::default();
+        let whole = |width, height| Region { x: 0, y: 0, width, height };
+        Decoder::new(config.max_pixels).with_damaged(config.damaged).decode(bytes, whole, &mut planes)?;
+        let resize =
+            Transform::Resize { size: None, max_size: Some(longest), interpolation: Default::default() };
+        let list = Transforms::single(vec![resize]);
+        let recipe = Recipe::new(&list, MemoryFormat::Nhwc, Fidelity::Fast)?;
+        let drawn = recipe.draw(&recipe.keys(0, 0), 0, 0, (planes.image_width, planes.image_height))?;
+        let (drawn, view) = (&drawn.views()[0], &recipe.views()[0]);
+        let output = view.output(drawn);
+        let mut levels = vec![0; output.bytes()];
+        Renderer::new(&recipe, Level::detect()).render(0, &planes, drawn, &mut levels);
+        Ok(Picture { width: output.width, height: output.height, levels })
+    }
+}
+
+impl Picture {
+    /// The picture of a finished image.
+    fn of(output: &Output, bytes: &[u8]) -> Self {
+        let (size, pixels) = (output.dtype.size(), output.width as usize * output.height as usize);
+        let level = |at: usize| {
+            let (pixel, channel) = (at / 3, at % 3);
+            let place = match output.format {
+                MemoryFormat::Nchw => channel * pixels + pixel,
+                MemoryFormat::Nhwc => at,
+            };
+            let value = match (output.dtype, &bytes[place * size..][..size]) {
+                (DType::U8, levels) => return levels[0],
+                (DType::F32, value) => f32::from_ne_bytes(value.try_into().expect("four bytes")),
+                (DType::F16, value) => {
+                    half::f16::from_ne_bytes(value.try_into().expect("two bytes")).to_f32()
+                }
+                (DType::Bf16, value) => {
+                    half::bf16::from_ne_bytes(value.try_into().expect("two bytes")).to_f32()
+                }
+            };
+            // The conversion to integers cuts what lies outside of 0..=255, as noise may.
+            ((f64::from(value) * output.std[channel] + output.mean[channel]) * 255.0).round() as u8
+        };
+        Self { width: output.width, height: output.height, levels: (0..3 * pixels).map(level).collect() }
+    }
+}

@@ -1,0 +1,95 @@
+//! A contact sheet: what a network sees of some samples, beside the whole images, with what was drawn under each.
+
+mod canvas;
+mod words;
+
+use crate::error::{Error, Result};
+use crate::pipeline::{Picture, Pipeline};
+use crate::schedule::Draw;
+use canvas::Canvas;
+
+/// What a sheet shows.
+#[derive(Debug, Clone)]
+pub(crate) struct SheetRequest {
+    /// The samples, by number; without any, the first that the epoch draws.
+    pub(crate) samples: Vec<u64>,
+    /// The number of samples, where they are not named.
+    pub(crate) rows: u64,
+    /// The first epoch.
+    pub(crate) epoch: u64,
+    /// The number of epochs, each of which draws the views of a sample anew.
+    pub(crate) epochs: u64,
+    /// The image field; `None` for the first.
+    pub(crate) field: Option<String>,
+}
+
+impl Default for SheetRequest {
+    /// The first eight samples of the first epoch.
+    fn default() -> Self {
+        Self { samples: Vec::new(), rows: 8, epoch: 0, epochs: 1, field: None }
+    }
+}
+
+/// The longest side of a picture, in pixels; larger ones are shown by every second, third ... pixel.
+const LONGEST: u32 = 256;
+/// The most pictures of a sheet.
+const MOST_PICTURES: u64 = 2000;
+
+/// Draws the sheet as a PNG: a row for each sample, in which the whole image comes first, then its views.
+///
+/// # Errors
+/// [`Error::Config`] for a request that makes no sheet, or a sample that there is not; [`Error::Sample`] for one that
+/// cannot be read or decoded.
+pub(crate) fn sheet(pipeline: &Pipeline, request: &SheetRequest) -> Result<Vec<u8>> {
+    for (setting, number) in [("rows", request.rows), ("epochs", request.epochs)] {
+        if number == 0 {
+            return Err(Error::config(setting, "is 0, must be at least 1"));
+        }
+    }
+    let draws = draws(pipeline, request)?;
+    let views = pipeline.config().images.views().count() as u64;
+    let pictures = (draws.len() as u64).saturating_mul(1 + views.saturating_mul(request.epochs));
+    if pictures > MOST_PICTURES {
+        let message = format!("makes a sheet of {pictures} pictures, must be at most {MOST_PICTURES}");
+        return Err(Error::config("samples", message));
+    }
+    let mut canvas = Canvas::default();
+    for draw in draws {
+        let mut row = Vec::new();
+        for epoch in (request.epoch..).take(request.epochs as usize) {
+            let preview = pipeline.preview(draw, epoch, request.field.as_deref(), LONGEST)?;
+            if row.is_empty() {
+                row.push((preview.original, words::of_sample(pipeline.index(), draw)));
+            }
+            for (number, (drawn, picture)) in preview.views.into_iter().enumerate() {
+                row.push((thinned(picture), words::of_view(epoch, number, &drawn)?));
+            }
+        }
+        canvas.add_row(row);
+    }
+    canvas.png()
+}
+
+/// The samples that are shown.
+fn draws(pipeline: &Pipeline, request: &SheetRequest) -> Result<Vec<Draw>> {
+    if !request.samples.is_empty() {
+        return Ok(request.samples.iter().map(|&sample| Draw { sample, occurrence: 0 }).collect());
+    }
+    let order = pipeline.order(request.epoch);
+    Ok((0..request.rows.min(order.len())).map(|position| order.draw(position)).collect())
+}
+
+/// The picture by every n-th pixel, so that no side is too long.
+fn thinned(picture: Picture) -> Picture {
+    let step = picture.width.max(picture.height).div_ceil(LONGEST);
+    if step <= 1 {
+        return picture;
+    }
+    let (width, height) = (picture.width.div_ceil(step), picture.height.div_ceil(step));
+    let pixel = |x: u32, y: u32| {
+        let at = 3 * ((y * step) as usize * picture.width as usize + (x * step) as usize);
+        &picture.levels[at..at + 3]
+    };
+    let levels = (0..height).flat_map(|y| (0..width).flat_map(move |x| pixel(x, y)).copied()).collect();
+    Picture { width, height, levels }
+}

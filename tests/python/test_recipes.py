@@ -1,0 +1,92 @@
+"""`foreload.recipes`: each trains and evaluates, says what it means, and is what its source does."""
+
+from __future__ import annotations
+
+import inspect
+from pathlib import Path
+
+import foreload
+import numpy as np
+import pytest
+from foreload import recipes
+from foreload import transforms as T
+
+NAMES = [name for name in recipes.__all__ if name != "Recipe"]
+VIEWS = {"simclr": [224] * 2, "moco_v3": [224] * 2, "byol": [224] * 2}
+VIEWS |= dict.fromkeys(("dino", "dinov2"), [224] * 2 + [96] * 8)
+SIZES = {"resnet50_reference": 176, "cifar": 32}
+
+
+def make(name: str) -> recipes.Recipe:
+    """Return a recipe for ten classes."""
+    function = getattr(recipes, name)
+    return function(num_classes=10) if "num_classes" in inspect.signature(function).parameters else function()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_trains(name: str, dataset: Path) -> None:
+    recipe = make(name)
+    loader = foreload.ImageLoader(dataset, batch_size=8, seed=1, **recipe)
+    batch = next(iter(loader))
+    images = batch["image"]
+    sizes = [np.from_dlpack(view).shape for view in (images if isinstance(images, tuple) else (images,))]
+    assert sizes == [(8, 3, side, side) for side in VIEWS.get(name, [SIZES.get(name, 224)])]
+    labels = np.from_dlpack(batch.labels)
+    assert labels.shape == ((8, 10) if "mix" in recipe else (8,))
+    for view in images if isinstance(images, tuple) else (images,):
+        assert np.isfinite(np.from_dlpack(view)).all()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_evaluates_or_says_that_it_does_not(name: str, dataset: Path) -> None:
+    recipe = make(name)
+    if name in VIEWS:
+        with pytest.raises(ValueError, match=r"recipes\.mae\(\)\.eval\(\)"):
+            recipe.eval()
+        return
+    evaluation = recipe.eval()
+    assert evaluation["train"] is False
+    assert set(evaluation) == {"transforms", "train"}
+    loader = foreload.ImageLoader(dataset, batch_size=8, **evaluation)
+    ids = np.concatenate([np.from_dlpack(batch.sample_ids) for batch in loader])
+    assert ids.tolist() == list(range(loader.samples))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_says_what_it_means(name: str) -> None:
+    recipe = make(name)
+    shown = repr(recipe)
+    assert shown.startswith(f"{name}: ")
+    assert recipe.source in shown
+    for setting in recipe:
+        assert f"{setting}=" in shown
+    names = {type(step).__name__ for step in _steps(recipe["transforms"])}
+    assert names
+    assert all(name in shown for name in names)
+
+
+def _steps(transforms: object) -> list[T.Transform]:
+    """Return all transforms, of all views."""
+    if isinstance(transforms, T.Views):
+        return list(transforms.transforms)
+    return [step for item in transforms for step in (_steps(item) if isinstance(item, T.Views) else [item])]
+
+
+def test_a_setting_can_be_replaced(dataset: Path) -> None:
+    settings = {**recipes.deit(num_classes=10, size=32), "mix": None, "repeats": 1}
+    loader = foreload.ImageLoader(dataset, batch_size=8, **settings)
+    assert np.from_dlpack(next(iter(loader)).labels).shape == (8,)
+
+
+def test_dinov2_blurs_as_published_or_as_trained() -> None:
+    def blurred(recipe: recipes.Recipe) -> list[float]:
+        found = []
+        for views in recipe["transforms"]:
+            steps = [step for step in views.transforms if isinstance(step, T.RandomApply)]
+            blurs = [step.p for step in steps if isinstance(step.transforms[0], T.GaussianBlur)]
+            always = any(isinstance(step, T.GaussianBlur) for step in views.transforms)
+            found.append(1.0 if always else sum(blurs))
+        return found
+
+    assert blurred(recipes.dinov2()) == [1.0, 0.1, 0.5]
+    assert blurred(recipes.dinov2(as_trained=True)) == [0.0, 0.9, 0.5]

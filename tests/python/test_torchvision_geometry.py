@@ -1,0 +1,128 @@
+"""A real torchvision moves an image, its mask and its boxes to where they are in the batch, given what was drawn."""
+
+from __future__ import annotations
+
+import io
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import shards
+from foreload import ImageLoader, fields
+from foreload import transforms as T
+from PIL import Image
+
+if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
+    pytest.importorskip(
+        "torchvision",
+        reason="torchvision is not installed; make test-frameworks has it, FORELOAD_REQUIRE_FRAMEWORKS=1 makes "
+        "this a failure",
+    )
+
+import torch
+from torchvision import tv_tensors
+from torchvision.transforms.v2 import functional as F
+
+SAMPLES = 40
+NAMES = ("png", "seg.png", "boxes.npy")
+
+# What images are padded with; masks are padded with 0.
+FILL = [9, 99, 199]
+
+# The largest mean difference of images, in 8-bit levels; masks may differ where two pixels are equally near.
+IMAGE_MEAN = 0.25
+MASK_SHARE = 1e-4
+
+
+def sample(number: int) -> shards.Members:
+    """Return a picture, a mask of noise in which each pixel is told from its neighbours, and boxes."""
+    rng = np.random.default_rng(number)
+    width, height = (int(side) for side in rng.integers(40, 120, size=2))
+    coarse = Image.fromarray(rng.integers(0, 256, (5, 7, 3), dtype=np.uint8))
+    corners = np.sort(rng.uniform(0, 1, (number % 4, 2, 2)), axis=1) * (width, height)
+    return {
+        "png": shards.saved(coarse.resize((width, height), Image.Resampling.BICUBIC), "png"),
+        "seg.png": shards.mask(rng.integers(1, 250, (height, width))),
+        "boxes.npy": shards.npy(corners.reshape(-1, 4).astype(np.float32)),
+    }
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shards.make(tmp_path_factory.mktemp("geometry"), SAMPLES, 1, sample)
+
+
+def inputs(number: int) -> list[Any]:
+    """Return what torchvision transforms together."""
+    members = sample(number)
+    picture, mask = (Image.open(io.BytesIO(members[name])) for name in NAMES[:2])
+    boxes = torch.from_numpy(np.load(io.BytesIO(members["boxes.npy"])))
+    size = picture.size[::-1]
+    return [
+        tv_tensors.Image(picture),
+        tv_tensors.Mask(torch.from_numpy(np.asarray(mask).copy())),
+        tv_tensors.BoundingBoxes(boxes.reshape(-1, 4), format="XYXY", canvas_size=size),
+    ]
+
+
+def as_drawn(what: Any, view: dict[str, Any]) -> Any:
+    """Return what torchvision's functions make of it: crop, resize, pad, crop, flips."""
+    size = [view["resized_height"], view["resized_width"]]
+    what = F.resize(F.crop(what, view["y"], view["x"], view["height"], view["width"]), size)
+    left, top, width, height = (view[name] for name in ("left", "top", "output_width", "output_height"))
+    behind = (left + width - size[1], top + height - size[0])
+    margins = [max(0, added) for added in (-left, -top, *behind)]
+    what = F.pad(what, margins, fill=FILL if isinstance(what, tv_tensors.Image) else 0)
+    what = F.crop(what, top + margins[1], left + margins[0], height, width)
+    what = F.horizontal_flip(what) if view["flip"] else what
+    return F.vertical_flip(what) if view["vertical_flip"] else what
+
+
+LISTS: dict[str, list[T.Transform]] = {
+    "segmentation": [
+        T.RandomResize(30, 150),
+        T.RandomCrop((64, 80), pad_if_needed=True, fill=FILL),
+        T.RandomHorizontalFlip(),
+    ],
+    "detection": [
+        T.RandomShortestSize((30, 40, 50), max_size=70),
+        T.RandomHorizontalFlip(),
+        T.RandomCrop(60, pad_if_needed=True, fill=FILL),
+    ],
+    "flips": [
+        *(T.Resize((50, 45)), T.RandomVerticalFlip(), T.Pad((1, 2, 3, 4), fill=FILL)),
+        *(T.RandomCrop((52, 44)), T.RandomHorizontalFlip()),
+    ],
+    "jitter": [T.ScaleJitter((64, 64), (0.4, 2)), T.RandomCrop(64, pad_if_needed=True, fill=FILL)],
+}
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_image_mask_and_boxes_are_where_torchvision_has_them(root: Path, name: str) -> None:
+    loader = ImageLoader(
+        root,
+        batch_size=10,
+        seed=6,
+        fields=["png", "seg.png", fields.Boxes("boxes.npy")],
+        transforms=LISTS[name],
+        decode="exact",
+        device="cpu",
+    )
+    differences, other, values = [], 0, 0
+    for batch in loader:
+        images, masks = (torch.from_dlpack(batch[name]) for name in NAMES[:2])
+        boxes, offsets = (torch.from_dlpack(part) for part in batch["boxes.npy"])
+        for place, number in enumerate(torch.from_dlpack(batch.sample_ids).tolist()):
+            view = loader.view(number)
+            expected, mask, placed = (as_drawn(what, view) for what in inputs(number))
+            assert images[place].shape == expected.shape
+            differences.append((images[place].float() - expected.float()).abs().mean())
+            other += int((masks[place] != mask).sum())
+            values += mask.numel()
+            ours = boxes[offsets[place] : offsets[place + 1]]
+            assert torch.allclose(ours, F.clamp_bounding_boxes(placed).as_subclass(torch.Tensor), atol=1e-3)
+    assert len(differences) == SAMPLES
+    assert torch.stack(differences).mean() <= IMAGE_MEAN
+    assert other <= MASK_SHARE * values

@@ -1,0 +1,116 @@
+"""A real torchvision, given the numbers that were drawn for a pair, mixes images and labels to the same bits.
+
+Its own numbers have the distribution of those that are drawn here.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from foreload import ImageLoader
+from foreload import transforms as T
+
+if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
+    pytest.importorskip(
+        "torchvision",
+        reason="torchvision is not installed; make test-frameworks has it, FORELOAD_REQUIRE_FRAMEWORKS=1 makes "
+        "this a failure",
+    )
+
+import torch
+from torchvision.transforms import v2
+
+CLASSES = 3
+
+# The probability of a larger distance between samples of one distribution is 10⁻⁴.
+KOLMOGOROV = 2.23
+
+
+def as_drawn(mix: dict[str, Any]) -> v2.Transform:
+    """Return torchvision's transform, which uses the numbers that were drawn instead of its own."""
+    kind = getattr(v2, mix["transform"])
+
+    class Drawn(kind):
+        def make_params(self, _: Any) -> dict[str, Any]:
+            return (
+                {"lam": mix["lam"]} if kind is v2.MixUp else {"box": mix["box"], "lam_adjusted": mix["lam"]}
+            )
+
+    return Drawn(num_classes=CLASSES)
+
+
+def test_torchvision_mixes_a_pair_to_the_same_bits(dataset: Path) -> None:
+    choice = T.RandomChoice(
+        [T.MixUp(alpha=0.3, num_classes=CLASSES), T.CutMix(alpha=0.8, num_classes=CLASSES)]
+    )
+    loaders = [
+        ImageLoader(dataset, batch_size=20, image_size=(48, 40), seed=11, mix=mix, device="cpu")
+        for mix in (choice, None)
+    ]
+    pairs = 0
+    for epoch in range(3):
+        for batch, unmixed in zip(*(loader.batches(epoch) for loader in loaders), strict=True):
+            images, labels = torch.from_dlpack(batch.images), torch.from_dlpack(batch.labels)
+            before, classes = torch.from_dlpack(unmixed.images), torch.from_dlpack(unmixed.labels)
+            for first in range(0, 20, 2):
+                pair = slice(first, first + 2)
+                drawn = as_drawn(loaders[0].mix(batch.step * 20 + first, epoch))
+                # A batch of two that is rolled by one is a pair of partners.
+                expected, soft = drawn(before[pair], classes[pair])
+                assert torch.equal(images[pair], expected)
+                assert torch.equal(labels[pair], soft)
+                pairs += 1
+    assert pairs == 90
+
+
+def shares_of(dataset: Path, mix: Any, size: tuple[int, int], seed: int, pairs: int) -> list[dict[str, Any]]:
+    """Return what is drawn for so many pairs."""
+    loader = ImageLoader(dataset, batch_size=20, image_size=size, seed=seed, mix=mix, device="cpu")
+    return [loader.mix(2 * pair, 0) for pair in range(pairs)]
+
+
+def distance(ours: np.ndarray, theirs: np.ndarray) -> float:
+    """Return the two-sample Kolmogorov-Smirnov distance, in units in which `KOLMOGOROV` is its limit."""
+    ours, theirs = np.sort(ours), np.sort(theirs)
+    at = np.concatenate([ours, theirs])
+    gap = np.abs(
+        np.searchsorted(ours, at, "right") / len(ours) - np.searchsorted(theirs, at, "right") / len(theirs)
+    )
+    return gap.max() * np.sqrt(len(ours) * len(theirs) / (len(ours) + len(theirs)))
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.2, 0.8, 1.0, 4.0])
+def test_shares_have_torchs_distribution(dataset: Path, alpha: float) -> None:
+    seed = int.from_bytes(os.urandom(4))
+    print("seed", seed)
+    torch.manual_seed(seed)
+    drawn = shares_of(dataset, T.MixUp(alpha=alpha), (32, 32), seed, 100_000)
+    ours = np.array([mix["lam"] for mix in drawn])
+    theirs = torch.distributions.Beta(alpha, alpha).sample((100_000,)).double().numpy()
+    # What float32 rounds to 0 and 1, torch draws as the numbers beside them.
+    ours, theirs = (np.clip(shares, 1e-6, 1 - 1e-6) for shares in (ours, theirs))
+    assert distance(ours, theirs) < KOLMOGOROV, f"alpha {alpha}, seed {seed}"
+
+
+def test_rectangles_have_torchvisions_distribution(dataset: Path) -> None:
+    seed, n, (height, width) = int.from_bytes(os.urandom(4)), 100_000, (40, 24)
+    print("seed", seed)
+    torch.manual_seed(seed)
+    drawn = shares_of(dataset, T.CutMix(alpha=0.7), (height, width), seed, n)
+    own = v2.CutMix(alpha=0.7, num_classes=CLASSES)
+    image = [torch.zeros(1, 3, height, width)]
+    theirs = [own.make_params(image) for _ in range(n)]
+    shares = [np.array([mix["lam"] for mix in drawn]), np.array([p["lam_adjusted"] for p in theirs])]
+    assert distance(*shares) < KOLMOGOROV, f"seed {seed}"
+    boxes = [np.array([mix["box"] for mix in drawn]), np.array([p["box"] for p in theirs])]
+    for side in range(4):
+        counts = np.array([np.bincount(box[:, side], minlength=41) for box in boxes])
+        counts = counts[:, counts.sum(0) >= 20]
+        # Two samples of one distribution: chi-squared with a degree of freedom less than there are values.
+        chi = ((counts[0] - counts[1]) ** 2 / counts.sum(0)).sum()
+        freedom = counts.shape[1] - 1
+        assert chi < freedom + 4.5 * np.sqrt(2 * freedom), f"side {side}, seed {seed}: {chi} of {freedom}"
