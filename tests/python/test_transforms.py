@@ -269,11 +269,11 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "Resize": {"size": 9},
     "TimmRandAugment": {},
     "ToDtype": {"dtype": "float16"},
-    "TrivialAugmentWide": {},
     "RandomResize": {"min_size": 3, "max_size": 9},
     "RandomShortestSize": {"min_size": [3, 9]},
     "RandomVerticalFlip": {},
     "ScaleJitter": {"target_size": [3, 9]},
+    "TrivialAugmentWide": {},
 }
 
 

@@ -234,7 +234,7 @@ impl RecipeView {
 
     /// The most chains of operations that an image goes through side by side, before they are mixed.
     pub(super) fn most_chains(&self) -> usize {
-        0
+        self.steps.iter().map(|step| step.transform.most_chains()).max().unwrap_or(0)
     }
 
     /// The output for one image.

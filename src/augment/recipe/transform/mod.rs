@@ -254,6 +254,11 @@ pub(in crate::augment::recipe) trait PixelTransform {
         &[]
     }
 
+    /// The most chains of operations that an image goes through side by side, before they are mixed.
+    fn most_chains(&self) -> usize {
+        self.children().iter().map(Transform::most_chains).max().unwrap_or(0)
+    }
+
     /// Draws what it does to one image, in the order in which torchvision draws.
     ///
     /// # Errors
@@ -337,6 +342,11 @@ impl Transform {
     /// The transforms of which this one applies some.
     pub(super) fn children(&self) -> &[Transform] {
         self.pixels().map_or(&[], PixelTransform::children)
+    }
+
+    /// The most chains of operations that an image goes through side by side, before they are mixed.
+    pub(super) fn most_chains(&self) -> usize {
+        self.pixels().map_or(0, PixelTransform::most_chains)
     }
 
     /// Checks what can be wrong with a transform by itself.

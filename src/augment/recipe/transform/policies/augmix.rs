@@ -109,6 +109,10 @@ impl PixelTransform for AugMix {
         true
     }
 
+    fn most_chains(&self) -> usize {
+        self.mixture_width as usize
+    }
+
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
         let size = draw.size();
         let mixed = dirichlet(&mut draw.stream, self.alpha, 2)[1];
