@@ -6,6 +6,7 @@ because what it changes cannot be known.
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from types import SimpleNamespace
@@ -73,7 +74,7 @@ class _Reader:
         steps = list(_flatten(transform))
         size = None
         for number, step in enumerate(steps, start=1):
-            self.place = f"step {number} of {len(steps)}, {step!r},"
+            self.place = f"step {number} of {len(steps)}, {_shown(step)},"
             if isinstance(step, SimpleNamespace):
                 self.place = f"{step.name} of {step.owner}"
             name = _name_of(step)
@@ -121,7 +122,7 @@ class _Reader:
         for child in children:
             made: list[transforms.Transform] = []
             for step in _flatten(child):
-                self.place = f"{outside.rstrip(',')}, within it {step!r},"
+                self.place = f"{outside.rstrip(',')}, within it {_shown(step)},"
                 if (translate := self._translation(step)) is not None:
                     made += translate(self, step, _name_of(step))
             found.append(made)
@@ -299,6 +300,11 @@ def read(transform: Any) -> list[transforms.Transform]:
 def _as_one(steps: list[transforms.Transform]) -> transforms.Transform:
     """One transform that applies all of a list, which is that of a Compose, or of an Identity."""
     return steps[0] if len(steps) == 1 else transforms.RandomApply(steps, p=1.0)
+
+
+def _shown(step: Any) -> str:
+    """A step in one line, which those with others within them do not give by themselves."""
+    return textwrap.shorten(repr(step), 200, placeholder=" ...")
 
 
 def _name_of(step: Any) -> str:
