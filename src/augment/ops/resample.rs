@@ -63,8 +63,7 @@ struct Places {
 }
 
 impl Places {
-    /// Those of the pixels from a column on; each step is rounded as torch rounds it. What is further outside than
-    /// `reach` lies there instead.
+    /// Those of the pixels from a column on. What is further outside than `reach` lies there instead.
     #[inline(always)]
     fn new(source: &Source, warp: &Warp, row: usize, first: usize, reach: f32) -> Self {
         let (width, height) = (source.width as f32, source.height as f32);
@@ -73,9 +72,9 @@ impl Places {
         let [across, down] = warp.matrix;
         let (mut x, mut y) = ([0.0; BLOCK], [0.0; BLOCK]);
         for i in 0..BLOCK {
-            let place = ((column(i) * across[0] + row * across[1] + across[2]) + 1.0) * (width * 0.5) - 0.5;
+            let place = Warp::place(across, column(i), row, width);
             x[i] = within(place, -reach, width - 1.0 + reach);
-            let place = ((column(i) * down[0] + row * down[1] + down[2]) + 1.0) * (height * 0.5) - 0.5;
+            let place = Warp::place(down, column(i), row, height);
             y[i] = within(place, -reach, height - 1.0 + reach);
         }
         Self { x, y }
@@ -251,11 +250,7 @@ fn channel<const C: usize>(pixel: u32) -> f32 {
 /// The levels of values. With a fill, what is mixed with pixels outside of the image is drawn towards it by the share
 /// of these: (value - fill) · inside + fill.
 #[inline(always)]
-fn filled(
-    values: &[[f32; BLOCK]; 3],
-    inside: &[f32; BLOCK],
-    fill: Option<[f32; 3]>,
-) -> [[u8; BLOCK]; 3] {
+fn filled(values: &[[f32; BLOCK]; 3], inside: &[f32; BLOCK], fill: Option<[f32; 3]>) -> [[u8; BLOCK]; 3] {
     let mut levels = [[0; BLOCK]; 3];
     for c in 0..3 {
         if let Some(fill) = fill {
