@@ -13,8 +13,8 @@ SOURCES := $(shell find src python build.rs -name '*.rs' -o -name '*.py' -o -nam
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup test test-all test-rust test-python test-module test-dali test-frameworks test-dlio stand-in check \
-	stub bindings kernels bench fuzz bench-tiers bench-dlio compare limits fidelity accuracy wheel gpu-kit gpu-kit-dali \
-	clean distclean
+	stub bindings kernels bench fuzz bench-tiers bench-dlio compare compare-recipes limits fidelity \
+	accuracy accuracy-recipe wheel gpu-kit gpu-kit-dali clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,7 +75,8 @@ stand-in: ## build the stand-ins for NVIDIA's libraries into target/debug/stand-
 # 200 MB that only these tests need. Once DALI is there, `make test` runs them too.
 test-dali: test-module ## the tests with a real DALI
 	$(BIN)/python tests/environment/provide_dali.py
-	FORELOAD_REQUIRE_DALI=1 $(TESTED)/bin/python -m pytest tests/python/test_dali.py tests/python/test_dali_source.py
+	FORELOAD_REQUIRE_DALI=1 $(TESTED)/bin/python -m pytest \
+		$(addprefix tests/python/,test_dali.py test_dali_source.py test_recipe_benchmark.py)
 
 # 3 GB, nearly all of them torch's. Once the frameworks are there, `make test` runs them too.
 FRAMEWORKS := $(addprefix tests/python/,test_examples.py test_kill.py test_ranks.py test_pages.py test_accuracy.py)
@@ -85,7 +86,7 @@ test-frameworks: test-module ## the tests with real frameworks: examples/, torch
 	FORELOAD_REQUIRE_FRAMEWORKS=1 $(TESTED)/bin/python -m pytest $(FRAMEWORKS)
 	PYTHONPATH=$(TESTED)/module FORELOAD_REQUIRE_FRAMEWORKS=1 .envs/frameworks/bin/python -m pytest \
 		$(addprefix tests/python/,test_torchvision.py test_torchvision_pixels.py test_torchvision_geometry.py \
-		test_webdataset.py test_frameworks.py test_gpu_peers.py)
+		test_webdataset.py test_frameworks.py test_gpu_peers.py test_recipe_benchmark.py)
 
 # PyPI's torch comes along, as for the peers of `make compare`: some GB, once.
 test-dlio: test-module ## the tests with the real DLIO, through MPI
@@ -140,6 +141,9 @@ bench-dlio: setup ## DLIO's accelerator utilisation with its own loader and with
 compare: setup ## Foreload beside torchvision, DALI, SPDL, WebDataset, tf.data, FFCV on the same files
 	$(BIN)/python benches/compare/run.py --data $(DATA)/folder $(DATA)/optimized
 
+compare-recipes: setup ## recipes people train with, beside torchvision, DALI, albumentations: 20 minutes
+	$(BIN)/python benches/recipes/run.py --data $(DATA)/folder --output benches/results/recipes
+
 limits: setup ## the reader against fio, decoding against libjpeg-turbo, depth against storage that takes milliseconds
 	$(BIN)/python benches/limits/run.py --data $(DATA)/folder
 	cargo build --locked --release -p slow-fs
@@ -152,6 +156,11 @@ fidelity: setup $(DATA)/folder ## how near each loader's pixels come to PIL's
 accuracy: setup ## what a network learns from Foreload's batches and from torchvision's: an hour
 	$(BIN)/python benches/accuracy/fetch.py $(DATA)/cifar10-20000 --train 20000
 	$(BIN)/python benches/accuracy/run.py --data $(DATA)/cifar10-20000 --output benches/results/accuracy
+
+accuracy-recipe: setup ## the same with TrivialAugmentWide, RandomErasing and MixUp: 40 minutes
+	$(BIN)/python benches/accuracy/fetch.py $(DATA)/cifar10-20000 --train 20000
+	$(BIN)/python benches/accuracy/run.py --data $(DATA)/cifar10-20000 --recipe strong \
+		--output benches/results/accuracy-strong
 
 # Built against an old glibc, by PyPI's zig: for any Linux of the last years, and any Python from 3.10 on.
 wheel: $(VENV)/.tools ## a wheel for other machines in dist/: pip install dist/foreload-*.whl

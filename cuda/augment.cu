@@ -1,9 +1,9 @@
 //! The kernels: the augmentation pass, one block for each tile, blockIdx.y the image (`augment.cuh`); the check of what
-//! was decoded, one block for each image (`untouched.cuh`); and changes of colour, some blocks for each image
-//! (`colour.cuh`).
+//! was decoded, one block for each image (`untouched.cuh`); and what is done to the pixels behind the pass, one block
+//! for each image (`ops/walk.cuh`): on grey levels, of which it makes the image, or on the finished image.
 
 #include "augment.cuh"
-#include "colour.cuh"
+#include "ops/walk.cuh"
 #include "untouched.cuh"
 
 extern "C" {
@@ -34,13 +34,24 @@ __global__ void __launch_bounds__(MOST_THREADS)
     count_untouched(&block, poison, counts + blockIdx.x);
 }
 
-__global__ void __launch_bounds__(MOST_THREADS)
-    foreload_colour(const ImageParams* table, const u8* levels, u8* images, OutputParams output, u64 steps) {
+__global__ void __launch_bounds__(MOST_OPS_THREADS, 2)
+    foreload_ops(const ImageParams* table, const ProgramSpan* spans, const u32* words, u8* levels, u64 set_bytes,
+                 u8* images, OutputParams output) {
+    extern __shared__ __align__(16) u8 memory[];
     Block block;
-    block.image = table + blockIdx.y;
-    block.output = &output;
+    block.image = table + blockIdx.x;
+    block.memory = memory;
     block.threads = blockDim.x;
-    colour(&block, steps, levels, images, blockIdx.x, gridDim.x);
+    run_program(&block, &output, spans[blockIdx.x], words, levels, set_bytes, images);
+}
+
+__global__ void __launch_bounds__(MOST_OPS_THREADS, 2)
+    foreload_erase(const ImageParams* table, const ProgramSpan* spans, const u32* words, u8* images,
+                   OutputParams output) {
+    Block block;
+    block.image = table + blockIdx.x;
+    block.threads = blockDim.x;
+    erase_finished(&block, &output, spans[blockIdx.x], words, images);
 }
 
 }

@@ -1,11 +1,11 @@
 //! The kernels as ordinary functions, for machines without a GPU: `foreload_augment_fast`, `foreload_augment_exact`,
-//! `foreload_colour` and `foreload_untouched` with the arguments of the kernels, behind the launch's grid and block.
+//! `foreload_ops`, `foreload_erase` and `foreload_untouched` with the arguments of the kernels, behind the launch's grid and block.
 //!
-//! Build: `cc -O2 -ffp-contract=off -c augment_cpu.c` (from build.rs: `cc::Build::new().file("cuda/augment_cpu.c")
-//! .flag("-ffp-contract=off")`). The addresses in the table and `images` are then addresses of this process.
+//! Build: `cc -O2 -ffp-contract=off -I. -c augment_cpu.c` (from build.rs: `cc::Build::new().file("cuda/augment_cpu.c")
+//! .include("cuda").flag("-ffp-contract=off")`). The addresses in the table and `images` are then addresses of this process.
 
 #include "augment.cuh"
-#include "colour.cuh"
+#include "ops/walk.cuh"
 #include "untouched.cuh"
 
 /// More shared memory than any GPU has.
@@ -54,20 +54,43 @@ u32 foreload_augment_exact(u32 tiles, u32 n, u32 threads, u32 shared_bytes, u32 
     return launch(tiles, n, threads, shared_bytes, turn, table, images, output, 1);
 }
 
-/// Returns 0, or 1 for a launch of another shape.
-u32 foreload_colour(u32 tiles, u32 n, u32 threads, u32 turn, const ImageParams* table, const u8* levels, u8* images,
-                    const OutputParams* output, u64 steps) {
-    if (threads == 0 || threads > MOST_THREADS || tiles == 0 || n == 0 || n > 65535) return 1;
+/// What is wrong with a launch that runs programs: 0 is nothing, 1 its shape, 2 its shared memory.
+static u32 judge_programs(u32 n, u32 threads, u32 shared_bytes) {
+    if (n == 0 || threads == 0 || threads > MOST_OPS_THREADS || threads % 32 != 0) return 1;
+    return shared_bytes < sizeof(OpsShared) ? 2 : 0;
+}
+
+/// Returns 0, or what is wrong with the launch.
+u32 foreload_ops(u32 n, u32 threads, u32 shared_bytes, u32 turn, const ImageParams* table, const ProgramSpan* spans,
+                 const u32* words, u8* levels, u64 set_bytes, u8* images, const OutputParams* output) {
+    const u32 wrong = judge_programs(n, threads, shared_bytes);
+    if (wrong) return wrong;
     for (u32 image = 0; image < n; image++) {
-        for (u32 tile = 0; tile < tiles; tile++) {
-            Block block;
-            memset(&block, 0, sizeof block);
-            block.image = table + image;
-            block.output = output;
-            block.threads = threads;
-            block.turn = turn;
-            colour(&block, steps, levels, images, tile, tiles);
-        }
+        OpsShared memory;
+        memset(&memory, 0xa5, sizeof memory);
+        Block block;
+        memset(&block, 0, sizeof block);
+        block.image = table + image;
+        block.memory = (u8*)&memory;
+        block.threads = threads;
+        block.turn = turn;
+        run_program(&block, output, spans[image], words, levels, set_bytes, images);
+    }
+    return 0;
+}
+
+/// Returns 0, or what is wrong with the launch.
+u32 foreload_erase(u32 n, u32 threads, u32 shared_bytes, u32 turn, const ImageParams* table, const ProgramSpan* spans,
+                   const u32* words, u8* images, const OutputParams* output) {
+    const u32 wrong = judge_programs(n, threads, shared_bytes);
+    if (wrong) return wrong;
+    for (u32 image = 0; image < n; image++) {
+        Block block;
+        memset(&block, 0, sizeof block);
+        block.image = table + image;
+        block.threads = threads;
+        block.turn = turn;
+        erase_finished(&block, output, spans[image], words, images);
     }
     return 0;
 }

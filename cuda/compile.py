@@ -53,9 +53,9 @@ class Compiler:
 
     def compile(self, architecture: str) -> tuple[bytes, str]:
         """Compile to machine code for `sm_…` or to PTX for `compute_…`; return it with what the compiler said."""
-        headers = sorted(HERE.glob("*.cuh"))
+        headers = sorted(HERE.rglob("*.cuh"))
         texts = (ctypes.c_char_p * len(headers))(*(path.read_bytes() for path in headers))
-        names = (ctypes.c_char_p * len(headers))(*(path.name.encode() for path in headers))
+        names = (ctypes.c_char_p * len(headers))(*(str(path.relative_to(HERE)).encode() for path in headers))
         options = [f"--gpu-architecture={architecture}", *OPTIONS]
         program = ctypes.c_void_p()
         source = (HERE / "augment.cu").read_bytes()

@@ -53,9 +53,19 @@ INLINE i32 dot_high(u32 weights, u32 samples, i32 sum) {
 }
 
 INLINE void lower(u32* value, u32 to) { atomicMin(value, to); }
+INLINE void raise(u32* value, u32 to) { atomicMax(value, to); }
+INLINE void add_count(u32* sum, u32 value) { atomicAdd(sum, value); }
+INLINE void add_sum(u64* sum, u64 value) { atomicAdd(sum, value); }
+
+/// The aligned word at `at`, in memory that threads of the block write in other phases.
+INLINE u32 current_word(const u8* at) { return *(const u32*)at; }
 
 /// The largest whole number that is not above `value`.
 INLINE i32 floor_of(f64 value) { return __double2int_rd(value); }
+
+/// a * b + c, rounded once. Nothing else is fused.
+INLINE f32 fused(f32 a, f32 b, f32 c) { return __fmaf_rn(a, b, c); }
+INLINE f32 root_of(f32 value) { return __fsqrt_rn(value); }
 
 INLINE u32 bits_of(f32 value) { return __float_as_uint(value); }
 INLINE f32 float_of(u32 bits) { return __uint_as_float(bits); }
@@ -140,11 +150,21 @@ INLINE i32 dot_high(u32 weights, u32 samples, i32 sum) { return dot_low(weights,
 INLINE void lower(u32* value, u32 to) {
     if (to < *value) *value = to;
 }
+INLINE void raise(u32* value, u32 to) {
+    if (to > *value) *value = to;
+}
+INLINE void add_count(u32* sum, u32 value) { *sum += value; }
+INLINE void add_sum(u64* sum, u64 value) { *sum += value; }
+
+INLINE u32 current_word(const u8* at) { return load_word(at); }
 
 INLINE i32 floor_of(f64 value) {
     const i32 truncated = (i32)value;
     return truncated - ((f64)truncated > value);
 }
+
+INLINE f32 fused(f32 a, f32 b, f32 c) { return __builtin_fmaf(a, b, c); }
+INLINE f32 root_of(f32 value) { return __builtin_sqrtf(value); }
 
 INLINE u32 bits_of(f32 value) {
     u32 bits;

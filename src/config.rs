@@ -78,6 +78,8 @@ pub struct LoaderConfig {
     pub shuffle: bool,
     /// What happens to the samples that do not fill the last batch.
     pub last_batch: LastBatch,
+    /// How many times in a row each sample comes.
+    pub repeats: u32,
     /// What an epoch draws from.
     pub(crate) selection: Arc<Selection>,
     /// Whether batches hold decoded images, or else the files' bytes.
@@ -312,6 +314,7 @@ impl CheckedOptions<'_> {
             } else {
                 LastBatch::Partial
             }),
+            repeats: options.repeats,
             selection: Arc::new(selection::select(options, index)?),
             decoded: options.decoded,
             device: chosen.device,

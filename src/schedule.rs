@@ -30,7 +30,8 @@ named!(LastBatch: "drop" => Drop, "pad" => Pad, "partial" => Partial);
 /// One place of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct BatchEntry {
-    /// The position in the epoch's order; for padding, the position that it repeats.
+    /// The number of the place in the epoch, over all batches and ranks; for padding, that of the place it repeats.
+    /// Without [repeats](Order::repeated) it is the position in the epoch's order.
     pub position: u64,
     /// The sample, and which of its draws this is.
     pub draw: Draw,
@@ -42,6 +43,10 @@ pub struct BatchEntry {
 ///
 /// Global batch `g` is positions `[g·B, (g+1)·B)` with `B = batch_size · world_size`; rank `r` takes its `r`-th slice.
 /// So the global batches are the same for any world size that gives the same `B`.
+///
+/// Where the order [repeats](Order::repeated) samples, a global batch has first one of each of its samples, then the
+/// next of each, and so on: so the repeats of a sample come to as many different ranks as can be, and neighbours in a
+/// batch are different samples.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     order: Order,
@@ -133,7 +138,26 @@ impl Schedule {
         let left = len - start;
         let valid = within < left;
         let position = if valid { start + within } else { (within - left) % len };
-        BatchEntry { position, draw: self.order.draw(position), valid }
+        BatchEntry { position, draw: self.order.draw(self.in_order(position)), valid }
+    }
+
+    /// The position in the order of the place with this number.
+    fn in_order(&self, place: u64) -> u64 {
+        let repeats = u64::from(self.order.repeats());
+        if repeats == 1 {
+            return place;
+        }
+        let start = place - place % self.global_batch();
+        let len = self.global_batch().min(self.order.len() - start);
+        // The batch's positions modulo `repeats` are classes, the first `longer` of which have one position more. Its
+        // places go through one class after the other.
+        let (each, longer, within) = (len / repeats, len % repeats, place - start);
+        let in_longer = longer * (each + 1);
+        let (class, at) = match within.checked_sub(in_longer) {
+            None => (within / (each + 1), within % (each + 1)),
+            Some(behind) => (longer + behind / each, behind % each),
+        };
+        start + at * repeats + class
     }
 
     /// The order that the batches are cut from.

@@ -28,6 +28,8 @@ pub struct OrderIdentity {
     pub last_batch: LastBatch,
     /// The digest of what an epoch draws from, in hexadecimal; `None` when every sample is drawn once.
     pub selection: Option<String>,
+    /// How many times in a row each sample comes.
+    pub repeats: u32,
     /// What is done to pairs of images, in JSON; `None` when nothing is.
     pub mix: Option<String>,
 }
@@ -56,12 +58,19 @@ pub struct State {
     pub last_batch: String,
     /// The digest of what an epoch draws from, in hexadecimal; `None` when every sample is drawn once.
     pub selection: Option<String>,
+    /// How many times in a row each sample comes; once in states that do not say.
+    #[serde(default = "once")]
+    pub repeats: u32,
     /// What is done to pairs of images, in JSON; `None` when nothing is, as in states that do not say.
     #[serde(default)]
     pub mix: Option<String>,
     /// The number of failures so far in this epoch, on the rank whose state this is: the one field that differs between
     /// ranks. Each rank that goes on from the state has spent as many of its `max_errors`.
     pub errors: u64,
+}
+
+fn once() -> u32 {
+    1
 }
 
 impl State {
@@ -78,6 +87,7 @@ impl State {
             shuffle: identity.shuffle,
             last_batch: identity.last_batch.name().into(),
             selection: identity.selection.clone(),
+            repeats: identity.repeats,
             mix: identity.mix.clone(),
             errors,
         }
@@ -137,6 +147,7 @@ impl State {
             ("last_batch", self.last_batch.clone(), here.last_batch.name().into()),
             ("the selection of samples", text(&self.selection), text(&here.selection)),
             ("epoch_size", self.epoch_size.to_string(), here.epoch_size.to_string()),
+            ("repeats", self.repeats.to_string(), here.repeats.to_string()),
             ("mix", mix(&self.mix), mix(&here.mix)),
         ];
         let differences: Vec<String> = fields

@@ -2,7 +2,8 @@
 
 One small residual network is trained from the same first weights (one set a seed) by torchvision's pipeline and by both
 of Foreload's ways to decode, with the same optimiser, schedule, batch size and epochs. All networks are judged by
-torchvision's evaluation pipeline, so that they differ only in the batches they were trained on.
+torchvision's evaluation pipeline, so that they differ only in the batches they were trained on. `--recipe strong`
+trains with TrivialAugmentWide, RandomErasing and MixUp.
 
     python benches/accuracy/fetch.py data/cifar10-20000 --train 20000
     python benches/accuracy/run.py --data data/cifar10-20000 --output benches/results/accuracy --seeds 36
@@ -30,8 +31,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
 import environments
 import foreload
 import report
-from settings import Settings
-from summary import HALF_WIDTH, PIPELINES, summarise
+from settings import RECIPES, Settings
+from summary import PIPELINES, summarise
 
 HERE = Path(__file__).resolve().parent
 SMOKE = {"image_size": 16, "resize": 16, "batch_size": 16, "epochs": 2, "width": 4, "seeds": 2}
@@ -46,7 +47,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--smoke", type=Path, metavar="FOLDER", help="run small, on images that are made there"
     )
-    parser.add_argument("--seeds", type=int, default=36, help="runs of each pipeline that shall be there")
+    parser.add_argument("--recipe", choices=RECIPES, default=Settings.recipe, help="what is done to images")
+    parser.add_argument("--seeds", type=int, help="runs of each pipeline that shall be there")
     parser.add_argument("--first-seed", type=int, default=0, help="of these; the others count up from it")
     parser.add_argument("--epochs", type=int, default=Settings.epochs)
     parser.add_argument("--batch-size", type=int, default=Settings.batch_size)
@@ -68,6 +70,8 @@ def parse_arguments() -> argparse.Namespace:
         parser.error("either --data or --smoke must be given")
     if chosen.smoke:
         vars(chosen).update(SMOKE, data=chosen.smoke)
+    if chosen.seeds is None:
+        chosen.seeds = RECIPES[chosen.recipe].seeds
     if chosen.seeds < 2:
         parser.error(f"--seeds: is {chosen.seeds}, must be at least 2")
     if chosen.first_seed < 0:
@@ -159,6 +163,8 @@ def begun(output: Path | None, result: dict) -> dict:
     if not path or not path.exists():
         return result
     known = json.loads(path.read_text())
+    # A setting that an earlier result does not name had the value that is its default.
+    known["settings"] = defaults() | known["settings"]
     for name in ("settings", "dataset", "images"):
         if known.get(name) != result[name]:
             sys.exit(
@@ -167,10 +173,21 @@ def begun(output: Path | None, result: dict) -> dict:
     return result | {"runs": known["runs"]}
 
 
+def as_json(settings: Settings) -> dict:
+    """Return settings as a result has them."""
+    return dataclasses.asdict(settings) | {"data": str(settings.data), "scale": list(settings.scale)}
+
+
+def defaults() -> dict:
+    """Return the default of each setting but the data, which has none."""
+    return {name: value for name, value in as_json(Settings(Path())).items() if name != "data"}
+
+
 def measure(chosen: argparse.Namespace) -> dict:
     """Run what is missing and keep each result at once."""
     settings = Settings(
         data=chosen.data,
+        recipe=chosen.recipe,
         image_size=chosen.image_size,
         resize=chosen.resize or chosen.image_size,
         scale=tuple(chosen.scale),
@@ -178,7 +195,7 @@ def measure(chosen: argparse.Namespace) -> dict:
         epochs=chosen.epochs,
         batch_size=chosen.batch_size,
     )
-    asked = dataclasses.asdict(settings) | {"data": str(chosen.data), "scale": list(settings.scale)}
+    asked = as_json(settings)
     same = {name: value for name, value in asked.items() if name != "data"}
     result = {"benchmark": "accuracy", "settings": same, "dataset": chosen.data.name}
     result = begun(chosen.output, result | {"images": images(chosen.data), "runs": []})
@@ -198,29 +215,31 @@ def measure(chosen: argparse.Namespace) -> dict:
 
     python = chosen.python or environments.ensure("torch", chosen.envs)
     train_all(asked, todo, chosen.jobs, python, keep)
-    return result | {"summary": summarise(result["runs"])}
+    return summarised(result)
+
+
+def summarised(result: dict) -> dict:
+    """Return the result so far with its summary."""
+    half_width = RECIPES[result["settings"]["recipe"]].half_width
+    return result | {"summary": summarise(result["runs"], half_width)}
 
 
 def write(output: Path, result: dict) -> None:
     """Write the result so far and its report, never half of either."""
-    result = result | {"summary": summarise(result["runs"])}
-    output.parent.mkdir(parents=True, exist_ok=True)
-    for suffix, text in ((".json", json.dumps(result, indent=1)), (".md", as_text(result))):
-        path = output.with_suffix(suffix)
-        new = path.with_suffix(f"{suffix}.new")
-        new.write_text(text + "\n")
-        new.replace(path)
+    result = summarised(result)
+    report.keep(result, as_text(result), output)
 
 
 def as_text(result: dict) -> str:
     """The report in Markdown."""
     settings, summary, runs = result["settings"], result["summary"], result["runs"]
+    recipe = RECIPES[settings["recipe"]]
     head = [
         origin_line(result),
         f"`{result['dataset']}`: {runs[0]['train_images']} training and {runs[0]['validation_images']} validation "
         f"images, {runs[0]['classes']} classes; a residual network of {runs[0]['parameters']} parameters, "
         f"{settings['epochs']} epochs in batches of {settings['batch_size']}, {settings['precision']}; "
-        f"RandomResizedCrop({settings['image_size']}, scale={tuple(settings['scale'])}), flip, normalise; "
+        f"RandomResizedCrop({settings['image_size']}, scale={tuple(settings['scale'])}), {recipe.steps}; "
         f"{len(summary['seeds'])} seeds that all pipelines ran",
     ]
     if not summary["differences"]:
@@ -249,7 +268,7 @@ def as_text(result: dict) -> str:
                     "95 % interval",
                     "half-width",
                     "includes 0",
-                    f"half-width ≤ {HALF_WIDTH}",
+                    f"half-width ≤ {recipe.half_width}",
                 ],
                 [difference_row(name, entry) for name, entry in summary["differences"].items()],
             ),
@@ -271,11 +290,13 @@ def origin_line(result: dict) -> str:
     def several(name: str) -> str:
         return ", ".join(dict.fromkeys(run[name] for run in runs))
 
+    name = result["settings"]["recipe"]
+    asked, output = ("", "accuracy") if name == Settings.recipe else (f" --recipe {name}", f"accuracy-{name}")
     days = sorted({run["date"][:10] for run in runs})
     return (
         f"{several('processor')}, {' to '.join(dict.fromkeys((days[0], days[-1])))}, commit {several('commit')}, "
         f"torch {several('torch')}, torchvision {several('torchvision')}: "
-        f"`run.py --data data/{result['dataset']} --output benches/results/accuracy`"
+        f"`run.py --data data/{result['dataset']}{asked} --output benches/results/{output}`"
     )
 
 

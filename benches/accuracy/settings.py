@@ -13,11 +13,37 @@ from pathlib import Path
 
 
 @dataclass(frozen=True)
+class Recipe:
+    """What is done to training images after the random crop, and how well it is to be known what comes of it."""
+
+    steps: str
+    half_width: float
+    """The largest half-width of an interval that decides, in percentage points."""
+    seeds: int
+    """How many runs of each pipeline are made, unless `--seeds` says otherwise."""
+
+
+ERASING = 0.1
+"""The probability of the recipe `strong` to erase a rectangle."""
+MIXUP_ALPHA = 0.2
+RECIPES = {
+    "plain": Recipe("flip, normalise", half_width=0.3, seeds=36),
+    "strong": Recipe(
+        f"flip, TrivialAugmentWide, normalise, RandomErasing({ERASING}), MixUp({MIXUP_ALPHA})",
+        half_width=0.5,
+        seeds=24,
+    ),
+}
+
+
+@dataclass(frozen=True)
 class Settings:
     """The settings of a run. Two runs with the same settings, seed and pipeline come to the same network."""
 
     data: Path
     """A directory with two image folders: train/CLASS/ and val/CLASS/."""
+    recipe: str = "plain"
+    """A name of `RECIPES`."""
     image_size: int = 24
     resize: int = 24
     """The length of the shorter side before validation's centre crop."""

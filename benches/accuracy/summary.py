@@ -11,9 +11,6 @@ PIPELINES = {
     "exact": "**Foreload** exact",
     "fast": "**Foreload** fast",
 }
-HALF_WIDTH = 0.3
-"""The half-width of an interval that decides, in percentage points."""
-
 # Student's t, two-sided 95 %, for 1 to 30 degrees of freedom.
 STUDENT = (
     *(12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228),
@@ -21,7 +18,7 @@ STUDENT = (
     *(2.080, 2.074, 2.069, 2.064, 2.060, 2.056, 2.052, 2.048, 2.045, 2.042),
 )
 NORMAL = 1.959964
-"""The largest half-width that decides."""
+"""What t comes to with ever more degrees of freedom."""
 
 
 def student(freedom: int) -> float:
@@ -32,8 +29,11 @@ def student(freedom: int) -> float:
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)
 
 
-def summarise(runs: list[dict]) -> dict:
-    """Return mean and deviation by pipeline, and paired differences of Foreload's, over seeds that all ran."""
+def summarise(runs: list[dict], half_width: float) -> dict:
+    """Return mean and deviation by pipeline, and paired differences of Foreload's, over seeds that all ran.
+
+    An interval decides whose half-width, in percentage points, is at most `half_width`.
+    """
     of = {name: {run["seed"]: run for run in runs if run["pipeline"] == name} for name in PIPELINES}
     seeds = sorted(set.intersection(*(set(by_seed) for by_seed in of.values())))
     if len(seeds) < 2:
@@ -53,12 +53,14 @@ def summarise(runs: list[dict]) -> dict:
             for name in PIPELINES
         },
         "differences": {
-            name: paired(values[name], values[REFERENCE]) for name in PIPELINES if name != REFERENCE
+            name: paired(values[name], values[REFERENCE], half_width)
+            for name in PIPELINES
+            if name != REFERENCE
         },
     }
 
 
-def paired(ours: list[float], theirs: list[float]) -> dict:
+def paired(ours: list[float], theirs: list[float], half_width: float) -> dict:
     """Return the mean difference by seed, its 95 % interval, and whether that is narrow enough to decide."""
     differences = [a - b for a, b in zip(ours, theirs, strict=True)]
     mean, deviation = statistics.mean(differences), statistics.stdev(differences)
@@ -69,6 +71,6 @@ def paired(ours: list[float], theirs: list[float]) -> dict:
         "interval": [mean - half, mean + half],
         "half_width": half,
         "includes_zero": abs(mean) <= half,
-        "decided": half <= HALF_WIDTH,
+        "decided": half <= half_width,
         "values": differences,
     }

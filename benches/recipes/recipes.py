@@ -15,7 +15,6 @@ CLASSES = 1000
 """The length of soft labels, as for ImageNet."""
 FLIP = 0.5
 RAND_AUGMENT = {"num_ops": 2, "magnitude": 9}
-BLUR_KERNEL = 23
 BLUR_SIGMA = (0.1, 2.0)
 SOLARISE_FROM = 128
 MIXUP_ALPHA = 0.2
@@ -61,6 +60,11 @@ class View:
     warp: str = "nearest"
     """How the policy's rotations and shears take pixels: `nearest`, the default of its paper and of torchvision, or
     `bilinear`, which torchvision's reference trainings pass."""
+
+    @property
+    def blur_kernel(self) -> int:
+        """The side of the blur's kernel, a tenth of the image's as in SimCLR (Chen et al., 2020), and odd."""
+        return self.side // 10 | 1
 
 
 @dataclass(frozen=True)

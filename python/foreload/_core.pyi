@@ -202,6 +202,14 @@ def compiled_size(transforms: str) -> tuple[int, int] | None:
         ConfigError: The list cannot be compiled: one pass cannot do it in this order.
     """
 
+def drawn_operations(transforms: str, width: int, height: int, samples: int, seed: int = 0) -> str:
+    """The operations and the erasures that a list of transforms draws in epoch 0 for each of `samples` samples of
+    `width` × `height` pixels: a JSON list of pairs of lists.
+
+    Raises:
+        ConfigError: The list cannot be compiled, or one of its transforms cannot be done to such images.
+    """
+
 def same_transforms(one: str, other: str) -> bool:
     """Return whether two lists of transforms, as JSON, say the same, with the core's defaults of what they leave out.
 

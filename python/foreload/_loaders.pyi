@@ -151,6 +151,9 @@ class ImageLoader(Loader):
         ratios: The share of each of several datasets in an epoch, in any unit. None: by their numbers of samples.
         epoch_size: The number of samples that an epoch draws, for all ranks together. None: as many as there are to
             draw from.
+        repeats: How many times each sample comes in a global batch, each time augmented anew: 3 in DeiT's repeated
+            augmentation. An epoch has as many draws as without, so it shows one in so many of the samples. The repeats
+            of a sample are spread over the ranks, as torchvision's `RASampler` does.
         fields: What the batches hold of each sample: a list of names, or of objects of `foreload.fields` that say more.
             A name is `image`, `label`, or the key of a member in a shard, which is what follows the first dot of its
             name: `["jpg", "seg.png", "txt"]`. `batch["txt"]` gives it. A command line has names parted by commas, or a
@@ -278,6 +281,7 @@ class ImageLoader(Loader):
         weights: Literal["balanced"] | Mapping[str, float] | Mapping[int, float] | Numbers | None = None,
         ratios: Numbers | None = None,
         epoch_size: int | None = None,
+        repeats: int = 1,
         fields: Sequence[str | Field] | None = None,
         labels: str | os.PathLike[str] | Sequence[float] | Sequence[Sequence[float]] | Array | None = None,
         transforms: Transforms | Mapping[str, Transforms] | None = None,
@@ -432,6 +436,9 @@ class FileLoader(Loader):
         ratios: The share of each of several datasets in an epoch, in any unit. None: by their numbers of samples.
         epoch_size: The number of samples that an epoch draws, for all ranks together. None: as many as there are to
             draw from.
+        repeats: How many times each sample comes in a global batch, each time augmented anew: 3 in DeiT's repeated
+            augmentation. An epoch has as many draws as without, so it shows one in so many of the samples. The repeats
+            of a sample are spread over the ranks, as torchvision's `RASampler` does.
         on_error: What happens when a sample cannot be read or decoded. `raise` raises the first failure of a batch.
             With `skip` another sample, chosen by (dataset, seed, epoch, position) alone, takes its place, so batches
             stay full and equal on every rank. With `zero` its image is zeros, or its file has no bytes, and its mask is
@@ -494,6 +501,7 @@ class FileLoader(Loader):
         weights: Literal["balanced"] | Mapping[str, float] | Mapping[int, float] | Numbers | None = None,
         ratios: Numbers | None = None,
         epoch_size: int | None = None,
+        repeats: int = 1,
         on_error: Literal["raise", "skip", "zero"] = "raise",
         max_errors: int | None = 100,
         resources: Resources | Mapping[str, Any] | None = None,

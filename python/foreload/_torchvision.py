@@ -29,11 +29,7 @@ _ON_GREY_LEVELS = (
     "ToDtype(torch.float32, scale=True) and Normalize to those (they may be on the GPU); it draws once a call, so call "
     "it for each image, or for parts of a batch, where that is too seldom"
 )
-_COLOURS = (
-    *("AutoAugment", "RandAugment", "TrivialAugmentWide", "AugMix", "ColorJitter", "RandomGrayscale"),
-    *("RandomPosterize", "RandomSolarize", "RandomEqualize", "RandomAutocontrast", "RandomAdjustSharpness"),
-    *("RandomInvert", "RandomPhotometricDistort", "JPEG"),
-)
+_COLOURS = ("AutoAugment", "RandAugment", "TrivialAugmentWide", "AugMix", "JPEG")
 _WHAT_TO_DO = {
     **dict.fromkeys(_COLOURS, _ON_GREY_LEVELS),
     "RandomSizedCrop": "use RandomResizedCrop, its name today",
@@ -320,8 +316,11 @@ class _Reader:
         return self._refusal(f"is not known to Foreload: {what}")
 
 
+_OTHERWISE = ("Transform", "Views", "RandomApply", "RandomChoice", "RandomOrder", "RandomErasing")
+"""What of Foreload's has no class of torchvision's with the same parameters."""
+
 _READERS = {
-    **{kind.__name__: _Reader.same for kind in transforms.Transform.__subclasses__()},
+    **{name: _Reader.same for name in transforms.__all__ if name not in _OTHERWISE},
     "RandomCrop": _Reader.random_crop,
     "PILToTensor": _Reader.to_grey_levels,
     "ToImage": _Reader.to_grey_levels,

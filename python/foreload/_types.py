@@ -30,6 +30,7 @@ class LoaderState(TypedDict):
     shuffle: bool
     last_batch: str
     selection: str | None
+    repeats: int
     mix: str | None
     errors: int
 

@@ -101,14 +101,13 @@ impl LoaderOptions {
         let mut images_in_order = images.list().iter().enumerate();
         let of_own_sizes =
             images_in_order.find(|(image, _)| ViewKind::of(images.recipe(*image)) == ViewKind::Values);
-        let missing = match images.recipes().iter().all(Recipe::suits_gpu) {
+        let missing = match of_own_sizes {
             _ if images.list().is_empty() => "batches without images".to_owned(),
             _ if self.mix.is_some() => "batches of mixed images".to_owned(),
-            _ if let Some((_, ImageField { name, .. })) = of_own_sizes => {
+            Some((_, ImageField { name, .. })) => {
                 format!("batches with images of their own sizes, which the transforms of {name:?} leave them")
             }
-            false => "batches of the transforms that change pixels, but for Grayscale".to_owned(),
-            true => return device::choose(&self.device),
+            None => return device::choose(&self.device),
         };
         if self.device.starts_with("cuda") {
             let message =

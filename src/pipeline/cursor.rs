@@ -129,6 +129,7 @@ mod tests {
             shuffle: true,
             last_batch: LastBatch::Drop,
             selection: None,
+            repeats: 1,
             mix: None,
         };
         let order = Order::shuffled(&Fingerprint([1; 32]), 1, epoch, 100);

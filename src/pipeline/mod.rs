@@ -133,6 +133,7 @@ impl Pipeline {
             shuffle: config.shuffle,
             last_batch: config.last_batch,
             selection: config.selection.digest().map(|digest| Fingerprint(*digest).to_string()),
+            repeats: config.repeats,
             mix: config.mix.as_ref().map(|plan| plan.mixing.text().to_owned()),
         };
         let shared = PipelineShared {
@@ -337,11 +338,12 @@ impl PipelineShared {
     /// The order of an epoch.
     fn order(&self, epoch: u64) -> Order {
         let (index, config) = (&self.index, &self.config);
-        if config.shuffle {
+        let order = if config.shuffle {
             Order::drawn(config.selection.clone(), &index.fingerprint(), config.seed, epoch)
         } else {
             Order::listed(config.selection.clone())
-        }
+        };
+        order.repeated(config.repeats)
     }
 
     /// What the tiers have done since the pipeline began.

@@ -27,7 +27,7 @@ mod _core {
     #[pymodule_export]
     use super::tensor::PyTensor;
     #[pymodule_export]
-    use super::{compiled_size, main, release_gpus, same_transforms};
+    use super::{compiled_size, drawn_operations, main, release_gpus, same_transforms};
 
     use crate::augment::{DType, Filter, Padding};
     use crate::dataset::kind::IMAGE_EXTENSIONS;
@@ -76,6 +76,29 @@ fn compiled_size(py: Python<'_>, transforms: &str) -> PyResult<Option<(u32, u32)
 fn same_transforms(py: Python<'_>, one: &str, other: &str) -> PyResult<bool> {
     let asked = |text| error::raise(py, Transforms::from_json(text));
     Ok(asked(one)? == asked(other)?)
+}
+
+/// The operations and the erasures that a list of transforms draws in epoch 0 for each of `samples` samples of `width` ×
+/// `height` pixels: a JSON list of pairs of lists.
+#[pyfunction]
+#[pyo3(signature = (transforms, width, height, samples, seed=0))]
+fn drawn_operations(
+    py: Python<'_>,
+    transforms: &str,
+    width: u32,
+    height: u32,
+    samples: u64,
+    seed: u64,
+) -> PyResult<String> {
+    let drawn = py.detach(|| {
+        let asked = Transforms::from_json(transforms)?;
+        Recipe::new(&asked, MemoryFormat::default(), Fidelity::default())?.explained(
+            seed,
+            samples,
+            (width, height),
+        )
+    });
+    error::raise(py, drawn)
 }
 
 /// Runs the command line program with `arguments` (the program's name first) and returns its exit code.

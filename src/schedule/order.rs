@@ -16,6 +16,8 @@ pub struct Order {
     selection: Arc<Selection>,
     permutation: Permutation,
     keys: Option<DrawKeys>,
+    /// How many positions in a row have the same sample.
+    repeats: u32,
 }
 
 #[derive(Debug, Clone)]
@@ -46,7 +48,7 @@ impl Order {
             Permutation::Computed(Arc::new(Feistel::new(&mut key(Use::Order).stream(0), len)))
         };
         let keys = Some(DrawKeys { slices: key(Use::Slice), rounds: key(Use::Round) });
-        Self { selection, permutation, keys }
+        Self { selection, permutation, keys, repeats: 1 }
     }
 
     /// The order in which the sample at each position is the one with that id.
@@ -60,7 +62,22 @@ impl Order {
     /// Panics when it is weighted.
     pub fn listed(selection: Arc<Selection>) -> Self {
         assert!(!selection.is_weighted(), "weights need a shuffled order");
-        Self { selection, permutation: Permutation::Identity, keys: None }
+        Self { selection, permutation: Permutation::Identity, keys: None, repeats: 1 }
+    }
+
+    /// The same order with each draw `repeats` times in a row, as many as fit: so an epoch of as many positions as
+    /// before shows one in `repeats` of the samples. Each repeat is a draw of its own, with its own occurrence.
+    ///
+    /// # Panics
+    /// Panics when it is 0.
+    pub fn repeated(self, repeats: u32) -> Self {
+        assert!(repeats > 0, "a draw that never comes");
+        Self { repeats, ..self }
+    }
+
+    /// How many positions in a row have the same sample.
+    pub fn repeats(&self) -> u32 {
+        self.repeats
     }
 
     /// The number of positions, which is that of the draws.
@@ -92,15 +109,21 @@ impl Order {
     /// Panics when `position` is not below [`Order::len`].
     pub fn draw(&self, position: u64) -> Draw {
         assert!(position < self.len(), "position {position} of an order of {}", self.len());
-        let number = match &self.permutation {
-            Permutation::Identity => position,
-            Permutation::Table(shuffle) => shuffle.sample(position),
-            Permutation::Computed(feistel) => feistel.forward(position),
+        let (place, repeat) = match self.repeats {
+            1 => (position, 0),
+            repeats => (position / u64::from(repeats), (position % u64::from(repeats)) as u32),
         };
-        self.numbered(number)
+        let number = match &self.permutation {
+            Permutation::Identity => place,
+            Permutation::Table(shuffle) => shuffle.sample(place),
+            Permutation::Computed(feistel) => feistel.forward(place),
+        };
+        let Draw { sample, occurrence } = self.numbered(number);
+        // No sample has 2^32 draws in an epoch, but a setting may be absurd.
+        Draw { sample, occurrence: occurrence.wrapping_mul(self.repeats).wrapping_add(repeat) }
     }
 
-    /// One of the epoch's draws by its number, whatever its position.
+    /// One of the draws that the epoch chooses from, by its number, whatever its position.
     ///
     /// # Panics
     /// Panics when `number` is not below [`Order::len`].
@@ -112,10 +135,16 @@ impl Order {
     /// The positions of `sample`, in no particular order; none for a sample that is not drawn. It is the inverse of
     /// [`Order::sample`].
     pub fn positions(&self, sample: u64) -> impl Iterator<Item = u64> {
-        self.selection.draws_of(sample, self.keys.as_ref()).map(|number| match &self.permutation {
-            Permutation::Identity => number,
-            Permutation::Table(shuffle) => shuffle.position(number),
-            Permutation::Computed(feistel) => feistel.backward(number),
-        })
+        let (repeats, len) = (u64::from(self.repeats), self.len());
+        let places =
+            self.selection.draws_of(sample, self.keys.as_ref()).map(|number| match &self.permutation {
+                Permutation::Identity => number,
+                Permutation::Table(shuffle) => shuffle.position(number),
+                Permutation::Computed(feistel) => feistel.backward(number),
+            });
+        let repeated = move |place: u64| {
+            (0..repeats).map(move |repeat| place.saturating_mul(repeats).saturating_add(repeat))
+        };
+        places.flat_map(repeated).filter(move |position| *position < len)
     }
 }

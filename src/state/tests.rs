@@ -12,6 +12,7 @@ fn identity(samples: u64, last_batch: LastBatch) -> OrderIdentity {
         shuffle: true,
         last_batch,
         selection: None,
+        repeats: 1,
         mix: None,
     }
 }
@@ -78,6 +79,7 @@ fn another_order_is_refused_by_what_differs() {
         (OrderIdentity { last_batch: LastBatch::Pad, ..here.clone() }, "last_batch was drop and is pad"),
         (OrderIdentity { epoch_size: 999, ..here.clone() }, "epoch_size was 1000 and is 999"),
         (OrderIdentity { selection: Some("e".into()), ..here.clone() }, "was every sample once and is e"),
+        (OrderIdentity { repeats: 3, ..here.clone() }, "repeats was 1 and is 3"),
         (OrderIdentity { mix: Some("[]".into()), ..here.clone() }, "mix was None and is []"),
     ] {
         let said = message(state.check(&there));

@@ -92,7 +92,7 @@ impl RetentionRule {
     pub(crate) fn best(slice: NodeSlice, order: &Order) -> Self {
         // A sample that comes up again and again in an epoch is always used soon: it came first, and stays for that
         // reason.
-        if slice.is_whole() || order.selection().repeats() {
+        if slice.is_whole() || order.selection().repeats() || order.repeats() > 1 {
             return Self::Keep;
         }
         // An eighth of an epoch is fine enough that groups which are half used up hold little of the tier, and coarse

@@ -107,6 +107,55 @@ proptest! {
     }
 
     #[test]
+    fn repeats_come_in_a_row_and_invert(seed: u64, len in 1u64..3000, repeats in 1u32..9) {
+        let (once, order) = (order(seed, 1, len), order(seed, 1, len).repeated(repeats));
+        prop_assert_eq!(order.len(), len);
+        for position in 0..len {
+            let draw = order.draw(position);
+            prop_assert_eq!(draw.sample, once.sample(position / u64::from(repeats)));
+            prop_assert_eq!(u64::from(draw.occurrence), position % u64::from(repeats));
+            prop_assert!(order.positions(draw.sample).any(|found| found == position));
+        }
+        let found: u64 = (0..len).map(|sample| order.positions(sample).count() as u64).sum();
+        prop_assert_eq!(found, len, "and no others");
+    }
+
+    #[test]
+    fn repeats_are_spread_and_neither_added_nor_lost(
+        seed: u64, len in 1u64..600, sixteenths in 1u32..5, repeats in 1u32..9,
+        last in prop_oneof![Just(LastBatch::Drop), Just(LastBatch::Pad), Just(LastBatch::Partial)],
+    ) {
+        let (order, global) = (order(seed, 0, len).repeated(repeats), sixteenths * 16);
+        prop_assume!(last != LastBatch::Drop || len >= u64::from(global));
+        let one = batches(&order, global, 1, last);
+        for (g, batch) in one.iter().enumerate() {
+            let first = g as u64 * u64::from(global);
+            let in_order = first..len.min(first + u64::from(global));
+            let mut expected: Vec<_> =
+                in_order.map(|position| order.draw(position)).map(|d| (d.sample, d.occurrence)).collect();
+            let valid = batch.iter().filter(|place| place.valid);
+            let mut drawn: Vec<_> = valid.map(|place| (place.draw.sample, place.draw.occurrence)).collect();
+            drawn.sort_unstable();
+            expected.sort_unstable();
+            prop_assert_eq!(drawn, expected, "global batch {}", g);
+        }
+        for world in [2, 4, 8] {
+            let ranks = batches(&order, global / world, world, last);
+            prop_assert_eq!(&one, &ranks, "{} ranks", world);
+        }
+        // A whole batch's repeats are as far apart as they can be: on all ranks, where there are as many.
+        if global % repeats == 0 && len >= u64::from(global) {
+            let mut first: Vec<u64> = one[0].iter().map(|place| place.draw.sample).collect();
+            let distance = (global / repeats) as usize;
+            prop_assert!(first.iter().zip(&first[distance..]).all(|(one, next)| one == next));
+            first.truncate(distance);
+            first.sort_unstable();
+            first.dedup();
+            prop_assert_eq!(first.len(), distance, "and others between them");
+        }
+    }
+
+    #[test]
     fn the_world_size_changes_no_global_batch(seed: u64, len in 64u64..5000, sixteenths in 1u32..8) {
         let order = order(seed, 0, len);
         for last in [LastBatch::Drop, LastBatch::Pad, LastBatch::Partial] {

@@ -3,13 +3,13 @@
 mod augment;
 mod capture;
 mod children;
-mod colours;
 #[path = "../common/mod.rs"]
 mod common;
 mod counting;
 mod faults;
 mod memory;
 mod nvjpeg;
+mod ops;
 mod order;
 mod pauses;
 mod pipeline;

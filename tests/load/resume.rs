@@ -176,6 +176,7 @@ fn large_epochs_go_on_at_any_step() {
             shuffle: true,
             last_batch: LastBatch::Partial,
             selection: None,
+            repeats: 1,
             mix: None,
         };
         let (saved, step) = {

@@ -19,7 +19,7 @@ from PIL import Image  # noqa: E402
 
 
 def test_a_paired_difference_has_students_interval() -> None:
-    entry = summary.paired([71.0, 72.0, 73.0, 74.0, 75.0], [70.0] * 5)
+    entry = summary.paired([71.0, 72.0, 73.0, 74.0, 75.0], [70.0] * 5, half_width=0.3)
     assert entry["mean"] == pytest.approx(3)
     # 2.776 is the value of t's distribution with 4 degrees of freedom; it is multiplied by sqrt(2.5 / 5).
     assert entry["interval"] == pytest.approx([3 - 1.963, 3 + 1.963], abs=1e-3)
@@ -27,7 +27,7 @@ def test_a_paired_difference_has_students_interval() -> None:
     assert entry["deviation"] == pytest.approx(2.5**0.5)
     assert not entry["includes_zero"]
     assert not entry["decided"]
-    near = summary.paired([70.1, 70.0, 70.2], [70.1, 70.1, 70.1])
+    near = summary.paired([70.1, 70.0, 70.2], [70.1, 70.1, 70.1], half_width=0.3)
     assert near["includes_zero"]
     assert near["decided"]
 
@@ -47,7 +47,9 @@ def test_intervals_hold_the_truth_as_often_as_they_say() -> None:
     for seeds in (4, 40):
         held = 0
         for _ in range(2000):
-            least, greatest = summary.paired([*random.normal(0.2, 1, seeds)], [0.0] * seeds)["interval"]
+            least, greatest = summary.paired([*random.normal(0.2, 1, seeds)], [0.0] * seeds, half_width=0.3)[
+                "interval"
+            ]
             held += least <= 0.2 <= greatest
         assert 0.935 < held / 2000 < 0.965
 
@@ -64,12 +66,12 @@ def test_only_seeds_that_all_pipelines_ran_are_compared() -> None:
         for name in summary.PIPELINES
         for seed in (2, 0, 1)
     ]
-    assert summary.summarise(runs)["seeds"] == [0, 1, 2]
+    assert summary.summarise(runs, half_width=0.3)["seeds"] == [0, 1, 2]
     without = [run for run in runs if (run["pipeline"], run["seed"]) != ("fast", 1)]
-    result = summary.summarise(without)
+    result = summary.summarise(without, half_width=0.3)
     assert result["seeds"] == [0, 2]
     assert result["pipelines"]["torchvision"]["values"] == [70.0, 72.0]
-    assert summary.summarise(without[:4])["differences"] == {}
+    assert summary.summarise(without[:4], half_width=0.3)["differences"] == {}
 
 
 def test_other_images_are_not_taken_for_cifar10() -> None:
@@ -159,11 +161,13 @@ def test_a_small_run_is_killed_and_goes_on(tmp_path: Path) -> None:
     # Chance would be 25.
     assert np.mean([entry["accuracy"] for entry in runs.values()]) > 40
     assert output.with_suffix(".md").read_text().strip() == done.stdout.strip()
-    assert result["summary"] == summary.summarise(result["runs"])
+    assert result["summary"] == summary.summarise(result["runs"], half_width=0.3)
 
     # The seed decides all that is learned; a run of an earlier commit stays as it was; more seeds are added.
     lost = result["runs"].pop(4)
     result["runs"][0]["commit"] = "0123456789ab"
+    # A result from before there were recipes goes on, too.
+    assert result["settings"].pop("recipe") == "plain"
     kept.write_text(json.dumps(result))
     done = run(output, "--python", python, "--first-seed", 1)
     assert trained(done.stderr) == ["exact, seed 1", *(f"{name}, seed 2" for name in summary.PIPELINES)]
@@ -179,6 +183,7 @@ def test_a_small_run_is_killed_and_goes_on(tmp_path: Path) -> None:
     result = json.loads(kept.read_text())
     for name, other in [
         ("settings", {**result["settings"], "epochs": 3}),
+        ("settings", {**result["settings"], "recipe": "strong"}),
         ("dataset", "others"),
         ("images", {"train": 255, "val": 64}),
     ]:
@@ -186,3 +191,17 @@ def test_a_small_run_is_killed_and_goes_on(tmp_path: Path) -> None:
         done = run(output, "--python", tmp_path / "none")
         assert done.returncode != 0
         assert f"accuracy.json: {name}: was " in done.stderr
+
+
+@pytest.mark.timeout(400)
+def test_a_small_run_of_the_strong_recipe(tmp_path: Path) -> None:
+    output = tmp_path / "accuracy"
+    done = run(output, "--recipe", "strong", "--python", frameworks.interpreter())
+    assert done.returncode == 0, done.stderr
+    assert "MixUp(0.2); 2 seeds that all pipelines ran" in done.stdout
+    result = json.loads(output.with_suffix(".json").read_text())
+    assert len(result["runs"]) == 2 * len(summary.PIPELINES)
+    assert all(entry["steps"] == 32 for entry in result["runs"])
+    # Chance would be 25. Mixed labels are soft, so that no loss can vanish.
+    assert np.mean([entry["accuracy"] for entry in result["runs"]]) > 30
+    assert all(entry["last_loss"] > 0.1 for entry in result["runs"])

@@ -68,6 +68,7 @@ def test_a_state_is_small_and_says_what_it_is_of(dataset: Path) -> None:
         "shuffle": True,
         "last_batch": "drop",
         "selection": None,
+        "repeats": 1,
         "mix": None,
         "errors": 0,
     }

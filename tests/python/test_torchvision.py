@@ -260,8 +260,8 @@ RESIZE, CENTER, NORMALIZE = v1.Resize(70), v1.CenterCrop(64), v1.Normalize(MEAN,
 
 REFUSED: dict[str, tuple[list[Any], str]] = {
     "colours": (
-        [CROP, v1.ColorJitter(0.4), TENSOR],
-        r"step 2 of 3, ColorJitter.*PILToTensor.*v2\.ColorJitter",
+        [CROP, v2.JPEG(50), TENSOR],
+        r"step 2 of 3, JPEG.*PILToTensor.*v2\.JPEG",
     ),
     "augmentation": ([CROP, FLIP, v2.RandAugment(), TENSOR], r"step 3 of 4, RandAugment.*v2\.RandAugment"),
     "erasing": ([CROP, TENSOR, NORMALIZE, v1.RandomErasing()], r"step 4 of 4, RandomErasing.*to the batches"),

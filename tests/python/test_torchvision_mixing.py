@@ -1,5 +1,7 @@
-"""A real torchvision, given the numbers that were drawn for a pair, mixes images and labels to the same bits; and its own
-numbers have the distribution of those that are drawn here."""
+"""A real torchvision, given the numbers that were drawn for a pair, mixes images and labels to the same bits.
+
+Its own numbers have the distribution of those that are drawn here.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def as_drawn(mix: dict[str, Any]) -> v2.Transform:
 
     class Drawn(kind):
         def make_params(self, _: Any) -> dict[str, Any]:
-            return {"lam": mix["lam"]} if kind is v2.MixUp else {"box": mix["box"], "lam_adjusted": mix["lam"]}
+            return (
+                {"lam": mix["lam"]} if kind is v2.MixUp else {"box": mix["box"], "lam_adjusted": mix["lam"]}
+            )
 
     return Drawn(num_classes=CLASSES)
 

@@ -239,19 +239,41 @@ def test_every_transform_is_explained() -> None:
 
 # A value of each parameter that has no default.
 REQUIRED: dict[str, dict[str, Any]] = {
+    "AugMix": {},
+    "AutoAugment": {},
     "CenterCrop": {"size": 9},
+    "ColorJitter": {},
+    "GaussianBlur": {"kernel_size": 3},
     "Grayscale": {},
     "Normalize": {"mean": MEAN, "std": STD},
     "Pad": {"padding": 3},
+    "RandAugment": {},
+    "RandomAdjustSharpness": {"sharpness_factor": 2},
+    "RandomAffine": {"degrees": 9},
+    "RandomApply": {"transforms": [T.Grayscale()]},
+    "RandomAutocontrast": {},
+    "RandomChannelPermutation": {},
+    "RandomChoice": {"transforms": [T.Grayscale()]},
     "RandomCrop": {"size": 9},
+    "RandomEqualize": {},
+    "RandomErasing": {},
+    "RandomGrayscale": {},
     "RandomHorizontalFlip": {},
+    "RandomInvert": {},
+    "RandomOrder": {"transforms": [T.Grayscale()]},
+    "RandomPhotometricDistort": {},
+    "RandomPosterize": {"bits": 4},
     "RandomResizedCrop": {"size": 9},
+    "RandomRotation": {"degrees": 9},
+    "RandomSolarize": {"threshold": 128},
     "Resize": {"size": 9},
+    "TimmRandAugment": {},
     "ToDtype": {"dtype": "float16"},
     "RandomResize": {"min_size": 3, "max_size": 9},
     "RandomShortestSize": {"min_size": [3, 9]},
     "RandomVerticalFlip": {},
     "ScaleJitter": {"target_size": [3, 9]},
+    "TrivialAugmentWide": {},
 }
 
 
@@ -272,11 +294,14 @@ def test_no_transform_of_torchvision_is_both_taken_over_and_refused() -> None:
 
 def test_the_manual_gives_the_parameters_and_their_defaults() -> None:
     manual = Path(__file__).parents[2].joinpath("docs/transforms.md").read_text()
-    rows = dict(re.findall(r"^\| `(\w+)` \| `([^`]*)` \|", manual, re.MULTILINE))
+    rows = dict(re.findall(r"^\| `(\w+)` \| (?:`([^`]*)`|none) \|", manual, re.MULTILINE))
     assert set(rows) == set(REQUIRED)
     for name, said in rows.items():
+        # Each is a name, or a name and its default, which may have commas of its own.
+        shown = [
+            parameter.partition("=") for parameter in re.split(r", (?=[a-z_]+(?:=|,|$))", said) if parameter
+        ]
         parameters = dataclasses.fields(getattr(T, name))
-        shown = [parameter.partition("=") for parameter in said.split(", ")]
         assert [parameter for parameter, _, _ in shown] == [parameter.name for parameter in parameters]
         for (_, is_given, default), parameter in zip(shown, parameters, strict=True):
             assert not is_given or eval(default) == parameter.default, (name, parameter.name)

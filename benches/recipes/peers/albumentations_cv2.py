@@ -45,7 +45,7 @@ class Steps:
         if view.grey:
             steps.append(A.ToGray(p=view.grey))
         if view.blur:
-            kernel = (recipes.BLUR_KERNEL, recipes.BLUR_KERNEL)
+            kernel = (view.blur_kernel, view.blur_kernel)
             steps.append(A.GaussianBlur(kernel, recipes.BLUR_SIGMA, p=view.blur))
         if view.solarise:
             threshold = recipes.SOLARISE_FROM / 255

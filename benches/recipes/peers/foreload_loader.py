@@ -25,7 +25,7 @@ def steps(view: View, erasing: float) -> list:
     if view.grey:
         listed.append(T.RandomGrayscale(view.grey))
     if view.blur:
-        blur = T.GaussianBlur(recipes.BLUR_KERNEL, recipes.BLUR_SIGMA)
+        blur = T.GaussianBlur(view.blur_kernel, recipes.BLUR_SIGMA)
         listed.append(blur if view.blur == 1 else T.RandomApply([blur], view.blur))
     if view.solarise:
         listed.append(T.RandomSolarize(recipes.SOLARISE_FROM, view.solarise))

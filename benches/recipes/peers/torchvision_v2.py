@@ -34,7 +34,7 @@ def transform(view: View) -> v2.Transform:
     if view.grey:
         steps.append(v2.RandomGrayscale(view.grey))
     if view.blur:
-        steps.append(sometimes(view.blur, v2.GaussianBlur(recipes.BLUR_KERNEL, recipes.BLUR_SIGMA)))
+        steps.append(sometimes(view.blur, v2.GaussianBlur(view.blur_kernel, recipes.BLUR_SIGMA)))
     if view.solarise:
         steps.append(v2.RandomSolarize(recipes.SOLARISE_FROM, view.solarise))
     if view.policy == "RandAugment":

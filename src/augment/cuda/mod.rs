@@ -3,13 +3,17 @@
 //!
 //! The kernels are in `cuda/`. Here are their parameters and what launches them.
 
-mod colours;
 mod kernels;
 mod launcher;
 mod params;
+mod program;
+#[cfg(test)]
+mod tests;
 mod untouched;
+mod views;
 
-pub(crate) use colours::{LaneMemory, ViewLauncher};
 pub use launcher::{Kernels, Launch, Launcher};
 pub use params::{ImageParams, OutputParams};
+pub(crate) use program::Programs;
 pub use untouched::{POISON, Untouched};
+pub(crate) use views::{LaneMemory, LevelsAt, ProgramsAt, ViewLauncher};

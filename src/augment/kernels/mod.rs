@@ -5,12 +5,14 @@
 mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
+mod blur;
 mod columns;
 mod finish;
 mod pixels;
 mod portable;
 mod simd;
 
+pub(super) use blur::{PairedWeights, words};
 pub(super) use columns::{ColumnTaps, Shape};
 pub(super) use finish::{Colour, FRACTION, Finish, ResizedRows, RowTaps, fill, filling, scaling};
 pub(super) use pixels::Blend;
@@ -24,7 +26,7 @@ pub(super) const VECTOR: usize = 16;
 macro_rules! dispatch {
     ($level:expr, $kernel:ident($($argument:expr),* $(,)?)) => {
         match $level {
-            // SAFETY: `Augmenter::new` lowers the level to what this processor has.
+            // SAFETY: `Augmenter::new` and `PixelPass::new` lower the level to what this processor has.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => unsafe { avx512::$kernel($($argument),*) },
             // SAFETY: as above.
@@ -39,7 +41,9 @@ macro_rules! dispatch {
 /// use.
 macro_rules! kernels {
     ($simd:expr $(, #[$features:meta])?) => {
-        use super::{Blend, ColumnTaps, Finish, Shape, ResizedRows, columns, finish, pixels};
+        use super::{
+            Blend, ColumnTaps, Finish, PairedWeights, ResizedRows, Shape, blur, columns, finish, pixels,
+        };
 
         pub(super) fn shape() -> Shape {
             columns::shape($simd)
@@ -90,6 +94,16 @@ macro_rules! kernels {
         $(#[$features])?
         pub(in crate::augment) fn convert(from: [&[u8]; 3], to: [&mut [u8]; 3]) {
             pixels::convert($simd, from, to);
+        }
+
+        $(#[$features])?
+        pub(in crate::augment) fn blur_along(rows: [&[i16]; 2], weights: &PairedWeights, to: &mut [i32]) {
+            blur::along($simd, rows, weights, to);
+        }
+
+        $(#[$features])?
+        pub(in crate::augment) fn blur_down(pairs: &[i32], weights: &PairedWeights, odd: bool, to: &mut [u8]) {
+            blur::down($simd, pairs, weights, odd, to);
         }
     };
 }
@@ -161,4 +175,17 @@ pub(super) fn blend_columns(level: Level, sums: &[i16], blend: Blend, out: &mut 
 /// Converts Y, Cb, Cr to R, G, B for every byte of `to`, bit for bit as libjpeg's tables do.
 pub(super) fn convert(level: Level, from: [&[u8]; 3], to: [&mut [u8]; 3]) {
     dispatch!(level, convert(from, to));
+}
+
+/// Sums two rows of levels along their columns: a pair of rows of [`words`] in `to`. Each row holds the levels of its
+/// columns behind `weights.reach` others, then those of as many, and what vectors may read: two values more than the
+/// columns of `to`.
+pub(super) fn blur_along(level: Level, rows: [&[i16]; 2], weights: &PairedWeights, to: &mut [i32]) {
+    dispatch!(level, blur_along(rows, weights, to));
+}
+
+/// Sums pairs of rows down each column to a row of levels. The sums begin with the first row of `pairs`, or with the
+/// second if that is `odd`.
+pub(super) fn blur_down(level: Level, pairs: &[i32], weights: &PairedWeights, odd: bool, to: &mut [u8]) {
+    dispatch!(level, blur_down(pairs, weights, odd, to));
 }

@@ -29,11 +29,9 @@ pub(super) fn nearest(value: f32) -> i32 {
     (value + WHOLE).to_bits() as i32 - WHOLE.to_bits() as i32
 }
 
-/// The level next to a value: clamped to 0..=255, and rounded as by [`nearest`].
+/// The level next to a value of 0..=255, rounded as by [`nearest`].
 #[inline(always)]
 pub(super) fn rounded(value: f32) -> u8 {
-    let value = if value > 0.0 { value } else { 0.0 };
-    let value = if value < 255.0 { value } else { 255.0 };
     (value + WHOLE).to_bits() as u8
 }
 

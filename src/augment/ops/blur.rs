@@ -1,12 +1,10 @@
 //! Gaussian blur: along rows, then along columns, with integer weights and reflected borders.
 
-use super::level::vectorised;
+use crate::augment::kernels::{self, PairedWeights};
+use crate::simd::Level;
 
 /// The bits of a weight: the weights of a kernel sum to 2^15.
 const WEIGHT_BITS: u32 = 15;
-/// The bits after the point between the passes: 255 · 2^7 fits 16 signed bits.
-const FRACTION: u32 = 7;
-
 /// The weights of torchvision's Gaussian kernel of `size` pixels, in 2^-15: that of the pixel itself, then that of both
 /// its neighbours at distances 1, 2, … as far as they are not 0. One weight changes nothing.
 pub(in crate::augment) fn weights(size: u32, sigma: f64) -> Vec<u16> {
@@ -41,81 +39,56 @@ pub(in crate::augment) fn reflected(place: isize, length: usize) -> usize {
     place.min(period - place)
 }
 
-/// Blurs a plane of rows of `width` levels with the [`weights`] along x and y. `rows` and `padded` are scratch.
-pub(super) fn blur(
-    level: crate::simd::Level,
-    plane: &mut [u8],
-    width: usize,
-    [across, down]: [&[u16]; 2],
-    rows: &mut Vec<u16>,
-    padded: &mut Vec<u16>,
-) {
-    let reach = across.len() - 1;
-    rows.resize(plane.len(), 0);
-    padded.resize(width + 2 * reach, 0);
-    for (from, to) in plane.chunks_exact(width).zip(rows.chunks_exact_mut(width)) {
-        for (x, to) in padded[..reach].iter_mut().enumerate() {
-            *to = u16::from(from[reflected(x as isize - reach as isize, width)]);
-        }
-        for (to, &level) in padded[reach..].iter_mut().zip(from) {
-            *to = u16::from(level);
-        }
-        for (x, to) in padded[reach + width..].iter_mut().enumerate() {
-            *to = u16::from(from[reflected((width + x) as isize, width)]);
-        }
-        blur_row(level, padded, across, to);
-    }
-    let height = plane.len() / width;
-    let mut sums = vec![0; width];
-    for (y, to) in plane.chunks_exact_mut(width).enumerate() {
-        let row = |place: isize| &rows[reflected(place, height) * width..][..width];
-        sums.fill(1 << (WEIGHT_BITS + FRACTION - 1));
-        add_rows(level, row(y as isize), None, down[0], &mut sums);
-        for (distance, &weight) in (1isize..).zip(&down[1..]) {
-            let (above, below) = (row(y as isize - distance), row(y as isize + distance));
-            add_rows(level, above, Some(below), weight, &mut sums);
-        }
-        store_sums(level, &sums, to);
-    }
+/// Blurs images; holds the memory for it.
+#[derive(Debug, Default)]
+pub(super) struct Blur {
+    /// Two rows with their borders.
+    padded: [Vec<i16>; 2],
+    /// The rows of a plane and of its border, blurred along, two to a word.
+    pairs: Vec<i32>,
 }
 
-vectorised! {
-    /// Blurs a row of levels, which is padded on both sides, and gives levels times 2^7, rounded.
-    fn blur_row(padded: &[u16], weights: &[u16], to: &mut [u16]) {
-        const DROPPED: u32 = WEIGHT_BITS - FRACTION;
-        let reach = weights.len() - 1;
-        for (x, to) in to.iter_mut().enumerate() {
-            let mut sum = (1 << (DROPPED - 1)) + u32::from(weights[0]) * u32::from(padded[reach + x]);
-            for (distance, &weight) in weights.iter().enumerate().skip(1) {
-                let both = padded[reach + x - distance] + padded[reach + x + distance];
-                sum += u32::from(weight) * u32::from(both);
-            }
-            *to = (sum >> DROPPED) as u16;
+impl Blur {
+    /// Blurs planes of `width` × `height` levels with the [`weights`] along x and y: sums along rows are rounded to
+    /// seven bits after the point, those down columns to levels.
+    pub(super) fn run(
+        &mut self,
+        level: Level,
+        planes: [&mut [u8]; 3],
+        (width, height): (usize, usize),
+        weights: [&[u16]; 2],
+    ) {
+        let [across, down] = weights.map(PairedWeights::new);
+        let words = kernels::words(width);
+        for padded in &mut self.padded {
+            padded.clear();
+            padded.resize(words + 2 * across.reach + 2, 0);
         }
-    }
-}
-
-vectorised! {
-    /// Adds a row, or two, times a weight.
-    fn add_rows(first: &[u16], second: Option<&[u16]>, weight: u16, sums: &mut [u32]) {
-        let weight = u32::from(weight);
-        if let Some(second) = second {
-            for ((sum, &first), &second) in sums.iter_mut().zip(first).zip(second) {
-                *sum += (u32::from(first) + u32::from(second)) * weight;
+        self.pairs.resize((height + 2 * down.reach).div_ceil(2) * words, 0);
+        for plane in planes {
+            for (pair, to) in self.pairs.chunks_exact_mut(words).enumerate() {
+                for (odd, padded) in self.padded.iter_mut().enumerate() {
+                    let row = (2 * pair + odd) as isize - down.reach as isize;
+                    pad(&plane[reflected(row, height) * width..][..width], across.reach, padded);
+                }
+                kernels::blur_along(level, self.padded.each_ref().map(|row| &row[..]), &across, to);
             }
-        } else {
-            for (sum, &first) in sums.iter_mut().zip(first) {
-                *sum += u32::from(first) * weight;
+            for (row, to) in plane.chunks_exact_mut(width).enumerate() {
+                kernels::blur_down(level, &self.pairs[row / 2 * words..], &down, row % 2 == 1, to);
             }
         }
     }
 }
 
-vectorised! {
-    /// Drops the bits after the point.
-    fn store_sums(sums: &[u32], to: &mut [u8]) {
-        for (&sum, to) in sums.iter().zip(to) {
-            *to = (sum >> (WEIGHT_BITS + FRACTION)) as u8;
-        }
+/// Writes a row with `reach` reflected pixels on either side.
+fn pad(row: &[u8], reach: usize, to: &mut [i16]) {
+    for (x, to) in to[..reach].iter_mut().enumerate() {
+        *to = i16::from(row[reflected(x as isize - reach as isize, row.len())]);
+    }
+    for (to, &level) in to[reach..].iter_mut().zip(row) {
+        *to = i16::from(level);
+    }
+    for (x, to) in to[reach + row.len()..][..reach].iter_mut().enumerate() {
+        *to = i16::from(row[reflected((row.len() + x) as isize, row.len())]);
     }
 }

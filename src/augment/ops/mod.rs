@@ -2,7 +2,7 @@
 //! before. They work on grey levels of the output's size, and are what torchvision v2's functions of the same names
 //! make of uint8 tensors.
 //!
-//! The list is data: the CPU's kernels here and `cuda/ops.cuh` run it by the same arithmetic, to the same bits, and
+//! The list is data: the CPU's kernels here and `cuda/ops/` run it by the same arithmetic, to the same bits, and
 //! [`ImageLoader.view`](crate::python) shows it, so that anybody can replay it.
 
 mod arithmetic;
@@ -19,12 +19,17 @@ mod noise;
 mod pass;
 mod resample;
 mod sharpness;
+mod shift;
 mod statistics;
 mod table;
 mod warp;
 
+pub(super) use augmix::shares as mix_shares;
+pub(super) use blur::weights as blur_weights;
 pub(super) use erase::erase;
 pub(super) use pass::PixelPass;
+pub(super) use table::LevelTables;
+pub(super) use warp::{Sampler, Warp};
 
 use super::Filter;
 use serde::Serialize;

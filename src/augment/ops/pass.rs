@@ -1,8 +1,9 @@
 //! Runs the operations of one image on its grey levels.
 
+use super::blur::{self, Blur};
 use super::table::LevelTables;
 use super::warp::Warp;
-use super::{PixelOp, augmix, blur, erase, grey, hue, mirror, resample, sharpness, statistics};
+use super::{PixelOp, augmix, erase, grey, hue, mirror, resample, sharpness, shift, statistics};
 use crate::simd::Level;
 
 /// Three planes of grey levels, R, G and B, and what operations need beside them. Each thread has one.
@@ -20,8 +21,9 @@ struct Scratch {
     planes: Vec<u8>,
     /// The pixels that a warp shows.
     pixels: Vec<u32>,
-    /// Blurred rows, and a row with its border.
-    rows: [Vec<u16>; 2],
+    blur: Blur,
+    /// The sums of three rows.
+    sums: Vec<u16>,
     /// What chains of AugMix made.
     chains: Vec<Vec<u8>>,
 }
@@ -79,7 +81,12 @@ impl Scratch {
     fn apply_one(&mut self, level: Level, op: &PixelOp, size: (u32, u32), planes: &mut Vec<u8>) {
         let (width, height) = (size.0 as usize, size.1 as usize);
         if let Some(warp) = Warp::of(op, size) {
-            return resample::warp(level, &warp, planes, size, &mut self.pixels);
+            let Some(shift) = warp.shift else {
+                return resample::warp(level, &warp, planes, size, &mut self.pixels);
+            };
+            self.planes.resize(planes.len(), 0);
+            shift::shift(level, shift, warp.fill, (width, height), planes, &mut self.planes);
+            return std::mem::swap(planes, &mut self.planes);
         }
         match op {
             PixelOp::RgbToGrayscale => {
@@ -98,15 +105,20 @@ impl Scratch {
             PixelOp::AdjustSharpness { sharpness_factor } => {
                 self.planes.resize(planes.len(), 0);
                 for (from, to) in channels(planes).into_iter().zip(channels(&mut self.planes)) {
-                    sharpness::sharpen(level, from, to, width, (1.0 - sharpness_factor) as f32);
+                    let of_smooth = (1.0 - sharpness_factor) as f32;
+                    sharpness::sharpen(level, from, to, width, of_smooth, &mut self.sums);
                 }
                 std::mem::swap(planes, &mut self.planes);
             }
             PixelOp::GaussianBlur { kernel_size, sigma } => {
                 let weights = [0, 1].map(|axis| blur::weights(kernel_size[axis], sigma[axis]));
-                let [rows, padded] = &mut self.rows;
-                for plane in channels(planes) {
-                    blur::blur(level, plane, width, weights.each_ref().map(|w| &w[..]), rows, padded);
+                if weights.iter().any(|weights| weights.len() > 1) {
+                    self.blur.run(
+                        level,
+                        channels(planes),
+                        (width, height),
+                        weights.each_ref().map(|w| &w[..]),
+                    );
                 }
             }
             PixelOp::PermuteChannels { permutation } => {

@@ -150,7 +150,8 @@ vectorised! {
                 mixed::<1>(&above, &below, &shares),
                 mixed::<2>(&above, &below, &shares),
             ];
-            store(source, row, first, &filled(&values, &inside, warp.fill), [red, green, blue]);
+            let levels = levels::<false>(&values, &inside, warp.fill);
+            store(source, row, first, &levels, [red, green, blue]);
         }
     }
 }
@@ -195,7 +196,8 @@ vectorised! {
                 add::<2>(&pixels, &across, down, &mut values[2]);
                 add::<3>(&pixels, &across, down, &mut inside);
             }
-            store(source, row, first, &filled(&values, &inside, warp.fill), [red, green, blue]);
+            let levels = levels::<true>(&values, &inside, warp.fill);
+            store(source, row, first, &levels, [red, green, blue]);
         }
     }
 }
@@ -247,19 +249,25 @@ fn channel<const C: usize>(pixel: u32) -> f32 {
     (pixel >> (8 * C) & 255) as i32 as f32
 }
 
-/// The levels of values. With a fill, what is mixed with pixels outside of the image is drawn towards it by the share
-/// of these: (value - fill) · inside + fill.
+/// The levels of values, which are clamped if they can have left the range. With a fill, what is mixed with pixels
+/// outside of the image is drawn towards it by their share: (value - fill) · inside + fill.
 #[inline(always)]
-fn filled(values: &[[f32; BLOCK]; 3], inside: &[f32; BLOCK], fill: Option<[f32; 3]>) -> [[u8; BLOCK]; 3] {
+fn levels<const CLAMPED: bool>(
+    values: &[[f32; BLOCK]; 3],
+    inside: &[f32; BLOCK],
+    fill: Option<[f32; 3]>,
+) -> [[u8; BLOCK]; 3] {
     let mut levels = [[0; BLOCK]; 3];
     for c in 0..3 {
         if let Some(fill) = fill {
             for i in 0..BLOCK {
-                levels[c][i] = rounded((values[c][i] - fill[c]) * inside[i] + fill[c]);
+                let value = (values[c][i] - fill[c]) * inside[i] + fill[c];
+                levels[c][i] = rounded(if CLAMPED { within(value, 0.0, 255.0) } else { value });
             }
         } else {
             for i in 0..BLOCK {
-                levels[c][i] = rounded(values[c][i]);
+                let value = values[c][i];
+                levels[c][i] = rounded(if CLAMPED { within(value, 0.0, 255.0) } else { value });
             }
         }
     }
@@ -271,10 +279,6 @@ fn filled(values: &[[f32; BLOCK]; 3], inside: &[f32; BLOCK], fill: Option<[f32; 
 fn store(source: &Source, row: usize, first: usize, levels: &[[u8; BLOCK]; 3], to: [&mut [u8]; 3]) {
     let count = BLOCK.min(source.width - first);
     for (levels, to) in levels.iter().zip(to) {
-        let to = &mut to[row * source.width + first..][..count];
-        match <&mut [u8; BLOCK]>::try_from(&mut *to) {
-            Ok(to) => *to = *levels,
-            Err(_) => to.copy_from_slice(&levels[..count]),
-        }
+        to[row * source.width + first..][..count].copy_from_slice(&levels[..count]);
     }
 }

@@ -6,27 +6,30 @@ use super::level::vectorised;
 vectorised! {
     /// Makes `to` of the plane `from`, both of rows of `width` levels: x + (smooth - x) · `of_smooth`, where that is the
     /// 32-bit float of 1 minus the sharpness factor, and `smooth` is the mean of the pixel five times and each of its
-    /// eight neighbours once, rounded. The pixels at the border keep their levels.
-    pub(super) fn sharpen(from: &[u8], to: &mut [u8], width: usize, of_smooth: f32) {
+    /// eight neighbours once, rounded. The pixels at the border keep their levels. `sums` is scratch.
+    pub(super) fn sharpen(from: &[u8], to: &mut [u8], width: usize, of_smooth: f32, sums: &mut Vec<u16>) {
         let height = from.len() / width;
         to.copy_from_slice(from);
         if width <= 2 || height <= 2 {
             return;
         }
+        sums.resize(width, 0);
         let inner = width - 2;
         for row in 1..height - 1 {
-            let above = &from[(row - 1) * width..][..width];
-            let middle = &from[row * width..][..width];
-            let below = &from[(row + 1) * width..][..width];
+            let near = &from[(row - 1) * width..][..3 * width];
+            let sums = &mut sums[..width];
+            for (x, sum) in sums.iter_mut().enumerate() {
+                *sum = u16::from(near[x]) + u16::from(near[width + x]) + u16::from(near[2 * width + x]);
+            }
+            let (left, middle, right) = (&sums[..inner], &sums[1..][..inner], &sums[2..][..inner]);
+            let centre = &near[width + 1..][..inner];
             let to = &mut to[row * width + 1..][..inner];
             for x in 0..inner {
-                let column = |x: usize| u16::from(above[x]) + u16::from(middle[x]) + u16::from(below[x]);
-                let centre = u16::from(middle[x + 1]);
-                let sum = column(x) + column(x + 1) + column(x + 2) + 4 * centre;
+                let level = u16::from(centre[x]);
                 // Thirteenths are never halves.
-                let smooth = (sum + 6) / 13;
-                let difference = f32::from(smooth) - f32::from(centre);
-                to[x] = truncate(fma(difference, of_smooth, f32::from(centre)));
+                let smooth = (left[x] + middle[x] + right[x] + 4 * level + 6) / 13;
+                let difference = f32::from(smooth as i16 - level as i16);
+                to[x] = truncate(fma(difference, of_smooth, f32::from(level)));
             }
         }
     }

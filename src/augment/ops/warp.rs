@@ -1,5 +1,6 @@
 //! Where the pixels of a warped image come from: torchvision's `affine` and `rotate`, which keep an image's size.
 
+use super::shift::RowShift;
 use super::{Affine, PixelOp, WarpSampling};
 use crate::augment::Filter;
 
@@ -9,6 +10,8 @@ pub(in crate::augment) struct Warp {
     /// For x, then y: the factors of a pixel's column and row, both counted from the image's centre, and what is added.
     /// They give places in the image in halves of its size from its centre.
     pub(in crate::augment) matrix: [[f32; 3]; 2],
+    /// What the matrix does, if it only moves rows.
+    pub(in crate::augment) shift: Option<RowShift>,
     /// How pixels are found there.
     pub(in crate::augment) sampler: Sampler,
     /// The levels of R, G and B outside of the image.
@@ -59,15 +62,21 @@ impl Warp {
         let half = [f64::from(width) * 0.5, f64::from(height) * 0.5];
         let centre = center.map_or([0.0; 2], |[x, y]| [x - half[0], y - half[1]]);
         let matrix = inverse(affine, centre);
+        let sampler = match interpolation {
+            Filter::Nearest | Filter::NearestExact => Sampler::Nearest,
+            Filter::Bilinear => Sampler::Bilinear,
+            // No transform warps by Lanczos: each refuses it when it is checked.
+            Filter::Bicubic | Filter::Lanczos => Sampler::Bicubic,
+        };
+        let shift = match sampler {
+            Sampler::Bicubic => None,
+            _ => RowShift::of(matrix, sampler == Sampler::Nearest),
+        };
         Self {
             matrix: [0, 1].map(|row| matrix[row].map(|value| value as f32 / half[row] as f32)),
-            sampler: match interpolation {
-                Filter::Nearest | Filter::NearestExact => Sampler::Nearest,
-                Filter::Bilinear => Sampler::Bilinear,
-                // No transform warps by Lanczos: each refuses it when it is checked.
-                Filter::Bicubic | Filter::Lanczos => Sampler::Bicubic,
-            },
-            fill: fill.map(|fill| fill.map(|level| level as f32)),
+            shift,
+            sampler,
+            fill: fill.map(|fill| fill.map(|level| level.clamp(0.0, 255.0) as f32)),
         }
     }
 }

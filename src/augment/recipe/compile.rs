@@ -2,8 +2,8 @@
 //! What stands in another order and does not give the same is refused.
 
 use super::geometry::GeometryBuilder;
-use super::transform::Transform;
-use super::{RecipeStep, RecipeView, Stage};
+use super::transform::{PixelPlace, Transform};
+use super::{FinishedScale, RecipeStep, RecipeView, Stage};
 use crate::augment::{DType, Fidelity, MemoryFormat, Output};
 
 /// Compiles a list into its first view.
@@ -18,39 +18,58 @@ pub(super) fn list(
     let (mut geometry, mut pixels) = (GeometryBuilder::default(), PixelSteps::default());
     for (number, transform) in transforms.iter().enumerate() {
         let refused = |why| (number, why);
-        pixels.add(transform).map_err(refused)?;
+        pixels.add(number, transform).map_err(refused)?;
         geometry.add(transform).map_err(refused)?;
     }
     let geometry = geometry.finish();
+    let size = geometry.size().map(|(height, width)| (width, height));
+    for (number, transform) in transforms.iter().enumerate() {
+        let place = PixelPlace { is_float: pixels.is_float(number), size };
+        transform.pixels().map_or(Ok(()), |it| it.suits(place)).map_err(|why| (number, why))?;
+    }
     let (height, width) = geometry.size().unwrap_or((0, 0));
     let PixelSteps { dtype, white, normalised, .. } = pixels;
-    let (mean, std) = normalised.unwrap_or(([0.0; 3], [1.0; 3]));
+    let (mean, std) = normalised.map_or(([0.0; 3], [1.0; 3]), |(_, mean, std)| (mean, std));
     // The pass knows values of 0..1 alone, so mean and deviation are converted from the scale of the list.
     let of = |values: [f32; 3]| values.map(|value| f64::from(value) / white);
     let (mean, std) = (of(mean), of(std));
     let output = Output { height, width, dtype, format, mean, std, fill: geometry.fill(), fidelity };
-    Ok(RecipeView { id: [0, 0], steps: staged(transforms), geometry, output })
+    let steps = staged(transforms, |number| pixels.stage(number));
+    Ok(RecipeView { id: [0, 0], steps, geometry, output })
 }
 
-/// Each transform with its place among those of its kind, and the stage in which it draws.
-fn staged(transforms: &[Transform]) -> Vec<RecipeStep> {
+/// Each transform with its place among those of its name, and the stage in which it draws; `behind` says that of one
+/// by its number that draws behind the geometry.
+fn staged(transforms: &[Transform], behind: impl Fn(usize) -> Stage + Copy) -> Vec<RecipeStep> {
     let mut steps: Vec<RecipeStep> = Vec::with_capacity(transforms.len());
-    for transform in transforms {
+    for (number, transform) in transforms.iter().enumerate() {
         let nth = steps.iter().filter(|before| before.transform.name() == transform.name()).count() as u32;
         // Mirroring folds into the geometry in front of operations that see each pixel alone, or the same to the left
         // as to the right and below as above. Behind others it is an operation itself.
-        let is_behind = || steps.iter().any(|before| before.transform.minds_places());
+        let minds = steps.iter().any(|before| before.transform.minds_places());
         let stage = match transform {
-            transform if transform.changes_pixels() => Stage::Pixels,
-            Transform::RandomHorizontalFlip { .. } | Transform::RandomVerticalFlip { .. } if is_behind() => {
-                Stage::Pixels
-            }
+            transform if transform.changes_pixels() => behind(number),
+            transform if transform.mirrors() && minds => Stage::Pixels,
             _ => Stage::Geometry,
         };
-        let children = staged(transform.children());
-        steps.push(RecipeStep { transform: transform.clone(), nth, stage, children });
+        steps.push(RecipeStep {
+            transform: transform.clone(),
+            nth,
+            stage,
+            children: within(transform, stage),
+        });
     }
     steps
+}
+
+/// The steps within a transform that is at `stage`: what mirrors in one does so to some images alone, and therefore
+/// not in the geometry.
+fn within(transform: &Transform, stage: Stage) -> Vec<RecipeStep> {
+    let mut children = staged(transform.children(), |_| stage);
+    for child in children.iter_mut().filter(|child| child.stage == Stage::Geometry) {
+        child.stage = Stage::Pixels;
+    }
+    children
 }
 
 /// The steps that change the values of pixels and not their places, with what they make so far.
@@ -58,33 +77,34 @@ struct PixelSteps {
     /// The last transform that changes pixels.
     changed_by: Option<&'static str>,
     dtype: DType,
+    /// The number of the transform that makes floats.
+    floats_from: Option<usize>,
     /// The value of grey level 255.
     white: f64,
-    normalised: Option<([f32; 3], [f32; 3])>,
+    /// The number of Normalize in the list, and its mean and deviation.
+    normalised: Option<(usize, [f32; 3], [f32; 3])>,
 }
 
 impl Default for PixelSteps {
     /// The values are grey levels, as they are decoded.
     fn default() -> Self {
-        Self { changed_by: None, dtype: DType::U8, white: 1.0, normalised: None }
+        Self { changed_by: None, dtype: DType::U8, floats_from: None, white: 1.0, normalised: None }
     }
 }
 
 impl PixelSteps {
-    /// Adds a transform that changes values; of one that changes geometry, checks that it may follow them.
-    fn add(&mut self, transform: &Transform) -> Result<(), String> {
-        if transform.changes_pixels() {
-            if self.dtype != DType::U8 {
-                return Err("works on grey levels: put it before ToDtype".into());
-            }
-            self.changed_by = Some(transform.name());
-            return Ok(());
-        }
+    /// Adds transform `number` of the list, if it changes values; of one that changes geometry, checks that it may
+    /// follow them.
+    fn add(&mut self, number: usize, transform: &Transform) -> Result<(), String> {
         match *transform {
+            ref pixels if pixels.changes_pixels() => {
+                self.changed_by = Some(pixels.name());
+                Ok(())
+            }
             // Mirroring moves values and changes none.
-            Transform::RandomHorizontalFlip { .. } | Transform::RandomVerticalFlip { .. } => Ok(()),
-            Transform::ToDtype { dtype, scale } => self.convert(dtype, scale),
-            Transform::Normalize { mean, std } => self.normalise(mean, std),
+            ref mirroring if mirroring.mirrors() => Ok(()),
+            Transform::ToDtype { dtype, scale } => self.convert(number, dtype, scale),
+            Transform::Normalize { mean, std } => self.normalise(number, mean, std),
             Transform::Pad { fill, .. } | Transform::RandomCrop { fill, .. } => {
                 self.check_geometry_may_follow(fill.channels())
             }
@@ -106,11 +126,14 @@ impl PixelSteps {
         Ok(())
     }
 
-    fn convert(&mut self, dtype: DType, scale: bool) -> Result<(), String> {
+    fn convert(&mut self, number: usize, dtype: DType, scale: bool) -> Result<(), String> {
         match (self.dtype, dtype) {
             (DType::U8, DType::U8) => {}
             (_, DType::U8) => return Err("makes uint8 of floats again: leave out both conversions".into()),
-            (DType::U8, _) => self.white = if scale { 1.0 } else { 255.0 },
+            (DType::U8, _) => {
+                self.floats_from = Some(number);
+                self.white = if scale { 1.0 } else { 255.0 };
+            }
             // Floats keep their scale when their type changes.
             _ => {}
         }
@@ -118,13 +141,28 @@ impl PixelSteps {
         Ok(())
     }
 
-    fn normalise(&mut self, mean: [f32; 3], std: [f32; 3]) -> Result<(), String> {
+    fn normalise(&mut self, number: usize, mean: [f32; 3], std: [f32; 3]) -> Result<(), String> {
         if self.dtype == DType::U8 {
             return Err("needs floats: put ToDtype(\"float32\") before it".into());
         } else if self.normalised.is_some() {
             return Err("comes a second time: leave one out".into());
         }
-        self.normalised = Some((mean, std));
+        self.normalised = Some((number, mean, std));
         Ok(())
+    }
+
+    /// Whether values are floats where transform `number` stands.
+    fn is_float(&self, number: usize) -> bool {
+        self.floats_from.is_some_and(|from| from < number)
+    }
+
+    /// The stage of transform `number`, which changes pixels, when all of the list are added.
+    fn stage(&self, number: usize) -> Stage {
+        if !self.is_float(number) {
+            return Stage::Pixels;
+        }
+        let behind = self.normalised.filter(|(normalised, ..)| *normalised > number);
+        let (mean, std) = behind.map_or(([0.0; 3], [1.0; 3]), |(_, mean, std)| (mean, std));
+        Stage::Finished(FinishedScale { mean, std })
     }
 }

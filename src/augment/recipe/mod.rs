@@ -6,9 +6,12 @@
 
 mod boxes;
 mod compile;
+mod distributions;
 mod draw;
 mod fold;
 mod geometry;
+#[cfg(test)]
+mod pixel_tests;
 mod renderer;
 mod request;
 #[cfg(test)]
@@ -58,12 +61,22 @@ struct RecipeStep {
 }
 
 /// Where a step draws.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 enum Stage {
     /// In the geometry, if anything.
     Geometry,
     /// Behind it: it draws operations on pixels.
     Pixels,
+    /// At the end: it draws what is overwritten in the finished image.
+    Finished(FinishedScale),
+}
+
+/// What becomes of the values at a step's place by the Normalize behind it: the mean is subtracted, and the difference
+/// divided by the deviation. Without one, these are 0 and 1.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct FinishedScale {
+    mean: [f32; 3],
+    std: [f32; 3],
 }
 
 /// The keys of one epoch: for each view, and each of its steps, the streams of all samples.
@@ -134,12 +147,6 @@ impl Recipe {
         self.views.iter().flat_map(|view| &view.steps).any(|step| step.transform.is_random())
     }
 
-    /// Whether a GPU can do what the lists do to pixels.
-    pub(crate) fn suits_gpu(&self) -> bool {
-        let steps = self.views.iter().flat_map(|view| &view.steps);
-        steps.filter(|step| step.stage == Stage::Pixels).all(|step| step.transform.name() == "Grayscale")
-    }
-
     /// The keys of all random numbers of an epoch.
     pub fn keys(&self, seed: u64, epoch: u64) -> RecipeKeys {
         self.parts(&RandomKey::new(&[], seed, epoch, Use::Augment))
@@ -169,13 +176,16 @@ impl Recipe {
     ) -> Result<DrawnViews> {
         let draw = |(view, keys): (&RecipeView, &Vec<StepKeys>)| {
             let steps = || view.steps.iter().zip(keys);
-            let of = |stage| steps().filter(move |(step, _)| step.stage == stage);
-            let streams = of(Stage::Geometry)
+            let in_geometry = |step: &RecipeStep| step.stage == Stage::Geometry;
+            let streams = steps()
+                .filter(|(step, _)| in_geometry(step))
                 .map(|(step, keys)| (&step.transform, keys.own.stream_of(sample, occurrence)));
-            let drawn = view.geometry.draw(streams, (width, height));
-            let mut drawn = drawn.map_err(|why| Error::config("transforms", why))?;
-            draw::pixels(of(Stage::Pixels), sample, occurrence, &mut drawn);
-            Ok(drawn)
+            let drawn = view.geometry.draw(streams, (width, height)).and_then(|mut drawn| {
+                let behind = steps().filter(|(step, _)| !in_geometry(step));
+                draw::pixels(behind, sample, occurrence, &mut drawn)?;
+                Ok(drawn)
+            });
+            drawn.map_err(|why| Error::config("transforms", why))
         };
         let views = self.views.iter().zip(&keys.0).map(draw).collect::<Result<Vec<_>>>()?;
         let regions =
@@ -183,6 +193,24 @@ impl Recipe {
         let region = regions.reduce(Region::union);
         let region = region.ok_or_else(|| Error::Internal("a recipe has no view".into()))?;
         Ok(DrawnViews { views, region })
+    }
+}
+
+impl Recipe {
+    /// The operations and the erasures that the first view draws in epoch 0 for each of `samples` samples of `size`,
+    /// their width and height: a JSON list of pairs of lists.
+    ///
+    /// # Errors
+    /// The errors of [`Recipe::draw`].
+    pub(crate) fn explained(&self, seed: u64, samples: u64, size: (u32, u32)) -> Result<String> {
+        let keys = self.keys(seed, 0);
+        let pair = |sample| {
+            let drawn = self.draw(&keys, sample, 0, size)?;
+            let DrawnView { ops, erasures, .. } = &drawn.views[0];
+            serde_json::to_string(&(ops, erasures)).map_err(|error| Error::Internal(error.to_string()))
+        };
+        let pairs: Vec<String> = (0..samples).map(pair).collect::<Result<_>>()?;
+        Ok(format!("[{}]", pairs.join(",")))
     }
 }
 
@@ -201,17 +229,27 @@ impl RecipeView {
     /// such.
     pub(super) fn levels(&self) -> Option<Output> {
         let levels = || Output { dtype: DType::U8, format: MemoryFormat::Nchw, ..self.output.clone() };
-        self.steps.iter().any(|step| step.stage == Stage::Pixels).then(levels)
+        self.steps.iter().any(RecipeStep::changes_levels).then(levels)
     }
 
-    /// The number of steps that change pixels.
-    pub(super) fn pixel_steps(&self) -> usize {
-        self.steps.iter().filter(|step| step.stage == Stage::Pixels).count()
+    /// The most chains of operations that an image goes through side by side, before they are mixed.
+    pub(super) fn most_chains(&self) -> usize {
+        self.steps.iter().map(|step| step.transform.most_chains()).max().unwrap_or(0)
     }
 
     /// The output for one image.
     pub fn output(&self, drawn: &DrawnView) -> Output {
         Output { height: drawn.height, width: drawn.width, ..self.output.clone() }
+    }
+}
+
+impl RecipeStep {
+    /// Whether the step, or one within it, draws operations on grey levels.
+    fn changes_levels(&self) -> bool {
+        match self.children.as_slice() {
+            [] => self.stage == Stage::Pixels,
+            children => children.iter().any(Self::changes_levels),
+        }
     }
 }
 

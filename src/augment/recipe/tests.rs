@@ -9,12 +9,12 @@ fn request(text: &str) -> Transforms {
     Transforms::from_json(text).unwrap()
 }
 
-fn recipe(text: &str) -> Recipe {
+pub(super) fn recipe(text: &str) -> Recipe {
     Recipe::new(&request(text), MemoryFormat::Nchw, Fidelity::Fast).unwrap()
 }
 
 /// What is wrong with a list.
-fn refusal(text: &str) -> String {
+pub(super) fn refusal(text: &str) -> String {
     let recipe = Transforms::from_json(text)
         .and_then(|request| Recipe::new(&request, MemoryFormat::Nchw, Fidelity::Fast));
     match recipe {
@@ -25,7 +25,7 @@ fn refusal(text: &str) -> String {
 
 const IMAGENET: &str = r#"[{"RandomResizedCrop": {"size": 224}}, {"RandomHorizontalFlip": {}}]"#;
 
-fn drawn(recipe: &Recipe, sample: u64, size: (u32, u32)) -> DrawnView {
+pub(super) fn drawn(recipe: &Recipe, sample: u64, size: (u32, u32)) -> DrawnView {
     recipe.draw(&recipe.keys(11, 2), sample, 0, size).unwrap().views()[0].clone()
 }
 

@@ -24,6 +24,9 @@ use std::path::PathBuf;
 /// The largest number of draws of an epoch. The numbers of more draws would not be exact in the arithmetic of shares.
 const MOST_DRAWS: u64 = 1 << 48;
 
+/// The most times that a sample comes in a row, more than any recipe has.
+const MOST_REPEATS: u64 = 1024;
+
 /// The largest number of threads, for which no machine has the processors.
 const MOST_THREADS: u64 = 1024;
 
@@ -122,6 +125,11 @@ settings! {
 
     /// The number of samples that an epoch draws, for all ranks together. None: as many as there are to draw from.
     epoch_size: Option<u64> = None, Maybe(WholeNumber::from(1).to(MOST_DRAWS)), Selection;
+
+    /// How many times each sample comes in a global batch, each time augmented anew: 3 in DeiT's repeated augmentation.
+    /// An epoch has as many draws as without, so it shows one in so many of the samples. The repeats of a sample are
+    /// spread over the ranks, as torchvision's `RASampler` does.
+    repeats: u32 = 1, WholeNumber::from(1).to(MOST_REPEATS), Selection;
 
     /// What the batches hold of each sample: a list of names, or of objects of `foreload.fields` that say more. A name
     /// is `image`, `label`, or the key of a member in a shard, which is what follows the first dot of its name:

@@ -9,9 +9,11 @@ use super::check::WriteCheck;
 use super::per_image::PerImage;
 use super::placed::{PlacedSample, requests};
 use super::shared_gpu::BorrowedDecoder;
+use super::table::LaneTable;
 use super::timing::Timing;
 use super::work::{Intake, LaneImage, LaneSample, arena_bytes};
-use crate::augment::cuda::{ImageParams, LaneMemory, ViewLauncher};
+use crate::augment::DrawnView;
+use crate::augment::cuda::{LaneMemory, LevelsAt, ViewLauncher};
 use crate::batch::BatchCloser;
 use crate::decode::nvjpeg::{NvJpegBackend, PlanesLayout, Verdict};
 use crate::error::{Error, Result};
@@ -82,20 +84,27 @@ struct GpuLane<'a> {
     /// The views of all images, those of one image together.
     views: Vec<ImageView>,
     arena: Option<DeviceBuffer>,
-    /// The table of parameters: an entry for each image of a batch, those of one view together.
-    table: DeviceBuffer,
-    /// The grey levels between the two kernels of a view that changes colours.
+    /// What the kernels read of each image, those of one view together.
+    table: LaneTable,
+    /// The grey levels between the kernels of a view that changes pixels.
     levels: Option<DeviceBuffer>,
     check: WriteCheck,
     timing: Timing,
 }
 
-/// A view of one image of each sample, which one launch makes.
-struct ImageView {
-    image: usize,
+/// A view of one image of each sample, whose images are made together.
+pub(super) struct ImageView {
+    pub(super) image: usize,
     /// The number of the view among those of its image.
     number: usize,
-    launcher: ViewLauncher,
+    pub(super) launcher: ViewLauncher,
+}
+
+impl ImageView {
+    /// What the view shows of a sample; `None` where there is no image.
+    pub(super) fn drawn<'a>(&self, sample: &'a PlacedSample) -> Option<&'a DrawnView> {
+        sample.work.images.get(self.image).drawn().map(|drawn| &drawn.views()[self.number])
+    }
 }
 
 /// A sample that is queued and must be checked. The finding of its first image has the number `first`, and that of each
@@ -136,7 +145,7 @@ impl<'a> GpuLane<'a> {
             decoder: None,
             views,
             arena: None,
-            table: allocate(own.table)?,
+            table: LaneTable::new(allocate(own.table)?),
             levels: (own.levels > 0).then(|| allocate(own.levels)).transpose()?,
             timing: Timing::new(&stage.device, stage.origin.clone(), log),
             flight,
@@ -251,7 +260,7 @@ impl<'a> GpuLane<'a> {
     ) -> Result<(Vec<PlacedSample>, u64)> {
         let limit = self.stage.pools.arena as u64;
         let (mut placed, mut used) = (Vec::with_capacity(todo.len()), 0);
-        let most = self.table.bytes() / (self.views.len() * ImageParams::BYTES);
+        let most = self.capacity();
         while let Some(mut work) = todo.pop_front() {
             self.intake.decode_on_cpu(run, &mut work);
             if let LaneImage::Nothing = work.images.get(0) {
@@ -310,6 +319,11 @@ impl<'a> GpuLane<'a> {
                 return Err(Error::Internal("the CPU left an image".into()));
             }
         })
+    }
+
+    /// The most samples of a chunk, for whose tables and levels there is memory.
+    fn capacity(&self) -> usize {
+        self.shared.config.batch_size as usize
     }
 
     /// The address of at least `bytes` bytes of device memory that this lane's stream may write.
@@ -408,45 +422,30 @@ impl<'a> GpuLane<'a> {
         if placed.is_empty() {
             return Ok(None);
         }
-        let view_bytes = placed.len() * ImageParams::BYTES;
-        let bytes = self.views.len() * view_bytes;
-        let mut slot = self.intake.staging.table(bytes, &mut self.flight)?;
-        let parts = slot.bytes_mut().chunks_exact_mut(view_bytes);
-        for (part, ImageView { image, number, launcher }) in parts.zip(&self.views) {
-            let entries = part.chunks_exact_mut(ImageParams::BYTES);
-            for (entry, PlacedSample { work, at }) in entries.zip(placed) {
-                let params = match (at.get(*image), work.images.get(*image).drawn()) {
-                    (Some((offset, layout)), Some(drawn)) => {
-                        let view = &drawn.views()[*number].view;
-                        ImageParams::new(layout, arena + offset, view, launcher.pass_output())
-                    }
-                    _ => ImageParams::blank(),
-                };
-                entry.copy_from_slice(params.at(work.ticket.index()).as_bytes());
-            }
-        }
-        let from = self.intake.staging.pin(slot)?.part(0..bytes)?;
-        let table = self.table.range(0, bytes)?;
-        self.flight.copy_to_device(table, &from)?;
+        let Intake { staging, .. } = &mut self.intake;
+        self.table.write(self.stage, staging, &mut self.flight, &self.views, placed, arena)?;
         let findings = check.then(|| self.check.queued());
         let first_views = self.views.iter().enumerate().filter(|(_, view)| check && view.number == 0);
         for (number, ImageView { image, .. }) in first_views {
             let layouts =
                 placed.iter().map(|placed| placed.at.get(*image).as_ref().map(|(_, layout)| layout));
             let (kernel, counts, poison) = self.check.next(layouts)?;
-            let entries = table.ptr() + (number * view_bytes) as u64;
+            let entries = self.table.entries(number);
             // All views of an image use the same planes, which the entries of the first view name. SAFETY: as for the
             // launches below; the counts are this lane's.
             unsafe { kernel.launch(self.flight.stream(), entries, placed.len(), counts, poison) }?;
         }
         // Only from now on must the former readers of the batch's buffer be done.
         let tensors = closer.images(self.flight.stream())?;
-        let levels = self.levels.as_ref().map_or(0, DeviceBuffer::ptr);
+        let address = self.levels.as_ref().map_or(0, DeviceBuffer::ptr);
+        let levels = LevelsAt { address, capacity: self.capacity() };
         for (number, (ImageView { launcher, .. }, images)) in self.views.iter().zip(tensors).enumerate() {
-            let entries = table.ptr() + (number * view_bytes) as u64;
+            let entries = self.table.entries(number);
+            let programs = self.table.programs(number, self.views.len());
+            let stream = self.flight.stream();
             // SAFETY: the table and what it points to (the arena, the levels and the batch's images) stay allocated
             // until the flight is done. All of it was written on this stream or is waited for by it.
-            unsafe { launcher.launch(self.flight.stream(), entries, placed.len(), levels, images) }?;
+            unsafe { launcher.launch(stream, entries, placed.len(), programs, levels, images) }?;
         }
         Ok(findings)
     }

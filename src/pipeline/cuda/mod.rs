@@ -13,6 +13,7 @@ mod refused;
 mod shared_gpu;
 mod split;
 mod staging;
+mod table;
 mod timing;
 mod work;
 

@@ -42,16 +42,20 @@ impl LaneStaging {
     }
 
     /// A staging buffer for a table. What this lane has queued holds some of them until it is done.
-    pub(crate) fn table(&self, bytes: usize, flight: &mut InFlight) -> Result<Slot> {
-        let slots = self.tables.slots();
-        if let Some(slot) = slots.try_take(bytes) {
+    pub(crate) fn table(&mut self, bytes: usize, flight: &mut InFlight) -> Result<Slot> {
+        if let Some(slot) = self.tables.slots().try_take(bytes) {
             return Ok(slot);
         }
         flight.submit()?;
         flight.wait()?;
-        slots
-            .try_take(bytes)
-            .ok_or_else(|| Error::Internal(format!("no page-locked {bytes} bytes for a table")))
+        if let Some(slot) = self.tables.slots().try_take(bytes) {
+            return Ok(slot);
+        }
+        // Programs may be longer than usual. What is in use of the old memory lives on until it is done.
+        let room = 2 * (bytes.next_power_of_two() + 2 * PAGE);
+        self.tables = Registration::new(&self.device, &SlotPool::new(room)?)?;
+        let slot = self.tables.slots().try_take(bytes);
+        slot.ok_or_else(|| Error::Internal(format!("no page-locked {bytes} bytes for a table")))
     }
 
     /// Makes a table's staging buffer memory to copy from.

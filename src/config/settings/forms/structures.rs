@@ -217,7 +217,7 @@ impl Form<Mixing> for MixList {
     }
 
     fn text_by(&self) -> Option<(&'static str, &'static str)> {
-        Some(("foreload._mixing", "mix_to_json"))
+        Some(("foreload.transforms._mixing", "mix_to_json"))
     }
 }
 

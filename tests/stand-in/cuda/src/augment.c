@@ -19,7 +19,7 @@ void standin_reads(const ImageParams* image, void (*visit)(void*, u64, u64, u32 
 /// The image's place in the output.
 u32 standin_place(const ImageParams* image) { return image->place; }
 
-/// The bytes of the grey levels from which its colours are made.
+/// The bytes of one set of the grey levels that its program works on.
 u64 standin_levels_bytes(const OutputParams* output) { return (u64)3 * output->width * output->height; }
 
 /// The bytes of an image, the first field of the kernels' last parameter.

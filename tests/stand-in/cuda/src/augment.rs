@@ -3,7 +3,7 @@
 use crate::kernels::Launch;
 use crate::shadow::{Access, Kind};
 use crate::stream::Running;
-use kernels_stand_in::{ENTRY, PARAMETERS};
+use kernels_stand_in::{ENTRY, PARAMETERS, SPAN};
 use std::ffi::c_void;
 
 // These functions are in `augment.c`.
@@ -86,29 +86,75 @@ pub fn run_untouched(launch: &Launch, running: &mut Running) -> Result<(), Strin
     unsafe { kernels_stand_in::launch_untouched(launch.grid, launch.block, launch.shared, turn, arguments) }
 }
 
-/// Does the same for the kernel that makes images of grey levels.
-pub fn run_colour(launch: &Launch, running: &mut Running) -> Result<(), String> {
-    let [table, levels, images] = [0, 1, 2].map(|index| launch.address(index));
-    let output = launch.arguments[3].as_ptr();
+/// The span of an image: the first of its program's words, their end, and the number of sets that it uses.
+fn span(spans: u64, image: u64) -> [u64; 3] {
+    let span = (spans + image * SPAN as u64) as *const u32;
+    // SAFETY: the spans were checked to be device memory that is written.
+    [0, 1, 2].map(|index| u64::from(unsafe { span.add(index).read_unaligned() }))
+}
+
+/// Reads of a table and of spans for `n` images, and of their programs' words.
+fn checked_programs(running: &Running, [table, spans, words]: [u64; 3], n: u64) -> bool {
+    let read = |start, bytes| running.check(Access { kind: Kind::Read, start, end: start + bytes });
+    read(table, n * ENTRY as u64)
+        && read(spans, n * SPAN as u64)
+        && (0..n)
+            .map(|image| span(spans, image))
+            .all(|[first, end, _]| first == end || read(words + 4 * first, 4 * (end - first)))
+}
+
+/// Does the same for the kernel that runs programs on grey levels and makes images of them.
+pub fn run_ops(launch: &Launch, running: &mut Running) -> Result<(), String> {
+    let [table, spans, words, levels, set_bytes, images] =
+        [0, 1, 2, 3, 4, 5].map(|index| launch.address(index));
+    let output = launch.arguments[6].as_ptr();
     // SAFETY: the argument has the size of `OutputParams`.
     let (bytes, each) = unsafe { (standin_image_bytes(output), standin_levels_bytes(output)) };
-    let entries = u64::from(launch.grid[1]) * ENTRY as u64;
-    if !running.check(Access { kind: Kind::Read, start: table, end: table + entries }) {
+    let n = u64::from(launch.grid[0]);
+    if !checked_programs(running, [table, spans, words], n) {
         return Ok(());
     }
     let mut touched = Vec::new();
-    for entry in (table..table + entries).step_by(ENTRY) {
+    for image in 0..n {
         // SAFETY: the table was checked to be device memory that is written.
-        let place = u64::from(unsafe { standin_place(entry) });
+        let place = u64::from(unsafe { standin_place(table + image * ENTRY as u64) });
         let (from, to) = (levels + place * each, images + place * bytes);
         touched.push(Access { kind: Kind::Read, start: from, end: from + each });
+        for set in 0..span(spans, image)[2] {
+            let start = from + set * set_bytes;
+            touched.push(Access { kind: Kind::Write, start, end: start + each });
+        }
         touched.push(Access { kind: Kind::Write, start: to, end: to + bytes });
     }
     if !all_sound(touched, running) {
         return Ok(());
     }
     let turn = turn(launch, running);
+    let arguments = [0, 1, 2, 3, 4, 5, 6].map(|index| launch.arguments[index].as_ptr().cast());
+    // SAFETY: the arguments have the kernel's sizes, and all that it reads and writes was checked.
+    unsafe { kernels_stand_in::launch_ops(launch.grid, launch.block, launch.shared, turn, arguments) }
+}
+
+/// Does the same for the kernel that runs programs on finished images.
+pub fn run_erase(launch: &Launch, running: &mut Running) -> Result<(), String> {
+    let [table, spans, words, images] = [0, 1, 2, 3].map(|index| launch.address(index));
+    // SAFETY: the argument has the size of `OutputParams`.
+    let bytes = unsafe { standin_image_bytes(launch.arguments[4].as_ptr()) };
+    let n = u64::from(launch.grid[0]);
+    if !checked_programs(running, [table, spans, words], n) {
+        return Ok(());
+    }
+    let place = |image: u64| {
+        // SAFETY: the table was checked to be device memory that is written.
+        let start = images + u64::from(unsafe { standin_place(table + image * ENTRY as u64) }) * bytes;
+        Access { kind: Kind::Write, start, end: start + bytes }
+    };
+    let changed = (0..n).filter(|&image| span(spans, image)[0] != span(spans, image)[1]);
+    if !all_sound(changed.map(place).collect(), running) {
+        return Ok(());
+    }
+    let turn = turn(launch, running);
     let arguments = [0, 1, 2, 3, 4].map(|index| launch.arguments[index].as_ptr().cast());
     // SAFETY: the arguments have the kernel's sizes, and all that it reads and writes was checked.
-    unsafe { kernels_stand_in::launch_colour(launch.grid, launch.block, turn, arguments) }
+    unsafe { kernels_stand_in::launch_erase(launch.grid, launch.block, launch.shared, turn, arguments) }
 }

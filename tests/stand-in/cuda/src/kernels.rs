@@ -50,9 +50,14 @@ pub const KERNELS: &[Kernel] = &[
         run: augment::run_untouched,
     },
     Kernel {
-        name: kernels_stand_in::COLOUR,
-        parameters: || kernels_stand_in::COLOUR_PARAMETERS.to_vec(),
-        run: augment::run_colour,
+        name: kernels_stand_in::OPS,
+        parameters: || kernels_stand_in::OPS_PARAMETERS.to_vec(),
+        run: augment::run_ops,
+    },
+    Kernel {
+        name: kernels_stand_in::ERASE,
+        parameters: || kernels_stand_in::ERASE_PARAMETERS.to_vec(),
+        run: augment::run_erase,
     },
 ];
 

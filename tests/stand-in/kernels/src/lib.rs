@@ -34,16 +34,29 @@ unsafe extern "C" {
         counts: *mut c_void,
         poison: u32,
     ) -> u32;
-    fn foreload_colour(
-        tiles: u32,
+    fn foreload_ops(
         n: u32,
         threads: u32,
+        shared: u32,
         turn: u32,
         table: *const c_void,
-        levels: *const c_void,
+        spans: *const c_void,
+        words: *const c_void,
+        levels: *mut c_void,
+        set_bytes: u64,
         images: *mut c_void,
         output: *const c_void,
-        steps: u64,
+    ) -> u32;
+    fn foreload_erase(
+        n: u32,
+        threads: u32,
+        shared: u32,
+        turn: u32,
+        table: *const c_void,
+        spans: *const c_void,
+        words: *const c_void,
+        images: *mut c_void,
+        output: *const c_void,
     ) -> u32;
     fn foreload_half_bits(value: f32) -> u32;
     fn foreload_brain_bits(value: f32) -> u32;
@@ -61,11 +74,20 @@ pub const UNTOUCHED_PARAMETERS: [usize; 3] = [8, 8, 4];
 /// The name of the kernel that counts lines nobody wrote.
 pub const UNTOUCHED: &str = "foreload_untouched";
 
-/// The sizes of the parameters of [`COLOUR`]: table, levels, images, `OutputParams`, steps.
-pub const COLOUR_PARAMETERS: [usize; 5] = [8, 8, 8, 88, 8];
+/// The sizes of the parameters of [`OPS`]: table, spans, words, levels, bytes of a set, images, `OutputParams`.
+pub const OPS_PARAMETERS: [usize; 7] = [8, 8, 8, 8, 8, 8, 88];
 
-/// The name of the kernel that makes images of grey levels.
-pub const COLOUR: &str = "foreload_colour";
+/// The name of the kernel that runs programs on grey levels and makes images of them.
+pub const OPS: &str = "foreload_ops";
+
+/// The sizes of the parameters of [`ERASE`]: table, spans, words, images, `OutputParams`.
+pub const ERASE_PARAMETERS: [usize; 5] = [8, 8, 8, 8, 88];
+
+/// The name of the kernel that runs programs on finished images.
+pub const ERASE: &str = "foreload_erase";
+
+/// The bytes of an image's span, which says where its program is.
+pub const SPAN: usize = 12;
 
 /// The names of the kernels that make images.
 pub const KERNELS: [&str; 2] = ["foreload_augment_fast", "foreload_augment_exact"];
@@ -131,26 +153,56 @@ pub unsafe fn launch_untouched(
     }
 }
 
-/// Runs [`COLOUR`] to its end, like [`launch`].
+/// Runs [`OPS`] to its end, like [`launch`].
 ///
 /// # Safety
-/// The rules of [`launch`], with the sizes of [`COLOUR_PARAMETERS`].
-pub unsafe fn launch_colour(
+/// The rules of [`launch`], with the sizes of [`OPS_PARAMETERS`].
+pub unsafe fn launch_ops(
     grid: [u32; 3],
     block: [u32; 3],
+    shared: u32,
+    turn: u32,
+    arguments: [*const c_void; 7],
+) -> Result<(), String> {
+    let [table, spans, words, levels, _, images, output] = arguments;
+    // SAFETY: these arguments are addresses, as the caller promises.
+    let [table, spans, words, levels, images] = [table, spans, words, levels, images]
+        .map(|argument| unsafe { argument.cast::<*mut c_void>().read_unaligned() });
+    // SAFETY: this one is a number, as the caller promises.
+    let set_bytes = unsafe { arguments[4].cast::<u64>().read_unaligned() };
+    // SAFETY: as the caller promises.
+    let status = unsafe {
+        foreload_ops(grid[0], block[0], shared, turn, table, spans, words, levels, set_bytes, images, output)
+    };
+    judged(OPS, status, grid, block, shared)
+}
+
+/// Runs [`ERASE`] to its end, like [`launch`].
+///
+/// # Safety
+/// The rules of [`launch`], with the sizes of [`ERASE_PARAMETERS`].
+pub unsafe fn launch_erase(
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: u32,
     turn: u32,
     arguments: [*const c_void; 5],
 ) -> Result<(), String> {
-    // SAFETY: the first three arguments are addresses, as the caller promises.
-    let [table, levels, images] =
-        [0, 1, 2].map(|i| unsafe { arguments[i].cast::<*mut c_void>().read_unaligned() });
-    // SAFETY: the last is a number, as the caller promises.
-    let steps = unsafe { arguments[4].cast::<u64>().read_unaligned() };
-    let [tiles, n, 1] = grid else { return Err(format!("{COLOUR}: a grid of {grid:?}")) };
+    // SAFETY: the first four arguments are addresses, as the caller promises.
+    let [table, spans, words, images] =
+        [0, 1, 2, 3].map(|i| unsafe { arguments[i].cast::<*mut c_void>().read_unaligned() });
     // SAFETY: as the caller promises.
-    match unsafe { foreload_colour(tiles, n, block[0], turn, table, levels, images, arguments[3], steps) } {
-        0 if block[1..] == [1, 1] => Ok(()),
-        _ => Err(format!("{COLOUR}: {grid:?} blocks of {block:?} threads")),
+    let status =
+        unsafe { foreload_erase(grid[0], block[0], shared, turn, table, spans, words, images, arguments[4]) };
+    judged(ERASE, status, grid, block, shared)
+}
+
+/// What a kernel that runs programs says of its launch.
+fn judged(name: &str, status: u32, grid: [u32; 3], block: [u32; 3], shared: u32) -> Result<(), String> {
+    match status {
+        0 if grid[1..] == [1, 1] && block[1..] == [1, 1] => Ok(()),
+        2 => Err(format!("{name}: {shared} bytes of shared memory")),
+        _ => Err(format!("{name}: {grid:?} blocks of {block:?} threads")),
     }
 }
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Any, ClassVar
 
 from foreload._errors import config_error
+from foreload.transforms import _checks as check
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,6 +18,8 @@ class Mix:
 
     alpha: float = 1.0
     num_classes: int | None = None
+
+    _of_pairs: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the parameters' types; what their values may be is checked where they are used.
@@ -29,10 +31,12 @@ class Mix:
         if type(self) is Mix:
             raise config_error("mix", "Mix: make one of its kinds, as MixUp")
         alpha, classes = self.alpha, self.num_classes
-        if not isinstance(alpha, numbers.Real) or isinstance(alpha, bool) or not math.isfinite(alpha):
-            raise config_error("mix", f"{name}: alpha: is {alpha!r}, must be a number above 0")
+        if not check.is_number(alpha):
+            raise config_error("mix", f"{name}: alpha: is {check.shown(alpha)}, must be a number above 0")
         if classes is not None and (not isinstance(classes, numbers.Integral) or isinstance(classes, bool)):
-            raise config_error("mix", f"{name}: num_classes: is {classes!r}, must be a whole number, or None")
+            raise config_error(
+                "mix", f"{name}: num_classes: is {check.shown(classes)}, must be a whole number, or None"
+            )
         object.__setattr__(self, "alpha", float(alpha))
         object.__setattr__(self, "num_classes", None if classes is None else int(classes))
 
@@ -84,4 +88,4 @@ def mix_to_json(mix: Any) -> str:
             message = "is torchvision's; foreload.transforms has it by the same name"
             raise config_error("mix", f"{type(torchvision[0]).__name__}: {message}")
     must = "must be a list of one of foreload.transforms.MixUp, CutMix, or RandomChoice of these"
-    raise config_error("mix", f"is {mix!r}, {must}")
+    raise config_error("mix", f"is {check.shown(mix)}, {must}")

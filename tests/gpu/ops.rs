@@ -67,24 +67,3 @@ fn grey_views_beside_coloured_ones_are_the_cpus() {
         assert_eq!(failed, usize::from(on_error == OnError::Zero));
     }
 }
-
-#[test]
-fn more_steps_than_a_launch_takes_are_refused() {
-    let cuda = stand_in::cuda();
-    let _nvjpeg = stand_in::nvjpeg(&cuda);
-    let dataset = Dataset::folder(8);
-    let eight = r#", {"Grayscale": {}}"#.repeat(7);
-    let (gpu, _) = epoch(
-        &pipeline(&dataset, &asked(&grey([9, 9], &eight, "uint8")), AllowedBackends::Cpu),
-        0,
-        Place::Cuda(0),
-    );
-    let by_cpu = dataset.pipeline(&on_cpu(&asked(&grey([9, 9], &eight, "uint8"))));
-    assert!(gpu == epoch(&by_cpu, 0, Place::Host).0);
-    let nine = grey([9, 9], &r#", {"Grayscale": {}}"#.repeat(8), "uint8");
-    let error = asked(&nine).check(&dataset.index()).unwrap_err().to_string();
-    assert!(
-        error.contains("device: is cuda:0") && error.contains("more than 8 changes of colours"),
-        "{error}"
-    );
-}

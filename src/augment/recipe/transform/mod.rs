@@ -1,10 +1,32 @@
 //! The transforms that a list may have, with torchvision v2's names, parameters and defaults.
+//!
+//! Those of geometry and of the element type are here, since lists fold them together. Each that changes pixels is a
+//! [`PixelTransform`] in the file of its kind, which says all about it.
 
+mod colours;
+mod containers;
+mod erasing;
+mod filters;
+mod levels;
+mod policies;
+mod values;
+mod warps;
+
+pub use values::Sides;
+pub(crate) use values::{BadParameter, LARGEST_SIDE};
+pub(in crate::augment::recipe) use values::{Lengths, Margins};
+
+use super::draw::PixelDraw;
 use crate::augment::{DType, Filter, Padding};
+use colours::{ColorJitter, Grayscale, RandomChannelPermutation, RandomGrayscale, RandomPhotometricDistort};
+use containers::{RandomApply, RandomChoice, RandomOrder};
+use erasing::RandomErasing;
+use filters::{GaussianBlur, RandomAdjustSharpness};
+use levels::{RandomAutocontrast, RandomEqualize, RandomInvert, RandomPosterize, RandomSolarize};
+use policies::{AugMix, AutoAugment, RandAugment, TimmRandAugment, TrivialAugmentWide};
 use serde::Deserialize;
-
-/// The longest side of an output image in pixels. One image with such sides already has 805 MB of grey levels.
-pub(crate) const LARGEST_SIDE: u32 = 16_384;
+use values::{FillLevels, bounds, check_length, half, probability};
+use warps::{RandomAffine, RandomRotation};
 
 /// The default bounds of a random crop's share of the image's area.
 pub(crate) const CROP_SCALE: (f64, f64) = (0.08, 1.0);
@@ -120,11 +142,51 @@ pub enum Transform {
         p: f64,
     },
     /// Makes colours grey.
-    Grayscale {
-        /// The channels of the result: 3.
-        #[serde(default = "three")]
-        num_output_channels: u32,
-    },
+    Grayscale(Grayscale),
+    /// Makes colours grey at random.
+    RandomGrayscale(RandomGrayscale),
+    /// Changes brightness, contrast, saturation and hue by random factors, in random order.
+    ColorJitter(ColorJitter),
+    /// The distortion of colours of SSD.
+    RandomPhotometricDistort(RandomPhotometricDistort),
+    /// Puts the channels into random order.
+    RandomChannelPermutation(RandomChannelPermutation),
+    /// Makes the negative at random.
+    RandomInvert(RandomInvert),
+    /// Keeps the highest bits of levels at random.
+    RandomPosterize(RandomPosterize),
+    /// Inverts the high levels at random.
+    RandomSolarize(RandomSolarize),
+    /// Stretches the levels of each channel at random.
+    RandomAutocontrast(RandomAutocontrast),
+    /// Makes the histogram of each channel even at random.
+    RandomEqualize(RandomEqualize),
+    /// Sharpens or smooths at random.
+    RandomAdjustSharpness(RandomAdjustSharpness),
+    /// Blurs by a Gaussian filter of random width.
+    GaussianBlur(GaussianBlur),
+    /// Rotates by a random angle.
+    RandomRotation(RandomRotation),
+    /// Rotates, moves, scales and shears by random amounts.
+    RandomAffine(RandomAffine),
+    /// Applies one of the pairs of operations of a policy.
+    AutoAugment(AutoAugment),
+    /// Applies some operations of one strength.
+    RandAugment(RandAugment),
+    /// Applies one operation of random strength.
+    TrivialAugmentWide(TrivialAugmentWide),
+    /// Mixes an image with what chains of operations make of it.
+    AugMix(AugMix),
+    /// Applies some operations, as timm does.
+    TimmRandAugment(TimmRandAugment),
+    /// Overwrites a random rectangle at random.
+    RandomErasing(RandomErasing),
+    /// Applies all of a list, or none, at random.
+    RandomApply(RandomApply),
+    /// Applies one of a list.
+    RandomChoice(RandomChoice),
+    /// Applies all of a list in random order.
+    RandomOrder(RandomOrder),
     /// Converts the element type.
     ToDtype {
         /// The element type of the result.
@@ -142,120 +204,6 @@ pub enum Transform {
     },
 }
 
-/// A size as a user gives it: one number, or height and width.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(untagged, expecting = "must be a number of pixels, or a height and a width")]
-pub enum Sides {
-    /// The side of a square; for Resize the shorter side.
-    One(u32),
-    /// The height and the width.
-    Both([u32; 2]),
-}
-
-impl Sides {
-    /// The height and the width, where one number means a square.
-    pub(super) fn square(self) -> (u32, u32) {
-        match self {
-            Self::One(side) => (side, side),
-            Self::Both([height, width]) => (height, width),
-        }
-    }
-
-    fn check(self) -> Result<(), BadParameter> {
-        let (height, width) = self.square();
-        [height, width].into_iter().try_for_each(|side| check_length("size", side))
-    }
-}
-
-/// One length in pixels, or several of which one is drawn.
-#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-#[serde(untagged, expecting = "must be a number of pixels, or a list of such")]
-pub enum Lengths {
-    /// The only one.
-    One(u32),
-    /// Each as likely as any other.
-    Several(Vec<u32>),
-}
-
-impl Lengths {
-    /// All lengths.
-    pub(super) fn list(&self) -> &[u32] {
-        match self {
-            Self::One(length) => std::slice::from_ref(length),
-            Self::Several(lengths) => lengths,
-        }
-    }
-
-    fn check(&self, parameter: &'static str) -> Result<(), BadParameter> {
-        if self.list().is_empty() {
-            return Err(BadParameter::new(parameter, "is empty, must hold a length"));
-        }
-        self.list().iter().try_for_each(|&length| check_length(parameter, length))
-    }
-}
-
-/// Pixels that are added around an image.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(
-    untagged,
-    expecting = "must be a number of pixels, or two (left and right, top and bottom), or four (left, top, \
-                               right, bottom)"
-)]
-pub enum Margins {
-    /// The same number on every side.
-    All(u32),
-    /// The number at the left and the right, then at the top and the bottom.
-    Two([u32; 2]),
-    /// The numbers at the left, top, right and bottom.
-    Four([u32; 4]),
-}
-
-impl Margins {
-    /// The numbers at the left, top, right and bottom.
-    pub(super) fn sides(self) -> [u32; 4] {
-        match self {
-            Self::All(n) => [n; 4],
-            Self::Two([x, y]) => [x, y, x, y],
-            Self::Four(sides) => sides,
-        }
-    }
-
-    fn check(self) -> Result<(), BadParameter> {
-        match self.sides().into_iter().find(|&side| side > LARGEST_SIDE) {
-            Some(side) => {
-                Err(BadParameter::new("padding", format!("is {side}, must be at most {LARGEST_SIDE}")))
-            }
-            None => Ok(()),
-        }
-    }
-}
-
-/// The grey levels of constant padding: one for all channels, or one for each of R, G and B.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
-#[serde(untagged, expecting = "must be one or three grey levels from 0 to 255")]
-pub enum FillLevels {
-    /// The level of all channels.
-    One(u8),
-    /// The levels of R, G and B.
-    Three([u8; 3]),
-}
-
-impl Default for FillLevels {
-    fn default() -> Self {
-        Self::One(0)
-    }
-}
-
-impl FillLevels {
-    /// The levels of R, G and B.
-    pub(super) fn channels(self) -> [u8; 3] {
-        match self {
-            Self::One(level) => [level; 3],
-            Self::Three(levels) => levels,
-        }
-    }
-}
-
 fn crop_scale() -> (f64, f64) {
     CROP_SCALE
 }
@@ -268,55 +216,101 @@ fn jitter_range() -> (f64, f64) {
     (0.1, 2.0)
 }
 
-fn half() -> f64 {
-    0.5
-}
-
-fn three() -> u32 {
-    3
-}
-
 fn yes() -> bool {
     true
 }
 
-/// An error about a parameter whose value cannot work.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct BadParameter {
-    pub(crate) parameter: &'static str,
-    /// What is wrong and what would be right: "is 0, must be at least 1".
-    pub(crate) message: String,
+/// What a transform that changes pixels behind the geometry says of itself.
+pub(in crate::augment::recipe) trait PixelTransform {
+    /// Checks what can be wrong with its parameters by themselves.
+    fn check(&self) -> Result<(), BadParameter> {
+        Ok(())
+    }
+
+    /// Checks that it may stand at this place of a list.
+    ///
+    /// # Errors
+    /// What is wrong and what to do, to follow its name.
+    fn suits(&self, place: PixelPlace) -> Result<(), String> {
+        if place.is_float {
+            return Err("works on grey levels: put it before ToDtype".into());
+        }
+        Ok(())
+    }
+
+    /// Whether it draws random numbers.
+    fn is_random(&self) -> bool {
+        true
+    }
+
+    /// Whether what it draws treats left and right, or top and bottom, differently, so that mirroring cannot be
+    /// moved across it.
+    fn minds_places(&self) -> bool {
+        false
+    }
+
+    /// The transforms of which it applies some.
+    fn children(&self) -> &[Transform] {
+        &[]
+    }
+
+    /// The most chains of operations that an image goes through side by side, before they are mixed.
+    fn most_chains(&self) -> usize {
+        self.children().iter().map(Transform::most_chains).max().unwrap_or(0)
+    }
+
+    /// Draws what it does to one image, in the order in which torchvision draws.
+    ///
+    /// # Errors
+    /// Why it cannot be done to an image of that size, to follow its name.
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String>;
 }
 
-impl BadParameter {
-    fn new(parameter: &'static str, message: impl Into<String>) -> Self {
-        Self { parameter, message: message.into() }
-    }
+/// A place in a list, behind its geometry.
+#[derive(Debug, Clone, Copy)]
+pub(in crate::augment::recipe) struct PixelPlace {
+    /// Whether values are floats there, and grey levels no more.
+    pub(in crate::augment::recipe) is_float: bool,
+    /// The width and height of the output, where every image has the same.
+    pub(in crate::augment::recipe) size: Option<(u32, u32)>,
+}
+
+/// Gives each transform its name, and says which of them change pixels.
+macro_rules! kinds {
+    (geometry and type: $($other:ident),+; pixels: $($pixels:ident),+ $(,)?) => {
+        impl Transform {
+            /// The name that torchvision gives the transform, by which its random numbers are keyed, too.
+            pub(crate) fn name(&self) -> &'static str {
+                match self {
+                    $(Self::$other { .. } => stringify!($other),)+
+                    $(Self::$pixels(_) => stringify!($pixels),)+
+                }
+            }
+
+            /// The transform as one that changes pixels; `None` for geometry and the element type.
+            pub(in crate::augment::recipe) fn pixels(&self) -> Option<&dyn PixelTransform> {
+                match self {
+                    $(Self::$other { .. })|+ => None,
+                    $(Self::$pixels(transform) => Some(transform),)+
+                }
+            }
+        }
+    };
+}
+
+kinds! {
+    geometry and type: RandomResizedCrop, Resize, RandomResize, RandomShortestSize, ScaleJitter, CenterCrop, RandomCrop,
+        Pad, RandomHorizontalFlip, RandomVerticalFlip, ToDtype, Normalize;
+    pixels: Grayscale, RandomGrayscale, ColorJitter, RandomPhotometricDistort, RandomChannelPermutation, RandomInvert,
+        RandomPosterize, RandomSolarize, RandomAutocontrast, RandomEqualize, RandomAdjustSharpness, GaussianBlur,
+        RandomRotation, RandomAffine, AutoAugment, RandAugment, TrivialAugmentWide, AugMix, TimmRandAugment,
+        RandomErasing, RandomApply, RandomChoice, RandomOrder,
 }
 
 impl Transform {
-    /// The name that torchvision gives the transform, by which its random numbers are keyed, too.
-    pub(crate) fn name(&self) -> &'static str {
-        match self {
-            Self::RandomResizedCrop { .. } => "RandomResizedCrop",
-            Self::Resize { .. } => "Resize",
-            Self::RandomResize { .. } => "RandomResize",
-            Self::RandomShortestSize { .. } => "RandomShortestSize",
-            Self::ScaleJitter { .. } => "ScaleJitter",
-            Self::CenterCrop { .. } => "CenterCrop",
-            Self::RandomCrop { .. } => "RandomCrop",
-            Self::Pad { .. } => "Pad",
-            Self::RandomHorizontalFlip { .. } => "RandomHorizontalFlip",
-            Self::RandomVerticalFlip { .. } => "RandomVerticalFlip",
-            Self::Grayscale { .. } => "Grayscale",
-            Self::ToDtype { .. } => "ToDtype",
-            Self::Normalize { .. } => "Normalize",
-        }
-    }
-
     /// Whether the transform draws random numbers.
     pub(super) fn is_random(&self) -> bool {
-        matches!(
+        let of_geometry = matches!(
             self,
             Self::RandomResizedCrop { .. }
                 | Self::RandomResize { .. }
@@ -325,23 +319,34 @@ impl Transform {
                 | Self::RandomCrop { .. }
                 | Self::RandomHorizontalFlip { .. }
                 | Self::RandomVerticalFlip { .. }
-        )
+        );
+        of_geometry || self.pixels().is_some_and(PixelTransform::is_random)
     }
 
     /// Whether the transform changes pixels behind the geometry, by operations that it draws.
     pub(super) fn changes_pixels(&self) -> bool {
-        matches!(self, Self::Grayscale { .. })
+        self.pixels().is_some()
     }
 
-    /// Whether what the transform draws treats left and right, or top and bottom, differently, so that mirroring cannot
-    /// be moved across it.
+    /// Whether the transform mirrors, which can be done in the geometry and behind it.
+    pub(super) fn mirrors(&self) -> bool {
+        matches!(self, Self::RandomHorizontalFlip { .. } | Self::RandomVerticalFlip { .. })
+    }
+
+    /// Whether what the transform draws treats left and right, or top and bottom, differently, so that mirroring cannot be
+    /// moved across it.
     pub(super) fn minds_places(&self) -> bool {
-        false
+        self.pixels().is_some_and(PixelTransform::minds_places)
     }
 
     /// The transforms of which this one applies some.
     pub(super) fn children(&self) -> &[Transform] {
-        &[]
+        self.pixels().map_or(&[], PixelTransform::children)
+    }
+
+    /// The most chains of operations that an image goes through side by side, before they are mixed.
+    pub(super) fn most_chains(&self) -> usize {
+        self.pixels().map_or(0, PixelTransform::most_chains)
     }
 
     /// Checks what can be wrong with a transform by itself.
@@ -373,16 +378,8 @@ impl Transform {
                 padding.map_or(Ok(()), Margins::check)
             }
             Self::Pad { padding, .. } => padding.check(),
-            Self::RandomHorizontalFlip { p } | Self::RandomVerticalFlip { p } => {
-                let is_probability = (0.0..=1.0).contains(p);
-                let wrong = || BadParameter::new("p", format!("is {p}, must be a probability"));
-                if is_probability { Ok(()) } else { Err(wrong()) }
-            }
-            Self::Grayscale { num_output_channels: 3 } | Self::ToDtype { .. } => Ok(()),
-            Self::Grayscale { num_output_channels: n } => {
-                let message = format!("is {n}, must be 3: images have R, G and B, here all the same");
-                Err(BadParameter::new("num_output_channels", message))
-            }
+            Self::RandomHorizontalFlip { p } | Self::RandomVerticalFlip { p } => probability("p", *p),
+            Self::ToDtype { .. } => Ok(()),
             Self::Normalize { mean, std } => {
                 if !mean.iter().all(|mean| mean.is_finite()) {
                     return Err(BadParameter::new("mean", format!("is {mean:?}, must be finite numbers")));
@@ -392,15 +389,8 @@ impl Transform {
                 }
                 Ok(())
             }
+            _ => self.pixels().map_or(Ok(()), PixelTransform::check),
         }
-    }
-}
-
-fn check_length(parameter: &'static str, length: u32) -> Result<(), BadParameter> {
-    match length {
-        0 => Err(BadParameter::new(parameter, "is 0, must be at least 1")),
-        1..=LARGEST_SIDE => Ok(()),
-        _ => Err(BadParameter::new(parameter, format!("is {length}, must be at most {LARGEST_SIDE}"))),
     }
 }
 
@@ -423,12 +413,4 @@ fn check_resize(size: Option<Sides>, max_size: Option<u32>) -> Result<(), BadPar
         }
         _ => Ok(()),
     }
-}
-
-fn bounds(parameter: &'static str, (low, high): (f64, f64), most: f64) -> Result<(), BadParameter> {
-    if low > 0.0 && low <= high && high <= most {
-        return Ok(());
-    }
-    let message = format!("is ({low}, {high}), must be 0 < low <= high <= {most}");
-    Err(BadParameter::new(parameter, message))
 }

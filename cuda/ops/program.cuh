@@ -1,0 +1,134 @@
+//! What is done to the grey levels of one image, as data: a list of instructions. The Rust side, which makes them of an
+//! image's drawn operations, is `src/augment/cuda/program.rs`.
+//!
+//! The levels lie in *sets*: three planes, R, G and B, of the output's size. An instruction reads one set and writes one,
+//! perhaps the same. The augmentation pass has written set 0 before.
+
+#ifndef FORELOAD_PROGRAM
+#define FORELOAD_PROGRAM
+
+#include "finish.cuh"
+
+/// The codes of instructions, and the words behind the two of their head. Floats are words by their bits.
+enum {
+    /// Gives each level that of a table: 256 bytes.
+    OP_TABLE,
+    /// Contrast: the factor, and what is left of it to 1.
+    OP_CONTRAST,
+    OP_AUTOCONTRAST,
+    OP_EQUALIZE,
+    /// Grey, as torchvision has it.
+    OP_GREY,
+    /// Saturation: the factor, and what is left of it to 1.
+    OP_SATURATION,
+    /// Hue: the share of a full turn.
+    OP_HUE,
+    /// The channels that R, G and B are taken from, a byte each.
+    OP_PERMUTE,
+    /// A rectangle (row, column, rows, columns), and its levels of R, G and B, a byte each.
+    OP_FILL,
+    /// Normalises, casts and stores the image: the end of a program, but for what follows.
+    OP_STORE,
+    /// Sharpness: what is left of the factor to 1.
+    OP_SHARPNESS,
+    /// A blur: the sets that hold the upper and the lower bytes of what lies between its passes, 16 bits each; the number
+    /// of weights along x and y, from the middle one on; those along x, those along y.
+    OP_BLUR,
+    /// Moves pixels by whole numbers: pixel (x, y) shows (a x + b y + c, d x + e y + f) of the words a to f.
+    OP_MOVE,
+    /// A warp: three floats for columns and three for rows, which give places in the image; the sampler; whether there is
+    /// a fill, and its three floats.
+    OP_WARP,
+    /// The weighted sum of sets: their number, and for each of them its number and its weight.
+    OP_MIX,
+    /// Writes values over a rectangle (row, column, rows, columns) of the finished image: three floats.
+    OP_ERASE,
+    /// The same with normal numbers: two words of a key, three means, three deviations.
+    OP_NOISE,
+};
+
+/// Of the codes, in their order: those below the first make a table of levels, those below the second see each pixel by
+/// itself, and those from the third on work on the finished image.
+enum { FIRST_BESIDE_TABLES = OP_GREY, FIRST_BESIDE_POINTS = OP_SHARPNESS, FIRST_OF_FINISHED = OP_ERASE };
+
+/// Where an image's instructions are: words first..end behind the launch's.
+typedef struct {
+    u32 first, end;
+    /// The number of sets that they use.
+    u32 sets;
+} ProgramSpan;
+
+/// The head of an instruction is a word of its code and its sets, and a word of how many words it has in all.
+INLINE u32 code_of(const u32* op) { return op[0] & 0xff; }
+INLINE u32 from_of(const u32* op) { return op[0] >> 8 & 0xfff; }
+INLINE u32 to_of(const u32* op) { return op[0] >> 20; }
+INLINE u32 length_of(const u32* op) { return op[1]; }
+INLINE const u32* words_of(const u32* op) { return op + 2; }
+
+/// An image on its way through its program.
+typedef struct {
+    const OutputParams* output;
+    /// The first pixel of its set 0; set n lies n * `set_bytes` bytes behind.
+    u8* levels;
+    u64 set_bytes;
+    /// The finished image.
+    u8* finished;
+} Canvas;
+
+/// The number of pixels of an image, whose levels are fewer than 2^32.
+INLINE u32 pixels_of(const Canvas* canvas) { return canvas->output->width * canvas->output->height; }
+INLINE u8* set_of(const Canvas* canvas, u32 number) { return canvas->levels + number * canvas->set_bytes; }
+
+/// The levels of up to four consecutive pixels, the first one in the lowest byte. They stay together in
+/// a word, which takes fewer registers than they would.
+INLINE u32 load_levels(const u8* from, u32 count) {
+    if (count == QUAD && ((u64)from & 3) == 0) return current_word(from);
+    u32 levels = 0;
+    UNROLL for (u32 i = 0; i < QUAD; i++) levels |= i < count ? (u32)from[i] << 8 * i : 0;
+    return levels;
+}
+
+/// Stores the levels of up to four consecutive pixels.
+INLINE void store_levels(u8* to, u32 count, u32 levels) {
+    if (count == QUAD && ((u64)to & 3) == 0) {
+        store_words(to, &levels, 1);
+    } else {
+        UNROLL for (u32 i = 0; i < QUAD; i++) {
+            if (i < count) to[i] = (u8)(levels >> 8 * i);
+        }
+    }
+}
+
+/// Pixel number `i` of four.
+INLINE u32 level_of(u32 levels, u32 i) { return levels >> 8 * i & 255; }
+
+/// What the threads of a block share.
+typedef struct {
+    /// The new level of each level of R, G and B.
+    u8 table[3][256];
+    /// How often each level occurs.
+    u32 histogram[3][256];
+    u32 lowest[3], highest[3];
+    /// The sum of the grey levels of all pixels.
+    u64 sum;
+} OpsShared;
+
+SAME(ops_shared, sizeof(OpsShared) == 3 * 256 * 5 + 32);
+SAME(program_span, sizeof(ProgramSpan) == 12);
+
+INLINE OpsShared* ops_shared(const Block* block) { return (OpsShared*)block->memory; }
+
+/// The most threads of a block.
+#define MOST_OPS_THREADS 512
+
+/// The loop of thread `t` over the pixels of an image, four at a time, from pixel `at` on.
+#define EACH_QUAD(at, canvas, t)                                                                                      \
+    ROLL for (u32 at = QUAD * (t); at < pixels_of(canvas); at += QUAD * block->threads)
+
+/// The same, one pixel at a time: for what reads around it.
+#define EACH_PIXEL(at, canvas, t) ROLL for (u32 at = (t); at < pixels_of(canvas); at += block->threads)
+
+/// The number of pixels of the four from `at` on that there are.
+INLINE u32 count_from(const Canvas* canvas, u32 at) { return smaller(QUAD, pixels_of(canvas) - at); }
+
+#endif

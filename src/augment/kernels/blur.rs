@@ -1,0 +1,87 @@
+//! Weighted sums of neighbours, along two rows and then down columns. A word holds two 16-bit values, so that one
+//! instruction weighs both; the columns of a vector are kept even ones first, as it yields them.
+
+use super::columns::couple;
+use super::simd::Simd;
+
+/// The bits after the point of what is summed along rows: 255 · 2^7 fits 16 signed bits.
+const FRACTION: u32 = 7;
+
+/// The weights of a symmetric filter in pairs, and by how much sums are shifted down. The weights sum to 2^`bits`.
+#[derive(Debug, Default)]
+pub(in crate::augment) struct PairedWeights {
+    /// For windows that begin with the first of a pair, and with the second.
+    pairs: [Vec<i32>; 2],
+    /// The distance of the furthest neighbours.
+    pub(in crate::augment) reach: usize,
+    bits: u32,
+}
+
+impl PairedWeights {
+    /// Those of the pixel itself and of its neighbours at distances 1, 2, … in 2^-15.
+    pub(in crate::augment) fn new(weights: &[u16]) -> Self {
+        let reach = weights.len() - 1;
+        // A lone weight of 2^15 would not fit 16 signed bits.
+        let (halved, bits) = if reach == 0 { (1, 14) } else { (0, 15) };
+        let at = |place: usize| match place.checked_sub(1).map(|place| place.abs_diff(reach)) {
+            Some(distance) if distance <= reach => (weights[distance] >> halved) as i16,
+            _ => 0,
+        };
+        // Place 0 is before the window, 1 the first in it.
+        let pairs = [1, 0].map(|first| {
+            (first..2 * reach + 2).step_by(2).map(|place| couple(at(place), at(place + 1))).collect()
+        });
+        Self { pairs, reach, bits }
+    }
+}
+
+/// The words of a pair of rows of `width` columns.
+pub(in crate::augment) fn words(width: usize) -> usize {
+    width.next_multiple_of(2 * super::VECTOR)
+}
+
+/// The kernel of [`super::blur_along`].
+#[inline(always)]
+pub(super) fn along<S: Simd>(s: S, rows: [&[i16]; 2], weights: &PairedWeights, to: &mut [i32]) {
+    let shift = weights.bits - FRACTION;
+    let half = s.splat(1 << (shift - 1));
+    for (chunk, to) in to.chunks_exact_mut(2 * S::LANES).enumerate() {
+        let mut sums = [[half; 2]; 2];
+        for (pair, &weights) in weights.pairs[0].iter().enumerate() {
+            let (first, weights) = (2 * (chunk * S::LANES + pair), s.splat(weights));
+            for (sums, row) in sums.iter_mut().zip(rows) {
+                sums[0] = s.add(sums[0], s.dot(s.load16(&row[first..]), weights));
+                sums[1] = s.add(sums[1], s.dot(s.load16(&row[first + 1..]), weights));
+            }
+        }
+        for (column, to) in to.chunks_exact_mut(S::LANES).enumerate() {
+            let [above, below] = sums.map(|sums| s.shift_right(sums[column], shift));
+            s.store(to, s.or(above, s.shift_left(below, 16)));
+        }
+    }
+}
+
+/// The kernel of [`super::blur_down`].
+#[inline(always)]
+pub(super) fn down<S: Simd>(s: S, pairs: &[i32], weights: &PairedWeights, odd: bool, to: &mut [u8]) {
+    let stride = words(to.len());
+    let shift = weights.bits + FRACTION;
+    let half = s.splat(1 << (shift - 1));
+    for (chunk, to) in to.chunks_mut(2 * S::LANES).enumerate() {
+        let mut sums = [half; 2];
+        for (pair, &weights) in weights.pairs[usize::from(odd)].iter().enumerate() {
+            let (row, weights) = (&pairs[pair * stride + chunk * 2 * S::LANES..], s.splat(weights));
+            sums[0] = s.add(sums[0], s.dot(s.load(row), weights));
+            sums[1] = s.add(sums[1], s.dot(s.load(&row[S::LANES..]), weights));
+        }
+        let [even, odd] = sums.map(|sum| s.shift_right(sum, shift));
+        let levels = s.or(even, s.shift_left(odd, 16));
+        if to.len() == 2 * S::LANES {
+            s.narrow(to, levels);
+        } else {
+            let mut whole = [0; 2 * super::VECTOR];
+            s.narrow(&mut whole, levels);
+            to.copy_from_slice(&whole[..to.len()]);
+        }
+    }
+}

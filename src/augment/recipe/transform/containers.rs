@@ -1,0 +1,164 @@
+//! Transforms that apply some of others, in some order.
+
+use super::values::{BadParameter, half, probability};
+use super::{PixelDraw, PixelPlace, PixelTransform, Transform};
+use crate::augment::recipe::distributions::shuffle;
+use serde::Deserialize;
+
+/// Applies all of a list, or none, at random.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomApply {
+    transforms: Vec<Transform>,
+    /// The probability of all.
+    #[serde(default = "half")]
+    p: f64,
+}
+
+impl PixelTransform for RandomApply {
+    fn check(&self) -> Result<(), BadParameter> {
+        probability("p", self.p)?;
+        check_within("RandomApply", &self.transforms)
+    }
+
+    fn suits(&self, place: PixelPlace) -> Result<(), String> {
+        all_suit(&self.transforms, place)
+    }
+
+    fn minds_places(&self) -> bool {
+        self.transforms.iter().any(Transform::minds_places)
+    }
+
+    fn children(&self) -> &[Transform] {
+        &self.transforms
+    }
+
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
+        if draw.happens(self.p) {
+            (0..self.transforms.len()).try_for_each(|child| draw.child(child))?;
+        }
+        Ok(())
+    }
+}
+
+/// Applies one of a list.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomChoice {
+    transforms: Vec<Transform>,
+    /// The weight of each; without, all are equally likely.
+    #[serde(default)]
+    p: Option<Vec<f64>>,
+}
+
+impl PixelTransform for RandomChoice {
+    fn check(&self) -> Result<(), BadParameter> {
+        check_within("RandomChoice", &self.transforms)?;
+        if self.transforms.is_empty() {
+            return Err(BadParameter::new("transforms", "is empty, must have at least one transform"));
+        }
+        let Some(weights) = &self.p else { return Ok(()) };
+        if weights.len() != self.transforms.len() {
+            let (weights, transforms) = (weights.len(), self.transforms.len());
+            let message = format!("has {weights} weights, must have one for each of {transforms} transforms");
+            return Err(BadParameter::new("p", message));
+        }
+        let sum: f64 = weights.iter().sum();
+        if weights.iter().any(|weight| *weight < 0.0) || !(sum > 0.0 && sum.is_finite()) {
+            return Err(BadParameter::new(
+                "p",
+                format!("is {weights:?}, must be weights from 0 on, not all 0"),
+            ));
+        }
+        Ok(())
+    }
+
+    fn suits(&self, place: PixelPlace) -> Result<(), String> {
+        all_suit(&self.transforms, place)
+    }
+
+    fn minds_places(&self) -> bool {
+        self.transforms.iter().any(Transform::minds_places)
+    }
+
+    fn children(&self) -> &[Transform] {
+        &self.transforms
+    }
+
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
+        let count = self.transforms.len();
+        let Some(weights) = &self.p else {
+            let chosen = draw.stream.below(count as u64) as usize;
+            return draw.child(chosen);
+        };
+        let mut left = draw.stream.unit() * weights.iter().sum::<f64>();
+        let chosen = weights.iter().position(|weight| {
+            left -= weight;
+            left < 0.0
+        });
+        // Where rounding leaves nothing behind, it is the last one that has a weight.
+        let last = || weights.iter().rposition(|weight| *weight > 0.0).unwrap_or(0);
+        draw.child(chosen.unwrap_or_else(last))
+    }
+}
+
+/// Applies all of a list in random order.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomOrder {
+    transforms: Vec<Transform>,
+}
+
+impl PixelTransform for RandomOrder {
+    fn check(&self) -> Result<(), BadParameter> {
+        check_within("RandomOrder", &self.transforms)
+    }
+
+    fn suits(&self, place: PixelPlace) -> Result<(), String> {
+        all_suit(&self.transforms, place)
+    }
+
+    fn minds_places(&self) -> bool {
+        self.transforms.iter().any(Transform::minds_places)
+    }
+
+    fn children(&self) -> &[Transform] {
+        &self.transforms
+    }
+
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
+        let mut order: Vec<usize> = (0..self.transforms.len()).collect();
+        shuffle(&mut draw.stream, &mut order);
+        order.into_iter().try_for_each(|child| draw.child(child))
+    }
+}
+
+/// Checks the transforms within `container`, each by itself.
+fn check_within(container: &'static str, transforms: &[Transform]) -> Result<(), BadParameter> {
+    let all = transforms.len();
+    for (number, transform) in transforms.iter().enumerate() {
+        let wrong = |what: String| {
+            let message = format!("step {} of {all}, {}: {what}", number + 1, transform.name());
+            Err(BadParameter::new("transforms", message))
+        };
+        if transform.pixels().is_none() && !transform.mirrors() {
+            return wrong(format!(
+                "is not for some images alone, must be a transform that changes pixels, or a flip: put it beside the \
+                 {container}"
+            ));
+        }
+        if let Err(BadParameter { parameter, message }) = transform.check() {
+            return wrong(format!("{parameter}: {message}"));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that each of `transforms` may stand at the place of what holds them.
+fn all_suit(transforms: &[Transform], place: PixelPlace) -> Result<(), String> {
+    let pixels = transforms.iter().filter_map(|transform| Some((transform.name(), transform.pixels()?)));
+    for (name, transform) in pixels {
+        transform.suits(place).map_err(|why| format!("has {name}, which {why}"))?;
+    }
+    Ok(())
+}

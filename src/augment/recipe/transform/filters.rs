@@ -1,0 +1,104 @@
+//! Transforms that make each pixel of its neighbours.
+
+use super::values::{BadParameter, LARGEST_SIDE, Spread, half, ordered, probability, within};
+use super::{PixelDraw, PixelPlace, PixelTransform};
+use crate::augment::ops::PixelOp;
+use serde::Deserialize;
+
+/// Blurs by a Gaussian filter of random width.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct GaussianBlur {
+    /// The number of pixels along x and y that the filter covers.
+    kernel_size: KernelSize,
+    /// The standard deviation in pixels, or the least and the largest.
+    #[serde(default = "blur_sigma")]
+    sigma: Spread,
+}
+
+/// The size of a filter.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(untagged, expecting = "must be an odd number of pixels, or two, along x and y")]
+enum KernelSize {
+    /// The same along x and y.
+    One(u32),
+    /// Along x, and along y.
+    Both([u32; 2]),
+}
+
+fn blur_sigma() -> Spread {
+    Spread::Both([0.1, 2.0])
+}
+
+impl GaussianBlur {
+    fn kernel_size(&self) -> [u32; 2] {
+        match self.kernel_size {
+            KernelSize::One(side) => [side; 2],
+            KernelSize::Both(sides) => sides,
+        }
+    }
+
+    /// Checks that the filter does not reach beyond an image mirrored about its borders.
+    fn fits(&self, (width, height): (u32, u32)) -> Result<(), String> {
+        let [x, y] = self.kernel_size();
+        if width > x / 2 && height > y / 2 {
+            return Ok(());
+        }
+        Err(format!(
+            "cannot blur {width}×{height} pixels by a filter of {x}×{y}: kernel_size must be less than twice as long"
+        ))
+    }
+}
+
+impl PixelTransform for GaussianBlur {
+    fn check(&self) -> Result<(), BadParameter> {
+        if let Some(side) = self.kernel_size().into_iter().find(|side| side % 2 == 0 || *side > LARGEST_SIDE)
+        {
+            let message = format!("is {side}, must be an odd number of pixels below {LARGEST_SIDE}");
+            return Err(BadParameter::new("kernel_size", message));
+        }
+        ordered("sigma", self.sigma.fixed(), f64::MIN_POSITIVE, f64::MAX, "above 0, and low <= high")
+    }
+
+    fn suits(&self, PixelPlace { is_float, size }: PixelPlace) -> Result<(), String> {
+        if is_float {
+            return Err("works on grey levels: put it before ToDtype".into());
+        }
+        size.map_or(Ok(()), |size| self.fits(size))
+    }
+
+    fn is_random(&self) -> bool {
+        let [low, high] = self.sigma.fixed();
+        low < high
+    }
+
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
+        self.fits(draw.size())?;
+        let [low, high] = self.sigma.fixed();
+        let sigma = draw.stream.uniform(low, high);
+        draw.push(PixelOp::GaussianBlur { kernel_size: self.kernel_size(), sigma: [sigma; 2] });
+        Ok(())
+    }
+}
+
+/// Sharpens or smooths at random.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandomAdjustSharpness {
+    /// From 0 on: 0 smooths, 1 changes nothing, 2 sharpens.
+    sharpness_factor: f64,
+    /// The probability of a change.
+    #[serde(default = "half")]
+    p: f64,
+}
+
+impl PixelTransform for RandomAdjustSharpness {
+    fn check(&self) -> Result<(), BadParameter> {
+        within("sharpness_factor", self.sharpness_factor, 0.0, f64::MAX, "a number from 0 on")?;
+        probability("p", self.p)
+    }
+
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
+        draw.push_at_random(self.p, PixelOp::AdjustSharpness { sharpness_factor: self.sharpness_factor })
+    }
+}

@@ -1,0 +1,12 @@
+//! Policies: transforms that draw operations out of a table, and how strong these are.
+
+mod augmix;
+mod auto_augment;
+mod magnitudes;
+mod rand_augment;
+mod timm;
+
+pub(super) use augmix::AugMix;
+pub(super) use auto_augment::AutoAugment;
+pub(super) use rand_augment::{RandAugment, TrivialAugmentWide};
+pub(super) use timm::TimmRandAugment;

@@ -1,0 +1,156 @@
+//! RandAugment and TrivialAugment: some operations of a table, all of them equally likely.
+
+use super::super::values::{BadParameter, FillValues};
+use super::super::warps::nearest;
+use super::super::{PixelDraw, PixelTransform};
+use super::magnitudes::{LargestTranslation, MagnitudeTable, PolicyOp, PolicyWarp};
+use crate::augment::Filter;
+use serde::Deserialize;
+
+/// Applies some operations of one strength (Cubuk et al., "RandAugment: Practical automated data augmentation with a
+/// reduced search space", 2019).
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RandAugment {
+    /// The number of operations.
+    #[serde(default = "two")]
+    num_ops: u32,
+    /// The number of the magnitude, from 0.
+    #[serde(default = "nine")]
+    magnitude: u32,
+    /// The number of magnitudes.
+    #[serde(default = "thirty_one")]
+    num_magnitude_bins: u32,
+    /// How warps find pixels.
+    #[serde(default = "nearest")]
+    interpolation: Filter,
+    /// What warps show outside of the image.
+    #[serde(default)]
+    fill: Option<FillValues>,
+}
+
+/// Applies one operation of random strength (Müller and Hutter, "TrivialAugment: Tuning-free Yet State-of-the-Art Data
+/// Augmentation", 2021).
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TrivialAugmentWide {
+    /// The number of magnitudes.
+    #[serde(default = "thirty_one")]
+    num_magnitude_bins: u32,
+    /// How warps find pixels.
+    #[serde(default = "nearest")]
+    interpolation: Filter,
+    /// What warps show outside of the image.
+    #[serde(default)]
+    fill: Option<FillValues>,
+}
+
+fn two() -> u32 {
+    2
+}
+
+fn nine() -> u32 {
+    9
+}
+
+fn thirty_one() -> u32 {
+    31
+}
+
+/// The largest number of operations on one image, and of magnitudes.
+const MOST: u32 = 1000;
+
+/// The operations of both, in torchvision's order.
+const OPS: [PolicyOp; 14] = [
+    PolicyOp::Identity,
+    PolicyOp::ShearX,
+    PolicyOp::ShearY,
+    PolicyOp::TranslateX,
+    PolicyOp::TranslateY,
+    PolicyOp::Rotate,
+    PolicyOp::Brightness,
+    PolicyOp::Color,
+    PolicyOp::Contrast,
+    PolicyOp::Sharpness,
+    PolicyOp::Posterize,
+    PolicyOp::Solarize,
+    PolicyOp::AutoContrast,
+    PolicyOp::Equalize,
+];
+
+/// The magnitudes of RandAugment, and of AutoAugment.
+pub(super) const MAGNITUDES: MagnitudeTable = MagnitudeTable {
+    shear: 0.3,
+    translate: LargestTranslation::Share(150.0 / 331.0),
+    rotate: 30.0,
+    factor: 0.9,
+    posterize: (8, 4),
+};
+
+/// The magnitudes of TrivialAugment.
+const WIDE: MagnitudeTable = MagnitudeTable {
+    shear: 0.99,
+    translate: LargestTranslation::Pixels(32.0),
+    rotate: 135.0,
+    factor: 0.99,
+    posterize: (8, 6),
+};
+
+fn check_bins(bins: u32) -> Result<(), BadParameter> {
+    if (2..=MOST).contains(&bins) {
+        return Ok(());
+    }
+    Err(BadParameter::new("num_magnitude_bins", format!("is {bins}, must be from 2 to {MOST}")))
+}
+
+impl PixelTransform for RandAugment {
+    fn check(&self) -> Result<(), BadParameter> {
+        let Self { num_ops, magnitude, num_magnitude_bins: bins, interpolation, fill } = *self;
+        if num_ops > MOST {
+            return Err(BadParameter::new("num_ops", format!("is {num_ops}, must be at most {MOST}")));
+        }
+        check_bins(bins)?;
+        if magnitude >= bins {
+            let message = format!("is {magnitude}, must be less than num_magnitude_bins, which is {bins}");
+            return Err(BadParameter::new("magnitude", message));
+        }
+        PolicyWarp { interpolation, fill }.check()
+    }
+
+    fn minds_places(&self) -> bool {
+        true
+    }
+
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
+        let Self { num_ops, magnitude, num_magnitude_bins: bins, interpolation, fill } = *self;
+        let (warp, size) = (PolicyWarp { interpolation, fill }, draw.size());
+        for _ in 0..num_ops {
+            let op = OPS[draw.stream.below(OPS.len() as u64) as usize];
+            let op = MAGNITUDES.draw(op, (bins, |_: &mut _| magnitude), size, warp, &mut draw.stream);
+            draw.extend(op);
+        }
+        Ok(())
+    }
+}
+
+impl PixelTransform for TrivialAugmentWide {
+    fn check(&self) -> Result<(), BadParameter> {
+        let Self { num_magnitude_bins: bins, interpolation, fill } = *self;
+        check_bins(bins)?;
+        PolicyWarp { interpolation, fill }.check()
+    }
+
+    fn minds_places(&self) -> bool {
+        true
+    }
+
+    fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
+        let Self { num_magnitude_bins: bins, interpolation, fill } = *self;
+        let (warp, size) = (PolicyWarp { interpolation, fill }, draw.size());
+        let op = OPS[draw.stream.below(OPS.len() as u64) as usize];
+        let any = |stream: &mut crate::rng::RandomStream| stream.below(bins.into()) as u32;
+        let op = WIDE.draw(op, (bins, any), size, warp, &mut draw.stream);
+        draw.extend(op);
+        Ok(())
+    }
+}
