@@ -33,6 +33,7 @@ _COLOURS = ("AutoAugment", "RandAugment", "TrivialAugmentWide", "AugMix", "JPEG"
 _WHAT_TO_DO = {
     **dict.fromkeys(_COLOURS, _ON_GREY_LEVELS),
     "RandomSizedCrop": "use RandomResizedCrop, its name today",
+    "RandomIoUCrop": "a crop cannot be chosen by boxes here; use RandomResizedCrop, and boxes with shares=True",
     "FiveCrop": "evaluate with Resize and CenterCrop",
     "TenCrop": "evaluate with Resize and CenterCrop",
     "Scale": "use Resize, its name today",

@@ -287,7 +287,7 @@ impl ProgramWriter<'_> {
         self.instruction(Code::Move, levels, from.as_flattened().iter().map(|&number| number as u32))
     }
 
-    fn warp(&mut self, levels: Levels, Warp { matrix, sampler, fill }: &Warp) -> Levels {
+    fn warp(&mut self, levels: Levels, Warp { matrix, sampler, fill, .. }: &Warp) -> Levels {
         let sampler = match sampler {
             Sampler::Nearest => 0,
             Sampler::Bilinear => 1,

@@ -123,10 +123,10 @@ fn drawn(random: &mut RandomStream, (width, height): (u32, u32)) -> DrawnView {
     let axis = |length| Axis { start: 0, length, resized: length, offset: 0 };
     let (filter, padding) = (Filter::Bilinear, Padding::Constant);
     DrawnView {
-        view: View { x: axis(width), y: axis(height), flip: false, filter, padding },
+        view: View { x: axis(width), y: axis(height), flip: false, vertical_flip: false, filter, padding },
         width,
         height,
-        is_resized_mirrored: false,
+        is_resized_mirrored: [false; 2],
         ops: ops(random, (width, height), true),
         erasures: erasures(random, (width, height)),
     }
