@@ -5,7 +5,7 @@ use super::GpuStage;
 use super::lane::ImageView;
 use super::placed::PlacedSample;
 use super::staging::LaneStaging;
-use crate::augment::cuda::{ImageParams, Programs, ProgramsAt};
+use crate::augment::cuda::{ImageParams, PairParams, Programs, ProgramsAt};
 use crate::error::Result;
 use crate::gpu::{DeviceBuffer, InFlight};
 
@@ -62,6 +62,23 @@ impl LaneTable {
             self.device = stage.memory.allocate(flight.stream(), bytes + bytes / 4)?;
         }
         flight.copy_to_device(self.device.range(0, bytes)?, &from)
+    }
+
+    /// Queues the copy of the entries of a batch's pairs, to the place of the images', and returns their address.
+    pub(super) fn write_pairs(
+        &mut self,
+        staging: &mut LaneStaging,
+        flight: &mut InFlight,
+        pairs: &[PairParams],
+    ) -> Result<u64> {
+        let bytes = pairs.len() * PairParams::BYTES;
+        let mut slot = staging.table(bytes, flight)?;
+        for (entry, pair) in slot.bytes_mut().chunks_exact_mut(PairParams::BYTES).zip(pairs) {
+            entry.copy_from_slice(pair.as_bytes());
+        }
+        let from = staging.pin(slot)?.part(0..bytes)?;
+        flight.copy_to_device(self.device.range(0, bytes)?, &from)?;
+        Ok(self.device.ptr())
     }
 
     /// The address of the entries of the view with this number.
