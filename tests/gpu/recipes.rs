@@ -15,7 +15,7 @@ const VIEWS: u64 = 25;
 
 /// The lists that are tried; a variable of the environment says another number.
 fn recipes() -> u64 {
-    std::env::var("FORELOAD_RECIPES").map_or(2000, |number| number.parse().expect("a number of recipes"))
+    std::env::var("FORELOAD_RECIPES").map_or(500, |number| number.parse().expect("a number of recipes"))
 }
 
 fn one<'a>(random: &mut RandomStream, of: &[&'a str]) -> &'a str {
