@@ -1,8 +1,10 @@
 //! The kernels: the augmentation pass, one block for each tile, blockIdx.y the image (`augment.cuh`); the check of what
-//! was decoded, one block for each image (`untouched.cuh`); and what is done to the pixels behind the pass, one block
-//! for each image (`ops/walk.cuh`): on grey levels, of which it makes the image, or on the finished image.
+//! was decoded, one block for each image (`untouched.cuh`); what is done to the pixels behind the pass, one block for
+//! each image (`ops/walk.cuh`): on grey levels, of which it makes the image, or on the finished image; and the mixing of
+//! pairs, some blocks for each (`mix.cuh`).
 
 #include "augment.cuh"
+#include "mix.cuh"
 #include "ops/walk.cuh"
 #include "untouched.cuh"
 
@@ -52,6 +54,14 @@ __global__ void __launch_bounds__(MOST_OPS_THREADS, 2)
     block.image = table + blockIdx.x;
     block.threads = blockDim.x;
     erase_finished(&block, &output, spans[blockIdx.x], words, images);
+}
+
+__global__ void __launch_bounds__(MOST_THREADS)
+    foreload_mix(const PairParams* table, u8* images, OutputParams output) {
+    Block block;
+    block.output = &output;
+    block.threads = blockDim.x;
+    mix(&block, table + blockIdx.y, images, blockIdx.x, gridDim.x);
 }
 
 }

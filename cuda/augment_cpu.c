@@ -1,10 +1,13 @@
 //! The kernels as ordinary functions, for machines without a GPU: `foreload_augment_fast`, `foreload_augment_exact`,
-//! `foreload_ops`, `foreload_erase` and `foreload_untouched` with the arguments of the kernels, behind the launch's grid and block.
+//! `foreload_ops`, `foreload_erase`, `foreload_mix` and `foreload_untouched` with the arguments of the kernels, behind
+//! the launch's grid and block.
 //!
 //! Build: `cc -O2 -ffp-contract=off -I. -c augment_cpu.c` (from build.rs: `cc::Build::new().file("cuda/augment_cpu.c")
-//! .include("cuda").flag("-ffp-contract=off")`). The addresses in the table and `images` are then addresses of this process.
+//! .include("cuda").flag("-ffp-contract=off")`). The addresses in the table and `images` are then addresses of this
+//! process.
 
 #include "augment.cuh"
+#include "mix.cuh"
 #include "ops/walk.cuh"
 #include "untouched.cuh"
 
@@ -110,6 +113,23 @@ u32 foreload_untouched(u32 n, u32 threads, u32 shared_bytes, u32 turn, const Ima
         block.threads = threads;
         block.turn = turn;
         count_untouched(&block, poison, counts + image);
+    }
+    return 0;
+}
+
+/// Returns 0, or 1 for a launch of another shape.
+u32 foreload_mix(u32 tiles, u32 n, u32 threads, u32 turn, const PairParams* table, u8* images,
+                 const OutputParams* output) {
+    if (threads == 0 || threads > MOST_THREADS || tiles == 0 || n == 0 || n > 65535) return 1;
+    for (u32 pair = 0; pair < n; pair++) {
+        for (u32 tile = 0; tile < tiles; tile++) {
+            Block block;
+            memset(&block, 0, sizeof block);
+            block.output = output;
+            block.threads = threads;
+            block.turn = turn;
+            mix(&block, table + pair, images, tile, tiles);
+        }
     }
     return 0;
 }

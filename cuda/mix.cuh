@@ -1,5 +1,5 @@
-//! MixUp and CutMix: the two images of a pair are mixed in place, with torchvision's arithmetic. In float32 each product
-//! and the sum are rounded; other types are rounded once more.
+//! MixUp and CutMix: the two images of a pair are mixed in place, with torchvision's arithmetic. In float32 each
+//! product and the sum are rounded; other types are rounded once more.
 
 #ifndef FORELOAD_MIX
 #define FORELOAD_MIX

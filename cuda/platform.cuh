@@ -108,6 +108,9 @@ INLINE void store_words(u8* to, const u32* words, u32 count) {
     }
 }
 
+/// Loads 2 or 4 bytes, which another thread may write before or after; `from` is aligned to them.
+INLINE u32 load_bits(const u8* from, u32 size) { return size == 4 ? *(const u32*)from : *(const u16*)from; }
+
 /// Stores the lowest 1, 2 or 4 bytes; `to` is aligned to them.
 INLINE void store_bits(u8* to, u32 bits, u32 size) {
     if (size == 4) {
@@ -201,6 +204,11 @@ INLINE u32 brain_bits(f32 value) {
 
 INLINE void load_two(const u16* from, u32 to[2]) { memcpy(to, from, 8); }
 INLINE void store_words(u8* to, const u32* words, u32 count) { memcpy(to, words, 4 * count); }
+INLINE u32 load_bits(const u8* from, u32 size) {
+    u32 bits = 0;
+    memcpy(&bits, from, size);
+    return bits;
+}
 INLINE void store_bits(u8* to, u32 bits, u32 size) { memcpy(to, &bits, size); }
 
 #endif

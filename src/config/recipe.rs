@@ -103,7 +103,6 @@ impl LoaderOptions {
             images_in_order.find(|(image, _)| ViewKind::of(images.recipe(*image)) == ViewKind::Values);
         let missing = match of_own_sizes {
             _ if images.list().is_empty() => "batches without images".to_owned(),
-            _ if self.mix.is_some() => "batches of mixed images".to_owned(),
             Some((_, ImageField { name, .. })) => {
                 format!("batches with images of their own sizes, which the transforms of {name:?} leave them")
             }

@@ -137,13 +137,13 @@ impl<'a> HostWorker<'a> {
             }
         };
         let Draw { sample, occurrence } = draw;
+        let place = FilledPlace { ticket, position, sample, occurrence, valid };
         match (&pairs, &self.shared.config.mix) {
             (Some(pairs), Some(plan)) => {
-                let place = FilledPlace { ticket, position, sample, occurrence, valid };
                 pairs.finish(self.shared, &run, plan, place);
                 stopwatch.lap(&run.counters.augment);
             }
-            _ => ticket.finish(sample, occurrence, self.shared.index.label(sample), valid),
+            _ => place.finish(&self.shared.index),
         }
     }
 

@@ -8,6 +8,7 @@ mod common;
 mod counting;
 mod faults;
 mod memory;
+mod mixing;
 mod nvjpeg;
 mod ops;
 mod order;

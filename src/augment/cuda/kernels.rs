@@ -38,7 +38,7 @@ mod tests {
             };
             Launch::kernel(&output)
         });
-        [&passes[..], &["foreload_untouched", OPS, ERASE]].concat()
+        [&passes[..], &["foreload_untouched", OPS, ERASE, super::super::mixing::MIX]].concat()
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod kernels;
 mod launcher;
+mod mixing;
 mod params;
 mod program;
 #[cfg(test)]
@@ -13,6 +14,7 @@ mod untouched;
 mod views;
 
 pub use launcher::{Kernels, Launch, Launcher};
+pub(crate) use mixing::{MixLauncher, PairParams};
 pub use params::{ImageParams, OutputParams};
 pub(crate) use program::Programs;
 pub use untouched::{POISON, Untouched};

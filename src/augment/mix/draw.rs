@@ -29,9 +29,6 @@ pub(crate) struct MixKeys {
 }
 
 impl DrawnMix {
-    /// The mixture of an image with nothing.
-    pub(crate) const NOTHING: Self = Self { share: 1.0, region: MixRegion::Everywhere };
-
     /// The name of the transform that did it.
     pub(crate) fn name(&self) -> &'static str {
         match self.region {

@@ -21,6 +21,8 @@ mod sharpness;
 mod shift;
 mod statistics;
 mod table;
+#[cfg(test)]
+mod tests;
 mod warp;
 
 pub(super) use augmix::shares as mix_shares;

@@ -10,6 +10,7 @@ use crate::decode::nvjpeg::PlanesLayout;
 use crate::error::Result;
 use crate::gpu::PinnedSlice;
 use crate::pipeline::EpochRun;
+use crate::pipeline::mixing::KeptPlaces;
 use crate::schedule::BatchEntry;
 use crossbeam_channel::Sender;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -43,6 +44,8 @@ pub(crate) struct Piece {
     pub run: Arc<EpochRun>,
     pub items: Vec<PreparedSample>,
     pub closer: Arc<BatchCloser>,
+    /// The places of the batch that are filled, where its pairs are mixed at last.
+    pub kept: Option<Arc<KeptPlaces>>,
     /// Whether the batch is complete with this piece.
     pub last: bool,
     /// Counts the piece for as long as it holds page-locked memory.
@@ -99,6 +102,7 @@ pub(crate) struct Assembly {
     own: Sender<Piece>,
     common: Sender<Piece>,
     pieces_in_flight: PiecesInFlight,
+    kept: Option<Arc<KeptPlaces>>,
     state: Mutex<AssemblyState>,
 }
 
@@ -125,7 +129,8 @@ impl Assembly {
         let common = lanes.common.clone();
         let items = Vec::with_capacity(len as usize);
         let state = AssemblyState { missing: len, items, parted: false, closer: Some(Arc::new(closer)) };
-        Self { run, own, common, pieces_in_flight, state: Mutex::new(state) }
+        let kept = run.mix_keys.is_some().then(Arc::default);
+        Self { run, own, common, pieces_in_flight, kept, state: Mutex::new(state) }
     }
 
     /// Adds a sample; the last one sends the batch to its lane.
@@ -155,6 +160,7 @@ impl Assembly {
                 run: self.run.clone(),
                 items,
                 closer,
+                kept: self.kept.clone(),
                 last,
                 in_flight: self.pieces_in_flight.count(),
             };

@@ -13,13 +13,13 @@ use super::table::LaneTable;
 use super::timing::Timing;
 use super::work::{Intake, LaneImage, LaneSample, arena_bytes};
 use crate::augment::DrawnView;
-use crate::augment::cuda::{LaneMemory, LevelsAt, ViewLauncher};
+use crate::augment::cuda::{LaneMemory, LevelsAt, MixLauncher, ViewLauncher};
 use crate::batch::BatchCloser;
-use crate::decode::nvjpeg::{NvJpegBackend, PlanesLayout, Verdict};
+use crate::decode::nvjpeg::{NvJpegBackend, Verdict};
 use crate::error::{Error, Result};
 use crate::gpu::{DeviceBuffer, InFlight, Stream};
+use crate::pipeline::mixing::KeptPlaces;
 use crate::pipeline::{EpochRun, PipelineShared};
-use crate::schedule::Draw;
 use crossbeam_channel::{Receiver, select};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,7 +29,7 @@ use std::sync::Arc;
 /// one.
 pub(crate) fn run(shared: &PipelineShared, stage: &GpuStage, number: usize, queues: [&Receiver<Piece>; 2]) {
     let mut lane = None;
-    while let Some(Piece { run, items, closer, last, in_flight }) = next(queues) {
+    while let Some(Piece { run, items, closer, kept, last, in_flight }) = next(queues) {
         if run.stopped() {
             drop((items, closer, in_flight));
             shared.fetch_waker.wake_if_starved();
@@ -46,7 +46,7 @@ pub(crate) fn run(shared: &PipelineShared, stage: &GpuStage, number: usize, queu
                 // them.
                 empty => empty.insert(GpuLane::new(shared, stage, number)?),
             };
-            lane.process(&run, items, &mut closer, last)
+            lane.process(&run, items, kept.as_deref(), &mut closer, last)
         }));
         let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("decoding on the GPU", &*panic)));
         if let Err(error) = outcome {
@@ -98,6 +98,8 @@ pub(super) struct ImageView {
     /// The number of the view among those of its image.
     number: usize,
     pub(super) launcher: ViewLauncher,
+    /// What mixes its pairs, if anything does.
+    mix: Option<MixLauncher>,
 }
 
 impl ImageView {
@@ -131,8 +133,10 @@ impl<'a> GpuLane<'a> {
         let mut views = Vec::new();
         for image in 0..images.list().len() {
             for (number, view) in images.recipe(image).views().iter().enumerate() {
-                let launcher = ViewLauncher::new(&stage.gpu.kernels, view)?;
-                views.push(ImageView { image, number, launcher });
+                let kernels = &stage.gpu.kernels;
+                let mix = shared.config.mix.as_ref().map(|_| MixLauncher::new(kernels, view.fixed_output()));
+                let launcher = ViewLauncher::new(kernels, view)?;
+                views.push(ImageView { image, number, launcher, mix: mix.transpose()? });
             }
         }
         let mut flight = InFlight::new(&stream)?;
@@ -157,6 +161,7 @@ impl<'a> GpuLane<'a> {
         &mut self,
         run: &EpochRun,
         items: Vec<PreparedSample>,
+        kept: Option<&KeptPlaces>,
         closer: &mut Option<Arc<BatchCloser>>,
         last: bool,
     ) -> Result<()> {
@@ -183,12 +188,18 @@ impl<'a> GpuLane<'a> {
                 }
             }
         }
-        for work in finished {
-            let Draw { sample, occurrence } = work.draw;
-            work.ticket.finish(sample, occurrence, self.shared.index.label(sample), work.valid);
+        let complete = last && todo.is_empty();
+        match kept {
+            None => finished.into_iter().for_each(|work| work.into_place().finish(&self.shared.index)),
+            Some(kept) => {
+                finished.into_iter().for_each(|work| kept.keep(work.into_place()));
+                if complete {
+                    self.mix(run, closer.as_ref().ok_or_else(closed_too_early)?, kept)?;
+                }
+            }
         }
         // When the epoch was stopped, the samples that are left spoil the batch.
-        if last && todo.is_empty() {
+        if complete {
             closer
                 .take()
                 .and_then(Arc::into_inner)
@@ -267,7 +278,9 @@ impl<'a> GpuLane<'a> {
                 finished.push(work);
                 continue;
             }
-            let layouts = PerImage::try_new(work.images.len(), |image| self.layout(work.images.get(image)))?;
+            let layouts = PerImage::try_new(work.images.len(), |image| {
+                work.images.get(image).layout(&self.stage.gpu.abilities)
+            })?;
             let bytes = layouts.iter().flatten().map(arena_bytes).sum();
             if bytes > limit {
                 self.intake.too_large(&mut work, bytes)?;
@@ -303,22 +316,6 @@ impl<'a> GpuLane<'a> {
             used = end;
         }
         Ok((placed, used))
-    }
-
-    /// How the planes of an image lie in the arena; `None` for a blank image.
-    fn layout(&self, image: &LaneImage) -> Result<Option<PlanesLayout>> {
-        Ok(match image {
-            LaneImage::Encoded { header, drawn, backend, .. } => {
-                let layout = self.stage.gpu.abilities.layout(header, drawn.region(), *backend);
-                Some(layout.ok_or_else(|| Error::Internal(format!("{} has no layout", backend.name())))?)
-            }
-            LaneImage::Planes { layout, .. } => Some(*layout),
-            LaneImage::Decoded { planes, .. } => Some(PlanesLayout::staged(planes)),
-            LaneImage::Blank => None,
-            LaneImage::ForCpu(_) | LaneImage::Unread(_) | LaneImage::Replaced | LaneImage::Nothing => {
-                return Err(Error::Internal("the CPU left an image".into()));
-            }
-        })
     }
 
     /// The most samples of a chunk, for whose tables and levels there is memory.
@@ -448,6 +445,25 @@ impl<'a> GpuLane<'a> {
             unsafe { launcher.launch(stream, entries, placed.len(), programs, levels, images) }?;
         }
         Ok(findings)
+    }
+
+    /// Finishes the places of a batch, and queues for each view the launch that mixes the pairs of its images.
+    fn mix(&mut self, run: &EpochRun, closer: &BatchCloser, kept: &KeptPlaces) -> Result<()> {
+        let Some(plan) = &self.shared.config.mix else { return Ok(()) };
+        let pairs = kept.finish(self.shared, run, plan);
+        if pairs.is_empty() {
+            return Ok(());
+        }
+        let entries = self.table.write_pairs(&mut self.intake.staging, &mut self.flight, &pairs)?;
+        let images = closer.images(self.flight.stream())?;
+        for (mix, images) in
+            self.views.iter().zip(images).filter_map(|(view, to)| Some((view.mix.as_ref()?, to)))
+        {
+            // SAFETY: the table and the batch's images stay allocated until the flight is done; they were written on
+            // this stream.
+            unsafe { mix.launch(self.flight.stream(), entries, pairs.len(), images) }?;
+        }
+        Ok(())
     }
 }
 

@@ -5,9 +5,10 @@ use super::GpuStage;
 use super::lane::ImageView;
 use super::placed::PlacedSample;
 use super::staging::LaneStaging;
-use crate::augment::cuda::{ImageParams, Programs, ProgramsAt};
+use crate::augment::cuda::{ImageParams, PairParams, Programs, ProgramsAt};
 use crate::error::Result;
 use crate::gpu::{DeviceBuffer, InFlight};
+use crate::pipeline::mixing::PlacedMix;
 
 /// The table of a lane in device memory.
 pub(super) struct LaneTable {
@@ -62,6 +63,24 @@ impl LaneTable {
             self.device = stage.memory.allocate(flight.stream(), bytes + bytes / 4)?;
         }
         flight.copy_to_device(self.device.range(0, bytes)?, &from)
+    }
+
+    /// Queues the copy of a table of `pairs` to mix, in the place of the table of the images, which what is queued has
+    /// read by then. Returns its address.
+    pub(super) fn write_pairs(
+        &mut self,
+        staging: &mut LaneStaging,
+        flight: &mut InFlight,
+        pairs: &[PlacedMix],
+    ) -> Result<u64> {
+        let bytes = pairs.len() * PairParams::BYTES;
+        let mut slot = staging.table(bytes, flight)?;
+        for (entry, (first, drawn)) in slot.bytes_mut().chunks_exact_mut(PairParams::BYTES).zip(pairs) {
+            entry.copy_from_slice(PairParams::new(*first, drawn).as_bytes());
+        }
+        let from = staging.pin(slot)?.part(0..bytes)?;
+        flight.copy_to_device(self.device.range(0, bytes)?, &from)?;
+        Ok(self.device.ptr())
     }
 
     /// The address of the entries of the view with this number.

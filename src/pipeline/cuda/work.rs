@@ -11,12 +11,13 @@ use crate::augment::DrawnViews;
 use crate::batch::Ticket;
 use crate::config::{CpuDecode, DevicePools, OnError};
 use crate::dataset::Stamp;
-use crate::decode::nvjpeg::{NvJpegBackend, PlanesLayout};
+use crate::decode::nvjpeg::{Abilities, NvJpegBackend, PlanesLayout};
 use crate::decode::{ColorModel, JpegHeader, Planes};
 use crate::error::{DecodeError, Error, Result};
 use crate::gpu::{PinnedSlice, Registration};
 use crate::pipeline::cpu::CpuDecoder;
 use crate::pipeline::fields::SeenImage;
+use crate::pipeline::mixing::FilledPlace;
 use crate::pipeline::one_version::of_one_version;
 use crate::pipeline::stopwatch::Stopwatch;
 use crate::pipeline::{EpochRun, PipelineShared, substitute};
@@ -40,6 +41,12 @@ impl LaneSample {
     /// What identifies an image of the sample.
     fn id(&self, image: usize) -> ImageId {
         ImageId { sample: self.draw.sample, image: image as u32 }
+    }
+
+    /// The place of the sample in its batch, filled but for what mixing changes.
+    pub(crate) fn into_place(self) -> FilledPlace {
+        let Draw { sample, occurrence } = self.draw;
+        FilledPlace { ticket: self.ticket, position: self.position, sample, occurrence, valid: self.valid }
     }
 
     /// Whether nvJPEG is to decode an image of the sample, or did.
@@ -79,6 +86,22 @@ impl LaneImage {
     /// Whether nvJPEG is to decode it, or did.
     pub(crate) fn is_encoded(&self) -> bool {
         matches!(self, Self::Encoded { .. })
+    }
+
+    /// How its planes lie in the arena of a lane; `None` for a blank image.
+    pub(crate) fn layout(&self, abilities: &Abilities) -> Result<Option<PlanesLayout>> {
+        Ok(match self {
+            Self::Encoded { header, drawn, backend, .. } => {
+                let layout = abilities.layout(header, drawn.region(), *backend);
+                Some(layout.ok_or_else(|| Error::Internal(format!("{} has no layout", backend.name())))?)
+            }
+            Self::Planes { layout, .. } => Some(*layout),
+            Self::Decoded { planes, .. } => Some(PlanesLayout::staged(planes)),
+            Self::Blank => None,
+            Self::ForCpu(_) | Self::Unread(_) | Self::Replaced | Self::Nothing => {
+                return Err(Error::Internal("the CPU left an image".into()));
+            }
+        })
     }
 
     /// The views that were drawn of it, where they are known.

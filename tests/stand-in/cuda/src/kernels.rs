@@ -59,6 +59,7 @@ pub const KERNELS: &[Kernel] = &[
         parameters: || kernels_stand_in::ERASE_PARAMETERS.to_vec(),
         run: augment::run_erase,
     },
+    Kernel { name: kernels_stand_in::MIX, parameters: augment::parameters, run: augment::run_mix },
 ];
 
 /// The kernel `standin_add(u8 *to, const u8 *from, unsigned count, unsigned addend)`: `to[i] = from[i] + addend`.

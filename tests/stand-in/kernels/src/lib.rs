@@ -58,6 +58,15 @@ unsafe extern "C" {
         images: *mut c_void,
         output: *const c_void,
     ) -> u32;
+    fn foreload_mix(
+        tiles: u32,
+        n: u32,
+        threads: u32,
+        turn: u32,
+        table: *const c_void,
+        images: *mut c_void,
+        output: *const c_void,
+    ) -> u32;
     fn foreload_half_bits(value: f32) -> u32;
     fn foreload_brain_bits(value: f32) -> u32;
 }
@@ -88,6 +97,12 @@ pub const ERASE: &str = "foreload_erase";
 
 /// The bytes of an image's span, which says where its program is.
 pub const SPAN: usize = 12;
+
+/// The name of the kernel that mixes pairs of images; its parameters have the sizes of [`PARAMETERS`].
+pub const MIX: &str = "foreload_mix";
+
+/// The bytes of a pair's entry in its table.
+pub const PAIR: usize = 32;
 
 /// The names of the kernels that make images.
 pub const KERNELS: [&str; 2] = ["foreload_augment_fast", "foreload_augment_exact"];
@@ -203,6 +218,26 @@ fn judged(name: &str, status: u32, grid: [u32; 3], block: [u32; 3], shared: u32)
         0 if grid[1..] == [1, 1] && block[1..] == [1, 1] => Ok(()),
         2 => Err(format!("{name}: {shared} bytes of shared memory")),
         _ => Err(format!("{name}: {grid:?} blocks of {block:?} threads")),
+    }
+}
+
+/// Runs [`MIX`] to its end, like [`launch`].
+///
+/// # Safety
+/// The rules of [`launch`].
+pub unsafe fn launch_mix(
+    grid: [u32; 3],
+    block: [u32; 3],
+    turn: u32,
+    arguments: [*const c_void; 3],
+) -> Result<(), String> {
+    // SAFETY: the first two arguments are addresses, as the caller promises.
+    let [table, images] = [0, 1].map(|i| unsafe { arguments[i].cast::<*mut c_void>().read_unaligned() });
+    let [tiles, n, 1] = grid else { return Err(format!("{MIX}: a grid of {grid:?}")) };
+    // SAFETY: as the caller promises.
+    match unsafe { foreload_mix(tiles, n, block[0], turn, table, images, arguments[2]) } {
+        0 if block[1..] == [1, 1] => Ok(()),
+        _ => Err(format!("{MIX}: {grid:?} blocks of {block:?} threads")),
     }
 }
 
