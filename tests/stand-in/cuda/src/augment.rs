@@ -98,9 +98,9 @@ fn checked_programs(running: &Running, [table, spans, words]: [u64; 3], n: u64) 
     let read = |start, bytes| running.check(Access { kind: Kind::Read, start, end: start + bytes });
     read(table, n * ENTRY as u64)
         && read(spans, n * SPAN as u64)
-        && (0..n).map(|image| span(spans, image)).all(|[first, end, _]| {
-            first == end || read(words + 4 * first, 4 * (end - first))
-        })
+        && (0..n)
+            .map(|image| span(spans, image))
+            .all(|[first, end, _]| first == end || read(words + 4 * first, 4 * (end - first)))
 }
 
 /// Does the same for the kernel that runs programs on grey levels and makes images of them.

@@ -187,9 +187,7 @@ pub unsafe fn launch_ops(
     let set_bytes = unsafe { arguments[4].cast::<u64>().read_unaligned() };
     // SAFETY: as the caller promises.
     let status = unsafe {
-        foreload_ops(
-            grid[0], block[0], shared, turn, table, spans, words, levels, set_bytes, images, output,
-        )
+        foreload_ops(grid[0], block[0], shared, turn, table, spans, words, levels, set_bytes, images, output)
     };
     judged(OPS, status, grid, block, shared)
 }
@@ -209,9 +207,8 @@ pub unsafe fn launch_erase(
     let [table, spans, words, images] =
         [0, 1, 2, 3].map(|i| unsafe { arguments[i].cast::<*mut c_void>().read_unaligned() });
     // SAFETY: as the caller promises.
-    let status = unsafe {
-        foreload_erase(grid[0], block[0], shared, turn, table, spans, words, images, arguments[4])
-    };
+    let status =
+        unsafe { foreload_erase(grid[0], block[0], shared, turn, table, spans, words, images, arguments[4]) };
     judged(ERASE, status, grid, block, shared)
 }
 
