@@ -270,8 +270,7 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
         [CROP, v2.JPEG(50), TENSOR],
         r"step 2 of 3, JPEG.*PILToTensor.*v2\.JPEG",
     ),
-    "augmentation": ([CROP, FLIP, v2.RandAugment(), TENSOR], r"step 3 of 4, RandAugment.*v2\.RandAugment"),
-    "erasing": ([CROP, TENSOR, NORMALIZE, v1.RandomErasing()], r"step 4 of 4, RandomErasing.*to the batches"),
+    "noise": ([CROP, TENSOR, v2.GaussianNoise()], r"step 3 of 3, GaussianNoise.*to the batches"),
     "ten crops": ([RESIZE, v1.TenCrop(32)], "step 2 of 2, TenCrop.*Resize and CenterCrop"),
     "a function": ([CROP, TENSOR, abs], "step 3 of 3, <built-in function abs>, .*apply it to the batches"),
     "hamming": (
