@@ -36,8 +36,8 @@ enum {
     OP_BLUR,
     /// Moves pixels by whole numbers: pixel (x, y) shows (a x + b y + c, d x + e y + f) of the words a to f.
     OP_MOVE,
-    /// A warp: three floats for columns and three for rows, which give places in the image, or what a shift has there; the
-    /// sampler; whether there is a fill, and its three floats.
+    /// A warp: three floats for columns and three for rows, which give places in the image, or what a shift has there;
+    /// the sampler; whether there is a fill, and its three floats.
     OP_WARP,
     /// The weighted sum of sets: their number, and for each of them its number and its weight.
     OP_MIX,

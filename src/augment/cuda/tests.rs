@@ -73,13 +73,19 @@ fn op(random: &mut RandomStream, size: (u32, u32), may_nest: bool) -> PixelOp {
             kernel_size: [0; 2].map(|_| 1 + 2 * between(random, 0, 11) as u32),
             sigma: [0; 2].map(|_| random.uniform(0.1, 3.0)),
         },
-        14 => PixelOp::Affine(Affine {
-            angle: random.uniform(-180.0, 180.0),
-            translate: [0; 2].map(|_| between(random, -20, 20)),
-            scale: random.uniform(0.3, 2.0),
-            shear: [0; 2].map(|_| random.uniform(-45.0, 45.0)),
-            sampling: sampling(random),
-        }),
+        // Half of them only move rows, or all pixels.
+        14 => {
+            let is_shift = random.below(2) == 0;
+            let mut drawn = |shifting: &[f64], low, high| {
+                let usual = random.uniform(low, high);
+                if is_shift { one(random, shifting) } else { usual }
+            };
+            let angle = drawn(&[0.0], -180.0, 180.0);
+            let scale = drawn(&[1.0], 0.3, 2.0);
+            let shear = [drawn(&[0.0, 17.0, -40.0], -45.0, 45.0), drawn(&[0.0], -45.0, 45.0)];
+            let translate = [0; 2].map(|_| between(random, -20, 20));
+            PixelOp::Affine(Affine { angle, translate, scale, shear, sampling: sampling(random) })
+        }
         15 => {
             let usual = random.uniform(-400.0, 400.0);
             let angle = one(random, &[0.0, 90.0, 180.0, 270.0, usual, usual, usual]);

@@ -4,7 +4,7 @@
 use super::PixelOp;
 use super::arithmetic::{fma, truncate};
 use super::lookup;
-use super::statistics::Histogram;
+use super::statistics::LevelCounts;
 use crate::simd::Level;
 
 /// What each of the 256 levels of R, G and B becomes.
@@ -56,7 +56,7 @@ impl LevelTables {
     }
 
     /// The tables of `equalize` for the histogram of each channel: PIL's, without the pixels of the greatest level.
-    pub(in crate::augment) fn equalize(histograms: &[Histogram; 3]) -> Self {
+    pub(in crate::augment) fn equalize(histograms: &[LevelCounts; 3]) -> Self {
         Self(histograms.each_ref().map(|histogram| {
             let pixels: u32 = histogram.iter().sum();
             let greatest = histogram.iter().rfind(|&&count| count > 0).copied().unwrap_or(0);
