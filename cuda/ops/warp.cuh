@@ -7,8 +7,8 @@
 #include "ops/arithmetic.cuh"
 #include "ops/program.cuh"
 
-/// How the pixel at a place is made of those around it. A shift has no place of its own for each pixel: it moves rows.
-enum { SAMPLER_NEAREST, SAMPLER_BILINEAR, SAMPLER_BICUBIC, SAMPLER_SHIFT };
+/// How the pixel at a place is made of those around it.
+enum { SAMPLER_NEAREST, SAMPLER_BILINEAR, SAMPLER_BICUBIC };
 
 /// A set that pixels are taken from.
 typedef struct {
@@ -65,20 +65,6 @@ INLINE void sample_bilinear(const Source* source, f32 x, f32 y, f32 values[4]) {
     }
 }
 
-/// A shift's words are two floats, what is added to columns and what for each row from the image's centre, and the
-/// number that is added to rows.
-INLINE void sample_shift(const Source* source, const u32* words, u32 column, u32 row, f32 values[4]) {
-    const f32 from_centre = (f32)row - ((f32)source->height - 1.0f) * 0.5f, most = (f32)source->width + 1.0f;
-    const f32 offset = within(from_centre * float_of(words[1]) + float_of(words[0]), -most, most);
-    const i32 whole = floor_of_float(offset);
-    const f32 share = offset - (f32)whole;
-    const i32 x = (i32)column + whole, y = (i32)(row + words[2]);
-    f32 left[4], right[4];
-    pixel_at(source, x, y, left);
-    pixel_at(source, x + 1, y, right);
-    UNROLL for (u32 c = 0; c < 4; c++) values[c] = left[c] + (right[c] - left[c]) * share;
-}
-
 /// Keys' cubic with a = -3/4 at a distance below 1, and from 1 to 2.
 INLINE f32 cubic_near(f32 x) { return ((-0.75f + 2.0f) * x - (-0.75f + 3.0f)) * x * x + 1.0f; }
 INLINE f32 cubic_far(f32 x) {
@@ -130,16 +116,38 @@ INLINE void warp(const Block* block, const Canvas* canvas, const u32* op, u32 t)
             pixel_at(&source, nearest, (i32)round_even(within(y, -1.0f, (f32)source.height)), values);
         } else if (sampler == SAMPLER_BILINEAR) {
             sample_bilinear(&source, x, y, values);
-        } else if (sampler == SAMPLER_BICUBIC) {
-            sample_bicubic(&source, x, y, values);
         } else {
-            sample_shift(&source, words, column, row, values);
+            sample_bicubic(&source, x, y, values);
         }
         UNROLL for (u32 c = 0; c < 3; c++) {
             const f32 fill = float_of(words[8 + c]);
             // A share of the pixel that lies outside is drawn towards the fill.
             const f32 filled = (values[c] - fill) * values[3] + fill;
             to[c * pixels + at] = (u8)rounded(is_filled ? filled : values[c]);
+        }
+    }
+}
+
+/// Thread `t` makes its pixels of an image whose rows move: `src/augment/ops/shift.rs`.
+INLINE void shift_rows(const Block* block, const Canvas* canvas, const u32* op, u32 t) {
+    const Source source = source_of(canvas, op);
+    const u32 pixels = pixels_of(canvas);
+    const u32* words = words_of(op);
+    const u32 is_filled = words[3];
+    u8* to = set_of(canvas, to_of(op));
+    EACH_PIXEL(at, canvas, t) {
+        const u32 x = at % source.width, y = at / source.width;
+        const f32 from_centre = (f32)y - ((f32)source.height - 1.0f) * 0.5f, most = (f32)source.width + 1.0f;
+        const f32 offset = within(from_centre * float_of(words[1]) + float_of(words[0]), -most, most);
+        const i32 whole = floor_of_float(offset), row = (i32)(y + words[2]);
+        const f32 share = offset - (f32)whole;
+        f32 left[4], right[4];
+        pixel_at(&source, (i32)x + whole, row, left);
+        pixel_at(&source, (i32)x + whole + 1, row, right);
+        const f32 inside = left[3] == right[3] ? left[3] : right[3] > 0.0f ? share : 1.0f - share;
+        UNROLL for (u32 c = 0; c < 3; c++) {
+            const f32 value = left[c] + (right[c] - left[c]) * share, fill = float_of(words[4 + c]);
+            to[c * pixels + at] = (u8)rounded(is_filled ? (value - fill) * inside + fill : value);
         }
     }
 }

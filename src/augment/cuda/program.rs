@@ -36,6 +36,7 @@ enum Code {
     Blur,
     Move,
     Warp,
+    Shift,
     Mix,
     Erase,
     Noise,
@@ -288,17 +289,19 @@ impl ProgramWriter<'_> {
     }
 
     fn warp(&mut self, levels: Levels, Warp { matrix, shift, sampler, fill }: &Warp) -> Levels {
-        let floats = |floats: &[f32]| floats.iter().map(|float| float.to_bits()).collect::<Vec<_>>();
-        let (matrix, sampler) = match (shift, sampler) {
-            (Some(RowShift { along, per_row, down }), _) => {
-                (vec![along.to_bits(), per_row.to_bits(), *down as u32, 0, 0, 0], 3)
-            }
-            (None, Sampler::Nearest) => (floats(matrix.as_flattened()), 0),
-            (None, Sampler::Bilinear) => (floats(matrix.as_flattened()), 1),
-            (None, Sampler::Bicubic) => (floats(matrix.as_flattened()), 2),
+        let is_filled = u32::from(fill.is_some());
+        let fill = [is_filled].into_iter().chain(fill.unwrap_or_default().map(f32::to_bits));
+        if let Some(RowShift { along, per_row, down }) = *shift {
+            let words = [along.to_bits(), per_row.to_bits(), down as u32].into_iter().chain(fill);
+            return self.instruction(Code::Shift, levels, words);
+        }
+        let sampler = match sampler {
+            Sampler::Nearest => 0,
+            Sampler::Bilinear => 1,
+            Sampler::Bicubic => 2,
         };
-        let fill = [u32::from(fill.is_some())].into_iter().chain(floats(&fill.unwrap_or_default()));
-        self.instruction(Code::Warp, levels, matrix.into_iter().chain([sampler]).chain(fill))
+        let matrix = matrix.as_flattened().iter().map(|number| number.to_bits());
+        self.instruction(Code::Warp, levels, matrix.chain([sampler]).chain(fill))
     }
 
     fn augmix(&mut self, levels: Levels, weights: &[f64], chains: &[Vec<PixelOp>]) -> Levels {

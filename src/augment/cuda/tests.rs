@@ -52,6 +52,7 @@ fn rectangle(random: &mut RandomStream, (width, height): (u32, u32)) -> Rectangl
 }
 
 fn op(random: &mut RandomStream, size: (u32, u32), may_nest: bool) -> PixelOp {
+    let random_shear = random.uniform(-60.0, 60.0);
     match random.below(if may_nest { 20 } else { 19 }) {
         0 => PixelOp::RgbToGrayscale,
         1 => PixelOp::AdjustBrightness { brightness_factor: factor(random) },
@@ -73,19 +74,21 @@ fn op(random: &mut RandomStream, size: (u32, u32), may_nest: bool) -> PixelOp {
             kernel_size: [0; 2].map(|_| 1 + 2 * between(random, 0, 11) as u32),
             sigma: [0; 2].map(|_| random.uniform(0.1, 3.0)),
         },
-        // Half of them only move rows, or all pixels.
-        14 => {
-            let is_shift = random.below(2) == 0;
-            let mut drawn = |shifting: &[f64], low, high| {
-                let usual = random.uniform(low, high);
-                if is_shift { one(random, shifting) } else { usual }
-            };
-            let angle = drawn(&[0.0], -180.0, 180.0);
-            let scale = drawn(&[1.0], 0.3, 2.0);
-            let shear = [drawn(&[0.0, 17.0, -40.0], -45.0, 45.0), drawn(&[0.0], -45.0, 45.0)];
-            let translate = [0; 2].map(|_| between(random, -20, 20));
-            PixelOp::Affine(Affine { angle, translate, scale, shear, sampling: sampling(random) })
-        }
+        14 => PixelOp::Affine(Affine {
+            angle: random.uniform(-180.0, 180.0),
+            translate: [0; 2].map(|_| between(random, -20, 20)),
+            scale: random.uniform(0.3, 2.0),
+            shear: [0; 2].map(|_| random.uniform(-45.0, 45.0)),
+            sampling: sampling(random),
+        }),
+        15 if random.below(2) == 0 => PixelOp::Affine(Affine {
+            // Rows move along themselves, or only in whole.
+            angle: 0.0,
+            translate: [0; 2].map(|_| between(random, -20, 20)),
+            scale: 1.0,
+            shear: one(random, &[[0.0; 2], [random_shear, 0.0]]),
+            sampling: sampling(random),
+        }),
         15 => {
             let usual = random.uniform(-400.0, 400.0);
             let angle = one(random, &[0.0, 90.0, 180.0, 270.0, usual, usual, usual]);

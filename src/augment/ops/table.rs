@@ -63,7 +63,7 @@ impl LevelTables {
             let step = (pixels - greatest) / 255;
             let mut below = 0;
             std::array::from_fn(|level| {
-                let equal = if step == 0 { level as u32 } else { ((below + step / 2) / step).min(255) };
+                let equal = (below + step / 2).checked_div(step).map_or(level as u32, |equal| equal.min(255));
                 below += histogram[level];
                 equal as u8
             })
