@@ -94,11 +94,11 @@ impl Source<'_> {
     fn cells(&self, places: &Places) -> ([u32; BLOCK], Places) {
         let mut indices = [0; BLOCK];
         let mut shares = Places { x: [0.0; BLOCK], y: [0.0; BLOCK] };
-        for i in 0..BLOCK {
+        for (i, index) in indices.iter_mut().enumerate() {
             let (column, row) = (floor(places.x[i]), floor(places.y[i]));
             shares.x[i] = places.x[i] - column as f32;
             shares.y[i] = places.y[i] - row as f32;
-            indices[i] = self.index(column, row);
+            *index = self.index(column, row);
         }
         (indices, shares)
     }
@@ -111,8 +111,8 @@ vectorised! {
         for (row, first) in blocks(source) {
             let places = Places::new(source, warp, row, first, 1.0);
             let mut indices = [0; BLOCK];
-            for i in 0..BLOCK {
-                indices[i] = source.index(arithmetic::nearest(places.x[i]), arithmetic::nearest(places.y[i]));
+            for (i, index) in indices.iter_mut().enumerate() {
+                *index = source.index(arithmetic::nearest(places.x[i]), arithmetic::nearest(places.y[i]));
             }
             let mut levels = [[0; BLOCK]; 3];
             let mut found = [0; BLOCK];
