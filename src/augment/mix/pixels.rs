@@ -4,8 +4,8 @@
 
 use super::draw::{DrawnMix, MixRegion};
 use crate::augment::{DType, MemoryFormat, Output};
+use half::f16;
 use half::slice::HalfFloatSliceExt;
-use half::{bf16, f16};
 
 /// The weights of an image and of its partner in float32, as torch has them.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -53,38 +53,43 @@ pub(crate) fn mix_images(drawn: &DrawnMix, output: &Output, a: &mut [u8], b: &mu
         (MixRegion::Everywhere, DType::F32) => {
             for (a, b) in a.as_chunks_mut::<4>().0.iter_mut().zip(b.as_chunks_mut::<4>().0) {
                 let (x, y) = (f32::from_ne_bytes(*a), f32::from_ne_bytes(*b));
-                *a = weights.of(x, y).to_ne_bytes();
-                *b = weights.of(y, x).to_ne_bytes();
+                (*a, *b) = (weights.of(x, y).to_ne_bytes(), weights.of(y, x).to_ne_bytes());
             }
         }
-        (MixRegion::Everywhere, DType::F16) => {
-            blend_halves(weights, a, b, f16::from_ne_bytes, f16::to_ne_bytes)
-        }
         (MixRegion::Everywhere, DType::Bf16) => {
-            blend_halves(weights, a, b, bf16::from_ne_bytes, bf16::to_ne_bytes);
+            for (a, b) in a.as_chunks_mut::<2>().0.iter_mut().zip(b.as_chunks_mut::<2>().0) {
+                let (x, y) = (brain_value(*a), brain_value(*b));
+                (*a, *b) = (brain_bytes(weights.of(x, y)), brain_bytes(weights.of(y, x)));
+            }
         }
+        (MixRegion::Everywhere, DType::F16) => blend_halves(weights, a, b),
         (MixRegion::Everywhere, DType::U8) => panic!("grey levels are not mixed"),
     }
 }
 
-/// Blends images of 16-bit floats in float32.
 #[inline(always)]
-fn blend_halves<H: Copy + Default>(
-    weights: MixWeights,
-    a: &mut [u8],
-    b: &mut [u8],
-    read: impl Fn([u8; 2]) -> H,
-    write: impl Fn(H) -> [u8; 2],
-) where
-    [H]: HalfFloatSliceExt,
-{
+fn brain_value(bytes: [u8; 2]) -> f32 {
+    f32::from_bits(u32::from(u16::from_ne_bytes(bytes)) << 16)
+}
+
+/// The nearest bfloat16, ties to even; `half`'s function for single values keeps compilers from vectorising.
+#[inline(always)]
+fn brain_bytes(value: f32) -> [u8; 2] {
+    let bits = value.to_bits();
+    let nearest = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
+    let nearest = if value.is_nan() { bits >> 16 | 0x40 } else { nearest };
+    (nearest as u16).to_ne_bytes()
+}
+
+/// Blends images of halves in float32. `half` converts slices with the processor's instructions, where it has some.
+fn blend_halves(weights: MixWeights, a: &mut [u8], b: &mut [u8]) {
     let (a, b) = (a.as_chunks_mut::<2>().0, b.as_chunks_mut::<2>().0);
-    let mut halves = [H::default(); RUN];
+    let mut halves = [f16::ZERO; RUN];
     let (mut x, mut y) = ([0f32; RUN], [0f32; RUN]);
     for (a, b) in a.chunks_mut(RUN).zip(b.chunks_mut(RUN)) {
         let n = a.len();
         for (from, to) in [(&*a, &mut x), (&*b, &mut y)] {
-            halves.iter_mut().zip(from).for_each(|(half, bytes)| *half = read(*bytes));
+            halves.iter_mut().zip(from).for_each(|(half, bytes)| *half = f16::from_ne_bytes(*bytes));
             halves[..n].convert_to_f32_slice(&mut to[..n]);
         }
         for (x, y) in x[..n].iter_mut().zip(&mut y[..n]) {
@@ -92,7 +97,7 @@ fn blend_halves<H: Copy + Default>(
         }
         for (from, to) in [(&x, a), (&y, b)] {
             halves[..n].convert_from_f32_slice(&from[..n]);
-            to.iter_mut().zip(&halves).for_each(|(bytes, half)| *bytes = write(*half));
+            to.iter_mut().zip(&halves).for_each(|(bytes, half)| *bytes = half.to_ne_bytes());
         }
     }
 }
@@ -102,6 +107,7 @@ mod tests {
     use super::*;
     use crate::augment::Fidelity;
     use crate::rng::{RandomKey, Use};
+    use half::bf16;
 
     fn output(dtype: DType, format: MemoryFormat, (height, width): (u32, u32)) -> Output {
         let (mean, std, fill) = ([0.5; 3], [0.25; 3], [0; 3]);

@@ -177,7 +177,8 @@ fn check_weights(transforms: usize, weights: Option<&[f64]>) -> Result<f64> {
         return Err(refused(message));
     }
     let total: f64 = weights.iter().sum();
-    if !weights.iter().all(|weight| *weight >= 0.0) || !(total > 0.0 && total.is_finite()) {
+    let are_sound = weights.iter().all(|weight| *weight >= 0.0) && total > 0.0 && total.is_finite();
+    if !are_sound {
         let message =
             format!("RandomChoice: p: is {weights:?}, must be numbers from 0 on, not all of them 0");
         return Err(refused(message));

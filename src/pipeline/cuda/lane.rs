@@ -13,7 +13,7 @@ use super::table::LaneTable;
 use super::timing::Timing;
 use super::work::{Intake, LaneImage, LaneSample, arena_bytes};
 use crate::augment::DrawnView;
-use crate::augment::cuda::{LaneMemory, LevelsAt, MixLauncher, PairParams, ViewLauncher};
+use crate::augment::cuda::{LaneMemory, LevelsAt, MixLauncher, ViewLauncher};
 use crate::batch::BatchCloser;
 use crate::decode::nvjpeg::{NvJpegBackend, Verdict};
 use crate::error::{Error, Result};
@@ -454,14 +454,14 @@ impl<'a> GpuLane<'a> {
         if pairs.is_empty() {
             return Ok(());
         }
-        let pairs: Vec<_> = pairs.iter().map(|(first, drawn)| PairParams::new(*first, drawn)).collect();
-        // The launches that read the images' entries come before this copy on the stream.
-        let table = self.table.write_pairs(&mut self.intake.staging, &mut self.flight, &pairs)?;
-        for (ImageView { mix, .. }, images) in self.views.iter().zip(closer.images(self.flight.stream())?) {
-            let Some(mix) = mix else { continue };
+        let entries = self.table.write_pairs(&mut self.intake.staging, &mut self.flight, &pairs)?;
+        let images = closer.images(self.flight.stream())?;
+        for (mix, images) in
+            self.views.iter().zip(images).filter_map(|(view, to)| Some((view.mix.as_ref()?, to)))
+        {
             // SAFETY: the table and the batch's images stay allocated until the flight is done; they were written on
             // this stream.
-            unsafe { mix.launch(self.flight.stream(), table, pairs.len(), images) }?;
+            unsafe { mix.launch(self.flight.stream(), entries, pairs.len(), images) }?;
         }
         Ok(())
     }

@@ -8,6 +8,7 @@ use super::staging::LaneStaging;
 use crate::augment::cuda::{ImageParams, PairParams, Programs, ProgramsAt};
 use crate::error::Result;
 use crate::gpu::{DeviceBuffer, InFlight};
+use crate::pipeline::mixing::PlacedMix;
 
 /// The table of a lane in device memory.
 pub(super) struct LaneTable {
@@ -64,17 +65,18 @@ impl LaneTable {
         flight.copy_to_device(self.device.range(0, bytes)?, &from)
     }
 
-    /// Queues the copy of the entries of a batch's pairs, to the place of the images', and returns their address.
+    /// Queues the copy of a table of `pairs` to mix, in the place of the table of the images, which what is queued has
+    /// read by then. Returns its address.
     pub(super) fn write_pairs(
         &mut self,
         staging: &mut LaneStaging,
         flight: &mut InFlight,
-        pairs: &[PairParams],
+        pairs: &[PlacedMix],
     ) -> Result<u64> {
         let bytes = pairs.len() * PairParams::BYTES;
         let mut slot = staging.table(bytes, flight)?;
-        for (entry, pair) in slot.bytes_mut().chunks_exact_mut(PairParams::BYTES).zip(pairs) {
-            entry.copy_from_slice(pair.as_bytes());
+        for (entry, (first, drawn)) in slot.bytes_mut().chunks_exact_mut(PairParams::BYTES).zip(pairs) {
+            entry.copy_from_slice(PairParams::new(*first, drawn).as_bytes());
         }
         let from = staging.pin(slot)?.part(0..bytes)?;
         flight.copy_to_device(self.device.range(0, bytes)?, &from)?;
