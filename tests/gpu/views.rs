@@ -20,6 +20,12 @@ const TEN: &str = r#"[
         {"RandomResizedCrop": {"size": 15, "scale": [0.05, 0.3], "interpolation": "bicubic"}},
         {"RandomHorizontalFlip": {}}]}}]"#;
 
+/// What recipes of segmentation draw: a size, a part of it with padding around, and both flips.
+const SEGMENTED: &str = r#"{"Views": {"n": 3, "transforms": [
+    {"RandomResize": {"min_size": 20, "max_size": 120, "interpolation": "lanczos"}}, {"RandomVerticalFlip": {}},
+    {"RandomCrop": {"size": [51, 64], "pad_if_needed": true, "fill": [9, 99, 199]}}, {"RandomHorizontalFlip": {}},
+    {"ToDtype": {"dtype": "bfloat16"}}]}}"#;
+
 pub fn asked(transforms: &str) -> LoaderOptions {
     LoaderOptions { transforms: Some(ImageTransforms::from_json(transforms).unwrap()), ..options() }
 }
@@ -53,6 +59,8 @@ fn views_of_planes_of_the_cpu_have_the_same_bits() {
         (TWO, 2, Fidelity::Exact, MemoryFormat::Nhwc),
         (TEN, 10, Fidelity::Fast, MemoryFormat::Nhwc),
         (TEN, 10, Fidelity::Exact, MemoryFormat::Nchw),
+        (SEGMENTED, 3, Fidelity::Fast, MemoryFormat::Nhwc),
+        (SEGMENTED, 3, Fidelity::Exact, MemoryFormat::Nchw),
     ] {
         let asked = LoaderOptions { decode, memory_format, ..asked(transforms) };
         let (gpu, stats) = epoch(&pipeline(&dataset, &asked, AllowedBackends::Cpu), 3, Place::Cuda(0));

@@ -9,8 +9,8 @@ impl DrawnView {
     /// and a box without area a share of 0.
     ///
     /// It is what torchvision v2 does to `tv_tensors.BoundingBoxes` with these transforms, but that a box which
-    /// leaves its own image is clipped to it also where padding follows. A box that is warped becomes the one around its
-    /// corners, of which the share is then.
+    /// leaves its own image is clipped to it also where padding follows. A box that is warped becomes the one around
+    /// its corners, of which the share is then.
     pub fn follow(&self, format: BoxFormat, boxes: &mut [[f32; 4]]) -> Vec<f32> {
         let map = |corners: [f32; 4]| {
             let [left, top, right, bottom] = format.to_corners(corners.map(f64::from));

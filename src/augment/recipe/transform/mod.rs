@@ -350,8 +350,8 @@ impl Transform {
         matches!(self, Self::RandomHorizontalFlip { .. } | Self::RandomVerticalFlip { .. })
     }
 
-    /// Whether what the transform draws treats left and right, or top and bottom, differently, so that mirroring cannot be
-    /// moved across it.
+    /// Whether what the transform draws treats left and right, or top and bottom, differently, so that mirroring cannot
+    /// be moved across it.
     pub(super) fn minds_places(&self) -> bool {
         self.pixels().is_some_and(PixelTransform::minds_places)
     }
