@@ -20,6 +20,7 @@ import foreload
 import images
 import numpy as np
 import report
+from foreload import transforms as T
 from resemblance import MEAN_LIMIT, levels_of
 
 BACKENDS = ("hardware", "cuda_batched", "cuda", "cpu")
@@ -27,6 +28,12 @@ LARGE = 96
 """The images of a batch, more than `cuda_batched` needs to decode Huffman codes on the GPU."""
 DTYPES = ("uint8", "float32")
 DECODES = ("fast", "exact")
+RECIPES = {
+    "jitter": [T.ColorJitter(0.8, 0.8, 0.8, 0.2), T.RandomGrayscale(0.2), T.GaussianBlur(23)],
+    "RandAugment": [T.RandAugment(3, 15, interpolation="bilinear")],
+    "AugMix": [T.AugMix()],
+}
+"""What is done to the pixels of crops, all levels, by name."""
 NO_BACKEND = "this build has no such backend"
 
 
@@ -40,15 +47,17 @@ def epoch(root: Path, device: str, **settings: object) -> tuple[dict[int, np.nda
     return seen, batches.stats().get("gpu") or {}
 
 
-def compare(root: Path, backend: str, expected: dict[int, np.ndarray], **settings: object) -> dict:
-    """Return one line of the result."""
+def compare(
+    root: Path, backend: str, expected: dict[int, np.ndarray], what: dict[str, object], **settings: object
+) -> dict:
+    """Return one line of the result, which says `what` is compared."""
     os.environ["FORELOAD_GPU_BACKEND"] = backend
     try:
         seen, counted = epoch(root, "cuda", **settings)
     except foreload.Error as error:
         if "FORELOAD_GPU_BACKEND" not in str(error):
             raise
-        return {"backend": backend, **settings, "absent": NO_BACKEND, "problem": None}
+        return {"backend": backend, **what, "absent": NO_BACKEND, "problem": None}
     finally:
         del os.environ["FORELOAD_GPU_BACKEND"]
     if seen.keys() != expected.keys():
@@ -62,7 +71,7 @@ def compare(root: Path, backend: str, expected: dict[int, np.ndarray], **setting
     decoded = {name: counted[f"decoded_{name}"] for name in BACKENDS if f"decoded_{name}" in counted}
     line = {
         "backend": backend,
-        **settings,
+        **what,
         "images": len(seen),
         "decoded": decoded,
         "mean": float(np.mean(means)),
@@ -122,7 +131,14 @@ def compared(chosen: argparse.Namespace, scratch: Path) -> Iterator[dict]:
                 settings["image_size"] = 32 if chosen.short else chosen.image_size
                 expected, _ = epoch(root, "cpu", **settings)
                 for backend in BACKENDS:
-                    yield {"files": files, **compare(root, backend, expected, **settings)}
+                    yield {"files": files, **compare(root, backend, expected, settings, **settings)}
+        # Operations on pixels may make much of a level's difference, so that only the bits of the same planes tell.
+        for name, transforms in RECIPES.items():
+            crop = T.RandomResizedCrop(32 if chosen.short else chosen.image_size)
+            settings = {"transforms": [crop, *transforms], "batch_size": size}
+            expected, _ = epoch(root, "cpu", **settings)
+            what = {"decode": "fast", "dtype": name, "batch_size": size}
+            yield {"files": files, **compare(root, "cpu", expected, what, **settings)}
 
 
 def main() -> int:

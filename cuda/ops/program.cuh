@@ -39,6 +39,9 @@ enum {
     /// A warp: three floats for columns and three for rows, which give places in the image; the sampler; whether there is
     /// a fill, and its three floats.
     OP_WARP,
+    /// A warp that moves each row along itself: by how many pixels, and by how many more for each row from the image's
+    /// centre on, in floats; from how many rows further down; whether there is a fill, and its three floats.
+    OP_SHIFT,
     /// The weighted sum of sets: their number, and for each of them its number and its weight.
     OP_MIX,
     /// Writes values over a rectangle (row, column, rows, columns) of the finished image: three floats.

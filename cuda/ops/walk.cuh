@@ -44,6 +44,8 @@ INLINE void run_instructions(const Block* block, const Canvas* canvas, const u32
             EACH_THREAD(t) move_pixels(block, canvas, op, t);
         } else if (code == OP_WARP) {
             EACH_THREAD(t) warp(block, canvas, op, t);
+        } else if (code == OP_SHIFT) {
+            EACH_THREAD(t) shift_rows(block, canvas, op, t);
         } else if (code == OP_MIX) {
             EACH_THREAD(t) mix_sets(block, canvas, op, t);
         } else {

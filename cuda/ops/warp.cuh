@@ -1,5 +1,5 @@
-//! Pixels that come from elsewhere: `warp.rs` and `resample.rs` of `src/augment/ops/`, which are torch's `grid_sample`
-//! with zeros outside and torchvision's fill; and `mirror.rs`.
+//! Pixels that come from elsewhere: `warp.rs`, `resample.rs` and `shift.rs` of `src/augment/ops/`, which are torch's
+//! `grid_sample` with zeros outside and torchvision's fill; and `mirror.rs`.
 
 #ifndef FORELOAD_WARP
 #define FORELOAD_WARP
@@ -124,6 +124,30 @@ INLINE void warp(const Block* block, const Canvas* canvas, const u32* op, u32 t)
             // A share of the pixel that lies outside is drawn towards the fill.
             const f32 filled = (values[c] - fill) * values[3] + fill;
             to[c * pixels + at] = (u8)rounded(is_filled ? filled : values[c]);
+        }
+    }
+}
+
+/// Thread `t` makes its pixels of an image whose rows move: `src/augment/ops/shift.rs`.
+INLINE void shift_rows(const Block* block, const Canvas* canvas, const u32* op, u32 t) {
+    const Source source = source_of(canvas, op);
+    const u32 pixels = pixels_of(canvas);
+    const u32* words = words_of(op);
+    const u32 is_filled = words[3];
+    u8* to = set_of(canvas, to_of(op));
+    EACH_PIXEL(at, canvas, t) {
+        const u32 x = at % source.width, y = at / source.width;
+        const f32 from_centre = (f32)y - ((f32)source.height - 1.0f) * 0.5f, most = (f32)source.width + 1.0f;
+        const f32 offset = within(from_centre * float_of(words[1]) + float_of(words[0]), -most, most);
+        const i32 whole = floor_of_float(offset), row = (i32)(y + words[2]);
+        const f32 share = offset - (f32)whole;
+        f32 left[4], right[4];
+        pixel_at(&source, (i32)x + whole, row, left);
+        pixel_at(&source, (i32)x + whole + 1, row, right);
+        const f32 inside = left[3] == right[3] ? left[3] : right[3] > 0.0f ? share : 1.0f - share;
+        UNROLL for (u32 c = 0; c < 3; c++) {
+            const f32 value = left[c] + (right[c] - left[c]) * share, fill = float_of(words[4 + c]);
+            to[c * pixels + at] = (u8)rounded(is_filled ? (value - fill) * inside + fill : value);
         }
     }
 }

@@ -203,8 +203,9 @@ def compiled_size(transforms: str) -> tuple[int, int] | None:
     """
 
 def drawn_operations(transforms: str, width: int, height: int, samples: int, seed: int = 0) -> str:
-    """The operations and the erasures that a list of transforms draws in epoch 0 for each of `samples` samples of
-    `width` × `height` pixels: a JSON list of pairs of lists.
+    """Return what a list of transforms, as JSON, draws in epoch 0 for samples of this width and height.
+
+    The result is a JSON list with a pair for each sample: its operations and its erasures, as `ImageLoader.view` says.
 
     Raises:
         ConfigError: The list cannot be compiled, or one of its transforms cannot be done to such images.

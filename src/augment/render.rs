@@ -88,7 +88,7 @@ impl Augmenter {
         assert_eq!(levels.len(), 3 * pixels, "three planes of one level for each pixel");
         for row in 0..self.output.height as usize {
             let rows = [0, 1, 2].map(|c| &levels[c * pixels + row * width..][..width]);
-            kernels::store_row(self.level, rows, &self.finish, row, &mut self.sums, out);
+            kernels::store_row(self.level, rows, &self.finish, row, out);
         }
     }
 

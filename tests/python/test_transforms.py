@@ -11,7 +11,7 @@ from typing import Any
 import foreload
 import numpy as np
 import pytest
-from foreload import ConfigError, _torchvision
+from foreload import ConfigError, _transform_reader
 from foreload import transforms as T
 from foreload._core import same_transforms
 from PIL import Image
@@ -272,13 +272,14 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "RandomResize": {"min_size": 3, "max_size": 9},
     "RandomShortestSize": {"min_size": [3, 9]},
     "RandomVerticalFlip": {},
+    "RandomZoomOut": {},
     "ScaleJitter": {"target_size": [3, 9]},
     "TrivialAugmentWide": {},
 }
 
 
 def test_defaults_are_the_same_in_python_and_in_the_core() -> None:
-    of_pairs = {"CutMix", "MixUp", "RandomChoice"}
+    of_pairs = {"CutMix", "MixUp"}
     assert set(REQUIRED) == set(T.__all__) - {"Transform", "Views"} - of_pairs
     for name, required in REQUIRED.items():
         document = getattr(T, name)(**required)._as_json()
@@ -289,7 +290,7 @@ def test_defaults_are_the_same_in_python_and_in_the_core() -> None:
 
 
 def test_no_transform_of_torchvision_is_both_taken_over_and_refused() -> None:
-    assert set(_torchvision._WHAT_TO_DO).isdisjoint(_torchvision._READERS)
+    assert set(_transform_reader._WHAT_TO_DO).isdisjoint(_transform_reader._READERS)
 
 
 def test_the_manual_gives_the_parameters_and_their_defaults() -> None:

@@ -5,7 +5,7 @@
 //! of the output's size; which of them an instruction reads and writes is decided here, too.
 
 use super::super::ops::{
-    ErasedBy, Erasure, LevelTables, PixelOp, Rectangle, Sampler, Warp, blur_weights, mix_shares,
+    ErasedBy, Erasure, LevelTables, PixelOp, Rectangle, RowShift, Sampler, Warp, blur_weights, mix_shares,
 };
 use super::super::{DrawnView, RecipeView};
 use super::views::ProgramsAt;
@@ -36,6 +36,7 @@ enum Code {
     Blur,
     Move,
     Warp,
+    Shift,
     Mix,
     Erase,
     Noise,
@@ -287,16 +288,20 @@ impl ProgramWriter<'_> {
         self.instruction(Code::Move, levels, from.as_flattened().iter().map(|&number| number as u32))
     }
 
-    fn warp(&mut self, levels: Levels, Warp { matrix, sampler, fill, .. }: &Warp) -> Levels {
+    fn warp(&mut self, levels: Levels, Warp { matrix, shift, sampler, fill }: &Warp) -> Levels {
+        let is_filled = u32::from(fill.is_some());
+        let fill = [is_filled].into_iter().chain(fill.unwrap_or_default().map(f32::to_bits));
+        if let Some(RowShift { along, per_row, down }) = *shift {
+            let words = [along.to_bits(), per_row.to_bits(), down as u32].into_iter().chain(fill);
+            return self.instruction(Code::Shift, levels, words);
+        }
         let sampler = match sampler {
             Sampler::Nearest => 0,
             Sampler::Bilinear => 1,
             Sampler::Bicubic => 2,
         };
-        let floats = |floats: &[f32]| floats.iter().map(|float| float.to_bits()).collect::<Vec<_>>();
-        let matrix = floats(matrix.as_flattened());
-        let fill = [u32::from(fill.is_some())].into_iter().chain(floats(&fill.unwrap_or_default()));
-        self.instruction(Code::Warp, levels, matrix.into_iter().chain([sampler]).chain(fill))
+        let matrix = matrix.as_flattened().iter().map(|number| number.to_bits());
+        self.instruction(Code::Warp, levels, matrix.chain([sampler]).chain(fill))
     }
 
     fn augmix(&mut self, levels: Levels, weights: &[f64], chains: &[Vec<PixelOp>]) -> Levels {

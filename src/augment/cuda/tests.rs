@@ -52,6 +52,7 @@ fn rectangle(random: &mut RandomStream, (width, height): (u32, u32)) -> Rectangl
 }
 
 fn op(random: &mut RandomStream, size: (u32, u32), may_nest: bool) -> PixelOp {
+    let random_shear = random.uniform(-60.0, 60.0);
     match random.below(if may_nest { 20 } else { 19 }) {
         0 => PixelOp::RgbToGrayscale,
         1 => PixelOp::AdjustBrightness { brightness_factor: factor(random) },
@@ -78,6 +79,14 @@ fn op(random: &mut RandomStream, size: (u32, u32), may_nest: bool) -> PixelOp {
             translate: [0; 2].map(|_| between(random, -20, 20)),
             scale: random.uniform(0.3, 2.0),
             shear: [0; 2].map(|_| random.uniform(-45.0, 45.0)),
+            sampling: sampling(random),
+        }),
+        15 if random.below(2) == 0 => PixelOp::Affine(Affine {
+            // Rows move along themselves, or only in whole.
+            angle: 0.0,
+            translate: [0; 2].map(|_| between(random, -20, 20)),
+            scale: 1.0,
+            shear: one(random, &[[0.0; 2], [random_shear, 0.0]]),
             sampling: sampling(random),
         }),
         15 => {

@@ -71,6 +71,10 @@ impl Simd for Avx2 {
         op!(_mm256_cvtepu8_epi16(_mm_loadu_si128(from(v, 16).cast())))
     }
     #[inline(always)]
+    fn load_bytes(self, v: &[u8]) -> Self::I {
+        op!(_mm256_cvtepu8_epi32(_mm_loadl_epi64(from(v, 8).cast())))
+    }
+    #[inline(always)]
     fn narrow(self, out: &mut [u8], v: Self::I) {
         let packed =
             op!(_mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b1000>(_mm256_packus_epi16(v, v))));

@@ -71,6 +71,10 @@ impl Simd for Avx512 {
         op!(_mm512_cvtepu8_epi16(_mm256_loadu_si256(from(v, 32).cast())))
     }
     #[inline(always)]
+    fn load_bytes(self, v: &[u8]) -> Self::I {
+        op!(_mm512_cvtepu8_epi32(_mm_loadu_si128(from(v, 16).cast())))
+    }
+    #[inline(always)]
     fn narrow(self, out: &mut [u8], v: Self::I) {
         let packed = op!(_mm512_cvtusepi16_epi8(_mm512_max_epi16(v, _mm512_setzero_si512())));
         op!(_mm256_storeu_si256(to(out, 32).cast(), packed));

@@ -196,22 +196,21 @@ pub(super) fn row<S: Simd>(
 
 /// The kernel of [`super::store_row`].
 #[inline(always)]
-pub(super) fn stored<S: Simd>(
-    s: S,
-    rows: [&[u8]; 3],
-    finish: &Finish,
-    row: usize,
-    sums: &mut [Vec<i32>; 3],
-    out: &mut [u8],
-) {
-    for (sums, levels) in sums.iter_mut().zip(rows) {
-        sums.resize(levels.len().next_multiple_of(super::VECTOR), 0);
-        for (sum, &level) in sums.iter_mut().zip(levels) {
-            *sum = i32::from(level);
+pub(super) fn stored<S: Simd>(s: S, rows: [&[u8]; 3], finish: &Finish, row: usize, out: &mut [u8]) {
+    let size = finish.dtype.size();
+    if finish.format == MemoryFormat::Nhwc || finish.width < S::LANES {
+        return chunks(s, finish, row, Whole(rows), out);
+    }
+    // Planes need no other, so that each is walked alone. The last vector may store some columns a second time.
+    for (c, levels) in rows.into_iter().enumerate() {
+        let (gain, offset) = (s.splat_f(finish.gain[c]), s.splat_f(finish.offset[c]));
+        let to = &mut out[finish.at(c, row, 0)..][..finish.width * size];
+        let last = finish.width - S::LANES;
+        for x in (0..last).step_by(S::LANES).chain([last]) {
+            let value = s.add_f(s.mul_f(s.float(s.load_bytes(&levels[x..])), gain), offset);
+            put(s, finish.dtype, &mut to[x * size..], value);
         }
     }
-    let whole = Planar { half: 0, shift: 0, unit: 1.0 };
-    chunks(s, finish, row, Separate { sums, planes: [whole; 3] }, out);
 }
 
 /// Stores levels that need no conversion, which would otherwise have clamped them.
@@ -281,6 +280,27 @@ impl Levels for Separate<'_> {
             self.planes[2].value(s, &self.sums[2][x..]),
         ]
     }
+}
+
+/// Rows of R, G and B that are grey levels already.
+struct Whole<'a>([&'a [u8]; 3]);
+
+impl Levels for Whole<'_> {
+    #[inline(always)]
+    fn at<S: Simd>(&self, s: S, x: usize) -> [S::F; 3] {
+        [level(s, &self.0[0][x..]), level(s, &self.0[1][x..]), level(s, &self.0[2][x..])]
+    }
+}
+
+/// The levels of a vector of columns, or of those that are left.
+#[inline(always)]
+fn level<S: Simd>(s: S, levels: &[u8]) -> S::F {
+    if levels.len() >= S::LANES {
+        return s.float(s.load_bytes(levels));
+    }
+    let mut whole = [0; super::VECTOR];
+    whole[..levels.len()].copy_from_slice(levels);
+    s.float(s.load_bytes(&whole))
 }
 
 /// Levels that are clamped to 0..=255.

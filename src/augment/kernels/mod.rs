@@ -66,14 +66,8 @@ macro_rules! kernels {
         }
 
         $(#[$features])?
-        pub(in crate::augment) fn store_row(
-            levels: [&[u8]; 3],
-            finish: &Finish,
-            row: usize,
-            sums: &mut [Vec<i32>; 3],
-            out: &mut [u8],
-        ) {
-            finish::stored($simd, levels, finish, row, sums, out);
+        pub(in crate::augment) fn store_row(levels: [&[u8]; 3], finish: &Finish, row: usize, out: &mut [u8]) {
+            finish::stored($simd, levels, finish, row, out);
         }
 
         $(#[$features])?
@@ -145,16 +139,9 @@ pub(super) fn finish_row(
     dispatch!(level, finish_row(sources, finish, row, sums, out));
 }
 
-/// Normalises, casts and stores one output row of grey levels, R, G and B; `sums` is scratch.
-pub(super) fn store_row(
-    level: Level,
-    levels: [&[u8]; 3],
-    finish: &Finish,
-    row: usize,
-    sums: &mut [Vec<i32>; 3],
-    out: &mut [u8],
-) {
-    dispatch!(level, store_row(levels, finish, row, sums, out));
+/// Normalises, casts and stores one output row of grey levels, R, G and B.
+pub(super) fn store_row(level: Level, levels: [&[u8]; 3], finish: &Finish, row: usize, out: &mut [u8]) {
+    dispatch!(level, store_row(levels, finish, row, out));
 }
 
 /// Computes `count` sums 3·near + next, or just the samples if there is no next row.

@@ -64,6 +64,10 @@ impl Simd for Portable {
         }
     }
     #[inline(always)]
+    fn load_bytes(self, from: &[u8]) -> Self::I {
+        from_fn(|i| i32::from(from[i]))
+    }
+    #[inline(always)]
     fn narrow(self, to: &mut [u8], v: Self::I) {
         for (to, v) in to[..2 * N].iter_mut().zip(halves(v)) {
             *to = v.clamp(0, 255) as u8;

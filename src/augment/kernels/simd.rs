@@ -24,6 +24,8 @@ pub(super) trait Simd: Copy {
     fn store16(self, to: &mut [i16], v: Self::I);
     /// Loads 2 · LANES bytes, zero-extended to 16 bits.
     fn widen(self, from: &[u8]) -> Self::I;
+    /// Loads LANES bytes, zero-extended to 32 bits.
+    fn load_bytes(self, from: &[u8]) -> Self::I;
     /// Stores the vector as it is: 4 · LANES bytes.
     fn store_bytes(self, to: &mut [u8], v: Self::I);
     /// Stores 16-bit lanes as 2 · LANES bytes, clamped to 0..=255.

@@ -92,3 +92,33 @@ fn pad(row: &[u8], reach: usize, to: &mut [i16]) {
         *to = i16::from(row[reflected((row.len() + x) as isize, row.len())]);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn weights_sum_to_one_and_are_the_gaussians() {
+        for (size, sigma) in [(23, 2.0), (23, 0.1), (9, 1.05), (3, 0.3), (5, 7.0), (1, 1.0)] {
+            let weights = weights(size, sigma);
+            let total = u32::from(weights[0]) + 2 * weights[1..].iter().map(|&w| u32::from(w)).sum::<u32>();
+            assert_eq!(total, 1 << 15);
+            let gaussian = |x: f64| libm::exp(-x * x / (2.0 * sigma * sigma));
+            let whole: f64 = (0..size).map(|i| gaussian(f64::from(i) - f64::from(size / 2))).sum();
+            for (distance, &weight) in weights.iter().enumerate() {
+                let wanted = gaussian(distance as f64) / whole * 32768.0;
+                assert!((f64::from(weight) - wanted).abs() <= 1.5, "{size} {sigma}: {distance}");
+            }
+        }
+    }
+
+    #[test]
+    fn places_are_reflected_without_repeating_the_border() {
+        assert_eq!(
+            [-3, -2, -1, 0, 1, 2, 3, 4, 5].map(|place| reflected(place, 3)),
+            [1, 2, 1, 0, 1, 2, 1, 0, 1]
+        );
+        assert_eq!([-3, 0, 5].map(|place| reflected(place, 1)), [0; 3]);
+        assert_eq!([-3, 0, 5].map(|place| reflected(place, 2)), [1, 0, 1]);
+    }
+}

@@ -9,6 +9,7 @@ mod arithmetic;
 mod augmix;
 mod blur;
 mod erase;
+mod follow;
 mod grey;
 mod hue;
 mod level;
@@ -21,12 +22,15 @@ mod sharpness;
 mod shift;
 mod statistics;
 mod table;
+#[cfg(test)]
+mod tests;
 mod warp;
 
 pub(super) use augmix::shares as mix_shares;
 pub(super) use blur::weights as blur_weights;
 pub(super) use erase::erase;
 pub(super) use pass::PixelPass;
+pub(super) use shift::RowShift;
 pub(super) use table::LevelTables;
 pub(super) use warp::{Sampler, Warp};
 

@@ -4,9 +4,9 @@ use super::arithmetic::{fma, truncate};
 use super::level::vectorised;
 
 vectorised! {
-    /// Makes `to` of the plane `from`, both of rows of `width` levels: x + (smooth - x) · `of_smooth`, where that is the
-    /// 32-bit float of 1 minus the sharpness factor, and `smooth` is the mean of the pixel five times and each of its
-    /// eight neighbours once, rounded. The pixels at the border keep their levels. `sums` is scratch.
+    /// Makes `to` of the plane `from`, both of rows of `width` levels: x + (smooth - x) · `of_smooth`, where that is
+    /// the 32-bit float of 1 minus the sharpness factor, and `smooth` is the mean of the pixel five times and each of
+    /// its eight neighbours once, rounded. The pixels at the border keep their levels. `sums` is scratch.
     pub(super) fn sharpen(from: &[u8], to: &mut [u8], width: usize, of_smooth: f32, sums: &mut Vec<u16>) {
         let height = from.len() / width;
         to.copy_from_slice(from);
@@ -16,13 +16,13 @@ vectorised! {
         sums.resize(width, 0);
         let inner = width - 2;
         for row in 1..height - 1 {
-            let near = &from[(row - 1) * width..][..3 * width];
+            let [above, here, below] = [row - 1, row, row + 1].map(|row| &from[row * width..][..width]);
             let sums = &mut sums[..width];
-            for (x, sum) in sums.iter_mut().enumerate() {
-                *sum = u16::from(near[x]) + u16::from(near[width + x]) + u16::from(near[2 * width + x]);
+            for (((sum, &above), &here), &below) in sums.iter_mut().zip(above).zip(here).zip(below) {
+                *sum = u16::from(above) + u16::from(here) + u16::from(below);
             }
             let (left, middle, right) = (&sums[..inner], &sums[1..][..inner], &sums[2..][..inner]);
-            let centre = &near[width + 1..][..inner];
+            let centre = &here[1..][..inner];
             let to = &mut to[row * width + 1..][..inner];
             for x in 0..inner {
                 let level = u16::from(centre[x]);

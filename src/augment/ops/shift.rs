@@ -16,8 +16,8 @@ pub(in crate::augment) struct RowShift {
 
 impl RowShift {
     /// What the matrix from pixels of the result to those of the image, both counted from its centre, is; `None` if it
-    /// does more than that to rows. The nearest pixels of a shear are those of its matrix, since a share of a half would
-    /// decide for a whole row.
+    /// does more than that to rows. The nearest pixels of a shear are those of its matrix, since a share of a half
+    /// would decide for a whole row.
     pub(super) fn of(matrix: [[f64; 3]; 2], is_nearest: bool) -> Option<Self> {
         let [[1.0, per_row, along], [0.0, 1.0, down]] = matrix else { return None };
         let [per_row, along, down] = [per_row, along, down].map(|value| value as f32);

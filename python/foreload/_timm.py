@@ -1,0 +1,106 @@
+"""Translates classes that timm's `create_transform` makes beside torchvision's; timm is never imported."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from foreload import transforms
+
+_INTERPOLATIONS = {0: "nearest", 2: "bilinear", 3: "bicubic"}
+"""Pillow's numbers of interpolations."""
+
+_PLAIN = (
+    *(
+        "AutoContrast",
+        "Equalize",
+        "Invert",
+        "Rotate",
+        "Posterize",
+        "Solarize",
+        "SolarizeAdd",
+        "Color",
+        "Contrast",
+    ),
+    *("Brightness", "Sharpness", "ShearX", "ShearY", "TranslateXRel", "TranslateYRel"),
+)
+_INCREASING = tuple(
+    f"{name}Increasing"
+    if name in ("Posterize", "Solarize", "Color", "Contrast", "Brightness", "Sharpness")
+    else name
+    for name in _PLAIN
+)
+"""The operations of timm's RandAugment: by default, and with `inc1`."""
+
+_THREE = [[("Solarize", 5)], [("Desaturate", 10)], [("GaussianBlurRand", 10)]]
+"""The policy of DeiT III's 3-Augment."""
+
+Translated = tuple[transforms.Transform, str] | tuple[None, str]
+"""A transform, or why there is none and what to do."""
+
+
+def translated(name: str, step: Any) -> Translated:
+    """Return Foreload's transform for one of timm's classes, by its name."""
+    return _TRANSLATIONS[name](step)
+
+
+def _crop(step: Any) -> Translated:
+    if isinstance(step.interpolation, list | tuple):
+        return None, 'draws the interpolation: say one, create_transform(interpolation="bicubic")'
+    return transforms.RandomResizedCrop(step.size, step.scale, step.ratio, step.interpolation), ""
+
+
+def _erasing(step: Any) -> Translated:
+    if step.max_count > 1:
+        return None, "may erase several rectangles, must erase one: leave re_count at 1"
+    if step.num_splits > 1:
+        return None, "leaves a part of the batch as it is: leave re_num_splits at 0"
+    value = "random" if step.per_pixel else "color" if step.rand_color else 0.0
+    narrow, wide = step.log_aspect_ratio
+    scale, ratio = (step.min_area, step.max_area), (math.exp(narrow), math.exp(wide))
+    return transforms.RandomErasing(step.probability, scale, ratio, value), ""
+
+
+def _rand_augment(step: Any) -> Translated:
+    names, first = tuple(op.name for op in step.ops), step.ops[0]
+    if names not in (_PLAIN, _INCREASING) or step.choice_weights is not None:
+        return None, "has a set of operations of its own: leave t... out of its spec"
+    if first.hparams.get("translate_pct", 0.45) != 0.45:
+        return None, "moves images by another share than 0.45: leave translate_pct out"
+    resample = first.kwargs["resample"]
+    how = (
+        "random" if isinstance(resample, list | tuple) else _INTERPOLATIONS.get(int(resample), str(resample))
+    )
+    fill = first.kwargs["fillcolor"]
+    made = transforms.TimmRandAugment(
+        num_ops=step.num_layers,
+        magnitude=first.magnitude,
+        # Above 100, magnitudes are uniform, which timm keeps as infinity.
+        magnitude_std=min(first.magnitude_std, 101.0),
+        magnitude_max=first.magnitude_max or 10.0,
+        increasing=names == _INCREASING,
+        p=first.prob,
+        interpolation=how,
+        fill=fill,
+    )
+    return made, ""
+
+
+def _auto_augment(step: Any) -> Translated:
+    if [[(op.name, op.magnitude) for op in ops] for ops in step.policy] == _THREE:
+        choice = [
+            transforms.RandomSolarize(128, p=1.0),
+            transforms.Grayscale(),
+            # A filter of this size holds all that matters of a deviation of 2 pixels.
+            transforms.GaussianBlur(15, sigma=(0.1, 2.0)),
+        ]
+        return transforms.RandomChoice(choice), ""
+    return None, "is a policy of timm's own: use rand-m9-mstd0.5-inc1, or torchvision's AutoAugment"
+
+
+_TRANSLATIONS = {
+    "RandomResizedCropAndInterpolation": _crop,
+    "RandomErasing": _erasing,
+    "RandAugment": _rand_augment,
+    "AutoAugment": _auto_augment,
+}

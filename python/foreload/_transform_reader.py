@@ -1,0 +1,350 @@
+"""Translates transforms of torchvision's and timm's into Foreload's.
+
+Neither is ever imported: their classes are known by module and name. A class derived from one of them is another class,
+because what it changes cannot be known.
+"""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field, fields
+from types import SimpleNamespace
+from typing import Any
+
+from foreload import ConfigError, _timm, transforms
+from foreload._core import DTYPES, compiled_size
+from foreload._errors import config_error
+from foreload._notices import warn
+
+FLOATS = tuple(dtype for dtype in DTYPES if dtype != "uint8")
+
+_ON_BATCHES = (
+    "leave it out here and apply torchvision.transforms.v2.{name} to the batches that come (they may be on the GPU); "
+    "it draws once a call, so call it for each image, or for parts of a batch, where that is too seldom"
+)
+_ON_GREY_LEVELS = (
+    "end the transforms with PILToTensor(), which makes batches of uint8, and apply torchvision.transforms.v2.{name}, "
+    "ToDtype(torch.float32, scale=True) and Normalize to those (they may be on the GPU); it draws once a call, so call "
+    "it for each image, or for parts of a batch, where that is too seldom"
+)
+_WHAT_TO_DO = {
+    "JPEG": _ON_GREY_LEVELS,
+    "MixUp": "give it to mix= of the loader, as foreload.transforms.{name}",
+    "CutMix": "give it to mix= of the loader, as foreload.transforms.{name}",
+    "RandomSizedCrop": "use RandomResizedCrop, its name today",
+    "RandomIoUCrop": "a crop cannot be chosen by boxes here; use RandomResizedCrop, and boxes with shares=True",
+    "FiveCrop": "evaluate with Resize and CenterCrop",
+    "TenCrop": "evaluate with Resize and CenterCrop",
+    "Scale": "use Resize, its name today",
+}
+_NOTHING_TO_DO = ("Identity", "RGB", "ToPureTensor")
+"""Foreload's images are RGB in plain tensors."""
+
+_POLICY = "bilinear and bicubic warps near edges, and colours by 1"
+_DIFFERS = {
+    "RandomGrayscale": "grey by 1 of 255",
+    "ColorJitter": "hue by up to 12 of 255, saturation by 1",
+    "RandomPhotometricDistort": "hue by up to 12 of 255, saturation by 1",
+    "GaussianBlur": "blurs by up to 34 of 255",
+    "RandomRotation": "bilinear and bicubic warps near edges",
+    "RandomAffine": "bilinear and bicubic warps near edges",
+    **dict.fromkeys(("RandAugment", "TrivialAugmentWide", "AutoAugment", "AugMix"), _POLICY),
+}
+"""By how much Pillow's arithmetic differs from that of tensors."""
+
+_OF_PIL = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
+"""Pillow's numbers of interpolations, which torchvision takes, too."""
+
+
+@dataclass
+class _Reader:
+    """Goes through the transforms in their order, and translates each into Foreload's."""
+
+    steps: list[transforms.Transform] = field(default_factory=list)
+    dtype: str | None = None
+    """The element type of the tensor so far; None while it is still a PIL image."""
+    place: str = ""
+    """The transform at hand, for errors."""
+
+    of_pil: list[str] = field(default_factory=list)
+    """What differs from Pillow's arithmetic, of the transforms that torchvision would apply to PIL images."""
+
+    def read(self, transform: Any) -> list[transforms.Transform]:
+        """Translate a whole `transform` into a list."""
+        steps = list(_flatten(transform))
+        size = None
+        for number, step in enumerate(steps, start=1):
+            self.place = f"step {number} of {len(steps)}, {_shown(step)},"
+            if isinstance(step, SimpleNamespace):
+                self.place = f"{step.name} of {step.owner}"
+            name = _name_of(step)
+            if (translate := self._translation(step)) is not None:
+                size = self._add(translate, step, name)
+        if size is None:
+            raise config_error(
+                "transform",
+                "lacks what makes all images the same size, must have RandomResizedCrop, "
+                "RandomCrop, CenterCrop, or Resize to a height and a width",
+            )
+        if self.dtype is None:
+            raise config_error("transform", "ends in PIL images, must end in tensors: add ToTensor()")
+        return self.steps
+
+    def _translation(self, step: Any) -> Translation | None:
+        """How a step is translated; None for one that does nothing to Foreload's images."""
+        if isinstance(step, SimpleNamespace) or is_a(step, "torchvision.transforms", *_READERS):
+            return _READERS[_name_of(step)]
+        if is_a(step, "timm.data", *_OF_TIMM):
+            return _OF_TIMM[_name_of(step)]
+        if not is_a(step, "torchvision.transforms", *_NOTHING_TO_DO):
+            raise self._unknown(step)
+        return None
+
+    def _add(self, translate: Translation, step: Any, name: str) -> tuple[int, int] | None:
+        """Add a step, if Foreload can do it there; return the size of the images after it, if all have the same."""
+        known = len(self.steps)
+        try:
+            self.steps += translate(self, step, name)
+            return compiled_size(transforms.to_json(self.steps))
+        except ConfigError as refusal:
+            # The core counts the steps of Foreload's own list, in which conversions to tensors are none; the user's
+            # own step must name torchvision's transform.
+            ours = type(self.steps[-1]).__name__ if len(self.steps) > known else name
+            prefix, said = "config: transforms: ", str(refusal)
+            if said.startswith(prefix):
+                _, is_named, behind = said.partition(f"{ours}: ")
+                raise self._refusal(behind if is_named else said.removeprefix(prefix)) from None
+            raise
+
+    def _within(self, children: Iterable[Any]) -> list[list[transforms.Transform]]:
+        """Translate the transforms within another, each into a list."""
+        outside, found = self.place, []
+        for child in children:
+            made: list[transforms.Transform] = []
+            for step in _flatten(child):
+                self.place = f"{outside.rstrip(',')}, within it {_shown(step)},"
+                if (translate := self._translation(step)) is not None:
+                    made += translate(self, step, _name_of(step))
+            found.append(made)
+        self.place = outside
+        return found
+
+    def random_apply(self, step: Any, _: str) -> list[transforms.Transform]:
+        """Translate a list that is applied at random; lists within it are part of it."""
+        within = [made for child in self._within(step.transforms) for made in child]
+        return [transforms.RandomApply(within, float(step.p))]
+
+    def random_choice(self, step: Any, _: str) -> list[transforms.Transform]:
+        """Translate a choice, in which equal weights are none."""
+        weights = step.p if step.p is not None and len(set(step.p)) > 1 else None
+        return [transforms.RandomChoice([_as_one(child) for child in self._within(step.transforms)], weights)]
+
+    def random_order(self, step: Any, _: str) -> list[transforms.Transform]:
+        """Translate a list of random order."""
+        return [transforms.RandomOrder([_as_one(child) for child in self._within(step.transforms)])]
+
+    def random_erasing(self, step: Any, _: str) -> list[transforms.Transform]:
+        """Translate an erasing transform; v2 stores None for random values."""
+        value = "random" if step.value is None else step.value
+        return [transforms.RandomErasing(float(step.p), step.scale, step.ratio, value)]
+
+    def same(self, step: Any, name: str) -> list[transforms.Transform]:
+        """Foreload's transform of the same name, with the same parameters."""
+        kind = getattr(transforms, name)
+        parameters = {parameter.name: getattr(step, parameter.name) for parameter in fields(kind)}
+        if "interpolation" in parameters:
+            parameters["interpolation"] = self._interpolation(step)
+        if self.dtype is None and name in _DIFFERS:
+            self.of_pil.append(name)
+        return [kind(**parameters)]
+
+    def random_crop(self, step: Any, _: str) -> list[transforms.Transform]:
+        """Translate a padding transform; v2 stores `padding` in another order than it takes it."""
+        padding = step.padding
+        if padding is not None and is_a(step, "torchvision.transforms.v2", "RandomCrop"):
+            left, right, top, bottom = padding
+            padding = (left, top, right, bottom)
+        return [transforms.RandomCrop(step.size, padding, step.pad_if_needed, step.fill, step.padding_mode)]
+
+    def of_timm(self, step: Any, name: str) -> list[transforms.Transform]:
+        """Translate one of timm's that torchvision does not have."""
+        made, why_not = _timm.translated(name, step)
+        if made is None:
+            raise self._refusal(why_not)
+        if self.dtype is None and name in _DIFFERS:
+            self.of_pil.append(name)
+        return [made]
+
+    def to_grey_levels(self, step: Any, _: str) -> list[transforms.Transform]:
+        """Keep values of 0..255."""
+        self._check_image("leave it out, these are tensors already")
+        self.dtype = "uint8"
+        return []
+
+    def to_tensor(self, step: Any, _: str) -> list[transforms.Transform]:
+        """Make values of 0..1, float32."""
+        self._check_image(
+            "leave it out, these are tensors already; ToDtype(torch.float32, scale=True) scales them"
+        )
+        self.dtype = "float32"
+        return [transforms.ToDtype("float32")]
+
+    def convert(self, step: Any, _: str) -> list[transforms.Transform]:
+        """Translate to `ToDtype` with the user's scale; ConvertImageDtype always scales."""
+        if self.dtype is None:
+            raise self._refusal("must come after ToImage() or PILToTensor()")
+        wanted = step.dtype if not isinstance(step.dtype, dict) else None
+        dtype = str(wanted).removeprefix("torch.")
+        if dtype not in (*FLOATS, "uint8"):
+            raise self._refusal(f"must say one of torch.{', torch.'.join(FLOATS)}, torch.uint8")
+        self.dtype = dtype
+        return [transforms.ToDtype(dtype, scale=getattr(step, "scale", True))]
+
+    def normalize(self, step: Any, name: str) -> list[transforms.Transform]:
+        """The same."""
+        if self.dtype not in FLOATS:
+            raise self._refusal(
+                "must come after ToTensor(), or ToImage() and ToDtype(torch.float32, scale=True)"
+            )
+        if len(step.mean) != 3 or len(step.std) != 3:
+            raise self._refusal("must have three means and three deviations: Foreload's images are RGB")
+        return self.same(step, name)
+
+    def _interpolation(self, step: Any) -> Any:
+        """The interpolation of pixels, which must be antialiased where torchvision can leave that out."""
+        # torchvision's enumeration in v1, a text in v2; the preset of weights has one too.
+        interpolation = getattr(step.interpolation, "value", step.interpolation)
+        if type(interpolation) is int:
+            interpolation = _OF_PIL.get(interpolation, interpolation)
+        # PIL images are always antialiased, whatever `antialias` says. Tensors are if it is True: torchvision takes
+        # None for False, and so it takes "warn", the default before 0.17.
+        antialias = getattr(step, "antialias", True)
+        if self.dtype is not None and antialias is not True and not str(interpolation).startswith("nearest"):
+            raise self._refusal(
+                f"has antialias={antialias!r}, by which torchvision does not antialias tensors, must have "
+                "antialias=True, as Foreload has"
+            )
+        return interpolation
+
+    def _check_image(self, what_to_do: str) -> None:
+        if self.dtype is not None:
+            raise self._refusal(f"takes PIL images: {what_to_do}")
+
+    def _refusal(self, problem: str) -> ConfigError:
+        return config_error("transform", f"{self.place} {problem}")
+
+    def _unknown(self, step: Any) -> ConfigError:
+        """The error for a transform that Foreload does not have, with what can be done."""
+        name = getattr(step, "__name__", type(step).__name__)
+        if type(step).__module__.startswith("torchvision.transforms"):
+            what = _WHAT_TO_DO.get(name, _ON_BATCHES).format(name=name)
+        else:
+            what = "leave it out here and apply it to the batches that come"
+        return self._refusal(f"is not known to Foreload: {what}")
+
+
+Translation = Callable[[_Reader, Any, str], list[transforms.Transform]]
+"""What translates a step, given with its name, into Foreload's transforms."""
+
+_OTHERWISE = (
+    *("Transform", "Views", "MixUp", "CutMix", "TimmRandAugment"),
+    *("RandomApply", "RandomChoice", "RandomOrder", "RandomErasing"),
+)
+"""What of Foreload's has no class of torchvision's with the same parameters."""
+
+_READERS: dict[str, Translation] = {
+    **{name: _Reader.same for name in transforms.__all__ if name not in _OTHERWISE},
+    "RandomApply": _Reader.random_apply,
+    "RandomChoice": _Reader.random_choice,
+    "RandomOrder": _Reader.random_order,
+    "RandomErasing": _Reader.random_erasing,
+    "RandomCrop": _Reader.random_crop,
+    "PILToTensor": _Reader.to_grey_levels,
+    "ToImage": _Reader.to_grey_levels,
+    "ToTensor": _Reader.to_tensor,
+    "ConvertImageDtype": _Reader.convert,
+    "ToDtype": _Reader.convert,
+    "Normalize": _Reader.normalize,
+}
+"""How each class of torchvision's is translated; those with Foreload's names and parameters need no line here."""
+
+_OF_TIMM: dict[str, Translation] = {
+    "RandomResizedCropAndInterpolation": _Reader.of_timm,
+    "RandAugment": _Reader.of_timm,
+    "AutoAugment": _Reader.of_timm,
+    "RandomErasing": _Reader.of_timm,
+    "MaybeToTensor": _Reader.to_tensor,
+    "MaybePILToTensor": _Reader.to_grey_levels,
+}
+"""How each class of timm's is translated."""
+
+
+def read(transform: Any) -> list[transforms.Transform]:
+    """Return Foreload's list for a transform of torchvision's or timm's, and say where Pillow's arithmetic differs.
+
+    Raises:
+        ConfigError: It does something that Foreload does not do there; the message says what, and what to do.
+    """
+    reader = _Reader()
+    steps = reader.read(transform)
+    if reader.of_pil:
+        differences = dict.fromkeys(_DIFFERS[name] for name in reader.of_pil)
+        warn(
+            f"transform: {', '.join(dict.fromkeys(reader.of_pil))}: done as torchvision does it to uint8 tensors. For "
+            f"PIL images it uses Pillow, which gives other levels ({'; '.join(differences)}); ToImage() before it "
+            "says that this is meant"
+        )
+    return steps
+
+
+def _as_one(steps: list[transforms.Transform]) -> transforms.Transform:
+    """One transform that applies all of a list, which is that of a Compose, or of an Identity."""
+    return steps[0] if len(steps) == 1 else transforms.RandomApply(steps, p=1.0)
+
+
+def _shown(step: Any) -> str:
+    """A step in one line, which those with others within them do not give by themselves."""
+    return textwrap.shorten(repr(step), 200, placeholder=" ...")
+
+
+def _name_of(step: Any) -> str:
+    return step.name if isinstance(step, SimpleNamespace) else type(step).__name__
+
+
+def is_a(thing: Any, package: str, *names: str) -> bool:
+    """Whether the class of `thing` is one of these, not derived from one, in this package or a module of it."""
+    module = type(thing).__module__
+    return type(thing).__name__ in names and (module == package or module.startswith(f"{package}."))
+
+
+def _flatten(transform: Any) -> Iterator[Any]:
+    """The transforms one after another, out of the containers that hold them."""
+    if transform is None or is_a(transform, "torch.nn", "Identity"):
+        return
+    if is_a(transform, "torchvision.transforms", "Compose"):
+        for step in transform.transforms:
+            yield from _flatten(step)
+    elif is_a(transform, "torch.nn", "Sequential") or is_a(
+        transform, "torchvision.transforms.v2", "Sequential"
+    ):
+        for step in transform:
+            yield from _flatten(step)
+    elif is_a(transform, "torchvision.transforms", "ImageClassification"):
+        yield from _preset(transform)
+    else:
+        yield transform
+
+
+def _preset(transform: Any) -> Iterator[SimpleNamespace]:
+    """The steps of `weights.transforms()`."""
+
+    def step(name: str, **parameters: Any) -> SimpleNamespace:
+        return SimpleNamespace(name=name, owner="ImageClassification", **parameters)
+
+    how = {"interpolation": transform.interpolation, "antialias": transform.antialias}
+    yield step("Resize", size=transform.resize_size, max_size=None, **how)
+    yield step("CenterCrop", size=transform.crop_size)
+    yield step("PILToTensor")
+    yield step("ConvertImageDtype", dtype="float32")
+    yield step("Normalize", mean=transform.mean, std=transform.std)

@@ -1,0 +1,171 @@
+"""What torchvision's and timm's transforms draw, recorded as the calls that they make, beside what Foreload draws."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import math
+import os
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from foreload import transforms as T
+from foreload._core import drawn_operations
+
+Call = tuple[str, dict[str, Any]]
+"""A function's name and its numeric parameters."""
+
+SIGMAS = 5.5
+"""How far, in standard deviations of a normal number, a statistic may go: one run in 26 million goes farther."""
+
+
+def of_timm(module: str) -> Any:
+    """Return a module of timm's; a test without timm is skipped, or fails where frameworks are required."""
+    if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") == "1":
+        return importlib.import_module(module)
+    return pytest.importorskip(module, reason="timm is not installed; make test-frameworks has it")
+
+
+def ours(transforms: list[T.Transform], size: tuple[int, int], count: int, seed: int) -> list[list[Call]]:
+    """Return the calls that Foreload draws for `count` samples of `size`, (height, width)."""
+    height, width = size
+    drawn = json.loads(drawn_operations(T.to_json(transforms), width, height, count, seed))
+    return [
+        [_call(dict(op)) for op in [*ops, *({"op": "erase", **e} for e in erasures)]]
+        for ops, erasures in drawn
+    ]
+
+
+def _call(parameters: dict[str, Any]) -> Call:
+    name = parameters.pop("op")
+    return name, parameters
+
+
+@contextmanager
+def recording(calls: list[Call]) -> Iterator[None]:
+    """Record what torchvision's v2 transforms would do, instead of doing it."""
+    import torch
+    from torchvision.transforms import v2
+    from torchvision.transforms.v2 import _auto_augment, functional
+
+    class Recorder:
+        """The functions of torchvision's policies."""
+
+        def __getattr__(self, name: str) -> Any:
+            def record(image: Any, **parameters: Any) -> Any:
+                calls.append((name, parameters))
+                return image
+
+            return record
+
+    def call_kernel(self: Any, function: Any, image: Any, *args: Any, **parameters: Any) -> Any:
+        name = function.__name__
+        if name == "gaussian_blur":
+            parameters["kernel_size"] = args[0]
+        elif name == "permute_channels" and args:
+            parameters["permutation"] = args[0]
+        calls.append((name, {name: _plain(value) for name, value in parameters.items()}))
+        return image
+
+    def _plain(value: Any) -> Any:
+        return value.tolist() if isinstance(value, torch.Tensor) and value.numel() < 9 else value
+
+    kept = v2.Transform._call_kernel, _auto_augment.F
+    v2.Transform._call_kernel, _auto_augment.F = call_kernel, Recorder()
+    try:
+        yield
+    finally:
+        v2.Transform._call_kernel, _auto_augment.F = kept
+    assert functional is kept[1]
+
+
+def theirs(transform: Any, size: tuple[int, int], count: int, seed: int) -> list[list[Call]]:
+    """Return the calls that a transform of torchvision's makes for `count` images of `size`, (height, width)."""
+    import torch
+
+    torch.manual_seed(seed)
+    image, found, calls = torch.zeros(3, *size, dtype=torch.uint8), [], []
+    with recording(calls):
+        for _ in range(count):
+            transform(image)
+            found.append(calls.copy())
+            calls.clear()
+    return found
+
+
+def check_same_distribution(
+    one: list[list[Call]], other: list[list[Call]], names: tuple[str, ...] = ()
+) -> None:
+    """Check that two samples of calls come from one distribution, by their sequence and by each parameter.
+
+    Only parameters that both have, or those in `names`, are compared: two samples of Kolmogorov and Smirnov where
+    values are many, chi-squared where they are few.
+    """
+    check_shares(
+        [tuple(name for name, _ in calls) for calls in one],
+        [tuple(name for name, _ in calls) for calls in other],
+    )
+    first, second = _parameters(one), _parameters(other)
+    assert not names or set(names) <= {name for _, name in first}
+    for key in first.keys() & second.keys():
+        check_values(first[key], second[key], str(key))
+    missing = {
+        key
+        for key in second.keys() ^ first.keys()
+        if max(len(first.get(key, ())), len(second.get(key, ()))) > 50
+    }
+    assert not {key for key in missing if key[1].partition("[")[0] in names}, missing
+
+
+def _parameters(found: list[list[Call]]) -> dict[tuple[str, str], list[float]]:
+    values: dict[tuple[str, str], list[float]] = {}
+    for calls in found:
+        for function, parameters in calls:
+            for name, value in parameters.items():
+                listed = value if isinstance(value, list | tuple) else [value]
+                for at, number in enumerate(listed):
+                    if isinstance(number, int | float) and not isinstance(number, bool):
+                        values.setdefault((function, f"{name}[{at}]"), []).append(float(number))
+    return values
+
+
+def check_values(one: list[float], other: list[float], what: str) -> None:
+    """Check that two samples of numbers come from one distribution."""
+    kinds = {f"{value:.5g}" for value in one}
+    if len(kinds) <= 100:
+        check_shares([f"{value + 0.0:.5g}" for value in one], [f"{value + 0.0:.5g}" for value in other], what)
+        return
+    both = np.sort(np.concatenate([one, other]))
+    shares = [np.searchsorted(np.sort(values), both, side="right") / len(values) for values in (one, other)]
+    farthest = np.abs(shares[0] - shares[1]).max()
+    # The asymptotic distribution of Kolmogorov: P(D > d) <= 2 exp(-2 d^2 n m / (n + m)).
+    limit = math.sqrt(-math.log(_tail() / 2) / 2 * (1 / len(one) + 1 / len(other)))
+    assert farthest <= limit, f"{what}: distribution functions differ by {farthest:.4f}, limit {limit:.4f}"
+
+
+def check_shares(one: list[Any], other: list[Any], what: str = "calls") -> None:
+    """Check by chi-squared that two samples have each kind as often; rare kinds count together."""
+    counts = Counter(one), Counter(other)
+    kinds = sorted(counts[0].keys() | counts[1].keys(), key=str)
+    table = np.array([[count[kind] for kind in kinds] for count in counts], float)
+    rare = table.sum(axis=0) < 20
+    table = np.column_stack([table[:, ~rare], table[:, rare].sum(axis=1)])
+    table = table[:, table.sum(axis=0) > 0]
+    expected = table.sum(axis=1, keepdims=True) * table.sum(axis=0) / table.sum()
+    statistic, freedom = ((table - expected) ** 2 / expected).sum(), table.shape[1] - 1
+    if freedom == 0:
+        return
+    # Wilson and Hilferty's approximation by a normal number.
+    spread = 2 / (9 * freedom)
+    sigmas = ((statistic / freedom) ** (1 / 3) - (1 - spread)) / math.sqrt(spread)
+    assert sigmas < SIGMAS, (
+        f"{what}: chi-squared {statistic:.1f} of {freedom} ({sigmas:.1f} sigmas): {kinds[:8]}"
+    )
+
+
+def _tail() -> float:
+    return math.erfc(SIGMAS / math.sqrt(2))
