@@ -18,6 +18,7 @@ pub struct Renderer {
 /// Renders the views of one list.
 #[derive(Debug)]
 struct ListRenderer {
+    level: Level,
     /// Writes the output.
     augmenter: Augmenter,
     /// Of lists that change pixels behind the geometry.
@@ -63,7 +64,8 @@ impl ListRenderer {
         let output = view.output.clone();
         let levels =
             |levels| LevelsRenderer { augmenter: Augmenter::new(levels, level), pass: PixelPass::new(level) };
-        Self { augmenter: Augmenter::new(output, level), levels: view.levels().map(levels) }
+        let level = level.lowered();
+        Self { level, augmenter: Augmenter::new(output, level), levels: view.levels().map(levels) }
     }
 
     fn render(&mut self, planes: &Planes, drawn: &DrawnView, out: &mut [u8]) {
@@ -76,6 +78,6 @@ impl ListRenderer {
         } else {
             self.augmenter.render(planes, view, out);
         }
-        erase(erasures, self.augmenter.output(), out);
+        erase(self.level, erasures, self.augmenter.output(), out);
     }
 }
