@@ -87,9 +87,10 @@ RECIPES: dict[str, Recipe] = {
             "accelerate==1.15.0",
             *pinned("jax", "0.10.2"),
             "mpich==5.0.2",
+            "timm==1.0.31",
         ),
         extends="torch",
-        check="import accelerate, jax, lightning, torchdata.stateful_dataloader",
+        check="import accelerate, jax, lightning, timm, torchdata.stateful_dataloader",
     ),
     "dali": Recipe(("nvidia-dali-cuda130==2.4.0", *NUMPY), check="import nvidia.dali"),
     "spdl": Recipe(

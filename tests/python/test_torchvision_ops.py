@@ -120,7 +120,7 @@ def differences(dataset: Path, transform: T.Transform) -> torch.Tensor:
         ):
             assert image.dtype == other.dtype == torch.uint8
             for drawn in behind.view(int(sample), epoch=0)["ops"]:
-                image = replayed(image, drawn)  # noqa: PLW2901
+                image = replayed(image, drawn)
             found.append((image.int() - other.int()).abs().flatten())
     assert len(found) == IMAGES * len(SIZES)
     return torch.cat(found)

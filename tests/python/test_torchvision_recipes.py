@@ -24,6 +24,7 @@ from foreload.torch import ImageDataset
 from torchvision.datasets import ImageFolder
 from torchvision.transforms import InterpolationMode, autoaugment, v2
 from torchvision.transforms import transforms as v1
+from torchvision_draws import of_timm
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 FLOAT = v2.ToDtype(torch.float32, scale=True)
@@ -200,7 +201,7 @@ def test_a_transform_with_fixed_parameters_gives_torchvisions_pixels(dataset: Pa
 
 def timm_transform(**settings: Any) -> list[T.Transform]:
     """Return the list that is made of timm's `create_transform`."""
-    data = pytest.importorskip("timm.data", reason="timm is not installed; make test-frameworks has it")
+    data = of_timm("timm.data")
     from foreload import _transform_reader
 
     with warnings.catch_warnings():

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 from foreload import transforms as T
 from foreload._core import drawn_operations
 
@@ -18,6 +21,13 @@ Call = tuple[str, dict[str, Any]]
 
 SIGMAS = 5.5
 """How far, in standard deviations of a normal number, a statistic may go: one run in 26 million goes farther."""
+
+
+def of_timm(module: str) -> Any:
+    """Return a module of timm's; a test without timm is skipped, or fails where frameworks are required."""
+    if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") == "1":
+        return importlib.import_module(module)
+    return pytest.importorskip(module, reason="timm is not installed; make test-frameworks has it")
 
 
 def ours(transforms: list[T.Transform], size: tuple[int, int], count: int, seed: int) -> list[list[Call]]:

@@ -63,8 +63,7 @@ struct Places {
 }
 
 impl Places {
-    /// Those of the pixels from a column on; each step is rounded as torch rounds it. What is further outside than
-    /// `reach` lies there instead.
+    /// Those of the pixels from a column on. What is further outside than `reach` lies there instead.
     #[inline(always)]
     fn new(source: &Source, warp: &Warp, row: usize, first: usize, reach: f32) -> Self {
         let (width, height) = (source.width as f32, source.height as f32);
@@ -73,9 +72,9 @@ impl Places {
         let [across, down] = warp.matrix;
         let (mut x, mut y) = ([0.0; BLOCK], [0.0; BLOCK]);
         for i in 0..BLOCK {
-            let place = ((column(i) * across[0] + row * across[1] + across[2]) + 1.0) * (width * 0.5) - 0.5;
+            let place = Warp::place(across, column(i), row, width);
             x[i] = within(place, -reach, width - 1.0 + reach);
-            let place = ((column(i) * down[0] + row * down[1] + down[2]) + 1.0) * (height * 0.5) - 0.5;
+            let place = Warp::place(down, column(i), row, height);
             y[i] = within(place, -reach, height - 1.0 + reach);
         }
         Self { x, y }
