@@ -163,12 +163,10 @@ impl RandomStream {
 /// values, and of the `N` - 1 runs behind it. The words of a run stand in four lists. A GPU computes the same.
 #[inline(always)]
 pub(crate) fn noise_words<const N: usize>(key: [u32; 2], first: u64) -> [[u32; N]; 4] {
-    let mut counters = [[0; N]; 4];
-    for run in 0..N {
-        let number = first + run as u64;
-        (counters[0][run], counters[1][run]) = (number as u32, (number >> 32) as u32);
-    }
-    philox4x32_10(counters, key)
+    let number = |run: usize| first + run as u64;
+    let low = std::array::from_fn(|run| number(run) as u32);
+    let high = std::array::from_fn(|run| (number(run) >> 32) as u32);
+    philox4x32_10([low, high, [0; N], [0; N]], key)
 }
 
 /// Runs the generator for `N` counters, whose words stand in four lists; vectors take several at a time.
@@ -177,13 +175,13 @@ fn philox4x32_10<const N: usize>(mut counters: [[u32; N]; 4], mut key: [u32; 2])
     const M: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
     const W: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
     for _ in 0..10 {
-        for i in 0..N {
-            let a = u64::from(M[0]) * u64::from(counters[0][i]);
-            let b = u64::from(M[1]) * u64::from(counters[2][i]);
-            counters[0][i] = (b >> 32) as u32 ^ counters[1][i] ^ key[0];
-            counters[1][i] = b as u32;
-            counters[2][i] = (a >> 32) as u32 ^ counters[3][i] ^ key[1];
-            counters[3][i] = a as u32;
+        let [first, second, third, fourth] = &mut counters;
+        for (((first, second), third), fourth) in first.iter_mut().zip(second).zip(third).zip(fourth) {
+            let a = u64::from(M[0]) * u64::from(*first);
+            let b = u64::from(M[1]) * u64::from(*third);
+            *first = (b >> 32) as u32 ^ *second ^ key[0];
+            *third = (a >> 32) as u32 ^ *fourth ^ key[1];
+            (*second, *fourth) = (b as u32, a as u32);
         }
         key = [key[0].wrapping_add(W[0]), key[1].wrapping_add(W[1])];
     }

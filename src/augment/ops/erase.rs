@@ -30,12 +30,14 @@ pub(super) fn erase_levels(
     }
 }
 
-/// Overwrites rectangles of a finished image, in order, with the instructions of `level`, which this processor must have.
+/// Overwrites rectangles of a finished image, in order, with the instructions of `level` or the best below it that this
+/// processor has.
 ///
 /// # Panics
 /// If `image` does not have the size of `output`.
 pub(in crate::augment) fn erase(level: Level, erasures: &[Erasure], output: &Output, image: &mut [u8]) {
     let (width, height) = (output.width as usize, output.height as usize);
+    let level = level.lowered();
     let mut values = Vec::new();
     for Erasure { rectangle, v } in erasures {
         let [columns, rows] = rectangle.within((width, height));

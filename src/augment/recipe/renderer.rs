@@ -64,7 +64,6 @@ impl ListRenderer {
         let output = view.output.clone();
         let levels =
             |levels| LevelsRenderer { augmenter: Augmenter::new(levels, level), pass: PixelPass::new(level) };
-        let level = level.lowered();
         Self { level, augmenter: Augmenter::new(output, level), levels: view.levels().map(levels) }
     }
 
