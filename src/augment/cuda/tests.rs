@@ -1,5 +1,5 @@
-//! Programs, run by the kernels as they are compiled for the CPU, make the bytes that the CPU's kernels make of the same
-//! operations, whatever these are, and in whichever order the threads of a block run.
+//! Programs, run by the kernels as they are compiled for the CPU, make the bytes that the CPU's kernels make of the
+//! same operations, whatever these are, and in whichever order the threads of a block run.
 
 use super::super::ops::{Affine, ErasedBy, Erasure, PixelOp, PixelPass, Rectangle, WarpSampling, erase};
 use super::super::{
