@@ -124,6 +124,8 @@ pub struct LoaderConfig {
     pub max_pixels: u64,
     /// The sizes of the pools.
     pub pools: Pools,
+    /// What differs from later epochs on, whose images have other sizes: each with its first epoch, in order.
+    pub(crate) later: Vec<(u64, LoaderConfig)>,
 }
 
 impl LoaderConfig {
@@ -271,16 +273,49 @@ impl CheckedOptions<'_> {
     pub fn check(self, index: &DatasetIndex) -> Result<LoaderConfig> {
         let Self { options, labels, fields: asked, images } = self;
         options.warn_about_scale(&images, index);
+        let label_columns = labels.map_or(Ok(Vec::new()), |labels| {
+            labels.columns(index, options.fields.as_deref().unwrap_or_default())
+        })?;
+        let same = SameForAllSizes {
+            selection: Arc::new(selection::select(options, index)?),
+            label_columns: Arc::new(label_columns),
+        };
+        let mut config = options.sized(asked.as_ref(), index, images, &same)?;
+        for (epoch, image_size) in options.image_size_from.iter().flatten() {
+            let later = LoaderOptions { image_size: *image_size, ..options.clone() };
+            let images = later.images(asked.as_ref())?;
+            config.later.push((*epoch, later.sized(asked.as_ref(), index, images, &same)?));
+        }
+        Ok(config)
+    }
+}
+
+/// What epochs with images of other sizes have in common.
+struct SameForAllSizes {
+    selection: Arc<Selection>,
+    label_columns: Arc<Vec<SampleColumn>>,
+}
+
+impl LoaderOptions {
+    /// What the options mean for epochs with these `images`.
+    ///
+    /// # Errors
+    /// The errors of [`CheckedOptions::check`].
+    fn sized(
+        &self,
+        asked: Option<&RequestedFields<'_>>,
+        index: &DatasetIndex,
+        images: Images,
+        same: &SameForAllSizes,
+    ) -> Result<LoaderConfig> {
+        let options = self;
         let ranks = options.local_world_size.unwrap_or(1);
         // Bytes that are only passed on need no more than one thread.
         let processors = || if options.decoded { share::processors(ranks) } else { 1 };
         let threads = options.threads.map_or_else(processors, |threads| threads as usize);
         let queue_depth = options.queue_depth.unwrap_or(32) as usize;
-        let label_columns = labels.map_or(Ok(Vec::new()), |labels| {
-            labels.columns(index, options.fields.as_deref().unwrap_or_default())
-        })?;
-        let label_columns = Arc::new(label_columns);
-        let (mut fields, mut layout) = options.fields(asked.as_ref(), index, &images, &label_columns)?;
+        let label_columns = same.label_columns.clone();
+        let (mut fields, mut layout) = options.fields(asked, index, &images, &label_columns)?;
         let mix = options.mix_plan(index, &images, &mut fields, &mut layout, &label_columns)?;
         let batch_bytes = layout.bytes(options.batch_size as usize);
         let chosen = options.choose_device(&images, index)?;
@@ -315,7 +350,8 @@ impl CheckedOptions<'_> {
                 LastBatch::Partial
             }),
             repeats: options.repeats,
-            selection: Arc::new(selection::select(options, index)?),
+            selection: same.selection.clone(),
+            later: Vec::new(),
             decoded: options.decoded,
             device: chosen.device,
             device_reason: chosen.why,

@@ -33,6 +33,7 @@ _WHAT_TO_DO = {
     "MixUp": "give it to mix= of the loader, as foreload.transforms.{name}",
     "CutMix": "give it to mix= of the loader, as foreload.transforms.{name}",
     "RandomSizedCrop": "use RandomResizedCrop, its name today",
+    "RandomIoUCrop": "a crop cannot be chosen by boxes here; use RandomResizedCrop, and boxes with shares=True",
     "FiveCrop": "evaluate with Resize and CenterCrop",
     "TenCrop": "evaluate with Resize and CenterCrop",
     "Scale": "use Resize, its name today",

@@ -1,5 +1,6 @@
 //! Renders masks by the view of an image: the nearest value, never one that is not in the mask.
 
+use super::ops::PixelOp;
 use super::weights::Resize;
 use super::{Axis, DrawnView, Filter, View};
 
@@ -28,9 +29,30 @@ fn sources(
 }
 
 /// Calls `put` with each output pixel's place and value. The value comes from the `values` (`width` a row) of a whole
-/// mask, seen as the image that was `drawn` is, by [`Filter::Nearest`] or [`Filter::NearestExact`]. It is `fill` where
-/// the image shows padding by a colour.
+/// mask, seen as the image that was `drawn` is, by [`Filter::Nearest`] or [`Filter::NearestExact`], and moved with its
+/// pixels. It is `fill` where the image shows padding by a colour, or what lies outside of it.
 pub(crate) fn render_mask(
+    values: &[u16],
+    width: u32,
+    drawn: &DrawnView,
+    nearest: Filter,
+    fill: u16,
+    mut put: impl FnMut(usize, u16),
+) {
+    if !drawn.ops.iter().any(PixelOp::moves_pixels) {
+        return show(values, width, drawn, nearest, fill, put);
+    }
+    let size = (drawn.width, drawn.height);
+    let mut shown = vec![fill; drawn.width as usize * drawn.height as usize];
+    show(values, width, drawn, nearest, fill, |at, value| shown[at] = value);
+    for op in &drawn.ops {
+        op.move_mask(&mut shown, size, fill);
+    }
+    shown.into_iter().enumerate().for_each(|(at, value)| put(at, value));
+}
+
+/// Calls `put` with what the view shows, as [`render_mask`] does.
+fn show(
     values: &[u16],
     width: u32,
     drawn: &DrawnView,

@@ -10,6 +10,7 @@ use crate::error::{Error, Result};
 /// The settings that a list of transforms includes, each with the transform that has its place.
 const INCLUDED_IN_TRANSFORMS: &[(&str, &str)] = &[
     ("image_size", "the size of RandomResizedCrop, RandomCrop, Resize or CenterCrop"),
+    ("image_size_from", "the same size for all epochs"),
     ("scale", "RandomResizedCrop(scale=...)"),
     ("ratio", "RandomResizedCrop(ratio=...)"),
     ("flip", "RandomHorizontalFlip(p)"),

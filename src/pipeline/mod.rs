@@ -55,6 +55,8 @@ use threads::Threads;
 /// Everything from the dataset's index to finished batches.
 pub struct Pipeline {
     shared: Arc<PipelineShared>,
+    /// The same for later epochs, whose images have other sizes: each with its first epoch, in order.
+    later: Vec<(u64, Arc<PipelineShared>)>,
     threads: Mutex<Option<Threads>>,
 }
 
@@ -62,23 +64,23 @@ pub struct Pipeline {
 pub(crate) type OpenReader =
     dyn Fn(&Arc<DatasetIndex>, &SlotPool, &LoaderConfig) -> Result<Box<dyn Reader>> + Send + Sync;
 
-/// What all threads of a pipeline share.
+/// What all threads of a pipeline share. For images of other sizes there is another, with what is behind `Arc` in common.
 struct PipelineShared {
     index: Arc<DatasetIndex>,
     config: LoaderConfig,
     /// What the order of samples depends on, with which a state must agree.
     identity: Arc<OrderIdentity>,
-    open_reader: Box<OpenReader>,
+    open_reader: Arc<OpenReader>,
     fetch_waker: Arc<FetchWaker>,
     trace: Trace,
     /// The stopwatch of the consumer, whichever thread that is.
     consumer: Mutex<Stopwatch>,
     /// The tier on NVMe, once the threads have started.
-    cache: OnceLock<Arc<Cache>>,
+    cache: Arc<OnceLock<Arc<Cache>>>,
     /// How bytes are read, in words. It is known once the reader is open.
-    io: Mutex<String>,
+    io: Arc<Mutex<String>>,
     /// What the GPU's decoders can do, in words, each by its name. It is known once the threads have started.
-    decoders: OnceLock<Vec<(&'static str, String)>>,
+    decoders: Arc<OnceLock<Vec<(&'static str, String)>>>,
     /// Whether the reading thread waits for room with nothing in flight.
     stuck: AtomicBool,
 }
@@ -125,7 +127,12 @@ impl Pipeline {
     }
 
     /// Makes a pipeline that reads through a reader of the caller's, for instance one that injects faults.
-    pub fn with_reader(index: Arc<DatasetIndex>, config: LoaderConfig, open_reader: Box<OpenReader>) -> Self {
+    pub fn with_reader(
+        index: Arc<DatasetIndex>,
+        mut config: LoaderConfig,
+        open_reader: Box<OpenReader>,
+    ) -> Self {
+        let later = std::mem::take(&mut config.later);
         let identity = OrderIdentity {
             fingerprint: index.fingerprint().to_string(),
             seed: config.seed,
@@ -140,16 +147,27 @@ impl Pipeline {
             index,
             config,
             identity: Arc::new(identity),
-            open_reader,
+            open_reader: open_reader.into(),
             fetch_waker: Arc::default(),
             trace: Trace::off(),
             consumer: Mutex::new(Stopwatch::new(TraceLane::off())),
-            cache: OnceLock::new(),
-            io: Mutex::default(),
-            decoders: OnceLock::new(),
+            cache: Arc::default(),
+            io: Arc::default(),
+            decoders: Arc::default(),
             stuck: AtomicBool::default(),
         };
-        Self { shared: Arc::new(shared), threads: Mutex::default() }
+        let with = |(epoch, config)| (epoch, Arc::new(shared.with(config)));
+        Self {
+            later: later.into_iter().map(with).collect(),
+            shared: Arc::new(shared),
+            threads: Mutex::default(),
+        }
+    }
+
+    /// What the threads share in `epoch`.
+    fn shared_in(&self, epoch: u64) -> &Arc<PipelineShared> {
+        let begun = self.later.partition_point(|(first, _)| *first <= epoch);
+        begun.checked_sub(1).map_or(&self.shared, |latest| &self.later[latest].1)
     }
 
     /// Makes the threads log what they do. [`Trace::finish`] comes after the pipeline is dropped.
@@ -157,9 +175,12 @@ impl Pipeline {
     /// # Panics
     /// Panics when an epoch has begun already.
     pub fn traced(mut self, trace: Trace) -> Self {
-        let shared = Arc::get_mut(&mut self.shared).expect("no epoch has begun");
-        shared.consumer = Mutex::new(Stopwatch::new(trace.lane("consumer")));
-        shared.trace = trace;
+        let later = self.later.iter_mut().map(|(_, shared)| shared);
+        for shared in std::iter::once(&mut self.shared).chain(later) {
+            let shared = Arc::get_mut(shared).expect("no epoch has begun");
+            shared.consumer = Mutex::new(Stopwatch::new(trace.lane("consumer")));
+            shared.trace = trace.clone();
+        }
         self
     }
 
@@ -168,7 +189,7 @@ impl Pipeline {
         &self.shared.index
     }
 
-    /// The settings.
+    /// The settings; of images whose sizes depend on the epoch, those of the first.
     pub fn config(&self) -> &LoaderConfig {
         &self.shared.config
     }
@@ -267,19 +288,23 @@ impl Pipeline {
     }
 
     fn start(&self, epoch: u64, schedule: Schedule, first_step: u64, errors: u64) -> Result<Epoch> {
-        let seed = self.shared.config.seed;
+        let shared = self.shared_in(epoch);
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         // The first epoch reports what went wrong when the cache was opened.
         let first = threads.is_none();
+        if threads.as_ref().is_some_and(|threads| threads.process != std::process::id()) {
+            return Err(forked());
+        }
+        // Images of another size need other pools, and so other threads. These end before those begin.
+        if let Some(former) = threads.take_if(|threads| !Arc::ptr_eq(&threads.shared, shared)) {
+            former.end();
+        }
         let threads = match &mut *threads {
-            Some(threads) if threads.process != std::process::id() => {
-                return Err(forked());
-            }
             Some(threads) => threads,
-            empty => empty.insert(Threads::start(&self.shared)?),
+            empty => empty.insert(Threads::start(shared)?),
         };
         if let Some(former) = threads.current.take() {
-            former.stop(&self.shared.fetch_waker);
+            former.stop(&shared.fetch_waker);
         }
         if let Some(cache) = self.cache() {
             if !first {
@@ -288,7 +313,8 @@ impl Pipeline {
             cache.begin(epoch, &schedule, first_step, &|epoch| self.shared.order(epoch));
         }
         // An evaluation that takes its samples in the dataset's order has the same substitutes in every epoch.
-        let config = &self.shared.config;
+        let config = &shared.config;
+        let seed = config.seed;
         let same = !config.shuffle && !config.images.are_random();
         let substitutes = RandomKey::new(
             &self.shared.index.fingerprint().0,
@@ -314,13 +340,14 @@ impl Pipeline {
         threads.current = Some(run.clone());
         let (batches, ended) = (threads.batches.clone(), threads.ended.clone());
         threads.runs.send(run.clone()).map_err(|_| Error::Internal("the reading thread has ended".into()))?;
-        Ok(Epoch::new(self.shared.clone(), run, batches, ended, progress))
+        Ok(Epoch::new(shared.clone(), run, batches, ended, progress))
     }
 
     /// What `epoch` draws for the pair at `position` of its order and the other one; `None` where nothing is mixed.
     pub(crate) fn mix(&self, position: u64, epoch: u64) -> Option<DrawnMix> {
-        let plan = self.config().mix.as_ref()?;
-        let keys = plan.mixing.keys(self.config().seed, epoch);
+        let config = &self.shared_in(epoch).config;
+        let plan = config.mix.as_ref()?;
+        let keys = plan.mixing.keys(config.seed, epoch);
         Some(plan.mixing.draw(&keys, position / 2, plan.size))
     }
 }
@@ -335,6 +362,23 @@ fn forked() -> Error {
 }
 
 impl PipelineShared {
+    /// The same with other settings, which differ in the sizes of images alone.
+    fn with(&self, config: LoaderConfig) -> Self {
+        Self {
+            index: self.index.clone(),
+            config,
+            identity: self.identity.clone(),
+            open_reader: self.open_reader.clone(),
+            fetch_waker: Arc::default(),
+            trace: Trace::off(),
+            consumer: Mutex::new(Stopwatch::new(TraceLane::off())),
+            cache: self.cache.clone(),
+            io: self.io.clone(),
+            decoders: self.decoders.clone(),
+            stuck: AtomicBool::default(),
+        }
+    }
+
     /// The order of an epoch.
     fn order(&self, epoch: u64) -> Order {
         let (index, config) = (&self.index, &self.config);
@@ -390,7 +434,7 @@ impl Drop for Pipeline {
     fn drop(&mut self) {
         let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(threads) = threads {
-            threads.end(&self.shared.fetch_waker);
+            threads.end();
         }
         if let Some(cache) = self.cache() {
             cache.close();

@@ -54,7 +54,7 @@ impl Pipeline {
         self.look(draw, field, |image, bytes| {
             let original = self.original(bytes, longest)?;
             let (drawn, planes) = self.draw_of(draw, epoch, image, bytes)?;
-            let recipe = self.shared.config.images.recipe(image);
+            let recipe = self.shared_in(epoch).config.images.recipe(image);
             let mut renderer = Renderer::new(recipe, Level::detect());
             let render = |(number, (drawn, view)): (usize, (&DrawnView, &RecipeView))| {
                 let output = view.output(drawn);
@@ -102,10 +102,10 @@ impl Pipeline {
 
     /// Draws the views of an image and decodes what they need.
     fn draw_of(&self, draw: Draw, epoch: u64, image: usize, bytes: &[u8]) -> Result<(DrawnViews, Planes)> {
-        let config = &self.shared.config;
-        let keys = config.images.keys(config.seed, epoch);
-        let mut cpu = CpuDecoder::new(&self.shared);
-        let (drawn, decoded) = cpu.draw_and_decode(&self.shared, &keys, image, draw, bytes);
+        let shared = self.shared_in(epoch);
+        let keys = shared.config.images.keys(shared.config.seed, epoch);
+        let mut cpu = CpuDecoder::new(shared);
+        let (drawn, decoded) = cpu.draw_and_decode(shared, &keys, image, draw, bytes);
         decoded?;
         Ok((drawn?, cpu.planes))
     }

@@ -2,7 +2,7 @@
 
 use super::cuda::assembly::LaneQueues;
 use super::cuda::{self, GpuStage};
-use super::fetch::{FetchWaker, Fetcher};
+use super::fetch::Fetcher;
 use super::{EpochRun, PipelineShared, work};
 use crate::batch::{BatchPool, BatchStorage};
 use crate::config::{Device, LANES};
@@ -21,6 +21,8 @@ const SHUTDOWN_WAIT: Duration = Duration::from_secs(1);
 pub(super) struct Threads {
     /// The process that started the threads. A forked child has copies of the handles but not the threads.
     pub process: u32,
+    /// What they share.
+    pub shared: Arc<PipelineShared>,
     pub batches: BatchPool,
     pub runs: Sender<Arc<EpochRun>>,
     pub current: Option<Arc<EpochRun>>,
@@ -101,23 +103,24 @@ impl Threads {
         }
         let fetcher = Fetcher::new(shared.clone(), slots, batches.clone(), jobs, lanes);
         spawn("foreload-read".into(), Box::new(move || fetcher.run(&run_queue)))?;
-        Ok(Self { process: std::process::id(), batches, runs, current: None, handles, ended })
+        let shared = shared.clone();
+        Ok(Self { process: std::process::id(), shared, batches, runs, current: None, handles, ended })
     }
 
     /// Stops the current epoch, and waits a moment for the threads.
-    pub(super) fn end(self, fetch_waker: &FetchWaker) {
+    pub(super) fn end(self) {
         if self.process != std::process::id() {
             std::mem::forget(self);
             return;
         }
-        let Self { runs, current, handles, ended, .. } = self;
+        let Self { shared, runs, current, handles, ended, .. } = self;
         if let Some(run) = current {
-            run.stop(fetch_waker);
+            run.stop(&shared.fetch_waker);
         }
         // The reading thread ends when its senders are gone. With it end the jobs' channel and so the workers, and the
         // lanes' channels and so the lanes.
         drop(runs);
-        fetch_waker.wake();
+        shared.fetch_waker.wake();
         let deadline = Instant::now() + SHUTDOWN_WAIT;
         let all_ended = loop {
             match ended.recv_deadline(deadline) {

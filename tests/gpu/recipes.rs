@@ -4,7 +4,7 @@
 use crate::common::Dataset;
 use crate::pipeline::{on_cpu, pipeline};
 use crate::stand_in;
-use crate::views::{asked, epoch};
+use crate::views::{asked, epoch, steady_calls};
 use foreload::testing::augment::{Fidelity, MemoryFormat};
 use foreload::testing::batch::Place;
 use foreload::testing::config::{AllowedBackends, LoaderOptions, OnError};
@@ -15,7 +15,7 @@ const VIEWS: u64 = 25;
 
 /// The lists that are tried; a variable of the environment says another number.
 fn recipes() -> u64 {
-    std::env::var("FORELOAD_RECIPES").map_or(2000, |number| number.parse().expect("a number of recipes"))
+    std::env::var("FORELOAD_RECIPES").map_or(500, |number| number.parse().expect("a number of recipes"))
 }
 
 fn one<'a>(random: &mut RandomStream, of: &[&'a str]) -> &'a str {
@@ -148,4 +148,16 @@ fn long_programs_find_room_and_failed_samples_stay_zero() {
             assert!(failed.len() == 1 && failed[0].0.iter().all(|byte| *byte == 0));
         }
     }
+}
+
+/// Programs cost a batch a second launch for each view, and once buffers have their size no copy and no memory.
+#[test]
+fn programs_cost_a_batch_one_launch() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let list = r#"[{"RandomResizedCrop": {"size": 24}}, {"RandomApply": {"transforms": [{"AugMix": {}}]}},
+        {"ColorJitter": {"brightness": 0.4, "hue": 0.1}}, {"GaussianBlur": {"kernel_size": 23}},
+        {"ToDtype": {"dtype": "float32"}}, {"RandomErasing": {"value": "random"}}]"#;
+    // There are eight batches, with planes of 64 images, and for each batch a table and its columns.
+    assert_eq!(steady_calls(&cuda, list), [2 * 8, 64 + 2 * 8]);
 }

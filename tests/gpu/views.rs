@@ -2,7 +2,7 @@
 
 use crate::common::Dataset;
 use crate::pipeline::{mean_difference, on_cpu, options, pipeline};
-use crate::stand_in;
+use crate::stand_in::{self, Cuda};
 use foreload::testing::augment::{Fidelity, ImageTransforms, MemoryFormat};
 use foreload::testing::batch::{Batch, Place};
 use foreload::testing::config::{AllowedBackends, LoaderOptions, OnError};
@@ -19,6 +19,12 @@ const TEN: &str = r#"[
     {"Views": {"n": 8, "transforms": [
         {"RandomResizedCrop": {"size": 15, "scale": [0.05, 0.3], "interpolation": "bicubic"}},
         {"RandomHorizontalFlip": {}}]}}]"#;
+
+/// What recipes of segmentation draw: a size, a part of it with padding around, and both flips.
+const SEGMENTED: &str = r#"{"Views": {"n": 3, "transforms": [
+    {"RandomResize": {"min_size": 20, "max_size": 120, "interpolation": "lanczos"}}, {"RandomVerticalFlip": {}},
+    {"RandomCrop": {"size": [51, 64], "pad_if_needed": true, "fill": [9, 99, 199]}}, {"RandomHorizontalFlip": {}},
+    {"ToDtype": {"dtype": "bfloat16"}}]}}"#;
 
 pub fn asked(transforms: &str) -> LoaderOptions {
     LoaderOptions { transforms: Some(ImageTransforms::from_json(transforms).unwrap()), ..options() }
@@ -53,6 +59,8 @@ fn views_of_planes_of_the_cpu_have_the_same_bits() {
         (TWO, 2, Fidelity::Exact, MemoryFormat::Nhwc),
         (TEN, 10, Fidelity::Fast, MemoryFormat::Nhwc),
         (TEN, 10, Fidelity::Exact, MemoryFormat::Nchw),
+        (SEGMENTED, 3, Fidelity::Fast, MemoryFormat::Nhwc),
+        (SEGMENTED, 3, Fidelity::Exact, MemoryFormat::Nchw),
     ] {
         let asked = LoaderOptions { decode, memory_format, ..asked(transforms) };
         let (gpu, stats) = epoch(&pipeline(&dataset, &asked, AllowedBackends::Cpu), 3, Place::Cuda(0));
@@ -159,9 +167,9 @@ fn views_of_a_batch_that_does_not_fit_go_in_pieces() {
     }
 }
 
-/// Once buffers have their size, a further view costs a batch one launch: no copy, no memory.
-#[test]
-fn a_view_costs_a_batch_one_launch() {
+/// The launches and the copies to the device of an epoch of 64 images, once buffers have their size, so that none is
+/// made.
+pub fn steady_calls(cuda: &Cuda, transforms: &str) -> [u64; 2] {
     const CALLS: [&str; 5] = [
         "cuLaunchKernel",
         "cuMemcpyHtoDAsync_v2",
@@ -169,24 +177,28 @@ fn a_view_costs_a_batch_one_launch() {
         "cuMemHostRegister_v2",
         "cuEventCreate",
     ];
+    let dataset = Dataset::folder(64);
+    let pipeline = pipeline(&dataset, &asked(transforms), AllowedBackends::Cpu);
+    let window = |number: u64| {
+        let before = CALLS.map(|call| cuda.calls(call));
+        let mut running = pipeline.epoch(number, 0, 1, 0).unwrap();
+        while let Some(batch) = running.next_batch().unwrap() {
+            batch.synchronize().unwrap();
+        }
+        let mut after = CALLS.map(|call| cuda.calls(call)).into_iter().zip(before);
+        CALLS.map(|_| after.next().map_or(0, |(after, before)| after - before))
+    };
+    let made = (0..60).map(window).find(|made| made[2..] == [0, 0, 0]).expect("every epoch made something");
+    [made[0], made[1]]
+}
+
+/// Once buffers have their size, a further view costs a batch one launch: no copy, no memory.
+#[test]
+fn a_view_costs_a_batch_one_launch() {
     let cuda = stand_in::cuda();
     let _nvjpeg = stand_in::nvjpeg(&cuda);
-    let dataset = Dataset::folder(64);
-    let cost = |transforms: &str| {
-        let pipeline = pipeline(&dataset, &asked(transforms), AllowedBackends::Cpu);
-        let window = |number: u64| {
-            let before = CALLS.map(|call| cuda.calls(call));
-            let mut running = pipeline.epoch(number, 0, 1, 0).unwrap();
-            while let Some(batch) = running.next_batch().unwrap() {
-                batch.synchronize().unwrap();
-            }
-            let mut after = CALLS.map(|call| cuda.calls(call)).into_iter().zip(before);
-            CALLS.map(|_| after.next().map_or(0, |(after, before)| after - before))
-        };
-        (0..60).map(window).find(|made| made[2..] == [0, 0, 0]).expect("every epoch made something")
-    };
-    let [one, ten] = [r#"[{"RandomResizedCrop": {"size": 16}}]"#, TEN].map(cost);
+    let [one, ten] = [r#"[{"RandomResizedCrop": {"size": 16}}]"#, TEN].map(|list| steady_calls(&cuda, list));
     // There are eight batches, with planes of 64 images, and for each batch a table and its columns.
-    assert_eq!((one[0], one[1]), (8, 64 + 2 * 8));
-    assert_eq!((ten[0], ten[1]), (8 * 10, 64 + 2 * 8));
+    assert_eq!(one, [8, 64 + 2 * 8]);
+    assert_eq!(ten, [8 * 10, 64 + 2 * 8]);
 }

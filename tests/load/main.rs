@@ -10,6 +10,7 @@ mod io;
 mod mixing;
 mod one_version;
 mod pipeline;
+mod progressive;
 mod resume;
 mod settings;
 mod store;

@@ -240,6 +240,7 @@ def test_random_sizes_are_taken_over(dataset: Path) -> None:
         (v2.RandomResize(30, 60, antialias=True), T.RandomResize(30, 60)),
         (v2.RandomShortestSize([30, 40], max_size=70), T.RandomShortestSize((30, 40), 70)),
         (v2.RandomShortestSize(30), T.RandomShortestSize(30)),
+        (v2.RandomZoomOut(side_range=(1, 2), p=0.3), T.RandomZoomOut(0, (1, 2), 0.3)),
         (v2.ScaleJitter((40, 60), (0.5, 1), "bicubic"), T.ScaleJitter((40, 60), (0.5, 1), "bicubic")),
     ]:
         _, shown = taken_over(dataset, theirs, crop, *end)
@@ -247,6 +248,12 @@ def test_random_sizes_are_taken_over(dataset: Path) -> None:
         assert shown["train"] is True
     with pytest.raises(ConfigError, match="lacks what makes all images the same size"):
         taken_over(dataset, v2.RandomResize(30, 60), *end)
+    with pytest.raises(
+        ConfigError, match=r"step 2 of 4, Resize.*cannot come after RandomZoomOut, which pads"
+    ):
+        taken_over(dataset, v2.RandomZoomOut(), v2.Resize((30, 30)), *end)
+    with pytest.raises(ConfigError, match=r"RandomIoUCrop.*by boxes here; use RandomResizedCrop"):
+        taken_over(dataset, v2.RandomIoUCrop(), v2.Resize((30, 30)), *end)
 
 
 def test_no_flip_means_none(dataset: Path) -> None:

@@ -61,6 +61,15 @@ NEAREST: dict[str, T.Transform] = {
     "affine": T.RandomAffine(30, (0.2, 0.1), (0.7, 1.4), (-20, 20, -20, 20), fill=(1, 2, 3)),
     "shear": T.RandomAffine(0, shear=(-30, 30)),
     "translation": T.RandomAffine(0, (0.3, 0.3)),
+    "TrivialAugmentWide": T.TrivialAugmentWide(),
+    "AutoAugment": T.AutoAugment(),
+    "RandAugment": T.RandAugment(3, 20),
+}
+# What follows a level that is one off may move it further, or, as equalize does, levels of the whole image.
+BEHIND_OTHERS: dict[str, T.Transform] = {
+    "RandAugment": T.RandAugment(2, 9, interpolation="bilinear", fill=(124, 116, 104)),
+    "timm's RandAugment": T.RandAugment.timm("rand-m9-mstd0.5-inc1", interpolation="bilinear"),
+    "AugMix": T.AugMix(),
 }
 
 
@@ -68,6 +77,11 @@ def replayed(image: torch.Tensor, drawn: dict[str, Any]) -> torch.Tensor:
     """Return what torchvision makes of a uint8 image by an operation as it is shown by `view`."""
     values = dict(drawn)
     name = values.pop("op")
+    if name == "augmix":
+        return augmix(image, **values)
+    if name == "solarize_add":
+        added = (image.int() + values["addition"]).clamp(0, 255).to(torch.uint8)
+        return torch.where(image < values["threshold"], added, image)
     if name == "rgb_to_grayscale":
         values["num_output_channels"] = 3
     if "interpolation" in values:
@@ -75,6 +89,17 @@ def replayed(image: torch.Tensor, drawn: dict[str, Any]) -> torch.Tensor:
     if name == "erase":
         values["v"] = torch.tensor(values["v"], dtype=torch.uint8)[:, None, None]
     return getattr(F, name)(image, **values)
+
+
+def augmix(image: torch.Tensor, weights: list[float], chains: list[list[dict[str, Any]]]) -> torch.Tensor:
+    """Return the sum that torchvision's AugMix makes: the image's share is what the chains leave."""
+    mixed = torch.tensor(1 - sum(weights)) * image
+    for weight, chain in zip(weights, chains, strict=True):
+        made = image
+        for drawn in chain:
+            made = replayed(made, drawn)
+        mixed += torch.tensor(weight) * made
+    return mixed.to(torch.uint8)
 
 
 def differences(dataset: Path, transform: T.Transform) -> torch.Tensor:
@@ -116,3 +141,8 @@ def test_blurs_and_warps_give_torchvisions_levels_or_the_next(dataset: Path, nam
 @pytest.mark.parametrize("name", NEAREST)
 def test_nearest_warps_give_torchvisions_pixels(dataset: Path, name: str) -> None:
     assert (differences(dataset, NEAREST[name]) > 0).float().mean() <= 1e-4
+
+
+@pytest.mark.parametrize("name", BEHIND_OTHERS)
+def test_operations_behind_others_give_nearly_torchvisions_levels(dataset: Path, name: str) -> None:
+    assert (differences(dataset, BEHIND_OTHERS[name]) > 0).float().mean() <= 0.003

@@ -272,6 +272,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "RandomResize": {"min_size": 3, "max_size": 9},
     "RandomShortestSize": {"min_size": [3, 9]},
     "RandomVerticalFlip": {},
+    "RandomZoomOut": {},
     "ScaleJitter": {"target_size": [3, 9]},
     "TrivialAugmentWide": {},
 }

@@ -46,6 +46,7 @@ from foreload.transforms._geometry import (
     RandomResizedCrop,
     RandomShortestSize,
     RandomVerticalFlip,
+    RandomZoomOut,
     Resize,
     ScaleJitter,
 )
@@ -110,6 +111,7 @@ __all__ = [
     "RandomShortestSize",
     "RandomSolarize",
     "RandomVerticalFlip",
+    "RandomZoomOut",
     "Resize",
     "ScaleJitter",
     "TimmRandAugment",

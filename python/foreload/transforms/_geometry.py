@@ -187,6 +187,29 @@ class Pad(Transform):
 
 
 @dataclass(frozen=True)
+class RandomZoomOut(Transform):
+    """Puts the image at a random place of a larger canvas at random.
+
+    It pads, and so must come after a transform that resizes. The SSD's order, a resize of the canvas, is refused.
+
+    Args:
+        fill: The same as for `RandomCrop`.
+        side_range: The bounds of the canvas' sides as multiples of the image's, at least 1.
+        p: The probability that an image gets a canvas.
+    """
+
+    fill: int | Sequence[int] = 0
+    side_range: Sequence[float] = (1.0, 4.0)
+    p: float = 0.5
+
+    _checks: ClassVar[Mapping[str, Any]] = {
+        "fill": check.fill,
+        "side_range": check.numbers_of(2, "two numbers, the least and the largest multiple"),
+        "p": check.number,
+    }
+
+
+@dataclass(frozen=True)
 class RandomHorizontalFlip(Transform):
     """Mirrors left and right at random.
 

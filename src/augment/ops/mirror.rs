@@ -1,14 +1,14 @@
 //! Operations that move whole rows, columns or planes.
 
 /// Mirrors left and right, in place.
-pub(super) fn left_right(planes: &mut [u8], width: usize) {
+pub(super) fn left_right<T>(planes: &mut [T], width: usize) {
     for row in planes.chunks_exact_mut(width) {
         row.reverse();
     }
 }
 
 /// Mirrors top and bottom, in place.
-pub(super) fn top_bottom(plane: &mut [u8], width: usize) {
+pub(super) fn top_bottom<T>(plane: &mut [T], width: usize) {
     let mut rows = plane.chunks_exact_mut(width);
     while let (Some(above), Some(below)) = (rows.next(), rows.next_back()) {
         above.swap_with_slice(below);

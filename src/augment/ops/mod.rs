@@ -9,6 +9,7 @@ mod arithmetic;
 mod augmix;
 mod blur;
 mod erase;
+mod follow;
 mod grey;
 mod hue;
 mod level;

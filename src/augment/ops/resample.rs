@@ -63,8 +63,7 @@ struct Places {
 }
 
 impl Places {
-    /// Those of the pixels from a column on; each step is rounded as torch rounds it. What is further outside than
-    /// `reach` lies there instead.
+    /// Those of the pixels from a column on. What is further outside than `reach` lies there instead.
     #[inline(always)]
     fn new(source: &Source, warp: &Warp, row: usize, first: usize, reach: f32) -> Self {
         let (width, height) = (source.width as f32, source.height as f32);
@@ -73,9 +72,9 @@ impl Places {
         let [across, down] = warp.matrix;
         let (mut x, mut y) = ([0.0; BLOCK], [0.0; BLOCK]);
         for i in 0..BLOCK {
-            let place = ((column(i) * across[0] + row * across[1] + across[2]) + 1.0) * (width * 0.5) - 0.5;
+            let place = Warp::place(across, column(i), row, width);
             x[i] = within(place, -reach, width - 1.0 + reach);
-            let place = ((column(i) * down[0] + row * down[1] + down[2]) + 1.0) * (height * 0.5) - 0.5;
+            let place = Warp::place(down, column(i), row, height);
             y[i] = within(place, -reach, height - 1.0 + reach);
         }
         Self { x, y }
@@ -95,11 +94,11 @@ impl Source<'_> {
     fn cells(&self, places: &Places) -> ([u32; BLOCK], Places) {
         let mut indices = [0; BLOCK];
         let mut shares = Places { x: [0.0; BLOCK], y: [0.0; BLOCK] };
-        for i in 0..BLOCK {
+        for (i, index) in indices.iter_mut().enumerate() {
             let (column, row) = (floor(places.x[i]), floor(places.y[i]));
             shares.x[i] = places.x[i] - column as f32;
             shares.y[i] = places.y[i] - row as f32;
-            indices[i] = self.index(column, row);
+            *index = self.index(column, row);
         }
         (indices, shares)
     }
@@ -112,8 +111,8 @@ vectorised! {
         for (row, first) in blocks(source) {
             let places = Places::new(source, warp, row, first, 1.0);
             let mut indices = [0; BLOCK];
-            for i in 0..BLOCK {
-                indices[i] = source.index(arithmetic::nearest(places.x[i]), arithmetic::nearest(places.y[i]));
+            for (i, index) in indices.iter_mut().enumerate() {
+                *index = source.index(arithmetic::nearest(places.x[i]), arithmetic::nearest(places.y[i]));
             }
             let mut levels = [[0; BLOCK]; 3];
             let mut found = [0; BLOCK];

@@ -4,7 +4,7 @@ use super::grey::luma;
 use super::level::vectorised;
 
 /// The number of values of each level.
-pub(in crate::augment) type Histogram = [u32; 256];
+pub(in crate::augment) type LevelCounts = [u32; 256];
 
 /// The mean grey of an image from the sum of its grey levels, as torch computes it for images of up to 2^16 pixels:
 /// sum and number are rounded to 32 bits, and divided.
@@ -43,7 +43,7 @@ vectorised! {
 }
 
 /// The histogram of a plane.
-pub(super) fn histogram(plane: &[u8]) -> Histogram {
+pub(super) fn histogram(plane: &[u8]) -> LevelCounts {
     // Neighbours are often equal. Were they counted in one place, each would wait for the one before it.
     let mut counts = [[0; 256]; 4];
     let (fours, rest) = plane.as_chunks::<4>();

@@ -4,7 +4,7 @@
 use super::PixelOp;
 use super::arithmetic::{fma, truncate};
 use super::lookup;
-use super::statistics::Histogram;
+use super::statistics::LevelCounts;
 use crate::simd::Level;
 
 /// What each of the 256 levels of R, G and B becomes.
@@ -56,14 +56,14 @@ impl LevelTables {
     }
 
     /// The tables of `equalize` for the histogram of each channel: PIL's, without the pixels of the greatest level.
-    pub(in crate::augment) fn equalize(histograms: &[Histogram; 3]) -> Self {
+    pub(in crate::augment) fn equalize(histograms: &[LevelCounts; 3]) -> Self {
         Self(histograms.each_ref().map(|histogram| {
             let pixels: u32 = histogram.iter().sum();
             let greatest = histogram.iter().rfind(|&&count| count > 0).copied().unwrap_or(0);
             let step = (pixels - greatest) / 255;
             let mut below = 0;
             std::array::from_fn(|level| {
-                let equal = if step == 0 { level as u32 } else { ((below + step / 2) / step).min(255) };
+                let equal = (below + step / 2).checked_div(step).map_or(level as u32, |equal| equal.min(255));
                 below += histogram[level];
                 equal as u8
             })

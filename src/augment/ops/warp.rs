@@ -50,6 +50,13 @@ impl Warp {
         }
     }
 
+    /// The place along an axis of `length` pixels that is shown by a pixel at `column` and `row`, both counted from the
+    /// image's centre, by the axis' line of the matrix. Each step is rounded as torch rounds it.
+    #[inline(always)]
+    pub(super) fn place([across, down, moved]: [f32; 3], column: f32, row: f32, length: f32) -> f32 {
+        ((column * across + row * down + moved) + 1.0) * (length * 0.5) - 0.5
+    }
+
     fn new(affine: &Affine, (width, height): (u32, u32)) -> Self {
         let WarpSampling { interpolation, fill, center } = &affine.sampling;
         let half = [f64::from(width) * 0.5, f64::from(height) * 0.5];

@@ -9,7 +9,8 @@ impl DrawnView {
     /// and a box without area a share of 0.
     ///
     /// It is what torchvision v2 does to `tv_tensors.BoundingBoxes` with these transforms, but that a box which
-    /// leaves its own image is clipped to it also where padding follows.
+    /// leaves its own image is clipped to it also where padding follows. A box that is warped becomes the one around
+    /// its corners, of which the share is then.
     pub fn follow(&self, format: BoxFormat, boxes: &mut [[f32; 4]]) -> Vec<f32> {
         let map = |corners: [f32; 4]| {
             let [left, top, right, bottom] = format.to_corners(corners.map(f64::from));
@@ -20,7 +21,12 @@ impl DrawnView {
             let share = if whole > 0.0 { area(shown_x, shown_y) / whole } else { 0.0 };
             let x = if self.view.flip { mirrored(self.width, shown_x) } else { shown_x };
             let y = if self.view.vertical_flip { mirrored(self.height, shown_y) } else { shown_y };
-            let mapped = format.of_corners([x[0], y[0], x[1], y[1]]);
+            let (mut corners, mut share) = ([x[0], y[0], x[1], y[1]], share);
+            for op in self.ops.iter().filter(|op| op.moves_pixels()) {
+                let (moved, left) = op.move_box(corners, (self.width, self.height));
+                (corners, share) = (moved, share * left);
+            }
+            let mapped = format.of_corners(corners);
             (mapped.map(|value| value as f32), share as f32)
         };
         let follow = |place: &mut [f32; 4]| {

@@ -105,9 +105,9 @@ impl PixelSteps {
             ref mirroring if mirroring.mirrors() => Ok(()),
             Transform::ToDtype { dtype, scale } => self.convert(number, dtype, scale),
             Transform::Normalize { mean, std } => self.normalise(number, mean, std),
-            Transform::Pad { fill, .. } | Transform::RandomCrop { fill, .. } => {
-                self.check_geometry_may_follow(fill.channels())
-            }
+            Transform::Pad { fill, .. }
+            | Transform::RandomCrop { fill, .. }
+            | Transform::RandomZoomOut { fill, .. } => self.check_geometry_may_follow(fill.channels()),
             _ => self.check_geometry_may_follow([0; 3]),
         }
     }

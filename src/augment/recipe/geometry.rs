@@ -4,6 +4,7 @@ use super::DrawnView;
 use super::fold::Fold;
 use super::torchvision::{
     centre_padding, centred, jittered, random_place, random_resized_crop, resized, with_short_side,
+    zoomed_out,
 };
 use super::transform::{LARGEST_SIDE, Margins, Sides, Transform};
 use crate::augment::{Filter, Padding};
@@ -99,6 +100,10 @@ impl GeometryBuilder {
                 let [left, top, right, bottom] = padding.sides();
                 self.made.size =
                     self.made.size.map(|(height, width)| (height + top + bottom, width + left + right));
+            }
+            Transform::RandomZoomOut { fill, .. } => {
+                self.pad(transform.name(), Padding::Constant, fill.channels())?;
+                self.made.size = None;
             }
             Transform::RandomHorizontalFlip { .. } | Transform::RandomVerticalFlip { .. } => {
                 self.mirrored_by = Some(transform.name());
@@ -249,6 +254,12 @@ impl Geometry {
                 Ok(())
             }
             Transform::Pad { padding, padding_mode, .. } => fold.pad(padding.sides(), padding_mode),
+            Transform::RandomZoomOut { side_range: (low, high), p, .. } => {
+                if stream.unit() >= p {
+                    return Ok(());
+                }
+                fold.pad(zoomed_out(stream, fold.size(), (low, high)), Padding::Constant)
+            }
             Transform::RandomHorizontalFlip { p } => {
                 if stream.unit() < p {
                     fold.mirror();

@@ -353,6 +353,15 @@ const REFUSED: &[(&str, &str)] = &[
         r#"[{"ScaleJitter": {"target_size": [9, 9]}}, {"RandomResize": {"min_size": 8, "max_size": 9}}]"#,
         "RandomResize: cannot come after ScaleJitter: pixels are resampled once",
     ),
+    (
+        r#"[{"RandomZoomOut": {"side_range": [0.5, 2]}}]"#,
+        "RandomZoomOut: side_range: is (0.5, 2), must be 1 <= low <= high",
+    ),
+    (r#"[{"RandomZoomOut": {"p": 2}}]"#, "RandomZoomOut: p: is 2, must be a probability"),
+    (
+        r#"[{"RandomZoomOut": {}}, {"Resize": {"size": [300, 300]}}]"#,
+        "Resize: cannot come after RandomZoomOut, which pads: put RandomZoomOut behind it",
+    ),
     (r#"[{"Pad": {"padding": 70000}}]"#, "padding: is 70000, must be at most"),
     (r#"[{"Pad": {"padding": 1, "fill": 300}}]"#, "Pad: must be one or three grey levels"),
     (

@@ -96,6 +96,22 @@ pub(super) fn jittered((width, height): (u32, u32), target: [u32; 2], scale: f64
     (side(width), side(height))
 }
 
+/// The pixels that RandomZoomOut adds at the left, top, right and bottom, for a canvas of `range` times the image's
+/// sides. It draws the multiple, then the shares of what is added that are at the left and at the top. They are
+/// tensors in torchvision, so that products have 32 bits.
+pub(super) fn zoomed_out(
+    stream: &mut RandomStream,
+    (width, height): (u32, u32),
+    (low, high): (f64, f64),
+) -> [u32; 4] {
+    let multiple = stream.uniform(low, high) as f32;
+    let canvas = |side: u32| (side as f32 * multiple) as u32;
+    let (x, y) = (canvas(width).saturating_sub(width), canvas(height).saturating_sub(height));
+    let mut part = |of: u32| (of as f32 * stream.unit() as f32) as u32;
+    let (left, top) = (part(x).min(x), part(y).min(y));
+    [left, top, x - left, y - top]
+}
+
 /// The first pixel of CenterCrop along a side that has `room` pixels more than the crop.
 pub(super) fn centred(room: u32) -> u32 {
     (f64::from(room) / 2.0).round_ties_even() as u32

@@ -7,7 +7,8 @@
 use super::SettingsObject::{Directory as OfCache, Resources as OfResources};
 use super::forms::{
     AnyPath, Bounds, ByteCount, Channels, ClassList, DeviceName, FieldList, Indices, LabelSource, Maybe,
-    MixList, OneOf, Probability, Ratios, SideLengths, TransformList, Truth, Weighing, WholeNumber,
+    MixList, OneOf, Probability, Ratios, SideLengths, SizesByEpoch, TransformList, Truth, Weighing,
+    WholeNumber,
 };
 use super::{Description, Form, Setting, Topic};
 use crate::augment::{
@@ -19,6 +20,7 @@ use crate::decode::Damaged;
 use crate::io::{Direct, IoChoice};
 use crate::schedule::LastBatch;
 use crate::tier::{FillChoice, Verify};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// The largest number of draws of an epoch. The numbers of more draws would not be exact in the arithmetic of shares.
@@ -161,6 +163,12 @@ settings! {
 
     /// Side of the square output in pixels, or (height, width).
     image_size: (u32, u32) = (224, 224), SideLengths { to: LARGEST_SIDE }, Images.images_only();
+
+    /// Sizes of the output from later epochs on, by the first epoch of each, as `image_size` has them:
+    /// `image_size=160, image_size_from={16: 192, 35: 224}` begins a training with small images (progressive resizing).
+    /// The epoch alone decides, also when a training goes on. None: one size for all epochs.
+    image_size_from: Option<BTreeMap<u64, (u32, u32)>> = None, Maybe(SizesByEpoch(SideLengths { to: LARGEST_SIDE })),
+        Images.images_only();
 
     /// Training: lower and upper bound of the random crop's share of the image's area.
     scale: (f64, f64) = CROP_SCALE, Bounds { to: 1.0 }, Images.images_only().or_none();

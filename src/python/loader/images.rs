@@ -112,8 +112,8 @@ impl ImageLoader {
     }
 
     /// What an epoch makes of a sample, a dict of x, y, width, height (source pixels that are resized), resized_width,
-    /// resized_height (what they are resized to), left, top (where the output's window begins in that), flip, vertical_flip,
-    /// output_width, output_height. `view` chooses one of several views, `field` one of several images.
+    /// resized_height (what they are resized to), left, top (where the output's window begins in that), flip,
+    /// vertical_flip, output_width, output_height. `view` chooses one of several views, `field` one of several images.
     #[pyo3(
         signature = (sample_id, epoch=None, *, occurrence=None, view=None, field=None),
         text_signature = "($self, sample_id, epoch=None, *, occurrence=0, view=0, field=None)"

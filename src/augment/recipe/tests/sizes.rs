@@ -44,6 +44,38 @@ fn jitter_is_uniform_between_its_bounds() {
     assert!(largest < 2.7 / (N as f64).sqrt(), "{largest}");
 }
 
+/// Where the image lies on its canvas is uniform, by the test of Kolmogorov and Smirnov, and so is the canvas' size.
+#[test]
+fn zooming_out_adds_pixels_on_all_sides() {
+    const N: u64 = 100_000;
+    let recipe = recipe(r#"[{"RandomZoomOut": {"fill": 9, "side_range": [1.5, 3], "p": 0.25}}]"#);
+    assert_eq!(recipe.views()[0].size(), None);
+    let size = (2000, 1000);
+    let zoomed: Vec<_> = (0..N)
+        .map(|sample| drawn(&recipe, sample, size))
+        .filter(|drawn| (drawn.width, drawn.height) != size)
+        .collect();
+    let share = zoomed.len() as f64 / N as f64;
+    assert!((share - 0.25).abs() < 0.007, "{share}");
+    let place = |offset: i32, room: u32| f64::from(-offset) / f64::from(room);
+    let uniform = [
+        zoomed.iter().map(|drawn| (f64::from(drawn.width) / 2000.0 - 1.5) / 1.5).collect::<Vec<_>>(),
+        zoomed.iter().map(|drawn| place(drawn.view.x.offset, drawn.width - 2000)).collect(),
+        zoomed.iter().map(|drawn| place(drawn.view.y.offset, drawn.height - 1000)).collect(),
+    ];
+    for mut values in uniform {
+        values.sort_unstable_by(f64::total_cmp);
+        let n = values.len() as f64;
+        let distance = values.iter().enumerate().map(|(below, value)| (value - below as f64 / n).abs());
+        let largest = distance.fold(0.0, f64::max);
+        // One in a million is above 2.7 / √n; whole pixels add 1 / 500.
+        assert!(largest < 2.7 / n.sqrt() + 0.002, "{largest}");
+    }
+    for drawn in &zoomed {
+        assert_eq!(drawn.height, drawn.width / 2, "{drawn:?}");
+    }
+}
+
 /// A size that is drawn leaves no room for later crops to be checked when the list is made.
 #[test]
 fn a_drawn_size_is_no_fixed_size() {

@@ -129,6 +129,18 @@ pub enum Transform {
         #[serde(default)]
         padding_mode: Padding,
     },
+    /// Puts the image at a random place of a larger canvas at random.
+    RandomZoomOut {
+        /// The grey levels of the canvas.
+        #[serde(default)]
+        fill: FillLevels,
+        /// Bounds of the canvas' sides, as multiples of the image's.
+        #[serde(default = "zoom_range")]
+        side_range: (f64, f64),
+        /// The probability of that.
+        #[serde(default = "half")]
+        p: f64,
+    },
     /// Mirrors left and right at random.
     RandomHorizontalFlip {
         /// The probability of mirroring.
@@ -216,6 +228,10 @@ fn jitter_range() -> (f64, f64) {
     (0.1, 2.0)
 }
 
+fn zoom_range() -> (f64, f64) {
+    (1.0, 4.0)
+}
+
 fn yes() -> bool {
     true
 }
@@ -300,7 +316,7 @@ macro_rules! kinds {
 
 kinds! {
     geometry and type: RandomResizedCrop, Resize, RandomResize, RandomShortestSize, ScaleJitter, CenterCrop, RandomCrop,
-        Pad, RandomHorizontalFlip, RandomVerticalFlip, ToDtype, Normalize;
+        Pad, RandomZoomOut, RandomHorizontalFlip, RandomVerticalFlip, ToDtype, Normalize;
     pixels: Grayscale, RandomGrayscale, ColorJitter, RandomPhotometricDistort, RandomChannelPermutation, RandomInvert,
         RandomPosterize, RandomSolarize, RandomAutocontrast, RandomEqualize, RandomAdjustSharpness, GaussianBlur,
         RandomRotation, RandomAffine, AutoAugment, RandAugment, TrivialAugmentWide, AugMix, TimmRandAugment,
@@ -317,6 +333,7 @@ impl Transform {
                 | Self::RandomShortestSize { .. }
                 | Self::ScaleJitter { .. }
                 | Self::RandomCrop { .. }
+                | Self::RandomZoomOut { .. }
                 | Self::RandomHorizontalFlip { .. }
                 | Self::RandomVerticalFlip { .. }
         );
@@ -333,8 +350,8 @@ impl Transform {
         matches!(self, Self::RandomHorizontalFlip { .. } | Self::RandomVerticalFlip { .. })
     }
 
-    /// Whether what the transform draws treats left and right, or top and bottom, differently, so that mirroring cannot be
-    /// moved across it.
+    /// Whether what the transform draws treats left and right, or top and bottom, differently, so that mirroring cannot
+    /// be moved across it.
     pub(super) fn minds_places(&self) -> bool {
         self.pixels().is_some_and(PixelTransform::minds_places)
     }
@@ -378,6 +395,14 @@ impl Transform {
                 padding.map_or(Ok(()), Margins::check)
             }
             Self::Pad { padding, .. } => padding.check(),
+            Self::RandomZoomOut { side_range: (low, high), p, .. } => {
+                let most = f64::from(LARGEST_SIDE);
+                let wrong = || format!("is ({low}, {high}), must be 1 <= low <= high <= {most}");
+                if !(1.0 <= *low && low <= high && *high <= most) {
+                    return Err(BadParameter::new("side_range", wrong()));
+                }
+                probability("p", *p)
+            }
             Self::RandomHorizontalFlip { p } | Self::RandomVerticalFlip { p } => probability("p", *p),
             Self::ToDtype { .. } => Ok(()),
             Self::Normalize { mean, std } => {

@@ -4,6 +4,7 @@ use super::{Form, is, number_given_by};
 use crate::config::Weights;
 use crate::config::settings::Given;
 use crate::dataset::ClassRef;
+use std::collections::BTreeMap;
 
 /// The type of a list of numbers for type checkers: a list, a tuple, or an array or tensor of any library.
 const NUMBERS: &str = "Numbers";
@@ -64,6 +65,48 @@ impl Form<(u32, u32)> for SideLengths {
 
     fn given_by(&self, word: &str) -> Given {
         if word.contains(',') { list_given_by(word) } else { number_given_by(word) }
+    }
+}
+
+/// A height and a width from each of some epochs on.
+pub(in crate::config::settings) struct SizesByEpoch(pub SideLengths);
+
+impl Form<BTreeMap<u64, (u32, u32)>> for SizesByEpoch {
+    fn read(&self, given: &Given) -> Result<BTreeMap<u64, (u32, u32)>, String> {
+        let Given::Map(map) = given else { return is(given) };
+        let entry = |(epoch, size): &(Given, Given)| match epoch {
+            Given::Whole(epoch) => {
+                Some((u64::try_from(*epoch).ok().filter(|epoch| *epoch > 0)?, self.0.read(size).ok()?))
+            }
+            _ => None,
+        };
+        map.iter().map(entry).collect::<Option<_>>().map_or_else(|| is(given), Ok)
+    }
+
+    fn show(&self, sizes: &BTreeMap<u64, (u32, u32)>) -> Given {
+        let entry = |(epoch, size): (&u64, &(u32, u32))| (Given::Whole((*epoch).into()), self.0.show(size));
+        Given::Map(sizes.iter().map(entry).collect())
+    }
+
+    fn may_be(&self) -> String {
+        format!("a dict of epochs from 1 on, each with {}", self.0.may_be())
+    }
+
+    fn annotation(&self) -> String {
+        format!("Mapping[int, {}]", self.0.annotation())
+    }
+
+    fn placeholder(&self) -> String {
+        "EPOCH:SIDE;EPOCH:HEIGHT,WIDTH".into()
+    }
+
+    fn given_by(&self, word: &str) -> Given {
+        let entry = |entry: &str| {
+            let (epoch, size) = entry.split_once(':')?;
+            Some((number_given_by(epoch), self.0.given_by(size)))
+        };
+        let entries: Option<_> = word.split(';').map(entry).collect();
+        entries.map_or_else(|| Given::Text(word.to_owned()), Given::Map)
     }
 }
 

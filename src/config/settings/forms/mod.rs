@@ -4,7 +4,7 @@ mod lists;
 mod structures;
 mod words;
 
-pub(super) use lists::{Bounds, Channels, ClassList, Indices, Ratios, SideLengths, Weighing};
+pub(super) use lists::{Bounds, Channels, ClassList, Indices, Ratios, SideLengths, SizesByEpoch, Weighing};
 pub(super) use structures::{FieldList, LabelSource, MixList, TransformList};
 pub(super) use words::{AnyPath, ByteCount, DeviceName, OneOf, Truth};
 

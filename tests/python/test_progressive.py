@@ -1,0 +1,81 @@
+"""`image_size_from=`: the size of images depends on the epoch."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from foreload import ConfigError, ImageLoader
+from foreload import transforms as T
+
+
+def load(dataset: Path, **settings: Any) -> ImageLoader:
+    """Return a loader on the CPU whose images grow."""
+    usual = {"batch_size": 12, "image_size": 16, "image_size_from": {1: 24, 3: (32, 40)}, "device": "cpu"}
+    return ImageLoader(dataset, **{**usual, **settings})
+
+
+def test_epochs_have_their_sizes(dataset: Path) -> None:
+    loader = load(dataset)
+    kept, shapes = [], []
+    for _ in range(5):
+        for batch in loader:
+            images = np.from_dlpack(batch.images)
+        kept.append((images, images.copy()))
+        shapes.append(images.shape[2:])
+    assert shapes == [(16, 16), (24, 24), (24, 24), (32, 40), (32, 40)]
+    # Memory of batches that are kept is not used again.
+    assert all((images == copy).all() for images, copy in kept)
+    view = loader.view(0, 3)
+    assert (view["output_height"], view["output_width"]) == (32, 40)
+
+
+def test_a_training_goes_on_with_its_size(dataset: Path) -> None:
+    loader = load(dataset)
+    loader.set_epoch(1)
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    rest = [np.from_dlpack(batch.images).tobytes() for batch in batches]
+    resumed = load(dataset)
+    resumed.load_state_dict(state)
+    assert [np.from_dlpack(batch.images).tobytes() for batch in resumed] == rest
+    assert next(iter(resumed)).images.shape == (12, 3, 24, 24)
+
+
+@pytest.mark.parametrize("wrong", [{0: 16}, {1: 0}, {"a": 16}, {1.5: 16}, [16, 24], {1: 20_000}])
+def test_what_is_no_size_by_epoch_is_refused(dataset: Path, wrong: Any) -> None:
+    with pytest.raises(ConfigError, match=r"image_size_from: is .*, must be a dict of epochs from 1 on"):
+        load(dataset, image_size_from=wrong)
+
+
+def test_a_list_of_transforms_has_one_size(dataset: Path) -> None:
+    with pytest.raises(ConfigError, match="image_size_from: is given beside transforms"):
+        ImageLoader(dataset, image_size_from={1: 24}, transforms=[T.RandomResizedCrop(16)])
+
+
+def test_the_command_line_takes_it(dataset: Path) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "foreload",
+        "bench",
+        str(dataset),
+        "--batch-size",
+        "12",
+        "--device",
+        "cpu",
+    ]
+    run = [*command, "--image-size", "16", "--checksum", "--epochs", "2"]
+    texts = [
+        subprocess.run([*run, *more], check=True, capture_output=True, text=True).stdout
+        for more in ([], ["--image-size-from", "1:24;3:32,40"])
+    ]
+    sums = [[line for line in text.splitlines() if "sha" in line.lower()] for text in texts]
+    assert len(sums[0]) == 2
+    assert sums[0][0] == sums[1][0]
+    assert sums[0][1] != sums[1][1]
