@@ -73,9 +73,8 @@ fn what_stands_beside_changes_no_draws() {
     }
     // What stands within is keyed by what it stands in, and draws other numbers than alone.
     assert!(one.iter().flatten().zip(alone.iter().flatten()).any(|(within, alone)| within != alone));
-    let twice = ops(&format!(
-        r#"{{"RandomApply": {{"transforms": [{jitter}], "p": 1}}}}, {{"RandomApply": {{"transforms": [{jitter}], "p": 1}}}}"#
-    ));
+    let always = format!(r#"{{"RandomApply": {{"transforms": [{jitter}], "p": 1}}}}"#);
+    let twice = ops(&format!("{always}, {always}"));
     assert!(twice.iter().all(|ops| ops[..2] != ops[2..]));
 }
 
