@@ -13,13 +13,13 @@ use crate::simd::Level;
 /// What a network sees of an image, and what it is made of.
 pub(crate) struct Preview {
     /// The whole image.
-    pub(crate) original: Picture,
+    pub(crate) original: PreviewImage,
     /// Each view: what was drawn, and the picture.
-    pub(crate) views: Vec<(DrawnView, Picture)>,
+    pub(crate) views: Vec<(DrawnView, PreviewImage)>,
 }
 
 /// Grey levels of a picture.
-pub(crate) struct Picture {
+pub(crate) struct PreviewImage {
     /// The number of columns.
     pub(crate) width: u32,
     /// The number of rows.
@@ -60,7 +60,7 @@ impl Pipeline {
                 let output = view.output(drawn);
                 let mut bytes = vec![0; output.bytes()];
                 renderer.render(number, &planes, drawn, &mut bytes);
-                (drawn.clone(), Picture::of(&output, &bytes))
+                (drawn.clone(), PreviewImage::of(&output, &bytes))
             };
             let views = drawn.views().iter().zip(recipe.views()).enumerate().map(render).collect();
             Ok(Preview { original, views })
@@ -111,7 +111,7 @@ impl Pipeline {
     }
 
     /// The whole image of a file.
-    fn original(&self, bytes: &[u8], longest: u32) -> Result<Picture> {
+    fn original(&self, bytes: &[u8], longest: u32) -> Result<PreviewImage> {
         let config = &self.shared.config;
         let mut planes = Planes::default();
         let whole = |width, height| Region { x: 0, y: 0, width, height };
@@ -125,11 +125,11 @@ impl Pipeline {
         let output = view.output(drawn);
         let mut levels = vec![0; output.bytes()];
         Renderer::new(&recipe, Level::detect()).render(0, &planes, drawn, &mut levels);
-        Ok(Picture { width: output.width, height: output.height, levels })
+        Ok(PreviewImage { width: output.width, height: output.height, levels })
     }
 }
 
-impl Picture {
+impl PreviewImage {
     /// The picture of a finished image.
     fn of(output: &Output, bytes: &[u8]) -> Self {
         let (size, pixels) = (output.dtype.size(), output.width as usize * output.height as usize);

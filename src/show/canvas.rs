@@ -1,7 +1,7 @@
 //! Pictures and text in rows, as a PNG.
 
 use crate::error::{Error, Result};
-use crate::pipeline::Picture;
+use crate::pipeline::PreviewImage;
 use font8x8::UnicodeFonts;
 
 /// The pixels of a character's side, and from one line of text to the next.
@@ -17,15 +17,15 @@ const PAPER: u8 = 255;
 /// Rows of pictures, each with lines of text below.
 #[derive(Default)]
 pub(super) struct Canvas {
-    rows: Vec<Vec<Cell>>,
+    rows: Vec<Vec<SheetCell>>,
 }
 
-struct Cell {
-    picture: Picture,
+struct SheetCell {
+    picture: PreviewImage,
     lines: Vec<String>,
 }
 
-impl Cell {
+impl SheetCell {
     fn width(&self) -> u32 {
         self.picture.width.max(NARROWEST)
     }
@@ -37,11 +37,11 @@ impl Cell {
 
 impl Canvas {
     /// Adds a row of pictures and their texts, which are broken into lines.
-    pub(super) fn add_row(&mut self, row: Vec<(Picture, Vec<String>)>) {
-        let cell = |(picture, texts): (Picture, Vec<String>)| {
+    pub(super) fn add_row(&mut self, row: Vec<(PreviewImage, Vec<String>)>) {
+        let cell = |(picture, texts): (PreviewImage, Vec<String>)| {
             let room = (picture.width.max(NARROWEST) / CHARACTER) as usize;
             let lines = texts.iter().flat_map(|text| broken(text, room)).collect();
-            Cell { picture, lines }
+            SheetCell { picture, lines }
         };
         self.rows.push(row.into_iter().map(cell).collect());
     }
@@ -53,12 +53,12 @@ impl Canvas {
     pub(super) fn png(&self) -> Result<Vec<u8>> {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let widest =
-            |column: usize| self.rows.iter().filter_map(|row| row.get(column)).map(Cell::width).max();
+            |column: usize| self.rows.iter().filter_map(|row| row.get(column)).map(SheetCell::width).max();
         let widths: Vec<u32> = (0..columns).map(|column| widest(column).unwrap_or(0)).collect();
         let heights: Vec<u32> =
-            self.rows.iter().map(|row| row.iter().map(Cell::height).max().unwrap_or(0)).collect();
+            self.rows.iter().map(|row| row.iter().map(SheetCell::height).max().unwrap_or(0)).collect();
         let all = |lengths: &[u32]| lengths.iter().map(|length| length + GAP).sum::<u32>() + GAP;
-        let mut page = Page::new(all(&widths), all(&heights));
+        let mut page = SheetPage::new(all(&widths), all(&heights));
         let mut top = GAP;
         for (row, height) in self.rows.iter().zip(&heights) {
             let mut left = GAP;
@@ -99,18 +99,18 @@ fn broken(text: &str, room: usize) -> Vec<String> {
 }
 
 /// R, G and B of each pixel of the sheet.
-struct Page {
+struct SheetPage {
     width: u32,
     height: u32,
     levels: Vec<u8>,
 }
 
-impl Page {
+impl SheetPage {
     fn new(width: u32, height: u32) -> Self {
         Self { width, height, levels: vec![PAPER; 3 * width as usize * height as usize] }
     }
 
-    fn put(&mut self, picture: &Picture, left: u32, top: u32) {
+    fn put(&mut self, picture: &PreviewImage, left: u32, top: u32) {
         let bytes = 3 * picture.width as usize;
         for (y, row) in (top..).zip(picture.levels.chunks_exact(bytes.max(1))) {
             let at = 3 * (y as usize * self.width as usize + left as usize);
@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn pictures_and_their_texts_stand_where_they_belong() {
-        let picture = |width, height, level| Picture {
+        let picture = |width, height, level| PreviewImage {
             width,
             height,
             levels: vec![level; 3 * width as usize * height as usize],

@@ -4,7 +4,7 @@ mod canvas;
 mod words;
 
 use crate::error::{Error, Result};
-use crate::pipeline::{Picture, Pipeline};
+use crate::pipeline::{Pipeline, PreviewImage};
 use crate::schedule::Draw;
 use canvas::Canvas;
 
@@ -80,7 +80,7 @@ fn draws(pipeline: &Pipeline, request: &SheetRequest) -> Result<Vec<Draw>> {
 }
 
 /// The picture by every n-th pixel, so that no side is too long.
-fn thinned(picture: Picture) -> Picture {
+fn thinned(picture: PreviewImage) -> PreviewImage {
     let step = picture.width.max(picture.height).div_ceil(LONGEST);
     if step <= 1 {
         return picture;
@@ -91,5 +91,5 @@ fn thinned(picture: Picture) -> Picture {
         &picture.levels[at..at + 3]
     };
     let levels = (0..height).flat_map(|y| (0..width).flat_map(move |x| pixel(x, y)).copied()).collect();
-    Picture { width, height, levels }
+    PreviewImage { width, height, levels }
 }
