@@ -78,8 +78,8 @@ fn same_transforms(py: Python<'_>, one: &str, other: &str) -> PyResult<bool> {
     Ok(asked(one)? == asked(other)?)
 }
 
-/// The operations and the erasures that a list of transforms draws in epoch 0 for each of `samples` samples of `width` ×
-/// `height` pixels: a JSON list of pairs of lists.
+/// The operations and the erasures that a list of transforms draws in epoch 0 for each of `samples` samples of this
+/// width and height: a JSON list of pairs of lists.
 #[pyfunction]
 #[pyo3(signature = (transforms, width, height, samples, seed=0))]
 fn drawn_operations(

@@ -22,6 +22,8 @@ if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
 import torchvision_draws as draws
 from torchvision.transforms import v2
 
+# Hundreds of thousands of calls of torchvision take their time on a busy machine.
+pytestmark = pytest.mark.timeout(900)
 COUNT = 100_000 if os.environ.get("FORELOAD_THOROUGH") == "1" else 10_000
 SIZE = (48, 60)
 
@@ -149,21 +151,20 @@ TIMM: dict[str, tuple[str, Any]] = {
 
 def recorded(name: str, number: float) -> tuple[str, float]:
     """Return a call of timm's; Pillow keeps no bits where it is told to keep fewer than none."""
-    return name, max(number, 0.0) if name == "posterize" else float(number)
+    along = {"shear_x": "shear", "shear_y": "shear", "translate_x_rel": "move", "translate_y_rel": "move"}
+    return along.get(name, name), max(number, 0.0) if name == "posterize" else float(number)
 
 
 def _as_timm(name: str, op: dict[str, Any], side: int) -> tuple[str, float]:
-    """Return timm's name of a drawn operation, and its number."""
+    """Return timm's name of a drawn operation, and its number; of what goes along an axis, whichever it is."""
     if name != "affine":
         theirs = next(theirs for theirs, (ours, _) in TIMM.items() if ours == name)
         number = TIMM[theirs][1]
         return theirs, number(op) if number else 0.0
-    for axis, letter in enumerate("xy"):
-        if op["translate"][axis]:
-            return f"translate_{letter}_rel", op["translate"][axis] / side
-        if op["shear"][axis]:
-            return f"shear_{letter}", math.tan(math.radians(op["shear"][axis]))
-    raise AssertionError(op)
+    # Images are sheared about their corner.
+    if op["center"] is None:
+        return "move", sum(op["translate"]) / side
+    return "shear", math.tan(math.radians(sum(op["shear"])))
 
 
 @pytest.mark.parametrize(
@@ -206,12 +207,19 @@ def test_timms_rand_augment_has_timms_distribution(spec: str) -> None:
     )
     for name in {name for ops in found for name, _ in ops}:
         # Images move by whole pixels here.
-        digits = 4 if name.startswith("translate") else 9
+        digits = 4 if name == "move" else 9
         numbers = [
             [round(number, digits) for ops in sample for kind, number in ops if kind == name]
             for sample in (one, found)
         ]
         draws.check_values(*numbers, name)
+
+
+def test_timms_images_go_along_both_axes_as_often() -> None:
+    drawn = draws.ours([T.RandAugment.timm("rand-m9-mstd0.5-inc1")], SIZE, COUNT, seed_of("axes"))
+    warps = [op for ops in drawn for name, op in ops if name == "affine"]
+    axes = [(op["center"] is None, bool(op["translate"][0] or op["shear"][0])) for op in warps]
+    draws.check_shares(axes, [(moves, x) for moves in (False, True) for x in (False, True)] * COUNT, "axes")
 
 
 def test_noise_and_colours_of_erasing_are_normal() -> None:

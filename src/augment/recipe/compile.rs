@@ -3,7 +3,7 @@
 
 use super::geometry::GeometryBuilder;
 use super::transform::{PixelPlace, Transform};
-use super::{FinishedScale, RecipeStep, RecipeView, Stage};
+use super::{DrawStage, FinishedScale, RecipeStep, RecipeView};
 use crate::augment::{DType, Fidelity, MemoryFormat, Output};
 
 /// Compiles a list into its first view.
@@ -40,7 +40,7 @@ pub(super) fn list(
 
 /// Each transform with its place among those of its name, and the stage in which it draws; `behind` says that of one
 /// by its number that draws behind the geometry.
-fn staged(transforms: &[Transform], behind: impl Fn(usize) -> Stage + Copy) -> Vec<RecipeStep> {
+fn staged(transforms: &[Transform], behind: impl Fn(usize) -> DrawStage + Copy) -> Vec<RecipeStep> {
     let mut steps: Vec<RecipeStep> = Vec::with_capacity(transforms.len());
     for (number, transform) in transforms.iter().enumerate() {
         let nth = steps.iter().filter(|before| before.transform.name() == transform.name()).count() as u32;
@@ -49,8 +49,8 @@ fn staged(transforms: &[Transform], behind: impl Fn(usize) -> Stage + Copy) -> V
         let minds = steps.iter().any(|before| before.transform.minds_places());
         let stage = match transform {
             transform if transform.changes_pixels() => behind(number),
-            transform if transform.mirrors() && minds => Stage::Pixels,
-            _ => Stage::Geometry,
+            transform if transform.mirrors() && minds => DrawStage::Pixels,
+            _ => DrawStage::Geometry,
         };
         steps.push(RecipeStep {
             transform: transform.clone(),
@@ -64,10 +64,10 @@ fn staged(transforms: &[Transform], behind: impl Fn(usize) -> Stage + Copy) -> V
 
 /// The steps within a transform that is at `stage`: what mirrors in one does so to some images alone, and therefore
 /// not in the geometry.
-fn within(transform: &Transform, stage: Stage) -> Vec<RecipeStep> {
+fn within(transform: &Transform, stage: DrawStage) -> Vec<RecipeStep> {
     let mut children = staged(transform.children(), |_| stage);
-    for child in children.iter_mut().filter(|child| child.stage == Stage::Geometry) {
-        child.stage = Stage::Pixels;
+    for child in children.iter_mut().filter(|child| child.stage == DrawStage::Geometry) {
+        child.stage = DrawStage::Pixels;
     }
     children
 }
@@ -157,12 +157,12 @@ impl PixelSteps {
     }
 
     /// The stage of transform `number`, which changes pixels, when all of the list are added.
-    fn stage(&self, number: usize) -> Stage {
+    fn stage(&self, number: usize) -> DrawStage {
         if !self.is_float(number) {
-            return Stage::Pixels;
+            return DrawStage::Pixels;
         }
         let behind = self.normalised.filter(|(normalised, ..)| *normalised > number);
         let (mean, std) = behind.map_or(([0.0; 3], [1.0; 3]), |(_, mean, std)| (mean, std));
-        Stage::Finished(FinishedScale { mean, std })
+        DrawStage::Finished(FinishedScale { mean, std })
     }
 }

@@ -1,7 +1,7 @@
 //! Draws the operations on pixels: what a list's transforms do to one image behind its geometry.
 
 use super::transform::Transform;
-use super::{DrawnView, FinishedScale, RecipeStep, Stage, StepKeys};
+use super::{DrawStage, DrawnView, FinishedScale, RecipeStep, StepKeys};
 use crate::augment::ops::{ErasedBy, Erasure, PixelOp};
 use crate::rng::RandomStream;
 
@@ -85,7 +85,7 @@ impl PixelDraw<'_> {
     /// What finished values are made of those at the step's place; `None` where those are grey levels.
     pub(super) fn finished(&self) -> Option<FinishedScale> {
         match self.step.stage {
-            Stage::Finished(scale) => Some(scale),
+            DrawStage::Finished(scale) => Some(scale),
             _ => None,
         }
     }

@@ -19,7 +19,7 @@ mod tests;
 mod torchvision;
 mod transform;
 
-pub(crate) use renderer::Renderer;
+pub use renderer::Renderer;
 pub use request::{ImageTransforms, Transforms};
 pub(crate) use transform::{BadParameter, CROP_RATIO, CROP_SCALE, LARGEST_SIDE};
 pub use transform::{Sides, Transform};
@@ -55,14 +55,14 @@ pub struct RecipeView {
 struct RecipeStep {
     transform: Transform,
     nth: u32,
-    stage: Stage,
+    stage: DrawStage,
     /// The steps of which this one applies some.
     children: Vec<RecipeStep>,
 }
 
 /// Where a step draws.
 #[derive(Debug, Clone, Copy, PartialEq)]
-enum Stage {
+enum DrawStage {
     /// In the geometry, if anything.
     Geometry,
     /// Behind it: it draws operations on pixels.
@@ -176,7 +176,7 @@ impl Recipe {
     ) -> Result<DrawnViews> {
         let draw = |(view, keys): (&RecipeView, &Vec<StepKeys>)| {
             let steps = || view.steps.iter().zip(keys);
-            let in_geometry = |step: &RecipeStep| step.stage == Stage::Geometry;
+            let in_geometry = |step: &RecipeStep| step.stage == DrawStage::Geometry;
             let streams = steps()
                 .filter(|(step, _)| in_geometry(step))
                 .map(|(step, keys)| (&step.transform, keys.own.stream_of(sample, occurrence)));
@@ -247,7 +247,7 @@ impl RecipeStep {
     /// Whether the step, or one within it, draws operations on grey levels.
     fn changes_levels(&self) -> bool {
         match self.children.as_slice() {
-            [] => self.stage == Stage::Pixels,
+            [] => self.stage == DrawStage::Pixels,
             children => children.iter().any(Self::changes_levels),
         }
     }

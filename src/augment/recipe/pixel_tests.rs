@@ -34,6 +34,47 @@ fn a_fixed_factor_is_drawn_for_every_image_and_is_not_random() {
     assert!(is_random(r#"{"RandomApply": {"transforms": [{"Grayscale": {}}]}}"#));
 }
 
+/// The numbers of transforms within others, of policies and of other distributions than the uniform one.
+#[test]
+fn draws_of_pixels_are_what_they_were_when_they_were_promised() {
+    let jitter = r#"{"ColorJitter": {"brightness": 0.4, "contrast": 0.4, "saturation": 0.4, "hue": 0.1}}"#;
+    let within = format!(r#"{{"RandomApply": {{"transforms": [{jitter}], "p": 0.8}}}}"#);
+    let one = format!(
+        r#"[{{"Resize": {{"size": [20, 30]}}}}, {within}, {{"RandAugment": {{}}}},
+            {{"GaussianBlur": {{"kernel_size": 3}}}}, {FLOATS}, {{"RandomErasing": {{"value": "random", "p": 1}}}}]"#
+    );
+    let other = r#"[{"TimmRandAugment": {"magnitude": 9, "magnitude_std": 0.5, "increasing": true}},
+                    {"AugMix": {"mixture_width": 1}}]"#;
+    for (list, sample, golden) in [(one.as_str(), 1, GOLDEN), (other, 0, GOLDEN_MIX)] {
+        let recipe = recipe(list);
+        let drawn = recipe.draw(&recipe.keys(11, 0), sample, 0, SIZE).unwrap().views()[0].clone();
+        let text = serde_json::to_string(&(drawn.ops, drawn.erasures)).unwrap();
+        assert_eq!(text, golden.split_whitespace().collect::<String>());
+    }
+}
+
+const GOLDEN: &str = r#"
+    [[{"op": "adjust_brightness", "brightness_factor": 0.8600376292281579},
+      {"op": "adjust_hue", "hue_factor": -0.052131719337935215},
+      {"op": "adjust_saturation", "saturation_factor": 0.9196221484738198},
+      {"op": "adjust_contrast", "contrast_factor": 0.7343911498199928},
+      {"op": "posterize", "bits": 7},
+      {"op": "affine", "angle": 0.0, "translate": [0, 0], "scale": 1.0, "shear": [0.0, -5.142764761143517],
+       "interpolation": "nearest", "fill": null, "center": [0.0, 0.0]},
+      {"op": "gaussian_blur", "kernel_size": [3, 3], "sigma": [0.3253684362949243, 0.3253684362949243]}],
+     [{"i": 8, "j": 9, "h": 10, "w": 14,
+       "v": {"noise": {"key": [3762587391, 795852728], "mean": [0.0, 0.0, 0.0], "std": [1.0, 1.0, 1.0]}}}]]"#;
+
+/// AugMix draws a translation that is too small for a pixel here.
+const GOLDEN_MIX: &str = r#"
+    [[{"op": "adjust_brightness", "brightness_factor": 1.8767998451532923},
+      {"op": "augmix", "weights": [0.0459767511752214],
+       "chains": [[{"op": "adjust_sharpness", "sharpness_factor": 1.0999999940395355},
+                   {"op": "affine", "angle": 0.0, "translate": [0, 0], "scale": 1.0, "shear": [0.0, 0.0],
+                    "interpolation": "bilinear", "fill": null, "center": null},
+                   {"op": "rotate", "angle": 6.666666507720947, "interpolation": "bilinear", "fill": null,
+                    "center": null}]]}], []]"#;
+
 #[test]
 fn jitter_draws_every_order_and_factors_within_bounds() {
     let drawn =
@@ -73,9 +114,8 @@ fn what_stands_beside_changes_no_draws() {
     }
     // What stands within is keyed by what it stands in, and draws other numbers than alone.
     assert!(one.iter().flatten().zip(alone.iter().flatten()).any(|(within, alone)| within != alone));
-    let twice = ops(&format!(
-        r#"{{"RandomApply": {{"transforms": [{jitter}], "p": 1}}}}, {{"RandomApply": {{"transforms": [{jitter}], "p": 1}}}}"#
-    ));
+    let always = format!(r#"{{"RandomApply": {{"transforms": [{jitter}], "p": 1}}}}"#);
+    let twice = ops(&format!("{always}, {always}"));
     assert!(twice.iter().all(|ops| ops[..2] != ops[2..]));
 }
 

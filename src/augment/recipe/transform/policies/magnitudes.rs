@@ -188,10 +188,15 @@ impl LargestTranslation {
 }
 
 /// Number `at` of `count` numbers spread evenly from `start` to `end`: torch's `linspace`, which counts from the nearer
-/// end.
+/// end, and rounds once. So does f64, which holds the product and the sum exactly before it is rounded.
 fn linspace(start: f32, end: f32, count: u32, at: u32) -> f32 {
-    let step = (end - start) / (count - 1) as f32;
-    if at < count / 2 { start + step * at as f32 } else { end - step * (count - at - 1) as f32 }
+    let step = f64::from((end - start) / (count - 1) as f32);
+    let number = if at < count / 2 {
+        f64::from(start) + step * f64::from(at)
+    } else {
+        f64::from(end) - step * f64::from(count - at - 1)
+    };
+    number as f32
 }
 
 #[cfg(test)]
@@ -205,6 +210,8 @@ mod tests {
             |start, end, count| (0..count).map(|at| linspace(start, end, count, at)).collect::<Vec<_>>();
         assert_eq!(all(0.0, 0.9, 4), [0.0, 0.299_999_98, 0.6, 0.9]);
         assert_eq!(all(1.0, 0.0, 5), [1.0, 0.75, 0.5, 0.25, 0.0]);
+        // Truncated, this one is another number of pixels than 16.
+        assert_eq!(linspace(0.0, 32.0, 31, 15), 15.999_999);
         let bits = |posterize, bins| {
             let table = MagnitudeTable { posterize, ..super::super::rand_augment::MAGNITUDES };
             let bits = |bin| table.magnitude(PolicyOp::Posterize, bins, bin, (1, 1));
