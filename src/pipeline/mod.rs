@@ -64,7 +64,7 @@ pub struct Pipeline {
 pub(crate) type OpenReader =
     dyn Fn(&Arc<DatasetIndex>, &SlotPool, &LoaderConfig) -> Result<Box<dyn Reader>> + Send + Sync;
 
-/// What all threads of a pipeline share. For images of other sizes there is another, with what is behind `Arc` in common.
+/// What all threads of a pipeline share. For images of other sizes there is another; what is behind `Arc` is in common.
 struct PipelineShared {
     index: Arc<DatasetIndex>,
     config: LoaderConfig,

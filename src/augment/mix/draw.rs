@@ -135,14 +135,17 @@ mod tests {
         }
     }
 
-    /// The distribution function of Beta(α, α) by Simpson's rule, in terms of t with x = t^(1/α), which takes the
-    /// pole at 0 away.
+    /// The distribution function of Beta(α, α) by Simpson's rule: for α below 1 in terms of t = x^α, which takes the pole
+    /// at 0 away.
     fn cumulative(alpha: f64, x: f64) -> f64 {
+        let density = |at: f64| match alpha < 1.0 {
+            true => (1.0 - at.powf(1.0 / alpha)).powf(alpha - 1.0),
+            false => (at * (1.0 - at)).powf(alpha - 1.0),
+        };
         let below_half = |x: f64| {
             let steps = 2000;
-            let end = x.powf(alpha);
-            let value =
-                |i: usize| (1.0 - (end * i as f64 / steps as f64).powf(1.0 / alpha)).powf(alpha - 1.0);
+            let end = if alpha < 1.0 { x.powf(alpha) } else { x };
+            let value = |i: usize| density(end * i as f64 / steps as f64);
             let inner: f64 = (1..steps).map(|i| value(i) * if i % 2 == 1 { 4.0 } else { 2.0 }).sum();
             (value(0) + inner + value(steps)) * end / steps as f64 / 3.0
         };
