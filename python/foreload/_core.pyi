@@ -10,10 +10,10 @@ from typing_extensions import disjoint_base
 from foreload._batches import Batch as Batch
 from foreload._batches import Batches as Batches
 from foreload._batches import Tensor as Tensor
-from foreload._loaders import Directory as Directory
 from foreload._loaders import FileLoader as FileLoader
 from foreload._loaders import ImageLoader as ImageLoader
-from foreload._loaders import Resources as Resources
+from foreload._objects import Directory as Directory
+from foreload._objects import Resources as Resources
 from foreload._types import ConcealedSample, LoaderState, SampleFailure
 
 __version__: str

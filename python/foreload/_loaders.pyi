@@ -1,4 +1,4 @@
-"""The loaders and what they are told: a part of `_core.pyi`, for type checkers; at run time `foreload._core` has it."""
+"""The loaders: a part of `_core.pyi`, for type checkers; at run time `foreload._core` has them."""
 
 import os
 from collections.abc import Mapping, Sequence
@@ -7,112 +7,11 @@ from typing import Any, Literal, final
 from typing_extensions import Self
 
 from foreload._core import Loader
+from foreload._objects import Directory, Resources
 from foreload._sheet import Sheet
 from foreload._types import Array, Numbers, PairMix, View
 from foreload.fields import Field
 from foreload.transforms import Mixing, Transforms
-
-# What `make stub` writes of Directory begins here.
-@final
-class Directory:
-    """A cache in a directory on local NVMe, for `cache=` of a loader.
-
-    What is there is used again by the next run, and other loaders, ranks, jobs and datasets may share it. The dataset
-    itself is never touched.
-
-    Args:
-        path: A directory on local NVMe, made where it is missing.
-        size: Bytes the directory may take, or a text such as `"800GB"`.
-        fill: How the cache is filled. `use`: with what is read anyway. `ahead`: also by whole shards in large
-            sequential reads beside training, in the order of their next use (where all ranks share one cache). `auto`:
-            by rates measured at the start.
-        stage_bandwidth: Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share
-            the cache together, or a text such as `"500MB"`. None: whatever the reads that training waits for leave.
-
-    Raises:
-        ConfigError: A setting cannot work, or there is none of that name.
-    """
-
-    def __new__(
-        cls,
-        path: str | os.PathLike[str],
-        size: int | str,
-        fill: Literal["auto", "use", "ahead"] = "auto",
-        stage_bandwidth: int | str | None = None,
-    ) -> Self: ...
-    @property
-    def path(self) -> str | os.PathLike[str]: ...
-    @property
-    def size(self) -> int | str: ...
-    @property
-    def fill(self) -> Literal["auto", "use", "ahead"]: ...
-    @property
-    def stage_bandwidth(self) -> int | str | None: ...
-    # What it writes ends here.
-    def __eq__(self, other: object, /) -> bool: ...
-    def __hash__(self) -> int: ...
-    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
-
-# What `make stub` writes of Resources begins here.
-@final
-class Resources:
-    """What of the machine a loader takes, for `resources=` of a loader.
-
-    The same settings are keywords of the loaders; each may be said in one place only. What is not given is chosen.
-
-    Args:
-        threads: Decoding threads. None: the processors this process may use, or its share where the other ranks of the
-            node (see `local_world_size`) may use the same ones; one with `decoded=False`.
-        memory: Cap of all pools together: bytes, or a text such as `"300MB"`. None: what the settings need, and more
-            while batches are kept, up to a quarter of the machine's memory for all ranks of the node together. What
-            differs in size from sample to sample comes on top: images and masks of their own sizes, texts, arrays. With
-            a cap, two batches of such images are made ahead, and a warning says so; a transform that fixes the size
-            brings them under it. On a GPU some page-locked tables come on top, and where slots run short 4 MB for each
-            of three lanes, more for larger images.
-        io: How files are read: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
-        direct: Whether reads bypass the page cache: `auto` (by file system and size), `on` or `off`.
-        queue_depth: The number of reads in flight. None: 32. With `pread` each takes a thread of its own, of which
-            there are up to 256, with about 30 KB of memory each; network file systems are faster the more of them there
-            are.
-        device_memory: Cap of the memory on the GPU, beside what nvJPEG takes: bytes, or a text such as `"8GB"`. None: a
-            quarter of it.
-        local_world_size: How many ranks this node has, numbered one after another: they share the cache, processors and
-            memory. None: what the launcher (see `rank`) says, else all share the cache, and this process has processors
-            and memory alone.
-
-    Raises:
-        ConfigError: A setting cannot work, or there is none of that name.
-    """
-
-    def __new__(
-        cls,
-        *,
-        threads: int | None = None,
-        memory: int | str | None = None,
-        io: Literal["auto", "io_uring", "pread"] = "auto",
-        direct: Literal["auto", "on", "off"] = "auto",
-        queue_depth: int | None = None,
-        device_memory: int | str | None = None,
-        local_world_size: int | None = None,
-    ) -> Self: ...
-    @property
-    def threads(self) -> int | None: ...
-    @property
-    def memory(self) -> int | str | None: ...
-    @property
-    def io(self) -> Literal["auto", "io_uring", "pread"]: ...
-    @property
-    def direct(self) -> Literal["auto", "on", "off"]: ...
-    @property
-    def queue_depth(self) -> int | None: ...
-    @property
-    def device_memory(self) -> int | str | None: ...
-    @property
-    def local_world_size(self) -> int | None: ...
-    # What it writes ends here.
-    def __eq__(self, other: object, /) -> bool: ...
-    def __hash__(self) -> int: ...
-    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
 
 # What `make stub` writes of ImageLoader begins here.
 @final

@@ -117,4 +117,29 @@ impl Output {
     pub fn bytes(&self) -> usize {
         3 * self.height as usize * self.width as usize * self.dtype.size()
     }
+
+    /// The grey levels that the values of a finished image stand for: R, G and B of each pixel, row by row.
+    pub(crate) fn levels_of(&self, image: &[u8]) -> Vec<u8> {
+        let (size, pixels) = (self.dtype.size(), self.width as usize * self.height as usize);
+        let level = |at: usize| {
+            let (pixel, channel) = (at / 3, at % 3);
+            let place = match self.format {
+                MemoryFormat::Nchw => channel * pixels + pixel,
+                MemoryFormat::Nhwc => at,
+            };
+            let value = match (self.dtype, &image[place * size..][..size]) {
+                (DType::U8, levels) => return levels[0],
+                (DType::F32, value) => f32::from_ne_bytes(value.try_into().expect("four bytes")),
+                (DType::F16, value) => {
+                    half::f16::from_ne_bytes(value.try_into().expect("two bytes")).to_f32()
+                }
+                (DType::Bf16, value) => {
+                    half::bf16::from_ne_bytes(value.try_into().expect("two bytes")).to_f32()
+                }
+            };
+            // The conversion to integers cuts what lies outside of 0..=255, as noise may.
+            ((f64::from(value) * self.std[channel] + self.mean[channel]) * 255.0).round() as u8
+        };
+        (0..3 * pixels).map(level).collect()
+    }
 }

@@ -2,9 +2,8 @@
 
 use super::{CpuDecoder, Pipeline};
 use crate::augment::{
-    DType, DrawnView, DrawnViews, Fidelity, MemoryFormat, Output, Recipe, RecipeView, Renderer,
+    DrawnView, DrawnViews, Fidelity, MemoryFormat, Recipe, RecipeView, Renderer, Transform, Transforms,
 };
-use crate::augment::{Transform, Transforms};
 use crate::decode::{Decoder, Planes, Region};
 use crate::error::{Error, Result};
 use crate::schedule::Draw;
@@ -60,7 +59,8 @@ impl Pipeline {
                 let output = view.output(drawn);
                 let mut bytes = vec![0; output.bytes()];
                 renderer.render(number, &planes, drawn, &mut bytes);
-                (drawn.clone(), PreviewImage::of(&output, &bytes))
+                let levels = output.levels_of(&bytes);
+                (drawn.clone(), PreviewImage { width: output.width, height: output.height, levels })
             };
             let views = drawn.views().iter().zip(recipe.views()).enumerate().map(render).collect();
             Ok(Preview { original, views })
@@ -126,32 +126,5 @@ impl Pipeline {
         let mut levels = vec![0; output.bytes()];
         Renderer::new(&recipe, Level::detect()).render(0, &planes, drawn, &mut levels);
         Ok(PreviewImage { width: output.width, height: output.height, levels })
-    }
-}
-
-impl PreviewImage {
-    /// The picture of a finished image.
-    fn of(output: &Output, bytes: &[u8]) -> Self {
-        let (size, pixels) = (output.dtype.size(), output.width as usize * output.height as usize);
-        let level = |at: usize| {
-            let (pixel, channel) = (at / 3, at % 3);
-            let place = match output.format {
-                MemoryFormat::Nchw => channel * pixels + pixel,
-                MemoryFormat::Nhwc => at,
-            };
-            let value = match (output.dtype, &bytes[place * size..][..size]) {
-                (DType::U8, levels) => return levels[0],
-                (DType::F32, value) => f32::from_ne_bytes(value.try_into().expect("four bytes")),
-                (DType::F16, value) => {
-                    half::f16::from_ne_bytes(value.try_into().expect("two bytes")).to_f32()
-                }
-                (DType::Bf16, value) => {
-                    half::bf16::from_ne_bytes(value.try_into().expect("two bytes")).to_f32()
-                }
-            };
-            // The conversion to integers cuts what lies outside of 0..=255, as noise may.
-            ((f64::from(value) * output.std[channel] + output.mean[channel]) * 255.0).round() as u8
-        };
-        Self { width: output.width, height: output.height, levels: (0..3 * pixels).map(level).collect() }
     }
 }

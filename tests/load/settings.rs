@@ -11,8 +11,14 @@ use foreload::testing::dataset::Contents;
 use std::path::Path;
 use std::process::Command;
 
-/// The file with the stub of the classes, each between two marker lines.
-const STUB: &str = "python/foreload/_loaders.pyi";
+/// The file with the stub of a class, between two marker lines.
+fn stub_file(class: SettingsClass) -> &'static str {
+    match class {
+        SettingsClass::Loader(_) => "python/foreload/_loaders.pyi",
+        SettingsClass::Object(_) => "python/foreload/_objects.pyi",
+    }
+}
+
 const MANUAL: &str = "docs/settings.md";
 
 /// The variable that `make stub` sets: the texts are written instead of compared.
@@ -34,15 +40,17 @@ fn compare(file: &str, wanted: impl FnOnce(&str) -> String) {
 
 #[test]
 fn the_stub_is_that_of_the_table() {
-    compare(STUB, |written| {
-        SettingsClass::ALL.into_iter().fold(written.to_owned(), |text, class| {
+    for class in SettingsClass::ALL {
+        let file = stub_file(class);
+        compare(file, |written| {
             let begin = format!("# What `make stub` writes of {} begins here.\n", class.name());
-            let (before, rest) = text.split_once(&begin).unwrap_or_else(|| panic!("{STUB} lacks {begin:?}"));
+            let (before, rest) =
+                written.split_once(&begin).unwrap_or_else(|| panic!("{file} lacks {begin:?}"));
             let end = "    # What it writes ends here.\n";
-            let (_, after) = rest.split_once(end).unwrap_or_else(|| panic!("{STUB} lacks {end:?}"));
+            let (_, after) = rest.split_once(end).unwrap_or_else(|| panic!("{file} lacks {end:?}"));
             format!("{before}{begin}{}{end}{after}", stub(class))
-        })
-    });
+        });
+    }
 }
 
 #[test]

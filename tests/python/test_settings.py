@@ -24,7 +24,7 @@ from foreload._docs import arguments
 LOADERS = [foreload.ImageLoader, foreload.FileLoader]
 OBJECTS = [foreload.Directory, foreload.Resources]
 SMALL = {"batch_size": 4, "last_batch": "partial", "progress": False}
-STUB = Path(foreload.__file__).with_name("_loaders.pyi")
+STUBS = [Path(foreload.__file__).with_name(f"_{part}.pyi") for part in ("loaders", "objects")]
 
 
 def parameters(of: type) -> dict[str, Any]:
@@ -34,7 +34,8 @@ def parameters(of: type) -> dict[str, Any]:
 
 def in_stub(of: type) -> dict[str, Any]:
     """Return defaults as the stub has them."""
-    classes = {node.name: node for node in ast.parse(STUB.read_text()).body if isinstance(node, ast.ClassDef)}
+    nodes = [node for stub in STUBS for node in ast.parse(stub.read_text()).body]
+    classes = {node.name: node for node in nodes if isinstance(node, ast.ClassDef)}
     methods = {node.name: node for node in classes[of.__name__].body if isinstance(node, ast.FunctionDef)}
     said = methods["__new__"].args
     places = [inspect.Parameter.empty] * (len(said.args) - len(said.defaults)) + said.defaults
