@@ -1,10 +1,12 @@
-//! The augmentation pass over a typical crop: 400×300 pixels, 4:2:0, to 224×224, into a batch of 64.
+//! The augmentation pass over a typical crop: 400×300 pixels, 4:2:0, to 224×224, into a batch of 64; and operations on
+//! the pixels of an image of that size, each beside a list without any.
 
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use foreload::testing::augment::{
-    Augmenter, Axis, DType, Fidelity, Filter, MemoryFormat, Output, Padding, View,
+    Augmenter, Axis, DType, Fidelity, Filter, MemoryFormat, Output, Padding, Recipe, Renderer, Transforms,
+    View,
 };
 use foreload::testing::decode::{ColorModel, Plane, Planes};
 use foreload::testing::rng::{RandomKey, Use};
@@ -35,13 +37,18 @@ fn plane(index: u64, step: u32) -> Plane {
     }
 }
 
-fn pass(criterion: &mut Criterion) {
-    let planes = Planes {
+/// An image of three planes.
+fn planes() -> Planes {
+    Planes {
         image_width: WIDTH,
         image_height: HEIGHT,
         color: ColorModel::YCbCr,
         planes: [plane(0, 1), plane(1, 2), plane(2, 2)],
-    };
+    }
+}
+
+fn pass(criterion: &mut Criterion) {
+    let planes = planes();
     let axis = |start, length| Axis { start, length, resized: 224, offset: 0 };
     let (x, y) = (axis(51, 400), axis(30, 300));
     let mut group = criterion.benchmark_group("augment");
@@ -83,5 +90,44 @@ fn pass(criterion: &mut Criterion) {
     group.finish();
 }
 
-criterion_group!(benches, pass);
+/// What a list does behind its resize, with fixed parameters. Grayscale, the cheapest, says what levels cost beside the
+/// direct way.
+const OPERATIONS: [(&str, &str); 13] = [
+    ("none", ""),
+    ("grayscale", r#"{"Grayscale": {}}"#),
+    ("brightness", r#"{"ColorJitter": {"brightness": [1.3, 1.3]}}"#),
+    ("contrast", r#"{"ColorJitter": {"contrast": [1.3, 1.3]}}"#),
+    ("saturation", r#"{"ColorJitter": {"saturation": [1.3, 1.3]}}"#),
+    ("hue", r#"{"ColorJitter": {"hue": [0.07, 0.07]}}"#),
+    ("equalize", r#"{"RandomEqualize": {"p": 1}}"#),
+    ("sharpness", r#"{"RandomAdjustSharpness": {"sharpness_factor": 1.7, "p": 1}}"#),
+    ("blur", r#"{"GaussianBlur": {"kernel_size": 23, "sigma": 2}}"#),
+    ("rotation", r#"{"RandomRotation": {"degrees": [20, 20], "interpolation": "bilinear"}}"#),
+    ("nearest rotation", r#"{"RandomRotation": {"degrees": [20, 20]}}"#),
+    ("shear", r#"{"RandomAffine": {"degrees": 0, "shear": [17, 17], "interpolation": "bilinear"}}"#),
+    ("erasing", r#"{"ToDtype": {"dtype": "float32"}}, {"RandomErasing": {"p": 1, "value": "random"}}"#),
+];
+
+fn operations(criterion: &mut Criterion) {
+    let planes = planes();
+    let mut group = criterion.benchmark_group("operations");
+    for (name, list) in OPERATIONS {
+        let resize = r#"{"Resize": {"size": [224, 224]}}"#;
+        let list = if list.is_empty() { format!("[{resize}]") } else { format!("[{resize}, {list}]") };
+        let transforms = Transforms::from_json(&list).expect("a list");
+        let recipe = Recipe::new(&transforms, MemoryFormat::Nchw, Fidelity::Fast).expect("transforms");
+        let drawn = recipe.draw(&recipe.keys(0, 0), 0, 0, (WIDTH, HEIGHT)).expect("an image of any size");
+        let drawn = &drawn.views()[0];
+        let mut out = vec![0u8; recipe.views()[0].output(drawn).bytes()];
+        for level in Level::available() {
+            let mut renderer = Renderer::new(&recipe, level);
+            group.bench_function(BenchmarkId::new(name, level.name()), |b| {
+                b.iter(|| renderer.render(0, black_box(&planes), black_box(drawn), &mut out));
+            });
+        }
+    }
+    group.finish();
+}
+
+criterion_group!(benches, pass, operations);
 criterion_main!(benches);

@@ -1,7 +1,7 @@
-//! The kernels: the augmentation pass, one block for each tile, blockIdx.y the image (`augment.cuh`); the check of what
-//! was decoded, one block for each image (`untouched.cuh`); what is done to the pixels behind the pass, one block for
-//! each image (`ops/walk.cuh`): on grey levels, of which it makes the image, or on the finished image; and the mixing of
-//! pairs, some blocks for each (`mix.cuh`).
+//! The kernels: the augmentation pass, one block for each tile, blockIdx.y the image (`augment.cuh`); the check of
+//! what was decoded, one block for each image (`untouched.cuh`); what is done to the pixels behind the pass, one
+//! block for each image (`ops/walk.cuh`): on grey levels, of which it makes the image, or on the finished image;
+//! and the mixing of pairs, some blocks for each (`mix.cuh`).
 
 #include "augment.cuh"
 #include "mix.cuh"

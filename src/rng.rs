@@ -101,7 +101,7 @@ impl RandomKey {
     /// Computes four random words at (index, block): the raw generator.
     pub fn block(&self, index: u64, block: u32) -> [u32; 4] {
         let counter = [index as u32, (index >> 32) as u32, block ^ self.domain[0], self.domain[1]];
-        philox4x32_10(counter, self.words)
+        philox4x32_10(counter.map(|word| [word]), self.words).map(|[word]| word)
     }
 }
 
@@ -159,27 +159,33 @@ impl RandomStream {
     }
 }
 
-/// Four random words for a run of four values of an image, number `block` of them, by the key that was drawn for the
-/// image. A GPU computes the same.
-pub(crate) fn noise_words(key: [u32; 2], block: u64) -> [u32; 4] {
-    philox4x32_10([block as u32, (block >> 32) as u32, 0, 0], key)
+/// Random words for the values of an image, by the key that was drawn for it: those of run number `first` of four
+/// values, and of the `N` - 1 runs behind it. The words of a run stand in four lists. A GPU computes the same.
+#[inline(always)]
+pub(crate) fn noise_words<const N: usize>(key: [u32; 2], first: u64) -> [[u32; N]; 4] {
+    let number = |run: usize| first + run as u64;
+    let low = std::array::from_fn(|run| number(run) as u32);
+    let high = std::array::from_fn(|run| (number(run) >> 32) as u32);
+    philox4x32_10([low, high, [0; N], [0; N]], key)
 }
 
-fn philox4x32_10(mut counter: [u32; 4], mut key: [u32; 2]) -> [u32; 4] {
+/// Runs the generator for `N` counters, whose words stand in four lists; vectors take several at a time.
+#[inline(always)]
+fn philox4x32_10<const N: usize>(mut counters: [[u32; N]; 4], mut key: [u32; 2]) -> [[u32; N]; 4] {
     const M: [u32; 2] = [0xD251_1F53, 0xCD9E_8D57];
     const W: [u32; 2] = [0x9E37_79B9, 0xBB67_AE85];
     for _ in 0..10 {
-        let a = u64::from(M[0]) * u64::from(counter[0]);
-        let b = u64::from(M[1]) * u64::from(counter[2]);
-        counter = [
-            (b >> 32) as u32 ^ counter[1] ^ key[0],
-            b as u32,
-            (a >> 32) as u32 ^ counter[3] ^ key[1],
-            a as u32,
-        ];
+        let [first, second, third, fourth] = &mut counters;
+        for (((first, second), third), fourth) in first.iter_mut().zip(second).zip(third).zip(fourth) {
+            let a = u64::from(M[0]) * u64::from(*first);
+            let b = u64::from(M[1]) * u64::from(*third);
+            *first = (b >> 32) as u32 ^ *second ^ key[0];
+            *third = (a >> 32) as u32 ^ *fourth ^ key[1];
+            (*second, *fourth) = (b as u32, a as u32);
+        }
         key = [key[0].wrapping_add(W[0]), key[1].wrapping_add(W[1])];
     }
-    counter
+    counters
 }
 
 #[cfg(test)]
@@ -189,13 +195,15 @@ mod tests {
     // These are the known answers of the authors' Random123 distribution (kat_vectors, philox4x32 10).
     #[test]
     fn philox_answers_as_its_authors_say() {
-        assert_eq!(philox4x32_10([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
+        let philox =
+            |counter: [u32; 4], key| philox4x32_10(counter.map(|word| [word; 3]), key).map(|words| words[2]);
+        assert_eq!(philox([0; 4], [0; 2]), [0x6627_e8d5, 0xe169_c58d, 0xbc57_ac4c, 0x9b00_dbd8]);
         assert_eq!(
-            philox4x32_10([u32::MAX; 4], [u32::MAX; 2]),
+            philox([u32::MAX; 4], [u32::MAX; 2]),
             [0x408f_276d, 0x41c8_3b0e, 0xa20b_c7c6, 0x6d54_51fd]
         );
         assert_eq!(
-            philox4x32_10([0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344], [0xa409_3822, 0x299f_31d0]),
+            philox([0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344], [0xa409_3822, 0x299f_31d0]),
             [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]
         );
     }

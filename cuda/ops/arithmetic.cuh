@@ -5,8 +5,8 @@
 
 #include "platform.cuh"
 
-/// 1.5 * 2^23: the unit of a float that was added to it is 1, so that the sum is rounded to a whole number, halves to the
-/// even one.
+/// 1.5 * 2^23: the unit of a float that was added to it is 1, so that the sum is rounded to a whole number, halves
+/// to the even one.
 #define WHOLE 12582912.0f
 
 /// A value within these bounds, the lower one for what is no number.

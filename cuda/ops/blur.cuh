@@ -1,4 +1,5 @@
-//! Gaussian blur: along rows, then along columns, with integer weights and reflected borders: `src/augment/ops/blur.rs`.
+//! Gaussian blur, as `src/augment/ops/blur.rs`: along rows, then along columns, with integer weights and reflected
+//! borders.
 
 #ifndef FORELOAD_BLUR
 #define FORELOAD_BLUR

@@ -22,8 +22,8 @@ INLINE u32 noise_word(const u32 key[2], u32 number, u32 which) {
     return which == 0 ? words[0] : which == 1 ? words[1] : which == 2 ? words[2] : words[3];
 }
 
-/// The natural logarithm of a normal number between 0 and 1: its exponent times ln 2, and 2 artanh((m - 1) / (m + 1)) of
-/// its mantissa m.
+/// The natural logarithm of a normal number between 0 and 1: its exponent times ln 2, and
+/// 2 artanh((m - 1) / (m + 1)) of its mantissa m.
 INLINE f32 log_of(f32 value) {
     const u32 shifted = bits_of(value) - 0x3f3504f3;
     const i32 exponent = (i32)shifted >> 23;

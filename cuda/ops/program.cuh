@@ -1,8 +1,8 @@
 //! What is done to the grey levels of one image, as data: a list of instructions. The Rust side, which makes them of an
 //! image's drawn operations, is `src/augment/cuda/program.rs`.
 //!
-//! The levels lie in *sets*: three planes, R, G and B, of the output's size. An instruction reads one set and writes one,
-//! perhaps the same. The augmentation pass has written set 0 before.
+//! The levels lie in *sets*: three planes, R, G and B, of the output's size. An instruction reads one set and writes
+//! one, perhaps the same. The augmentation pass has written set 0 before.
 
 #ifndef FORELOAD_PROGRAM
 #define FORELOAD_PROGRAM
@@ -31,13 +31,13 @@ enum {
     OP_STORE,
     /// Sharpness: what is left of the factor to 1.
     OP_SHARPNESS,
-    /// A blur: the sets that hold the upper and the lower bytes of what lies between its passes, 16 bits each; the number
-    /// of weights along x and y, from the middle one on; those along x, those along y.
+    /// A blur: the sets that hold the upper and the lower bytes of what lies between its passes, 16 bits each; the
+    /// number of weights along x and y, from the middle one on; those along x, those along y.
     OP_BLUR,
     /// Moves pixels by whole numbers: pixel (x, y) shows (a x + b y + c, d x + e y + f) of the words a to f.
     OP_MOVE,
-    /// A warp: three floats for columns and three for rows, which give places in the image; the sampler; whether there is
-    /// a fill, and its three floats.
+    /// A warp: three floats for columns and three for rows, which give places in the image; the sampler; whether there
+    /// is a fill, and its three floats.
     OP_WARP,
     /// A warp that moves each row along itself: by how many pixels, and by how many more for each row from the image's
     /// centre on, in floats; from how many rows further down; whether there is a fill, and its three floats.

@@ -178,6 +178,9 @@ class ImageLoader(Loader):
             partners stay as they are. A command line has JSON: `[{"MixUp": {"alpha": 0.2, "num_classes": 1000}}]`.
             None: nothing.
         image_size: Side of the square output in pixels, or (height, width).
+        image_size_from: Sizes of the output from later epochs on, by the first epoch of each, as `image_size` has them:
+            `image_size=160, image_size_from={16: 192, 35: 224}` begins a training with small images (progressive
+            resizing). The epoch alone decides, also when a training goes on. None: one size for all epochs.
         scale: Training: lower and upper bound of the random crop's share of the image's area.
         ratio: Training: lower and upper bound of the random crop's width divided by its height.
         flip: Training: probability of a horizontal flip.
@@ -287,6 +290,7 @@ class ImageLoader(Loader):
         transforms: Transforms | Mapping[str, Transforms] | None = None,
         mix: Mixing | Sequence[Mixing] | None = None,
         image_size: int | Sequence[int] = 224,
+        image_size_from: Mapping[int, int | Sequence[int]] | None = None,
         scale: Numbers | None = (0.08, 1.0),
         ratio: Numbers | None = (0.75, 1.3333333333333333),
         flip: float = 0.5,

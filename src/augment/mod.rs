@@ -16,8 +16,8 @@ pub(crate) use mask::render_mask;
 pub use mix::Mixing;
 pub(crate) use mix::{DrawnMix, MixKeys, MixRegion, MixWeights, mix_images};
 pub(crate) use recipe::{BadParameter, CROP_RATIO, CROP_SCALE};
-pub(crate) use recipe::{DrawnView, DrawnViews, LARGEST_SIDE, RecipeKeys, RecipeView, Renderer};
-pub use recipe::{ImageTransforms, Recipe, Sides, Transform, Transforms};
+pub(crate) use recipe::{DrawnView, DrawnViews, LARGEST_SIDE, RecipeKeys, RecipeView};
+pub use recipe::{ImageTransforms, Recipe, Renderer, Sides, Transform, Transforms};
 pub use render::Augmenter;
 pub use view::{Axis, Filter, Padding, View};
 

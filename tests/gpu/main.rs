@@ -15,6 +15,7 @@ mod order;
 mod pauses;
 mod pipeline;
 mod probe;
+mod progressive;
 mod recipes;
 mod several_images;
 mod shares;

@@ -200,15 +200,15 @@ def test_sizes_that_differ_cannot_be_pasted(dataset: Path) -> None:
         ImageLoader(dataset, transforms=own, mix=T.MixUp())
 
 
-def test_parameters_have_types() -> None:
-    for make in (
-        lambda: T.MixUp(alpha="a"),
-        lambda: T.CutMix(num_classes=1.5),
-        lambda: T.RandomChoice([T.Resize(4)]),
-        lambda: T.RandomChoice([T.MixUp()], p=["a"]),
-        lambda: T.RandomChoice(3),
+def test_parameters_have_types(dataset: Path) -> None:
+    for make, said in (
+        (lambda: T.MixUp(alpha="a"), "mix: MixUp: alpha"),
+        (lambda: T.CutMix(num_classes=1.5), "mix: CutMix: num_classes"),
+        (lambda: T.RandomChoice([T.MixUp()], p=["a"]), "RandomChoice: p"),
+        (lambda: T.RandomChoice([T.MixUp(), T.RandomHorizontalFlip()]), "RandomChoice: transforms"),
+        (lambda: load(dataset, mix=T.RandomChoice([T.RandomHorizontalFlip()])), "mix: unknown variant"),
     ):
-        with pytest.raises(ConfigError, match="mix: "):
+        with pytest.raises(ConfigError, match=said):
             make()
     assert T.MixUp(alpha=np.float32(0.5)) == T.MixUp(alpha=0.5)
 

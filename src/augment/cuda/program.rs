@@ -1,8 +1,8 @@
 //! The programs of images: what is done to their pixels behind the pass, as words that `cuda/ops/` runs.
 //!
-//! An image's drawn operations become instructions. What needs sines, exponentials or tables is computed here, by the
-//! functions that the CPU's kernels use, so that both engines make the same bits. Grey levels lie in *sets*, three planes
-//! of the output's size; which of them an instruction reads and writes is decided here, too.
+//! An image's drawn operations become instructions. What needs sines, exponentials or tables is computed here, by
+//! the functions that the CPU's kernels use, so that both engines make the same bits. Grey levels lie in *sets*,
+//! three planes of the output's size; which of them an instruction reads and writes is decided here, too.
 
 use super::super::ops::{
     ErasedBy, Erasure, LevelTables, PixelOp, Rectangle, RowShift, Sampler, Warp, blur_weights, mix_shares,
@@ -12,7 +12,8 @@ use super::views::ProgramsAt;
 use crate::error::{Error, Result};
 use std::mem::size_of;
 
-/// The bytes of an image's span, which says where its program is: the first of its words, their end, the number of sets.
+/// The bytes of an image's span, which says where its program is: the first of its words and their end, then the number
+/// of sets.
 pub(super) const SPAN_BYTES: usize = size_of::<[u32; 3]>();
 
 /// The most sets that an operation works with, in which it leaves one. A blur has two between its passes.
@@ -21,7 +22,7 @@ const SETS_OF_OPS: usize = 3;
 /// The codes of instructions, in the order of `cuda/ops/program.cuh`, which says what words they have.
 #[derive(Debug, Clone, Copy)]
 #[repr(u32)]
-enum Code {
+enum OpCode {
     Table,
     Contrast,
     Autocontrast,
@@ -42,7 +43,7 @@ enum Code {
     Noise,
 }
 
-impl Code {
+impl OpCode {
     /// Whether an instruction can write into the set that it reads: it sees each pixel by itself.
     fn is_in_place(self) -> bool {
         (self as u32) < Self::Sharpness as u32
@@ -174,7 +175,7 @@ impl Sets {
 
 /// The levels of an image at some point of its program.
 #[derive(Debug, Clone, Copy)]
-struct Levels {
+struct HeldLevels {
     set: u32,
     /// Whether they are needed once more, so that nothing may be written over them.
     are_kept: bool,
@@ -192,12 +193,12 @@ impl ProgramWriter<'_> {
     /// Writes what is done to the levels of the pass, up to the finished image.
     fn image(&mut self, ops: &[PixelOp]) {
         let set = self.sets.begin();
-        let levels = self.operations(ops, Levels { set, are_kept: false });
-        self.write(Code::Store, levels.set, levels.set, []);
+        let levels = self.operations(ops, HeldLevels { set, are_kept: false });
+        self.write(OpCode::Store, levels.set, levels.set, []);
     }
 
     /// Writes operations on `levels`, and returns where their result is.
-    fn operations(&mut self, ops: &[PixelOp], mut levels: Levels) -> Levels {
+    fn operations(&mut self, ops: &[PixelOp], mut levels: HeldLevels) -> HeldLevels {
         let mut ops = ops.iter().peekable();
         while let Some(op) = ops.next() {
             if let Some(mut tables) = LevelTables::of(op) {
@@ -215,26 +216,26 @@ impl ProgramWriter<'_> {
     }
 
     /// Writes an operation that is no table.
-    fn operation(&mut self, op: &PixelOp, levels: Levels) -> Levels {
+    fn operation(&mut self, op: &PixelOp, levels: HeldLevels) -> HeldLevels {
         let shares = |factor: &f64| [*factor as f32, (1.0 - factor) as f32].map(f32::to_bits);
         match op {
-            PixelOp::RgbToGrayscale => self.instruction(Code::Grey, levels, []),
+            PixelOp::RgbToGrayscale => self.instruction(OpCode::Grey, levels, []),
             PixelOp::AdjustContrast { contrast_factor } => {
-                self.instruction(Code::Contrast, levels, shares(contrast_factor))
+                self.instruction(OpCode::Contrast, levels, shares(contrast_factor))
             }
             PixelOp::AdjustSaturation { saturation_factor } => {
-                self.instruction(Code::Saturation, levels, shares(saturation_factor))
+                self.instruction(OpCode::Saturation, levels, shares(saturation_factor))
             }
             PixelOp::AdjustHue { hue_factor } => {
-                self.instruction(Code::Hue, levels, [(*hue_factor as f32).to_bits()])
+                self.instruction(OpCode::Hue, levels, [(*hue_factor as f32).to_bits()])
             }
             PixelOp::AdjustSharpness { sharpness_factor } => {
-                self.instruction(Code::Sharpness, levels, [shares(sharpness_factor)[1]])
+                self.instruction(OpCode::Sharpness, levels, [shares(sharpness_factor)[1]])
             }
-            PixelOp::Autocontrast => self.instruction(Code::Autocontrast, levels, []),
-            PixelOp::Equalize => self.instruction(Code::Equalize, levels, []),
+            PixelOp::Autocontrast => self.instruction(OpCode::Autocontrast, levels, []),
+            PixelOp::Equalize => self.instruction(OpCode::Equalize, levels, []),
             PixelOp::PermuteChannels { permutation } => {
-                self.instruction(Code::Permute, levels, [bytes(*permutation)])
+                self.instruction(OpCode::Permute, levels, [bytes(*permutation)])
             }
             PixelOp::GaussianBlur { kernel_size, sigma } => {
                 let [across, down] = [0, 1].map(|axis| blur_weights(kernel_size[axis], sigma[axis]));
@@ -244,7 +245,7 @@ impl ProgramWriter<'_> {
             PixelOp::VerticalFlip => self.moved(levels, [[1, 0, 0], [0, -1, self.size.1 as i32 - 1]]),
             PixelOp::Erase { rectangle, v } => {
                 let words = self.rectangle(rectangle).into_iter().chain([bytes(*v)]);
-                self.instruction(Code::Fill, levels, words)
+                self.instruction(OpCode::Fill, levels, words)
             }
             PixelOp::Augmix { weights, chains } => self.augmix(levels, weights, chains),
             PixelOp::Affine(_) | PixelOp::Rotate { .. } => match Warp::of(op, self.size) {
@@ -262,14 +263,14 @@ impl ProgramWriter<'_> {
         }
     }
 
-    fn tables(&mut self, LevelTables(channels): &LevelTables, levels: Levels) -> Levels {
+    fn tables(&mut self, LevelTables(channels): &LevelTables, levels: HeldLevels) -> HeldLevels {
         let are_alike = channels[1..].iter().all(|channel| *channel == channels[0]);
         let channels = if are_alike { &channels[..1] } else { channels };
         let words = channels.as_flattened().as_chunks().0.iter().map(|four| u32::from_le_bytes(*four));
-        self.instruction(Code::Table, levels, words)
+        self.instruction(OpCode::Table, levels, words)
     }
 
-    fn blur(&mut self, levels: Levels, across: &[u16], down: &[u16]) -> Levels {
+    fn blur(&mut self, levels: HeldLevels, across: &[u16], down: &[u16]) -> HeldLevels {
         // If one weight is all of them, nothing changes.
         if across.len() == 1 && down.len() == 1 {
             return levels;
@@ -278,22 +279,22 @@ impl ProgramWriter<'_> {
         let to = if levels.are_kept { self.sets.take() } else { levels.set };
         let head = [between[0] | between[1] << 16, across.len() as u32, down.len() as u32];
         let weights = across.iter().chain(down).map(|weight| u32::from(*weight));
-        self.write(Code::Blur, levels.set, to, head.into_iter().chain(weights));
+        self.write(OpCode::Blur, levels.set, to, head.into_iter().chain(weights));
         between.into_iter().for_each(|set| self.sets.release(set));
-        Levels { set: to, are_kept: false }
+        HeldLevels { set: to, are_kept: false }
     }
 
     /// Moves pixels by whole numbers: what is shown at (x, y) comes from these multiples of x, y and 1.
-    fn moved(&mut self, levels: Levels, from: [[i32; 3]; 2]) -> Levels {
-        self.instruction(Code::Move, levels, from.as_flattened().iter().map(|&number| number as u32))
+    fn moved(&mut self, levels: HeldLevels, from: [[i32; 3]; 2]) -> HeldLevels {
+        self.instruction(OpCode::Move, levels, from.as_flattened().iter().map(|&number| number as u32))
     }
 
-    fn warp(&mut self, levels: Levels, Warp { matrix, shift, sampler, fill }: &Warp) -> Levels {
+    fn warp(&mut self, levels: HeldLevels, Warp { matrix, shift, sampler, fill }: &Warp) -> HeldLevels {
         let is_filled = u32::from(fill.is_some());
         let fill = [is_filled].into_iter().chain(fill.unwrap_or_default().map(f32::to_bits));
         if let Some(RowShift { along, per_row, down }) = *shift {
             let words = [along.to_bits(), per_row.to_bits(), down as u32].into_iter().chain(fill);
-            return self.instruction(Code::Shift, levels, words);
+            return self.instruction(OpCode::Shift, levels, words);
         }
         let sampler = match sampler {
             Sampler::Nearest => 0,
@@ -301,19 +302,19 @@ impl ProgramWriter<'_> {
             Sampler::Bicubic => 2,
         };
         let matrix = matrix.as_flattened().iter().map(|number| number.to_bits());
-        self.instruction(Code::Warp, levels, matrix.chain([sampler]).chain(fill))
+        self.instruction(OpCode::Warp, levels, matrix.chain([sampler]).chain(fill))
     }
 
-    fn augmix(&mut self, levels: Levels, weights: &[f64], chains: &[Vec<PixelOp>]) -> Levels {
+    fn augmix(&mut self, levels: HeldLevels, weights: &[f64], chains: &[Vec<PixelOp>]) -> HeldLevels {
         let (of_image, weights) = mix_shares(weights);
-        let image = Levels { are_kept: true, ..levels };
+        let image = HeldLevels { are_kept: true, ..levels };
         let made: Vec<_> = chains.iter().map(|ops| self.operations(ops, image).set).collect();
         let to = if levels.are_kept { self.sets.take() } else { levels.set };
         let shares = [(levels.set, of_image)].into_iter().chain(made.iter().copied().zip(weights));
         let words = shares.flat_map(|(set, weight)| [set, weight.to_bits()]);
-        self.write(Code::Mix, levels.set, to, [1 + made.len() as u32].into_iter().chain(words));
+        self.write(OpCode::Mix, levels.set, to, [1 + made.len() as u32].into_iter().chain(words));
         made.into_iter().filter(|&set| set != levels.set).for_each(|set| self.sets.release(set));
-        Levels { set: to, are_kept: false }
+        HeldLevels { set: to, are_kept: false }
     }
 
     /// Writes what is done to the finished image.
@@ -321,11 +322,11 @@ impl ProgramWriter<'_> {
         let rectangle = self.rectangle(rectangle).into_iter();
         match v {
             ErasedBy::Values(values) => {
-                self.write(Code::Erase, 0, 0, rectangle.chain(values.map(f32::to_bits)));
+                self.write(OpCode::Erase, 0, 0, rectangle.chain(values.map(f32::to_bits)));
             }
             ErasedBy::Noise { key, mean, std } => {
                 let words = key.iter().copied().chain([mean, std].into_iter().flatten().map(|n| n.to_bits()));
-                self.write(Code::Noise, 0, 0, rectangle.chain(words));
+                self.write(OpCode::Noise, 0, 0, rectangle.chain(words));
             }
         }
     }
@@ -338,17 +339,22 @@ impl ProgramWriter<'_> {
     }
 
     /// Writes an instruction, and returns where its result is.
-    fn instruction(&mut self, code: Code, levels: Levels, words: impl IntoIterator<Item = u32>) -> Levels {
+    fn instruction(
+        &mut self,
+        code: OpCode,
+        levels: HeldLevels,
+        words: impl IntoIterator<Item = u32>,
+    ) -> HeldLevels {
         let writes_over = code.is_in_place() && !levels.are_kept;
         let to = if writes_over { levels.set } else { self.sets.take() };
         self.write(code, levels.set, to, words);
         if !writes_over && !levels.are_kept {
             self.sets.release(levels.set);
         }
-        Levels { set: to, are_kept: false }
+        HeldLevels { set: to, are_kept: false }
     }
 
-    fn write(&mut self, code: Code, from: u32, to: u32, words: impl IntoIterator<Item = u32>) {
+    fn write(&mut self, code: OpCode, from: u32, to: u32, words: impl IntoIterator<Item = u32>) {
         let head = self.words.len();
         self.words.extend([code as u32 | from << 8 | to << 20, 0]);
         self.words.extend(words);

@@ -1,5 +1,5 @@
-//! Programs, run by the kernels as they are compiled for the CPU, make the bytes that the CPU's kernels make of the same
-//! operations, whatever these are, and in whichever order the threads of a block run.
+//! Programs, run by the kernels as they are compiled for the CPU, make the bytes that the CPU's kernels make of the
+//! same operations, whatever these are, and in whichever order the threads of a block run.
 
 use super::super::ops::{Affine, ErasedBy, Erasure, PixelOp, PixelPass, Rectangle, WarpSampling, erase};
 use super::super::{
@@ -175,7 +175,7 @@ fn by_cpu(level: Level, output: &Output, drawn: &DrawnView, levels: &[u8]) -> Ve
     pass.levels(levels.len() / 3).copy_from_slice(levels);
     let mut out = vec![0; output.bytes()];
     Augmenter::new(output.clone(), level).store(pass.run(&drawn.ops, (drawn.width, drawn.height)), &mut out);
-    erase(&drawn.erasures, output, &mut out);
+    erase(Level::Portable, &drawn.erasures, output, &mut out);
     out
 }
 
@@ -306,7 +306,7 @@ fn finished_images_are_erased_as_on_the_cpu() {
         let mut expected: Vec<u8> = (0..n * output.bytes()).map(|_| random.next_u32() as u8).collect();
         let before = expected.clone();
         for (drawn, image) in images.iter().zip(expected.chunks_exact_mut(output.bytes())) {
-            erase(&drawn.erasures, &output, image);
+            erase(Level::Portable, &drawn.erasures, &output, image);
         }
         let launched = Launched::new(&output, &images.iter().map(Some).collect::<Vec<_>>(), 0);
         if launched.spans.is_empty() {

@@ -1,8 +1,8 @@
 //! Rectangles that are overwritten: of levels, and of finished values behind Normalize.
 
-use super::noise::normal;
-use super::{ErasedBy, Erasure, Rectangle};
+use super::{ErasedBy, Erasure, Rectangle, noise};
 use crate::augment::{DType, MemoryFormat, Output};
+use crate::simd::Level;
 use std::ops::Range;
 
 impl Rectangle {
@@ -30,28 +30,35 @@ pub(super) fn erase_levels(
     }
 }
 
-/// Overwrites rectangles of a finished image, in order.
+/// Overwrites rectangles of a finished image, in order, with the instructions of `level` or the best below it that this
+/// processor has.
 ///
 /// # Panics
 /// If `image` does not have the size of `output`.
-pub(in crate::augment) fn erase(erasures: &[Erasure], output: &Output, image: &mut [u8]) {
+pub(in crate::augment) fn erase(level: Level, erasures: &[Erasure], output: &Output, image: &mut [u8]) {
+    let (width, height) = (output.width as usize, output.height as usize);
+    let level = level.lowered();
+    let mut values = Vec::new();
     for Erasure { rectangle, v } in erasures {
-        let (width, height) = (output.width as usize, output.height as usize);
         let [columns, rows] = rectangle.within((width, height));
-        for c in 0..3 {
-            for row in rows.clone() {
-                for x in columns.clone() {
-                    let index = (c * height + row) * width + x;
-                    let value = match *v {
-                        ErasedBy::Values(values) => values[c],
-                        ErasedBy::Noise { key, mean, std } => normal(key, index as u64) * std[c] + mean[c],
-                    };
-                    let place = match output.format {
-                        MemoryFormat::Nchw => index,
-                        MemoryFormat::Nhwc => (row * width + x) * 3 + c,
-                    };
-                    put(output.dtype, value, place, image);
+        values.resize(columns.len(), 0.0);
+        for (c, row) in (0..3).flat_map(|c| rows.clone().map(move |row| (c, row))) {
+            let first = (c * height + row) * width + columns.start;
+            match *v {
+                ErasedBy::Values(of_channels) => values.fill(of_channels[c]),
+                ErasedBy::Noise { key, mean, std } => {
+                    noise::fill(level, key, first as u64, &mut values);
+                    for value in &mut values {
+                        *value = *value * std[c] + mean[c];
+                    }
                 }
+            }
+            for (x, &value) in columns.clone().zip(&values) {
+                let place = match output.format {
+                    MemoryFormat::Nchw => first + x - columns.start,
+                    MemoryFormat::Nhwc => (row * width + x) * 3 + c,
+                };
+                put(output.dtype, value, place, image);
             }
         }
     }

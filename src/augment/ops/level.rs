@@ -27,7 +27,7 @@ macro_rules! vectorised {
             }
 
             match level {
-                // SAFETY: `PixelPass::new` lowers the level to what this processor has.
+                // SAFETY: `PixelPass::new` and `erase` lower the level to what this processor has.
                 #[cfg(target_arch = "x86_64")]
                 crate::simd::Level::Avx512 => unsafe { avx512($($argument),*) },
                 // SAFETY: as above.

@@ -3,7 +3,7 @@
 //! make of uint8 tensors.
 //!
 //! The list is data: the CPU's kernels here and `cuda/ops/` run it by the same arithmetic, to the same bits, and
-//! [`ImageLoader.view`](crate::python) shows it, so that anybody can replay it.
+//! `ImageLoader.view` shows it, so that anybody can replay it.
 
 mod arithmetic;
 mod augmix;

@@ -1,11 +1,32 @@
 //! Normal numbers for the values of an image: each is a function of a key and of the value's index alone, and needs
 //! only what the CPU and a GPU compute to the same bits.
 
+use super::level::vectorised;
 use crate::rng::noise_words;
 
-/// The normal number of the value with this index: channel, row and column, counted like the values of an NCHW image.
-pub(in crate::augment) fn normal(key: [u32; 2], index: u64) -> f32 {
-    normal_of(noise_words(key, index / 4)[(index % 4) as usize])
+/// The runs of four numbers that are made together.
+const RUNS: usize = 16;
+
+vectorised! {
+    /// Writes the normal numbers of the values from index `first` on, which count channels, rows and columns like the
+    /// values of an NCHW image.
+    pub(super) fn fill(key: [u32; 2], first: u64, to: &mut [f32]) {
+        let (mut run, mut skipped, mut left) = (first / 4, (first % 4) as usize, to);
+        while !left.is_empty() {
+            let words = noise_words::<RUNS>(key, run);
+            let mut numbers = [[0.0; 4]; RUNS];
+            for (place, words) in words.iter().enumerate() {
+                for (numbers, &word) in numbers.iter_mut().zip(words) {
+                    numbers[place] = normal_of(word);
+                }
+            }
+            let numbers = &numbers.as_flattened()[skipped..];
+            let count = numbers.len().min(left.len());
+            let (now, later) = left.split_at_mut(count);
+            now.copy_from_slice(&numbers[..count]);
+            (run, skipped, left) = (run + RUNS as u64, 0, later);
+        }
+    }
 }
 
 /// The standard normal number of 32 uniform bits: of the highest 24, which give an odd number of 2^-24 between -1 and
@@ -70,13 +91,32 @@ fn log(value: f32) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::simd::Level;
+
+    fn normals<const N: usize>(key: [u32; 2], first: u64) -> [f32; N] {
+        let mut numbers = [0.0; N];
+        fill(Level::Portable, key, first, &mut numbers);
+        numbers
+    }
+
+    #[test]
+    fn numbers_depend_on_neither_neighbours_nor_instructions() {
+        let all: [f32; 200] = normals([5, 6], 0);
+        for level in Level::available() {
+            for (first, count) in [(0, 200), (0, 1), (3, 64), (7, 193), (61, 5)] {
+                let mut found = vec![0.0; count];
+                fill(level, [5, 6], first as u64, &mut found);
+                assert_eq!(found, all[first..][..count], "{} from {first}", level.name());
+            }
+        }
+    }
 
     #[test]
     fn numbers_are_normal() {
         // Kolmogorov and Smirnov's distance of 2^17 numbers: beyond 1.95 / √n in one of a thousand runs of chance, and
         // the numbers are always the same.
         let n = 1 << 17;
-        let mut numbers: Vec<f64> = (0..n).map(|index| normal([1, 2], index).into()).collect();
+        let mut numbers: Vec<f64> = normals::<{ 1 << 17 }>([1, 2], 0).map(f64::from).to_vec();
         numbers.sort_by(f64::total_cmp);
         let share = |x: f64| 0.5 * libm::erfc(-x / std::f64::consts::SQRT_2);
         let distance = numbers.iter().zip(0..).map(|(&x, i)| (share(x) - f64::from(i) / n as f64).abs());
@@ -97,7 +137,7 @@ mod tests {
 
     #[test]
     fn numbers_stay_what_they_are() {
-        let found: Vec<u32> = (0..5).map(|index| normal([7, 9], index).to_bits()).collect();
+        let found = normals::<5>([7, 9], 0).map(f32::to_bits);
         assert_eq!(found, [0xbda5_b081, 0xbf6a_095e, 0xbf8b_03a1, 0xc00c_18b8, 0xbed5_d511]);
     }
 

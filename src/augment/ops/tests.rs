@@ -169,13 +169,15 @@ fn erasures_overwrite_their_rectangles_of_finished_images() {
             for format in [MemoryFormat::Nchw, MemoryFormat::Nhwc] {
                 let output = output(dtype, format);
                 let mut image = vec![77; output.bytes()];
-                erase(&[Erasure { rectangle, v: v.clone() }], &output, &mut image);
+                erase(Level::Portable, &[Erasure { rectangle, v: v.clone() }], &output, &mut image);
                 for place in (0..105).map(|i| [i / 35, i / 7 % 5, i % 7]) {
                     let [c, y, x] = place;
                     let value = match v {
                         ErasedBy::Values(values) => values[c],
                         ErasedBy::Noise { key, mean, std } => {
-                            noise::normal(key, ((c * 5 + y) * 7 + x) as u64) * std[c] + mean[c]
+                            let mut normal = [0.0];
+                            noise::fill(Level::Portable, key, ((c * 5 + y) * 7 + x) as u64, &mut normal);
+                            normal[0] * std[c] + mean[c]
                         }
                     };
                     let wanted = match dtype {
@@ -197,7 +199,7 @@ fn rectangles_end_with_the_image() {
     let output = output(DType::U8, MemoryFormat::Nchw);
     let mut image = vec![0; output.bytes()];
     let rectangle = Rectangle { i: 4, j: 6, h: 9, w: u32::MAX };
-    erase(&[Erasure { rectangle, v: ErasedBy::Values([1.0; 3]) }], &output, &mut image);
+    erase(Level::Portable, &[Erasure { rectangle, v: ErasedBy::Values([1.0; 3]) }], &output, &mut image);
     assert_eq!(image.iter().filter(|&&level| level == 1).count(), 3);
 }
 

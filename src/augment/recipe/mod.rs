@@ -19,7 +19,7 @@ mod tests;
 mod torchvision;
 mod transform;
 
-pub(crate) use renderer::Renderer;
+pub use renderer::Renderer;
 pub use request::{ImageTransforms, Transforms};
 pub(crate) use transform::{BadParameter, CROP_RATIO, CROP_SCALE, LARGEST_SIDE};
 pub use transform::{Sides, Transform};

@@ -8,7 +8,7 @@ use crate::simd::Level;
 
 /// Renders the views of a recipe, one image after another; owns tables and scratch memory. Each thread has one.
 #[derive(Debug)]
-pub(crate) struct Renderer {
+pub struct Renderer {
     /// A renderer for each list of views.
     lists: Vec<ListRenderer>,
     /// The list of each view.
@@ -18,6 +18,7 @@ pub(crate) struct Renderer {
 /// Renders the views of one list.
 #[derive(Debug)]
 struct ListRenderer {
+    level: Level,
     /// Writes the output.
     augmenter: Augmenter,
     /// Of lists that change pixels behind the geometry.
@@ -34,7 +35,7 @@ struct LevelsRenderer {
 
 impl Renderer {
     /// A renderer of `recipe`, with the instructions of `level` or the best below it that this processor has.
-    pub(crate) fn new(recipe: &Recipe, level: Level) -> Self {
+    pub fn new(recipe: &Recipe, level: Level) -> Self {
         let mut lists: Vec<ListRenderer> = Vec::new();
         let mut list_of = Vec::new();
         for view in recipe.views() {
@@ -53,7 +54,7 @@ impl Renderer {
     /// # Panics
     /// As [`Augmenter::render`], when `planes` do not hold [`DrawnViews::region`](super::DrawnViews::region), or
     /// there is no such view.
-    pub(crate) fn render(&mut self, view: usize, planes: &Planes, drawn: &DrawnView, out: &mut [u8]) {
+    pub fn render(&mut self, view: usize, planes: &Planes, drawn: &DrawnView, out: &mut [u8]) {
         self.lists[self.list_of[view]].render(planes, drawn, out);
     }
 }
@@ -63,7 +64,7 @@ impl ListRenderer {
         let output = view.output.clone();
         let levels =
             |levels| LevelsRenderer { augmenter: Augmenter::new(levels, level), pass: PixelPass::new(level) };
-        Self { augmenter: Augmenter::new(output, level), levels: view.levels().map(levels) }
+        Self { level, augmenter: Augmenter::new(output, level), levels: view.levels().map(levels) }
     }
 
     fn render(&mut self, planes: &Planes, drawn: &DrawnView, out: &mut [u8]) {
@@ -76,6 +77,6 @@ impl ListRenderer {
         } else {
             self.augmenter.render(planes, view, out);
         }
-        erase(erasures, self.augmenter.output(), out);
+        erase(self.level, erasures, self.augmenter.output(), out);
     }
 }
