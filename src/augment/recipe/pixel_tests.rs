@@ -65,12 +65,11 @@ const GOLDEN: &str = r#"
      [{"i": 8, "j": 9, "h": 10, "w": 14,
        "v": {"noise": {"key": [3762587391, 795852728], "mean": [0.0, 0.0, 0.0], "std": [1.0, 1.0, 1.0]}}}]]"#;
 
-/// AugMix draws a translation that is too small for a pixel here.
 const GOLDEN_MIX: &str = r#"
     [[{"op": "adjust_brightness", "brightness_factor": 1.8767998451532923},
       {"op": "augmix", "weights": [0.0459767511752214],
        "chains": [[{"op": "adjust_sharpness", "sharpness_factor": 1.0999999940395355},
-                   {"op": "affine", "angle": 0.0, "translate": [0, 0], "scale": 1.0, "shear": [0.0, 0.0],
+                   {"op": "affine", "angle": 0.0, "translate": [0, 1], "scale": 1.0, "shear": [0.0, 0.0],
                     "interpolation": "bilinear", "fill": null, "center": null},
                    {"op": "rotate", "angle": 6.666666507720947, "interpolation": "bilinear", "fill": null,
                     "center": null}]]}], []]"#;
