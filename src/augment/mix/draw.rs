@@ -135,8 +135,8 @@ mod tests {
         }
     }
 
-    /// The distribution function of Beta(α, α) by Simpson's rule: for α below 1 in terms of t = x^α, which takes the pole
-    /// at 0 away.
+    /// The distribution function of Beta(α, α) by Simpson's rule: for α below 1 in terms of t = x^α, which takes the
+    /// pole at 0 away.
     fn cumulative(alpha: f64, x: f64) -> f64 {
         let density = |at: f64| match alpha < 1.0 {
             true => (1.0 - at.powf(1.0 / alpha)).powf(alpha - 1.0),
