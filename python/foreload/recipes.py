@@ -156,7 +156,12 @@ def _of_timm(name: str, source: str, num_classes: int, size: int, dtype: Any, re
     train = [
         T.RandomResizedCrop(size, interpolation="bicubic"),
         T.RandomHorizontalFlip(),
-        T.RandAugment.timm("rand-m9-mstd0.5-inc1", interpolation="bicubic"),
+        # timm's `create_transform` fills by the mean colour.
+        T.RandAugment.timm(
+            "rand-m9-mstd0.5-inc1",
+            interpolation="bicubic",
+            fill=[round(255 * mean) for mean in IMAGENET_MEAN],
+        ),
         *_finish(dtype, IMAGENET_MEAN, IMAGENET_STD),
         T.RandomErasing(p=0.25, scale=(0.02, 1 / 3), ratio=(0.3, 1 / 0.3), value="pixel"),
     ]

@@ -94,7 +94,14 @@ def lay_out(folder: Path) -> None:
         path = folder / f"data/train/{('cat', 'dog', 'rare')[number % 3]}/{number}.jpg"
         path.parent.mkdir(parents=True, exist_ok=True)
         Image.fromarray(rng.integers(0, 256, size=(6, 8, 3), dtype=np.uint8)).resize((80, 60)).save(path)
-    for copy in ("data/try", "data/food-101/images", "data/real", "data/rendered", "pfs/imagenet/train"):
+    for copy in (
+        "data/val",
+        "data/try",
+        "data/food-101/images",
+        "data/real",
+        "data/rendered",
+        "pfs/imagenet/train",
+    ):
         shutil.copytree(folder / "data/train", folder / copy, copy_function=os.link)
     shards.make(folder / "data/segmented", 32, 2, shards.sample)
     shards.make(folder / "data/pairs", 32, 2, shards.pair)
