@@ -143,7 +143,7 @@ def imports(program: str) -> tuple[str, ...]:
 @functools.cache
 def interpreter(modules: tuple[str, ...]) -> str | None:
     """Return the first Python that can import all of these, and NumPy, with a torch that DALI's iterators can use."""
-    proof = f"import numpy, {', '.join(modules)}"
+    proof = f"import {', '.join(('numpy', *modules))}"
     if "nvidia.dali.plugin.pytorch" in modules:
         proof += "; import torch; assert int(torch.__version__.split('.')[0]) >= 2"
     for python in (sys.executable, *map(environments.python_of, ENVIRONMENTS)):
