@@ -86,8 +86,8 @@ test-frameworks: test-module ## the tests with real frameworks: examples/, torch
 	FORELOAD_REQUIRE_FRAMEWORKS=1 $(TESTED)/bin/python -m pytest $(FRAMEWORKS)
 	PYTHONPATH=$(TESTED)/module FORELOAD_REQUIRE_FRAMEWORKS=1 .envs/frameworks/bin/python -m pytest \
 		$(addprefix tests/python/,test_torchvision.py test_torchvision_pixels.py test_torchvision_geometry.py \
-		test_torchvision_recipes.py test_draws.py test_webdataset.py test_frameworks.py test_gpu_peers.py \
-		test_recipe_benchmark.py)
+		test_torchvision_ops.py test_torchvision_mixing.py test_torchvision_recipes.py test_draws.py \
+		test_webdataset.py test_frameworks.py test_gpu_peers.py test_recipe_benchmark.py)
 
 # PyPI's torch comes along, as for the peers of `make compare`: some GB, once.
 test-dlio: test-module ## the tests with the real DLIO, through MPI
