@@ -27,9 +27,8 @@ pub(super) fn of_view(epoch: u64, number: usize, drawn: &DrawnView) -> Result<Ve
         format!("epoch {epoch}, view {number}"),
         format!("crop {} {} {}x{}", x.start, y.start, x.length, y.length),
     ];
-    if drawn.view.flip {
-        lines.push("horizontal_flip".into());
-    }
+    let flips = [(drawn.view.flip, "horizontal_flip"), (drawn.view.vertical_flip, "vertical_flip")];
+    lines.extend(flips.into_iter().filter(|(is_drawn, _)| *is_drawn).map(|(_, name)| name.to_owned()));
     let listed = |value: serde_json::Result<Value>| {
         let value = value.map_err(|error| Error::Internal(error.to_string()))?;
         Ok::<_, Error>(value.as_array().into_iter().flatten().map(of_op).collect::<Vec<_>>())
