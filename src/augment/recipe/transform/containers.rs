@@ -25,10 +25,6 @@ impl PixelTransform for RandomApply {
         all_suit(&self.transforms, place)
     }
 
-    fn minds_places(&self) -> bool {
-        self.transforms.iter().any(Transform::minds_places)
-    }
-
     fn children(&self) -> &[Transform] {
         &self.transforms
     }
@@ -77,10 +73,6 @@ impl PixelTransform for RandomChoice {
         all_suit(&self.transforms, place)
     }
 
-    fn minds_places(&self) -> bool {
-        self.transforms.iter().any(Transform::minds_places)
-    }
-
     fn children(&self) -> &[Transform] {
         &self.transforms
     }
@@ -116,10 +108,6 @@ impl PixelTransform for RandomOrder {
 
     fn suits(&self, place: PixelPlace) -> Result<(), String> {
         all_suit(&self.transforms, place)
-    }
-
-    fn minds_places(&self) -> bool {
-        self.transforms.iter().any(Transform::minds_places)
     }
 
     fn children(&self) -> &[Transform] {

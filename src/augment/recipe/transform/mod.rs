@@ -262,7 +262,7 @@ pub(in crate::augment::recipe) trait PixelTransform {
     /// Whether what it draws treats left and right, or top and bottom, differently, so that mirroring cannot be
     /// moved across it.
     fn minds_places(&self) -> bool {
-        false
+        self.children().iter().any(Transform::minds_places)
     }
 
     /// The transforms of which it applies some.
