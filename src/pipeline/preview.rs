@@ -9,14 +9,6 @@ use crate::error::{Error, Result};
 use crate::schedule::Draw;
 use crate::simd::Level;
 
-/// What a network sees of an image, and what it is made of.
-pub(crate) struct Preview {
-    /// The whole image.
-    pub(crate) original: PreviewImage,
-    /// Each view: what was drawn, and the picture.
-    pub(crate) views: Vec<(DrawnView, PreviewImage)>,
-}
-
 /// Grey levels of a picture.
 pub(crate) struct PreviewImage {
     /// The number of columns.
@@ -38,8 +30,7 @@ impl Pipeline {
         self.look(draw, field, |image, bytes| self.draw_of(draw, epoch, image, bytes).map(|(drawn, _)| drawn))
     }
 
-    /// The pictures of these views, as the CPU makes them, turned back from normalised values into grey levels; and the
-    /// whole image, no side of which is longer than `longest` pixels.
+    /// These views with their pictures, as the CPU makes them, turned back from normalised values into grey levels.
     ///
     /// # Errors
     /// The errors of [`Pipeline::views`].
@@ -48,10 +39,8 @@ impl Pipeline {
         draw: Draw,
         epoch: u64,
         field: Option<&str>,
-        longest: u32,
-    ) -> Result<Preview> {
+    ) -> Result<Vec<(DrawnView, PreviewImage)>> {
         self.look(draw, field, |image, bytes| {
-            let original = self.original(bytes, longest)?;
             let (drawn, planes) = self.draw_of(draw, epoch, image, bytes)?;
             let recipe = self.shared_in(epoch).config.images.recipe(image);
             let mut renderer = Renderer::new(recipe, Level::detect());
@@ -62,9 +51,16 @@ impl Pipeline {
                 let levels = output.levels_of(&bytes);
                 (drawn.clone(), PreviewImage { width: output.width, height: output.height, levels })
             };
-            let views = drawn.views().iter().zip(recipe.views()).enumerate().map(render).collect();
-            Ok(Preview { original, views })
+            Ok(drawn.views().iter().zip(recipe.views()).enumerate().map(render).collect())
         })
+    }
+
+    /// The whole image of a draw's sample, no side of which is longer than `longest` pixels.
+    ///
+    /// # Errors
+    /// The errors of [`Pipeline::views`].
+    pub(crate) fn whole_image(&self, draw: Draw, field: Option<&str>, longest: u32) -> Result<PreviewImage> {
+        self.look(draw, field, |_, bytes| self.original(bytes, longest))
     }
 
     /// Reads a sample and gives `see` the number of its image and the file's bytes.

@@ -55,13 +55,11 @@ pub(crate) fn sheet(pipeline: &Pipeline, request: &SheetRequest) -> Result<Vec<u
     }
     let mut canvas = Canvas::default();
     for draw in draws {
-        let mut row = Vec::new();
+        let field = request.field.as_deref();
+        let whole = pipeline.whole_image(draw, field, LONGEST)?;
+        let mut row = vec![(whole, words::of_sample(pipeline.index(), draw))];
         for epoch in (request.epoch..).take(request.epochs as usize) {
-            let preview = pipeline.preview(draw, epoch, request.field.as_deref(), LONGEST)?;
-            if row.is_empty() {
-                row.push((preview.original, words::of_sample(pipeline.index(), draw)));
-            }
-            for (number, (drawn, picture)) in preview.views.into_iter().enumerate() {
+            for (number, (drawn, picture)) in pipeline.preview(draw, epoch, field)?.into_iter().enumerate() {
                 row.push((thinned(picture), words::of_view(epoch, number, &drawn)?));
             }
         }
