@@ -128,7 +128,7 @@ impl BlockSink for TwoByTwo {
         place: BlockPlace,
         last: usize,
     ) -> Result<(), OutOfRange> {
-        use super::idct::avx512::{one_of_two, transform};
+        use super::idct::avx512::{transform, transform_alone};
         if last == 0 {
             let (component, out, stride) = place.find(components, planes);
             return dc_only(std::mem::take(&mut self.block().0[0]), &component.quantisation, out, stride);
@@ -150,7 +150,7 @@ impl BlockSink for TwoByTwo {
             None => {
                 for (block, place) in self.blocks.iter_mut().zip([before, place]) {
                     let (component, out, stride) = place.find(components, planes);
-                    one_of_two(block, &component.quantisation, out, stride)?;
+                    transform_alone(block, &component.quantisation, out, stride)?;
                 }
                 Ok(())
             }
@@ -161,6 +161,6 @@ impl BlockSink for TwoByTwo {
     fn flush(&mut self, components: &[Component], planes: &mut [Plane]) -> Result<(), OutOfRange> {
         let Some(place) = self.waiting.take() else { return Ok(()) };
         let (component, out, stride) = place.find(components, planes);
-        super::idct::avx512::one_of_two(&mut self.blocks[0], &component.quantisation, out, stride)
+        super::idct::avx512::transform_alone(&mut self.blocks[0], &component.quantisation, out, stride)
     }
 }

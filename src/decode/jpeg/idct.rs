@@ -385,7 +385,7 @@ mod tests {
                     samples.write(&mut out, 13);
                     Ok(())
                 }
-                None => avx512::one_of_two(&mut blocks[number], &tables[number], &mut out, 13),
+                None => avx512::transform_alone(&mut blocks[number], &tables[number], &mut out, 13),
             };
             (result, out)
         });

@@ -76,9 +76,9 @@ pub(super) struct ScanFailure {
 
 /// Decodes the wanted blocks into their components' planes, which begin with the first wanted block.
 pub(super) fn decode(scan: &Scan, planes: &mut [Plane], level: Level) -> Result<(), ScanFailure> {
+    // Two blocks at a time, damage is seen late. A scan that fails is therefore decoded once more, block by block, which
+    // says where it is.
     match level {
-        // What transforms two blocks at a time sees damage late. Transforming them one by one tells where it is, as on all
-        // other machines.
         // SAFETY: the level says that the processor has these instructions.
         #[cfg(target_arch = "x86_64")]
         Level::Avx512 => unsafe { decode_avx512(scan, planes).or_else(|_| decode_avx2(scan, planes)) },
@@ -248,7 +248,8 @@ pub(super) fn read_long(bits: &mut BitReader, codes: &Codes, max_size: u8) -> Re
     Ok((symbol, value))
 }
 
-/// Reads a block's coefficients into `block`, which must be zero, in the order of `B`; returns the index of the last one in coding order.
+/// Reads a block's coefficients into `block`, which must be zero, in the order of `B`. Returns the index of the last
+/// one in coding order.
 #[inline(always)]
 fn decode_block<B: BlockSink>(
     bits: &mut BitReader,

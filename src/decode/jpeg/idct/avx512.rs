@@ -38,7 +38,7 @@ impl BlockSamples {
 /// Transforms a block in coding order alone, whatever its coefficients are. It is zero afterwards.
 #[cold]
 #[inline(never)]
-pub(in super::super) fn one_of_two(
+pub(in super::super) fn transform_alone(
     block: &mut IdctBlock,
     quantisation: &Quantisation,
     out: &mut [u8],
