@@ -7,7 +7,7 @@ from typing import Any
 
 from foreload import transforms
 
-_INTERPOLATIONS = {0: "nearest", 2: "bilinear", 3: "bicubic"}
+_INTERPOLATIONS = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
 """Pillow's numbers of interpolations."""
 
 _PLAIN = (
@@ -67,6 +67,9 @@ def _rand_augment(step: Any) -> Translated:
         return None, "has a set of operations of its own: leave t... out of its spec"
     if first.hparams.get("translate_pct", 0.45) != 0.45:
         return None, "moves images by another share than 0.45: leave translate_pct out"
+    drawn = ("prob", "magnitude", "magnitude_std", "magnitude_max")
+    if len({tuple(getattr(op, name) for name in drawn) for op in step.ops}) > 1:
+        return None, "has operations of different probabilities or magnitudes, must have one of each for all"
     resample = first.kwargs["resample"]
     how = (
         "random" if isinstance(resample, list | tuple) else _INTERPOLATIONS.get(int(resample), str(resample))
@@ -87,7 +90,10 @@ def _rand_augment(step: Any) -> Translated:
 
 
 def _auto_augment(step: Any) -> Translated:
-    if [[(op.name, op.magnitude) for op in ops] for ops in step.policy] == _THREE:
+    policy = [[(op.name, op.magnitude) for op in ops] for ops in step.policy]
+    if policy == _THREE and any(op.magnitude_std for ops in step.policy for op in ops):
+        return None, "draws the magnitudes of 3a: leave mstd out of its spec"
+    if policy == _THREE:
         choice = [
             transforms.RandomSolarize(128, p=1.0),
             transforms.Grayscale(),

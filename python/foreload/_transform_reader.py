@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,17 +41,24 @@ _WHAT_TO_DO = {
 _NOTHING_TO_DO = ("Identity", "RGB", "ToPureTensor")
 """Foreload's images are RGB in plain tensors."""
 
-_POLICY = "bilinear and bicubic warps near edges, and colours by 1"
-_COLOURS = "hue by up to 12 of 255, contrast and saturation by 1"
+_WARPS = "warps by 1 of 255 and by more near edges, bicubic ones by up to 11"
+_POLICY = f"{_WARPS}, colours by 1"
+_COLOURS = "hue by up to 14 of 255, contrast and saturation by 1"
 _DIFFERS = {
     **dict.fromkeys(("Grayscale", "RandomGrayscale"), "grey by 1 of 255"),
     **dict.fromkeys(("ColorJitter", "RandomPhotometricDistort"), _COLOURS),
-    "GaussianBlur": "blurs by up to 34 of 255",
-    "RandomRotation": "bilinear and bicubic warps near edges",
-    "RandomAffine": "bilinear and bicubic warps near edges",
+    "RandomAutocontrast": "autocontrast by 1 of 255",
+    **dict.fromkeys(("RandomRotation", "RandomAffine"), _WARPS),
     **dict.fromkeys(("RandAugment", "TrivialAugmentWide", "AutoAugment", "AugMix"), _POLICY),
 }
-"""By how much Pillow's arithmetic differs from that of tensors."""
+"""By how much Pillow's arithmetic differs from that of tensors. Blurs are none of them, because torchvision blurs PIL
+images as tensors, too."""
+_TIMM_DIFFERS = {"RandAugment": _POLICY, "AutoAugment": "grey by 1 of 255, blurs by up to 34"}
+"""The same for timm's classes, which call Pillow themselves."""
+_NEAREST = "nearest pixels where two are equally near"
+
+_RESIZING = ("RandomResizedCrop", "Resize", "RandomResize", "RandomShortestSize", "ScaleJitter")
+"""What resizes, and by `interpolation`."""
 
 _OF_PIL = {0: "nearest", 1: "lanczos", 2: "bilinear", 3: "bicubic"}
 """Pillow's numbers of interpolations, which torchvision takes, too."""
@@ -67,8 +74,10 @@ class _Reader:
     place: str = ""
     """The transform at hand, for errors."""
 
-    of_pil: list[str] = field(default_factory=list)
-    """What differs from Pillow's arithmetic, of the transforms that torchvision would apply to PIL images."""
+    of_pil: list[tuple[str, str]] = field(default_factory=list)
+    """What torchvision would apply to PIL images, and how Pillow's arithmetic differs there."""
+    of_floats: list[str] = field(default_factory=list)
+    """What torchvision would resize as floats."""
 
     def read(self, transform: Any) -> list[transforms.Transform]:
         """Translate a whole `transform` into a list."""
@@ -105,7 +114,7 @@ class _Reader:
         """Add a step, if Foreload can do it there; return the size of the images after it, if all have the same."""
         known = len(self.steps)
         try:
-            self.steps += translate(self, step, name)
+            self.steps += [self._resized(made) for made in translate(self, step, name)]
             return compiled_size(transforms.to_json(self.steps))
         except ConfigError as refusal:
             # The core counts the steps of Foreload's own list, in which conversions to tensors are none; the user's
@@ -116,6 +125,18 @@ class _Reader:
                 _, is_named, behind = said.partition(f"{ours}: ")
                 raise self._refusal(behind if is_named else said.removeprefix(prefix)) from None
             raise
+
+    def _resized(self, made: transforms.Transform) -> transforms.Transform:
+        """What resizes, as that is done to a PIL image, whose nearest pixels are what torch calls nearest-exact."""
+        name = type(made).__name__
+        if name not in _RESIZING:
+            return made
+        if self.dtype in FLOATS:
+            self.of_floats.append(name)
+        if self.dtype is not None or made.interpolation != "nearest":
+            return made
+        self.of_pil.append((name, _NEAREST))
+        return replace(made, interpolation="nearest-exact")
 
     def _within(self, children: Iterable[Any]) -> list[list[transforms.Transform]]:
         """Translate the transforms within another, each into a list."""
@@ -156,7 +177,7 @@ class _Reader:
         if "interpolation" in parameters:
             parameters["interpolation"] = self._interpolation(step)
         if self.dtype is None and name in _DIFFERS:
-            self.of_pil.append(name)
+            self.of_pil.append((name, _DIFFERS[name]))
         return [kind(**parameters)]
 
     def random_crop(self, step: Any, _: str) -> list[transforms.Transform]:
@@ -172,8 +193,8 @@ class _Reader:
         made, why_not = _timm.translated(name, step)
         if made is None:
             raise self._refusal(why_not)
-        if self.dtype is None and name in _DIFFERS:
-            self.of_pil.append(name)
+        if self.dtype is None and name in _TIMM_DIFFERS:
+            self.of_pil.append((name, _TIMM_DIFFERS[name]))
         return [made]
 
     def to_grey_levels(self, step: Any, _: str) -> list[transforms.Transform]:
@@ -288,10 +309,16 @@ def read(transform: Any) -> list[transforms.Transform]:
     """
     reader = _Reader()
     steps = reader.read(transform)
-    if reader.of_pil:
-        differences = dict.fromkeys(_DIFFERS[name] for name in reader.of_pil)
+    if reader.of_floats:
         warn(
-            f"transform: {', '.join(dict.fromkeys(reader.of_pil))}: done as torchvision does it to uint8 tensors. For "
+            f"transform: {', '.join(dict.fromkeys(reader.of_floats))}: done to levels of 0..255, where torchvision "
+            "would resize floats, which it neither rounds nor, by bicubic, keeps within their range; put the conversion "
+            "to floats after it to say that this is meant"
+        )
+    if reader.of_pil:
+        names, differences = (dict.fromkeys(words) for words in zip(*reader.of_pil, strict=True))
+        warn(
+            f"transform: {', '.join(names)}: done as torchvision does it to uint8 tensors. For "
             f"PIL images it uses Pillow, which gives other levels ({'; '.join(differences)}); ToImage() before it "
             "says that this is meant"
         )
