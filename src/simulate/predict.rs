@@ -134,11 +134,13 @@ pub(crate) fn predict(job: &PredictedJob, machine: &Machine) -> Prediction {
         shards: job.shards.is_some(),
         depth: job.depth as usize,
     };
-    let (fill, fill_reason) = fill::choose(job.fill, &work, Ok(machine.source));
     let held = (job.cache_bytes as f64 / (job.bytes as f64).max(1.0)).min(1.0);
-    // Nodes that keep what is used soonest keep it as they read it.
-    let keeps_all = job.repeats == 1 || held >= 1.0 || job.fill == FillChoice::Ahead;
-    let ahead = fill == Fill::Ahead && held > 0.0 && job.nodes == 1 && keeps_all;
+    let keeps_first = job.repeats == 1 || held >= 1.0 || job.fill == FillChoice::Ahead;
+    let (fill, fill_reason) = match job.nodes == 1 && keeps_first {
+        true => fill::choose(job.fill, &work, Ok(machine.source)),
+        false => (Fill::Use, fill::KEPT_AS_READ.into()),
+    };
+    let ahead = fill == Fill::Ahead && held > 0.0;
     let model = JobModel::new(job, machine);
     let mut staged = 0.0;
     let epoch = |(number, kept): (usize, CacheShares)| {

@@ -174,8 +174,8 @@ impl Cache {
 
     fn choose_fill(&self, open: &Arc<OpenSource>) {
         self.fill.get_or_init(|| {
-            if self.planned().is_some() {
-                return (Fill::Use, "what is used soonest is kept, as it is read".into());
+            if self.staging().epoch.is_none() {
+                return (Fill::Use, fill::KEPT_AS_READ.into());
             }
             let (all, bytes) = (self.index.len(), self.index.total_bytes());
             let drawn = |(schedule, _): &(Schedule, u64)| schedule.order().selection().members();
@@ -210,10 +210,10 @@ impl Cache {
         // The last bytes of the quota are not worth reading pieces of which nearly nothing can be kept.
         self.full.store(left < largest.max(store.quota_bytes / 100), Relaxed);
         self.plan(epoch, schedule, order_of);
-        // What is used soonest is kept as it is read: a shard holds much that is used later, and other nodes' samples.
-        let keeps_all = self.planned().is_none() && self.is_whole(schedule);
+        // What is kept for a later use, or by one node of several, is kept as it is read.
+        let keeps_first = self.planned().is_none() && self.is_whole(schedule);
         let mut staging = self.staging();
-        staging.epoch = keeps_all.then(|| (schedule.clone(), first_step));
+        staging.epoch = keeps_first.then(|| (schedule.clone(), first_step));
         if let (Some(stager), Some((schedule, first_step))) = (&staging.stager, &staging.epoch) {
             stager.begin(schedule.clone(), *first_step);
         }
