@@ -7,6 +7,7 @@ import sys
 from typing import NoReturn
 
 from foreload import _core, recipes, transforms
+from foreload.transforms._mixing import mix_to_json
 
 
 def _with_settings(words: list[str]) -> list[str]:
@@ -33,7 +34,7 @@ def _with_settings(words: list[str]) -> list[str]:
         recipe = make(num_classes=None) if needs_classes else make()
         replaced += ["--transforms", transforms.to_json(recipe["transforms"])]
         if "mix" in recipe:
-            replaced += ["--mix", transforms.to_json(recipe["mix"])]
+            replaced += ["--mix", mix_to_json(recipe["mix"])]
         if "repeats" in recipe:
             replaced += ["--repeats", str(recipe["repeats"])]
     return replaced
