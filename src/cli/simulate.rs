@@ -139,7 +139,8 @@ fn describe(report: &SimulateReport) -> String {
         if report.repeats > 1 { format!(" with {} repeats", report.repeats) } else { String::new() };
     let mut lines = vec![
         format!(
-            "{scenario}: {nodes} nodes, {samples} samples of {}, {} in all, {epochs} epochs{repeats}; caches of {} a node",
+            "{scenario}: {nodes} nodes, {samples} samples of {}, {} in all, {epochs} epochs{repeats}; caches of {} a \
+             node",
             output::bytes(report.dataset_bytes / (*samples).max(1)),
             output::bytes(report.dataset_bytes),
             output::bytes(report.node_cache_bytes)

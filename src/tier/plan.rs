@@ -70,8 +70,8 @@ impl KnownUses {
     }
 
     /// The moment after `moment` at which the node uses `sample` next; `None` where the known epochs do not say. It
-    /// costs one inverse of the order for each epoch that is searched: on average as many as there are nodes, or
-    /// repeats if these are more.
+    /// costs one inverse of the order for each epoch that is searched: on average as many as there are nodes, or repeats
+    /// if these are more.
     pub(crate) fn next_use(&self, sample: u64, moment: Moment) -> Option<Moment> {
         let known = self.first_epoch..self.first_epoch + self.orders.len() as u64;
         let first = (moment / self.samples.max(1)).max(known.start);

@@ -108,11 +108,11 @@ fn peers_that_hold_the_dataset_read_it_once() {
 #[test]
 fn repeats_are_fetched_once_a_step_and_used_each_time() {
     for (nodes, repeats) in [(1, 3), (2, 4), (4, 2), (3, 3)] {
-        let asked = Scenario { repeats, batch_size: 24, ..scenario(nodes, 2_400, 0.3, 4, "") };
+        let asked = Scenario { repeats, batch_size: 24, ..scenario(nodes, 2_304, 0.3, 4, "") };
         let simulation = Simulation::new(asked).unwrap();
         let [bound, naive] = &simulation.run(&[Policy::LowerBound, Policy::Naive])[..] else { panic!() };
         // As many nodes as repeats fetch a sample, if there are as many.
-        let fetched = 2_400 / repeats * nodes.min(repeats);
+        let fetched = 2_304 / repeats * nodes.min(repeats);
         assert_eq!(naive.slow_bytes, u64::from(4 * fetched) * 1_000, "{nodes} nodes, {repeats} repeats");
         let once = Simulation::new(Scenario { repeats: 1, ..simulation.scenario().clone() }).unwrap();
         let same = &once.run(&[Policy::LowerBound])[0];
@@ -125,7 +125,7 @@ fn repeats_are_fetched_once_a_step_and_used_each_time() {
         }
     }
     // Each of two nodes reads a sample when it is first shown, and never again.
-    let asked = Scenario { repeats: 2, batch_size: 24, ..scenario(2, 2_400, 0.6, 12, "network = \"1GB/s\"") };
+    let asked = Scenario { repeats: 2, batch_size: 24, ..scenario(2, 2_304, 0.6, 12, "network = \"1GB/s\"") };
     let simulation = Simulation::new(asked).unwrap();
     let outcome = simulation.run(&[Policy::Foreload]).remove(0);
     assert!(outcome.chosen.as_ref().is_some_and(|chosen| chosen.starts_with("peers")), "{outcome:?}");
