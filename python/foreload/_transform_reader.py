@@ -42,10 +42,10 @@ _NOTHING_TO_DO = ("Identity", "RGB", "ToPureTensor")
 """Foreload's images are RGB in plain tensors."""
 
 _POLICY = "bilinear and bicubic warps near edges, and colours by 1"
+_COLOURS = "hue by up to 12 of 255, contrast and saturation by 1"
 _DIFFERS = {
-    "RandomGrayscale": "grey by 1 of 255",
-    "ColorJitter": "hue by up to 12 of 255, saturation by 1",
-    "RandomPhotometricDistort": "hue by up to 12 of 255, saturation by 1",
+    **dict.fromkeys(("Grayscale", "RandomGrayscale"), "grey by 1 of 255"),
+    **dict.fromkeys(("ColorJitter", "RandomPhotometricDistort"), _COLOURS),
     "GaussianBlur": "blurs by up to 34 of 255",
     "RandomRotation": "bilinear and bicubic warps near edges",
     "RandomAffine": "bilinear and bicubic warps near edges",

@@ -5,7 +5,7 @@ use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
 use crate::pipeline::PreviewMix;
 use crate::schedule::Draw;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 /// The name of a sample, in lines: its number, its class and its file.
 pub(super) fn of_sample(index: &DatasetIndex, draw: Draw) -> Vec<String> {
@@ -28,6 +28,14 @@ pub(super) fn of_view(epoch: u64, number: usize, drawn: &DrawnView) -> Result<Ve
         format!("epoch {epoch}, view {number}"),
         format!("crop {} {} {}x{}", x.start, y.start, x.length, y.length),
     ];
+    // A crop that is resized to the whole output says all.
+    let (resized, output) = ((x.resized, y.resized), (drawn.width, drawn.height));
+    if (x.offset, y.offset) != (0, 0) || output != resized {
+        if resized != (x.length, y.length) {
+            lines.push(format!("resized {}x{}", resized.0, resized.1));
+        }
+        lines.push(format!("window {} {} {}x{}", x.offset, y.offset, output.0, output.1));
+    }
     let flips = [(drawn.view.flip, "horizontal_flip"), (drawn.view.vertical_flip, "vertical_flip")];
     lines.extend(flips.into_iter().filter(|(is_drawn, _)| *is_drawn).map(|(_, name)| name.to_owned()));
     let listed = |value: serde_json::Result<Value>| {
@@ -72,6 +80,7 @@ fn of_op(op: &Value) -> String {
                 let chains = chains.iter().map(|chain| format!("[{}]", of_chain(chain).join(", ")));
                 chains.collect::<Vec<_>>().join(" ")
             }
+            ("v", Value::Object(written)) => written_by_erasing(written),
             (_, value) if given.len() == 1 => number(value),
             (parameter, value) => format!("{parameter}={}", number(value)),
         });
@@ -85,7 +94,6 @@ fn number(value: &Value) -> String {
         Value::Number(number) if number.is_f64() => rounded(number.as_f64().unwrap_or(f64::NAN)),
         Value::String(text) => text.clone(),
         Value::Array(items) => items.iter().map(number).collect::<Vec<_>>().join(","),
-        Value::Object(fields) => fields.keys().cloned().collect::<Vec<_>>().join(","),
         other => other.to_string(),
     }
 }
@@ -94,11 +102,43 @@ fn rounded(number: f64) -> String {
     ((number * 1000.0).round() / 1000.0).to_string()
 }
 
+/// What erasing writes: `v=0.1,0.2,0.3`, or normal numbers by their mean and deviation.
+fn written_by_erasing(written: &Map<String, Value>) -> String {
+    let noise = written.get("noise").and_then(Value::as_object);
+    let numbers = noise.into_iter().flatten().filter(|(name, _)| *name != "key");
+    let numbers: Vec<_> = numbers.map(|(name, value)| format!(" {name}={}", number(value))).collect();
+    match written.get("values") {
+        Some(values) => format!("v={}", number(values)),
+        None => format!("v=noise{}", numbers.concat()),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::augment::DrawnMix;
+    use crate::augment::{DrawnMix, Fidelity, MemoryFormat, Recipe, Transforms};
     use serde_json::json;
+
+    /// The lines under the first view that a list draws of an image of 500×375 pixels.
+    fn lines(list: &str) -> Vec<String> {
+        let request = Transforms::from_json(list).unwrap();
+        let recipe = Recipe::new(&request, MemoryFormat::Nchw, Fidelity::Fast).unwrap();
+        let drawn = recipe.draw(&recipe.keys(5, 0), 3, 0, (500, 375)).unwrap();
+        of_view(2, 0, &drawn.views()[0]).unwrap()
+    }
+
+    #[test]
+    fn what_is_cut_after_a_resize_is_told() {
+        let resized = lines(r#"[{"Resize": {"size": 256}}, {"CenterCrop": {"size": [224, 224]}}]"#);
+        assert_eq!(
+            resized,
+            ["epoch 2, view 0", "crop 0 0 500x375", "resized 341x256", "window 58 16 224x224"]
+        );
+        let cut = lines(r#"[{"RandomCrop": {"size": [32, 32], "padding": 4}}]"#);
+        assert_eq!(cut[1], "crop 0 0 500x375");
+        assert!(cut[2].starts_with("window ") && cut[2].ends_with(" 32x32"), "{cut:?}");
+        assert_eq!(lines(r#"[{"RandomResizedCrop": {"size": [32, 32]}}]"#).len(), 2);
+    }
 
     #[test]
     fn a_pair_is_named_with_its_share() {
@@ -118,7 +158,10 @@ mod tests {
     fn operations_are_named_with_their_numbers() {
         assert_eq!(of_op(&json!({"op": "adjust_hue", "hue_factor": -0.04567})), "adjust_hue -0.046");
         assert_eq!(of_op(&json!({"op": "affine", "translate": [3, 0], "fill": null})), "affine 3,0");
-        assert_eq!(of_op(&json!({"i": 1, "j": 2, "h": 3, "w": 4})), "erase h=3 i=1 j=2 w=4");
+        let erased = json!({"i": 1, "j": 2, "h": 3, "w": 4, "v": {"values": [0.1, 0.2, 0.5]}});
+        assert_eq!(of_op(&erased), "erase h=3 i=1 j=2 v=0.1,0.2,0.5 w=4");
+        let noise = json!({"h": 3, "v": {"noise": {"key": 77, "mean": [0.0], "std": [1.25]}}});
+        assert_eq!(of_op(&noise), "erase h=3 v=noise mean=0 std=1.25");
         let chains = json!({"op": "augmix", "chains": [[{"op": "invert"}, {"op": "posterize", "bits": 4}]]});
         assert_eq!(of_op(&chains), "augmix [invert, posterize 4]");
     }

@@ -184,9 +184,10 @@ def kernel_size(given: Any) -> int | tuple[int, int]:
 
 
 def erasing_value(given: Any) -> float | tuple[float, float, float] | str:
-    """Return what is written to a rectangle; torchvision's sequence of one number is that number."""
+    """Return what is written to a rectangle; torchvision's sequence of one number is that number, timm's "pixel" is
+    torchvision's "random"."""
     if isinstance(given, str):
-        return one_of(("random", "pixel", "color"))(given)
+        return one_of(("random", "pixel", "color"))(given).replace("pixel", "random")
     items = items_of(given)
     values = [given] if items is None else items
     if len(values) not in (1, 3) or not all(map(is_number, values)):

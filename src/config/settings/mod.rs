@@ -249,7 +249,14 @@ impl Setting {
             (self.reset)(options);
             return Ok(());
         }
-        (self.write)(options, given).map_err(|is| self.must(&is))
+        let refused = (self.write)(options, given);
+        match given {
+            // Objects that Python made a text of are refused by what is wrong in one of them.
+            Given::Text(_) if self.description().text_by.is_some() => {
+                refused.map_err(|message| Error::config(self.name, message))
+            }
+            _ => refused.map_err(|is| self.must(&is)),
+        }
     }
 
     /// Checks the value in `options`, which need not come from [`Setting::set`].

@@ -1,12 +1,10 @@
 //! Huffman codes as lookup tables: one table decodes a symbol and its value bits, one steps over several symbols.
 
-use std::sync::Arc;
-
-use super::pairs::PairTable;
 use crate::error::DecodeError;
 
-/// The bits of the AC lookup.
-pub(super) const AC_BITS: u32 = 10;
+/// The bits of the AC lookups. With one more the tables of two components would not fit into 32 KB of first-level cache
+/// together.
+pub(super) const AC_BITS: u32 = 11;
 /// The bits of the DC lookup.
 pub(super) const DC_BITS: u32 = 9;
 /// The bits of the lookup that steps over symbols.
@@ -22,6 +20,10 @@ pub(super) const END: usize = 128;
 /// The advance of an entry that cannot be used: it is so large that even without [`END`] it cannot be right, so that
 /// the block goes on symbol by symbol.
 pub(super) const NONE: usize = 192;
+
+/// The most entries of the lookup of long codes. Annex K's codes need a tenth; where these are not enough
+/// [`Codes::find`] knows the rest.
+const MOST_LONG: usize = 1 << 12;
 
 /// The most value bits that a coefficient of an 8-bit image has (ITU T.81, F.1.2.1.1 and F.1.2.2.1).
 pub(super) const MAX_AC_SIZE: u8 = 10;
@@ -185,7 +187,7 @@ pub(super) struct DcTable {
 }
 
 impl DcTable {
-    fn new(spec: &Spec) -> Self {
+    pub(super) fn new(spec: &Spec) -> Self {
         let mut fast = [LookupEntry::OTHER; 1 << DC_BITS];
         for (code, length, size) in spec.codes().take_while(|&(_, length, _)| length <= DC_BITS) {
             let total = length + u32::from(size);
@@ -201,8 +203,12 @@ impl DcTable {
 /// A code of AC coefficients: runs of zeros and sizes of values.
 #[derive(Debug)]
 pub(super) struct AcTable {
-    /// The lookup by the next [`AC_BITS`] bits. Plain entries take at most 20 bits with their value.
+    /// The lookup by the next [`AC_BITS`] bits. Plain entries take at most 21 bits with their value.
     pub(super) fast: [LookupEntry; 1 << AC_BITS],
+    /// The lookup of codes longer than that, by the next 16 bits less `long_from`. Plain entries take at most 26 bits.
+    long: Vec<LookupEntry>,
+    /// The first of the longer codes, left-aligned to 16 bits.
+    long_from: usize,
     pub(super) codes: Codes,
 }
 
@@ -211,25 +217,39 @@ impl AcTable {
     /// [`Codes::find`] and its callers.
     pub(super) fn new(spec: &Spec, max_size: u8) -> Self {
         let mut fast = [LookupEntry::OTHER; 1 << AC_BITS];
-        for (code, length, symbol) in spec.codes().take_while(|&(_, length, _)| length <= AC_BITS) {
-            let (run, size) = (symbol >> 4, symbol & 15);
-            let entry = match (run, size) {
-                (15, 0) => LookupEntry(LookupEntry::SPECIAL | LookupEntry::ZEROS | length),
-                // As in libjpeg, runs without a value end the block in baseline files, too.
-                (_, 0) => {
-                    LookupEntry(LookupEntry::SPECIAL | LookupEntry::END | length | u32::from(run) << 24)
-                }
-                _ if size > max_size => LookupEntry::OTHER,
-                _ => LookupEntry(
-                    (length + u32::from(size))
-                        | length << 8
-                        | (64 - u32::from(size)) << 16
-                        | (u32::from(run) + 1) << 24,
-                ),
-            };
-            fast[span(code, length, AC_BITS)].fill(entry);
+        let first_long = spec.codes().find(|&(_, length, _)| length > AC_BITS);
+        let long_from = first_long.map_or(1 << 16, |(code, length, _)| (code as usize) << (16 - length));
+        let mut long = vec![LookupEntry::OTHER; ((1 << 16) - long_from).min(MOST_LONG)];
+        for (code, length, symbol) in spec.codes() {
+            let entry = Self::entry(length, symbol, max_size);
+            if length <= AC_BITS {
+                fast[span(code, length, AC_BITS)].fill(entry);
+            } else {
+                let span = span(code, length, 16);
+                let end = (span.end - long_from).min(long.len());
+                long[(span.start - long_from).min(end)..end].fill(entry);
+            }
         }
-        Self { fast, codes: Codes::new(spec) }
+        Self { fast, long, long_from, codes: Codes::new(spec) }
+    }
+
+    /// The entry of a symbol whose code has this length.
+    fn entry(length: u32, symbol: u8, max_size: u8) -> LookupEntry {
+        let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
+        match (run, size) {
+            (15, 0) => LookupEntry(LookupEntry::SPECIAL | LookupEntry::ZEROS | length),
+            // As in libjpeg, runs without a value end the block in baseline files, too.
+            (_, 0) => LookupEntry(LookupEntry::SPECIAL | LookupEntry::END | length | run << 24),
+            _ if size > u32::from(max_size) => LookupEntry::OTHER,
+            _ => LookupEntry((length + size) | length << 8 | (64 - size) << 16 | (run + 1) << 24),
+        }
+    }
+
+    /// Looks up the symbol at the top of `window`, whose code is longer than [`AC_BITS`] or unknown.
+    #[inline(always)]
+    pub(super) fn long(&self, window: u64) -> LookupEntry {
+        let at = ((window >> 48) as usize).wrapping_sub(self.long_from);
+        self.long.get(at).copied().unwrap_or(LookupEntry::OTHER)
     }
 }
 
@@ -241,7 +261,7 @@ impl AcTable {
 pub(super) struct SkipTable(pub(super) [u16; 1 << SKIP_BITS]);
 
 impl SkipTable {
-    fn new(spec: &Spec) -> Self {
+    pub(super) fn new(spec: &Spec) -> Self {
         let mut table = [(NONE as u16) << 7; 1 << SKIP_BITS];
         let codes: Vec<_> = spec
             .codes()
@@ -282,58 +302,6 @@ fn fill_skip(table: &mut [u16], codes: &[(u32, u32, u8)], prefix: u32, used: u32
 fn span(code: u32, length: u32, bits: u32) -> std::ops::Range<usize> {
     let first = (code << (bits - length)) as usize;
     first..first + (1 << (bits - length))
-}
-
-/// The tables made so far. Most files carry the tables of the standard's annex K, so few are ever built. Files with
-/// optimised tables build theirs anew and push the oldest out.
-#[derive(Debug, Default)]
-pub(super) struct TableCache {
-    dc: Recent<DcTable>,
-    ac: Recent<AcTable>,
-    pairs: Recent<PairTable>,
-    skip: Recent<SkipTable>,
-}
-
-impl TableCache {
-    pub(super) fn dc(&mut self, spec: &Spec) -> Result<Arc<DcTable>, DecodeError> {
-        Ok(self.dc.get(spec.check_dc()?, DcTable::new))
-    }
-
-    pub(super) fn ac(&mut self, spec: &Spec) -> Arc<AcTable> {
-        self.ac.get(spec, |spec| AcTable::new(spec, MAX_AC_SIZE))
-    }
-
-    pub(super) fn pairs(&mut self, spec: &Spec) -> Arc<PairTable> {
-        let table = self.ac(spec);
-        self.pairs.get(spec, |_| PairTable::new(&table))
-    }
-
-    pub(super) fn skip(&mut self, spec: &Spec) -> Arc<SkipTable> {
-        self.skip.get(spec, SkipTable::new)
-    }
-}
-
-#[derive(Debug)]
-struct Recent<T>(Vec<(Spec, Arc<T>)>);
-
-impl<T> Default for Recent<T> {
-    fn default() -> Self {
-        Self(Vec::new())
-    }
-}
-
-impl<T> Recent<T> {
-    const CAPACITY: usize = 8;
-
-    fn get(&mut self, spec: &Spec, build: impl FnOnce(&Spec) -> T) -> Arc<T> {
-        let at = self.0.iter().position(|(known, _)| known == spec).unwrap_or_else(|| {
-            self.0.truncate(Self::CAPACITY - 1);
-            self.0.push((spec.clone(), Arc::new(build(spec))));
-            self.0.len() - 1
-        });
-        self.0[..=at].rotate_right(1);
-        self.0[0].1.clone()
-    }
 }
 
 /// The tables of annex K.3, which files without DHT segments (frames of Motion JPEG) use.
@@ -436,6 +404,14 @@ mod tests {
                     }
                 } else {
                     assert_eq!(entry, LookupEntry::OTHER);
+                    let beyond = ((window >> 48) as usize).wrapping_sub(ac.long_from) >= MOST_LONG;
+                    let long = found.filter(|&(_, symbol)| !beyond && symbol & 15 <= 10);
+                    assert_eq!(
+                        ac.long(window),
+                        long.map_or(LookupEntry::OTHER, |(length, symbol)| {
+                            AcTable::entry(length, symbol, MAX_AC_SIZE)
+                        })
+                    );
                 }
                 // The expected result goes step by step as far as codes lie in the lookup's bits.
                 let (mut bits, mut advance, mut end) = (0, 0, false);
@@ -469,18 +445,5 @@ mod tests {
         assert!(Spec::new(counts(&[(1, 2)]), &[7, 8]).is_none(), "a code of ones only");
         assert!(Spec::new(counts(&[(1, 1), (2, 3)]), &[1, 2, 3, 4]).is_none(), "too many codes");
         assert!(Spec::new(counts(&[(3, 2)]), &[1]).is_none(), "too few symbols");
-    }
-
-    #[test]
-    fn the_cache_returns_what_it_built_and_forgets_the_oldest() {
-        let mut cache = TableCache::default();
-        let spec = |symbol| Spec::new([1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0], &[symbol]).unwrap();
-        let first = cache.ac(&spec(1));
-        assert!(Arc::ptr_eq(&first, &cache.ac(&spec(1))));
-        for symbol in 2..=9 {
-            cache.ac(&spec(symbol));
-        }
-        assert!(!Arc::ptr_eq(&first, &cache.ac(&spec(1))));
-        assert!(cache.dc(&spec(16)).is_err());
     }
 }

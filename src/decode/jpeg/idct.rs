@@ -9,22 +9,18 @@ use std::ops::{Add, Mul, Shr, Sub};
 
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2;
+#[cfg(target_arch = "x86_64")]
+pub(super) mod avx512;
 
 /// The quantised coefficients of a block. Only the first 64 are used; an index of 8 bits needs no bounds check.
 ///
-/// They are kept in the order of [`position`], and are all zero between blocks.
+/// They are all zero between blocks. They are kept in the order of [`position`], but for `avx512`.
 #[repr(C, align(64))]
 pub(super) struct IdctBlock(pub(super) [i16; 256]);
 
 impl IdctBlock {
     pub(super) const fn new() -> Self {
         Self([0; 256])
-    }
-
-    /// Stores coefficient `k` in coding order.
-    #[inline(always)]
-    pub(super) fn store(&mut self, k: usize, value: i32) {
-        self.0[usize::from(PLACES[k & 255])] = value as i16;
     }
 }
 
@@ -112,34 +108,35 @@ const QUICK: i32 = 2100;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct OutOfRange;
 
-/// An inverse DCT for one instruction set. Both functions write 8×8 samples to `out`, rows `stride` apart.
+/// An inverse DCT for one instruction set.
 pub(super) trait InverseDct {
-    /// Transforms a whole block, which is zero afterwards.
+    /// Transforms a whole block, which is zero afterwards, and writes 8×8 samples to `out`, rows `stride` apart.
     fn block(
         block: &mut IdctBlock,
         quantisation: &Quantisation,
         out: &mut [u8],
         stride: usize,
     ) -> Result<(), OutOfRange>;
+}
 
-    /// Transforms a block of which only `dc`, not yet multiplied, is not zero.
-    #[inline(always)]
-    fn dc_only(
-        dc: i32,
-        quantisation: &Quantisation,
-        out: &mut [u8],
-        stride: usize,
-    ) -> Result<(), OutOfRange> {
-        let dc = dc * i32::from(quantisation.steps[0]);
-        if dc.abs() > LIMIT {
-            return Err(OutOfRange);
-        }
-        let sample = ((((dc << 2) + 16) >> 5) + 128).clamp(0, 255) as u8;
-        for row in out[..7 * stride + 8].chunks_mut(stride) {
-            row[..8].fill(sample);
-        }
-        Ok(())
+/// Transforms a block of which only `dc`, not yet multiplied, is not zero, and writes 8×8 samples to `out`, rows `stride`
+/// apart.
+#[inline(always)]
+pub(super) fn dc_only(
+    dc: i16,
+    quantisation: &Quantisation,
+    out: &mut [u8],
+    stride: usize,
+) -> Result<(), OutOfRange> {
+    let dc = i32::from(dc) * i32::from(quantisation.steps[0]);
+    if dc.abs() > LIMIT {
+        return Err(OutOfRange);
     }
+    let sample = ((((dc << 2) + 16) >> 5) + 128).clamp(0, 255) as u8;
+    for row in out[..7 * stride + 8].chunks_mut(stride) {
+        row[..8].fill(sample);
+    }
+    Ok(())
 }
 
 // The constants have 13 fractional bits and are named as in the paper's C renderings: C_0_541 is 0.541196100.
@@ -288,7 +285,10 @@ mod tests {
         })
     }
 
-    fn run<T: InverseDct>(coefficients: &[i16; 64], table: &[u16; 64]) -> (Result<(), OutOfRange>, Vec<u8>) {
+    /// Whether a block can be transformed, and its samples.
+    type Transformed = (Result<(), OutOfRange>, Vec<u8>);
+
+    fn run<T: InverseDct>(coefficients: &[i16; 64], table: &[u16; 64]) -> Transformed {
         let mut block = IdctBlock::new();
         for (k, &value) in coefficients.iter().enumerate() {
             block.0[usize::from(PLACES[k])] = value;
@@ -339,7 +339,7 @@ mod tests {
             coefficients[0] = dc;
             let (result, whole) = run::<PortableIdct>(&coefficients, &[3; 64]);
             let mut out = vec![0; 7 * 13 + 8];
-            let quick = PortableIdct::dc_only(dc.into(), &Quantisation::new(&[3; 64]), &mut out, 13);
+            let quick = dc_only(dc, &Quantisation::new(&[3; 64]), &mut out, 13);
             assert_eq!((quick, quick.is_ok().then_some(out)), (result, result.is_ok().then_some(whole)));
         }
     }
@@ -363,6 +363,63 @@ mod tests {
         }
         assert!((10..2900).contains(&failed), "{failed}");
     }
+
+    /// Transforms two blocks with AVX-512, or each alone where both cannot be transformed together. Returns the results
+    /// and whether they were.
+    #[cfg(target_arch = "x86_64")]
+    fn run_two(two: [&([i16; 64], [u16; 64]); 2]) -> ([Transformed; 2], bool) {
+        let tables = two.map(|(_, table)| Quantisation::new(table));
+        let mut blocks = two.map(|(coefficients, _)| {
+            let mut block = IdctBlock::new();
+            block.0[..64].copy_from_slice(coefficients);
+            block
+        });
+        // SAFETY: the caller has looked for AVX-512.
+        let together = unsafe { avx512::transform(&mut blocks, tables.each_ref()) };
+        let is_together = together.is_some();
+        let mut samples = together.into_iter().flatten();
+        let done = [0, 1].map(|number| {
+            let mut out = vec![0; 7 * 13 + 8];
+            let result = match samples.next() {
+                Some(samples) => {
+                    samples.write(&mut out, 13);
+                    Ok(())
+                }
+                None => avx512::transform_alone(&mut blocks[number], &tables[number], &mut out, 13),
+            };
+            (result, out)
+        });
+        assert!(blocks.iter().all(|block| block.0[..64].iter().all(|&value| value == 0)));
+        (done, is_together)
+    }
+
+    #[test]
+    #[cfg(target_arch = "x86_64")]
+    fn two_blocks_together_are_as_each_alone() {
+        if crate::simd::Level::available().all(|level| level < crate::simd::Level::Avx512) {
+            return;
+        }
+        let samples: Vec<_> = samples().collect();
+        let (mut together, mut failed) = (0, 0);
+        for (number, first) in samples.iter().enumerate() {
+            // Neighbours have other tables, blocks far away other coefficients, too.
+            for second in [&samples[(number + 1) % samples.len()], &samples[(7 * number) % samples.len()]] {
+                let (found, is_together) = run_two([first, second]);
+                let expected = [first, second].map(|(block, table)| run::<PortableIdct>(block, table));
+                for (found, expected) in found.into_iter().zip(expected) {
+                    assert_eq!(found.0, expected.0);
+                    if found.0.is_ok() {
+                        assert_eq!(found.1, expected.1);
+                    } else {
+                        failed += 1;
+                    }
+                }
+                together += usize::from(is_together);
+            }
+        }
+        assert!((500..5500).contains(&together) && failed > 100, "{together} {failed}");
+    }
+
     #[test]
     fn products_that_wrap_are_out_of_range_on_all_levels() {
         for (coefficient, step) in [(512, 64), (256, 128), (128, 256), (384, 256), (512, 192), (1023, 33)] {
@@ -375,6 +432,19 @@ mod tests {
                 if crate::simd::Level::available().any(|level| level >= crate::simd::Level::Avx2) {
                     let avx2 = run::<avx2::Avx2Idct>(&coefficients, &[step; 64]).0;
                     assert_eq!(avx2, portable, "{coefficient} of {step} at {k}");
+                }
+                #[cfg(target_arch = "x86_64")]
+                if crate::simd::Level::available().any(|level| level >= crate::simd::Level::Avx512) {
+                    let (damaged, plain) = ((coefficients, [step; 64]), ([1; 64], [1; 64]));
+                    for two in [[&damaged, &plain], [&plain, &damaged]] {
+                        let (found, is_together) = run_two(two);
+                        let number = usize::from(std::ptr::eq(two[1], &damaged));
+                        assert_eq!(
+                            (is_together, found[number].0),
+                            (false, portable),
+                            "{coefficient} of {step} at {k}"
+                        );
+                    }
                 }
             }
         }

@@ -2,6 +2,7 @@
 //! inside.
 
 mod bits;
+mod blocks;
 mod conceal;
 mod huffman;
 mod idct;
@@ -9,14 +10,15 @@ mod markers;
 mod pairs;
 mod progressive;
 mod scan;
+mod tables;
 
 use std::ops::Range;
 
 use self::bits::{DataEnd, Entropy, file_offset};
-use self::huffman::TableCache;
 use self::idct::Quantisation;
 use self::markers::{FrameComponent, ScanComponent, ScanHeader, check_end};
 use self::scan::{Component, Scan, ScanFailure, ScanFault};
+use self::tables::TableCache;
 use super::codecs::Choose;
 use super::fallback;
 use super::header::{JpegColorSpace, JpegHeader, Process};

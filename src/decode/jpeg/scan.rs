@@ -4,10 +4,12 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::bits::{BitReader, Entropy, value};
+use super::blocks::{BlockPlace, BlockSink, OneByOne};
 use super::huffman::{
-    AC_BITS, AcTable, Codes, DC_BITS, DcTable, END, MAX_AC_SIZE, MAX_DC_SIZE, SKIP_BITS, SkipTable,
+    AC_BITS, AcTable, Codes, DC_BITS, DcTable, END, LookupEntry, MAX_AC_SIZE, MAX_DC_SIZE, SKIP_BITS,
+    SkipTable,
 };
-use super::idct::{IdctBlock, InverseDct, OutOfRange, PortableIdct, Quantisation};
+use super::idct::{IdctBlock, OutOfRange, PortableIdct, Quantisation};
 use super::pairs::PairTable;
 use crate::decode::Plane;
 use crate::simd::Level;
@@ -74,27 +76,38 @@ pub(super) struct ScanFailure {
 
 /// Decodes the wanted blocks into their components' planes, which begin with the first wanted block.
 pub(super) fn decode(scan: &Scan, planes: &mut [Plane], level: Level) -> Result<(), ScanFailure> {
+    // Two blocks at a time, damage is seen late. A scan that fails is therefore decoded once more, block by block, which
+    // says where it is.
     match level {
         // SAFETY: the level says that the processor has these instructions.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx2 | Level::Avx512 => unsafe { decode_avx2(scan, planes) },
-        _ => decode_with::<PortableIdct>(scan, planes),
+        Level::Avx512 => unsafe { decode_avx512(scan, planes).or_else(|_| decode_avx2(scan, planes)) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => unsafe { decode_avx2(scan, planes) },
+        _ => decode_with::<OneByOne<PortableIdct>>(scan, planes),
     }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,avx512f,avx512bw")]
+fn decode_avx512(scan: &Scan, planes: &mut [Plane]) -> Result<(), ScanFailure> {
+    decode_with::<super::blocks::TwoByTwo>(scan, planes)
 }
 
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt")]
 fn decode_avx2(scan: &Scan, planes: &mut [Plane]) -> Result<(), ScanFailure> {
-    decode_with::<super::idct::avx2::Avx2Idct>(scan, planes)
+    decode_with::<OneByOne<super::idct::avx2::Avx2Idct>>(scan, planes)
 }
 
 #[inline(always)]
-fn decode_with<T: InverseDct>(scan: &Scan, planes: &mut [Plane]) -> Result<(), ScanFailure> {
+fn decode_with<B: BlockSink>(scan: &Scan, planes: &mut [Plane]) -> Result<(), ScanFailure> {
     let (columns, rows) = scan.wanted();
     let (width, interval) = (u64::from(scan.columns), u64::from(scan.restart_interval));
     let end = u64::from(rows.end - 1) * width + u64::from(columns.end);
     let segment_of = |mcu: u64| mcu.checked_div(interval).unwrap_or(0);
-    let mut block = IdctBlock::new();
+    let mut blocks = B::new();
     let mut segment = 0;
     let start = scan.entropy.reader(0).ok_or(ScanFailure { fault: ScanFault::OutOfData, mcu: 0, byte: 0 })?;
     // All that must be known to decode on from an MCU boundary are the reader and the components' last DC coefficients.
@@ -126,7 +139,7 @@ fn decode_with<T: InverseDct>(scan: &Scan, planes: &mut [Plane]) -> Result<(), S
         let wanted_here = if row < rows.start { 0..0 } else { columns.clone() };
         for column in column..column + run {
             let done = if wanted_here.contains(&column) {
-                decode_mcu::<T>(&mut bits, &mut dc, scan.components, planes, &mut block, row, column)
+                decode_mcu(&mut bits, &mut dc, scan.components, planes, &mut blocks, (row, column))
             } else {
                 skip_mcu(&mut bits, &mut dc, scan.components)
             };
@@ -142,7 +155,8 @@ fn decode_with<T: InverseDct>(scan: &Scan, planes: &mut [Plane]) -> Result<(), S
             return Err(ScanFailure { fault: ScanFault::LeftOver, mcu, byte: bits.consumed_bytes() });
         }
     }
-    Ok(())
+    let done = blocks.flush(scan.components, planes);
+    done.map_err(|fault| ScanFailure { fault: fault.into(), mcu: end - 1, byte: bits.consumed_bytes() })
 }
 
 impl Scan<'_> {
@@ -158,29 +172,23 @@ impl Scan<'_> {
 }
 
 #[inline(always)]
-fn decode_mcu<T: InverseDct>(
+fn decode_mcu<B: BlockSink>(
     bits: &mut BitReader,
     dc: &mut [i32; 3],
     components: &[Component],
     planes: &mut [Plane],
-    block: &mut IdctBlock,
-    row: u32,
-    column: u32,
+    blocks: &mut B,
+    (row, column): (u32, u32),
 ) -> Result<(), ScanFault> {
-    for (component, dc) in components.iter().zip(dc) {
-        let plane = &mut planes[component.plane];
+    for ((number, component), dc) in components.iter().enumerate().zip(dc) {
+        let stride = planes[component.plane].stride;
         for y in row * component.v..(row + 1) * component.v {
             for x in column * component.h..(column + 1) * component.h {
                 if component.rows.contains(&y) && component.columns.contains(&x) {
-                    let last = decode_block(bits, component, dc, block)?;
+                    let last = decode_block::<B>(bits, component, dc, blocks.block())?;
                     let (x, y) = (x - component.columns.start, y - component.rows.start);
-                    let out = &mut plane.data[8 * (y as usize * plane.stride + x as usize)..];
-                    if last == 0 {
-                        block.0[0] = 0;
-                        T::dc_only(*dc, &component.quantisation, out, plane.stride)?;
-                    } else {
-                        T::block(block, &component.quantisation, out, plane.stride)?;
-                    }
+                    let at = 8 * (y as usize * stride + x as usize);
+                    blocks.put(components, planes, BlockPlace { component: number, at }, last)?;
                 } else {
                     skip_block(bits, component, dc)?;
                 }
@@ -240,9 +248,10 @@ pub(super) fn read_long(bits: &mut BitReader, codes: &Codes, max_size: u8) -> Re
     Ok((symbol, value))
 }
 
-/// Reads a block's coefficients into `block`, which must be zero; returns the index of the last one in coding order.
+/// Reads a block's coefficients into `block`, which must be zero, in the order of `B`. Returns the index of the last
+/// one in coding order.
 #[inline(always)]
-fn decode_block(
+fn decode_block<B: BlockSink>(
     bits: &mut BitReader,
     component: &Component,
     dc: &mut i32,
@@ -261,8 +270,8 @@ fn decode_block(
             let next = k + symbols.advance();
             // Coefficients outside of the block go to a place of their own, so that all can be stored before any is
             // checked.
-            block.store(k + symbols.first(), symbols.first_value());
-            block.store(next, symbols.last_value(bits.window));
+            block.0[B::index(k + symbols.first())] = symbols.first_value() as i16;
+            block.0[B::index(next)] = symbols.last_value(bits.window) as i16;
             if next > 62 {
                 let last = next.wrapping_sub(END);
                 if last < 63 || next == 63 {
@@ -272,7 +281,7 @@ fn decode_block(
                 // This is a long code, or the first of two symbols may end the block.
                 let (ends, value) = read_symbol(bits, ac, &mut k)?;
                 if value != 0 {
-                    block.store(k, value);
+                    block.0[B::index(k)] = value as i16;
                 }
                 if ends {
                     return Ok(k);
@@ -289,7 +298,11 @@ fn decode_block(
 /// may need a refill.
 #[inline(always)]
 fn read_symbol(bits: &mut BitReader, table: &AcTable, k: &mut usize) -> Result<(bool, i32), ScanFault> {
-    let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
+    bits.refill();
+    let mut entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
+    if entry == LookupEntry::OTHER {
+        entry = table.long(bits.window);
+    }
     let (advance, value) = if !entry.is_special() {
         let value = value(bits.window, entry.0 >> 8, |x| x >> (entry.0 >> 16 & 63));
         bits.consume(entry.0);
@@ -346,8 +359,6 @@ fn skip_block(bits: &mut BitReader, component: &Component, dc: &mut i32) -> Resu
             bits.refill();
         }
     }
-    while !read_symbol(bits, table, &mut k)?.0 {
-        bits.refill();
-    }
+    while !read_symbol(bits, table, &mut k)?.0 {}
     Ok(())
 }

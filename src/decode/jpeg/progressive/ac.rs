@@ -2,7 +2,7 @@
 
 use super::super::bits::{BitReader, Entropy};
 use super::super::huffman::AcTable;
-use super::super::idct::{IdctBlock, InverseDct, Quantisation};
+use super::super::idct::{IdctBlock, InverseDct, Quantisation, dc_only};
 use super::super::scan::{ScanFailure, ScanFault};
 use super::block::{Band, Coefficients, Masks, first, refine, skip_block};
 use super::{ProgressiveJob, ScanTables};
@@ -301,7 +301,7 @@ fn transform<T: InverseDct>(
         let done = if i32::from(dc).abs() > quantisation.dc_limit {
             return Err(x);
         } else if any == 0 {
-            T::dc_only(dc.into(), quantisation, out, stride)
+            dc_only(dc, quantisation, out, stride)
         } else {
             block.0[..64].copy_from_slice(&coefficients.0);
             *coefficients = Coefficients::ZERO;

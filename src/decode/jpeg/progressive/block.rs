@@ -84,7 +84,7 @@ pub(super) fn first<const STORE: bool, const MASK: bool>(
     bits.refill();
     let mut k = band.first - 1;
     loop {
-        // The window holds two plain symbols of at most 20 bits, or one and an end of at most 10 and 14.
+        // The window holds two plain symbols of at most 21 bits, or one and an end of at most 11 and 14.
         for _ in 0..2 {
             let entry = table.fast[(bits.window >> (64 - AC_BITS)) as usize];
             if entry.is_special() {

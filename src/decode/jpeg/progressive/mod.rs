@@ -21,10 +21,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::bits::{Entropy, scan_end};
-use super::huffman::{AcTable, DcTable, MAX_AC_SIZE, TableCache};
+use super::huffman::{AcTable, DcTable, MAX_AC_SIZE};
 use super::idct::{InverseDct, PortableIdct, Quantisation};
 use super::markers::{Progression, ScanComponent, ScanHeader, truncated};
 use super::scan::ScanFailure;
+use super::tables::TableCache;
 use super::{Jpeg, RegionLayout, damage, incomplete, unstuff};
 use crate::decode::{Plane, Planes};
 use crate::error::DecodeError;

@@ -1,0 +1,166 @@
+//! The way of decoded blocks to their planes: each is transformed when it ends, or two together, as many as AVX-512's
+//! vectors hold.
+
+use std::marker::PhantomData;
+
+use super::idct::{IdctBlock, InverseDct, OutOfRange, PLACES, dc_only};
+use super::scan::Component;
+use crate::decode::Plane;
+
+/// A place for a block's samples: the component's number in the scan, and where they begin in its plane.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct BlockPlace {
+    pub(super) component: usize,
+    pub(super) at: usize,
+}
+
+impl BlockPlace {
+    /// The component, the plane's samples from the place on, and the bytes from one row to the next.
+    #[inline(always)]
+    fn find<'a>(
+        self,
+        components: &'a [Component],
+        planes: &'a mut [Plane],
+    ) -> (&'a Component, &'a mut [u8], usize) {
+        let component = &components[self.component];
+        let plane = &mut planes[component.plane];
+        (component, &mut plane.data[self.at..], plane.stride)
+    }
+}
+
+/// Takes blocks, one after another.
+pub(super) trait BlockSink {
+    fn new() -> Self;
+
+    /// Where in a block coefficient `k` in coding order is stored. Indices from 64 to 255, as damaged files have them,
+    /// lead to unused places.
+    fn index(k: usize) -> usize;
+
+    /// The block to decode into, which is zero.
+    fn block(&mut self) -> &mut IdctBlock;
+
+    /// Takes the block, whose last coefficient that is not zero is `last` in coding order. Its samples are written now
+    /// or later.
+    fn put(
+        &mut self,
+        components: &[Component],
+        planes: &mut [Plane],
+        place: BlockPlace,
+        last: usize,
+    ) -> Result<(), OutOfRange>;
+
+    /// Writes what has not been written yet.
+    fn flush(&mut self, components: &[Component], planes: &mut [Plane]) -> Result<(), OutOfRange>;
+}
+
+/// Transforms each block when it comes.
+pub(super) struct OneByOne<T> {
+    block: IdctBlock,
+    by: PhantomData<T>,
+}
+
+impl<T: InverseDct> BlockSink for OneByOne<T> {
+    fn new() -> Self {
+        Self { block: IdctBlock::new(), by: PhantomData }
+    }
+
+    #[inline(always)]
+    fn index(k: usize) -> usize {
+        usize::from(PLACES[k & 255])
+    }
+
+    #[inline(always)]
+    fn block(&mut self) -> &mut IdctBlock {
+        &mut self.block
+    }
+
+    #[inline(always)]
+    fn put(
+        &mut self,
+        components: &[Component],
+        planes: &mut [Plane],
+        place: BlockPlace,
+        last: usize,
+    ) -> Result<(), OutOfRange> {
+        let (component, out, stride) = place.find(components, planes);
+        if last == 0 {
+            return dc_only(std::mem::take(&mut self.block.0[0]), &component.quantisation, out, stride);
+        }
+        T::block(&mut self.block, &component.quantisation, out, stride)
+    }
+
+    #[inline(always)]
+    fn flush(&mut self, _: &[Component], _: &mut [Plane]) -> Result<(), OutOfRange> {
+        Ok(())
+    }
+}
+
+/// Transforms blocks two by two. Coefficients are stored in coding order, which costs less than to look up their
+/// places; the transform brings a block's 64 in order by two permutations.
+#[cfg(target_arch = "x86_64")]
+pub(super) struct TwoByTwo {
+    blocks: [IdctBlock; 2],
+    /// The place of the first block, where it waits for the second.
+    waiting: Option<BlockPlace>,
+}
+
+#[cfg(target_arch = "x86_64")]
+impl BlockSink for TwoByTwo {
+    fn new() -> Self {
+        Self { blocks: [const { IdctBlock::new() }; 2], waiting: None }
+    }
+
+    #[inline(always)]
+    fn index(k: usize) -> usize {
+        k & 255
+    }
+
+    #[inline(always)]
+    fn block(&mut self) -> &mut IdctBlock {
+        &mut self.blocks[usize::from(self.waiting.is_some())]
+    }
+
+    #[inline(always)]
+    fn put(
+        &mut self,
+        components: &[Component],
+        planes: &mut [Plane],
+        place: BlockPlace,
+        last: usize,
+    ) -> Result<(), OutOfRange> {
+        use super::idct::avx512::{transform, transform_alone};
+        if last == 0 {
+            let (component, out, stride) = place.find(components, planes);
+            return dc_only(std::mem::take(&mut self.block().0[0]), &component.quantisation, out, stride);
+        }
+        let Some(before) = self.waiting.take() else {
+            self.waiting = Some(place);
+            return Ok(());
+        };
+        let of = |place: BlockPlace| &components[place.component].quantisation;
+        // SAFETY: whoever names this type has detected AVX-512.
+        match unsafe { transform(&mut self.blocks, [of(before), of(place)]) } {
+            Some(samples) => {
+                for (samples, place) in samples.into_iter().zip([before, place]) {
+                    let (_, out, stride) = place.find(components, planes);
+                    samples.write(out, stride);
+                }
+                Ok(())
+            }
+            None => {
+                for (block, place) in self.blocks.iter_mut().zip([before, place]) {
+                    let (component, out, stride) = place.find(components, planes);
+                    transform_alone(block, &component.quantisation, out, stride)?;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn flush(&mut self, components: &[Component], planes: &mut [Plane]) -> Result<(), OutOfRange> {
+        let Some(place) = self.waiting.take() else { return Ok(()) };
+        let (component, out, stride) = place.find(components, planes);
+        super::idct::avx512::transform_alone(&mut self.blocks[0], &component.quantisation, out, stride)
+    }
+}

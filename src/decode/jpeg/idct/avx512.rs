@@ -1,0 +1,190 @@
+//! The inverse DCT with AVX-512, which transforms two blocks at a time: as with AVX2, but with a block in each half of a
+//! register. Blocks are in coding order.
+
+use std::arch::x86_64::*;
+
+use super::{EVEN, IdctBlock, InverseDct, ODD, ONE, OutOfRange, PLACES, PortableIdct, QUICK, Quantisation};
+
+/// The coding order's index of the coefficient at each place.
+static ORDER: [u16; 64] = {
+    let mut order = [0; 64];
+    let mut k = 0;
+    while k < 64 {
+        order[PLACES[k] as usize] = k as u16;
+        k += 1;
+    }
+    order
+};
+
+/// A block's samples: rows 0 and 2, 1 and 3, 4 and 6, 5 and 7.
+pub(in super::super) struct BlockSamples([__m128i; 4]);
+
+impl BlockSamples {
+    /// Writes the samples to `out`, rows `stride` apart.
+    #[inline(always)]
+    pub(in super::super) fn write(self, out: &mut [u8], stride: usize) {
+        let out = &mut out[..7 * stride + 8];
+        for (rows, row) in self.0.into_iter().zip([0, 1, 4, 5]) {
+            // SAFETY: rows 0..8 of 8 bytes lie in `out`; SSE2 is part of x86-64.
+            unsafe {
+                let out = out.as_mut_ptr();
+                _mm_storel_epi64(out.add(row * stride).cast(), rows);
+                _mm_storel_epi64(out.add((row + 2) * stride).cast(), _mm_unpackhi_epi64(rows, rows));
+            }
+        }
+    }
+}
+
+/// Transforms a block in coding order alone, whatever its coefficients are. It is zero afterwards.
+#[cold]
+#[inline(never)]
+pub(in super::super) fn transform_alone(
+    block: &mut IdctBlock,
+    quantisation: &Quantisation,
+    out: &mut [u8],
+    stride: usize,
+) -> Result<(), OutOfRange> {
+    let mut placed = IdctBlock::new();
+    for (&place, value) in PLACES.iter().zip(&mut block.0[..64]) {
+        placed.0[usize::from(place)] = std::mem::take(value);
+    }
+    PortableIdct::block(&mut placed, quantisation, out, stride)
+}
+
+/// Makes two factors of 16 bits, for multiply-and-add of pairs.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn factors(low: i32, high: i32) -> __m512i {
+    _mm512_set1_epi32((low & 0xFFFF) | high << 16)
+}
+
+/// Transforms one dimension. `x` holds the inputs (0, 4), (2, 6), (1, 3), (5, 7) as pairs of 16 bits, eight columns
+/// each of both blocks; the outputs are 32 bits wide, divided by 2^SHIFT and rounded.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn pass<const SHIFT: u32>(x: [__m512i; 4]) -> [__m512i; 8] {
+    let rounding = _mm512_set1_epi32(1 << (SHIFT - 1));
+    let sum = _mm512_add_epi32(_mm512_madd_epi16(x[0], factors(ONE, ONE)), rounding);
+    let difference = _mm512_add_epi32(_mm512_madd_epi16(x[0], factors(ONE, -ONE)), rounding);
+    let outer = _mm512_madd_epi16(x[1], factors(EVEN[0][0], EVEN[0][1]));
+    let inner = _mm512_madd_epi16(x[1], factors(EVEN[1][0], EVEN[1][1]));
+    let even = [
+        _mm512_add_epi32(sum, outer),
+        _mm512_add_epi32(difference, inner),
+        _mm512_sub_epi32(difference, inner),
+        _mm512_sub_epi32(sum, outer),
+    ];
+    let mut y = [rounding; 8];
+    for i in 0..4 {
+        let odd = _mm512_add_epi32(
+            _mm512_madd_epi16(x[2], factors(ODD[i][0], ODD[i][1])),
+            _mm512_madd_epi16(x[3], factors(ODD[i][2], ODD[i][3])),
+        );
+        y[i] = _mm512_srai_epi32::<SHIFT>(_mm512_add_epi32(even[i], odd));
+        y[7 - i] = _mm512_srai_epi32::<SHIFT>(_mm512_sub_epi32(even[i], odd));
+    }
+    y
+}
+
+/// The pairs of rows (0, 4), (2, 6), (1, 3), (5, 7) of both blocks, which are in coding order.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+fn paired_rows(blocks: &[IdctBlock; 2]) -> [__m512i; 4] {
+    // SAFETY: 64 values of 2 bytes lie behind the reference.
+    let order = unsafe {
+        let order = ORDER.as_ptr();
+        [_mm512_loadu_si512(order.cast()), _mm512_loadu_si512(order.add(32).cast())]
+    };
+    let [[a01, a23], [b01, b23]] = [0, 1].map(|number| {
+        let block = blocks[number].0.as_ptr();
+        // SAFETY: a block has 256 values of 2 bytes.
+        let (low, high) =
+            unsafe { (_mm512_loadu_si512(block.cast()), _mm512_loadu_si512(block.add(32).cast())) };
+        order.map(|order| _mm512_permutex2var_epi16(low, order, high))
+    });
+    [
+        _mm512_shuffle_i64x2::<0b01_00_01_00>(a01, b01),
+        _mm512_shuffle_i64x2::<0b11_10_11_10>(a01, b01),
+        _mm512_shuffle_i64x2::<0b01_00_01_00>(a23, b23),
+        _mm512_shuffle_i64x2::<0b11_10_11_10>(a23, b23),
+    ]
+}
+
+/// Transforms both blocks and clears them. Returns `None`, with nothing done, if a coefficient is too large.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(in super::super) fn transform(
+    blocks: &mut [IdctBlock; 2],
+    [a, b]: [&Quantisation; 2],
+) -> Option<[BlockSamples; 2]> {
+    let load = |a: &[i16; 64], b: &[i16; 64], i: usize| {
+        let [a, b] = [a, b].map(|values| {
+            let values: &[i16; 16] = values[16 * i..].first_chunk().expect("64 values");
+            // SAFETY: 16 values of 2 bytes lie behind the reference.
+            unsafe { _mm256_loadu_si256(values.as_ptr().cast()) }
+        });
+        _mm512_inserti64x4::<1>(_mm512_castsi256_si512(a), b)
+    };
+    let mut x = paired_rows(blocks);
+    let mut sums = _mm512_setzero_si512();
+    // These are kept apart from the sums: a product that wraps to -32768 has no magnitude in 16 bits and would undo
+    // them.
+    let mut beyond = 0;
+    for (i, x) in x.iter_mut().enumerate() {
+        if a.coarse || b.coarse {
+            beyond |= _mm512_cmpgt_epi16_mask(_mm512_abs_epi16(*x), load(&a.limits, &b.limits, i));
+        }
+        *x = _mm512_mullo_epi16(*x, load(&a.steps, &b.steps, i));
+        sums = _mm512_adds_epi16(sums, _mm512_abs_epi16(*x));
+    }
+    if beyond | _mm512_cmpgt_epi16_mask(sums, _mm512_set1_epi16(QUICK as i16)) != 0 {
+        return None;
+    }
+    for block in blocks {
+        block.0[..64].fill(0);
+    }
+
+    // Columns come first: y[i] is row i. Then come rows, for which columns must be paired as the rows were.
+    let y = pass::<11>(x);
+    // Each lane's 16 bits of columns 0..8 become the pairs (0, 4), (2, 6), (1, 3), (5, 7).
+    let pairs = _mm_setr_epi8(0, 1, 8, 9, 4, 5, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15);
+    let pairs = _mm512_broadcast_i32x4(pairs);
+    let paired = |a, b| {
+        let rows = _mm512_permutex_epi64::<0b11_01_10_00>(_mm512_packs_epi32(a, b));
+        _mm512_shuffle_epi8(rows, pairs)
+    };
+    let (r01, r23, r45, r67) =
+        (paired(y[0], y[1]), paired(y[2], y[3]), paired(y[4], y[5]), paired(y[6], y[7]));
+    let (low0, low1) = (_mm512_unpacklo_epi32(r01, r23), _mm512_unpacklo_epi32(r45, r67));
+    let (high0, high1) = (_mm512_unpackhi_epi32(r01, r23), _mm512_unpackhi_epi32(r45, r67));
+    // A block's first lane holds rows 0, 2, 4, 6 and its second one rows 1, 3, 5, 7.
+    let y = pass::<18>([
+        _mm512_unpacklo_epi64(low0, low1),
+        _mm512_unpackhi_epi64(low0, low1),
+        _mm512_unpacklo_epi64(high0, high1),
+        _mm512_unpackhi_epi64(high0, high1),
+    ]);
+    // Now y[i] is column i. Saturating packs clamp; each lane then holds four columns of four rows.
+    let columns = |a, b, c, d| _mm512_packs_epi16(_mm512_packs_epi32(a, b), _mm512_packs_epi32(c, d));
+    let transpose = _mm_setr_epi8(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    let transpose = _mm512_broadcast_i32x4(transpose);
+    let left = _mm512_shuffle_epi8(columns(y[0], y[1], y[2], y[3]), transpose);
+    let right = _mm512_shuffle_epi8(columns(y[4], y[5], y[6], y[7]), transpose);
+    let center = _mm512_set1_epi8(-128);
+    let first = _mm512_xor_si512(_mm512_unpacklo_epi32(left, right), center);
+    let second = _mm512_xor_si512(_mm512_unpackhi_epi32(left, right), center);
+    Some([
+        BlockSamples([
+            _mm512_castsi512_si128(first),
+            _mm512_extracti32x4_epi32::<1>(first),
+            _mm512_castsi512_si128(second),
+            _mm512_extracti32x4_epi32::<1>(second),
+        ]),
+        BlockSamples([
+            _mm512_extracti32x4_epi32::<2>(first),
+            _mm512_extracti32x4_epi32::<3>(first),
+            _mm512_extracti32x4_epi32::<2>(second),
+            _mm512_extracti32x4_epi32::<3>(second),
+        ]),
+    ])
+}
