@@ -102,8 +102,9 @@ pub struct NodeUse {
     pub step: u64,
     /// The sample.
     pub sample: u64,
-    /// Whether it is the first of the sample's repeats in the epoch, of all nodes.
-    pub is_first: bool,
+    /// Whether it is the one of the sample's repeats whose node keeps the sample for all: of some samples the first, of
+    /// others the second, and so on, so that all nodes keep as much.
+    pub keeps: bool,
     /// Whether the node uses the sample in this step already, so that it has its bytes.
     pub again: bool,
 }
@@ -154,10 +155,10 @@ impl AccessSchedule {
             let first = batch + begin;
             (first..first + self.node_batch).map(move |place| {
                 let position = self.spread.position(place);
-                let is_first = position % self.repeats == 0;
+                let (draw, repeat) = (position / self.repeats, position % self.repeats);
                 // The repeats before this one have lower places.
-                let again = !is_first && position > batch && self.spread.place(position - 1) >= first;
-                NodeUse { step, sample: order.sample(position), is_first, again }
+                let again = repeat > 0 && position > batch && self.spread.place(position - 1) >= first;
+                NodeUse { step, sample: order.sample(position), keeps: repeat == draw % self.repeats, again }
             })
         })
     }

@@ -149,24 +149,20 @@ pub(crate) fn one_copy(world: SimulationWorld) -> Ledger {
         // What nodes keep is known to all at the epoch's end: so they may go through it in any order. Other nodes use a
         // sample in the same epoch only to repeat it, at about the same time.
         nodes::each_mut(&mut nodes, |number, node| {
-            for NodeUse { step, sample, is_first, again } in accesses.of_node(epoch, number) {
+            for NodeUse { step, sample, keeps, again } in accesses.of_node(epoch, number) {
                 let step = epoch * accesses.steps() + step;
-                let bytes = sizes.get(sample);
-                let source = match owners.of(sample) {
-                    _ if again => {
-                        node.ledger.used_again(step, bytes as f32);
-                        continue;
+                let (bytes, owner) = (sizes.get(sample), owners.of(sample));
+                if keeps && owner.is_none() {
+                    node.keep(sample, bytes, step);
+                }
+                match owner {
+                    _ if again => node.ledger.used_again(step, bytes as f32),
+                    Some((owner, cache)) if owner == number => {
+                        node.ledger.read(step, ByteSource::Local(cache), bytes as f32);
                     }
-                    Some((owner, cache)) if owner == number => ByteSource::Local(cache),
-                    Some((_, cache)) => ByteSource::Peer(cache),
-                    None => {
-                        if is_first {
-                            node.keep(sample, bytes, step);
-                        }
-                        ByteSource::Slow
-                    }
-                };
-                node.ledger.read(step, source, bytes as f32);
+                    Some((_, cache)) => node.ledger.read(step, ByteSource::Peer(cache), bytes as f32),
+                    None => node.ledger.read(step, ByteSource::Slow, bytes as f32),
+                }
             }
         });
         for (number, node) in (0..).zip(&mut nodes) {
