@@ -3,9 +3,11 @@
 
 mod order;
 mod permutation;
+mod repeats;
 mod selection;
 
 pub use order::{Order, TABLE_LIMIT};
+pub(crate) use repeats::RepeatSpread;
 pub use selection::{Draw, Selection};
 
 use crate::error::{Error, Result};
@@ -138,26 +140,24 @@ impl Schedule {
         let left = len - start;
         let valid = within < left;
         let position = if valid { start + within } else { (within - left) % len };
-        BatchEntry { position, draw: self.order.draw(self.in_order(position)), valid }
+        BatchEntry { position, draw: self.order.draw(self.spread().position(position)), valid }
     }
 
-    /// The position in the order of the place with this number.
-    fn in_order(&self, place: u64) -> u64 {
-        let repeats = u64::from(self.order.repeats());
-        if repeats == 1 {
-            return place;
+    /// Sorts the places of a batch as their samples are read: those that show one sample come one after another.
+    pub(crate) fn sort_for_reading<T>(&self, places: &mut [T], entry: impl Fn(&T) -> &BatchEntry) {
+        if self.order.repeats() > 1 {
+            let spread = self.spread();
+            places.sort_by_key(|place| spread.position(entry(place).position));
         }
-        let start = place - place % self.global_batch();
-        let len = self.global_batch().min(self.order.len() - start);
-        // The batch's positions modulo `repeats` are classes, the first `longer` of which have one position more. Its
-        // places go through one class after the other.
-        let (each, longer, within) = (len / repeats, len % repeats, place - start);
-        let in_longer = longer * (each + 1);
-        let (class, at) = match within.checked_sub(in_longer) {
-            None => (within / (each + 1), within % (each + 1)),
-            Some(behind) => (longer + behind / each, behind % each),
-        };
-        start + at * repeats + class
+    }
+
+    /// The number of different samples that a batch of this rank shows, where the order draws none anew.
+    pub(crate) fn samples_per_batch(&self) -> u64 {
+        u64::from(self.batch_size).min(self.global_batch().div_ceil(self.order.repeats().into()))
+    }
+
+    fn spread(&self) -> RepeatSpread {
+        RepeatSpread::new(&self.order, self.global_batch())
     }
 
     /// The order that the batches are cut from.

@@ -7,10 +7,11 @@ import sys
 from typing import NoReturn
 
 from foreload import _core, recipes, transforms
+from foreload.transforms._mixing import mix_to_json
 
 
-def _with_transforms(words: list[str]) -> list[str]:
-    """Return the command line with the transforms of a recipe in the place of its name, for `foreload show`.
+def _with_settings(words: list[str]) -> list[str]:
+    """Return the command line with the settings of a recipe in the place of its name, for `foreload show`.
 
     An unknown name stays, and so the command says that it is unknown.
     """
@@ -28,10 +29,14 @@ def _with_transforms(words: list[str]) -> list[str]:
             print(f"foreload: recipe: is {name!r}, must be one of {known}", file=sys.stderr)
             sys.exit(2)
         make = getattr(recipes, name)
-        # What mixes samples is not shown, so that the number of classes does not matter.
+        # Labels are not shown, so that the number of classes does not matter.
         needs_classes = "num_classes" in inspect.signature(make).parameters
-        recipe = make(num_classes=1000) if needs_classes else make()
+        recipe = make(num_classes=None) if needs_classes else make()
         replaced += ["--transforms", transforms.to_json(recipe["transforms"])]
+        if "mix" in recipe:
+            replaced += ["--mix", mix_to_json(recipe["mix"])]
+        if "repeats" in recipe:
+            replaced += ["--repeats", str(recipe["repeats"])]
     return replaced
 
 
@@ -41,7 +46,7 @@ def main() -> NoReturn:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     # The environment in which packages are looked up (the photographs of `synth`), if there are several.
     os.environ.setdefault("FORELOAD_PYTHON", sys.executable)
-    sys.exit(_core.main(["foreload", *_with_transforms(sys.argv[1:])]))
+    sys.exit(_core.main(["foreload", *_with_settings(sys.argv[1:])]))
 
 
 if __name__ == "__main__":

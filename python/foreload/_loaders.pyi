@@ -268,7 +268,7 @@ class ImageLoader(Loader):
         output_width x output_height, shows the window that begins at (left, top), and padding outside of it; flip
         mirrors that. `ops` is what is done to the grey levels then, in order: each a dict of the name of a function of
         `torchvision.transforms.v2.functional` ("op") and its parameters; `erasures` are rectangles of the finished
-        image that are overwritten.
+        image that are overwritten. With `mix=`, `mix` has what becomes of it and its partner then.
 
         Args:
             sample_id: The sample's number.
@@ -295,7 +295,9 @@ class ImageLoader(Loader):
         """A contact sheet of what the network sees of some samples, which notebooks show.
 
         Each row is a sample: the whole image, then each view of it, with what was drawn below. Values that were
-        normalised are turned back into grey levels. The CPU makes it, beside any iteration; `mix` is not shown.
+        normalised are turned back into grey levels. With `mix=` the images are mixed with the partners that they have
+        in that epoch, which are named below with lam; a sample that the epoch does not draw stays as it is. The CPU
+        makes it, beside any iteration.
 
         Args:
             samples: The samples' numbers. None: the first `rows` that the epoch draws.
@@ -306,7 +308,7 @@ class ImageLoader(Loader):
 
         Raises:
             ConfigError: There is no such sample or image, or the sheet would have too many pictures.
-            SampleError: A sample cannot be read or decoded.
+            SampleError: A sample, or one that it is mixed with, cannot be read or decoded.
         """
 
 # What `make stub` writes of FileLoader begins here.

@@ -52,7 +52,7 @@ struct PlanSettings;
 
 impl TakesSettings for PlanSettings {
     const NAMES: Option<&'static [&'static str]> =
-        Some(&["batch_size", "fields", "queue_depth", "cache_fill", "index_dir", "changed"]);
+        Some(&["batch_size", "repeats", "fields", "queue_depth", "cache_fill", "index_dir", "changed"]);
     const DEFAULTS: &'static [(&'static str, &'static str)] = &[("batch_size", "256"), ("queue_depth", "32")];
 }
 
@@ -68,6 +68,7 @@ struct PlanReport {
     ranks_per_node: u32,
     epochs: u32,
     batch_size: u32,
+    repeats: u32,
     consume_seconds: f64,
     machine: Machine,
     /// The prediction with the cache that was asked for.
@@ -119,6 +120,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
         ranks_per_node: job.ranks_per_node,
         epochs: job.epochs,
         batch_size: job.batch_size,
+        repeats: job.repeats,
         consume_seconds: job.consume_seconds,
         machine,
         plan: predict(&job, &machine),
@@ -143,6 +145,7 @@ fn job(args: &PlanArgs, index: &DatasetIndex) -> PredictedJob {
         nodes: args.nodes,
         ranks_per_node: args.ranks_per_node,
         batch_size: args.settings.batch_size,
+        repeats: args.settings.repeats,
         epochs: args.epochs,
         depth: args.settings.queue_depth.unwrap_or(32),
         consume_seconds: args.consume.as_secs_f64(),

@@ -14,7 +14,7 @@ use std::sync::Arc;
 pub(super) struct ShowSettings;
 
 impl TakesSettings for ShowSettings {
-    const DEFAULTS: &'static [(&'static str, &'static str)] = &[("batch_size", "1"), ("device", "cpu")];
+    const DEFAULTS: &'static [(&'static str, &'static str)] = &[("batch_size", "64"), ("device", "cpu")];
 }
 
 /// The arguments of `foreload show`.
@@ -22,8 +22,8 @@ impl TakesSettings for ShowSettings {
 pub(super) struct ShowArgs {
     /// The dataset: a directory of class directories or of tar shards
     dir: PathBuf,
-    /// A recipe of Python's foreload.recipes, such as simclr or deit, in the place of --transforms
-    #[arg(long, conflicts_with = "transforms")]
+    /// A recipe of Python's foreload.recipes, such as simclr or deit, in the place of --transforms, --mix and --repeats
+    #[arg(long, conflicts_with_all = ["transforms", "mix", "repeats"])]
     recipe: Option<String>,
     /// The PNG to write
     #[arg(long, default_value = "sheet.png")]
@@ -70,6 +70,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<()> {
         epoch: args.epoch,
         epochs: args.epochs,
         field: args.field.clone(),
+        ..SheetRequest::default()
     };
     let png = sheet(&pipeline, &request)?;
     std::fs::write(&args.out, png).map_err(|error| Error::io("write", &args.out, error))?;

@@ -29,6 +29,9 @@ pub(super) struct SimulateArgs {
     /// Samples a rank takes in a step, instead of the scenario's
     #[arg(long)]
     batch_size: Option<u32>,
+    /// How many times each sample comes in a global batch, instead of the scenario's
+    #[arg(long)]
+    repeats: Option<u32>,
     /// Seed of the order, instead of the scenario's
     #[arg(long)]
     seed: Option<u64>,
@@ -49,6 +52,7 @@ struct SimulateReport {
     version: String,
     scenario: String,
     nodes: u32,
+    repeats: u32,
     epochs: u32,
     samples: u64,
     dataset_bytes: u64,
@@ -58,7 +62,7 @@ struct SimulateReport {
     policies: Vec<PolicyOutcome>,
 }
 
-/// How often a node uses a sample.
+/// How often a node uses a sample; its repeats in a step count once.
 #[derive(Debug, Serialize)]
 struct AccessReport {
     /// The mean number of uses of a sample by a node in all epochs.
@@ -86,6 +90,7 @@ pub(super) fn run(args: &SimulateArgs) -> Result<()> {
         version: super::version(),
         scenario: scenario.name.clone(),
         nodes: scenario.nodes,
+        repeats: scenario.repeats,
         epochs: scenario.epochs,
         samples: simulation.sizes().samples(),
         dataset_bytes: simulation.sizes().total() as u64,
@@ -106,13 +111,14 @@ fn scenario(args: &SimulateArgs) -> Result<Scenario> {
     scenario.epochs = args.epochs.unwrap_or(scenario.epochs);
     scenario.dataset.samples = args.samples.unwrap_or(scenario.dataset.samples);
     scenario.batch_size = args.batch_size.unwrap_or(scenario.batch_size);
+    scenario.repeats = args.repeats.unwrap_or(scenario.repeats);
     scenario.seed = args.seed.unwrap_or(scenario.seed);
     Ok(scenario)
 }
 
 impl AccessReport {
     fn of(simulation: &Simulation, above: Option<u32>) -> Self {
-        let Scenario { nodes, epochs, .. } = *simulation.scenario();
+        let (epochs, nodes) = (simulation.scenario().epochs, simulation.scenario().epochs_between_uses());
         let mean = f64::from(epochs) / f64::from(nodes);
         let above = above.unwrap_or((1.1 * mean) as u32);
         let cached = (simulation.scenario().node_cache() / simulation.sizes().total()).min(1.0);
@@ -129,9 +135,12 @@ impl AccessReport {
 
 fn describe(report: &SimulateReport) -> String {
     let SimulateReport { scenario, nodes, epochs, samples, accesses, .. } = report;
+    let repeats =
+        if report.repeats > 1 { format!(" with {} repeats", report.repeats) } else { String::new() };
     let mut lines = vec![
         format!(
-            "{scenario}: {nodes} nodes, {samples} samples of {}, {} in all, {epochs} epochs; caches of {} a node",
+            "{scenario}: {nodes} nodes, {samples} samples of {}, {} in all, {epochs} epochs{repeats}; caches of {} a \
+             node",
             output::bytes(report.dataset_bytes / (*samples).max(1)),
             output::bytes(report.dataset_bytes),
             output::bytes(report.node_cache_bytes)

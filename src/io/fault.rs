@@ -3,7 +3,7 @@
 //! It wraps any [`Reader`], so that the code above is tested against every fault below it. Short reads come from
 //! `ShortReads` inside the readers, so that asking for the rest is really done.
 
-use super::{Completion, ReadRequest, ReadStats, Reader, Waker};
+use super::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker};
 use crate::dataset::Extent;
 use crate::error::{Error, Result};
 use crate::rng::{RandomKey, RandomStream, Use};
@@ -85,7 +85,7 @@ fn fault(extent: Extent, error: i32) -> Error {
 
 /// The answer to `extent` turned into an I/O error.
 fn broken(answer: Completion, extent: Extent) -> Completion {
-    let slot = answer.result.map_or(answer.slot, |filled| Some(filled.into_slot()));
+    let slot = answer.result.map_or(answer.slot, Filled::into_slot);
     Completion::failed(answer.token, fault(extent, libc::EIO), slot)
 }
 

@@ -83,9 +83,10 @@ impl Completion {
     }
 }
 
-/// A slot whose bytes have arrived. It dereferences to the extent's bytes.
+/// A slot whose bytes have arrived. It dereferences to the extent's bytes, which its clones share.
+#[derive(Clone)]
 pub struct Filled {
-    slot: Slot,
+    slot: Arc<Slot>,
     data: Range<usize>,
 }
 
@@ -96,7 +97,7 @@ impl Filled {
     /// Panics when the slot has no room for `data`.
     pub fn new(slot: Slot, data: Range<usize>) -> Self {
         assert!(data.start <= data.end && data.end <= slot.capacity(), "{data:?} of a slot");
-        Self { slot, data }
+        Self { slot: Arc::new(slot), data }
     }
 
     /// The slot, narrowed to `range` of the bytes that have arrived.
@@ -116,21 +117,29 @@ impl Filled {
     /// The slot, with `bytes` in place of those that have arrived.
     ///
     /// # Panics
-    /// Panics when `bytes` are more than those.
+    /// Panics when `bytes` are more than those, or a clone shares them.
     pub fn replaced(mut self, bytes: &[u8]) -> Self {
         let start = self.data.start;
-        self.slot.bytes_mut()[start..start + bytes.len()].copy_from_slice(bytes);
+        self.own_slot().bytes_mut()[start..start + bytes.len()].copy_from_slice(bytes);
         Self { data: start..start + bytes.len(), ..self }
     }
 
-    /// The slot without its bytes, to be read into anew.
-    pub fn into_slot(self) -> Slot {
-        self.slot
+    /// The slot without its bytes, to be read into anew; `None` while a clone shares it.
+    pub fn into_slot(self) -> Option<Slot> {
+        Arc::into_inner(self.slot)
     }
 
     /// A pointer to the extent's first byte.
+    ///
+    /// # Panics
+    /// Panics when a clone shares the bytes.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
-        self.slot.bytes_mut()[self.data.clone()].as_mut_ptr()
+        let data = self.data.clone();
+        self.own_slot().bytes_mut()[data].as_mut_ptr()
+    }
+
+    fn own_slot(&mut self) -> &mut Slot {
+        Arc::get_mut(&mut self.slot).expect("bytes that are written to are not shared")
     }
 }
 

@@ -4,12 +4,11 @@
 use super::cuda::assembly::{Assembly, LaneQueues, PiecesInFlight};
 use super::mixing::PairBoard;
 use super::stopwatch::Stopwatch;
-use super::work::DecodeJob;
+use super::work::{DecodeJob, OpenPlace};
 use super::{EpochRun, PipelineShared};
 use crate::batch::{BatchCloser, BatchPool, Sink, Ticket};
 use crate::error::{Error, Result};
-use crate::io::{Completion, ReadRequest, ReadStats, Reader, Tier, Waker};
-use crate::schedule::BatchEntry;
+use crate::io::{Completion, Filled, ReadRequest, ReadStats, Reader, Tier, Waker};
 use crate::slot::SlotPool;
 use crate::trace::{Gauge, Stage};
 use crossbeam_channel::{Receiver, Sender};
@@ -76,24 +75,19 @@ pub(super) struct Fetcher {
 
 /// A read in flight.
 struct PendingRead {
-    place: BatchEntry,
-    step: u64,
-    ticket: Ticket,
-    assembly: Option<Arc<Assembly>>,
-    pairs: Option<Arc<PairBoard>>,
+    place: OpenPlace,
+    /// The further places of the batch that show the same sample.
+    others: Vec<OpenPlace>,
     /// When it was submitted, as the stopwatch's last lap tells.
     since: Instant,
 }
 
 /// The place in the schedule that the next read is for.
 struct ScheduleCursor {
+    /// The step of the next batch.
     step: u64,
     /// The places of the current batch whose reads are not submitted yet, the next one last.
-    open: Vec<(u32, Ticket)>,
-    /// The assembly in which the batch gathers on the way to a GPU.
-    assembly: Option<Arc<Assembly>>,
-    /// Where the pairs of the batch meet, if they are mixed in host memory.
-    pairs: Option<Arc<PairBoard>>,
+    open: Vec<OpenPlace>,
 }
 
 /// What keeps the reading thread from submitting a read.
@@ -149,8 +143,7 @@ impl Fetcher {
     fn fetch(&mut self, run: &Arc<EpochRun>) -> Result<()> {
         self.open_reader()?;
         let steps = run.schedule.steps();
-        let mut cursor =
-            ScheduleCursor { step: run.first_step, open: Vec::new(), assembly: None, pairs: None };
+        let mut cursor = ScheduleCursor { step: run.first_step, open: Vec::new() };
         let sink: Arc<dyn Sink> = run.inbox.clone();
         self.starved_since = None;
         self.counted = self.reader.as_ref().map_or_else(ReadStats::default, |reader| reader.stats());
@@ -175,7 +168,7 @@ impl Fetcher {
             }
             let waited = if starved { &run.counters.read_blocked } else { &run.counters.read_waiting };
             self.stopwatch.lap(waited);
-            self.pass_on(run)?;
+            self.pass_on(run, &mut cursor)?;
         }
         self.shared.fetch_waker.starving.store(false, Ordering::SeqCst);
         if let Some(cache) = self.shared.cache.get() {
@@ -225,46 +218,81 @@ impl Fetcher {
         sink: &Arc<dyn Sink>,
     ) -> Result<BlockedOn> {
         while self.reader().room() > 0 {
-            if cursor.open.is_empty() {
+            let Some(next) = cursor.open.last() else {
                 if cursor.step >= run.schedule.steps() {
                     return Ok(BlockedOn::Nothing);
-                }
-                let len = run.schedule.batch_len(cursor.step);
-                let Some((closer, tickets)) = self.batches.begin(cursor.step, len, sink)? else {
+                } else if !self.begin_batch(run, cursor, sink)? {
                     return Ok(BlockedOn::BatchBuffer);
-                };
-                cursor.assembly = self.gather(run, cursor.step, len, closer);
-                let mixes = self.shared.config.mix.is_some() && cursor.assembly.is_none();
-                cursor.pairs = mixes.then(|| Arc::new(PairBoard::new(len)));
-                cursor.open.extend((0..len).zip(tickets).rev());
-                cursor.step += 1;
+                }
                 continue;
-            }
-            let (place_in_batch, _) = cursor.open.last().expect("not empty");
-            let place = run.schedule.place(cursor.step - 1, *place_in_batch);
-            let extent = self.shared.index.extent(place.draw.sample);
+            };
+            let sample = next.entry.draw.sample;
+            let extent = self.shared.index.extent(sample);
             if extent.length as usize > self.slots.largest() {
                 let message = format!("leaves room for files of at most {} bytes", self.slots.largest());
-                let (_, ticket) = cursor.open.pop().expect("not empty");
-                let bytes = Err(Error::config("memory", message));
-                let (assembly, pairs, step) =
-                    (cursor.assembly.clone(), cursor.pairs.clone(), cursor.step - 1);
-                self.jobs
-                    .send(DecodeJob { run: run.clone(), place, step, ticket, assembly, pairs, bytes })
-                    .map_err(|_| workers_gone())?;
+                let place = cursor.open.pop().expect("not empty");
+                self.pass(run, place, Err(Error::config("memory", message)))?;
                 continue;
             }
             let Some(slot) = self.slots.try_take(extent.length as usize) else { return Ok(BlockedOn::Slot) };
             self.starved_since = None;
-            let (_, ticket) = cursor.open.pop().expect("not empty");
+            let place = cursor.open.pop().expect("not empty");
+            let mut others = Vec::new();
+            if self.is_read_once(run, sample) {
+                let same = |other: &mut OpenPlace| other.entry.draw.sample == sample;
+                others.extend(std::iter::from_fn(|| cursor.open.pop_if(same)));
+            }
             let token = self.next_token;
             self.next_token += 1;
-            let (step, assembly, since) = (cursor.step - 1, cursor.assembly.clone(), self.stopwatch.now());
-            let pairs = cursor.pairs.clone();
-            self.pending.insert(token, PendingRead { place, step, ticket, assembly, pairs, since });
+            self.pending.insert(token, PendingRead { place, others, since: self.stopwatch.now() });
             self.reader().submit(ReadRequest { token, extent, slot });
         }
         Ok(BlockedOn::Nothing)
+    }
+
+    /// Opens the places of the next batch; false when there is no buffer for it.
+    fn begin_batch(
+        &mut self,
+        run: &Arc<EpochRun>,
+        cursor: &mut ScheduleCursor,
+        sink: &Arc<dyn Sink>,
+    ) -> Result<bool> {
+        let (schedule, step) = (&run.schedule, cursor.step);
+        let len = schedule.batch_len(step);
+        let Some((closer, tickets)) = self.batches.begin(step, len, sink)? else { return Ok(false) };
+        if let Some(cache) = self.shared.cache.get() {
+            cache.begin_batch();
+        }
+        let assembly = self.gather(run, step, len, closer);
+        let mixes = self.shared.config.mix.is_some() && assembly.is_none();
+        let pairs = mixes.then(|| Arc::new(PairBoard::new(len)));
+        let open = |ticket: Ticket| OpenPlace {
+            entry: schedule.place(step, ticket.index()),
+            step,
+            ticket,
+            assembly: assembly.clone(),
+            pairs: pairs.clone(),
+        };
+        cursor.open.extend(tickets.into_iter().map(open));
+        schedule.sort_for_reading(&mut cursor.open, |place| &place.entry);
+        cursor.open.reverse();
+        cursor.step += 1;
+        Ok(true)
+    }
+
+    /// Whether a sample is read once for all places of a batch that show it. Not where the bytes themselves are handed
+    /// over, because each consumer may write to its own; nor where members lie apart, because these are read by each
+    /// place and must be of one version with the rest.
+    fn is_read_once(&self, run: &EpochRun, sample: u64) -> bool {
+        run.schedule.order().repeats() > 1
+            && self.shared.config.decoded
+            && !self.shared.index.is_apart(sample)
+    }
+
+    /// Passes a place and its sample's bytes to the workers.
+    fn pass(&self, run: &Arc<EpochRun>, place: OpenPlace, bytes: Result<Filled>) -> Result<()> {
+        let workers_gone = |_| Error::Internal("the decoding threads have ended".into());
+        self.jobs.send(DecodeJob { run: run.clone(), place, bytes }).map_err(workers_gone)
     }
 
     /// Makes the assembly in which the samples of a batch gather on the way to a GPU. A batch in host memory needs none
@@ -287,20 +315,25 @@ impl Fetcher {
         Some(assembly)
     }
 
-    fn pass_on(&mut self, run: &Arc<EpochRun>) -> Result<()> {
+    fn pass_on(&mut self, run: &Arc<EpochRun>, cursor: &mut ScheduleCursor) -> Result<()> {
         self.stopwatch.gauge(Gauge::InFlight, self.pending.len());
-        for Completion { token, result, tier, .. } in self.arrived.drain(..) {
+        let mut arrived = std::mem::take(&mut self.arrived);
+        for Completion { token, result, tier, .. } in arrived.drain(..) {
             // A read that is not there was submitted for an epoch that was stopped.
-            if let Some(PendingRead { place, step, ticket, assembly, pairs, since }) =
-                self.pending.remove(&token)
-            {
-                run.counters.latency(tier).record(self.stopwatch.now() - since);
-                self.stopwatch.turn_to(run.epoch, step);
-                self.stopwatch.log(read_from(tier), since, result.as_ref().map_or(0, |bytes| bytes.len()), 1);
-                let job = DecodeJob { run: run.clone(), place, step, ticket, assembly, pairs, bytes: result };
-                self.jobs.send(job).map_err(|_| workers_gone())?;
+            let Some(PendingRead { place, others, since }) = self.pending.remove(&token) else { continue };
+            run.counters.latency(tier).record(self.stopwatch.now() - since);
+            self.stopwatch.turn_to(run.epoch, place.step);
+            self.stopwatch.log(read_from(tier), since, result.as_ref().map_or(0, |bytes| bytes.len()), 1);
+            match &result {
+                Ok(bytes) => {
+                    others.into_iter().try_for_each(|place| self.pass(run, place, Ok(bytes.clone())))?
+                }
+                // What failed for one place is tried again for each of the others.
+                Err(_) => cursor.open.extend(others),
             }
+            self.pass(run, place, result)?;
         }
+        self.arrived = arrived;
         let stats = self.reader.as_ref().expect("opened by fetch").stats();
         run.counters.add_reads(ReadStats {
             bytes: stats.bytes - self.counted.bytes,
@@ -317,8 +350,4 @@ fn read_from(tier: Tier) -> Stage {
         Tier::Source => Stage::Source,
         Tier::Nvme => Stage::Nvme,
     }
-}
-
-fn workers_gone() -> Error {
-    Error::Internal("the decoding threads have ended".into())
 }

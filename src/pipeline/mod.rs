@@ -28,7 +28,7 @@ pub(crate) use concealed::{ConcealedLog, ConcealedSample};
 pub use cuda::release_gpus;
 pub use cursor::{Cursor, Start};
 pub use epoch::{Epoch, FailureLog, Poll, SampleFailure};
-pub(crate) use preview::PreviewImage;
+pub(crate) use preview::{PreviewImage, PreviewMix};
 pub use progress::Progress;
 pub use stats::EpochStats;
 pub(crate) use stats::StageTimes;

@@ -2,11 +2,12 @@
 
 use super::{CpuDecoder, Pipeline};
 use crate::augment::{
-    DrawnView, DrawnViews, Fidelity, MemoryFormat, Recipe, RecipeView, Renderer, Transform, Transforms,
+    DrawnMix, DrawnView, DrawnViews, Fidelity, MemoryFormat, Output, Recipe, RecipeView, Renderer, Transform,
+    Transforms, mix_images,
 };
 use crate::decode::{Decoder, Planes, Region};
 use crate::error::{Error, Result};
-use crate::schedule::Draw;
+use crate::schedule::{Draw, Order, RepeatSpread};
 use crate::simd::Level;
 
 /// Grey levels of a picture.
@@ -17,6 +18,40 @@ pub(crate) struct PreviewImage {
     pub(crate) height: u32,
     /// R, G and B of each pixel, row by row.
     pub(crate) levels: Vec<u8>,
+}
+
+/// What a network sees of a draw.
+pub(crate) struct Preview {
+    /// Each view with its picture, turned back from normalised values into grey levels.
+    pub(crate) views: Vec<(DrawnView, PreviewImage)>,
+    /// What became of the draw by `mix`; `None` without it.
+    pub(crate) mixed: Option<PreviewMix>,
+}
+
+/// What becomes of a draw by `mix`.
+pub(crate) enum PreviewMix {
+    /// It stays as it is, because the epoch has no partner for it.
+    Alone,
+    /// It is mixed with another.
+    With {
+        /// The draw that it is mixed with.
+        partner: Draw,
+        /// What is drawn for the pair.
+        drawn: DrawnMix,
+    },
+}
+
+/// A view as a batch has it, before any mixing.
+struct FinishedView {
+    drawn: DrawnView,
+    output: Output,
+    bytes: Vec<u8>,
+}
+
+/// Which draw is at which place of an epoch's batches.
+struct EpochPlaces {
+    order: Order,
+    spread: RepeatSpread,
 }
 
 impl Pipeline {
@@ -30,16 +65,62 @@ impl Pipeline {
         self.look(draw, field, |image, bytes| self.draw_of(draw, epoch, image, bytes).map(|(drawn, _)| drawn))
     }
 
-    /// These views with their pictures, as the CPU makes them, turned back from normalised values into grey levels.
+    /// What a network sees of a draw in an epoch of so many ranks, as the CPU makes it.
     ///
     /// # Errors
-    /// The errors of [`Pipeline::views`].
+    /// The errors of [`Pipeline::views`], also those of the sample that this one is mixed with.
     pub(crate) fn preview(
         &self,
         draw: Draw,
         epoch: u64,
+        world_size: u32,
         field: Option<&str>,
-    ) -> Result<Vec<(DrawnView, PreviewImage)>> {
+    ) -> Result<Preview> {
+        let mut views = self.finished(draw, epoch, field)?;
+        let mixed = match &self.shared_in(epoch).config.mix {
+            None => None,
+            Some(_) => Some(match self.partner(draw, epoch, world_size) {
+                None => PreviewMix::Alone,
+                Some((place, partner, drawn)) => {
+                    for (own, other) in views.iter_mut().zip(&mut self.finished(partner, epoch, field)?) {
+                        let (a, b) = if place % 2 == 0 { (&mut *own, other) } else { (other, &mut *own) };
+                        mix_images(&drawn, &a.output, &mut a.bytes, &mut b.bytes);
+                    }
+                    PreviewMix::With { partner, drawn }
+                }
+            }),
+        };
+        let picture = |FinishedView { drawn, output, bytes }: FinishedView| {
+            let levels = output.levels_of(&bytes);
+            (drawn, PreviewImage { width: output.width, height: output.height, levels })
+        };
+        Ok(Preview { views: views.into_iter().map(picture).collect(), mixed })
+    }
+
+    /// The draws of the first places of an epoch of so many ranks, `count` of them or all.
+    pub(crate) fn first_draws(&self, epoch: u64, world_size: u32, count: u64) -> Vec<Draw> {
+        let EpochPlaces { order, spread } = self.places(epoch, world_size);
+        (0..count.min(order.len())).map(|place| order.draw(spread.position(place))).collect()
+    }
+
+    fn places(&self, epoch: u64, world_size: u32) -> EpochPlaces {
+        let order = self.order(epoch);
+        let global_batch = u64::from(self.shared.config.batch_size) * u64::from(world_size);
+        EpochPlaces { spread: RepeatSpread::new(&order, global_batch), order }
+    }
+
+    /// The place of a draw in an epoch, what is at the other place of its pair, and what is drawn for both. `None` if
+    /// the epoch does not have the draw, or has no other place for it.
+    fn partner(&self, draw: Draw, epoch: u64, world_size: u32) -> Option<(u64, Draw, DrawnMix)> {
+        let EpochPlaces { order, spread } = self.places(epoch, world_size);
+        let position = order.positions(draw.sample).find(|&position| order.draw(position) == draw)?;
+        let place = spread.place(position);
+        let other = Some(place ^ 1).filter(|&other| other < order.len())?;
+        Some((place, order.draw(spread.position(other)), self.mix(place, epoch)?))
+    }
+
+    /// The finished views of a draw, before any mixing.
+    fn finished(&self, draw: Draw, epoch: u64, field: Option<&str>) -> Result<Vec<FinishedView>> {
         self.look(draw, field, |image, bytes| {
             let (drawn, planes) = self.draw_of(draw, epoch, image, bytes)?;
             let recipe = self.shared_in(epoch).config.images.recipe(image);
@@ -48,8 +129,7 @@ impl Pipeline {
                 let output = view.output(drawn);
                 let mut bytes = vec![0; output.bytes()];
                 renderer.render(number, &planes, drawn, &mut bytes);
-                let levels = output.levels_of(&bytes);
-                (drawn.clone(), PreviewImage { width: output.width, height: output.height, levels })
+                FinishedView { drawn: drawn.clone(), output, bytes }
             };
             Ok(drawn.views().iter().zip(recipe.views()).enumerate().map(render).collect())
         })

@@ -31,10 +31,9 @@ const ENOUGH_JOBS: usize = 8;
 /// After this many jobs of one worker the reading thread is woken all the same.
 const ROUSE_EVERY: usize = 16;
 
-/// A sample whose bytes arrived, or did not.
-pub(super) struct DecodeJob {
-    pub run: Arc<EpochRun>,
-    pub place: BatchEntry,
+/// A place of a batch that is to be filled from its sample's bytes.
+pub(super) struct OpenPlace {
+    pub entry: BatchEntry,
     /// The step of its batch.
     pub step: u64,
     pub ticket: Ticket,
@@ -42,6 +41,12 @@ pub(super) struct DecodeJob {
     pub assembly: Option<Arc<Assembly>>,
     /// Where the pairs of its batch meet, if they are mixed in host memory.
     pub pairs: Option<Arc<PairBoard>>,
+}
+
+/// A place whose sample's bytes arrived, or did not.
+pub(super) struct DecodeJob {
+    pub run: Arc<EpochRun>,
+    pub place: OpenPlace,
     pub bytes: Result<Filled>,
 }
 
@@ -63,7 +68,7 @@ pub(super) fn run(
         // The time before the epoch does not count as waiting for it.
         stopwatch.skip_to(run.counters.started);
         stopwatch.lap(&run.counters.idle);
-        stopwatch.turn_to(run.epoch, job.step);
+        stopwatch.turn_to(run.epoch, job.place.step);
         if run.stopped() {
             drop(job);
         } else if let Err(panic) = catch_unwind(AssertUnwindSafe(|| worker.work(job, &mut stopwatch))) {
@@ -90,7 +95,8 @@ impl Worker<'_> {
         match self {
             Self::Host(worker) => worker.work(job, stopwatch),
             Self::Cuda(preparer) => {
-                let DecodeJob { run, place, step, mut ticket, assembly, bytes, .. } = job;
+                let DecodeJob { run, place, bytes } = job;
+                let OpenPlace { entry: place, step, mut ticket, assembly, .. } = place;
                 let batch = run.schedule.batch_len(step) as usize;
                 let pixels = bytes.and_then(|bytes| {
                     preparer.prepare(&run, place.draw, batch, bytes, &mut ticket, stopwatch)
@@ -124,8 +130,8 @@ impl<'a> HostWorker<'a> {
     }
 
     fn work(&mut self, job: DecodeJob, stopwatch: &mut Stopwatch) {
-        let DecodeJob { run, place: BatchEntry { position, draw, valid }, mut ticket, pairs, bytes, .. } =
-            job;
+        let DecodeJob { run, place: OpenPlace { entry, mut ticket, pairs, .. }, bytes } = job;
+        let BatchEntry { position, draw, valid } = entry;
         let sample = draw.sample;
         let outcome =
             bytes.and_then(|bytes| self.fill(&run, draw, Encoded::Slot(bytes), &mut ticket, stopwatch));

@@ -1,4 +1,5 @@
 //! A contact sheet: what a network sees of some samples, beside the whole images, with what was drawn under each.
+//! Where pairs are mixed, it shows mixed images.
 
 mod canvas;
 mod words;
@@ -19,6 +20,8 @@ pub(crate) struct SheetRequest {
     pub(crate) epoch: u64,
     /// The number of epochs, each of which draws the views of a sample anew.
     pub(crate) epochs: u64,
+    /// The number of ranks whose batches make up an epoch: with `repeats` it says which samples are neighbours.
+    pub(crate) world_size: u32,
     /// The image field; `None` for the first.
     pub(crate) field: Option<String>,
 }
@@ -26,7 +29,7 @@ pub(crate) struct SheetRequest {
 impl Default for SheetRequest {
     /// The first eight samples of the first epoch.
     fn default() -> Self {
-        Self { samples: Vec::new(), rows: 8, epoch: 0, epochs: 1, field: None }
+        Self { samples: Vec::new(), rows: 8, epoch: 0, epochs: 1, world_size: 1, field: None }
     }
 }
 
@@ -59,8 +62,14 @@ pub(crate) fn sheet(pipeline: &Pipeline, request: &SheetRequest) -> Result<Vec<u
         let whole = pipeline.whole_image(draw, field, LONGEST)?;
         let mut row = vec![(whole, words::of_sample(pipeline.index(), draw))];
         for epoch in (request.epoch..).take(request.epochs as usize) {
-            for (number, (drawn, picture)) in pipeline.preview(draw, epoch, field)?.into_iter().enumerate() {
-                row.push((thinned(picture), words::of_view(epoch, number, &drawn)?));
+            let preview = pipeline.preview(draw, epoch, request.world_size, field)?;
+            let mixed = preview
+                .mixed
+                .map(|mixed| words::of_mix(&mixed, |draw| words::of_sample(pipeline.index(), draw)));
+            for (number, (drawn, picture)) in preview.views.into_iter().enumerate() {
+                let mut lines = words::of_view(epoch, number, &drawn)?;
+                lines.extend(mixed.iter().flatten().cloned());
+                row.push((thinned(picture), lines));
             }
         }
         canvas.add_row(row);
@@ -73,8 +82,7 @@ fn draws(pipeline: &Pipeline, request: &SheetRequest) -> Result<Vec<Draw>> {
     if !request.samples.is_empty() {
         return Ok(request.samples.iter().map(|&sample| Draw { sample, occurrence: 0 }).collect());
     }
-    let order = pipeline.order(request.epoch);
-    Ok((0..request.rows.min(order.len())).map(|position| order.draw(position)).collect())
+    Ok(pipeline.first_draws(request.epoch, request.world_size, request.rows))
 }
 
 /// The picture by every n-th pixel, so that no side is too long.

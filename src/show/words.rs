@@ -1,8 +1,9 @@
 //! What stands under the pictures: the sample's name, and what was drawn, in torchvision's terms.
 
-use crate::augment::DrawnView;
+use crate::augment::{DrawnView, MixRegion};
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
+use crate::pipeline::PreviewMix;
 use crate::schedule::Draw;
 use serde_json::{Map, Value};
 
@@ -46,6 +47,23 @@ pub(super) fn of_view(epoch: u64, number: usize, drawn: &DrawnView) -> Result<Ve
     Ok(lines)
 }
 
+/// What became of an image by mixing, in lines: the transform with its λ and its rectangle (left, top, right, bottom),
+/// and the partner's lines, as `named` gives them.
+pub(super) fn of_mix(mixed: &PreviewMix, named: impl Fn(Draw) -> Vec<String>) -> Vec<String> {
+    let PreviewMix::With { partner, drawn } = mixed else {
+        return vec!["not mixed: this epoch has no partner for it".into()];
+    };
+    let mut line = format!("{} lam={}", drawn.name(), rounded(drawn.share));
+    if let MixRegion::Rectangle { left, top, right, bottom } = drawn.region {
+        line += &format!(" box={left},{top},{right},{bottom}");
+    }
+    let mut partner = named(*partner);
+    if let Some(name) = partner.first_mut() {
+        name.insert_str(0, "with ");
+    }
+    std::iter::once(line).chain(partner).collect()
+}
+
 /// An operation and its numbers: `adjust_hue 0.05`, with their names where there are several.
 fn of_op(op: &Value) -> String {
     let Value::Object(parameters) = op else { return op.to_string() };
@@ -73,14 +91,15 @@ fn of_op(op: &Value) -> String {
 /// A parameter, its numbers with up to three digits behind the point.
 fn number(value: &Value) -> String {
     match value {
-        Value::Number(number) if number.is_f64() => {
-            let rounded = (number.as_f64().unwrap_or(f64::NAN) * 1000.0).round() / 1000.0;
-            rounded.to_string()
-        }
+        Value::Number(number) if number.is_f64() => rounded(number.as_f64().unwrap_or(f64::NAN)),
         Value::String(text) => text.clone(),
         Value::Array(items) => items.iter().map(number).collect::<Vec<_>>().join(","),
         other => other.to_string(),
     }
+}
+
+fn rounded(number: f64) -> String {
+    ((number * 1000.0).round() / 1000.0).to_string()
 }
 
 /// What erasing writes: `v=0.1,0.2,0.3`, or normal numbers by their mean and deviation.
@@ -97,7 +116,7 @@ fn written_by_erasing(written: &Map<String, Value>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::augment::{Fidelity, MemoryFormat, Recipe, Transforms};
+    use crate::augment::{DrawnMix, Fidelity, MemoryFormat, Recipe, Transforms};
     use serde_json::json;
 
     /// The lines under the first view that a list draws of an image of 500×375 pixels.
@@ -119,6 +138,20 @@ mod tests {
         assert_eq!(cut[1], "crop 0 0 500x375");
         assert!(cut[2].starts_with("window ") && cut[2].ends_with(" 32x32"), "{cut:?}");
         assert_eq!(lines(r#"[{"RandomResizedCrop": {"size": [32, 32]}}]"#).len(), 2);
+    }
+
+    #[test]
+    fn a_pair_is_named_with_its_share() {
+        let of_mix = |mixed| of_mix(&mixed, |draw| vec![format!("sample {}", draw.sample), "class 2".into()]);
+        let region = MixRegion::Rectangle { left: 79, top: 0, right: 151, bottom: 90 };
+        let with = |region| PreviewMix::With {
+            partner: Draw::first(17),
+            drawn: DrawnMix { share: 0.81919, region },
+        };
+        assert_eq!(of_mix(with(region)), ["CutMix lam=0.819 box=79,0,151,90", "with sample 17", "class 2"]);
+        let blended = of_mix(with(MixRegion::Everywhere));
+        assert_eq!(blended, ["MixUp lam=0.819", "with sample 17", "class 2"]);
+        assert_eq!(of_mix(PreviewMix::Alone), ["not mixed: this epoch has no partner for it"]);
     }
 
     #[test]

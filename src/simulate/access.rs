@@ -5,7 +5,7 @@ use super::scenario::{DatasetSpec, Scenario};
 use crate::dataset::{DatasetIndex, Fingerprint};
 use crate::error::{Error, Result};
 use crate::rng::{RandomKey, Use};
-use crate::schedule::Order;
+use crate::schedule::{Order, RepeatSpread};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// The sizes of all samples, in bytes.
@@ -88,9 +88,25 @@ impl Sizes {
 #[derive(Debug)]
 pub struct AccessSchedule {
     orders: Vec<Order>,
+    spread: RepeatSpread,
+    repeats: u64,
     steps: u64,
     node_batch: u64,
     global_batch: u64,
+}
+
+/// What a node uses at a place of a global batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NodeUse {
+    /// The step of the epoch.
+    pub step: u64,
+    /// The sample.
+    pub sample: u64,
+    /// Whether it is the one of the sample's repeats whose node keeps the sample for all: of some samples the first, of
+    /// others the second, and so on, so that all nodes keep as much.
+    pub keeps: bool,
+    /// Whether the node uses the sample in this step already, so that it has its bytes.
+    pub again: bool,
 }
 
 impl AccessSchedule {
@@ -108,9 +124,12 @@ impl AccessSchedule {
             );
             return Err(Error::config("batch_size", message));
         }
-        let order = |epoch| Order::shuffled(&fingerprint, scenario.seed, epoch, samples);
+        let order =
+            |epoch| Order::shuffled(&fingerprint, scenario.seed, epoch, samples).repeated(scenario.repeats);
         Ok(Self {
+            spread: RepeatSpread::new(&order(0), global_batch),
             orders: (0..u64::from(scenario.epochs)).map(order).collect(),
+            repeats: scenario.repeats.into(),
             steps: samples / global_batch,
             node_batch: u64::from(scenario.node_batch()),
             global_batch,
@@ -127,13 +146,20 @@ impl AccessSchedule {
         self.orders.len() as u64
     }
 
-    /// What `node` uses in `epoch`, in order: pairs of (step of the epoch, sample).
-    pub fn of_node(&self, epoch: u64, node: u32) -> impl Iterator<Item = (u64, u64)> + '_ {
+    /// What `node` uses in `epoch`, in order.
+    pub fn of_node(&self, epoch: u64, node: u32) -> impl Iterator<Item = NodeUse> + '_ {
         let order = &self.orders[epoch as usize];
         let begin = u64::from(node) * self.node_batch;
         (0..self.steps).flat_map(move |step| {
-            let first = step * self.global_batch + begin;
-            (first..first + self.node_batch).map(move |position| (step, order.sample(position)))
+            let batch = step * self.global_batch;
+            let first = batch + begin;
+            (first..first + self.node_batch).map(move |place| {
+                let position = self.spread.position(place);
+                let (draw, repeat) = (position / self.repeats, position % self.repeats);
+                // The repeats before this one have lower places.
+                let again = repeat > 0 && position > batch && self.spread.place(position - 1) >= first;
+                NodeUse { step, sample: order.sample(position), keeps: repeat == draw % self.repeats, again }
+            })
         })
     }
 
@@ -141,7 +167,7 @@ impl AccessSchedule {
     pub fn trace(&self, node: u32, sizes: &Sizes) -> AccessTrace {
         let epochs = 0..self.epochs();
         let samples: Vec<u32> =
-            epochs.flat_map(|epoch| self.of_node(epoch, node)).map(|(_, sample)| sample as u32).collect();
+            epochs.flat_map(|epoch| self.of_node(epoch, node)).map(|used| used.sample as u32).collect();
         AccessTrace::new(&samples, self.node_batch, sizes)
     }
 }
@@ -149,13 +175,17 @@ impl AccessSchedule {
 /// Stands for a next use that never comes.
 pub(crate) const NEVER: u32 = u32::MAX;
 
+/// Stands for the next use of an access whose sample the node has, because an earlier access of the same step used it.
+const AGAIN: u32 = u32::MAX - 1;
+
 /// One node's accesses, numbered from 0 through all epochs. The samples that it uses have numbers of their own (*ids*),
 /// so that caches can be tables instead of maps.
 #[derive(Debug)]
 pub struct AccessTrace {
     /// The sample's id, by access.
     pub ids: Vec<u32>,
-    /// The next access that uses the same sample, or [`NEVER`], by access.
+    /// The next access that uses the same sample in a later step, or [`NEVER`], by access; nothing of meaning for those
+    /// that use it [again](AccessTrace::is_again).
     pub next: Vec<u32>,
     /// The sample, by id.
     pub samples: Vec<u32>,
@@ -163,7 +193,7 @@ pub struct AccessTrace {
     pub bytes: Vec<f32>,
     /// The sample's first access, by id.
     pub first: Vec<u32>,
-    /// The number of the sample's uses, by id.
+    /// The number of steps that use the sample, by id.
     pub uses: Vec<u32>,
     /// The number of accesses in a step.
     pub batch: u64,
@@ -184,10 +214,16 @@ impl AccessTrace {
             uses: Vec::new(),
             batch,
         };
+        let step = |access: u32| u64::from(access) / batch;
         let mut before = None;
         for key in sorted {
             let (sample, access) = ((key >> 32) as u32, key as u32);
             match before {
+                Some((same, previous)) if same == sample && step(previous) == step(access) => {
+                    trace.next[access as usize] = AGAIN;
+                    trace.ids[access as usize] = trace.samples.len() as u32 - 1;
+                    continue;
+                }
                 Some((same, previous)) if same == sample => {
                     trace.next[previous as usize] = access;
                     *trace.uses.last_mut().expect("an id of the previous access") += 1;
@@ -203,6 +239,11 @@ impl AccessTrace {
             before = Some((sample, access));
         }
         trace
+    }
+
+    /// Whether the node has the sample's bytes, because it uses the sample in this step already.
+    pub fn is_again(&self, access: usize) -> bool {
+        self.next[access] == AGAIN
     }
 
     /// The step of an access, counted through all epochs.

@@ -89,7 +89,8 @@ impl<'a> ClockModel<'a> {
         let cached = || -> f64 {
             let seconds =
                 |(source, seconds): &(ByteSource, f64)| self.ledger.bytes(node, cell, *source) * seconds;
-            self.cached.iter().map(seconds).sum()
+            // What is used again is preprocessed again.
+            self.cached.iter().map(seconds).sum::<f64>() + self.ledger.again(node, cell) * self.preprocess
         };
         match self.reading {
             Reading::Perfect => 0.0,

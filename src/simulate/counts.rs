@@ -1,5 +1,5 @@
 //! How often a node uses a sample: the binomial distribution that placement by frequency builds on (Dryden et al.,
-//! SC'21, section 3).
+//! SC'21, section 3). A node that repeats samples uses as few of them in an epoch as one of as many nodes would.
 
 use super::access::{AccessSchedule, Sizes};
 

@@ -27,7 +27,7 @@ impl ByteSource {
 /// The counts of an epoch.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(crate) struct EpochCounts {
-    /// The number of samples used.
+    /// The number of samples used, each once a step and node.
     pub uses: u64,
     /// The number of used samples that came from the node's own caches.
     pub local: u64,
@@ -106,6 +106,8 @@ impl LedgerCells {
 pub(crate) struct NodeLedger {
     cells: LedgerCells,
     bytes: Vec<f32>,
+    /// The bytes of each cell that are used again; empty where none are.
+    again: Vec<f32>,
     epochs: Vec<EpochCounts>,
     /// The cell up to which the node also reads the slow tier for later.
     filling_until: usize,
@@ -115,7 +117,8 @@ impl NodeLedger {
     /// Makes an empty ledger.
     pub(crate) fn new(cells: LedgerCells) -> Self {
         let epochs = vec![EpochCounts::default(); cells.epochs as usize];
-        Self { cells, bytes: vec![0.0; cells.count() * cells.columns], epochs, filling_until: 0 }
+        let bytes = vec![0.0; cells.count() * cells.columns];
+        Self { cells, bytes, again: Vec::new(), epochs, filling_until: 0 }
     }
 
     /// Notes that a sample of `bytes`, used in `step` (counted through all epochs), comes from `source`.
@@ -129,6 +132,12 @@ impl NodeLedger {
             ByteSource::Local(_) => epoch.local += 1,
             ByteSource::Peer(_) => epoch.peer += 1,
         }
+    }
+
+    /// Notes that a sample of `bytes` is used once more in `step`, where the node has it.
+    pub(crate) fn used_again(&mut self, step: u64, bytes: f32) {
+        self.again.resize(self.cells.count(), 0.0);
+        self.again[self.cells.of_step(step)] += bytes;
     }
 
     /// Notes that a sample of `bytes` was brought into a cache ahead of its use, in cell `cell`.
@@ -162,10 +171,16 @@ impl Ledger {
         f64::from(self.nodes[node].bytes[cell * self.cells.columns + source.column()])
     }
 
-    /// The bytes that `node` takes in `cell` from all sources.
+    /// The bytes that `node` uses again in `cell`, which it has.
+    pub(crate) fn again(&self, node: usize, cell: usize) -> f64 {
+        self.nodes[node].again.get(cell).map_or(0.0, |&bytes| bytes.into())
+    }
+
+    /// The bytes that `node` uses in `cell`, from all sources and again.
     pub(crate) fn all_bytes(&self, node: usize, cell: usize) -> f64 {
         let first = cell * self.cells.columns;
-        self.nodes[node].bytes[first..first + self.cells.columns].iter().map(|&bytes| f64::from(bytes)).sum()
+        let fetched = &self.nodes[node].bytes[first..first + self.cells.columns];
+        fetched.iter().map(|&bytes| f64::from(bytes)).sum::<f64>() + self.again(node, cell)
     }
 
     /// Whether `node` reads the slow tier in `cell`.

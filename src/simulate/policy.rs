@@ -82,7 +82,8 @@ pub struct PolicyOutcome {
     pub seconds: f64,
     /// The seconds more than the lower bound: how long storage holds the consumers up.
     pub stall_seconds: f64,
-    /// The share of all used samples that a cache served, on the node or on another.
+    /// The share of all used samples that a cache served, on the node or on another; a step's repeats on a node count
+    /// once.
     pub hits: f64,
     /// The share that a cache of the node itself served.
     pub local_hits: f64,
@@ -243,6 +244,10 @@ impl Simulation {
         };
         let mut ledger = NodeLedger::new(self.cells);
         for (access, &id) in trace.ids.iter().enumerate() {
+            if trace.is_again(access) {
+                ledger.used_again(trace.step(access), trace.bytes[id as usize]);
+                continue;
+            }
             let source = cache.access(trace, access).map_or(ByteSource::Slow, ByteSource::Local);
             ledger.read(trace.step(access), source, trace.bytes[id as usize]);
         }
@@ -253,7 +258,7 @@ impl Simulation {
     /// node.
     fn rule(&self) -> RetentionRule {
         let each = self.accesses.steps() * u64::from(self.scenario.node_batch());
-        if self.scenario.nodes == 1 {
+        if self.scenario.epochs_between_uses() == 1 || self.scenario.node_cache() >= self.sizes.total() {
             RetentionRule::Keep
         } else {
             RetentionRule::NextUse { moments: (each / 8).max(1) }
@@ -287,10 +292,12 @@ impl Simulation {
             candidates.push(price(&shared::one_copy(self.world()), held));
         }
         if !self.peers_suffice() {
-            let (rule, nodes) = (self.rule(), self.scenario.nodes);
-            let held = match nodes {
-                1 => "one node: it keeps what came first",
-                _ => "private caches: each keeps what its node uses soonest",
+            let rule = self.rule();
+            let held = match (self.scenario.nodes, rule) {
+                (1, RetentionRule::Keep) => "one node: it keeps what came first",
+                (1, RetentionRule::NextUse { .. }) => "one node: it keeps what it uses soonest",
+                (_, RetentionRule::Keep) => "private caches: each holds the dataset",
+                (_, RetentionRule::NextUse { .. }) => "private caches: each keeps what its node uses soonest",
             };
             candidates.push(price(walk.ledger(PrivateCache::Planned(rule)), held.to_owned()));
         }

@@ -29,6 +29,8 @@ pub(crate) struct PredictedJob {
     pub ranks_per_node: u32,
     /// The number of samples that a rank takes in a step.
     pub batch_size: u32,
+    /// How many times each sample comes in a global batch.
+    pub repeats: u32,
     /// The number of epochs.
     pub epochs: u32,
     /// The number of reads that a rank has in flight.
@@ -95,7 +97,7 @@ pub(crate) struct EpochCost {
     pub wait_seconds: f64,
     /// What the consumer waits for.
     pub limit: Limit,
-    /// The share of the samples that come from a cache.
+    /// The share of the samples that come from a cache; what a rank repeats in a step counts once.
     pub hits: f64,
     /// The bytes that all nodes read from the slow tier.
     pub slow_bytes: u64,
@@ -132,10 +134,13 @@ pub(crate) fn predict(job: &PredictedJob, machine: &Machine) -> Prediction {
         shards: job.shards.is_some(),
         depth: job.depth as usize,
     };
-    let (fill, fill_reason) = fill::choose(job.fill, &work, Ok(machine.source));
     let held = (job.cache_bytes as f64 / (job.bytes as f64).max(1.0)).min(1.0);
-    // Nodes that keep what is used soonest keep it as they read it.
-    let ahead = fill == Fill::Ahead && held > 0.0 && job.nodes == 1;
+    let keeps_first = job.repeats == 1 || held >= 1.0 || job.fill == FillChoice::Ahead;
+    let (fill, fill_reason) = match job.nodes == 1 && keeps_first {
+        true => fill::choose(job.fill, &work, Ok(machine.source)),
+        false => (Fill::Use, fill::KEPT_AS_READ.into()),
+    };
+    let ahead = fill == Fill::Ahead && held > 0.0;
     let model = JobModel::new(job, machine);
     let mut staged = 0.0;
     let epoch = |(number, kept): (usize, CacheShares)| {
@@ -143,7 +148,7 @@ pub(crate) fn predict(job: &PredictedJob, machine: &Machine) -> Prediction {
         let cost = if staging { model.staging(&mut staged, held) } else { model.steady(&kept) };
         if number == 0 { model.with_opens(cost) } else { cost }
     };
-    let epochs: Vec<EpochCost> = kept(job, held).into_iter().enumerate().map(epoch).collect();
+    let epochs: Vec<EpochCost> = kept(job, held, ahead).into_iter().enumerate().map(epoch).collect();
     Prediction {
         cache_bytes: job.cache_bytes,
         held,
@@ -156,35 +161,39 @@ pub(crate) fn predict(job: &PredictedJob, machine: &Machine) -> Prediction {
     }
 }
 
-/// What the caches serve and take in during an epoch, as shares of all samples.
+/// What the caches serve and take in during an epoch: shares of the samples that ranks fetch, and of the different ones
+/// that nodes use.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct CacheShares {
     hits: f64,
     written: f64,
 }
 
-/// What caches that are filled on use serve and take in during each epoch, when each node's cache holds the share
-/// `held` of the dataset.
+/// What caches that are filled on use serve and take in during each epoch, or after they have been filled `ahead`, when
+/// each node's cache holds the share `held` of the dataset.
 ///
-/// A single node finds what it kept. Of several nodes, one is simulated in small: with equal samples, few enough that
-/// it takes no time and enough that hits are right within a hundredth.
-fn kept(job: &PredictedJob, held: f64) -> Vec<CacheShares> {
+/// A node that uses all samples in each epoch finds what it kept. One that uses a part is simulated in small: with
+/// equal samples, few enough that it takes no time and enough that hits are right within a hundredth.
+fn kept(job: &PredictedJob, held: f64, ahead: bool) -> Vec<CacheShares> {
     let epochs = u64::from(job.epochs.max(1));
-    let nodes = u64::from(job.nodes.max(1));
-    if nodes == 1 {
+    let between = u64::from(job.nodes.max(job.repeats).max(1));
+    if between == 1 || ahead {
         let later = (1..epochs).map(|_| CacheShares { hits: held, written: 0.0 });
         return std::iter::once(CacheShares { hits: 0.0, written: held }).chain(later).collect();
     }
     const BYTES: f64 = 1000.0;
-    let samples = job.samples.min((200 * nodes).max(20_000)).min(u64::from(NEVER));
+    let samples = job.samples.min((200 * between).max(20_000)).min(u64::from(NEVER));
     let order = |epoch| Order::shuffled(&Fingerprint([0; 32]), 0, epoch, samples);
     let own = |order: Order| {
-        (0..samples).step_by(nodes as usize).map(move |position| order.sample(position) as u32)
+        (0..samples).step_by(between as usize).map(move |position| order.sample(position) as u32)
     };
     let used: Vec<u32> = (0..epochs).map(order).flat_map(own).collect();
     let each = used.len() / epochs as usize;
     let trace = AccessTrace::new(&used, 1, &Sizes::equal(samples, BYTES));
-    let rule = RetentionRule::NextUse { moments: (each as u64 / 8).max(1) };
+    let rule = match held {
+        1.0.. => RetentionRule::Keep,
+        _ => RetentionRule::NextUse { moments: (each as u64 / 8).max(1) },
+    };
     let mut cache = PlannedCache::new(rule, vec![held * samples as f64 * BYTES], &trace);
     let mut before = 0.0;
     let epoch = |accesses: &[usize]| {
@@ -203,6 +212,10 @@ struct JobModel<'a> {
     source: TierRates,
     nvme: TierRates,
     steps: f64,
+    /// The samples that all ranks fetch in an epoch, and the different ones that nodes use, each as a share of all. A
+    /// rank fetches once what it repeats in a step.
+    fetched: f64,
+    used: f64,
     decode: f64,
     consumer: f64,
 }
@@ -214,6 +227,7 @@ impl<'a> JobModel<'a> {
             concurrency: rates.concurrency.min(f64::from(job.depth) * ranks),
             ..rates
         };
+        let share = |readers: f64| readers / readers.max(f64::from(job.repeats));
         let steps = (job.samples as f64 / (ranks * f64::from(job.batch_size))).ceil().max(1.0);
         Self {
             job,
@@ -221,13 +235,16 @@ impl<'a> JobModel<'a> {
             source: asked(machine.source, ranks),
             nvme: asked(machine.nvme, f64::from(job.ranks_per_node)),
             steps,
+            fetched: share(ranks),
+            used: share(f64::from(job.nodes)),
             decode: job.bytes as f64 / f64::from(job.nodes) / machine.decode_bandwidth,
             consumer: steps * job.consume_seconds,
         }
     }
 
-    /// The seconds in which the source reads this share of all samples in random order.
+    /// The seconds in which the source reads this share of the samples that are fetched, in random order.
     fn source_seconds(&self, share: f64) -> f64 {
+        let share = share * self.fetched;
         let (samples, bytes) = (share * self.job.samples as f64, share * self.job.bytes as f64);
         self.source.random_seconds(samples as u64, bytes as u64, self.job.shards.is_none())
     }
@@ -235,12 +252,18 @@ impl<'a> JobModel<'a> {
     /// The seconds in which the cache of a node serves and takes in these shares of the node's samples.
     fn nvme_seconds(&self, kept: &CacheShares) -> f64 {
         let part = |share: f64, all: u64| share * all as f64 / f64::from(self.job.nodes);
-        let (samples, bytes) = (part(kept.hits, self.job.samples), part(kept.hits, self.job.bytes));
-        let write = match part(kept.written, self.job.bytes) {
+        let hits = kept.hits * self.fetched;
+        let (samples, bytes) = (part(hits, self.job.samples), part(hits, self.job.bytes));
+        let write = match part(kept.written * self.used, self.job.bytes) {
             0.0 => 0.0,
             bytes => bytes / self.nvme.write_bandwidth.max(1.0),
         };
         self.nvme.random_seconds(samples as u64, bytes as u64, false) + write
+    }
+
+    /// The bytes that all ranks fetch in an epoch.
+    fn fetched_bytes(&self) -> f64 {
+        self.fetched * self.job.bytes as f64
     }
 
     fn stages(&self, kept: &CacheShares) -> StageSeconds {
@@ -254,7 +277,7 @@ impl<'a> JobModel<'a> {
 
     /// The cost of an epoch with the same hits throughout.
     fn steady(&self, kept: &CacheShares) -> EpochCost {
-        let slow_bytes = (1.0 - kept.hits) * self.job.bytes as f64;
+        let slow_bytes = (1.0 - kept.hits) * self.fetched_bytes();
         self.cost(self.stages(kept), kept.hits, slow_bytes)
     }
 
@@ -274,14 +297,17 @@ impl<'a> JobModel<'a> {
             let rest = self.stages(&CacheShares { hits: *staged, written: 0.0 });
             let took = (misses * from_source).max(part * rest.nvme.max(rest.decode).max(rest.consumer));
             // Each node stages its own copy.
-            let left = (self.source.read_bandwidth * took - misses * bytes).max(0.0) / bytes.max(1.0);
+            let read = misses * self.fetched_bytes();
+            let left = (self.source.read_bandwidth * took - read).max(0.0) / bytes.max(1.0);
             *staged = held.min(*staged + (took / pieces).min(left / f64::from(self.job.nodes)));
             asked += misses;
             seconds += took;
         }
         let grown = *staged - before;
-        let kept = CacheShares { hits: 1.0 - asked, written: grown * f64::from(self.job.nodes) };
-        let mut cost = self.cost(self.stages(&kept), kept.hits, (asked + kept.written) * bytes);
+        let written = grown * f64::from(self.job.nodes);
+        let kept = CacheShares { hits: 1.0 - asked, written: written / self.used };
+        let slow_bytes = asked * self.fetched_bytes() + written * bytes;
+        let mut cost = self.cost(self.stages(&kept), kept.hits, slow_bytes);
         // Where the source is the limit only at first, the sum of the parts is more exact than the mean.
         cost.seconds = cost.seconds.max(seconds);
         cost.wait_seconds = (cost.seconds - self.consumer).max(0.0);
@@ -347,6 +373,7 @@ mod tests {
         nodes: 1,
         ranks_per_node: 1,
         batch_size: 250,
+        repeats: 1,
         epochs: 5,
         depth: 32,
         consume_seconds: 0.0,
@@ -391,27 +418,52 @@ mod tests {
 
     #[test]
     fn a_larger_cache_never_costs_time() {
-        for nodes in [1, 4] {
+        for (nodes, repeats) in [(1, 1), (4, 1), (1, 3), (4, 3)] {
             for fill in [FillChoice::Use, FillChoice::Ahead] {
+                let size = |tenths| tenths * JOB.bytes / 10;
                 let times: Vec<f64> = (0..=10)
-                    .map(|tenths| PredictedJob { cache_bytes: tenths * JOB.bytes / 10, nodes, fill, ..JOB })
+                    .map(|tenths| PredictedJob { cache_bytes: size(tenths), nodes, repeats, fill, ..JOB })
                     .map(|job| predict(&job, &MACHINE).seconds)
                     .collect();
-                assert!(
-                    times.windows(2).all(|pair| pair[1] <= 1.01 * pair[0]),
-                    "{nodes} {fill:?}: {times:?}"
-                );
+                let never_longer = times.windows(2).all(|pair| pair[1] <= 1.01 * pair[0]);
+                assert!(never_longer, "{nodes} nodes, {repeats} repeats, {fill:?}: {times:?}");
             }
         }
     }
 
     #[test]
-    fn several_nodes_hit_as_their_plan_lets_them() {
-        let job = PredictedJob { nodes: 4, cache_bytes: JOB.bytes / 4, epochs: 60, ..JOB };
-        let hits: Vec<f64> = kept(&job, 0.25).iter().map(|kept| kept.hits).collect();
-        let mean = hits[7..].iter().sum::<f64>() / (hits.len() - 7) as f64;
-        assert!((0.5..0.57).contains(&mean), "{mean}");
-        assert_eq!(hits[0], 0.0);
+    fn repeats_are_read_once_and_decoded_each_time() {
+        let job = PredictedJob { repeats: 4, cache_bytes: 0, batch_size: 256, ..JOB };
+        let prediction = predict(&job, &MACHINE);
+        // A quarter of the dataset leaves the source, and everything is decoded, which is the limit then.
+        assert_eq!(prediction.later.slow_bytes, JOB.bytes / 4);
+        assert_eq!(prediction.later.limit, Limit::Decode);
+        close(prediction.later.seconds, 25.0);
+        // Four ranks have one repeat each, and each of them reads it.
+        let four = predict(&PredictedJob { ranks_per_node: 4, ..job }, &MACHINE);
+        assert_eq!(four.later.slow_bytes, JOB.bytes);
+        let two_nodes = predict(&PredictedJob { nodes: 2, ..job }, &MACHINE);
+        assert_eq!(two_nodes.later.slow_bytes, JOB.bytes / 2);
+        // A cache for all takes in a quarter first, and then a quarter of what is missing.
+        let whole = PredictedJob { cache_bytes: JOB.bytes, ..job };
+        let hits: Vec<f64> = kept(&whole, 1.0, false).iter().map(|kept| kept.hits).collect();
+        for (epoch, hits) in hits.into_iter().enumerate() {
+            assert!((hits - (1.0 - 0.75_f64.powi(epoch as i32))).abs() < 0.02, "epoch {epoch}: {hits}");
+        }
+        // Staged ahead, it has everything in the first epoch's time.
+        let ahead = predict(&PredictedJob { fill: FillChoice::Ahead, ..whole }, &MACHINE);
+        assert!(ahead.ahead && ahead.later.hits == 1.0, "{ahead:?}");
+    }
+
+    #[test]
+    fn nodes_that_use_a_part_hit_as_their_plan_lets_them() {
+        for (nodes, repeats) in [(4, 1), (1, 4), (4, 3)] {
+            let job = PredictedJob { nodes, repeats, cache_bytes: JOB.bytes / 4, epochs: 60, ..JOB };
+            let hits: Vec<f64> = kept(&job, 0.25, false).iter().map(|kept| kept.hits).collect();
+            let mean = hits[7..].iter().sum::<f64>() / (hits.len() - 7) as f64;
+            assert!((0.5..0.57).contains(&mean), "{nodes} nodes, {repeats} repeats: {mean}");
+            assert_eq!(hits[0], 0.0);
+        }
     }
 
     #[test]

@@ -56,6 +56,9 @@ pub struct Scenario {
     pub ranks_per_node: u32,
     /// The number of samples that a rank takes in a step.
     pub batch_size: u32,
+    /// How many times each sample comes in a global batch, as the setting `repeats` of a loader.
+    #[serde(default = "one")]
+    pub repeats: u32,
     /// The number of epochs of the training.
     pub epochs: u32,
     /// The seed of the order.
@@ -207,6 +210,7 @@ impl Scenario {
             ("nodes", self.nodes),
             ("ranks_per_node", self.ranks_per_node),
             ("batch_size", self.batch_size),
+            ("repeats", self.repeats),
             ("epochs", self.epochs),
             ("staging.threads", self.staging.threads),
         ];
@@ -261,6 +265,11 @@ impl Scenario {
     /// The bytes that all caches of a node hold.
     pub fn node_cache(&self) -> f64 {
         self.cache.iter().map(|cache| cache.capacity.0).sum()
+    }
+
+    /// In how many epochs a node uses a sample once, on average.
+    pub fn epochs_between_uses(&self) -> u32 {
+        self.nodes.max(self.repeats)
     }
 
     /// The number of samples of a global batch.

@@ -1,7 +1,7 @@
 //! Caches that nodes read from each other: filled by frequency as NoPFS does it, and with one copy of each sample as
 //! Foreload does it.
 
-use super::access::{AccessSchedule, AccessTrace, CachedCopy, PublishedCopies, Sizes};
+use super::access::{AccessSchedule, AccessTrace, CachedCopy, NodeUse, PublishedCopies, Sizes};
 use super::cache::Shelves;
 use super::ledger::{ByteSource, Ledger, LedgerCells, NodeLedger};
 use super::nodes;
@@ -66,6 +66,10 @@ impl<'a> FrequencyPlacement<'a> {
             }
             for (access, &id) in trace.ids.iter().enumerate() {
                 let (id, step) = (id as usize, trace.step(access));
+                if trace.is_again(access) {
+                    ledger.used_again(step, trace.bytes[id]);
+                    continue;
+                }
                 let local = placement.copies[id].filter(|copy| copy.step <= step);
                 let local = local.map(|copy| ByteSource::Local(copy.cache));
                 let peer =
@@ -141,25 +145,29 @@ pub(crate) fn one_copy(world: SimulationWorld) -> Ledger {
     let SimulationWorld { scenario, sizes, accesses, cells } = world;
     let owners = Owners::none(sizes.samples());
     let mut nodes: Vec<Keeper> = (0..scenario.nodes).map(|_| Keeper::new(scenario, cells)).collect();
-    // No two nodes use the same sample in an epoch, so they may go through it in any order.
     for epoch in 0..accesses.epochs() {
+        // What nodes keep is known to all at the epoch's end: so they may go through it in any order. Other nodes use a
+        // sample in the same epoch only to repeat it, at about the same time.
         nodes::each_mut(&mut nodes, |number, node| {
-            for (step, sample) in accesses.of_node(epoch, number) {
+            for NodeUse { step, sample, keeps, again } in accesses.of_node(epoch, number) {
                 let step = epoch * accesses.steps() + step;
-                let bytes = sizes.get(sample);
-                let source = match owners.of(sample) {
-                    Some((owner, cache)) if owner == number => ByteSource::Local(cache),
-                    Some((_, cache)) => ByteSource::Peer(cache),
-                    None => {
-                        if let Some(cache) = node.keep(bytes, step) {
-                            owners.set(sample, number, cache);
-                        }
-                        ByteSource::Slow
+                let (bytes, owner) = (sizes.get(sample), owners.of(sample));
+                if keeps && owner.is_none() {
+                    node.keep(sample, bytes, step);
+                }
+                match owner {
+                    _ if again => node.ledger.used_again(step, bytes as f32),
+                    Some((owner, cache)) if owner == number => {
+                        node.ledger.read(step, ByteSource::Local(cache), bytes as f32);
                     }
-                };
-                node.ledger.read(step, source, bytes as f32);
+                    Some((_, cache)) => node.ledger.read(step, ByteSource::Peer(cache), bytes as f32),
+                    None => node.ledger.read(step, ByteSource::Slow, bytes as f32),
+                }
             }
         });
+        for (number, node) in (0..).zip(&mut nodes) {
+            node.kept.drain(..).for_each(|(sample, cache)| owners.set(sample, number, cache));
+        }
     }
     Ledger::new(cells, nodes.into_iter().map(|node| node.ledger).collect())
 }
@@ -169,18 +177,22 @@ struct Keeper {
     ledger: NodeLedger,
     /// The plan of each cache, the preferred first.
     plans: Vec<TierPlan>,
+    /// The samples that it has kept in this epoch, each with the number of its cache.
+    kept: Vec<(u64, u8)>,
 }
 
 impl Keeper {
     fn new(scenario: &Scenario, cells: LedgerCells) -> Self {
         let plan = |cache: &CacheSpec| TierPlan::new(RetentionRule::Keep, cache.capacity.0 as u64);
-        Self { ledger: NodeLedger::new(cells), plans: scenario.cache.iter().map(plan).collect() }
+        let plans = scenario.cache.iter().map(plan).collect();
+        Self { ledger: NodeLedger::new(cells), plans, kept: Vec::new() }
     }
 
-    /// Returns the cache that takes a sample of `bytes`, if one does.
-    fn keep(&mut self, bytes: f64, step: u64) -> Option<u8> {
+    /// Keeps a sample of `bytes` in the first cache that takes it.
+    fn keep(&mut self, sample: u64, bytes: f64, step: u64) {
         let admits = |plan: &mut TierPlan| plan.admit(bytes as u64, None, step) != Admission::Bypass;
-        self.plans.iter_mut().position(admits).map(|cache| cache as u8)
+        let cache = self.plans.iter_mut().position(admits);
+        self.kept.extend(cache.map(|cache| (sample, cache as u8)));
     }
 }
 

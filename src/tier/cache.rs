@@ -1,8 +1,10 @@
 //! The fast tier of one pipeline: the store, the plan that says what goes into it, and the thread that stages ahead.
 
+mod epoch_plan;
+
 use super::fill::{self, Fill, FillChoice, FillJob};
 use super::measure;
-use super::plan::{Admission, KnownUses, Moment, NodeSlice, RetentionRule, TierPlan};
+use super::plan::Admission;
 use super::rates::TierRates;
 use super::reader::TieredReader;
 use super::stage::Stager;
@@ -14,6 +16,7 @@ use crate::io::{Direct, IoChoice, OwnThread, Reader, Tier};
 use crate::schedule::{Order, Schedule};
 use crate::slot::SlotPool;
 use crate::trace::Trace;
+use epoch_plan::EpochPlan;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -41,9 +44,6 @@ pub struct CacheOptions {
     /// The number of reads in flight, of each tier.
     pub queue_depth: usize,
 }
-
-/// The most epochs that the plan looks ahead: a later use is as good as none.
-const MOST_EPOCHS: u64 = 64;
 
 /// How long the source is measured, where the rates decide something.
 const MEASURE_FOR: Duration = Duration::from_millis(300);
@@ -75,21 +75,6 @@ pub struct Cache {
     last_error: Mutex<Option<String>>,
     /// The process that opened the cache: a forked child has none of its threads.
     process: u32,
-}
-
-/// What the decisions of one epoch are made from, where they need the future.
-struct EpochPlan {
-    plan: TierPlan,
-    future: KnownUses,
-    order: Order,
-    epoch: u64,
-}
-
-impl EpochPlan {
-    /// The moment at which the epoch uses `sample`, which it draws once.
-    fn now(&self, sample: u64) -> Moment {
-        self.future.moment(self.epoch, self.order.positions(sample).next().unwrap_or_default())
-    }
 }
 
 /// The thread that stages ahead, if there is one, and the epoch that it stages for.
@@ -189,12 +174,15 @@ impl Cache {
 
     fn choose_fill(&self, open: &Arc<OpenSource>) {
         self.fill.get_or_init(|| {
+            if self.staging().epoch.is_none() {
+                return (Fill::Use, fill::KEPT_AS_READ.into());
+            }
             let (all, bytes) = (self.index.len(), self.index.total_bytes());
             let drawn = |(schedule, _): &(Schedule, u64)| schedule.order().selection().members();
             let samples = self.staging().epoch.as_ref().map_or(all, drawn);
             let job = FillJob {
                 samples,
-                bytes: (u128::from(bytes) * u128::from(samples) / u128::from(all.max(1))) as u64,
+                bytes: epoch_plan::part_of(bytes, samples, all),
                 shards: self.index.is_sharded(),
                 depth: self.options.queue_depth,
             };
@@ -222,10 +210,10 @@ impl Cache {
         // The last bytes of the quota are not worth reading pieces of which nearly nothing can be kept.
         self.full.store(left < largest.max(store.quota_bytes / 100), Relaxed);
         self.plan(epoch, schedule, order_of);
+        // What is kept for a later use, or by one node of several, is kept as it is read.
+        let keeps_first = self.planned().is_none() && self.is_whole(schedule);
         let mut staging = self.staging();
-        // A shard holds other nodes' samples too. Where there are other nodes, the cache keeps what is used soonest, as
-        // it is read.
-        staging.epoch = self.is_whole(schedule).then(|| (schedule.clone(), first_step));
+        staging.epoch = keeps_first.then(|| (schedule.clone(), first_step));
         if let (Some(stager), Some((schedule, first_step))) = (&staging.stager, &staging.epoch) {
             stager.begin(schedule.clone(), *first_step);
         }
@@ -266,42 +254,6 @@ impl Cache {
     /// The counters since the cache was opened, and the gauges.
     pub fn stats(&self) -> TierStats {
         self.counted.with(&self.store.stats(), self.options.size)
-    }
-
-    fn plan(&self, epoch: u64, schedule: &Schedule, order_of: &dyn Fn(u64) -> Order) {
-        let world = schedule.world_size();
-        let local = self.options.local_world_size.unwrap_or(world).clamp(1, world);
-        let first = schedule.rank() / local * local;
-        let ranks = first..(first + local).min(world);
-        let slice = NodeSlice::of(ranks, schedule.batch_size(), world);
-        let rule = RetentionRule::best(slice, schedule.order());
-        if rule == RetentionRule::Keep {
-            *self.planned() = None;
-            return;
-        }
-        // A sample comes back after as many epochs as there are nodes, on average.
-        let known = (4 * u64::from(world.div_ceil(local))).min(MOST_EPOCHS);
-        let orders = (epoch..=epoch + known).map(order_of).collect();
-        let future = KnownUses::new(epoch, orders, slice);
-        let order = schedule.order().clone();
-        let former = self.planned().take().map(|planned| planned.plan);
-        let plan = former.unwrap_or_else(|| self.new_plan(rule, local));
-        *self.planned() = Some(EpochPlan { plan, future, order, epoch });
-    }
-
-    /// A plan that knows what the store holds. Each process decides about what it reads itself, and has its part of the
-    /// store for that, less what the footers of many small segments take.
-    fn new_plan(&self, rule: RetentionRule, local: u32) -> TierPlan {
-        let mut plan = TierPlan::new(rule, self.options.size / u64::from(local) / 10 * 9);
-        for (group, bytes) in self.store.groups() {
-            if group == 0 {
-                // These samples were kept by a job that used the whole dataset, for no time in particular.
-                self.store.evict_group(group);
-            } else {
-                plan.found(group, bytes / u64::from(local));
-            }
-        }
-        plan
     }
 
     /// Whether the ranks that share the store use the whole dataset.
@@ -346,10 +298,8 @@ impl Cache {
             None if from == Tier::Nvme => return,
             None => 0,
             Some(planned) => {
-                let now = planned.now(sample);
-                let EpochPlan { plan, future, .. } = planned;
-                let admission = plan.admit(bytes.len() as u64, future.next_use(sample, now), now);
-                for group in plan.take_evicted() {
+                let admission = planned.admit(sample, bytes.len() as u64);
+                for group in planned.plan.take_evicted() {
                     self.store.evict_group(group);
                 }
                 match admission {
@@ -361,8 +311,8 @@ impl Cache {
         drop(planned);
         match self.store.offer(group, sample, version, bytes) {
             Offer::Taken => self.take(sample),
-            Offer::Present => {}
-            Offer::Full | Offer::Busy | Offer::Off => {
+            // What is there already has been counted.
+            Offer::Present | Offer::Full | Offer::Busy | Offer::Off => {
                 if let Some(planned) = &mut *self.planned() {
                     planned.plan.lost(group, bytes.len() as u64);
                 }
@@ -444,10 +394,10 @@ impl Cache {
         self.taken[(sample / 64) as usize].fetch_or(1 << (sample % 64), Relaxed);
     }
 
-    /// Notes that the pipeline has asked for one more sample.
-    pub(super) fn asked(&self) {
+    /// Notes that the pipeline begins to read one more batch.
+    pub(crate) fn begin_batch(&self) {
         if let Some(stager) = &self.staging().stager {
-            stager.asked();
+            stager.begin_batch();
         }
     }
 
@@ -465,7 +415,7 @@ impl Cache {
     pub(super) fn lead(&self, schedule: &Schedule) -> u64 {
         let mean = (self.index.total_bytes() / self.index.len().max(1)).max(1);
         let unpublished = 2 * self.store.segment_bytes() / mean;
-        unpublished.div_ceil(u64::from(schedule.batch_size()).max(1)) + 2
+        unpublished.div_ceil(schedule.samples_per_batch()) + 2
     }
 
     /// Ends the stager. It holds the cache, so that dropping the cache would not end it.

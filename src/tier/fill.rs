@@ -30,6 +30,10 @@ pub(crate) enum Fill {
 /// behind it.
 pub(crate) const PIECE: u64 = 4 << 20;
 
+/// Why nothing is staged for a node that uses a part of the samples in each epoch: a shard holds much that it uses
+/// later, or never.
+pub(crate) const KEPT_AS_READ: &str = "the node uses a part of each epoch, and keeps it as it reads it";
+
 /// How many times faster staging must be than reading on use: it costs a second reader, and samples that are used
 /// before their shard has come are read twice.
 const ADVANTAGE: f64 = 1.5;

@@ -1,6 +1,6 @@
 //! What the fast tier keeps: pure decisions, which the pipeline and the simulator share.
 
-use crate::schedule::Order;
+use crate::schedule::{Order, RepeatSpread};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -14,6 +14,7 @@ pub(crate) struct KnownUses {
     first_epoch: u64,
     orders: Vec<Order>,
     slice: NodeSlice,
+    spread: RepeatSpread,
 }
 
 /// The part of each global batch that a node's ranks take.
@@ -35,10 +36,10 @@ impl NodeSlice {
         Self { global_batch: batch * u64::from(world_size), begin, end }
     }
 
-    /// Whether the node takes the sample at `position` of an epoch's order. Where the last batch is dropped or split
-    /// anew, the answer for its positions is a guess.
-    pub(crate) fn takes(&self, position: u64) -> bool {
-        (self.begin..self.end).contains(&(position % self.global_batch))
+    /// Whether the node takes the sample at the place with this number in an epoch. Where the last batch is dropped or
+    /// split anew, the answer for its places is a guess.
+    pub(crate) fn takes(&self, place: u64) -> bool {
+        (self.begin..self.end).contains(&(place % self.global_batch))
     }
 
     /// Whether the node takes the whole global batch.
@@ -49,9 +50,12 @@ impl NodeSlice {
 
 impl KnownUses {
     /// The uses by a node that takes `slice` of epochs in these `orders`, of which the first is `first_epoch`'s.
+    ///
+    /// # Panics
+    /// Panics when there is none.
     pub(crate) fn new(first_epoch: u64, orders: Vec<Order>, slice: NodeSlice) -> Self {
-        let samples = orders.first().map_or(0, Order::len);
-        Self { samples, first_epoch, orders, slice }
+        let spread = RepeatSpread::new(&orders[0], slice.global_batch);
+        Self { samples: orders[0].len(), first_epoch, orders, slice, spread }
     }
 
     /// The moment of `position` in `epoch`.
@@ -59,15 +63,21 @@ impl KnownUses {
         epoch * self.samples + position
     }
 
+    /// The moment at which the node is through with the repeats of `sample` in `epoch`, which is one of the known ones.
+    pub(crate) fn last_use(&self, sample: u64, epoch: u64) -> Moment {
+        let last = self.orders[(epoch - self.first_epoch) as usize].positions(sample).max();
+        self.moment(epoch, last.unwrap_or_default())
+    }
+
     /// The moment after `moment` at which the node uses `sample` next; `None` where the known epochs do not say. It
-    /// costs one inverse of the order for each epoch that is searched, `nodes` on average where every sample is drawn
-    /// once an epoch.
+    /// costs one inverse of the order for each epoch that is searched: on average as many as there are nodes, or repeats
+    /// if these are more.
     pub(crate) fn next_use(&self, sample: u64, moment: Moment) -> Option<Moment> {
         let known = self.first_epoch..self.first_epoch + self.orders.len() as u64;
         let first = (moment / self.samples.max(1)).max(known.start);
         (first..known.end).find_map(|epoch| {
             let positions = self.orders[(epoch - self.first_epoch) as usize].positions(sample);
-            let uses = positions.filter(|&position| self.slice.takes(position));
+            let uses = positions.filter(|&position| self.slice.takes(self.spread.place(position)));
             uses.map(|position| self.moment(epoch, position)).filter(|&next| next > moment).min()
         })
     }
@@ -77,10 +87,10 @@ impl KnownUses {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum RetentionRule {
     /// The samples that came first stay: the tier is filled, and then it stops. No rule reads less where a node uses
-    /// every sample once an epoch.
+    /// every sample once an epoch, or where the tier has room for all.
     Keep,
-    /// The samples that are used soonest stay. Knowing the future pays where a node uses a part of each epoch (two to
-    /// five times the hits). Samples of one group are used within `moments` of one another, and leave together.
+    /// The samples that are used soonest stay. Knowing the future pays where a node uses a part of the samples in each
+    /// epoch (two to five times the hits), because it is one of several or because samples are repeated. Samples of one group are used within `moments` of one another, and leave together.
     NextUse {
         /// The length of a group.
         moments: Moment,
@@ -88,11 +98,12 @@ pub(crate) enum RetentionRule {
 }
 
 impl RetentionRule {
-    /// The best rule for a node that takes `slice` of epochs such as `order`.
+    /// The best rule for a node that takes `slice` of epochs such as `order`, and whose tier has no room for all.
     pub(crate) fn best(slice: NodeSlice, order: &Order) -> Self {
-        // A sample that comes up again and again in an epoch is always used soon: it came first, and stays for that
+        let uses_all = slice.is_whole() && order.repeats() == 1;
+        // A sample that is drawn again and again in an epoch is always used soon: it came first, and stays for that
         // reason.
-        if slice.is_whole() || order.selection().repeats() || order.repeats() > 1 {
+        if uses_all || order.selection().repeats() {
             return Self::Keep;
         }
         // An eighth of an epoch is fine enough that groups which are half used up hold little of the tier, and coarse
@@ -228,25 +239,40 @@ mod tests {
         }
     }
 
-    fn orders(epochs: u64, samples: u64) -> Vec<Order> {
-        (0..epochs).map(|epoch| Order::shuffled(&Fingerprint([7; 32]), 3, epoch, samples)).collect()
+    fn orders(epochs: u64, samples: u64, repeats: u32) -> Vec<Order> {
+        let order = |epoch| Order::shuffled(&Fingerprint([7; 32]), 3, epoch, samples).repeated(repeats);
+        (0..epochs).map(order).collect()
     }
 
-    /// Share of hits of node 0 of `nodes`, from the second epoch on.
-    fn hits(nodes: u32, capacity: u64, rule: impl Fn(NodeSlice, &Order) -> RetentionRule) -> f64 {
-        let (epochs, samples) = (8 + 6 * u64::from(nodes), 20_000);
+    /// Share of hits of node 0 of `nodes` that shows samples `repeats` times, in epochs that neither fill the tier nor
+    /// lack a future. A batch reads a sample once.
+    fn hits(
+        nodes: u32,
+        repeats: u32,
+        capacity: u64,
+        rule: impl Fn(NodeSlice, &Order) -> RetentionRule,
+    ) -> f64 {
+        let between = u64::from(nodes.max(repeats));
+        let (epochs, samples) = (8 + 6 * between, 20_000);
         let slice = NodeSlice::of(0..1, 10, nodes);
-        let orders = orders(epochs, samples);
+        let orders = orders(epochs, samples, repeats);
+        let spread = RepeatSpread::new(&orders[0], slice.global_batch);
         let future = KnownUses::new(0, orders.clone(), slice);
         let (mut plan, mut contents) =
             (TierPlan::new(rule(slice, &orders[0]), capacity), Contents::default());
         let (mut hits, mut uses) = (0, 0);
         for (epoch, order) in (0..).zip(&orders) {
-            for position in (0..samples).filter(|&position| slice.takes(position)) {
-                let (sample, now) = (order.sample(position), future.moment(epoch, position));
-                let hit = contents.holds(sample);
-                // The first epochs fill the tier, the last have no future.
-                if (3 + u64::from(nodes)..8 + 2 * u64::from(nodes)).contains(&epoch) {
+            let mut batch = (0, HashSet::new());
+            for place in (0..samples).filter(|&place| slice.takes(place)) {
+                let sample = order.sample(spread.position(place));
+                if batch.0 != place / slice.global_batch {
+                    batch = (place / slice.global_batch, HashSet::new());
+                }
+                if !batch.1.insert(sample) {
+                    continue;
+                }
+                let (hit, now) = (contents.holds(sample), future.last_use(sample, epoch));
+                if (3 + between..8 + 2 * between).contains(&epoch) {
                     uses += 1;
                     hits += u64::from(hit);
                 }
@@ -261,19 +287,23 @@ mod tests {
 
     #[test]
     fn a_lone_node_keeps_what_came_first_and_hits_as_often_as_can_be() {
-        let whole = hits(1, 5_000, RetentionRule::best);
+        let whole = hits(1, 1, 5_000, RetentionRule::best);
         assert!((whole - 0.25).abs() < 1e-9, "{whole}");
     }
 
     #[test]
-    fn one_of_several_nodes_keeps_what_it_uses_soonest() {
+    fn what_is_used_soonest_is_kept_where_an_epoch_uses_a_part() {
         // Belady's optimum for 4 and 16 nodes is .563 and .584 (simulated with single samples); groups cost a little.
-        for (nodes, optimum, kept) in [(4, 0.563, 0.248), (16, 0.584, 0.251)] {
-            let soonest = hits(nodes, 5_000, RetentionRule::best);
-            let first = hits(nodes, 5_000, |_, _| RetentionRule::Keep);
-            println!("{nodes} nodes: {soonest:.3} and {first:.3}");
-            assert!(soonest > 0.9 * optimum && soonest <= optimum + 0.02, "{nodes} nodes: {soonest}");
-            assert!((first - kept).abs() < 0.05, "{nodes} nodes: {first}");
+        // To one node, repeats are what several nodes are: each epoch uses one sample in so many.
+        for (nodes, repeats, optimum, kept) in
+            [(4, 1, 0.563, 0.248), (16, 1, 0.584, 0.251), (1, 4, 0.563, 0.248), (4, 3, 0.563, 0.248)]
+        {
+            let soonest = hits(nodes, repeats, 5_000, RetentionRule::best);
+            let first = hits(nodes, repeats, 5_000, |_, _| RetentionRule::Keep);
+            println!("{nodes} nodes, {repeats} repeats: {soonest:.3} and {first:.3}");
+            let case = format!("{nodes} nodes, {repeats} repeats: {soonest} and {first}");
+            assert!(soonest > 0.9 * optimum && soonest <= optimum + 0.02, "{case}");
+            assert!((first - kept).abs() < 0.05, "{case}");
         }
     }
 
@@ -291,6 +321,9 @@ mod tests {
             best(Selection::of_strata(9, vec![(1.0, vec![1, 2]), (2.0, vec![3])])),
             RetentionRule::Keep
         );
+        let (alone, order) = (NodeSlice::of(0..1, 10, 1), orders(1, 800, 1).remove(0));
+        assert_eq!(RetentionRule::best(alone, &order), RetentionRule::Keep);
+        assert_eq!(RetentionRule::best(alone, &order.repeated(2)), RetentionRule::NextUse { moments: 100 });
     }
 
     #[test]
@@ -322,7 +355,7 @@ mod tests {
     #[test]
     fn the_next_use_is_the_first_later_one_of_this_node() {
         let slice = NodeSlice::of(1..2, 5, 3);
-        let orders = orders(4, 300);
+        let orders = orders(4, 300, 1);
         let future = KnownUses::new(2, orders.clone(), slice);
         for sample in 0..300 {
             let uses: Vec<Moment> = (2..)

@@ -120,7 +120,7 @@ impl TieredReader {
                     out.push(Completion::arrived(token, bytes).of(Tier::Nvme));
                     continue;
                 }
-                Ok(bytes) => (Some(bytes.into_slot()), Some(CopyFault::Checksum)),
+                Ok(bytes) => (bytes.into_slot(), Some(CopyFault::Checksum)),
                 Err(error) => (completion.slot, fault(&error)),
             };
             self.cache.fell_back();
@@ -183,7 +183,6 @@ impl Reader for TieredReader {
             // An extent that is no sample is not in the store.
             return self.source.submit(ReadRequest { token, extent, slot });
         };
-        self.cache.asked();
         match self.cache.look_up_route(sample, extent.file) {
             RouteLookup::Found(route) => self.read(token, (extent, sample), slot, route),
             RouteLookup::NeedsVersion(copy) => {

@@ -5,8 +5,9 @@ mod child;
 pub mod scene;
 
 pub use child::{await_no_threads, child, threads};
-use foreload::testing::config::LoaderOptions;
+use foreload::testing::config::{LoaderConfig, LoaderOptions};
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
+use foreload::testing::io::fault::{FaultOptions, FaultReader};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::rng::{RandomKey, Use};
 use jpeg_encoder::{ColorType, Encoder};
@@ -84,6 +85,18 @@ impl Dataset {
         let index = self.index();
         let config = options.check(&index).unwrap();
         Pipeline::new(index, config)
+    }
+
+    /// A pipeline whose reads fail, linger and overtake each other as `faults` says.
+    pub fn faulty(&self, options: &LoaderOptions, faults: FaultOptions) -> Pipeline {
+        let index = self.index();
+        let config = options.check(&index).unwrap();
+        let open = move |index: &_, slots: &_, config: &LoaderConfig| {
+            let reader =
+                foreload::testing::io::open(index, slots, config.io, config.direct, config.queue_depth)?;
+            Ok(Box::new(FaultReader::new(reader, faults)) as _)
+        };
+        Pipeline::with_reader(index, config, Box::new(open))
     }
 
     /// A path beside the data, where something else can be kept.

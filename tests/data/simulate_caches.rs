@@ -59,27 +59,33 @@ fn one_consumer_finds_what_was_kept_and_lru_loses_it() {
 
 #[test]
 fn private_caches_hit_by_the_known_future() {
-    for (nodes, cached, lru, never_evict, belady) in [
-        (4, 1.0 / 16.0, 0.008, 0.062, 0.247),
-        (4, 1.0 / 4.0, 0.137, 0.248, 0.563),
-        (4, 1.0 / 2.0, 0.424, 0.499, 0.785),
-        (16, 1.0 / 16.0, 0.030, 0.062, 0.304),
-        (16, 1.0 / 8.0, 0.096, 0.124, 0.435),
-        (16, 1.0 / 4.0, 0.221, 0.251, 0.584),
+    for (nodes, repeats, cached, lru, never_evict, belady) in [
+        (4, 1, 1.0 / 16.0, 0.008, 0.062, 0.247),
+        (4, 1, 1.0 / 4.0, 0.137, 0.248, 0.563),
+        (4, 1, 1.0 / 2.0, 0.424, 0.499, 0.785),
+        (16, 1, 1.0 / 16.0, 0.030, 0.062, 0.304),
+        (16, 1, 1.0 / 8.0, 0.096, 0.124, 0.435),
+        (16, 1, 1.0 / 4.0, 0.221, 0.251, 0.584),
+        // A node that repeats samples uses as few of them in an epoch as one of as many nodes.
+        (1, 4, 1.0 / 4.0, 0.137, 0.248, 0.563),
+        (2, 4, 1.0 / 4.0, 0.137, 0.248, 0.563),
     ] {
         // After seven epochs the largest cache is full. Belady's hits vary over long periods and need many epochs for a
         // mean.
-        let simulation = Simulation::new(scenario(nodes, 20_000, cached, 60, "")).unwrap();
+        let asked = scenario(nodes, 20_000, cached, 60, "");
+        let batch_size = asked.batch_size.next_multiple_of(repeats);
+        let simulation = Simulation::new(Scenario { repeats, batch_size, ..asked }).unwrap();
         let outcomes = simulation.run(&[Policy::Lru, Policy::NeverEvict, Policy::Belady, Policy::Foreload]);
+        let case = format!("{nodes} nodes, {repeats} repeats, {cached}");
         for (outcome, expected) in outcomes.iter().zip([lru, never_evict, belady]) {
             let hits = hits(outcome, 7..60);
-            println!("{nodes} nodes, {cached}: {} {hits:.4} for {expected}", outcome.policy.name());
-            assert!((hits - expected).abs() < 0.01, "{nodes}, {cached}: {} {hits}", outcome.policy.name());
+            println!("{case}: {} {hits:.4} for {expected}", outcome.policy.name());
+            assert!((hits - expected).abs() < 0.01, "{case}: {} {hits}", outcome.policy.name());
         }
         // Whole groups leave together, which costs a little of the optimum.
         let planned = hits(&outcomes[3], 7..60);
-        println!("{nodes} nodes, {cached}: planned {planned:.4}");
-        assert!(planned > 0.85 * belady && planned < belady + 0.01, "{nodes}, {cached}: {planned}");
+        println!("{case}: planned {planned:.4}");
+        assert!(planned > 0.85 * belady && planned < belady + 0.01, "{case}: {planned}");
     }
 }
 
@@ -100,6 +106,34 @@ fn peers_that_hold_the_dataset_read_it_once() {
 }
 
 #[test]
+fn repeats_are_fetched_once_a_step_and_used_each_time() {
+    for (nodes, repeats) in [(1, 3), (2, 4), (4, 2), (3, 3)] {
+        let asked = Scenario { repeats, batch_size: 24, ..scenario(nodes, 2_304, 0.3, 4, "") };
+        let simulation = Simulation::new(asked).unwrap();
+        let [bound, naive] = &simulation.run(&[Policy::LowerBound, Policy::Naive])[..] else { panic!() };
+        // As many nodes as repeats fetch a sample, if there are as many.
+        let fetched = 2_304 / repeats * nodes.min(repeats);
+        assert_eq!(naive.slow_bytes, u64::from(4 * fetched) * 1_000, "{nodes} nodes, {repeats} repeats");
+        let once = Simulation::new(Scenario { repeats: 1, ..simulation.scenario().clone() }).unwrap();
+        let same = &once.run(&[Policy::LowerBound])[0];
+        assert!((bound.seconds / same.seconds - 1.0).abs() < 1e-9, "consumers work as long");
+        for (epoch, node) in (0..4).flat_map(|epoch| (0..nodes).map(move |node| (epoch, node))) {
+            let mut seen = std::collections::HashSet::new();
+            for used in simulation.accesses().of_node(epoch, node) {
+                assert_eq!(used.again, !seen.insert((used.step, used.sample)), "{used:?} on node {node}");
+            }
+        }
+    }
+    // Each of two nodes reads a sample when it is first shown, and never again.
+    let asked = Scenario { repeats: 2, batch_size: 24, ..scenario(2, 2_304, 0.6, 12, "network = \"1GB/s\"") };
+    let simulation = Simulation::new(asked).unwrap();
+    let outcome = simulation.run(&[Policy::Foreload]).remove(0);
+    assert!(outcome.chosen.as_ref().is_some_and(|chosen| chosen.starts_with("peers")), "{outcome:?}");
+    let all = 2.0 * simulation.sizes().total();
+    assert!(outcome.slow_bytes as f64 <= all && outcome.slow_bytes as f64 > 0.99 * all, "{outcome:?}");
+}
+
+#[test]
 fn uses_of_a_sample_are_binomial() {
     let within =
         |value: f64, expected: f64| assert!((value / expected - 1.0).abs() < 2e-3, "{value}, not {expected}");
@@ -107,11 +141,15 @@ fn uses_of_a_sample_are_binomial() {
     within(counts::expected_above(90, 16, 1_281_167, 10), 31_635.0);
     within(counts::frequency_hits(10, 4, 0.25), 0.431);
     assert_eq!(counts::frequency_hits(10, 1, 0.25), 0.25);
-    for (epochs, nodes, samples, above) in [(1000, 4, 10_000u64, 275), (90, 16, 1_281_167, 10)] {
-        let scenario = scenario(nodes, samples, 0.1, epochs, "");
+    for (epochs, nodes, repeats, samples, above) in
+        [(1000, 4, 1, 10_000u64, 275), (90, 16, 1, 1_281_167, 10), (1000, 1, 4, 10_000, 275)]
+    {
+        let asked = scenario(nodes, samples, 0.1, epochs, "");
+        let batch_size = asked.batch_size.next_multiple_of(repeats);
+        let scenario = Scenario { repeats, batch_size, ..asked };
         let accesses = AccessSchedule::new(&scenario, Fingerprint([3; 32]), samples).unwrap();
         let counted = counts::counted_above(&accesses, &Sizes::equal(samples, 1.0), above) as f64;
-        let expected = counts::expected_above(epochs, nodes, samples, above);
+        let expected = counts::expected_above(epochs, scenario.epochs_between_uses(), samples, above);
         println!(
             "{nodes} nodes, {epochs} epochs: {counted} used more than {above} times, {expected:.1} expected"
         );
@@ -126,7 +164,7 @@ fn the_nodes_of_an_epoch_use_each_sample_once() {
     let accesses = AccessSchedule::new(&scenario, Fingerprint([3; 32]), 1_000).unwrap();
     for epoch in 0..4 {
         let mut used: Vec<u64> =
-            (0..3).flat_map(|node| accesses.of_node(epoch, node)).map(|(_, sample)| sample).collect();
+            (0..3).flat_map(|node| accesses.of_node(epoch, node)).map(|used| used.sample).collect();
         used.sort_unstable();
         used.dedup();
         // The last 25 samples do not fill a global batch of 75.

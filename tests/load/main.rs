@@ -11,6 +11,7 @@ mod mixing;
 mod one_version;
 mod pipeline;
 mod progressive;
+mod repeats;
 mod resume;
 mod settings;
 mod store;

@@ -6,9 +6,9 @@ use foreload::Error;
 use foreload::testing::augment::{DType, ImageTransforms};
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::decode::Damaged;
-use foreload::testing::io::fault::{FaultOptions, FaultReader};
+use foreload::testing::io::fault::FaultOptions;
 use foreload::testing::io::{Direct, IoChoice};
-use foreload::testing::pipeline::{Pipeline, Poll};
+use foreload::testing::pipeline::Poll;
 use foreload::testing::schedule::LastBatch;
 use std::collections::HashSet;
 use std::time::Duration;
@@ -357,28 +357,13 @@ fn zeroed_samples_are_masked() {
     assert!(zeroed.contains(&11) && zeroed.contains(&20), "{zeroed:?}");
 }
 
-/// A pipeline whose reads fail, linger and overtake each other as `faults` says.
-fn faulty(dataset: &Dataset, options: &LoaderOptions, faults: FaultOptions) -> Pipeline {
-    let index = dataset.index();
-    let config = options.check(&index).unwrap();
-    Pipeline::with_reader(
-        index,
-        config,
-        Box::new(move |index, slots, config| {
-            let reader =
-                foreload::testing::io::open(index, slots, config.io, config.direct, config.queue_depth)?;
-            Ok(Box::new(FaultReader::new(reader, faults)))
-        }),
-    )
-}
-
 #[test]
 fn reads_in_any_order_change_no_byte() {
     let dataset = Dataset::folder(90);
     let reference = epoch_bytes(&dataset.pipeline(&options()), 0);
     for seed in 0..6 {
         let io = if seed % 2 == 0 { IoChoice::Auto } else { IoChoice::Pread };
-        let pipeline = faulty(&dataset, &LoaderOptions { io, ..options() }, FaultOptions::reordering(seed));
+        let pipeline = dataset.faulty(&LoaderOptions { io, ..options() }, FaultOptions::reordering(seed));
         assert!(epoch_bytes(&pipeline, 0) == reference, "faults of seed {seed}, {io:?}");
     }
 }
@@ -400,7 +385,7 @@ fn under_faults_every_sample_still_comes_once_and_right_or_masked() {
         expected.extend(batch.images().bytes().chunks(size).map(<[u8]>::to_vec));
     }
     for seed in 0..6 {
-        let pipeline = faulty(&dataset, &zero, FaultOptions::everything(seed));
+        let pipeline = dataset.faulty(&zero, FaultOptions::everything(seed));
         let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
         let (mut next, mut masked) = (0, 0);
         while let Some(batch) = epoch.next_batch().unwrap() {

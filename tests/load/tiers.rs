@@ -3,7 +3,7 @@
 
 use crate::common::{Dataset, epoch_bytes, jpeg};
 use foreload::testing::config::LoaderOptions;
-use foreload::testing::io::fault::{FaultOptions, FaultReader};
+use foreload::testing::io::fault::FaultOptions;
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::schedule::LastBatch;
 use foreload::testing::tier::{FillChoice, TierStats};
@@ -188,14 +188,7 @@ fn faults_of_the_source_below_a_cache_change_no_byte() {
             cache_dir: Some(dataset.beside(&format!("cache-{seed}"))),
             ..cached(&dataset, ALL, FillChoice::Use)
         };
-        let index = dataset.index();
-        let config = options.check(&index).unwrap();
-        let open = move |index: &_, slots: &_, config: &foreload::testing::config::LoaderConfig| {
-            let reader =
-                foreload::testing::io::open(index, slots, config.io, config.direct, config.queue_depth)?;
-            Ok(Box::new(FaultReader::new(reader, FaultOptions::reordering(seed))) as _)
-        };
-        let pipeline = Pipeline::with_reader(index, config, Box::new(open));
+        let pipeline = dataset.faulty(&options, FaultOptions::reordering(seed));
         for number in 0..2 {
             let (hash, tiers) = epoch(&pipeline, number);
             assert!(hash == epoch_bytes(&plain, number), "epoch {number}, faults of seed {seed}");

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -48,6 +51,14 @@ def make_dataset(root: Path) -> Path:
         subsampling = (2, 0, 1)[number % 3]
         _image(rng).save(path, quality=90, subsampling=subsampling)
     return root
+
+
+def checksums(dataset: Path, *arguments: str) -> list[str]:
+    """Return the SHA-256 of each epoch that `foreload bench` reads on the CPU with these arguments."""
+    command = [sys.executable, "-m", "foreload", "bench", str(dataset), *arguments]
+    command += ["--device", "cpu", "--checksum", "--json"]
+    report = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [epoch["sha256"] for epoch in json.loads(report)["epochs"]]
 
 
 def paths(root: Path) -> list[Path]:

@@ -206,10 +206,8 @@ def test_timms_rand_augment_has_timms_distribution(spec: str) -> None:
         [tuple(name for name, _ in ops) for ops in one], [tuple(name for name, _ in ops) for ops in found]
     )
     for name in {name for ops in found for name, _ in ops}:
-        # Images move by whole pixels here.
-        digits = 4 if name == "move" else 9
         numbers = [
-            [round(number, digits) for ops in sample for kind, number in ops if kind == name]
+            [round(number, 9) for ops in sample for kind, number in ops if kind == name]
             for sample in (one, found)
         ]
         draws.check_values(*numbers, name)

@@ -10,6 +10,7 @@ import foreload
 import numpy as np
 import pytest
 import shards
+from conftest import checksums
 from foreload import fields
 from foreload import transforms as T
 from PIL import Image
@@ -390,13 +391,8 @@ def test_state_and_cache_are_those_of_all_fields(root: Path, tmp_path: Path) -> 
 def test_the_command_line_takes_them_as_json(root: Path, capfd: pytest.CaptureFixture[str]) -> None:
     step = [{"RandomResizedCrop": {"size": 24}}]
     each = json.dumps({"left.jpg": step, "right.jpg": step})
-    arguments = ["--batch-size", "8", "--epochs", "1", "--device", "cpu", "--checksum", "--json"]
     asked = ["--fields", "left.jpg,right.jpg", "--transforms"]
-
-    def checksum(transforms: str) -> str:
-        assert foreload._core.main(["foreload", "bench", str(root), *arguments, *asked, transforms]) == 0
-        return json.loads(capfd.readouterr().out)["epochs"][0]["sha256"]
-
-    assert checksum(each) == checksum(each)
+    usual = ["--batch-size", "8", "--epochs", "1"]
+    assert checksums(root, *usual, *asked, each) == checksums(root, *usual, *asked, each)
     assert foreload._core.main(["foreload", "bench", str(root), *asked, '{"top.jpg": []}']) == 2
     assert 'names "top.jpg"' in capfd.readouterr().err

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import checksums
 from foreload import ConfigError, ImageLoader
 from foreload import transforms as T
 
@@ -215,24 +214,7 @@ def test_parameters_have_types(dataset: Path) -> None:
 
 
 def test_the_command_line_takes_it(dataset: Path) -> None:
-    mix = '[{"CutMix": {"num_classes": 3}}]'
-    command = [
-        sys.executable,
-        "-m",
-        "foreload",
-        "bench",
-        str(dataset),
-        "--batch-size",
-        "20",
-        "--image-size",
-        "32",
-    ]
-    run = [*command, "--checksum", "--epochs", "1", "--device", "cpu"]
-    texts = [
-        subprocess.run([*run, *more], check=True, capture_output=True, text=True).stdout
-        for more in ([], ["--mix", mix], ["--mix", mix, "--threads", "1"])
-    ]
-    sums = [[line for line in text.splitlines() if "sha" in line.lower()] for text in texts]
-    assert sums[0]
-    assert sums[0] != sums[1]
-    assert sums[1] == sums[2]
+    usual = ["--batch-size", "20", "--image-size", "32", "--epochs", "1"]
+    mix = ["--mix", '[{"CutMix": {"num_classes": 3}}]']
+    plain, mixed, alone = (checksums(dataset, *usual, *more) for more in ([], mix, [*mix, "--threads", "1"]))
+    assert plain != mixed == alone

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import checksums
 from foreload import ConfigError, ImageLoader
 from foreload import transforms as T
 
@@ -59,23 +58,8 @@ def test_a_list_of_transforms_has_one_size(dataset: Path) -> None:
 
 
 def test_the_command_line_takes_it(dataset: Path) -> None:
-    command = [
-        sys.executable,
-        "-m",
-        "foreload",
-        "bench",
-        str(dataset),
-        "--batch-size",
-        "12",
-        "--device",
-        "cpu",
-    ]
-    run = [*command, "--image-size", "16", "--checksum", "--epochs", "2"]
-    texts = [
-        subprocess.run([*run, *more], check=True, capture_output=True, text=True).stdout
-        for more in ([], ["--image-size-from", "1:24;3:32,40"])
-    ]
-    sums = [[line for line in text.splitlines() if "sha" in line.lower()] for text in texts]
-    assert len(sums[0]) == 2
-    assert sums[0][0] == sums[1][0]
-    assert sums[0][1] != sums[1][1]
+    usual = ["--batch-size", "12", "--image-size", "16", "--epochs", "2"]
+    first, second = checksums(dataset, *usual)
+    grown = checksums(dataset, *usual, "--image-size-from", "1:24;3:32,40")
+    assert grown[0] == first
+    assert grown[1] != second

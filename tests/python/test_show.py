@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import foreload
+import numpy as np
 import pytest
+from foreload import recipes
 from foreload import transforms as T
+from PIL import Image
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
@@ -21,7 +26,7 @@ def shown(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 def test_a_recipe_is_shown_by_name(dataset: Path, tmp_path: Path) -> None:
     sheets = []
-    for words in (["--recipe", "mae"], ["--recipe=mae"], ["--recipe", "clip"]):
+    for words in (["--recipe", "mae"], ["--recipe=mae"], ["--recipe", "clip"], ["--recipe", "deit"]):
         out = tmp_path / "sheet.png"
         done = shown(dataset, *words, "--out", out, "--rows", "2")
         assert done.returncode == 0, done.stderr
@@ -29,6 +34,9 @@ def test_a_recipe_is_shown_by_name(dataset: Path, tmp_path: Path) -> None:
         sheets.append(out.read_bytes())
     assert sheets[0].startswith(PNG)
     assert sheets[0] == sheets[1] != sheets[2]
+    # DeiT's pairs are mixed, as in a loader of its settings.
+    deit = {**recipes.deit(num_classes=3), "batch_size": 64, "device": "cpu"}
+    assert foreload.ImageLoader(dataset, **deit).show(rows=2).png == sheets[3]
 
 
 def test_an_unknown_recipe_is_refused_with_those_there_are(dataset: Path) -> None:
@@ -52,6 +60,66 @@ def test_a_loader_shows_what_it_draws(dataset: Path, tmp_path: Path) -> None:
         loader.show([1, 5], epoch=0, epochs=2).png == sheet.png != loader.show([1, 5], epoch=1, epochs=2).png
     )
     assert len(first) + sum(len(batch) for batch in batches) == loader.samples // 4 * 4
+
+
+def levels(images: Any) -> np.ndarray:
+    """Return the grey levels (n, height, width, 3) of a batch of normalised images."""
+    values = np.from_dlpack(images).transpose(0, 2, 3, 1).astype(np.float64)
+    mean, std = np.array([0.485, 0.456, 0.406]), np.array([0.229, 0.224, 0.225])
+    return np.clip(np.round((values * std + mean) * 255), 0, 255).astype(np.uint8)
+
+
+def page_of(sheet: Any) -> np.ndarray:
+    """Return the levels of a sheet."""
+    return np.asarray(Image.open(io.BytesIO(sheet.png))).astype(np.int16)
+
+
+def is_on(page: np.ndarray, image: np.ndarray) -> bool:
+    """Whether a page shows this image somewhere, but for rounding."""
+    image = image.astype(np.int16)
+    height, width = image.shape[:2]
+    last = page[height - 1 :, width - 1 :]
+    first = page[: last.shape[0], : last.shape[1]]
+    corners = np.maximum(np.abs(first - image[0, 0]), np.abs(last - image[-1, -1])).max(axis=2) <= 1
+    return any(
+        np.abs(page[y : y + height, x : x + width] - image).max() <= 1 for y, x in np.argwhere(corners)
+    )
+
+
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_pairs_are_shown_mixed(dataset: Path, repeats: int) -> None:
+    usual: dict[str, Any] = {
+        "batch_size": 12,
+        "image_size": 48,
+        "seed": 3,
+        "device": "cpu",
+        "repeats": repeats,
+    }
+    mix = T.RandomChoice([T.MixUp(alpha=1.0), T.CutMix(alpha=1.0)])
+    mixed, plain = foreload.ImageLoader(dataset, mix=mix, **usual), foreload.ImageLoader(dataset, **usual)
+    batch = next(iter(mixed.batches(1)))
+    page, unmixed = (page_of(loader.show(rows=6, epoch=1)) for loader in (mixed, plain))
+    changed = 0
+    for position, image in enumerate(levels(batch.images)[:6]):
+        assert is_on(page, image)
+        pair = mixed.mix(position, 1)
+        if pair is not None and 0.1 < pair["lam"] < 0.9:
+            assert not is_on(unmixed, image)
+            changed += 1
+    assert changed >= 2
+    # A sample that is asked for is mixed with the partner that it has in the epoch.
+    ids = np.from_dlpack(batch.sample_ids).tolist()
+    assert is_on(page_of(mixed.show([ids[2]], epoch=1)), levels(batch.images)[2])
+
+
+def test_a_sample_that_an_epoch_does_not_draw_is_shown_alone(dataset: Path) -> None:
+    usual: dict[str, Any] = {"batch_size": 12, "image_size": 48, "device": "cpu", "repeats": 3}
+    loader = foreload.ImageLoader(dataset, mix=T.MixUp(), **usual)
+    shown = {sample for batch in loader.batches(0) for sample in np.from_dlpack(batch.sample_ids).tolist()}
+    left = next(sample for sample in range(60) if sample not in shown)
+    assert (
+        loader.show([left], epoch=0).png != foreload.ImageLoader(dataset, **usual).show([left], epoch=0).png
+    )
 
 
 def test_what_cannot_be_shown_is_refused(dataset: Path) -> None:

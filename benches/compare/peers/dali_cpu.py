@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import measure
-import numpy as np
-from measure import MEAN, RATIO, SCALE, STD, Batches, Epoch, Options
+from dali_common import epochs_of
+from measure import MEAN, RATIO, SCALE, STD, Epoch, Options
 from nvidia.dali import fn, pipeline_def, types
 
 
@@ -34,27 +34,8 @@ def training_pipeline(options: Options, paths: list[str], labels: list[int]):
 
 
 def prepare(options: Options) -> Epoch:
-    """Make one pipeline for all epochs. It keeps prefetching, so it is as full at the end as at the start."""
-    paths, labels = measure.list_images(options.data)
-    pipeline = training_pipeline(
-        options,
-        paths,
-        labels,
-        batch_size=options.batch_size,
-        num_threads=options.threads,
-        device_id=None,
-        seed=options.seed,
-        prefetch_queue_depth=2,
-    )
-    pipeline.build()
-
-    def epoch(_number: int, batches: int | None) -> Batches:
-        whole = len(paths) // options.batch_size
-        for _ in range(whole if batches is None else min(batches, whole)):
-            images, label = pipeline.run()
-            yield np.asarray(images.as_tensor()), np.asarray(label.as_tensor()).reshape(-1)
-
-    return epoch
+    """Make the pipeline."""
+    return epochs_of(training_pipeline, options, options)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ import sys
 import measure
 import numpy as np
 import recipes
-from measure import MEAN, RATIO, STD, Batches, Epoch, Options
+from dali_common import epochs_of
+from measure import MEAN, RATIO, STD, Epoch, Options
 from nvidia.dali import fn, pipeline_def, types
 from nvidia.dali import math as dali_math
 from nvidia.dali.auto_aug import rand_augment, trivial_augment
@@ -169,31 +170,11 @@ def erased(image, p: float):
 
 
 def prepare(options: Options) -> Epoch:
-    """Make one pipeline for all epochs. It keeps prefetching, so it is as full at the end as at the start."""
+    """Make the pipeline of a recipe."""
     recipe = recipes.chosen(options)
     if recipe.mixing:
         sys.exit("DALI has no MixUp and no CutMix")
-    paths, labels = measure.list_images(options.data)
-    pipeline = training_pipeline(
-        recipe,
-        paths,
-        labels,
-        batch_size=options.batch_size,
-        num_threads=options.threads,
-        device_id=None,
-        seed=options.seed,
-        prefetch_queue_depth=2,
-    )
-    pipeline.build()
-
-    def epoch(_number: int, batches: int | None) -> Batches:
-        whole = len(paths) // options.batch_size
-        for _ in range(whole if batches is None else min(batches, whole)):
-            *images, label = pipeline.run()
-            arrays = [np.asarray(view.as_tensor()) for view in images]
-            yield arrays, np.asarray(label.as_tensor()).reshape(-1)
-
-    return epoch
+    return epochs_of(training_pipeline, recipe, options)
 
 
 if __name__ == "__main__":

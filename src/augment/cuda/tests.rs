@@ -29,6 +29,14 @@ fn between(random: &mut RandomStream, low: i32, high: i32) -> i32 {
     low + random.below((high - low + 1) as u64) as i32
 }
 
+/// How far an image moves: by whole pixels, or by any number of them.
+fn moved(random: &mut RandomStream) -> [f64; 2] {
+    [0; 2].map(|_| {
+        let (whole, any) = (between(random, -20, 20).into(), random.uniform(-20.0, 20.0));
+        one(random, &[whole, whole, any])
+    })
+}
+
 /// A factor from 0 on, often one that changes nothing or little.
 fn factor(random: &mut RandomStream) -> f64 {
     let usual = random.uniform(0.0, 2.5);
@@ -76,7 +84,7 @@ fn op(random: &mut RandomStream, size: (u32, u32), may_nest: bool) -> PixelOp {
         },
         14 => PixelOp::Affine(Affine {
             angle: random.uniform(-180.0, 180.0),
-            translate: [0; 2].map(|_| between(random, -20, 20)),
+            translate: moved(random),
             scale: random.uniform(0.3, 2.0),
             shear: [0; 2].map(|_| random.uniform(-45.0, 45.0)),
             sampling: sampling(random),
@@ -84,7 +92,7 @@ fn op(random: &mut RandomStream, size: (u32, u32), may_nest: bool) -> PixelOp {
         15 if random.below(2) == 0 => PixelOp::Affine(Affine {
             // Rows move along themselves, or only in whole.
             angle: 0.0,
-            translate: [0; 2].map(|_| between(random, -20, 20)),
+            translate: moved(random),
             scale: 1.0,
             shear: one(random, &[[0.0; 2], [random_shear, 0.0]]),
             sampling: sampling(random),

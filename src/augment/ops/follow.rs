@@ -111,7 +111,7 @@ mod tests {
         let rotate = PixelOp::Rotate { angle: 30.0, sampling: sampling(None) };
         let affine = PixelOp::Affine(Affine {
             angle: -20.0,
-            translate: [1, -1],
+            translate: [1.0, -1.0],
             scale: 1.5,
             shear: [10.0, 5.0],
             sampling: sampling(Some([2.0, 3.0])),

@@ -35,7 +35,7 @@ pub(super) use table::LevelTables;
 pub(super) use warp::{Sampler, Warp};
 
 use super::Filter;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// One operation, by the name and the parameters of a function of `torchvision.transforms.v2.functional`.
 ///
@@ -141,8 +141,9 @@ pub(crate) enum PixelOp {
 pub(crate) struct Affine {
     /// Degrees, clockwise.
     pub(crate) angle: f64,
-    /// Pixels to the right and down.
-    pub(crate) translate: [i32; 2],
+    /// Pixels to the right and down: whole ones in torchvision's transforms, any in timm's.
+    #[serde(serialize_with = "in_pixels")]
+    pub(crate) translate: [f64; 2],
     /// The factor of the size.
     pub(crate) scale: f64,
     /// Degrees along x and y.
@@ -150,6 +151,15 @@ pub(crate) struct Affine {
     /// The filter, and what lies outside.
     #[serde(flatten)]
     pub(crate) sampling: WarpSampling,
+}
+
+/// Writes whole numbers of pixels as integers, as torchvision draws them.
+fn in_pixels<S: Serializer>(translate: &[f64; 2], serializer: S) -> Result<S::Ok, S::Error> {
+    if translate.iter().all(|pixels| pixels.trunc() == *pixels) {
+        translate.map(|pixels| pixels as i64).serialize(serializer)
+    } else {
+        translate.serialize(serializer)
+    }
 }
 
 /// How a warp finds the pixels that it shows.

@@ -94,7 +94,10 @@ fn operation(stream: &mut RandomStream, (width, height): (u32, u32), depth: u32)
         },
         14 => PixelOp::Affine(Affine {
             angle: [0.0, stream.uniform(-180.0, 180.0)][stream.below(2) as usize],
-            translate: [stream.below(9) as i32 - 4, stream.below(9) as i32 - 4],
+            translate: [
+                stream.below(9) as f64 - 4.0,
+                [0.0, stream.uniform(-4.0, 4.0)][stream.below(2) as usize],
+            ],
             scale: [1.0, stream.uniform(0.3, 3.0)][stream.below(2) as usize],
             shear: [stream.uniform(-60.0, 60.0), [0.0, 20.0][stream.below(2) as usize]],
             sampling: sampling(stream),
@@ -359,7 +362,7 @@ fn golden() -> Vec<(PixelOp, [&'static str; 3])> {
         (
             PixelOp::Affine(Affine {
                 angle: 0.0,
-                translate: [0, 0],
+                translate: [0.0, 0.0],
                 scale: 1.0,
                 shear: [20.0, 0.0],
                 sampling: WarpSampling {
@@ -377,7 +380,7 @@ fn golden() -> Vec<(PixelOp, [&'static str; 3])> {
         (
             PixelOp::Affine(Affine {
                 angle: 5.0,
-                translate: [1, -1],
+                translate: [1.0, -1.0],
                 scale: 0.8,
                 shear: [0.0, -30.0],
                 sampling: WarpSampling { interpolation: Filter::Bilinear, fill: None, center: None },
@@ -391,7 +394,7 @@ fn golden() -> Vec<(PixelOp, [&'static str; 3])> {
         (
             PixelOp::Affine(Affine {
                 angle: 0.0,
-                translate: [2, -1],
+                translate: [2.0, -1.0],
                 scale: 1.0,
                 shear: [0.0, 0.0],
                 sampling: WarpSampling {

@@ -39,7 +39,7 @@ impl Warp {
                 let sampling = sampling.clone();
                 let affine = Affine {
                     angle: -angle.rem_euclid(360.0),
-                    translate: [0; 2],
+                    translate: [0.0; 2],
                     scale: 1.0,
                     shear: [0.0; 2],
                     sampling,
@@ -92,7 +92,7 @@ fn inverse(affine: &Affine, centre: [f64; 2]) -> [[f64; 3]; 2] {
     let b = -(a * tan_shear + libm::sin(turn));
     let c = libm::sin(turn - shear_y) / cos_shear;
     let d = libm::cos(turn) - c * tan_shear;
-    let moved = [0, 1].map(|axis| centre[axis] + f64::from(affine.translate[axis]));
+    let moved = [0, 1].map(|axis| centre[axis] + affine.translate[axis]);
     let row = |x: f64, y: f64, centre: f64| [x, y, 0.0 + (centre - x * moved[0] - y * moved[1])];
     [row(d / affine.scale, -b / affine.scale, centre[0]), row(-c / affine.scale, a / affine.scale, centre[1])]
 }

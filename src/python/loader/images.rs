@@ -185,6 +185,7 @@ impl ImageLoader {
             rows: number("rows", rows, usual.rows)?,
             epoch: this.as_super().epoch_or_this(epoch.as_ref())?,
             epochs: number("epochs", epochs, usual.epochs)?,
+            world_size: this.as_super().place_in_world(py)?.1,
             field,
         };
         let pipeline = this.as_super().pipeline.clone();

@@ -48,8 +48,8 @@ struct StagingMailbox {
     /// Set when there is a new order or the thread is to end: what is under way is not finished.
     new_order: AtomicBool,
     over: AtomicBool,
-    /// The number of samples that the pipeline has asked for in this epoch.
-    asked: AtomicU64,
+    /// The number of batches that the pipeline has begun to read in this epoch.
+    begun: AtomicU64,
     first_step: AtomicU64,
     /// Ends a wait of the thread's reader.
     waker: Mutex<Option<Waker>>,
@@ -78,7 +78,7 @@ impl Stager {
     /// Stages for this epoch from now on.
     pub(super) fn begin(&self, schedule: Schedule, first_step: u64) {
         self.mailbox.first_step.store(first_step, Relaxed);
-        self.mailbox.asked.store(0, Relaxed);
+        self.mailbox.begun.store(0, Relaxed);
         let mut order = self.mailbox.order.lock().unwrap_or_else(PoisonError::into_inner);
         *order = Some(schedule);
         // The flag is set under the lock, for the thread takes both together.
@@ -87,9 +87,9 @@ impl Stager {
         self.mailbox.arrived.notify_all();
     }
 
-    /// Notes that the pipeline asked for one more sample.
-    pub(super) fn asked(&self) {
-        self.mailbox.asked.fetch_add(1, Relaxed);
+    /// Notes that the pipeline begins to read one more batch.
+    pub(super) fn begin_batch(&self) {
+        self.mailbox.begun.fetch_add(1, Relaxed);
     }
 }
 
@@ -137,9 +137,9 @@ impl StagingMailbox {
         drop(self.arrived.wait_timeout_while(order, time, new_order));
     }
 
-    fn step(&self, schedule: &Schedule) -> u64 {
-        let batch = u64::from(schedule.batch_len(0)).max(1);
-        self.first_step.load(Relaxed) + self.asked.load(Relaxed) / batch
+    /// The step that the pipeline reads for next.
+    fn step(&self) -> u64 {
+        self.first_step.load(Relaxed) + self.begun.load(Relaxed)
     }
 }
 
@@ -204,7 +204,7 @@ impl<'a> StagingWorker<'a> {
     /// Stages what is missing, until all is there, the store is full or there is a new order.
     fn stage(&mut self, schedule: &Schedule) -> Result<()> {
         let index = self.cache.index().clone();
-        let step = self.mailbox.step(schedule);
+        let step = self.mailbox.step();
         let plan = units::units(&index, schedule, step, self.cache.lead(schedule));
         self.cache.staging_begins(plan.len() as u64);
         for unit in plan {
@@ -218,9 +218,7 @@ impl<'a> StagingWorker<'a> {
                     None => continue,
                 },
                 // The pipeline has caught up.
-                StagingUnit::Step(step)
-                    if *step < self.mailbox.step(schedule) + self.cache.lead(schedule) =>
-                {
+                StagingUnit::Step(step) if *step < self.mailbox.step() + self.cache.lead(schedule) => {
                     continue;
                 }
                 StagingUnit::Step(_) => {}

@@ -1,7 +1,7 @@
 //! What is staged, in which order and by which reads. Pure.
 
 use crate::dataset::{DatasetIndex, Extent, FileId};
-use crate::schedule::{Order, Schedule};
+use crate::schedule::{BatchEntry, Order, Schedule};
 use crate::tier::fill::PIECE;
 use std::ops::Range;
 
@@ -48,12 +48,11 @@ pub(crate) fn samples(unit: &StagingUnit, index: &DatasetIndex, schedule: &Sched
             index.samples_of(*file).filter(|sample| selection.contains(*sample)).collect()
         }
         StagingUnit::Step(step) => {
-            let places = 0..schedule.batch_len(*step);
-            places
-                .map(|place| schedule.place(*step, place))
-                .filter(|p| p.valid)
-                .map(|p| p.draw.sample)
-                .collect()
+            let places = (0..schedule.batch_len(*step)).map(|place| schedule.place(*step, place));
+            let mut places: Vec<BatchEntry> = places.filter(|place| place.valid).collect();
+            schedule.sort_for_reading(&mut places, |place| place);
+            places.dedup_by_key(|place| place.draw.sample);
+            places.into_iter().map(|place| place.draw.sample).collect()
         }
     }
 }

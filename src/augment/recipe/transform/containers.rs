@@ -21,12 +21,8 @@ impl PixelTransform for RandomApply {
         check_within("RandomApply", &self.transforms)
     }
 
-    fn suits(&self, place: PixelPlace) -> Result<(), String> {
-        all_suit(&self.transforms, place)
-    }
-
-    fn children(&self) -> &[Transform] {
-        &self.transforms
+    fn children(&self) -> Option<&[Transform]> {
+        Some(&self.transforms)
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
@@ -69,12 +65,8 @@ impl PixelTransform for RandomChoice {
         Ok(())
     }
 
-    fn suits(&self, place: PixelPlace) -> Result<(), String> {
-        all_suit(&self.transforms, place)
-    }
-
-    fn children(&self) -> &[Transform] {
-        &self.transforms
+    fn children(&self) -> Option<&[Transform]> {
+        Some(&self.transforms)
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
@@ -106,12 +98,8 @@ impl PixelTransform for RandomOrder {
         check_within("RandomOrder", &self.transforms)
     }
 
-    fn suits(&self, place: PixelPlace) -> Result<(), String> {
-        all_suit(&self.transforms, place)
-    }
-
-    fn children(&self) -> &[Transform] {
-        &self.transforms
+    fn children(&self) -> Option<&[Transform]> {
+        Some(&self.transforms)
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
@@ -143,7 +131,7 @@ fn check_within(container: &'static str, transforms: &[Transform]) -> Result<(),
 }
 
 /// Checks that each of `transforms` may stand at the place of what holds them.
-fn all_suit(transforms: &[Transform], place: PixelPlace) -> Result<(), String> {
+pub(super) fn all_suit(transforms: &[Transform], place: PixelPlace) -> Result<(), String> {
     let pixels = transforms.iter().filter_map(|transform| Some((transform.name(), transform.pixels()?)));
     for (name, transform) in pixels {
         transform.suits(place).map_err(|why| format!("has {name}, which {why}"))?;

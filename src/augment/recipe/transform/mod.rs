@@ -19,7 +19,7 @@ pub(in crate::augment::recipe) use values::{Lengths, Margins};
 use super::draw::PixelDraw;
 use crate::augment::{DType, Filter, Padding};
 use colours::{ColorJitter, Grayscale, RandomChannelPermutation, RandomGrayscale, RandomPhotometricDistort};
-use containers::{RandomApply, RandomChoice, RandomOrder};
+use containers::{RandomApply, RandomChoice, RandomOrder, all_suit};
 use erasing::RandomErasing;
 use filters::{GaussianBlur, RandomAdjustSharpness};
 use levels::{RandomAutocontrast, RandomEqualize, RandomInvert, RandomPosterize, RandomSolarize};
@@ -248,10 +248,11 @@ pub(in crate::augment::recipe) trait PixelTransform {
     /// # Errors
     /// What is wrong and what to do, to follow its name.
     fn suits(&self, place: PixelPlace) -> Result<(), String> {
-        if place.is_float {
-            return Err("works on grey levels: put it before ToDtype".into());
+        match self.children() {
+            Some(children) => all_suit(children, place),
+            None if place.is_float => Err("works on grey levels: put it before ToDtype".into()),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     /// Whether it draws random numbers.
@@ -262,17 +263,17 @@ pub(in crate::augment::recipe) trait PixelTransform {
     /// Whether what it draws treats left and right, or top and bottom, differently, so that mirroring cannot be
     /// moved across it.
     fn minds_places(&self) -> bool {
-        self.children().iter().any(Transform::minds_places)
+        self.children().unwrap_or_default().iter().any(Transform::minds_places)
     }
 
-    /// The transforms of which it applies some.
-    fn children(&self) -> &[Transform] {
-        &[]
+    /// The transforms of which it applies some; `None` for one that holds none.
+    fn children(&self) -> Option<&[Transform]> {
+        None
     }
 
     /// The most chains of operations that an image goes through side by side, before they are mixed.
     fn most_chains(&self) -> usize {
-        self.children().iter().map(Transform::most_chains).max().unwrap_or(0)
+        self.children().unwrap_or_default().iter().map(Transform::most_chains).max().unwrap_or(0)
     }
 
     /// Draws what it does to one image, in the order in which torchvision draws.
@@ -358,7 +359,7 @@ impl Transform {
 
     /// The transforms of which this one applies some.
     pub(super) fn children(&self) -> &[Transform] {
-        self.pixels().map_or(&[], PixelTransform::children)
+        self.pixels().and_then(PixelTransform::children).unwrap_or_default()
     }
 
     /// The most chains of operations that an image goes through side by side, before they are mixed.

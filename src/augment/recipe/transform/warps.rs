@@ -181,7 +181,7 @@ impl PixelTransform for RandomAffine {
         let mut pixels = |share: f64, side: u32| {
             let most = share * f64::from(side);
             // torchvision draws nothing for an image that does not move.
-            if self.translate.is_none() { 0 } else { within([-most, most]).round_ties_even() as i32 }
+            if self.translate.is_none() { 0.0 } else { within([-most, most]).round_ties_even() }
         };
         let translate = [pixels(tx, width), pixels(ty, height)];
         let scale = self.scale.map_or(1.0, &mut within);

@@ -80,11 +80,11 @@ impl PolicyWarp {
 
     fn shear(self, shear: [f64; 2]) -> PixelOp {
         let sampling = self.about(Some([0.0; 2]));
-        PixelOp::Affine(Affine { angle: 0.0, translate: [0; 2], scale: 1.0, shear, sampling })
+        PixelOp::Affine(Affine { angle: 0.0, translate: [0.0; 2], scale: 1.0, shear, sampling })
     }
 
-    /// A translation to the right and down.
-    pub(super) fn translate(self, translate: [i32; 2]) -> PixelOp {
+    /// A translation by so many pixels to the right and down.
+    pub(super) fn translate(self, translate: [f64; 2]) -> PixelOp {
         let sampling = self.about(None);
         PixelOp::Affine(Affine { angle: 0.0, translate, scale: 1.0, shear: [0.0; 2], sampling })
     }
@@ -118,9 +118,8 @@ impl PolicyOp {
             Self::Identity => return None,
             Self::ShearX => warp.shear_x(magnitude),
             Self::ShearY => warp.shear_y(magnitude),
-            // Truncated towards 0.
-            Self::TranslateX => warp.translate([magnitude as i32, 0]),
-            Self::TranslateY => warp.translate([0, magnitude as i32]),
+            Self::TranslateX => warp.translate([magnitude.trunc(), 0.0]),
+            Self::TranslateY => warp.translate([0.0, magnitude.trunc()]),
             Self::Rotate => warp.rotate(magnitude),
             Self::Brightness => PixelOp::AdjustBrightness { brightness_factor: factor },
             Self::Color => PixelOp::AdjustSaturation { saturation_factor: factor },

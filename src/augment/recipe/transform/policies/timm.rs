@@ -197,13 +197,13 @@ impl TimmRandAugment {
             | TimmOp::TranslateYRel => {
                 let strength = signed(strength, stream);
                 let warp = self.warp(stream);
-                let pixels = |side: u32| (strength * TRANSLATE * f64::from(side)).round_ties_even() as i32;
+                let pixels = |side: u32| strength * TRANSLATE * f64::from(side);
                 match op {
                     TimmOp::Rotate => warp.rotate(strength * 30.0),
                     TimmOp::ShearX => warp.shear_x(strength * 0.3),
                     TimmOp::ShearY => warp.shear_y(strength * 0.3),
-                    TimmOp::TranslateXRel => warp.translate([pixels(width), 0]),
-                    _ => warp.translate([0, pixels(height)]),
+                    TimmOp::TranslateXRel => warp.translate([pixels(width), 0.0]),
+                    _ => warp.translate([0.0, pixels(height)]),
                 }
             }
         }

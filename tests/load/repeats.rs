@@ -1,0 +1,202 @@
+//! Repeated samples on their way through the pipeline: a batch reads each once, and a cache knows when they come again.
+
+use crate::common::{Dataset, epoch_bytes};
+use foreload::testing::config::{LoaderOptions, OnError};
+use foreload::testing::io::fault::FaultOptions;
+use foreload::testing::pipeline::Pipeline;
+use foreload::testing::schedule::LastBatch;
+use foreload::testing::tier::{FillChoice, TierStats};
+use std::collections::HashSet;
+
+const SAMPLES: usize = 120;
+
+fn options() -> LoaderOptions {
+    LoaderOptions {
+        batch_size: 15,
+        repeats: 3,
+        image_size: (32, 32),
+        seed: 5,
+        threads: Some(2),
+        last_batch: Some(LastBatch::Partial),
+        device: "cpu".into(),
+        ..LoaderOptions::default()
+    }
+}
+
+/// Options with a cache beside the data that may take so many times their bytes.
+fn cached(dataset: &Dataset, part: f64, options: LoaderOptions) -> LoaderOptions {
+    let size = (part * dataset.index().total_bytes() as f64) as u64;
+    LoaderOptions { cache_dir: Some(dataset.beside("cache")), cache_size: Some(size), ..options }
+}
+
+/// The samples of each batch of an epoch of a rank, and what the cache did; all that it kept is published after it.
+fn epoch(pipeline: &Pipeline, number: u64, (rank, world): (u32, u32)) -> (Vec<Vec<i64>>, TierStats) {
+    let before = pipeline.cache().map(|cache| cache.stats()).unwrap_or_default();
+    let mut epoch = pipeline.epoch(number, rank, world, 0).unwrap();
+    let mut batches = Vec::new();
+    while let Some(batch) = epoch.next_batch().unwrap() {
+        let ids = batch.sample_ids();
+        let longs = ids.bytes().chunks_exact(8).map(|raw| i64::from_ne_bytes(raw.try_into().unwrap()));
+        batches.push(longs.collect());
+    }
+    let Some(cache) = pipeline.cache() else { return (batches, TierStats::default()) };
+    cache.flush();
+    (batches, cache.stats().since(&before))
+}
+
+/// How many samples the batches read, each once.
+fn different(batches: &[Vec<i64>]) -> u64 {
+    batches.iter().map(|batch| batch.iter().collect::<HashSet<_>>().len() as u64).sum()
+}
+
+#[test]
+fn a_batch_reads_a_sample_once() {
+    let dataset = Dataset::folder(SAMPLES);
+    // Of 16 places the last show a sample whose other repeats are in the next batch.
+    for (batch_size, world) in [(15, 1), (16, 1), (5, 3), (10, 2)] {
+        let asked = LoaderOptions { batch_size, ..options() };
+        for rank in 0..world {
+            let pipeline = dataset.pipeline(&asked);
+            let mut epoch = pipeline.epoch(0, rank, world, 0).unwrap();
+            let (mut reads, mut bytes) = (0, 0);
+            while let Some(batch) = epoch.next_batch().unwrap() {
+                let ids = batch.sample_ids();
+                let ids: HashSet<&[u8]> = ids.bytes().chunks_exact(8).collect();
+                reads += ids.len() as u64;
+                let length = |id: &[u8]| {
+                    dataset.index().extent(i64::from_ne_bytes(id.try_into().unwrap()) as u64).length
+                };
+                bytes += ids.into_iter().map(|id| u64::from(length(id))).sum::<u64>();
+            }
+            let stats = epoch.stats();
+            assert_eq!(stats.from_source.count(), reads, "batches of {batch_size}, {world} ranks");
+            assert_eq!(stats.reads.bytes, bytes, "batches of {batch_size}, {world} ranks");
+            assert!(world >= 3 || reads < stats.decoded_cpu(), "each place is decoded");
+        }
+    }
+}
+
+#[test]
+fn under_faults_every_place_is_right_or_masked() {
+    let dataset = Dataset::folder(90);
+    let zero = LoaderOptions { on_error: OnError::Zero, max_errors: 1000, ..options() };
+    let clean = dataset.pipeline(&zero);
+    let mut expected = Vec::new();
+    let mut epoch = clean.epoch(0, 0, 1, 0).unwrap();
+    while let Some(batch) = epoch.next_batch().unwrap() {
+        let size = batch.images().bytes().len() / batch.len();
+        expected.extend(batch.images().bytes().chunks(size).map(<[u8]>::to_vec));
+    }
+    for seed in 0..6 {
+        let faults = FaultOptions { errors: 30, cancelled: 10, ..FaultOptions::everything(seed) };
+        let pipeline = dataset.faulty(&zero, faults);
+        let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+        let mut places = expected.iter();
+        let (mut masked, mut healed) = (0, 0);
+        while let Some(batch) = epoch.next_batch().unwrap() {
+            let images = batch.images();
+            let size = images.bytes().len() / batch.len();
+            let mask = batch.mask();
+            let ids: Vec<Vec<u8>> = batch.sample_ids().bytes().chunks(8).map(<[u8]>::to_vec).collect();
+            let failed: HashSet<_> = (0..batch.len()).filter(|&place| mask.bytes()[place] == 0).collect();
+            for (place, image) in images.bytes().chunks(size).enumerate() {
+                let expected = places.next().expect("as many places");
+                if failed.contains(&place) {
+                    assert!(image.iter().all(|&byte| byte == 0), "seed {seed}, place {place}");
+                } else {
+                    assert!(image == &expected[..], "seed {seed}, place {place}");
+                    healed += usize::from(failed.iter().any(|&other| ids[other] == ids[place]));
+                }
+            }
+            masked += failed.len() as u64;
+        }
+        assert!(places.next().is_none(), "seed {seed}");
+        assert_eq!(masked, epoch.failed(), "seed {seed}");
+        // A read that fails for one place is tried again for the others.
+        assert!(masked > 0 && healed > 0, "seed {seed}: {masked} masked, {healed} healed");
+    }
+}
+
+#[test]
+fn encoded_files_are_each_consumers_own() {
+    let dataset = Dataset::folder(SAMPLES);
+    let pipeline = dataset.pipeline(&LoaderOptions { decoded: false, shuffle: Some(true), ..options() });
+    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+    let batch = epoch.next_batch().unwrap().unwrap();
+    let files = batch.encoded();
+    let addresses: HashSet<_> = files.iter().map(|file| file.bytes().as_ptr()).collect();
+    assert_eq!(addresses.len(), 15);
+    assert!(files[0].bytes() == files[5].bytes() && files[0].bytes() == files[10].bytes());
+}
+
+#[test]
+fn a_cache_for_all_reads_each_sample_once_in_all_epochs() {
+    for dataset in [Dataset::folder(SAMPLES), Dataset::shards(SAMPLES, 25)] {
+        let plain = dataset.pipeline(&options());
+        let pipeline = dataset.pipeline(&cached(&dataset, 3.0, options()));
+        let mut seen = HashSet::new();
+        for number in 0..10 {
+            let (batches, tiers) = epoch(&pipeline, number, (0, 1));
+            let new: HashSet<i64> = batches.iter().flatten().copied().filter(|id| seen.insert(*id)).collect();
+            assert_eq!(tiers.source_reads, new.len() as u64, "epoch {number}: {tiers:?}");
+            assert_eq!(
+                tiers.source_reads + tiers.nvme_hits,
+                different(&batches),
+                "epoch {number}: {tiers:?}"
+            );
+            assert_eq!(tiers.evicted_bytes, 0, "epoch {number}: {tiers:?}");
+            assert_eq!(batches, epoch(&plain, number, (0, 1)).0);
+        }
+        assert!(seen.len() > 110, "all come in time: {}", seen.len());
+        assert!(epoch_bytes(&pipeline, 10) == epoch_bytes(&plain, 10));
+    }
+}
+
+#[test]
+fn shards_staged_ahead_leave_the_source_once() {
+    let dataset = Dataset::shards(SAMPLES, 25);
+    let ahead = LoaderOptions { cache_fill: FillChoice::Ahead, ..options() };
+    let pipeline = dataset.pipeline(&cached(&dataset, 3.0, ahead));
+    // However far staging comes during the first epoch, it reads the whole dataset in time.
+    let mut last = TierStats::default();
+    for number in 0..20 {
+        last = epoch(&pipeline, number, (0, 1)).1;
+        if last.source_reads == 0 && last.staged_samples == 0 {
+            break;
+        }
+    }
+    assert_eq!((last.source_reads, last.held_samples), (0, SAMPLES as u64), "{last:?}");
+    let all = pipeline.cache().unwrap().stats();
+    let headers = 2048 * SAMPLES as u64;
+    assert!(all.source_bytes + all.staged_bytes <= dataset.index().total_bytes() + headers, "{all:?}");
+}
+
+#[test]
+fn a_smaller_cache_keeps_what_comes_again_soonest() {
+    let dataset = Dataset::folder(600);
+    let asked = LoaderOptions { batch_size: 20, repeats: 4, ..options() };
+    // Alone, and as one of two nodes, which show half of each sample's repeats each.
+    for (world, local) in [(1, None), (2, Some(1))] {
+        let plain = dataset.pipeline(&asked);
+        let mut own = cached(&dataset, 0.4, LoaderOptions { local_world_size: local, ..asked.clone() });
+        own.cache_dir = Some(dataset.beside(&format!("cache-{world}")));
+        let pipeline = dataset.pipeline(&own);
+        let (mut hits, mut used, mut held) = (0, 0, 0.0);
+        for number in 0..24 {
+            let (batches, tiers) = epoch(&pipeline, number, (0, world));
+            assert_eq!(batches, epoch(&plain, number, (0, world)).0);
+            assert_eq!(tiers.source_reads + tiers.nvme_hits, different(&batches), "{tiers:?}");
+            assert!(tiers.held_bytes <= tiers.quota, "{tiers:?}");
+            // The first epochs fill the cache.
+            if number >= 8 {
+                hits += tiers.nvme_hits;
+                used += tiers.source_reads + tiers.nvme_hits;
+                held = tiers.quota as f64 / dataset.index().total_bytes() as f64;
+            }
+        }
+        let share = hits as f64 / used as f64;
+        println!("{world} nodes: {share:.3} of {used} from a cache of {held:.3}");
+        // What came first would be found as often as it is a part of the dataset.
+        assert!(share > held + 0.1, "{world} nodes: {share:.3} from a cache of {held:.3}");
+    }
+}
