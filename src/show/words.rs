@@ -22,11 +22,12 @@ pub(super) fn of_sample(index: &DatasetIndex, draw: Draw) -> Vec<String> {
 
 /// What was drawn for a view, in lines: the crop, the flip, and each operation.
 pub(super) fn of_view(epoch: u64, number: usize, drawn: &DrawnView) -> Result<Vec<String>> {
-    let (x, y) = (&drawn.view.x, &drawn.view.y);
-    let mut lines = vec![
-        format!("epoch {epoch}, view {number}"),
-        format!("crop {} {} {}x{}", x.start, y.start, x.length, y.length),
-    ];
+    let ([x, y], [width, height]) = (drawn.first_pixel(), drawn.source_pixels());
+    let mut lines = vec![format!("epoch {epoch}, view {number}"), format!("crop {x} {y} {width}x{height}")];
+    let added = drawn.added_before_resize();
+    if added != [0; 4] {
+        lines.push(format!("pad {}", added.map(|n| n.to_string()).join(" ")));
+    }
     let flips = [(drawn.view.flip, "horizontal_flip"), (drawn.view.vertical_flip, "vertical_flip")];
     lines.extend(flips.into_iter().filter(|(is_drawn, _)| *is_drawn).map(|(_, name)| name.to_owned()));
     let listed = |value: serde_json::Result<Value>| {
