@@ -49,7 +49,7 @@ fn planes() -> Planes {
 
 fn pass(criterion: &mut Criterion) {
     let planes = planes();
-    let axis = |start, length| Axis { start, length, resized: 224, offset: 0 };
+    let axis = |start, length| Axis { start, length, resized: 224, offset: 0, filled: [0; 2] };
     let (x, y) = (axis(51, 400), axis(30, 300));
     let mut group = criterion.benchmark_group("augment");
     for fidelity in [Fidelity::Fast, Fidelity::Exact] {

@@ -305,7 +305,7 @@ impl LoaderOptions {
         &self,
         asked: Option<&RequestedFields<'_>>,
         index: &DatasetIndex,
-        images: Images,
+        mut images: Images,
         same: &SameForAllSizes,
     ) -> Result<LoaderConfig> {
         let options = self;
@@ -316,6 +316,9 @@ impl LoaderOptions {
         let queue_depth = options.queue_depth.unwrap_or(32) as usize;
         let label_columns = same.label_columns.clone();
         let (mut fields, mut layout) = options.fields(asked, index, &images, &label_columns)?;
+        if options.decoded {
+            images.find_boxes(&fields)?;
+        }
         let mix = options.mix_plan(index, &images, &mut fields, &mut layout, &label_columns)?;
         let batch_bytes = layout.bytes(options.batch_size as usize);
         let chosen = options.choose_device(&images, index)?;
@@ -328,6 +331,7 @@ impl LoaderOptions {
         let device_pools = match chosen.device {
             Device::Cpu => None,
             Device::Cuda { .. } => {
+                options.check_who_decodes(&images)?;
                 let own = LaneMemory::new(images.views(), options.batch_size as usize);
                 Some(DevicePools::new(options.device_memory, chosen.memory, own.bytes(), batch_bytes)?)
             }

@@ -264,9 +264,10 @@ class ImageLoader(Loader):
     ) -> View:
         """What an epoch (None: the one that `epoch` says) makes of a sample, in the draw number `occurrence` of it.
 
-        Source pixels x..x+width, y..y+height are resized to resized_width x resized_height, of which the output, of
-        output_width x output_height, shows the window that begins at (left, top), and padding outside of it; flip
-        mirrors that. `ops` is what is done to the grey levels then, in order: each a dict of the name of a function of
+        Source pixels x..x+width, y..y+height, with `padding` added to them at the left, top, right and bottom, are
+        resized to resized_width x resized_height, of which the output, of output_width x output_height, shows the
+        window that begins at (left, top), and padding outside of it; flip and vertical_flip mirror that. `ops` is what
+        is done to the grey levels then, in order: each a dict of the name of a function of
         `torchvision.transforms.v2.functional` ("op") and its parameters; `erasures` are rectangles of the finished
         image that are overwritten. With `mix=`, `mix` has what becomes of it and its partner then.
 

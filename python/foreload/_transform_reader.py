@@ -33,7 +33,6 @@ _WHAT_TO_DO = {
     "MixUp": "give it to mix= of the loader, as foreload.transforms.{name}",
     "CutMix": "give it to mix= of the loader, as foreload.transforms.{name}",
     "RandomSizedCrop": "use RandomResizedCrop, its name today",
-    "RandomIoUCrop": "a crop cannot be chosen by boxes here; use RandomResizedCrop, and boxes with shares=True",
     "FiveCrop": "evaluate with Resize and CenterCrop",
     "TenCrop": "evaluate with Resize and CenterCrop",
     "Scale": "use Resize, its name today",
@@ -188,6 +187,11 @@ class _Reader:
             padding = (left, top, right, bottom)
         return [transforms.RandomCrop(step.size, padding, step.pad_if_needed, step.fill, step.padding_mode)]
 
+    def random_iou_crop(self, step: Any, _: str) -> list[transforms.Transform]:
+        """Translate a crop that is chosen by boxes; v2 stores its overlaps by another name than it takes them."""
+        ratios = (step.min_aspect_ratio, step.max_aspect_ratio)
+        return [transforms.RandomIoUCrop(step.min_scale, step.max_scale, *ratios, step.options, step.trials)]
+
     def of_timm(self, step: Any, name: str) -> list[transforms.Transform]:
         """Translate one of timm's that torchvision does not have."""
         made, why_not = _timm.translated(name, step)
@@ -281,6 +285,7 @@ _READERS: dict[str, Translation] = {
     "RandomOrder": _Reader.random_order,
     "RandomErasing": _Reader.random_erasing,
     "RandomCrop": _Reader.random_crop,
+    "RandomIoUCrop": _Reader.random_iou_crop,
     "PILToTensor": _Reader.to_grey_levels,
     "ToImage": _Reader.to_grey_levels,
     "ToTensor": _Reader.to_tensor,

@@ -42,11 +42,13 @@ class View(TypedDict):
     y: int
     width: int
     height: int
+    padding: list[int]
     resized_width: int
     resized_height: int
     left: int
     top: int
     flip: bool
+    vertical_flip: bool
     output_width: int
     output_height: int
     ops: list[dict[str, Any]]

@@ -2,11 +2,12 @@
 
 use super::ops::PixelOp;
 use super::weights::Resize;
-use super::{Axis, DrawnView, Filter, View};
+use super::{Axis, CanvasAxis, DrawnView, Filter, View};
 
-/// Finds for each output pixel of an axis the source pixel that it shows; `None` if it shows the fill.
+/// Finds for each output pixel of an axis the source pixel that it shows; `None` if it shows the fill. `image` says where
+/// the image is if the axis is one of a canvas.
 fn sources(
-    axis: &Axis,
+    (axis, image): (&Axis, Option<&CanvasAxis>),
     view: &View,
     n: u32,
     mirror: bool,
@@ -23,7 +24,10 @@ fn sources(
             false => resize.bounds(pixel).start,
             true => axis.length - 1 - resize.bounds(axis.resized - 1 - pixel).start,
         };
-        Some(axis.start + first)
+        match image {
+            None => Some(axis.start + first),
+            Some(image) => image.source(view.padding, first),
+        }
     };
     (0..n).map(source).collect()
 }
@@ -62,8 +66,9 @@ fn show(
 ) {
     let view = &drawn.view;
     let [across, down] = drawn.is_resized_mirrored;
-    let columns = sources(&view.x, view, drawn.width, view.flip, across, nearest);
-    let rows = sources(&view.y, view, drawn.height, view.vertical_flip, down, nearest);
+    let (x, y) = (drawn.canvas.as_ref().map(|on| &on.x), drawn.canvas.as_ref().map(|on| &on.y));
+    let columns = sources((&view.x, x), view, drawn.width, view.flip, across, nearest);
+    let rows = sources((&view.y, y), view, drawn.height, view.vertical_flip, down, nearest);
     let mut at = 0;
     for row in rows {
         let row = row.map(|row| &values[row as usize * width as usize..][..width as usize]);
@@ -91,6 +96,8 @@ mod tests {
             width: size.0,
             height: size.1,
             is_resized_mirrored: [false; 2],
+            canvas: None,
+            dropped: Vec::new(),
             ops: Vec::new(),
             erasures: Vec::new(),
         };
@@ -103,16 +110,17 @@ mod tests {
     /// Mirrored and then resized, a mask has the nearest values of the mirrored one, as torchvision has it.
     #[test]
     fn a_mask_that_is_mirrored_first_is_sampled_mirrored() {
-        let long = Axis { start: 1, length: 10, resized: 5, offset: 0 };
-        let short = Axis { start: 0, length: 1, resized: 1, offset: 0 };
+        let long = Axis { start: 1, length: 10, resized: 5, offset: 0, filled: [0; 2] };
+        let short = Axis { start: 0, length: 1, resized: 1, offset: 0, filled: [0; 2] };
         let values: Vec<u16> = (0..12).collect();
         let (filter, padding) = (Filter::Bilinear, Padding::Constant);
         let across = View { x: long, y: short, flip: true, vertical_flip: false, filter, padding };
         let down = View { x: short, y: long, flip: false, vertical_flip: true, filter, padding };
         for (view, mask_width, [width, height]) in [(across, 12, [5, 1]), (down, 1, [1, 5])] {
             let seen = |is_resized_mirrored| {
-                let (ops, erasures) = Default::default();
-                let drawn = DrawnView { view, width, height, is_resized_mirrored, ops, erasures };
+                let (canvas, dropped, ops, erasures) = Default::default();
+                let drawn =
+                    DrawnView { view, width, height, is_resized_mirrored, canvas, dropped, ops, erasures };
                 let mut line = [0; 5];
                 render_mask(&values, mask_width, &drawn, Filter::Nearest, 0, |at, value| line[at] = value);
                 line
@@ -125,7 +133,13 @@ mod tests {
 
     #[test]
     fn a_mask_is_seen_as_its_image_is() {
-        let axis = |start, length, full, window| Axis { start, length, resized: full, offset: window };
+        let axis = |start, length, full, window| Axis {
+            start,
+            length,
+            resized: full,
+            offset: window,
+            filled: [0; 2],
+        };
         // These are columns 1 and 2 of rows 0 and 1, as they are, and mirrored.
         let crop = [axis(1, 2, 2, 0), axis(0, 2, 2, 0)];
         assert_eq!(render(crop, false, Padding::Constant, Filter::Nearest, (2, 2)), [1, 2, 5, 6]);

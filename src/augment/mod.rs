@@ -1,6 +1,7 @@
 //! From pixels to the network's input: a recipe of transforms draws from (seed, epoch, sample) which part of an image
 //! is shown; then one fused pass resizes with antialiasing, converts colours, normalises, casts and stores.
 
+mod canvas;
 pub(crate) mod cuda;
 mod kernels;
 mod mask;
@@ -12,6 +13,8 @@ mod upsample;
 mod view;
 mod weights;
 
+pub(crate) use canvas::CanvasPainter;
+pub(crate) use canvas::{Canvas, CanvasAxis};
 pub(crate) use mask::render_mask;
 pub use mix::Mixing;
 pub(crate) use mix::{DrawnMix, MixKeys, MixRegion, MixWeights, mix_images};

@@ -20,6 +20,9 @@ pub struct Axis {
     pub resized: u32,
     /// The first resized pixel that the output shows.
     pub offset: i32,
+    /// The number of resized pixels at the beginning, and at the end, that show no image but a single colour: those far
+    /// from an image that was padded before the resize. They are not computed, but filled as padding is.
+    pub filled: [u32; 2],
 }
 
 /// How the pixels of an image are resampled.
@@ -107,6 +110,14 @@ pub struct View {
     pub padding: Padding,
 }
 
+impl Axis {
+    /// The resized pixels that are made of the image.
+    #[inline]
+    fn image(&self) -> Range<u32> {
+        self.filled[0]..self.resized - self.filled[1]
+    }
+}
+
 impl View {
     /// The source pixels that the output depends on, which the decoder is asked for. For a random crop that is its box;
     /// for a centre crop it reaches as far outside the window as the resize's filter does.
@@ -155,14 +166,17 @@ impl ViewAxis {
             return 0..self.pixels;
         }
         let clip = |edge: i64| edge.clamp(0, i64::from(self.pixels)) as u32;
-        let first = -i64::from(self.axis.offset);
-        clip(first)..clip(first + i64::from(self.axis.resized)).max(clip(first))
+        let image = self.axis.image();
+        let [first, end] =
+            [image.start, image.end].map(|edge| clip(i64::from(edge) - i64::from(self.axis.offset)));
+        first..end.max(first)
     }
 
     /// The pixel of the resized axis that output pixel `o` shows before it is mirrored, if it shows one.
     #[inline]
     pub(super) fn pixel(&self, o: u32) -> Option<u32> {
-        self.padding.source(i64::from(o) + i64::from(self.axis.offset), self.axis.resized)
+        let pixel = self.padding.source(i64::from(o) + i64::from(self.axis.offset), self.axis.resized);
+        pixel.filter(|pixel| self.axis.image().contains(pixel))
     }
 
     /// The first source pixel and the number of them that the output depends on; at least one.
@@ -194,11 +208,11 @@ mod tests {
     #[test]
     fn a_crop_needs_its_box_and_a_centre_crop_its_filters_reach() {
         let support = |axis, filter| ViewAxis { filter, ..line(axis, 224, Padding::Constant) }.support();
-        let crop = Axis { start: 7, length: 400, resized: 224, offset: 0 };
+        let crop = Axis { start: 7, length: 400, resized: 224, offset: 0, filled: [0; 2] };
         assert_eq!(support(crop, Filter::Bilinear), (7, 400));
         assert_eq!(support(Axis { length: 10, ..crop }, Filter::Bilinear), (7, 10));
         // The size is halved: output pixel j covers source pixels 2j-1 to 2j+2, or 2j-3 to 2j+4 by the wider filter.
-        let half = Axis { start: 0, length: 512, resized: 256, offset: 16 };
+        let half = Axis { start: 0, length: 512, resized: 256, offset: 16, filled: [0; 2] };
         assert_eq!(support(half, Filter::Bilinear), (31, 450));
         assert_eq!(support(half, Filter::Bicubic), (29, 454));
         assert_eq!(support(half, Filter::Lanczos), (27, 458));
@@ -210,7 +224,7 @@ mod tests {
 
     #[test]
     fn padding_is_not_shown() {
-        let axis = Axis { start: 0, length: 9, resized: 10, offset: -3 };
+        let axis = Axis { start: 0, length: 9, resized: 10, offset: -3, filled: [0; 2] };
         let shown = |window, n| line(Axis { offset: window, ..axis }, n, Padding::Constant).shown();
         assert_eq!(shown(-3, 16), 3..13);
         assert_eq!(shown(4, 4), 0..4);
@@ -223,7 +237,11 @@ mod tests {
     #[test]
     fn paddings_continue_the_image_as_numpy_does() {
         let shown = |full, window, n, padding| {
-            let line = line(Axis { start: 0, length: full, resized: full, offset: window }, n, padding);
+            let line = line(
+                Axis { start: 0, length: full, resized: full, offset: window, filled: [0; 2] },
+                n,
+                padding,
+            );
             (0..n).map(|o| line.pixel(o).map_or(-1, |pixel| pixel as i32)).collect::<Vec<_>>()
         };
         assert_eq!(shown(3, -2, 7, Padding::Constant), [-1, -1, 0, 1, 2, -1, -1]);
@@ -240,7 +258,7 @@ mod tests {
     /// The region holds what mirrored padding shows, however little of the image itself.
     #[test]
     fn padding_needs_what_it_mirrors() {
-        let axis = Axis { start: 100, length: 50, resized: 50, offset: 45 };
+        let axis = Axis { start: 100, length: 50, resized: 50, offset: 45, filled: [0; 2] };
         let support = |window, n, padding| {
             ViewAxis { filter: Filter::Nearest, ..line(Axis { offset: window, ..axis }, n, padding) }
                 .support()

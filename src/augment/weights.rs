@@ -384,7 +384,7 @@ mod tests {
         {
             for upsampling in upsamplings {
                 let t = taps(
-                    line(Axis { start: 13, length, resized: full, offset: 0 }, full, filter),
+                    line(Axis { start: 13, length, resized: full, offset: 0, filled: [0; 2] }, full, filter),
                     upsampling,
                 );
                 let most = match upsampling {
@@ -408,15 +408,18 @@ mod tests {
     #[test]
     fn a_resize_to_the_same_size_copies() {
         for filter in FILTERS {
-            let t =
-                taps(line(Axis { start: 5, length: 9, resized: 9, offset: 0 }, 9, filter), Upsampling::None);
+            let t = taps(
+                line(Axis { start: 5, length: 9, resized: 9, offset: 0, filled: [0; 2] }, 9, filter),
+                Upsampling::None,
+            );
             assert_eq!((t.longest, t.start.clone()), (1, (5..14).collect()));
         }
     }
 
     #[test]
     fn mirrored_taps_are_the_taps_in_reverse() {
-        let line = line(Axis { start: 3, length: 50, resized: 32, offset: 0 }, 32, Filter::Bilinear);
+        let line =
+            line(Axis { start: 3, length: 50, resized: 32, offset: 0, filled: [0; 2] }, 32, Filter::Bilinear);
         let (a, b) =
             (taps(line, Upsampling::None), taps(ViewAxis { mirror: true, ..line }, Upsampling::None));
         for o in 0..32 {
@@ -428,7 +431,7 @@ mod tests {
     fn linear_upsampling_is_folded_in_as_libjpeg_does_it() {
         // The expected weights treat each pixel by itself: ¾ and ¼, with the edges repeated.
         for filter in FILTERS {
-            let axis = Axis { start: 0, length: 6, resized: 6, offset: 0 };
+            let axis = Axis { start: 0, length: 6, resized: 6, offset: 0, filled: [0; 2] };
             let t = taps(line(axis, 6, filter), Upsampling::Linear { samples: 3 });
             let quarter = 1 << (t.bits - 2);
             let rows: Vec<(u32, Vec<i16>)> =
@@ -445,7 +448,7 @@ mod tests {
     #[test]
     fn cubic_weights_are_keys() {
         let t = taps(
-            line(Axis { start: 0, length: 6, resized: 12, offset: 0 }, 12, Filter::Bicubic),
+            line(Axis { start: 0, length: 6, resized: 12, offset: 0, filled: [0; 2] }, 12, Filter::Bicubic),
             Upsampling::None,
         );
         let weights =

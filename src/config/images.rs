@@ -1,7 +1,7 @@
 //! The images of a sample: what is done to each, and which of them share their geometry.
 
 use super::LoaderOptions;
-use super::fields::FieldOptions;
+use super::fields::{Field, FieldContent, FieldOptions, Fields};
 use super::requested::{FieldSource, RequestedFields};
 use crate::augment::{ImageTransforms, Recipe, RecipeKeys, RecipeView};
 use crate::dataset::{FieldKind, IMAGE};
@@ -14,6 +14,8 @@ pub(crate) struct Images {
     list: Vec<ImageField>,
     /// The recipe of each image that leads and of its followers; there is at least one.
     recipes: Vec<Recipe>,
+    /// The number of the field with the boxes by which each recipe's transforms choose, if they do.
+    boxes: Vec<Option<usize>>,
 }
 
 /// A field whose members are images.
@@ -41,6 +43,44 @@ impl Images {
     /// The recipe of the image with this number.
     pub(crate) fn recipe(&self, image: usize) -> &Recipe {
         &self.recipes[self.list[image].leader]
+    }
+
+    /// The number of the field with the boxes by which the transforms of the image with this number choose.
+    pub(crate) fn boxes(&self, image: usize) -> Option<usize> {
+        self.boxes[self.list[image].leader]
+    }
+
+    /// Finds the boxes by which transforms choose, among those `fields` that follow the image or its geometry.
+    ///
+    /// # Errors
+    /// [`Error::Config`] where there are none, or several.
+    pub(super) fn find_boxes(&mut self, fields: &Fields) -> Result<()> {
+        for (leader, recipe) in self.recipes.iter().enumerate() {
+            let Some(transform) = recipe.chooses_by_boxes() else { continue };
+            let is_led = |field: &Field| match field.content {
+                FieldContent::Boxes { image, .. } => self.list[image].leader == leader,
+                _ => false,
+            };
+            let found: Vec<usize> = (0..fields.list.len()).filter(|&of| is_led(&fields.list[of])).collect();
+            let image = self.list.get(leader).map_or(IMAGE, |image| &image.name);
+            let message = match found.as_slice() {
+                [only] => {
+                    self.boxes[leader] = Some(*only);
+                    continue;
+                }
+                [] => format!(
+                    "has no boxes that follow {image:?}, by which {transform} chooses its crop: add \
+                     foreload.fields.Boxes(...) of the samples' boxes"
+                ),
+                several => format!(
+                    "has several boxes that follow {image:?}, {}, and {transform} chooses its crop by one field: keep \
+                     one, or put all boxes into one member",
+                    listed_names(several.iter().map(|&of| fields.list[of].name.as_str()))
+                ),
+            };
+            return Err(Error::config("fields", message));
+        }
+        Ok(())
     }
 
     /// The number of the image that was asked for first.
@@ -134,7 +174,8 @@ impl Images {
             })?;
             list.push(image(follower, leader));
         }
-        Ok(Self { list, recipes })
+        let boxes = vec![None; recipes.len()];
+        Ok(Self { list, recipes, boxes })
     }
 }
 
@@ -214,9 +255,10 @@ fn no_image(field: &FieldOptions, follows: &str, names: &[&str]) -> Error {
 fn listed(names: &[&str]) -> String {
     match names {
         [] => "there is none".into(),
-        _ => format!(
-            "there are {}",
-            names.iter().map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
-        ),
+        _ => format!("there are {}", listed_names(names.iter().copied())),
     }
+}
+
+fn listed_names<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.map(|name| format!("{name:?}")).collect::<Vec<_>>().join(", ")
 }

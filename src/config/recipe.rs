@@ -1,6 +1,6 @@
 //! What is done to images: the list of transforms that was given, or the one that the flat settings stand for.
 
-use super::device::{self, ChosenDevice, Device};
+use super::device::{self, ChosenDevice, CpuDecode, Device};
 use super::views::ViewKind;
 use super::{ImageField, Images, LoaderOptions};
 use crate::augment::{BadParameter, DType, LARGEST_SIDE, Recipe, RecipeView, Sides, Transform, Transforms};
@@ -123,6 +123,24 @@ impl LoaderOptions {
             });
         }
         cpu(format!("a GPU does not make {missing} yet"))
+    }
+
+    /// Checks that what is asked for the images can be done on a GPU without the CPU's decoder, if that may not be used.
+    ///
+    /// # Errors
+    /// [`Error::Config`] naming the transform.
+    pub(super) fn check_who_decodes(&self, images: &Images) -> Result<()> {
+        let padded = images.recipes().iter().find_map(Recipe::resizes_padding_of);
+        match padded.filter(|_| self.cpu_decode == CpuDecode::Never) {
+            None => Ok(()),
+            Some(name) => Err(Error::config(
+                "cpu_decode",
+                format!(
+                    "is never, but only the CPU decodes images that are padded before they are resized, as {name} pads \
+                     them: put {name} behind the resize, or say cpu_decode=\"fallback\""
+                ),
+            )),
+        }
     }
 
     /// Warns when `mean` and `std` look as if they were meant for values in 0..255, as other loaders take them: images

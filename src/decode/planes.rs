@@ -66,6 +66,18 @@ impl Plane {
 }
 
 impl Planes {
+    /// Makes these the planes R, G and B of an image of which `region` is stored, and which ends with it. The samples
+    /// keep their old values.
+    pub(crate) fn shape_rgb(&mut self, region: Region) {
+        let Region { x, y, width, height } = region;
+        let (image_width, image_height) = (x + width, y + height);
+        (self.image_width, self.image_height, self.color) = (image_width, image_height, ColorModel::Rgb);
+        let sampling = Sampling { step_x: 1, step_y: 1, image_width, image_height };
+        for plane in &mut self.planes {
+            plane.shape(&sampling, x..image_width, y..image_height);
+        }
+    }
+
     /// Takes `region` of an image of `size` (width, height) with BYTES bytes a pixel, which `pixel` turns into samples.
     pub(super) fn take<const BYTES: usize, const CHANNELS: usize>(
         &mut self,

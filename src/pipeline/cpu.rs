@@ -2,29 +2,54 @@
 
 use super::stopwatch::Stopwatch;
 use super::{EpochRun, PipelineShared};
-use crate::augment::{DrawnViews, RecipeKeys};
+use crate::augment::{CanvasPainter, DrawnViews, RecipeKeys};
 use crate::decode::{Decoded, Decoder, Planes, Region};
 use crate::error::{DecodeError, Error, Result};
 use crate::schedule::Draw;
+use crate::simd::Level;
 use crate::trace::Stage;
 
+/// An image of a draw's sample.
+pub(super) struct SampleImage<'a> {
+    /// The number of the image.
+    pub image: usize,
+    pub draw: Draw,
+    /// The bytes of its file.
+    pub bytes: &'a [u8],
+    /// What decides its views.
+    pub views: ViewsFrom<'a>,
+}
+
+/// What decides the views of an image.
+pub(super) enum ViewsFrom<'a> {
+    /// They are drawn when its size is known, beside these boxes of the sample.
+    Boxes(&'a [[f32; 4]]),
+    /// They were drawn when its header was read.
+    Header(DrawnViews),
+}
+
 impl PipelineShared {
-    /// The views that an epoch with these `keys` draws of the image with this number; `size` is its width and height.
+    /// The views that an epoch with these `keys` draws of the image with this number; `size` is its width and height,
+    /// and `boxes` are those of [`PipelineShared::boxes_of_image`].
     pub(super) fn draw_views(
         &self,
         keys: &[RecipeKeys],
         image: usize,
-        draw: Draw,
+        Draw { sample, occurrence }: Draw,
         size: (u32, u32),
+        boxes: &[[f32; 4]],
     ) -> Result<DrawnViews> {
         let images = &self.config.images;
-        images.recipe(image).draw(&keys[images.list()[image].leader], draw.sample, draw.occurrence, size)
+        let keys = &keys[images.list()[image].leader];
+        images.recipe(image).draw_beside(keys, sample, occurrence, size, boxes)
     }
 }
 
 /// Decodes one image after another, in scratch memory of its own. Each thread has one.
 pub(super) struct CpuDecoder {
     decoder: Decoder,
+    painter: CanvasPainter,
+    /// The planes of which the views are that were drawn last: the image's, or those of a canvas on which it lies.
     pub(super) planes: Planes,
 }
 
@@ -32,21 +57,20 @@ impl CpuDecoder {
     pub(super) fn new(shared: &PipelineShared) -> Self {
         let config = &shared.config;
         let decoder = Decoder::new(config.max_pixels).with_damaged(config.damaged);
-        Self { decoder, planes: Planes::default() }
+        Self { decoder, painter: CanvasPainter::new(Level::detect()), planes: Planes::default() }
     }
 
-    /// Decodes the image with this number of a draw's sample into `planes`, as far as all its views together need.
+    /// Decodes an image into `planes`, as far as all its views together need.
     pub(super) fn decode(
         &mut self,
         shared: &PipelineShared,
         run: &EpochRun,
-        image: usize,
-        draw: Draw,
-        bytes: &[u8],
+        of: SampleImage<'_>,
         stopwatch: &mut Stopwatch,
     ) -> Result<DrawnViews> {
-        let (drawn, decoded) = self.draw_and_decode(shared, &run.keys, image, draw, bytes);
-        stopwatch.lap_as(&run.counters.decode, Stage::Decode, bytes.len());
+        let (image, draw, length) = (of.image, of.draw, of.bytes.len());
+        let (drawn, decoded) = self.draw_and_decode(shared, &run.keys, of);
+        stopwatch.lap_as(&run.counters.decode, Stage::Decode, length);
         let (decoded, drawn) = (decoded?, drawn?);
         run.counters.count(decoded.backend);
         if let Some(damage) = &decoded.concealed {
@@ -58,22 +82,30 @@ impl CpuDecoder {
         Ok(drawn)
     }
 
-    /// Draws the views of the image with this number of a draw's sample, and decodes what they need.
+    /// Draws the views of an image, and decodes what they need.
     pub(super) fn draw_and_decode(
         &mut self,
         shared: &PipelineShared,
         keys: &[RecipeKeys],
-        image: usize,
-        draw: Draw,
-        bytes: &[u8],
+        of: SampleImage<'_>,
     ) -> (Result<DrawnViews>, Result<Decoded, DecodeError>) {
+        let SampleImage { image, draw, bytes, views } = of;
         let mut drawn = Err(Error::Internal("a decoder did not ask for its region".into()));
         let choose = |width, height| {
-            drawn = shared.draw_views(keys, image, draw, (width, height));
+            drawn = match views {
+                ViewsFrom::Boxes(boxes) => shared.draw_views(keys, image, draw, (width, height), boxes),
+                ViewsFrom::Header(drawn) if drawn.image_size() == (width, height) => Ok(drawn),
+                ViewsFrom::Header(_) => {
+                    Err(Error::Internal("an image has another size than its header says".into()))
+                }
+            };
             // An image that a transform cannot take is decoded as little as possible.
             drawn.as_ref().map_or(Region { x: 0, y: 0, width: 1, height: 1 }, DrawnViews::region)
         };
         let decoded = self.decoder.decode(bytes, choose, &mut self.planes);
+        if let (Ok(drawn), Ok(_)) = (&drawn, &decoded) {
+            self.painter.paint(&mut self.planes, drawn);
+        }
         (drawn, decoded)
     }
 }

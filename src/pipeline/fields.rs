@@ -1,7 +1,8 @@
 //! The fields of a sample beside its images: from the bytes that were read to what the batch holds.
 
+use super::boxes::fill_boxes;
 use super::{EpochRun, PipelineShared};
-use crate::augment::{BoxFormat, DrawnView, DrawnViews, Filter, render_mask};
+use crate::augment::{DrawnView, DrawnViews, Filter, render_mask};
 use crate::batch::{Array, Element, Ticket, Value};
 use crate::config::{Field, FieldContent, ViewKind, ViewPlaces};
 use crate::dataset::{ColumnValues, FieldKind, MemberBytes};
@@ -22,7 +23,7 @@ pub(super) struct SeenImage {
 
 impl SeenImage {
     /// The views, one for each tensor of images.
-    fn views(&self) -> &[DrawnView] {
+    pub(super) fn views(&self) -> &[DrawnView] {
         self.drawn.as_ref().map_or(&[], DrawnViews::views)
     }
 }
@@ -51,7 +52,7 @@ impl PipelineShared {
 
     /// The bytes of a field, like [`PipelineShared::field_bytes`], but without counting a read. Bytes that were read
     /// here and now are owned.
-    fn member_bytes<'a>(
+    pub(super) fn member_bytes<'a>(
         &self,
         field: &Field,
         sample: u64,
@@ -333,37 +334,7 @@ fn fill_masks(
     }
 }
 
-/// Moves boxes with each of the image's views.
-fn fill_boxes(
-    at: ViewPlaces,
-    (format, shares): (BoxFormat, bool),
-    bytes: &[u8],
-    image: &SeenImage,
-    ticket: &mut Ticket,
-) -> Result<(), DecodeError> {
-    let array = NpyArray::decode(bytes)?;
-    let numbers = array.floats().filter(|_| array.shape.len() == 2 && array.shape[1] == 4);
-    let numbers = numbers.ok_or_else(|| {
-        DecodeError::Damaged(format!(
-            "is an array of {} {:?}, must be numbers [boxes, 4] that float32 holds",
-            element(array.number).name(),
-            array.shape
-        ))
-    })?;
-    let boxes = numbers.as_chunks::<4>().0;
-    for (number, drawn) in at.numbers().zip(image.views()) {
-        let mut boxes = boxes.to_vec();
-        let left = drawn.follow(format, &mut boxes);
-        let rows = boxes.iter().zip(&left).map(|(of, left)| (of, shares.then_some(*left)));
-        let bytes =
-            rows.flat_map(|(of, left)| of.iter().copied().chain(left)).flat_map(f32::to_ne_bytes).collect();
-        let shape = vec![boxes.len() as i64, 4 + i64::from(shares)];
-        ticket.put(number, Some(Value::Array(Array { element: Element::F32, shape, bytes })));
-    }
-    Ok(())
-}
-
-fn of_field(field: &Field, error: DecodeError) -> Error {
+pub(super) fn of_field(field: &Field, error: DecodeError) -> Error {
     DecodeError::Field { name: field.name.clone(), source: Box::new(error) }.into()
 }
 
@@ -416,7 +387,7 @@ fn value(field: &Field, bytes: &[u8], kind: FieldKind) -> Result<Value, DecodeEr
 }
 
 /// The type of a tensor's elements for such numbers.
-fn element(number: Number) -> Element {
+pub(super) fn element(number: Number) -> Element {
     match number {
         Number::Bool => Element::Bool,
         Number::Signed(1) => Element::I8,

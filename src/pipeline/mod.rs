@@ -5,6 +5,7 @@
 //! the start: slots for bytes, buffers for batches. The threads start with the first epoch and live as long as the
 //! [`Pipeline`].
 
+mod boxes;
 mod concealed;
 mod cpu;
 mod cuda;
@@ -44,7 +45,6 @@ use crate::slot::SlotPool;
 use crate::state::{OrderIdentity, State};
 use crate::tier::{Cache, OpenSource, TierStats};
 use crate::trace::{Trace, TraceLane};
-use cpu::CpuDecoder;
 use fetch::FetchWaker;
 use inbox::Inbox;
 use std::sync::atomic::{AtomicBool, Ordering};

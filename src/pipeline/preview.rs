@@ -1,6 +1,7 @@
 //! Single samples, looked at beside any epoch: what is drawn of them, and the pictures that a network sees.
 
-use super::{CpuDecoder, Pipeline};
+use super::Pipeline;
+use super::cpu::{CpuDecoder, SampleImage, ViewsFrom};
 use crate::augment::{
     DrawnMix, DrawnView, DrawnViews, Fidelity, MemoryFormat, Output, Recipe, RecipeView, Renderer, Transform,
     Transforms, mix_images,
@@ -62,7 +63,7 @@ impl Pipeline {
     /// [`Error::Sample`] when the sample cannot be read or decoded; [`Error::Config`] when there is no such sample or
     /// image field.
     pub fn views(&self, draw: Draw, epoch: u64, field: Option<&str>) -> Result<DrawnViews> {
-        self.look(draw, field, |image, bytes| self.draw_of(draw, epoch, image, bytes).map(|(drawn, _)| drawn))
+        self.look(draw, field, |of| self.draw_of(epoch, of).map(|(drawn, _)| drawn))
     }
 
     /// What a network sees of a draw in an epoch of so many ranks, as the CPU makes it.
@@ -121,8 +122,9 @@ impl Pipeline {
 
     /// The finished views of a draw, before any mixing.
     fn finished(&self, draw: Draw, epoch: u64, field: Option<&str>) -> Result<Vec<FinishedView>> {
-        self.look(draw, field, |image, bytes| {
-            let (drawn, planes) = self.draw_of(draw, epoch, image, bytes)?;
+        self.look(draw, field, |of| {
+            let image = of.image;
+            let (drawn, planes) = self.draw_of(epoch, of)?;
             let recipe = self.shared_in(epoch).config.images.recipe(image);
             let mut renderer = Renderer::new(recipe, Level::detect());
             let render = |(number, (drawn, view)): (usize, (&DrawnView, &RecipeView))| {
@@ -140,15 +142,15 @@ impl Pipeline {
     /// # Errors
     /// The errors of [`Pipeline::views`].
     pub(crate) fn whole_image(&self, draw: Draw, field: Option<&str>, longest: u32) -> Result<PreviewImage> {
-        self.look(draw, field, |_, bytes| self.original(bytes, longest))
+        self.look(draw, field, |of| self.original(of.bytes, longest))
     }
 
-    /// Reads a sample and gives `see` the number of its image and the file's bytes.
+    /// Reads a sample and gives `see` its image.
     fn look<T>(
         &self,
         draw: Draw,
         field: Option<&str>,
-        see: impl FnOnce(usize, &[u8]) -> Result<T>,
+        see: impl FnOnce(SampleImage<'_>) -> Result<T>,
     ) -> Result<T> {
         let (index, config) = (&self.shared.index, &self.shared.config);
         if draw.sample >= index.len() {
@@ -171,17 +173,19 @@ impl Pipeline {
         };
         let seen = self.shared.read_blocking(draw.sample).and_then(|(record, _)| {
             let bytes = self.shared.image_bytes(image, draw.sample, &record)?;
-            see(image, &bytes).map_err(|error| self.shared.of_image(image, error))
+            let boxes = self.shared.boxes_of_image(None, image, draw.sample, &record)?;
+            let of = SampleImage { image, draw, bytes: &bytes, views: ViewsFrom::Boxes(&boxes) };
+            see(of).map_err(|error| self.shared.of_image(image, error))
         });
         seen.map_err(|source| self.shared.sample_error(draw.sample, source))
     }
 
     /// Draws the views of an image and decodes what they need.
-    fn draw_of(&self, draw: Draw, epoch: u64, image: usize, bytes: &[u8]) -> Result<(DrawnViews, Planes)> {
+    fn draw_of(&self, epoch: u64, of: SampleImage<'_>) -> Result<(DrawnViews, Planes)> {
         let shared = self.shared_in(epoch);
         let keys = shared.config.images.keys(shared.config.seed, epoch);
         let mut cpu = CpuDecoder::new(shared);
-        let (drawn, decoded) = cpu.draw_and_decode(shared, &keys, image, draw, bytes);
+        let (drawn, decoded) = cpu.draw_and_decode(shared, &keys, of);
         decoded?;
         Ok((drawn?, cpu.planes))
     }

@@ -1,7 +1,7 @@
 //! A worker makes of a sample's bytes what the batch holds of it, which is the bytes themselves where the consumer
 //! decodes.
 
-use super::cpu::CpuDecoder;
+use super::cpu::{CpuDecoder, SampleImage, ViewsFrom};
 use super::cuda::GpuStage;
 use super::cuda::assembly::{Assembly, PreparedSample};
 use super::cuda::prepare::Preparer;
@@ -258,9 +258,10 @@ impl<'a> HostWorker<'a> {
             at.clear(ticket, Ticket::image);
             return Ok(None);
         };
-        let drawn = self.cpu.decode(shared, run, image, draw, &bytes, stopwatch)?;
-        let (planes, renderer) = (&self.cpu.planes, &mut self.renderers[leader]);
-        let size = (planes.image_width, planes.image_height);
+        let boxes = shared.boxes_of_image(Some(run), image, draw.sample, record)?;
+        let of = SampleImage { image, draw, bytes: &bytes, views: ViewsFrom::Boxes(&boxes) };
+        let drawn = self.cpu.decode(shared, run, of, stopwatch)?;
+        let (planes, renderer, size) = (&self.cpu.planes, &mut self.renderers[leader], drawn.image_size());
         shared.check_size(image, size, &self.seen)?;
         for (number, view) in drawn.views().iter().enumerate() {
             match at.kind {

@@ -23,12 +23,14 @@ pub(super) fn of_sample(index: &DatasetIndex, draw: Draw) -> Vec<String> {
 
 /// What was drawn for a view, in lines: the crop, the flip, and each operation.
 pub(super) fn of_view(epoch: u64, number: usize, drawn: &DrawnView) -> Result<Vec<String>> {
-    let (x, y) = (&drawn.view.x, &drawn.view.y);
-    let mut lines = vec![
-        format!("epoch {epoch}, view {number}"),
-        format!("crop {} {} {}x{}", x.start, y.start, x.length, y.length),
-    ];
+    let ([x, y], [width, height]) = (drawn.first_pixel(), drawn.source_pixels());
+    let mut lines = vec![format!("epoch {epoch}, view {number}"), format!("crop {x} {y} {width}x{height}")];
+    let added = drawn.added_before_resize();
+    if added != [0; 4] {
+        lines.push(format!("pad {}", added.map(|n| n.to_string()).join(" ")));
+    }
     // A crop that is resized to the whole output says all.
+    let (x, y) = (&drawn.view.x, &drawn.view.y);
     let (resized, output) = ((x.resized, y.resized), (drawn.width, drawn.height));
     if (x.offset, y.offset) != (0, 0) || output != resized {
         if resized != (x.length, y.length) {

@@ -146,7 +146,7 @@ fn entry(layout: &PlanesLayout, base: *const u8) -> ImageParams {
         fidelity: Fidelity::Fast,
     };
     let luma = &layout.planes[0];
-    let whole = |length| Axis { start: 0, length, resized: 8, offset: 0 };
+    let whole = |length| Axis { start: 0, length, resized: 8, offset: 0, filled: [0; 2] };
     let view = View {
         x: whole(luma.full_width),
         y: whole(luma.full_height),

@@ -5,8 +5,9 @@ use crate::pipeline::{mean_difference, on_cpu, options, pipeline};
 use crate::stand_in::{self, Cuda};
 use foreload::testing::augment::{Fidelity, ImageTransforms, MemoryFormat};
 use foreload::testing::batch::{Batch, Place};
-use foreload::testing::config::{AllowedBackends, LoaderOptions, OnError};
+use foreload::testing::config::{AllowedBackends, CpuDecode, LoaderOptions, OnError};
 use foreload::testing::pipeline::{EpochStats, Pipeline};
+use foreload::testing::schedule::Draw;
 
 const TWO: &str = r#"{"Views": {"n": 2, "transforms": [
     {"RandomResizedCrop": {"size": 32}}, {"RandomHorizontalFlip": {}}, {"ToDtype": {"dtype": "uint8"}}]}}"#;
@@ -25,6 +26,15 @@ const SEGMENTED: &str = r#"{"Views": {"n": 3, "transforms": [
     {"RandomResize": {"min_size": 20, "max_size": 120, "interpolation": "lanczos"}}, {"RandomVerticalFlip": {}},
     {"RandomCrop": {"size": [51, 64], "pad_if_needed": true, "fill": [9, 99, 199]}}, {"RandomHorizontalFlip": {}},
     {"ToDtype": {"dtype": "bfloat16"}}]}}"#;
+
+/// Half of the images of one view are resized with their padding, and so all views of them are made of canvases.
+const ZOOMED: &str = r#"[
+    {"Views": {"n": 1, "transforms": [
+        {"RandomZoomOut": {"fill": [124, 116, 104]}}, {"RandomResizedCrop": {"size": [31, 27]}},
+        {"ToDtype": {"dtype": "float16"}}]}},
+    {"Views": {"n": 2, "transforms": [
+        {"RandomHorizontalFlip": {}}, {"RandomCrop": {"size": 70, "pad_if_needed": true, "padding_mode": "edge"}},
+        {"RandomResizedCrop": {"size": 24, "interpolation": "bicubic"}}]}}]"#;
 
 pub fn asked(transforms: &str) -> LoaderOptions {
     LoaderOptions { transforms: Some(ImageTransforms::from_json(transforms).unwrap()), ..options() }
@@ -61,6 +71,8 @@ fn views_of_planes_of_the_cpu_have_the_same_bits() {
         (TEN, 10, Fidelity::Exact, MemoryFormat::Nchw),
         (SEGMENTED, 3, Fidelity::Fast, MemoryFormat::Nhwc),
         (SEGMENTED, 3, Fidelity::Exact, MemoryFormat::Nchw),
+        (ZOOMED, 3, Fidelity::Fast, MemoryFormat::Nchw),
+        (ZOOMED, 3, Fidelity::Exact, MemoryFormat::Nhwc),
     ] {
         let asked = LoaderOptions { decode, memory_format, ..asked(transforms) };
         let (gpu, stats) = epoch(&pipeline(&dataset, &asked, AllowedBackends::Cpu), 3, Place::Cuda(0));
@@ -68,7 +80,7 @@ fn views_of_planes_of_the_cpu_have_the_same_bits() {
         assert!(gpu == cpu, "{views} views, {decode:?} {memory_format:?}");
         assert!(gpu.iter().all(|batch| batch.len() == views + 4));
         assert_eq!((gpu.len(), stats.decoded_cpu()), (3, 24), "each image is decoded once");
-        let [one, other] = [&gpu[0][0], &gpu[0][1]];
+        let [one, other] = [&gpu[0][views - 2], &gpu[0][views - 1]];
         assert!(one.len() == other.len() && one != other, "views are draws of their own");
     }
 }
@@ -115,6 +127,36 @@ fn views_of_what_the_gpu_decodes_come_near_the_cpus() {
         }
         assert_eq!(stats.decoded_cpu(), 0, "{backends:?}: {stats:?}");
     }
+}
+
+/// Who decodes an image says what it is padded for: the CPU what is resized with padding, nvJPEG the others.
+#[test]
+fn the_cpu_decodes_what_is_resized_with_padding() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(64);
+    let list = r#"[{"RandomZoomOut": {"fill": 9}}, {"Resize": {"size": [32, 32]}}]"#;
+    let asked = asked(list);
+    let (gpu, stats) = epoch(&pipeline(&dataset, &asked, AllowedBackends::Hardware), 1, Place::Cuda(0));
+    let on_cpu = dataset.pipeline(&on_cpu(&asked));
+    let (cpu, _) = epoch(&on_cpu, 1, Place::Host);
+    let padded = |sample| {
+        let drawn = on_cpu.views(Draw::first(sample), 1, None).unwrap();
+        drawn.views()[0].canvas.is_some()
+    };
+    let expected = (0..64).filter(|sample| padded(*sample)).count() as u64;
+    assert!((15..50).contains(&expected), "{expected}");
+    assert_eq!(stats.decoded_cpu(), expected, "{stats:?}");
+    for (gpu, cpu) in gpu.iter().zip(&cpu) {
+        let difference = mean_difference(&gpu[0], &cpu[0]);
+        assert!(difference <= 1.5, "{difference} grey levels");
+    }
+    let never = LoaderOptions { cpu_decode: CpuDecode::Never, ..asked };
+    let error = never.check(&dataset.index()).unwrap_err().to_string();
+    assert!(
+        error.contains("cpu_decode: is never, but only the CPU decodes images that are padded"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -6,11 +6,15 @@ import math
 import os
 import random
 import zlib
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import shards
+from foreload import ImageLoader, fields
 from foreload import transforms as T
+from PIL import Image
 
 if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
     pytest.importorskip(
@@ -19,13 +23,16 @@ if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
         "this a failure",
     )
 
+import torch
 import torchvision_draws as draws
+from torchvision import tv_tensors
 from torchvision.transforms import v2
 
 # Hundreds of thousands of calls of torchvision take their time on a busy machine.
 pytestmark = pytest.mark.timeout(900)
 COUNT = 100_000 if os.environ.get("FORELOAD_THOROUGH") == "1" else 10_000
 SIZE = (48, 60)
+CROP = ("x", "y", "width", "height")
 
 
 def seed_of(name: str) -> int:
@@ -99,6 +106,42 @@ def test_lists_within_lists_have_torchvisions_distribution() -> None:
     draws.check_same_distribution(
         one, draws.theirs(made(v2), SIZE, COUNT, seed), ("brightness_factor[0]", "sigma[0]")
     )
+
+
+@pytest.mark.parametrize("options", [None, [0.3, 0.6]])
+def test_crops_by_boxes_have_torchvisions_distribution(tmp_path: Path, options: list[float] | None) -> None:
+    (height, width), count = SIZE, COUNT // 4
+    boxes = np.array([[5, 6, 40, 30], [30, 20, 58, 47], [50, 2, 59, 9]], np.float32)
+    picture = Image.new("RGB", (width, height))
+    members = {"png": shards.saved(picture, "png"), "boxes.npy": shards.npy(boxes)}
+    root = shards.make(tmp_path / "boxes", 1, 1, lambda _: members)
+    seed = seed_of(f"boxes {options}")
+    loader = ImageLoader(
+        root,
+        batch_size=1,
+        seed=seed,
+        fields=["png", fields.Boxes("boxes.npy")],
+        transforms=[T.RandomIoUCrop(sampler_options=options)],
+        device="cpu",
+    )
+    ours = [[loader.view(0, epoch)[name] for name in CROP] for epoch in range(count)]
+    torch.manual_seed(seed)
+    inputs = [
+        tv_tensors.Image(torch.zeros(3, height, width, dtype=torch.uint8)),
+        tv_tensors.BoundingBoxes(boxes, format="XYXY", canvas_size=SIZE),
+    ]
+    theirs_whole = {"left": 0, "top": 0, "width": width, "height": height}
+    crop = v2.RandomIoUCrop(sampler_options=options)
+    drawn = [crop.make_params(inputs) or theirs_whole for _ in range(count)]
+    theirs = [[of[name] for name in ("left", "top", "width", "height")] for of in drawn]
+    whole = [[crop == list(theirs_whole.values()) for crop in found] for found in (ours, theirs)]
+    draws.check_shares(*whole, "whole images")
+    for number, name in enumerate(CROP):
+        cut = [
+            [float(of[number]) for of, is_whole in zip(found, wholes, strict=True) if not is_whole]
+            for found, wholes in zip((ours, theirs), whole, strict=True)
+        ]
+        draws.check_values(*cut, name)
 
 
 @pytest.mark.parametrize("alpha", [1.0, 0.3, 4.0])

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from foreload import ConfigError
+from foreload import ConfigError, _transform_reader
 from foreload import transforms as T
 from PIL import Image
 
@@ -248,12 +248,20 @@ def test_random_sizes_are_taken_over(dataset: Path) -> None:
         assert shown["train"] is True
     with pytest.raises(ConfigError, match="lacks what makes all images the same size"):
         taken_over(dataset, v2.RandomResize(30, 60), *end)
-    with pytest.raises(
-        ConfigError, match=r"step 2 of 4, Resize.*cannot come after RandomZoomOut, which pads"
-    ):
-        taken_over(dataset, v2.RandomZoomOut(), v2.Resize((30, 30)), *end)
-    with pytest.raises(ConfigError, match=r"RandomIoUCrop.*by boxes here; use RandomResizedCrop"):
-        taken_over(dataset, v2.RandomIoUCrop(), v2.Resize((30, 30)), *end)
+
+
+def test_ssds_recipe_is_understood(dataset: Path) -> None:
+    end = [v2.Resize((30, 30)), v2.ToImage(), FLOAT]
+    _, shown = taken_over(dataset, v2.RandomZoomOut(fill=(123, 117, 104)), *end)
+    assert shown["transforms"] == [
+        *(T.RandomZoomOut((123, 117, 104)), T.Resize((30, 30)), T.ToDtype("float32")),
+    ]
+    # An ImageFolder has no boxes, without which torchvision refuses to crop, too.
+    by_boxes = v2.RandomIoUCrop(0.2, 0.9, 0.6, 1.5, [0.1, 1.0], 9)
+    with pytest.raises(ConfigError, match=r"has no boxes that follow .image., by which RandomIoUCrop"):
+        taken_over(dataset, v2.RandomZoomOut(), by_boxes, *end)
+    steps = _transform_reader.read(v2.Compose([by_boxes, *end]))
+    assert steps[0] == T.RandomIoUCrop(0.2, 0.9, 0.6, 1.5, (0.1, 1.0), 9)
 
 
 def test_no_flip_means_none(dataset: Path) -> None:
@@ -282,10 +290,6 @@ REFUSED: dict[str, tuple[list[Any], str]] = {
         "step 1 of 2, RandomCrop.*fill: is .*, must be",
     ),
     "grey floats": ([CROP, TENSOR, v1.Pad(2, fill=1)], "step 3 of 3, Pad.*fill: is .*put it before ToDtype"),
-    "padded, then resized": (
-        [v1.Pad(4), v1.RandomResizedCrop(32), TENSOR],
-        "RandomResizedCrop.*cannot come after Pad",
-    ),
     "not antialiased": (
         [v2.ToImage(), v2.RandomResizedCrop(32, antialias=False), FLOAT],
         "antialias=False, .*must",

@@ -69,17 +69,30 @@ def inputs(number: int) -> list[Any]:
     ]
 
 
-def as_drawn(what: Any, view: dict[str, Any]) -> Any:
-    """Return what torchvision's functions make of it: crop, resize, pad, crop, flips."""
-    size = [view["resized_height"], view["resized_width"]]
-    what = F.resize(F.crop(what, view["y"], view["x"], view["height"], view["width"]), size)
+def flipped(what: Any, view: dict[str, Any]) -> Any:
+    """Return it mirrored as was drawn."""
+    what = F.horizontal_flip(what) if view["flip"] else what
+    return F.vertical_flip(what) if view["vertical_flip"] else what
+
+
+def as_drawn(what: Any, view: dict[str, Any], flips_first: bool = False) -> Any:
+    """Return what torchvision's functions make of it: crop, pad, resize, pad, crop, flips.
+
+    The nearest pixels of a mask are others where it is mirrored before the resize, `flips_first`.
+    """
+    size, fill = (
+        [view["resized_height"], view["resized_width"]],
+        FILL if isinstance(what, tv_tensors.Image) else 0,
+    )
+    what = F.crop(what, view["y"], view["x"], view["height"], view["width"])
+    what = F.pad(what, view["padding"], fill=fill) if any(view["padding"]) else what
+    what = F.resize(flipped(what, view) if flips_first else what, size)
     left, top, width, height = (view[name] for name in ("left", "top", "output_width", "output_height"))
     behind = (left + width - size[1], top + height - size[0])
     margins = [max(0, added) for added in (-left, -top, *behind)]
-    what = F.pad(what, margins, fill=FILL if isinstance(what, tv_tensors.Image) else 0)
+    what = F.pad(what, margins, fill=fill)
     what = F.crop(what, top + margins[1], left + margins[0], height, width)
-    what = F.horizontal_flip(what) if view["flip"] else what
-    what = F.vertical_flip(what) if view["vertical_flip"] else what
+    what = what if flips_first else flipped(what, view)
     for op in view["ops"]:
         what = moved(what, **op)
     return what
@@ -94,6 +107,16 @@ def moved(what: Any, op: str, **how: Any) -> Any:
         # A mask shows 0 outside of it; boxes take no fill.
         how["fill"] = how["fill"] if isinstance(what, tv_tensors.Image) else 0
     return getattr(F, op)(what, **how)
+
+
+def kept(boxes: Any, view: dict[str, Any]) -> Any:
+    """Return whether the centre of each box is inside of what is resized."""
+    left, top, right, bottom = view["padding"]
+    x, y = view["x"] - left, view["y"] - top
+    width, height = left + view["width"] + right, top + view["height"] + bottom
+    corners = boxes.as_subclass(torch.Tensor).reshape(-1, 2, 2)
+    centres = corners.mean(dim=1) - torch.tensor([x, y])
+    return ((centres > 0) & (centres < torch.tensor([width, height]))).all(dim=1)
 
 
 LISTS: dict[str, list[T.Transform]] = {
@@ -129,11 +152,24 @@ LISTS: dict[str, list[T.Transform]] = {
         T.RandomErasing(0.5, value=9),
         T.RandomVerticalFlip(),
     ],
+    "zoomed out, then resized": [T.RandomZoomOut(FILL), T.Resize((48, 56)), T.RandomHorizontalFlip()],
+    "padded, cut, resized, padded": [
+        *(T.RandomVerticalFlip(), T.RandomCrop((50, 60), (0, 3, 9, 1), pad_if_needed=True, fill=FILL)),
+        *(T.RandomResizedCrop(64, (0.5, 1)), T.Pad(3, fill=FILL)),
+    ],
+    "SSD": [T.RandomZoomOut(FILL), T.RandomIoUCrop(), T.RandomHorizontalFlip(), T.Resize((60, 52))],
+    "cut by boxes": [T.RandomHorizontalFlip(), T.RandomIoUCrop(0.1, 0.9), T.Resize((40, 40))],
     "jitter": [T.ScaleJitter((64, 64), (0.4, 2)), T.RandomCrop(64, pad_if_needed=True, fill=FILL)],
 }
 
 # What these do to colours has tests of its own.
 COLOURED = ("policy",)
+
+# These mirror before they resize, and are the same seen from both sides behind that.
+FLIPPED_FIRST = ("padded, cut, resized, padded", "SSD", "cut by boxes")
+
+# These drop boxes whose centre they have cut off.
+CUT_BY_BOXES = ("SSD", "cut by boxes")
 
 
 @pytest.mark.parametrize("name", LISTS)
@@ -147,22 +183,53 @@ def test_image_mask_and_boxes_are_where_torchvision_has_them(root: Path, name: s
         decode="exact",
         device="cpu",
     )
-    differences, other, values = [], 0, 0
+    differences, other, values, dropped = [], 0, 0, 0
     for batch in loader:
         images, masks = (torch.from_dlpack(batch[name]) for name in NAMES[:2])
         boxes, offsets = (torch.from_dlpack(part) for part in batch["boxes.npy"])
         for place, number in enumerate(torch.from_dlpack(batch.sample_ids).tolist()):
             view = loader.view(number)
-            expected, mask, placed = (as_drawn(what, view) for what in inputs(number))
+            flips_first = name in FLIPPED_FIRST
+            expected, mask, placed = (as_drawn(what, view, flips_first) for what in inputs(number))
             assert images[place].shape == expected.shape
             if name not in COLOURED:
                 differences.append((images[place].float() - expected.float()).abs().mean())
             other += int((masks[place] != mask).sum())
             values += mask.numel()
             ours = boxes[offsets[place] : offsets[place + 1]]
-            assert torch.allclose(ours, F.clamp_bounding_boxes(placed).as_subclass(torch.Tensor), atol=1e-3)
+            placed = F.clamp_bounding_boxes(placed).as_subclass(torch.Tensor)
+            if name in CUT_BY_BOXES:
+                outside = ~kept(inputs(number)[2], view)
+                placed[outside] = 0
+                dropped += int(outside.sum())
+            assert torch.allclose(ours, placed, atol=1e-3)
     assert values > 0
     assert other <= MASK_SHARE * values
+    assert (dropped > 5) == (name in CUT_BY_BOXES)
     if name not in COLOURED:
         assert len(differences) == SAMPLES
         assert torch.stack(differences).mean() <= IMAGE_MEAN
+
+
+def test_jpegs_are_padded_before_they_are_resized(tmp_path: Path) -> None:
+    """No colour of the fill runs into a JPEG's own: its chroma has half as many samples as it has pixels."""
+
+    def photograph(number: int) -> shards.Members:
+        rng = np.random.default_rng(number)
+        return {"jpg": shards.jpeg(rng, *(int(side) for side in rng.integers(60, 140, size=2)))}
+
+    root = shards.make(tmp_path / "photographs", SAMPLES, 1, photograph)
+    # Colours far from the pictures' own.
+    transforms = [T.RandomZoomOut(FILL, p=0.9), T.RandomResizedCrop((90, 80), (0.5, 1))]
+    how = {"transforms": transforms, "decode": "exact", "device": "cpu", "seed": 3, "batch_size": 1}
+    loader = ImageLoader(root, fields=["jpg"], **how)
+    padded, worst = 0, 0.0
+    for batch in loader:
+        number = int(torch.from_dlpack(batch.sample_ids)[0])
+        view = loader.view(number)
+        picture = tv_tensors.Image(Image.open(io.BytesIO(photograph(number)["jpg"])))
+        difference = torch.from_dlpack(batch["jpg"])[0].float() - as_drawn(picture, view).float()
+        worst = max(worst, float(difference.abs().max()))
+        padded += any(view["padding"])
+    assert padded > SAMPLES / 2
+    assert worst <= 2

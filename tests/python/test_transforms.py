@@ -260,6 +260,7 @@ REQUIRED: dict[str, dict[str, Any]] = {
     "RandomGrayscale": {},
     "RandomHorizontalFlip": {},
     "RandomInvert": {},
+    "RandomIoUCrop": {},
     "RandomOrder": {"transforms": [T.Grayscale()]},
     "RandomPhotometricDistort": {},
     "RandomPosterize": {"bits": 4},

@@ -195,12 +195,20 @@ def erasing_value(given: Any) -> float | tuple[float, float, float] | str:
     return float(values[0]) if len(values) == 1 else (float(values[0]), float(values[1]), float(values[2]))
 
 
-def weights(given: Any) -> tuple[float, ...]:
-    """Return a number for each transform of a choice."""
-    items = items_of(given)
-    if items is None or not all(map(is_number, items)):
-        raise ValueError("a list of weights, one for each transform")
-    return tuple(map(float, items))
+def list_of_numbers(what: str) -> Any:
+    """Return a check for a sequence of any number of numbers."""
+
+    def check(given: Any) -> tuple[float, ...]:
+        items = items_of(given)
+        if items is None or not all(map(is_number, items)):
+            raise ValueError(what)
+        return tuple(map(float, items))
+
+    return check
+
+
+weights = list_of_numbers("a list of weights, one for each transform")
+overlaps = list_of_numbers("a list of overlaps, or None")
 
 
 def fill_values(given: Any) -> float | tuple[float, float, float]:

@@ -190,8 +190,6 @@ class Pad(Transform):
 class RandomZoomOut(Transform):
     """Puts the image at a random place of a larger canvas at random.
 
-    It pads, and so must come after a transform that resizes. The SSD's order, a resize of the canvas, is refused.
-
     Args:
         fill: The same as for `RandomCrop`.
         side_range: The bounds of the canvas' sides as multiples of the image's, at least 1.
@@ -206,6 +204,42 @@ class RandomZoomOut(Transform):
         "fill": check.fill,
         "side_range": check.numbers_of(2, "two numbers, the least and the largest multiple"),
         "p": check.number,
+    }
+
+
+@dataclass(frozen=True)
+class RandomIoUCrop(Transform):
+    """Crops a part that shares enough of its area with one of the sample's boxes, as SSD does.
+
+    The boxes are the one field of `fields.Boxes` that follows the image. Those whose centre is outside of the crop
+    become zeros and keep their rows. An image without a box whose centre is inside of it stays whole.
+
+    Args:
+        min_scale: The least share of the image's width, and of its height.
+        max_scale: The largest share, at most 1.
+        min_aspect_ratio: The least width / height of the crop.
+        max_aspect_ratio: The largest width / height of the crop.
+        sampler_options: The overlaps, of which one is drawn that crop and box must have: the area that they share, by
+            that which they cover together. From 1 on it leaves the image whole. None means 0, 0.1, 0.3, 0.5, 0.7, 0.9
+            and 1.
+        trials: The crops that are tried before another overlap is drawn, at most 1000. After 100 overlaps the image
+            stays whole.
+    """
+
+    min_scale: float = 0.3
+    max_scale: float = 1.0
+    min_aspect_ratio: float = 0.5
+    max_aspect_ratio: float = 2.0
+    sampler_options: Sequence[float] | None = None
+    trials: int = 40
+
+    _checks: ClassVar[Mapping[str, Any]] = {
+        "min_scale": check.number,
+        "max_scale": check.number,
+        "min_aspect_ratio": check.number,
+        "max_aspect_ratio": check.number,
+        "sampler_options": check.optional(check.overlaps),
+        "trials": check.whole,
     }
 
 

@@ -137,13 +137,15 @@ fn erasures(random: &mut RandomStream, size: (u32, u32)) -> Vec<Erasure> {
 }
 
 fn drawn(random: &mut RandomStream, (width, height): (u32, u32)) -> DrawnView {
-    let axis = |length| Axis { start: 0, length, resized: length, offset: 0 };
+    let axis = |length| Axis { start: 0, length, resized: length, offset: 0, filled: [0; 2] };
     let (filter, padding) = (Filter::Bilinear, Padding::Constant);
     DrawnView {
         view: View { x: axis(width), y: axis(height), flip: false, vertical_flip: false, filter, padding },
         width,
         height,
         is_resized_mirrored: [false; 2],
+        canvas: None,
+        dropped: Vec::new(),
         ops: ops(random, (width, height), true),
         erasures: erasures(random, (width, height)),
     }

@@ -26,7 +26,8 @@ pub(super) const VECTOR: usize = 16;
 macro_rules! dispatch {
     ($level:expr, $kernel:ident($($argument:expr),* $(,)?)) => {
         match $level {
-            // SAFETY: `Augmenter::new` and `PixelPass::new` lower the level to what this processor has.
+            // SAFETY: `Augmenter::new`, `PixelPass::new` and `CanvasPainter::new` lower the level to what this
+            // processor has.
             #[cfg(target_arch = "x86_64")]
             Level::Avx512 => unsafe { avx512::$kernel($($argument),*) },
             // SAFETY: as above.

@@ -1,21 +1,24 @@
 //! Boxes that follow their image: they are mapped as its pixels are, and clipped to what is shown of it.
 
 use super::DrawnView;
-use crate::augment::{Axis, BoxFormat};
+use crate::augment::{Axis, BoxFormat, CanvasAxis};
 
 impl DrawnView {
     /// Maps `boxes` of four numbers each, in pixels of the whole source image, to pixels of the output, in place and
     /// in the same `format`; answers what share of each box's area is left. A box that is not shown has no area then,
-    /// and a box without area a share of 0.
+    /// and a box without area a share of 0. A box that was [dropped](DrawnView::dropped) becomes zeros.
     ///
     /// It is what torchvision v2 does to `tv_tensors.BoundingBoxes` with these transforms, but that a box which
-    /// leaves its own image is clipped to it also where padding follows. A box that is warped becomes the one around
-    /// its corners, of which the share is then.
+    /// leaves its own image is clipped to it also where padding follows, and that a dropped one is zeros also where
+    /// torchvision moves those. A box that is warped becomes the one around its corners, of which the share is then.
     pub fn follow(&self, format: BoxFormat, boxes: &mut [[f32; 4]]) -> Vec<f32> {
+        let (across, down) = (self.canvas.as_ref().map(|on| &on.x), self.canvas.as_ref().map(|on| &on.y));
+        let across = FollowedAxis::new(&self.view.x, across, self.width);
+        let down = FollowedAxis::new(&self.view.y, down, self.height);
         let map = |corners: [f32; 4]| {
             let [left, top, right, bottom] = format.to_corners(corners.map(f64::from));
-            let (x, y) = (along(&self.view.x, left, right), along(&self.view.y, top, bottom));
-            let (shown_x, shown_y) = (clip(&self.view.x, self.width, x), clip(&self.view.y, self.height, y));
+            let (x, y) = (across.map([left, right]), down.map([top, bottom]));
+            let (shown_x, shown_y) = (across.clip(x), down.clip(y));
             let area = |x: [f64; 2], y: [f64; 2]| (x[1] - x[0]) * (y[1] - y[0]);
             let whole = area(x, y);
             let share = if whole > 0.0 { area(shown_x, shown_y) / whole } else { 0.0 };
@@ -29,27 +32,49 @@ impl DrawnView {
             let mapped = format.of_corners(corners);
             (mapped.map(|value| value as f32), share as f32)
         };
-        let follow = |place: &mut [f32; 4]| {
-            let (mapped, share) = map(*place);
+        let follow = |(row, place): (usize, &mut [f32; 4])| {
+            let is_dropped = self.dropped.get(row).is_some_and(|dropped| *dropped);
+            let (mapped, share) = if is_dropped { ([0.0; 4], 0.0) } else { map(*place) };
             *place = mapped;
             share
         };
-        boxes.iter_mut().map(follow).collect()
+        boxes.iter_mut().enumerate().map(follow).collect()
     }
 }
 
-/// Source coordinates of one axis in pixels of the output, before it is mirrored.
-fn along(axis: &Axis, low: f64, high: f64) -> [f64; 2] {
-    let scale = f64::from(axis.resized) / f64::from(axis.length);
-    [low, high].map(|at| (at - f64::from(axis.start)) * scale - f64::from(axis.offset))
+/// One axis of a view, along which coordinates of the source become those of the output before it is mirrored.
+struct FollowedAxis {
+    start: f64,
+    scale: f64,
+    offset: f64,
+    /// The part of the output that shows the image and not padding.
+    shown: [f64; 2],
 }
 
-/// Clips a span to the part of the output, of `n` pixels, that shows the image and not padding.
-fn clip(axis: &Axis, n: u32, span: [f64; 2]) -> [f64; 2] {
-    let edge = |at: i64| at.clamp(0, i64::from(n)) as f64;
-    let first = -i64::from(axis.offset);
-    let (first, end) = (edge(first), edge(first + i64::from(axis.resized)));
-    span.map(|at| at.clamp(first, end))
+impl FollowedAxis {
+    /// The axis of an output of `n` pixels; `image` says where the image is if the axis is one of a canvas.
+    fn new(axis: &Axis, image: Option<&CanvasAxis>, n: u32) -> Self {
+        let scale = f64::from(axis.resized) / f64::from(axis.length);
+        let inside = image.map_or(0..axis.length, |image| image.inside(&(0..axis.length)));
+        let edge = |at: u32| match at {
+            // The ends are exact.
+            0 => 0.0,
+            at if at == axis.length => f64::from(axis.resized),
+            at => f64::from(at) * scale,
+        };
+        let offset = f64::from(axis.offset);
+        let shown = [inside.start, inside.end].map(|at| (edge(at) - offset).clamp(0.0, f64::from(n)));
+        let start = image.map_or(f64::from(axis.start), |image| f64::from(image.first) - f64::from(image.at));
+        Self { start, scale, offset, shown }
+    }
+
+    fn map(&self, span: [f64; 2]) -> [f64; 2] {
+        span.map(|at| (at - self.start) * self.scale - self.offset)
+    }
+
+    fn clip(&self, span: [f64; 2]) -> [f64; 2] {
+        span.map(|at| at.clamp(self.shown[0], self.shown[1]))
+    }
 }
 
 /// The span, seen from the other end of an axis of `n` pixels.
@@ -59,7 +84,7 @@ fn mirrored(n: u32, [low, high]: [f64; 2]) -> [f64; 2] {
 
 impl BoxFormat {
     /// Left, top, right and bottom.
-    fn to_corners(self, [a, b, c, d]: [f64; 4]) -> [f64; 4] {
+    pub(crate) fn to_corners(self, [a, b, c, d]: [f64; 4]) -> [f64; 4] {
         match self {
             Self::Xyxy => [a, b, c, d],
             Self::Xywh => [a, b, a + c, b + d],
@@ -87,14 +112,15 @@ mod tests {
         [[10.0, 20.0, 60.0, 50.0], [0.0, 0.0, 100.0, 80.0], [70.0, 60.0, 99.0, 79.0], [5.0, 5.0, 12.0, 9.0]];
 
     fn axis(start: u32, length: u32, full: u32, window: i32) -> Axis {
-        Axis { start, length, resized: full, offset: window }
+        Axis { start, length, resized: full, offset: window, filled: [0; 2] }
     }
 
     fn drawn(x: Axis, y: Axis, flip: bool, (width, height): (u32, u32)) -> DrawnView {
         let (filter, padding) = Default::default();
         let view = View { x, y, flip, vertical_flip: false, filter, padding };
         let is_resized_mirrored = [false; 2];
-        DrawnView { view, width, height, is_resized_mirrored, ops: Vec::new(), erasures: Vec::new() }
+        let (canvas, dropped, ops, erasures) = Default::default();
+        DrawnView { view, width, height, is_resized_mirrored, canvas, dropped, ops, erasures }
     }
 
     fn near(a: &[[f32; 4]], b: &[[f32; 4]]) -> bool {

@@ -1,7 +1,9 @@
 //! Geometry of one image folded into one view: crops, at most one resize, padding and mirroring become a source
-//! range, a length after the resize and an offset along each axis, so that every pixel is sampled once.
+//! range, a length after the resize and an offset along each axis, so that every pixel is sampled once. Where an image
+//! is resized together with padding, the range is one of a canvas on which the image lies.
 
-use crate::augment::{Axis, Filter, Padding, View};
+use super::transform::LARGEST_SIDE;
+use crate::augment::{Axis, Canvas, CanvasAxis, Filter, Padding, View};
 
 /// One axis after some steps: the fields of [`Axis`], the length that the image has now, and whether it is mirrored.
 /// First and last are those of the image as it is then.
@@ -12,6 +14,9 @@ struct Side {
     resized: u32,
     offset: i64,
     now: u32,
+    /// What of the range was resized, where that is more than the range itself: the first pixel, counted from the
+    /// range's first, and the number of pixels.
+    canvas: Option<(i64, u32)>,
     is_resized: bool,
     is_mirrored: bool,
     /// Whether it was mirrored when it was resized.
@@ -26,6 +31,7 @@ impl Side {
             resized: length,
             offset: 0,
             now: length,
+            canvas: None,
             is_resized: false,
             is_mirrored: false,
             is_resized_mirrored: false,
@@ -49,13 +55,20 @@ impl Side {
     }
 
     fn resize(&mut self, n: u32) -> Result<(), String> {
-        if !self.is_source() {
-            let (have, now) = (self.resized, self.now);
+        let end = self.offset + i64::from(self.now);
+        if self.offset >= 0 && end <= i64::from(self.length) {
+            self.start += self.offset as u32;
+            self.length = self.now;
+        } else if self.now > LARGEST_SIDE {
+            let now = self.now;
             return Err(format!(
-                "would resample an image of {have} pixels that was padded to {now}: resize first, then pad"
+                "would resample an image that was padded to {now} pixels, more than {LARGEST_SIDE} a side: pad it less, \
+                 or behind the resize"
             ));
+        } else {
+            self.canvas = Some((self.offset, self.now));
         }
-        (self.resized, self.now, self.is_resized) = (n, n, true);
+        (self.resized, self.now, self.offset, self.is_resized) = (n, n, 0, true);
         self.is_resized_mirrored = self.is_mirrored;
         Ok(())
     }
@@ -67,16 +80,35 @@ impl Side {
         if is_cut_before || (behind > 0 && end < i64::from(self.resized)) {
             return Err("would pad an image that was cropped after a resize: pad before the crop".into());
         }
+        let now = u64::from(self.now) + u64::from(before) + u64::from(behind);
+        if now > MOST_PADDED {
+            return Err(format!("would pad to {now} pixels a side, must be at most {MOST_PADDED}"));
+        }
         self.offset -= i64::from(before);
-        self.now += before + behind;
+        self.now = now as u32;
         Ok(())
     }
 
     fn axis(&self) -> Axis {
         let Self { start, length, resized, offset, .. } = *self;
-        Axis { start, length, resized, offset: offset as i32 }
+        Axis { start, length, resized, offset: offset as i32, filled: [0; 2] }
+    }
+
+    /// The axis as one of a canvas, and where the image is on that.
+    fn axis_on_canvas(&self, filter: Filter, padding: Padding) -> (Axis, CanvasAxis) {
+        let (from, length) = self.canvas.unwrap_or((0, self.length));
+        let mut axis = Axis { start: 0, length, ..self.axis() };
+        let mut image = CanvasAxis { first: self.start, length: self.length, at: -from as i32 };
+        if padding == Padding::Constant {
+            image = image.trimmed(length);
+            axis.filled = image.filled(filter, &axis);
+        }
+        (axis, image)
     }
 }
+
+/// The longest side of an image with its padding, before it is cut: every later coordinate fits an i32.
+const MOST_PADDED: u64 = 1 << 30;
 
 /// The geometry of an image after some steps.
 #[derive(Debug, Clone, Copy)]
@@ -152,10 +184,15 @@ impl Fold {
         self.y.pad(top, bottom)
     }
 
-    /// The steps so far as one view.
-    pub(super) fn view(&self, filter: Filter, padding: Padding) -> View {
+    /// The steps so far as one view, and the canvas that it is of, if they resize padding; `fill` is its colour.
+    pub(super) fn view(&self, filter: Filter, padding: Padding, fill: [u8; 3]) -> (View, Option<Canvas>) {
         let (flip, vertical_flip) = (self.x.is_mirrored, self.y.is_mirrored);
-        View { x: self.x.axis(), y: self.y.axis(), flip, vertical_flip, filter, padding }
+        let view = |x, y| View { x, y, flip, vertical_flip, filter, padding };
+        if self.x.canvas.or(self.y.canvas).is_none() {
+            return (view(self.x.axis(), self.y.axis()), None);
+        }
+        let [(across, x), (down, y)] = [self.x, self.y].map(|side| side.axis_on_canvas(filter, padding));
+        (view(across, down), Some(Canvas { x, y, padding, fill }))
     }
 }
 
@@ -202,7 +239,7 @@ mod tests {
     /// The pixel of the source that each pixel of the view shows, of an image that is not resized.
     fn shown(fold: &Fold) -> Vec<Vec<(i64, i64)>> {
         let (width, height) = fold.size();
-        let view = fold.view(Filter::default(), Padding::default());
+        let (view, _) = fold.view(Filter::default(), Padding::default(), [0; 3]);
         let at = |axis: &Axis, o: u32| {
             let resized = i64::from(o) + i64::from(axis.offset);
             let inside = (0..i64::from(axis.resized)).contains(&resized);
@@ -265,18 +302,49 @@ mod tests {
         fold.crop([10, 5, 60, 40]);
         fold.resize((30, 20)).unwrap();
         fold.crop([1, 2, 16, 16]);
-        let view = fold.view(Filter::Bicubic, Padding::Edge);
+        let (view, canvas) = fold.view(Filter::Bicubic, Padding::Edge, [0; 3]);
+        assert_eq!(canvas, None);
         // Mirrored: 10 from the right edge, then 1 from the right of what was resized.
-        assert_eq!(view.x, Axis { start: 30, length: 60, resized: 30, offset: 13 });
-        assert_eq!(view.y, Axis { start: 5, length: 40, resized: 20, offset: 2 });
+        assert_eq!(view.x, Axis { start: 30, length: 60, resized: 30, offset: 13, filled: [0; 2] });
+        assert_eq!(view.y, Axis { start: 5, length: 40, resized: 20, offset: 2, filled: [0; 2] });
         assert_eq!((view.flip, view.filter, view.padding), (true, Filter::Bicubic, Padding::Edge));
+    }
+
+    /// A canvas of 24×20 pixels, on which the image is mirrored and lies 4 from the left; 20 of them, without the first
+    /// two, are resized.
+    #[test]
+    fn padding_before_the_resize_makes_a_canvas() {
+        let mut fold = Fold::new((14, 20));
+        fold.mirror();
+        fold.crop([0, 0, 12, 20]);
+        fold.pad([4, 0, 8, 0], Padding::Constant).unwrap();
+        fold.crop([2, 0, 20, 20]);
+        fold.resize((10, 10)).unwrap();
+        fold.crop([0, 1, 10, 8]);
+        let (view, canvas) = fold.view(Filter::Nearest, Padding::Constant, [1, 2, 3]);
+        // The canvas is not mirrored: the pixels that were behind come first.
+        let x = CanvasAxis { first: 2, length: 12, at: 6 };
+        let y = CanvasAxis { first: 0, length: 20, at: 0 };
+        assert_eq!(canvas, Some(Canvas { x, y, padding: Padding::Constant, fill: [1, 2, 3] }));
+        assert_eq!(view.x, Axis { start: 0, length: 20, resized: 10, offset: 0, filled: [3, 1] });
+        assert_eq!(view.y, Axis { start: 0, length: 20, resized: 10, offset: 1, filled: [0; 2] });
+        assert!(view.flip);
+        // What is cut out of the image itself needs no canvas.
+        let mut inside = Fold::new((14, 20));
+        inside.pad([4; 4], Padding::Constant).unwrap();
+        inside.crop([6, 7, 8, 9]);
+        inside.resize((10, 10)).unwrap();
+        let (view, canvas) = inside.view(Filter::Bilinear, Padding::Constant, [0; 3]);
+        assert_eq!((canvas, view.x.start, view.x.length), (None, 2, 8));
+        assert_eq!((view.y.start, view.y.length), (3, 9));
     }
 
     #[test]
     fn what_one_view_cannot_show_is_refused() {
-        let mut padded = Fold::new((20, 20));
+        let mut padded = Fold::new((20_000, 20));
         padded.pad([1, 0, 0, 0], Padding::Constant).unwrap();
-        assert!(padded.resize((10, 10)).unwrap_err().contains("resize first"));
+        assert!(padded.resize((10, 10)).unwrap_err().contains("padded to 20001 pixels"));
+        padded.pad([1 << 30, 0, 0, 0], Padding::Constant).unwrap_err();
         let mut cut = Fold::new((20, 20));
         cut.resize((40, 40)).unwrap();
         cut.crop([0, 0, 30, 40]);

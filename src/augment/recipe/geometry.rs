@@ -6,8 +6,8 @@ use super::torchvision::{
     centre_padding, centred, jittered, random_place, random_resized_crop, resized, with_short_side,
     zoomed_out,
 };
-use super::transform::{LARGEST_SIDE, Margins, Sides, Transform};
-use crate::augment::{Filter, Padding};
+use super::transform::{IouCrop, LARGEST_SIDE, Margins, Sides, Transform};
+use crate::augment::{BoxFormat, Filter, Padding};
 use crate::rng::RandomStream;
 
 /// What a list does to an image's grid of pixels. It folds into one view of any image that is large enough, because the
@@ -19,6 +19,10 @@ pub(super) struct Geometry {
     fill: [u8; 3],
     /// The transform that chose `padding` and `fill`; empty where none does.
     padded_by: &'static str,
+    /// The transform that pads before one that resizes.
+    resizes_padding_of: Option<&'static str>,
+    /// Whether images may be padded before they are resized.
+    may_resize_padding: bool,
     size: Option<(u32, u32)>,
 }
 
@@ -29,18 +33,19 @@ pub(super) struct GeometryBuilder {
     grid: Grid,
     /// The transform that made the grid what it is.
     by: &'static str,
+    is_resampled: bool,
+    /// Whether a transform may have padded the grid, or what it is a part of.
+    may_be_padded: bool,
     /// The transform that mirrors, if one does.
     mirrored_by: Option<&'static str>,
 }
 
-/// The state of the grid of pixels after some steps, which decides what may follow.
+/// The state of the grid of pixels after some steps, which decides what may be padded.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 enum Grid {
-    /// The grid of the source, or a part of it.
+    /// The grid of the source or a part of it, or the one that a resize made.
     #[default]
-    Source,
-    /// The grid that a resize made.
-    Resized,
+    Whole,
     /// A grid with padding around it.
     Padded,
     /// A part of a resized or padded grid.
@@ -75,6 +80,7 @@ impl GeometryBuilder {
                 self.made.size = None;
             }
             Transform::CenterCrop { size } => {
+                self.may_be_padded = true;
                 self.cut(transform.name());
                 self.made.size = Some(size.square());
             }
@@ -105,6 +111,10 @@ impl GeometryBuilder {
                 self.pad(transform.name(), Padding::Constant, fill.channels())?;
                 self.made.size = None;
             }
+            Transform::RandomIoUCrop(_) => {
+                self.cut(transform.name());
+                self.made.size = None;
+            }
             Transform::RandomHorizontalFlip { .. } | Transform::RandomVerticalFlip { .. } => {
                 self.mirrored_by = Some(transform.name());
             }
@@ -120,22 +130,21 @@ impl GeometryBuilder {
 
     fn resample(&mut self, name: &'static str, filter: Filter) -> Result<(), String> {
         let by = self.by;
-        match self.grid {
-            Grid::Source => {}
-            Grid::Padded => return Err(format!("cannot come after {by}, which pads: put {by} behind it")),
-            Grid::Resized | Grid::Cut => {
-                return Err(format!(
-                    "cannot come after {by}: pixels are resampled once, and padded or cut after that; leave one \
-                     out, or put {by} behind it"
-                ));
-            }
+        if self.is_resampled {
+            return Err(format!(
+                "cannot come after {by}: pixels are resampled once, and padded or cut after that; leave one \
+                 out, or put {by} behind it"
+            ));
         }
         if let (Some(by), Filter::Nearest | Filter::NearestExact) = (self.mirrored_by, filter) {
             return Err(format!(
                 "cannot come after {by}: the nearest pixels of a mirrored image are others; put {by} behind it"
             ));
         }
-        (self.grid, self.by, self.made.filter) = (Grid::Resized, name, filter);
+        self.made.may_resize_padding = self.may_be_padded;
+        self.made.resizes_padding_of = Some(self.made.padded_by).filter(|by| !by.is_empty());
+        (self.grid, self.is_resampled) = (Grid::Whole, true);
+        (self.by, self.made.filter) = (name, filter);
         Ok(())
     }
 
@@ -152,13 +161,13 @@ impl GeometryBuilder {
                 "cannot pad once more what {padded_by} has padded, but with the same constant fill: leave one out"
             ));
         }
-        (self.grid, self.by) = (Grid::Padded, name);
+        (self.grid, self.by, self.may_be_padded) = (Grid::Padded, name, true);
         (self.made.padding, self.made.fill, self.made.padded_by) = (padding, fill, name);
         Ok(())
     }
 
     fn cut(&mut self, name: &'static str) {
-        if self.grid != Grid::Source {
+        if self.is_resampled || self.grid != Grid::Whole {
             (self.grid, self.by) = (Grid::Cut, name);
         }
     }
@@ -175,13 +184,24 @@ impl Geometry {
         self.size
     }
 
+    /// The transform that pads before one that resizes, so that images are resized with their padding.
+    pub(super) fn resizes_padding_of(&self) -> Option<&'static str> {
+        self.resizes_padding_of
+    }
+
+    /// Whether images may be resized with their padding: small ones may where CenterCrop comes before a resize, too.
+    pub(super) fn may_resize_padding(&self) -> bool {
+        self.may_resize_padding
+    }
+
     /// Grey levels of constant padding: R, G, B.
     pub(super) fn fill(&self) -> [u8; 3] {
         self.fill
     }
 
     /// Draws the view of an image of `size`, its width and height. `steps` are the list's transforms, each with its
-    /// random numbers; those that do not change geometry do nothing here.
+    /// random numbers; those that do not change geometry do nothing here. `boxes` are the sample's, left, top, right and
+    /// bottom in pixels of the image.
     ///
     /// # Errors
     /// The message which transform cannot be done to an image of that size, and why.
@@ -189,9 +209,23 @@ impl Geometry {
         &self,
         steps: impl Iterator<Item = (&'a Transform, RandomStream)>,
         size: (u32, u32),
+        boxes: &[[f32; 4]],
     ) -> Result<DrawnView, String> {
-        let mut fold = Fold::new(size);
+        let (mut fold, mut dropped) = (Fold::new(size), Vec::new());
         for (transform, mut stream) in steps {
+            if let Transform::RandomIoUCrop(crop) = transform {
+                // The boxes are where the steps so far have put them.
+                let so_far = self.drawn(&fold, std::mem::take(&mut dropped));
+                let mut boxes = boxes.to_vec();
+                so_far.follow(BoxFormat::Xyxy, &mut boxes);
+                dropped = so_far.dropped;
+                if let Some(IouCrop { part, dropped: outside }) = crop.draw(&mut stream, fold.size(), &boxes)
+                {
+                    fold.crop(part);
+                    dropped = outside;
+                }
+                continue;
+            }
             self.apply(transform, &mut stream, &mut fold).map_err(|why| {
                 let (name, (width, height)) = (transform.name(), size);
                 format!("{name} {why} (the sample has {width}×{height} pixels)")
@@ -204,8 +238,15 @@ impl Geometry {
                  bounds the longer side"
             ));
         }
-        let (view, is_resized_mirrored) = (fold.view(self.filter, self.padding), fold.is_resized_mirrored());
-        Ok(DrawnView { view, width, height, is_resized_mirrored, ops: Vec::new(), erasures: Vec::new() })
+        Ok(self.drawn(&fold, dropped))
+    }
+
+    /// What is drawn of an image whose geometry is `fold`, of whose boxes some are `dropped`.
+    fn drawn(&self, fold: &Fold, dropped: Vec<bool>) -> DrawnView {
+        let (view, canvas) = fold.view(self.filter, self.padding, self.fill);
+        let ((width, height), is_resized_mirrored) = (fold.size(), fold.is_resized_mirrored());
+        let (ops, erasures) = Default::default();
+        DrawnView { view, width, height, is_resized_mirrored, canvas, dropped, ops, erasures }
     }
 
     /// Applies one transform. Random numbers are read in the order in which torchvision draws them.

@@ -8,6 +8,7 @@ mod boxes;
 mod compile;
 mod distributions;
 mod draw;
+mod drawn;
 mod fold;
 mod geometry;
 #[cfg(test)]
@@ -19,14 +20,13 @@ mod tests;
 mod torchvision;
 mod transform;
 
+pub(crate) use drawn::{DrawnView, DrawnViews};
 pub use renderer::Renderer;
 pub use request::{ImageTransforms, Transforms};
 pub(crate) use transform::{BadParameter, CROP_RATIO, CROP_SCALE, LARGEST_SIDE};
 pub use transform::{Sides, Transform};
 
-use super::ops::{Erasure, PixelOp};
-use super::{DType, Fidelity, MemoryFormat, Output, View};
-use crate::decode::Region;
+use super::{DType, Fidelity, MemoryFormat, Output};
 use crate::error::{Error, Result};
 use crate::rng::{RandomKey, Use};
 use geometry::Geometry;
@@ -90,31 +90,6 @@ struct StepKeys {
     children: Vec<StepKeys>,
 }
 
-/// The part of one image that one view shows, and how.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DrawnView {
-    /// Which source pixels become which pixels of the output.
-    pub view: View,
-    /// The number of columns of the output.
-    pub width: u32,
-    /// The number of rows of the output.
-    pub height: u32,
-    /// Whether left and right, and whether top and bottom, were mirrored before the image was resized. The nearest
-    /// pixels, by which masks are resized, are others then.
-    pub is_resized_mirrored: [bool; 2],
-    /// What is done to its grey levels then, in order.
-    pub(crate) ops: Vec<PixelOp>,
-    /// What is overwritten in the finished image, in order.
-    pub(crate) erasures: Vec<Erasure>,
-}
-
-/// The part of one image that each view of a recipe shows, and the region that must be decoded for them.
-#[derive(Debug, Clone, PartialEq)]
-pub struct DrawnViews {
-    views: Vec<DrawnView>,
-    region: Region,
-}
-
 impl Recipe {
     /// Compiles lists of transforms; `format` and `fidelity` are those of all views.
     ///
@@ -163,7 +138,7 @@ impl Recipe {
     }
 
     /// Draws what the views show of an image of `width` × `height` pixels, the `occurrence`-th time that `sample` comes
-    /// up in the epoch of `keys`.
+    /// up in the epoch of `keys`. The sample has no boxes.
     ///
     /// # Errors
     /// [`Error::Config`] for `transforms`: one of them cannot be done to an image of that size.
@@ -172,7 +147,23 @@ impl Recipe {
         keys: &RecipeKeys,
         sample: u64,
         occurrence: u32,
-        (width, height): (u32, u32),
+        size: (u32, u32),
+    ) -> Result<DrawnViews> {
+        self.draw_beside(keys, sample, occurrence, size, &[])
+    }
+
+    /// Draws as [`Recipe::draw`] does for a sample with these `boxes`, by which transforms may choose: left, top, right
+    /// and bottom in pixels of the image.
+    ///
+    /// # Errors
+    /// The errors of [`Recipe::draw`].
+    pub fn draw_beside(
+        &self,
+        keys: &RecipeKeys,
+        sample: u64,
+        occurrence: u32,
+        size: (u32, u32),
+        boxes: &[[f32; 4]],
     ) -> Result<DrawnViews> {
         let draw = |(view, keys): (&RecipeView, &Vec<StepKeys>)| {
             let steps = || view.steps.iter().zip(keys);
@@ -180,19 +171,30 @@ impl Recipe {
             let streams = steps()
                 .filter(|(step, _)| in_geometry(step))
                 .map(|(step, keys)| (&step.transform, keys.own.stream_of(sample, occurrence)));
-            let drawn = view.geometry.draw(streams, (width, height)).and_then(|mut drawn| {
-                let behind = steps().filter(|(step, _)| !in_geometry(step));
-                draw::pixels(behind, sample, occurrence, &mut drawn)?;
-                Ok(drawn)
-            });
-            drawn.map_err(|why| Error::config("transforms", why))
+            let mut drawn = view.geometry.draw(streams, size, boxes)?;
+            let behind = steps().filter(|(step, _)| !in_geometry(step));
+            draw::pixels(behind, sample, occurrence, &mut drawn)?;
+            Ok(drawn)
         };
-        let views = self.views.iter().zip(&keys.0).map(draw).collect::<Result<Vec<_>>>()?;
-        let regions =
-            views.iter().zip(&self.views).map(|(drawn, view)| drawn.view.region(&view.output(drawn)));
-        let region = regions.reduce(Region::union);
-        let region = region.ok_or_else(|| Error::Internal("a recipe has no view".into()))?;
-        Ok(DrawnViews { views, region })
+        let views = self.views.iter().zip(&keys.0).map(draw).collect::<Result<Vec<_>, String>>();
+        let drawn = views.and_then(|views| DrawnViews::new(views, &self.views, size));
+        drawn.map_err(|why| Error::config("transforms", why))
+    }
+
+    /// The name of a transform that chooses by the sample's boxes, if there is one.
+    pub(crate) fn chooses_by_boxes(&self) -> Option<&'static str> {
+        let mut steps = self.views.iter().flat_map(|view| &view.steps);
+        steps.find(|step| step.transform.chooses_by_boxes()).map(|step| step.transform.name())
+    }
+
+    /// The name of a transform that pads images which are resized then, with their padding; `None` where there is none.
+    pub(crate) fn resizes_padding_of(&self) -> Option<&'static str> {
+        self.views.iter().find_map(|view| view.geometry.resizes_padding_of())
+    }
+
+    /// Whether images may be resized with padding, be it because they are too small for what crops them.
+    pub(crate) fn may_resize_padding(&self) -> bool {
+        self.views.iter().any(|view| view.geometry.may_resize_padding())
     }
 }
 
@@ -206,7 +208,7 @@ impl Recipe {
         let keys = self.keys(seed, 0);
         let pair = |sample| {
             let drawn = self.draw(&keys, sample, 0, size)?;
-            let DrawnView { ops, erasures, .. } = &drawn.views[0];
+            let DrawnView { ops, erasures, .. } = &drawn.views()[0];
             serde_json::to_string(&(ops, erasures)).map_err(|error| Error::Internal(error.to_string()))
         };
         let pairs: Vec<String> = (0..samples).map(pair).collect::<Result<_>>()?;
@@ -262,17 +264,5 @@ impl StepKeys {
             Self { children: Self::of(&step.children, [0, 0], &own), own }
         };
         steps.iter().map(keys).collect()
-    }
-}
-
-impl DrawnViews {
-    /// The part that each view shows, in the order of the recipe.
-    pub fn views(&self) -> &[DrawnView] {
-        &self.views
-    }
-
-    /// The region of the image that the views need together, which is decoded.
-    pub fn region(&self) -> Region {
-        self.region
     }
 }

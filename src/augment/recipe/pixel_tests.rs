@@ -2,7 +2,7 @@
 
 use super::tests::{drawn, recipe, refusal};
 use super::*;
-use crate::augment::ops::{ErasedBy, Rectangle};
+use crate::augment::ops::{ErasedBy, PixelOp, Rectangle};
 
 const SIZE: (u32, u32) = (60, 40);
 

@@ -31,10 +31,11 @@ pub(crate) enum PreparedImage {
     /// Planes that the CPU has decoded.
     Decoded { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
     /// A file that the lane is to decode on the CPU, because there was no page-locked memory to decode into.
-    Waiting(PinnedSlice),
+    Waiting { bytes: PinnedSlice, drawn: DrawnViews },
     /// A file that the lane is to read and decode on the CPU. It lies apart from the rest of its sample, and there was
-    /// no page-locked memory for it. The stamp is that of the shard's version that the sample was read from.
-    Unread(Option<Stamp>),
+    /// no page-locked memory for it. The stamp is that of the shard's version that the sample was read from. What was
+    /// drawn is there where it depends on other fields of the sample.
+    Unread { stamp: Option<Stamp>, drawn: Option<DrawnViews> },
     /// There is no image: the sample lacks it, and may lack it.
     Absent,
 }

@@ -6,6 +6,7 @@ use super::assembly::PreparedImage;
 use super::balance::KernelCall;
 use super::per_image::PerImage;
 use super::refused::ImageId;
+use crate::augment::DrawnViews;
 use crate::batch::Ticket;
 use crate::config::CpuDecode;
 use crate::decode::nvjpeg::{NvJpegBackend, PlanesLayout};
@@ -13,7 +14,7 @@ use crate::decode::{ColorModel, Format, JpegHeader, Planes, image_size, parse_he
 use crate::error::{DecodeError, Error, Result};
 use crate::gpu::{PinnedBuffer, PinnedSlice};
 use crate::io::Filled;
-use crate::pipeline::cpu::CpuDecoder;
+use crate::pipeline::cpu::{CpuDecoder, SampleImage, ViewsFrom};
 use crate::pipeline::fields::SeenImage;
 use crate::pipeline::one_version::of_one_version;
 use crate::pipeline::stopwatch::Stopwatch;
@@ -62,6 +63,7 @@ impl<'a> Preparer<'a> {
         let shared = self.shared;
         if shared.config.fields.is_image_alone() {
             let bytes = self.stage.slots.pin(record)?;
+            self.seen.clear();
             return self.prepare_image(run, 0, draw, batch, bytes, stopwatch).map(PerImage::one);
         }
         let replace = |record: Filled, bytes: Vec<u8>| record.replaced(&bytes);
@@ -85,7 +87,7 @@ impl<'a> Preparer<'a> {
                 Some(ImageBytes::Within(range)) => record.part(range)?,
                 Some(ImageBytes::Apart(bytes)) => match self.pinned(&bytes)? {
                     Some(bytes) => bytes,
-                    None => return Ok(PreparedImage::Unread(stamp)),
+                    None => return Ok(PreparedImage::Unread { stamp, drawn: self.drawn_of(image) }),
                 },
             };
             let made = self.prepare_image(
@@ -118,9 +120,10 @@ impl<'a> Preparer<'a> {
                 self.seen.push(None);
                 return Ok(None);
             };
-            let seen =
-                self.see_image(run, image, draw, &bytes).map_err(|error| shared.of_image(image, error))?;
-            self.seen.push(Some(seen));
+            let seen = shared
+                .boxes_of_image(Some(run), image, sample, record)
+                .and_then(|boxes| self.see_image(run, image, draw, &bytes, &boxes));
+            self.seen.push(Some(seen.map_err(|error| shared.of_image(image, error))?));
             Ok(Some(match (shared.member_range(field, sample), bytes) {
                 (Some(range), _) => ImageBytes::Within(range),
                 (None, Cow::Owned(bytes)) => ImageBytes::Apart(bytes),
@@ -133,17 +136,30 @@ impl<'a> Preparer<'a> {
         Ok(found)
     }
 
-    /// Checks the size of an image, and draws its views where fields follow it.
-    fn see_image(&self, run: &EpochRun, image: usize, draw: Draw, bytes: &[u8]) -> Result<SeenImage> {
+    /// Checks the size of an image, and draws its views where fields follow it, or where they depend on the `boxes` of
+    /// its sample.
+    fn see_image(
+        &self,
+        run: &EpochRun,
+        image: usize,
+        draw: Draw,
+        bytes: &[u8],
+        boxes: &[[f32; 4]],
+    ) -> Result<SeenImage> {
         let (shared, config) = (self.shared, &self.shared.config);
-        let follows = config.fields.follow(image);
+        let follows = config.fields.follow(image) || config.images.boxes(image).is_some();
         if !follows && config.images.recipes().len() == config.images.list().len() {
             return Ok(SeenImage { size: (0, 0), drawn: None });
         }
         let size = image_size(bytes)?;
         shared.check_size(image, size, &self.seen)?;
-        let drawn = follows.then(|| shared.draw_views(&run.keys, image, draw, size)).transpose()?;
+        let drawn = follows.then(|| shared.draw_views(&run.keys, image, draw, size, boxes)).transpose()?;
         Ok(SeenImage { size, drawn })
+    }
+
+    /// The views that were drawn of an image when its sample was looked through.
+    fn drawn_of(&mut self, image: usize) -> Option<DrawnViews> {
+        self.seen.get_mut(image)?.as_mut()?.drawn.take()
     }
 
     /// Copies bytes that lie apart from their sample to page-locked memory. `None` where there is no slot and the CPU
@@ -171,24 +187,38 @@ impl<'a> Preparer<'a> {
     ) -> Result<PreparedImage> {
         let config = &self.shared.config;
         let id = ImageId { sample: draw.sample, image: image as u32 };
-        let for_gpu = self.for_gpu(&bytes, id, batch);
+        let draw_views = |size| self.shared.draw_views(&run.keys, image, draw, size, &[]);
+        let drawn = match self.drawn_of(image) {
+            None if config.images.recipe(image).may_resize_padding() => {
+                Some(draw_views(image_size(&bytes)?)?)
+            }
+            drawn => drawn,
+        };
+        // A canvas is the CPU's: the kernels resize what lies in planes, and no backend writes padding into those.
+        let on_canvas = drawn.as_ref().is_some_and(|drawn| drawn.canvas().is_some());
+        let for_gpu = if on_canvas { None } else { self.for_gpu(&bytes, id, batch) };
         if for_gpu.is_none() && config.cpu_decode == CpuDecode::Never {
-            return Err(undecodable(self.stage, &bytes, id));
+            return Err(match on_canvas {
+                true => DecodeError::Unsupported(RESIZED_PADDING.into()).into(),
+                false => undecodable(self.stage, &bytes, id),
+            });
         }
         if let Some(header) = for_gpu {
             let (width, height) = (header.width, header.height);
             if u64::from(width) * u64::from(height) > config.max_pixels {
                 return Err(DecodeError::TooLarge { width, height, limit: config.max_pixels }.into());
             }
-            let drawn = self.shared.draw_views(&run.keys, image, draw, (width, height))?;
+            let drawn = drawn.map_or_else(|| draw_views((width, height)), Ok)?;
             stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, bytes.len());
             return Ok(PreparedImage::Encoded { bytes, header, drawn });
         }
         let start = stopwatch.now();
-        let drawn = self.cpu.decode(self.shared, run, image, draw, &bytes, stopwatch)?;
+        let views = drawn.map_or(ViewsFrom::Boxes(&[]), ViewsFrom::Header);
+        let of = SampleImage { image, draw, bytes: &bytes, views };
+        let drawn = self.cpu.decode(self.shared, run, of, stopwatch)?;
         let layout = PlanesLayout::staged(&self.cpu.planes);
         let Some(mut slot) = self.stage.slots.slots().try_take(layout.bytes as usize) else {
-            return Ok(PreparedImage::Waiting(bytes));
+            return Ok(PreparedImage::Waiting { bytes, drawn });
         };
         copy(&self.cpu.planes, &layout, slot.bytes_mut());
         stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, 0);
@@ -233,6 +263,10 @@ impl<'a> Preparer<'a> {
         }
     }
 }
+
+/// Why the GPU does not decode an image that is resized with padding.
+const RESIZED_PADDING: &str = "the transforms pad this image before they resize it, for which the CPU decodes it; \
+                               cpu_decode=\"fallback\" lets it";
 
 fn is_ended(bytes: &[u8]) -> bool {
     bytes.ends_with(&[0xFF, 0xD9])

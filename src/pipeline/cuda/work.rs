@@ -15,7 +15,7 @@ use crate::decode::nvjpeg::{Abilities, NvJpegBackend, PlanesLayout};
 use crate::decode::{ColorModel, JpegHeader, Planes};
 use crate::error::{DecodeError, Error, Result};
 use crate::gpu::{PinnedSlice, Registration};
-use crate::pipeline::cpu::CpuDecoder;
+use crate::pipeline::cpu::{CpuDecoder, SampleImage, ViewsFrom};
 use crate::pipeline::fields::SeenImage;
 use crate::pipeline::mixing::FilledPlace;
 use crate::pipeline::one_version::of_one_version;
@@ -69,9 +69,9 @@ pub(crate) enum LaneImage {
     /// Planes in page-locked memory.
     Planes { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
     /// A file for the CPU.
-    ForCpu(PinnedSlice),
+    ForCpu { bytes: PinnedSlice, drawn: DrawnViews },
     /// A file for the CPU that is still to be read, from the version of its shard that has this stamp.
-    Unread(Option<Stamp>),
+    Unread { stamp: Option<Stamp>, drawn: Option<DrawnViews> },
     /// Planes that the CPU has decoded, before there is page-locked memory for them.
     Decoded { planes: Box<Planes>, drawn: DrawnViews },
     /// An image of a sample that failed, whose place a substitute is to take.
@@ -88,6 +88,13 @@ impl LaneImage {
         matches!(self, Self::Encoded { .. })
     }
 
+    /// Gives a file of nvJPEG's to the CPU.
+    fn leave_to_cpu(&mut self) {
+        if let Self::Encoded { bytes, drawn, .. } = self {
+            *self = Self::ForCpu { bytes: bytes.clone(), drawn: drawn.clone() };
+        }
+    }
+
     /// How its planes lie in the arena of a lane; `None` for a blank image.
     pub(crate) fn layout(&self, abilities: &Abilities) -> Result<Option<PlanesLayout>> {
         Ok(match self {
@@ -98,7 +105,7 @@ impl LaneImage {
             Self::Planes { layout, .. } => Some(*layout),
             Self::Decoded { planes, .. } => Some(PlanesLayout::staged(planes)),
             Self::Blank => None,
-            Self::ForCpu(_) | Self::Unread(_) | Self::Replaced | Self::Nothing => {
+            Self::ForCpu { .. } | Self::Unread { .. } | Self::Replaced | Self::Nothing => {
                 return Err(Error::Internal("the CPU left an image".into()));
             }
         })
@@ -110,7 +117,7 @@ impl LaneImage {
             Self::Encoded { drawn, .. } | Self::Planes { drawn, .. } | Self::Decoded { drawn, .. } => {
                 Some(drawn)
             }
-            Self::ForCpu(_) | Self::Unread(_) | Self::Replaced | Self::Blank | Self::Nothing => None,
+            Self::ForCpu { .. } | Self::Unread { .. } | Self::Replaced | Self::Blank | Self::Nothing => None,
         }
     }
 }
@@ -144,8 +151,8 @@ impl<'a> Intake<'a> {
                 PreparedImage::Decoded { bytes, layout, drawn } => {
                     Ok(LaneImage::Planes { bytes, layout, drawn })
                 }
-                PreparedImage::Waiting(bytes) => Ok(LaneImage::ForCpu(bytes)),
-                PreparedImage::Unread(stamp) => Ok(LaneImage::Unread(stamp)),
+                PreparedImage::Waiting { bytes, drawn } => Ok(LaneImage::ForCpu { bytes, drawn }),
+                PreparedImage::Unread { stamp, drawn } => Ok(LaneImage::Unread { stamp, drawn }),
                 PreparedImage::Absent => Ok(LaneImage::Blank),
                 PreparedImage::Encoded { bytes, header, drawn } => {
                     let id = ImageId { sample, image: image as u32 };
@@ -153,7 +160,7 @@ impl<'a> Intake<'a> {
                         Some(backend) => {
                             Ok(LaneImage::Encoded { bytes, header, drawn, backend, tried_again: false })
                         }
-                        None if self.stage.cpu_may => Ok(LaneImage::ForCpu(bytes)),
+                        None if self.stage.cpu_may => Ok(LaneImage::ForCpu { bytes, drawn }),
                         // A lane's decoder has refused it since the worker prepared it.
                         None => Err(self.shared.of_image(image, undecodable(self.stage, &bytes, id))),
                     }
@@ -205,11 +212,11 @@ impl<'a> Intake<'a> {
             }
             for LaneSample { images, draw, .. } in todo.iter_mut() {
                 for (number, image) in images.iter_mut().enumerate().filter(|(_, image)| is_of_call(image)) {
-                    let LaneImage::Encoded { bytes, header, backend, .. } = image else { continue };
+                    let LaneImage::Encoded { header, backend, .. } = image else { continue };
                     let id = ImageId { sample: draw.sample, image: number as u32 };
                     match stage.backend_after(NvJpegBackend::CudaBatched, header, id) {
                         Some(next) => *backend = next,
-                        None if stage.cpu_may => *image = LaneImage::ForCpu(bytes.clone()),
+                        None if stage.cpu_may => image.leave_to_cpu(),
                         // Nobody else may decode it.
                         None => {}
                     }
@@ -222,12 +229,13 @@ impl<'a> Intake<'a> {
     /// it is the sample's turn, so that only one sample at a time has planes in memory that is not bounded.
     pub(crate) fn decode_on_cpu(&mut self, run: &EpochRun, work: &mut LaneSample) {
         for image in 0..work.images.len() {
+            let draw = work.draw;
             let decoded = match work.images.get(image) {
-                LaneImage::ForCpu(bytes) => {
-                    let bytes = bytes.clone();
-                    self.decode(run, image, work.draw, &bytes)
+                LaneImage::ForCpu { bytes, drawn } => {
+                    let views = ViewsFrom::Header(drawn.clone());
+                    self.decode(run, SampleImage { image, draw, bytes, views })
                 }
-                &LaneImage::Unread(stamp) => self.read(run, image, work.draw, stamp),
+                LaneImage::Unread { stamp, drawn } => self.read(run, image, draw, *stamp, drawn.clone()),
                 _ => continue,
             };
             match decoded {
@@ -251,7 +259,14 @@ impl<'a> Intake<'a> {
 
     /// Reads and decodes an image that lies apart from the rest of its sample. The sample was read when the shard had
     /// this `stamp`.
-    fn read(&mut self, run: &EpochRun, image: usize, draw: Draw, stamp: Option<Stamp>) -> Result<DrawnViews> {
+    fn read(
+        &mut self,
+        run: &EpochRun,
+        image: usize,
+        draw: Draw,
+        stamp: Option<Stamp>,
+        drawn: Option<DrawnViews>,
+    ) -> Result<DrawnViews> {
         let field = &self.shared.config.fields.list[self.shared.config.images.list()[image].field];
         // No part of the image is in what was read of its sample.
         let bytes = self.shared.field_bytes(run, field, draw.sample, &[])?;
@@ -262,7 +277,8 @@ impl<'a> Intake<'a> {
             let message = "was written to while a sample was read".to_owned();
             return Err(Error::DatasetChanged { path: index.path(file), message });
         }
-        self.decode(run, image, draw, &bytes)
+        let views = drawn.map_or(ViewsFrom::Boxes(&[]), ViewsFrom::Header);
+        self.decode(run, SampleImage { image, draw, bytes: &bytes, views })
     }
 
     /// Copies the planes of a sample's images that the CPU decoded to staging buffers, all of them or none. False means
@@ -297,7 +313,7 @@ impl<'a> Intake<'a> {
     pub(crate) fn demote(&self, work: &mut LaneSample, number: usize, error: Error) {
         let id = work.id(number);
         let image = work.images.get_mut(number);
-        let LaneImage::Encoded { bytes, header, backend, tried_again, .. } = image else { return };
+        let LaneImage::Encoded { header, backend, tried_again, .. } = image else { return };
         *tried_again = false;
         match &error {
             Error::Decode(why) if self.stage.refused.note(id, *backend, why) => {
@@ -312,7 +328,7 @@ impl<'a> Intake<'a> {
             None if self.shared.config.cpu_decode == CpuDecode::Never => {
                 self.fail_sample(work, self.shared.of_image(number, error));
             }
-            None => *image = LaneImage::ForCpu(bytes.clone()),
+            None => image.leave_to_cpu(),
         }
     }
 
@@ -374,8 +390,8 @@ impl<'a> Intake<'a> {
     pub(crate) fn too_large(&self, work: &mut LaneSample, needed: u64) -> Result<()> {
         let is_encoded = work.is_encoded();
         for image in work.images.iter_mut() {
-            if let (LaneImage::Encoded { bytes, .. }, true) = (&image, self.stage.cpu_may) {
-                *image = LaneImage::ForCpu(bytes.clone());
+            if self.stage.cpu_may {
+                image.leave_to_cpu();
             }
         }
         if is_encoded && self.stage.cpu_may {
@@ -416,8 +432,10 @@ impl<'a> Intake<'a> {
                     seen.push(None);
                     return Ok(LaneImage::Blank);
                 };
-                let drawn = self.decode(run, image, Draw::first(sample), &bytes)?;
-                let size = (self.cpu.planes.image_width, self.cpu.planes.image_height);
+                let boxes = shared.boxes_of_image(Some(run), image, sample, record)?;
+                let (draw, views) = (Draw::first(sample), ViewsFrom::Boxes(&boxes));
+                let drawn = self.decode(run, SampleImage { image, draw, bytes: &bytes, views })?;
+                let size = drawn.image_size();
                 shared.check_size(image, size, &seen).map_err(|error| shared.of_image(image, error))?;
                 seen.push(Some(SeenImage { size, drawn: Some(drawn.clone()) }));
                 Ok(self.decoded(drawn))
@@ -432,9 +450,9 @@ impl<'a> Intake<'a> {
         })
     }
 
-    fn decode(&mut self, run: &EpochRun, image: usize, draw: Draw, bytes: &[u8]) -> Result<DrawnViews> {
-        let mut stopwatch = Stopwatch::new(TraceLane::off());
-        let drawn = self.cpu.decode(self.shared, run, image, draw, bytes, &mut stopwatch);
+    fn decode(&mut self, run: &EpochRun, of: SampleImage<'_>) -> Result<DrawnViews> {
+        let (image, mut stopwatch) = (of.image, Stopwatch::new(TraceLane::off()));
+        let drawn = self.cpu.decode(self.shared, run, of, &mut stopwatch);
         drawn.map_err(|error| self.shared.of_image(image, error))
     }
 

@@ -111,8 +111,8 @@ impl ImageLoader {
         Ok(Some(dict))
     }
 
-    /// What an epoch makes of a sample, a dict of x, y, width, height (source pixels that are resized), resized_width,
-    /// resized_height (what they are resized to), left, top (where the output's window begins in that), flip,
+    /// What an epoch makes of a sample, a dict of x, y, width, height (source pixels that are resized), padding (the
+    /// pixels added to them first: left, top, right, bottom), resized_width, resized_height (what they become), left, top (where the output's window begins in that), flip,
     /// vertical_flip, output_width, output_height. `view` chooses one of several views, `field` one of several images.
     #[pyo3(
         signature = (sample_id, epoch=None, *, occurrence=None, view=None, field=None),
@@ -136,15 +136,18 @@ impl ImageLoader {
         let draw = Draw { sample: whole_number("sample_id", sample_id, u64::MAX)?, occurrence };
         let pipeline = this.as_super().pipeline.clone();
         let drawn = raise(py, py.detach(|| pipeline.views(draw, epoch, field)))?;
-        let Some(DrawnView { view, width, height, ops, erasures, .. }) = drawn.views().get(view) else {
+        let Some(seen @ DrawnView { view, width, height, ops, erasures, .. }) = drawn.views().get(view)
+        else {
             let message = format!("is {view}, each image has {}", drawn.views().len());
             return raise(py, Err(crate::Error::config("view", message)));
         };
         let dict = PyDict::new(py);
-        dict.set_item("x", view.x.start)?;
-        dict.set_item("y", view.y.start)?;
-        dict.set_item("width", view.x.length)?;
-        dict.set_item("height", view.y.length)?;
+        for (names, numbers) in
+            [(["x", "y"], seen.first_pixel()), (["width", "height"], seen.source_pixels())]
+        {
+            names.into_iter().zip(numbers).try_for_each(|(name, number)| dict.set_item(name, number))?;
+        }
+        dict.set_item("padding", seen.added_before_resize())?;
         dict.set_item("resized_width", view.x.resized)?;
         dict.set_item("resized_height", view.y.resized)?;
         dict.set_item("left", view.x.offset)?;

@@ -9,7 +9,7 @@ use foreload::testing::rng::RandomStream;
 use foreload::testing::simd::Level;
 
 use super::reference::Image;
-use super::{FILTERS, MEAN, PADDINGS, STD, axis, between, fill, one, scaled, stream};
+use super::{FILTERS, MEAN, PADDINGS, STD, between, fill, one, scaled, stream, view};
 
 /// Memory that is aligned like that of a device.
 #[derive(Clone, Default)]
@@ -141,14 +141,7 @@ fn the_kernels_make_the_same_bytes() {
         let images: Vec<_> = (0..between(random, 1, 3))
             .map(|_| {
                 let image = Image::random(random, 400);
-                let view = View {
-                    x: axis(random, image.width, output.width),
-                    y: axis(random, image.height, output.height),
-                    flip: random.below(2) == 1,
-                    vertical_flip: random.below(2) == 1,
-                    filter: one(random, &FILTERS),
-                    padding: one(random, &PADDINGS),
-                };
+                let view = view(random, &image, &output);
                 (image.planes(&view.region(&output)), view, image)
             })
             .collect();
@@ -178,7 +171,13 @@ fn extreme_sizes_make_the_same_bytes() {
             let random = &mut stream(21, case);
             let image = Image::sized(random, width, height);
             let output = Output { width: 16, height: between(random, 1, 16), ..output(random, 16) };
-            let axis = |length| Axis { start: 0, length, resized: full, offset: (full as i32 - 16) / 2 };
+            let axis = |length| Axis {
+                start: 0,
+                length,
+                resized: full,
+                offset: (full as i32 - 16) / 2,
+                filled: [0; 2],
+            };
             let view = View {
                 x: axis(width),
                 y: axis(height),
@@ -206,8 +205,8 @@ fn usual_sizes_make_the_same_bytes() {
             let output = Output { width: side, height: side, dtype, format, ..output(random, 10) };
             let image = Image::sized(random, width, height);
             let view = View {
-                x: Axis { start: 3, length: width - 7, resized: side, offset: 0 },
-                y: Axis { start: 2, length: height - 2, resized: side, offset: 0 },
+                x: Axis { start: 3, length: width - 7, resized: side, offset: 0, filled: [0; 2] },
+                y: Axis { start: 2, length: height - 2, resized: side, offset: 0, filled: [0; 2] },
                 flip: case % 2 == 0,
                 vertical_flip: case % 3 == 1,
                 filter: one(random, &FILTERS),

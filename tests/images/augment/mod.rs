@@ -60,23 +60,36 @@ fn output(random: &mut RandomStream, fidelity: Fidelity) -> Output {
 fn axis(random: &mut RandomStream, size: u32, n: u32) -> Axis {
     if random.below(3) > 0 {
         let length = scaled(random, 1, size);
-        Axis { start: random.below(u64::from(size - length) + 1) as u32, length, resized: n, offset: 0 }
+        Axis {
+            start: random.below(u64::from(size - length) + 1) as u32,
+            length,
+            resized: n,
+            offset: 0,
+            filled: [0; 2],
+        }
     } else {
         let full = scaled(random, 1, 150);
         let window = random.below(u64::from(full + n)) as i32 - n as i32 + 1;
-        Axis { start: 0, length: size, resized: full, offset: window }
+        Axis { start: 0, length: size, resized: full, offset: window, filled: [0; 2] }
     }
 }
 
 fn view(random: &mut RandomStream, image: &Image, output: &Output) -> View {
-    View {
+    let mut view = View {
         x: axis(random, image.width, output.width),
         y: axis(random, image.height, output.height),
         flip: random.below(2) == 1,
         vertical_flip: random.below(2) == 1,
         filter: one(random, &FILTERS),
         padding: one(random, &PADDINGS),
+    };
+    if view.padding == Padding::Constant && random.below(2) == 0 {
+        for axis in [&mut view.x, &mut view.y] {
+            let first = between(random, 0, axis.resized);
+            axis.filled = [first, between(random, 0, axis.resized - first) / 2];
+        }
     }
+    view
 }
 
 fn render(output: &Output, level: Level, planes: &Planes, view: &View) -> Vec<u8> {
@@ -205,7 +218,13 @@ fn huge_reductions_and_enlargements_work() {
             let random = &mut stream(5, case);
             let image = Image::sized(random, width, height);
             let output = Output { width: 16, height: 16, ..output(random, Fidelity::Exact) };
-            let axis = |length| Axis { start: 0, length, resized: full, offset: (full as i32 - 16) / 2 };
+            let axis = |length| Axis {
+                start: 0,
+                length,
+                resized: full,
+                offset: (full as i32 - 16) / 2,
+                filled: [0; 2],
+            };
             let view = View {
                 x: axis(width),
                 y: axis(height),
@@ -266,7 +285,7 @@ fn pixels_are_libjpegs_bit_for_bit() {
             fill: [0; 3],
             fidelity: Fidelity::Exact,
         };
-        let axis = |size| Axis { start: 0, length: size, resized: size, offset: 0 };
+        let axis = |size| Axis { start: 0, length: size, resized: size, offset: 0, filled: [0; 2] };
         let view = View {
             x: axis(width),
             y: axis(height),

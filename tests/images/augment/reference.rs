@@ -182,6 +182,10 @@ fn taps(axis: &Axis, n: u32, view: &View) -> Vec<Option<Taps>> {
     };
     let one = |o: u32| {
         let j = padded(view.padding, i64::from(o) + i64::from(axis.offset), i64::from(axis.resized))?;
+        let [before, behind] = axis.filled.map(i64::from);
+        if j < before || j >= i64::from(axis.resized) - behind {
+            return None;
+        }
         Some(match view.filter {
             Filter::Nearest => nearest(j as f32),
             Filter::NearestExact => nearest(j as f32 + 0.5),

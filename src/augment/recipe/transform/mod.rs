@@ -7,11 +7,13 @@ mod colours;
 mod containers;
 mod erasing;
 mod filters;
+mod iou_crop;
 mod levels;
 mod policies;
 mod values;
 mod warps;
 
+pub(in crate::augment::recipe) use iou_crop::IouCrop;
 pub use values::Sides;
 pub(crate) use values::{BadParameter, LARGEST_SIDE};
 pub(in crate::augment::recipe) use values::{Lengths, Margins};
@@ -22,6 +24,7 @@ use colours::{ColorJitter, Grayscale, RandomChannelPermutation, RandomGrayscale,
 use containers::{RandomApply, RandomChoice, RandomOrder, all_suit};
 use erasing::RandomErasing;
 use filters::{GaussianBlur, RandomAdjustSharpness};
+use iou_crop::RandomIoUCrop;
 use levels::{RandomAutocontrast, RandomEqualize, RandomInvert, RandomPosterize, RandomSolarize};
 use policies::{AugMix, AutoAugment, RandAugment, TimmRandAugment, TrivialAugmentWide};
 use serde::Deserialize;
@@ -141,6 +144,8 @@ pub enum Transform {
         #[serde(default = "half")]
         p: f64,
     },
+    /// Crops a part that suits the boxes of the sample.
+    RandomIoUCrop(RandomIoUCrop),
     /// Mirrors left and right at random.
     RandomHorizontalFlip {
         /// The probability of mirroring.
@@ -317,7 +322,7 @@ macro_rules! kinds {
 
 kinds! {
     geometry and type: RandomResizedCrop, Resize, RandomResize, RandomShortestSize, ScaleJitter, CenterCrop, RandomCrop,
-        Pad, RandomZoomOut, RandomHorizontalFlip, RandomVerticalFlip, ToDtype, Normalize;
+        Pad, RandomZoomOut, RandomIoUCrop, RandomHorizontalFlip, RandomVerticalFlip, ToDtype, Normalize;
     pixels: Grayscale, RandomGrayscale, ColorJitter, RandomPhotometricDistort, RandomChannelPermutation, RandomInvert,
         RandomPosterize, RandomSolarize, RandomAutocontrast, RandomEqualize, RandomAdjustSharpness, GaussianBlur,
         RandomRotation, RandomAffine, AutoAugment, RandAugment, TrivialAugmentWide, AugMix, TimmRandAugment,
@@ -335,6 +340,7 @@ impl Transform {
                 | Self::ScaleJitter { .. }
                 | Self::RandomCrop { .. }
                 | Self::RandomZoomOut { .. }
+                | Self::RandomIoUCrop(_)
                 | Self::RandomHorizontalFlip { .. }
                 | Self::RandomVerticalFlip { .. }
         );
@@ -349,6 +355,11 @@ impl Transform {
     /// Whether the transform mirrors, which can be done in the geometry and behind it.
     pub(super) fn mirrors(&self) -> bool {
         matches!(self, Self::RandomHorizontalFlip { .. } | Self::RandomVerticalFlip { .. })
+    }
+
+    /// Whether the transform chooses by the boxes of a sample.
+    pub(super) fn chooses_by_boxes(&self) -> bool {
+        matches!(self, Self::RandomIoUCrop(_))
     }
 
     /// Whether what the transform draws treats left and right, or top and bottom, differently, so that mirroring cannot
@@ -404,6 +415,7 @@ impl Transform {
                 }
                 probability("p", *p)
             }
+            Self::RandomIoUCrop(crop) => crop.check(),
             Self::RandomHorizontalFlip { p } | Self::RandomVerticalFlip { p } => probability("p", *p),
             Self::ToDtype { .. } => Ok(()),
             Self::Normalize { mean, std } => {
