@@ -162,8 +162,8 @@ fn windowed<S: Simd, const PAIRS: usize, const CLAMPED: bool>(
         let taps = index.chunks_exact(4 * S::LANES).zip(weights.chunks_exact(S::LANES));
         for (index, weights) in taps {
             let w = s.load(weights);
-            sum_a = s.add(sum_a, s.dot(s.pick(a, index), w));
-            sum_b = s.add(sum_b, s.dot(s.pick(b, index), w));
+            sum_a = s.dot_add(sum_a, s.pick(a, index), w);
+            sum_b = s.dot_add(sum_b, s.pick(b, index), w);
         }
         let [a, b] = [sum_a, sum_b].map(|sum| s.shift_right(sum, shift));
         let [a, b] = if CLAMPED { [a, b].map(|v| s.limit(v, least, most)) } else { [a, b] };

@@ -21,7 +21,7 @@ macro_rules! vectorised {
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt,\
-                                       avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
+                                       avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vnni")]
             fn avx512($($argument: $type),*) $(-> $result)? {
                 portable($($argument),*)
             }
