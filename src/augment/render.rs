@@ -2,8 +2,8 @@
 //! as soon as the rows under it are there. Nothing larger than a few rows is ever held.
 
 use super::kernels::{self, Colour, ColumnTaps, Finish, ResizedRows, RowTaps};
+use super::taps::Upsampling;
 use super::upsample::{self, PADDING, Upsampler};
-use super::weights::Upsampling;
 use super::{Fidelity, Output, View};
 use crate::decode::{ColorModel, Plane, Planes, Region};
 use crate::simd::Level;
@@ -244,8 +244,8 @@ impl Augmenter {
 impl Filters {
     fn build(&mut self, level: Level, output: &Output, view: &View, sampling: (Upsampling, Upsampling)) {
         let (across, down) = sampling;
-        self.columns.build(kernels::shape(level), &view.columns(output), across, COLUMN_BITS);
-        self.rows.taps.build(&view.rows(output), down, ROW_BITS);
+        self.columns.build(level, &view.columns(output), across, COLUMN_BITS);
+        self.rows.taps.build(level, &view.rows(output), down, ROW_BITS);
         self.rows.lay_out();
         self.sampling = Some(sampling);
     }

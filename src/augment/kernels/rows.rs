@@ -2,7 +2,7 @@
 
 use super::VECTOR;
 use super::simd::Simd;
-use crate::augment::weights::Taps;
+use crate::augment::taps::Taps;
 
 /// The taps of the output's rows, in pairs of source rows.
 #[derive(Debug, Default)]

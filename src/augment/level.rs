@@ -1,4 +1,4 @@
-//! Operations are plain loops, each written once and compiled for every level of vector instructions.
+//! Plain loops, each written once and compiled for every level of vector instructions.
 
 /// Defines a function that takes the [`Level`](crate::simd::Level) before its other arguments, and runs its body in
 /// the build for that level. What the body calls in loops must be `#[inline(always)]`, so that it is compiled for the
@@ -27,7 +27,7 @@ macro_rules! vectorised {
             }
 
             match level {
-                // SAFETY: `PixelPass::new` and `erase` lower the level to what this processor has.
+                // SAFETY: `Augmenter::new`, `PixelPass::new` and `erase` lower the level to what this processor has.
                 #[cfg(target_arch = "x86_64")]
                 crate::simd::Level::Avx512 => unsafe { avx512($($argument),*) },
                 // SAFETY: as above.
