@@ -49,7 +49,9 @@ pub(super) struct Taps {
     pub bits: u32,
     /// The range of all samples that are read.
     pub reach: Range<u32>,
+    /// The weights of samples before rounding: a row for each sample under the filters of some pixels.
     exact: Vec<Lanes<f64>>,
+    /// The weights of pixels that samples become. The first row is before all of them, and stays 0.
     pixels: Vec<Lanes<f64>>,
     rounded: Vec<Lanes<i32>>,
     spans: Vec<WeightSpans>,
@@ -75,7 +77,6 @@ impl Taps {
     pub(super) fn build(&mut self, level: Level, line: &ViewAxis, upsampling: Upsampling, max_bits: u32) {
         let (n, room) = (line.pixels as usize, line.resize().widest() + 2);
         self.exact.resize(n.div_ceil(LANES) * room, [0.0; LANES]);
-        self.pixels.clear();
         self.pixels.resize(2 * room + 2, [0.0; LANES]);
         self.spans.clear();
         let largest = weigh(level, line, upsampling, &mut self.exact, &mut self.pixels, &mut self.spans);
@@ -126,8 +127,8 @@ impl Taps {
 }
 
 vectorised! {
-    /// Computes the weights of the samples under all filters of `line`, not yet normalised, some rows of `exact` for
-    /// each [`LANES`] of them; `pixels` is scratch. Returns the largest normalised weight.
+    /// Computes the weights of the samples under all filters of `line`, not yet normalised: some rows of `exact` for
+    /// each [`LANES`] of them. Row 0 of `pixels`, which is scratch, is 0. Returns the largest normalised weight.
     fn weigh(
         line: &ViewAxis,
         upsampling: Upsampling,
@@ -176,14 +177,15 @@ fn weigh_with(
                         exact[0][lane] += 0.25 * pixels[1][lane];
                     }
                     if count[lane] > 0 && end == 2 * samples {
-                        let last = 1 + behind[lane] + filters.count[lane] - 1;
-                        exact[count[lane] as usize - 1][lane] += 0.25 * pixels[last as usize][lane];
+                        let last = (behind[lane] + filters.count[lane]) as usize;
+                        exact[count[lane] as usize - 1][lane] += 0.25 * pixels[last][lane];
                     }
                 }
                 sums
             }
             Upsampling::Repeat(step) => {
-                let sums = filters.weigh(weight, &[0; LANES], &mut pixels[..most(&filters.count)]);
+                let pixels = &mut pixels[1..][..most(&filters.count)];
+                let sums = filters.weigh(weight, &[0; LANES], pixels);
                 exact.fill([0.0; LANES]);
                 for lane in 0..LANES {
                     for i in 0..filters.count[lane] {
@@ -326,11 +328,8 @@ fn round_all<const SIGNED: bool>(taps: &mut Taps, pixels: usize, room: usize) {
     let lines = taps.weights.chunks_mut(LANES * taps.stride);
     taps.rounded.resize(room, [0; LANES]);
     for ((vector, (spans, exact)), lines) in vectors.enumerate().zip(lines) {
-        let (mut unit, mut running) = ([0.0; LANES], [0.0; LANES]);
-        let (mut before, mut now) = ([0; LANES], [0; LANES]);
-        for lane in 0..LANES {
-            unit[lane] = spans.normalise[lane] * one;
-        }
+        let unit = spans.normalise.map(|normalise| normalise * one);
+        let (mut running, mut before, mut now) = ([0.0; LANES], [0; LANES], [0; LANES]);
         // Zeros at the front move the start; zeros at the end do not count.
         let (mut skipped, mut end) = ([0u32; LANES], [0u32; LANES]);
         let exact = &exact[..most(&spans.count)];
