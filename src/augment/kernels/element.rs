@@ -4,7 +4,7 @@ use super::simd::Simd;
 use std::marker::PhantomData;
 
 /// A type of elements that floats are stored as.
-pub(super) trait Element {
+pub(super) trait ElementType {
     /// The bytes of an element.
     const SIZE: usize;
 
@@ -21,7 +21,7 @@ pub(super) trait Element {
 /// Elements that are stored past the caches.
 pub(super) struct Streamed<E>(PhantomData<E>);
 
-impl<E: Element> Element for Streamed<E> {
+impl<E: ElementType> ElementType for Streamed<E> {
     const SIZE: usize = E::SIZE;
 
     #[inline(always)]
@@ -33,7 +33,7 @@ impl<E: Element> Element for Streamed<E> {
 /// [`DType::F32`](crate::augment::DType::F32).
 pub(super) struct F32;
 
-impl Element for F32 {
+impl ElementType for F32 {
     const SIZE: usize = 4;
 
     #[inline(always)]
@@ -50,7 +50,7 @@ impl Element for F32 {
 /// [`DType::F16`](crate::augment::DType::F16).
 pub(super) struct F16;
 
-impl Element for F16 {
+impl ElementType for F16 {
     const SIZE: usize = 2;
 
     #[inline(always)]
@@ -67,7 +67,7 @@ impl Element for F16 {
 /// [`DType::Bf16`](crate::augment::DType::Bf16).
 pub(super) struct Bf16;
 
-impl Element for Bf16 {
+impl ElementType for Bf16 {
     const SIZE: usize = 2;
 
     #[inline(always)]
@@ -84,7 +84,7 @@ impl Element for Bf16 {
 /// [`DType::U8`](crate::augment::DType::U8): the nearest grey level.
 pub(super) struct U8;
 
-impl Element for U8 {
+impl ElementType for U8 {
     const SIZE: usize = 1;
 
     #[inline(always)]

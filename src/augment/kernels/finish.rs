@@ -1,7 +1,7 @@
 //! From resized rows to the output: colour conversion, normalisation, cast, store.
 
 use super::VECTOR;
-use super::element::{Bf16, Element, F16, F32, Streamed, U8};
+use super::element::{Bf16, ElementType, F16, F32, Streamed, U8};
 use super::rows::{ResizedRows, RowSums};
 use super::simd::Simd;
 use crate::augment::{DType, MemoryFormat, Output};
@@ -170,7 +170,7 @@ pub(super) fn row<S: Simd>(
 /// Writes a row of normalised R, G and B as floats, made of sources of at most `PAIRS` pairs of rows, or of any number
 /// of them if that is 0.
 #[inline(always)]
-fn normalised<S: Simd, E: Element, const PAIRS: usize>(
+fn normalised<S: Simd, E: ElementType, const PAIRS: usize>(
     s: S,
     [first, second, third]: [ResizedRows; 3],
     finish: &Finish,
@@ -328,7 +328,7 @@ impl<S: Simd> Colours<S> for Floats<'_> {
 
 /// Casts a row of floats and stores it; of the values, there are whole blocks.
 #[inline(always)]
-fn cast<S: Simd, E: Element>(s: S, finish: &Finish, values: &[u8], row: usize, out: &mut [u8]) {
+fn cast<S: Simd, E: ElementType>(s: S, finish: &Finish, values: &[u8], row: usize, out: &mut [u8]) {
     let length = values.len() / 3;
     let values = [0, 1, 2].map(|c| values[c * length..][..length].as_chunks().0);
     store::<S, E>(s, finish.format, &Floats(values), finish.rows(row, out));
@@ -351,7 +351,7 @@ pub(super) fn stored<S: Simd>(s: S, levels: [&[u8]; 3], finish: &Finish, out: &m
 
 /// Normalises planes of levels and stores them.
 #[inline(always)]
-fn scale<S: Simd, E: Element>(s: S, finish: &Finish, levels: [&[u8]; 3], out: &mut [u8]) {
+fn scale<S: Simd, E: ElementType>(s: S, finish: &Finish, levels: [&[u8]; 3], out: &mut [u8]) {
     if finish.streams(out) {
         scale_to::<S, Streamed<E>>(s, finish, levels, out);
     } else {
@@ -360,7 +360,7 @@ fn scale<S: Simd, E: Element>(s: S, finish: &Finish, levels: [&[u8]; 3], out: &m
 }
 
 #[inline(always)]
-fn scale_to<S: Simd, E: Element>(s: S, finish: &Finish, levels: [&[u8]; 3], out: &mut [u8]) {
+fn scale_to<S: Simd, E: ElementType>(s: S, finish: &Finish, levels: [&[u8]; 3], out: &mut [u8]) {
     let planes = levels.map(<[u8]>::as_chunks);
     let levels = Whole(planes.map(|(blocks, _)| blocks));
     match finish.format {
@@ -393,7 +393,7 @@ fn scale_to<S: Simd, E: Element>(s: S, finish: &Finish, levels: [&[u8]; 3], out:
 
 /// Stores all whole blocks of columns that there is room for.
 #[inline(always)]
-fn store<S: Simd, E: Element>(s: S, format: MemoryFormat, values: &impl Colours<S>, to: [&mut [u8]; 3]) {
+fn store<S: Simd, E: ElementType>(s: S, format: MemoryFormat, values: &impl Colours<S>, to: [&mut [u8]; 3]) {
     let [first, second, third] = to;
     let bytes = E::SIZE * VECTOR;
     match format {
@@ -425,7 +425,12 @@ fn store<S: Simd, E: Element>(s: S, format: MemoryFormat, values: &impl Colours<
 
 /// Stores as much of one block as there is room for behind the last whole block.
 #[inline(always)]
-fn store_rest<S: Simd, E: Element>(s: S, format: MemoryFormat, values: &impl Colours<S>, to: [&mut [u8]; 3]) {
+fn store_rest<S: Simd, E: ElementType>(
+    s: S,
+    format: MemoryFormat,
+    values: &impl Colours<S>,
+    to: [&mut [u8]; 3],
+) {
     let mut block = [0; 3 * FLOATS];
     let block = &mut block[..3 * E::SIZE * VECTOR];
     let mut rows = match format {
