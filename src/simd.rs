@@ -9,7 +9,7 @@ pub enum Level {
     Portable,
     /// AVX2, FMA, F16C, BMI1, BMI2, LZCNT, POPCNT (x86-64-v3).
     Avx2,
-    /// AVX-512 F, BW, CD, DQ, VL, VBMI, VBMI2 (Ice Lake, Zen 4 and later) on top of [`Level::Avx2`].
+    /// AVX-512 F, BW, CD, DQ, VL, VBMI, VBMI2, VNNI (Ice Lake, Zen 4 and later) on top of [`Level::Avx2`].
     Avx512,
 }
 
@@ -61,7 +61,8 @@ impl Level {
             && is_x86_feature_detected!("avx512dq")
             && is_x86_feature_detected!("avx512vl")
             && is_x86_feature_detected!("avx512vbmi")
-            && is_x86_feature_detected!("avx512vbmi2");
+            && is_x86_feature_detected!("avx512vbmi2")
+            && is_x86_feature_detected!("avx512vnni");
         match (v3, v4) {
             (true, true) => Self::Avx512,
             (true, false) => Self::Avx2,

@@ -4,11 +4,13 @@
 mod canvas;
 pub(crate) mod cuda;
 mod kernels;
+mod level;
 mod mask;
 mod mix;
 mod ops;
 mod recipe;
 mod render;
+mod taps;
 mod upsample;
 mod view;
 mod weights;

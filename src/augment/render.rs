@@ -2,8 +2,8 @@
 //! as soon as the rows under it are there. Nothing larger than a few rows is ever held.
 
 use super::kernels::{self, Colour, ColumnTaps, Finish, ResizedRows, RowTaps};
+use super::taps::Upsampling;
 use super::upsample::{self, PADDING, Upsampler};
-use super::weights::Upsampling;
 use super::{Fidelity, Output, View};
 use crate::decode::{ColorModel, Plane, Planes, Region};
 use crate::simd::Level;
@@ -22,8 +22,8 @@ pub struct Augmenter {
     /// The filters of each component. Components that are sampled alike share the first.
     filters: [Filters; 3],
     rings: [RowRing; 3],
-    /// The sums of an output row of each component, before they are scaled.
-    sums: [Vec<i32>; 3],
+    /// The values of an output row before they are cast.
+    values: Vec<u8>,
     upsamplers: [Upsampler; 3],
     /// Two rows of R, G, B at source resolution.
     pixels: [[Vec<u8>; 3]; 2],
@@ -57,10 +57,16 @@ impl Augmenter {
             level: level.lowered(),
             filters: Default::default(),
             rings: Default::default(),
-            sums: Default::default(),
+            values: Default::default(),
             upsamplers: Default::default(),
             pixels: Default::default(),
         }
+    }
+
+    /// Says whether images are read again at once, so that they should stay in the caches. Otherwise large ones are
+    /// written past them.
+    pub(super) fn keep_in_caches(&mut self, kept: bool) {
+        self.finish.streamed = !kept;
     }
 
     /// What is written.
@@ -72,7 +78,9 @@ impl Augmenter {
     pub(super) fn set_size(&mut self, height: u32, width: u32) {
         if (self.output.height, self.output.width) != (height, width) {
             (self.output.height, self.output.width) = (height, width);
+            let streamed = self.finish.streamed;
             self.finish = Finish::new(&self.output);
+            self.finish.streamed = streamed;
         }
     }
 
@@ -82,14 +90,12 @@ impl Augmenter {
     /// # Panics
     /// If `out` or `levels` have another size.
     pub(super) fn store(&mut self, levels: &[u8], out: &mut [u8]) {
-        let (width, pixels) =
-            (self.output.width as usize, self.output.width as usize * self.output.height as usize);
+        let pixels = self.output.width as usize * self.output.height as usize;
         assert_eq!(out.len(), self.output.bytes(), "the output buffer has the size of one image");
         assert_eq!(levels.len(), 3 * pixels, "three planes of one level for each pixel");
-        for row in 0..self.output.height as usize {
-            let rows = [0, 1, 2].map(|c| &levels[c * pixels + row * width..][..width]);
-            kernels::store_row(self.level, rows, &self.finish, row, out);
-        }
+        let planes = [0, 1, 2].map(|c| &levels[c * pixels..][..pixels]);
+        kernels::store(self.level, planes, &self.finish, out);
+        self.settle(out);
     }
 
     /// Writes the view of `planes` to `out` (exactly [`Output::bytes`] bytes, of any alignment). Every byte is
@@ -108,7 +114,6 @@ impl Augmenter {
         };
         let mut rows = shown_y.start as usize..shown_y.end as usize;
         if !columns.is_empty() && !rows.is_empty() {
-            self.finish.clamped = view.filter.overshoots();
             let exact = self.output.fidelity == Fidelity::Exact;
             match planes.color {
                 ColorModel::YCbCr if exact => self.render_converted(planes, view, rows.clone(), out),
@@ -124,6 +129,14 @@ impl Augmenter {
         kernels::fill(finish, rows.end..height, 0..width, out);
         kernels::fill(finish, rows.clone(), 0..columns.start, out);
         kernels::fill(finish, rows, columns.end..width, out);
+        self.settle(out);
+    }
+
+    /// Makes the image visible to the thread that it is handed to.
+    fn settle(&self, out: &[u8]) {
+        if self.finish.streams(out) {
+            kernels::fence(self.level);
+        }
     }
 
     /// Resizes each plane at its own resolution.
@@ -133,7 +146,7 @@ impl Augmenter {
             Fidelity::Exact => 0,
         };
         let (colour, count) = match planes.color {
-            ColorModel::Gray => (Colour::Gray(fraction), 1),
+            ColorModel::Gray => (Colour::Rgb(fraction), 1),
             ColorModel::YCbCr => (Colour::YCbCr, 3),
             ColorModel::Rgb => (Colour::Rgb(fraction), 3),
         };
@@ -174,7 +187,7 @@ impl Augmenter {
                 self.rings[c].source(&self.filters[of[c]], row)
             });
             let to = if view.vertical_flip { self.output.height as usize - 1 - row } else { row };
-            kernels::finish_row(self.level, sources, &self.finish, to, &mut self.sums, out);
+            kernels::finish_row(self.level, sources, &self.finish, to, &mut self.values, out);
         }
     }
 
@@ -223,7 +236,7 @@ impl Augmenter {
             }
             let sources = [0, 1, 2].map(|c| self.rings[c].source(filters, row));
             let to = if view.vertical_flip { self.output.height as usize - 1 - row } else { row };
-            kernels::finish_row(self.level, sources, &self.finish, to, &mut self.sums, out);
+            kernels::finish_row(self.level, sources, &self.finish, to, &mut self.values, out);
         }
     }
 }
@@ -231,8 +244,8 @@ impl Augmenter {
 impl Filters {
     fn build(&mut self, level: Level, output: &Output, view: &View, sampling: (Upsampling, Upsampling)) {
         let (across, down) = sampling;
-        self.columns.build(kernels::shape(level), &view.columns(output), across, COLUMN_BITS);
-        self.rows.taps.build(&view.rows(output), down, ROW_BITS);
+        self.columns.build(level, &view.columns(output), across, COLUMN_BITS);
+        self.rows.taps.build(level, &view.rows(output), down, ROW_BITS);
         self.rows.lay_out();
         self.sampling = Some(sampling);
     }

@@ -2,7 +2,7 @@
 //! `exact` pass resizes these pixels; the `fast` pass only asks how a plane is upsampled.
 
 use super::kernels::{self, Blend};
-use super::weights::Upsampling;
+use super::taps::Upsampling;
 use crate::decode::{Plane, Region};
 use crate::simd::Level;
 

@@ -66,6 +66,11 @@ pub enum Padding {
 named!(Padding: "constant" => Constant, "edge" => Edge, "reflect" => Reflect, "symmetric" => Symmetric);
 
 impl Filter {
+    /// Whether pixels are made of several, by their distance.
+    pub(super) fn interpolates(self) -> bool {
+        !matches!(self, Self::Nearest | Self::NearestExact)
+    }
+
     /// Whether results can leave the range of the samples, because some weights are negative.
     pub(super) fn overshoots(self) -> bool {
         matches!(self, Self::Bicubic | Self::Lanczos)

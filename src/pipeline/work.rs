@@ -121,10 +121,13 @@ struct HostWorker<'a> {
 impl<'a> HostWorker<'a> {
     fn new(shared: &'a PipelineShared) -> Self {
         let recipes = shared.config.images.recipes();
+        // Whoever mixes images reads them as soon as both are there.
+        let mixed = shared.config.mix.is_some();
+        let renderer = |recipe| Renderer::new(recipe, Level::detect()).kept_in_caches(mixed);
         Self {
             shared,
             cpu: CpuDecoder::new(shared),
-            renderers: recipes.iter().map(|recipe| Renderer::new(recipe, Level::detect())).collect(),
+            renderers: recipes.iter().map(renderer).collect(),
             seen: Vec::new(),
         }
     }

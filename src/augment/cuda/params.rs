@@ -1,9 +1,10 @@
 //! The parameters of the kernels: `cuda/params.cuh` in Rust, field by field.
 
 use super::super::kernels::{filling, scaling};
+use super::super::taps::Upsampling;
 use super::super::upsample;
 use super::super::view::ViewAxis;
-use super::super::weights::{self, Upsampling};
+use super::super::weights;
 use super::super::{DType, Filter, MemoryFormat, Output, Padding, View};
 use crate::decode::nvjpeg::{PlaneLayout, PlanesLayout};
 use crate::decode::{ColorModel, Region};

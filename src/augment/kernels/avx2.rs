@@ -12,7 +12,7 @@ pub(super) struct Avx2;
 macro_rules! op {
     ($intrinsic:expr) => {{
         // SAFETY: a value of the level's type exists only where its instructions do; pointers come from slices whose
-        // length was checked on the same line or the one before.
+        // length, and alignment where it matters, was checked on the same line or the one before.
         unsafe { $intrinsic }
     }};
 }
@@ -28,6 +28,14 @@ pub(super) fn from<T>(slice: &[T], n: usize) -> *const T {
 #[inline(always)]
 pub(super) fn to<T>(slice: &mut [T], n: usize) -> *mut T {
     slice[..n].as_mut_ptr()
+}
+
+/// The start of a writable slice that holds at least a vector and begins at a multiple of its size.
+#[inline(always)]
+pub(super) fn aligned<V>(slice: &mut [u8]) -> *mut V {
+    let to: *mut V = to(slice, size_of::<V>()).cast();
+    assert!(to.is_aligned(), "vectors that are streamed are aligned");
+    to
 }
 
 impl Simd for Avx2 {
@@ -98,8 +106,8 @@ impl Simd for Avx2 {
         op!(_mm256_or_si256(a, b))
     }
     #[inline(always)]
-    fn dot(self, a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm256_madd_epi16(a, b))
+    fn dot_add(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm256_add_epi32(sum, _mm256_madd_epi16(a, b)))
     }
     #[inline(always)]
     fn shift_right(self, v: Self::I, by: u32) -> Self::I {
@@ -138,8 +146,8 @@ impl Simd for Avx2 {
         let weights = self.splat(super::columns::couple(wa, wb));
         let half = self.splat(1 << 15);
         let (low, high) = op!((_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b)));
-        let low = op!(_mm256_srai_epi32::<16>(self.add(self.dot(low, weights), half)));
-        let high = op!(_mm256_srai_epi32::<16>(self.add(self.dot(high, weights), half)));
+        let low = op!(_mm256_srai_epi32::<16>(self.dot_add(half, low, weights)));
+        let high = op!(_mm256_srai_epi32::<16>(self.dot_add(half, high, weights)));
         op!(_mm256_packs_epi32(low, high))
     }
     #[inline(always)]
@@ -177,20 +185,36 @@ impl Simd for Avx2 {
         ])
     }
     #[inline(always)]
+    fn load_f32(self, v: &[u8]) -> Self::F {
+        op!(_mm256_loadu_ps(from(v, 32).cast()))
+    }
+    #[inline(always)]
     fn store_f32(self, out: &mut [u8], v: Self::F) {
         op!(_mm256_storeu_ps(to(out, 32).cast(), v));
     }
     #[inline(always)]
     fn store_f16(self, out: &mut [u8], v: Self::F) {
-        op!(_mm_storeu_si128(to(out, 16).cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)));
+        op!(_mm_storeu_si128(to(out, 16).cast(), f16_of(v)));
     }
     #[inline(always)]
     fn store_bf16(self, out: &mut [u8], v: Self::F) {
-        let bits = op!(_mm256_castps_si256(v));
-        // Added is half a unit, or a little less if that would round to odd; no value here is a NaN.
-        let even = op!(_mm256_and_si256(_mm256_srli_epi32::<16>(bits), self.splat(1)));
-        let rounded = op!(_mm256_srli_epi32::<16>(self.add(bits, self.add(even, self.splat(0x7fff)))));
-        store_words(out, rounded);
+        op!(_mm_storeu_si128(to(out, 16).cast(), bf16_of(self, v)));
+    }
+    #[inline(always)]
+    fn stream_f32(self, out: &mut [u8], v: Self::F) {
+        op!(_mm256_stream_ps(aligned::<__m256>(out).cast(), v));
+    }
+    #[inline(always)]
+    fn stream_f16(self, out: &mut [u8], v: Self::F) {
+        op!(_mm_stream_si128(aligned(out), f16_of(v)));
+    }
+    #[inline(always)]
+    fn stream_bf16(self, out: &mut [u8], v: Self::F) {
+        op!(_mm_stream_si128(aligned(out), bf16_of(self, v)));
+    }
+    #[inline(always)]
+    fn fence(self) {
+        op!(_mm_sfence());
     }
     #[inline(always)]
     fn store_u8(self, out: &mut [u8], v: Self::F) {
@@ -211,11 +235,20 @@ impl Simd for Avx2 {
     }
 }
 
-/// Stores the low halves of eight words.
+/// The nearest halves of eight floats.
 #[inline(always)]
-fn store_words(out: &mut [u8], v: __m256i) {
-    let packed = op!(_mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b1000>(_mm256_packus_epi32(v, v))));
-    op!(_mm_storeu_si128(to(out, 16).cast(), packed));
+fn f16_of(v: __m256) -> __m128i {
+    op!(_mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v))
+}
+
+/// The nearest bfloat16 of eight floats, of which none is a NaN.
+#[inline(always)]
+fn bf16_of(s: Avx2, v: __m256) -> __m128i {
+    let bits = op!(_mm256_castps_si256(v));
+    // Added is half a unit, or a little less if that would round to odd.
+    let even = op!(_mm256_and_si256(_mm256_srli_epi32::<16>(bits), s.splat(1)));
+    let rounded = op!(_mm256_srli_epi32::<16>(s.add(bits, s.add(even, s.splat(0x7fff)))));
+    op!(_mm256_castsi256_si128(_mm256_permute4x64_epi64::<0b1000>(_mm256_packus_epi32(rounded, rounded))))
 }
 
 /// Takes sixteen taps at a time along the row, and four columns together for the sums across lanes.

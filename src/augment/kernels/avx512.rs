@@ -1,8 +1,8 @@
-//! The kernels' operations on 512-bit vectors: AVX-512 F, BW, DQ, VL, VBMI.
+//! The kernels' operations on 512-bit vectors: AVX-512 F, BW, DQ, VL, VBMI, VNNI.
 
 use std::arch::x86_64::*;
 
-use super::avx2::{self, from, op, to};
+use super::avx2::{self, aligned, from, op, to};
 use super::simd::Simd;
 
 /// A value of this type shows that these instructions may be used: it is made only in functions compiled for them.
@@ -97,8 +97,8 @@ impl Simd for Avx512 {
         op!(_mm512_or_si512(a, b))
     }
     #[inline(always)]
-    fn dot(self, a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm512_madd_epi16(a, b))
+    fn dot_add(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm512_dpwssd_epi32(sum, a, b))
     }
     #[inline(always)]
     fn shift_right(self, v: Self::I, by: u32) -> Self::I {
@@ -137,8 +137,8 @@ impl Simd for Avx512 {
         let weights = self.splat(super::columns::couple(wa, wb));
         let half = self.splat(1 << 15);
         let (low, high) = op!((_mm512_unpacklo_epi16(a, b), _mm512_unpackhi_epi16(a, b)));
-        let low = op!(_mm512_srai_epi32::<16>(self.add(self.dot(low, weights), half)));
-        let high = op!(_mm512_srai_epi32::<16>(self.add(self.dot(high, weights), half)));
+        let low = op!(_mm512_srai_epi32::<16>(self.dot_add(half, low, weights)));
+        let high = op!(_mm512_srai_epi32::<16>(self.dot_add(half, high, weights)));
         op!(_mm512_packs_epi32(low, high))
     }
     #[inline(always)]
@@ -176,21 +176,36 @@ impl Simd for Avx512 {
         ])
     }
     #[inline(always)]
+    fn load_f32(self, v: &[u8]) -> Self::F {
+        op!(_mm512_loadu_ps(from(v, 64).cast()))
+    }
+    #[inline(always)]
     fn store_f32(self, out: &mut [u8], v: Self::F) {
         op!(_mm512_storeu_ps(to(out, 64).cast(), v));
     }
     #[inline(always)]
     fn store_f16(self, out: &mut [u8], v: Self::F) {
-        let packed = op!(_mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v));
-        op!(_mm256_storeu_si256(to(out, 32).cast(), packed));
+        op!(_mm256_storeu_si256(to(out, 32).cast(), f16_of(v)));
     }
     #[inline(always)]
     fn store_bf16(self, out: &mut [u8], v: Self::F) {
-        let bits = op!(_mm512_castps_si512(v));
-        // Added is half a unit, or a little less if that would round to odd; no value here is a NaN.
-        let even = op!(_mm512_and_si512(_mm512_srli_epi32::<16>(bits), self.splat(1)));
-        let rounded = self.shift_right(self.add(bits, self.add(even, self.splat(0x7fff))), 16);
-        op!(_mm256_storeu_si256(to(out, 32).cast(), _mm512_cvtepi32_epi16(rounded)));
+        op!(_mm256_storeu_si256(to(out, 32).cast(), bf16_of(self, v)));
+    }
+    #[inline(always)]
+    fn stream_f32(self, out: &mut [u8], v: Self::F) {
+        op!(_mm512_stream_ps(aligned::<__m512>(out).cast(), v));
+    }
+    #[inline(always)]
+    fn stream_f16(self, out: &mut [u8], v: Self::F) {
+        op!(_mm256_stream_si256(aligned(out), f16_of(v)));
+    }
+    #[inline(always)]
+    fn stream_bf16(self, out: &mut [u8], v: Self::F) {
+        op!(_mm256_stream_si256(aligned(out), bf16_of(self, v)));
+    }
+    #[inline(always)]
+    fn fence(self) {
+        op!(_mm_sfence());
     }
     #[inline(always)]
     fn store_u8(self, out: &mut [u8], v: Self::F) {
@@ -208,8 +223,24 @@ impl Simd for Avx512 {
     }
 }
 
+/// The nearest halves of sixteen floats.
+#[inline(always)]
+fn f16_of(v: __m512) -> __m256i {
+    op!(_mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v))
+}
+
+/// The nearest bfloat16 of sixteen floats, of which none is a NaN.
+#[inline(always)]
+fn bf16_of(s: Avx512, v: __m512) -> __m256i {
+    let bits = op!(_mm512_castps_si512(v));
+    // Added is half a unit, or a little less if that would round to odd.
+    let even = op!(_mm512_and_si512(_mm512_srli_epi32::<16>(bits), s.splat(1)));
+    let rounded = s.shift_right(s.add(bits, s.add(even, s.splat(0x7fff))), 16);
+    op!(_mm512_cvtepi32_epi16(rounded))
+}
+
 super::kernels!(
     Avx512,
     #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt,\
-                               avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi")]
+                               avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512vnni")]
 );

@@ -50,8 +50,8 @@ pub(super) fn along<S: Simd>(s: S, rows: [&[i16]; 2], weights: &PairedWeights, t
         for (pair, &weights) in weights.pairs[0].iter().enumerate() {
             let (first, weights) = (2 * (chunk * S::LANES + pair), s.splat(weights));
             for (sums, row) in sums.iter_mut().zip(rows) {
-                sums[0] = s.add(sums[0], s.dot(s.load16(&row[first..]), weights));
-                sums[1] = s.add(sums[1], s.dot(s.load16(&row[first + 1..]), weights));
+                sums[0] = s.dot_add(sums[0], s.load16(&row[first..]), weights);
+                sums[1] = s.dot_add(sums[1], s.load16(&row[first + 1..]), weights);
             }
         }
         for (column, to) in to.chunks_exact_mut(S::LANES).enumerate() {
@@ -71,8 +71,8 @@ pub(super) fn down<S: Simd>(s: S, pairs: &[i32], weights: &PairedWeights, odd: b
         let mut sums = [half; 2];
         for (pair, &weights) in weights.pairs[usize::from(odd)].iter().enumerate() {
             let (row, weights) = (&pairs[pair * stride + chunk * 2 * S::LANES..], s.splat(weights));
-            sums[0] = s.add(sums[0], s.dot(s.load(row), weights));
-            sums[1] = s.add(sums[1], s.dot(s.load(&row[S::LANES..]), weights));
+            sums[0] = s.dot_add(sums[0], s.load(row), weights);
+            sums[1] = s.dot_add(sums[1], s.load(&row[S::LANES..]), weights);
         }
         let [even, odd] = sums.map(|sum| s.shift_right(sum, shift));
         let levels = s.or(even, s.shift_left(odd, 16));

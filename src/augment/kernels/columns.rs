@@ -2,8 +2,9 @@
 
 use super::VECTOR;
 use super::simd::Simd;
+use crate::augment::taps::{Taps, Upsampling};
 use crate::augment::view::ViewAxis;
-use crate::augment::weights::{Taps, Upsampling};
+use crate::simd::Level;
 
 /// The byte index that picks nothing.
 const NOTHING: u8 = 0x80;
@@ -45,12 +46,12 @@ impl ColumnTaps {
     /// Computes the taps of the columns of `line`; see [`Taps::build`].
     pub(in crate::augment) fn build(
         &mut self,
-        shape: Shape,
+        level: Level,
         line: &ViewAxis,
         upsampling: Upsampling,
         max_bits: u32,
     ) {
-        self.taps.build(line, upsampling, max_bits);
+        self.taps.build(level, line, upsampling, max_bits);
         self.clamped = line.filter.overshoots();
         // Columns are stored in whole vectors; the last ones are copies without weight.
         let padded = (line.pixels as usize).next_multiple_of(VECTOR);
@@ -62,7 +63,7 @@ impl ColumnTaps {
         self.taps.start.resize(padded, last);
         self.taps.count.resize(padded, 0);
         self.taps.weights.resize(padded * self.taps.stride, 0);
-        self.lay_out(shape, padded);
+        self.lay_out(super::shape(level), padded);
     }
 
     /// The largest result: a sample of 255 after the shift.
@@ -162,8 +163,8 @@ fn windowed<S: Simd, const PAIRS: usize, const CLAMPED: bool>(
         let taps = index.chunks_exact(4 * S::LANES).zip(weights.chunks_exact(S::LANES));
         for (index, weights) in taps {
             let w = s.load(weights);
-            sum_a = s.add(sum_a, s.dot(s.pick(a, index), w));
-            sum_b = s.add(sum_b, s.dot(s.pick(b, index), w));
+            sum_a = s.dot_add(sum_a, s.pick(a, index), w);
+            sum_b = s.dot_add(sum_b, s.pick(b, index), w);
         }
         let [a, b] = [sum_a, sum_b].map(|sum| s.shift_right(sum, shift));
         let [a, b] = if CLAMPED { [a, b].map(|v| s.limit(v, least, most)) } else { [a, b] };

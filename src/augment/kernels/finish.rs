@@ -1,103 +1,37 @@
-//! From resized rows to the output: the vertical half of the resize, colour conversion, normalisation, cast, store.
+//! From resized rows to the output: colour conversion, normalisation, cast, store.
 
+use super::VECTOR;
+use super::element::{Bf16, ElementType, F16, F32, Streamed, U8};
+use super::rows::{ResizedRows, RowSums};
 use super::simd::Simd;
-use crate::augment::weights::Taps;
 use crate::augment::{DType, MemoryFormat, Output};
 
 /// The bits after the binary point of a resized row in the `fast` pass: 255 just fits 16 signed bits.
 pub(in crate::augment) const FRACTION: u32 = 7;
-
-/// The taps of the output's rows, in pairs of source rows.
-#[derive(Debug, Default)]
-pub(in crate::augment) struct RowTaps {
-    pub(in crate::augment) taps: Taps,
-    /// The first pair of source rows and the range in `weights` of each output row.
-    spans: Vec<RowSpan>,
-    /// For each pair of source rows its two weights.
-    weights: Vec<i32>,
-    /// The number of pairs of source rows that must be kept at a time.
-    pub(in crate::augment) depth: usize,
-}
-
-/// The pairs of source rows under an output row.
-#[derive(Debug, Clone, Copy)]
-struct RowSpan {
-    first: usize,
-    /// No later row needs a pair before this one.
-    keep: usize,
-    weights: (usize, usize),
-}
-
-impl RowTaps {
-    /// Lays out `taps`, which were just built. Pairs are counted from row `taps.reach.start`.
-    pub(in crate::augment) fn lay_out(&mut self) {
-        self.spans.clear();
-        self.weights.clear();
-        for o in 0..self.taps.start.len() {
-            let from = self.taps.start[o].saturating_sub(self.taps.reach.start) as usize;
-            let begin = self.weights.len();
-            let taps = self.taps.of(o);
-            // If the first row is odd, it is the second of its pair.
-            let odd = from % 2;
-            let at = |i: usize| if i >= odd && i - odd < taps.len() { taps[i - odd] } else { 0 };
-            self.weights.extend(
-                (0..(taps.len() + odd).div_ceil(2)).map(|p| super::columns::couple(at(2 * p), at(2 * p + 1))),
-            );
-            self.spans.push(RowSpan { first: from / 2, keep: 0, weights: (begin, self.weights.len()) });
-        }
-        // Rows come in order, but rounding may let a filter begin a little before that of the row above.
-        let mut keep = usize::MAX;
-        for span in self.spans.iter_mut().rev() {
-            keep = keep.min(span.first);
-            span.keep = keep;
-        }
-        (self.depth, keep) = (1, 0);
-        for span in &self.spans {
-            keep = keep.max(span.first + span.weights.1 - span.weights.0);
-            self.depth = self.depth.max(keep - span.keep);
-        }
-    }
-
-    /// The number of pairs of source rows that must have been resized before output row `o`.
-    pub(in crate::augment) fn needed(&self, o: usize) -> usize {
-        let span = self.spans[o];
-        span.first + span.weights.1 - span.weights.0
-    }
-}
-
-/// The resized rows of one component: a ring of the latest pairs.
-#[derive(Debug, Clone, Copy)]
-pub(in crate::augment) struct ResizedRows<'a> {
-    /// The ring. Pair p lies at `(p % capacity) * stride`; each word holds the values of two rows.
-    pub ring: &'a [i32],
-    /// The pairs that the ring holds, a power of two.
-    pub capacity: usize,
-    /// The words of a pair of rows.
-    pub stride: usize,
-    /// The taps of the view's rows.
-    pub rows: &'a RowTaps,
-    /// The row of the view that is made of them.
-    pub row: usize,
-}
 
 /// The meaning of the resized components.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::augment) enum Colour {
     /// Y, Cb, Cr with [`FRACTION`] bits after the point, to be converted.
     YCbCr,
-    /// One component, to be stored three times, with this many bits after the point, which may be 0 after the resize,
-    /// too.
-    Gray(u32),
-    /// R, G, B, with as many bits as `Gray` says.
+    /// R, G, B with this many bits after the point, which may be 0 after the resize, too. Of a gray image all three are
+    /// the same.
     Rgb(u32),
 }
+
+/// The fewest bytes of an image that is written past the caches. A batch of smaller ones may stay there until it is
+/// read. A larger one would leave them anyway, after each of its lines was read from memory only to be overwritten.
+const STREAMED: usize = 1 << 18;
+
+/// The bytes of a line of the caches.
+const LINE: usize = 64;
 
 /// How rows become output.
 #[derive(Debug, Clone)]
 pub(in crate::augment) struct Finish {
     pub colour: Colour,
-    /// Whether a resize can have left the range of grey levels, so that they must be clamped.
-    pub clamped: bool,
+    /// Whether large images are written past the caches, since nobody reads them at once.
+    pub streamed: bool,
     width: usize,
     height: usize,
     dtype: DType,
@@ -132,7 +66,7 @@ impl Finish {
         let (gain, offset) = scaling(output);
         Self {
             colour: Colour::YCbCr,
-            clamped: false,
+            streamed: true,
             width: output.width as usize,
             height: output.height as usize,
             dtype: output.dtype,
@@ -152,6 +86,34 @@ impl Finish {
                 MemoryFormat::Nhwc => (row * self.width + x) * 3 + c,
             }
     }
+
+    /// Whether the output is written past the caches. Rows must be whole blocks then, and begin at whole lines, so that
+    /// all vectors lie where they may.
+    #[inline(always)]
+    pub(in crate::augment) fn streams(&self, out: &[u8]) -> bool {
+        self.streamed
+            && out.len() >= STREAMED
+            && (self.width * self.dtype.size()).is_multiple_of(LINE)
+            && out.as_ptr().addr().is_multiple_of(LINE)
+    }
+
+    /// The bytes of each channel; the first are those of all channels where they are stored together.
+    #[inline(always)]
+    fn whole<'a>(&self, out: &'a mut [u8]) -> [&'a mut [u8]; 3] {
+        match self.format {
+            MemoryFormat::Nchw => thirds(out),
+            MemoryFormat::Nhwc => [out, &mut [], &mut []],
+        }
+    }
+
+    /// The bytes of a row, as [`Finish::whole`] has those of the image.
+    #[inline(always)]
+    fn rows<'a>(&self, row: usize, out: &'a mut [u8]) -> [&'a mut [u8]; 3] {
+        self.whole(out).map(|bytes| {
+            let length = bytes.len() / self.height;
+            &mut bytes[row * length..][..length]
+        })
+    }
 }
 
 /// JFIF's conversion has four factors: the shares of Cr in R, of Cb and Cr in G, of Cb in B.
@@ -167,83 +129,118 @@ pub(super) fn row<S: Simd>(
     sources: [ResizedRows; 3],
     finish: &Finish,
     row: usize,
-    sums: &mut [Vec<i32>; 3],
+    values: &mut Vec<u8>,
     out: &mut [u8],
+) {
+    // Other types and orders are made of a row of floats, so that each loop does one thing.
+    let is_final = finish.dtype == DType::F32
+        && finish.format == MemoryFormat::Nchw
+        && finish.width.is_multiple_of(VECTOR);
+    let streams = finish.streams(out);
+    let to = if is_final {
+        finish.rows(row, out)
+    } else {
+        values.resize(3 * F32::SIZE * finish.width.next_multiple_of(VECTOR), 0);
+        thirds(values)
+    };
+    // Most bilinear filters cover two or three pairs of rows, most cubic ones up to five.
+    let pairs = sources.iter().map(ResizedRows::pairs).max().unwrap_or(0);
+    match (is_final && streams, pairs) {
+        (true, 0..=2) => normalised::<S, Streamed<F32>, 2>(s, sources, finish, to),
+        (true, 3) => normalised::<S, Streamed<F32>, 3>(s, sources, finish, to),
+        (true, 4 | 5) => normalised::<S, Streamed<F32>, 5>(s, sources, finish, to),
+        (true, _) => normalised::<S, Streamed<F32>, 0>(s, sources, finish, to),
+        (false, 0..=2) => normalised::<S, F32, 2>(s, sources, finish, to),
+        (false, 3) => normalised::<S, F32, 3>(s, sources, finish, to),
+        (false, 4 | 5) => normalised::<S, F32, 5>(s, sources, finish, to),
+        (false, _) => normalised::<S, F32, 0>(s, sources, finish, to),
+    }
+    match finish.dtype {
+        _ if is_final => {}
+        DType::F32 if streams => cast::<S, Streamed<F32>>(s, finish, values, row, out),
+        DType::F32 => cast::<S, F32>(s, finish, values, row, out),
+        DType::F16 if streams => cast::<S, Streamed<F16>>(s, finish, values, row, out),
+        DType::F16 => cast::<S, F16>(s, finish, values, row, out),
+        DType::Bf16 if streams => cast::<S, Streamed<Bf16>>(s, finish, values, row, out),
+        DType::Bf16 => cast::<S, Bf16>(s, finish, values, row, out),
+        DType::U8 => cast::<S, U8>(s, finish, values, row, out),
+    }
+}
+
+/// Writes a row of normalised R, G and B as floats, made of sources of at most `PAIRS` pairs of rows, or of any number
+/// of them if that is 0.
+#[inline(always)]
+fn normalised<S: Simd, E: ElementType, const PAIRS: usize>(
+    s: S,
+    [first, second, third]: [ResizedRows; 3],
+    finish: &Finish,
+    to: [&mut [u8]; 3],
 ) {
     match finish.colour {
         Colour::YCbCr => {
-            let bits = [0, 1, 2].map(|c| FRACTION + sources[c].rows.taps.bits);
-            // Chroma is centred before it becomes a float, since then the difference is exact.
-            weigh(s, &sources[0], 0, &mut sums[0]);
-            weigh(s, &sources[1], -(128 << bits[1]), &mut sums[1]);
-            weigh(s, &sources[2], -(128 << bits[2]), &mut sums[2]);
-            chunks(s, finish, row, Converted { sums, unit: bits.map(|b| 1.0 / (1u64 << b) as f32) }, out);
-        }
-        Colour::Gray(fraction) => {
-            let plane = Planar::new(&sources[0], fraction);
-            weigh(s, &sources[0], plane.half, &mut sums[0]);
-            levels(s, finish, row, Repeated { sums: &sums[0], plane }, out);
+            let (y, cb, cr) = (Worth::new(&first), Worth::new(&second), Worth::new(&third));
+            let levels = Converted::<S, PAIRS> {
+                // Chroma is centred before it becomes a float, since then the difference is exact.
+                y: RowSums::new(s, first, 0),
+                cb: RowSums::new(s, second, -(128 << cb.bits)),
+                cr: RowSums::new(s, third, -(128 << cr.bits)),
+                unit: [y.unit, cb.unit, cr.unit],
+            };
+            store::<S, E>(s, MemoryFormat::Nchw, &Normalised { finish, levels }, to);
         }
         Colour::Rgb(fraction) => {
-            let planes = [0, 1, 2].map(|c| Planar::new(&sources[c], fraction));
-            for c in 0..3 {
-                weigh(s, &sources[c], planes[c].half, &mut sums[c]);
-            }
-            levels(s, finish, row, Separate { sums, planes }, out);
+            let levels = Separate([
+                Planar::<S, PAIRS>::new(s, first, fraction),
+                Planar::new(s, second, fraction),
+                Planar::new(s, third, fraction),
+            ]);
+            store::<S, E>(s, MemoryFormat::Nchw, &Normalised { finish, levels }, to);
         }
     }
 }
 
-/// The kernel of [`super::store_row`].
-#[inline(always)]
-pub(super) fn stored<S: Simd>(s: S, rows: [&[u8]; 3], finish: &Finish, row: usize, out: &mut [u8]) {
-    let size = finish.dtype.size();
-    if finish.format == MemoryFormat::Nhwc || finish.width < S::LANES {
-        return chunks(s, finish, row, Whole(rows), out);
-    }
-    // Planes need no other, so that each is walked alone. The last vector may store some columns a second time.
-    for (c, levels) in rows.into_iter().enumerate() {
-        let (gain, offset) = (s.splat_f(finish.gain[c]), s.splat_f(finish.offset[c]));
-        let to = &mut out[finish.at(c, row, 0)..][..finish.width * size];
-        let last = finish.width - S::LANES;
-        for x in (0..last).step_by(S::LANES).chain([last]) {
-            let value = s.add_f(s.mul_f(s.float(s.load_bytes(&levels[x..])), gain), offset);
-            put(s, finish.dtype, &mut to[x * size..], value);
-        }
-    }
-}
-
-/// Stores levels that need no conversion, which would otherwise have clamped them.
-#[inline(always)]
-fn levels<S: Simd>(s: S, finish: &Finish, row: usize, levels: impl Levels, out: &mut [u8]) {
-    if finish.clamped {
-        chunks(s, finish, row, Clamped(levels), out);
-    } else {
-        chunks(s, finish, row, levels, out);
-    }
-}
-
-/// The grey levels of R, G and B for a vector of columns.
+/// R, G and B of a vector of columns: those from column `x` of a block of [`VECTOR`] on.
 ///
 /// This is a trait and not a closure: a closure in a function that is inlined into one with vector instructions does
 /// not have these instructions itself. Unless the compiler happens to inline it too, every operation becomes a call
 /// through memory.
-trait Levels {
-    fn at<S: Simd>(&self, s: S, x: usize) -> [S::F; 3];
+trait Colours<S: Simd> {
+    fn at(&self, s: S, block: usize, x: usize) -> [S::F; 3];
 }
 
-/// The sums of Y, Cb and Cr, and what a unit of each is worth.
-struct Converted<'a> {
-    sums: &'a [Vec<i32>; 3],
+/// The normalised values of levels.
+struct Normalised<'a, L> {
+    finish: &'a Finish,
+    levels: L,
+}
+
+impl<S: Simd, L: Colours<S>> Colours<S> for Normalised<'_, L> {
+    #[inline(always)]
+    fn at(&self, s: S, block: usize, x: usize) -> [S::F; 3] {
+        let Finish { gain, offset, .. } = self.finish;
+        let [r, g, b] = self.levels.at(s, block, x);
+        [
+            s.add_f(s.mul_f(r, s.splat_f(gain[0])), s.splat_f(offset[0])),
+            s.add_f(s.mul_f(g, s.splat_f(gain[1])), s.splat_f(offset[1])),
+            s.add_f(s.mul_f(b, s.splat_f(gain[2])), s.splat_f(offset[2])),
+        ]
+    }
+}
+
+/// The levels of sums of Y, Cb and Cr, by what a unit of each is worth.
+struct Converted<'a, S: Simd, const PAIRS: usize> {
+    y: RowSums<'a, S, PAIRS>,
+    cb: RowSums<'a, S, PAIRS>,
+    cr: RowSums<'a, S, PAIRS>,
     unit: [f32; 3],
 }
 
-impl Levels for Converted<'_> {
+impl<S: Simd, const PAIRS: usize> Colours<S> for Converted<'_, S, PAIRS> {
     #[inline(always)]
-    fn at<S: Simd>(&self, s: S, x: usize) -> [S::F; 3] {
-        let y = s.mul_f(s.float(s.load(&self.sums[0][x..])), s.splat_f(self.unit[0]));
-        let cb = s.float(s.load(&self.sums[1][x..]));
-        let cr = s.float(s.load(&self.sums[2][x..]));
+    fn at(&self, s: S, block: usize, x: usize) -> [S::F; 3] {
+        let y = s.mul_f(s.float(self.y.at(s, block, x)), s.splat_f(self.unit[0]));
+        let cb = s.float(self.cb.at(s, block, x));
+        let cr = s.float(self.cr.at(s, block, x));
         let r = s.add_f(y, s.mul_f(cr, s.splat_f(CR_R * self.unit[2])));
         let g = s.add_f(y, s.mul_f(cb, s.splat_f(CB_G * self.unit[1])));
         let g = s.add_f(g, s.mul_f(cr, s.splat_f(CR_G * self.unit[2])));
@@ -252,176 +249,208 @@ impl Levels for Converted<'_> {
     }
 }
 
-/// The sums of a gray image.
-struct Repeated<'a> {
-    sums: &'a [i32],
-    plane: Planar,
+/// What a sum of Y, Cb or Cr is worth: the bits after its point, and its unit.
+struct Worth {
+    bits: u32,
+    unit: f32,
 }
 
-impl Levels for Repeated<'_> {
+impl Worth {
     #[inline(always)]
-    fn at<S: Simd>(&self, s: S, x: usize) -> [S::F; 3] {
-        [self.plane.value(s, &self.sums[x..]); 3]
+    fn new(source: &ResizedRows) -> Self {
+        let bits = FRACTION + source.rows.taps.bits;
+        Self { bits, unit: 1.0 / (1u64 << bits) as f32 }
     }
 }
 
-/// The sums of R, G and B.
-struct Separate<'a> {
-    sums: &'a [Vec<i32>; 3],
-    planes: [Planar; 3],
-}
+/// The levels of R, G and B.
+struct Separate<'a, S: Simd, const PAIRS: usize>([Planar<'a, S, PAIRS>; 3]);
 
-impl Levels for Separate<'_> {
+impl<S: Simd, const PAIRS: usize> Colours<S> for Separate<'_, S, PAIRS> {
     #[inline(always)]
-    fn at<S: Simd>(&self, s: S, x: usize) -> [S::F; 3] {
-        [
-            self.planes[0].value(s, &self.sums[0][x..]),
-            self.planes[1].value(s, &self.sums[1][x..]),
-            self.planes[2].value(s, &self.sums[2][x..]),
-        ]
+    fn at(&self, s: S, block: usize, x: usize) -> [S::F; 3] {
+        [self.0[0].at(s, block, x), self.0[1].at(s, block, x), self.0[2].at(s, block, x)]
     }
 }
 
-/// Rows of R, G and B that are grey levels already.
-struct Whole<'a>([&'a [u8]; 3]);
-
-impl Levels for Whole<'_> {
-    #[inline(always)]
-    fn at<S: Simd>(&self, s: S, x: usize) -> [S::F; 3] {
-        [level(s, &self.0[0][x..]), level(s, &self.0[1][x..]), level(s, &self.0[2][x..])]
-    }
-}
-
-/// The levels of a vector of columns, or of those that are left.
-#[inline(always)]
-fn level<S: Simd>(s: S, levels: &[u8]) -> S::F {
-    if levels.len() >= S::LANES {
-        return s.float(s.load_bytes(levels));
-    }
-    let mut whole = [0; super::VECTOR];
-    whole[..levels.len()].copy_from_slice(levels);
-    s.float(s.load_bytes(&whole))
-}
-
-/// Levels that are clamped to 0..=255.
-struct Clamped<L>(L);
-
-impl<L: Levels> Levels for Clamped<L> {
-    #[inline(always)]
-    fn at<S: Simd>(&self, s: S, x: usize) -> [S::F; 3] {
-        let [r, g, b] = self.0.at(s, x);
-        [s.clamp(r, 0.0, 255.0), s.clamp(g, 0.0, 255.0), s.clamp(b, 0.0, 255.0)]
-    }
-}
-
-/// How a weighted sum becomes a grey level that needs no conversion.
-#[derive(Clone, Copy)]
-struct Planar {
-    half: i32,
+/// The sums of a component, and how they become grey levels that need no conversion.
+struct Planar<'a, S: Simd, const PAIRS: usize> {
+    sums: RowSums<'a, S, PAIRS>,
     shift: u32,
     unit: f32,
 }
 
-impl Planar {
+impl<'a, S: Simd, const PAIRS: usize> Planar<'a, S, PAIRS> {
     /// Rows without fraction are rounded to whole grey levels again, as PIL does between and after its passes.
-    fn new(source: &ResizedRows, fraction: u32) -> Self {
-        let bits = source.rows.taps.bits;
-        match fraction {
-            0 => Self { half: 1 << (bits - 1), shift: bits, unit: 1.0 },
-            _ => Self { half: 0, shift: 0, unit: 1.0 / (1u64 << (bits + fraction)) as f32 },
-        }
-    }
-
     #[inline(always)]
-    fn value<S: Simd>(self, s: S, sums: &[i32]) -> S::F {
-        s.mul_f(s.float(s.shift_right(s.load(sums), self.shift)), s.splat_f(self.unit))
+    fn new(s: S, source: ResizedRows<'a>, fraction: u32) -> Self {
+        let bits = source.rows.taps.bits;
+        let (half, shift, unit) = match fraction {
+            0 => (1 << (bits - 1), bits, 1.0),
+            _ => (0, 0, 1.0 / (1u64 << (bits + fraction)) as f32),
+        };
+        Self { sums: RowSums::new(s, source, half), shift, unit }
+    }
+
+    /// The levels, clamped, since some filters overshoot.
+    #[inline(always)]
+    fn at(&self, s: S, block: usize, x: usize) -> S::F {
+        let sums = s.shift_right(self.sums.at(s, block, x), self.shift);
+        s.clamp(s.mul_f(s.float(sums), s.splat_f(self.unit)), 0.0, 255.0)
     }
 }
 
-/// Computes weighted sums of the source rows under a row of the view, over `start`.
+/// Planes of levels.
+struct Whole<'a>([&'a [[u8; VECTOR]]; 3]);
+
+impl<S: Simd> Colours<S> for Whole<'_> {
+    #[inline(always)]
+    fn at(&self, s: S, block: usize, x: usize) -> [S::F; 3] {
+        let [r, g, b] = [&self.0[0][block], &self.0[1][block], &self.0[2][block]];
+        [s.float(s.load_bytes(&r[x..])), s.float(s.load_bytes(&g[x..])), s.float(s.load_bytes(&b[x..]))]
+    }
+}
+
+/// Rows of floats.
+struct Floats<'a>([&'a [[u8; FLOATS]]; 3]);
+
+/// The bytes of a block of floats.
+const FLOATS: usize = F32::SIZE * VECTOR;
+
+impl<S: Simd> Colours<S> for Floats<'_> {
+    #[inline(always)]
+    fn at(&self, s: S, block: usize, x: usize) -> [S::F; 3] {
+        let [r, g, b] = [&self.0[0][block], &self.0[1][block], &self.0[2][block]];
+        let x = F32::SIZE * x;
+        [s.load_f32(&r[x..]), s.load_f32(&g[x..]), s.load_f32(&b[x..])]
+    }
+}
+
+/// Casts a row of floats and stores it; of the values, there are whole blocks.
 #[inline(always)]
-fn weigh<S: Simd>(s: S, source: &ResizedRows, start: i32, sums: &mut Vec<i32>) {
-    let span = source.rows.spans[source.row];
-    sums.resize(source.stride, 0);
-    sums.fill(start);
-    let mut pairs = source.rows.weights[span.weights.0..span.weights.1].iter().enumerate().map(|(p, &w)| {
-        let slot = (span.first + p) & (source.capacity - 1);
-        (&source.ring[slot * source.stride..][..source.stride], w)
-    });
-    // Most filters cover two or three pairs of rows; one walk along the columns takes as many at once.
-    while let Some(first) = pairs.next() {
-        match (pairs.next(), pairs.next()) {
-            (Some(second), Some(third)) => accumulate(s, [first, second, third], sums),
-            (Some(second), None) => accumulate(s, [first, second], sums),
-            _ => accumulate(s, [first], sums),
-        }
+fn cast<S: Simd, E: ElementType>(s: S, finish: &Finish, values: &[u8], row: usize, out: &mut [u8]) {
+    let length = values.len() / 3;
+    let values = [0, 1, 2].map(|c| values[c * length..][..length].as_chunks().0);
+    store::<S, E>(s, finish.format, &Floats(values), finish.rows(row, out));
+    if !finish.width.is_multiple_of(VECTOR) {
+        let last = values.map(|blocks| &blocks[blocks.len() - 1..]);
+        store_rest::<S, E>(s, finish.format, &Floats(last), finish.rows(row, out));
+    }
+}
+
+/// The kernel of [`super::store`].
+#[inline(always)]
+pub(super) fn stored<S: Simd>(s: S, levels: [&[u8]; 3], finish: &Finish, out: &mut [u8]) {
+    match finish.dtype {
+        DType::F32 => scale::<S, F32>(s, finish, levels, out),
+        DType::F16 => scale::<S, F16>(s, finish, levels, out),
+        DType::Bf16 => scale::<S, Bf16>(s, finish, levels, out),
+        DType::U8 => scale::<S, U8>(s, finish, levels, out),
+    }
+}
+
+/// Normalises planes of levels and stores them.
+#[inline(always)]
+fn scale<S: Simd, E: ElementType>(s: S, finish: &Finish, levels: [&[u8]; 3], out: &mut [u8]) {
+    if finish.streams(out) {
+        scale_to::<S, Streamed<E>>(s, finish, levels, out);
+    } else {
+        scale_to::<S, E>(s, finish, levels, out);
     }
 }
 
 #[inline(always)]
-fn accumulate<S: Simd, const N: usize>(s: S, pairs: [(&[i32], i32); N], sums: &mut [i32]) {
-    for (i, sums) in sums.chunks_exact_mut(S::LANES).enumerate() {
-        let mut sum = s.load(sums);
-        for (row, w) in pairs {
-            sum = s.add(sum, s.dot(s.load(&row[i * S::LANES..]), s.splat(w)));
-        }
-        s.store(sums, sum);
-    }
-}
-
-/// Normalises and stores every vector of columns of `levels`.
-#[inline(always)]
-fn chunks<S: Simd>(s: S, finish: &Finish, row: usize, levels: impl Levels, out: &mut [u8]) {
-    let size = finish.dtype.size();
-    let (gain, offset) = (&finish.gain, &finish.offset);
-    for x in (0..finish.width).step_by(S::LANES) {
-        let [r, g, b] = levels.at(s, x);
-        let values = [
-            s.add_f(s.mul_f(r, s.splat_f(gain[0])), s.splat_f(offset[0])),
-            s.add_f(s.mul_f(g, s.splat_f(gain[1])), s.splat_f(offset[1])),
-            s.add_f(s.mul_f(b, s.splat_f(gain[2])), s.splat_f(offset[2])),
-        ];
-        let columns = S::LANES.min(finish.width - x);
-        match finish.format {
-            MemoryFormat::Nchw => {
-                for (c, v) in values.into_iter().enumerate() {
-                    let to = &mut out[finish.at(c, row, x)..][..columns * size];
-                    if columns == S::LANES {
-                        put(s, finish.dtype, to, v);
-                    } else {
-                        let mut whole = [0; 4 * super::VECTOR];
-                        put(s, finish.dtype, &mut whole, v);
-                        to.copy_from_slice(&whole[..to.len()]);
+fn scale_to<S: Simd, E: ElementType>(s: S, finish: &Finish, levels: [&[u8]; 3], out: &mut [u8]) {
+    let planes = levels.map(<[u8]>::as_chunks);
+    let levels = Whole(planes.map(|(blocks, _)| blocks));
+    match finish.format {
+        // Memory likes it best when each plane is walked alone.
+        MemoryFormat::Nchw => {
+            for (c, to) in thirds(out).into_iter().enumerate() {
+                let (gain, offset) = (s.splat_f(finish.gain[c]), s.splat_f(finish.offset[c]));
+                for (levels, to) in planes[c].0.iter().zip(to.chunks_exact_mut(E::SIZE * VECTOR)) {
+                    for x in (0..VECTOR).step_by(S::LANES) {
+                        let value = s.add_f(s.mul_f(s.float(s.load_bytes(&levels[x..])), gain), offset);
+                        E::put(s, &mut to[E::SIZE * x..], value);
                     }
                 }
             }
-            MemoryFormat::Nhwc => {
-                let to = &mut out[finish.at(0, row, x)..][..3 * columns * size];
-                let values = s.interleave(values);
-                if columns == S::LANES {
-                    for (to, v) in to.chunks_exact_mut(S::LANES * size).zip(values) {
-                        put(s, finish.dtype, to, v);
+        }
+        MemoryFormat::Nhwc => {
+            store::<S, E>(s, finish.format, &Normalised { finish, levels }, finish.whole(out));
+        }
+    }
+    let rest = planes.map(|(_, rest)| rest);
+    if !rest[0].is_empty() {
+        let mut blocks = [[[0; VECTOR]]; 3];
+        for (block, rest) in blocks.iter_mut().zip(rest) {
+            block[0][..rest.len()].copy_from_slice(rest);
+        }
+        let levels = Whole(blocks.each_ref().map(|block| &block[..]));
+        store_rest::<S, E>(s, finish.format, &Normalised { finish, levels }, finish.whole(out));
+    }
+}
+
+/// Stores all whole blocks of columns that there is room for.
+#[inline(always)]
+fn store<S: Simd, E: ElementType>(s: S, format: MemoryFormat, values: &impl Colours<S>, to: [&mut [u8]; 3]) {
+    let [first, second, third] = to;
+    let bytes = E::SIZE * VECTOR;
+    match format {
+        MemoryFormat::Nchw => {
+            let planes = first.chunks_exact_mut(bytes).zip(second.chunks_exact_mut(bytes));
+            for (block, ((r, g), b)) in planes.zip(third.chunks_exact_mut(bytes)).enumerate() {
+                for x in (0..VECTOR).step_by(S::LANES) {
+                    let [red, green, blue] = values.at(s, block, x);
+                    E::put(s, &mut r[E::SIZE * x..], red);
+                    E::put(s, &mut g[E::SIZE * x..], green);
+                    E::put(s, &mut b[E::SIZE * x..], blue);
+                }
+            }
+        }
+        MemoryFormat::Nhwc => {
+            for (block, to) in first.chunks_exact_mut(3 * bytes).enumerate() {
+                for x in (0..VECTOR).step_by(S::LANES) {
+                    let to = &mut to[3 * E::SIZE * x..];
+                    for (to, v) in
+                        to.chunks_exact_mut(E::SIZE * S::LANES).zip(s.interleave(values.at(s, block, x)))
+                    {
+                        E::put(s, to, v);
                     }
-                } else {
-                    let mut whole = [0; 12 * super::VECTOR];
-                    for (to, v) in whole.chunks_exact_mut(S::LANES * size).zip(values) {
-                        put(s, finish.dtype, to, v);
-                    }
-                    to.copy_from_slice(&whole[..to.len()]);
                 }
             }
         }
     }
 }
 
+/// Stores as much of one block as there is room for behind the last whole block.
 #[inline(always)]
-fn put<S: Simd>(s: S, dtype: DType, to: &mut [u8], v: S::F) {
-    match dtype {
-        DType::F32 => s.store_f32(to, v),
-        DType::F16 => s.store_f16(to, v),
-        DType::Bf16 => s.store_bf16(to, v),
-        DType::U8 => s.store_u8(to, s.add_f(v, s.splat_f(0.5))),
+fn store_rest<S: Simd, E: ElementType>(
+    s: S,
+    format: MemoryFormat,
+    values: &impl Colours<S>,
+    to: [&mut [u8]; 3],
+) {
+    let mut block = [0; 3 * FLOATS];
+    let block = &mut block[..3 * E::SIZE * VECTOR];
+    let mut rows = match format {
+        MemoryFormat::Nchw => thirds(block),
+        MemoryFormat::Nhwc => [block, &mut [], &mut []],
+    };
+    store::<S, E>(s, format, values, rows.each_mut().map(|row| &mut row[..]));
+    for (to, row) in to.into_iter().zip(rows) {
+        let rest = to.len() - to.len() % row.len().max(1);
+        let to = &mut to[rest..];
+        to.copy_from_slice(&row[..to.len()]);
     }
+}
+
+/// The three planes or rows that lie one after the other.
+#[inline(always)]
+fn thirds(bytes: &mut [u8]) -> [&mut [u8]; 3] {
+    let (first, others) = bytes.split_at_mut(bytes.len() / 3);
+    let (second, third) = others.split_at_mut(others.len() / 2);
+    [first, second, third]
 }
 
 /// Fills the pixels of `columns` in `rows`.

@@ -7,15 +7,18 @@ mod avx2;
 mod avx512;
 mod blur;
 mod columns;
+mod element;
 mod finish;
 mod pixels;
 mod portable;
+mod rows;
 mod simd;
 
 pub(super) use blur::{PairedWeights, words};
 pub(super) use columns::{ColumnTaps, Shape};
-pub(super) use finish::{Colour, FRACTION, Finish, ResizedRows, RowTaps, fill, filling, scaling};
+pub(super) use finish::{Colour, FRACTION, Finish, fill, filling, scaling};
 pub(super) use pixels::Blend;
+pub(super) use rows::{ResizedRows, RowTaps};
 
 use crate::simd::Level;
 
@@ -43,7 +46,7 @@ macro_rules! dispatch {
 macro_rules! kernels {
     ($simd:expr $(, #[$features:meta])?) => {
         use super::{
-            Blend, ColumnTaps, Finish, PairedWeights, ResizedRows, Shape, blur, columns, finish, pixels,
+            Blend, ColumnTaps, Finish, PairedWeights, ResizedRows, Shape, blur, columns, finish, pixels, simd,
         };
 
         pub(super) fn shape() -> Shape {
@@ -60,15 +63,20 @@ macro_rules! kernels {
             sources: [ResizedRows; 3],
             finish: &Finish,
             row: usize,
-            sums: &mut [Vec<i32>; 3],
+            values: &mut Vec<u8>,
             out: &mut [u8],
         ) {
-            finish::row($simd, sources, finish, row, sums, out);
+            finish::row($simd, sources, finish, row, values, out);
         }
 
         $(#[$features])?
-        pub(in crate::augment) fn store_row(levels: [&[u8]; 3], finish: &Finish, row: usize, out: &mut [u8]) {
-            finish::stored($simd, levels, finish, row, out);
+        pub(in crate::augment) fn store(levels: [&[u8]; 3], finish: &Finish, out: &mut [u8]) {
+            finish::stored($simd, levels, finish, out);
+        }
+
+        $(#[$features])?
+        pub(in crate::augment) fn fence() {
+            simd::Simd::fence($simd);
         }
 
         $(#[$features])?
@@ -127,22 +135,27 @@ pub(super) fn resize_columns(
     dispatch!(level, resize_columns(rows, columns, shift, out));
 }
 
-/// Resizes to one row of the view, converts, normalises, casts and stores it as row `row` of the output; `sums` is
+/// Resizes to one row of the view, converts, normalises, casts and stores it as row `row` of the output; `values` is
 /// scratch.
 pub(super) fn finish_row(
     level: Level,
     sources: [ResizedRows; 3],
     finish: &Finish,
     row: usize,
-    sums: &mut [Vec<i32>; 3],
+    values: &mut Vec<u8>,
     out: &mut [u8],
 ) {
-    dispatch!(level, finish_row(sources, finish, row, sums, out));
+    dispatch!(level, finish_row(sources, finish, row, values, out));
 }
 
-/// Normalises, casts and stores one output row of grey levels, R, G and B.
-pub(super) fn store_row(level: Level, levels: [&[u8]; 3], finish: &Finish, row: usize, out: &mut [u8]) {
-    dispatch!(level, store_row(levels, finish, row, out));
+/// Normalises, casts and stores an image of grey levels, planes of R, G and B.
+pub(super) fn store(level: Level, levels: [&[u8]; 3], finish: &Finish, out: &mut [u8]) {
+    dispatch!(level, store(levels, finish, out));
+}
+
+/// Makes what was written past the caches visible to any thread that sees what is stored after this.
+pub(super) fn fence(level: Level) {
+    dispatch!(level, fence());
 }
 
 /// Computes `count` sums 3·near + next, or just the samples if there is no next row.

@@ -88,9 +88,10 @@ impl Simd for Portable {
         from_fn(|i| a[i] | b[i])
     }
     #[inline(always)]
-    fn dot(self, a: Self::I, b: Self::I) -> Self::I {
+    fn dot_add(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I {
         let product = |a: i32, b: i32| i32::from(a as i16) * i32::from(b as i16);
-        from_fn(|i| product(a[i], b[i]).wrapping_add(product(a[i] >> 16, b[i] >> 16)))
+        let products = |a: i32, b: i32| product(a, b).wrapping_add(product(a >> 16, b >> 16));
+        from_fn(|i| sum[i].wrapping_add(products(a[i], b[i])))
     }
     #[inline(always)]
     fn shift_right(self, v: Self::I, by: u32) -> Self::I {
@@ -160,11 +161,28 @@ impl Simd for Portable {
         from_fn(|v| from_fn(|i| rgb[(v * N + i) % 3][(v * N + i) / 3]))
     }
     #[inline(always)]
+    fn load_f32(self, from: &[u8]) -> Self::F {
+        from_fn(|i| f32::from_ne_bytes(std::array::from_fn(|b| from[..4 * N][4 * i + b])))
+    }
+    #[inline(always)]
     fn store_f32(self, to: &mut [u8], v: Self::F) {
         for (to, v) in to[..4 * N].chunks_exact_mut(4).zip(v) {
             to.copy_from_slice(&v.to_ne_bytes());
         }
     }
+    #[inline(always)]
+    fn stream_f32(self, to: &mut [u8], v: Self::F) {
+        self.store_f32(to, v);
+    }
+    #[inline(always)]
+    fn stream_f16(self, to: &mut [u8], v: Self::F) {
+        self.store_f16(to, v);
+    }
+    #[inline(always)]
+    fn stream_bf16(self, to: &mut [u8], v: Self::F) {
+        self.store_bf16(to, v);
+    }
+    fn fence(self) {}
     #[inline(always)]
     fn store_f16(self, to: &mut [u8], v: Self::F) {
         for (to, v) in to[..2 * N].chunks_exact_mut(2).zip(v) {

@@ -38,8 +38,8 @@ pub(super) trait Simd: Copy {
 
     fn add(self, a: Self::I, b: Self::I) -> Self::I;
     fn or(self, a: Self::I, b: Self::I) -> Self::I;
-    /// Computes sums of products of pairs of 16-bit lanes.
-    fn dot(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Adds the products of pairs of 16-bit lanes to 32-bit lanes.
+    fn dot_add(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I;
     /// Shifts 32-bit lanes right, with the sign shifted in.
     fn shift_right(self, v: Self::I, by: u32) -> Self::I;
     /// Clamps 32-bit lanes to two bounds.
@@ -65,11 +65,18 @@ pub(super) trait Simd: Copy {
     /// Interleaves three vectors to r0 g0 b0 r1 g1 b1 …: three vectors, one after the other.
     fn interleave(self, rgb: [Self::F; 3]) -> [Self::F; 3];
 
+    fn load_f32(self, from: &[u8]) -> Self::F;
     fn store_f32(self, to: &mut [u8], v: Self::F);
     /// Rounded to nearest even.
     fn store_f16(self, to: &mut [u8], v: Self::F);
     /// Rounded to nearest even.
     fn store_bf16(self, to: &mut [u8], v: Self::F);
+    /// Stores as `store_f32` does, but past the caches: to a multiple of the vector's bytes, before a [`Simd::fence`].
+    fn stream_f32(self, to: &mut [u8], v: Self::F);
+    fn stream_f16(self, to: &mut [u8], v: Self::F);
+    fn stream_bf16(self, to: &mut [u8], v: Self::F);
+    /// Makes all that was streamed visible to any thread that sees what is stored after this.
+    fn fence(self);
     /// Stores the lanes as bytes, truncated.
     fn store_u8(self, to: &mut [u8], v: Self::F);
 

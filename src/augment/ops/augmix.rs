@@ -1,7 +1,7 @@
 //! AugMix: the weighted sum of an image and what chains of operations made of it.
 
 use super::arithmetic::truncate;
-use super::level::vectorised;
+use crate::augment::level::vectorised;
 
 /// The weights as torch has them, in 32 bits: that of the image itself, and those of the chains.
 pub(in crate::augment) fn shares(weights: &[f64]) -> (f32, Vec<f32>) {

@@ -1,7 +1,7 @@
 //! The hue, as torchvision turns it: by way of hue, saturation and value, all 32-bit floats.
 
 use super::arithmetic::truncate;
-use super::level::vectorised;
+use crate::augment::level::vectorised;
 
 /// What a grey level is worth on the scale of 0..1.
 const UNIT: f32 = (1.0 / 255.0_f64) as f32;

@@ -12,7 +12,6 @@ mod erase;
 mod follow;
 mod grey;
 mod hue;
-mod level;
 mod lookup;
 mod mirror;
 mod noise;

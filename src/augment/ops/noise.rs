@@ -1,7 +1,7 @@
 //! Normal numbers for the values of an image: each is a function of a key and of the value's index alone, and needs
 //! only what the CPU and a GPU compute to the same bits.
 
-use super::level::vectorised;
+use crate::augment::level::vectorised;
 use crate::rng::noise_words;
 
 /// The runs of four numbers that are made together.

@@ -1,8 +1,8 @@
 //! The pixels of a warped image: torch's `grid_sample` with zeros outside, and torchvision's fill.
 
 use super::arithmetic::{self, floor, rounded, within};
-use super::level::vectorised;
 use super::warp::{Sampler, Warp};
+use crate::augment::level::vectorised;
 use crate::simd::Level;
 
 /// The pixels that stand around the image, which is as far as a sampler that begins at its border reaches.

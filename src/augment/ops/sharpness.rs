@@ -1,7 +1,7 @@
 //! Sharpness, as torchvision has it: a blend of an image with what a small filter makes of it.
 
 use super::arithmetic::{fma, truncate};
-use super::level::vectorised;
+use crate::augment::level::vectorised;
 
 vectorised! {
     /// Makes `to` of the plane `from`, both of rows of `width` levels: x + (smooth - x) · `of_smooth`, where that is

@@ -2,7 +2,7 @@
 //! share, so that rows are read as they lie.
 
 use super::arithmetic::{floor, rounded, within};
-use super::level::vectorised;
+use crate::augment::level::vectorised;
 use crate::simd::Level;
 
 /// By how much each row moves: pixel (column, row) shows the image at (column + `along` + row · `per_row`,

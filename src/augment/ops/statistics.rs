@@ -1,7 +1,7 @@
 //! What operations need to know of a whole image. All of it is whole numbers, so the order of pixels does not matter.
 
 use super::grey::luma;
-use super::level::vectorised;
+use crate::augment::level::vectorised;
 
 /// The number of values of each level.
 pub(in crate::augment) type LevelCounts = [u32; 256];

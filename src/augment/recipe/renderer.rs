@@ -48,6 +48,15 @@ impl Renderer {
         Self { lists, list_of }
     }
 
+    /// Makes images stay in the caches, for who reads them again at once. Otherwise large ones are written past them.
+    #[must_use]
+    pub(crate) fn kept_in_caches(mut self, kept: bool) -> Self {
+        for list in &mut self.lists {
+            list.augmenter.keep_in_caches(kept);
+        }
+        self
+    }
+
     /// Writes the image of view number `view`, which was `drawn`, to `out`: exactly
     /// [`Output::bytes`](crate::augment::Output::bytes) bytes of [`RecipeView::output`], all of which are written.
     ///

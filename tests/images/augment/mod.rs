@@ -183,6 +183,33 @@ fn every_level_gives_the_same_bytes() {
     }
 }
 
+/// Whether images are written past the caches depends on their size and on where they begin, but not on their bytes.
+#[test]
+fn large_images_are_the_same_wherever_they_begin() {
+    for case in 0..48 {
+        let random = &mut stream(8, case);
+        let image = Image::random(random, 500);
+        let mut output = output(random, Fidelity::Fast);
+        // Rows are whole lines of the caches, of 4 bytes a value and of 2.
+        (output.width, output.height) = one(random, &[(224, 224), (192, 231), (448, 99)]);
+        output.dtype = one(random, &[DType::F32, DType::F16, DType::Bf16, DType::U8]);
+        output.format = one(random, &[MemoryFormat::Nchw, MemoryFormat::Nhwc]);
+        let view = view(random, &image, &output);
+        let planes = image.planes(&view.region(&output));
+        let portable = render(&output, Level::Portable, &planes, &view);
+        let mut room = vec![0xa5; output.bytes() + 128];
+        let line = room.as_ptr().align_offset(64);
+        for level in Level::available() {
+            for begin in [line, line + 2, line + 32] {
+                room.fill(0xa5);
+                let out = &mut room[begin..][..output.bytes()];
+                Augmenter::new(output.clone(), level).render(&planes, &view, out);
+                assert!(out == portable, "case {case}: {} at {begin}: {output:?} {view:?}", level.name());
+            }
+        }
+    }
+}
+
 #[test]
 fn formats_and_types_hold_the_same_values() {
     for case in 0..60 {

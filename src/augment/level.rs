@@ -1,4 +1,4 @@
-//! Operations are plain loops, each written once and compiled for every level of vector instructions.
+//! Plain loops, each written once and compiled for every level of vector instructions.
 
 /// Defines a function that takes the [`Level`](crate::simd::Level) before its other arguments, and runs its body in
 /// the build for that level. What the body calls in loops must be `#[inline(always)]`, so that it is compiled for the
@@ -21,13 +21,13 @@ macro_rules! vectorised {
 
             #[cfg(target_arch = "x86_64")]
             #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt,\
-                                       avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512vbmi2")]
+                                       avx512f,avx512bw,avx512cd,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,avx512vnni")]
             fn avx512($($argument: $type),*) $(-> $result)? {
                 portable($($argument),*)
             }
 
             match level {
-                // SAFETY: `PixelPass::new` and `erase` lower the level to what this processor has.
+                // SAFETY: `Augmenter::new`, `PixelPass::new` and `erase` lower the level to what this processor has.
                 #[cfg(target_arch = "x86_64")]
                 crate::simd::Level::Avx512 => unsafe { avx512($($argument),*) },
                 // SAFETY: as above.
