@@ -69,9 +69,9 @@ impl KnownUses {
         self.moment(epoch, last.unwrap_or_default())
     }
 
-    /// The moment after `moment` at which the node uses `sample` next; `None` where the known epochs do not say. It
-    /// costs one inverse of the order for each epoch that is searched: on average as many as there are nodes, or repeats
-    /// if these are more.
+    /// The moment after `moment` at which the node uses `sample` next; `None` where the known epochs do not say.
+    /// It costs one inverse of the order for each epoch that is searched: on average as many as there are nodes, or
+    /// repeats if these are more.
     pub(crate) fn next_use(&self, sample: u64, moment: Moment) -> Option<Moment> {
         let known = self.first_epoch..self.first_epoch + self.orders.len() as u64;
         let first = (moment / self.samples.max(1)).max(known.start);
@@ -90,7 +90,8 @@ pub(crate) enum RetentionRule {
     /// every sample once an epoch, or where the tier has room for all.
     Keep,
     /// The samples that are used soonest stay. Knowing the future pays where a node uses a part of the samples in each
-    /// epoch (two to five times the hits), because it is one of several or because samples are repeated. Samples of one group are used within `moments` of one another, and leave together.
+    /// epoch (two to five times the hits), because it is one of several or because samples are repeated. Samples of one
+    /// group are used within `moments` of one another, and leave together.
     NextUse {
         /// The length of a group.
         moments: Moment,
