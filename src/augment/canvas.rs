@@ -11,7 +11,7 @@ use std::ops::Range;
 
 /// An image on the canvas that a view resizes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Canvas {
+pub struct PaddedCanvas {
     /// The columns.
     pub x: CanvasAxis,
     /// The rows.
@@ -34,7 +34,7 @@ pub struct CanvasAxis {
     pub at: i32,
 }
 
-impl Canvas {
+impl PaddedCanvas {
     /// What `region` of the canvas shows of the image; a single pixel where it shows nothing of it.
     pub(super) fn of_image(&self, region: &Region) -> Region {
         let along = |axis: &CanvasAxis, first: u32, n: u32| {
@@ -134,8 +134,8 @@ impl CanvasPainter {
     }
 
     /// Paints the `part` that a view needs, which begins at the pixel `corner` of the view's own canvas.
-    fn paint_part(&mut self, planes: &Planes, canvas: &Canvas, [left, top]: [u32; 2], part: &Region) {
-        let Canvas { x, y, padding, fill } = canvas;
+    fn paint_part(&mut self, planes: &Planes, canvas: &PaddedCanvas, [left, top]: [u32; 2], part: &Region) {
+        let PaddedCanvas { x, y, padding, fill } = canvas;
         let columns = left..left + part.width;
         let (across, inside) = (x.sources(*padding, &columns), x.inside(&columns));
         for row in 0..part.height {

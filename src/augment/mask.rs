@@ -4,8 +4,8 @@ use super::ops::PixelOp;
 use super::weights::Resize;
 use super::{Axis, CanvasAxis, DrawnView, Filter, View};
 
-/// Finds for each output pixel of an axis the source pixel that it shows; `None` if it shows the fill. `image` says where
-/// the image is if the axis is one of a canvas.
+/// Finds for each output pixel of an axis the source pixel that it shows; `None` if it shows the fill. `image` says
+/// where the image is if the axis is one of a canvas.
 fn sources(
     (axis, image): (&Axis, Option<&CanvasAxis>),
     view: &View,

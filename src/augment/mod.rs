@@ -16,7 +16,7 @@ mod view;
 mod weights;
 
 pub(crate) use canvas::CanvasPainter;
-pub(crate) use canvas::{Canvas, CanvasAxis};
+pub(crate) use canvas::{CanvasAxis, PaddedCanvas};
 pub(crate) use mask::render_mask;
 pub use mix::Mixing;
 pub(crate) use mix::{DrawnMix, MixKeys, MixRegion, MixWeights, mix_images};

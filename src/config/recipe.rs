@@ -125,7 +125,8 @@ impl LoaderOptions {
         cpu(format!("a GPU does not make {missing} yet"))
     }
 
-    /// Checks that what is asked for the images can be done on a GPU without the CPU's decoder, if that may not be used.
+    /// Checks that what is asked for the images can be done on a GPU without the CPU's decoder, if that must not be
+    /// used.
     ///
     /// # Errors
     /// [`Error::Config`] naming the transform.

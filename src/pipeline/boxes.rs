@@ -13,8 +13,8 @@ type Boxes = Vec<[f32; 4]>;
 
 impl PipelineShared {
     /// The boxes by which the transforms of the image with this number choose: left, top, right and bottom in pixels of
-    /// the image. Empty where they choose by none, and of a sample that has none. `record` was read of the sample; `run`
-    /// counts what is read besides.
+    /// the image. Empty where they choose by none, and of a sample that has none. `record` was read of the sample, and
+    /// `run` counts what is read besides.
     ///
     /// # Errors
     /// The errors of reading the field, and [`DecodeError::Field`] for bytes that are no boxes.

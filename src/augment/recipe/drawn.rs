@@ -2,7 +2,7 @@
 
 use super::RecipeView;
 use crate::augment::ops::{Erasure, PixelOp};
-use crate::augment::{Axis, Canvas, CanvasAxis, View};
+use crate::augment::{Axis, CanvasAxis, PaddedCanvas, View};
 use crate::decode::Region;
 
 /// The part of one image that one view shows, and how.
@@ -19,7 +19,7 @@ pub struct DrawnView {
     pub is_resized_mirrored: [bool; 2],
     /// Where the image is on the canvas of which `view` is, if it was padded before it was resized. Otherwise the view
     /// is one of the image itself.
-    pub canvas: Option<Canvas>,
+    pub canvas: Option<PaddedCanvas>,
     /// Whether a transform has dropped each of the sample's boxes; those without a value stay.
     pub dropped: Vec<bool>,
     /// What is done to its grey levels then, in order.
@@ -52,21 +52,23 @@ const MOST_PIXELS: u64 = 1 << 28;
 impl DrawnView {
     /// The first column and row of the source that are resized.
     pub(crate) fn first_pixel(&self) -> [u32; 2] {
-        let axis =
-            |of: fn(&Canvas) -> &CanvasAxis, start| self.canvas.as_ref().map_or(start, |on| of(on).first);
+        let axis = |of: fn(&PaddedCanvas) -> &CanvasAxis, start| {
+            self.canvas.as_ref().map_or(start, |on| of(on).first)
+        };
         [axis(|on| &on.x, self.view.x.start), axis(|on| &on.y, self.view.y.start)]
     }
 
     /// The number of columns and rows of the source that are resized, with the padding around them.
     pub(crate) fn source_pixels(&self) -> [u32; 2] {
-        let axis = |of: fn(&Canvas) -> &CanvasAxis, n| self.canvas.as_ref().map_or(n, |on| of(on).length);
+        let axis =
+            |of: fn(&PaddedCanvas) -> &CanvasAxis, n| self.canvas.as_ref().map_or(n, |on| of(on).length);
         [axis(|on| &on.x, self.view.x.length), axis(|on| &on.y, self.view.y.length)]
     }
 
     /// The pixels that are added to those of the source before they are resized: left, top, right, bottom. They are
     /// negative where pixels are taken away that padding has repeated.
     pub(crate) fn added_before_resize(&self) -> [i64; 4] {
-        let Some(Canvas { x, y, .. }) = &self.canvas else { return [0; 4] };
+        let Some(PaddedCanvas { x, y, .. }) = &self.canvas else { return [0; 4] };
         let behind = |on: &CanvasAxis, length| i64::from(length) - i64::from(on.at) - i64::from(on.length);
         let View { x: across, y: down, .. } = &self.view;
         [x.at.into(), y.at.into(), behind(x, across.length), behind(y, down.length)]
@@ -125,7 +127,7 @@ impl DrawnView {
                 let first = std::mem::take(&mut axis.start);
                 CanvasAxis { first, length: axis.length, at: 0 }
             };
-            self.canvas = Some(Canvas { x: all_of(x), y: all_of(y), padding: *padding, fill: [0; 3] });
+            self.canvas = Some(PaddedCanvas { x: all_of(x), y: all_of(y), padding: *padding, fill: [0; 3] });
         }
     }
 }

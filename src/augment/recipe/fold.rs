@@ -3,7 +3,7 @@
 //! is resized together with padding, the range is one of a canvas on which the image lies.
 
 use super::transform::LARGEST_SIDE;
-use crate::augment::{Axis, Canvas, CanvasAxis, Filter, Padding, View};
+use crate::augment::{Axis, CanvasAxis, Filter, PaddedCanvas, Padding, View};
 
 /// One axis after some steps: the fields of [`Axis`], the length that the image has now, and whether it is mirrored.
 /// First and last are those of the image as it is then.
@@ -62,8 +62,8 @@ impl Side {
         } else if self.now > LARGEST_SIDE {
             let now = self.now;
             return Err(format!(
-                "would resample an image that was padded to {now} pixels, more than {LARGEST_SIDE} a side: pad it less, \
-                 or behind the resize"
+                "would resample an image that was padded to {now} pixels, more than {LARGEST_SIDE} a side: pad it \
+                 less, or behind the resize"
             ));
         } else {
             self.canvas = Some((self.offset, self.now));
@@ -185,14 +185,19 @@ impl Fold {
     }
 
     /// The steps so far as one view, and the canvas that it is of, if they resize padding; `fill` is its colour.
-    pub(super) fn view(&self, filter: Filter, padding: Padding, fill: [u8; 3]) -> (View, Option<Canvas>) {
+    pub(super) fn view(
+        &self,
+        filter: Filter,
+        padding: Padding,
+        fill: [u8; 3],
+    ) -> (View, Option<PaddedCanvas>) {
         let (flip, vertical_flip) = (self.x.is_mirrored, self.y.is_mirrored);
         let view = |x, y| View { x, y, flip, vertical_flip, filter, padding };
         if self.x.canvas.or(self.y.canvas).is_none() {
             return (view(self.x.axis(), self.y.axis()), None);
         }
         let [(across, x), (down, y)] = [self.x, self.y].map(|side| side.axis_on_canvas(filter, padding));
-        (view(across, down), Some(Canvas { x, y, padding, fill }))
+        (view(across, down), Some(PaddedCanvas { x, y, padding, fill }))
     }
 }
 
@@ -325,7 +330,7 @@ mod tests {
         // The canvas is not mirrored: the pixels that were behind come first.
         let x = CanvasAxis { first: 2, length: 12, at: 6 };
         let y = CanvasAxis { first: 0, length: 20, at: 0 };
-        assert_eq!(canvas, Some(Canvas { x, y, padding: Padding::Constant, fill: [1, 2, 3] }));
+        assert_eq!(canvas, Some(PaddedCanvas { x, y, padding: Padding::Constant, fill: [1, 2, 3] }));
         assert_eq!(view.x, Axis { start: 0, length: 20, resized: 10, offset: 0, filled: [3, 1] });
         assert_eq!(view.y, Axis { start: 0, length: 20, resized: 10, offset: 1, filled: [0; 2] });
         assert!(view.flip);

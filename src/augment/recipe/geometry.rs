@@ -200,8 +200,8 @@ impl Geometry {
     }
 
     /// Draws the view of an image of `size`, its width and height. `steps` are the list's transforms, each with its
-    /// random numbers; those that do not change geometry do nothing here. `boxes` are the sample's, left, top, right and
-    /// bottom in pixels of the image.
+    /// random numbers; those that do not change geometry do nothing here. `boxes` are the sample's, left, top, right
+    /// and bottom in pixels of the image.
     ///
     /// # Errors
     /// The message which transform cannot be done to an image of that size, and why.

@@ -112,8 +112,9 @@ impl ImageLoader {
     }
 
     /// What an epoch makes of a sample, a dict of x, y, width, height (source pixels that are resized), padding (the
-    /// pixels added to them first: left, top, right, bottom), resized_width, resized_height (what they become), left, top (where the output's window begins in that), flip,
-    /// vertical_flip, output_width, output_height. `view` chooses one of several views, `field` one of several images.
+    /// pixels added to them first: left, top, right, bottom), resized_width, resized_height (what they become), left,
+    /// top (where the output's window begins in that), flip, vertical_flip, output_width, output_height. `view`
+    /// chooses one of several views, `field` one of several images.
     #[pyo3(
         signature = (sample_id, epoch=None, *, occurrence=None, view=None, field=None),
         text_signature = "($self, sample_id, epoch=None, *, occurrence=0, view=0, field=None)"

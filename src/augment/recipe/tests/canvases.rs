@@ -3,7 +3,7 @@
 use super::{drawn, recipe, request};
 use crate::augment::recipe::{DrawnViews, Recipe};
 use crate::augment::{
-    Axis, Canvas, CanvasAxis, CanvasPainter, Fidelity, MemoryFormat, Padding, Renderer, View,
+    Axis, CanvasAxis, CanvasPainter, Fidelity, MemoryFormat, PaddedCanvas, Padding, Renderer, View,
 };
 use crate::decode::{ColorModel, Plane, Planes, Region};
 use crate::rng::{RandomKey, RandomStream, Use};
@@ -43,7 +43,7 @@ fn rendered(recipe: &Recipe, planes: &Planes, drawn: &DrawnViews) -> Vec<Vec<u8>
 }
 
 /// The canvas of an image in full, of R, G and B as they are.
-fn laid_out(image: &Planes, canvas: &Canvas, view: &View) -> Planes {
+fn laid_out(image: &Planes, canvas: &PaddedCanvas, view: &View) -> Planes {
     let (width, height) = (view.x.length, view.y.length);
     let mut all = Planes::default();
     all.shape_rgb(Region { x: 0, y: 0, width, height });
@@ -166,7 +166,7 @@ fn a_small_image_is_padded_before_the_resize() {
     assert_eq!(drawn(&recipe, 0, (50, 60)).canvas, None);
     let seen = drawn(&recipe, 0, (20, 41));
     let (x, y) = (CanvasAxis { first: 0, length: 20, at: 6 }, CanvasAxis { first: 4, length: 32, at: 0 });
-    assert_eq!(seen.canvas, Some(Canvas { x, y, padding: Padding::Constant, fill: [0; 3] }));
+    assert_eq!(seen.canvas, Some(PaddedCanvas { x, y, padding: Padding::Constant, fill: [0; 3] }));
     assert_eq!(seen.added_before_resize(), [6, 0, 6, 0]);
     assert!(recipe.may_resize_padding() && recipe.resizes_padding_of().is_none());
 }

@@ -23,8 +23,8 @@ pub struct RandomIoUCrop {
     min_aspect_ratio: f64,
     /// The largest width / height.
     max_aspect_ratio: f64,
-    /// The overlaps of which one is asked for: the area that crop and box share, by that which they cover together. From
-    /// 1 on an option leaves the image as it is.
+    /// The overlaps of which one is asked for: the area that crop and box share, by that which they cover together.
+    /// From 1 on an option leaves the image as it is.
     sampler_options: Option<Vec<f64>>,
     /// The crops that are tried for an option.
     trials: u32,
