@@ -17,6 +17,7 @@ mod lookup;
 mod mirror;
 mod noise;
 mod pass;
+mod replay;
 mod resample;
 mod sharpness;
 mod shift;
@@ -30,17 +31,18 @@ pub(super) use augmix::shares as mix_shares;
 pub(super) use blur::weights as blur_weights;
 pub(super) use erase::erase;
 pub(super) use pass::PixelPass;
+pub(crate) use replay::replay;
 pub(super) use shift::RowShift;
 pub(super) use table::LevelTables;
 pub(super) use warp::{Sampler, Warp};
 
 use super::Filter;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 /// One operation, by the name and the parameters of a function of `torchvision.transforms.v2.functional`.
 ///
 /// Factors are rounded to 32 bits where they meet pixels, as torch does.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub(crate) enum PixelOp {
     /// .2989 R + .587 G + .114 B, truncated, in all three channels.
@@ -137,7 +139,7 @@ pub(crate) enum PixelOp {
 }
 
 /// The parameters of torchvision's `affine`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Affine {
     /// Degrees, clockwise.
     pub(crate) angle: f64,
@@ -153,7 +155,7 @@ pub(crate) struct Affine {
 }
 
 /// How a warp finds the pixels that it shows.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct WarpSampling {
     /// [`Filter::Nearest`], [`Filter::Bilinear`] or [`Filter::Bicubic`], without antialiasing.
     pub(crate) interpolation: Filter,
@@ -165,7 +167,7 @@ pub(crate) struct WarpSampling {
 }
 
 /// A rectangle of pixels, by the parameters of torchvision's `erase`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rectangle {
     /// The first row.
     pub(crate) i: u32,
