@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ import torch
 from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benches" / "transforms"))
+import replay
 
 SAMPLES = 40
 NAMES = ("png", "seg.png", "boxes.npy")
@@ -70,16 +74,8 @@ def inputs(number: int) -> list[Any]:
 
 
 def as_drawn(what: Any, view: dict[str, Any]) -> Any:
-    """Return what torchvision's functions make of it: crop, resize, pad, crop, flips."""
-    size = [view["resized_height"], view["resized_width"]]
-    what = F.resize(F.crop(what, view["y"], view["x"], view["height"], view["width"]), size)
-    left, top, width, height = (view[name] for name in ("left", "top", "output_width", "output_height"))
-    behind = (left + width - size[1], top + height - size[0])
-    margins = [max(0, added) for added in (-left, -top, *behind)]
-    what = F.pad(what, margins, fill=FILL if isinstance(what, tv_tensors.Image) else 0)
-    what = F.crop(what, top + margins[1], left + margins[0], height, width)
-    what = F.horizontal_flip(what) if view["flip"] else what
-    what = F.vertical_flip(what) if view["vertical_flip"] else what
+    """Return what torchvision's functions make of it."""
+    what = replay.placed(what, view, fill=FILL if isinstance(what, tv_tensors.Image) else 0)
     for op in view["ops"]:
         what = moved(what, **op)
     return what
