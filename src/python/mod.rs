@@ -28,9 +28,7 @@ mod _core {
     #[pymodule_export]
     use super::tensor::PyTensor;
     #[pymodule_export]
-    use super::{
-        compiled_size, drawn_operations, main, release_gpus, replay_operations, same_transforms,
-    };
+    use super::{compiled_size, drawn_operations, main, release_gpus, replay_operations, same_transforms};
 
     use crate::augment::{DType, Filter, Padding};
     use crate::dataset::kind::IMAGE_EXTENSIONS;
