@@ -8,7 +8,6 @@ among them is uniform, whatever the distributions are (a permutation test of pai
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 
 import numpy as np
 
@@ -25,24 +24,22 @@ def differences(ours: np.ndarray, theirs: np.ndarray) -> dict[str, np.ndarray]:
     """Return for each photograph by how much statistics differ, (photographs, dimensions) each.
 
     Both are features (photographs, 2, dimensions), of two draws for each photograph. The statistics are their mean;
-    their covariance, as products of the leading components' distances from the mean of all; and the covariance of the
-    draws given the photograph, as products of the distance between both draws. Components, and the mean of all, are
-    the same whoever made what, so that exchanges leave them as they are.
+    their covariance, as products of the leading components' distances from the mean of all; the variance of each
+    feature given the photograph, as the square of the distance between both draws; and the covariance given the
+    photograph. Components, and the mean of all, are the same whoever made what, so that exchanges leave them as they
+    are.
     """
-    both = np.concatenate([ours, theirs])
-    middle = both.mean(axis=(0, 1))
-    around, between = (lambda x: x - middle), (lambda x: np.diff(x, axis=1) / np.sqrt(2))
+    middle = np.concatenate([ours, theirs]).mean(axis=(0, 1))
+    apart = [np.diff(features, axis=1) / np.sqrt(2) for features in (ours, theirs)]
     return {
         "mean": ours.mean(1) - theirs.mean(1),
-        "covariance": _of_products(ours, theirs, around),
-        "given the image": _of_products(ours, theirs, between),
+        "covariance": _of_products(ours - middle, theirs - middle),
+        "variance by image": (apart[0] ** 2 - apart[1] ** 2).mean(1),
+        "covariance by image": _of_products(*apart),
     }
 
 
-def _of_products(
-    ours: np.ndarray, theirs: np.ndarray, centred: Callable[[np.ndarray], np.ndarray]
-) -> np.ndarray:
-    one, other = centred(ours), centred(theirs)
+def _of_products(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     all_ = np.concatenate([one, other]).reshape(-1, one.shape[-1])
     deviations = all_.std(axis=0)
     scale = np.divide(1, deviations, out=np.zeros_like(deviations), where=deviations > 0)

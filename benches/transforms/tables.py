@@ -7,12 +7,14 @@ import report
 LIKELY = 0.01
 """How likely the smallest p-value of all recipes may be where nothing is wrong; divided by how many there are."""
 STATISTICS = {
-    "blocks, mean": "blocks: mean",
-    "blocks, covariance": "covariance",
-    "blocks, given the image": "given the image",
-    "looks, mean": "looks: mean",
-    "looks, covariance": "covariance",
-    "looks, given the image": "given the image",
+    f"{features}, {statistic}": f"{features}: {title}"
+    for features in ("blocks", "looks")
+    for statistic, title in (
+        ("mean", "mean"),
+        ("covariance", "covariance"),
+        ("variance by image", "variance"),
+        ("covariance by image", "covariance by image"),
+    )
 }
 
 
@@ -113,8 +115,8 @@ def of_outputs(result: dict) -> tuple[str, bool]:
         *head(result),
         "Recipes beside the transforms of their sources, which make two images of each photograph each, with random "
         f"numbers of their own. p-values of an exact paired test ({result['exchanges']} random exchanges of both by "
-        "photograph): of the mean, the covariance, and the covariance given the photograph, of the means of 8 by 8 "
-        "blocks and of 17 figures of the whole image (channels, colour, detail, black and white, sides). Mean "
+        "photograph): of the mean, the covariance, and variances and covariance given the photograph, of the means of "
+        "8 by 8 blocks and of 17 figures of the whole image (channels, colour, detail, black and white, sides). Mean "
         "difference and its standard error in 8-bit levels, over all blocks; variance of blocks, Foreload's / the "
         "source's. With `decode=\"exact\"`, torchvision's arithmetic:",
         recipe_table(result["recipes"], "exact"),

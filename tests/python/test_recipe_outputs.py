@@ -44,7 +44,7 @@ def test_p_values_are_uniform_where_nothing_differs() -> None:
         differences = paired.differences(made(random, photographs), made(random, photographs))
         for name, p in paired.p_values(differences, 199, seed).items():
             found.setdefault(name, []).append(p)
-    assert list(found) == ["mean", "covariance", "given the image"]
+    assert list(found) == ["mean", "covariance", "variance by image", "covariance by image"]
     for name, values in found.items():
         # 20 of 200 are expected below 0.1, with a deviation of 4.2.
         assert 5 <= sum(p <= 0.1 for p in values) <= 37, name
@@ -61,15 +61,15 @@ def test_a_mean_a_covariance_and_a_spread_that_differ_are_found() -> None:
     theirs = made(random, photographs)
     moved = p_values(made(random, photographs) + 0.3, theirs)
     assert moved["mean"] == 1 / (EXCHANGES + 1)
-    assert moved["given the image"] > 0.01
+    assert moved["covariance by image"] > 0.01
     wider = p_values(made(random, photographs, 1.5), theirs)
-    assert wider["given the image"] <= 0.01
+    assert wider["variance by image"] <= 0.01
     assert wider["mean"] > 0.01
     # The same spread, in which dimensions go different ways.
     turned = made(random, photographs)
     turned = photographs[:, None] + (turned - photographs[:, None]) * [1, -1, 1, -1, 1]
     found = p_values(turned, theirs)
-    assert found["given the image"] == found["covariance"] == 1 / (EXCHANGES + 1)
+    assert found["covariance by image"] == found["covariance"] == 1 / (EXCHANGES + 1)
 
 
 def test_nothing_differs_between_the_same_images() -> None:
