@@ -9,6 +9,7 @@ from torch.nn.functional import adaptive_avg_pool2d, avg_pool2d, normalize
 
 GRID = 8
 """Blocks to a side."""
+FEW = 4
 
 
 def of_images(
@@ -22,13 +23,22 @@ def of_images(
     mirrored, or upside down. `sources` are the photographs' `patterns`.
     """
     mean, std = (torch.tensor(values)[:, None, None] for values in normalised)
-    images = images * std + mean
+    # A few images at a time stay in the cache.
+    parts = [
+        _of_few(few * std + mean, near)
+        for few, near in zip(images.split(FEW), sources.split(FEW), strict=True)
+    ]
+    return {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+
+
+def _of_few(images: torch.Tensor, sources: torch.Tensor) -> dict[str, torch.Tensor]:
     blocks = avg_pool2d(images, images.shape[-1] // GRID)
     across, down = images.diff(dim=-1), images.diff(dim=-2)
     apart = (images - images.roll(1, dims=1)).abs()
+    means = images.mean((2, 3))
     looks = [
-        *images.mean((2, 3)).unbind(1),
-        *images.std((2, 3)).unbind(1),
+        *means.unbind(1),
+        *((images**2).mean((2, 3)) - means**2).clamp(min=0).sqrt().unbind(1),
         *apart.mean((2, 3)).unbind(1),
         (apart.amax(1) < 1.5 / 255).float().mean((1, 2)),
         across.abs().mean((1, 2, 3)),

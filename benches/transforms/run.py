@@ -69,22 +69,24 @@ def lines_of(python: Path, *words: str) -> list:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def side_by_side(jobs: int, calls: dict[str, list[str]], python: Path) -> dict[str, list]:
+def side_by_side(calls: dict[str, list[str]], python: Path, chosen: argparse.Namespace) -> dict[str, list]:
     """Run a program for each name, some at a time; return the lines of each."""
+    kept = report.Lines(chosen.output and chosen.output.with_suffix(".partial.json"))
 
     def one(name: str) -> list:
         found = lines_of(python, *calls[name])
+        kept.add({"name": name, "lines": found})
         report.log(f"{name}: done")
         return found
 
-    with ThreadPoolExecutor(jobs) as pool:
+    with ThreadPoolExecutor(chosen.jobs) as pool:
         return dict(zip(calls, pool.map(one, calls), strict=True))
 
 
 def measure_ops(data: Path, python: Path, chosen: argparse.Namespace) -> dict:
     """Compare each transform at each size."""
     program = [str(HERE / "ops.py"), str(data), "--seed", str(chosen.seed), "--sizes"]
-    found = side_by_side(chosen.jobs, {str(size): [*program, str(size)] for size in chosen.sizes}, python)
+    found = side_by_side({str(size): [*program, str(size)] for size in chosen.sizes}, python, chosen)
     return {"sizes": chosen.sizes, "transforms": [line for lines in found.values() for line in lines]}
 
 
@@ -97,7 +99,7 @@ def measure_outputs(data: Path, python: Path, chosen: argparse.Namespace) -> dic
     calls = {
         name: [*program, name, "--decode", "exact", *(["fast"] if name in right else [])] for name in asked
     }
-    found = side_by_side(chosen.jobs, calls, python)
+    found = side_by_side(calls, python, chosen)
     parts = {
         key: {name: found[name] for name in names if name in found}
         for key, names in (("recipes", right), ("wrong", wrong))
