@@ -12,7 +12,8 @@ import json
 import os
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
@@ -23,6 +24,8 @@ import report
 import tables
 from environments import ROOT
 
+Report = tuple[str, bool]
+"""A report in Markdown, and whether all is as it should be."""
 HERE = Path(__file__).resolve().parent
 SIZES = [224, 96, 176]
 IMAGES = {"ops": 200, "outputs": 2000}
@@ -69,42 +72,64 @@ def lines_of(python: Path, *words: str) -> list:
     return [json.loads(line) for line in done.stdout.splitlines()]
 
 
-def side_by_side(calls: dict[str, list[str]], python: Path, chosen: argparse.Namespace) -> dict[str, list]:
-    """Run a program for each name, some at a time; return the lines of each."""
-    kept = report.Lines(chosen.output and chosen.output.with_suffix(".partial.json"))
+def side_by_side(calls: dict[str, list[str]], python: Path, jobs: int) -> Iterator[tuple[str, list]]:
+    """Run a program for each name, some at a time; yield the lines of each as it ends."""
+    with ThreadPoolExecutor(jobs) as pool:
+        running = {pool.submit(lines_of, python, *words): name for name, words in calls.items()}
+        try:
+            for done in as_completed(running):
+                report.log(f"{running[done]}: done")
+                yield running[done], done.result()
+        finally:
+            for other in running:
+                other.cancel()
 
-    def one(name: str) -> list:
-        found = lines_of(python, *calls[name])
-        kept.add({"name": name, "lines": found})
-        report.log(f"{name}: done")
-        return found
 
-    with ThreadPoolExecutor(chosen.jobs) as pool:
-        return dict(zip(calls, pool.map(one, calls), strict=True))
-
-
-def measure_ops(data: Path, python: Path, chosen: argparse.Namespace) -> dict:
+def measure_ops(result: dict, data: Path, python: Path, chosen: argparse.Namespace) -> Report:
     """Compare each transform at each size."""
     program = [str(HERE / "ops.py"), str(data), "--seed", str(chosen.seed), "--sizes"]
-    found = side_by_side({str(size): [*program, str(size)] for size in chosen.sizes}, python, chosen)
-    return {"sizes": chosen.sizes, "transforms": [line for lines in found.values() for line in lines]}
+    calls = {str(size): [*program, str(size)] for size in chosen.sizes}
+    found = dict(side_by_side(calls, python, chosen.jobs))
+    lines = [line for size in calls for line in found[size]]
+    result |= {"sizes": chosen.sizes, "transforms": lines}
+    return tables.of_ops(result)
 
 
-def measure_outputs(data: Path, python: Path, chosen: argparse.Namespace) -> dict:
-    """Compare each recipe with its source, and with wrong ones."""
+def measure_outputs(result: dict, data: Path, python: Path, chosen: argparse.Namespace) -> Report:
+    """Compare each recipe with its source, and with wrong ones; what was compared already is not repeated."""
     ((right, wrong),) = lines_of(python, "-c", LIST)
+    result |= {"exchanges": chosen.exchanges, "recipes": {}, "wrong": {}}
+    known = begun(chosen.output, result)
     program = [str(HERE / "outputs.py"), str(data), "--seed", str(chosen.seed)]
     program += ["--exchanges", str(chosen.exchanges)]
-    asked = chosen.recipes or [*right, *wrong]
-    calls = {
-        name: [*program, name, "--decode", "exact", *(["fast"] if name in right else [])] for name in asked
-    }
-    found = side_by_side(calls, python, chosen)
-    parts = {
-        key: {name: found[name] for name in names if name in found}
-        for key, names in (("recipes", right), ("wrong", wrong))
-    }
-    return {"exchanges": chosen.exchanges, **parts}
+    decodes = {name: ["exact", "fast"] if name in right else ["exact"] for name in [*right, *wrong]}
+    asked = [name for name in chosen.recipes or decodes if name not in known]
+    calls = {name: [*program, name, "--decode", *decodes[name]] for name in asked}
+
+    def with_all() -> Report:
+        for key, names in (("recipes", right), ("wrong", wrong)):
+            result[key] = {name: known[name] for name in names if name in known}
+        return tables.of_outputs(result)
+
+    for name, views in side_by_side(calls, python, chosen.jobs):
+        known[name] = {"commit": result["machine"]["commit"], "views": views}
+        if chosen.output:
+            report.keep(result, with_all()[0], chosen.output)
+    return with_all()
+
+
+def begun(output: Path | None, result: dict) -> dict:
+    """Return the recipes that are in `output`; end the program if they were compared otherwise."""
+    path = output and output.with_suffix(".json")
+    if not path or not path.exists():
+        return {}
+    known = json.loads(path.read_text())
+    for name in ("data", "images", "seed", "requirements", "exchanges"):
+        if known.get(name) != result[name]:
+            sys.exit(
+                f"{path}: {name}: was {known.get(name)}, is {result[name]}: remove it, or choose another --output"
+            )
+    return known["recipes"] | known["wrong"]
 
 
 def main() -> int:
@@ -121,12 +146,8 @@ def main() -> int:
         "seed": chosen.seed,
         "requirements": list(environments.RECIPES["torch"].requirements),
     }
-    if chosen.what == "ops":
-        result |= measure_ops(data, python, chosen)
-        text, met = tables.of_ops(result)
-    else:
-        result |= measure_outputs(data, python, chosen)
-        text, met = tables.of_outputs(result)
+    measure = measure_ops if chosen.what == "ops" else measure_outputs
+    text, met = measure(result, data, python, chosen)
     report.deliver(result, text, chosen.json, chosen.output)
     return 1 if chosen.require_targets and not met else 0
 

@@ -99,17 +99,19 @@ def of_outputs(result: dict) -> tuple[str, bool]:
     """Return the report on recipes, and whether none is off and each wrong one is found out."""
     judged = [
         p
-        for views in result["recipes"].values()
-        for view in views
+        for recipe in result["recipes"].values()
+        for view in recipe["views"]
         for statistic, p in view["p"].items()
         if view["decode"] == "exact" or statistic.startswith("blocks")
     ]
     limit = LIKELY / max(len(judged), 1)
     least = min(judged, default=1.0)
-    found = {name: least_of(views) for name, views in result["wrong"].items()}
+    found = {name: least_of(wrong["views"]) for name, wrong in result["wrong"].items()}
     met = least > limit and all(p <= limit for p, _ in found.values())
+    commits = {entry["commit"] for key in ("recipes", "wrong") for entry in result[key].values()}
     text = [
         *head(result),
+        f"Compared at commit {', '.join(sorted(commits))}.",
         "Recipes beside the transforms of their sources, which make two images of each photograph each, with random "
         f"numbers of their own. p-values of an exact paired test ({result['exchanges']} random exchanges of both by "
         "photograph): of the mean, the covariance, and variances and covariance given the photograph, of the means of "
@@ -136,11 +138,11 @@ def of_outputs(result: dict) -> tuple[str, bool]:
     return "\n\n".join(text), met
 
 
-def recipe_table(recipes: dict[str, list[dict]], decode: str) -> str:
+def recipe_table(recipes: dict[str, dict], decode: str) -> str:
     """Return the table of one way to decode."""
     rows = []
-    for name, views in recipes.items():
-        of_decode = [view for view in views if view["decode"] == decode]
+    for name, recipe in recipes.items():
+        of_decode = [view for view in recipe["views"] if view["decode"] == decode]
         rows += [recipe_row(f"{name}, {v['view']}" if len(of_decode) > 1 else name, v) for v in of_decode]
     return report.table(
         ["recipe, view", *STATISTICS.values(), "mean difference", "standard error", "variance"], rows

@@ -149,11 +149,11 @@ def test_the_reports_say_what_is_off() -> None:
         "standard_error": 0.2,
         "variance_ratio": 1.0,
     }
-    near = {**view, "p": dict.fromkeys(tables.STATISTICS, 0.5)}
-    off = {**view, "p": near["p"] | {"looks, mean": 1e-5}}
-    result = common | {"exchanges": 99, "recipes": {"mae": [near]}, "wrong": {"mae: other": [off]}}
+    usual = dict.fromkeys(tables.STATISTICS, 0.5)
+    near, off = ({"commit": "C", "views": [{**view, "p": p}]} for p in (usual, usual | {"looks, mean": 1e-5}))
+    result = common | {"exchanges": 99, "recipes": {"mae": near}, "wrong": {"mae: other": off}}
     text, met = tables.of_outputs(result)
     assert met
     assert "| mae: other | 1.0e-05 | looks, mean | yes |" in text
-    assert not tables.of_outputs(result | {"recipes": {"mae": [off]}})[1]
-    assert not tables.of_outputs(result | {"wrong": {"mae: other": [near]}})[1]
+    assert not tables.of_outputs(result | {"recipes": {"mae": off}})[1]
+    assert not tables.of_outputs(result | {"wrong": {"mae: other": near}})[1]
