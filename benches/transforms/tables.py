@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import report
 
-LIKELY = 0.01
+LIKELY = 0.05
 """How likely the smallest p-value of all recipes may be where nothing is wrong; divided by how many there are."""
 STATISTICS = {
     f"{features}, {statistic}": f"{features}: {title}"
