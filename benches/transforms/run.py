@@ -2,7 +2,7 @@
 
 run.py ops        each transform, given what was drawn: how far its levels are from torchvision's
 run.py outputs    each recipe and its source's transforms, each with its own random numbers: whether what a
-                  network gets has one distribution; and whether a recipe with one wrong number is found out
+                  network gets has one distribution; and which recipes with one wrong number are found out
 """
 
 from __future__ import annotations
