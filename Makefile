@@ -13,7 +13,8 @@ SOURCES := $(shell find src python build.rs -name '*.rs' -o -name '*.py' -o -nam
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup test test-all test-rust test-python test-module test-dali test-frameworks test-dlio stand-in check \
-	stub bindings kernels bench fuzz bench-tiers bench-dlio compare compare-recipes limits fidelity \
+	stub bindings kernels bench fuzz bench-tiers bench-dlio compare compare-recipes compare-ops \
+	compare-outputs limits fidelity \
 	accuracy accuracy-recipe wheel gpu-kit gpu-kit-dali clean distclean
 
 help: ## list the commands
@@ -87,7 +88,8 @@ test-frameworks: test-module ## the tests with real frameworks: examples/, torch
 	PYTHONPATH=$(TESTED)/module FORELOAD_REQUIRE_FRAMEWORKS=1 .envs/frameworks/bin/python -m pytest \
 		$(addprefix tests/python/,test_torchvision.py test_torchvision_pixels.py test_torchvision_geometry.py \
 		test_torchvision_ops.py test_torchvision_mixing.py test_torchvision_recipes.py test_draws.py \
-		test_webdataset.py test_frameworks.py test_gpu_peers.py test_recipe_benchmark.py)
+		test_recipe_outputs.py test_webdataset.py test_frameworks.py test_gpu_peers.py \
+		test_recipe_benchmark.py)
 
 # PyPI's torch comes along, as for the peers of `make compare`: some GB, once.
 test-dlio: test-module ## the tests with the real DLIO, through MPI
@@ -144,6 +146,13 @@ compare: setup ## Foreload beside torchvision, DALI, SPDL, WebDataset, tf.data, 
 
 compare-recipes: setup ## recipes people train with, beside torchvision, DALI, albumentations: 20 minutes
 	$(BIN)/python benches/recipes/run.py --data $(DATA)/folder --output benches/results/recipes
+
+# The environment with torchvision and timm, some GB, is that of the tests with real frameworks.
+compare-ops: setup ## each transform beside torchvision's function, given what was drawn: 5 minutes
+	$(BIN)/python benches/transforms/run.py ops --data $(DATA)/folder --output benches/results/ops
+
+compare-outputs: setup ## recipes beside their sources' own transforms, as distributions: 40 minutes
+	$(BIN)/python benches/transforms/run.py outputs --data $(DATA)/folder --output benches/results/outputs
 
 limits: setup ## the reader against fio, decoding against libjpeg-turbo, depth against storage that takes milliseconds
 	$(BIN)/python benches/limits/run.py --data $(DATA)/folder

@@ -211,6 +211,16 @@ def drawn_operations(transforms: str, width: int, height: int, samples: int, see
         ConfigError: The list cannot be compiled, or one of its transforms cannot be done to such images.
     """
 
+def replay_operations(ops: str, levels: bytes, width: int, height: int) -> bytes:
+    """Return what operations make of the grey levels of an image, planes of R, G and B: uint8 [3, height, width].
+
+    `ops` is a JSON list as `ImageLoader.view` gives it. Levels come and go in C order.
+
+    Raises:
+        ConfigError: There are other operations than the core's, they cannot be done to an image of that size, or there
+            are not as many levels as it has.
+    """
+
 def same_transforms(one: str, other: str) -> bool:
     """Return whether two lists of transforms, as JSON, say the same, with the core's defaults of what they leave out.
 

@@ -20,6 +20,7 @@ pub(crate) use canvas::{CanvasAxis, PaddedCanvas};
 pub(crate) use mask::render_mask;
 pub use mix::Mixing;
 pub(crate) use mix::{DrawnMix, MixKeys, MixRegion, MixWeights, mix_images};
+pub(crate) use ops::replay as replay_operations;
 pub(crate) use recipe::{BadParameter, CROP_RATIO, CROP_SCALE};
 pub(crate) use recipe::{DrawnView, DrawnViews, LARGEST_SIDE, RecipeKeys, RecipeView};
 pub use recipe::{ImageTransforms, Recipe, Renderer, Sides, Transform, Transforms};

@@ -9,6 +9,7 @@ mod tensor;
 
 use crate::augment::{Fidelity, MemoryFormat, Recipe, Transforms};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 /// Foreload's core, in Rust. Use the names that `foreload` exports.
 #[pymodule]
@@ -27,7 +28,7 @@ mod _core {
     #[pymodule_export]
     use super::tensor::PyTensor;
     #[pymodule_export]
-    use super::{compiled_size, drawn_operations, main, release_gpus, same_transforms};
+    use super::{compiled_size, drawn_operations, main, release_gpus, replay_operations, same_transforms};
 
     use crate::augment::{DType, Filter, Padding};
     use crate::dataset::kind::IMAGE_EXTENSIONS;
@@ -99,6 +100,19 @@ fn drawn_operations(
         )
     });
     error::raise(py, drawn)
+}
+
+/// What operations, a JSON list as `ImageLoader.view` gives it, make of the grey levels of an image: planes of R, G, B.
+#[pyfunction]
+fn replay_operations<'py>(
+    py: Python<'py>,
+    ops: &str,
+    levels: &[u8],
+    width: u32,
+    height: u32,
+) -> PyResult<Bound<'py, PyBytes>> {
+    let made = py.detach(|| crate::augment::replay_operations(ops, levels, (width, height)));
+    error::raise(py, made).map(|made| PyBytes::new(py, &made))
 }
 
 /// Runs the command line program with `arguments` (the program's name first) and returns its exit code.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,9 @@ import torch
 from torchvision import tv_tensors
 from torchvision.transforms import InterpolationMode
 from torchvision.transforms.v2 import functional as F
+
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benches" / "transforms"))
+import replay
 
 SAMPLES = 40
 NAMES = ("png", "seg.png", "boxes.npy")
@@ -69,30 +73,10 @@ def inputs(number: int) -> list[Any]:
     ]
 
 
-def flipped(what: Any, view: dict[str, Any]) -> Any:
-    """Return it mirrored as was drawn."""
-    what = F.horizontal_flip(what) if view["flip"] else what
-    return F.vertical_flip(what) if view["vertical_flip"] else what
-
-
 def as_drawn(what: Any, view: dict[str, Any], flips_first: bool = False) -> Any:
-    """Return what torchvision's functions make of it: crop, pad, resize, pad, crop, flips.
-
-    The nearest pixels of a mask are others where it is mirrored before the resize, `flips_first`.
-    """
-    size, fill = (
-        [view["resized_height"], view["resized_width"]],
-        FILL if isinstance(what, tv_tensors.Image) else 0,
-    )
-    what = F.crop(what, view["y"], view["x"], view["height"], view["width"])
-    what = F.pad(what, view["padding"], fill=fill) if any(view["padding"]) else what
-    what = F.resize(flipped(what, view) if flips_first else what, size)
-    left, top, width, height = (view[name] for name in ("left", "top", "output_width", "output_height"))
-    behind = (left + width - size[1], top + height - size[0])
-    margins = [max(0, added) for added in (-left, -top, *behind)]
-    what = F.pad(what, margins, fill=fill)
-    what = F.crop(what, top + margins[1], left + margins[0], height, width)
-    what = what if flips_first else flipped(what, view)
+    """Return what torchvision's functions make of it, its flips before the resize with `flips_first`."""
+    fill = FILL if isinstance(what, tv_tensors.Image) else 0
+    what = replay.placed(what, view, flips_first=flips_first, fill=fill)
     for op in view["ops"]:
         what = moved(what, **op)
     return what

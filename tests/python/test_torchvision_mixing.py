@@ -6,6 +6,7 @@ Its own numbers have the distribution of those that are drawn here.
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,23 +25,13 @@ if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
 import torch
 from torchvision.transforms import v2
 
+sys.path.append(str(Path(__file__).resolve().parents[2] / "benches" / "transforms"))
+import replay
+
 CLASSES = 3
 
 # The probability of a larger distance between samples of one distribution is 10⁻⁴.
 KOLMOGOROV = 2.23
-
-
-def as_drawn(mix: dict[str, Any]) -> v2.Transform:
-    """Return torchvision's transform, which uses the numbers that were drawn instead of its own."""
-    kind = getattr(v2, mix["transform"])
-
-    class Drawn(kind):
-        def make_params(self, _: Any) -> dict[str, Any]:
-            return (
-                {"lam": mix["lam"]} if kind is v2.MixUp else {"box": mix["box"], "lam_adjusted": mix["lam"]}
-            )
-
-    return Drawn(num_classes=CLASSES)
 
 
 def test_torchvision_mixes_a_pair_to_the_same_bits(dataset: Path) -> None:
@@ -58,8 +49,7 @@ def test_torchvision_mixes_a_pair_to_the_same_bits(dataset: Path) -> None:
             before, classes = torch.from_dlpack(unmixed.images), torch.from_dlpack(unmixed.labels)
             for first in range(0, 20, 2):
                 pair = slice(first, first + 2)
-                drawn = as_drawn(loaders[0].mix(batch.step * 20 + first, epoch))
-                # A batch of two that is rolled by one is a pair of partners.
+                drawn = replay.mixing(loaders[0].mix(batch.step * 20 + first, epoch), CLASSES)
                 expected, soft = drawn(before[pair], classes[pair])
                 assert torch.equal(images[pair], expected)
                 assert torch.equal(labels[pair], soft)

@@ -19,8 +19,8 @@ from foreload._core import drawn_operations
 Call = tuple[str, dict[str, Any]]
 """A function's name and its numeric parameters."""
 
-SIGMAS = 5.5
-"""How far, in standard deviations of a normal number, a statistic may go: one run in 26 million goes farther."""
+LEAST = 2e-8
+"""The least p-value that passes: one statistic in 50 million has a smaller one by chance."""
 
 
 def of_timm(module: str) -> Any:
@@ -137,8 +137,8 @@ def check_values(one: list[float], other: list[float], what: str) -> None:
     shares = [np.searchsorted(np.sort(values), both, side="right") / len(values) for values in (one, other)]
     farthest = np.abs(shares[0] - shares[1]).max()
     # The asymptotic distribution of Kolmogorov: P(D > d) <= 2 exp(-2 d^2 n m / (n + m)).
-    limit = math.sqrt(-math.log(_tail() / 2) / 2 * (1 / len(one) + 1 / len(other)))
-    assert farthest <= limit, f"{what}: distribution functions differ by {farthest:.4f}, limit {limit:.4f}"
+    p = min(1.0, 2 * math.exp(-2 * farthest**2 / (1 / len(one) + 1 / len(other))))
+    check_p(p, f"{what}: distribution functions differ by {farthest:.4f}, {len(one)} and {len(other)} values")
 
 
 def check_shares(one: list[Any], other: list[Any], what: str = "calls") -> None:
@@ -156,10 +156,11 @@ def check_shares(one: list[Any], other: list[Any], what: str = "calls") -> None:
     # Wilson and Hilferty's approximation by a normal number.
     spread = 2 / (9 * freedom)
     sigmas = ((statistic / freedom) ** (1 / 3) - (1 - spread)) / math.sqrt(spread)
-    assert sigmas < SIGMAS, (
-        f"{what}: chi-squared {statistic:.1f} of {freedom} ({sigmas:.1f} sigmas): {kinds[:8]}"
-    )
+    p = math.erfc(sigmas / math.sqrt(2)) / 2
+    check_p(p, f"{what}: chi-squared {statistic:.1f} of {freedom}: {kinds[:8]}")
 
 
-def _tail() -> float:
-    return math.erfc(SIGMAS / math.sqrt(2))
+def check_p(p: float, what: str) -> None:
+    """Check that something as far off is not too unlikely; print it for who wants to see (`pytest -s`)."""
+    print(f"p = {p:.2g}, {what}")
+    assert p >= LEAST, f"p = {p:.2g}, {what}"

@@ -16,6 +16,7 @@ mod lookup;
 mod mirror;
 mod noise;
 mod pass;
+mod replay;
 mod resample;
 mod sharpness;
 mod shift;
@@ -29,17 +30,18 @@ pub(super) use augmix::shares as mix_shares;
 pub(super) use blur::weights as blur_weights;
 pub(super) use erase::erase;
 pub(super) use pass::PixelPass;
+pub(crate) use replay::replay;
 pub(super) use shift::RowShift;
 pub(super) use table::LevelTables;
 pub(super) use warp::{Sampler, Warp};
 
 use super::Filter;
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// One operation, by the name and the parameters of a function of `torchvision.transforms.v2.functional`.
 ///
 /// Factors are rounded to 32 bits where they meet pixels, as torch does.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case")]
 pub(crate) enum PixelOp {
     /// .2989 R + .587 G + .114 B, truncated, in all three channels.
@@ -136,7 +138,7 @@ pub(crate) enum PixelOp {
 }
 
 /// The parameters of torchvision's `affine`.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Affine {
     /// Degrees, clockwise.
     pub(crate) angle: f64,
@@ -162,7 +164,7 @@ fn in_pixels<S: Serializer>(translate: &[f64; 2], serializer: S) -> Result<S::Ok
 }
 
 /// How a warp finds the pixels that it shows.
-#[derive(Debug, Clone, PartialEq, Serialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(crate) struct WarpSampling {
     /// [`Filter::Nearest`], [`Filter::Bilinear`] or [`Filter::Bicubic`], without antialiasing.
     pub(crate) interpolation: Filter,
@@ -174,7 +176,7 @@ pub(crate) struct WarpSampling {
 }
 
 /// A rectangle of pixels, by the parameters of torchvision's `erase`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Rectangle {
     /// The first row.
     pub(crate) i: u32,

@@ -149,6 +149,20 @@ fn levels_of_instructions_and_ways_to_run_agree() {
     }
 }
 
+#[test]
+fn operations_can_be_run_again_from_their_text() {
+    let seed = seed();
+    let mut stream = RandomKey::new(&[], seed, 0, Use::Augment).stream(0);
+    for round in 0..100 {
+        let size = (9 + stream.below(30) as u32, 7 + stream.below(30) as u32);
+        let planes: Vec<u8> = (0..3 * size.0 * size.1).map(|_| stream.next_u32() as u8).collect();
+        let ops = operations(&mut stream, size, 0);
+        let text = serde_json::to_string(&ops).unwrap();
+        let what = format!("FORELOAD_TEST_SEED={seed} round {round}: {text} of {size:?}");
+        assert!(replay(&text, &planes, size).unwrap() == run(Level::detect(), &ops, &planes, size), "{what}");
+    }
+}
+
 fn output(dtype: DType, format: MemoryFormat) -> Output {
     let (mean, std) = ([0.0; 3], [1.0; 3]);
     Output { height: 5, width: 7, dtype, format, mean, std, fill: [0; 3], fidelity: Fidelity::Fast }
