@@ -317,8 +317,8 @@ def read(transform: Any) -> list[transforms.Transform]:
     if reader.of_floats:
         warn(
             f"transform: {', '.join(dict.fromkeys(reader.of_floats))}: done to levels of 0..255, where torchvision "
-            "would resize floats, which it neither rounds nor, by bicubic, keeps within their range; put the conversion "
-            "to floats after it to say that this is meant"
+            "would resize floats, which it neither rounds nor, by bicubic, keeps within their range; put the "
+            "conversion to floats after it to say that this is meant"
         )
     if reader.of_pil:
         names, differences = (dict.fromkeys(words) for words in zip(*reader.of_pil, strict=True))

@@ -119,8 +119,8 @@ pub(super) trait InverseDct {
     ) -> Result<(), OutOfRange>;
 }
 
-/// Transforms a block of which only `dc`, not yet multiplied, is not zero, and writes 8×8 samples to `out`, rows `stride`
-/// apart.
+/// Transforms a block of which only `dc`, not yet multiplied, is not zero, and writes 8×8 samples to `out`, rows
+/// `stride` apart.
 #[inline(always)]
 pub(super) fn dc_only(
     dc: i16,

@@ -76,8 +76,8 @@ pub(super) struct ScanFailure {
 
 /// Decodes the wanted blocks into their components' planes, which begin with the first wanted block.
 pub(super) fn decode(scan: &Scan, planes: &mut [Plane], level: Level) -> Result<(), ScanFailure> {
-    // Two blocks at a time, damage is seen late. A scan that fails is therefore decoded once more, block by block, which
-    // says where it is.
+    // Two blocks at a time, damage is seen late. A scan that fails is therefore decoded once more, block by block, and
+    // that says where it is.
     match level {
         // SAFETY: the level says that the processor has these instructions.
         #[cfg(target_arch = "x86_64")]

@@ -1,5 +1,5 @@
-//! The inverse DCT with AVX-512, which transforms two blocks at a time: as with AVX2, but with a block in each half of a
-//! register. Blocks are in coding order.
+//! The inverse DCT with AVX-512, which transforms two blocks at a time: as with AVX2, but with a block in each half of
+//! a register. Blocks are in coding order.
 
 use std::arch::x86_64::*;
 
