@@ -13,7 +13,7 @@ from foreload.transforms._mixing import mix_to_json
 def _with_settings(words: list[str]) -> list[str]:
     """Return the command line with the settings of a recipe in the place of its name, for `foreload show`.
 
-    An unknown name stays, and so the command says that it is unknown.
+    An unknown name ends the program with those there are.
     """
     if words[:1] != ["show"]:
         return words

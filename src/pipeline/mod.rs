@@ -213,12 +213,26 @@ impl Pipeline {
     /// The batches of `rank` in `epoch`.
     ///
     /// # Errors
-    /// The errors of [`Schedule::new`].
+    /// The errors of [`Schedule::new`]; [`Error::Config`] where samples would be mixed with themselves.
     pub fn schedule(&self, epoch: u64, rank: u32, world_size: u32) -> Result<Schedule> {
         let config = &self.shared.config;
         let order = self.shared.order(epoch);
+        let repeats = u64::from(order.repeats());
         let schedule = Schedule::new(order, config.batch_size, rank, world_size, config.last_batch)?;
-        Ok(if config.mix.is_some() { schedule.in_pairs() } else { schedule })
+        if config.mix.is_none() {
+            return Ok(schedule);
+        }
+        if repeats > 1 && schedule.global_batch() < 2 * repeats {
+            let message = format!(
+                "is {}, so that a step of all ranks has {} places, must make them at least {} with mix= and \
+                 repeats={repeats}: with fewer than two samples a step, each is mixed with itself",
+                config.batch_size,
+                schedule.global_batch(),
+                2 * repeats
+            );
+            return Err(Error::config("batch_size", message));
+        }
+        Ok(schedule.in_pairs())
     }
 
     /// The order of an epoch, of which each rank has its part.

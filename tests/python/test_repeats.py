@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from foreload import ConfigError, FileLoader, ImageLoader
+from foreload import transforms as T
 
 
 def load(dataset: Path, **settings: Any) -> ImageLoader:
@@ -61,6 +62,18 @@ def test_repeats_go_to_different_ranks_as_torchvisions_do(dataset: Path) -> None
                 assert [Counter(part) for part in parts] == theirs
             # However they are dealt, nobody has more of a sample than needed.
             assert max(max(Counter(part).values()) for part in parts) <= -(-3 // world)
+
+
+def test_nobody_is_mixed_with_himself(dataset: Path) -> None:
+    mix = T.MixUp(num_classes=3)
+    for batch_size, repeats in [(4, 2), (8, 3), (8, 4), (10, 4), (12, 5)]:
+        for batch in load(dataset, batch_size=batch_size, repeats=repeats, mix=mix):
+            own = np.from_dlpack(batch.sample_ids).reshape(-1, 2)
+            assert (own[:, 0] != own[:, 1]).all(), (batch_size, repeats)
+    with pytest.raises(ConfigError, match=r"batch_size: is 4, .* at least 6 with mix= and repeats=3"):
+        next(iter(load(dataset, batch_size=4, repeats=3, mix=mix)))
+    # Two ranks have enough.
+    next(iter(load(dataset, batch_size=4, repeats=3, mix=mix, rank=1, world_size=2)))
 
 
 def test_they_resume_and_a_checkpoint_knows_them(dataset: Path) -> None:

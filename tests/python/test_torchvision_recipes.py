@@ -53,6 +53,26 @@ def of_tensors(dataset: Path, *steps: Any) -> list[T.Transform]:
     return shown["transforms"][1:-1]
 
 
+def test_nearest_pixels_of_pil_images_are_those_of_pillow(dataset: Path) -> None:
+    crop = v1.RandomResizedCrop(40, interpolation=InterpolationMode.NEAREST)
+    with pytest.warns(
+        foreload.Warning, match="RandomResizedCrop: done .*nearest pixels where two are equally near"
+    ):
+        _, shown = taken_over(dataset, crop, v1.ToTensor())
+    assert shown["transforms"][0] == T.RandomResizedCrop(40, interpolation="nearest-exact")
+    of_tensor = v2.RandomResizedCrop(40, interpolation=InterpolationMode.NEAREST)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        _, shown = taken_over(dataset, v2.ToImage(), of_tensor, FLOAT)
+    assert shown["transforms"][0] == T.RandomResizedCrop(40, interpolation="nearest")
+
+
+def test_floats_are_resized_as_levels_with_a_warning(dataset: Path) -> None:
+    with pytest.warns(foreload.Warning, match="RandomResizedCrop: done to levels of 0..255"):
+        _, shown = taken_over(dataset, v1.ToTensor(), CROP)
+    assert shown["transforms"] == [T.ToDtype("float32"), T.RandomResizedCrop(40)]
+
+
 def test_simclrs_training_is_taken_over_from_pil_images_and_from_tensors(dataset: Path) -> None:
     def colours(of: Any) -> list[Any]:
         jitter = of.ColorJitter(0.8, 0.8, 0.8, 0.2)
@@ -73,9 +93,7 @@ def test_simclrs_training_is_taken_over_from_pil_images_and_from_tensors(dataset
     erasing = v1.RandomErasing(0.25, value="random")
     for module in (v1, v2):
         finish = [v1.ToTensor(), v1.Normalize(MEAN, STD), erasing]
-        with pytest.warns(
-            foreload.Warning, match=r"ColorJitter, RandomGrayscale, GaussianBlur: .*hue by up to 12"
-        ):
+        with pytest.warns(foreload.Warning, match=r"ColorJitter, RandomGrayscale: done .*hue by up to 14"):
             _, shown = taken_over(dataset, v1.RandomResizedCrop(40), *colours(module), *finish)
         assert shown["transforms"][1:4] == expected
         assert shown["transforms"][4:] == [

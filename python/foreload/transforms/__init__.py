@@ -11,9 +11,9 @@
 
 A list is checked and compiled once, when a loader is made, and then runs in one pass over the pixels. Images are RGB,
 and `uint8` until `ToDtype`. Geometry comes first, then what changes pixels, then `ToDtype` and `Normalize`;
-`RandomHorizontalFlip` may stand anywhere, and `RandomErasing` anywhere behind the geometry. A list in another order, or
-one that would resample twice, is refused with the name of the transform. `docs/transforms.md` says which lists can run
-in one pass, and how random numbers are drawn.
+`RandomHorizontalFlip` may stand anywhere but before a resize by nearest pixels, and `RandomErasing` anywhere behind the
+geometry. A list in another order, or one that would resample twice, is refused with the name of the transform.
+`docs/transforms.md` says which lists can run in one pass, and how random numbers are drawn.
 
 Where samples have several images, the other images follow the geometry of the first. A dict gives each image field
 transforms of its own: `transforms={"left.jpg": [...], "right.jpg": [...]}`.
