@@ -70,7 +70,7 @@ class ImageLoader(Loader):
             is done to it. It takes the place of `image_size`, `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and
             `std`, the one-line way to the usual lists. None: the list that these mean.
         mix: What is done to pairs of finished images: `[transforms.MixUp(...)]`, `[transforms.CutMix(...)]`, or
-            `[transforms.RandomChoice([...])]` of these, drawn for each pair. The images at places 2k and 2k + 1 of a
+            `[transforms.RandomChoice([...])]` of these, drawn for each batch. The images at places 2k and 2k + 1 of a
             batch are a pair, so `batch_size` must be even. With `num_classes` of these transforms labels are mixed,
             too: float32, `[n, num_classes]`; vectors that `labels` gives are mixed as they are. Otherwise `mixed` of a
             batch has the class numbers, those of the partners, and the shares. Padding, failed samples and their
@@ -246,10 +246,10 @@ class ImageLoader(Loader):
     def _mixes_hard_labels(self) -> bool: ...
     def _dense(self) -> list[tuple[str, str, int]]: ...
     def mix(self, position: int, epoch: int | None = None) -> PairMix | None:
-        """What an epoch (None: the one that `epoch` says) makes of the pair of which one place has this position.
+        """What an epoch (None: the one that `epoch` says) makes of the pairs of the batch that has this position.
 
-        Position p is place p - step * global_batch - rank * batch_size of the batch of its step; the pair is that of
-        positions 2k and 2k + 1. Each image becomes lam * image + (1 - lam) * partner with MixUp; with CutMix it shows
+        Position p is place p - step * global_batch - rank * batch_size of the batch of its step. All pairs of a global
+        batch, which are positions 2k and 2k + 1, have the same draw. Each image becomes lam * image + (1 - lam) * partner with MixUp; with CutMix it shows
         its partner in the box (left, top, right, bottom), in pixels, and lam is the share of the rest. A pair of which
         one place does not count (see `Batch.mask`), or has no partner, is not mixed all the same. None without `mix=`.
         """

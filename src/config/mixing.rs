@@ -4,7 +4,7 @@ use super::fields::{FieldContent, Fields, LABEL};
 use super::requested::RequestedFields;
 use super::views::ViewKind;
 use super::{Images, LoaderOptions};
-use crate::augment::{DType, MixWeights, Mixing, RecipeView};
+use crate::augment::{DType, DrawnMix, MixKeys, MixWeights, Mixing, RecipeView};
 use crate::batch::{BatchLayout, Column, Element, Ticket};
 use crate::dataset::{ColumnValues, DatasetIndex, FieldKind, SampleColumn};
 use crate::error::{Error, Result};
@@ -13,12 +13,20 @@ use std::sync::Arc;
 /// What is done to the pairs of a batch.
 #[derive(Debug, Clone)]
 pub(crate) struct MixPlan {
-    /// What is drawn for each pair.
+    /// What is drawn for each batch.
     pub mixing: Mixing,
     /// The height and the width of the images, in which rectangles are drawn.
     pub size: (u32, u32),
     /// What becomes of the labels.
     pub labels: MixedLabels,
+}
+
+impl MixPlan {
+    /// What becomes of the pair that has the place number `place` in the epoch of `keys`, whose batches have so many
+    /// places on all ranks.
+    pub(crate) fn draw(&self, keys: &MixKeys, place: u64, global_batch: u64) -> DrawnMix {
+        self.mixing.draw(keys, place / global_batch, self.size)
+    }
 }
 
 /// Where the labels of a pair come from, and which columns of the batch hold what becomes of them.

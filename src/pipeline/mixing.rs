@@ -107,7 +107,7 @@ impl PipelineShared {
         second: &FilledPlace,
     ) -> Option<DrawnMix> {
         let keys = run.mix_keys.as_ref().filter(|_| first.valid && second.valid)?;
-        Some(plan.mixing.draw(keys, first.position / 2, plan.size))
+        Some(plan.draw(keys, first.position, run.schedule.global_batch()))
     }
 
     /// Mixes the images and the labels of a pair, and finishes both places.

@@ -92,7 +92,7 @@ struct EpochRun {
     first_step: u64,
     /// The keys of what transforms draw, for each recipe.
     keys: Vec<RecipeKeys>,
-    /// The keys of what is drawn for the pairs of batches, where they are mixed.
+    /// The keys of what is drawn for batches, where their pairs are mixed.
     mix_keys: Option<MixKeys>,
     substitutes: RandomKey,
     stopped: AtomicBool,
@@ -357,12 +357,13 @@ impl Pipeline {
         Ok(Epoch::new(shared.clone(), run, batches, ended, progress))
     }
 
-    /// What `epoch` draws for the pair at `position` of its order and the other one; `None` where nothing is mixed.
-    pub(crate) fn mix(&self, position: u64, epoch: u64) -> Option<DrawnMix> {
+    /// What `epoch` of so many ranks draws for the pairs of the batch of place number `position`; `None` where nothing
+    /// is mixed.
+    pub(crate) fn mix(&self, position: u64, epoch: u64, world_size: u32) -> Option<DrawnMix> {
         let config = &self.shared_in(epoch).config;
         let plan = config.mix.as_ref()?;
         let keys = plan.mixing.keys(config.seed, epoch);
-        Some(plan.mixing.draw(&keys, position / 2, plan.size))
+        Some(plan.draw(&keys, position, u64::from(config.batch_size) * u64::from(world_size)))
     }
 }
 

@@ -117,7 +117,7 @@ impl Pipeline {
         let position = order.positions(draw.sample).find(|&position| order.draw(position) == draw)?;
         let place = spread.place(position);
         let other = Some(place ^ 1).filter(|&other| other < order.len())?;
-        Some((place, order.draw(spread.position(other)), self.mix(place, epoch)?))
+        Some((place, order.draw(spread.position(other)), self.mix(place, epoch, world_size)?))
     }
 
     /// The finished views of a draw, before any mixing.

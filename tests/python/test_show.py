@@ -95,7 +95,7 @@ def test_pairs_are_shown_mixed(dataset: Path, repeats: int) -> None:
         "device": "cpu",
         "repeats": repeats,
     }
-    mix = T.RandomChoice([T.MixUp(alpha=1.0), T.CutMix(alpha=1.0)])
+    mix = T.RandomChoice([T.MixUp(alpha=30.0), T.CutMix(alpha=30.0)])
     mixed, plain = foreload.ImageLoader(dataset, mix=mix, **usual), foreload.ImageLoader(dataset, **usual)
     batch = next(iter(mixed.batches(1)))
     page, unmixed = (page_of(loader.show(rows=6, epoch=1)) for loader in (mixed, plain))

@@ -57,10 +57,10 @@ def test_torchvision_mixes_a_pair_to_the_same_bits(dataset: Path) -> None:
     assert pairs == 90
 
 
-def shares_of(dataset: Path, mix: Any, size: tuple[int, int], seed: int, pairs: int) -> list[dict[str, Any]]:
-    """Return what is drawn for so many pairs."""
+def shares_of(dataset: Path, mix: Any, size: tuple[int, int], seed: int, batches: int) -> list[dict[str, Any]]:
+    """Return what is drawn for so many batches."""
     loader = ImageLoader(dataset, batch_size=20, image_size=size, seed=seed, mix=mix, device="cpu")
-    return [loader.mix(2 * pair, 0) for pair in range(pairs)]
+    return [loader.mix(20 * batch, 0) for batch in range(batches)]
 
 
 def distance(ours: np.ndarray, theirs: np.ndarray) -> float:

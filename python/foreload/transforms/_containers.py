@@ -57,7 +57,7 @@ class RandomChoice(_Container):
 
     Args:
         transforms: Transforms that change pixels, flips, and other lists of such; or for `mix=` of a loader `MixUp` and
-            `CutMix`, of which one is drawn for each pair.
+            `CutMix`, of which one is drawn for each batch.
         p: The weight of each, which need not add up to 1. None: all are equally likely.
     """
 

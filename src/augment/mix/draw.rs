@@ -1,9 +1,9 @@
-//! What becomes of a pair, drawn from (seed, epoch, pair).
+//! What becomes of the pairs of a batch, drawn from (seed, epoch, global batch).
 
 use super::request::{MixKind, Mixing};
 use crate::rng::{RandomKey, RandomStream, Use};
 
-/// What becomes of the two images of a pair.
+/// What becomes of the two images of each pair of a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct DrawnMix {
     /// How much of each result is the image itself, λ; the rest is its partner.
@@ -47,19 +47,20 @@ impl Mixing {
         MixKeys { choice, parts }
     }
 
-    /// Draws what becomes of pair number `pair` of the epoch of `keys`, whose images have this height and width.
+    /// Draws what becomes of the pairs of global batch number `batch` of the epoch of `keys`, whose images have this
+    /// height and width. As in torchvision and timm it is one draw for a batch.
     ///
     /// A rectangle is drawn and rounded as torchvision's `CutMix` does it: its sides are √(1 − λ) of the image's, its
     /// centre is any pixel, and what it lacks beyond the border is given back to the image's share.
-    pub(crate) fn draw(&self, keys: &MixKeys, pair: u64, (height, width): (u32, u32)) -> DrawnMix {
+    pub(crate) fn draw(&self, keys: &MixKeys, batch: u64, (height, width): (u32, u32)) -> DrawnMix {
         let number = match &self.choices[..] {
             [_] => 0,
             several => {
-                let at = keys.choice.stream(pair).unit();
+                let at = keys.choice.stream(batch).unit();
                 several.iter().position(|choice| at < choice.up_to).unwrap_or(several.len() - 1)
             }
         };
-        let (choice, mut stream) = (&self.choices[number], keys.parts[number].stream(pair));
+        let (choice, mut stream) = (&self.choices[number], keys.parts[number].stream(batch));
         let share = symmetric_beta(&mut stream, choice.alpha);
         if choice.kind == MixKind::MixUp {
             return DrawnMix { share, region: MixRegion::Everywhere };
@@ -102,14 +103,14 @@ fn symmetric_beta(stream: &mut RandomStream, alpha: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn drawn(list: &str, seed: u64, pairs: u64, size: (u32, u32)) -> Vec<DrawnMix> {
+    fn drawn(list: &str, seed: u64, batches: u64, size: (u32, u32)) -> Vec<DrawnMix> {
         let mixing = Mixing::from_json(list).unwrap();
         let keys = mixing.keys(seed, 3);
-        (0..pairs).map(|pair| mixing.draw(&keys, pair, size)).collect()
+        (0..batches).map(|batch| mixing.draw(&keys, batch, size)).collect()
     }
 
     #[test]
-    fn the_first_pairs_stay_what_they_were_promised() {
+    fn the_first_batches_stay_what_they_were_promised() {
         let list = r#"[{"RandomChoice": {"transforms": [{"MixUp": {"alpha": 0.2}}, {"CutMix": {}}]}}]"#;
         let rectangle = |left, top, right, bottom| MixRegion::Rectangle { left, top, right, bottom };
         let promised = [

@@ -1,8 +1,8 @@
 //! MixUp and CutMix: what becomes of two finished images of a batch, and of their labels.
 //!
-//! An image is mixed with one partner. The draw is one for a pair, by the pair's number in the epoch, so that neither
-//! threads nor ranks can change it. [`Mixing`] is the user's list, checked; [`Mixing::draw`] says what becomes of a
-//! pair, and [`mix_images`] does it in place.
+//! An image is mixed with one partner. The draw is one for a global batch, by its number in the epoch, so that neither
+//! threads nor ranks can change it. [`Mixing`] is the user's list, checked; [`Mixing::draw`] says what becomes of the
+//! pairs of a batch, and [`mix_images`] does it in place.
 
 mod draw;
 mod pixels;

@@ -27,7 +27,7 @@ enum MixTransform {
         #[serde(default)]
         num_classes: Option<u32>,
     },
-    /// One of several for each pair.
+    /// One of several for each batch.
     RandomChoice {
         /// The transforms to choose from.
         transforms: Vec<MixTransform>,
@@ -50,7 +50,7 @@ pub struct Mixing {
     num_classes: Option<u32>,
 }
 
-/// A way of mixing that may be chosen for a pair.
+/// A way of mixing that may be chosen for a batch.
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct MixChoice {
     pub kind: MixKind,
@@ -99,8 +99,8 @@ impl Mixing {
             [_] => (list, None),
             [] => return Err(refused("is empty: give one transform, or leave it out".into())),
             _ => {
-                let message = "has several transforms, but a pair is mixed once: RandomChoice([...]) takes one of \
-                               them for each pair";
+                let message = "has several transforms, but a batch is mixed once: RandomChoice([...]) takes one of \
+                               them for each batch";
                 return Err(refused(message.into()));
             }
         };

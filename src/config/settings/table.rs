@@ -154,7 +154,7 @@ settings! {
     transforms: Option<ImageTransforms> = None, Maybe(TransformList), Images.images_only();
 
     /// What is done to pairs of finished images: `[transforms.MixUp(...)]`, `[transforms.CutMix(...)]`, or
-    /// `[transforms.RandomChoice([...])]` of these, drawn for each pair. The images at places 2k and 2k + 1 of a batch
+    /// `[transforms.RandomChoice([...])]` of these, drawn for each batch. The images at places 2k and 2k + 1 of a batch
     /// are a pair, so `batch_size` must be even. With `num_classes` of these transforms labels are mixed, too: float32,
     /// `[n, num_classes]`; vectors that `labels` gives are mixed as they are. Otherwise `mixed` of a batch has the
     /// class numbers, those of the partners, and the shares. Padding, failed samples and their partners stay as they

@@ -86,8 +86,8 @@ impl ImageLoader {
         this.as_super().pipeline.config().output().format.name()
     }
 
-    /// What an epoch makes of the pair at `position` of its order and the other one: a dict of transform, lam, box.
-    /// None where nothing is mixed.
+    /// What an epoch makes of the pairs of the global batch that has the place number `position`: a dict of transform,
+    /// lam, box. None where nothing is mixed.
     #[pyo3(signature = (position, epoch=None))]
     fn mix<'py>(
         this: PyRef<'py, Self>,
@@ -97,7 +97,8 @@ impl ImageLoader {
     ) -> PyResult<Option<Bound<'py, PyDict>>> {
         let position = whole_number("position", position, u64::MAX)?;
         let epoch = this.as_super().epoch_or_this(epoch.as_ref())?;
-        let Some(drawn) = this.as_super().pipeline.mix(position, epoch) else { return Ok(None) };
+        let world_size = this.as_super().place_in_world(py)?.1;
+        let Some(drawn) = this.as_super().pipeline.mix(position, epoch, world_size) else { return Ok(None) };
         let dict = PyDict::new(py);
         dict.set_item("transform", drawn.name())?;
         dict.set_item("lam", drawn.share)?;
