@@ -1,5 +1,6 @@
 //! What is done to an image: a list of transforms by torchvision v2's names, checked and compiled once into what
-//! is run: geometry, which folds into one [`View`](crate::augment::View), then operations on pixels, then the element type and its scale.
+//! is run: geometry, which folds into one [`View`](crate::augment::View), then operations on pixels, then the element
+//! type and its scale.
 //!
 //! Every transform draws from a random stream of its own, keyed by the view, its kind, and which of its kind it is in
 //! the list: adding a transform or a view changes no other's numbers.
