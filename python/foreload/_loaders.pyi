@@ -249,9 +249,10 @@ class ImageLoader(Loader):
         """What an epoch (None: the one that `epoch` says) makes of the pairs of the batch that has this position.
 
         Position p is place p - step * global_batch - rank * batch_size of the batch of its step. All pairs of a global
-        batch, which are positions 2k and 2k + 1, have the same draw. Each image becomes lam * image + (1 - lam) * partner with MixUp; with CutMix it shows
-        its partner in the box (left, top, right, bottom), in pixels, and lam is the share of the rest. A pair of which
-        one place does not count (see `Batch.mask`), or has no partner, is not mixed all the same. None without `mix=`.
+        batch, which are positions 2k and 2k + 1, have the same draw. Each image becomes lam * image + (1 - lam) *
+        partner with MixUp; with CutMix it shows its partner in the box (left, top, right, bottom), in pixels, and lam
+        is the share of the rest. A pair of which one place does not count (see `Batch.mask`), or has no partner, is not
+        mixed all the same. None without `mix=`.
         """
     def view(
         self,

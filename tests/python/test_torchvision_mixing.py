@@ -57,7 +57,9 @@ def test_torchvision_mixes_a_pair_to_the_same_bits(dataset: Path) -> None:
     assert pairs == 90
 
 
-def shares_of(dataset: Path, mix: Any, size: tuple[int, int], seed: int, batches: int) -> list[dict[str, Any]]:
+def shares_of(
+    dataset: Path, mix: Any, size: tuple[int, int], seed: int, batches: int
+) -> list[dict[str, Any]]:
     """Return what is drawn for so many batches."""
     loader = ImageLoader(dataset, batch_size=20, image_size=size, seed=seed, mix=mix, device="cpu")
     return [loader.mix(20 * batch, 0) for batch in range(batches)]

@@ -49,7 +49,8 @@ class Mix:
 class MixUp(Mix):
     """Blends each image with its partner: λ·image + (1 - λ)·partner, and their labels alike.
 
-    λ is drawn for each global batch from Beta(alpha, alpha), as in Zhang et al., "mixup: Beyond Empirical Risk Minimization".
+    λ is drawn for each global batch from Beta(alpha, alpha), as in Zhang et al., "mixup: Beyond Empirical Risk
+    Minimization".
 
     Args:
         alpha: Both parameters of the Beta distribution, above 0.
@@ -62,9 +63,10 @@ class MixUp(Mix):
 class CutMix(Mix):
     """Pastes a rectangle of the partner into each image, and mixes their labels by the areas.
 
-    λ is drawn for each global batch from Beta(alpha, alpha). The sides of the rectangle are √(1 - λ) of the image's, its
-    centre is any pixel, and λ becomes the share of the image that is left; as in torchvision, and in Yun et al., "CutMix:
-    Regularization Strategy to Train Strong Classifiers with Localizable Features".
+    λ and the rectangle are drawn for each global batch, λ from Beta(alpha, alpha). The sides of the rectangle are
+    √(1 - λ) of the image's, its centre is any pixel, and λ becomes the share of the image that is left; as in
+    torchvision, and in Yun et al., "CutMix: Regularization Strategy to Train Strong Classifiers with Localizable
+    Features".
 
     Args:
         alpha: Both parameters of the Beta distribution, above 0.
