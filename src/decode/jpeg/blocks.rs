@@ -26,6 +26,18 @@ impl BlockPlace {
         let plane = &mut planes[component.plane];
         (component, &mut plane.data[self.at..], plane.stride)
     }
+
+    /// Writes a block of which only the DC coefficient is not zero. The block is zero afterwards.
+    #[inline(always)]
+    pub(super) fn write_dc(
+        self,
+        components: &[Component],
+        planes: &mut [Plane],
+        block: &mut IdctBlock,
+    ) -> Result<(), OutOfRange> {
+        let (component, out, stride) = self.find(components, planes);
+        dc_only(std::mem::take(&mut block.0[0]), &component.quantisation, out, stride)
+    }
 }
 
 /// Takes blocks, one after another.
@@ -39,14 +51,12 @@ pub(super) trait BlockSink {
     /// The block to decode into, which is zero.
     fn block(&mut self) -> &mut IdctBlock;
 
-    /// Takes the block, whose last coefficient that is not zero is `last` in coding order. Its samples are written now
-    /// or later.
+    /// Takes the block. Its samples are written now or later.
     fn put(
         &mut self,
         components: &[Component],
         planes: &mut [Plane],
         place: BlockPlace,
-        last: usize,
     ) -> Result<(), OutOfRange>;
 
     /// Writes what has not been written yet.
@@ -80,12 +90,8 @@ impl<T: InverseDct> BlockSink for OneByOne<T> {
         components: &[Component],
         planes: &mut [Plane],
         place: BlockPlace,
-        last: usize,
     ) -> Result<(), OutOfRange> {
         let (component, out, stride) = place.find(components, planes);
-        if last == 0 {
-            return dc_only(std::mem::take(&mut self.block.0[0]), &component.quantisation, out, stride);
-        }
         T::block(&mut self.block, &component.quantisation, out, stride)
     }
 
@@ -126,13 +132,8 @@ impl BlockSink for TwoByTwo {
         components: &[Component],
         planes: &mut [Plane],
         place: BlockPlace,
-        last: usize,
     ) -> Result<(), OutOfRange> {
         use super::idct::avx512::{transform, transform_alone};
-        if last == 0 {
-            let (component, out, stride) = place.find(components, planes);
-            return dc_only(std::mem::take(&mut self.block().0[0]), &component.quantisation, out, stride);
-        }
         let Some(before) = self.waiting.take() else {
             self.waiting = Some(place);
             return Ok(());

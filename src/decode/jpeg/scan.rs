@@ -188,7 +188,12 @@ fn decode_mcu<B: BlockSink>(
                     let last = decode_block::<B>(bits, component, dc, blocks.block())?;
                     let (x, y) = (x - component.columns.start, y - component.rows.start);
                     let at = 8 * (y as usize * stride + x as usize);
-                    blocks.put(components, planes, BlockPlace { component: number, at }, last)?;
+                    let place = BlockPlace { component: number, at };
+                    if last == 0 {
+                        place.write_dc(components, planes, blocks.block())?;
+                    } else {
+                        blocks.put(components, planes, place)?;
+                    }
                 } else {
                     skip_block(bits, component, dc)?;
                 }
