@@ -363,7 +363,12 @@ impl Pipeline {
         let config = &self.shared_in(epoch).config;
         let plan = config.mix.as_ref()?;
         let keys = plan.mixing.keys(config.seed, epoch);
-        Some(plan.draw(&keys, position, u64::from(config.batch_size) * u64::from(world_size)))
+        Some(plan.draw(&keys, position, self.global_batch(world_size)))
+    }
+
+    /// The number of places of a step of so many ranks.
+    fn global_batch(&self, world_size: u32) -> u64 {
+        u64::from(self.shared.config.batch_size) * u64::from(world_size)
     }
 }
 

@@ -106,8 +106,7 @@ impl Pipeline {
 
     fn places(&self, epoch: u64, world_size: u32) -> EpochPlaces {
         let order = self.order(epoch);
-        let global_batch = u64::from(self.shared.config.batch_size) * u64::from(world_size);
-        EpochPlaces { spread: RepeatSpread::new(&order, global_batch), order }
+        EpochPlaces { spread: RepeatSpread::new(&order, self.global_batch(world_size)), order }
     }
 
     /// The place of a draw in an epoch, what is at the other place of its pair, and what is drawn for both. `None` if
