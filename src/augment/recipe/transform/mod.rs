@@ -15,7 +15,7 @@ mod warps;
 
 pub(in crate::augment::recipe) use iou_crop::IouCrop;
 pub use values::Sides;
-pub(crate) use values::{BadParameter, LARGEST_SIDE};
+pub(crate) use values::{BadParameter, LARGEST_SIDE, check_choice};
 pub(in crate::augment::recipe) use values::{Lengths, Margins};
 
 use super::draw::PixelDraw;
