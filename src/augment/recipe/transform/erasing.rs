@@ -93,10 +93,6 @@ impl PixelTransform for RandomErasing {
         }
     }
 
-    fn minds_places(&self) -> bool {
-        true
-    }
-
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
         if !draw.happens(self.p) {
             return Ok(());
