@@ -60,6 +60,9 @@ pub(super) struct Taps {
 /// The output pixels that are computed together: so many that compilers keep the loops over them, and vectorise those.
 const LANES: usize = 32;
 
+/// The most rows of numbers of a kind that are kept for the next image: 8 MB of them.
+const MOST_KEPT: usize = 1 << 15;
+
 /// A value for each of them.
 type Lanes<T> = [T; LANES];
 
@@ -92,6 +95,15 @@ impl Taps {
         self.weights.resize(self.stride * n, 0);
         round(level, self, n, room, line.filter.overshoots());
         self.measure();
+        // Only extreme reductions need so much memory, which nobody should keep who met one.
+        for rows in [&mut self.exact, &mut self.pixels] {
+            if rows.len() > MOST_KEPT {
+                *rows = Vec::new();
+            }
+        }
+        if self.rounded.len() > MOST_KEPT {
+            self.rounded = Vec::new();
+        }
     }
 
     /// Notes the longest filter, and what samples are read.

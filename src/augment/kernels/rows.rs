@@ -30,10 +30,15 @@ impl RowTaps {
     pub(in crate::augment) fn lay_out(&mut self) {
         self.spans.clear();
         self.weights.clear();
+        let mut from = 0;
         for o in 0..self.taps.start.len() {
-            let from = self.taps.start[o].saturating_sub(self.taps.reach.start) as usize;
             let begin = self.weights.len();
             let taps = self.taps.of(o);
+            // A row of padding is made of nothing and begins where the row above it does: below the image it would
+            // otherwise keep all rows.
+            if !taps.is_empty() {
+                from = (self.taps.start[o] - self.taps.reach.start) as usize;
+            }
             // If the first row is odd, it is the second of its pair.
             let odd = from % 2;
             let at = |i: usize| if i >= odd && i - odd < taps.len() { taps[i - odd] } else { 0 };
@@ -129,5 +134,34 @@ impl<'a, S: Simd, const PAIRS: usize> RowSums<'a, S, PAIRS> {
             sum = s.dot_add(sum, s.load(&row[block][x..]), weights);
         }
         sum
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::augment::taps::Upsampling;
+    use crate::augment::view::ViewAxis;
+    use crate::augment::{Axis, Filter, Padding};
+    use crate::simd::Level;
+
+    /// Below an image, padding once kept every row of it until the end.
+    #[test]
+    fn padding_does_not_keep_rows() {
+        let depth = |pixels, offset| {
+            let axis = Axis { start: 0, length: 300, resized: 200, offset, filled: [0; 2] };
+            let line = ViewAxis {
+                axis,
+                pixels,
+                mirror: false,
+                filter: Filter::Bilinear,
+                padding: Padding::Constant,
+            };
+            let mut rows = RowTaps::default();
+            rows.taps.build(Level::detect(), &line, Upsampling::None, 15);
+            rows.lay_out();
+            rows.depth
+        };
+        assert_eq!(depth(260, -30), depth(200, 0));
     }
 }
