@@ -57,15 +57,15 @@ typedef struct {
 
 /// One axis of a view; see `augment::Axis`.
 typedef struct {
-    /// The source pixels that an output pixel spans: length / full, for the nearest pixels in 32 bits.
+    /// The source pixels that an output pixel spans: length / resized, for the nearest pixels in 32 bits.
     f64 scale;
     /// 1 / max(scale, 1).
     f64 inverse;
     /// The first source pixel, and the number of source pixels.
     u32 start, length;
     /// The number of pixels of the resized axis, and the first of them that the output shows.
-    u32 full;
-    i32 window;
+    u32 resized;
+    i32 offset;
     /// Output pixels shown_first..shown_end are made from the image; the others are filled.
     u32 shown_first, shown_end;
     u32 filter, padding;

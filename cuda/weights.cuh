@@ -74,12 +74,12 @@ INLINE i32 is_shown(const AxisParams* axis, u32 o) { return axis->shown_first <=
 
 /// The pixel of the resized axis that output pixel `o` shows, which must be shown.
 INLINE u32 padded(const AxisParams* axis, u32 o) {
-    const i64 pixel = (i64)o + axis->window;
-    const u32 full = axis->full, last = full - 1, twice = axis->padding == PADDING_SYMMETRIC;
-    if (pixel >= 0 && pixel < full) return (u32)pixel;
+    const i64 pixel = (i64)o + axis->offset;
+    const u32 resized = axis->resized, last = resized - 1, twice = axis->padding == PADDING_SYMMETRIC;
+    if (pixel >= 0 && pixel < resized) return (u32)pixel;
     if (axis->padding == PADDING_EDGE || (last == 0 && !twice)) return pixel < 0 ? 0 : last;
     const u32 period = 2 * (last + twice), steps = (u32)(pixel < 0 ? -pixel - twice : pixel) % period;
-    return steps < full ? steps : period - twice - steps;
+    return steps < resized ? steps : period - twice - steps;
 }
 
 /// The source pixels under the filter of pixel `j` of the resized axis, counted from the axis' start; there is at least

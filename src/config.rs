@@ -210,6 +210,30 @@ impl LoaderOptions {
         }
     }
 
+    /// Warns of what only makes sense in training, and is asked for of an evaluation.
+    fn warn_about_evaluation(&self, index: &DatasetIndex) {
+        let warn = |setting: &'static str, what: String| {
+            index.notices().warn_once(("evaluation", setting), || {
+                format!(
+                    "{what}: leave {setting} out, or say train=True if this is no evaluation (shuffle=False and \
+                     last_batch=\"partial\" keep the order of the files and all samples)"
+                )
+            });
+        };
+        if self.train {
+            return;
+        }
+        if let repeats @ 2.. = self.repeats {
+            let what = format!(
+                "repeats is {repeats} with train=False: an epoch shows one in {repeats} of the samples"
+            );
+            warn("repeats", what);
+        }
+        if self.mix.is_some() {
+            warn("mix", "mix is given with train=False: images and labels are mixed with others'".to_owned());
+        }
+    }
+
     /// The tier on NVMe, if there is to be one.
     fn cache(&self, queue_depth: usize) -> Result<Option<CacheOptions>> {
         let verify = match (self.immutable, self.verify) {
@@ -273,6 +297,7 @@ impl CheckedOptions<'_> {
     pub fn check(self, index: &DatasetIndex) -> Result<LoaderConfig> {
         let Self { options, labels, fields: asked, images } = self;
         options.warn_about_scale(&images, index);
+        options.warn_about_evaluation(index);
         let label_columns = labels.map_or(Ok(Vec::new()), |labels| {
             labels.columns(index, options.fields.as_deref().unwrap_or_default())
         })?;

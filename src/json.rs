@@ -159,9 +159,17 @@ pub(crate) fn text(raw: &[u8]) -> Option<String> {
 /// several, which hides that something was written in vain.
 ///
 /// # Errors
-/// What is no JSON, and the first key that an object has twice, with their places.
-pub(crate) fn settings(text: &str) -> serde_json::Result<Value> {
-    serde_json::from_str(text).map(|UniqueKeys(value)| value)
+/// What is no JSON, and the first key that an object has twice, with their places; lists and objects that lie in one
+/// another too deeply. The message goes on after "is".
+pub(crate) fn settings(text: &str) -> Result<Value, String> {
+    let read = serde_json::from_str(text).map(|UniqueKeys(value)| value);
+    read.map_err(|error| match error.to_string() {
+        // serde_json has no other way to say which error it is.
+        deep if deep.starts_with("recursion limit exceeded") => {
+            "JSON whose lists and objects lie in one another too deeply: 127 levels are the most".to_owned()
+        }
+        wrong => format!("no JSON: {wrong}"),
+    })
 }
 
 /// A value whose objects have each key once.
@@ -388,9 +396,16 @@ mod tests {
         for twice in
             [r#"{"a": 1, "a": 1}"#, r#"[{"b": {"a": 1, "c": 2, "a": 3}}]"#, r#"{"\u0061": 1, "a": 2}"#]
         {
-            let error = settings(twice).unwrap_err().to_string();
-            assert!(error.starts_with("the key \"a\" is given twice at line 1"), "{error}");
+            let error = settings(twice).unwrap_err();
+            assert!(error.starts_with("no JSON: the key \"a\" is given twice at line 1"), "{error}");
         }
         assert!(settings("[1,]").is_err());
+    }
+
+    #[test]
+    fn settings_have_a_depth() {
+        let nested = |levels| ["[".repeat(levels), "]".repeat(levels)].concat();
+        assert!(settings(&nested(127)).is_ok());
+        assert!(settings(&nested(128)).unwrap_err().contains("127 levels are the most"));
     }
 }

@@ -52,7 +52,7 @@ enum {
 
 /// Of the codes, in their order: those below the first make a table of levels, those below the second see each pixel by
 /// itself, and those from the third on work on the finished image.
-enum { FIRST_BESIDE_TABLES = OP_GREY, FIRST_BESIDE_POINTS = OP_SHARPNESS, FIRST_OF_FINISHED = OP_ERASE };
+enum { FIRST_BESIDE_TABLES = OP_GREY, FIRST_BESIDE_POINTS = OP_SHARPNESS };
 
 /// Where an image's instructions are: words first..end behind the launch's.
 typedef struct {

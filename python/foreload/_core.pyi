@@ -193,6 +193,13 @@ class Loader:
     def locate(self, sample_id: int) -> tuple[os.PathLike[str], int, int]:
         """Return the file of a sample (for shards, the shard), where its bytes begin, and their number."""
 
+def is_random(transforms: str) -> bool:
+    """Return whether any of a list of transforms draws random numbers, given by `foreload.transforms.to_json`.
+
+    Raises:
+        ConfigError: Foreload cannot do the list.
+    """
+
 def compiled_size(transforms: str) -> tuple[int, int] | None:
     """Return height and width of the images that a list of transforms makes, given by `foreload.transforms.to_json`.
 

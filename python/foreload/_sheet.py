@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from foreload._errors import config_error
+
 
 class Sheet:
     """A picture of samples: each whole image, and beside it what the transforms make of it.
@@ -22,9 +24,14 @@ class Sheet:
         """Write the PNG to a file, and return its path.
 
         Raises:
+            ConfigError: The name has the suffix of another format.
             OSError: It cannot be written.
         """
         written = Path(path)
+        if written.suffix.lower() not in ("", ".png"):
+            raise config_error(
+                "path", f"is {written}, but a sheet is a PNG: name it {written.with_suffix('.png')}"
+            )
         written.write_bytes(self.png)
         return written
 

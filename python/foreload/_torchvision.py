@@ -6,15 +6,12 @@ import os
 from typing import Any
 
 from foreload import transforms
-from foreload._core import IMAGE_EXTENSIONS
+from foreload._core import IMAGE_EXTENSIONS, is_random
 from foreload._errors import config_error
 from foreload._transform_reader import FLOATS, is_a, read
 
 _READ = tuple(f".{extension}" for extension in IMAGE_EXTENSIONS)
 _COMPARED_PATHS = 1000
-
-_RANDOM = ("Rand", "Trivial", "Auto", "Aug", "Timm", "ScaleJitter", "ColorJitter")
-"""How the names of transforms begin that draw random numbers."""
 
 
 def settings_of(dataset: Any) -> dict[str, Any]:
@@ -29,7 +26,7 @@ def settings_of(dataset: Any) -> dict[str, Any]:
     dataset, indices = _subset(dataset)
     _check_dataset(dataset)
     steps = read(dataset.transform)
-    is_training = any(type(step).__name__.startswith(_RANDOM) for step in steps)
+    is_training = is_random(transforms.to_json(steps))
     settings = {"path": _folder(dataset), "train": is_training, "transforms": steps}
     return settings if indices is None else {**settings, "indices": indices}
 

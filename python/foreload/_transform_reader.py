@@ -37,6 +37,11 @@ _WHAT_TO_DO = {
     "TenCrop": "evaluate with Resize and CenterCrop",
     "Scale": "use Resize, its name today",
 }
+_INSTEAD_OF_TIMMS = {
+    "AugMixAugment": "use torchvision's AugMix, whose operations are torchvision's",
+    "ResizeKeepRatio": "leave train_crop_mode and crop_mode of create_transform out",
+    "TfPreprocessTransform": "leave tf_preprocessing of create_transform out",
+}
 _NOTHING_TO_DO = ("Identity", "RGB", "ToPureTensor")
 """Foreload's images are RGB in plain tensors."""
 
@@ -264,6 +269,10 @@ class _Reader:
         name = getattr(step, "__name__", type(step).__name__)
         if type(step).__module__.startswith("torchvision.transforms"):
             what = _WHAT_TO_DO.get(name, _ON_BATCHES).format(name=name)
+        elif is_a(step, "timm.data", *_INSTEAD_OF_TIMMS):
+            what = _INSTEAD_OF_TIMMS[name]
+        elif isinstance(step, list | tuple):
+            what = "it is several transforms: make them one by Compose, or leave separate=True of timm's out"
         else:
             what = "leave it out here and apply it to the batches that come"
         return self._refusal(f"is not known to Foreload: {what}")

@@ -21,6 +21,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from foreload import transforms as T
+from foreload._errors import config_error
 
 __all__ = [
     "Recipe",
@@ -65,15 +66,20 @@ class Recipe(Mapping[str, Any]):
     def eval(self) -> Recipe:
         """Return the recipe by which the source evaluates: no random numbers, the order of the files.
 
+        That of an evaluation is itself.
+
         Raises:
-            ValueError: The source has no evaluation of its own (the networks of self-supervised recipes are judged by
+            ConfigError: The source has no evaluation of its own (the networks of self-supervised recipes are judged by
                 another training); `mae().eval()` is the usual one on ImageNet.
         """
         if self._evaluation is None:
-            raise ValueError(
-                f"{self.name} trains without labels and has no evaluation of its own: use that of the training that "
-                "follows it, as recipes.mae().eval()"
+            raise config_error(
+                self.name,
+                "trains without labels and has no evaluation of its own: use that of the training that follows it, as "
+                "recipes.mae().eval()",
             )
+        if not self._settings.get("train", True):
+            return self
         settings = {"transforms": list(self._evaluation), "train": False}
         return Recipe(f"{self.name}, evaluation", self.source, settings, self._evaluation)
 

@@ -28,9 +28,9 @@ pub struct Axis {
 /// How the pixels of an image are resampled.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 pub enum Filter {
-    /// The pixel at ⌊o · length / full⌋ for output pixel o, computed in f32 as torch's `nearest` does.
+    /// The pixel at ⌊o · length / resized⌋ for output pixel o, computed in f32 as torch's `nearest` does.
     Nearest,
-    /// The pixel at ⌊(o + ½) · length / full⌋, as torch's `nearest-exact` computes it.
+    /// The pixel at ⌊(o + ½) · length / resized⌋, as torch's `nearest-exact` computes it.
     NearestExact,
     /// The antialiased triangle filter of PIL's `BILINEAR`.
     #[default]
@@ -78,23 +78,27 @@ impl Filter {
 }
 
 impl Padding {
-    /// The pixel of `0..full` that is shown at `pixel`; `None` where the fill is. `full` is at most 2^30.
+    /// The pixel of `0..resized` that is shown at `pixel`; `None` where the fill is. `resized` is at most 2^30.
     #[inline]
-    pub(super) fn source(self, pixel: i64, full: u32) -> Option<u32> {
-        if (0..i64::from(full)).contains(&pixel) { Some(pixel as u32) } else { self.outside(pixel, full) }
+    pub(super) fn source(self, pixel: i64, resized: u32) -> Option<u32> {
+        if (0..i64::from(resized)).contains(&pixel) {
+            Some(pixel as u32)
+        } else {
+            self.outside(pixel, resized)
+        }
     }
 
-    fn outside(self, pixel: i64, full: u32) -> Option<u32> {
-        let last = full - 1;
+    fn outside(self, pixel: i64, resized: u32) -> Option<u32> {
+        let last = resized - 1;
         // The image repeats with this period, there and back again; its ends are shown once or twice.
         let (period, twice) = match self {
             Self::Constant => return None,
             Self::Reflect if last > 0 => (2 * last, 0),
-            Self::Symmetric => (2 * full, 1),
+            Self::Symmetric => (2 * resized, 1),
             Self::Edge | Self::Reflect => return Some(if pixel < 0 { 0 } else { last }),
         };
         let steps = (if pixel < 0 { -pixel - i64::from(twice) } else { pixel }) as u32 % period;
-        Some(if steps < full { steps } else { period - twice - steps })
+        Some(if steps < resized { steps } else { period - twice - steps })
     }
 }
 
@@ -125,7 +129,7 @@ impl Axis {
 
 impl View {
     /// The source pixels that the output depends on, which the decoder is asked for. For a random crop that is its box;
-    /// for a centre crop it reaches as far outside the window as the resize's filter does.
+    /// for a centre crop it reaches as far outside what is shown as the resize's filter does.
     pub fn region(&self, output: &Output) -> Region {
         let (x, width) = self.columns(output).support();
         let (y, height) = self.rows(output).support();
@@ -230,7 +234,7 @@ mod tests {
     #[test]
     fn padding_is_not_shown() {
         let axis = Axis { start: 0, length: 9, resized: 10, offset: -3, filled: [0; 2] };
-        let shown = |window, n| line(Axis { offset: window, ..axis }, n, Padding::Constant).shown();
+        let shown = |offset, n| line(Axis { offset, ..axis }, n, Padding::Constant).shown();
         assert_eq!(shown(-3, 16), 3..13);
         assert_eq!(shown(4, 4), 0..4);
         assert_eq!(shown(12, 4), 0..0);
@@ -241,12 +245,8 @@ mod tests {
     /// Expected is `numpy.pad(numpy.arange(n), …)`, and what it says of a single pixel.
     #[test]
     fn paddings_continue_the_image_as_numpy_does() {
-        let shown = |full, window, n, padding| {
-            let line = line(
-                Axis { start: 0, length: full, resized: full, offset: window, filled: [0; 2] },
-                n,
-                padding,
-            );
+        let shown = |resized, offset, n, padding| {
+            let line = line(Axis { start: 0, length: resized, resized, offset, filled: [0; 2] }, n, padding);
             (0..n).map(|o| line.pixel(o).map_or(-1, |pixel| pixel as i32)).collect::<Vec<_>>()
         };
         assert_eq!(shown(3, -2, 7, Padding::Constant), [-1, -1, 0, 1, 2, -1, -1]);
@@ -264,9 +264,8 @@ mod tests {
     #[test]
     fn padding_needs_what_it_mirrors() {
         let axis = Axis { start: 100, length: 50, resized: 50, offset: 45, filled: [0; 2] };
-        let support = |window, n, padding| {
-            ViewAxis { filter: Filter::Nearest, ..line(Axis { offset: window, ..axis }, n, padding) }
-                .support()
+        let support = |offset, n, padding| {
+            ViewAxis { filter: Filter::Nearest, ..line(Axis { offset, ..axis }, n, padding) }.support()
         };
         assert_eq!(support(45, 20, Padding::Constant), (145, 5));
         assert_eq!(support(45, 20, Padding::Edge), (145, 5));

@@ -6,7 +6,7 @@ use crate::dataset::{Contents, DatasetIndex};
 use crate::error::{Error, Result};
 use crate::pipeline::Pipeline;
 use crate::show::{SheetRequest, sheet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// `foreload show` takes the settings that say what becomes of an image.
@@ -50,8 +50,8 @@ pub(super) struct ShowArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// Those of the loader and of [`sheet`]; [`Error::Io`] for the file; [`Error::Config`] for a recipe, which the program
-/// that Python installs has made a list of transforms before.
+/// Those of the loader and of [`sheet`]; [`Error::Io`] for the file; [`Error::Config`] for a file of another format than
+/// PNG by its name, and for a recipe, which the program that Python installs has made a list of transforms before.
 pub(super) fn run(args: &ShowArgs) -> Result<()> {
     if let Some(name) = &args.recipe {
         let message = format!(
@@ -59,6 +59,7 @@ pub(super) fn run(args: &ShowArgs) -> Result<()> {
         );
         return Err(Error::config("recipe", message));
     }
+    check_suffix(&args.out)?;
     let checked = args.settings.validate()?;
     let index = Arc::new(DatasetIndex::open(&args.dir, &checked.index_options(Contents::Images))?);
     let config = checked.check(&index)?;
@@ -75,4 +76,18 @@ pub(super) fn run(args: &ShowArgs) -> Result<()> {
     let png = sheet(&pipeline, &request)?;
     std::fs::write(&args.out, png).map_err(|error| Error::io("write", &args.out, error))?;
     output::print(&args.out.display().to_string())
+}
+
+/// Checks that the name of the file does not promise another format. A name without a suffix promises none.
+///
+/// # Errors
+/// [`Error::Config`] for `out`.
+fn check_suffix(out: &Path) -> Result<()> {
+    match out.extension() {
+        Some(suffix) if !suffix.eq_ignore_ascii_case("png") => {
+            let (named, png) = (out.display(), out.with_extension("png"));
+            Err(Error::config("out", format!("is {named}, but a sheet is a PNG: name it {}", png.display())))
+        }
+        _ => Ok(()),
+    }
 }

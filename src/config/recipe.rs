@@ -138,7 +138,7 @@ impl LoaderOptions {
                 "cpu_decode",
                 format!(
                     "is never, but only the CPU decodes images that are padded before they are resized, as {name} pads \
-                     them: put {name} behind the resize, or say cpu_decode=\"fallback\""
+                     them: put {name} after the resize, or say cpu_decode=\"fallback\""
                 ),
             )),
         }

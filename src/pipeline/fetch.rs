@@ -4,7 +4,7 @@
 use super::cuda::assembly::{Assembly, LaneQueues, PiecesInFlight};
 use super::mixing::PairBoard;
 use super::stopwatch::Stopwatch;
-use super::work::{DecodeJob, OpenPlace};
+use super::work::{DecodeJob, OpenPlace, ThenGoes};
 use super::{EpochRun, PipelineShared};
 use crate::batch::{BatchCloser, BatchPool, Sink, Ticket};
 use crate::error::{Error, Result};
@@ -263,15 +263,16 @@ impl Fetcher {
         if let Some(cache) = self.shared.cache.get() {
             cache.begin_batch();
         }
-        let assembly = self.gather(run, step, len, closer);
-        let mixes = self.shared.config.mix.is_some() && assembly.is_none();
-        let pairs = mixes.then(|| Arc::new(PairBoard::new(len)));
+        let then = match self.gather(run, step, len, closer) {
+            Some(assembly) => ThenGoes::ToAssembly(assembly),
+            None if self.shared.config.mix.is_some() => ThenGoes::ToPair(Arc::new(PairBoard::new(len))),
+            None => ThenGoes::Nowhere,
+        };
         let open = |ticket: Ticket| OpenPlace {
             entry: schedule.place(step, ticket.index()),
             step,
             ticket,
-            assembly: assembly.clone(),
-            pairs: pairs.clone(),
+            then: then.clone(),
         };
         cursor.open.extend(tickets.into_iter().map(open));
         schedule.sort_for_reading(&mut cursor.open, |place| &place.entry);

@@ -1,12 +1,27 @@
-//! The substitute that takes the place of a sample that failed, with `on_error = skip`.
+//! What takes the place of a sample that failed: with `on_error = skip` a substitute.
 
 use super::{EpochRun, PipelineShared};
+use crate::batch::Ticket;
+use crate::config::OnError;
 use crate::error::{Error, Result};
 use crate::io::{ReadStats, Tier};
 
 /// The number of substitutes that are tried for one place before the failure is final. With half of all samples broken,
 /// one place in 2^32 fails.
 const ATTEMPTS: u32 = 32;
+
+impl PipelineShared {
+    /// Notes that the `sample` of a place has failed, and says what its images become. Its other fields are zeros
+    /// already, where that is what is asked for.
+    pub(super) fn note_failure(&self, sample: u64, error: Error, ticket: &mut Ticket) -> OnError {
+        ticket.fail(sample, self.sample_error(sample, error), false);
+        let instead = self.config.on_error;
+        if instead == OnError::Zero {
+            self.blank_fields(sample, ticket);
+        }
+        instead
+    }
+}
 
 /// Draws another sample of the epoch, by the same weights, for the place at `position`. Returns its id and what `make`
 /// makes of its id and bytes. It is drawn from (dataset, seed, epoch, position), so that it is the same on every rank,

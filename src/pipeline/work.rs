@@ -37,10 +37,18 @@ pub(super) struct OpenPlace {
     /// The step of its batch.
     pub step: u64,
     pub ticket: Ticket,
-    /// The assembly in which its batch gathers on the way to a GPU.
-    pub assembly: Option<Arc<Assembly>>,
-    /// Where the pairs of its batch meet, if they are mixed in host memory.
-    pub pairs: Option<Arc<PairBoard>>,
+    pub then: ThenGoes,
+}
+
+/// Where a place goes when it is filled.
+#[derive(Clone)]
+pub(super) enum ThenGoes {
+    /// Nowhere else: the batch in host memory is all there is.
+    Nowhere,
+    /// To the place that it is mixed with, in host memory.
+    ToPair(Arc<PairBoard>),
+    /// To where its batch gathers on the way to a GPU.
+    ToAssembly(Arc<Assembly>),
 }
 
 /// A place whose sample's bytes arrived, or did not.
@@ -96,12 +104,12 @@ impl Worker<'_> {
             Self::Host(worker) => worker.work(job, stopwatch),
             Self::Cuda(preparer) => {
                 let DecodeJob { run, place, bytes } = job;
-                let OpenPlace { entry: place, step, mut ticket, assembly, .. } = place;
+                let OpenPlace { entry: place, step, mut ticket, then } = place;
                 let batch = run.schedule.batch_len(step) as usize;
                 let pixels = bytes.and_then(|bytes| {
                     preparer.prepare(&run, place.draw, batch, bytes, &mut ticket, stopwatch)
                 });
-                if let Some(assembly) = assembly {
+                if let ThenGoes::ToAssembly(assembly) = then {
                     assembly.add(PreparedSample { place, ticket, pixels });
                 }
             }
@@ -133,7 +141,7 @@ impl<'a> HostWorker<'a> {
     }
 
     fn work(&mut self, job: DecodeJob, stopwatch: &mut Stopwatch) {
-        let DecodeJob { run, place: OpenPlace { entry, mut ticket, pairs, .. }, bytes } = job;
+        let DecodeJob { run, place: OpenPlace { entry, mut ticket, then, .. }, bytes } = job;
         let BatchEntry { position, draw, valid } = entry;
         let sample = draw.sample;
         let outcome =
@@ -141,14 +149,14 @@ impl<'a> HostWorker<'a> {
         let (draw, valid) = match outcome {
             Ok(()) => (draw, valid),
             Err(error) => {
-                ticket.fail(sample, self.shared.sample_error(sample, error), false);
-                self.make_do(&run, (position, draw, valid), &mut ticket, stopwatch)
+                let instead = self.shared.note_failure(sample, error, &mut ticket);
+                self.make_do(instead, &run, (position, draw, valid), &mut ticket, stopwatch)
             }
         };
         let Draw { sample, occurrence } = draw;
         let place = FilledPlace { ticket, position, sample, occurrence, valid };
-        match (&pairs, &self.shared.config.mix) {
-            (Some(pairs), Some(plan)) => {
+        match (&then, &self.shared.config.mix) {
+            (ThenGoes::ToPair(pairs), Some(plan)) => {
                 pairs.finish(self.shared, &run, plan, place);
                 stopwatch.lap(&run.counters.augment);
             }
@@ -156,23 +164,22 @@ impl<'a> HostWorker<'a> {
         }
     }
 
-    /// Fills the place of a sample that failed as [`OnError`] says. Returns the draw that is there now, and whether it
-    /// counts.
+    /// Fills the place of a sample that failed. Returns the draw that is there now, and whether it counts.
     fn make_do(
         &mut self,
+        instead: OnError,
         run: &EpochRun,
         (position, draw, valid): (u64, Draw, bool),
         ticket: &mut Ticket,
         stopwatch: &mut Stopwatch,
     ) -> (Draw, bool) {
-        match self.shared.config.on_error {
+        match instead {
             // The place may hold anything, because the batch is not delivered.
             OnError::Raise => (draw, false),
             OnError::Zero => {
                 for number in 0..self.shared.config.layout.images.len() {
                     ticket.image(number).fill(0);
                 }
-                self.shared.blank_fields(draw.sample, ticket);
                 (draw, false)
             }
             OnError::Skip => match self.substitute(run, position, ticket, stopwatch) {

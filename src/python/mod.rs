@@ -8,6 +8,7 @@ mod settings;
 mod tensor;
 
 use crate::augment::{Fidelity, MemoryFormat, Recipe, Transforms};
+use crate::error::Result;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -28,7 +29,9 @@ mod _core {
     #[pymodule_export]
     use super::tensor::PyTensor;
     #[pymodule_export]
-    use super::{compiled_size, drawn_operations, main, release_gpus, replay_operations, same_transforms};
+    use super::{
+        compiled_size, drawn_operations, is_random, main, release_gpus, replay_operations, same_transforms,
+    };
 
     use crate::augment::{DType, Filter, Padding};
     use crate::dataset::kind::IMAGE_EXTENSIONS;
@@ -67,9 +70,18 @@ fn release_gpus(py: Python<'_>) {
 /// The height and width of the images that a list of transforms makes, if they are the same for every image.
 #[pyfunction]
 fn compiled_size(py: Python<'_>, transforms: &str) -> PyResult<Option<(u32, u32)>> {
-    let asked = error::raise(py, Transforms::from_json(transforms))?;
-    let recipe = error::raise(py, Recipe::new(&asked, MemoryFormat::default(), Fidelity::default()))?;
-    Ok(recipe.views()[0].size())
+    error::raise(py, compiled(transforms)).map(|recipe| recipe.views()[0].size())
+}
+
+/// Whether any transform of a list draws random numbers.
+#[pyfunction]
+fn is_random(py: Python<'_>, transforms: &str) -> PyResult<bool> {
+    error::raise(py, compiled(transforms)).map(|recipe| recipe.is_random())
+}
+
+/// The recipe of a list of transforms; what is asked of it depends on no other setting.
+fn compiled(transforms: &str) -> Result<Recipe> {
+    Recipe::new(&Transforms::from_json(transforms)?, MemoryFormat::default(), Fidelity::default())
 }
 
 /// Whether two lists of transforms say the same, with the defaults of what they leave out.
@@ -91,14 +103,7 @@ fn drawn_operations(
     samples: u64,
     seed: u64,
 ) -> PyResult<String> {
-    let drawn = py.detach(|| {
-        let asked = Transforms::from_json(transforms)?;
-        Recipe::new(&asked, MemoryFormat::default(), Fidelity::default())?.explained(
-            seed,
-            samples,
-            (width, height),
-        )
-    });
+    let drawn = py.detach(|| compiled(transforms)?.explained(seed, samples, (width, height)));
     error::raise(py, drawn)
 }
 

@@ -53,8 +53,14 @@ pub(crate) fn sheet(pipeline: &Pipeline, request: &SheetRequest) -> Result<Vec<u
     let views = pipeline.config().images.views().count() as u64;
     let pictures = (draws.len() as u64).saturating_mul(1 + views.saturating_mul(request.epochs));
     if pictures > MOST_PICTURES {
-        let message = format!("makes a sheet of {pictures} pictures, must be at most {MOST_PICTURES}");
-        return Err(Error::config("samples", message));
+        let setting = if request.samples.is_empty() { "rows" } else { "samples" };
+        let message = format!(
+            "asks for {} samples with {views} views in each of {} epochs, which makes {pictures} pictures: a sheet has \
+             at most {MOST_PICTURES}",
+            draws.len(),
+            request.epochs
+        );
+        return Err(Error::config(setting, message));
     }
     let mut canvas = Canvas::default();
     for draw in draws {

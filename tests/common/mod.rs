@@ -10,6 +10,7 @@ use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use foreload::testing::io::fault::{FaultOptions, FaultReader};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::rng::{RandomKey, Use};
+use foreload::testing::schedule::LastBatch;
 use jpeg_encoder::{ColorType, Encoder};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
@@ -99,6 +100,12 @@ impl Dataset {
         Pipeline::with_reader(index, config, Box::new(open))
     }
 
+    /// These options, with a cache beside the data that may take `part` times their bytes.
+    pub fn cached(&self, part: f64, options: LoaderOptions) -> LoaderOptions {
+        let size = (part * self.index().total_bytes() as f64) as u64;
+        LoaderOptions { cache_dir: Some(self.beside("cache")), cache_size: Some(size), ..options }
+    }
+
     /// A path beside the data, where something else can be kept.
     pub fn beside(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
@@ -122,6 +129,19 @@ impl Dataset {
         let length = std::fs::metadata(&self.paths[sample]).unwrap().len() as usize;
         let page = "<!DOCTYPE html> not found ".repeat(length);
         std::fs::write(&self.paths[sample], &page.as_bytes()[..length]).unwrap();
+    }
+}
+
+/// Options for small images on the CPU, of every sample in each epoch.
+pub fn small_images() -> LoaderOptions {
+    LoaderOptions {
+        batch_size: 16,
+        image_size: (32, 32),
+        seed: 5,
+        threads: Some(2),
+        last_batch: Some(LastBatch::Partial),
+        device: "cpu".into(),
+        ..LoaderOptions::default()
     }
 }
 

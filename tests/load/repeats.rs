@@ -1,32 +1,16 @@
 //! Repeated samples on their way through the pipeline: a batch reads each once, and a cache knows when they come again.
 
-use crate::common::{Dataset, epoch_bytes};
+use crate::common::{Dataset, epoch_bytes, small_images};
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::io::fault::FaultOptions;
 use foreload::testing::pipeline::Pipeline;
-use foreload::testing::schedule::LastBatch;
 use foreload::testing::tier::{FillChoice, TierStats};
 use std::collections::HashSet;
 
 const SAMPLES: usize = 120;
 
 fn options() -> LoaderOptions {
-    LoaderOptions {
-        batch_size: 15,
-        repeats: 3,
-        image_size: (32, 32),
-        seed: 5,
-        threads: Some(2),
-        last_batch: Some(LastBatch::Partial),
-        device: "cpu".into(),
-        ..LoaderOptions::default()
-    }
-}
-
-/// Options with a cache beside the data that may take so many times their bytes.
-fn cached(dataset: &Dataset, part: f64, options: LoaderOptions) -> LoaderOptions {
-    let size = (part * dataset.index().total_bytes() as f64) as u64;
-    LoaderOptions { cache_dir: Some(dataset.beside("cache")), cache_size: Some(size), ..options }
+    LoaderOptions { batch_size: 15, repeats: 3, ..small_images() }
 }
 
 /// The samples of each batch of an epoch of a rank, and what the cache did; all that it kept is published after it.
@@ -133,7 +117,7 @@ fn encoded_files_are_each_consumers_own() {
 fn a_cache_for_all_reads_each_sample_once_in_all_epochs() {
     for dataset in [Dataset::folder(SAMPLES), Dataset::shards(SAMPLES, 25)] {
         let plain = dataset.pipeline(&options());
-        let pipeline = dataset.pipeline(&cached(&dataset, 3.0, options()));
+        let pipeline = dataset.pipeline(&dataset.cached(3.0, options()));
         let (mut seen, mut dropped) = (HashSet::new(), 0);
         for number in 0..10 {
             let (batches, tiers) = epoch(&pipeline, number, (0, 1));
@@ -159,7 +143,7 @@ fn a_cache_for_all_reads_each_sample_once_in_all_epochs() {
 fn shards_staged_ahead_leave_the_source_once() {
     let dataset = Dataset::shards(SAMPLES, 25);
     let ahead = LoaderOptions { cache_fill: FillChoice::Ahead, ..options() };
-    let pipeline = dataset.pipeline(&cached(&dataset, 3.0, ahead));
+    let pipeline = dataset.pipeline(&dataset.cached(3.0, ahead));
     // However far staging comes during the first epoch, it reads the whole dataset in time.
     let mut last = TierStats::default();
     for number in 0..20 {
@@ -183,7 +167,7 @@ fn a_smaller_cache_keeps_what_comes_again_soonest() {
     // Alone, and as one of two nodes, which show half of each sample's repeats each.
     for (world, local) in [(1, None), (2, Some(1))] {
         let plain = dataset.pipeline(&asked);
-        let mut own = cached(&dataset, 0.4, LoaderOptions { local_world_size: local, ..asked.clone() });
+        let mut own = dataset.cached(0.4, LoaderOptions { local_world_size: local, ..asked.clone() });
         own.cache_dir = Some(dataset.beside(&format!("cache-{world}")));
         let pipeline = dataset.pipeline(&own);
         let (mut hits, mut used, mut held) = (0, 0, 0.0);

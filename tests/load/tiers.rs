@@ -1,37 +1,20 @@
 //! The pipeline over two tiers: every byte is as without a cache, whatever is cached, staged, damaged or evicted, and
 //! each byte leaves the source as seldom as possible.
 
-use crate::common::{Dataset, epoch_bytes, jpeg};
+use crate::common::{Dataset, epoch_bytes, jpeg, small_images};
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::io::fault::FaultOptions;
 use foreload::testing::pipeline::Pipeline;
-use foreload::testing::schedule::LastBatch;
 use foreload::testing::tier::{FillChoice, TierStats};
 use std::path::PathBuf;
 
 const SAMPLES: usize = 120;
 
-fn options() -> LoaderOptions {
-    LoaderOptions {
-        batch_size: 16,
-        image_size: (32, 32),
-        seed: 5,
-        threads: Some(2),
-        last_batch: Some(LastBatch::Partial),
-        device: "cpu".into(),
-        ..LoaderOptions::default()
-    }
-}
-
 /// Options with a cache beside the data that may hold `part` of them.
 fn cached(dataset: &Dataset, part: f64, fill: FillChoice) -> LoaderOptions {
-    let size = (part * dataset.index().total_bytes() as f64) as u64;
-    LoaderOptions {
-        cache_dir: Some(dataset.beside("cache")),
-        cache_size: Some(size.max(smallest(dataset))),
-        cache_fill: fill,
-        ..options()
-    }
+    let mut options = dataset.cached(part, LoaderOptions { cache_fill: fill, ..small_images() });
+    options.cache_size = options.cache_size.max(Some(smallest(dataset)));
+    options
 }
 
 /// A share that is enough for all samples with tables and pages.
@@ -40,7 +23,7 @@ const ALL: f64 = 3.0;
 /// The least quota that works, taken from the refusal of a smaller one.
 fn smallest(dataset: &Dataset) -> u64 {
     let asked =
-        LoaderOptions { cache_dir: Some(dataset.beside("smallest")), cache_size: Some(1), ..options() };
+        LoaderOptions { cache_dir: Some(dataset.beside("smallest")), cache_size: Some(1), ..small_images() };
     let Err(refusal) = dataset.pipeline(&asked).epoch(0, 0, 1, 0) else { panic!("a byte is no cache") };
     let refusal = refusal.to_string();
     assert!(refusal.starts_with("config: cache_size: is 1"), "{refusal}");
@@ -76,7 +59,7 @@ fn segments(dataset: &Dataset) -> Vec<PathBuf> {
 #[test]
 fn what_is_cached_comes_from_there_and_is_the_same() {
     for dataset in [Dataset::folder(SAMPLES), Dataset::shards(SAMPLES, 25)] {
-        let plain = dataset.pipeline(&options());
+        let plain = dataset.pipeline(&small_images());
         let pipeline = dataset.pipeline(&cached(&dataset, ALL, FillChoice::Use));
         for number in 0..3 {
             let (hash, tiers) = epoch(&pipeline, number);
@@ -92,7 +75,7 @@ fn what_is_cached_comes_from_there_and_is_the_same() {
 fn a_cache_too_small_for_all_is_filled_and_kept() {
     let dataset = Dataset::folder(600);
     let bytes = dataset.index().total_bytes();
-    let plain = dataset.pipeline(&options());
+    let plain = dataset.pipeline(&small_images());
     let pipeline = dataset.pipeline(&cached(&dataset, 0.5, FillChoice::Use));
     for number in 0..3 {
         let (hash, tiers) = epoch(&pipeline, number);
@@ -116,7 +99,7 @@ fn the_next_run_starts_with_what_is_there() {
     let other = LoaderOptions { seed: 6, ..with_cache };
     let (hash, tiers) = epoch(&dataset.pipeline(&other), 0);
     assert_eq!((tiers.source_reads, tiers.nvme_hits), (0, SAMPLES as u64));
-    assert!(hash == epoch_bytes(&dataset.pipeline(&LoaderOptions { seed: 6, ..options() }), 0));
+    assert!(hash == epoch_bytes(&dataset.pipeline(&LoaderOptions { seed: 6, ..small_images() }), 0));
 }
 
 #[test]
@@ -133,7 +116,7 @@ fn a_dataset_that_changed_meets_no_old_bytes() {
     std::fs::write(&path, &other).unwrap();
     let dataset = dataset.indexed_anew();
     let (hash, tiers) = epoch(&dataset.pipeline(&with_cache), 0);
-    assert!(hash == epoch_bytes(&dataset.pipeline(&options()), 0));
+    assert!(hash == epoch_bytes(&dataset.pipeline(&small_images()), 0));
     assert_eq!((tiers.nvme_hits, tiers.stale), (SAMPLES as u64 - 1, 1), "{tiers:?}");
 }
 
@@ -153,7 +136,7 @@ fn damaged_and_missing_segments_cost_reads_but_no_byte() {
     let remove: Harm = |path| std::fs::remove_file(path).unwrap();
     for (name, harm) in [("a flipped bit", flip), ("half a file", cut), ("no file", remove)] {
         let dataset = Dataset::folder(SAMPLES);
-        let plain = dataset.pipeline(&options());
+        let plain = dataset.pipeline(&small_images());
         let with_cache = cached(&dataset, ALL, FillChoice::Use);
         let running = dataset.pipeline(&with_cache);
         epoch(&running, 0);
@@ -182,7 +165,7 @@ fn damaged_and_missing_segments_cost_reads_but_no_byte() {
 #[test]
 fn faults_of_the_source_below_a_cache_change_no_byte() {
     let dataset = Dataset::folder(SAMPLES);
-    let plain = dataset.pipeline(&options());
+    let plain = dataset.pipeline(&small_images());
     for seed in 0..4 {
         let options = LoaderOptions {
             cache_dir: Some(dataset.beside(&format!("cache-{seed}"))),
@@ -201,7 +184,7 @@ fn faults_of_the_source_below_a_cache_change_no_byte() {
 fn shards_are_staged_ahead_and_no_byte_leaves_the_source_twice() {
     let dataset = Dataset::shards(SAMPLES, 25);
     let bytes = dataset.index().total_bytes();
-    let plain = dataset.pipeline(&options());
+    let plain = dataset.pipeline(&small_images());
     let pipeline = dataset.pipeline(&cached(&dataset, ALL, FillChoice::Ahead));
     let (hash, first) = epoch(&pipeline, 0);
     assert!(hash == epoch_bytes(&plain, 0));
@@ -237,7 +220,7 @@ fn a_run_that_only_stages_reads_each_shard_once() {
 #[test]
 fn single_files_can_be_staged_ahead_too() {
     let dataset = Dataset::folder(SAMPLES);
-    let plain = dataset.pipeline(&options());
+    let plain = dataset.pipeline(&small_images());
     let pipeline = dataset.pipeline(&cached(&dataset, ALL, FillChoice::Ahead));
     for number in 0..3 {
         let (hash, _) = epoch(&pipeline, number);
@@ -248,7 +231,7 @@ fn single_files_can_be_staged_ahead_too() {
 #[test]
 fn one_of_several_nodes_keeps_what_it_uses_soonest() {
     let dataset = Dataset::folder(600);
-    let plain = dataset.pipeline(&options());
+    let plain = dataset.pipeline(&small_images());
     let asked = LoaderOptions { local_world_size: Some(1), ..cached(&dataset, 0.4, FillChoice::Use) };
     let pipeline = dataset.pipeline(&asked);
     let hash = |pipeline: &Pipeline, number| {
@@ -291,21 +274,22 @@ fn settings_that_cannot_work_are_refused_by_name() {
     let refusal = |asked: LoaderOptions| asked.check(&index).unwrap_err().to_string();
     let directory = Some(dataset.beside("cache"));
     assert!(
-        refusal(LoaderOptions { cache_size: Some(1 << 30), ..options() }).starts_with("config: cache_dir: ")
+        refusal(LoaderOptions { cache_size: Some(1 << 30), ..small_images() })
+            .starts_with("config: cache_dir: ")
     );
-    let unsized_ = LoaderOptions { cache_dir: directory.clone(), ..options() };
+    let unsized_ = LoaderOptions { cache_dir: directory.clone(), ..small_images() };
     assert!(refusal(unsized_).starts_with("config: cache_size: "));
     let idle = LoaderOptions {
         cache_dir: directory,
         cache_size: Some(1 << 30),
         stage_bandwidth: Some(0),
-        ..options()
+        ..small_images()
     };
     assert!(refusal(idle).starts_with("config: stage_bandwidth: "));
     let inside = LoaderOptions {
         cache_dir: Some(dataset.path(0).parent().unwrap().join("cache")),
         cache_size: Some(1 << 30),
-        ..options()
+        ..small_images()
     };
     let Err(error) = dataset.pipeline(&inside).epoch(0, 0, 1, 0) else { panic!("sources are read-only") };
     assert!(error.to_string().starts_with("config: cache_dir: "), "{error}");

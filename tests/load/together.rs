@@ -1,11 +1,10 @@
 //! The whole pipeline over a directory and shards at once, with and without a cache.
 
 use crate::common::scene::bytes_of;
-use crate::common::{Dataset, epoch_bytes};
+use crate::common::{Dataset, epoch_bytes, small_images};
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use foreload::testing::pipeline::Pipeline;
-use foreload::testing::schedule::LastBatch;
 use foreload::testing::tier::FillChoice;
 use std::sync::Arc;
 
@@ -16,18 +15,6 @@ fn open(parts: &[&Dataset]) -> Arc<DatasetIndex> {
     let roots: Vec<_> = parts.iter().map(|part| part.beside("data")).collect();
     let options = IndexOptions { directory: Some(parts[0].beside("index")), ..IndexOptions::default() };
     Arc::new(DatasetIndex::open_all(&roots, &options, &Arc::default()).unwrap())
-}
-
-fn options() -> LoaderOptions {
-    LoaderOptions {
-        batch_size: 16,
-        image_size: (32, 32),
-        seed: 5,
-        threads: Some(2),
-        last_batch: Some(LastBatch::Partial),
-        device: "cpu".into(),
-        ..LoaderOptions::default()
-    }
 }
 
 fn pipeline(index: &Arc<DatasetIndex>, options: &LoaderOptions) -> Pipeline {
@@ -42,7 +29,7 @@ fn longs(bytes: &[u8]) -> Vec<i64> {
 fn every_sample_comes_once_with_its_bytes_and_label() {
     let (loose, packed) = (Dataset::folder(LOOSE), Dataset::shards(PACKED, 20));
     for index in [open(&[&loose, &packed]), open(&[&packed, &loose])] {
-        let pipeline = pipeline(&index, &LoaderOptions { decoded: false, ..options() });
+        let pipeline = pipeline(&index, &LoaderOptions { decoded: false, ..small_images() });
         let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
         let mut seen = Vec::new();
         while let Some(batch) = epoch.next_batch().unwrap() {
@@ -62,13 +49,13 @@ fn every_sample_comes_once_with_its_bytes_and_label() {
 fn a_cache_keeps_samples_of_all() {
     let (loose, packed) = (Dataset::folder(LOOSE), Dataset::shards(PACKED, 20));
     let index = open(&[&loose, &packed]);
-    let plain = pipeline(&index, &options());
+    let plain = pipeline(&index, &small_images());
     for fill in [FillChoice::Use, FillChoice::Ahead] {
         let cached = LoaderOptions {
             cache_dir: Some(loose.beside(&format!("cache {fill:?}"))),
             cache_size: Some(64 << 20),
             cache_fill: fill,
-            ..options()
+            ..small_images()
         };
         let pipeline = pipeline(&index, &cached);
         for number in 0..3 {
@@ -86,7 +73,7 @@ fn a_cache_keeps_samples_of_all() {
     let inside = LoaderOptions {
         cache_dir: Some(packed.beside("data/cache")),
         cache_size: Some(64 << 20),
-        ..options()
+        ..small_images()
     };
     let Err(error) = pipeline(&index, &inside).epoch(0, 0, 1, 0) else { panic!("a cache in a dataset") };
     assert!(error.to_string().contains("inside the dataset"), "{error}");
@@ -99,7 +86,7 @@ fn what_changed_in_any_of_them_is_named() {
     let shard = packed.path(0);
     let bytes = std::fs::read(&shard).unwrap();
     std::fs::write(&shard, &bytes[..bytes.len() / 2]).unwrap();
-    let pipeline = pipeline(&index, &options());
+    let pipeline = pipeline(&index, &small_images());
     let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
     let error = loop {
         match epoch.next_batch() {

@@ -204,6 +204,10 @@ def test_parameters_have_types(dataset: Path) -> None:
     for make, said in (
         (lambda: T.MixUp(alpha="a"), "mix: MixUp: alpha"),
         (lambda: T.CutMix(num_classes=1.5), "mix: CutMix: num_classes"),
+        (
+            lambda: load(dataset, mix=T.CutMix(num_classes=-1)),
+            "mix: CutMix: num_classes: is -1, must be .* from 1 to",
+        ),
         (lambda: T.RandomChoice([T.MixUp()], p=["a"]), "RandomChoice: p"),
         (lambda: T.RandomChoice([T.MixUp(), T.RandomHorizontalFlip()]), "RandomChoice: transforms"),
         (lambda: load(dataset, mix=T.RandomChoice([T.RandomHorizontalFlip()])), "mix: unknown variant"),

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from pathlib import Path
+from typing import Any
 
+import foreload
 import numpy as np
 import pytest
-from foreload import recipes
+from foreload import _transform_reader, recipes
+from foreload import transforms as T
 
 if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
     pytest.importorskip(
@@ -18,6 +22,9 @@ if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") != "1":
     )
 
 import torch
+import torchvision
+from torchvision.transforms import v2
+from torchvision_draws import of_timm
 
 HERE = Path(__file__).resolve().parents[2] / "benches" / "transforms"
 sys.path += [str(HERE), str(HERE.parent / "compare")]
@@ -104,6 +111,114 @@ def test_every_recipe_has_a_source() -> None:
     for name, contest in references.CONTESTS.items():
         settings = contest.recipe()
         assert contest.mix is None or "mix" in settings, name
+
+
+def meaning(step: T.Transform) -> tuple[Any, ...] | None:
+    """Return what a transform means, whatever form its parameters have; None where that is nothing."""
+    if getattr(step, "p", 1.0) == 0.0 or step == T.Normalize((0, 0, 0), (1, 1, 1)):
+        return None
+    if isinstance(step, T.RandomApply):
+        children = tuple(meaning(child) for child in step.transforms)
+        return children[0] if step.p == 1.0 and len(children) == 1 else ("RandomApply", step.p, children)
+    parameters = vars(step)
+    if isinstance(step, T.ColorJitter):
+        parameters = {name: ends_of(name, given) for name, given in parameters.items()}
+    if isinstance(step, T.RandomCrop) and isinstance(step.padding, int):
+        parameters = {**parameters, "padding": (step.padding,) * 4}
+    return type(step).__name__, *(rounded(parameters[name]) for name in sorted(parameters))
+
+
+def ends_of(name: str, given: Any) -> Any:
+    """Return the ends between which a factor is drawn, where one number says how far it goes."""
+    centre = 0.0 if name == "hue" else 1.0
+    return (max(centre - given, centre - 1.0), centre + given) if isinstance(given, float) else given
+
+
+def rounded(value: Any) -> Any:
+    """Return numbers as 32 bits and logarithms leave them."""
+    if isinstance(value, tuple):
+        return tuple(map(rounded, value))
+    return round(value, 6) if isinstance(value, float) else value
+
+
+def lists_of(transforms: Any) -> list[list[T.Transform]]:
+    """Return the list of each view."""
+    if isinstance(transforms, T.Views):
+        return [list(transforms.transforms)] * transforms.n
+    if all(isinstance(item, T.Views) for item in transforms):
+        return [view for item in transforms for view in lists_of(item)]
+    return [list(transforms)]
+
+
+def meanings(steps: list[T.Transform]) -> list[tuple[Any, ...]]:
+    """Return what a list means."""
+    return [said for step in steps if (said := meaning(step)) is not None]
+
+
+def taken_over(transform: Any) -> list[T.Transform]:
+    """Return what is made of a transform of torchvision's or timm's."""
+    with warnings.catch_warnings():
+        # Some are of Pillow's images.
+        warnings.simplefilter("ignore", foreload.Warning)
+        return _transform_reader.read(transform)
+
+
+@pytest.mark.parametrize("name", list(references.CONTESTS))
+def test_a_recipe_says_what_its_source_says(name: str) -> None:
+    if name.startswith("deit"):
+        of_timm("timm.data")
+    contest = references.CONTESTS[name]
+    recipe = contest.recipe()
+    views = lists_of(recipe["transforms"])
+    for view in contest.views():
+        # Tensors of uint8 are what these take, but for timm's, which say by themselves that theirs are Pillow's.
+        steps = view.transform if view.of_pillow else v2.Compose([v2.ToImage(), view.transform])
+        assert meanings(views[view.output]) == meanings(taken_over(steps))
+    if contest.mix is not None:
+        ((choice,), theirs) = (recipe["mix"], contest.mix())
+        assert [type(mix).__name__ for mix in choice.transforms] == ["MixUp", "CutMix"]
+        assert choice.p is None
+        assert [mix.alpha for mix in choice.transforms] == (
+            [mix.alpha for mix in theirs.transforms]
+            if isinstance(theirs, v2.RandomChoice)
+            else [theirs.mixup_alpha, theirs.cutmix_alpha]
+        )
+
+
+# The arguments that each source gives timm's `create_transform`, beside those that they share.
+OF_TIMM = {
+    # facebookresearch/deit, main.py.
+    "deit": {"color_jitter": 0.3},
+    # facebookresearch/ConvNeXt, main.py.
+    "convnext": {"color_jitter": 0.4},
+    # microsoft/Swin-Transformer, config.py.
+    "swin": {"color_jitter": 0.4},
+}
+
+
+@pytest.mark.parametrize("name", OF_TIMM)
+def test_recipes_of_timm_are_what_their_arguments_make(name: str) -> None:
+    create = of_timm("timm.data").create_transform
+    recipe = getattr(recipes, name)(num_classes=1000)
+    train = create(
+        input_size=224,
+        is_training=True,
+        auto_augment="rand-m9-mstd0.5-inc1",
+        interpolation="bicubic",
+        re_prob=0.25,
+        re_mode="pixel",
+        re_count=1,
+        **OF_TIMM[name],
+    )
+    assert meanings(recipe["transforms"]) == meanings(taken_over(train))
+    evaluation = create(input_size=224, interpolation="bicubic", crop_pct=224 / 256)
+    assert meanings(recipe.eval()["transforms"]) == meanings(taken_over(evaluation))
+
+
+def test_torchvisions_weights_say_how_they_are_evaluated() -> None:
+    preset = torchvision.models.ResNet50_Weights.IMAGENET1K_V2.transforms()
+    recipe = recipes.resnet50_reference(num_classes=1000)
+    assert meanings(recipe.eval()["transforms"]) == meanings(taken_over(preset))
 
 
 @pytest.mark.parametrize("name", ["resnet50_reference, mixed", "moco_v3", "mae"])

@@ -41,11 +41,12 @@ def test_it_trains(name: str, dataset: Path) -> None:
 def test_it_evaluates_or_says_that_it_does_not(name: str, dataset: Path) -> None:
     recipe = make(name)
     if name in VIEWS:
-        with pytest.raises(ValueError, match=r"recipes\.mae\(\)\.eval\(\)"):
+        with pytest.raises(foreload.ConfigError, match=rf"^config: {name}: .*recipes\.mae\(\)\.eval\(\)"):
             recipe.eval()
         return
     evaluation = recipe.eval()
     assert evaluation["train"] is False
+    assert repr(evaluation.eval()) == repr(evaluation)
     assert set(evaluation) == {"transforms", "train"}
     loader = foreload.ImageLoader(dataset, batch_size=8, **evaluation)
     ids = np.concatenate([np.from_dlpack(batch.sample_ids) for batch in loader])

@@ -122,8 +122,13 @@ def test_a_sample_that_an_epoch_does_not_draw_is_shown_alone(dataset: Path) -> N
     )
 
 
-def test_what_cannot_be_shown_is_refused(dataset: Path) -> None:
+def test_what_cannot_be_shown_is_refused(dataset: Path, tmp_path: Path) -> None:
     loader = foreload.ImageLoader(dataset, batch_size=4, image_size=32)
+    with pytest.raises(
+        foreload.ConfigError, match=r"path: is .*a\.jpg, but a sheet is a PNG: name it .*a\.png"
+    ):
+        loader.show(rows=1).save(tmp_path / "a.jpg")
+    assert loader.show(rows=1).save(tmp_path / "A.PNG").exists()
     with pytest.raises(foreload.ConfigError, match="sample_id: is 10000"):
         loader.show([10_000])
     with pytest.raises(foreload.ConfigError, match="rows: is 0"):

@@ -185,14 +185,14 @@ def test_every_transform_is_taken_over_with_its_parameters(
         ),
         (
             [v2.RandomApply([v2.RandomCrop(9)])],
-            "step 3 of 4, RandomApply.*step 1 of 1, RandomCrop: is not for some",
+            "step 3 of 4, RandomApply.*step 1 of 1, RandomCrop: cannot be in RandomApply",
         ),
         (
             [v2.RandomApply([v2.RandomInvert(), abs])],
             "step 3 of 4, RandomApply.*within it <built-in function abs>, is not known",
         ),
         ([v2.RandomChoice([v2.JPEG(50)])], "step 3 of 4, RandomChoice.*within it JPEG.* is not known"),
-        ([v2.RandomErasing(value="random")], "RandomErasing.*writes normal numbers.*put it behind ToDtype"),
+        ([v2.RandomErasing(value="random")], "RandomErasing.*writes normal numbers.*put it after ToDtype"),
         ([v2.MixUp(num_classes=3)], "MixUp.*give it to mix= of the loader"),
         ([v2.GaussianBlur(81)], "GaussianBlur.*cannot blur 40.40 pixels by a filter of 81.81"),
     ],
@@ -275,7 +275,11 @@ def test_what_else_timm_makes() -> None:
         ({"auto_augment": "v0"}, "AutoAugment.*is a policy of timm's own"),
         ({"auto_augment": "rand-m9-tweights"}, "RandAugment.*has a set of operations of its own"),
         ({"re_prob": 0.1, "re_count": 2}, "RandomErasing.*may erase several rectangles"),
-        ({"auto_augment": "augmix-m3"}, "AugMixAugment.*is not known to Foreload"),
+        ({"auto_augment": "augmix-m3"}, "AugMixAugment.*is not known to Foreload: use torchvision's AugMix"),
+        ({"auto_augment": "original"}, "AutoAugment.*is a policy of timm's own"),
+        ({"re_prob": 0.1, "re_num_splits": 2}, "RandomErasing.*leave re_num_splits at 0"),
+        ({"train_crop_mode": "rkrc"}, "ResizeKeepRatio.*leave train_crop_mode"),
+        ({"separate": True}, "leave separate=True of timm's out"),
     ]:
         with pytest.raises(ConfigError, match=f"^config: transform: .*(?s:{message})"):
             timm_transform(is_training=True, **settings)

@@ -171,6 +171,14 @@ def test_a_parameter_of_another_type_is_named(make: Any, message: str) -> None:
         make()
 
 
+def nested(levels: int) -> T.Transform:
+    """Return a transform that holds one that holds one, and so on."""
+    step: T.Transform = T.Grayscale()
+    for _ in range(levels):
+        step = T.RandomApply([step])
+    return step
+
+
 def test_what_the_core_refuses_names_step_and_parameter(dataset: Path) -> None:
     for steps, message in [
         (
@@ -182,6 +190,11 @@ def test_what_the_core_refuses_names_step_and_parameter(dataset: Path) -> None:
         ([T.CenterCrop(9), T.Views(2, [])], "has Views beside other transforms"),
         ({"image": [T.Views(1, [T.CenterCrop(9)]), T.CenterCrop(9)]}, r"\"image\": has Views beside other"),
         (3, "is 3, must be a list"),
+        (
+            [T.RandomResizedCrop(9), nested(60)],
+            "is JSON whose lists and objects lie in one another too deeply",
+        ),
+        ([T.RandomResizedCrop(9), nested(5000)], "holds objects that lie in one another too deeply"),
     ]:
         with pytest.raises(ConfigError, match=f"^config: transforms: {message}"):
             foreload.ImageLoader(dataset, transforms=steps)  # type: ignore[arg-type]

@@ -11,11 +11,13 @@ import sys
 import tarfile
 import warnings
 from pathlib import Path
+from typing import Any
 
 import foreload
 import numpy as np
 import pytest
 from conftest import paths
+from foreload import recipes
 
 
 def heard(work: object) -> list[warnings.WarningMessage]:
@@ -74,6 +76,20 @@ def test_what_is_good_to_know_goes_to_the_log(own_dataset: Path, caplog: pytest.
         assert heard(lambda: foreload.ImageLoader(own_dataset)) == []
     (record,) = [record for record in caplog.records if "readme.txt" in record.getMessage()]
     assert (record.name, record.levelname) == ("foreload", "INFO")
+
+
+def test_an_evaluation_that_repeats_or_mixes_is_warned_of(dataset: Path) -> None:
+    def said(**settings: Any) -> list[str]:
+        made = heard(lambda: foreload.ImageLoader(dataset, batch_size=8, image_size=32, **settings))
+        return [str(warning.message) for warning in made]
+
+    recipe = recipes.deit(num_classes=3, size=32)
+    repeats, mix = said(train=False, repeats=3, mix=recipe["mix"])
+    assert repeats.startswith("repeats is 3 with train=False: an epoch shows one in 3 of the samples")
+    assert "leave repeats out, or say train=True" in repeats
+    assert mix.startswith("mix is given with train=False")
+    assert "say train=True" in mix
+    assert said(train=True, repeats=3, mix=recipe["mix"]) == said(train=False) == []
 
 
 @pytest.mark.parametrize("on_error", ["skip", "zero"])
@@ -208,7 +224,17 @@ def test_a_cache_that_others_have_filled_is_warned_of(own_dataset: Path, tmp_pat
 def test_the_program_warns_on_stderr_and_in_json(own_dataset: Path) -> None:
     (own_dataset / "class_9").mkdir()
     program = [sys.executable, "-m", "foreload"]
-    for command in (["index"], ["bench", "--batch-size", "10", "--image-size", "32", "--epochs", "1"]):
+    of_images = ["--batch-size", "10", "--image-size", "32", "--epochs", "1"]
+    evaluation = ["--train=false", "--repeats", "2", "--mix", '[{"MixUp": {}}]']
+    done = subprocess.run(
+        [*program, "bench", str(own_dataset), *of_images, *evaluation],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "repeats is 2 with train=False" in done.stderr
+    assert "mix is given with train=False" in done.stderr
+    for command in (["index"], ["bench", *of_images]):
         arguments = [*program, command[0], str(own_dataset), *command[1:], "--json"]
         done = subprocess.run(arguments, capture_output=True, text=True, check=True)
         assert "warning: " in done.stderr

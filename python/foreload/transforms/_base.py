@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, TypeAlias
 
-from foreload._errors import config_error
+from foreload._errors import config_error, json_of
 from foreload.transforms._checks import shown, whole
 from foreload.transforms._mixing import Mix
 
@@ -107,13 +106,11 @@ def to_json(transforms: Transforms | Mapping[str, Transforms]) -> str:
             by the names of image fields.
     """
     if not isinstance(transforms, Mapping):
-        return json.dumps(_document(transforms))
-    documents = {}
-    for field, of_field in transforms.items():
+        return json_of("transforms", lambda: _document(transforms))
+    for field in transforms:
         if not isinstance(field, str):
             raise config_error("transforms", f"has the key {shown(field)}, must be names of image fields")
-        documents[field] = _document(of_field)
-    return json.dumps(documents)
+    return json_of("transforms", lambda: {field: _document(of) for field, of in transforms.items()})
 
 
 def _document(transforms: Transforms) -> Any:

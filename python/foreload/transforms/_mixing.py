@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import numbers
 from collections.abc import Iterable
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
-from foreload._errors import config_error
+from foreload._errors import config_error, json_of
 from foreload.transforms import _checks as check
 
 
@@ -84,7 +83,7 @@ def mix_to_json(mix: Any) -> str:
     if isinstance(steps, Iterable) and not isinstance(steps, str):
         steps = list(steps)
         if all(hasattr(step, "_as_json") and not isinstance(step, type) for step in steps):
-            return json.dumps([step._as_json() for step in steps])
+            return json_of("mix", lambda: [step._as_json() for step in steps])
         torchvision = [s for s in steps if type(s).__module__.startswith("torchvision.transforms")]
         if torchvision:
             message = "is torchvision's; foreload.transforms has it by the same name"

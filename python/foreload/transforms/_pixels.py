@@ -1,4 +1,4 @@
-"""Transforms that change the pixels of an image behind its geometry."""
+"""Transforms that change the pixels of an image after its geometry."""
 
 from __future__ import annotations
 
@@ -202,8 +202,8 @@ class GaussianBlur(Transform):
 class RandomErasing(Transform):
     """Overwrites a random rectangle, at random. An image gets none if ten attempts do not fit into it.
 
-    It may stand anywhere behind the geometry, and `value` is on the scale of the values there: grey levels before
-    `ToDtype`, floats behind it, normalised ones behind `Normalize`.
+    It may stand anywhere after the geometry, and `value` is on the scale of the values there: grey levels before
+    `ToDtype`, floats after it, normalised ones after `Normalize`.
 
     Args:
         p: The probability of a rectangle.

@@ -100,7 +100,7 @@ class RandAugment(Transform):
                 parameters[parameter] = convert(value)
             except ValueError:
                 number = "a whole number" if convert is not float else "a number"
-                raise _refused(spec, f"{section!r} must have {number} behind {key}") from None
+                raise _refused(spec, f"{section!r} must have {number} after {key}") from None
         return TimmRandAugment(**parameters, interpolation=interpolation, fill=fill)
 
 

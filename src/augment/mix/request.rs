@@ -1,9 +1,11 @@
 //! What a user asks for of a batch's pairs: MixUp, CutMix, or a choice among such, with torchvision v2's names,
 //! parameters and defaults.
 
+use crate::augment::recipe::{BadParameter, check_choice};
 use crate::error::{Error, Result};
 use crate::json;
 use serde::{Deserialize, Serialize};
+use serde_json::Number;
 
 /// A transform of a batch, as it is written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -16,7 +18,7 @@ enum MixTransform {
         alpha: f64,
         /// The length of the soft labels; `None`: labels are not mixed, but handed over with the partners'.
         #[serde(default)]
-        num_classes: Option<u32>,
+        num_classes: Option<Number>,
     },
     /// Pastes a rectangle of the partner.
     CutMix {
@@ -25,7 +27,7 @@ enum MixTransform {
         alpha: f64,
         /// The length of the soft labels, as of `MixUp`.
         #[serde(default)]
-        num_classes: Option<u32>,
+        num_classes: Option<Number>,
     },
     /// One of several for each batch.
     RandomChoice {
@@ -86,7 +88,7 @@ impl Mixing {
     /// # Errors
     /// [`Error::Config`] for `mix`, naming the transform and its parameter.
     pub fn from_json(text: &str) -> Result<Self> {
-        let list = json::settings(text).map_err(|error| refused(format!("no JSON: {error}")))?;
+        let list = json::settings(text).map_err(|wrong| refused(format!("is {wrong}")))?;
         let list: Vec<MixTransform> = serde_json::from_value(list).map_err(|error| {
             refused(format!("{error}: it takes one of MixUp, CutMix, or RandomChoice of these"))
         })?;
@@ -104,11 +106,14 @@ impl Mixing {
                 return Err(refused(message.into()));
             }
         };
-        let total = check_weights(transforms.len(), weights)?;
+        check_choice(transforms.len(), weights).map_err(|BadParameter { parameter, message }| {
+            refused(format!("RandomChoice: {parameter}: {message}"))
+        })?;
         let weight = |number: usize| weights.map_or(1.0, |weights| weights[number]);
+        let total: f64 = (0..transforms.len()).map(weight).sum();
         let (mut choices, mut sum, mut lengths) = (Vec::<MixChoice>::new(), 0.0, Vec::new());
         for (number, transform) in transforms.iter().enumerate() {
-            let (kind, alpha, num_classes) = match *transform {
+            let (kind, &alpha, num_classes) = match transform {
                 MixTransform::MixUp { alpha, num_classes } => (MixKind::MixUp, alpha, num_classes),
                 MixTransform::CutMix { alpha, num_classes } => (MixKind::CutMix, alpha, num_classes),
                 MixTransform::RandomChoice { .. } => {
@@ -120,10 +125,13 @@ impl Mixing {
             if !(alpha > 0.0 && alpha.is_finite()) {
                 return Err(refused(format!("{name}: alpha: is {alpha}, must be a number above 0")));
             }
-            if num_classes == Some(0) {
-                return Err(refused(format!("{name}: num_classes: is 0, must be at least 1, or None")));
-            }
-            lengths.push(num_classes);
+            lengths.push(
+                num_classes
+                    .as_ref()
+                    .map(classes)
+                    .transpose()
+                    .map_err(|wrong| refused(format!("{name}: num_classes: {wrong}")))?,
+            );
             let nth = choices.iter().filter(|choice| choice.kind == kind).count() as u32;
             sum += weight(number);
             choices.push(MixChoice { kind, alpha, nth, up_to: sum / total });
@@ -163,27 +171,11 @@ impl Mixing {
     }
 }
 
-/// Checks the weights of a choice among this many transforms, and returns their sum.
-fn check_weights(transforms: usize, weights: Option<&[f64]>) -> Result<f64> {
-    if transforms == 0 {
-        return Err(refused("RandomChoice: transforms: is empty".into()));
-    }
-    let Some(weights) = weights else { return Ok(transforms as f64) };
-    if weights.len() != transforms {
-        let message = format!(
-            "RandomChoice: p: has {} numbers, must have one for each of {transforms} transforms",
-            weights.len()
-        );
-        return Err(refused(message));
-    }
-    let total: f64 = weights.iter().sum();
-    let are_sound = weights.iter().all(|weight| *weight >= 0.0) && total > 0.0 && total.is_finite();
-    if !are_sound {
-        let message =
-            format!("RandomChoice: p: is {weights:?}, must be numbers from 0 on, not all of them 0");
-        return Err(refused(message));
-    }
-    Ok(total)
+/// The number of classes that is given as a number of JSON.
+fn classes(given: &Number) -> Result<u32, String> {
+    let number = given.as_u64().and_then(|number| u32::try_from(number).ok());
+    let wrong = || format!("is {given}, must be a whole number from 1 to {}, or None", u32::MAX);
+    number.filter(|number| *number > 0).ok_or_else(wrong)
 }
 
 fn refused(message: String) -> Error {
@@ -215,11 +207,16 @@ mod tests {
             (r#"[{"MixUp": {}}, {"CutMix": {}}]"#, "several transforms"),
             (r#"[{"MixUp": {"alpha": 0}}]"#, "MixUp: alpha: is 0"),
             (r#"[{"CutMix": {"alpha": -1.5}}]"#, "CutMix: alpha: is -1.5"),
-            (r#"[{"CutMix": {"num_classes": 0}}]"#, "CutMix: num_classes: is 0"),
+            (
+                r#"[{"CutMix": {"num_classes": 0}}]"#,
+                "CutMix: num_classes: is 0, must be a whole number from 1 to",
+            ),
+            (r#"[{"CutMix": {"num_classes": -1}}]"#, "CutMix: num_classes: is -1, must be"),
+            (r#"[{"CutMix": {"num_classes": 1e30}}]"#, "CutMix: num_classes: is 1e+30, must be"),
             (r#"[{"CutMix": {"beta": 1}}]"#, "unknown field `beta`"),
             (r#"[{"Resize": {}}]"#, "unknown variant `Resize`"),
             (r#"[{"RandomChoice": {"transforms": []}}]"#, "transforms: is empty"),
-            (r#"[{"RandomChoice": {"transforms": [{"MixUp": {}}], "p": [1, 2]}}]"#, "p: has 2 numbers"),
+            (r#"[{"RandomChoice": {"transforms": [{"MixUp": {}}], "p": [1, 2]}}]"#, "p: has 2 weights"),
             (r#"[{"RandomChoice": {"transforms": [{"MixUp": {}}], "p": [-1]}}]"#, "p: is [-1.0]"),
             (r#"[{"RandomChoice": {"transforms": [{"MixUp": {}}], "p": [0]}}]"#, "p: is [0.0]"),
             (

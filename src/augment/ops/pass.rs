@@ -49,123 +49,154 @@ impl PixelPass {
     }
 }
 
-impl Scratch {
-    fn apply(&mut self, level: Level, ops: &[PixelOp], size: (u32, u32), planes: &mut Vec<u8>) {
-        // Tables that follow each other are one; whatever else comes next needs their levels.
-        let mut pending: Option<LevelTables> = None;
-        for op in ops {
-            let tables = LevelTables::of(op).or_else(|| {
-                if let Some(tables) =
-                    pending.take_if(|_| !matches!(op, PixelOp::HorizontalFlip | PixelOp::VerticalFlip))
-                {
-                    tables.apply(level, channels(planes));
-                }
-                tables_of_image(level, op, planes)
-            });
-            match tables {
-                Some(tables) => {
-                    pending = Some(match pending.take() {
-                        Some(before) => before.then(&tables),
-                        None => tables,
-                    })
-                }
-                None => self.apply_one(level, op, size, planes),
-            }
-        }
-        if let Some(tables) = pending {
-            tables.apply(level, channels(planes));
-        }
+/// The levels of an image, and tables that they are still to be looked up in: those that follow each other are one.
+struct PendingLevels<'a> {
+    level: Level,
+    planes: &'a mut Vec<u8>,
+    tables: Option<LevelTables>,
+}
+
+impl PendingLevels<'_> {
+    fn look_up(&mut self, next: Option<LevelTables>) {
+        self.tables = match (self.tables.take(), next) {
+            (Some(before), Some(next)) => Some(before.then(&next)),
+            (before, next) => next.or(before),
+        };
     }
 
-    /// Applies an operation that is no table.
-    fn apply_one(&mut self, level: Level, op: &PixelOp, size: (u32, u32), planes: &mut Vec<u8>) {
-        let (width, height) = (size.0 as usize, size.1 as usize);
-        if let Some(warp) = Warp::of(op, size) {
-            let Some(shift) = warp.shift else {
-                return resample::warp(level, &warp, planes, size, &mut self.pixels);
-            };
-            self.planes.resize(planes.len(), 0);
-            shift::shift(level, shift, warp.fill, (width, height), planes, &mut self.planes);
-            return std::mem::swap(planes, &mut self.planes);
+    /// The levels as they are by now.
+    fn planes(&mut self) -> &mut Vec<u8> {
+        if let Some(tables) = self.tables.take() {
+            tables.apply(self.level, channels(self.planes));
         }
-        match op {
-            PixelOp::RgbToGrayscale => {
-                let [red, green, blue] = channels(planes);
-                grey::to_grey(level, red, green, blue);
-            }
-            PixelOp::AdjustSaturation { saturation_factor } => {
-                let [red, green, blue] = channels(planes);
-                let (of_level, of_grey) = (*saturation_factor as f32, (1.0 - saturation_factor) as f32);
-                grey::saturate(level, red, green, blue, of_level, of_grey);
-            }
-            PixelOp::AdjustHue { hue_factor } => {
-                let [red, green, blue] = channels(planes);
-                hue::turn(level, red, green, blue, *hue_factor as f32);
-            }
-            PixelOp::AdjustSharpness { sharpness_factor } => {
-                self.planes.resize(planes.len(), 0);
-                for (from, to) in channels(planes).into_iter().zip(channels(&mut self.planes)) {
-                    let of_smooth = (1.0 - sharpness_factor) as f32;
-                    sharpness::sharpen(level, from, to, width, of_smooth, &mut self.sums);
-                }
-                std::mem::swap(planes, &mut self.planes);
-            }
-            PixelOp::GaussianBlur { kernel_size, sigma } => {
-                let weights = [0, 1].map(|axis| blur::weights(kernel_size[axis], sigma[axis]));
-                if weights.iter().any(|weights| weights.len() > 1) {
-                    self.blur.run(
-                        level,
-                        channels(planes),
-                        (width, height),
-                        weights.each_ref().map(|w| &w[..]),
-                    );
-                }
-            }
-            PixelOp::PermuteChannels { permutation } => {
-                self.planes.resize(planes.len(), 0);
-                mirror::permute(planes, *permutation, &mut self.planes);
-                std::mem::swap(planes, &mut self.planes);
-            }
-            PixelOp::HorizontalFlip => mirror::left_right(planes, width),
-            PixelOp::VerticalFlip => {
-                for plane in channels(planes) {
-                    mirror::top_bottom(plane, width);
-                }
-            }
-            PixelOp::Erase { rectangle, v } => erase::erase_levels(planes, (width, height), *rectangle, *v),
-            PixelOp::Augmix { weights, chains } => {
-                let mut made = std::mem::take(&mut self.chains);
-                made.resize_with(chains.len(), Vec::new);
-                for (ops, made) in chains.iter().zip(&mut made) {
-                    made.clone_from(planes);
-                    self.apply(level, ops, size, made);
-                }
-                augmix::mix(level, planes, &made, weights);
-                self.chains = made;
-            }
-            // All others are tables or warps.
-            _ => {}
-        }
+        self.planes
+    }
+
+    /// The planes of R, G and B as they are by now.
+    fn channels(&mut self) -> [&mut [u8]; 3] {
+        channels(self.planes())
+    }
+
+    /// The levels before what they are still to be looked up in, for what moves levels and changes none.
+    fn unchanged(&mut self) -> &mut Vec<u8> {
+        self.planes
     }
 }
 
-/// The tables of an operation that depends on the whole image; `None` for what is no such.
-fn tables_of_image(level: Level, op: &PixelOp, planes: &mut [u8]) -> Option<LevelTables> {
-    let pixels = planes.len() / 3;
-    let [red, green, blue] = channels(planes);
-    match op {
-        PixelOp::AdjustContrast { contrast_factor } => {
-            let mean = statistics::mean(statistics::grey_sum(level, red, green, blue), pixels);
-            Some(LevelTables::contrast(*contrast_factor, mean))
+impl Scratch {
+    /// Applies operations in order. Each has its place here: a new one does not compile without.
+    fn apply(&mut self, level: Level, ops: &[PixelOp], size: (u32, u32), planes: &mut Vec<u8>) {
+        let (width, height) = (size.0 as usize, size.1 as usize);
+        let mut levels = PendingLevels { level, planes, tables: None };
+        for op in ops {
+            match op {
+                PixelOp::AdjustBrightness { .. }
+                | PixelOp::Invert
+                | PixelOp::Posterize { .. }
+                | PixelOp::Solarize { .. }
+                | PixelOp::SolarizeAdd { .. } => levels.look_up(LevelTables::of(op)),
+                PixelOp::AdjustContrast { contrast_factor } => {
+                    let [red, green, blue] = levels.channels();
+                    let pixels = red.len();
+                    let mean = statistics::mean(statistics::grey_sum(level, red, green, blue), pixels);
+                    levels.look_up(Some(LevelTables::contrast(*contrast_factor, mean)));
+                }
+                PixelOp::Autocontrast => {
+                    let extremes = levels.channels().map(|plane| statistics::extremes(level, plane));
+                    levels.look_up(Some(LevelTables::autocontrast(extremes)));
+                }
+                PixelOp::Equalize => {
+                    let histograms = levels.channels().map(|plane| statistics::histogram(plane));
+                    levels.look_up(Some(LevelTables::equalize(&histograms)));
+                }
+                PixelOp::HorizontalFlip => mirror::left_right(levels.unchanged(), width),
+                PixelOp::VerticalFlip => {
+                    for plane in channels(levels.unchanged()) {
+                        mirror::top_bottom(plane, width);
+                    }
+                }
+                PixelOp::RgbToGrayscale => {
+                    let [red, green, blue] = levels.channels();
+                    grey::to_grey(level, red, green, blue);
+                }
+                PixelOp::AdjustSaturation { saturation_factor } => {
+                    let [red, green, blue] = levels.channels();
+                    let (of_level, of_grey) = (*saturation_factor as f32, (1.0 - saturation_factor) as f32);
+                    grey::saturate(level, red, green, blue, of_level, of_grey);
+                }
+                PixelOp::AdjustHue { hue_factor } => {
+                    let [red, green, blue] = levels.channels();
+                    hue::turn(level, red, green, blue, *hue_factor as f32);
+                }
+                PixelOp::PermuteChannels { permutation } => {
+                    self.replace(levels.planes(), |from, to| mirror::permute(from, *permutation, to));
+                }
+                PixelOp::Affine(_) | PixelOp::Rotate { .. } => {
+                    if let Some(warp) = Warp::of(op, size) {
+                        self.warp(level, &warp, size, levels.planes());
+                    }
+                }
+                PixelOp::AdjustSharpness { sharpness_factor } => {
+                    let (of_smooth, mut sums) =
+                        ((1.0 - sharpness_factor) as f32, std::mem::take(&mut self.sums));
+                    self.replace(levels.planes(), |from, to| {
+                        for (from, to) in channels(from).into_iter().zip(channels(to)) {
+                            sharpness::sharpen(level, from, to, width, of_smooth, &mut sums);
+                        }
+                    });
+                    self.sums = sums;
+                }
+                PixelOp::GaussianBlur { kernel_size, sigma } => {
+                    let weights = [0, 1].map(|axis| blur::weights(kernel_size[axis], sigma[axis]));
+                    if weights.iter().any(|weights| weights.len() > 1) {
+                        let weights = weights.each_ref().map(|weights| &weights[..]);
+                        self.blur.run(level, levels.channels(), (width, height), weights);
+                    }
+                }
+                PixelOp::Erase { rectangle, v } => {
+                    erase::erase_levels(levels.planes(), (width, height), *rectangle, *v);
+                }
+                PixelOp::Augmix { weights, chains } => {
+                    self.mix(level, weights, chains, size, levels.planes())
+                }
+            }
         }
-        PixelOp::Autocontrast => {
-            let extremes = [red, green, blue].map(|plane| statistics::extremes(level, plane));
-            Some(LevelTables::autocontrast(extremes))
+        levels.planes();
+    }
+
+    fn warp(&mut self, level: Level, warp: &Warp, size: (u32, u32), planes: &mut Vec<u8>) {
+        match warp.shift {
+            None => resample::warp(level, warp, planes, size, &mut self.pixels),
+            Some(shift) => self.replace(planes, |from, to| {
+                let size = (size.0 as usize, size.1 as usize);
+                shift::shift(level, shift, warp.fill, size, from, to);
+            }),
         }
-        PixelOp::Equalize => {
-            Some(LevelTables::equalize(&[red, green, blue].map(|plane| statistics::histogram(plane))))
+    }
+
+    fn mix(
+        &mut self,
+        level: Level,
+        weights: &[f64],
+        chains: &[Vec<PixelOp>],
+        size: (u32, u32),
+        planes: &mut [u8],
+    ) {
+        let mut made = std::mem::take(&mut self.chains);
+        made.resize_with(chains.len(), Vec::new);
+        for (ops, made) in chains.iter().zip(&mut made) {
+            planes.clone_into(made);
+            self.apply(level, ops, size, made);
         }
-        _ => None,
+        augmix::mix(level, planes, &made, weights);
+        self.chains = made;
+    }
+
+    /// Puts what `make` makes of planes in their place.
+    fn replace(&mut self, planes: &mut Vec<u8>, make: impl FnOnce(&mut [u8], &mut [u8])) {
+        self.planes.resize(planes.len(), 0);
+        make(planes, &mut self.planes);
+        std::mem::swap(planes, &mut self.planes);
     }
 }
 

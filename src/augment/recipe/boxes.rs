@@ -111,8 +111,8 @@ mod tests {
     const BOXES: [[f32; 4]; 4] =
         [[10.0, 20.0, 60.0, 50.0], [0.0, 0.0, 100.0, 80.0], [70.0, 60.0, 99.0, 79.0], [5.0, 5.0, 12.0, 9.0]];
 
-    fn axis(start: u32, length: u32, full: u32, window: i32) -> Axis {
-        Axis { start, length, resized: full, offset: window, filled: [0; 2] }
+    fn axis(start: u32, length: u32, resized: u32, offset: i32) -> Axis {
+        Axis { start, length, resized, offset, filled: [0; 2] }
     }
 
     fn drawn(x: Axis, y: Axis, flip: bool, (width, height): (u32, u32)) -> DrawnView {

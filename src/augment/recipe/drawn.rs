@@ -145,7 +145,7 @@ impl CanvasSheet {
         if u64::from(width) * rows > MOST_PIXELS {
             return Err(format!(
                 "the image would be resized with {width}×{rows} pixels of padding and views, more than {MOST_PIXELS}: \
-                 pad it less, or behind the resize"
+                 pad it less, or after the resize"
             ));
         }
         let (mut parts, mut end) = (Vec::with_capacity(views.len()), y);

@@ -63,7 +63,7 @@ impl Side {
             let now = self.now;
             return Err(format!(
                 "would resample an image that was padded to {now} pixels, more than {LARGEST_SIDE} a side: pad it \
-                 less, or behind the resize"
+                 less, or after the resize"
             ));
         } else {
             self.canvas = Some((self.offset, self.now));

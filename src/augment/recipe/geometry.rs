@@ -94,7 +94,8 @@ impl GeometryBuilder {
                     let (h, w) = (h + top + bottom, w + left + right);
                     if h < height || w < width {
                         return Err(format!(
-                            "size: is {height} rows and {width} columns, of which the image has {h} and {w} by then"
+                            "size: is {height} rows and {width} columns, but there the image has {h} and {w}: resize \
+                             it to more before, or say pad_if_needed=True"
                         ));
                     }
                 }
@@ -133,12 +134,12 @@ impl GeometryBuilder {
         if self.is_resampled {
             return Err(format!(
                 "cannot come after {by}: pixels are resampled once, and padded or cut after that; leave one \
-                 out, or put {by} behind it"
+                 out, or put {by} after it"
             ));
         }
         if let (Some(by), Filter::Nearest | Filter::NearestExact) = (self.mirrored_by, filter) {
             return Err(format!(
-                "cannot come after {by}: the nearest pixels of a mirrored image are others; put {by} behind it"
+                "cannot come after {by}: the nearest pixels of a mirrored image are others; put {by} after it"
             ));
         }
         self.made.may_resize_padding = self.may_be_padded;
@@ -158,7 +159,8 @@ impl GeometryBuilder {
             && (padding != Padding::Constant || (self.made.padding, self.made.fill) != (padding, fill))
         {
             return Err(format!(
-                "cannot pad once more what {padded_by} has padded, but with the same constant fill: leave one out"
+                "cannot pad again what {padded_by} has padded, unless both pad with the same constant fill: leave one \
+                 out"
             ));
         }
         (self.grid, self.by, self.may_be_padded) = (Grid::Padded, name, true);

@@ -24,7 +24,7 @@ mod transform;
 pub(crate) use drawn::{DrawnView, DrawnViews};
 pub use renderer::Renderer;
 pub use request::{ImageTransforms, Transforms};
-pub(crate) use transform::{BadParameter, CROP_RATIO, CROP_SCALE, LARGEST_SIDE};
+pub(crate) use transform::{BadParameter, CROP_RATIO, CROP_SCALE, LARGEST_SIDE, check_choice};
 pub use transform::{Sides, Transform};
 
 use super::{DType, Fidelity, MemoryFormat, Output};

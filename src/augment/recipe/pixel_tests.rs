@@ -285,8 +285,8 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         r#"[{"RandomApply": {"transforms": [{"Grayscale": {}}, {"RandomCrop": {"size": 9}}]}}]"#,
-        "RandomApply: transforms: step 2 of 2, RandomCrop: is not for some images alone, must be a transform that \
-         changes pixels, or a flip: put it beside the RandomApply",
+        "RandomApply: transforms: step 2 of 2, RandomCrop: cannot be in RandomApply, which takes transforms \
+         that change pixels, and flips: put it before the RandomApply",
     ),
     (
         r#"[{"RandomApply": {"transforms": [{"RandomOrder": {"transforms": [{"RandomInvert": {"p": 7}}]}}]}}]"#,
@@ -311,7 +311,7 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         r#"[{"RandomErasing": {"value": "random"}}]"#,
-        "step 1 of 1, RandomErasing: writes normal numbers, which grey levels cannot be: put it behind ToDtype",
+        "step 1 of 1, RandomErasing: writes normal numbers, which grey levels cannot be: put it after ToDtype",
     ),
     (
         r#"[{"RandomErasing": {"value": 0.5}}]"#,

@@ -135,7 +135,7 @@ impl From<Transforms> for ImageTransforms {
 }
 
 fn parsed(text: &str) -> Result<Value> {
-    json::settings(text).map_err(|error| refused(&format!("no JSON: {error}")))
+    json::settings(text).map_err(|wrong| refused(&format!("is {wrong}")))
 }
 
 fn place(number: usize, all: usize, name: &str) -> String {

@@ -378,7 +378,7 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         r#"[{"Pad": {"padding": 1}}, {"Resize": {"size": 9}}, {"Pad": {"padding": 1, "fill": 3}}]"#,
-        "step 3 of 3, Pad: cannot pad once more what Pad has padded, but with the same constant fill",
+        "step 3 of 3, Pad: cannot pad again what Pad has padded, unless both pad with the same constant fill",
     ),
     (r#"[{"Pad": {"padding": 70000}}]"#, "padding: is 70000, must be at most"),
     (r#"[{"Pad": {"padding": 1, "fill": 300}}]"#, "Pad: must be one or three grey levels"),
@@ -396,11 +396,11 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         r#"[{"Pad": {"padding": 1}}, {"Pad": {"padding": 1, "fill": 7}}]"#,
-        "step 2 of 2, Pad: cannot pad once more what Pad has padded",
+        "step 2 of 2, Pad: cannot pad again what Pad has padded",
     ),
     (
         r#"[{"Pad": {"padding": 1, "padding_mode": "edge"}}, {"Pad": {"padding": 1, "padding_mode": "edge"}}]"#,
-        "cannot pad once more",
+        "cannot pad again",
     ),
     (
         r#"[{"RandomHorizontalFlip": {}}, {"Resize": {"size": 9, "interpolation": "nearest"}}]"#,
@@ -412,7 +412,7 @@ const REFUSED: &[(&str, &str)] = &[
     ),
     (
         r#"[{"Resize": {"size": [8, 8]}}, {"RandomCrop": {"size": 9}}]"#,
-        "RandomCrop: size: is 9 rows and 9 columns, of which the image has 8 and 8 by then",
+        "RandomCrop: size: is 9 rows and 9 columns, but there the image has 8 and 8",
     ),
     (
         r#"[{"ToDtype": {"dtype": "float32"}}, {"Normalize": {"mean": [0,0,0], "std": [1,1,1]}},

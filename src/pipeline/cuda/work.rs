@@ -402,13 +402,10 @@ impl<'a> Intake<'a> {
 
     /// Deals with a sample that failed as [`OnError`] says.
     fn fail_sample(&self, work: &mut LaneSample, error: Error) {
-        let sample = work.draw.sample;
-        work.ticket.fail(sample, self.shared.sample_error(sample, error), false);
-        match self.shared.config.on_error {
+        match self.shared.note_failure(work.draw.sample, error, &mut work.ticket) {
             OnError::Raise => work.images.set_all(|| LaneImage::Nothing),
             OnError::Zero => {
                 work.valid = false;
-                self.shared.blank_fields(sample, &mut work.ticket);
                 work.images.set_all(|| LaneImage::Blank);
             }
             OnError::Skip => work.images.set_all(|| LaneImage::Replaced),

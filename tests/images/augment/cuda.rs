@@ -9,7 +9,7 @@ use foreload::testing::rng::RandomStream;
 use foreload::testing::simd::Level;
 
 use super::reference::Image;
-use super::{FILTERS, MEAN, PADDINGS, STD, between, fill, one, scaled, stream, view};
+use super::{FILTERS, PADDINGS, between, one, output_up_to, scaled, stream, view};
 
 /// Memory that is aligned like that of a device.
 #[derive(Clone, Default)]
@@ -42,15 +42,11 @@ fn upload(planes: &Planes, layout: &PlanesLayout) -> Arena {
 }
 
 fn output(random: &mut RandomStream, most: u32) -> Output {
+    let fidelity = one(random, &[Fidelity::Fast, Fidelity::Exact]);
     Output {
-        height: scaled(random, 1, most),
-        width: scaled(random, 1, most),
         dtype: one(random, &[DType::F32, DType::F16, DType::Bf16, DType::U8]),
         format: one(random, &[MemoryFormat::Nchw, MemoryFormat::Nhwc]),
-        mean: MEAN,
-        std: STD,
-        fill: fill(random),
-        fidelity: one(random, &[Fidelity::Fast, Fidelity::Exact]),
+        ..output_up_to(most, random, fidelity)
     }
 }
 

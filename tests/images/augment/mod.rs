@@ -44,9 +44,14 @@ fn fill(random: &mut RandomStream) -> [u8; 3] {
 }
 
 fn output(random: &mut RandomStream, fidelity: Fidelity) -> Output {
+    output_up_to(90, random, fidelity)
+}
+
+/// An output of at most so many pixels a side.
+fn output_up_to(most: u32, random: &mut RandomStream, fidelity: Fidelity) -> Output {
     Output {
-        height: scaled(random, 1, 90),
-        width: scaled(random, 1, 90),
+        height: scaled(random, 1, most),
+        width: scaled(random, 1, most),
         dtype: DType::F32,
         format: MemoryFormat::Nchw,
         mean: MEAN,

@@ -1,6 +1,6 @@
 //! Transforms that apply some of others, in some order.
 
-use super::values::{BadParameter, half, probability};
+use super::values::{BadParameter, check_choice, half, probability};
 use super::{PixelDraw, PixelPlace, PixelTransform, Transform};
 use crate::augment::recipe::distributions::shuffle;
 use serde::Deserialize;
@@ -46,23 +46,7 @@ pub struct RandomChoice {
 impl PixelTransform for RandomChoice {
     fn check(&self) -> Result<(), BadParameter> {
         check_within("RandomChoice", &self.transforms)?;
-        if self.transforms.is_empty() {
-            return Err(BadParameter::new("transforms", "is empty, must have at least one transform"));
-        }
-        let Some(weights) = &self.p else { return Ok(()) };
-        if weights.len() != self.transforms.len() {
-            let (weights, transforms) = (weights.len(), self.transforms.len());
-            let message = format!("has {weights} weights, must have one for each of {transforms} transforms");
-            return Err(BadParameter::new("p", message));
-        }
-        let sum: f64 = weights.iter().sum();
-        if weights.iter().any(|weight| *weight < 0.0) || !(sum > 0.0 && sum.is_finite()) {
-            return Err(BadParameter::new(
-                "p",
-                format!("is {weights:?}, must be weights from 0 on, not all 0"),
-            ));
-        }
-        Ok(())
+        check_choice(self.transforms.len(), self.p.as_deref())
     }
 
     fn children(&self) -> Option<&[Transform]> {
@@ -119,7 +103,7 @@ fn check_within(container: &'static str, transforms: &[Transform]) -> Result<(),
         };
         if transform.pixels().is_none() && !transform.mirrors() {
             return wrong(format!(
-                "is not for some images alone, must be a transform that changes pixels, or a flip: put it beside the \
+                "cannot be in {container}, which takes transforms that change pixels, and flips: put it before the \
                  {container}"
             ));
         }

@@ -83,18 +83,14 @@ impl PixelTransform for RandomErasing {
             return Ok(());
         }
         let Some(values) = self.value.channels() else {
-            return Err("writes normal numbers, which grey levels cannot be: put it behind ToDtype".into());
+            return Err("writes normal numbers, which grey levels cannot be: put it after ToDtype".into());
         };
         match values.into_iter().find(|value| !(0.0..=255.0).contains(value) || value.fract() != 0.0) {
             Some(value) => Err(format!(
-                "value: is {value}, must be a grey level from 0 to 255, or come behind ToDtype, on the scale of floats"
+                "value: is {value}, must be a grey level from 0 to 255, or come after ToDtype, on the scale of floats"
             )),
             None => Ok(()),
         }
-    }
-
-    fn minds_places(&self) -> bool {
-        true
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {

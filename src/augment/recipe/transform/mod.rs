@@ -15,7 +15,7 @@ mod warps;
 
 pub(in crate::augment::recipe) use iou_crop::IouCrop;
 pub use values::Sides;
-pub(crate) use values::{BadParameter, LARGEST_SIDE};
+pub(crate) use values::{BadParameter, LARGEST_SIDE, check_choice};
 pub(in crate::augment::recipe) use values::{Lengths, Margins};
 
 use super::draw::PixelDraw;
@@ -265,12 +265,6 @@ pub(in crate::augment::recipe) trait PixelTransform {
         true
     }
 
-    /// Whether what it draws treats left and right, or top and bottom, differently, so that mirroring cannot be
-    /// moved across it.
-    fn minds_places(&self) -> bool {
-        self.children().unwrap_or_default().iter().any(Transform::minds_places)
-    }
-
     /// The transforms of which it applies some; `None` for one that holds none.
     fn children(&self) -> Option<&[Transform]> {
         None
@@ -297,15 +291,24 @@ pub(in crate::augment::recipe) struct PixelPlace {
     pub(in crate::augment::recipe) size: Option<(u32, u32)>,
 }
 
-/// Gives each transform its name, and says which of them change pixels.
+/// Gives each transform its name, and says which of them change pixels, and which of these mind places: what they draw
+/// treats left and right, or top and bottom, differently, so that mirroring cannot be moved across it. Each is in one
+/// of the lists; those that hold others mind places where one of these does.
 macro_rules! kinds {
-    (geometry and type: $($other:ident),+; pixels: $($pixels:ident),+ $(,)?) => {
+    (
+        geometry and type: $($other:ident),+;
+        pixels, all alike: $($alike:ident),+;
+        pixels, by their places: $($placed:ident),+;
+        pixels, as others do: $($holder:ident),+ $(,)?
+    ) => {
         impl Transform {
             /// The name that torchvision gives the transform, by which its random numbers are keyed, too.
             pub(crate) fn name(&self) -> &'static str {
                 match self {
                     $(Self::$other { .. } => stringify!($other),)+
-                    $(Self::$pixels(_) => stringify!($pixels),)+
+                    $(Self::$alike(_) => stringify!($alike),)+
+                    $(Self::$placed(_) => stringify!($placed),)+
+                    $(Self::$holder(_) => stringify!($holder),)+
                 }
             }
 
@@ -313,7 +316,19 @@ macro_rules! kinds {
             pub(in crate::augment::recipe) fn pixels(&self) -> Option<&dyn PixelTransform> {
                 match self {
                     $(Self::$other { .. })|+ => None,
-                    $(Self::$pixels(transform) => Some(transform),)+
+                    $(Self::$alike(transform) => Some(transform),)+
+                    $(Self::$placed(transform) => Some(transform),)+
+                    $(Self::$holder(transform) => Some(transform),)+
+                }
+            }
+
+            /// Whether what the transform draws treats left and right, or top and bottom, differently, so that
+            /// mirroring cannot be moved across it.
+            pub(in crate::augment::recipe) fn minds_places(&self) -> bool {
+                match self {
+                    $(Self::$other { .. })|+ | $(Self::$alike(_))|+ => false,
+                    $(Self::$placed(_))|+ => true,
+                    $(Self::$holder(_))|+ => self.children().iter().any(Self::minds_places),
                 }
             }
         }
@@ -323,10 +338,12 @@ macro_rules! kinds {
 kinds! {
     geometry and type: RandomResizedCrop, Resize, RandomResize, RandomShortestSize, ScaleJitter, CenterCrop, RandomCrop,
         Pad, RandomZoomOut, RandomIoUCrop, RandomHorizontalFlip, RandomVerticalFlip, ToDtype, Normalize;
-    pixels: Grayscale, RandomGrayscale, ColorJitter, RandomPhotometricDistort, RandomChannelPermutation, RandomInvert,
-        RandomPosterize, RandomSolarize, RandomAutocontrast, RandomEqualize, RandomAdjustSharpness, GaussianBlur,
-        RandomRotation, RandomAffine, AutoAugment, RandAugment, TrivialAugmentWide, AugMix, TimmRandAugment,
-        RandomErasing, RandomApply, RandomChoice, RandomOrder,
+    pixels, all alike: Grayscale, RandomGrayscale, ColorJitter, RandomPhotometricDistort, RandomChannelPermutation,
+        RandomInvert, RandomPosterize, RandomSolarize, RandomAutocontrast, RandomEqualize, RandomAdjustSharpness,
+        GaussianBlur;
+    pixels, by their places: RandomRotation, RandomAffine, AutoAugment, RandAugment, TrivialAugmentWide, AugMix,
+        TimmRandAugment, RandomErasing;
+    pixels, as others do: RandomApply, RandomChoice, RandomOrder,
 }
 
 impl Transform {
@@ -360,12 +377,6 @@ impl Transform {
     /// Whether the transform chooses by the boxes of a sample.
     pub(super) fn chooses_by_boxes(&self) -> bool {
         matches!(self, Self::RandomIoUCrop(_))
-    }
-
-    /// Whether what the transform draws treats left and right, or top and bottom, differently, so that mirroring cannot
-    /// be moved across it.
-    pub(super) fn minds_places(&self) -> bool {
-        self.pixels().is_some_and(PixelTransform::minds_places)
     }
 
     /// The transforms of which this one applies some.

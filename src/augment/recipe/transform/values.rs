@@ -243,6 +243,24 @@ pub(super) fn ordered(
     Err(BadParameter::new(parameter, format!("is ({least}, {largest}), must be {what}")))
 }
 
+/// Checks a choice among this many transforms, by these weights if there are some.
+pub(crate) fn check_choice(transforms: usize, weights: Option<&[f64]>) -> Result<(), BadParameter> {
+    if transforms == 0 {
+        return Err(BadParameter::new("transforms", "is empty, must have at least one transform"));
+    }
+    let Some(weights) = weights else { return Ok(()) };
+    let wrong = |message: String| Err(BadParameter::new("p", message));
+    if weights.len() != transforms {
+        let weights = weights.len();
+        return wrong(format!("has {weights} weights, must have one for each of {transforms} transforms"));
+    }
+    let sum: f64 = weights.iter().sum();
+    if weights.iter().any(|weight| *weight < 0.0) || !(sum > 0.0 && sum.is_finite()) {
+        return wrong(format!("is {weights:?}, must be weights from 0 on, not all 0"));
+    }
+    Ok(())
+}
+
 /// The default probability of most transforms.
 pub(super) fn half() -> f64 {
     0.5

@@ -121,10 +121,6 @@ impl PixelTransform for RandomRotation {
         low < high
     }
 
-    fn minds_places(&self) -> bool {
-        true
-    }
-
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
         let [low, high] = self.degrees.around(0.0);
         let angle = draw.stream.uniform(low, high);
@@ -166,10 +162,6 @@ impl PixelTransform for RandomAffine {
             y.map_or(Ok(()), |y| check_angles("shear", y))?;
         }
         check_sampling(self.interpolation, self.fill)
-    }
-
-    fn minds_places(&self) -> bool {
-        true
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {

@@ -143,7 +143,7 @@ impl Form<Vec<FieldOptions>> for FieldList {
         if word.trim_start().starts_with('[') {
             return match json::settings(word) {
                 Ok(document) => given(document),
-                Err(error) => Given::Other(format!("no JSON: {error}")),
+                Err(wrong) => Given::Other(wrong),
             };
         }
         Given::List(word.split(',').map(|name| Given::Text(name.trim().to_owned())).collect())

@@ -104,7 +104,7 @@ fn read_scans(
         match source.next_scan(header) {
             Ok(true) if several => {}
             Ok(true) => {
-                let what = "a scan behind the one that holds all components";
+                let what = "a scan after the one that holds all components";
                 return Err(DecodeError::Corrupt(what.into()).into());
             }
             Ok(false) => return Ok(()),

@@ -2,7 +2,9 @@
 
 use super::super::values::{BadParameter, FillValues};
 use super::super::{PixelDraw, PixelTransform};
-use super::magnitudes::{LargestTranslation, MagnitudeTable, PolicyOp, PolicyWarp};
+use super::magnitudes::{
+    LargestTranslation, MagnitudeBin, MagnitudeTable, PolicyMagnitude, PolicyOp, PolicyWarp,
+};
 use crate::augment::Filter;
 use crate::augment::ops::PixelOp;
 use crate::augment::recipe::distributions::dirichlet;
@@ -105,10 +107,6 @@ impl PixelTransform for AugMix {
         PolicyWarp { interpolation: self.interpolation, fill: self.fill }.check()
     }
 
-    fn minds_places(&self) -> bool {
-        true
-    }
-
     fn most_chains(&self) -> usize {
         self.mixture_width as usize
     }
@@ -130,11 +128,11 @@ impl AugMix {
         let ops = if self.all_ops { &OPS[..] } else { &OPS[..9] };
         let depth = u32::try_from(self.chain_depth).ok().filter(|depth| *depth > 0);
         let depth = depth.unwrap_or_else(|| 1 + stream.below(3) as u32);
+        let weak = PolicyMagnitude { bins: BINS, bin: MagnitudeBin::Below(self.severity) };
         let mut chain = Vec::new();
         for _ in 0..depth {
             let op = ops[stream.below(ops.len() as u64) as usize];
-            let weak = |stream: &mut RandomStream| stream.below(self.severity.into()) as u32;
-            chain.extend(MAGNITUDES.draw(op, (BINS, weak), size, warp, stream));
+            chain.extend(MAGNITUDES.draw(op, weak, size, warp, stream));
         }
         chain
     }

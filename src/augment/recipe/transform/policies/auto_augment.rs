@@ -7,7 +7,7 @@ use super::magnitudes::PolicyOp::{
     AutoContrast, Brightness, Color, Contrast, Equalize, Invert, Posterize, Rotate, Sharpness, ShearX,
     ShearY, Solarize, TranslateX, TranslateY,
 };
-use super::magnitudes::{PolicyOp, PolicyWarp};
+use super::magnitudes::{MagnitudeBin, PolicyMagnitude, PolicyOp, PolicyWarp};
 use super::rand_augment::MAGNITUDES;
 use crate::augment::Filter;
 use crate::names::named;
@@ -51,10 +51,6 @@ impl PixelTransform for AutoAugment {
         PolicyWarp { interpolation: self.interpolation, fill: self.fill }.check()
     }
 
-    fn minds_places(&self) -> bool {
-        true
-    }
-
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
         let (warp, size) = (PolicyWarp { interpolation: self.interpolation, fill: self.fill }, draw.size());
         let pairs = match self.policy {
@@ -62,9 +58,10 @@ impl PixelTransform for AutoAugment {
             AutoAugmentPolicy::Cifar10 => &CIFAR10,
             AutoAugmentPolicy::Svhn => &SVHN,
         };
-        for (op, p, magnitude) in pairs[draw.stream.below(pairs.len() as u64) as usize] {
+        for (op, p, bin) in pairs[draw.stream.below(pairs.len() as u64) as usize] {
             if draw.happens(p) {
-                let op = MAGNITUDES.draw(op, (BINS, |_: &mut _| magnitude), size, warp, &mut draw.stream);
+                let magnitude = PolicyMagnitude { bins: BINS, bin: MagnitudeBin::Fixed(bin) };
+                let op = MAGNITUDES.draw(op, magnitude, size, warp, &mut draw.stream);
                 draw.extend(op);
             }
         }

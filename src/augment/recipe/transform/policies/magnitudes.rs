@@ -41,6 +41,23 @@ pub(super) struct MagnitudeTable {
     pub(super) posterize: (u8, u8),
 }
 
+/// The magnitudes of a policy, and which of them an operation has.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct PolicyMagnitude {
+    /// The number of magnitudes, the weakest first.
+    pub(super) bins: u32,
+    pub(super) bin: MagnitudeBin,
+}
+
+/// The number of a magnitude among those of a policy.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum MagnitudeBin {
+    /// This one.
+    Fixed(u32),
+    /// One of so many, the weakest first, at random.
+    Below(u32),
+}
+
 /// The largest translation.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) enum LargestTranslation {
@@ -135,18 +152,22 @@ impl PolicyOp {
 }
 
 impl MagnitudeTable {
-    /// Draws what remains to be drawn of an operation for an image of `size`, its width and height: the number of the
-    /// magnitude among `bins`, by `bin`, and its sign. `None` is no operation.
+    /// Draws what remains to be drawn of an operation for an image of `size`, its width and height: which `magnitude`
+    /// it has, if that is random, and its sign. `None` is no operation.
     pub(super) fn draw(
         &self,
         op: PolicyOp,
-        (bins, bin): (u32, impl FnOnce(&mut RandomStream) -> u32),
+        PolicyMagnitude { bins, bin }: PolicyMagnitude,
         size: (u32, u32),
         warp: PolicyWarp,
         stream: &mut RandomStream,
     ) -> Option<PixelOp> {
         let Some(is_signed) = op.is_signed() else { return op.with(0.0, warp) };
-        let mut magnitude = self.magnitude(op, bins, bin(stream), size);
+        let bin = match bin {
+            MagnitudeBin::Fixed(bin) => bin,
+            MagnitudeBin::Below(count) => stream.below(count.into()) as u32,
+        };
+        let mut magnitude = self.magnitude(op, bins, bin, size);
         if is_signed && stream.unit() <= 0.5 {
             magnitude = -magnitude;
         }

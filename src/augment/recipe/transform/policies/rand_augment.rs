@@ -3,7 +3,9 @@
 use super::super::values::{BadParameter, FillValues};
 use super::super::warps::nearest;
 use super::super::{PixelDraw, PixelTransform};
-use super::magnitudes::{LargestTranslation, MagnitudeTable, PolicyOp, PolicyWarp};
+use super::magnitudes::{
+    LargestTranslation, MagnitudeBin, MagnitudeTable, PolicyMagnitude, PolicyOp, PolicyWarp,
+};
 use crate::augment::Filter;
 use serde::Deserialize;
 
@@ -117,16 +119,13 @@ impl PixelTransform for RandAugment {
         PolicyWarp { interpolation, fill }.check()
     }
 
-    fn minds_places(&self) -> bool {
-        true
-    }
-
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
         let Self { num_ops, magnitude, num_magnitude_bins: bins, interpolation, fill } = *self;
         let (warp, size) = (PolicyWarp { interpolation, fill }, draw.size());
+        let magnitude = PolicyMagnitude { bins, bin: MagnitudeBin::Fixed(magnitude) };
         for _ in 0..num_ops {
             let op = OPS[draw.stream.below(OPS.len() as u64) as usize];
-            let op = MAGNITUDES.draw(op, (bins, |_: &mut _| magnitude), size, warp, &mut draw.stream);
+            let op = MAGNITUDES.draw(op, magnitude, size, warp, &mut draw.stream);
             draw.extend(op);
         }
         Ok(())
@@ -140,16 +139,12 @@ impl PixelTransform for TrivialAugmentWide {
         PolicyWarp { interpolation, fill }.check()
     }
 
-    fn minds_places(&self) -> bool {
-        true
-    }
-
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
         let Self { num_magnitude_bins: bins, interpolation, fill } = *self;
         let (warp, size) = (PolicyWarp { interpolation, fill }, draw.size());
         let op = OPS[draw.stream.below(OPS.len() as u64) as usize];
-        let any = |stream: &mut crate::rng::RandomStream| stream.below(bins.into()) as u32;
-        let op = WIDE.draw(op, (bins, any), size, warp, &mut draw.stream);
+        let any = PolicyMagnitude { bins, bin: MagnitudeBin::Below(bins) };
+        let op = WIDE.draw(op, any, size, warp, &mut draw.stream);
         draw.extend(op);
         Ok(())
     }

@@ -136,10 +136,6 @@ impl PixelTransform for TimmRandAugment {
         self.fill.check()
     }
 
-    fn minds_places(&self) -> bool {
-        true
-    }
-
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
         for _ in 0..self.num_ops {
             let op = OPS[draw.stream.below(OPS.len() as u64) as usize];
