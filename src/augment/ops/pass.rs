@@ -1,6 +1,7 @@
 //! Runs the operations of one image on its grey levels.
 
 use super::blur::{self, Blur};
+use super::resample::WarpScratch;
 use super::table::LevelTables;
 use super::warp::Warp;
 use super::{PixelOp, augmix, erase, grey, hue, mirror, resample, sharpness, shift, statistics};
@@ -19,8 +20,7 @@ pub(in crate::augment) struct PixelPass {
 struct Scratch {
     /// Planes that take the place of the image's where an operation cannot write into what it reads.
     planes: Vec<u8>,
-    /// The pixels that a warp shows.
-    pixels: Vec<u32>,
+    warp: WarpScratch,
     blur: Blur,
     /// The sums of three rows.
     sums: Vec<u16>,
@@ -82,7 +82,7 @@ impl Scratch {
         let (width, height) = (size.0 as usize, size.1 as usize);
         if let Some(warp) = Warp::of(op, size) {
             let Some(shift) = warp.shift else {
-                return resample::warp(level, &warp, planes, size, &mut self.pixels);
+                return resample::warp(level, &warp, planes, size, &mut self.warp);
             };
             self.planes.resize(planes.len(), 0);
             shift::shift(level, shift, warp.fill, (width, height), planes, &mut self.planes);
