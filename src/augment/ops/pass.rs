@@ -4,7 +4,7 @@ use super::blur::{self, Blur};
 use super::resample::WarpScratch;
 use super::table::LevelTables;
 use super::warp::Warp;
-use super::{PixelOp, augmix, erase, grey, hue, mirror, resample, sharpness, shift, statistics};
+use super::{PixelOp, augmix, erase, grey, hue, mirror, resample, sharpness, shear, shift, statistics};
 use crate::simd::Level;
 
 /// Three planes of grey levels, R, G and B, and what operations need beside them. Each thread has one.
@@ -21,6 +21,8 @@ struct Scratch {
     /// Planes that take the place of the image's where an operation cannot write into what it reads.
     planes: Vec<u8>,
     warp: WarpScratch,
+    /// Columns that a shear moves together.
+    strip: Vec<[u8; shear::STRIP]>,
     blur: Blur,
     /// The sums of three rows.
     sums: Vec<u16>,
@@ -81,11 +83,15 @@ impl Scratch {
     fn apply_one(&mut self, level: Level, op: &PixelOp, size: (u32, u32), planes: &mut Vec<u8>) {
         let (width, height) = (size.0 as usize, size.1 as usize);
         if let Some(warp) = Warp::of(op, size) {
-            let Some(shift) = warp.shift else {
+            if warp.shift.is_none() && warp.shear.is_none() {
                 return resample::warp(level, &warp, planes, size, &mut self.warp);
-            };
+            }
             self.planes.resize(planes.len(), 0);
-            shift::shift(level, shift, warp.fill, (width, height), planes, &mut self.planes);
+            if let Some(shift) = warp.shift {
+                shift::shift(level, shift, warp.fill, (width, height), planes, &mut self.planes);
+            } else if let Some(shear) = warp.shear {
+                shear::shear(level, &warp, shear, (width, height), planes, &mut self.planes, &mut self.strip);
+            }
             return std::mem::swap(planes, &mut self.planes);
         }
         match op {
