@@ -1,7 +1,7 @@
 //! The kernels: the augmentation pass, one block for each tile, blockIdx.y the image (`augment.cuh`); the check of
 //! what was decoded, one block for each image (`untouched.cuh`); what is done to the pixels behind the pass, one
 //! block for each image (`ops/walk.cuh`): on grey levels, of which it makes the image, or on the finished image;
-//! and the mixing of pairs, some blocks for each (`mix.cuh`).
+//! and the mixing of rings, some blocks for each (`mix.cuh`).
 
 #include "augment.cuh"
 #include "mix.cuh"
@@ -57,7 +57,7 @@ __global__ void __launch_bounds__(MOST_OPS_THREADS, 2)
 }
 
 __global__ void __launch_bounds__(MOST_THREADS)
-    foreload_mix(const PairParams* table, u8* images, OutputParams output) {
+    foreload_mix(const RingParams* table, u8* images, OutputParams output) {
     Block block;
     block.output = &output;
     block.threads = blockDim.x;

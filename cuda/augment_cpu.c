@@ -118,17 +118,17 @@ u32 foreload_untouched(u32 n, u32 threads, u32 shared_bytes, u32 turn, const Ima
 }
 
 /// Returns 0, or 1 for a launch of another shape.
-u32 foreload_mix(u32 tiles, u32 n, u32 threads, u32 turn, const PairParams* table, u8* images,
+u32 foreload_mix(u32 tiles, u32 n, u32 threads, u32 turn, const RingParams* table, u8* images,
                  const OutputParams* output) {
     if (threads == 0 || threads > MOST_THREADS || tiles == 0 || n == 0 || n > 65535) return 1;
-    for (u32 pair = 0; pair < n; pair++) {
+    for (u32 ring = 0; ring < n; ring++) {
         for (u32 tile = 0; tile < tiles; tile++) {
             Block block;
             memset(&block, 0, sizeof block);
             block.output = output;
             block.threads = threads;
             block.turn = turn;
-            mix(&block, table + pair, images, tile, tiles);
+            mix(&block, table + ring, images, tile, tiles);
         }
     }
     return 0;

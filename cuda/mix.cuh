@@ -1,25 +1,29 @@
-//! MixUp and CutMix: the two images of a pair are mixed in place, with torchvision's arithmetic. In float32 each
-//! product and the sum are rounded; other types are rounded once more.
+//! MixUp and CutMix: the images of a ring are mixed in place, each with the one before it and the first with the last,
+//! with torchvision's arithmetic. In float32 each product and the sum are rounded; other types are rounded once more.
 
 #ifndef FORELOAD_MIX
 #define FORELOAD_MIX
 
 #include "finish.cuh"
 
-/// A pair's entry in the table that a launch reads from device memory.
+/// The most images of a ring.
+#define RING 4
+
+/// A ring's entry in the table that a launch reads from device memory.
 typedef struct {
-    /// The place of the first image in its batch; the second is behind it.
-    u32 first;
-    /// The weights of an image itself and of its partner.
+    /// How many images it has, two at least, and their places in their batch.
+    u32 count;
+    u32 places[RING];
+    /// The weights of an image itself and of the one before it.
     f32 own;
     f32 other;
-    /// Whether images are not blended, but exchange a rectangle: these columns and rows.
+    /// Whether images are not blended, but take a rectangle of the one before: these columns and rows.
     u32 pastes;
     u32 left;
     u32 top;
     u32 right;
     u32 bottom;
-} PairParams;
+} RingParams;
 
 /// The value of a half.
 INLINE f32 half_value(u32 bits) {
@@ -36,37 +40,36 @@ INLINE f32 decode(u32 dtype, u32 bits) {
     return dtype == DTYPE_F16 ? half_value(bits) : float_of(bits << 16);
 }
 
-/// Mixes the element at `x` in the one image and at `y` in the other.
-INLINE void mix_element(const PairParams* pair, u32 dtype, u8* x, u8* y) {
-    const u32 size = size_of(dtype), a = load_bits(x, size), b = load_bits(y, size);
-    if (pair->pastes) {
-        store_bits(x, b, size);
-        store_bits(y, a, size);
-        return;
+/// Mixes the element at `at` of each image.
+INLINE void mix_element(const RingParams* ring, u32 dtype, u8* images, u64 image_bytes, u64 at) {
+    const u32 size = size_of(dtype), last = ring->count - 1;
+    const u32 of_last = load_bits(images + ring->places[last] * image_bytes + at, size);
+    // From the last to the first, so that none is overwritten before it was used; but the last itself.
+    u32 own = of_last;
+    for (u32 image = ring->count; image-- > 0;) {
+        const u32 before = image == 0 ? of_last : load_bits(images + ring->places[image - 1] * image_bytes + at, size);
+        const f32 blended = decode(dtype, own) * ring->own + decode(dtype, before) * ring->other;
+        store_bits(images + ring->places[image] * image_bytes + at, ring->pastes ? before : encode(dtype, blended), size);
+        own = before;
     }
-    const f32 u = decode(dtype, a), v = decode(dtype, b);
-    store_bits(x, encode(dtype, u * pair->own + v * pair->other), size);
-    store_bits(y, encode(dtype, v * pair->own + u * pair->other), size);
 }
 
-/// Mixes a pair's images, behind which lie `images`; the block is number `tile` of `tiles` for it.
-INLINE void mix(const Block* block, const PairParams* pair, u8* images, u32 tile, u32 tiles) {
+/// Mixes the images of a ring, which lie from `images` on; the block is number `tile` of `tiles` for it.
+INLINE void mix(const Block* block, const RingParams* ring, u8* images, u32 tile, u32 tiles) {
     const OutputParams* output = block->output;
     const u32 size = size_of(output->dtype), planar = output->format == FORMAT_NCHW;
     const u32 pixels = output->width * output->height;
-    u8* first = images + (u64)pair->first * output->image_bytes;
-    u8* second = first + output->image_bytes;
     EACH_THREAD(t) {
         for (u32 element = tile * block->threads + t; element < 3 * pixels; element += tiles * block->threads) {
             const u32 pixel = planar ? element % pixels : element / 3;
             const u32 x = pixel % output->width, y = pixel / output->width;
-            const u32 inside = x >= pair->left && x < pair->right && y >= pair->top && y < pair->bottom;
-            if (pair->pastes && !inside) continue;
+            const u32 inside = x >= ring->left && x < ring->right && y >= ring->top && y < ring->bottom;
+            if (ring->pastes && !inside) continue;
             const u64 at = (u64)element * size;
             switch (output->dtype) {
-                case DTYPE_F32: mix_element(pair, DTYPE_F32, first + at, second + at); break;
-                case DTYPE_F16: mix_element(pair, DTYPE_F16, first + at, second + at); break;
-                default: mix_element(pair, DTYPE_BF16, first + at, second + at);
+                case DTYPE_F32: mix_element(ring, DTYPE_F32, images, output->image_bytes, at); break;
+                case DTYPE_F16: mix_element(ring, DTYPE_F16, images, output->image_bytes, at); break;
+                default: mix_element(ring, DTYPE_BF16, images, output->image_bytes, at);
             }
         }
     }

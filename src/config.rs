@@ -100,7 +100,7 @@ pub struct LoaderConfig {
     pub(crate) fields: Fields,
     /// The places of the fields in a batch.
     pub(crate) layout: BatchLayout,
-    /// What is done to the pairs of a batch, if anything.
+    /// What is done to the images of a batch, if anything.
     pub(crate) mix: Option<MixPlan>,
     /// The columns of `labels`.
     pub(crate) label_columns: Arc<Vec<SampleColumn>>,

@@ -23,7 +23,7 @@ pub enum LastBatch {
     Pad,
     /// The batch is shorter. The remainder is split as evenly as it goes, lower ranks first, so that every rank
     /// still makes the same number of steps: a rank's last batch may be one sample shorter than another's, and
-    /// empty when fewer samples remain than there are ranks. Where pairs of samples are mixed, whole pairs are split.
+    /// empty when fewer samples remain than there are ranks. Where the samples of a ring are mixed, whole rings are split.
     Partial,
 }
 
@@ -72,13 +72,17 @@ impl Schedule {
         Ok(Self { order, batch_size, rank, world_size, last, unit: 1, steps })
     }
 
-    /// The same schedule, in which positions 2k and 2k + 1 always come to one rank.
+    /// The same schedule, in which positions from a multiple of `unit` to the next always come to one rank.
     ///
     /// # Panics
-    /// Panics for an odd batch size.
-    pub(crate) fn in_pairs(self) -> Self {
-        assert!(self.batch_size.is_multiple_of(2), "an odd batch has a sample without a partner");
-        Self { unit: 2, ..self }
+    /// Panics unless a batch is so many whole units.
+    pub(crate) fn in_units(self, unit: u32) -> Self {
+        assert!(
+            self.batch_size.is_multiple_of(unit),
+            "a batch of {} is no whole units of {unit}",
+            self.batch_size
+        );
+        Self { unit, ..self }
     }
 
     /// The number of steps of an epoch with this number of `draws`, whatever its order.

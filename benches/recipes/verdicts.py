@@ -26,7 +26,7 @@ OTHERWISE = (
     "one whole decode.",
     "albumentations: crops are resized by OpenCV's INTER_AREA, also where others are bicubic; erasing, mixing and "
     "normalising are as for torchvision.",
-    "Foreload mixes each two neighbours of a batch, torchvision each image with the one before it.",
+    "Foreload mixes each image of a batch with the one before it of four, torchvision with the one before it of all.",
 )
 """What loaders do otherwise although they were asked for the same."""
 

@@ -184,12 +184,12 @@ def finished(data: Path, size: int, seed: int) -> Iterator[dict[str, Any]]:
     yield {"name": "RandomErasing behind Normalize", "steps": [found.figures()]}
     for mix in (T.MixUp(alpha=0.4, num_classes=CLASSES), T.CutMix(alpha=1.0, num_classes=CLASSES)):
         found = Difference(EXACT)
-        settings = {"transforms": normalised, "batch_size": 2, "seed": seed, "device": "cpu"}
+        settings = {"transforms": normalised, "batch_size": 4, "seed": seed, "device": "cpu"}
         loader, plain = (ImageLoader(data, mix=asked, **settings) for asked in (mix, None))
         for batch, unmixed in zip(loader.batches(0), plain.batches(0), strict=True):
-            drawn = replay.mixing(loader.mix(2 * batch.step, 0), CLASSES)
-            pair, labels = (torch.from_dlpack(what) for what in (unmixed.images, unmixed.labels))
-            theirs, soft = drawn(pair, labels)
+            drawn = replay.mixing(loader.mix(4 * batch.step, 0), CLASSES)
+            images, labels = (torch.from_dlpack(what) for what in (unmixed.images, unmixed.labels))
+            theirs, soft = drawn(images, labels)
             assert torch.equal(torch.from_dlpack(batch.labels), soft)
             for image, other in zip(torch.from_dlpack(batch.images), theirs, strict=True):
                 found.add(image, other, scale)

@@ -25,6 +25,9 @@ from torchvision.transforms.v2.functional import pil_to_tensor
 DRAWS = 2
 """Images of each photograph: what they differ by is the recipe's alone."""
 BATCH = 20
+RING = 4
+"""Of so many neighbours Foreload mixes each with the one before it, the first with the last, as sources mix a batch of
+so many; a batch has one draw. So the first images of such batches are independent, and have the same partners."""
 Features = dict[str, np.ndarray]
 """Each set of features, (photographs, draws, dimensions)."""
 
@@ -36,11 +39,19 @@ def opened(path: str) -> Image.Image:
 
 
 def loader_of(data: Path, contest: Contest, seed: int, decode: str) -> ImageLoader:
-    """Return the loader of a recipe, in the order of the files, so that pairs have the same partners each time."""
+    """Return the loader of a recipe, in the order of the files, so that images have the same partners each time."""
     recipe = dict(contest.recipe())
-    mix = recipe.get("mix") if contest.mix else None
-    settings = {"transforms": recipe["transforms"], "mix": mix, "decode": decode, "device": "cpu"}
-    return ImageLoader(data, batch_size=BATCH, seed=seed, shuffle=False, last_batch="partial", **settings)
+    settings = {"transforms": recipe["transforms"], "decode": decode, "device": "cpu"}
+    if contest.mix:
+        settings |= {"mix": recipe["mix"], "batch_size": RING, "last_batch": "drop"}
+    else:
+        settings |= {"batch_size": BATCH, "last_batch": "partial"}
+    return ImageLoader(data, seed=seed, shuffle=False, **settings)
+
+
+def step_of(contest: Contest) -> int:
+    """Return how many photographs one that is looked at stands for."""
+    return RING if contest.mix else 1
 
 
 def own(loader: ImageLoader, views: list[View], sources: torch.Tensor, step: int) -> list[Features]:
@@ -66,7 +77,7 @@ def theirs(
     """Return the same by the source's transforms, with torch's, Python's and NumPy's random numbers."""
     for seeded in (torch.manual_seed, random.seed, np.random.seed):
         seeded(seed)
-    mix, step = contest.mix and contest.mix(), 2 if contest.mix else 1
+    mix, step = contest.mix and contest.mix(), step_of(contest)
     rows: list[list[list[dict[str, torch.Tensor]]]] = [[[] for _ in range(DRAWS)] for _ in views]
     for begin in range(0, len(paths), BATCH):
         chosen = paths[begin : begin + BATCH]
@@ -78,14 +89,14 @@ def theirs(
             for of_draw in of_view:
                 made = torch.stack([view.transform(image) for image in images])
                 if mix:
-                    made = torch.stack([mixed(mix, made[at : at + 2]) for at in range(0, len(made), 2)])
+                    made = torch.stack([mixed(mix, made[at : at + step]) for at in range(0, len(made), step)])
                 of_draw.append(features.of_images(made, view.normalised, near))
     return [joined([row for of_draw in of_view for row in of_draw]) for of_view in rows]
 
 
-def mixed(mix: Any, pair: torch.Tensor) -> torch.Tensor:
-    """Return the first image of a pair that is mixed as a batch of its own."""
-    return mix(pair.clone(), torch.tensor([0, 1]))[0][0]
+def mixed(mix: Any, ring: torch.Tensor) -> torch.Tensor:
+    """Return the first of some images that are mixed as a batch of their own."""
+    return mix(ring.clone(), torch.arange(len(ring)))[0][0]
 
 
 def joined(rows: list[dict[str, torch.Tensor]]) -> Features:
@@ -125,7 +136,7 @@ def contest_of(
     data: Path, contest: Contest, exchanges: int, seed: int, decodes: Sequence[str] = ("exact",)
 ) -> Iterator[dict[str, Any]]:
     """Compare a recipe with its source, a line for each view and way to decode."""
-    views, step = contest.views(), 2 if contest.mix else 1
+    views, step = contest.views(), step_of(contest)
     loaders = {decode: loader_of(data, contest, seed, decode) for decode in decodes}
     loader = loaders[decodes[0]]
     paths = [str(loader.locate(sample)[0]) for sample in range(loader.samples // step * step)]

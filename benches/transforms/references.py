@@ -45,7 +45,7 @@ class Contest:
     recipe: Callable[[], recipes.Recipe]
     views: Callable[[], list[View]]
     mix: Callable[[], Callable[[torch.Tensor, torch.Tensor], Any]] | None = None
-    """How the source mixes a batch of images and labels; None where pairs are left as they are."""
+    """How the source mixes a batch of images and labels; None where they are left as they are."""
 
 
 def finish(normalised: tuple[Sequence[float], Sequence[float]] = IMAGENET) -> list[v2.Transform]:

@@ -88,9 +88,9 @@ def weighted(image: torch.Tensor, weights: Sequence[float], chains: Sequence[tor
 
 
 def mixing(drawn: Drawn, classes: int) -> v2.Transform:
-    """Return torchvision's MixUp or CutMix with the numbers that were drawn for a pair, instead of its own.
+    """Return torchvision's MixUp or CutMix with the numbers that were drawn for a batch, instead of its own.
 
-    A batch of two, which it rolls by one, is a pair of partners.
+    It mixes each image with the one before it: those of a ring, if these are all that it is given.
     """
     kind = getattr(v2, drawn["transform"])
 

@@ -21,6 +21,9 @@ __version__: str
 IMAGE_EXTENSIONS: tuple[str, ...]
 """Extensions of the files that are images, in lower case, without the dot."""
 
+RING: int
+"""The places of a batch whose images `mix=` mixes with each other."""
+
 DTYPES: tuple[str, ...]
 """Names of the images' element types."""
 

@@ -9,7 +9,7 @@ from typing_extensions import Self
 from foreload._core import Loader
 from foreload._objects import Directory, Resources
 from foreload._sheet import Sheet
-from foreload._types import Array, Numbers, PairMix, View
+from foreload._types import Array, Numbers, BatchMix, View
 from foreload.fields import Field
 from foreload.transforms import Mixing, Transforms
 
@@ -69,13 +69,13 @@ class ImageLoader(Loader):
             several images, the first leads and the others follow its geometry; or a dict has for each image field what
             is done to it. It takes the place of `image_size`, `scale`, `ratio`, `flip`, `resize`, `dtype`, `mean` and
             `std`, the one-line way to the usual lists. None: the list that these mean.
-        mix: What is done to pairs of finished images: `[transforms.MixUp(...)]`, `[transforms.CutMix(...)]`, or
-            `[transforms.RandomChoice([...])]` of these, drawn for each batch. The images at places 2k and 2k + 1 of a
-            batch are a pair, so `batch_size` must be even. With `num_classes` of these transforms labels are mixed,
-            too: float32, `[n, num_classes]`; vectors that `labels` gives are mixed as they are. Otherwise `mixed` of a
-            batch has the class numbers, those of the partners, and the shares. Padding, failed samples and their
-            partners stay as they are. A command line has JSON: `[{"MixUp": {"alpha": 0.2, "num_classes": 1000}}]`.
-            None: nothing.
+        mix: What mixes finished images: `[transforms.MixUp(...)]`, `[transforms.CutMix(...)]`, or
+            `[transforms.RandomChoice([...])]` of these, drawn for each batch. Of each four places of a batch, every
+            image is mixed with the one before it, the first with the last, so `batch_size` must be a multiple of 4.
+            With `num_classes` of these transforms labels are mixed, too: float32, `[n, num_classes]`; vectors that
+            `labels` gives are mixed as they are. Otherwise `mixed` of a batch has the class numbers, those of the
+            partners, and the shares. Padding and failed samples are left out. A command line has JSON: `[{"MixUp":
+            {"alpha": 0.2, "num_classes": 1000}}]`. None: nothing.
         image_size: Side of the square output in pixels, or (height, width).
         image_size_from: Sizes of the output from later epochs on, by the first epoch of each, as `image_size` has them:
             `image_size=160, image_size_from={16: 192, 35: 224}` begins a training with small images (progressive
@@ -245,14 +245,14 @@ class ImageLoader(Loader):
     @property
     def _mixes_hard_labels(self) -> bool: ...
     def _dense(self) -> list[tuple[str, str, int]]: ...
-    def mix(self, position: int, epoch: int | None = None) -> PairMix | None:
-        """What an epoch (None: the one that `epoch` says) makes of the pairs of the batch that has this position.
+    def mix(self, position: int, epoch: int | None = None) -> BatchMix | None:
+        """What an epoch (None: the one that `epoch` says) makes of the images of the batch that has this position.
 
-        Position p is place p - step * global_batch - rank * batch_size of the batch of its step. All pairs of a global
-        batch, which are positions 2k and 2k + 1, have the same draw. Each image becomes lam * image + (1 - lam) *
-        partner with MixUp; with CutMix it shows its partner in the box (left, top, right, bottom), in pixels, and lam
-        is the share of the rest. A pair of which one place does not count (see `Batch.mask`), or has no partner, is not
-        mixed all the same. None without `mix=`.
+        Position p is place p - step * global_batch - rank * batch_size of the batch of its step. All images of a global
+        batch have the same draw. Each becomes lam * image + (1 - lam) * partner with MixUp; with CutMix it shows its
+        partner in the box (left, top, right, bottom), in pixels, and lam is the share of the rest. The partner is the
+        image before it among positions 4k to 4k + 3, the last one for the first, where places that do not count (see
+        `Batch.mask`) are left out. An image that is alone there is not mixed. None without `mix=`.
         """
     def view(
         self,

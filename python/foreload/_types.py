@@ -55,8 +55,8 @@ class View(TypedDict):
     erasures: list[dict[str, Any]]
 
 
-class PairMix(TypedDict):
-    """How the two images of a pair are mixed. `transform` is `MixUp` or `CutMix`, which has a `box`."""
+class BatchMix(TypedDict):
+    """How the images of a batch are mixed. `transform` is `MixUp` or `CutMix`, which has a `box`."""
 
     transform: str
     lam: float

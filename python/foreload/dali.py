@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from foreload._core import Batch, Batches, ImageLoader, Tensor, UnavailableError
+from foreload._core import RING, Batch, Batches, ImageLoader, Tensor, UnavailableError
 from foreload._docs import hands_on_settings
 from foreload._errors import config_error
 
@@ -351,7 +351,7 @@ class ImageSource:
         rank, world_size = self.loader._place_in_world()
         left = self.loader.epoch_size % (self.loader.batch_size * world_size)
         if self._mixes:
-            left = -(-left // 2)  # Pairs are never parted.
+            left = -(-left // RING)  # Images that are mixed with each other are never parted.
         if self.loader.last_batch == "partial" and 0 < left <= rank:
             message = f"is partial, which leaves rank {rank} an empty batch at the end, and DALI takes none"
             raise config_error("last_batch", f'{message}: use "pad" (and with_mask=True) or "drop"')

@@ -124,7 +124,7 @@ def _usual_evaluation(
 
 
 def _mix(mixup: float, cutmix: float, num_classes: int) -> list[Any]:
-    """Return MixUp or CutMix, each for half of the pairs."""
+    """Return MixUp or CutMix, each for half of the batches."""
     mixes = [T.MixUp(alpha=mixup, num_classes=num_classes), T.CutMix(alpha=cutmix, num_classes=num_classes)]
     return [T.RandomChoice(mixes)]
 

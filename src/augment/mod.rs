@@ -19,7 +19,7 @@ pub(crate) use canvas::CanvasPainter;
 pub(crate) use canvas::{CanvasAxis, PaddedCanvas};
 pub(crate) use mask::render_mask;
 pub use mix::Mixing;
-pub(crate) use mix::{DrawnMix, MixKeys, MixRegion, MixWeights, mix_images};
+pub(crate) use mix::{DrawnMix, MixKeys, MixRegion, MixWeights, RING, mix_images, partner};
 pub(crate) use ops::replay as replay_operations;
 pub(crate) use recipe::{BadParameter, CROP_RATIO, CROP_SCALE};
 pub(crate) use recipe::{DrawnView, DrawnViews, LARGEST_SIDE, RecipeKeys, RecipeView};

@@ -146,7 +146,7 @@ pub(crate) enum FieldContent {
         /// The column of the batch.
         column: usize,
     },
-    /// Labels of pairs that are mixed, float32: the number of their column.
+    /// Labels of images that are mixed, float32: the number of their column.
     MixedLabels {
         /// The column of the batch.
         column: usize,

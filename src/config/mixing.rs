@@ -1,16 +1,16 @@
-//! What `mix` means for one dataset: which pairs of images are mixed, and what becomes of their labels.
+//! What `mix` means for one dataset: which images are mixed, and what becomes of their labels.
 
 use super::fields::{FieldContent, Fields, LABEL};
 use super::requested::RequestedFields;
 use super::views::ViewKind;
 use super::{Images, LoaderOptions};
-use crate::augment::{DType, DrawnMix, MixKeys, MixWeights, Mixing, RecipeView};
+use crate::augment::{DType, DrawnMix, MixKeys, MixWeights, Mixing, RING, RecipeView};
 use crate::batch::{BatchLayout, Column, Element, Ticket};
 use crate::dataset::{ColumnValues, DatasetIndex, FieldKind, SampleColumn};
 use crate::error::{Error, Result};
 use std::sync::Arc;
 
-/// What is done to the pairs of a batch.
+/// What is done to the images of a batch.
 #[derive(Debug, Clone)]
 pub(crate) struct MixPlan {
     /// What is drawn for each batch.
@@ -22,14 +22,14 @@ pub(crate) struct MixPlan {
 }
 
 impl MixPlan {
-    /// What becomes of the pair that has the place number `place` in the epoch of `keys`, whose batches have so many
+    /// What becomes of the image that has the place number `place` in the epoch of `keys`, whose batches have so many
     /// places on all ranks.
     pub(crate) fn draw(&self, keys: &MixKeys, place: u64, global_batch: u64) -> DrawnMix {
         self.mixing.draw(keys, place / global_batch, self.size)
     }
 }
 
-/// Where the labels of a pair come from, and which columns of the batch hold what becomes of them.
+/// Where the labels of two mixed images come from, and which columns of the batch hold what becomes of them.
 #[derive(Debug, Clone)]
 pub(crate) struct MixedLabels {
     /// The columns of `labels`.
@@ -56,7 +56,7 @@ impl LoaderOptions {
     /// Checks of `mix` what can be checked without the dataset.
     ///
     /// # Errors
-    /// [`Error::Config`] for `mix`, or for `batch_size` if it has no pairs.
+    /// [`Error::Config`] for `mix`, or for `batch_size` if it is no whole rings.
     pub(super) fn check_mix(&self, fields: Option<&RequestedFields<'_>>, images: &Images) -> Result<()> {
         let Some(mixing) = &self.mix else { return Ok(()) };
         let refused = |message: String| Err(Error::config("mix", message));
@@ -65,9 +65,10 @@ impl LoaderOptions {
                 "cannot be given with decoded=False, which gives files: mix what you decode".into(),
             );
         }
-        if !self.batch_size.is_multiple_of(2) {
+        if !self.batch_size.is_multiple_of(RING) {
             let message = format!(
-                "is {}, must be even with mix=: each image is mixed with its neighbour in the batch",
+                "is {}, must be a multiple of {RING} with mix=: so many places of a batch are mixed with each other, on \
+                 any number of ranks",
                 self.batch_size
             );
             return Err(Error::config("batch_size", message));

@@ -2,7 +2,7 @@
 //! reader's queue full, and passes what arrives to the workers.
 
 use super::cuda::assembly::{Assembly, LaneQueues, PiecesInFlight};
-use super::mixing::PairBoard;
+use super::mixing::RingBoard;
 use super::stopwatch::Stopwatch;
 use super::work::{DecodeJob, OpenPlace, ThenGoes};
 use super::{EpochRun, PipelineShared};
@@ -265,7 +265,7 @@ impl Fetcher {
         }
         let then = match self.gather(run, step, len, closer) {
             Some(assembly) => ThenGoes::ToAssembly(assembly),
-            None if self.shared.config.mix.is_some() => ThenGoes::ToPair(Arc::new(PairBoard::new(len))),
+            None if self.shared.config.mix.is_some() => ThenGoes::ToRing(Arc::new(RingBoard::new(len))),
             None => ThenGoes::Nowhere,
         };
         let open = |ticket: Ticket| OpenPlace {

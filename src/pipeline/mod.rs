@@ -34,7 +34,7 @@ pub use progress::Progress;
 pub use stats::EpochStats;
 pub(crate) use stats::StageTimes;
 
-use crate::augment::{DrawnMix, MixKeys, RecipeKeys};
+use crate::augment::{DrawnMix, MixKeys, RING, RecipeKeys};
 use crate::config::LoaderConfig;
 use crate::dataset::{DatasetIndex, Fingerprint};
 use crate::error::{Error, Result};
@@ -92,7 +92,7 @@ struct EpochRun {
     first_step: u64,
     /// The keys of what transforms draw, for each recipe.
     keys: Vec<RecipeKeys>,
-    /// The keys of what is drawn for batches, where their pairs are mixed.
+    /// The keys of what is drawn for batches, where they are mixed.
     mix_keys: Option<MixKeys>,
     substitutes: RandomKey,
     stopped: AtomicBool,
@@ -222,17 +222,17 @@ impl Pipeline {
         if config.mix.is_none() {
             return Ok(schedule);
         }
-        if repeats > 1 && schedule.global_batch() < 2 * repeats {
+        let least = u64::from(RING) * repeats;
+        if repeats > 1 && schedule.global_batch() < least {
             let message = format!(
-                "is {}, so that a step of all ranks has {} places, must make them at least {} with mix= and \
-                 repeats={repeats}: with fewer than two samples a step, each is mixed with itself",
+                "is {}, so that a step of all ranks has {} places, must make them at least {least} with mix= and \
+                 repeats={repeats}: with fewer than {RING} samples a step, one may be mixed with itself",
                 config.batch_size,
                 schedule.global_batch(),
-                2 * repeats
             );
             return Err(Error::config("batch_size", message));
         }
-        Ok(schedule.in_pairs())
+        Ok(schedule.in_units(RING))
     }
 
     /// The order of an epoch, of which each rank has its part.
@@ -357,7 +357,7 @@ impl Pipeline {
         Ok(Epoch::new(shared.clone(), run, batches, ended, progress))
     }
 
-    /// What `epoch` of so many ranks draws for the pairs of the batch of place number `position`; `None` where nothing
+    /// What `epoch` of so many ranks draws for the batch of place number `position`; `None` where nothing
     /// is mixed.
     pub(crate) fn mix(&self, position: u64, epoch: u64, world_size: u32) -> Option<DrawnMix> {
         let config = &self.shared_in(epoch).config;

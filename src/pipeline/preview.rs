@@ -4,7 +4,7 @@ use super::Pipeline;
 use super::cpu::{CpuDecoder, SampleImage, ViewsFrom};
 use crate::augment::{
     DrawnMix, DrawnView, DrawnViews, Fidelity, MemoryFormat, Output, Recipe, RecipeView, Renderer, Transform,
-    Transforms, mix_images,
+    Transforms, mix_images, partner,
 };
 use crate::decode::{Decoder, Planes, Region};
 use crate::error::{Error, Result};
@@ -37,7 +37,7 @@ pub(crate) enum PreviewMix {
     With {
         /// The draw that it is mixed with.
         partner: Draw,
-        /// What is drawn for the pair.
+        /// What is drawn for both.
         drawn: DrawnMix,
     },
 }
@@ -82,10 +82,9 @@ impl Pipeline {
             None => None,
             Some(_) => Some(match self.partner(draw, epoch, world_size) {
                 None => PreviewMix::Alone,
-                Some((place, partner, drawn)) => {
+                Some((partner, drawn)) => {
                     for (own, other) in views.iter_mut().zip(&mut self.finished(partner, epoch, field)?) {
-                        let (a, b) = if place % 2 == 0 { (&mut *own, other) } else { (other, &mut *own) };
-                        mix_images(&drawn, &a.output, &mut a.bytes, &mut b.bytes);
+                        mix_images(&drawn, &own.output, &mut [&mut own.bytes, &mut other.bytes]);
                     }
                     PreviewMix::With { partner, drawn }
                 }
@@ -109,14 +108,14 @@ impl Pipeline {
         EpochPlaces { spread: RepeatSpread::new(&order, self.global_batch(world_size)), order }
     }
 
-    /// The place of a draw in an epoch, what is at the other place of its pair, and what is drawn for both. `None` if
-    /// the epoch does not have the draw, or has no other place for it.
-    fn partner(&self, draw: Draw, epoch: u64, world_size: u32) -> Option<(u64, Draw, DrawnMix)> {
+    /// The draw that one is mixed with in an epoch, and what is drawn for both. `None` if the epoch does not have the
+    /// draw, or has no other for it.
+    fn partner(&self, draw: Draw, epoch: u64, world_size: u32) -> Option<(Draw, DrawnMix)> {
         let EpochPlaces { order, spread } = self.places(epoch, world_size);
         let position = order.positions(draw.sample).find(|&position| order.draw(position) == draw)?;
         let place = spread.place(position);
-        let other = Some(place ^ 1).filter(|&other| other < order.len())?;
-        Some((place, order.draw(spread.position(other)), self.mix(place, epoch, world_size)?))
+        let other = Some(partner(place, order.len())).filter(|&other| other != place)?;
+        Some((order.draw(spread.position(other)), self.mix(place, epoch, world_size)?))
     }
 
     /// The finished views of a draw, before any mixing.

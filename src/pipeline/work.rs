@@ -6,7 +6,7 @@ use super::cuda::GpuStage;
 use super::cuda::assembly::{Assembly, PreparedSample};
 use super::cuda::prepare::Preparer;
 use super::fields::SeenImage;
-use super::mixing::{FilledPlace, PairBoard};
+use super::mixing::{FilledPlace, RingBoard};
 use super::one_version::of_one_version;
 use super::stopwatch::Stopwatch;
 use super::{EpochRun, PipelineShared, substitute};
@@ -45,8 +45,8 @@ pub(super) struct OpenPlace {
 pub(super) enum ThenGoes {
     /// Nowhere else: the batch in host memory is all there is.
     Nowhere,
-    /// To the place that it is mixed with, in host memory.
-    ToPair(Arc<PairBoard>),
+    /// To the places that it is mixed with, in host memory.
+    ToRing(Arc<RingBoard>),
     /// To where its batch gathers on the way to a GPU.
     ToAssembly(Arc<Assembly>),
 }
@@ -156,8 +156,8 @@ impl<'a> HostWorker<'a> {
         let Draw { sample, occurrence } = draw;
         let place = FilledPlace { ticket, position, sample, occurrence, valid };
         match (&then, &self.shared.config.mix) {
-            (ThenGoes::ToPair(pairs), Some(plan)) => {
-                pairs.finish(self.shared, &run, plan, place);
+            (ThenGoes::ToRing(rings), Some(plan)) => {
+                rings.finish(self.shared, &run, plan, place);
                 stopwatch.lap(&run.counters.augment);
             }
             _ => place.finish(&self.shared.index),

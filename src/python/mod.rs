@@ -33,7 +33,7 @@ mod _core {
         compiled_size, drawn_operations, is_random, main, release_gpus, replay_operations, same_transforms,
     };
 
-    use crate::augment::{DType, Filter, Padding};
+    use crate::augment::{DType, Filter, Padding, RING};
     use crate::dataset::kind::IMAGE_EXTENSIONS;
     use crate::names::NamedValue;
     use pyo3::prelude::*;
@@ -49,6 +49,7 @@ mod _core {
         // At exit, the libraries still work.
         module.py().import("atexit")?.call_method1("register", (module.getattr("release_gpus")?,))?;
         module.add("IMAGE_EXTENSIONS", PyTuple::new(module.py(), IMAGE_EXTENSIONS)?)?;
+        module.add("RING", RING)?;
         module.add("DTYPES", names::<DType>(module.py())?)?;
         module.add("INTERPOLATIONS", names::<Filter>(module.py())?)?;
         module.add("PADDING_MODES", names::<Padding>(module.py())?)?;

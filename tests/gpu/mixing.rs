@@ -1,4 +1,4 @@
-//! Pairs that are mixed on a GPU: one more launch for each view, with the CPU's bits.
+//! Images that are mixed on a GPU: one more launch for each view, with the CPU's bits.
 
 use crate::common::Dataset;
 use crate::pipeline::{on_cpu, pipeline};
@@ -45,7 +45,7 @@ fn epoch(pipeline: &Pipeline, place: Place) -> Vec<Vec<Vec<u8>>> {
 }
 
 #[test]
-fn pairs_are_the_cpus() {
+fn mixed_images_are_the_cpus() {
     let cuda = stand_in::cuda();
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(29);
@@ -70,9 +70,9 @@ fn pairs_are_the_cpus() {
     }
 }
 
-/// The second of a pair may be in another piece than the first, so that only the last piece mixes.
+/// Images of a ring may be in several pieces, so that only the last piece mixes.
 #[test]
-fn pairs_of_a_batch_that_does_not_fit_are_mixed_at_last() {
+fn a_batch_that_does_not_fit_is_mixed_at_last() {
     let cuda = stand_in::cuda();
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(48);

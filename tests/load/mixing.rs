@@ -1,4 +1,4 @@
-//! Pairs of images that are mixed: neither ranks, threads, resuming nor failures of others change a byte.
+//! Images that are mixed: neither ranks, threads, resuming nor failures of others change a byte.
 
 use crate::common::Dataset;
 use foreload::testing::batch::{Batch, Tensor};
@@ -12,7 +12,7 @@ const CHOICE: &str = r#"[{"RandomChoice": {"transforms": [{"MixUp": {"alpha": 0.
 
 fn options(world: u32) -> LoaderOptions {
     LoaderOptions {
-        batch_size: 8 / world,
+        batch_size: 16 / world,
         image_size: (24, 20),
         threads: Some(3),
         seed: 5,
@@ -32,12 +32,21 @@ fn samples(pipeline: &Pipeline, batch: &Batch) -> Vec<[Vec<u8>; 4]> {
     (0..batch.len()).map(|at| std::array::from_fn(|number| part(&tensors[number], at))).collect()
 }
 
+/// The place that one of an epoch's places is mixed with: the one before it of four, the last one for the first.
+fn partner(place: usize, places: usize) -> usize {
+    if place.is_multiple_of(4) { places.min(place + 4) - 1 } else { place - 1 }
+}
+
 fn rest(pipeline: &Pipeline, mut epoch: Epoch) -> Vec<Vec<[Vec<u8>; 4]>> {
     std::iter::from_fn(|| epoch.next_batch().unwrap().map(|batch| samples(pipeline, &batch))).collect()
 }
 
 fn floats(bytes: &[u8]) -> Vec<f32> {
     bytes.as_chunks().0.iter().map(|raw| f32::from_ne_bytes(*raw)).collect()
+}
+
+fn class(label: &[u8]) -> usize {
+    i64::from_ne_bytes(label.try_into().unwrap()) as usize
 }
 
 #[test]
@@ -88,38 +97,38 @@ fn a_mixed_epoch_goes_on_where_it_was_left_and_nowhere_else() {
 
 /// What is drawn for images does not depend on whether they are mixed, so that the unmixed ones are known.
 #[test]
-fn labels_are_shares_of_both_and_odd_ones_out_stay_alone() {
+fn labels_are_shares_of_both_and_who_is_left_over_stays_alone() {
     let dataset = Dataset::folder(29);
     let asked = LoaderOptions { last_batch: Some(LastBatch::Partial), ..options(1) };
     let (mixed, plain) =
         (dataset.pipeline(&asked), dataset.pipeline(&LoaderOptions { mix: None, ..asked.clone() }));
     let (mixes, plains) =
         (rest(&mixed, mixed.epoch(1, 0, 1, 0).unwrap()), rest(&plain, plain.epoch(1, 0, 1, 0).unwrap()));
-    let class = |label: &[u8]| i64::from_ne_bytes(label.try_into().unwrap()) as usize;
     let mut changed = 0;
     for (mix, plain) in mixes.iter().zip(&plains) {
         for at in 0..mix.len() {
-            let ([image, label, id, _], partner) = (&mix[at], at ^ 1);
+            let ([image, label, id, _], partner) = (&mix[at], partner(at, mix.len()));
             assert_eq!(*id, plain[at][2]);
             let label = floats(label);
             assert!((label.iter().sum::<f32>() - 1.0).abs() < 1e-6);
             let own = class(&plain[at][1]);
-            let Some(partner) = plain.get(partner) else {
-                assert_eq!((label[own], image), (1.0, &plain[at][0]), "an odd last sample has no partner");
+            if partner == at {
+                assert_eq!((label[own], image), (1.0, &plain[at][0]), "a last sample alone has no partner");
                 continue;
-            };
-            let both = label[own] + label[class(&partner[1])];
-            assert!(own == class(&partner[1]) || (both - 1.0).abs() < 1e-6);
+            }
+            let other = class(&plain[partner][1]);
+            assert!(own == other || (label[own] + label[other] - 1.0).abs() < 1e-6);
             changed += usize::from(*image != plain[at][0]);
         }
     }
     assert!(changed >= 20, "{changed} of 28 images were mixed");
 }
 
-/// A failed sample's partner is not mixed with zeros; a substitute is mixed as the sample that it is.
+/// Nobody is mixed with the zeros of a failed sample, whose neighbours are mixed with each other; a substitute is mixed
+/// as the sample that it is.
 #[test]
-fn a_failure_leaves_its_partner_alone() {
-    let mut dataset = Dataset::folder(40);
+fn a_failure_is_left_out() {
+    let mut dataset = Dataset::folder(48);
     for sample in [3, 17, 30] {
         dataset.spoil(sample);
     }
@@ -133,17 +142,25 @@ fn a_failure_leaves_its_partner_alone() {
             (dataset.pipeline(&asked(on_error, true)), dataset.pipeline(&asked(on_error, false)));
         let (mixes, plains) =
             (rest(&mixed, mixed.epoch(0, 0, 1, 0).unwrap()), rest(&plain, plain.epoch(0, 0, 1, 0).unwrap()));
-        let (mut alone, mut together) = (0, 0);
-        for (mix, plain) in mixes.concat().chunks(2).zip(plains.concat().chunks(2)) {
-            assert_eq!((&mix[0][2], &mix[1][2]), (&plain[0][2], &plain[1][2]), "ids, of substitutes too");
-            let failed = (0..2).any(|at| mix[at][3] == [0]);
-            let same = (0..2).all(|at| mix[at][0] == plain[at][0]);
-            assert!(!failed || same, "{on_error:?}: an image was mixed with zeros");
-            alone += usize::from(failed);
-            together += usize::from(!same);
+        let (mut failed, mut together) = (0, 0);
+        for (mix, plain) in mixes.concat().chunks(4).zip(plains.concat().chunks(4)) {
+            let counting: Vec<_> = (0..mix.len()).filter(|&at| mix[at][3] != [0]).collect();
+            failed += mix.len() - counting.len();
+            for at in 0..mix.len() {
+                assert_eq!(mix[at][2], plain[at][2], "ids, of substitutes too");
+                let Some(nth) = counting.iter().position(|&counts| counts == at) else {
+                    assert_eq!(mix[at][0], plain[at][0], "{on_error:?}: zeros were mixed");
+                    continue;
+                };
+                let before = counting[(nth + counting.len() - 1) % counting.len()];
+                let [own, other] = [at, before].map(|at| class(&plain[at][1]));
+                let label = floats(&mix[at][1]);
+                assert!(own == other || (label[own] + label[other] - 1.0).abs() < 1e-6, "{on_error:?}");
+                together += usize::from(mix[at][0] != plain[at][0]);
+            }
         }
-        assert_eq!(alone, if on_error == OnError::Zero { 3 } else { 0 });
-        assert!(together >= 15);
+        assert_eq!(failed, if on_error == OnError::Zero { 3 } else { 0 });
+        assert!(together >= 25);
     }
 }
 
@@ -155,7 +172,10 @@ fn what_cannot_be_mixed_is_refused_with_what_to_do() {
     let refused = |options: LoaderOptions| options.check(&index).unwrap_err().to_string();
     let small = r#"[{"MixUp": {"num_classes": 2}}]"#;
     for (options, said) in [
-        (LoaderOptions { batch_size: 7, ..options(1) }, "batch_size: is 7, must be even with mix="),
+        (
+            LoaderOptions { batch_size: 6, ..options(1) },
+            "batch_size: is 6, must be a multiple of 4 with mix=",
+        ),
         (LoaderOptions { dtype: DType::U8, ..options(1) }, "mix: needs float32, float16 or bfloat16"),
         (LoaderOptions { decoded: false, ..options(1) }, "mix: cannot be given with decoded=False"),
         (LoaderOptions { mix: list(small), ..options(1) }, "num_classes: is 2, but sample 8 of"),

@@ -229,7 +229,7 @@ def test_a_recipe_makes_what_its_source_makes(dataset: Path, name: str) -> None:
         (decode, view.output) for decode in ("exact", "fast") for view in contest.views()
     ]
     for view in views:
-        assert view["photographs"] == (30 if contest.mix else 60)
+        assert view["photographs"] == (15 if contest.mix else 60)
         for statistic, p in view["p"].items():
             assert p > 0.002 or view["decode"] == "fast", statistic
 

@@ -66,14 +66,14 @@ def test_repeats_go_to_different_ranks_as_torchvisions_do(dataset: Path) -> None
 
 def test_nobody_is_mixed_with_himself(dataset: Path) -> None:
     mix = T.MixUp(num_classes=3)
-    for batch_size, repeats in [(4, 2), (8, 3), (8, 4), (10, 4), (12, 5)]:
+    for batch_size, repeats in [(8, 2), (12, 3), (16, 4), (20, 4), (24, 5)]:
         for batch in load(dataset, batch_size=batch_size, repeats=repeats, mix=mix):
-            own = np.from_dlpack(batch.sample_ids).reshape(-1, 2)
-            assert (own[:, 0] != own[:, 1]).all(), (batch_size, repeats)
-    with pytest.raises(ConfigError, match=r"batch_size: is 4, .* at least 6 with mix= and repeats=3"):
-        next(iter(load(dataset, batch_size=4, repeats=3, mix=mix)))
+            own = np.from_dlpack(batch.sample_ids).reshape(-1, 4)
+            assert (own != np.roll(own, 1, axis=1)).all(), (batch_size, repeats)
+    with pytest.raises(ConfigError, match=r"batch_size: is 8, .* at least 12 with mix= and repeats=3"):
+        next(iter(load(dataset, batch_size=8, repeats=3, mix=mix)))
     # Two ranks have enough.
-    next(iter(load(dataset, batch_size=4, repeats=3, mix=mix, rank=1, world_size=2)))
+    next(iter(load(dataset, batch_size=8, repeats=3, mix=mix, rank=1, world_size=2)))
 
 
 def test_they_resume_and_a_checkpoint_knows_them(dataset: Path) -> None:

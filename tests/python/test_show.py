@@ -34,7 +34,7 @@ def test_a_recipe_is_shown_by_name(dataset: Path, tmp_path: Path) -> None:
         sheets.append(out.read_bytes())
     assert sheets[0].startswith(PNG)
     assert sheets[0] == sheets[1] != sheets[2]
-    # DeiT's pairs are mixed, as in a loader of its settings.
+    # DeiT's images are mixed, as in a loader of its settings.
     deit = {**recipes.deit(num_classes=3), "batch_size": 64, "device": "cpu"}
     assert foreload.ImageLoader(dataset, **deit).show(rows=2).png == sheets[3]
 
@@ -87,7 +87,7 @@ def is_on(page: np.ndarray, image: np.ndarray) -> bool:
 
 
 @pytest.mark.parametrize("repeats", [1, 3])
-def test_pairs_are_shown_mixed(dataset: Path, repeats: int) -> None:
+def test_mixed_images_are_shown_mixed(dataset: Path, repeats: int) -> None:
     usual: dict[str, Any] = {
         "batch_size": 12,
         "image_size": 48,
@@ -102,8 +102,8 @@ def test_pairs_are_shown_mixed(dataset: Path, repeats: int) -> None:
     changed = 0
     for position, image in enumerate(levels(batch.images)[:6]):
         assert is_on(page, image)
-        pair = mixed.mix(position, 1)
-        if pair is not None and 0.1 < pair["lam"] < 0.9:
+        drawn = mixed.mix(position, 1)
+        if drawn is not None and 0.1 < drawn["lam"] < 0.9:
             assert not is_on(unmixed, image)
             changed += 1
     assert changed >= 2

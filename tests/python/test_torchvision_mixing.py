@@ -1,4 +1,4 @@
-"""A real torchvision, given the numbers that were drawn for a pair, mixes images and labels to the same bits.
+"""A real torchvision, given the numbers that were drawn for a batch, mixes images and labels to the same bits.
 
 Its own numbers have the distribution of those that are drawn here.
 """
@@ -34,7 +34,7 @@ CLASSES = 3
 KOLMOGOROV = 2.23
 
 
-def test_torchvision_mixes_a_pair_to_the_same_bits(dataset: Path) -> None:
+def test_torchvision_mixes_a_ring_to_the_same_bits(dataset: Path) -> None:
     choice = T.RandomChoice(
         [T.MixUp(alpha=0.3, num_classes=CLASSES), T.CutMix(alpha=0.8, num_classes=CLASSES)]
     )
@@ -42,19 +42,19 @@ def test_torchvision_mixes_a_pair_to_the_same_bits(dataset: Path) -> None:
         ImageLoader(dataset, batch_size=20, image_size=(48, 40), seed=11, mix=mix, device="cpu")
         for mix in (choice, None)
     ]
-    pairs = 0
+    rings = 0
     for epoch in range(3):
         for batch, unmixed in zip(*(loader.batches(epoch) for loader in loaders), strict=True):
             images, labels = torch.from_dlpack(batch.images), torch.from_dlpack(batch.labels)
             before, classes = torch.from_dlpack(unmixed.images), torch.from_dlpack(unmixed.labels)
-            for first in range(0, 20, 2):
-                pair = slice(first, first + 2)
+            for first in range(0, 20, 4):
+                ring = slice(first, first + 4)
                 drawn = replay.mixing(loaders[0].mix(batch.step * 20 + first, epoch), CLASSES)
-                expected, soft = drawn(before[pair], classes[pair])
-                assert torch.equal(images[pair], expected)
-                assert torch.equal(labels[pair], soft)
-                pairs += 1
-    assert pairs == 90
+                expected, soft = drawn(before[ring], classes[ring])
+                assert torch.equal(images[ring], expected)
+                assert torch.equal(labels[ring], soft)
+                rings += 1
+    assert rings == 45
 
 
 def shares_of(

@@ -77,7 +77,7 @@ from foreload.transforms._policies import (
 from foreload.transforms._warps import RandomAffine, RandomRotation
 
 Mixing: TypeAlias = Mix | RandomChoice
-"""What is done to pairs of finished images."""
+"""What mixes finished images."""
 
 __all__ = [
     "AugMix",

@@ -84,16 +84,16 @@ def list_of(given: Any, may_hold: tuple[type, ...] = (Transform,), within: str =
         raise config_error("transforms", f"{within}is {shown(given)}, must be {kinds}")
     steps = list(given)
     for number, step in enumerate(steps, start=1):
-        is_for_pairs = getattr(step, "_of_pairs", False) and Mix not in may_hold
-        if isinstance(step, may_hold) and not is_for_pairs:
+        is_for_batches = getattr(step, "_of_batches", False) and Mix not in may_hold
+        if isinstance(step, may_hold) and not is_for_batches:
             continue
         what = "is no transform of foreload.transforms"
         if type(step).__module__.startswith("torchvision.transforms"):
             what = "is torchvision's; foreload.transforms has those of the same names that Foreload knows"
         elif isinstance(step, type) and issubclass(step, may_hold):
             what = f"is a class: make one, {step.__name__}(...)"
-        elif is_for_pairs:
-            what = "works on pairs of finished images: give it by mix=[...]"
+        elif is_for_batches:
+            what = "works on batches of finished images: give it by mix=[...]"
         raise config_error("transforms", f"{within}step {number} of {len(steps)}, {shown(step)}: {what}")
     return steps
 

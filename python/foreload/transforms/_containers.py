@@ -71,17 +71,17 @@ class RandomChoice(_Container):
         """Check the types.
 
         Raises:
-            ConfigError: A parameter has a wrong type, or transforms of an image stand beside those of pairs.
+            ConfigError: A parameter has a wrong type, or transforms of an image stand beside those of batches.
         """
         super().__post_init__()
         if len({isinstance(step, Mix) for step in self.transforms}) > 1:
             message = (
-                "has MixUp or CutMix, which work on pairs, beside transforms of one image: make two lists"
+                "has MixUp or CutMix, which work on batches, beside transforms of one image: make two lists"
             )
             raise config_error("transforms", f"RandomChoice: transforms: {message}")
 
     @property
-    def _of_pairs(self) -> bool:
+    def _of_batches(self) -> bool:
         return any(isinstance(step, Mix) for step in self.transforms)
 
 

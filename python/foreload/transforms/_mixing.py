@@ -1,4 +1,4 @@
-"""Transforms of pairs of finished images, for `mix=` of a loader; `foreload.transforms` offers them."""
+"""Transforms that mix finished images, for `mix=` of a loader; `foreload.transforms` offers them."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from foreload.transforms import _checks as check
 
 @dataclass(frozen=True, kw_only=True)
 class Mix:
-    """The base of what is done to pairs of images. Make a `MixUp` or a `CutMix`."""
+    """The base of what mixes images. Make a `MixUp` or a `CutMix`."""
 
     alpha: float = 1.0
     num_classes: int | None = None
 
-    _of_pairs: ClassVar[bool] = True
+    _of_batches: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         """Check the parameters' types; what their values may be is checked where they are used.

@@ -1,6 +1,6 @@
-//! Launches the kernel that mixes the pairs of a batch; see `cuda/mix.cuh`.
+//! Launches the kernel that mixes the rings of a batch; see `cuda/mix.cuh`.
 
-use super::super::{DrawnMix, MixRegion, MixWeights, Output};
+use super::super::{DrawnMix, MixRegion, MixWeights, Output, RING};
 use super::launcher::{Kernels, MOST_THREADS, parts};
 use super::params::OutputParams;
 use crate::error::Result;
@@ -10,34 +10,43 @@ use crate::gpu::{Arg, Function, Stream};
 pub(super) const MIX: &str = "foreload_mix";
 const ELEMENTS: u32 = 8;
 
-/// One pair's entry in the table that a launch reads from device memory: `PairParams` of the kernel.
+/// One ring's entry in the table that a launch reads from device memory: `RingParams` of the kernel.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct PairParams {
-    first: u32,
+pub(crate) struct RingParams {
+    count: u32,
+    places: [u32; RING as usize],
     own: f32,
     other: f32,
     pastes: u32,
     rectangle: [u32; 4],
 }
 
-impl PairParams {
+impl RingParams {
     /// The bytes of an entry.
     pub(crate) const BYTES: usize = size_of::<Self>();
 
-    /// The entry of the pair whose first image has the place `first` in its batch.
-    pub(crate) fn new(first: u32, drawn: &DrawnMix) -> Self {
+    /// The entry of the ring of the images that have these places in their batch.
+    ///
+    /// # Panics
+    /// Panics for more than [`RING`] places.
+    pub(crate) fn new(images: impl Iterator<Item = u32>, drawn: &DrawnMix) -> Self {
+        let (mut places, mut count) = ([0; RING as usize], 0);
+        for place in images {
+            places[count as usize] = place;
+            count += 1;
+        }
         let MixWeights { own, other } = MixWeights::new(drawn.share);
         let (pastes, rectangle) = match drawn.region {
             MixRegion::Everywhere => (0, [0; 4]),
             MixRegion::Rectangle { left, top, right, bottom } => (1, [left, top, right, bottom]),
         };
-        Self { first, own, other, pastes, rectangle }
+        Self { count, places, own, other, pastes, rectangle }
     }
 
     /// The bytes of the entry as the kernel reads them.
     pub(crate) fn as_bytes(&self) -> &[u8] {
-        // SAFETY: a `repr(C)` structure of eight numbers of four bytes, without padding.
+        // SAFETY: a `repr(C)` structure of numbers of four bytes, without padding.
         unsafe { std::slice::from_raw_parts((&raw const *self).cast(), Self::BYTES) }
     }
 }
@@ -56,7 +65,7 @@ impl MixLauncher {
         Ok(Self { function, params: OutputParams::new(output) })
     }
 
-    /// Queues launches on `stream` that mix `n` pairs, by the [`PairParams`] at the device address `table`, in place
+    /// Queues launches on `stream` that mix `n` rings, by the [`RingParams`] at the device address `table`, in place
     /// behind `images`.
     ///
     /// # Safety
@@ -66,11 +75,11 @@ impl MixLauncher {
     pub(crate) unsafe fn launch(&self, stream: &Stream, table: u64, n: usize, images: u64) -> Result<()> {
         let elements = 3 * self.params.width * self.params.height;
         let tiles = elements.div_ceil(ELEMENTS * MOST_THREADS);
-        for (first, pairs) in parts(n) {
-            let table = table + (first * PairParams::BYTES) as u64;
+        for (first, rings) in parts(n) {
+            let table = table + (first * RingParams::BYTES) as u64;
             let arguments = [Arg::Pointer(table), Arg::Pointer(images), Arg::Bytes(self.params.as_bytes())];
             // SAFETY: the arguments are the kernel's; what they point to is the caller's promise.
-            unsafe { self.function.launch(stream, [tiles, pairs, 1], [MOST_THREADS, 1, 1], 0, &arguments) }?;
+            unsafe { self.function.launch(stream, [tiles, rings, 1], [MOST_THREADS, 1, 1], 0, &arguments) }?;
         }
         Ok(())
     }

@@ -14,7 +14,7 @@ mod untouched;
 mod views;
 
 pub use launcher::{Kernels, Launch, Launcher};
-pub(crate) use mixing::{MixLauncher, PairParams};
+pub(crate) use mixing::{MixLauncher, RingParams};
 pub use params::{ImageParams, OutputParams};
 pub(crate) use program::Programs;
 pub use untouched::{POISON, Untouched};

@@ -1,9 +1,9 @@
-//! What becomes of the pairs of a batch, drawn from (seed, epoch, global batch).
+//! What becomes of the images of a batch, drawn from (seed, epoch, global batch).
 
 use super::request::{MixKind, Mixing};
 use crate::rng::{RandomKey, RandomStream, Use};
 
-/// What becomes of the two images of each pair of a batch.
+/// What becomes of each image of a batch.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(crate) struct DrawnMix {
     /// How much of each result is the image itself, λ; the rest is its partner.
@@ -47,7 +47,7 @@ impl Mixing {
         MixKeys { choice, parts }
     }
 
-    /// Draws what becomes of the pairs of global batch number `batch` of the epoch of `keys`, whose images have this
+    /// Draws what becomes of the images of global batch number `batch` of the epoch of `keys`, whose images have this
     /// height and width. As in torchvision and timm it is one draw for a batch.
     ///
     /// A rectangle is drawn and rounded as torchvision's `CutMix` does it: its sides are √(1 − λ) of the image's, its

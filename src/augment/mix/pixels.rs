@@ -1,4 +1,4 @@
-//! Mixes two images in place, with torchvision's arithmetic: in float32 each product and the sum are rounded, and other
+//! Mixes the images of a ring in place, with torchvision's arithmetic: in float32 each product and the sum are rounded, and other
 //! types are rounded once more, to nearest even. It is written so that compilers vectorise it, and all instruction
 //! sets give the same bits.
 
@@ -6,6 +6,7 @@ use super::draw::{DrawnMix, MixRegion};
 use crate::augment::{DType, MemoryFormat, Output};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
+use std::ops::Range;
 
 /// The weights of an image and of its partner in float32, as torch has them.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -26,14 +27,19 @@ impl MixWeights {
     }
 }
 
-/// How many values of half precision are converted at a time: few enough for the first level cache.
-const RUN: usize = 256;
+/// How many bytes of each image are mixed at a time: few enough that those of a whole ring stay in the first level
+/// cache, and whole numbers of elements.
+const RUN: usize = 2048;
 
-/// Mixes images `a` and `b`, which are as `output` has them: each becomes its mixture with the other.
+/// Mixes the images of a ring, which are as `output` has them: each becomes its mixture with the one before it, the
+/// first with the last. A single one stays as it is.
 ///
 /// # Panics
 /// Panics for grey levels, which are not mixed.
-pub(crate) fn mix_images(drawn: &DrawnMix, output: &Output, a: &mut [u8], b: &mut [u8]) {
+pub(crate) fn mix_images(drawn: &DrawnMix, output: &Output, images: &mut [&mut [u8]]) {
+    if images.len() < 2 {
+        return;
+    }
     let weights = MixWeights::new(drawn.share);
     match (drawn.region, output.dtype) {
         (MixRegion::Rectangle { left, top, right, bottom }, dtype) => {
@@ -46,25 +52,70 @@ pub(crate) fn mix_images(drawn: &DrawnMix, output: &Output, a: &mut [u8], b: &mu
                 for row in top as usize..bottom as usize {
                     let start = (plane * height + row) * width;
                     let columns = (start + left as usize) * pixel..(start + right as usize) * pixel;
-                    a[columns.clone()].swap_with_slice(&mut b[columns]);
+                    each_with_previous(images, columns, |own, previous| own.copy_from_slice(previous));
                 }
             }
         }
-        (MixRegion::Everywhere, DType::F32) => {
-            for (a, b) in a.as_chunks_mut::<4>().0.iter_mut().zip(b.as_chunks_mut::<4>().0) {
-                let (x, y) = (f32::from_ne_bytes(*a), f32::from_ne_bytes(*b));
-                (*a, *b) = (weights.of(x, y).to_ne_bytes(), weights.of(y, x).to_ne_bytes());
+        (MixRegion::Everywhere, dtype) => {
+            let all = 0..output.bytes();
+            match dtype {
+                DType::F32 => each_with_previous(images, all, |own, other| blend_floats(weights, own, other)),
+                DType::Bf16 => {
+                    each_with_previous(images, all, |own, other| blend_brains(weights, own, other))
+                }
+                DType::F16 => each_with_previous(images, all, |own, other| blend_halves(weights, own, other)),
+                DType::U8 => panic!("grey levels are not mixed"),
             }
         }
-        (MixRegion::Everywhere, DType::Bf16) => {
-            for (a, b) in a.as_chunks_mut::<2>().0.iter_mut().zip(b.as_chunks_mut::<2>().0) {
-                let (x, y) = (brain_value(*a), brain_value(*b));
-                (*a, *b) = (brain_bytes(weights.of(x, y)), brain_bytes(weights.of(y, x)));
-            }
-        }
-        (MixRegion::Everywhere, DType::F16) => blend_halves(weights, a, b),
-        (MixRegion::Everywhere, DType::U8) => panic!("grey levels are not mixed"),
     }
+}
+
+/// Gives `mix` these bytes of each image, a run of them at a time, and what those of the image before it were.
+#[inline(always)]
+fn each_with_previous(images: &mut [&mut [u8]], bytes: Range<usize>, mix: impl Fn(&mut [u8], &[u8])) {
+    let mut saved = [0; RUN];
+    for start in bytes.clone().step_by(RUN) {
+        let run = start..bytes.end.min(start + RUN);
+        // From the last to the first, so that none is overwritten before it was used; but the last itself.
+        let last = images.len() - 1;
+        let saved = &mut saved[..run.len()];
+        saved.copy_from_slice(&images[last][run.clone()]);
+        for image in (1..=last).rev() {
+            let (before, rest) = images.split_at_mut(image);
+            mix(&mut rest[0][run.clone()], &before[image - 1][run.clone()]);
+        }
+        mix(&mut images[0][run], saved);
+    }
+}
+
+fn blend_floats(weights: MixWeights, own: &mut [u8], other: &[u8]) {
+    for (own, other) in own.as_chunks_mut().0.iter_mut().zip(other.as_chunks().0) {
+        *own = weights.of(f32::from_ne_bytes(*own), f32::from_ne_bytes(*other)).to_ne_bytes();
+    }
+}
+
+fn blend_brains(weights: MixWeights, own: &mut [u8], other: &[u8]) {
+    for (own, other) in own.as_chunks_mut().0.iter_mut().zip(other.as_chunks().0) {
+        *own = brain_bytes(weights.of(brain_value(*own), brain_value(*other)));
+    }
+}
+
+/// Blends halves in float32. `half` converts slices with the processor's instructions, where it has some.
+fn blend_halves(weights: MixWeights, own: &mut [u8], other: &[u8]) {
+    const HALVES: usize = RUN / 2;
+    let (own, other) = (own.as_chunks_mut().0, other.as_chunks().0);
+    let n = own.len();
+    let mut halves = [f16::ZERO; HALVES];
+    let (mut x, mut y) = ([0f32; HALVES], [0f32; HALVES]);
+    for (from, to) in [(&*own, &mut x), (other, &mut y)] {
+        halves.iter_mut().zip(from).for_each(|(half, bytes)| *half = f16::from_ne_bytes(*bytes));
+        halves[..n].convert_to_f32_slice(&mut to[..n]);
+    }
+    for (x, y) in x[..n].iter_mut().zip(&y[..n]) {
+        *x = weights.of(*x, *y);
+    }
+    halves[..n].convert_from_f32_slice(&x[..n]);
+    own.iter_mut().zip(&halves).for_each(|(bytes, half)| *bytes = half.to_ne_bytes());
 }
 
 #[inline(always)]
@@ -79,27 +130,6 @@ fn brain_bytes(value: f32) -> [u8; 2] {
     let nearest = bits.wrapping_add(0x7fff + (bits >> 16 & 1)) >> 16;
     let nearest = if value.is_nan() { bits >> 16 | 0x40 } else { nearest };
     (nearest as u16).to_ne_bytes()
-}
-
-/// Blends images of halves in float32. `half` converts slices with the processor's instructions, where it has some.
-fn blend_halves(weights: MixWeights, a: &mut [u8], b: &mut [u8]) {
-    let (a, b) = (a.as_chunks_mut::<2>().0, b.as_chunks_mut::<2>().0);
-    let mut halves = [f16::ZERO; RUN];
-    let (mut x, mut y) = ([0f32; RUN], [0f32; RUN]);
-    for (a, b) in a.chunks_mut(RUN).zip(b.chunks_mut(RUN)) {
-        let n = a.len();
-        for (from, to) in [(&*a, &mut x), (&*b, &mut y)] {
-            halves.iter_mut().zip(from).for_each(|(half, bytes)| *half = f16::from_ne_bytes(*bytes));
-            halves[..n].convert_to_f32_slice(&mut to[..n]);
-        }
-        for (x, y) in x[..n].iter_mut().zip(&mut y[..n]) {
-            (*x, *y) = (weights.of(*x, *y), weights.of(*y, *x));
-        }
-        for (from, to) in [(&x, a), (&y, b)] {
-            halves[..n].convert_from_f32_slice(&from[..n]);
-            to.iter_mut().zip(&halves).for_each(|(bytes, half)| *bytes = half.to_ne_bytes());
-        }
-    }
 }
 
 #[cfg(test)]
@@ -132,45 +162,43 @@ mod tests {
         }
     }
 
-    /// Two images by the formula, one value at a time.
+    /// Rings of two and more images by the formula, one value at a time.
     #[test]
     fn every_type_and_order_is_the_formula() {
         let (height, width) = (13, 37);
         let mut stream = RandomKey::new(b"mix", 0, 0, Use::Mix).stream(0);
         let region = MixRegion::Rectangle { left: 5, top: 2, right: 30, bottom: 13 };
+        let n = 3 * height as usize * width as usize;
         for dtype in [DType::F32, DType::F16, DType::Bf16] {
             for format in [MemoryFormat::Nchw, MemoryFormat::Nhwc] {
-                for drawn in [
-                    DrawnMix { share: 0.3, region: MixRegion::Everywhere },
-                    DrawnMix { share: 0.0, region: MixRegion::Everywhere },
-                    DrawnMix { share: 0.3, region },
+                for (drawn, images) in [
+                    (DrawnMix { share: 0.3, region: MixRegion::Everywhere }, 2),
+                    (DrawnMix { share: 0.3, region: MixRegion::Everywhere }, 5),
+                    (DrawnMix { share: 0.0, region: MixRegion::Everywhere }, 3),
+                    (DrawnMix { share: 0.3, region }, 2),
+                    (DrawnMix { share: 0.3, region }, 4),
+                    (DrawnMix { share: 0.3, region }, 1),
                 ] {
-                    let n = 3 * height as usize * width as usize;
                     let mut values = || (0..n).map(|_| stream.uniform(-3.0, 3.0) as f32).collect::<Vec<_>>();
-                    let (mut a, mut b) = (stored(dtype, &values()), stored(dtype, &values()));
-                    let (x, y) = (read(dtype, &a), read(dtype, &b));
-                    mix_images(&drawn, &output(dtype, format, (height, width)), &mut a, &mut b);
-                    for at in 0..n {
+                    let mut mixed: Vec<_> = (0..images).map(|_| stored(dtype, &values())).collect();
+                    let before: Vec<_> = mixed.iter().map(|image| read(dtype, image)).collect();
+                    let mut ring: Vec<_> = mixed.iter_mut().map(Vec::as_mut_slice).collect();
+                    mix_images(&drawn, &output(dtype, format, (height, width)), &mut ring);
+                    let (own, other) = (drawn.share as f32, (1.0 - drawn.share) as f32);
+                    for (image, at) in (0..images).flat_map(|image| (0..n).map(move |at| (image, at))) {
                         let pixel = if format == MemoryFormat::Nchw { at } else { at / 3 } as u32;
                         let (row, column) = (pixel / width % height, pixel % width);
                         let inside = (5..30).contains(&column) && (2..13).contains(&row);
+                        let (x, y) = (before[image][at], before[(image + images - 1) % images][at]);
                         let expected = match drawn.region {
-                            MixRegion::Rectangle { .. } if inside => [y[at], x[at]],
-                            MixRegion::Rectangle { .. } => [x[at], y[at]],
-                            MixRegion::Everywhere => {
-                                let (own, other) = (drawn.share as f32, (1.0 - drawn.share) as f32);
-                                [x[at] * own + y[at] * other, y[at] * own + x[at] * other]
-                            }
+                            MixRegion::Rectangle { .. } if inside => y,
+                            MixRegion::Rectangle { .. } => x,
+                            MixRegion::Everywhere => x * own + y * other,
                         };
-                        let size = dtype.size();
-                        let got = [&a[at * size..][..size], &b[at * size..][..size]];
-                        for (got, expected) in got.into_iter().zip(expected) {
-                            assert_eq!(
-                                got,
-                                stored(dtype, &[expected]),
-                                "{dtype:?} {format:?} {drawn:?} {at}"
-                            );
-                        }
+                        let got = &mixed[image][at * dtype.size()..][..dtype.size()];
+                        let context =
+                            format!("{dtype:?} {format:?} {drawn:?} image {image} of {images}, {at}");
+                        assert_eq!(got, stored(dtype, &[expected]), "{context}");
                     }
                 }
             }

@@ -153,12 +153,13 @@ settings! {
     /// to the usual lists. None: the list that these mean.
     transforms: Option<ImageTransforms> = None, Maybe(TransformList), Images.images_only();
 
-    /// What is done to pairs of finished images: `[transforms.MixUp(...)]`, `[transforms.CutMix(...)]`, or
-    /// `[transforms.RandomChoice([...])]` of these, drawn for each batch. The images at places 2k and 2k + 1 of a batch
-    /// are a pair, so `batch_size` must be even. With `num_classes` of these transforms labels are mixed, too: float32,
-    /// `[n, num_classes]`; vectors that `labels` gives are mixed as they are. Otherwise `mixed` of a batch has the
-    /// class numbers, those of the partners, and the shares. Padding, failed samples and their partners stay as they
-    /// are. A command line has JSON: `[{"MixUp": {"alpha": 0.2, "num_classes": 1000}}]`. None: nothing.
+    /// What mixes finished images: `[transforms.MixUp(...)]`, `[transforms.CutMix(...)]`, or
+    /// `[transforms.RandomChoice([...])]` of these, drawn for each batch. Of each four places of a batch, every image is
+    /// mixed with the one before it, the first with the last, so `batch_size` must be a multiple of 4. With
+    /// `num_classes` of these transforms labels are mixed, too: float32, `[n, num_classes]`; vectors that `labels` gives
+    /// are mixed as they are. Otherwise `mixed` of a batch has the class numbers, those of the partners, and the shares.
+    /// Padding and failed samples are left out. A command line has JSON:
+    /// `[{"MixUp": {"alpha": 0.2, "num_classes": 1000}}]`. None: nothing.
     mix: Option<Mixing> = None, Maybe(MixList), Images.images_only();
 
     /// Side of the square output in pixels, or (height, width).

@@ -45,7 +45,7 @@ pub(crate) struct Piece {
     pub run: Arc<EpochRun>,
     pub items: Vec<PreparedSample>,
     pub closer: Arc<BatchCloser>,
-    /// The places of the batch that are filled, where its pairs are mixed at last.
+    /// The places of the batch that are filled, where its rings are mixed at last.
     pub kept: Option<Arc<KeptPlaces>>,
     /// Whether the batch is complete with this piece.
     pub last: bool,

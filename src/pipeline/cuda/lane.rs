@@ -98,7 +98,7 @@ pub(super) struct ImageView {
     /// The number of the view among those of its image.
     number: usize,
     pub(super) launcher: ViewLauncher,
-    /// What mixes its pairs, if anything does.
+    /// What mixes its images, if anything does.
     mix: Option<MixLauncher>,
 }
 
@@ -447,21 +447,21 @@ impl<'a> GpuLane<'a> {
         Ok(findings)
     }
 
-    /// Finishes the places of a batch, and queues for each view the launch that mixes the pairs of its images.
+    /// Finishes the places of a batch, and queues for each view the launch that mixes its images.
     fn mix(&mut self, run: &EpochRun, closer: &BatchCloser, kept: &KeptPlaces) -> Result<()> {
         let Some(plan) = &self.shared.config.mix else { return Ok(()) };
-        let pairs = kept.finish(self.shared, run, plan);
-        if pairs.is_empty() {
+        let rings = kept.finish(self.shared, run, plan);
+        if rings.is_empty() {
             return Ok(());
         }
-        let entries = self.table.write_pairs(&mut self.intake.staging, &mut self.flight, &pairs)?;
+        let entries = self.table.write_rings(&mut self.intake.staging, &mut self.flight, &rings)?;
         let images = closer.images(self.flight.stream())?;
         for (mix, images) in
             self.views.iter().zip(images).filter_map(|(view, to)| Some((view.mix.as_ref()?, to)))
         {
             // SAFETY: the table and the batch's images stay allocated until the flight is done; they were written on
             // this stream.
-            unsafe { mix.launch(self.flight.stream(), entries, pairs.len(), images) }?;
+            unsafe { mix.launch(self.flight.stream(), entries, rings.len(), images) }?;
         }
         Ok(())
     }

@@ -5,10 +5,9 @@ use super::GpuStage;
 use super::lane::ImageView;
 use super::placed::PlacedSample;
 use super::staging::LaneStaging;
-use crate::augment::cuda::{ImageParams, PairParams, Programs, ProgramsAt};
+use crate::augment::cuda::{ImageParams, Programs, ProgramsAt, RingParams};
 use crate::error::Result;
 use crate::gpu::{DeviceBuffer, InFlight};
-use crate::pipeline::mixing::PlacedMix;
 
 /// The table of a lane in device memory.
 pub(super) struct LaneTable {
@@ -65,18 +64,18 @@ impl LaneTable {
         flight.copy_to_device(self.device.range(0, bytes)?, &from)
     }
 
-    /// Queues the copy of a table of `pairs` to mix, in the place of the table of the images, which what is queued has
+    /// Queues the copy of a table of `rings` to mix, in the place of the table of the images, which what is queued has
     /// read by then. Returns its address.
-    pub(super) fn write_pairs(
+    pub(super) fn write_rings(
         &mut self,
         staging: &mut LaneStaging,
         flight: &mut InFlight,
-        pairs: &[PlacedMix],
+        rings: &[RingParams],
     ) -> Result<u64> {
-        let bytes = pairs.len() * PairParams::BYTES;
+        let bytes = rings.len() * RingParams::BYTES;
         let mut slot = staging.table(bytes, flight)?;
-        for (entry, (first, drawn)) in slot.bytes_mut().chunks_exact_mut(PairParams::BYTES).zip(pairs) {
-            entry.copy_from_slice(PairParams::new(*first, drawn).as_bytes());
+        for (entry, ring) in slot.bytes_mut().chunks_exact_mut(RingParams::BYTES).zip(rings) {
+            entry.copy_from_slice(ring.as_bytes());
         }
         let from = staging.pin(slot)?.part(0..bytes)?;
         flight.copy_to_device(self.device.range(0, bytes)?, &from)?;

@@ -86,7 +86,7 @@ impl ImageLoader {
         this.as_super().pipeline.config().output().format.name()
     }
 
-    /// What an epoch makes of the pairs of the global batch that has the place number `position`: a dict of transform,
+    /// What an epoch makes of the images of the global batch that has the place number `position`: a dict of transform,
     /// lam, box. None where nothing is mixed.
     #[pyo3(signature = (position, epoch=None))]
     fn mix<'py>(

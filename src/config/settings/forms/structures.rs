@@ -188,7 +188,7 @@ impl Form<ImageTransforms> for TransformList {
     }
 }
 
-/// What is done to pairs of images: a list of one transform, as JSON.
+/// What mixes images: a list of one transform, as JSON.
 pub(in crate::config::settings) struct MixList;
 
 impl Form<Mixing> for MixList {

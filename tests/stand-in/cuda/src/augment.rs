@@ -3,7 +3,7 @@
 use crate::kernels::Launch;
 use crate::shadow::{Access, Kind};
 use crate::stream::Running;
-use kernels_stand_in::{ENTRY, PAIR, PARAMETERS, SPAN};
+use kernels_stand_in::{ENTRY, PARAMETERS, RING, RING_PLACES, SPAN};
 use std::ffi::c_void;
 
 // These functions are in `augment.c`.
@@ -159,22 +159,27 @@ pub fn run_erase(launch: &Launch, running: &mut Running) -> Result<(), String> {
     unsafe { kernels_stand_in::launch_erase(launch.grid, launch.block, launch.shared, turn, arguments) }
 }
 
-/// Does the same for the kernel that mixes pairs of images.
+/// Does the same for the kernel that mixes images.
 pub fn run_mix(launch: &Launch, running: &mut Running) -> Result<(), String> {
     let (table, images, n) = (launch.address(0), launch.address(1), u64::from(launch.grid[1]));
     // SAFETY: the last argument has the size of `OutputParams`.
     let bytes = unsafe { standin_image_bytes(launch.arguments[2].as_ptr()) };
-    let entries = n * PAIR as u64;
+    let entries = n * RING as u64;
     if !running.check(Access { kind: Kind::Read, start: table, end: table + entries }) {
         return Ok(());
     }
     let mut touched = Vec::new();
-    for entry in (table..table + entries).step_by(PAIR) {
-        // SAFETY: the table was checked to be device memory that is written; an entry begins with a place.
-        let first = u64::from(unsafe { (entry as *const u32).read_unaligned() });
-        let (start, end) = (images + first * bytes, images + (first + 2) * bytes);
-        touched.push(Access { kind: Kind::Read, start, end });
-        touched.push(Access { kind: Kind::Write, start, end });
+    for entry in (table..table + entries).step_by(RING) {
+        let word = |number: usize| {
+            // SAFETY: the table was checked to be device memory that is written; an entry begins with a number of
+            // places, and these.
+            u64::from(unsafe { (entry as *const u32).add(number).read_unaligned() })
+        };
+        for place in (1..=word(0).min(RING_PLACES)).map(|number| word(number as usize)) {
+            let (start, end) = (images + place * bytes, images + (place + 1) * bytes);
+            touched.push(Access { kind: Kind::Read, start, end });
+            touched.push(Access { kind: Kind::Write, start, end });
+        }
     }
     if !all_sound(touched, running) {
         return Ok(());

@@ -98,11 +98,12 @@ pub const ERASE: &str = "foreload_erase";
 /// The bytes of an image's span, which says where its program is.
 pub const SPAN: usize = 12;
 
-/// The name of the kernel that mixes pairs of images; its parameters have the sizes of [`PARAMETERS`].
+/// The name of the kernel that mixes images; its parameters have the sizes of [`PARAMETERS`].
 pub const MIX: &str = "foreload_mix";
 
-/// The bytes of a pair's entry in its table.
-pub const PAIR: usize = 32;
+/// The bytes of a ring's entry in its table, and the most places that it has.
+pub const RING: usize = 48;
+pub const RING_PLACES: u64 = 4;
 
 /// The names of the kernels that make images.
 pub const KERNELS: [&str; 2] = ["foreload_augment_fast", "foreload_augment_exact"];
