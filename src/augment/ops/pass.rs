@@ -24,8 +24,6 @@ struct Scratch {
     /// Columns that a shear moves together.
     strip: Vec<[u8; shear::STRIP]>,
     blur: Blur,
-    /// The sums of three rows.
-    sums: Vec<u16>,
     /// What chains of AugMix made.
     chains: Vec<Vec<u8>>,
 }
@@ -112,7 +110,7 @@ impl Scratch {
                 self.planes.resize(planes.len(), 0);
                 for (from, to) in channels(planes).into_iter().zip(channels(&mut self.planes)) {
                     let of_smooth = (1.0 - sharpness_factor) as f32;
-                    sharpness::sharpen(level, from, to, width, of_smooth, &mut self.sums);
+                    sharpness::sharpen(level, from, to, width, of_smooth);
                 }
                 std::mem::swap(planes, &mut self.planes);
             }
