@@ -196,7 +196,7 @@ vectorised! {
                     below[i] = [cell[source.stride], cell[source.stride + 1]];
                 }
             }
-            let mut to = rows(source, row, red, green, blue);
+            let to = rows(source, row, red, green, blue);
             for (block, ((above, below), shares)) in above.iter().zip(&*below).zip(&*shares).enumerate() {
                 let mut inside = [1.0; BLOCK];
                 if warp.fill.is_some() {
@@ -255,7 +255,7 @@ vectorised! {
                     }
                 }
             }
-            let mut to = rows(source, row, red, green, blue);
+            let to = rows(source, row, red, green, blue);
             for (block, (lines, shares)) in lines.iter().zip(&*shares).enumerate() {
                 let (across, down) = (cubic(&shares.x), cubic(&shares.y));
                 let mut values = [[0.0; BLOCK]; 3];
