@@ -7,7 +7,11 @@ use crate::augment::level::vectorised;
 /// .2989 R + .587 G + .114 B, truncated. torch rounds the first product, and then each sum once.
 #[inline(always)]
 pub(super) fn luma(red: u8, green: u8, blue: u8) -> u8 {
-    truncate(fma(f32::from(blue), 0.114, fma(f32::from(green), 0.587, f32::from(red) * 0.2989)))
+    let grey = fma(f32::from(blue), 0.114, fma(f32::from(green), 0.587, f32::from(red) * 0.2989));
+    // SAFETY: the factors sum to less than 1, so that the value lies in 0..=255. Every grey level is made here, and what
+    // `truncate` makes sure of takes half as long as the sum.
+    let level: i32 = unsafe { grey.to_int_unchecked() };
+    level as u8
 }
 
 vectorised! {

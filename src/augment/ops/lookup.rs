@@ -42,7 +42,8 @@ fn replace_avx512(plane: &mut [u8], table: &[u8; 256]) {
     replace_portable(rest, table);
 }
 
-/// Without VBMI an instruction finds bytes among 16; the bits of a level choose among the 16 answers, two by two.
+/// Without VBMI an instruction finds bytes among 16, and nothing for an index whose highest bit is set. So four of the
+/// sixteenths of a table can be asked for each level and the answers joined; two bits choose among the quarters.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2")]
 fn replace_avx2(plane: &mut [u8], table: &[u8; 256]) {
@@ -50,26 +51,26 @@ fn replace_avx2(plane: &mut [u8], table: &[u8; 256]) {
     // SAFETY: each sixteenth of the table holds 16 bytes.
     let sixteenth = |n: usize| unsafe { _mm_loadu_si128(table[16 * n..][..16].as_ptr().cast()) };
     let tables: [__m256i; 16] = std::array::from_fn(|n| _mm256_broadcastsi128_si256(sixteenth(n)));
-    let low_bits = _mm256_set1_epi8(15);
     let (blocks, rest) = plane.as_chunks_mut::<32>();
     for block in blocks {
         // SAFETY: a block holds 32 bytes.
         let levels = unsafe { _mm256_loadu_si256(block.as_ptr().cast()) };
-        let place = _mm256_and_si256(levels, low_bits);
-        // A blend looks at the highest bit of each byte.
-        let bit_4 = _mm256_slli_epi16::<3>(levels);
-        let bit_5 = _mm256_slli_epi16::<2>(levels);
-        let bit_6 = _mm256_slli_epi16::<1>(levels);
-        let found: [__m256i; 8] = std::array::from_fn(|n| {
-            let (even, odd) =
-                (_mm256_shuffle_epi8(tables[2 * n], place), _mm256_shuffle_epi8(tables[2 * n + 1], place));
-            _mm256_blendv_epi8(even, odd, bit_4)
+        let place = _mm256_and_si256(levels, _mm256_set1_epi8(63));
+        // Bits 4 and 5 are 0 after the first step where they name this sixteenth; else the sum has the highest bit.
+        let indices: [__m256i; 4] = std::array::from_fn(|n| {
+            let difference = _mm256_xor_si256(place, _mm256_set1_epi8(16 * n as i8));
+            _mm256_add_epi8(difference, _mm256_set1_epi8(0x70))
         });
-        let found: [__m256i; 4] =
-            std::array::from_fn(|n| _mm256_blendv_epi8(found[2 * n], found[2 * n + 1], bit_5));
-        let found: [__m256i; 2] =
-            std::array::from_fn(|n| _mm256_blendv_epi8(found[2 * n], found[2 * n + 1], bit_6));
-        let found = _mm256_blendv_epi8(found[0], found[1], levels);
+        let quarters: [__m256i; 4] = std::array::from_fn(|quarter| {
+            let found: [__m256i; 4] =
+                std::array::from_fn(|n| _mm256_shuffle_epi8(tables[4 * quarter + n], indices[n]));
+            _mm256_or_si256(_mm256_or_si256(found[0], found[1]), _mm256_or_si256(found[2], found[3]))
+        });
+        // A blend looks at the highest bit of each byte.
+        let bit_6 = _mm256_slli_epi16::<1>(levels);
+        let low = _mm256_blendv_epi8(quarters[0], quarters[1], bit_6);
+        let high = _mm256_blendv_epi8(quarters[2], quarters[3], bit_6);
+        let found = _mm256_blendv_epi8(low, high, levels);
         // SAFETY: as above.
         unsafe { _mm256_storeu_si256(block.as_mut_ptr().cast(), found) };
     }

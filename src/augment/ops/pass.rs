@@ -24,8 +24,6 @@ struct Scratch {
     /// Columns that a shear moves together.
     strip: Vec<[u8; shear::STRIP]>,
     blur: Blur,
-    /// The sums of three rows.
-    sums: Vec<u16>,
     /// What chains of AugMix made.
     chains: Vec<Vec<u8>>,
 }
@@ -139,14 +137,12 @@ impl Scratch {
                     }
                 }
                 PixelOp::AdjustSharpness { sharpness_factor } => {
-                    let (of_smooth, mut sums) =
-                        ((1.0 - sharpness_factor) as f32, std::mem::take(&mut self.sums));
+                    let of_smooth = (1.0 - sharpness_factor) as f32;
                     self.replace(levels.planes(), |from, to| {
                         for (from, to) in channels(from).into_iter().zip(channels(to)) {
-                            sharpness::sharpen(level, from, to, width, of_smooth, &mut sums);
+                            sharpness::sharpen(level, from, to, width, of_smooth);
                         }
                     });
-                    self.sums = sums;
                 }
                 PixelOp::GaussianBlur { kernel_size, sigma } => {
                     let weights = [0, 1].map(|axis| blur::weights(kernel_size[axis], sigma[axis]));

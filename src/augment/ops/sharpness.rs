@@ -3,32 +3,33 @@
 use super::arithmetic::{fma, truncate};
 use crate::augment::level::vectorised;
 
+/// The pixels whose means are computed before they are blended: few enough to be at hand still.
+const RUN: usize = 1024;
+
 vectorised! {
     /// Makes `to` of the plane `from`, both of rows of `width` levels: x + (smooth - x) · `of_smooth`, where that is
     /// the 32-bit float of 1 minus the sharpness factor, and `smooth` is the mean of the pixel five times and each of
-    /// its eight neighbours once, rounded. The pixels at the border keep their levels. `sums` is scratch.
-    pub(super) fn sharpen(from: &[u8], to: &mut [u8], width: usize, of_smooth: f32, sums: &mut Vec<u16>) {
+    /// its eight neighbours once, rounded. The pixels at the border keep their levels.
+    pub(super) fn sharpen(from: &[u8], to: &mut [u8], width: usize, of_smooth: f32) {
         let height = from.len() / width;
         if width <= 2 || height <= 2 {
             to.copy_from_slice(from);
             return;
         }
-        // With a sum on either side, which is of nothing, all pixels of a row are computed, a whole number of vectors of
-        // most images. Those at the border are put back.
-        sums.resize(width + 2, 0);
-        let sums = &mut sums[..width + 2];
-        for (row, to) in to.chunks_exact_mut(width).enumerate() {
-            let here = &from[row * width..][..width];
-            if row == 0 || row == height - 1 {
-                to.copy_from_slice(here);
-                continue;
-            }
-            let [above, below] = [row - 1, row + 1].map(|row| &from[row * width..][..width]);
-            for (((sum, &above), &here), &below) in sums[1..].iter_mut().zip(above).zip(here).zip(below) {
+        // From the first inner pixel to the last one, all are computed in one long run, as if a row went on in the next
+        // one. What that makes of the pixels at the border between them is put back.
+        let first = width + 1;
+        let last = from.len() - first;
+        let mut sums = [0; RUN + 2];
+        for (run, to) in to[first..last].chunks_mut(RUN).enumerate() {
+            let row = |row: usize| &from[run * RUN + row * width..][..to.len() + 2];
+            let (above, here, below) = (row(0), row(1), row(2));
+            for (((sum, &above), &here), &below) in sums.iter_mut().zip(above).zip(here).zip(below) {
                 *sum = u16::from(above) + u16::from(here) + u16::from(below);
             }
-            let (left, middle, right) = (&sums[..width], &sums[1..][..width], &sums[2..][..width]);
-            for x in 0..width {
+            let here = &here[1..][..to.len()];
+            let (left, middle, right) = (&sums[..to.len()], &sums[1..][..to.len()], &sums[2..][..to.len()]);
+            for x in 0..to.len() {
                 // Thirteenths are never halves. A mean of levels fits a level.
                 to[x] = ((left[x] + middle[x] + right[x] + 4 * u16::from(here[x]) + 6) / 13) as u8;
             }
@@ -36,7 +37,11 @@ vectorised! {
                 let (smooth, level) = (f32::from(*to), f32::from(level));
                 *to = truncate(fma(smooth - level, of_smooth, level));
             }
-            (to[0], to[width - 1]) = (here[0], here[width - 1]);
+        }
+        to[..first].copy_from_slice(&from[..first]);
+        to[last..].copy_from_slice(&from[last..]);
+        for (to, from) in to.chunks_exact_mut(width).zip(from.chunks_exact(width)) {
+            (to[0], to[width - 1]) = (from[0], from[width - 1]);
         }
     }
 }

@@ -1,5 +1,5 @@
-//! The nearest pixels of shears. A line of the result shows a line of the image, moved along itself by a whole number of
-//! pixels: rows are copied, and the columns of a strip are moved together, by doubled distances one after the other.
+//! The nearest pixels of shears. A line of the result shows a line of the image, moved along itself by a whole number
+//! of pixels: rows are copied, and the columns of a strip are moved together, by 1, 2, 4 and so on rows.
 
 use super::arithmetic::{nearest, rounded, within};
 use super::warp::Warp;
