@@ -289,7 +289,7 @@ impl ProgramWriter<'_> {
         self.instruction(OpCode::Move, levels, from.as_flattened().iter().map(|&number| number as u32))
     }
 
-    fn warp(&mut self, levels: HeldLevels, Warp { matrix, shift, sampler, fill }: &Warp) -> HeldLevels {
+    fn warp(&mut self, levels: HeldLevels, Warp { matrix, shift, sampler, fill, .. }: &Warp) -> HeldLevels {
         let is_filled = u32::from(fill.is_some());
         let fill = [is_filled].into_iter().chain(fill.unwrap_or_default().map(f32::to_bits));
         if let Some(RowShift { along, per_row, down }) = *shift {

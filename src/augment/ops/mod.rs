@@ -19,6 +19,7 @@ mod pass;
 mod replay;
 mod resample;
 mod sharpness;
+mod shear;
 mod shift;
 mod statistics;
 mod table;

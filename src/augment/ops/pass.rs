@@ -1,9 +1,10 @@
 //! Runs the operations of one image on its grey levels.
 
 use super::blur::{self, Blur};
+use super::resample::WarpScratch;
 use super::table::LevelTables;
 use super::warp::Warp;
-use super::{PixelOp, augmix, erase, grey, hue, mirror, resample, sharpness, shift, statistics};
+use super::{PixelOp, augmix, erase, grey, hue, mirror, resample, sharpness, shear, shift, statistics};
 use crate::simd::Level;
 
 /// Three planes of grey levels, R, G and B, and what operations need beside them. Each thread has one.
@@ -19,8 +20,9 @@ pub(in crate::augment) struct PixelPass {
 struct Scratch {
     /// Planes that take the place of the image's where an operation cannot write into what it reads.
     planes: Vec<u8>,
-    /// The pixels that a warp shows.
-    pixels: Vec<u32>,
+    warp: WarpScratch,
+    /// Columns that a shear moves together.
+    strip: Vec<[u8; shear::STRIP]>,
     blur: Blur,
     /// The sums of three rows.
     sums: Vec<u16>,
@@ -165,12 +167,15 @@ impl Scratch {
     }
 
     fn warp(&mut self, level: Level, warp: &Warp, size: (u32, u32), planes: &mut Vec<u8>) {
-        match warp.shift {
-            None => resample::warp(level, warp, planes, size, &mut self.pixels),
-            Some(shift) => self.replace(planes, |from, to| {
-                let size = (size.0 as usize, size.1 as usize);
-                shift::shift(level, shift, warp.fill, size, from, to);
-            }),
+        let sides = (size.0 as usize, size.1 as usize);
+        if let Some(shift) = warp.shift {
+            self.replace(planes, |from, to| shift::shift(level, shift, warp.fill, sides, from, to));
+        } else if let Some(shear) = warp.shear {
+            let mut strip = std::mem::take(&mut self.strip);
+            self.replace(planes, |from, to| shear::shear(level, warp, shear, sides, from, to, &mut strip));
+            self.strip = strip;
+        } else {
+            resample::warp(level, warp, planes, size, &mut self.warp);
         }
     }
 

@@ -12,38 +12,67 @@ const BLOCK: usize = 32;
 /// Of a pixel of four bytes, that it belongs to the image.
 const INSIDE: u32 = 1 << 24;
 
-/// Warps planes of `width` × `height` levels; `pixels` is scratch.
+/// Memory that warps work in.
+#[derive(Debug, Default)]
+pub(super) struct WarpScratch {
+    /// The image as pixels of four bytes, with its border.
+    pixels: Vec<u32>,
+    row: Row,
+}
+
+/// What one step finds out about the blocks of a row, and the next uses. Pixels are taken from all over the image one
+/// by one, and computed with many at a time. Were both done block by block, each would wait for the other.
+#[derive(Debug, Default)]
+struct Row {
+    indices: Vec<[u32; BLOCK]>,
+    shares: Vec<Places>,
+    /// The nearest pixel.
+    found: Vec<[u32; BLOCK]>,
+    /// The upper two pixels of a cell.
+    above: Vec<[[u32; 2]; BLOCK]>,
+    /// The lower two.
+    below: Vec<[[u32; 2]; BLOCK]>,
+    /// The pixels of four lines of four.
+    lines: Vec<[[[u32; 4]; BLOCK]; 4]>,
+}
+
+/// Warps planes of `width` × `height` levels.
 pub(super) fn warp(
     level: Level,
     warp: &Warp,
     planes: &mut [u8],
     (width, height): (u32, u32),
-    pixels: &mut Vec<u32>,
+    WarpScratch { pixels, row }: &mut WarpScratch,
 ) {
     let (width, height) = (width as usize, height as usize);
     let (red, others) = planes.split_at_mut(width * height);
     let (green, blue) = others.split_at_mut(width * height);
     let stride = width + 2 * BORDER;
-    pixels.clear();
     pixels.resize(stride * (height + 2 * BORDER), 0);
-    let inside = &mut pixels[BORDER * stride + BORDER..];
+    // What an image of another size may have left must not stand in the border.
+    let (above, inside) = pixels.split_at_mut(BORDER * stride + BORDER);
+    let (inside, below) = inside.split_at_mut(height * stride);
+    above.fill(0);
+    below.fill(0);
     join(level, red, green, blue, width, inside);
     let source = Source { pixels, stride, width, height };
     match warp.sampler {
-        Sampler::Nearest => nearest(level, &source, warp, red, green, blue),
-        Sampler::Bilinear => bilinear(level, &source, warp, red, green, blue),
-        Sampler::Bicubic => bicubic(level, &source, warp, red, green, blue),
+        Sampler::Nearest => nearest(level, &source, warp, row, red, green, blue),
+        Sampler::Bilinear => bilinear(level, &source, warp, row, red, green, blue),
+        Sampler::Bicubic => bicubic(level, &source, warp, row, red, green, blue),
     }
 }
 
 vectorised! {
-    /// Joins levels to pixels of four bytes: R, G, B, and 1.
+    /// Joins levels to pixels of four bytes: R, G, B, and 1. Behind each row there is a border of zeros.
     fn join(red: &[u8], green: &[u8], blue: &[u8], width: usize, to: &mut [u32]) {
         let rows = red.chunks_exact(width).zip(green.chunks_exact(width)).zip(blue.chunks_exact(width));
-        for (((red, green), blue), to) in rows.zip(to.chunks_mut(width + 2 * BORDER)) {
+        for (((red, green), blue), to) in rows.zip(to.chunks_exact_mut(width + 2 * BORDER)) {
+            let (to, border) = to.split_at_mut(width);
             for (((&red, &green), &blue), to) in red.iter().zip(green).zip(blue).zip(to) {
                 *to = u32::from(red) | u32::from(green) << 8 | u32::from(blue) << 16 | INSIDE;
             }
+            border.fill(0);
         }
     }
 }
@@ -57,6 +86,7 @@ struct Source<'a> {
 }
 
 /// The places in the image that a block of pixels of one row shows.
+#[derive(Debug, Clone, Copy)]
 struct Places {
     x: [f32; BLOCK],
     y: [f32; BLOCK],
@@ -82,6 +112,12 @@ impl Places {
 }
 
 impl Source<'_> {
+    /// The number of blocks of a row.
+    #[inline(always)]
+    fn blocks(&self) -> usize {
+        self.width.div_ceil(BLOCK)
+    }
+
     /// The index of the pixel at a column and a row, which may lie in the border.
     #[inline(always)]
     fn index(&self, column: i32, row: i32) -> u32 {
@@ -105,53 +141,77 @@ impl Source<'_> {
 }
 
 vectorised! {
-    fn nearest(source: &Source, warp: &Warp, red: &mut [u8], green: &mut [u8], blue: &mut [u8]) {
+    fn nearest(
+        source: &Source, warp: &Warp, scratch: &mut Row, red: &mut [u8], green: &mut [u8], blue: &mut [u8],
+    ) {
         let fill = warp.fill.map_or([0; 3], |fill| fill.map(rounded));
         let outside = u32::from_le_bytes([fill[0], fill[1], fill[2], 0]);
-        for (row, first) in blocks(source) {
-            let places = Places::new(source, warp, row, first, 1.0);
-            let mut indices = [0; BLOCK];
-            for (i, index) in indices.iter_mut().enumerate() {
-                *index = source.index(arithmetic::nearest(places.x[i]), arithmetic::nearest(places.y[i]));
+        let Row { indices, found, .. } = scratch;
+        indices.resize(source.blocks(), [0; BLOCK]);
+        found.resize(source.blocks(), [0; BLOCK]);
+        for row in 0..source.height {
+            for (block, indices) in indices.iter_mut().enumerate() {
+                let places = Places::new(source, warp, row, block * BLOCK, 1.0);
+                for (i, index) in indices.iter_mut().enumerate() {
+                    *index = source.index(arithmetic::nearest(places.x[i]), arithmetic::nearest(places.y[i]));
+                }
             }
-            let mut levels = [[0; BLOCK]; 3];
-            let mut found = [0; BLOCK];
-            for i in 0..BLOCK {
-                found[i] = source.pixels[indices[i] as usize];
+            let (eights, _) = indices.as_flattened().as_chunks::<8>();
+            let (found_eights, _) = found.as_flattened_mut().as_chunks_mut::<8>();
+            for (found, indices) in found_eights.iter_mut().zip(eights) {
+                *found = indices.map(|index| source.pixels[index as usize]);
             }
-            for i in 0..BLOCK {
-                let pixel = if found[i] & INSIDE == 0 { outside } else { found[i] };
-                levels[0][i] = pixel as u8;
-                levels[1][i] = (pixel >> 8) as u8;
-                levels[2][i] = (pixel >> 16) as u8;
+            let [red, green, blue] = rows(source, row, red, green, blue);
+            for (((red, green), blue), &found) in red.iter_mut().zip(green).zip(blue).zip(found.as_flattened()) {
+                let pixel = if found & INSIDE == 0 { outside } else { found };
+                *red = pixel as u8;
+                *green = (pixel >> 8) as u8;
+                *blue = (pixel >> 16) as u8;
             }
-            store(source, row, first, &levels, [red, green, blue]);
         }
     }
 }
 
 vectorised! {
-    fn bilinear(source: &Source, warp: &Warp, red: &mut [u8], green: &mut [u8], blue: &mut [u8]) {
-        for (row, first) in blocks(source) {
-            let places = Places::new(source, warp, row, first, 1.0);
-            let (indices, shares) = source.cells(&places);
-            let (mut above, mut below) = ([[0; 2]; BLOCK], [[0; 2]; BLOCK]);
-            for i in 0..BLOCK {
-                let cell = &source.pixels[indices[i] as usize..][..source.stride + 2];
-                above[i] = [cell[0], cell[1]];
-                below[i] = [cell[source.stride], cell[source.stride + 1]];
+    fn bilinear(
+        source: &Source, warp: &Warp, scratch: &mut Row, red: &mut [u8], green: &mut [u8], blue: &mut [u8],
+    ) {
+        let Row { indices, shares, above, below, .. } = scratch;
+        indices.resize(source.blocks(), [0; BLOCK]);
+        shares.resize(source.blocks(), Places { x: [0.0; BLOCK], y: [0.0; BLOCK] });
+        above.resize(source.blocks(), [[0; 2]; BLOCK]);
+        below.resize(source.blocks(), [[0; 2]; BLOCK]);
+        for row in 0..source.height {
+            for (block, (indices, shares)) in indices.iter_mut().zip(shares.iter_mut()).enumerate() {
+                let places = Places::new(source, warp, row, block * BLOCK, 1.0);
+                (*indices, *shares) = source.cells(&places);
             }
-            let mut inside = [1.0; BLOCK];
-            if warp.fill.is_some() {
-                inside = mixed::<3>(&above, &below, &shares);
+            let (fours, _) = indices.as_flattened().as_chunks::<4>();
+            let (above_fours, _) = above.as_flattened_mut().as_chunks_mut::<4>();
+            let (below_fours, _) = below.as_flattened_mut().as_chunks_mut::<4>();
+            for ((above, below), indices) in above_fours.iter_mut().zip(below_fours).zip(fours) {
+                for i in 0..4 {
+                    let cell = &source.pixels[indices[i] as usize..][..source.stride + 2];
+                    above[i] = [cell[0], cell[1]];
+                    below[i] = [cell[source.stride], cell[source.stride + 1]];
+                }
             }
-            let values = [
-                mixed::<0>(&above, &below, &shares),
-                mixed::<1>(&above, &below, &shares),
-                mixed::<2>(&above, &below, &shares),
-            ];
-            let levels = levels::<false>(&values, &inside, warp.fill);
-            store(source, row, first, &levels, [red, green, blue]);
+            let to = rows(source, row, red, green, blue);
+            for (block, ((above, below), shares)) in above.iter().zip(&*below).zip(&*shares).enumerate() {
+                let mut inside = [1.0; BLOCK];
+                if warp.fill.is_some() {
+                    inside = mixed::<3>(above, below, shares);
+                }
+                let mut values = [
+                    mixed::<0>(above, below, shares),
+                    mixed::<1>(above, below, shares),
+                    mixed::<2>(above, below, shares),
+                ];
+                for c in 0..3 {
+                    let fill = warp.fill.map(|fill| fill[c]);
+                    store::<false>(&mut values[c], &inside, fill, &mut to[c][block * BLOCK..]);
+                }
+            }
         }
     }
 }
@@ -175,29 +235,49 @@ fn mixed<const C: usize>(
 }
 
 vectorised! {
-    fn bicubic(source: &Source, warp: &Warp, red: &mut [u8], green: &mut [u8], blue: &mut [u8]) {
-        for (row, first) in blocks(source) {
-            let places = Places::new(source, warp, row, first, 2.0);
-            let (indices, shares) = source.cells(&places);
-            let (across, down) = (cubic(&shares.x), cubic(&shares.y));
-            let mut values = [[0.0; BLOCK]; 3];
-            let mut inside = [0.0; BLOCK];
-            let mut pixels = [[0; BLOCK]; 4];
-            for (line, down) in down.iter().enumerate() {
-                for i in 0..BLOCK {
-                    let first = (indices[i] as usize + line * source.stride) - source.stride - 1;
-                    let cell = &source.pixels[first..][..4];
-                    for (pixels, &pixel) in pixels.iter_mut().zip(cell) {
-                        pixels[i] = pixel;
+    fn bicubic(
+        source: &Source, warp: &Warp, scratch: &mut Row, red: &mut [u8], green: &mut [u8], blue: &mut [u8],
+    ) {
+        let Row { indices, shares, lines, .. } = scratch;
+        indices.resize(source.blocks(), [0; BLOCK]);
+        shares.resize(source.blocks(), Places { x: [0.0; BLOCK], y: [0.0; BLOCK] });
+        lines.resize(source.blocks(), [[[0; 4]; BLOCK]; 4]);
+        for row in 0..source.height {
+            for (block, (indices, shares)) in indices.iter_mut().zip(shares.iter_mut()).enumerate() {
+                let places = Places::new(source, warp, row, block * BLOCK, 2.0);
+                (*indices, *shares) = source.cells(&places);
+            }
+            for (lines, indices) in lines.iter_mut().zip(&*indices) {
+                for (i, &index) in indices.iter().enumerate() {
+                    let cell = &source.pixels[index as usize - source.stride - 1..][..3 * source.stride + 4];
+                    for line in 0..4 {
+                        lines[line][i] = std::array::from_fn(|x| cell[line * source.stride + x]);
                     }
                 }
-                add::<0>(&pixels, &across, down, &mut values[0]);
-                add::<1>(&pixels, &across, down, &mut values[1]);
-                add::<2>(&pixels, &across, down, &mut values[2]);
-                add::<3>(&pixels, &across, down, &mut inside);
             }
-            let levels = levels::<true>(&values, &inside, warp.fill);
-            store(source, row, first, &levels, [red, green, blue]);
+            let to = rows(source, row, red, green, blue);
+            for (block, (lines, shares)) in lines.iter().zip(&*shares).enumerate() {
+                let (across, down) = (cubic(&shares.x), cubic(&shares.y));
+                let mut values = [[0.0; BLOCK]; 3];
+                let mut inside = [0.0; BLOCK];
+                for (line, down) in lines.iter().zip(&down) {
+                    let mut pixels = [[0; BLOCK]; 4];
+                    for (i, line) in line.iter().enumerate() {
+                        for x in 0..4 {
+                            pixels[x][i] = line[x];
+                        }
+                    }
+                    let pixels = &pixels;
+                    add::<0>(pixels, &across, down, &mut values[0]);
+                    add::<1>(pixels, &across, down, &mut values[1]);
+                    add::<2>(pixels, &across, down, &mut values[2]);
+                    add::<3>(pixels, &across, down, &mut inside);
+                }
+                for c in 0..3 {
+                    let fill = warp.fill.map(|fill| fill[c]);
+                    store::<true>(&mut values[c], &inside, fill, &mut to[c][block * BLOCK..]);
+                }
+            }
         }
     }
 }
@@ -236,49 +316,59 @@ fn cubic(shares: &[f32; BLOCK]) -> [[f32; BLOCK]; 4] {
     weights
 }
 
-/// The rows and first columns of all blocks of the result, which has the size of the image.
-#[inline(always)]
-fn blocks(source: &Source) -> impl Iterator<Item = (usize, usize)> {
-    let width = source.width;
-    (0..source.height).flat_map(move |row| (0..width).step_by(BLOCK).map(move |first| (row, first)))
-}
-
 /// Channel number `C` of a pixel of four bytes.
 #[inline(always)]
 fn channel<const C: usize>(pixel: u32) -> f32 {
     (pixel >> (8 * C) & 255) as i32 as f32
 }
 
-/// The levels of values, which are clamped if they can have left the range. With a fill, what is mixed with pixels
-/// outside of the image is drawn towards it by their share: (value - fill) · inside + fill.
+/// A row of each plane.
 #[inline(always)]
-fn levels<const CLAMPED: bool>(
-    values: &[[f32; BLOCK]; 3],
-    inside: &[f32; BLOCK],
-    fill: Option<[f32; 3]>,
-) -> [[u8; BLOCK]; 3] {
-    let mut levels = [[0; BLOCK]; 3];
-    for c in 0..3 {
-        if let Some(fill) = fill {
-            for i in 0..BLOCK {
-                let value = (values[c][i] - fill[c]) * inside[i] + fill[c];
-                levels[c][i] = rounded(if CLAMPED { within(value, 0.0, 255.0) } else { value });
-            }
-        } else {
-            for i in 0..BLOCK {
-                let value = values[c][i];
-                levels[c][i] = rounded(if CLAMPED { within(value, 0.0, 255.0) } else { value });
-            }
-        }
-    }
-    levels
+fn rows<'a>(
+    source: &Source,
+    row: usize,
+    red: &'a mut [u8],
+    green: &'a mut [u8],
+    blue: &'a mut [u8],
+) -> [&'a mut [u8]; 3] {
+    [red, green, blue].map(|plane| &mut plane[row * source.width..][..source.width])
 }
 
-/// Stores a block, as far as its row goes.
+/// Stores a block of values of one channel as levels, as far as its row goes. They are clamped if they can have left
+/// the range. With a fill, what is mixed with pixels outside of the image is drawn towards it by their share:
+/// (value - fill) · inside + fill.
 #[inline(always)]
-fn store(source: &Source, row: usize, first: usize, levels: &[[u8; BLOCK]; 3], to: [&mut [u8]; 3]) {
-    let count = BLOCK.min(source.width - first);
-    for (levels, to) in levels.iter().zip(to) {
-        to[row * source.width + first..][..count].copy_from_slice(&levels[..count]);
+fn store<const CLAMPED: bool>(
+    values: &mut [f32; BLOCK],
+    inside: &[f32; BLOCK],
+    fill: Option<f32>,
+    to: &mut [u8],
+) {
+    if let Some(fill) = fill {
+        for i in 0..BLOCK {
+            values[i] = (values[i] - fill) * inside[i] + fill;
+        }
+    }
+    if CLAMPED {
+        for value in &mut *values {
+            *value = within(*value, 0.0, 255.0);
+        }
+    }
+    match to.first_chunk_mut::<BLOCK>() {
+        // A known number of levels is stored from registers.
+        Some(to) => {
+            for i in 0..BLOCK {
+                to[i] = rounded(values[i]);
+            }
+        }
+        None => store_last(values, to),
+    }
+}
+
+/// Stores as much of the last block of a row as there is.
+#[cold]
+fn store_last(values: &[f32; BLOCK], to: &mut [u8]) {
+    for (to, &value) in to.iter_mut().zip(values) {
+        *to = rounded(value);
     }
 }

@@ -9,28 +9,34 @@ vectorised! {
     /// its eight neighbours once, rounded. The pixels at the border keep their levels. `sums` is scratch.
     pub(super) fn sharpen(from: &[u8], to: &mut [u8], width: usize, of_smooth: f32, sums: &mut Vec<u16>) {
         let height = from.len() / width;
-        to.copy_from_slice(from);
         if width <= 2 || height <= 2 {
+            to.copy_from_slice(from);
             return;
         }
-        sums.resize(width, 0);
-        let inner = width - 2;
-        for row in 1..height - 1 {
-            let [above, here, below] = [row - 1, row, row + 1].map(|row| &from[row * width..][..width]);
-            let sums = &mut sums[..width];
-            for (((sum, &above), &here), &below) in sums.iter_mut().zip(above).zip(here).zip(below) {
+        // With a sum on either side, which is of nothing, all pixels of a row are computed, a whole number of vectors of
+        // most images. Those at the border are put back.
+        sums.resize(width + 2, 0);
+        let sums = &mut sums[..width + 2];
+        for (row, to) in to.chunks_exact_mut(width).enumerate() {
+            let here = &from[row * width..][..width];
+            if row == 0 || row == height - 1 {
+                to.copy_from_slice(here);
+                continue;
+            }
+            let [above, below] = [row - 1, row + 1].map(|row| &from[row * width..][..width]);
+            for (((sum, &above), &here), &below) in sums[1..].iter_mut().zip(above).zip(here).zip(below) {
                 *sum = u16::from(above) + u16::from(here) + u16::from(below);
             }
-            let (left, middle, right) = (&sums[..inner], &sums[1..][..inner], &sums[2..][..inner]);
-            let centre = &here[1..][..inner];
-            let to = &mut to[row * width + 1..][..inner];
-            for x in 0..inner {
-                let level = u16::from(centre[x]);
-                // Thirteenths are never halves.
-                let smooth = (left[x] + middle[x] + right[x] + 4 * level + 6) / 13;
-                let difference = f32::from(smooth as i16 - level as i16);
-                to[x] = truncate(fma(difference, of_smooth, f32::from(level)));
+            let (left, middle, right) = (&sums[..width], &sums[1..][..width], &sums[2..][..width]);
+            for x in 0..width {
+                // Thirteenths are never halves. A mean of levels fits a level.
+                to[x] = ((left[x] + middle[x] + right[x] + 4 * u16::from(here[x]) + 6) / 13) as u8;
             }
+            for (to, &level) in to.iter_mut().zip(here) {
+                let (smooth, level) = (f32::from(*to), f32::from(level));
+                *to = truncate(fma(smooth - level, of_smooth, level));
+            }
+            (to[0], to[width - 1]) = (here[0], here[width - 1]);
         }
     }
 }

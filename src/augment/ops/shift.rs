@@ -2,6 +2,7 @@
 //! share, so that rows are read as they lie.
 
 use super::arithmetic::{floor, rounded, within};
+use super::shear::copy_row;
 use crate::augment::level::vectorised;
 use crate::simd::Level;
 
@@ -60,6 +61,10 @@ pub(super) fn shift(
             };
             let from = &plane[shown * width..][..width];
             let (offset, share) = shift.offset(row, (width, height));
+            if share == 0.0 {
+                copy_row(from, offset, nothing, to);
+                continue;
+            }
             // The columns of the result whose two pixels lie in the image, then those with one of them.
             let first = (-offset).clamp(0, width as isize) as usize;
             let last = (width as isize - 1 - offset).clamp(first as isize, width as isize) as usize;
@@ -68,10 +73,7 @@ pub(super) fn shift(
             if first < last {
                 let start = (first as isize + offset) as usize;
                 let (from, to) = (&from[start..][..last - first + 1], &mut to[first..last]);
-                match share {
-                    0.0 => to.copy_from_slice(&from[..to.len()]),
-                    _ => mix(level, from, share, fill, to),
-                }
+                mix(level, from, share, fill, to);
             }
             let at = |column: isize| usize::try_from(column).ok().filter(|&column| column < width);
             if let Some(before) = at(-1 - offset) {

@@ -59,7 +59,7 @@ fn timms_addition_ends_at_a_threshold() {
 }
 
 /// A number that a failing test is repeated with.
-fn seed() -> u64 {
+pub(super) fn seed() -> u64 {
     let given = std::env::var("FORELOAD_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
     given.unwrap_or_else(|| std::time::UNIX_EPOCH.elapsed().unwrap().subsec_nanos().into())
 }

@@ -1,5 +1,6 @@
 //! Where the pixels of a warped image come from: torchvision's `affine` and `rotate`, which keep an image's size.
 
+use super::shear::Shear;
 use super::shift::RowShift;
 use super::{Affine, PixelOp, WarpSampling};
 use crate::augment::Filter;
@@ -12,6 +13,8 @@ pub(in crate::augment) struct Warp {
     pub(in crate::augment) matrix: [[f32; 3]; 2],
     /// What the matrix does, if it only moves rows.
     pub(in crate::augment) shift: Option<RowShift>,
+    /// What lines the matrix moves, if pixels are found by the nearest ones, and it does nothing but that.
+    pub(super) shear: Option<Shear>,
     /// How pixels are found there.
     pub(in crate::augment) sampler: Sampler,
     /// The levels of R, G and B outside of the image.
@@ -72,9 +75,11 @@ impl Warp {
             Sampler::Bicubic => None,
             _ => RowShift::of(matrix, sampler == Sampler::Nearest),
         };
+        let shear = Shear::of(matrix).filter(|_| sampler == Sampler::Nearest);
         Self {
             matrix: [0, 1].map(|row| matrix[row].map(|value| value as f32 / half[row] as f32)),
             shift,
+            shear,
             sampler,
             fill: fill.map(|fill| fill.map(|level| level.clamp(0.0, 255.0) as f32)),
         }
