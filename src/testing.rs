@@ -7,7 +7,7 @@
 pub mod augment {
     pub use crate::augment::{
         Augmenter, Axis, DType, Fidelity, Filter, ImageTransforms, MemoryFormat, Output, Padding, Recipe,
-        Renderer, Sides, Transform, Transforms, View,
+        Renderer, Transform, Transforms, View,
     };
     pub mod cuda {
         pub use crate::augment::cuda::{

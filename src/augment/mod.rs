@@ -10,6 +10,7 @@ mod mix;
 mod ops;
 mod recipe;
 mod render;
+mod size;
 mod taps;
 mod upsample;
 mod view;
@@ -21,10 +22,14 @@ pub(crate) use mask::render_mask;
 pub use mix::Mixing;
 pub(crate) use mix::{DrawnMix, MixKeys, MixRegion, MixWeights, RING, mix_images, partner};
 pub(crate) use ops::replay as replay_operations;
-pub(crate) use recipe::{BadParameter, CROP_RATIO, CROP_SCALE};
+pub(crate) use recipe::{BadParameter, CROP_RATIO, CROP_SCALE, Sides};
+pub(crate) use recipe::{
+    CenterCrop, Normalize, RandomHorizontalFlip, RandomResizedCrop, ToDtype, WholeResize,
+};
 pub(crate) use recipe::{DrawnView, DrawnViews, LARGEST_SIDE, RecipeKeys, RecipeView};
-pub use recipe::{ImageTransforms, Recipe, Renderer, Sides, Transform, Transforms};
+pub use recipe::{ImageTransforms, Recipe, Renderer, Transform, Transforms};
 pub use render::Augmenter;
+pub(crate) use size::ImageSize;
 pub use view::{Axis, Filter, Padding, View};
 
 use crate::names::named;

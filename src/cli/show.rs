@@ -50,8 +50,8 @@ pub(super) struct ShowArgs {
 /// Runs the command.
 ///
 /// # Errors
-/// Those of the loader and of [`sheet`]; [`Error::Io`] for the file; [`Error::Config`] for a file of another format than
-/// PNG by its name, and for a recipe, which the program that Python installs has made a list of transforms before.
+/// Those of the loader and of [`sheet`]; [`Error::Io`] for the file; [`Error::Config`] for a file that is no PNG by its
+/// name, and for a recipe, which the program that Python installs has made a list of transforms before.
 pub(super) fn run(args: &ShowArgs) -> Result<()> {
     if let Some(name) = &args.recipe {
         let message = format!(

@@ -4,7 +4,7 @@ use super::labels::check_no_member;
 use super::requested::{FieldSource, RequestedFields};
 use super::views::{ViewKind, ViewPlaces};
 use super::{Images, LoaderConfig};
-use crate::augment::{BoxFormat, Filter};
+use crate::augment::{BoxFormat, Filter, ImageSize};
 use crate::batch::{BatchLayout, Column, Element, Raggedness};
 use crate::dataset::kind::IMAGE_EXTENSIONS;
 use crate::dataset::{DatasetIndex, FieldKind, IMAGE, SampleColumn};
@@ -322,7 +322,7 @@ impl Fields {
                     };
                     for view in recipe.views() {
                         match view.size() {
-                            Some((height, width)) if kind == ViewKind::Tensors => {
+                            Some(ImageSize { width, height }) if kind == ViewKind::Tensors => {
                                 column(&mut layout, element, vec![height, width]);
                             }
                             _ => layout.values.push(Raggedness::Never),

@@ -4,7 +4,7 @@ use super::fields::{FieldContent, Fields, LABEL};
 use super::requested::RequestedFields;
 use super::views::ViewKind;
 use super::{Images, LoaderOptions};
-use crate::augment::{DType, DrawnMix, MixKeys, MixWeights, Mixing, RING, RecipeView};
+use crate::augment::{DType, DrawnMix, ImageSize, MixKeys, MixWeights, Mixing, Output, RING, RecipeView};
 use crate::batch::{BatchLayout, Column, Element, Ticket};
 use crate::dataset::{ColumnValues, DatasetIndex, FieldKind, SampleColumn};
 use crate::error::{Error, Result};
@@ -15,8 +15,8 @@ use std::sync::Arc;
 pub(crate) struct MixPlan {
     /// What is drawn for each batch.
     pub mixing: Mixing,
-    /// The height and the width of the images, in which rectangles are drawn.
-    pub size: (u32, u32),
+    /// The size of the images, in which rectangles are drawn.
+    pub size: ImageSize,
     /// What becomes of the labels.
     pub labels: MixedLabels,
 }
@@ -103,12 +103,13 @@ impl LoaderOptions {
                            choose another dtype";
             return refused(message.into());
         }
-        let mut sizes: Vec<(u32, u32)> = images.views().filter_map(RecipeView::size).collect();
+        let mut sizes: Vec<ImageSize> = images.views().filter_map(RecipeView::size).collect();
         sizes.dedup();
-        if let ([(height, width), (h, w), ..], true) = (&sizes[..], mixing.pastes()) {
+        if let ([one, other, ..], true) = (&sizes[..], mixing.pastes()) {
             let message = format!(
-                "has CutMix, but there are images of {height}×{width} and of {h}×{w} pixels, of which one rectangle \
-                 is not the same share: give all one size, or use MixUp"
+                "has CutMix, but there are images of {}×{} and of {}×{} pixels, of which one rectangle is not the same \
+                 share: give all one size, or use MixUp",
+                one.width, one.height, other.width, other.height
             );
             return refused(message);
         }
@@ -168,8 +169,8 @@ impl LoaderOptions {
         if let Some(column) = labels.soft {
             field.content = FieldContent::MixedLabels { column };
         }
-        let size = images.first_recipe().views()[0].fixed_output();
-        Ok(Some(MixPlan { mixing: mixing.clone(), size: (size.height, size.width), labels }))
+        let &Output { width, height, .. } = images.first_recipe().views()[0].fixed_output();
+        Ok(Some(MixPlan { mixing: mixing.clone(), size: ImageSize { width, height }, labels }))
     }
 }
 

@@ -3,7 +3,10 @@
 use super::device::{self, ChosenDevice, CpuDecode, Device};
 use super::views::ViewKind;
 use super::{ImageField, Images, LoaderOptions};
-use crate::augment::{BadParameter, DType, LARGEST_SIDE, Recipe, RecipeView, Sides, Transform, Transforms};
+use crate::augment::{
+    BadParameter, CenterCrop, DType, LARGEST_SIDE, Normalize, RandomHorizontalFlip, RandomResizedCrop,
+    Recipe, RecipeView, Sides, ToDtype, Transform, Transforms, WholeResize,
+};
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
 
@@ -41,26 +44,30 @@ impl LoaderOptions {
         let size = Sides::Both([height, width]);
         let mut list = if self.train {
             vec![
-                Transform::RandomResizedCrop {
+                Transform::RandomResizedCrop(RandomResizedCrop {
                     size,
                     scale: self.scale,
                     ratio: self.ratio,
                     interpolation: Default::default(),
-                },
-                Transform::RandomHorizontalFlip { p: self.flip },
+                }),
+                Transform::RandomHorizontalFlip(RandomHorizontalFlip { p: self.flip }),
             ]
         } else {
             // This saturates, because the size is checked later.
             let usual = (height.max(width).saturating_mul(8) / 7).clamp(1, LARGEST_SIDE);
             let size_before = Some(Sides::One(self.resize.unwrap_or(usual)));
             vec![
-                Transform::Resize { size: size_before, max_size: None, interpolation: Default::default() },
-                Transform::CenterCrop { size },
+                Transform::Resize(WholeResize {
+                    size: size_before,
+                    max_size: None,
+                    interpolation: Default::default(),
+                }),
+                Transform::CenterCrop(CenterCrop { size }),
             ]
         };
-        list.push(Transform::ToDtype { dtype: self.dtype, scale: true });
+        list.push(Transform::ToDtype(ToDtype { dtype: self.dtype, scale: true }));
         if self.dtype != DType::U8 {
-            list.push(Transform::Normalize { mean: self.mean, std: self.std });
+            list.push(Transform::Normalize(Normalize { mean: self.mean, std: self.std }));
         }
         list
     }

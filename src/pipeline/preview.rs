@@ -4,7 +4,7 @@ use super::Pipeline;
 use super::cpu::{CpuDecoder, SampleImage, ViewsFrom};
 use crate::augment::{
     DrawnMix, DrawnView, DrawnViews, Fidelity, MemoryFormat, Output, Recipe, RecipeView, Renderer, Transform,
-    Transforms, mix_images, partner,
+    Transforms, WholeResize, mix_images, partner,
 };
 use crate::decode::{Decoder, Planes, Region};
 use crate::error::{Error, Result};
@@ -194,9 +194,8 @@ impl Pipeline {
         let mut planes = Planes::default();
         let whole = |width, height| Region { x: 0, y: 0, width, height };
         Decoder::new(config.max_pixels).with_damaged(config.damaged).decode(bytes, whole, &mut planes)?;
-        let resize =
-            Transform::Resize { size: None, max_size: Some(longest), interpolation: Default::default() };
-        let list = Transforms::single(vec![resize]);
+        let resize = WholeResize { size: None, max_size: Some(longest), interpolation: Default::default() };
+        let list = Transforms::single(vec![Transform::Resize(resize)]);
         let recipe = Recipe::new(&list, MemoryFormat::Nhwc, Fidelity::Fast)?;
         let drawn = recipe.draw(&recipe.keys(0, 0), 0, 0, (planes.image_width, planes.image_height))?;
         let (drawn, view) = (&drawn.views()[0], &recipe.views()[0]);

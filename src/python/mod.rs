@@ -7,7 +7,7 @@ mod notices;
 mod settings;
 mod tensor;
 
-use crate::augment::{Fidelity, MemoryFormat, Recipe, Transforms};
+use crate::augment::{Fidelity, ImageSize, MemoryFormat, Recipe, Transforms};
 use crate::error::Result;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
@@ -71,7 +71,10 @@ fn release_gpus(py: Python<'_>) {
 /// The height and width of the images that a list of transforms makes, if they are the same for every image.
 #[pyfunction]
 fn compiled_size(py: Python<'_>, transforms: &str) -> PyResult<Option<(u32, u32)>> {
-    error::raise(py, compiled(transforms)).map(|recipe| recipe.views()[0].size())
+    error::raise(py, compiled(transforms)).map(|recipe| {
+        let size = recipe.views()[0].size();
+        size.map(|ImageSize { width, height }| (height, width))
+    })
 }
 
 /// Whether any transform of a list draws random numbers.

@@ -4,7 +4,7 @@
 use crate::stand_in;
 use foreload::testing::augment::cuda::{ImageParams, Kernels, Launcher};
 use foreload::testing::augment::{
-    Augmenter, DType, Fidelity, Filter, MemoryFormat, Output, Recipe, Sides, Transform, Transforms, View,
+    Augmenter, DType, Fidelity, MemoryFormat, Output, Recipe, Transforms, View,
 };
 use foreload::testing::decode::nvjpeg::PlanesLayout;
 use foreload::testing::decode::{Decoder, Planes};
@@ -23,13 +23,12 @@ fn jpeg(width: u16, height: u16) -> Vec<u8> {
 
 /// Images whose planes hold what their views need.
 fn images(output: &Output) -> Vec<(Planes, View)> {
-    let crop = Transform::RandomResizedCrop {
-        size: Sides::Both([output.height, output.width]),
-        scale: (0.1, 1.0),
-        ratio: (0.75, 1.33),
-        interpolation: Filter::Bilinear,
-    };
-    let asked = Transforms::single(vec![crop, Transform::RandomHorizontalFlip { p: 0.5 }]);
+    let size = [output.height, output.width];
+    let asked = format!(
+        r#"[{{"RandomResizedCrop": {{"size": {size:?}, "scale": [0.1, 1.0], "ratio": [0.75, 1.33]}}}},
+            {{"RandomHorizontalFlip": {{}}}}]"#
+    );
+    let asked = Transforms::from_json(&asked).unwrap();
     let recipe = Recipe::new(&asked, output.format, output.fidelity).unwrap();
     let keys = recipe.keys(1, 0);
     let sizes = [(40, 30), (97, 64), (64, 101), (200, 150)];

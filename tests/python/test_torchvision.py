@@ -177,6 +177,21 @@ def test_evaluation_gives_torchvisions_pixels(dataset: Path, steps: list[Any]) -
     assert max(differences) <= 4 * EXACT_MEAN
 
 
+@pytest.mark.parametrize(
+    ("step", "is_random"),
+    [
+        (v2.ColorJitter(brightness=(1.5, 1.5)), False),
+        (v2.ColorJitter(brightness=0.5), True),
+        (v2.GaussianBlur(3, sigma=1.0), False),
+        (v2.GaussianBlur(3), True),
+    ],
+)
+def test_what_draws_random_numbers_is_a_training(dataset: Path, step: Any, is_random: bool) -> None:
+    crop = v2.CenterCrop(32)
+    _, shown = taken_over(dataset, v2.ToImage(), crop, step, FLOAT)
+    assert shown["train"] is is_random
+
+
 def test_the_preset_of_pretrained_weights(dataset: Path) -> None:
     preset = torchvision.models.ResNet18_Weights.DEFAULT.transforms()
     _, shown = taken_over(dataset, preset, dtype=torch.float16)

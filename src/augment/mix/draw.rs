@@ -1,6 +1,7 @@
 //! What becomes of the images of a batch, drawn from (seed, epoch, global batch).
 
 use super::request::{MixKind, Mixing};
+use crate::augment::ImageSize;
 use crate::rng::{RandomKey, RandomStream, Use};
 
 /// What becomes of each image of a batch.
@@ -48,11 +49,16 @@ impl Mixing {
     }
 
     /// Draws what becomes of the images of global batch number `batch` of the epoch of `keys`, whose images have this
-    /// height and width. As in torchvision and timm it is one draw for a batch.
+    /// size. As in torchvision and timm it is one draw for a batch.
     ///
     /// A rectangle is drawn and rounded as torchvision's `CutMix` does it: its sides are √(1 − λ) of the image's, its
     /// centre is any pixel, and what it lacks beyond the border is given back to the image's share.
-    pub(crate) fn draw(&self, keys: &MixKeys, batch: u64, (height, width): (u32, u32)) -> DrawnMix {
+    pub(crate) fn draw(
+        &self,
+        keys: &MixKeys,
+        batch: u64,
+        ImageSize { width, height }: ImageSize,
+    ) -> DrawnMix {
         let number = match &self.choices[..] {
             [_] => 0,
             several => {
@@ -103,10 +109,10 @@ fn symmetric_beta(stream: &mut RandomStream, alpha: f64) -> f64 {
 mod tests {
     use super::*;
 
-    fn drawn(list: &str, seed: u64, batches: u64, size: (u32, u32)) -> Vec<DrawnMix> {
+    fn drawn(list: &str, seed: u64, batches: u64, (height, width): (u32, u32)) -> Vec<DrawnMix> {
         let mixing = Mixing::from_json(list).unwrap();
         let keys = mixing.keys(seed, 3);
-        (0..batches).map(|batch| mixing.draw(&keys, batch, size)).collect()
+        (0..batches).map(|batch| mixing.draw(&keys, batch, ImageSize { width, height })).collect()
     }
 
     #[test]

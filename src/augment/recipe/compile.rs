@@ -2,9 +2,9 @@
 //! What stands in another order and does not give the same is refused.
 
 use super::geometry::GeometryBuilder;
-use super::transform::{PixelPlace, Transform};
+use super::transform::{GeometryTransform, Normalize, PixelPlace, ToDtype, Transform};
 use super::{DrawStage, FinishedScale, RecipeStep, RecipeView};
-use crate::augment::{DType, Fidelity, MemoryFormat, Output};
+use crate::augment::{DType, Fidelity, ImageSize, MemoryFormat, Output};
 
 /// Compiles a list into its first view.
 ///
@@ -22,12 +22,12 @@ pub(super) fn list(
         geometry.add(transform).map_err(refused)?;
     }
     let geometry = geometry.finish();
-    let size = geometry.size().map(|(height, width)| (width, height));
+    let size = geometry.size();
     for (number, transform) in transforms.iter().enumerate() {
         let place = PixelPlace { is_float: pixels.is_float(number), size };
         transform.pixels().map_or(Ok(()), |it| it.suits(place)).map_err(|why| (number, why))?;
     }
-    let (height, width) = geometry.size().unwrap_or((0, 0));
+    let ImageSize { width, height } = size.unwrap_or(ImageSize { width: 0, height: 0 });
     let PixelSteps { dtype, white, normalised, .. } = pixels;
     let (mean, std) = normalised.map_or(([0.0; 3], [1.0; 3]), |(_, mean, std)| (mean, std));
     // The pass knows values of 0..1 alone, so mean and deviation are converted from the scale of the list.
@@ -96,19 +96,19 @@ impl PixelSteps {
     /// Adds transform `number` of the list, if it changes values; of one that changes geometry, checks that it may
     /// follow them.
     fn add(&mut self, number: usize, transform: &Transform) -> Result<(), String> {
-        match *transform {
-            ref pixels if pixels.changes_pixels() => {
+        match transform {
+            pixels if pixels.changes_pixels() => {
                 self.changed_by = Some(pixels.name());
                 Ok(())
             }
             // Mirroring moves values and changes none.
-            ref mirroring if mirroring.mirrors() => Ok(()),
-            Transform::ToDtype { dtype, scale } => self.convert(number, dtype, scale),
-            Transform::Normalize { mean, std } => self.normalise(number, mean, std),
-            Transform::Pad { fill, .. }
-            | Transform::RandomCrop { fill, .. }
-            | Transform::RandomZoomOut { fill, .. } => self.check_geometry_may_follow(fill.channels()),
-            _ => self.check_geometry_may_follow([0; 3]),
+            mirroring if mirroring.mirrors() => Ok(()),
+            Transform::ToDtype(ToDtype { dtype, scale }) => self.convert(number, *dtype, *scale),
+            Transform::Normalize(Normalize { mean, std }) => self.normalise(number, *mean, *std),
+            _ => {
+                let fill = transform.geometry().map_or([0; 3], GeometryTransform::fill);
+                self.check_geometry_may_follow(fill)
+            }
         }
     }
 

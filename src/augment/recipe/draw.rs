@@ -2,6 +2,7 @@
 
 use super::transform::Transform;
 use super::{DrawStage, DrawnView, FinishedScale, RecipeStep, StepKeys};
+use crate::augment::ImageSize;
 use crate::augment::ops::{ErasedBy, Erasure, PixelOp};
 use crate::rng::RandomStream;
 
@@ -37,9 +38,9 @@ pub(super) fn pixels<'a>(
 impl PixelDraw<'_> {
     fn draw(mut self) -> Result<(), String> {
         let step = self.step;
-        match step.transform {
-            Transform::RandomHorizontalFlip { p } if self.happens(p) => self.drawn.mirror_columns(),
-            Transform::RandomVerticalFlip { p } if self.happens(p) => self.drawn.mirror_rows(),
+        match &step.transform {
+            Transform::RandomHorizontalFlip(flip) if self.happens(flip.p) => self.drawn.mirror_columns(),
+            Transform::RandomVerticalFlip(flip) if self.happens(flip.p) => self.drawn.mirror_rows(),
             _ => {}
         }
         let Some(transform) = step.transform.pixels() else { return Ok(()) };
@@ -51,9 +52,9 @@ impl PixelDraw<'_> {
         self.stream.unit() < p
     }
 
-    /// The width and height of the image.
-    pub(super) fn size(&self) -> (u32, u32) {
-        (self.drawn.width, self.drawn.height)
+    /// The size of the image.
+    pub(super) fn size(&self) -> ImageSize {
+        ImageSize { width: self.drawn.width, height: self.drawn.height }
     }
 
     /// Adds an operation.

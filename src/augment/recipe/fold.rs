@@ -3,7 +3,7 @@
 //! is resized together with padding, the range is one of a canvas on which the image lies.
 
 use super::transform::LARGEST_SIDE;
-use crate::augment::{Axis, CanvasAxis, Filter, PaddedCanvas, Padding, View};
+use crate::augment::{Axis, CanvasAxis, Filter, ImageSize, PaddedCanvas, Padding, View};
 
 /// One axis after some steps: the fields of [`Axis`], the length that the image has now, and whether it is mirrored.
 /// First and last are those of the image as it is then.
@@ -118,14 +118,14 @@ pub(super) struct Fold {
 }
 
 impl Fold {
-    /// The geometry of an image of this width and height before any step.
-    pub(super) fn new((width, height): (u32, u32)) -> Self {
+    /// The geometry of an image of this size before any step.
+    pub(super) fn new(ImageSize { width, height }: ImageSize) -> Self {
         Self { x: Side::new(width), y: Side::new(height) }
     }
 
-    /// The width and height after the steps so far.
-    pub(super) fn size(&self) -> (u32, u32) {
-        (self.x.now, self.y.now)
+    /// The size after the steps so far.
+    pub(super) fn size(&self) -> ImageSize {
+        ImageSize { width: self.x.now, height: self.y.now }
     }
 
     /// Mirrors left and right.
@@ -144,11 +144,11 @@ impl Fold {
         self.y.crop(top, height);
     }
 
-    /// Resamples to this width and height.
+    /// Resamples to this size.
     ///
     /// # Errors
     /// The message why that cannot be folded into the steps so far, to follow the transform's name.
-    pub(super) fn resize(&mut self, (width, height): (u32, u32)) -> Result<(), String> {
+    pub(super) fn resize(&mut self, ImageSize { width, height }: ImageSize) -> Result<(), String> {
         self.x.resize(width)?;
         self.y.resize(height)
     }
@@ -243,7 +243,7 @@ mod tests {
 
     /// The pixel of the source that each pixel of the view shows, of an image that is not resized.
     fn shown(fold: &Fold) -> Vec<Vec<(i64, i64)>> {
-        let (width, height) = fold.size();
+        let ImageSize { width, height } = fold.size();
         let (view, _) = fold.view(Filter::default(), Padding::default(), [0; 3]);
         let at = |axis: &Axis, o: u32| {
             let resized = i64::from(o) + i64::from(axis.offset);
@@ -262,6 +262,10 @@ mod tests {
         (0..height).map(row).collect()
     }
 
+    fn size(width: u32, height: u32) -> ImageSize {
+        ImageSize { width, height }
+    }
+
     fn up_to(random: &mut RandomStream, most: u32) -> u32 {
         random.below(u64::from(most) + 1) as u32
     }
@@ -274,9 +278,9 @@ mod tests {
         for case in 0..2000 {
             let random = &mut RandomKey::new(b"fold", seed, 0, Use::Augment).stream(case);
             let (width, height) = (1 + up_to(random, 12), 1 + up_to(random, 12));
-            let (mut fold, mut steps) = (Fold::new((width, height)), Steps::new(width, height));
+            let (mut fold, mut steps) = (Fold::new(size(width, height)), Steps::new(width, height));
             for phase in 0..6 {
-                let (width, height) = fold.size();
+                let ImageSize { width, height } = fold.size();
                 if random.below(2) == 0 {
                     fold.mirror();
                     steps.mirror();
@@ -302,10 +306,10 @@ mod tests {
 
     #[test]
     fn a_crop_before_the_resize_is_a_range_of_the_source_and_one_behind_it_a_window() {
-        let mut fold = Fold::new((100, 80));
+        let mut fold = Fold::new(size(100, 80));
         fold.mirror();
         fold.crop([10, 5, 60, 40]);
-        fold.resize((30, 20)).unwrap();
+        fold.resize(size(30, 20)).unwrap();
         fold.crop([1, 2, 16, 16]);
         let (view, canvas) = fold.view(Filter::Bicubic, Padding::Edge, [0; 3]);
         assert_eq!(canvas, None);
@@ -319,12 +323,12 @@ mod tests {
     /// two, are resized.
     #[test]
     fn padding_before_the_resize_makes_a_canvas() {
-        let mut fold = Fold::new((14, 20));
+        let mut fold = Fold::new(size(14, 20));
         fold.mirror();
         fold.crop([0, 0, 12, 20]);
         fold.pad([4, 0, 8, 0], Padding::Constant).unwrap();
         fold.crop([2, 0, 20, 20]);
-        fold.resize((10, 10)).unwrap();
+        fold.resize(size(10, 10)).unwrap();
         fold.crop([0, 1, 10, 8]);
         let (view, canvas) = fold.view(Filter::Nearest, Padding::Constant, [1, 2, 3]);
         // The canvas is not mirrored: the pixels that were behind come first.
@@ -335,10 +339,10 @@ mod tests {
         assert_eq!(view.y, Axis { start: 0, length: 20, resized: 10, offset: 1, filled: [0; 2] });
         assert!(view.flip);
         // What is cut out of the image itself needs no canvas.
-        let mut inside = Fold::new((14, 20));
+        let mut inside = Fold::new(size(14, 20));
         inside.pad([4; 4], Padding::Constant).unwrap();
         inside.crop([6, 7, 8, 9]);
-        inside.resize((10, 10)).unwrap();
+        inside.resize(size(10, 10)).unwrap();
         let (view, canvas) = inside.view(Filter::Bilinear, Padding::Constant, [0; 3]);
         assert_eq!((canvas, view.x.start, view.x.length), (None, 2, 8));
         assert_eq!((view.y.start, view.y.length), (3, 9));
@@ -346,19 +350,19 @@ mod tests {
 
     #[test]
     fn what_one_view_cannot_show_is_refused() {
-        let mut padded = Fold::new((20_000, 20));
+        let mut padded = Fold::new(size(20_000, 20));
         padded.pad([1, 0, 0, 0], Padding::Constant).unwrap();
-        assert!(padded.resize((10, 10)).unwrap_err().contains("padded to 20001 pixels"));
+        assert!(padded.resize(size(10, 10)).unwrap_err().contains("padded to 20001 pixels"));
         padded.pad([1 << 30, 0, 0, 0], Padding::Constant).unwrap_err();
-        let mut cut = Fold::new((20, 20));
-        cut.resize((40, 40)).unwrap();
+        let mut cut = Fold::new(size(20, 20));
+        cut.resize(size(40, 40)).unwrap();
         cut.crop([0, 0, 30, 40]);
         assert!(cut.pad([0, 0, 1, 0], Padding::Constant).unwrap_err().contains("pad before the crop"));
         cut.pad([1, 1, 0, 1], Padding::Constant).unwrap();
-        let mut small = Fold::new((4, 9));
+        let mut small = Fold::new(size(4, 9));
         assert!(small.pad([4, 0, 0, 0], Padding::Reflect).unwrap_err().contains("at most 3"));
         small.pad([3, 4, 0, 0], Padding::Reflect).unwrap();
-        let mut small = Fold::new((4, 9));
+        let mut small = Fold::new(size(4, 9));
         assert!(small.pad([0, 10, 0, 0], Padding::Symmetric).unwrap_err().contains("at most 9"));
         small.pad([4, 9, 4, 9], Padding::Symmetric).unwrap();
     }

@@ -24,10 +24,13 @@ mod transform;
 pub(crate) use drawn::{DrawnView, DrawnViews};
 pub use renderer::Renderer;
 pub use request::{ImageTransforms, Transforms};
-pub(crate) use transform::{BadParameter, CROP_RATIO, CROP_SCALE, LARGEST_SIDE, check_choice};
-pub use transform::{Sides, Transform};
+pub use transform::Transform;
+pub(crate) use transform::{BadParameter, CROP_RATIO, CROP_SCALE, LARGEST_SIDE, Sides, check_choice};
+pub(crate) use transform::{
+    CenterCrop, Normalize, RandomHorizontalFlip, RandomResizedCrop, ToDtype, WholeResize,
+};
 
-use super::{DType, Fidelity, MemoryFormat, Output};
+use super::{DType, Fidelity, ImageSize, MemoryFormat, Output};
 use crate::error::{Error, Result};
 use crate::rng::{RandomKey, Use};
 use geometry::Geometry;
@@ -172,7 +175,8 @@ impl Recipe {
             let streams = steps()
                 .filter(|(step, _)| in_geometry(step))
                 .map(|(step, keys)| (&step.transform, keys.own.stream_of(sample, occurrence)));
-            let mut drawn = view.geometry.draw(streams, size, boxes)?;
+            let (width, height) = size;
+            let mut drawn = view.geometry.draw(streams, ImageSize { width, height }, boxes)?;
             let behind = steps().filter(|(step, _)| !in_geometry(step));
             draw::pixels(behind, sample, occurrence, &mut drawn)?;
             Ok(drawn)
@@ -218,8 +222,8 @@ impl Recipe {
 }
 
 impl RecipeView {
-    /// The height and width of the output, where every image has the same; `None` where each has its own.
-    pub fn size(&self) -> Option<(u32, u32)> {
+    /// The size of the output, where every image has the same; `None` where each has its own.
+    pub fn size(&self) -> Option<ImageSize> {
         self.geometry.size()
     }
 

@@ -1,6 +1,7 @@
 //! torchvision's formulas for sizes and places, with its very rounding (`_geometry.py` and `RandomResizedCrop` of its
 //! transforms.v2).
 
+use crate::augment::ImageSize;
 use crate::rng::RandomStream;
 
 /// The number of attempts at a random crop before the centre crop is taken.
@@ -15,7 +16,7 @@ const MOST: u32 = i32::MAX as u32 / 2;
 /// image, the row and the column.
 pub(super) fn random_resized_crop(
     stream: &mut RandomStream,
-    (width, height): (u32, u32),
+    ImageSize { width, height }: ImageSize,
     scale: (f64, f64),
     ratio: (f64, f64),
 ) -> [u32; 4] {
@@ -53,9 +54,13 @@ pub(super) fn random_place(stream: &mut RandomStream, (room_x, room_y): (u32, u3
     (left, top)
 }
 
-/// The width and height after Resize, which makes the shorter side `short` and truncates the longer one to at most
-/// `longest`. Without `short` the longer side becomes `longest`.
-pub(super) fn resized((width, height): (u32, u32), short: Option<u32>, longest: Option<u32>) -> (u32, u32) {
+/// The size after Resize, which makes the shorter side `short` and truncates the longer one to at most `longest`.
+/// Without `short` the longer side becomes `longest`.
+pub(super) fn resized(
+    ImageSize { width, height }: ImageSize,
+    short: Option<u32>,
+    longest: Option<u32>,
+) -> ImageSize {
     let (a, b) = if width <= height { (width, height) } else { (height, width) };
     // Products of lengths are exact in f64, so these are the integer parts of the true quotients' nearest f64s, as
     // Python computes them. A side has at least one pixel.
@@ -72,28 +77,33 @@ pub(super) fn resized((width, height): (u32, u32), short: Option<u32>, longest: 
         (None, Some(longest)) => (scaled(longest, a, b), longest),
         (None, None) => (a, b),
     };
-    if width <= height { (a, b) } else { (b, a) }
+    let (width, height) = if width <= height { (a, b) } else { (b, a) };
+    ImageSize { width, height }
 }
 
-/// The width and height after RandomShortestSize, which makes the shorter side `short`, and shrinks both sides where
-/// the longer one would become more than `longest`. Both are truncated products with one factor, so that the shorter
-/// side may lack a pixel.
-pub(super) fn with_short_side((width, height): (u32, u32), short: u32, longest: Option<u32>) -> (u32, u32) {
+/// The size after RandomShortestSize, which makes the shorter side `short`, and shrinks both sides where the longer one
+/// would become more than `longest`. Both are truncated products with one factor, so that the shorter side may lack a
+/// pixel.
+pub(super) fn with_short_side(
+    ImageSize { width, height }: ImageSize,
+    short: u32,
+    longest: Option<u32>,
+) -> ImageSize {
     let of = |to: u32, side: u32| f64::from(to) / f64::from(side);
     let factor = of(short, width.min(height));
     let factor = longest.map_or(factor, |longest| factor.min(of(longest, width.max(height))));
     let side = |side: u32| ((f64::from(side) * factor) as u32).clamp(1, MOST);
-    (side(width), side(height))
+    ImageSize { width: side(width), height: side(height) }
 }
 
-/// The width and height after ScaleJitter: `scale` times the largest size that fits into `target`, a width and a
-/// height. The factor is a tensor in torchvision, so that products have 32 bits.
-pub(super) fn jittered((width, height): (u32, u32), target: [u32; 2], scale: f64) -> (u32, u32) {
-    let [across, down] = target.map(f64::from);
+/// The size after ScaleJitter: `scale` times the largest size that fits into `target`. The factor is a tensor in
+/// torchvision, so that products have 32 bits.
+pub(super) fn jittered(ImageSize { width, height }: ImageSize, target: ImageSize, scale: f64) -> ImageSize {
+    let [across, down] = [target.width, target.height].map(f64::from);
     let fitting = (down / f64::from(height)).min(across / f64::from(width));
     let factor = fitting as f32 * scale as f32;
     let side = |side: u32| ((side as f32 * factor) as u32).clamp(1, MOST);
-    (side(width), side(height))
+    ImageSize { width: side(width), height: side(height) }
 }
 
 /// The pixels that RandomZoomOut adds at the left, top, right and bottom, for a canvas of `range` times the image's
@@ -101,7 +111,7 @@ pub(super) fn jittered((width, height): (u32, u32), target: [u32; 2], scale: f64
 /// tensors in torchvision, so that products have 32 bits.
 pub(super) fn zoomed_out(
     stream: &mut RandomStream,
-    (width, height): (u32, u32),
+    ImageSize { width, height }: ImageSize,
     (low, high): (f64, f64),
 ) -> [u32; 4] {
     let multiple = stream.uniform(low, high) as f32;
@@ -126,35 +136,39 @@ pub(super) fn centre_padding(lacking: u32) -> (u32, u32) {
 mod tests {
     use super::*;
 
+    fn of((width, height): (u32, u32)) -> ImageSize {
+        ImageSize { width, height }
+    }
+
     #[test]
     fn resize_truncates_as_torchvision() {
         // `v2.functional._geometry._compute_resized_output_size` of torchvision 0.29.
-        assert_eq!(resized((500, 375), Some(256), None), (341, 256));
-        assert_eq!(resized((375, 500), Some(256), None), (256, 341));
-        assert_eq!(resized((500, 375), Some(256), Some(300)), (300, 225));
-        assert_eq!(resized((375, 500), Some(256), Some(300)), (225, 300));
-        assert_eq!(resized((500, 375), Some(256), Some(341)), (341, 256));
-        assert_eq!(resized((500, 375), None, Some(100)), (100, 75));
-        assert_eq!(resized((7, 5000), None, Some(100)), (1, 100));
+        assert_eq!(resized(of((500, 375)), Some(256), None), of((341, 256)));
+        assert_eq!(resized(of((375, 500)), Some(256), None), of((256, 341)));
+        assert_eq!(resized(of((500, 375)), Some(256), Some(300)), of((300, 225)));
+        assert_eq!(resized(of((375, 500)), Some(256), Some(300)), of((225, 300)));
+        assert_eq!(resized(of((500, 375)), Some(256), Some(341)), of((341, 256)));
+        assert_eq!(resized(of((500, 375)), None, Some(100)), of((100, 75)));
+        assert_eq!(resized(of((7, 5000)), None, Some(100)), of((1, 100)));
     }
 
     #[test]
     fn random_sizes_are_truncated_as_torchvision() {
         // `make_params` of RandomShortestSize and ScaleJitter of torchvision 0.29.
-        assert_eq!(with_short_side((500, 375), 256, None), (341, 256));
-        assert_eq!(with_short_side((500, 375), 256, Some(300)), (300, 225));
-        assert_eq!(with_short_side((375, 500), 333, None), (333, 444));
-        assert_eq!(with_short_side((333, 500), 299, None), (299, 448));
-        assert_eq!(with_short_side((641, 479), 480, None), (642, 480));
-        assert_eq!(with_short_side((640, 427), 800, Some(1333)), (1199, 800));
-        assert_eq!(with_short_side((103, 200), 256, None), (255, 497));
-        assert_eq!(with_short_side((1, 9000), 3, Some(50)), (1, 50));
-        assert_eq!(jittered((500, 375), [1024, 1024], 0.5), (512, 384));
-        assert_eq!(jittered((500, 375), [1024, 1024], 1.0), (1024, 768));
-        assert_eq!(jittered((375, 500), [300, 200], 1.7), (255, 340));
-        assert_eq!(jittered((641, 479), [1024, 800], 0.1), (102, 76));
-        assert_eq!(jittered((333, 500), [97, 301], 0.3), (29, 43));
-        assert_eq!(jittered((3, 2), [1, 1], 0.1), (1, 1));
+        assert_eq!(with_short_side(of((500, 375)), 256, None), of((341, 256)));
+        assert_eq!(with_short_side(of((500, 375)), 256, Some(300)), of((300, 225)));
+        assert_eq!(with_short_side(of((375, 500)), 333, None), of((333, 444)));
+        assert_eq!(with_short_side(of((333, 500)), 299, None), of((299, 448)));
+        assert_eq!(with_short_side(of((641, 479)), 480, None), of((642, 480)));
+        assert_eq!(with_short_side(of((640, 427)), 800, Some(1333)), of((1199, 800)));
+        assert_eq!(with_short_side(of((103, 200)), 256, None), of((255, 497)));
+        assert_eq!(with_short_side(of((1, 9000)), 3, Some(50)), of((1, 50)));
+        assert_eq!(jittered(of((500, 375)), of((1024, 1024)), 0.5), of((512, 384)));
+        assert_eq!(jittered(of((500, 375)), of((1024, 1024)), 1.0), of((1024, 768)));
+        assert_eq!(jittered(of((375, 500)), of((300, 200)), 1.7), of((255, 340)));
+        assert_eq!(jittered(of((641, 479)), of((1024, 800)), 0.1), of((102, 76)));
+        assert_eq!(jittered(of((333, 500)), of((97, 301)), 0.3), of((29, 43)));
+        assert_eq!(jittered(of((3, 2)), of((1, 1)), 0.1), of((1, 1)));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Transforms that draw a size: its distribution, and how it folds into the view.
 
-use super::{drawn, recipe};
+use super::{drawn, fixed_size, recipe};
 
 /// The recipe of people who train segmentation: any size, then a crop of one size, padded where the image is smaller.
 /// The sizes are uniform by the chi-squared test.
@@ -10,7 +10,7 @@ fn a_random_size_and_a_crop_of_it_is_one_view() {
     let text = r#"[{"RandomResize": {"min_size": 20, "max_size": 81}},
         {"RandomCrop": {"size": [40, 48], "pad_if_needed": true, "fill": 9}}, {"RandomHorizontalFlip": {}}]"#;
     let recipe = recipe(text);
-    assert_eq!(recipe.views()[0].size(), Some((40, 48)));
+    assert_eq!(fixed_size(&recipe), Some((40, 48)));
     let mut seen = [0u32; 61];
     for sample in 0..N {
         let view = drawn(&recipe, sample, (60, 45)).view;
@@ -49,7 +49,7 @@ fn jitter_is_uniform_between_its_bounds() {
 fn zooming_out_adds_pixels_on_all_sides() {
     const N: u64 = 100_000;
     let recipe = recipe(r#"[{"RandomZoomOut": {"fill": 9, "side_range": [1.5, 3], "p": 0.25}}]"#);
-    assert_eq!(recipe.views()[0].size(), None);
+    assert_eq!(fixed_size(&recipe), None);
     let size = (2000, 1000);
     let zoomed: Vec<_> = (0..N)
         .map(|sample| drawn(&recipe, sample, size))
@@ -79,7 +79,7 @@ fn zooming_out_adds_pixels_on_all_sides() {
 /// A size that is drawn leaves no room for later crops to be checked when the list is made.
 #[test]
 fn a_drawn_size_is_no_fixed_size() {
-    let size = |text: &str| recipe(text).views()[0].size();
+    let size = |text: &str| fixed_size(&recipe(text));
     assert_eq!(size(r#"[{"RandomShortestSize": {"min_size": 20, "max_size": 30}}]"#), None);
     assert_eq!(size(r#"[{"CenterCrop": {"size": 9}}, {"ScaleJitter": {"target_size": [9, 9]}}]"#), None);
 }

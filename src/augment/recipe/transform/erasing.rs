@@ -2,6 +2,7 @@
 
 use super::values::{BadParameter, bounds, half, ordered, probability};
 use super::{PixelDraw, PixelPlace, PixelTransform};
+use crate::augment::ImageSize;
 use crate::augment::ops::{ErasedBy, Erasure, PixelOp, Rectangle};
 use crate::augment::recipe::distributions::normal;
 use crate::names::named;
@@ -100,7 +101,7 @@ impl PixelTransform for RandomErasing {
         for _ in 0..TRIES {
             let Some((height, width)) = self.try_sides(draw) else { continue };
             let noise = self.noise(draw);
-            let (all_width, all_height) = draw.size();
+            let ImageSize { width: all_width, height: all_height } = draw.size();
             let i = draw.stream.below(u64::from(all_height - height) + 1) as u32;
             let j = draw.stream.below(u64::from(all_width - width) + 1) as u32;
             self.erase(draw, Rectangle { i, j, h: height, w: width }, noise);
@@ -124,7 +125,7 @@ impl ErasingValue {
 impl RandomErasing {
     /// Draws the number of rows and columns of a rectangle, if it is smaller than the image along both.
     fn try_sides(&self, draw: &mut PixelDraw<'_>) -> Option<(u32, u32)> {
-        let (width, height) = draw.size();
+        let ImageSize { width, height } = draw.size();
         let ([least, largest], (narrow, wide)) = (self.scale, self.ratio);
         let area = f64::from(width) * f64::from(height) * draw.stream.uniform(least, largest);
         // These are libm's functions and not the system's, because two machines must not disagree about a rectangle by

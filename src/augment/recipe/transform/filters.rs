@@ -2,6 +2,7 @@
 
 use super::values::{BadParameter, LARGEST_SIDE, Spread, half, ordered, probability, within};
 use super::{PixelDraw, PixelPlace, PixelTransform};
+use crate::augment::ImageSize;
 use crate::augment::ops::PixelOp;
 use serde::Deserialize;
 
@@ -39,7 +40,7 @@ impl GaussianBlur {
     }
 
     /// Checks that the filter does not reach beyond an image mirrored about its borders.
-    fn fits(&self, (width, height): (u32, u32)) -> Result<(), String> {
+    fn fits(&self, ImageSize { width, height }: ImageSize) -> Result<(), String> {
         let [x, y] = self.kernel_size();
         if width > x / 2 && height > y / 2 {
             return Ok(());

@@ -1,6 +1,8 @@
 //! The crop that is chosen by the boxes of a sample, as SSD trains with it.
 
 use super::values::{BadParameter, bounds};
+use super::{GeometryBuilder, GeometryDraw, GeometryTransform};
+use crate::augment::ImageSize;
 use crate::rng::RandomStream;
 use serde::Deserialize;
 
@@ -39,17 +41,15 @@ impl Default for RandomIoUCrop {
 
 /// A crop that suits the boxes of an image.
 #[derive(Debug, Clone, PartialEq)]
-pub(in crate::augment::recipe) struct IouCrop {
+struct IouCrop {
     /// Left, top, width and height.
-    pub(in crate::augment::recipe) part: [u32; 4],
+    part: [u32; 4],
     /// Whether the centre of each box is outside of it.
-    pub(in crate::augment::recipe) dropped: Vec<bool>,
+    dropped: Vec<bool>,
 }
 
-impl RandomIoUCrop {
-    const OPTIONS: [f64; 7] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0];
-
-    pub(super) fn check(&self) -> Result<(), BadParameter> {
+impl GeometryTransform for RandomIoUCrop {
+    fn check(&self) -> Result<(), BadParameter> {
         let Self { min_scale, max_scale, min_aspect_ratio, max_aspect_ratio, .. } = *self;
         if !(0.0 < min_scale && min_scale <= max_scale && max_scale <= 1.0) {
             let wrong =
@@ -68,24 +68,37 @@ impl RandomIoUCrop {
         Ok(())
     }
 
+    fn join(&self, list: &mut GeometryBuilder) -> Result<(), String> {
+        list.cut(None);
+        Ok(())
+    }
+
+    fn apply(&self, draw: &mut GeometryDraw<'_>) -> Result<(), String> {
+        let (size, boxes) = (draw.fold.size(), draw.boxes());
+        if let Some(IouCrop { part, dropped }) = self.draw(&mut draw.stream, size, &boxes) {
+            draw.fold.crop(part);
+            draw.drop_boxes(dropped);
+        }
+        Ok(())
+    }
+}
+
+impl RandomIoUCrop {
+    const OPTIONS: [f64; 7] = [0.0, 0.1, 0.3, 0.5, 0.7, 0.9, 1.0];
+
     fn options(&self) -> &[f64] {
         self.sampler_options.as_deref().unwrap_or(&Self::OPTIONS)
     }
 
-    /// Draws a crop of an image of `size`, its width and height, with these `boxes` (left, top, right, bottom). `None`
+    /// Draws a crop of an image of `size` with these `boxes` (left, top, right, bottom). `None`
     /// leaves the image as it is; so does an image without a box whose centre is inside of it, to which torchvision
     /// comes back until it chooses such an option.
     ///
     /// It reads the option, then for each trial the shares of the width and the height, and for those of an aspect
     /// ratio within the bounds the left and the top. They are tensors in torchvision, so that products have 32 bits.
-    pub(in crate::augment::recipe) fn draw(
-        &self,
-        stream: &mut RandomStream,
-        size: (u32, u32),
-        boxes: &[[f32; 4]],
-    ) -> Option<IouCrop> {
+    fn draw(&self, stream: &mut RandomStream, size: ImageSize, boxes: &[[f32; 4]]) -> Option<IouCrop> {
         // Numbers that are none are inside of nothing.
-        let whole = [0, 0, size.0, size.1];
+        let whole = [0, 0, size.width, size.height];
         let candidates: Vec<&[f32; 4]> = boxes.iter().filter(|of| has_centre_of(whole, of)).collect();
         if candidates.is_empty() {
             return None;
@@ -109,7 +122,11 @@ impl RandomIoUCrop {
     }
 
     /// Tries a part of an image; `None` if its shape does not suit, or it has no pixel.
-    fn try_part(&self, stream: &mut RandomStream, (width, height): (u32, u32)) -> Option<[u32; 4]> {
+    fn try_part(
+        &self,
+        stream: &mut RandomStream,
+        ImageSize { width, height }: ImageSize,
+    ) -> Option<[u32; 4]> {
         let (low, range) = (self.min_scale as f32, (self.max_scale - self.min_scale) as f32);
         let mut side = |full: u32| {
             let share = low + range * stream.unit() as f32;
@@ -145,6 +162,8 @@ mod tests {
     use super::*;
     use crate::rng::{RandomKey, Use};
 
+    const SIZE: ImageSize = ImageSize { width: 100, height: 80 };
+
     fn stream(number: u64) -> RandomStream {
         RandomKey::new(b"iou", 1, 0, Use::Augment).stream(number)
     }
@@ -155,7 +174,7 @@ mod tests {
         let boxes = [[10.0, 10.0, 60.0, 70.0], [80.0, 5.0, 95.0, 20.0], [0.0; 4]];
         let mut dropped = [0; 3];
         for number in 0..200 {
-            let IouCrop { part, dropped: of } = half.draw(&mut stream(number), (100, 80), &boxes).unwrap();
+            let IouCrop { part, dropped: of } = half.draw(&mut stream(number), SIZE, &boxes).unwrap();
             let [left, top, w, h] = part;
             assert!(left + w <= 100 && top + h <= 80 && (30..=100).contains(&w) && (24..=80).contains(&h));
             assert!((0.5..=2.0).contains(&(f64::from(w) / f64::from(h))));
@@ -180,10 +199,13 @@ mod tests {
             // A point has no area, which no crop can overlap.
             &[[20.0, 20.0, 20.0, 20.0], [-huge, -huge, huge, huge]],
         ] {
-            assert_eq!(never.draw(&mut stream(1), (100, 80), boxes), None, "{boxes:?}");
+            assert_eq!(never.draw(&mut stream(1), SIZE, boxes), None, "{boxes:?}");
         }
         let any = RandomIoUCrop { sampler_options: Some(vec![0.0]), ..Default::default() };
         // A side of such images becomes nothing, by which torchvision would divide.
-        assert_eq!(any.draw(&mut stream(1), (9, 1), &[[2.0, 0.0, 7.0, 1.0]]), None);
+        assert_eq!(
+            any.draw(&mut stream(1), ImageSize { width: 9, height: 1 }, &[[2.0, 0.0, 7.0, 1.0]]),
+            None
+        );
     }
 }

@@ -1,34 +1,45 @@
 //! The transforms that a list may have, with torchvision v2's names, parameters and defaults.
 //!
-//! Those of geometry and of the element type are here, since lists fold them together. Each that changes pixels is a
-//! [`PixelTransform`] in the file of its kind, which says all about it.
+//! Each is a type in the file of its kind, which says all about it: a [`GeometryTransform`], of which lists fold all
+//! into one view; a [`PixelTransform`], which draws operations; or the type of the result.
 
 mod colours;
 mod containers;
+mod conversion;
+mod crops;
 mod erasing;
 mod filters;
+mod flips;
 mod iou_crop;
 mod levels;
+mod pads;
 mod policies;
+mod resizes;
 mod values;
 mod warps;
 
-pub(in crate::augment::recipe) use iou_crop::IouCrop;
-pub use values::Sides;
-pub(crate) use values::{BadParameter, LARGEST_SIDE, check_choice};
-pub(in crate::augment::recipe) use values::{Lengths, Margins};
+pub(crate) use conversion::{Normalize, ToDtype};
+pub(crate) use crops::CenterCrop;
+pub(crate) use flips::RandomHorizontalFlip;
+pub(crate) use resizes::{RandomResizedCrop, WholeResize};
+
+pub(crate) use values::{BadParameter, LARGEST_SIDE, Sides, check_choice};
 
 use super::draw::PixelDraw;
-use crate::augment::{DType, Filter, Padding};
+use super::geometry::{GeometryBuilder, GeometryDraw};
+use crate::augment::ImageSize;
 use colours::{ColorJitter, Grayscale, RandomChannelPermutation, RandomGrayscale, RandomPhotometricDistort};
 use containers::{RandomApply, RandomChoice, RandomOrder, all_suit};
+use crops::RandomCrop;
 use erasing::RandomErasing;
 use filters::{GaussianBlur, RandomAdjustSharpness};
+use flips::RandomVerticalFlip;
 use iou_crop::RandomIoUCrop;
 use levels::{RandomAutocontrast, RandomEqualize, RandomInvert, RandomPosterize, RandomSolarize};
+use pads::{Pad, RandomZoomOut};
 use policies::{AugMix, AutoAugment, RandAugment, TimmRandAugment, TrivialAugmentWide};
+use resizes::{RandomResize, RandomShortestSize, ScaleJitter};
 use serde::Deserialize;
-use values::{FillLevels, bounds, check_length, half, probability};
 use warps::{RandomAffine, RandomRotation};
 
 /// The default bounds of a random crop's share of the image's area.
@@ -39,125 +50,31 @@ pub(crate) const CROP_RATIO: (f64, f64) = (3.0 / 4.0, 4.0 / 3.0);
 
 /// One transform of a list. Each variant has the name and the parameters of a class of torchvision v2.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub enum Transform {
     /// Crops a part of random area and shape, and resizes it.
-    RandomResizedCrop {
-        /// The output's size.
-        size: Sides,
-        /// Bounds of the crop's share of the area.
-        #[serde(default = "crop_scale")]
-        scale: (f64, f64),
-        /// Bounds of the crop's width / height.
-        #[serde(default = "crop_ratio")]
-        ratio: (f64, f64),
-        /// How the pixels are resampled.
-        #[serde(default)]
-        interpolation: Filter,
-    },
+    RandomResizedCrop(RandomResizedCrop),
     /// Resizes the whole image.
-    Resize {
-        /// The size after the resize, where one number is the length of the shorter side. `None` needs `max_size`,
-        /// which is then the length of the longer side.
-        size: Option<Sides>,
-        /// The longest that the longer side may become.
-        #[serde(default)]
-        max_size: Option<u32>,
-        /// How the pixels are resampled.
-        #[serde(default)]
-        interpolation: Filter,
-    },
+    Resize(WholeResize),
     /// Resizes the whole image to a random size.
-    RandomResize {
-        /// The least length of the shorter side.
-        min_size: u32,
-        /// The first length that is too long.
-        max_size: u32,
-        /// How the pixels are resampled.
-        #[serde(default)]
-        interpolation: Filter,
-    },
+    RandomResize(RandomResize),
     /// Resizes the whole image to one of several sizes.
-    RandomShortestSize {
-        /// The lengths of the shorter side, of which one is drawn.
-        min_size: Lengths,
-        /// The longest that the longer side may become.
-        #[serde(default)]
-        max_size: Option<u32>,
-        /// How the pixels are resampled.
-        #[serde(default)]
-        interpolation: Filter,
-    },
+    RandomShortestSize(RandomShortestSize),
     /// Resizes the whole image to a random multiple of the largest size that fits into a rectangle.
-    ScaleJitter {
-        /// The width and the height of the rectangle.
-        target_size: [u32; 2],
-        /// Bounds of the multiple.
-        #[serde(default = "jitter_range")]
-        scale_range: (f64, f64),
-        /// How the pixels are resampled.
-        #[serde(default)]
-        interpolation: Filter,
-    },
+    ScaleJitter(ScaleJitter),
     /// Takes the middle. A smaller image is padded with black.
-    CenterCrop {
-        /// The output's size.
-        size: Sides,
-    },
+    CenterCrop(CenterCrop),
     /// Pads, and takes a part at a random place.
-    RandomCrop {
-        /// The output's size.
-        size: Sides,
-        /// The pixels that are added before the crop.
-        #[serde(default)]
-        padding: Option<Margins>,
-        /// Whether a smaller image gets as many pixels as it lacks, on each of both sides.
-        #[serde(default)]
-        pad_if_needed: bool,
-        /// The grey levels of constant padding.
-        #[serde(default)]
-        fill: FillLevels,
-        /// What the added pixels show.
-        #[serde(default)]
-        padding_mode: Padding,
-    },
+    RandomCrop(RandomCrop),
     /// Adds pixels around the image.
-    Pad {
-        /// The number of pixels to add.
-        padding: Margins,
-        /// The grey levels of constant padding.
-        #[serde(default)]
-        fill: FillLevels,
-        /// What the added pixels show.
-        #[serde(default)]
-        padding_mode: Padding,
-    },
+    Pad(Pad),
     /// Puts the image at a random place of a larger canvas at random.
-    RandomZoomOut {
-        /// The grey levels of the canvas.
-        #[serde(default)]
-        fill: FillLevels,
-        /// Bounds of the canvas' sides, as multiples of the image's.
-        #[serde(default = "zoom_range")]
-        side_range: (f64, f64),
-        /// The probability of that.
-        #[serde(default = "half")]
-        p: f64,
-    },
+    RandomZoomOut(RandomZoomOut),
     /// Crops a part that suits the boxes of the sample.
     RandomIoUCrop(RandomIoUCrop),
     /// Mirrors left and right at random.
-    RandomHorizontalFlip {
-        /// The probability of mirroring.
-        #[serde(default = "half")]
-        p: f64,
-    },
+    RandomHorizontalFlip(RandomHorizontalFlip),
     /// Mirrors top and bottom at random.
-    RandomVerticalFlip {
-        /// The probability of mirroring.
-        #[serde(default = "half")]
-        p: f64,
-    },
+    RandomVerticalFlip(RandomVerticalFlip),
     /// Makes colours grey.
     Grayscale(Grayscale),
     /// Makes colours grey at random.
@@ -205,40 +122,37 @@ pub enum Transform {
     /// Applies all of a list in random order.
     RandomOrder(RandomOrder),
     /// Converts the element type.
-    ToDtype {
-        /// The element type of the result.
-        dtype: DType,
-        /// Whether floats are scaled to 0..1; otherwise they stay in 0..255.
-        #[serde(default = "yes")]
-        scale: bool,
-    },
+    ToDtype(ToDtype),
     /// Subtracts the mean and divides by the deviation.
-    Normalize {
-        /// The mean of each channel.
-        mean: [f32; 3],
-        /// The standard deviation of each channel.
-        std: [f32; 3],
-    },
+    Normalize(Normalize),
 }
 
-fn crop_scale() -> (f64, f64) {
-    CROP_SCALE
-}
+/// What a transform of geometry says of itself. A list folds all of these into one view.
+pub(in crate::augment::recipe) trait GeometryTransform {
+    /// Checks what can be wrong with its parameters by themselves.
+    fn check(&self) -> Result<(), BadParameter>;
 
-fn crop_ratio() -> (f64, f64) {
-    CROP_RATIO
-}
+    /// Whether it draws random numbers.
+    fn is_random(&self) -> bool {
+        true
+    }
 
-fn jitter_range() -> (f64, f64) {
-    (0.1, 2.0)
-}
+    /// The grey levels of pixels that it adds.
+    fn fill(&self) -> [u8; 3] {
+        [0; 3]
+    }
 
-fn zoom_range() -> (f64, f64) {
-    (1.0, 4.0)
-}
+    /// Joins the transforms that come before it in a list.
+    ///
+    /// # Errors
+    /// The message why it cannot follow them and what to do, to follow its name.
+    fn join(&self, list: &mut GeometryBuilder) -> Result<(), String>;
 
-fn yes() -> bool {
-    true
+    /// Applies it to one image, with random numbers in the order in which torchvision draws them.
+    ///
+    /// # Errors
+    /// Why it cannot be done to an image of that size, to follow its name.
+    fn apply(&self, draw: &mut GeometryDraw<'_>) -> Result<(), String>;
 }
 
 /// What a transform that changes pixels behind the geometry says of itself.
@@ -287,16 +201,18 @@ pub(in crate::augment::recipe) trait PixelTransform {
 pub(in crate::augment::recipe) struct PixelPlace {
     /// Whether values are floats there, and grey levels no more.
     pub(in crate::augment::recipe) is_float: bool,
-    /// The width and height of the output, where every image has the same.
-    pub(in crate::augment::recipe) size: Option<(u32, u32)>,
+    /// The size of the output, where every image has the same.
+    pub(in crate::augment::recipe) size: Option<ImageSize>,
 }
 
-/// Gives each transform its name, and says which of them change pixels, and which of these mind places: what they draw
-/// treats left and right, or top and bottom, differently, so that mirroring cannot be moved across it. Each is in one
-/// of the lists; those that hold others mind places where one of these does.
+/// Gives each transform its name, and says what it is: geometry; the type of the result; or what changes pixels behind
+/// the geometry. Of these it says which mind places: what they draw treats left and right, or top and bottom,
+/// differently, so that mirroring cannot be moved across it. Each is in one of the lists; those that hold others mind
+/// places where one of these does.
 macro_rules! kinds {
     (
-        geometry and type: $($other:ident),+;
+        geometry: $($geometry:ident),+;
+        type: $($typed:ident),+;
         pixels, all alike: $($alike:ident),+;
         pixels, by their places: $($placed:ident),+;
         pixels, as others do: $($holder:ident),+ $(,)?
@@ -305,20 +221,29 @@ macro_rules! kinds {
             /// The name that torchvision gives the transform, by which its random numbers are keyed, too.
             pub(crate) fn name(&self) -> &'static str {
                 match self {
-                    $(Self::$other { .. } => stringify!($other),)+
+                    $(Self::$geometry(_) => stringify!($geometry),)+
+                    $(Self::$typed(_) => stringify!($typed),)+
                     $(Self::$alike(_) => stringify!($alike),)+
                     $(Self::$placed(_) => stringify!($placed),)+
                     $(Self::$holder(_) => stringify!($holder),)+
                 }
             }
 
+            /// The transform as one of geometry; `None` for others.
+            pub(in crate::augment::recipe) fn geometry(&self) -> Option<&dyn GeometryTransform> {
+                match self {
+                    $(Self::$geometry(transform) => Some(transform),)+
+                    _ => None,
+                }
+            }
+
             /// The transform as one that changes pixels; `None` for geometry and the element type.
             pub(in crate::augment::recipe) fn pixels(&self) -> Option<&dyn PixelTransform> {
                 match self {
-                    $(Self::$other { .. })|+ => None,
                     $(Self::$alike(transform) => Some(transform),)+
                     $(Self::$placed(transform) => Some(transform),)+
                     $(Self::$holder(transform) => Some(transform),)+
+                    $(Self::$geometry(_))|+ | $(Self::$typed(_))|+ => None,
                 }
             }
 
@@ -326,9 +251,20 @@ macro_rules! kinds {
             /// mirroring cannot be moved across it.
             pub(in crate::augment::recipe) fn minds_places(&self) -> bool {
                 match self {
-                    $(Self::$other { .. })|+ | $(Self::$alike(_))|+ => false,
                     $(Self::$placed(_))|+ => true,
                     $(Self::$holder(_))|+ => self.children().iter().any(Self::minds_places),
+                    $(Self::$geometry(_))|+ | $(Self::$typed(_))|+ | $(Self::$alike(_))|+ => false,
+                }
+            }
+
+            /// Checks what can be wrong with a transform by itself.
+            pub(crate) fn check(&self) -> Result<(), BadParameter> {
+                match self {
+                    $(Self::$geometry(transform) => transform.check(),)+
+                    $(Self::$typed(transform) => transform.check(),)+
+                    $(Self::$alike(transform) => transform.check(),)+
+                    $(Self::$placed(transform) => transform.check(),)+
+                    $(Self::$holder(transform) => transform.check(),)+
                 }
             }
         }
@@ -336,8 +272,9 @@ macro_rules! kinds {
 }
 
 kinds! {
-    geometry and type: RandomResizedCrop, Resize, RandomResize, RandomShortestSize, ScaleJitter, CenterCrop, RandomCrop,
-        Pad, RandomZoomOut, RandomIoUCrop, RandomHorizontalFlip, RandomVerticalFlip, ToDtype, Normalize;
+    geometry: RandomResizedCrop, Resize, RandomResize, RandomShortestSize, ScaleJitter, CenterCrop, RandomCrop, Pad,
+        RandomZoomOut, RandomIoUCrop, RandomHorizontalFlip, RandomVerticalFlip;
+    type: ToDtype, Normalize;
     pixels, all alike: Grayscale, RandomGrayscale, ColorJitter, RandomPhotometricDistort, RandomChannelPermutation,
         RandomInvert, RandomPosterize, RandomSolarize, RandomAutocontrast, RandomEqualize, RandomAdjustSharpness,
         GaussianBlur;
@@ -349,19 +286,8 @@ kinds! {
 impl Transform {
     /// Whether the transform draws random numbers.
     pub(super) fn is_random(&self) -> bool {
-        let of_geometry = matches!(
-            self,
-            Self::RandomResizedCrop { .. }
-                | Self::RandomResize { .. }
-                | Self::RandomShortestSize { .. }
-                | Self::ScaleJitter { .. }
-                | Self::RandomCrop { .. }
-                | Self::RandomZoomOut { .. }
-                | Self::RandomIoUCrop(_)
-                | Self::RandomHorizontalFlip { .. }
-                | Self::RandomVerticalFlip { .. }
-        );
-        of_geometry || self.pixels().is_some_and(PixelTransform::is_random)
+        self.geometry().is_some_and(GeometryTransform::is_random)
+            || self.pixels().is_some_and(PixelTransform::is_random)
     }
 
     /// Whether the transform changes pixels behind the geometry, by operations that it draws.
@@ -371,7 +297,7 @@ impl Transform {
 
     /// Whether the transform mirrors, which can be done in the geometry and behind it.
     pub(super) fn mirrors(&self) -> bool {
-        matches!(self, Self::RandomHorizontalFlip { .. } | Self::RandomVerticalFlip { .. })
+        matches!(self, Self::RandomHorizontalFlip(_) | Self::RandomVerticalFlip(_))
     }
 
     /// Whether the transform chooses by the boxes of a sample.
@@ -387,79 +313,5 @@ impl Transform {
     /// The most chains of operations that an image goes through side by side, before they are mixed.
     pub(super) fn most_chains(&self) -> usize {
         self.pixels().map_or(0, PixelTransform::most_chains)
-    }
-
-    /// Checks what can be wrong with a transform by itself.
-    pub(crate) fn check(&self) -> Result<(), BadParameter> {
-        match self {
-            Self::RandomResizedCrop { size, scale, ratio, .. } => {
-                size.check()?;
-                bounds("scale", *scale, 1.0)?;
-                bounds("ratio", *ratio, 1e6)
-            }
-            Self::Resize { size, max_size, .. } => check_resize(*size, *max_size),
-            Self::RandomResize { min_size, max_size, .. } => {
-                check_length("min_size", *min_size)?;
-                check_length("max_size", *max_size)?;
-                let wrong = || format!("is {max_size}, must be more than min_size, {min_size}");
-                (min_size < max_size).then_some(()).ok_or_else(|| BadParameter::new("max_size", wrong()))
-            }
-            Self::RandomShortestSize { min_size, max_size, .. } => {
-                min_size.check("min_size")?;
-                max_size.map_or(Ok(()), |longest| check_length("max_size", longest))
-            }
-            Self::ScaleJitter { target_size, scale_range, .. } => {
-                target_size.iter().try_for_each(|&side| check_length("target_size", side))?;
-                bounds("scale_range", *scale_range, 1e6)
-            }
-            Self::CenterCrop { size } => size.check(),
-            Self::RandomCrop { size, padding, .. } => {
-                size.check()?;
-                padding.map_or(Ok(()), Margins::check)
-            }
-            Self::Pad { padding, .. } => padding.check(),
-            Self::RandomZoomOut { side_range: (low, high), p, .. } => {
-                let most = f64::from(LARGEST_SIDE);
-                let wrong = || format!("is ({low}, {high}), must be 1 <= low <= high <= {most}");
-                if !(1.0 <= *low && low <= high && *high <= most) {
-                    return Err(BadParameter::new("side_range", wrong()));
-                }
-                probability("p", *p)
-            }
-            Self::RandomIoUCrop(crop) => crop.check(),
-            Self::RandomHorizontalFlip { p } | Self::RandomVerticalFlip { p } => probability("p", *p),
-            Self::ToDtype { .. } => Ok(()),
-            Self::Normalize { mean, std } => {
-                if !mean.iter().all(|mean| mean.is_finite()) {
-                    return Err(BadParameter::new("mean", format!("is {mean:?}, must be finite numbers")));
-                }
-                if !std.iter().all(|std| std.is_finite() && *std > 0.0) {
-                    return Err(BadParameter::new("std", format!("is {std:?}, must be numbers above 0")));
-                }
-                Ok(())
-            }
-            _ => self.pixels().map_or(Ok(()), PixelTransform::check),
-        }
-    }
-}
-
-fn check_resize(size: Option<Sides>, max_size: Option<u32>) -> Result<(), BadParameter> {
-    size.map_or(Ok(()), Sides::check)?;
-    let Some(longest) = max_size else {
-        let missing = || BadParameter::new("size", "is None, must be a length, or come with max_size");
-        return size.map(|_| ()).ok_or_else(missing);
-    };
-    let wrong = |message: String| Err(BadParameter::new("max_size", message));
-    match size {
-        _ if longest == 0 || longest > LARGEST_SIDE => {
-            wrong(format!("is {longest}, must be from 1 to {LARGEST_SIDE}"))
-        }
-        Some(Sides::Both(_)) => {
-            wrong(format!("is {longest}, but size gives both sides already: leave one out"))
-        }
-        Some(Sides::One(short)) if longest <= short => {
-            wrong(format!("is {longest}, must be more than the shorter side's {short}"))
-        }
-        _ => Ok(()),
     }
 }

@@ -1,5 +1,6 @@
 //! The values that parameters of transforms take, in the forms in which users give them, and what they may be.
 
+use crate::augment::ImageSize;
 use serde::Deserialize;
 
 /// The longest side of an output image in pixels. One image with such sides already has 805 MB of grey levels.
@@ -8,7 +9,7 @@ pub(crate) const LARGEST_SIDE: u32 = 16_384;
 /// A size as a user gives it: one number, or height and width.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "must be a number of pixels, or a height and a width")]
-pub enum Sides {
+pub(crate) enum Sides {
     /// The side of a square; for Resize the shorter side.
     One(u32),
     /// The height and the width.
@@ -16,16 +17,16 @@ pub enum Sides {
 }
 
 impl Sides {
-    /// The height and the width, where one number means a square.
-    pub(in crate::augment::recipe) fn square(self) -> (u32, u32) {
+    /// The size, where one number means a square.
+    pub(super) fn square(self) -> ImageSize {
         match self {
-            Self::One(side) => (side, side),
-            Self::Both([height, width]) => (height, width),
+            Self::One(side) => ImageSize { width: side, height: side },
+            Self::Both([height, width]) => ImageSize { width, height },
         }
     }
 
     pub(super) fn check(self) -> Result<(), BadParameter> {
-        let (height, width) = self.square();
+        let ImageSize { width, height } = self.square();
         [height, width].into_iter().try_for_each(|side| check_length("size", side))
     }
 }
@@ -33,7 +34,7 @@ impl Sides {
 /// One length in pixels, or several of which one is drawn.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "must be a number of pixels, or a list of such")]
-pub enum Lengths {
+pub(super) enum Lengths {
     /// The only one.
     One(u32),
     /// Each as likely as any other.
@@ -42,7 +43,7 @@ pub enum Lengths {
 
 impl Lengths {
     /// All lengths.
-    pub(in crate::augment::recipe) fn list(&self) -> &[u32] {
+    pub(super) fn list(&self) -> &[u32] {
         match self {
             Self::One(length) => std::slice::from_ref(length),
             Self::Several(lengths) => lengths,
@@ -64,7 +65,7 @@ impl Lengths {
     expecting = "must be a number of pixels, or two (left and right, top and bottom), or four (left, top, \
                                right, bottom)"
 )]
-pub enum Margins {
+pub(super) enum Margins {
     /// The same number on every side.
     All(u32),
     /// The number at the left and the right, then at the top and the bottom.
@@ -75,7 +76,7 @@ pub enum Margins {
 
 impl Margins {
     /// The numbers at the left, top, right and bottom.
-    pub(in crate::augment::recipe) fn sides(self) -> [u32; 4] {
+    pub(super) fn sides(self) -> [u32; 4] {
         match self {
             Self::All(n) => [n; 4],
             Self::Two([x, y]) => [x, y, x, y],
@@ -96,7 +97,7 @@ impl Margins {
 /// The grey levels of constant padding: one for all channels, or one for each of R, G and B.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(untagged, expecting = "must be one or three grey levels from 0 to 255")]
-pub enum FillLevels {
+pub(super) enum FillLevels {
     /// The level of all channels.
     One(u8),
     /// The levels of R, G and B.
@@ -111,7 +112,7 @@ impl Default for FillLevels {
 
 impl FillLevels {
     /// The levels of R, G and B.
-    pub(in crate::augment::recipe) fn channels(self) -> [u8; 3] {
+    pub(super) fn channels(self) -> [u8; 3] {
         match self {
             Self::One(level) => [level; 3],
             Self::Three(levels) => levels,

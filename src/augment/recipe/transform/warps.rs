@@ -2,8 +2,8 @@
 
 use super::values::{BadParameter, FillValues, Spread, ordered};
 use super::{PixelDraw, PixelTransform};
-use crate::augment::Filter;
 use crate::augment::ops::{Affine, PixelOp, WarpSampling};
+use crate::augment::{Filter, ImageSize};
 use crate::names::NamedValue;
 use serde::Deserialize;
 
@@ -165,7 +165,7 @@ impl PixelTransform for RandomAffine {
     }
 
     fn draw(&self, draw: &mut PixelDraw<'_>) -> Result<(), String> {
-        let (width, height) = draw.size();
+        let ImageSize { width, height } = draw.size();
         let stream = &mut draw.stream;
         let mut within = |[low, high]: [f64; 2]| stream.uniform(low, high);
         let angle = within(self.degrees.around(0.0));

@@ -101,8 +101,10 @@ pub const SPAN: usize = 12;
 /// The name of the kernel that mixes images; its parameters have the sizes of [`PARAMETERS`].
 pub const MIX: &str = "foreload_mix";
 
-/// The bytes of a ring's entry in its table, and the most places that it has.
+/// The bytes of a ring's entry in its table.
 pub const RING: usize = 48;
+
+/// The most places of a ring.
 pub const RING_PLACES: u64 = 4;
 
 /// The names of the kernels that make images.

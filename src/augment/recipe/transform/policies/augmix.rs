@@ -5,9 +5,9 @@ use super::super::{PixelDraw, PixelTransform};
 use super::magnitudes::{
     LargestTranslation, MagnitudeBin, MagnitudeTable, PolicyMagnitude, PolicyOp, PolicyWarp,
 };
-use crate::augment::Filter;
 use crate::augment::ops::PixelOp;
 use crate::augment::recipe::distributions::dirichlet;
+use crate::augment::{Filter, ImageSize};
 use crate::rng::RandomStream;
 use serde::Deserialize;
 
@@ -123,7 +123,7 @@ impl PixelTransform for AugMix {
 }
 
 impl AugMix {
-    fn chain(&self, size: (u32, u32), stream: &mut RandomStream) -> Vec<PixelOp> {
+    fn chain(&self, size: ImageSize, stream: &mut RandomStream) -> Vec<PixelOp> {
         let warp = PolicyWarp { interpolation: self.interpolation, fill: self.fill };
         let ops = if self.all_ops { &OPS[..] } else { &OPS[..9] };
         let depth = u32::try_from(self.chain_depth).ok().filter(|depth| *depth > 0);

@@ -2,8 +2,8 @@
 
 use super::super::values::{BadParameter, FillValues};
 use super::super::warps::{check_sampling, sampling};
-use crate::augment::Filter;
 use crate::augment::ops::{Affine, PixelOp, WarpSampling};
+use crate::augment::{Filter, ImageSize};
 use crate::rng::RandomStream;
 
 /// An operation of a policy, by the name that torchvision gives it.
@@ -152,13 +152,13 @@ impl PolicyOp {
 }
 
 impl MagnitudeTable {
-    /// Draws what remains to be drawn of an operation for an image of `size`, its width and height: which `magnitude`
-    /// it has, if that is random, and its sign. `None` is no operation.
+    /// Draws what remains to be drawn of an operation for an image of `size`: which `magnitude` it
+    /// has, if that is random, and its sign. `None` is no operation.
     pub(super) fn draw(
         &self,
         op: PolicyOp,
         PolicyMagnitude { bins, bin }: PolicyMagnitude,
-        size: (u32, u32),
+        size: ImageSize,
         warp: PolicyWarp,
         stream: &mut RandomStream,
     ) -> Option<PixelOp> {
@@ -175,7 +175,7 @@ impl MagnitudeTable {
     }
 
     /// Magnitude number `bin` of `bins`, in 32 bits, as torch computes it.
-    fn magnitude(&self, op: PolicyOp, bins: u32, bin: u32, (width, height): (u32, u32)) -> f64 {
+    fn magnitude(&self, op: PolicyOp, bins: u32, bin: u32, ImageSize { width, height }: ImageSize) -> f64 {
         let up_to = |most: f64| linspace(0.0, most as f32, bins, bin).into();
         match op {
             PolicyOp::ShearX | PolicyOp::ShearY => up_to(self.shear),
@@ -234,7 +234,8 @@ mod tests {
         assert_eq!(linspace(0.0, 32.0, 31, 15), 15.999_999);
         let bits = |posterize, bins| {
             let table = MagnitudeTable { posterize, ..super::super::rand_augment::MAGNITUDES };
-            let bits = |bin| table.magnitude(PolicyOp::Posterize, bins, bin, (1, 1));
+            let bits =
+                |bin| table.magnitude(PolicyOp::Posterize, bins, bin, ImageSize { width: 1, height: 1 });
             (0..bins).map(bits).collect::<Vec<_>>()
         };
         assert_eq!(bits((8, 4), 10), [8.0, 8.0, 7.0, 7.0, 6.0, 6.0, 5.0, 5.0, 4.0, 4.0]);

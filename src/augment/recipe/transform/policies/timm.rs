@@ -4,9 +4,9 @@
 use super::super::values::{BadParameter, FillValues, probability, within};
 use super::super::{PixelDraw, PixelTransform};
 use super::magnitudes::PolicyWarp;
-use crate::augment::Filter;
 use crate::augment::ops::PixelOp;
 use crate::augment::recipe::distributions::normal;
+use crate::augment::{Filter, ImageSize};
 use crate::names::named;
 use crate::rng::RandomStream;
 use serde::Deserialize;
@@ -149,7 +149,7 @@ impl PixelTransform for TimmRandAugment {
 }
 
 impl TimmRandAugment {
-    /// Draws how strong an operation on an image of this width and height is: a share of the full strength.
+    /// Draws how strong an operation is: a share of the full strength.
     fn strength(&self, stream: &mut RandomStream) -> f64 {
         let magnitude = match self.magnitude_std {
             std if std > UNIFORM_ABOVE => stream.uniform(0.0, self.magnitude),
@@ -159,7 +159,7 @@ impl TimmRandAugment {
         magnitude.clamp(0.0, self.magnitude_max) / SCALE
     }
 
-    fn op(&self, op: TimmOp, (width, height): (u32, u32), stream: &mut RandomStream) -> PixelOp {
+    fn op(&self, op: TimmOp, ImageSize { width, height }: ImageSize, stream: &mut RandomStream) -> PixelOp {
         let strength = self.strength(stream);
         match op {
             TimmOp::AutoContrast => PixelOp::Autocontrast,
