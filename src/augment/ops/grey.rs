@@ -8,8 +8,8 @@ use crate::augment::level::vectorised;
 #[inline(always)]
 pub(super) fn luma(red: u8, green: u8, blue: u8) -> u8 {
     let grey = fma(f32::from(blue), 0.114, fma(f32::from(green), 0.587, f32::from(red) * 0.2989));
-    // SAFETY: the factors sum to less than 1, so that the value lies in 0..=255. Every grey level is made here, and what
-    // `truncate` makes sure of takes half as long as the sum.
+    // SAFETY: the factors sum to less than 1, so that the value lies in 0..=255. Every grey level is made here, and
+    // what `truncate` makes sure of takes half as long as the sum.
     let level: i32 = unsafe { grey.to_int_unchecked() };
     level as u8
 }

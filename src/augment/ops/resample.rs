@@ -17,13 +17,13 @@ const INSIDE: u32 = 1 << 24;
 pub(super) struct WarpScratch {
     /// The image as pixels of four bytes, with its border.
     pixels: Vec<u32>,
-    row: Row,
+    row: RowSteps,
 }
 
 /// What one step finds out about the blocks of a row, and the next uses. Pixels are taken from all over the image one
 /// by one, and computed with many at a time. Were both done block by block, each would wait for the other.
 #[derive(Debug, Default)]
-struct Row {
+struct RowSteps {
     indices: Vec<[u32; BLOCK]>,
     shares: Vec<Places>,
     /// The nearest pixel.
@@ -142,11 +142,11 @@ impl Source<'_> {
 
 vectorised! {
     fn nearest(
-        source: &Source, warp: &Warp, scratch: &mut Row, red: &mut [u8], green: &mut [u8], blue: &mut [u8],
+        source: &Source, warp: &Warp, scratch: &mut RowSteps, red: &mut [u8], green: &mut [u8], blue: &mut [u8],
     ) {
         let fill = warp.fill.map_or([0; 3], |fill| fill.map(rounded));
         let outside = u32::from_le_bytes([fill[0], fill[1], fill[2], 0]);
-        let Row { indices, found, .. } = scratch;
+        let RowSteps { indices, found, .. } = scratch;
         indices.resize(source.blocks(), [0; BLOCK]);
         found.resize(source.blocks(), [0; BLOCK]);
         for row in 0..source.height {
@@ -174,9 +174,9 @@ vectorised! {
 
 vectorised! {
     fn bilinear(
-        source: &Source, warp: &Warp, scratch: &mut Row, red: &mut [u8], green: &mut [u8], blue: &mut [u8],
+        source: &Source, warp: &Warp, scratch: &mut RowSteps, red: &mut [u8], green: &mut [u8], blue: &mut [u8],
     ) {
-        let Row { indices, shares, above, below, .. } = scratch;
+        let RowSteps { indices, shares, above, below, .. } = scratch;
         indices.resize(source.blocks(), [0; BLOCK]);
         shares.resize(source.blocks(), Places { x: [0.0; BLOCK], y: [0.0; BLOCK] });
         above.resize(source.blocks(), [[0; 2]; BLOCK]);
@@ -236,9 +236,9 @@ fn mixed<const C: usize>(
 
 vectorised! {
     fn bicubic(
-        source: &Source, warp: &Warp, scratch: &mut Row, red: &mut [u8], green: &mut [u8], blue: &mut [u8],
+        source: &Source, warp: &Warp, scratch: &mut RowSteps, red: &mut [u8], green: &mut [u8], blue: &mut [u8],
     ) {
-        let Row { indices, shares, lines, .. } = scratch;
+        let RowSteps { indices, shares, lines, .. } = scratch;
         indices.resize(source.blocks(), [0; BLOCK]);
         shares.resize(source.blocks(), Places { x: [0.0; BLOCK], y: [0.0; BLOCK] });
         lines.resize(source.blocks(), [[[0; 4]; BLOCK]; 4]);
