@@ -67,8 +67,8 @@ impl LoaderOptions {
         }
         if !self.batch_size.is_multiple_of(RING) {
             let message = format!(
-                "is {}, must be a multiple of {RING} with mix=: so many places of a batch are mixed with each other, on \
-                 any number of ranks",
+                "is {}, must be a multiple of {RING} with mix=: so many places of a batch are mixed with each other, \
+                 on any number of ranks",
                 self.batch_size
             );
             return Err(Error::config("batch_size", message));

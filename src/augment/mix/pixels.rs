@@ -1,6 +1,6 @@
-//! Mixes the images of a ring in place, with torchvision's arithmetic: in float32 each product and the sum are rounded, and other
-//! types are rounded once more, to nearest even. It is written so that compilers vectorise it, and all instruction
-//! sets give the same bits.
+//! Mixes the images of a ring in place, with torchvision's arithmetic: in float32 each product and the sum are rounded,
+//! and other types are rounded once more, to nearest even. It is written so that compilers vectorise it, and all
+//! instruction sets give the same bits.
 
 use super::draw::{DrawnMix, MixRegion};
 use crate::augment::{DType, MemoryFormat, Output};

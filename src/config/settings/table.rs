@@ -154,11 +154,11 @@ settings! {
     transforms: Option<ImageTransforms> = None, Maybe(TransformList), Images.images_only();
 
     /// What mixes finished images: `[transforms.MixUp(...)]`, `[transforms.CutMix(...)]`, or
-    /// `[transforms.RandomChoice([...])]` of these, drawn for each batch. Of each four places of a batch, every image is
-    /// mixed with the one before it, the first with the last, so `batch_size` must be a multiple of 4. With
-    /// `num_classes` of these transforms labels are mixed, too: float32, `[n, num_classes]`; vectors that `labels` gives
-    /// are mixed as they are. Otherwise `mixed` of a batch has the class numbers, those of the partners, and the shares.
-    /// Padding and failed samples are left out. A command line has JSON:
+    /// `[transforms.RandomChoice([...])]` of these, drawn for each batch. Of each four places of a batch, every image
+    /// is mixed with the one before it, the first with the last, so `batch_size` must be a multiple of 4. With
+    /// `num_classes` of these transforms labels are mixed, too: float32, `[n, num_classes]`; vectors that `labels`
+    /// gives are mixed as they are. Otherwise `mixed` of a batch has the class numbers, those of the partners, and the
+    /// shares. Padding and failed samples are left out. A command line has JSON:
     /// `[{"MixUp": {"alpha": 0.2, "num_classes": 1000}}]`. None: nothing.
     mix: Option<Mixing> = None, Maybe(MixList), Images.images_only();
 
