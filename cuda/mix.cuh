@@ -49,7 +49,8 @@ INLINE void mix_element(const RingParams* ring, u32 dtype, u8* images, u64 image
     for (u32 image = ring->count; image-- > 0;) {
         const u32 before = image == 0 ? of_last : load_bits(images + ring->places[image - 1] * image_bytes + at, size);
         const f32 blended = decode(dtype, own) * ring->own + decode(dtype, before) * ring->other;
-        store_bits(images + ring->places[image] * image_bytes + at, ring->pastes ? before : encode(dtype, blended), size);
+        const u32 mixed = ring->pastes ? before : encode(dtype, blended);
+        store_bits(images + ring->places[image] * image_bytes + at, mixed, size);
         own = before;
     }
 }

@@ -23,7 +23,7 @@ pub enum LastBatch {
     Pad,
     /// The batch is shorter. The remainder is split as evenly as it goes, lower ranks first, so that every rank
     /// still makes the same number of steps: a rank's last batch may be one sample shorter than another's, and
-    /// empty when fewer samples remain than there are ranks. Where images are mixed, whole rings are split among ranks.
+    /// empty when fewer samples remain than there are ranks. Where samples are mixed in rings, whole rings are split.
     Partial,
 }
 

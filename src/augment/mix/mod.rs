@@ -1,9 +1,9 @@
 //! MixUp and CutMix: what becomes of the finished images of a batch, and of their labels.
 //!
 //! An image is mixed with the one before it in a *ring* of [`RING`] places, the first with the last, as torchvision
-//! mixes those of a batch. The draw is one for a global batch, by its number in the epoch. So neither threads nor
-//! ranks can change what comes out. [`Mixing`] is the user's list, checked; [`Mixing::draw`] says what becomes of a
-//! batch, and [`mix_images`] does it in place.
+//! mixes those of a batch. The draw is one for a global batch, by its number in the epoch. So neither threads nor ranks
+//! can change what comes out. [`Mixing`] is the user's list, checked; [`Mixing::draw`] says what becomes of a batch,
+//! and [`mix_images`] does it in place.
 
 mod draw;
 mod pixels;
