@@ -26,7 +26,7 @@ pub enum Use {
     Slice = 4,
     /// The samples of a stratum that a weighted epoch draws once more.
     Round = 5,
-    /// How the two images of a pair are mixed.
+    /// How the images of a global batch are mixed.
     Mix = 6,
 }
 

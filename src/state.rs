@@ -30,7 +30,7 @@ pub struct OrderIdentity {
     pub selection: Option<String>,
     /// How many times in a row each sample comes.
     pub repeats: u32,
-    /// What is done to pairs of images, in JSON; `None` when nothing is.
+    /// How images are mixed, in JSON; `None` when nothing is.
     pub mix: Option<String>,
 }
 
@@ -61,7 +61,7 @@ pub struct State {
     /// How many times in a row each sample comes; once in states that do not say.
     #[serde(default = "once")]
     pub repeats: u32,
-    /// What is done to pairs of images, in JSON; `None` when nothing is, as in states that do not say.
+    /// How images are mixed, in JSON; `None` when nothing is, as in states that do not say.
     #[serde(default)]
     pub mix: Option<String>,
     /// The number of failures so far in this epoch, on the rank whose state this is: the one field that differs between

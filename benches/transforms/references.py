@@ -17,7 +17,7 @@ from torchvision.transforms import InterpolationMode, v2
 
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
-CIFAR = ((0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616))
+CIFAR = ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
 LEVELS = ((0.0, 0.0, 0.0), (1.0, 1.0, 1.0))
 """The mean and deviation of what is not normalised."""
 CLASSES = 1000

@@ -80,7 +80,7 @@ def _rand_augment(step: Any) -> Translated:
         magnitude=first.magnitude,
         # Above 100, magnitudes are uniform, which timm keeps as infinity.
         magnitude_std=min(first.magnitude_std, 101.0),
-        magnitude_max=first.magnitude_max or 10.0,
+        magnitude_max=first.magnitude_max or transforms.TimmRandAugment.magnitude_max,
         increasing=names == _INCREASING,
         p=first.prob,
         interpolation=how,

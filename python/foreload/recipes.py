@@ -17,7 +17,7 @@ All arithmetic is that of torchvision v2 on uint8 tensors, whatever library the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from foreload import transforms as T
@@ -44,7 +44,7 @@ IMAGENET_STD = (0.229, 0.224, 0.225)
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 CIFAR_MEAN = (0.4914, 0.4822, 0.4465)
-CIFAR_STD = (0.2470, 0.2435, 0.2616)
+CIFAR_STD = (0.2023, 0.1994, 0.2010)
 
 
 class Recipe(Mapping[str, Any]):
@@ -123,6 +123,11 @@ def _usual_evaluation(
     return [T.Resize(resize, interpolation), T.CenterCrop(size), *_finish(dtype, mean, std)]
 
 
+def _resize_of_224(size: int) -> int:
+    """Return the shorter side of which evaluations cut out `size`, in the proportion of 224 out of 256."""
+    return size * 256 // 224
+
+
 def _mix(mixup: float, cutmix: float, num_classes: int) -> list[Any]:
     """Return MixUp or CutMix, each for half of the batches."""
     mixes = [T.MixUp(alpha=mixup, num_classes=num_classes), T.CutMix(alpha=cutmix, num_classes=num_classes)]
@@ -157,8 +162,19 @@ def resnet50_reference(
     return Recipe("resnet50_reference", source, settings, evaluation)
 
 
-def _of_timm(name: str, source: str, num_classes: int, size: int, dtype: Any, repeats: int | None) -> Recipe:
-    """Return what timm's transforms make of the arguments that DeiT, ConvNeXt and Swin share."""
+def _of_timm(
+    name: str,
+    source: str,
+    num_classes: int,
+    size: int,
+    dtype: Any,
+    repeats: int | None = None,
+    warped_from: int | None = None,
+) -> Recipe:
+    """Return what timm's transforms make of the arguments that DeiT, ConvNeXt and Swin share.
+
+    From the size `warped_from` on, images are evaluated whole, resized to a square.
+    """
     train = [
         T.RandomResizedCrop(size, interpolation="bicubic"),
         T.RandomHorizontalFlip(),
@@ -171,7 +187,9 @@ def _of_timm(name: str, source: str, num_classes: int, size: int, dtype: Any, re
         *_finish(dtype, IMAGENET_MEAN, IMAGENET_STD),
         T.RandomErasing(p=0.25, scale=(0.02, 1 / 3), ratio=(0.3, 1 / 0.3), value="pixel"),
     ]
-    evaluation = _usual_evaluation(size, size * 256 // 224, "bicubic", dtype, IMAGENET_MEAN, IMAGENET_STD)
+    evaluation = _usual_evaluation(size, _resize_of_224(size), "bicubic", dtype, IMAGENET_MEAN, IMAGENET_STD)
+    if warped_from is not None and size >= warped_from:
+        evaluation = [T.Resize((size, size), "bicubic"), *_finish(dtype, IMAGENET_MEAN, IMAGENET_STD)]
     settings: dict[str, Any] = {"transforms": train, "mix": _mix(0.8, 1.0, num_classes)}
     if repeats is not None:
         settings["repeats"] = repeats
@@ -195,15 +213,16 @@ def deit(num_classes: int, size: int = 224, dtype: Any = "float32") -> Recipe:
 def convnext(num_classes: int, size: int = 224, dtype: Any = "float32") -> Recipe:
     """The recipe of ConvNeXt on ImageNet-1K: that of DeiT without repeats.
 
-    Train with label smoothing 0.1.
+    Train with label smoothing 0.1. As its source does, it evaluates whole images from a size of 384 on, resized to a
+    square without a crop.
 
     Args:
         num_classes: The number of classes.
         size: The side of the images.
         dtype: The element type of the images.
     """
-    source = "facebookresearch/ConvNeXt, main.py (arXiv:2201.03545, table 5)"
-    return _of_timm("convnext", source, num_classes, size, dtype, repeats=None)
+    source = "facebookresearch/ConvNeXt, main.py and datasets.py (arXiv:2201.03545, table 5)"
+    return _of_timm("convnext", source, num_classes, size, dtype, warped_from=384)
 
 
 def swin(num_classes: int, size: int = 224, dtype: Any = "float32") -> Recipe:
@@ -217,11 +236,13 @@ def swin(num_classes: int, size: int = 224, dtype: Any = "float32") -> Recipe:
         dtype: The element type of the images.
     """
     source = "microsoft/Swin-Transformer, config.py and data/build.py (arXiv:2103.14030, A2.1)"
-    return _of_timm("swin", source, num_classes, size, dtype, repeats=None)
+    return _of_timm("swin", source, num_classes, size, dtype)
 
 
 def mae(size: int = 224, dtype: Any = "float32") -> Recipe:
-    """The recipe by which MAE trains without labels: crop and flip. It evaluates as its fine-tuning does.
+    """The recipe by which MAE trains without labels: crop and flip.
+
+    It evaluates as its fine-tuning does: above a size of 224, of an image's shorter side nothing is cut off.
 
     Args:
         size: The side of the images.
@@ -232,7 +253,8 @@ def mae(size: int = 224, dtype: Any = "float32") -> Recipe:
         T.RandomHorizontalFlip(),
         *_finish(dtype, IMAGENET_MEAN, IMAGENET_STD),
     ]
-    evaluation = _usual_evaluation(size, size * 256 // 224, "bicubic", dtype, IMAGENET_MEAN, IMAGENET_STD)
+    resize = _resize_of_224(size) if size <= 224 else size
+    evaluation = _usual_evaluation(size, resize, "bicubic", dtype, IMAGENET_MEAN, IMAGENET_STD)
     source = "facebookresearch/mae, main_pretrain.py and util/datasets.py (arXiv:2111.06377, table 8)"
     return Recipe("mae", source, {"transforms": train}, evaluation)
 
@@ -245,20 +267,35 @@ def _jitter(brightness: float, contrast: float, saturation: float, hue: float) -
     ]
 
 
-def _blur(p: float, size: int, kernel: int | None = None) -> list[T.Transform]:
-    """Return a blur of sigma 0.1 to 2 with a kernel of about a tenth of the image's side, at this probability."""
+def _blur(p: float, kernel: int) -> list[T.Transform]:
+    """Return a blur of sigma 0.1 to 2, at this probability."""
     if p == 0.0:
         return []
-    blur = T.GaussianBlur(kernel or size // 10 | 1, (0.1, 2.0))
+    blur = T.GaussianBlur(kernel, (0.1, 2.0))
     return [blur] if p == 1.0 else [T.RandomApply([blur], p=p)]
 
 
-def simclr(size: int = 224, strength: float = 1.0, dtype: Any = "float32") -> Recipe:
+def _tenth(size: int) -> int:
+    """Return the kernel of SimCLR's and BYOL's blurs: about a tenth of the image's side, 23 at 224."""
+    return size // 10 | 1
+
+
+def _pillows(size: int) -> int:
+    """Return a kernel for sources that blur with Pillow, whose filter reaches equally far in images of any size.
+
+    It is the 23 pixels of 224 everywhere, beyond five times the largest sigma; of images of less than 12 pixels the
+    largest one whose reach lies within the image when it is mirrored at its borders.
+    """
+    return min(_tenth(224), 2 * size - 1)
+
+
+def simclr(size: int = 224, strength: float = 1.0, blur: bool = True, dtype: Any = "float32") -> Recipe:
     """The recipe of SimCLR: two views of crop, flip, strong jitter, grey and blur. Values are 0..1, not normalised.
 
     Args:
         size: The side of the images.
-        strength: The factor of the jitter, 1 in the paper for ImageNet and 0.5 for CIFAR-10 (where it does not blur).
+        strength: The factor of the jitter, in the paper 1 for ImageNet and 0.5 for CIFAR-10.
+        blur: Whether half of the views are blurred, as in the paper for ImageNet; for CIFAR-10 none are.
         dtype: The element type of the images.
     """
     s = strength
@@ -266,7 +303,7 @@ def simclr(size: int = 224, strength: float = 1.0, dtype: Any = "float32") -> Re
         T.RandomResizedCrop(size, interpolation="bicubic"),
         T.RandomHorizontalFlip(),
         *_jitter(0.8 * s, 0.8 * s, 0.8 * s, 0.2 * s),
-        *_blur(0.5, size),
+        *_blur(0.5 if blur else 0.0, _tenth(size)),
         T.ToDtype(dtype),
     ]
     source = "google-research/simclr, data_util.py (arXiv:2002.05709, appendix A)"
@@ -277,15 +314,15 @@ def _two_views(
     first: tuple[float, float],
     second: tuple[float, float],
     crop: T.Transform,
-    size: int,
+    kernel: int,
     flip_last: bool,
     dtype: Any,
 ) -> list[T.Views]:
-    """Return two views with their own probabilities of blur and solarising."""
+    """Return two views with their own probabilities of blur and solarising; `kernel` is the blur's."""
 
     def view(blur: float, solarize: float) -> T.Views:
         solarizes = [T.RandomSolarize(128, p=solarize)] if solarize else []
-        colours = [*_jitter(0.4, 0.4, 0.2, 0.1), *_blur(blur, size), *solarizes]
+        colours = [*_jitter(0.4, 0.4, 0.2, 0.1), *_blur(blur, kernel), *solarizes]
         flip = [T.RandomHorizontalFlip()]
         steps = [*colours, *flip] if flip_last else [*flip, *colours]
         return T.Views(1, [crop, *steps, *_finish(dtype, IMAGENET_MEAN, IMAGENET_STD)])
@@ -301,7 +338,7 @@ def moco_v3(size: int = 224, dtype: Any = "float32") -> Recipe:
         dtype: The element type of the images.
     """
     crop = T.RandomResizedCrop(size, scale=(0.2, 1.0))
-    views = _two_views((1.0, 0.0), (0.1, 0.2), crop, size, True, dtype)
+    views = _two_views((1.0, 0.0), (0.1, 0.2), crop, _pillows(size), True, dtype)
     source = "facebookresearch/moco-v3, main_moco.py (arXiv:2104.02057)"
     return Recipe("moco_v3", source, {"transforms": views}, None)
 
@@ -314,7 +351,7 @@ def byol(size: int = 224, dtype: Any = "float32") -> Recipe:
         dtype: The element type of the images.
     """
     crop = T.RandomResizedCrop(size, interpolation="bicubic")
-    views = _two_views((1.0, 0.0), (0.1, 0.2), crop, size, False, dtype)
+    views = _two_views((1.0, 0.0), (0.1, 0.2), crop, _tenth(size), False, dtype)
     source = "google-deepmind/deepmind-research, byol (arXiv:2006.07733, table 6)"
     return Recipe("byol", source, {"transforms": views}, None)
 
@@ -322,19 +359,22 @@ def byol(size: int = 224, dtype: Any = "float32") -> Recipe:
 def _self_distillation(
     scales: tuple[tuple[float, float], tuple[float, float]],
     blurs: tuple[float, float, float],
-    kernel: int | None,
+    kernel: Callable[[int], int],
     sizes: tuple[int, int],
     local_crops: int,
     dtype: Any,
 ) -> list[T.Views]:
-    """Return two global views, of which the second may be solarised, and local ones."""
+    """Return two global views, of which the second may be solarised, and local ones.
+
+    `kernel` gives the blur's for the size of a view.
+    """
 
     def views(n: int, size: int, scale: tuple[float, float], blur: float, solarize: float) -> T.Views:
         steps = [
             T.RandomResizedCrop(size, scale=scale, interpolation="bicubic"),
             T.RandomHorizontalFlip(),
             *_jitter(0.4, 0.4, 0.2, 0.1),
-            *_blur(blur, sizes[0], kernel),
+            *_blur(blur, kernel(size)),
             *([T.RandomSolarize(128, p=solarize)] if solarize else []),
             *_finish(dtype, IMAGENET_MEAN, IMAGENET_STD),
         ]
@@ -363,7 +403,7 @@ def dino(
         dtype: The element type of the images.
     """
     scales = (global_scale, local_scale)
-    views = _self_distillation(scales, (1.0, 0.1, 0.5), None, (size, local_size), local_crops, dtype)
+    views = _self_distillation(scales, (1.0, 0.1, 0.5), _pillows, (size, local_size), local_crops, dtype)
     source = "facebookresearch/dino, main_dino.py (arXiv:2104.14294)"
     return Recipe("dino", source, {"transforms": views}, None)
 
@@ -387,7 +427,8 @@ def dinov2(
         dtype: The element type of the images.
     """
     blurs = (0.0, 0.9, 0.5) if as_trained else (1.0, 0.1, 0.5)
-    views = _self_distillation(((0.32, 1.0), (0.05, 0.32)), blurs, 9, (size, local_size), local_crops, dtype)
+    scales = ((0.32, 1.0), (0.05, 0.32))
+    views = _self_distillation(scales, blurs, lambda _: 9, (size, local_size), local_crops, dtype)
     source = "facebookresearch/dinov2, data/augmentations.py and data/transforms.py (arXiv:2304.07193)"
     return Recipe("dinov2", source, {"transforms": views}, None)
 
@@ -411,7 +452,10 @@ def clip(size: int = 224, dtype: Any = "float32") -> Recipe:
 def cifar(
     size: int = 32, trivial_augment: bool = False, erasing: float = 0.0, dtype: Any = "float32"
 ) -> Recipe:
-    """The usual recipe of CIFAR-10 and CIFAR-100: four pixels of padding, a crop, a flip.
+    """The usual recipe of CIFAR-10: four pixels of padding, a crop, a flip. CIFAR-100 is trained by it, too.
+
+    It normalises as its source does: by the mean of CIFAR-10, and by the deviation within an image, averaged over the
+    images (0.2023, 0.1994, 0.2010), which is less than that of all pixels together (0.2470, 0.2435, 0.2616).
 
     Args:
         size: The side of the images.

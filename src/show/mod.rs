@@ -1,5 +1,5 @@
 //! A contact sheet: what a network sees of some samples, beside the whole images, with what was drawn under each.
-//! Where pairs are mixed, it shows mixed images.
+//! Where images are mixed, it shows the mixed ones.
 
 mod canvas;
 mod words;
@@ -51,7 +51,7 @@ pub(crate) fn sheet(pipeline: &Pipeline, request: &SheetRequest) -> Result<Vec<u
     }
     let draws = draws(pipeline, request)?;
     let views = pipeline.config().images.views().count() as u64;
-    let pictures = (draws.len() as u64).saturating_mul(1 + views.saturating_mul(request.epochs));
+    let pictures = (draws.len() as u64).saturating_mul(views.saturating_mul(request.epochs).saturating_add(1));
     if pictures > MOST_PICTURES {
         let setting = if request.samples.is_empty() { "rows" } else { "samples" };
         let message = format!(

@@ -217,6 +217,8 @@ def _as_timm(name: str, op: dict[str, Any], side: int) -> tuple[str, float]:
         "rand-m7-n3-mstd1.0",
         "rand-m15-mmax20-mstd4.0-p0.9-inc1",
         "rand-m8-mstd101-inc1",
+        # timm takes its usual bound, 10, for none.
+        "rand-m9-mmax0-mstd1.0",
     ],
 )
 def test_timms_rand_augment_has_timms_distribution(spec: str) -> None:

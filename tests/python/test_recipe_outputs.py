@@ -173,7 +173,11 @@ def test_a_recipe_says_what_its_source_says(name: str) -> None:
     for view in contest.views():
         # Tensors of uint8 are what these take, but for timm's, which say by themselves that theirs are Pillow's.
         steps = view.transform if view.of_pillow else v2.Compose([v2.ToImage(), view.transform])
-        assert meanings(views[view.output]) == meanings(taken_over(steps))
+        said = meanings(views[view.output])
+        assert said == meanings(taken_over(steps))
+        # By this features turn images back into levels.
+        mean, std = view.normalised
+        assert view.normalised == references.LEVELS or ("Normalize", rounded(mean), rounded(std)) in said
     if contest.mix is not None:
         ((choice,), theirs) = (recipe["mix"], contest.mix())
         assert [type(mix).__name__ for mix in choice.transforms] == ["MixUp", "CutMix"]
@@ -213,6 +217,29 @@ def test_recipes_of_timm_are_what_their_arguments_make(name: str) -> None:
     assert meanings(recipe["transforms"]) == meanings(taken_over(train))
     evaluation = create(input_size=224, interpolation="bicubic", crop_pct=224 / 256)
     assert meanings(recipe.eval()["transforms"]) == meanings(taken_over(evaluation))
+
+
+def of_convnext(size: int) -> list[Any]:
+    """Return how facebookresearch/ConvNeXt, datasets.py, evaluates."""
+    if size >= 384:
+        return [v2.Resize((size, size), references.BICUBIC)]
+    return [v2.Resize(int(size / (224 / 256)), references.BICUBIC), v2.CenterCrop(size)]
+
+
+def of_mae(size: int) -> list[Any]:
+    """Return how facebookresearch/mae, util/datasets.py, evaluates."""
+    share = 224 / 256 if size <= 224 else 1.0
+    return [v2.Resize(int(size / share), references.BICUBIC), v2.CenterCrop(size)]
+
+
+@pytest.mark.parametrize("size", [160, 224, 225, 320, 384, 512])
+def test_recipes_evaluate_any_size_as_their_sources_do(size: int) -> None:
+    for recipe, geometry in [
+        (recipes.convnext(num_classes=1000, size=size), of_convnext(size)),
+        (recipes.mae(size=size), of_mae(size)),
+    ]:
+        theirs = v2.Compose([v2.ToImage(), *geometry, *references.finish()])
+        assert meanings(recipe.eval()["transforms"]) == meanings(taken_over(theirs))
 
 
 def test_torchvisions_weights_say_how_they_are_evaluated() -> None:

@@ -79,6 +79,58 @@ def test_a_setting_can_be_replaced(dataset: Path) -> None:
     assert np.from_dlpack(next(iter(loader)).labels).shape == (8,)
 
 
+@pytest.mark.parametrize(
+    ("evaluation", "geometry"),
+    [
+        (recipes.convnext(10), [T.Resize(256, "bicubic"), T.CenterCrop(224)]),
+        (recipes.convnext(10, size=383), [T.Resize(437, "bicubic"), T.CenterCrop(383)]),
+        (recipes.convnext(10, size=384), [T.Resize((384, 384), "bicubic")]),
+        (recipes.deit(10, size=384), [T.Resize(438, "bicubic"), T.CenterCrop(384)]),
+        (recipes.swin(10, size=384), [T.Resize(438, "bicubic"), T.CenterCrop(384)]),
+        (recipes.mae(), [T.Resize(256, "bicubic"), T.CenterCrop(224)]),
+        (recipes.mae(size=225), [T.Resize(225, "bicubic"), T.CenterCrop(225)]),
+        (recipes.mae(size=448), [T.Resize(448, "bicubic"), T.CenterCrop(448)]),
+    ],
+    ids=lambda value: value.name if isinstance(value, recipes.Recipe) else str(value[0].size),
+)
+def test_larger_images_are_evaluated_as_the_source_does(
+    evaluation: recipes.Recipe, geometry: list[T.Transform]
+) -> None:
+    assert evaluation.eval()["transforms"][:-2] == geometry
+
+
+def kernels(recipe: recipes.Recipe) -> set[tuple[int | None, int]]:
+    """Return the sizes of the views that are blurred, each with that of its filter."""
+    transforms, found = recipe["transforms"], set()
+    for views in [transforms] if isinstance(transforms, T.Views) else transforms:
+        for step in views.transforms:
+            (blur,) = step.transforms if isinstance(step, T.RandomApply) else (step,)
+            if isinstance(blur, T.GaussianBlur):
+                found.add((views.transforms[0].size, blur.kernel_size))
+    return found
+
+
+def test_blurs_reach_as_far_as_the_source_has_them() -> None:
+    # Pillow's filter, which reaches equally far in images of any size, but not beyond a small one.
+    for size, kernel in [(384, 23), (224, 23), (96, 23), (32, 23), (12, 23), (11, 21), (4, 7)]:
+        sides = (size, size)
+        assert kernels(recipes.moco_v3(size)) == {(sides, kernel)}
+        assert kernels(recipes.dino(size, 8)) == {(sides, kernel), ((8, 8), 15)}
+    # A tenth of the side, as the papers have it.
+    for size, kernel in [(224, 23), (96, 9), (32, 3)]:
+        for recipe in (recipes.simclr(size), recipes.byol(size)):
+            assert kernels(recipe) == {((size, size), kernel)}
+    assert kernels(recipes.dinov2(32, 16)) == {((32, 32), 9), ((16, 16), 9)}
+    assert kernels(recipes.simclr(32, strength=0.5, blur=False)) == set()
+
+
+@pytest.mark.parametrize("size", [4, 12])
+def test_small_images_are_blurred_too(dataset: Path, size: int) -> None:
+    for recipe in (recipes.moco_v3(size), recipes.dino(size, size)):
+        views = next(iter(foreload.ImageLoader(dataset, batch_size=8, **recipe)))["image"]
+        assert all(np.isfinite(np.from_dlpack(view)).all() for view in views)
+
+
 def test_dinov2_blurs_as_published_or_as_trained() -> None:
     def blurred(recipe: recipes.Recipe) -> list[float]:
         found = []

@@ -155,6 +155,8 @@ def test_parameters_have_one_form(dataset: Path) -> None:
         (lambda: T.Pad(1, fill=(1, 2, 300)), "Pad: fill: is .*, must be a grey level"),
         (lambda: T.Pad(1, padding_mode="wrap"), "Pad: padding_mode: is 'wrap', must be one of constant"),
         (lambda: T.RandomHorizontalFlip("often"), "RandomHorizontalFlip: p: is 'often', must be a number"),
+        (lambda: T.RandomErasing(p=10**400), r"RandomErasing: p: is 10{400}, must be a number"),
+        (lambda: T.Pad(10**400), r"Pad: padding: is 10{400}, must be a whole number of pixels"),
         (lambda: T.ToDtype("float64"), "ToDtype: dtype: is 'float64', must be one of float32"),
         (lambda: T.ToDtype("float32", scale="yes"), "ToDtype: scale: is 'yes', must be True or False"),
         (lambda: T.Normalize(0.5, STD), "Normalize: mean: is 0.5, must be three numbers"),

@@ -34,8 +34,13 @@ def integer(given: Any) -> int:
 
 def is_number(given: Any) -> bool:
     """Return whether an object is a finite number, of any type."""
-    is_real = isinstance(given, numbers.Real) and not isinstance(given, bool)
-    return is_real and math.isfinite(given)
+    if not isinstance(given, numbers.Real) or isinstance(given, bool):
+        return False
+    try:
+        return math.isfinite(given)
+    except OverflowError:
+        # A whole number or a fraction beyond what a float holds.
+        return False
 
 
 def items_of(given: Any) -> list[Any] | None:

@@ -74,8 +74,8 @@ class RandAugment(Transform):
 
         Args:
             spec: `rand`, then sections after dashes: `m9`, the magnitude; `n2`, the number of operations; `p0.5`, their
-                probability; `mstd0.5`, the standard deviation of magnitudes; `mmax10`, the largest; `inc1`, operations
-                that become stronger with their magnitude. As `rand-m9-mstd0.5-inc1`.
+                probability; `mstd0.5`, the standard deviation of magnitudes; `mmax10`, the largest (0 is 10, too);
+                `inc1`, operations that become stronger with their magnitude. As `rand-m9-mstd0.5-inc1`.
             interpolation: The same as for `TimmRandAugment`; `create_transform` gives the crop's.
             fill: The same as for `TimmRandAugment`; `create_transform` gives 255 times the mean of `Normalize`.
 
@@ -109,7 +109,8 @@ _SECTIONS: dict[str, tuple[str, Any]] = {
     "n": ("num_ops", int),
     "p": ("p", float),
     "mstd": ("magnitude_std", float),
-    "mmax": ("magnitude_max", int),
+    # 0 is the usual one, as in timm.
+    "mmax": ("magnitude_max", lambda value: int(value) or TimmRandAugment.magnitude_max),
     "inc": ("increasing", lambda value: bool(int(value))),
 }
 """The sections of a spec of timm's, with the parameter that each gives and what its value is."""
@@ -124,8 +125,8 @@ class TimmRandAugment(Transform):
     """Applies some of 15 operations, as timm's `rand_augment_transform` does; `RandAugment.timm` makes it of a spec.
 
     Each operation that is drawn is applied with a probability, and has a magnitude of its own from a normal
-    distribution. What operations do is what torchvision's do to tensors; images move by whole pixels, at most 45 % of
-    their size.
+    distribution. What operations do is what torchvision's do to tensors; images move by fractions of pixels as timm's
+    do, by at most 45 % of their size.
 
     Args:
         num_ops: The number of operations that are drawn; one may be drawn several times.

@@ -1,5 +1,5 @@
-//! What a user asks for of a batch's pairs: MixUp, CutMix, or a choice among such, with torchvision v2's names,
-//! parameters and defaults.
+//! How a user asks for the images of a batch to be mixed: MixUp, CutMix, or a choice among such, with torchvision v2's
+//! names, parameters and defaults.
 
 use crate::augment::recipe::{BadParameter, check_choice};
 use crate::error::{Error, Result};
@@ -43,7 +43,7 @@ fn one() -> f64 {
     1.0
 }
 
-/// What is done to the pairs of a batch: one of the [choices](MixChoice), at random.
+/// How the images of a batch are mixed: one of the [choices](MixChoice), at random.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Mixing {
     /// The list as it was asked for, in JSON.
