@@ -26,13 +26,13 @@ def make(name: str) -> recipes.Recipe:
 @pytest.mark.parametrize("name", NAMES)
 def test_it_trains(name: str, dataset: Path) -> None:
     recipe = make(name)
-    loader = foreload.ImageLoader(dataset, batch_size=8, seed=1, **recipe)
+    loader = foreload.ImageLoader(dataset, batch_size=16, seed=1, **recipe)
     batch = next(iter(loader))
     images = batch["image"]
     sizes = [np.from_dlpack(view).shape for view in (images if isinstance(images, tuple) else (images,))]
-    assert sizes == [(8, 3, side, side) for side in VIEWS.get(name, [SIZES.get(name, 224)])]
+    assert sizes == [(16, 3, side, side) for side in VIEWS.get(name, [SIZES.get(name, 224)])]
     labels = np.from_dlpack(batch.labels)
-    assert labels.shape == ((8, 10) if "mix" in recipe else (8,))
+    assert labels.shape == ((16, 10) if "mix" in recipe else (16,))
     for view in images if isinstance(images, tuple) else (images,):
         assert np.isfinite(np.from_dlpack(view)).all()
 

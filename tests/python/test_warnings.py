@@ -224,7 +224,7 @@ def test_a_cache_that_others_have_filled_is_warned_of(own_dataset: Path, tmp_pat
 def test_the_program_warns_on_stderr_and_in_json(own_dataset: Path) -> None:
     (own_dataset / "class_9").mkdir()
     program = [sys.executable, "-m", "foreload"]
-    of_images = ["--batch-size", "10", "--image-size", "32", "--epochs", "1"]
+    of_images = ["--batch-size", "20", "--image-size", "32", "--epochs", "1"]
     evaluation = ["--train=false", "--repeats", "2", "--mix", '[{"MixUp": {}}]']
     done = subprocess.run(
         [*program, "bench", str(own_dataset), *of_images, *evaluation],
