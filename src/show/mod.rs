@@ -51,7 +51,8 @@ pub(crate) fn sheet(pipeline: &Pipeline, request: &SheetRequest) -> Result<Vec<u
     }
     let draws = draws(pipeline, request)?;
     let views = pipeline.config().images.views().count() as u64;
-    let pictures = (draws.len() as u64).saturating_mul(views.saturating_mul(request.epochs).saturating_add(1));
+    let pictures =
+        (draws.len() as u64).saturating_mul(views.saturating_mul(request.epochs).saturating_add(1));
     if pictures > MOST_PICTURES {
         let setting = if request.samples.is_empty() { "rows" } else { "samples" };
         let message = format!(

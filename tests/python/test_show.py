@@ -135,3 +135,5 @@ def test_what_cannot_be_shown_is_refused(dataset: Path, tmp_path: Path) -> None:
         loader.show(rows=0)
     with pytest.raises(foreload.ConfigError, match="epochs"):
         loader.show(epochs="two")
+    with pytest.raises(foreload.ConfigError, match=r"rows: asks for 8 .* a sheet has at most 2000"):
+        loader.show(epochs=2**64 - 1)

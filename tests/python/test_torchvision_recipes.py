@@ -254,7 +254,7 @@ def test_what_else_timm_makes() -> None:
     assert uniform[1] == T.RandAugment.timm(
         "rand-m8-n3-mstd101-mmax15-p0.7", interpolation="bilinear", fill=(124, 116, 104)
     )
-    usual = timm_transform(is_training=True, auto_augment="rand-m9-mmax0")
+    usual = timm_transform(is_training=True, auto_augment="rand-m9-mmax0", hflip=0)
     assert usual[1] == T.RandAugment.timm("rand-m9-mmax0", interpolation="bilinear", fill=(124, 116, 104))
     assert usual[1].magnitude_max == 10.0
     three = timm_transform(is_training=True, auto_augment="3a", color_jitter=0.3, re_prob=0.1, re_mode="rand")
