@@ -9,7 +9,7 @@ use foreload::testing::rng::RandomStream;
 use foreload::testing::simd::Level;
 
 use super::reference::Image;
-use super::{FILTERS, PADDINGS, between, one, output_up_to, scaled, stream, view};
+use super::{FILTERS, PADDINGS, between, middle, one, output_up_to, scaled, stream, view};
 
 /// Memory that is aligned like that of a device.
 #[derive(Clone, Default)]
@@ -167,16 +167,9 @@ fn extreme_sizes_make_the_same_bytes() {
             let random = &mut stream(21, case);
             let image = Image::sized(random, width, height);
             let output = Output { width: 16, height: between(random, 1, 16), ..output(random, 16) };
-            let axis = |length| Axis {
-                start: 0,
-                length,
-                resized: full,
-                offset: (full as i32 - 16) / 2,
-                filled: [0; 2],
-            };
             let view = View {
-                x: axis(width),
-                y: axis(height),
+                x: middle(width, full),
+                y: middle(height, full),
                 flip: case % 2 == 1,
                 vertical_flip: case % 3 == 1,
                 filter: one(random, &FILTERS),

@@ -243,6 +243,11 @@ fn formats_and_types_hold_the_same_values() {
     }
 }
 
+/// The sixteen pixels in the middle of `length` source pixels that are resized to `full`.
+fn middle(length: u32, full: u32) -> Axis {
+    Axis { start: 0, length, resized: full, offset: (full as i32 - 16) / 2, filled: [0; 2] }
+}
+
 #[test]
 fn huge_reductions_and_enlargements_work() {
     for (width, height, full) in [(9000, 3, 16), (3, 9000, 16), (1, 1, 40), (2, 2, 4000), (5000, 1, 3)] {
@@ -250,16 +255,9 @@ fn huge_reductions_and_enlargements_work() {
             let random = &mut stream(5, case);
             let image = Image::sized(random, width, height);
             let output = Output { width: 16, height: 16, ..output(random, Fidelity::Exact) };
-            let axis = |length| Axis {
-                start: 0,
-                length,
-                resized: full,
-                offset: (full as i32 - 16) / 2,
-                filled: [0; 2],
-            };
             let view = View {
-                x: axis(width),
-                y: axis(height),
+                x: middle(width, full),
+                y: middle(height, full),
                 flip: case % 2 == 1,
                 vertical_flip: case % 3 == 1,
                 filter: Filter::Bilinear,
