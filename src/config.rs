@@ -47,7 +47,7 @@ use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice};
 use crate::names::named;
 use crate::schedule::{LastBatch, Selection};
-use crate::tier::{CacheOptions, Verify};
+use crate::tier::{CacheOptions, TierName, TierOptions, Verify};
 use labels::ReadLabels;
 use requested::RequestedFields;
 use std::sync::Arc;
@@ -112,7 +112,7 @@ pub struct LoaderConfig {
     pub direct: Direct,
     /// The largest number of reads in flight.
     pub queue_depth: usize,
-    /// The tier on NVMe; `None` without a cache.
+    /// The tiers that keep copies; `None` without a cache.
     pub cache: Option<CacheOptions>,
     /// What happens to JPEGs with damage inside their coded data.
     pub damaged: Damaged,
@@ -234,7 +234,7 @@ impl LoaderOptions {
         }
     }
 
-    /// The tier on NVMe, if there is to be one.
+    /// The tiers that keep copies, from the fastest to the slowest, if there are to be any.
     fn cache(&self, queue_depth: usize) -> Result<Option<CacheOptions>> {
         let verify = match (self.immutable, self.verify) {
             (false, verify) => verify,
@@ -245,29 +245,38 @@ impl LoaderOptions {
             }
             (true, _) => Verify::Never,
         };
+        let mut tiers = Vec::new();
+        tiers.extend(self.cache_ram.map(|size| TierOptions::Ram { name: TierName::RAM, size }));
         match (&self.cache_dir, self.cache_size) {
-            (None, None) => Ok(None),
+            (None, None) => {}
             (None, Some(_)) => {
-                Err(Error::config("cache_dir", "is not given, but its size is: where shall the cache be?"))
+                return Err(Error::config(
+                    "cache_dir",
+                    "is not given, but its size is: where shall the cache be?",
+                ));
             }
             (Some(directory), None) => {
                 let message = format!("is not given: how many bytes may {} take?", directory.display());
-                Err(Error::config("cache_size", message))
+                return Err(Error::config("cache_size", message));
             }
-            (Some(directory), Some(size)) => Ok(Some(CacheOptions {
+            (Some(directory), Some(size)) => tiers.push(TierOptions::Directory {
+                name: TierName::NVME,
                 // The working directory may change before the cache is opened.
-                directory: std::path::absolute(directory)
+                path: std::path::absolute(directory)
                     .map_err(|error| Error::io("resolve", directory, error))?,
                 size,
-                fill: self.cache_fill,
-                verify,
-                stage_bandwidth: self.stage_bandwidth,
-                local_world_size: self.local_world_size,
-                io: self.io,
-                direct: self.direct,
-                queue_depth,
-            })),
+            }),
         }
+        Ok((!tiers.is_empty()).then(|| CacheOptions {
+            tiers,
+            fill: self.cache_fill,
+            verify,
+            stage_bandwidth: self.stage_bandwidth,
+            local_world_size: self.local_world_size,
+            io: self.io,
+            direct: self.direct,
+            queue_depth,
+        }))
     }
 }
 

@@ -86,6 +86,7 @@ mod state;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod tier;
+mod tier_name;
 mod trace;
 
 pub use augment::{DType, Fidelity, ImageTransforms, MemoryFormat, Mixing, Transform, Transforms};
@@ -104,5 +105,6 @@ pub use notices::Notices;
 pub use pipeline::{Cursor, Epoch, EpochStats, FailureLog, Pipeline, Poll, Progress, SampleFailure, Start};
 pub use schedule::{Draw, LastBatch, Order, Schedule};
 pub use state::State;
-pub use tier::{CacheOptions, FillChoice, Verify};
+pub use tier::{CacheOptions, FillChoice, TierOptions, Verify};
+pub use tier_name::TierName;
 pub use trace::Trace;

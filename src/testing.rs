@@ -64,8 +64,9 @@ pub mod gpu {
 }
 pub mod io {
     pub use crate::io::{
-        Completion, DataSource, Direct, Files, IoChoice, OwnThread, Pfs, PfsRates, PfsStats, ReadRequest,
-        ReadStats, Reader, Throttled, Waker, open, open_source, probe, read_blocking,
+        Completion, DataSource, Direct, Files, GroupBell, GroupedReader, IoChoice, ListeningReader,
+        OwnThread, Pfs, PfsRates, PfsStats, ReadRequest, ReadStats, Reader, ReaderGroup, Throttled, Waker,
+        open, open_source, probe, read_blocking,
     };
     pub mod fault {
         pub use crate::io::fault::{FaultOptions, FaultReader};
@@ -105,11 +106,10 @@ pub mod state {
     pub use crate::state::{OrderIdentity, State};
 }
 pub mod tier {
-    pub use crate::tier::{FillChoice, Machine, TierStats, Verify};
+    pub use crate::tier::{CacheStats, FillChoice, Machine, TierOptions, TierStats, Verify};
     pub mod store {
-        pub use crate::tier::store::{
-            CopyFault, Location, Offer, Store, StoreOptions, WriteFaults, checksum,
-        };
+        pub use crate::tier::copies::{CopyFault, Location, Offer, checksum};
+        pub use crate::tier::store::{Store, StoreOptions, WriteFaults};
         pub mod inspect {
             pub use crate::tier::store::inspect::{clear, contents};
         }

@@ -16,6 +16,7 @@ pub use read::read;
 pub(crate) use summary::{EpochSummary, StageSummary, TraceSummary};
 
 use crate::error::Result;
+use crate::tier_name::TierName;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -28,14 +29,12 @@ pub enum Stage {
     Wait,
     /// The consumer is busy between two batches: it trains.
     Train,
-    /// Samples are on their way from the source.
-    Source,
-    /// Samples are on their way from the NVMe tier.
-    Nvme,
-    /// Whole shards are on their way from the source to the NVMe tier, ahead of their use.
+    /// Samples are on their way from this tier.
+    Read(TierName),
+    /// Whole shards are on their way from the source to the tiers that keep them, ahead of their use.
     Ahead,
-    /// Bytes are written to the NVMe tier.
-    Write,
+    /// Bytes are written to this tier.
+    Write(TierName),
     /// Images are decoded by the CPU.
     Decode,
     /// Images are cropped, resized, normalised and stored by the CPU.
@@ -49,41 +48,50 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// All stages, in the order in which they are shown.
-    pub const ALL: [Self; 11] = [
-        Self::Wait,
-        Self::Train,
-        Self::Source,
-        Self::Nvme,
-        Self::Ahead,
-        Self::Write,
-        Self::Decode,
-        Self::Augment,
-        Self::Copy,
-        Self::GpuDecode,
-        Self::GpuAugment,
+    /// The stages that are no tier's, each with its name.
+    const OWN: [(Self, &str); 8] = [
+        (Self::Wait, "wait"),
+        (Self::Train, "train"),
+        (Self::Ahead, "stage ahead"),
+        (Self::Decode, "decode"),
+        (Self::Augment, "augment"),
+        (Self::Copy, "gpu copy"),
+        (Self::GpuDecode, "gpu decode"),
+        (Self::GpuAugment, "gpu augment"),
     ];
 
-    /// The name in the file and in reports.
-    pub fn name(self) -> &'static str {
+    /// The name in the file and in reports: `decode`, or `read` and `write` with a tier's name.
+    pub fn name(self) -> String {
         match self {
-            Self::Wait => "wait",
-            Self::Train => "train",
-            Self::Source => "read source",
-            Self::Nvme => "read nvme",
-            Self::Ahead => "stage ahead",
-            Self::Write => "write cache",
-            Self::Decode => "decode",
-            Self::Augment => "augment",
-            Self::Copy => "gpu copy",
-            Self::GpuDecode => "gpu decode",
-            Self::GpuAugment => "gpu augment",
+            Self::Read(tier) => format!("read {tier}"),
+            Self::Write(tier) => format!("write {tier}"),
+            own => Self::OWN.into_iter().find(|(stage, _)| *stage == own).map_or("", |(_, name)| name).into(),
         }
     }
 
     /// The stage called `name`.
     pub fn parse(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|stage| stage.name() == name)
+        match name.split_once(' ') {
+            Some(("read", tier)) => TierName::new(tier).map(Self::Read),
+            Some(("write", tier)) => TierName::new(tier).map(Self::Write),
+            _ => Self::OWN.into_iter().find(|(_, own)| *own == name).map(|(stage, _)| stage),
+        }
+    }
+
+    /// The row in which viewers show it, from above.
+    fn row(self) -> u32 {
+        match self {
+            Self::Wait => 1,
+            Self::Train => 2,
+            Self::Read(_) => 3,
+            Self::Ahead => 4,
+            Self::Write(_) => 5,
+            Self::Decode => 6,
+            Self::Augment => 7,
+            Self::Copy => 8,
+            Self::GpuDecode => 9,
+            Self::GpuAugment => 10,
+        }
     }
 }
 
@@ -92,17 +100,15 @@ impl Stage {
 pub enum Gauge {
     /// Reads in flight.
     InFlight,
-    /// Bytes that the NVMe tier holds.
-    CacheBytes,
+    /// Bytes that this tier holds.
+    Held(TierName),
 }
 
 impl Gauge {
-    const ALL: [Self; 2] = [Self::InFlight, Self::CacheBytes];
-
-    fn name(self) -> &'static str {
+    fn name(self) -> String {
         match self {
-            Self::InFlight => "reads in flight",
-            Self::CacheBytes => "cache bytes",
+            Self::InFlight => "reads in flight".into(),
+            Self::Held(tier) => format!("{tier} bytes"),
         }
     }
 }

@@ -32,7 +32,7 @@ ended = time.perf_counter()
 if sys.argv[2] == "fill":
     for _ in batches:
         pass
-hits = batches.stats()["cache"]["nvme_hits"]
+hits = batches.stats()["cache"]["tiers"]["nvme"]["hits"]
 print(json.dumps({"loader": made - begun, "first_batch": ended - begun, "hits": hits}))
 """
 

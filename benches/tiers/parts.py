@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 FRACTIONS = (0.25, 0.5, 0.75, 1.0)
 EPOCHS = 3
+MEMORY_AND_DRIVE = ((0.3, 0.0), (0.2, 0.5), (0.5, 0.6))
 FILLS = (("folder", "use"), ("tar", "use"), ("tar", "ahead"))
 MOST_FIRST = {"use": 1.02, "ahead": 1.10}
 RANKS = 4
@@ -94,6 +95,27 @@ def bytes_read(bench: Bench) -> dict:
         misses = lru_misses(share)
         rows.append(["LRU (page cache), computed", f"{share:.2f}", *(f"{part:.3f}" for part in misses)])
     head = ["filled", "cache / dataset", *(f"epoch {number + 1}" for number in range(EPOCHS))]
+    return {"head": head, "rows": rows, "checks": checks}
+
+
+def listed(bench: Bench) -> dict:
+    """Measure what each tier of a list gives: memory alone, before a directory, and a directory alone."""
+    rows, checks = [], []
+    total = bench.facts["folder"]
+    for ram, nvme in MEMORY_AND_DRIVE:
+        with bench.cache() as cache:
+            options = {"cache_ram": int(ram * total)} if ram else {}
+            options |= {"cache": cache, "cache_size": int(nvme * total)} if nvme else {}
+            epochs = bench.epochs(bench.folder, epochs=EPOCHS, fill="use", **options)
+        for number, epoch in enumerate(epochs):
+            given = {name: tier["bytes"] / total for name, tier in epoch["cache"]["tiers"].items()}
+            shares = (slow(epoch) / total, given.get("ram", 0.0), given.get("nvme", 0.0))
+            rows.append([f"{ram:.2f} + {nvme:.2f}", number + 1, *(f"{share:.3f}" for share in shares)])
+        name = f"memory {ram} and drive {nvme}"
+        checks.append(check(slow(epochs[0]) / total, MOST_FIRST["use"], f"{name}: first epoch"))
+        bound = max(0.0, 1 - ram - nvme) + 0.02
+        checks.append(check(max(slow(epoch) for epoch in epochs[1:]) / total, bound, f"{name}: later epochs"))
+    head = ["memory + drive / dataset", "epoch", "source", "ram", "nvme"]
     return {"head": head, "rows": rows, "checks": checks}
 
 
@@ -238,6 +260,7 @@ def prediction(bench: Bench) -> dict:
 
 PARTS = {
     "bytes": bytes_read,
+    "listed": listed,
     "staging": staging,
     "warm": warm,
     "stall": stall,
@@ -248,6 +271,7 @@ PARTS = {
 
 TITLES = {
     "bytes": "Bytes of the slow tier, as a share of the dataset",
+    "listed": "Memory and a drive together: what each tier gave, as a share of the dataset",
     "staging": "Staging beside training",
     "warm": "Training from the cache beside training from NVMe",
     "stall": "Waiting with a fifth of the bandwidth to spare",

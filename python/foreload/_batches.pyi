@@ -185,10 +185,12 @@ class Batches(Iterator[Batch]):
         (files and planes given to it), `copy_seconds`, `decode_seconds`, `augment_seconds` (summed over batches that
         are under way side by side) and `idle_seconds` (in which nothing was queued on it).
 
-        With a cache there is also the dict `cache` for this epoch: `nvme_hits`, `nvme_bytes` (samples from the cache),
-        `source_reads`, `source_bytes` (from the dataset's storage, as they were needed), `fallbacks` (the cache had
-        them and could not give them), `staged_bytes`, `staged_samples`, `staged_units` of `units` (filled ahead),
-        `admitted_samples`, `admitted_bytes` (written), `dropped_busy`, `dropped_full`, `dropped_off` (not kept: writing
-        was behind; the cache is full; a write had failed), `write_errors`, `damaged`, `evicted_bytes`; `held_samples`,
-        `held_bytes` and `quota` as they are now; `last_error`, a text, or None.
+        With a cache there is also the dict `cache` for this epoch: `source_reads`, `source_bytes` (samples from the
+        dataset's storage, as they were needed), `looks` (files that were asked whether they changed), `staged_bytes`,
+        `staged_samples`, `staged_units` of `units` (filled ahead); `last_error`, a text, or None; and `tiers`, a dict for
+        each tier by its name (`ram`, `nvme`), from the fastest to the slowest: `hits`, `bytes` (samples that it gave),
+        `fallbacks` (it had them and could not give them), `stale`, `mismatched` (copies of what has changed),
+        `admitted_samples`, `admitted_bytes` (written), `dropped_busy`, `dropped_full`, `dropped_off`, `dropped_changed`
+        (not kept: writing was behind; the tier is full, a slower one may have taken them; a write had failed; the file
+        changed), `write_errors`, `damaged`, `evicted_bytes`; `held_samples`, `held_bytes` and `quota` as they are now.
         """

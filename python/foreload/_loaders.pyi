@@ -7,7 +7,7 @@ from typing import Any, Literal, final
 from typing_extensions import Self
 
 from foreload._core import Loader
-from foreload._objects import Directory, Resources
+from foreload._objects import Directory, Ram, Resources
 from foreload._sheet import Sheet
 from foreload._types import Array, BatchMix, Numbers, View
 from foreload.fields import Field
@@ -140,8 +140,9 @@ class ImageLoader(Loader):
         local_world_size: How many ranks this node has, numbered one after another: they share the cache, processors and
             memory. None: what the launcher (see `rank`) says, else all share the cache, and this process has processors
             and memory alone.
-        cache: Where samples are kept near: a `foreload.Directory` on local NVMe, a dict of its arguments, or a list of
-            one. Samples are read from the dataset's storage once and not in every epoch. None: nowhere.
+        cache: Where samples are kept near: a `foreload.Directory` on local NVMe or a dict of its arguments, a
+            `foreload.Ram`, or a list of both, from the fastest to the slowest. Samples are read from the dataset's
+            storage once and not in every epoch. None: nowhere.
         verify: How a cached copy of an earlier run or another process is known to be the dataset's before this run uses
             it. `stamp`: its file has the size, times and inode it had when it was copied. `checksum`: the dataset is
             read once a run and compared. What has changed is copied again, what changes after the check is seen by the
@@ -214,7 +215,7 @@ class ImageLoader(Loader):
         queue_depth: int | None = None,
         device_memory: int | str | None = None,
         local_world_size: int | None = None,
-        cache: Directory | Mapping[str, Any] | Sequence[Directory | Mapping[str, Any]] | None = None,
+        cache: Ram | Directory | Mapping[str, Any] | Sequence[Ram | Directory | Mapping[str, Any]] | None = None,
         verify: Literal["stamp", "checksum"] = "stamp",
         immutable: bool = False,
         index_dir: str | os.PathLike[str] | None = None,
@@ -370,8 +371,9 @@ class FileLoader(Loader):
         local_world_size: How many ranks this node has, numbered one after another: they share the cache, processors and
             memory. None: what the launcher (see `rank`) says, else all share the cache, and this process has processors
             and memory alone.
-        cache: Where samples are kept near: a `foreload.Directory` on local NVMe, a dict of its arguments, or a list of
-            one. Samples are read from the dataset's storage once and not in every epoch. None: nowhere.
+        cache: Where samples are kept near: a `foreload.Directory` on local NVMe or a dict of its arguments, a
+            `foreload.Ram`, or a list of both, from the fastest to the slowest. Samples are read from the dataset's
+            storage once and not in every epoch. None: nowhere.
         verify: How a cached copy of an earlier run or another process is known to be the dataset's before this run uses
             it. `stamp`: its file has the size, times and inode it had when it was copied. `checksum`: the dataset is
             read once a run and compared. What has changed is copied again, what changes after the check is seen by the
@@ -417,7 +419,7 @@ class FileLoader(Loader):
         direct: Literal["auto", "on", "off"] = "auto",
         queue_depth: int | None = None,
         local_world_size: int | None = None,
-        cache: Directory | Mapping[str, Any] | Sequence[Directory | Mapping[str, Any]] | None = None,
+        cache: Ram | Directory | Mapping[str, Any] | Sequence[Ram | Directory | Mapping[str, Any]] | None = None,
         verify: Literal["stamp", "checksum"] = "stamp",
         immutable: bool = False,
         index_dir: str | os.PathLike[str] | None = None,

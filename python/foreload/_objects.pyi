@@ -5,6 +5,33 @@ from typing import Any, Literal, final
 
 from typing_extensions import Self
 
+# What `make stub` writes of Ram begins here.
+@final
+class Ram:
+    """A cache in memory, for `cache=` of a loader.
+
+    For datasets on slow storage, alone or before a `Directory`: each sample is kept once, so that their sizes add up.
+    It is gone with the process. Each rank keeps what it reads itself.
+
+    Args:
+        size: Bytes of this node's memory that copies may take, or a text such as `"20GB"`. Each of the node's ranks has
+            an equal part, beside `memory`, and takes it as it fills. It must be free when the loader is made.
+
+    Raises:
+        ConfigError: A setting cannot work, or there is none of that name.
+    """
+
+    def __new__(
+        cls,
+        size: int | str,
+    ) -> Self: ...
+    @property
+    def size(self) -> int | str: ...
+    # What it writes ends here.
+    def __eq__(self, other: object, /) -> bool: ...
+    def __hash__(self) -> int: ...
+    def __getnewargs_ex__(self) -> tuple[tuple[()], dict[str, Any]]: ...
+
 # What `make stub` writes of Directory begins here.
 @final
 class Directory:

@@ -3,6 +3,7 @@
 
 pub(crate) mod fault;
 mod files;
+mod group;
 mod open;
 mod own_thread;
 mod pfs;
@@ -17,6 +18,7 @@ pub(crate) mod uring;
 
 pub use files::Files;
 pub(crate) use files::MOST_MOVES;
+pub use group::{GroupBell, GroupedReader, ListeningReader, ReaderGroup};
 pub use open::{DataSource, open, open_source};
 pub use own_thread::OwnThread;
 pub use pfs::{Pfs, PfsRates, PfsStats};
@@ -30,6 +32,7 @@ use crate::dataset::Extent;
 use crate::error::{Error, Result};
 use crate::names::named;
 use crate::slot::Slot;
+use crate::tier_name::TierName;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,33 +55,23 @@ pub struct Completion {
     pub result: Result<Filled>,
     /// The slot of a failed read, to try another source with. Where it could not be had back, it is in its pool.
     pub slot: Option<Slot>,
-    /// Where the bytes came from.
-    pub tier: Tier,
-}
-
-/// The places that bytes come from.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Tier {
-    /// The place of the dataset.
-    #[default]
-    Source,
-    /// The fast local drive that holds copies.
-    Nvme,
+    /// The tier that the bytes came from.
+    pub tier: TierName,
 }
 
 impl Completion {
     /// A completion whose bytes are there.
     pub fn arrived(token: u64, filled: Filled) -> Self {
-        Self { token, result: Ok(filled), slot: None, tier: Tier::Source }
+        Self { token, result: Ok(filled), slot: None, tier: TierName::SOURCE }
     }
 
     /// A completion that failed; `slot` is the request's, unless it was lost on the way.
     pub fn failed(token: u64, error: Error, slot: impl Into<Option<Slot>>) -> Self {
-        Self { token, result: Err(error), slot: slot.into(), tier: Tier::Source }
+        Self { token, result: Err(error), slot: slot.into(), tier: TierName::SOURCE }
     }
 
     /// The same completion, as from `tier`.
-    pub fn of(self, tier: Tier) -> Self {
+    pub fn of(self, tier: TierName) -> Self {
         Self { tier, ..self }
     }
 }

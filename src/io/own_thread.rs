@@ -4,7 +4,7 @@
 //! drives the second one elsewhere: requests go there and answers come back in batches, and neither side makes a system
 //! call for the other unless the other one sleeps.
 
-use super::{Completion, DROP_LIMIT, ReadRequest, ReadStats, Reader, Waker};
+use super::{Completion, DROP_LIMIT, ListeningReader, ReadRequest, ReadStats, Reader, Waker};
 use crate::error::{Error, Result};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -124,51 +124,6 @@ impl OwnThread {
         self.rouse(place);
     }
 
-    /// Hands over what was submitted and appends the answers that are there to `out`, without waiting.
-    ///
-    /// # Errors
-    /// The error that ended the reader's thread.
-    pub fn try_completions(&mut self, out: &mut Vec<Completion>) -> Result<()> {
-        self.flush();
-        let shared = self.shared.clone();
-        self.take(&mut shared.lock(), out)
-    }
-
-    /// Lets the first answer from now on call `on_ready`. Returns `false` when there are answers already, or never will
-    /// be.
-    pub fn listen(&mut self) -> bool {
-        self.flush();
-        let mut state = self.shared.lock();
-        state.listening = self.in_flight > 0 && state.answers.is_empty() && !state.ended && !state.woken;
-        state.listening
-    }
-
-    /// Waits for both readers, like [`Reader::wait`]. The answers of `beside`, whose waker is `on_ready`, go to `there`
-    /// and those of this reader to `here`. It returns when there are any, a waker of either was called, or nothing is
-    /// in flight.
-    ///
-    /// # Errors
-    /// The errors of either reader.
-    pub fn wait_beside(
-        &mut self,
-        beside: &mut dyn Reader,
-        there: &mut Vec<Completion>,
-        here: &mut Vec<Completion>,
-    ) -> Result<()> {
-        if beside.in_flight() == 0 {
-            return self.wait(here);
-        }
-        if self.in_flight > 0 && !self.listen() {
-            // `beside` is to submit what is queued and to give the answers that are there, but not to wait for more.
-            (self.shared.on_ready.0)();
-        }
-        beside.wait(there)?;
-        match self.in_flight {
-            0 => Ok(()),
-            _ => self.try_completions(here),
-        }
-    }
-
     /// Waits like [`Reader::wait`], but until `limit` at most; with a limit, it waits also when nothing is in flight.
     /// Returns whether the waker was called.
     ///
@@ -193,11 +148,11 @@ impl OwnThread {
         }
         state.asleep = false;
         let woken = state.woken;
-        self.take(&mut state, out)?;
+        self.take_answers(&mut state, out)?;
         Ok(woken)
     }
 
-    fn take(&mut self, state: &mut ReaderState, out: &mut Vec<Completion>) -> Result<()> {
+    fn take_answers(&mut self, state: &mut ReaderState, out: &mut Vec<Completion>) -> Result<()> {
         state.listening = false;
         state.woken = false;
         if state.answers.is_empty() && state.ended {
@@ -253,6 +208,21 @@ impl Reader for OwnThread {
 
     fn describe(&self) -> String {
         self.description.clone()
+    }
+}
+
+impl ListeningReader for OwnThread {
+    fn listen(&mut self) -> bool {
+        self.flush();
+        let mut state = self.shared.lock();
+        state.listening = self.in_flight > 0 && state.answers.is_empty() && !state.ended && !state.woken;
+        state.listening
+    }
+
+    fn take(&mut self, out: &mut Vec<Completion>) -> Result<()> {
+        self.flush();
+        let shared = self.shared.clone();
+        self.take_answers(&mut shared.lock(), out)
     }
 }
 

@@ -130,7 +130,7 @@ impl Epoch {
     /// What the stages have done so far.
     pub fn stats(&self) -> super::EpochStats {
         let mut stats = self.run.counters.snapshot();
-        stats.tiers = self.shared.tiers().since(&self.run.tiers);
+        stats.cache = self.shared.cached().since(&self.run.cached);
         if self.busy_with.is_some() {
             stats.stalls.record(self.stalled);
         }
@@ -211,7 +211,7 @@ impl Epoch {
     /// ask for no more.
     fn conclude(&self) {
         self.shared.notify_failures(self.run.epoch, self.failed);
-        self.shared.notify_cache_full(&self.stats().tiers);
+        self.shared.notify_cache_full(&self.stats().cache);
     }
 
     /// Notes that the consumer turns from the batch that it got last to the next one.

@@ -8,7 +8,7 @@ use super::work::{DecodeJob, OpenPlace, ThenGoes};
 use super::{EpochRun, PipelineShared};
 use crate::batch::{BatchCloser, BatchPool, Sink, Ticket};
 use crate::error::{Error, Result};
-use crate::io::{Completion, Filled, ReadRequest, ReadStats, Reader, Tier, Waker};
+use crate::io::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker};
 use crate::slot::SlotPool;
 use crate::trace::{Gauge, Stage};
 use crossbeam_channel::{Receiver, Sender};
@@ -324,7 +324,7 @@ impl Fetcher {
             let Some(PendingRead { place, others, since }) = self.pending.remove(&token) else { continue };
             run.counters.latency(tier).record(self.stopwatch.now() - since);
             self.stopwatch.turn_to(run.epoch, place.step);
-            self.stopwatch.log(read_from(tier), since, result.as_ref().map_or(0, |bytes| bytes.len()), 1);
+            self.stopwatch.log(Stage::Read(tier), since, result.as_ref().map_or(0, |bytes| bytes.len()), 1);
             match &result {
                 Ok(bytes) => {
                     others.into_iter().try_for_each(|place| self.pass(run, place, Ok(bytes.clone())))?
@@ -343,12 +343,5 @@ impl Fetcher {
         });
         self.counted = stats;
         Ok(())
-    }
-}
-
-fn read_from(tier: Tier) -> Stage {
-    match tier {
-        Tier::Source => Stage::Source,
-        Tier::Nvme => Stage::Nvme,
     }
 }

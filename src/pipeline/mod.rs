@@ -38,12 +38,13 @@ use crate::augment::{DrawnMix, MixKeys, RING, RecipeKeys};
 use crate::config::LoaderConfig;
 use crate::dataset::{DatasetIndex, Fingerprint};
 use crate::error::{Error, Result};
-use crate::io::{Reader, Tier};
+use crate::io::Reader;
 use crate::rng::{RandomKey, Use};
 use crate::schedule::{Order, Schedule};
 use crate::slot::SlotPool;
 use crate::state::{OrderIdentity, State};
-use crate::tier::{Cache, OpenSource, TierStats};
+use crate::tier::{Cache, CacheOptions, CacheStats, OpenSource};
+use crate::tier_name::TierName;
 use crate::trace::{Trace, TraceLane};
 use fetch::FetchWaker;
 use inbox::Inbox;
@@ -75,7 +76,7 @@ struct PipelineShared {
     trace: Trace,
     /// The stopwatch of the consumer, whichever thread that is.
     consumer: Mutex<Stopwatch>,
-    /// The tier on NVMe, once the threads have started.
+    /// The tiers that keep copies, once the threads have started.
     cache: Arc<OnceLock<Arc<Cache>>>,
     /// How bytes are read, in words. It is known once the reader is open.
     io: Arc<Mutex<String>>,
@@ -100,7 +101,7 @@ struct EpochRun {
     counters: stats::EpochCounters,
     concealed: ConcealedLog,
     /// What the tiers had done before the epoch.
-    tiers: TierStats,
+    cached: CacheStats,
 }
 
 impl EpochRun {
@@ -199,7 +200,7 @@ impl Pipeline {
         self.shared.io.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The tier on NVMe; `None` without one and before the first epoch.
+    /// The tiers that keep copies; `None` without any and before the first epoch.
     pub fn cache(&self) -> Option<&Arc<Cache>> {
         self.shared.cache.get()
     }
@@ -347,9 +348,9 @@ impl Pipeline {
             substitutes,
             stopped: AtomicBool::new(false),
             inbox: Arc::default(),
-            counters: stats::EpochCounters::default(),
+            counters: stats::EpochCounters::new(config.cache.iter().flat_map(CacheOptions::names)),
             concealed: ConcealedLog::default(),
-            tiers: self.shared.tiers(),
+            cached: self.shared.cached(),
         });
         threads.current = Some(run.clone());
         let (batches, ended) = (threads.batches.clone(), threads.ended.clone());
@@ -411,11 +412,11 @@ impl PipelineShared {
     }
 
     /// What the tiers have done since the pipeline began.
-    fn tiers(&self) -> TierStats {
+    fn cached(&self) -> CacheStats {
         self.cache.get().map(|cache| cache.stats()).unwrap_or_default()
     }
 
-    /// Opens the reader of the pipeline, on the thread that drives it. It reads from both tiers where there are two.
+    /// Opens the reader of the pipeline, on the thread that drives it. It reads from all tiers where there is a cache.
     fn open_reader(self: &Arc<Self>, slots: &SlotPool) -> Result<Box<dyn Reader>> {
         let Some(cache) = self.cache.get() else {
             return (self.open_reader)(&self.index, slots, &self.config);
@@ -429,11 +430,12 @@ impl PipelineShared {
         cache.reader(open, slots)
     }
 
-    /// Reads one sample's bytes for a thread that does not go through the reader, from both tiers where there are two.
-    fn read_blocking(&self, sample: u64) -> Result<(Vec<u8>, Tier)> {
+    /// Reads one sample's bytes for a thread that does not go through the reader, from all tiers where there is a cache.
+    fn read_blocking(&self, sample: u64) -> Result<(Vec<u8>, TierName)> {
         match self.cache.get() {
             Some(cache) if cache.is_ours() => cache.read_blocking(sample),
-            _ => crate::io::read_blocking(&*self.index, self.index.extent(sample)).map(|b| (b, Tier::Source)),
+            _ => crate::io::read_blocking(&*self.index, self.index.extent(sample))
+                .map(|bytes| (bytes, TierName::SOURCE)),
         }
     }
 

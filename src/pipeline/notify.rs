@@ -6,7 +6,7 @@ use crate::config::OnError;
 use crate::decode::nvjpeg::NvJpegBackend;
 use crate::error::{DecodeError, Error};
 use crate::notices::NoticeKind;
-use crate::tier::TierStats;
+use crate::tier::{CacheStats, TierOptions};
 
 /// A full cache that holds less than this share of what it could hold of the dataset has less room than was meant.
 const AS_PLANNED: f64 = 0.9;
@@ -173,21 +173,28 @@ impl PipelineShared {
         }
     }
 
-    /// Warns that the cache filled up with less of this dataset than there was room for; `tiers` is what the tiers did
+    /// Warns that a directory filled up with less of this dataset than there was room for; `cached` is what the tiers did
     /// in the epoch.
-    pub(super) fn notify_cache_full(&self, tiers: &TierStats) {
-        let room = tiers.quota.min(self.index.total_bytes());
-        if tiers.dropped_full == 0 || tiers.held_bytes as f64 >= AS_PLANNED * room as f64 {
-            return;
-        }
+    pub(super) fn notify_cache_full(&self, cached: &CacheStats) {
         let Some(options) = &self.config.cache else { return };
-        self.index.notices().warn_once("cache is full", || {
-            let directory = options.directory.display();
-            format!(
-                "cache: {directory} is full with {} bytes of this dataset, of {room} that were meant to fit: other \
-                 datasets in use have the rest; raise its size, or see `foreload cache show {directory}`",
-                tiers.held_bytes
-            )
-        });
+        // What faster tiers have need not be in the slower ones.
+        let mut left = self.index.total_bytes();
+        for tier in &options.tiers {
+            let stats = cached.tier(tier.name());
+            let room = stats.quota.min(left);
+            left -= stats.held_bytes.min(left);
+            let TierOptions::Directory { path, .. } = tier else { continue };
+            if stats.dropped_full == 0 || stats.held_bytes as f64 >= AS_PLANNED * room as f64 {
+                continue;
+            }
+            self.index.notices().warn_once(("cache is full", tier.name().as_str()), || {
+                let directory = path.display();
+                format!(
+                    "cache: {directory} is full with {} bytes of this dataset, of {room} that were meant to fit: other \
+                     datasets in use have the rest; raise its size, or see `foreload cache show {directory}`",
+                    stats.held_bytes
+                )
+            });
+        }
     }
 }

@@ -2,8 +2,9 @@
 
 use crate::decode::nvjpeg::NvJpegBackend;
 use crate::decode::{Backend, DecodedBy};
-use crate::io::{ReadStats, Tier};
-use crate::tier::TierStats;
+use crate::io::ReadStats;
+use crate::tier::CacheStats;
+use crate::tier_name::TierName;
 use crate::trace::{Histogram, SharedHistogram};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -25,9 +26,8 @@ pub(super) struct EpochCounters {
     decoded: [AtomicU64; Backend::ALL.len()],
     pub concealed: AtomicU64,
     pub gpu: GpuCounters,
-    /// The time from submitting a read to its completion, by tier.
-    pub from_source: SharedHistogram,
-    pub from_nvme: SharedHistogram,
+    /// The time from submitting a read to its completion, by tier; the source's is the first.
+    latencies: Vec<(TierName, SharedHistogram)>,
     /// How long the consumer waited for each batch.
     pub stalls: SharedHistogram,
 }
@@ -57,8 +57,10 @@ pub(super) struct GpuTimes {
     pub done: Duration,
 }
 
-impl Default for EpochCounters {
-    fn default() -> Self {
+impl EpochCounters {
+    /// Counters of an epoch whose samples may come from the source and from these `tiers`.
+    pub(super) fn new(tiers: impl Iterator<Item = TierName>) -> Self {
+        let tiers = std::iter::once(TierName::SOURCE).chain(tiers);
         let zero = AtomicU64::default;
         Self {
             started: Instant::now(),
@@ -75,24 +77,19 @@ impl Default for EpochCounters {
             decoded: Default::default(),
             concealed: zero(),
             gpu: GpuCounters::default(),
-            from_source: SharedHistogram::default(),
-            from_nvme: SharedHistogram::default(),
+            latencies: tiers.map(|tier| (tier, SharedHistogram::default())).collect(),
             stalls: SharedHistogram::default(),
         }
     }
-}
 
-impl EpochCounters {
     pub(super) fn count(&self, backend: Backend) {
         self.decoded[backend as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// The latencies of reads from `tier`.
-    pub(super) fn latency(&self, tier: Tier) -> &SharedHistogram {
-        match tier {
-            Tier::Source => &self.from_source,
-            Tier::Nvme => &self.from_nvme,
-        }
+    pub(super) fn latency(&self, tier: TierName) -> &SharedHistogram {
+        let found = self.latencies.iter().find(|(name, _)| *name == tier);
+        &found.unwrap_or(&self.latencies[0]).1
     }
 
     pub(super) fn add_reads(&self, more: ReadStats) {
@@ -160,10 +157,9 @@ impl EpochCounters {
                 augment: seconds(&self.gpu.augment),
                 idle: seconds(&self.gpu.idle),
             },
-            from_source: self.from_source.snapshot(),
-            from_nvme: self.from_nvme.snapshot(),
+            latencies: self.latencies.iter().map(|(tier, times)| (*tier, times.snapshot())).collect(),
             stalls: self.stalls.snapshot(),
-            tiers: TierStats::default(),
+            cache: CacheStats::default(),
         }
     }
 }
@@ -181,20 +177,27 @@ pub struct EpochStats {
     pub concealed: u64,
     /// What the GPU did; all zero without a GPU.
     pub gpu: GpuStats,
-    /// The time from asking the source for a sample to having it.
-    pub from_source: Histogram,
-    /// The time from asking the NVMe tier for a sample to having it.
-    pub from_nvme: Histogram,
+    /// The time from asking for a sample to having it, by the tier that gave it; the source's is the first.
+    pub latencies: Vec<(TierName, Histogram)>,
     /// How long the consumer waited for each batch.
     pub stalls: Histogram,
-    /// What came from which tier; all zero without a cache.
-    pub tiers: TierStats,
+    /// What came from which tier, and what was kept; all zero without a cache.
+    pub cache: CacheStats,
 }
 
 impl EpochStats {
     /// The number of images that all of the CPU's decoders decoded.
     pub fn decoded_cpu(&self) -> u64 {
         self.decoded.total()
+    }
+
+    /// The latencies of the samples that `tier` gave.
+    pub fn latency(&self, tier: TierName) -> Histogram {
+        self.latencies
+            .iter()
+            .find(|(name, _)| *name == tier)
+            .map(|(_, times)| times.clone())
+            .unwrap_or_default()
     }
 }
 
@@ -207,10 +210,14 @@ impl std::ops::AddAssign for EpochStats {
         self.decoded += more.decoded;
         self.concealed += more.concealed;
         self.gpu += more.gpu;
-        self.from_source += &more.from_source;
-        self.from_nvme += &more.from_nvme;
+        for (tier, times) in more.latencies {
+            match self.latencies.iter_mut().find(|(known, _)| *known == tier) {
+                Some((_, sum)) => *sum += &times,
+                None => self.latencies.push((tier, times)),
+            }
+        }
         self.stalls += &more.stalls;
-        self.tiers += more.tiers;
+        self.cache += more.cache;
     }
 }
 

@@ -4,7 +4,8 @@ use super::{EpochRun, PipelineShared};
 use crate::batch::Ticket;
 use crate::config::OnError;
 use crate::error::{Error, Result};
-use crate::io::{ReadStats, Tier};
+use crate::io::ReadStats;
+use crate::tier_name::TierName;
 
 /// The number of substitutes that are tried for one place before the failure is final. With half of all samples broken,
 /// one place in 2^32 fails.
@@ -44,7 +45,7 @@ pub(super) fn substitute<T>(
         }
         let sample = order.numbered(stream.below(order.len())).sample;
         let outcome = shared.read_blocking(sample).and_then(|(bytes, tier)| {
-            if tier == Tier::Source {
+            if tier == TierName::SOURCE {
                 run.counters.add_reads(ReadStats { bytes: bytes.len() as u64, reads: 1, opens: 1 });
             }
             make(sample, bytes)

@@ -9,7 +9,7 @@ use crate::config::{Device, FieldValue, LABEL, LoaderConfig};
 use crate::dataset::{Extent, FieldKind};
 use crate::gpu::StreamRef;
 use crate::pipeline::{Epoch, Poll};
-use crate::tier::TierStats;
+use crate::tier::CacheStats;
 use pyo3::exceptions::{PyAttributeError, PyKeyError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyIterator, PyList, PyTuple};
@@ -147,22 +147,31 @@ impl Batches {
         // This holds even if the cache turned out to be of no use: then all counters are 0.
         if self.pipeline.config().cache.is_some() {
             let last_error = self.pipeline.cache().and_then(|cache| cache.last_error());
-            dict.set_item("cache", cache_stats(py, &stats.tiers, last_error)?)?;
+            dict.set_item("cache", cache_stats(py, &stats.cache, last_error)?)?;
         }
         Ok(dict)
     }
 }
 
-/// The counters of the tiers: what came from which one, and what became of the rest.
+/// The counters of the source, and those of each tier by its name.
 fn cache_stats<'py>(
     py: Python<'py>,
-    tiers: &TierStats,
+    cache: &CacheStats,
     last_error: Option<String>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
-    for (name, count) in tiers.by_name() {
+    for (name, count) in cache.source.by_name() {
         dict.set_item(name, count)?;
     }
+    let tiers = PyDict::new(py);
+    for (tier, stats) in &cache.tiers {
+        let of_tier = PyDict::new(py);
+        for (name, count) in stats.by_name() {
+            of_tier.set_item(name, count)?;
+        }
+        tiers.set_item(tier.as_str(), of_tier)?;
+    }
+    dict.set_item("tiers", tiers)?;
     dict.set_item("last_error", last_error)?;
     Ok(dict)
 }

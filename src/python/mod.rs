@@ -25,7 +25,7 @@ mod _core {
     #[pymodule_export]
     use super::loader::{FileLoader, ImageLoader, Loader};
     #[pymodule_export]
-    use super::settings::{Directory, Resources};
+    use super::settings::{Directory, Ram, Resources};
     #[pymodule_export]
     use super::tensor::PyTensor;
     #[pymodule_export]

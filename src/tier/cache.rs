@@ -1,41 +1,44 @@
-//! The fast tier of one pipeline: the store, the plan that says what goes into it, and the thread that stages ahead.
+//! The tiers of one pipeline that keep copies, the plans that say what goes into them, and the thread that stages ahead.
 
 mod epoch_plan;
+mod keep;
+mod open;
 
+use super::copies::{CacheTier, CopyFault, Location};
 use super::fill::{self, Fill, FillChoice, FillJob};
 use super::measure;
-use super::plan::Admission;
 use super::rates::TierRates;
 use super::reader::TieredReader;
 use super::stage::Stager;
-use super::stats::{TierCounters, TierStats};
-use super::store::{Location, Offer, Store, StoreOptions, Verify};
-use crate::dataset::{DatasetIndex, Extent, FileId, FileVersion};
+use super::stats::{CacheStats, SourceCounters, UseCounters};
+use super::store::Verify;
+use crate::dataset::{DatasetIndex, Extent};
 use crate::error::{Error, Result};
-use crate::io::{Direct, IoChoice, OwnThread, Reader, Tier};
+use crate::io::{Direct, IoChoice, Reader};
 use crate::schedule::{Order, Schedule};
 use crate::slot::SlotPool;
+use crate::tier_name::TierName;
 use crate::trace::Trace;
-use epoch_plan::EpochPlan;
-use std::path::PathBuf;
+use epoch_plan::EpochPlans;
+pub(super) use keep::TierPlace;
+pub use open::TierOptions;
+use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
-/// The settings of the fast tier.
+/// The settings of the tiers that keep copies.
 #[derive(Debug, Clone)]
 pub struct CacheOptions {
-    /// The directory on local NVMe.
-    pub directory: PathBuf,
-    /// Bytes that the cache may take, shared by all jobs and datasets in the directory.
-    pub size: u64,
-    /// How the cache is filled.
+    /// The tiers, from the fastest to the slowest.
+    pub tiers: Vec<TierOptions>,
+    /// How they are filled.
     pub fill: FillChoice,
     /// Bytes per second that staging may read from the source; `None` leaves it what reads in demand leave.
     pub stage_bandwidth: Option<u64>,
     /// How a copy is known to be what the dataset has.
     pub verify: Verify,
-    /// The number of ranks that share the directory, in consecutive groups of ranks; `None` means all ranks.
+    /// The number of ranks that share the tiers, in consecutive groups of ranks; `None` means all ranks.
     pub local_world_size: Option<u32>,
     /// How the cache's files are read.
     pub io: IoChoice,
@@ -43,6 +46,13 @@ pub struct CacheOptions {
     pub direct: Direct,
     /// The number of reads in flight, of each tier.
     pub queue_depth: usize,
+}
+
+impl CacheOptions {
+    /// The names of the tiers.
+    pub(crate) fn names(&self) -> impl Iterator<Item = TierName> {
+        self.tiers.iter().map(TierOptions::name)
+    }
 }
 
 /// How long the source is measured, where the rates decide something.
@@ -56,25 +66,39 @@ const WORTH_MEASURING: u64 = 20_000_000_000;
 /// in flight.
 pub(crate) type OpenSource = dyn Fn(&SlotPool, usize) -> Result<Box<dyn Reader>> + Send + Sync;
 
-/// The fast tier of one pipeline.
+/// The tiers of one pipeline that keep copies.
 pub struct Cache {
     index: Arc<DatasetIndex>,
     options: CacheOptions,
     trace: Trace,
-    store: Arc<Store>,
-    planned: Mutex<Option<EpochPlan>>,
+    /// From the fastest to the slowest.
+    tiers: Vec<KeptTier>,
+    plans: Mutex<EpochPlans>,
     /// How the cache is filled, and the reason in words; set when the source has been opened.
     fill: OnceLock<(Fill, String)>,
     staging: Mutex<StagingState>,
-    /// A bit for each sample that was taken by the store in this epoch, published or not.
+    /// A bit for each sample that was taken by a tier in this epoch, published or not.
     taken: Vec<AtomicU64>,
     demand_waits: AtomicBool,
     /// Whether there is no more room to stage for, in this epoch.
     full: AtomicBool,
-    counted: TierCounters,
+    counted: SourceCounters,
     last_error: Mutex<Option<String>>,
     /// The process that opened the cache: a forked child has none of its threads.
     process: u32,
+}
+
+/// A tier, and what the cache counts of it.
+struct KeptTier {
+    tier: Box<dyn CacheTier>,
+    used: UseCounters,
+}
+
+impl KeptTier {
+    /// The bytes of samples that fit, less what is lost to the ends of many small segments.
+    fn room(&self) -> u64 {
+        self.tier.capacity() / 10 * 9
+    }
 }
 
 /// The thread that stages ahead, if there is one, and the epoch that it stages for.
@@ -88,71 +112,46 @@ struct StagingState {
 }
 
 impl Cache {
-    /// Opens the cache for a dataset and loads what it holds already; what its threads do is logged in `trace`. Where
-    /// the directory cannot be used the answer is `None`, a notice says why, and training goes on without a cache.
+    /// Opens the tiers for a dataset and loads what they hold already; what their threads do is logged in `trace`. Where
+    /// none of them can be used the answer is `None`, and training goes on without a cache.
     ///
     /// # Errors
-    /// The errors of [`Store::check`].
-    pub fn open(
-        index: &Arc<DatasetIndex>,
-        mut options: CacheOptions,
-        trace: Trace,
-    ) -> Result<Option<Arc<Self>>> {
-        // The working directory may change while the store is used.
-        options.directory = std::path::absolute(&options.directory)
-            .map_err(|error| Error::io("resolve", &options.directory, error))?;
-        let store = StoreOptions {
-            trace: trace.clone(),
-            verify: options.verify,
-            ..StoreOptions::new(options.directory.clone(), options.size)
-        };
-        Store::check(&store, index)?;
-        let store = match Store::open(&store, index) {
-            Ok(store) => store,
-            Err(error) => {
-                let why = || format!("no cache is used: {error}; every sample is read from the dataset");
-                index.notices().warn_once("no cache", why);
-                return Ok(None);
-            }
-        };
+    /// Those of settings that cannot be right, whatever the directories are like.
+    pub fn open(index: &Arc<DatasetIndex>, options: CacheOptions, trace: Trace) -> Result<Option<Arc<Self>>> {
+        let tiers = open::tiers(index, &options, &trace)?;
+        if tiers.is_empty() {
+            return Ok(None);
+        }
+        let tiers = tiers.into_iter().map(|tier| KeptTier { tier, used: UseCounters::default() });
         let taken = (0..index.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         Ok(Some(Arc::new(Self {
             index: index.clone(),
             options,
             trace,
-            store,
-            planned: Mutex::default(),
+            tiers: tiers.collect(),
+            plans: Mutex::default(),
             fill: OnceLock::new(),
             staging: Mutex::default(),
             taken,
             demand_waits: AtomicBool::default(),
             full: AtomicBool::default(),
-            counted: TierCounters::default(),
+            counted: SourceCounters::default(),
             last_error: Mutex::default(),
             process: std::process::id(),
         })))
     }
 
-    /// Opens a reader over both tiers, to be driven by the calling thread. The reader of the source, which `open`
-    /// makes, is driven by a thread of its own. Where the cache is filled ahead, staging begins with the epoch that
-    /// runs.
+    /// Opens a reader over all tiers, to be driven by the calling thread. The reader of the source, which `open` makes,
+    /// is driven by a thread of its own. Where the cache is filled ahead, staging begins with the epoch that runs.
     ///
     /// # Errors
-    /// The errors of opening either reader.
+    /// The errors of opening any reader.
     pub fn reader(self: &Arc<Self>, open: Arc<OpenSource>, slots: &SlotPool) -> Result<Box<dyn Reader>> {
-        let depth = self.options.queue_depth;
-        let store = crate::io::DataSource {
-            files: self.store.files(),
-            root: self.options.directory.clone(),
-            // The store may hold nothing yet; then the reader tests itself on another file.
-            first: Extent { file: FileId(0), offset: 0, length: 1 },
-            bytes: self.options.size,
-        };
-        let nvme = crate::io::open_source(&store, slots, self.options.io, self.options.direct, depth)?;
         let source = {
-            let (open, slots) = (open.clone(), slots.clone());
-            OwnThread::new("foreload-source", move || open(&slots, depth), nvme.waker())?
+            let (open, slots, depth) = (open.clone(), slots.clone(), self.options.queue_depth);
+            move || open(&slots, depth)
         };
+        let reader = TieredReader::new(self.clone(), source, slots)?;
         self.choose_fill(&open);
         if self.fill.get().is_some_and(|(fill, _)| *fill == Fill::Ahead) {
             let failed = |e| Error::Unavailable(format!("cannot start the staging thread: {e}"));
@@ -169,7 +168,7 @@ impl Cache {
             }
             staging.stager = Some(stager);
         }
-        Ok(Box::new(TieredReader::new(self.clone(), source, nvme)?))
+        Ok(Box::new(reader))
     }
 
     fn choose_fill(&self, open: &Arc<OpenSource>) {
@@ -198,20 +197,25 @@ impl Cache {
         }
         let measured = measure::source(&self.index, &**open, job.depth, MEASURE_FOR);
         let measured = measured.map_err(|error| format!("its storage could not be measured: {error}"))?;
-        self.counted.source_bytes.fetch_add(measured.bytes(), Relaxed);
+        self.counted.bytes.fetch_add(measured.bytes(), Relaxed);
         Ok(measured.rates)
     }
 
     /// Begins an epoch and turns staging to it. `order_of` gives the order of any epoch.
     pub fn begin(&self, epoch: u64, schedule: &Schedule, first_step: u64, order_of: &dyn Fn(u64) -> Order) {
         self.taken.iter().for_each(|word| word.store(0, Relaxed));
-        let (store, largest) = (self.store.stats(), u64::from(self.index.largest()));
-        let left = store.quota_bytes.saturating_sub(store.held_bytes);
+        let room = |kept: &KeptTier| {
+            let stats = kept.tier.stats();
+            (stats.quota_bytes, stats.quota_bytes.saturating_sub(stats.held_bytes))
+        };
+        let (quota, left) =
+            self.tiers.iter().map(room).fold((0, 0), |sum, more| (sum.0 + more.0, sum.1 + more.1));
         // The last bytes of the quota are not worth reading pieces of which nearly nothing can be kept.
-        self.full.store(left < largest.max(store.quota_bytes / 100), Relaxed);
+        self.full.store(left < u64::from(self.index.largest()).max(quota / 100), Relaxed);
         self.plan(epoch, schedule, order_of);
         // What is kept for a later use, or by one node of several, is kept as it is read.
-        let keeps_first = self.planned().is_none() && self.is_whole(schedule);
+        let keeps_first = (0..self.tiers.len())
+            .any(|place| self.keeps_first(place) && self.slice(place, schedule).is_whole());
         let mut staging = self.staging();
         staging.epoch = keeps_first.then(|| (schedule.clone(), first_step));
         if let (Some(stager), Some((schedule, first_step))) = (&staging.stager, &staging.epoch) {
@@ -222,12 +226,12 @@ impl Cache {
     /// Ends the reads of an epoch: samples that wait to be written together are written now, for the next epoch and for
     /// other processes.
     pub fn end(&self) {
-        self.store.seal();
+        self.tiers.iter().for_each(|kept| kept.tier.seal());
     }
 
-    /// Waits until all that was kept so far can be read from the fast tier.
+    /// Waits until all that was kept so far can be read from the tiers.
     pub fn flush(&self) {
-        self.store.flush();
+        self.tiers.iter().for_each(|kept| kept.tier.flush());
     }
 
     /// Says in words how the cache is filled, and why; empty before the first epoch.
@@ -242,27 +246,28 @@ impl Cache {
     /// The latest error that stopped nothing.
     pub fn last_error(&self) -> Option<String> {
         let own = self.last_error.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        own.or_else(|| self.store.last_error())
+        own.or_else(|| self.tiers.iter().find_map(|kept| kept.tier.last_error()))
     }
 
     /// Forgets the latest error, when another epoch begins.
     pub fn forget_error(&self) {
         *self.last_error.lock().unwrap_or_else(PoisonError::into_inner) = None;
-        self.store.forget_error();
+        self.tiers.iter().for_each(|kept| kept.tier.forget_error());
     }
 
     /// The counters since the cache was opened, and the gauges.
-    pub fn stats(&self) -> TierStats {
-        self.counted.with(&self.store.stats(), self.options.size)
+    pub fn stats(&self) -> CacheStats {
+        let tiers = self.tiers.iter().map(|kept| (kept.tier.name(), kept.used.with(&*kept.tier)));
+        CacheStats { source: self.counted.stats(), tiers: tiers.collect() }
     }
 
-    /// Whether the ranks that share the store use the whole dataset.
-    fn is_whole(&self, schedule: &Schedule) -> bool {
-        self.options.local_world_size.is_none_or(|local| local >= schedule.world_size())
+    fn plans(&self) -> MutexGuard<'_, EpochPlans> {
+        self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn planned(&self) -> MutexGuard<'_, Option<EpochPlan>> {
-        self.planned.lock().unwrap_or_else(PoisonError::into_inner)
+    /// Whether a tier is filled with what comes first, and then stops.
+    fn keeps_first(&self, place: TierPlace) -> bool {
+        self.plans().tiers.get(place).is_none_or(Option::is_none)
     }
 
     /// Whether this is the process that opened the cache: in a process that was forked since, its locks may be held for
@@ -279,45 +284,30 @@ impl Cache {
         &self.trace
     }
 
-    pub(super) fn store(&self) -> &Arc<Store> {
-        &self.store
+    /// The tiers that keep copies, from the fastest to the slowest.
+    pub(super) fn tiers(&self) -> impl ExactSizeIterator<Item = &dyn CacheTier> {
+        self.tiers.iter().map(|kept| &*kept.tier)
     }
 
-    /// Counts a sample that has arrived, and offers it to the store if the plan wants it. `version` is the version of
-    /// its file before it was read; a sample whose version is unknown is not kept.
-    pub(super) fn arrived(&self, sample: u64, bytes: &[u8], from: Tier, version: Option<FileVersion>) {
-        let (count, sum) = match from {
-            Tier::Source => (&self.counted.source_reads, &self.counted.source_bytes),
-            Tier::Nvme => (&self.counted.nvme_hits, &self.counted.nvme_bytes),
-        };
-        count.fetch_add(1, Relaxed);
-        sum.fetch_add(bytes.len() as u64, Relaxed);
-        let Some(version) = version else { return };
-        let mut planned = self.planned();
-        let group = match &mut *planned {
-            None if from == Tier::Nvme => return,
-            None => 0,
-            Some(planned) => {
-                let admission = planned.admit(sample, bytes.len() as u64);
-                for group in planned.plan.take_evicted() {
-                    self.store.evict_group(group);
-                }
-                match admission {
-                    Admission::Bypass => return,
-                    Admission::Admit { group } => group,
-                }
-            }
-        };
-        drop(planned);
-        match self.store.offer(group, sample, version, bytes) {
-            Offer::Taken => self.take(sample),
-            // What is there already has been counted.
-            Offer::Present | Offer::Full | Offer::Busy | Offer::Off => {
-                if let Some(planned) = &mut *self.planned() {
-                    planned.plan.lost(group, bytes.len() as u64);
-                }
-            }
-        }
+    /// The tier in this place.
+    pub(super) fn tier(&self, place: TierPlace) -> &dyn CacheTier {
+        &*self.tiers[place].tier
+    }
+
+    /// The first tier that has a copy of a sample, and where.
+    pub(super) fn locate(&self, sample: u64) -> Option<(TierPlace, Location)> {
+        let found = self.tiers().enumerate().find_map(|(place, tier)| Some((place, tier.locate(sample)?)));
+        found
+    }
+
+    /// Whether any tier takes samples now.
+    pub(super) fn is_open(&self) -> bool {
+        self.tiers().any(CacheTier::is_open)
+    }
+
+    /// Claims unit `unit` of the dataset for staging, for all tiers; `None` when another process has it.
+    pub(super) fn claim_unit(&self, unit: u64) -> Option<Vec<Box<dyn Any + Send>>> {
+        self.tiers().map(|tier| tier.claim_unit(unit)).collect()
     }
 
     pub(super) fn verify(&self) -> Verify {
@@ -329,41 +319,35 @@ impl Cache {
         self.counted.looks.fetch_add(files, Relaxed);
     }
 
-    /// Notes that the source's bytes of a sample differ from its copy at `location`, although its file has the same
-    /// stamp.
-    pub(super) fn mismatched(&self, sample: u64, location: &Location) {
-        self.counted.mismatched.fetch_add(1, Relaxed);
+    /// Notes that the source's bytes of a sample differ from its copy in a tier, although its file has the same stamp.
+    pub(super) fn mismatched(&self, sample: u64, place: TierPlace, location: &Location) {
+        self.tiers[place].used.mismatched.fetch_add(1, Relaxed);
         self.index.notices().warn_once("mismatched copies", || {
             let extent = self.index.extent(sample);
             let (path, Extent { offset, length, .. }) = (self.index.path(extent.file), extent);
             format!(
                 "the cache's copy of sample {sample} ({}, bytes {offset}+{length}) is not what the dataset has, though \
-                 nothing shows that the file changed: it is cached anew (stats()[\"cache\"][\"mismatched\"] counts \
-                 them)",
+                 nothing shows that the file changed: it is cached anew (`mismatched` of stats()[\"cache\"][\"tiers\"] \
+                 counts them)",
                 path.display()
             )
         });
-        self.store.outdate(sample, location);
+        self.tier(place).outdate(sample, location);
     }
 
-    /// Counts a sample that the fast tier had and could not give.
-    pub(super) fn fell_back(&self) {
-        self.counted.fallbacks.fetch_add(1, Relaxed);
-    }
-
-    /// Offers a staged sample to the store.
-    pub(super) fn keep_staged(&self, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
-        let offer = self.store.offer(0, sample, version, bytes);
-        match offer {
-            Offer::Taken => {
-                self.take(sample);
-                self.counted.staged_samples.fetch_add(1, Relaxed);
-            }
-            // Bytes that cannot be kept need not be read ahead.
-            Offer::Full | Offer::Off => self.full.store(true, Relaxed),
-            Offer::Present | Offer::Busy => {}
+    /// Counts a sample that a tier had and could not give. `fault` says what is wrong with its copy, if that is the
+    /// reason.
+    pub(super) fn fell_back(
+        &self,
+        sample: u64,
+        place: TierPlace,
+        location: Location,
+        fault: Option<CopyFault>,
+    ) {
+        self.tiers[place].used.fallbacks.fetch_add(1, Relaxed);
+        if let Some(fault) = fault {
+            self.tier(place).damaged(sample, location, fault);
         }
-        offer
     }
 
     pub(super) fn staged(&self, bytes: u64) {
@@ -382,16 +366,6 @@ impl Cache {
     /// Whether there is no more room to stage for in this epoch.
     pub(super) fn is_full(&self) -> bool {
         self.full.load(Relaxed)
-    }
-
-    /// Whether a sample is in the store or on its way there.
-    pub(super) fn knows(&self, sample: u64) -> bool {
-        let taken = self.taken[(sample / 64) as usize].load(Relaxed) >> (sample % 64) & 1 == 1;
-        taken || self.store.locate(sample).is_some()
-    }
-
-    fn take(&self, sample: u64) {
-        self.taken[(sample / 64) as usize].fetch_or(1 << (sample % 64), Relaxed);
     }
 
     /// Notes that the pipeline begins to read one more batch.
@@ -414,7 +388,7 @@ impl Cache {
     /// moment before its use is not published yet, and would be read twice.
     pub(super) fn lead(&self, schedule: &Schedule) -> u64 {
         let mean = (self.index.total_bytes() / self.index.len().max(1)).max(1);
-        let unpublished = 2 * self.store.segment_bytes() / mean;
+        let unpublished = self.tiers().map(CacheTier::unpublished).max().unwrap_or(0) / mean;
         unpublished.div_ceil(schedule.samples_per_batch()) + 2
     }
 

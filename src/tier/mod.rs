@@ -1,13 +1,19 @@
-//! Tiers: the places a sample's bytes can come from, and what is kept on the fast one because the schedule says so.
+//! Tiers: the places a sample's bytes can come from, and what is kept on the fast ones because the schedule says so.
 //!
-//! A [`plan`] (pure) says what to admit and what to evict, [`fill`] how the fast tier is filled, and the [`store`] is
-//! the tier on NVMe. A [`Cache`] owns all three and the thread that stages ahead; its reader works over both tiers and
-//! carries the plan out beneath the pipeline.
+//! A [`Cache`] has a list of tiers that keep copies, from the fastest to the slowest ([`copies`] says what they have in
+//! common): memory ([`ram`]), directories on local drives ([`store`]). Below them all is the source. A [`plan`] for each
+//! tier (pure) says what to admit and what to evict, and [`fill`] how the tiers are filled. The cache's reader works over
+//! all tiers and carries the plans out beneath the pipeline.
 
 mod cache;
+mod catalog;
+pub(crate) mod copies;
+mod counters;
+mod directory;
 pub(crate) mod fill;
 pub(crate) mod measure;
 pub(crate) mod plan;
+mod ram;
 mod rates;
 mod read_blocking;
 mod reader;
@@ -17,11 +23,13 @@ mod stage;
 mod stats;
 pub(crate) mod store;
 
-pub use cache::CacheOptions;
 pub(crate) use cache::{Cache, OpenSource};
+pub use cache::{CacheOptions, TierOptions};
 pub(crate) use fill::Fill;
 pub use fill::FillChoice;
 pub use rates::Machine;
 pub(crate) use rates::TierRates;
-pub use stats::TierStats;
+pub use stats::{CacheStats, TierStats};
 pub use store::Verify;
+
+pub(crate) use crate::tier_name::TierName;

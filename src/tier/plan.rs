@@ -1,4 +1,4 @@
-//! What the fast tier keeps: pure decisions, which the pipeline and the simulator share.
+//! What a tier keeps: pure decisions, which the pipeline and the simulator share.
 
 use crate::schedule::{Order, RepeatSpread};
 use std::collections::BTreeMap;
@@ -190,6 +190,22 @@ impl TierPlan {
         }
         self.found(group, bytes);
         Admission::Admit { group }
+    }
+
+    /// Whether a sample of `bytes` that is used at `now`, and again at `next`, can be kept beside all that is held.
+    pub(crate) fn has_room(&mut self, bytes: u64, next: Option<Moment>, now: Moment) -> bool {
+        if let RetentionRule::NextUse { moments } = self.rule {
+            self.expire(now / moments);
+            if next.is_none() {
+                return false;
+            }
+        }
+        self.held + bytes <= self.capacity
+    }
+
+    /// The group that is used last of all that are held.
+    pub(crate) fn last_group(&self) -> Option<GroupId> {
+        self.groups.last_key_value().map(|(&last, _)| last)
     }
 
     /// The groups that left since the last call.

@@ -1,12 +1,13 @@
 //! Reads one sample through the tiers by plain blocking calls: for substitutes of failed samples, and for single reads.
 
-use super::cache::Cache;
+use super::cache::{Cache, TierPlace};
+use super::copies::{CopyFault, Location, checksum};
 use super::reader::fault;
 use super::revalidate::version_now;
 use super::route::{Route, RouteLookup};
-use super::store::{CopyFault, Location, checksum};
 use crate::error::Result;
-use crate::io::{Tier, read_blocking};
+use crate::io::read_blocking;
+use crate::tier_name::TierName;
 
 impl Cache {
     /// Reads a sample's bytes, and says which tier they came from. They are checked, counted and kept like any other
@@ -17,7 +18,7 @@ impl Cache {
     ///
     /// # Panics
     /// Panics when the dataset has no such sample.
-    pub fn read_blocking(&self, sample: u64) -> Result<(Vec<u8>, Tier)> {
+    pub fn read_blocking(&self, sample: u64) -> Result<(Vec<u8>, TierName)> {
         let index = self.index();
         let extent = index.extent(sample);
         let mut route = match self.look_up_route(sample, extent.file) {
@@ -27,45 +28,42 @@ impl Cache {
                 self.route(sample, version_now(index, extent.file), copy)
             }
         };
-        if let Route::Store(location) = route {
-            if let Some(bytes) = self.read_copy(sample, location) {
-                return Ok((bytes, Tier::Nvme));
+        if let Route::Copy(place, location) = route {
+            if let Some(bytes) = self.read_copy(sample, place, location) {
+                return Ok((bytes, self.tier(place).name()));
             }
             route = self.route_without_copy(extent.file);
         }
         let bytes = read_blocking(&**index, extent)?;
         if let Route::Source { version, copy } = route {
-            if let Some(location) = copy {
-                self.compare(sample, &location, &bytes);
+            if let Some((place, location)) = copy {
+                self.compare(sample, place, &location, &bytes);
             }
-            self.arrived(sample, &bytes, Tier::Source, version);
+            self.arrived(sample, &bytes, None, version);
         }
-        Ok((bytes, Tier::Source))
+        Ok((bytes, TierName::SOURCE))
     }
 
     /// Reads a copy's bytes; `None` when they cannot be read or are wrong.
-    fn read_copy(&self, sample: u64, location: Location) -> Option<Vec<u8>> {
-        let fault = match read_blocking(&*self.store().files(), location.extent) {
+    fn read_copy(&self, sample: u64, place: TierPlace, location: Location) -> Option<Vec<u8>> {
+        let fault = match self.tier(place).read_blocking(&location) {
             Ok(bytes) if checksum(&bytes) == location.crc => {
-                self.arrived(sample, &bytes, Tier::Nvme, Some(location.version));
+                self.arrived(sample, &bytes, Some(place), Some(location.version));
                 return Some(bytes);
             }
             Ok(_) => Some(CopyFault::Checksum),
             Err(error) => fault(&error),
         };
-        self.fell_back();
-        if let Some(fault) = fault {
-            self.store().damaged(sample, location, fault);
-        }
+        self.fell_back(sample, place, location, fault);
         None
     }
 
     /// Compares the source's bytes of a sample with its copy's checksum.
-    pub(super) fn compare(&self, sample: u64, location: &Location, bytes: &[u8]) {
+    pub(super) fn compare(&self, sample: u64, place: TierPlace, location: &Location, bytes: &[u8]) {
         if checksum(bytes) == location.crc {
-            self.store().confirm(sample, location);
+            self.tier(place).confirm(sample, location);
         } else {
-            self.mismatched(sample, location);
+            self.mismatched(sample, place, location);
         }
     }
 }

@@ -1,27 +1,28 @@
-//! A reader over both tiers: an extent of the dataset is read from the tier that has it. `route.rs` says which that is.
+//! A reader over all tiers: an extent of the dataset is read from the tier that has it. `route.rs` says which that is.
 
-use super::cache::Cache;
+use super::cache::{Cache, TierPlace};
+use super::copies::{CopyFault, Location, TierReader, checksum};
 use super::revalidate::{Revalidation, VersionAnswer};
 use super::route::{Route, RouteLookup};
-use super::store::{CopyFault, Location, checksum};
 use crate::dataset::Extent;
 use crate::error::{Error, Result};
-use crate::io::{Completion, OwnThread, ReadRequest, ReadStats, Reader, Tier, Waker};
-use crate::slot::Slot;
+use crate::io::{
+    Completion, GroupBell, GroupedReader, OwnThread, ReadRequest, ReadStats, Reader, ReaderGroup, Waker,
+};
+use crate::slot::{Slot, SlotPool};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Reads samples from the store where it has them, and else from the source; also those that the store has but cannot
+/// Reads samples from the fastest tier that has them, and else from the source; also those that a tier has but cannot
 /// give.
 pub(crate) struct TieredReader {
     cache: Arc<Cache>,
-    source: OwnThread,
-    nvme: Box<dyn Reader>,
+    /// The source's reader, and behind it that of each tier.
+    readers: ReaderGroup,
     revalidation: Revalidation,
     /// Samples in flight, by token.
     asked: HashMap<u64, PendingSample>,
-    from_source: Vec<Completion>,
-    from_nvme: Vec<Completion>,
+    arrived: Vec<(usize, Completion)>,
     looked: Vec<VersionAnswer>,
 }
 
@@ -36,34 +37,62 @@ struct PendingSample {
 /// How far a sample in flight has come.
 enum PendingState {
     /// The version of its file has been asked for; the sample will be read into this slot.
-    Look { slot: Slot, copy: Option<Location> },
+    Look { slot: Slot, copy: Option<(TierPlace, Location)> },
     /// It is being read.
     Read(Route),
 }
 
+/// The source's reader in the group.
+const SOURCE: usize = 0;
+
+/// A tier's reader in the group.
+fn of(place: TierPlace) -> usize {
+    place + 1
+}
+
 impl TieredReader {
-    pub(super) fn new(cache: Arc<Cache>, source: OwnThread, nvme: Box<dyn Reader>) -> Result<Self> {
-        let depth = source.room().min(nvme.room());
-        let rouse = {
-            let (source, nvme) = (source.waker(), nvme.waker());
-            Waker(Arc::new(move || {
-                (source.0)();
-                (nvme.0)();
-            }))
-        };
-        let revalidation = Revalidation::new(cache.index(), depth, rouse)?;
-        let (asked, looked) = (HashMap::new(), Vec::new());
-        let (from_source, from_nvme) = (Vec::new(), Vec::new());
-        Ok(Self { cache, source, nvme, revalidation, asked, from_source, from_nvme, looked })
+    /// Opens the readers of all tiers. That of the source, which `source` opens, and all but one that wait for their
+    /// reads themselves have threads of their own.
+    ///
+    /// # Errors
+    /// The errors of opening any of them.
+    pub(super) fn new(
+        cache: Arc<Cache>,
+        source: impl FnOnce() -> Result<Box<dyn Reader>> + Send + 'static,
+        slots: &SlotPool,
+    ) -> Result<Self> {
+        let bell = Arc::new(GroupBell::default());
+        let mut copies = Vec::new();
+        let mut driven_here = false;
+        for tier in cache.tiers() {
+            copies.push(match tier.reader(slots) {
+                TierReader::Listening(make) => GroupedReader::Listening(make(bell.waker())),
+                TierReader::Waiting(open) if !std::mem::replace(&mut driven_here, true) => {
+                    GroupedReader::Waiting(open()?)
+                }
+                TierReader::Waiting(open) => {
+                    let thread = format!("foreload-{}", tier.name());
+                    GroupedReader::Listening(Box::new(OwnThread::new(&thread, open, bell.waker())?))
+                }
+            });
+        }
+        let source = OwnThread::new("foreload-source", source, bell.waker())?;
+        let source = GroupedReader::Listening(Box::new(source));
+        let readers = ReaderGroup::new(std::iter::once(source).chain(copies).collect(), bell);
+        let depth = readers.get(SOURCE).room();
+        let revalidation = Revalidation::new(cache.index(), depth, readers.waker())?;
+        let (asked, arrived, looked) = (HashMap::new(), Vec::new(), Vec::new());
+        Ok(Self { cache, readers, revalidation, asked, arrived, looked })
     }
 
     /// Submits a sample's read by the given route.
     fn read(&mut self, token: u64, (extent, sample): (Extent, u64), slot: Slot, route: Route) {
         match &route {
-            Route::Store(location) => {
-                self.nvme.submit(ReadRequest { token, extent: location.extent, slot });
+            Route::Copy(place, location) => {
+                let request = ReadRequest { token, extent: location.extent, slot };
+                self.readers.submit(of(*place), request);
             }
-            Route::Source { .. } => self.source.submit(ReadRequest { token, extent, slot }),
+            Route::Source { .. } => self.readers.submit(SOURCE, ReadRequest { token, extent, slot }),
         }
         self.asked.insert(token, PendingSample { extent, sample, state: PendingState::Read(route) });
     }
@@ -85,77 +114,83 @@ impl TieredReader {
         any
     }
 
-    /// Passes samples from the source on, and offers them to the store.
-    fn come_from_source(&mut self, out: &mut Vec<Completion>) {
-        for completion in self.from_source.drain(..) {
-            if let Some(PendingSample {
-                sample,
-                state: PendingState::Read(Route::Source { version, copy }),
-                ..
-            }) = self.asked.remove(&completion.token)
-                && let Ok(bytes) = &completion.result
-            {
-                if let Some(location) = copy {
-                    self.cache.compare(sample, &location, bytes);
+    /// Passes on what has come, and has it kept. A copy that is wrong is read from the source.
+    fn come(&mut self, out: &mut Vec<Completion>) {
+        let mut arrived = std::mem::take(&mut self.arrived);
+        for (_, completion) in arrived.drain(..) {
+            match self.asked.remove(&completion.token) {
+                Some(PendingSample { extent, sample, state: PendingState::Read(Route::Copy(place, at)) }) => {
+                    self.come_from_copy(extent, sample, (place, at), completion, out);
                 }
-                self.cache.arrived(sample, bytes, Tier::Source, version);
+                Some(PendingSample {
+                    sample,
+                    state: PendingState::Read(Route::Source { version, copy }),
+                    ..
+                }) => {
+                    if let Ok(bytes) = &completion.result {
+                        if let Some((place, location)) = copy {
+                            self.cache.compare(sample, place, &location, bytes);
+                        }
+                        self.cache.arrived(sample, bytes, None, version);
+                    }
+                    out.push(completion);
+                }
+                // An extent that is no sample.
+                _ => out.push(completion),
             }
-            out.push(completion);
+        }
+        self.arrived = arrived;
+    }
+
+    fn come_from_copy(
+        &mut self,
+        extent: Extent,
+        sample: u64,
+        (place, location): (TierPlace, Location),
+        completion: Completion,
+        out: &mut Vec<Completion>,
+    ) {
+        let token = completion.token;
+        let (slot, fault) = match completion.result {
+            Ok(bytes) if checksum(&bytes) == location.crc => {
+                self.cache.arrived(sample, &bytes, Some(place), Some(location.version));
+                out.push(Completion::arrived(token, bytes).of(self.cache.tier(place).name()));
+                return;
+            }
+            Ok(bytes) => (bytes.into_slot(), Some(CopyFault::Checksum)),
+            Err(error) => (completion.slot, fault(&error)),
+        };
+        self.cache.fell_back(sample, place, location, fault);
+        match slot {
+            Some(slot) => {
+                let route = self.cache.route_without_copy(extent.file);
+                self.read(token, (extent, sample), slot, route);
+            }
+            // The slot was lost with a thread that panicked: there is nothing to read into.
+            None => {
+                let error = Error::Internal("a reader of the cache lost its slot".into());
+                out.push(Completion::failed(token, error, None));
+            }
         }
     }
 
-    /// Passes samples from the store on if their bytes are right; else reads them from the source.
-    fn come_from_nvme(&mut self, out: &mut Vec<Completion>) {
-        let mut arrived = std::mem::take(&mut self.from_nvme);
-        for completion in arrived.drain(..) {
-            let token = completion.token;
-            let Some(PendingSample { extent, sample, state: PendingState::Read(Route::Store(location)) }) =
-                self.asked.remove(&token)
-            else {
-                continue;
-            };
-            let (slot, fault) = match completion.result {
-                Ok(bytes) if checksum(&bytes) == location.crc => {
-                    self.cache.arrived(sample, &bytes, Tier::Nvme, Some(location.version));
-                    out.push(Completion::arrived(token, bytes).of(Tier::Nvme));
-                    continue;
-                }
-                Ok(bytes) => (bytes.into_slot(), Some(CopyFault::Checksum)),
-                Err(error) => (completion.slot, fault(&error)),
-            };
-            self.cache.fell_back();
-            if let Some(fault) = fault {
-                self.cache.store().damaged(sample, location, fault);
-            }
-            match slot {
-                Some(slot) => {
-                    let route = self.cache.route_without_copy(extent.file);
-                    self.read(token, (extent, sample), slot, route);
-                }
-                // The slot was lost with a thread that panicked: there is nothing to read into.
-                None => {
-                    let error = Error::Internal("a reader of the cache lost its slot".into());
-                    out.push(Completion::failed(token, error, None));
-                }
-            }
-        }
-        self.from_nvme = arrived;
-    }
-
-    /// Waits for what comes first, on either tier.
+    /// Waits for what comes first, from any tier.
     fn wait_once(&mut self) -> Result<()> {
-        if self.source.in_flight() + self.nvme.in_flight() == 0 {
+        if self.readers.in_flight() == 0 {
             self.revalidation.wait(&mut self.looked);
             return Ok(());
         }
-        if self.revalidation.in_flight() > 0 && !self.revalidation.listen() {
-            return Ok(());
-        }
-        self.source.wait_beside(&mut *self.nvme, &mut self.from_nvme, &mut self.from_source)
+        let looked = self.revalidation.in_flight() > 0 && !self.revalidation.listen();
+        self.readers.wait(looked, &mut self.arrived)
+    }
+
+    /// The reads in flight from copies, each of which may have to be read from the source instead.
+    fn copies_in_flight(&self) -> usize {
+        self.readers.in_flight() - self.readers.get(SOURCE).in_flight()
     }
 }
 
-/// What a failed read says about the segment; `None` where it is the process that lacks something.
+/// What a failed read says about the copy; `None` where it is the process that lacks something.
 pub(super) fn fault(error: &Error) -> Option<CopyFault> {
     const OURS: [i32; 4] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN];
     match error {
@@ -167,21 +202,22 @@ pub(super) fn fault(error: &Error) -> Option<CopyFault> {
 
 impl Reader for TieredReader {
     fn room(&self) -> usize {
-        // A sample that falls back needs a place at the source; one whose version is asked for needs a place at either.
+        // A sample that falls back needs a place at the source; one whose version is asked for needs a place anywhere.
         let revalidation = self.revalidation.in_flight();
-        let source = self.source.room().saturating_sub(self.nvme.in_flight() + revalidation);
-        self.nvme.room().saturating_sub(revalidation).min(source)
+        let source = self.readers.get(SOURCE).room().saturating_sub(self.copies_in_flight());
+        let copies = (0..self.cache.tiers().len()).map(|place| self.readers.get(of(place)).room());
+        copies.chain([source]).min().unwrap_or(source).saturating_sub(revalidation)
     }
 
     fn in_flight(&self) -> usize {
-        self.source.in_flight() + self.nvme.in_flight() + self.revalidation.in_flight()
+        self.readers.in_flight() + self.revalidation.in_flight()
     }
 
     fn submit(&mut self, request: ReadRequest) {
         let ReadRequest { token, extent, slot } = request;
         let Some(sample) = self.cache.index().sample_of(extent) else {
-            // An extent that is no sample is not in the store.
-            return self.source.submit(ReadRequest { token, extent, slot });
+            // An extent that is no sample is kept nowhere.
+            return self.readers.submit(SOURCE, ReadRequest { token, extent, slot });
         };
         match self.cache.look_up_route(sample, extent.file) {
             RouteLookup::Found(route) => self.read(token, (extent, sample), slot, route),
@@ -199,14 +235,13 @@ impl Reader for TieredReader {
         let before = out.len();
         self.go_on();
         // With room left, nobody waits for these reads.
-        self.cache.note_demand(self.room() == 0 && self.source.in_flight() > 0);
+        self.cache.note_demand(self.room() == 0 && self.readers.get(SOURCE).in_flight() > 0);
         loop {
             let waited_for = self.in_flight();
             self.wait_once()?;
             let went_on = self.go_on();
-            let nothing_came = self.from_nvme.is_empty() && self.from_source.is_empty() && !went_on;
-            self.come_from_source(out);
-            self.come_from_nvme(out);
+            let nothing_came = self.arrived.is_empty() && !went_on;
+            self.come(out);
             // A sample that falls back is no answer yet. Else, an empty return means that a waker was called.
             if out.len() > before || nothing_came || waited_for == 0 {
                 self.cache.note_demand(false);
@@ -217,22 +252,25 @@ impl Reader for TieredReader {
     }
 
     fn waker(&self) -> Waker {
-        let (source, nvme, revalidation) =
-            (self.source.waker(), self.nvme.waker(), self.revalidation.waker());
+        let (readers, revalidation) = (self.readers.waker(), self.revalidation.waker());
         Waker(Arc::new(move || {
-            (source.0)();
-            (nvme.0)();
+            (readers.0)();
             (revalidation.0)();
         }))
     }
 
-    /// The reads from the source; the cache counts those from the store.
+    /// The reads from the source; the cache counts those of copies.
     fn stats(&self) -> ReadStats {
-        self.source.stats()
+        self.readers.get(SOURCE).stats()
     }
 
     fn describe(&self) -> String {
-        let (source, nvme) = (self.source.describe(), self.nvme.describe());
-        format!("source: {source}; cache: {nvme}, {}", self.cache.describe())
+        let names = std::iter::once("source".to_owned())
+            .chain(self.cache.tiers().map(|tier| tier.name().to_string()));
+        let by_tier = names
+            .enumerate()
+            .map(|(place, name)| format!("{name}: {}", self.readers.get(place).describe()))
+            .collect::<Vec<_>>();
+        format!("{}; {}", by_tier.join("; "), self.cache.describe())
     }
 }

@@ -1,111 +1,11 @@
 //! What the tiers did: counters since the cache was opened, and gauges.
 
-use super::store::StoreStats;
+use super::copies::CacheTier;
+use super::counters::CopyStats;
+use crate::tier_name::TierName;
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
-
-/// Where samples came from, what was kept and what was not.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
-pub struct TierStats {
-    /// The number of samples that came from the fast tier.
-    pub nvme_hits: u64,
-    /// The bytes of these samples.
-    pub nvme_bytes: u64,
-    /// The number of samples that came from the source because they were needed.
-    pub source_reads: u64,
-    /// The bytes of these samples, and the bytes read to measure the source.
-    pub source_bytes: u64,
-    /// The number of samples that the fast tier had and could not give, because they were damaged, evicted or
-    /// unreadable. They came from the source.
-    pub fallbacks: u64,
-    /// The number of times that the file system was asked for a file's version.
-    pub looks: u64,
-    /// The number of copies that were not used because their file has changed since.
-    pub stale: u64,
-    /// The number of copies that differ from the source's bytes though nothing shows that it changed (with
-    /// `verify="checksum"`).
-    pub mismatched: u64,
-    /// The bytes read from the source ahead of their use.
-    pub staged_bytes: u64,
-    /// The number of samples that were kept of these.
-    pub staged_samples: u64,
-    /// The number of shards (or batches, where each sample is a file) that have been staged in this epoch.
-    pub staged_units: u64,
-    /// The number of shards or batches that are to be staged in this epoch.
-    pub units: u64,
-    /// The number of samples written to the fast tier.
-    pub admitted_samples: u64,
-    /// The bytes of these samples.
-    pub admitted_bytes: u64,
-    /// The number of samples not kept because writing was behind.
-    pub dropped_busy: u64,
-    /// The number of samples not kept because the quota was reached.
-    pub dropped_full: u64,
-    /// The number of samples not kept because a write had failed.
-    pub dropped_off: u64,
-    /// The number of samples not kept because their file changed while it was read.
-    pub dropped_changed: u64,
-    /// The number of failed writes; each loses a segment, and none a sample.
-    pub write_errors: u64,
-    /// The number of segments or samples found damaged.
-    pub damaged: u64,
-    /// The bytes evicted.
-    pub evicted_bytes: u64,
-    /// The number of this dataset's samples in the fast tier.
-    pub held_samples: u64,
-    /// The bytes of this dataset's segments.
-    pub held_bytes: u64,
-    /// The bytes that the fast tier may hold in all.
-    pub quota: u64,
-}
-
-/// The counters of the cache itself, on several threads; the store counts all else.
-#[derive(Default)]
-pub(super) struct TierCounters {
-    pub nvme_hits: AtomicU64,
-    pub nvme_bytes: AtomicU64,
-    pub source_reads: AtomicU64,
-    pub source_bytes: AtomicU64,
-    pub looks: AtomicU64,
-    pub mismatched: AtomicU64,
-    pub fallbacks: AtomicU64,
-    pub staged_bytes: AtomicU64,
-    pub staged_samples: AtomicU64,
-    pub staged_units: AtomicU64,
-    pub units: AtomicU64,
-}
-
-impl TierCounters {
-    /// These counters and those of the store, which may hold `quota` bytes.
-    pub(super) fn with(&self, store: &StoreStats, quota: u64) -> TierStats {
-        let number = |counter: &AtomicU64| counter.load(Relaxed);
-        TierStats {
-            nvme_hits: number(&self.nvme_hits),
-            nvme_bytes: number(&self.nvme_bytes),
-            source_reads: number(&self.source_reads),
-            source_bytes: number(&self.source_bytes),
-            fallbacks: number(&self.fallbacks),
-            looks: number(&self.looks),
-            stale: store.stale,
-            mismatched: number(&self.mismatched),
-            staged_bytes: number(&self.staged_bytes),
-            staged_samples: number(&self.staged_samples),
-            staged_units: number(&self.staged_units),
-            units: number(&self.units),
-            admitted_samples: store.admitted_samples,
-            admitted_bytes: store.admitted_bytes,
-            dropped_busy: store.dropped_busy,
-            dropped_full: store.dropped_full,
-            dropped_off: store.dropped_off,
-            dropped_changed: store.dropped_changed,
-            write_errors: store.write_errors,
-            damaged: store.damaged_segments,
-            evicted_bytes: store.evicted_bytes,
-            held_samples: store.held_samples,
-            held_bytes: store.held_bytes,
-            quota,
-        }
-    }
-}
 
 /// How a number behaves over time.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -116,65 +16,250 @@ enum StatKind {
     Gauge,
 }
 
-impl TierStats {
-    /// All numbers with their names and kinds: the one list of them.
-    fn fields(&mut self) -> [(&'static str, StatKind, &mut u64); 24] {
-        use StatKind::{Counter, Gauge};
-        [
-            ("nvme_hits", Counter, &mut self.nvme_hits),
-            ("nvme_bytes", Counter, &mut self.nvme_bytes),
-            ("source_reads", Counter, &mut self.source_reads),
-            ("source_bytes", Counter, &mut self.source_bytes),
-            ("fallbacks", Counter, &mut self.fallbacks),
-            ("looks", Counter, &mut self.looks),
-            ("stale", Counter, &mut self.stale),
-            ("mismatched", Counter, &mut self.mismatched),
-            ("staged_bytes", Counter, &mut self.staged_bytes),
-            ("staged_samples", Counter, &mut self.staged_samples),
-            ("staged_units", Gauge, &mut self.staged_units),
-            ("units", Gauge, &mut self.units),
-            ("admitted_samples", Counter, &mut self.admitted_samples),
-            ("admitted_bytes", Counter, &mut self.admitted_bytes),
-            ("dropped_busy", Counter, &mut self.dropped_busy),
-            ("dropped_full", Counter, &mut self.dropped_full),
-            ("dropped_off", Counter, &mut self.dropped_off),
-            ("dropped_changed", Counter, &mut self.dropped_changed),
-            ("write_errors", Counter, &mut self.write_errors),
-            ("damaged", Counter, &mut self.damaged),
-            ("evicted_bytes", Counter, &mut self.evicted_bytes),
-            ("held_samples", Gauge, &mut self.held_samples),
-            ("held_bytes", Gauge, &mut self.held_bytes),
-            ("quota", Gauge, &mut self.quota),
-        ]
+/// Numbers with their names and kinds.
+type StatFields<'a> = Vec<(&'static str, StatKind, &'a mut u64)>;
+
+/// Defines a type of numbers, and the one list of them.
+macro_rules! stats {
+    ($(#[$about:meta])* $type:ident { $($(#[doc = $line:literal])+ $kind:ident $name:ident,)* }) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
+        pub struct $type { $($(#[doc = $line])+ pub $name: u64,)* }
+
+        impl $type {
+            fn fields(&mut self) -> StatFields<'_> {
+                vec![$((stringify!($name), StatKind::$kind, &mut self.$name)),*]
+            }
+
+            /// All numbers with their names.
+            pub fn by_name(mut self) -> Vec<(&'static str, u64)> {
+                self.fields().into_iter().map(|(name, _, number)| (name, *number)).collect()
+            }
+        }
+    };
+}
+
+stats! {
+    /// What a tier that keeps copies gave, what it kept and what it did not.
+    TierStats {
+        /// The number of samples that came from the tier.
+        Counter hits,
+        /// The bytes of these samples.
+        Counter bytes,
+        /// The number of samples that it had and could not give, because they were damaged, evicted or unreadable. They
+        /// came from the source.
+        Counter fallbacks,
+        /// The number of copies that were not used because their file has changed since.
+        Counter stale,
+        /// The number of copies that differ from the source's bytes though nothing shows that it changed (with
+        /// `verify="checksum"`).
+        Counter mismatched,
+        /// The number of samples written to the tier.
+        Counter admitted_samples,
+        /// The bytes of these samples.
+        Counter admitted_bytes,
+        /// The number of samples not kept because writing was behind.
+        Counter dropped_busy,
+        /// The number of samples not kept because the tier was full; a slower one may have taken them.
+        Counter dropped_full,
+        /// The number of samples not kept because a write had failed.
+        Counter dropped_off,
+        /// The number of samples not kept because their file changed while it was read.
+        Counter dropped_changed,
+        /// The number of failed writes; each loses a segment, and none a sample.
+        Counter write_errors,
+        /// The number of segments or samples found damaged.
+        Counter damaged,
+        /// The bytes evicted.
+        Counter evicted_bytes,
+        /// The number of this dataset's samples in the tier.
+        Gauge held_samples,
+        /// The bytes that they take.
+        Gauge held_bytes,
+        /// The bytes that the tier may hold in all.
+        Gauge quota,
+    }
+}
+
+stats! {
+    /// What came from the source, on demand and ahead.
+    SourceStats {
+        /// The number of samples that came from the source because they were needed.
+        Counter source_reads,
+        /// The bytes of these samples, and the bytes read to measure the source.
+        Counter source_bytes,
+        /// The number of times that the file system was asked for a file's version.
+        Counter looks,
+        /// The bytes read from the source ahead of their use.
+        Counter staged_bytes,
+        /// The number of samples that were kept of these.
+        Counter staged_samples,
+        /// The number of shards (or batches, where each sample is a file) that have been staged in this epoch.
+        Gauge staged_units,
+        /// The number of shards or batches that are to be staged in this epoch.
+        Gauge units,
+    }
+}
+
+/// Where samples came from, and what became of them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct CacheStats {
+    /// What came from the source.
+    pub source: SourceStats,
+    /// What each tier that keeps copies did, from the fastest to the slowest.
+    pub tiers: Vec<(TierName, TierStats)>,
+}
+
+/// The numbers of the source, and under `tiers` those of each tier by its name.
+impl Serialize for CacheStats {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        struct ByTier<'a>(&'a [(TierName, TierStats)]);
+        impl Serialize for ByTier<'_> {
+            fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                to.collect_map(self.0.iter().map(|(name, tier)| (name, tier)))
+            }
+        }
+        let mut map = to.serialize_map(None)?;
+        for (name, number) in self.source.by_name() {
+            map.serialize_entry(name, &number)?;
+        }
+        map.serialize_entry("tiers", &ByTier(&self.tiers))?;
+        map.end()
+    }
+}
+
+impl CacheStats {
+    /// What the tier called `name` did; nothing where there is none.
+    pub fn tier(&self, name: TierName) -> TierStats {
+        self.tiers.iter().find(|(known, _)| *known == name).map(|(_, stats)| *stats).unwrap_or_default()
     }
 
-    /// All numbers with their names.
-    pub fn by_name(mut self) -> [(&'static str, u64); 24] {
-        self.fields().map(|(name, _, number)| (name, *number))
+    /// What all tiers that keep copies did together.
+    pub fn all(&self) -> TierStats {
+        let mut all = TierStats::default();
+        for (_, mut tier) in self.tiers.iter().copied() {
+            all.fields().into_iter().zip(tier.fields()).for_each(|((_, _, sum), (_, _, more))| *sum += *more);
+        }
+        all
     }
 
-    /// The share of the quota that is used: 0 to 1.
+    /// The share of the tiers' room that is used: 0 to 1.
     pub fn fill(&self) -> f64 {
-        self.held_bytes as f64 / self.quota.max(1) as f64
+        let all = self.all();
+        all.held_bytes as f64 / all.quota.max(1) as f64
     }
 
     /// The counters since `before`; gauges stay as they are.
     pub fn since(&self, before: &Self) -> Self {
-        let (mut now, mut before) = (*self, *before);
-        for ((_, kind, number), (_, _, then)) in now.fields().into_iter().zip(before.fields()) {
-            if kind == StatKind::Counter {
-                *number -= *then;
-            }
-        }
+        let mut now = self.clone();
+        now.combine(before, |now, then, kind| match kind {
+            StatKind::Counter => *now -= then,
+            StatKind::Gauge => {}
+        });
         now
+    }
+
+    /// Combines each number with that of the same name and tier in `other`, 0 where there is none.
+    fn combine(&mut self, other: &Self, with: impl Fn(&mut u64, u64, StatKind)) {
+        let mut source = other.source;
+        let each = |ours: StatFields<'_>, theirs: StatFields<'_>| {
+            ours.into_iter().zip(theirs).for_each(|((_, kind, our), (_, _, their))| with(our, *their, kind));
+        };
+        each(self.source.fields(), source.fields());
+        for (name, tier) in &mut self.tiers {
+            let mut theirs = other.tier(*name);
+            each(tier.fields(), theirs.fields());
+        }
     }
 }
 
-impl std::ops::AddAssign for TierStats {
+impl std::ops::AddAssign for CacheStats {
     /// Adds the counters; gauges are those of `more`.
-    fn add_assign(&mut self, mut more: Self) {
-        for ((_, kind, number), (_, _, added)) in self.fields().into_iter().zip(more.fields()) {
-            *number = if kind == StatKind::Counter { *number + *added } else { *added };
+    fn add_assign(&mut self, more: Self) {
+        for (name, _) in &more.tiers {
+            if self.tiers.iter().all(|(known, _)| known != name) {
+                self.tiers.push((*name, TierStats::default()));
+            }
+        }
+        self.combine(&more, |sum, more, kind| {
+            *sum = if kind == StatKind::Counter { *sum + more } else { more }
+        });
+    }
+}
+
+/// The counters of the source, on several threads.
+#[derive(Default)]
+pub(super) struct SourceCounters {
+    pub reads: AtomicU64,
+    pub bytes: AtomicU64,
+    pub looks: AtomicU64,
+    pub staged_bytes: AtomicU64,
+    pub staged_samples: AtomicU64,
+    pub staged_units: AtomicU64,
+    pub units: AtomicU64,
+}
+
+impl SourceCounters {
+    pub(super) fn stats(&self) -> SourceStats {
+        let number = |counter: &AtomicU64| counter.load(Relaxed);
+        SourceStats {
+            source_reads: number(&self.reads),
+            source_bytes: number(&self.bytes),
+            looks: number(&self.looks),
+            staged_bytes: number(&self.staged_bytes),
+            staged_samples: number(&self.staged_samples),
+            staged_units: number(&self.staged_units),
+            units: number(&self.units),
+        }
+    }
+}
+
+/// What the cache counts of a tier; the tier itself counts all else.
+#[derive(Default)]
+pub(super) struct UseCounters {
+    pub hits: AtomicU64,
+    pub bytes: AtomicU64,
+    pub fallbacks: AtomicU64,
+    pub mismatched: AtomicU64,
+}
+
+impl UseCounters {
+    /// These counters and those of the tier itself.
+    pub(super) fn with(&self, tier: &dyn CacheTier) -> TierStats {
+        let number = |counter: &AtomicU64| counter.load(Relaxed);
+        let CopyStats {
+            admitted_samples,
+            admitted_bytes,
+            dropped_busy,
+            dropped_full,
+            dropped_off,
+            dropped_changed,
+            write_errors,
+            damaged_segments,
+            stale,
+            evicted_bytes,
+            held_samples,
+            held_bytes,
+            ..
+        } = tier.stats();
+        TierStats {
+            hits: number(&self.hits),
+            bytes: number(&self.bytes),
+            fallbacks: number(&self.fallbacks),
+            stale,
+            mismatched: number(&self.mismatched),
+            admitted_samples,
+            admitted_bytes,
+            dropped_busy,
+            dropped_full,
+            dropped_off,
+            dropped_changed,
+            write_errors,
+            damaged: damaged_segments,
+            evicted_bytes,
+            held_samples,
+            held_bytes,
+            quota: tier.capacity(),
         }
     }
 }
@@ -185,14 +270,21 @@ mod tests {
 
     #[test]
     fn counters_add_and_gauges_are_the_last() {
-        let first = TierStats { nvme_hits: 3, evicted_bytes: 5, held_samples: 7, ..TierStats::default() };
-        let second = TierStats { nvme_hits: 4, held_samples: 3, quota: 9, ..TierStats::default() };
-        let mut both = first;
-        both += second;
-        let expected =
-            TierStats { nvme_hits: 7, evicted_bytes: 5, held_samples: 3, quota: 9, ..TierStats::default() };
-        assert_eq!(both, expected);
-        assert_eq!(both.since(&first), TierStats { nvme_hits: 4, evicted_bytes: 0, ..both });
-        assert!(both.by_name().contains(&("nvme_hits", 7)));
+        let stats = |hits, evicted_bytes, held_samples, source_reads| CacheStats {
+            source: SourceStats { source_reads, ..SourceStats::default() },
+            tiers: vec![(
+                TierName::NVME,
+                TierStats { hits, evicted_bytes, held_samples, ..TierStats::default() },
+            )],
+        };
+        let first = stats(3, 5, 7, 1);
+        let mut both = CacheStats::default();
+        both += first.clone();
+        both += stats(4, 0, 3, 2);
+        assert_eq!(both, stats(7, 5, 3, 3));
+        assert_eq!(both.since(&first), stats(4, 0, 3, 2));
+        assert_eq!(both.since(&CacheStats::default()), both);
+        let json = serde_json::to_value(&both).expect("numbers");
+        assert_eq!((&json["tiers"]["nvme"]["hits"], &json["source_reads"]), (&7.into(), &3.into()));
     }
 }

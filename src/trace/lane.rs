@@ -37,8 +37,10 @@ struct Recorder {
     log: Arc<TraceLog>,
     thread: Arc<str>,
     number: u32,
-    tracks: [StageTrack; Stage::ALL.len()],
-    gauged: [Option<u64>; Gauge::ALL.len()],
+    /// The stages that the thread has worked on: a few.
+    tracks: Vec<(Stage, StageTrack)>,
+    /// The gauges that it has noted, each with the moment of the last value.
+    gauged: Vec<(Gauge, u64)>,
     chunk: Vec<TraceEvent>,
     samples: Vec<GaugeSample>,
     oldest: Option<u64>,
@@ -61,8 +63,8 @@ impl TraceLane {
             Box::new(Recorder {
                 number: log.next_lane(),
                 thread: thread.into(),
-                tracks: Default::default(),
-                gauged: Default::default(),
+                tracks: Vec::new(),
+                gauged: Vec::new(),
                 chunk: Vec::new(),
                 samples: Vec::new(),
                 oldest: None,
@@ -116,15 +118,26 @@ impl Recorder {
     fn record(&mut self, stage: Stage, start: Instant, end: Instant, work: StageWork) {
         let (start, end) = (since(self.log.origin, start), since(self.log.origin, end));
         let event = TraceEvent { stage, start, end: end.max(start), busy: end.saturating_sub(start), work };
-        let closed = self.tracks[stage as usize].add(event);
+        let closed = self.track(stage).add(event);
         self.hold(closed, end);
+    }
+
+    fn track(&mut self, stage: Stage) -> &mut StageTrack {
+        let place = self.tracks.iter().position(|(known, _)| *known == stage).unwrap_or_else(|| {
+            self.tracks.push((stage, StageTrack::default()));
+            self.tracks.len() - 1
+        });
+        &mut self.tracks[place].1
     }
 
     fn gauge(&mut self, gauge: Gauge, moment: Instant, value: u64) {
         let moment = since(self.log.origin, moment);
-        let last = &mut self.gauged[gauge as usize];
-        if last.is_none_or(|last| moment >= last + GAUGE_EVERY) {
-            *last = Some(moment);
+        let last = self.gauged.iter_mut().find(|(known, _)| *known == gauge);
+        if last.as_ref().is_none_or(|(_, last)| moment >= *last + GAUGE_EVERY) {
+            match last {
+                Some((_, last)) => *last = moment,
+                None => self.gauged.push((gauge, moment)),
+            }
             self.samples.push(GaugeSample { gauge, moment, value });
             self.hold(None, moment);
         }
@@ -139,7 +152,7 @@ impl Recorder {
     }
 
     fn close_all(&mut self) {
-        let closed = self.tracks.iter_mut().filter_map(StageTrack::close);
+        let closed = self.tracks.iter_mut().filter_map(|(_, track)| track.close());
         self.chunk.extend(closed);
     }
 
@@ -212,10 +225,11 @@ impl TraceEvent {
 mod tests {
     use super::*;
     use crate::rng::{RandomKey, RandomStream, Use};
+    use crate::tier_name::TierName;
 
     fn event(start: u64, end: u64) -> TraceEvent {
         let work = StageWork { bytes: 10, samples: 1, ..StageWork::default() };
-        TraceEvent { stage: Stage::Source, start, end, busy: end - start, work }
+        TraceEvent { stage: Stage::Read(TierName::SOURCE), start, end, busy: end - start, work }
     }
 
     /// The intervals that a track makes of the given ones; they follow each other.

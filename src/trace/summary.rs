@@ -30,7 +30,7 @@ pub struct EpochSummary {
     pub waiting: f64,
     /// The stage that the epoch waited for, whose threads had the least time to spare; `None` if it waited for less
     /// than a hundredth.
-    pub limit: Option<&'static str>,
+    pub limit: Option<String>,
     /// The stages that did anything.
     pub stages: Vec<StageSummary>,
 }
@@ -39,7 +39,7 @@ pub struct EpochSummary {
 #[derive(Debug, Serialize)]
 pub struct StageSummary {
     /// The name of the stage.
-    pub stage: &'static str,
+    pub stage: String,
     /// The number of threads that worked on it.
     pub threads: usize,
     /// The number of intervals in the log; many may have been joined to one.
@@ -135,22 +135,18 @@ fn extent(stages: &BTreeMap<Stage, StageRecord>) -> (u64, u64) {
 }
 
 /// The stage whose threads were busy the most. The workers do the work of two stages.
-fn limit(stages: &[StageSummary]) -> Option<&'static str> {
+fn limit(stages: &[StageSummary]) -> Option<String> {
     let load = |stage: Stage| stages.iter().find(|s| s.stage == stage.name()).map_or(0.0, |s| s.load);
     let workers = load(Stage::Decode) + load(Stage::Augment);
     let work = if load(Stage::Decode) >= load(Stage::Augment) { Stage::Decode } else { Stage::Augment };
     let gpu = load(Stage::Copy) + load(Stage::GpuDecode) + load(Stage::GpuAugment);
-    let candidates = [
-        (Stage::Source, load(Stage::Source)),
-        (Stage::Nvme, load(Stage::Nvme)),
-        (work, workers),
-        (Stage::GpuDecode, gpu),
-    ];
-    candidates
-        .into_iter()
+    let is_read = |stage: &&StageSummary| matches!(Stage::parse(&stage.stage), Some(Stage::Read(_)));
+    let reads = stages.iter().filter(is_read).map(|stage| (stage.stage.clone(), stage.load));
+    reads
+        .chain([(work.name(), workers), (Stage::GpuDecode.name(), gpu)])
         .filter(|(_, load)| *load > 0.0)
         .max_by(|a, b| a.1.total_cmp(&b.1))
-        .map(|(s, _)| s.name())
+        .map(|(stage, _)| stage)
 }
 
 fn seconds(nanoseconds: f64) -> f64 {

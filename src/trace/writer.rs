@@ -22,8 +22,7 @@ const WAITING: usize = 1024;
 /// The time that written events may stay in memory, which is what a killed run loses.
 const FLUSH_EVERY: Duration = Duration::from_millis(200);
 
-/// The distance between the track numbers of two stages. A viewer sorts by track, and so shows a stage's threads
-/// together.
+/// The distance between the track numbers of two stages, and between the places of two rows.
 const LANES: u32 = 10_000;
 
 /// An interval of a track; times in nanoseconds since the log began.
@@ -118,12 +117,14 @@ struct TraceWriter<W: Write> {
     file: W,
     process: u32,
     named: HashSet<u32>,
+    /// The stages in the file, in the order in which they came: a track's number tells its stage.
+    stages: Vec<Stage>,
     intervals: u64,
 }
 
 impl<W: Write> TraceWriter<W> {
     fn new(file: W) -> Self {
-        Self { file, process: std::process::id(), named: HashSet::new(), intervals: 0 }
+        Self { file, process: std::process::id(), named: HashSet::new(), stages: Vec::new(), intervals: 0 }
     }
 
     /// Writes until the senders are gone; returns the number of intervals.
@@ -152,12 +153,13 @@ impl<W: Write> TraceWriter<W> {
 
     fn chunk(&mut self, chunk: &TraceChunk) -> std::io::Result<()> {
         for event in &chunk.events {
-            let track = (event.stage as u32 + 1) * LANES + chunk.lane;
+            let track = self.track(event.stage, chunk.lane);
             if self.named.insert(track) {
                 self.name("thread_name", track, &format!("{}: {}", event.stage.name(), chunk.thread))?;
                 let pid = self.process;
                 write!(self.file, r#"{{"name":"thread_sort_index","ph":"M","pid":{pid},"tid":{track},"#)?;
-                writeln!(self.file, r#""args":{{"sort_index":{track}}}}},"#)?;
+                let index = event.stage.row() * LANES + chunk.lane;
+                writeln!(self.file, r#""args":{{"sort_index":{index}}}}},"#)?;
             }
             self.event(track, event)?;
         }
@@ -169,6 +171,15 @@ impl<W: Write> TraceWriter<W> {
             )?;
         }
         Ok(())
+    }
+
+    /// The number of a lane's track for this stage.
+    fn track(&mut self, stage: Stage, lane: u32) -> u32 {
+        let place = self.stages.iter().position(|known| *known == stage).unwrap_or_else(|| {
+            self.stages.push(stage);
+            self.stages.len() - 1
+        });
+        (place as u32 + 1) * LANES + lane
     }
 
     fn event(&mut self, track: u32, event: &TraceEvent) -> std::io::Result<()> {

@@ -251,10 +251,10 @@ impl Scene<'_> {
         }
         if let Some(cache) = pipeline.cache() {
             let stats = cache.stats();
-            self.count("from the cache", stats.nvme_hits);
-            self.count("stale copies refused", stats.stale);
-            self.count("damage found", stats.damaged + stats.fallbacks);
-            self.count("failed writes", stats.write_errors);
+            self.count("from the cache", stats.all().hits);
+            self.count("stale copies refused", stats.all().stale);
+            self.count("damage found", stats.all().damaged + stats.all().fallbacks);
+            self.count("failed writes", stats.all().write_errors);
         } else {
             self.count("runs without a cache", 1);
         }

@@ -4,7 +4,7 @@ use crate::common::Dataset;
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::store::{Offer, Store, StoreOptions};
-use foreload::testing::tier::{TierStats, Verify};
+use foreload::testing::tier::{CacheStats, Verify};
 use std::collections::HashMap;
 use std::fs::{self, File};
 use std::path::Path;
@@ -27,7 +27,7 @@ fn options(dataset: &Dataset) -> LoaderOptions {
 }
 
 /// What an epoch delivers by sample, and the tiers' statistics; all that was kept is published after it.
-fn epoch(pipeline: &Pipeline, number: u64) -> (HashMap<u64, Vec<u8>>, TierStats) {
+fn epoch(pipeline: &Pipeline, number: u64) -> (HashMap<u64, Vec<u8>>, CacheStats) {
     let before = pipeline.cache().map(|cache| cache.stats()).unwrap_or_default();
     let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
     let mut delivered = HashMap::new();
@@ -38,13 +38,13 @@ fn epoch(pipeline: &Pipeline, number: u64) -> (HashMap<u64, Vec<u8>>, TierStats)
             delivered.insert(id, file.bytes().to_vec());
         }
     }
-    let Some(cache) = pipeline.cache() else { return (delivered, TierStats::default()) };
+    let Some(cache) = pipeline.cache() else { return (delivered, CacheStats::default()) };
     cache.flush();
     (delivered, cache.stats().since(&before))
 }
 
 /// What a new run delivers in its first epoch.
-fn run(dataset: &Dataset, options: &LoaderOptions) -> (HashMap<u64, Vec<u8>>, TierStats) {
+fn run(dataset: &Dataset, options: &LoaderOptions) -> (HashMap<u64, Vec<u8>>, CacheStats) {
     epoch(&dataset.pipeline(options), 0)
 }
 
@@ -70,10 +70,18 @@ fn files_that_were_overwritten_between_runs_are_read_and_kept_anew() {
     let options = options(&dataset);
     let (delivered, tiers) = run(&dataset, &options);
     assert!(delivered == on_disk(&dataset));
-    assert_eq!((tiers.source_reads, tiers.looks), (SAMPLES as u64, SAMPLES as u64), "{tiers:?}");
+    assert_eq!(
+        (tiers.source.source_reads, tiers.source.looks),
+        (SAMPLES as u64, SAMPLES as u64),
+        "{tiers:?}"
+    );
     let (delivered, tiers) = run(&dataset, &options);
     assert!(delivered == on_disk(&dataset));
-    assert_eq!((tiers.nvme_hits, tiers.looks, tiers.stale), (SAMPLES as u64, SAMPLES as u64, 0), "{tiers:?}");
+    assert_eq!(
+        (tiers.all().hits, tiers.source.looks, tiers.all().stale),
+        (SAMPLES as u64, SAMPLES as u64, 0),
+        "{tiers:?}"
+    );
     for sample in (0..SAMPLES).step_by(3) {
         overwrite(&dataset.path(sample));
     }
@@ -81,13 +89,13 @@ fn files_that_were_overwritten_between_runs_are_read_and_kept_anew() {
     let pipeline = dataset.pipeline(&options);
     let (delivered, tiers) = epoch(&pipeline, 0);
     assert!(delivered == on_disk(&dataset), "old bytes");
-    assert_eq!((tiers.stale, tiers.source_reads), (changed, changed), "{tiers:?}");
-    assert_eq!(tiers.nvme_hits, SAMPLES as u64 - changed, "what is as it was comes from the cache");
+    assert_eq!((tiers.all().stale, tiers.source.source_reads), (changed, changed), "{tiers:?}");
+    assert_eq!(tiers.all().hits, SAMPLES as u64 - changed, "what is as it was comes from the cache");
     let said = pipeline.index().notices().take();
     assert!(said.iter().any(|said| said.contains("have changed since") && said.contains(".jpg")), "{said:?}");
     let (delivered, tiers) = run(&dataset, &options);
     assert!(delivered == on_disk(&dataset));
-    assert_eq!((tiers.nvme_hits, tiers.stale), (SAMPLES as u64, 0), "{tiers:?}");
+    assert_eq!((tiers.all().hits, tiers.all().stale), (SAMPLES as u64, 0), "{tiers:?}");
 }
 
 #[test]
@@ -101,12 +109,12 @@ fn a_cache_of_which_most_is_of_former_files_makes_room() {
         (0..SAMPLES).for_each(|sample| overwrite(&dataset.path(sample)));
         let (delivered, tiers) = run(&dataset, &options);
         assert!(delivered == on_disk(&dataset), "round {round}");
-        assert!(tiers.held_bytes <= tiers.quota, "{tiers:?}");
+        assert!(tiers.all().held_bytes <= tiers.all().quota, "{tiers:?}");
         // What could not be kept while the old copies were there is kept in the next epochs.
         run(&dataset, &options);
         let (delivered, tiers) = run(&dataset, &options);
         assert!(delivered == on_disk(&dataset), "round {round}");
-        assert!(tiers.nvme_hits * 10 >= SAMPLES as u64 * 9, "round {round}: {tiers:?}");
+        assert!(tiers.all().hits * 10 >= SAMPLES as u64 * 9, "round {round}: {tiers:?}");
     }
 }
 
@@ -120,7 +128,11 @@ fn what_changes_within_a_run_is_seen_by_the_next() {
     (0..SAMPLES).for_each(|sample| overwrite(&dataset.path(sample)));
     let (delivered, tiers) = epoch(&pipeline, 1);
     assert!(delivered == before, "checked when it was read, whole as it was then");
-    assert_eq!((tiers.nvme_hits, tiers.looks), (SAMPLES as u64, 0), "looked at once a run: {tiers:?}");
+    assert_eq!(
+        (tiers.all().hits, tiers.source.looks),
+        (SAMPLES as u64, 0),
+        "looked at once a run: {tiers:?}"
+    );
     drop(pipeline);
     assert!(run(&dataset, &options).0 == on_disk(&dataset));
 }
@@ -175,11 +187,11 @@ fn a_checksum_shows_what_no_stamp_shows() {
     let pipeline = dataset.pipeline(&by_checksum);
     let (delivered, tiers) = epoch(&pipeline, 0);
     assert_eq!(wrong(&delivered), 0);
-    assert_eq!((tiers.mismatched, tiers.source_reads), (10, SAMPLES as u64), "{tiers:?}");
+    assert_eq!((tiers.all().mismatched, tiers.source.source_reads), (10, SAMPLES as u64), "{tiers:?}");
     let said = pipeline.index().notices().take();
     assert!(said.iter().any(|said| said.contains("is not what the dataset has")), "{said:?}");
     let (delivered, tiers) = epoch(&pipeline, 1);
-    assert_eq!((wrong(&delivered), tiers.nvme_hits), (0, SAMPLES as u64), "compared once a run: {tiers:?}");
+    assert_eq!((wrong(&delivered), tiers.all().hits), (0, SAMPLES as u64), "compared once a run: {tiers:?}");
     drop(pipeline);
     assert_eq!(wrong(&run(&dataset, &options).0), 0, "what differed is cached anew");
 }
@@ -193,10 +205,10 @@ fn no_stamp_of_an_immutable_dataset_is_compared() {
     overwrite(&dataset.path(7));
     let (delivered, tiers) = run(&dataset, &options);
     assert!(delivered == before, "what the user said is taken for true");
-    assert_eq!((tiers.looks, tiers.nvme_hits), (0, SAMPLES as u64), "{tiers:?}");
+    assert_eq!((tiers.source.looks, tiers.all().hits), (0, SAMPLES as u64), "{tiers:?}");
     let (delivered, tiers) = run(&dataset, &LoaderOptions { immutable: false, ..options.clone() });
     assert!(delivered == on_disk(&dataset));
-    assert_eq!(tiers.stale, 1, "copies made without a look later can be looked at");
+    assert_eq!(tiers.all().stale, 1, "copies made without a look later can be looked at");
     let both = LoaderOptions { verify: Verify::Checksum, ..options };
     assert!(both.validate().unwrap_err().to_string().starts_with("config: immutable: "));
 }
@@ -209,7 +221,7 @@ fn a_cache_that_cannot_be_used_ends_nothing() {
     assert!(epoch(&pipeline, 0).0 == on_disk(&dataset));
     assert!(epoch(&pipeline, 1).0 == on_disk(&dataset));
     let said = pipeline.index().notices().take();
-    assert!(said.len() == 1 && said[0].contains("no cache is used: create cache directory"), "{said:?}");
+    assert!(said.len() == 1 && said[0].contains("directory is not used: create cache directory"), "{said:?}");
     fs::remove_file(dataset.beside("cache")).unwrap();
     fs::create_dir(dataset.beside("cache")).unwrap();
     fs::write(dataset.beside("cache/lock"), "another program's").unwrap();
@@ -226,12 +238,12 @@ fn substitutes_come_through_the_tiers_and_are_counted() {
     let pipeline = dataset.pipeline(&options);
     let (_, first) = epoch(&pipeline, 0);
     // Each of the nine is read, and at least one in its place.
-    assert!(first.source_reads + first.nvme_hits >= SAMPLES as u64 + 9, "{first:?}");
+    assert!(first.source.source_reads + first.all().hits >= SAMPLES as u64 + 9, "{first:?}");
     let mut source = 0;
     for number in 1..4 {
         let (_, tiers) = epoch(&pipeline, number);
-        assert!(tiers.nvme_hits >= SAMPLES as u64 + 9 - tiers.source_reads, "{tiers:?}");
-        source += tiers.source_reads;
+        assert!(tiers.all().hits >= SAMPLES as u64 + 9 - tiers.source.source_reads, "{tiers:?}");
+        source += tiers.source.source_reads;
     }
     assert_eq!(source, 0, "all is in the cache");
 }
@@ -257,7 +269,7 @@ fn a_shard_that_changes_before_the_cache_is_opened_has_no_copies() {
     let (delivered, tiers) = epoch(&pipeline, 0);
     let bytes = fs::read(dataset.path(0)).unwrap();
     assert!(delivered[&0] == bytes[before.offset as usize..][..before.length as usize], "old bytes");
-    assert_eq!(tiers.nvme_hits, SAMPLES as u64 - 30, "{tiers:?}");
+    assert_eq!(tiers.all().hits, SAMPLES as u64 - 30, "{tiers:?}");
 }
 
 #[test]
@@ -284,5 +296,5 @@ fn a_run_with_an_old_index_gets_no_old_copies() {
         (0..30).all(|sample| delivered[&sample].is_empty()),
         "a shard that differs is refused: {tiers:?}"
     );
-    assert_eq!(tiers.nvme_hits, SAMPLES as u64 - 30, "{tiers:?}");
+    assert_eq!(tiers.all().hits, SAMPLES as u64 - 30, "{tiers:?}");
 }

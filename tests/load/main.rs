@@ -15,6 +15,7 @@ mod repeats;
 mod resume;
 mod settings;
 mod store;
+mod tier_list;
 mod tiers;
 mod together;
 mod trace;

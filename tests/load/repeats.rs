@@ -1,10 +1,11 @@
 //! Repeated samples on their way through the pipeline: a batch reads each once, and a cache knows when they come again.
 
 use crate::common::{Dataset, epoch_bytes, small_images};
+use foreload::TierName;
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::io::fault::FaultOptions;
 use foreload::testing::pipeline::Pipeline;
-use foreload::testing::tier::{FillChoice, TierStats};
+use foreload::testing::tier::{CacheStats, FillChoice};
 use std::collections::HashSet;
 
 const SAMPLES: usize = 120;
@@ -14,7 +15,7 @@ fn options() -> LoaderOptions {
 }
 
 /// The samples of each batch of an epoch of a rank, and what the cache did; all that it kept is published after it.
-fn epoch(pipeline: &Pipeline, number: u64, (rank, world): (u32, u32)) -> (Vec<Vec<i64>>, TierStats) {
+fn epoch(pipeline: &Pipeline, number: u64, (rank, world): (u32, u32)) -> (Vec<Vec<i64>>, CacheStats) {
     let before = pipeline.cache().map(|cache| cache.stats()).unwrap_or_default();
     let mut epoch = pipeline.epoch(number, rank, world, 0).unwrap();
     let mut batches = Vec::new();
@@ -23,7 +24,7 @@ fn epoch(pipeline: &Pipeline, number: u64, (rank, world): (u32, u32)) -> (Vec<Ve
         let longs = ids.bytes().chunks_exact(8).map(|raw| i64::from_ne_bytes(raw.try_into().unwrap()));
         batches.push(longs.collect());
     }
-    let Some(cache) = pipeline.cache() else { return (batches, TierStats::default()) };
+    let Some(cache) = pipeline.cache() else { return (batches, CacheStats::default()) };
     cache.flush();
     (batches, cache.stats().since(&before))
 }
@@ -53,7 +54,11 @@ fn a_batch_reads_a_sample_once() {
                 bytes += ids.into_iter().map(|id| u64::from(length(id))).sum::<u64>();
             }
             let stats = epoch.stats();
-            assert_eq!(stats.from_source.count(), reads, "batches of {batch_size}, {world} ranks");
+            assert_eq!(
+                stats.latency(TierName::SOURCE).count(),
+                reads,
+                "batches of {batch_size}, {world} ranks"
+            );
             assert_eq!(stats.reads.bytes, bytes, "batches of {batch_size}, {world} ranks");
             assert!(world >= 3 || reads < stats.decoded_cpu(), "each place is decoded");
         }
@@ -123,15 +128,15 @@ fn a_cache_for_all_reads_each_sample_once_in_all_epochs() {
             let (batches, tiers) = epoch(&pipeline, number, (0, 1));
             let new: HashSet<i64> = batches.iter().flatten().copied().filter(|id| seen.insert(*id)).collect();
             // What a busy disk could not take in time is read again.
-            let again = tiers.source_reads - new.len() as u64;
+            let again = tiers.source.source_reads - new.len() as u64;
             assert!(again <= dropped, "epoch {number}: {tiers:?}");
-            dropped += tiers.dropped_busy;
+            dropped += tiers.all().dropped_busy;
             assert_eq!(
-                tiers.source_reads + tiers.nvme_hits,
+                tiers.source.source_reads + tiers.all().hits,
                 different(&batches),
                 "epoch {number}: {tiers:?}"
             );
-            assert_eq!(tiers.evicted_bytes, 0, "epoch {number}: {tiers:?}");
+            assert_eq!(tiers.all().evicted_bytes, 0, "epoch {number}: {tiers:?}");
             assert_eq!(batches, epoch(&plain, number, (0, 1)).0);
         }
         assert!(seen.len() > 110, "all come in time: {}", seen.len());
@@ -145,19 +150,19 @@ fn shards_staged_ahead_leave_the_source_once() {
     let ahead = LoaderOptions { cache_fill: FillChoice::Ahead, ..options() };
     let pipeline = dataset.pipeline(&dataset.cached(3.0, ahead));
     // However far staging comes during the first epoch, it reads the whole dataset in time.
-    let mut last = TierStats::default();
+    let mut last = CacheStats::default();
     for number in 0..20 {
         last = epoch(&pipeline, number, (0, 1)).1;
-        if last.source_reads == 0 && last.staged_samples == 0 {
+        if last.source.source_reads == 0 && last.source.staged_samples == 0 {
             break;
         }
     }
-    assert_eq!((last.source_reads, last.held_samples), (0, SAMPLES as u64), "{last:?}");
+    assert_eq!((last.source.source_reads, last.all().held_samples), (0, SAMPLES as u64), "{last:?}");
     // What is read on use just before it would be staged is read twice, but nothing is staged twice.
     let all = pipeline.cache().unwrap().stats();
     let headers = 2048 * SAMPLES as u64;
-    assert!(all.staged_bytes <= dataset.index().total_bytes() + headers, "{all:?}");
-    assert!(all.source_reads <= SAMPLES as u64, "{all:?}");
+    assert!(all.source.staged_bytes <= dataset.index().total_bytes() + headers, "{all:?}");
+    assert!(all.source.source_reads <= SAMPLES as u64, "{all:?}");
 }
 
 #[test]
@@ -174,13 +179,13 @@ fn a_smaller_cache_keeps_what_comes_again_soonest() {
         for number in 0..24 {
             let (batches, tiers) = epoch(&pipeline, number, (0, world));
             assert_eq!(batches, epoch(&plain, number, (0, world)).0);
-            assert_eq!(tiers.source_reads + tiers.nvme_hits, different(&batches), "{tiers:?}");
-            assert!(tiers.held_bytes <= tiers.quota, "{tiers:?}");
+            assert_eq!(tiers.source.source_reads + tiers.all().hits, different(&batches), "{tiers:?}");
+            assert!(tiers.all().held_bytes <= tiers.all().quota, "{tiers:?}");
             // The first epochs fill the cache.
             if number >= 8 {
-                hits += tiers.nvme_hits;
-                used += tiers.source_reads + tiers.nvme_hits;
-                held = tiers.quota as f64 / dataset.index().total_bytes() as f64;
+                hits += tiers.all().hits;
+                used += tiers.source.source_reads + tiers.all().hits;
+                held = tiers.all().quota as f64 / dataset.index().total_bytes() as f64;
             }
         }
         let share = hits as f64 / used as f64;

@@ -5,7 +5,7 @@ use crate::common::{Dataset, epoch_bytes, jpeg, small_images};
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::io::fault::FaultOptions;
 use foreload::testing::pipeline::Pipeline;
-use foreload::testing::tier::{FillChoice, TierStats};
+use foreload::testing::tier::{CacheStats, FillChoice};
 use std::path::PathBuf;
 
 const SAMPLES: usize = 120;
@@ -32,7 +32,7 @@ fn smallest(dataset: &Dataset) -> u64 {
 }
 
 /// The hash and the tier counters of an epoch; all that was kept is published after it.
-fn epoch(pipeline: &Pipeline, number: u64) -> ([u8; 32], TierStats) {
+fn epoch(pipeline: &Pipeline, number: u64) -> ([u8; 32], CacheStats) {
     let before = pipeline.cache().map(|cache| cache.stats()).unwrap_or_default();
     let hash = epoch_bytes(pipeline, number);
     let cache = pipeline.cache().expect("a cache");
@@ -65,8 +65,8 @@ fn what_is_cached_comes_from_there_and_is_the_same() {
             let (hash, tiers) = epoch(&pipeline, number);
             assert!(hash == epoch_bytes(&plain, number), "epoch {number}");
             let expected = if number == 0 { (SAMPLES as u64, 0) } else { (0, SAMPLES as u64) };
-            assert_eq!((tiers.source_reads, tiers.nvme_hits), expected, "epoch {number}: {tiers:?}");
-            assert_eq!(tiers.held_samples, SAMPLES as u64);
+            assert_eq!((tiers.source.source_reads, tiers.all().hits), expected, "epoch {number}: {tiers:?}");
+            assert_eq!(tiers.all().held_samples, SAMPLES as u64);
         }
     }
 }
@@ -80,12 +80,12 @@ fn a_cache_too_small_for_all_is_filled_and_kept() {
     for number in 0..3 {
         let (hash, tiers) = epoch(&pipeline, number);
         assert!(hash == epoch_bytes(&plain, number), "epoch {number}");
-        assert_eq!(tiers.source_reads + tiers.nvme_hits, 600);
-        assert_eq!(tiers.evicted_bytes, 0);
-        assert!(tiers.held_bytes <= tiers.quota, "{tiers:?}");
+        assert_eq!(tiers.source.source_reads + tiers.all().hits, 600);
+        assert_eq!(tiers.all().evicted_bytes, 0);
+        assert!(tiers.all().held_bytes <= tiers.all().quota, "{tiers:?}");
         if number > 0 {
-            assert!(tiers.nvme_bytes > tiers.quota / 2, "{tiers:?} of {bytes}");
-            assert_eq!(tiers.source_bytes + tiers.nvme_bytes, bytes);
+            assert!(tiers.all().bytes > tiers.all().quota / 2, "{tiers:?} of {bytes}");
+            assert_eq!(tiers.source.source_bytes + tiers.all().bytes, bytes);
         }
     }
 }
@@ -98,7 +98,7 @@ fn the_next_run_starts_with_what_is_there() {
     // Another seed is another order of the same samples.
     let other = LoaderOptions { seed: 6, ..with_cache };
     let (hash, tiers) = epoch(&dataset.pipeline(&other), 0);
-    assert_eq!((tiers.source_reads, tiers.nvme_hits), (0, SAMPLES as u64));
+    assert_eq!((tiers.source.source_reads, tiers.all().hits), (0, SAMPLES as u64));
     assert!(hash == epoch_bytes(&dataset.pipeline(&LoaderOptions { seed: 6, ..small_images() }), 0));
 }
 
@@ -117,7 +117,7 @@ fn a_dataset_that_changed_meets_no_old_bytes() {
     let dataset = dataset.indexed_anew();
     let (hash, tiers) = epoch(&dataset.pipeline(&with_cache), 0);
     assert!(hash == epoch_bytes(&dataset.pipeline(&small_images()), 0));
-    assert_eq!((tiers.nvme_hits, tiers.stale), (SAMPLES as u64 - 1, 1), "{tiers:?}");
+    assert_eq!((tiers.all().hits, tiers.all().stale), (SAMPLES as u64 - 1, 1), "{tiers:?}");
 }
 
 #[test]
@@ -145,19 +145,19 @@ fn damaged_and_missing_segments_cost_reads_but_no_byte() {
         files.iter().for_each(harm);
         let (hash, tiers) = epoch(&running, 1);
         assert!(hash == epoch_bytes(&plain, 1), "{name}, while running");
-        assert!(tiers.source_reads > 0, "{name}: {tiers:?}");
+        assert!(tiers.source.source_reads > 0, "{name}: {tiers:?}");
         // The next run finds the damage, too.
         drop(running);
         segments(&dataset).iter().for_each(harm);
         let (hash, tiers) = epoch(&dataset.pipeline(&with_cache), 2);
         assert!(hash == epoch_bytes(&plain, 2), "{name}, at the start");
-        assert!(tiers.source_reads > 0, "{name}: {tiers:?}");
+        assert!(tiers.source.source_reads > 0, "{name}: {tiers:?}");
         // What came from a segment before its damage was found is still missing.
         let healed = dataset.pipeline(&with_cache);
         for number in 3..5 {
             let (hash, tiers) = epoch(&healed, number);
             assert!(hash == epoch_bytes(&plain, number), "{name}, filled again");
-            assert!(number == 3 || tiers.source_reads == 0, "{name}: {tiers:?}");
+            assert!(number == 3 || tiers.source.source_reads == 0, "{name}: {tiers:?}");
         }
     }
 }
@@ -175,7 +175,7 @@ fn faults_of_the_source_below_a_cache_change_no_byte() {
         for number in 0..2 {
             let (hash, tiers) = epoch(&pipeline, number);
             assert!(hash == epoch_bytes(&plain, number), "epoch {number}, faults of seed {seed}");
-            assert_eq!(tiers.nvme_hits, number * SAMPLES as u64);
+            assert_eq!(tiers.all().hits, number * SAMPLES as u64);
         }
     }
 }
@@ -189,11 +189,11 @@ fn shards_are_staged_ahead_and_no_byte_leaves_the_source_twice() {
     let (hash, first) = epoch(&pipeline, 0);
     assert!(hash == epoch_bytes(&plain, 0));
     // However far staging came meanwhile, each sample was read at least once. Headers between samples are staged too.
-    assert!(first.source_bytes + first.nvme_bytes == bytes, "{first:?} of {bytes}");
+    assert!(first.source.source_bytes + first.all().bytes == bytes, "{first:?} of {bytes}");
     let (hash, second) = epoch(&pipeline, 1);
     assert!(hash == epoch_bytes(&plain, 1));
-    assert_eq!((second.source_reads, second.staged_samples), (0, 0), "{second:?}");
-    assert_eq!(second.held_samples, SAMPLES as u64);
+    assert_eq!((second.source.source_reads, second.source.staged_samples), (0, 0), "{second:?}");
+    assert_eq!(second.all().held_samples, SAMPLES as u64);
 }
 
 #[test]
@@ -205,7 +205,7 @@ fn a_run_that_only_stages_reads_each_shard_once() {
     let mut waiting = pipeline.epoch(0, 0, 1, 0).unwrap();
     waiting.next_batch().unwrap();
     let cache = pipeline.cache().unwrap().clone();
-    while cache.stats().held_samples < SAMPLES as u64 {
+    while cache.stats().all().held_samples < SAMPLES as u64 {
         cache.flush();
         std::thread::yield_now();
     }
@@ -213,8 +213,8 @@ fn a_run_that_only_stages_reads_each_shard_once() {
     let tiers = cache.stats();
     // A kilobyte or two of headers and class files lies between the samples.
     let headers = 2048 * SAMPLES as u64;
-    assert!(tiers.source_bytes + tiers.staged_bytes >= bytes, "{tiers:?}");
-    assert!(tiers.staged_bytes <= bytes + headers, "{tiers:?} of {bytes}");
+    assert!(tiers.source.source_bytes + tiers.source.staged_bytes >= bytes, "{tiers:?}");
+    assert!(tiers.source.staged_bytes <= bytes + headers, "{tiers:?} of {bytes}");
 }
 
 #[test]
@@ -251,8 +251,8 @@ fn one_of_several_nodes_keeps_what_it_uses_soonest() {
         assert!(hash(&pipeline, number) == hash(&plain, number), "epoch {number}");
     }
     let tiers = pipeline.cache().unwrap().stats();
-    assert!(tiers.evicted_bytes > 0, "{tiers:?}");
-    assert!(tiers.held_bytes <= tiers.quota, "{tiers:?}");
+    assert!(tiers.all().evicted_bytes > 0, "{tiers:?}");
+    assert!(tiers.all().held_bytes <= tiers.all().quota, "{tiers:?}");
     // The next run resumes with what is there: old groups leave, new ones come.
     drop(pipeline);
     let pipeline = dataset.pipeline(&asked);
@@ -260,11 +260,12 @@ fn one_of_several_nodes_keeps_what_it_uses_soonest() {
         assert!(hash(&pipeline, number) == hash(&plain, number), "epoch {number}");
     }
     let next = pipeline.cache().unwrap().stats();
-    assert!(next.evicted_bytes > 0 && next.held_bytes <= next.quota, "{next:?}");
-    let share = |tiers: TierStats| tiers.nvme_hits as f64 / (tiers.nvme_hits + tiers.source_reads) as f64;
-    assert!(share(next) > share(tiers), "warm, it hits more often: {next:?} after {tiers:?}");
+    assert!(next.all().evicted_bytes > 0 && next.all().held_bytes <= next.all().quota, "{next:?}");
+    let share =
+        |tiers: &CacheStats| tiers.all().hits as f64 / (tiers.all().hits + tiers.source.source_reads) as f64;
+    assert!(share(&next) > share(&tiers), "warm, it hits more often: {next:?} after {tiers:?}");
     // A cache that keeps what came first hits as often as it is large, but never in the first epoch: 0.35 here.
-    assert!(share(tiers) > 0.38, "{:.3}: {tiers:?}", share(tiers));
+    assert!(share(&tiers) > 0.38, "{:.3}: {tiers:?}", share(&tiers));
 }
 
 #[test]

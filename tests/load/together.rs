@@ -64,9 +64,13 @@ fn a_cache_keeps_samples_of_all() {
             let cache = pipeline.cache().expect("a cache");
             cache.flush();
             let tiers = cache.stats().since(&before);
-            assert_eq!(tiers.held_samples, (LOOSE + PACKED) as u64, "{fill:?}, epoch {number}");
+            assert_eq!(tiers.all().held_samples, (LOOSE + PACKED) as u64, "{fill:?}, epoch {number}");
             if number > 0 {
-                assert_eq!((tiers.source_reads, tiers.nvme_hits), (0, (LOOSE + PACKED) as u64), "{tiers:?}");
+                assert_eq!(
+                    (tiers.source.source_reads, tiers.all().hits),
+                    (0, (LOOSE + PACKED) as u64),
+                    "{tiers:?}"
+                );
             }
         }
     }

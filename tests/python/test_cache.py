@@ -45,10 +45,43 @@ def test_batches_are_the_same_and_the_next_loader_reads_nothing(
     again = foreload.ImageLoader(dataset, **settings)
     digest, cache = run(again, 5)
     assert digest == run(plain, 5)[0]
-    assert (cache["source_reads"], cache["nvme_hits"]) == (0, 60)
-    assert cache["held_samples"] == 60
-    assert cache["quota"] == 50_000_000
+    assert (cache["source_reads"], cache["tiers"]["nvme"]["hits"]) == (0, 60)
+    assert cache["tiers"]["nvme"]["held_samples"] == 60
+    assert cache["tiers"]["nvme"]["quota"] == 50_000_000
     assert cache["last_error"] is None
+
+
+@pytest.mark.parametrize(
+    "cache",
+    [
+        foreload.Ram("20MB"),
+        [foreload.Ram("20MB"), foreload.Directory("cache", "50MB")],
+        ({"Ram": {"size": 20_000_000}}, {"path": "cache", "size": "50MB"}),
+    ],
+)
+def test_memory_is_a_tier_of_its_own_name(
+    dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cache: object
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    plain = foreload.ImageLoader(dataset, **SETTINGS)
+    loader = foreload.ImageLoader(dataset, cache=cache, **SETTINGS)
+    assert run(loader, 0)[0] == run(plain, 0)[0]
+    digest, found = run(loader, 1)
+    assert digest == run(plain, 1)[0]
+    names = ["ram"] if isinstance(cache, foreload.Ram) else ["ram", "nvme"]
+    assert list(found["tiers"]) == names
+    assert (found["source_reads"], found["tiers"]["ram"]["hits"]) == (0, 60)
+    assert found["tiers"]["ram"]["quota"] == 20_000_000
+    # Where the directory has room for all it has all, and the next run finds it there.
+    if "nvme" in names:
+        del loader
+        assert run(foreload.ImageLoader(dataset, cache=cache, **SETTINGS), 2)[1]["tiers"]["nvme"]["hits"] == 60
+
+
+def test_memory_that_is_not_there_is_named(dataset: Path) -> None:
+    loader = foreload.ImageLoader(dataset, cache=foreload.Ram("500TB"), **SETTINGS)
+    with pytest.raises(foreload.ConfigError, match=r"^config: Ram.size: is 500000000000000 bytes for this process"):
+        next(iter(loader))
 
 
 def test_a_loader_without_a_cache_has_no_such_counters(dataset: Path) -> None:
@@ -68,12 +101,12 @@ def test_a_spoilt_cache_is_noticed_and_named(dataset: Path, tmp_path: Path) -> N
     loader = foreload.ImageLoader(dataset, **settings)
     again, cache = run(loader, 0)
     assert again == digest
-    assert cache["damaged"] == len(segments)
+    assert cache["tiers"]["nvme"]["damaged"] == len(segments)
     assert cache["source_reads"] >= len(segments)
     assert str(tmp_path / "cache") in cache["last_error"]
     # The next epoch does not mention it again.
     cache = run(loader, 1)[1]
-    assert (cache["damaged"], cache["last_error"]) == (0, None)
+    assert (cache["tiers"]["nvme"]["damaged"], cache["last_error"]) == (0, None)
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_fields_stay_together_on_ranks_after_resume_and_from_a_cache(root: Path,
     batches = iter(again)
     for batch in batches:
         check(again, batch, 0, (24, 24))
-    assert batches.stats()["cache"]["nvme_hits"] > 0
+    assert batches.stats()["cache"]["tiers"]["nvme"]["hits"] > 0
 
 
 def test_members_far_apart_are_read_all_the_same(tmp_path: Path) -> None:

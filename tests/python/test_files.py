@@ -46,7 +46,7 @@ def test_a_cache_gives_the_same(folder: Path, tmp_path: Path) -> None:
         )
         batches = iter(cached)
         assert [np.from_dlpack(file).tobytes() for batch in batches for file in batch.files] == expected
-        return batches.stats()["cache"]["nvme_hits"]
+        return batches.stats()["cache"]["tiers"]["nvme"]["hits"]
 
     assert hits() == 0
     assert any(hits() == 30 for _ in range(20))

@@ -385,7 +385,7 @@ def test_state_and_cache_are_those_of_all_fields(root: Path, tmp_path: Path) -> 
             for name, images in one.items():
                 assert np.array_equal(array(batch[name]), images)
                 assert np.array_equal(array(other[name]), images)
-    assert batches.stats()["cache"]["nvme_hits"] == SAMPLES
+    assert batches.stats()["cache"]["tiers"]["nvme"]["hits"] == SAMPLES
 
 
 def test_the_command_line_takes_them_as_json(root: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -289,7 +289,7 @@ def until_cached(loader: foreload.ImageLoader, samples: int) -> dict[str, Any]:
             pass
         cache = batches.stats()["cache"]
         first = first or cache
-        if cache["nvme_hits"] == samples:
+        if cache["tiers"]["nvme"]["hits"] == samples:
             assert cache["source_reads"] == 0
             return first
         time.sleep(0.05)

@@ -22,7 +22,7 @@ import pytest
 from foreload._docs import arguments
 
 LOADERS = [foreload.ImageLoader, foreload.FileLoader]
-OBJECTS = [foreload.Directory, foreload.Resources]
+OBJECTS = [foreload.Ram, foreload.Directory, foreload.Resources]
 SMALL = {"batch_size": 4, "last_batch": "partial", "progress": False}
 STUBS = [Path(foreload.__file__).with_name(f"_{part}.pyi") for part in ("loaders", "objects")]
 
@@ -148,7 +148,7 @@ def test_no_value_is_worse_than_a_config_error(
 
 @pytest.mark.parametrize("of", OBJECTS)
 def test_no_member_is_worse_than_a_config_error(of: type) -> None:
-    needed = {"path": "cache", "size": "1GB"} if of is foreload.Directory else {}
+    needed = {foreload.Directory: {"path": "cache", "size": "1GB"}, foreload.Ram: {"size": "1GB"}}.get(of, {})
     for name in parameters(of):
         for value in WRONG:
             try:
@@ -206,7 +206,12 @@ def test_a_path_is_a_path(of: type, dataset: Path, tmp_path: Path, monkeypatch: 
         ("indices", [4, 0.5], "has 0.5 at place 1, must be numbers of samples"),
         ("classes", "cat", 'is "cat", must be a list of names or numbers'),
         ("cache", "/nvme", r'is "/nvme", must be a foreload.Directory\(path, size\)'),
-        ("cache", [foreload.Directory("a", 1), foreload.Directory("b", 1)], "has 2 tiers, must have one"),
+        ("cache", [foreload.Directory("a", 1), foreload.Directory("b", 1)], "has two of foreload.Directory"),
+        ("cache", [foreload.Directory("a", 1), foreload.Ram(1)], "from the fastest to the slowest"),
+        ("cache", [], r"must be a foreload.Directory\(path, size\), a foreload.Ram\(size\)"),
+        ("cache", [None], "must be a foreload.Directory"),
+        ("cache", [[foreload.Ram(1)]], "must be a foreload.Directory"),
+        ("cache", {"Ram": 5}, "must be a foreload.Directory"),
         ("cache", {"path": "a"}, "cache.size: is not given"),
         ("resources", 3, r"is 3, must be a foreload.Resources\("),
         ("seed", Odd(), r"is Odd\(\), must be"),
@@ -317,7 +322,9 @@ def test_objects_are_values() -> None:
     assert repr(directory) == 'foreload.Directory(path="cache", size="1GB", stage_bandwidth=10)'
     resources = foreload.Resources(threads=3, io="pread")
     assert (resources.threads, resources.io, resources.memory) == (3, "pread", None)
-    for made in (directory, resources):
+    memory = foreload.Ram("20GB")
+    assert (memory.size, repr(memory)) == ("20GB", 'foreload.Ram(size="20GB")')
+    for made in (directory, resources, memory):
         same = [copy.copy(made), copy.deepcopy(made), pickle.loads(pickle.dumps(made))]
         assert all(one == made and hash(one) == hash(made) for one in same)
         with pytest.raises(AttributeError, match="nothing"):
@@ -327,6 +334,9 @@ def test_objects_are_values() -> None:
     for refused in [
         lambda: foreload.Directory("a"),
         lambda: foreload.Directory(size=1),
+        lambda: foreload.Ram(),
+        lambda: foreload.Ram("much"),
+        lambda: foreload.Ram(1, 2),
         lambda: foreload.Directory("a", 1, "use", None, 5),
         lambda: foreload.Resources(4),
         lambda: foreload.Resources(thread=4),

@@ -207,7 +207,8 @@ class Run:
     @property
     def hits(self) -> int:
         """The number of samples from the cache."""
-        return self.report["cache"].get("nvme_hits", 0)
+        tiers = self.report["cache"].get("tiers", {})
+        return sum(tier["hits"] for tier in tiers.values())
 
 
 class Truth:

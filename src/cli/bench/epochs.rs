@@ -73,6 +73,7 @@ fn run_epoch(
     let cpu_seconds = ProcessUsage::now().cpu_seconds - before.cpu_seconds;
     bar.finish_and_clear();
     let stats = epoch.stats();
+    let cached = stats.cache.all();
     Ok(EpochReport {
         epoch: epoch.number(),
         images,
@@ -80,12 +81,12 @@ fn run_epoch(
         images_per_s: images as f64 / seconds,
         cpu_seconds,
         wait_seconds: stats.stages.consumer_waiting,
-        source_bytes: stats.reads.bytes + stats.tiers.staged_bytes,
+        source_bytes: stats.reads.bytes + stats.cache.source.staged_bytes,
         source_reads: stats.reads.reads,
         source_opens: stats.reads.opens,
-        cache_hits: stats.tiers.nvme_hits,
-        cache_bytes: stats.tiers.nvme_bytes,
-        cache: cache.map(|_| stats.tiers),
+        cache_hits: cached.hits,
+        cache_bytes: cached.bytes,
+        cache: cache.map(|_| stats.cache.clone()),
         errors: epoch.failed(),
         steps: epoch.next_step(),
         stall_per_step: Percentiles::of(&stats.stalls),

@@ -8,7 +8,8 @@ use crate::decode::DecodedBy;
 use crate::names::NamedValue;
 use crate::notices::Notice;
 use crate::pipeline::{EpochStats, Pipeline, StageTimes};
-use crate::tier::TierStats;
+use crate::tier::CacheStats;
+use crate::tier_name::TierName;
 use crate::trace::Histogram;
 use serde::{Serialize, Serializer};
 use std::time::Instant;
@@ -101,7 +102,7 @@ pub(super) struct EpochReport {
     pub(super) cache_bytes: u64,
     /// The counters of the tiers; absent without a cache.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) cache: Option<TierStats>,
+    pub(super) cache: Option<CacheStats>,
     pub(super) errors: u64,
     /// The number of batches delivered.
     pub(super) steps: u64,
@@ -135,17 +136,22 @@ impl Percentiles {
     }
 }
 
-/// The latency by the tier that gave the bytes.
-#[derive(Debug, Clone, Copy, Default, Serialize)]
+/// The latency by the name of the tier that gave the bytes.
+#[derive(Debug, Clone, Default, Serialize)]
 pub(super) struct Latency {
-    pub(super) source: Percentiles,
-    pub(super) nvme: Percentiles,
+    #[serde(flatten, serialize_with = "by_tier")]
+    pub(super) tiers: Vec<(TierName, Percentiles)>,
 }
 
 impl Latency {
     pub(super) fn of(stats: &EpochStats) -> Self {
-        Self { source: Percentiles::of(&stats.from_source), nvme: Percentiles::of(&stats.from_nvme) }
+        let of = |(tier, times): &(TierName, Histogram)| (*tier, Percentiles::of(times));
+        Self { tiers: stats.latencies.iter().map(of).collect() }
     }
+}
+
+fn by_tier<S: Serializer>(tiers: &[(TierName, Percentiles)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(tiers.iter().map(|(tier, times)| (tier, times)))
 }
 
 /// The shares of the wall time of all epochs, per thread of the stage.

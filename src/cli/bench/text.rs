@@ -20,12 +20,14 @@ pub(super) fn epoch(epoch: &EpochReport) -> String {
         output::bytes(epoch.source_bytes),
     );
     if let Some(cache) = &epoch.cache {
-        line += &format!(
-            ", {} from the cache ({} samples kept, {} not)",
-            output::bytes(cache.nvme_bytes),
-            cache.admitted_samples,
-            cache.dropped_busy + cache.dropped_full + cache.dropped_off
-        );
+        for (name, tier) in &cache.tiers {
+            line += &format!(
+                ", {} from {name} ({} samples kept, {} not)",
+                output::bytes(tier.bytes),
+                tier.admitted_samples,
+                tier.dropped_busy + tier.dropped_full + tier.dropped_off
+            );
+        }
     }
     if epoch.errors > 0 {
         line += &format!(", {} samples failed", epoch.errors);
@@ -84,10 +86,11 @@ pub(super) fn summary(report: &BenchReport) -> String {
             report.first_batch_seconds, report.index_seconds
         ),
         format!("stalls       {}", percentiles(&report.stall_per_step, "steps")),
-        format!("latency      {}", percentiles(&report.latency.source, "reads from the source")),
     ]);
-    if report.latency.nvme.count > 0 {
-        lines.push(format!("             {}", percentiles(&report.latency.nvme, "reads from NVMe")));
+    let latencies = report.latency.tiers.iter().filter(|(_, times)| times.count > 0);
+    for (number, (tier, times)) in latencies.enumerate() {
+        let title = if number == 0 { "latency" } else { "" };
+        lines.push(format!("{title:<12} {}", percentiles(times, &format!("reads from {tier}"))));
     }
     if !report.labeled {
         lines.push("labels       none: the dataset has images alone".into());

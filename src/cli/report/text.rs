@@ -34,7 +34,7 @@ fn table(epoch: &EpochSummary) -> String {
 /// Describes an epoch in a sentence.
 pub(super) fn headline(epoch: &EpochSummary) -> String {
     let mut line = format!("epoch {} of {}: {}", epoch.epoch, epoch.process, facts(epoch));
-    if let Some(limit) = epoch.limit {
+    if let Some(limit) = &epoch.limit {
         line += &format!("; busiest behind it: {limit}");
     }
     line
@@ -53,7 +53,7 @@ pub(super) fn facts(epoch: &EpochSummary) -> String {
 
 fn row(stage: &StageSummary) -> [String; 8] {
     [
-        stage.stage.into(),
+        stage.stage.clone(),
         stage.threads.to_string(),
         stage.intervals.to_string(),
         output::seconds(stage.merged_seconds),

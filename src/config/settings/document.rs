@@ -136,9 +136,9 @@ fn parameters_of(loader: LoaderKind) -> Vec<Parameter> {
     let mut objects = Vec::new();
     for setting in loader.settings() {
         if let Some(object) =
-            setting.member.map(|member| member.object).filter(|object| !objects.contains(object))
+            setting.member.map(|member| member.object).filter(|object| !objects.contains(&object.keyword()))
         {
-            objects.push(object);
+            objects.push(object.keyword());
             parameters.push(Parameter {
                 name: object.keyword(),
                 default: Some("None".into()),
@@ -241,12 +241,12 @@ pub fn manual() -> String {
     for setting in super::SETTINGS {
         if topic.replace(setting.topic) != Some(setting.topic) {
             lines.extend([String::new(), format!("## {}", setting.topic.title())]);
-            for object in SettingsObject::ALL {
-                let first = object.members().next().map(|setting| setting.topic);
-                if first == Some(setting.topic) {
-                    lines.extend(object_section(object));
-                }
-            }
+            let of_topic = |object: &SettingsObject| {
+                object.members().next().is_some_and(|first| first.topic == setting.topic)
+            };
+            // Objects of one keyword are described together.
+            let first = SettingsObject::ALL.into_iter().find(of_topic);
+            lines.extend(first.into_iter().flat_map(|object| object_section(object.keyword())));
         }
         lines.extend(section(setting));
     }
@@ -283,20 +283,23 @@ fn section(setting: &Setting) -> Vec<String> {
     lines
 }
 
-fn object_section(object: SettingsObject) -> Vec<String> {
-    let call = match object {
-        SettingsObject::Directory => "cache=foreload.Directory(\"/nvme/foreload\", \"800GB\")",
-        SettingsObject::Resources => "resources=foreload.Resources(threads=8, memory=\"4GB\")",
-    };
+fn object_section(keyword: &str) -> Vec<String> {
+    let Some(object) = SettingsObject::of_keyword(keyword).next() else { return Vec::new() };
+    let calls = SettingsObject::of_keyword(keyword).map(|object| {
+        let call = match object {
+            SettingsObject::Ram => {
+                "cache=[foreload.Ram(\"20GB\"), foreload.Directory(\"/nvme/foreload\", \"800GB\")]"
+            }
+            SettingsObject::Directory => "cache=foreload.Directory(\"/nvme/foreload\", \"800GB\")",
+            SettingsObject::Resources => "resources=foreload.Resources(threads=8, memory=\"4GB\")",
+        };
+        format!("For instance `{call}`. {}", object.story())
+    });
+    let calls: Vec<_> = calls.collect();
     let mut lines = vec![String::new(), format!("### `{}`", object.keyword()), String::new()];
     lines.extend(wrapped(&format!("`{}=None` · {}", object.keyword(), object.may_be()), "", "", WIDTH));
     lines.push(String::new());
-    lines.extend(wrapped(
-        &format!("{} For instance `{call}`. {}", object.doc(), object.story()),
-        "",
-        "",
-        WIDTH,
-    ));
+    lines.extend(wrapped(&format!("{} {}", object.doc(), calls.join(" ")), "", "", WIDTH));
     lines
 }
 

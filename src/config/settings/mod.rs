@@ -186,7 +186,7 @@ impl Setting {
     /// What the setting is called in Python, such as `batch_size` or `cache.size`.
     pub fn python_name(&self) -> String {
         match self.member {
-            Some(member) if !self.is_keyword() => format!("{}.{}", member.object.keyword(), member.name),
+            Some(member) if !self.is_keyword() => format!("{}.{}", member.object.path(), member.name),
             _ => self.name.to_owned(),
         }
     }

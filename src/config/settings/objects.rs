@@ -5,7 +5,9 @@ use super::{LoaderKind, SETTINGS, Setting};
 /// A Python object that holds settings as its members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SettingsObject {
-    /// `foreload.Directory`: a tier of the cache.
+    /// `foreload.Ram`: a tier of the cache, in memory.
+    Ram,
+    /// `foreload.Directory`: a tier of the cache, on a drive.
     Directory,
     /// `foreload.Resources`: what a loader takes of the machine.
     Resources,
@@ -13,11 +15,12 @@ pub enum SettingsObject {
 
 impl SettingsObject {
     /// All objects.
-    pub const ALL: [Self; 2] = [Self::Directory, Self::Resources];
+    pub const ALL: [Self; 3] = [Self::Ram, Self::Directory, Self::Resources];
 
     /// The name of its class in Python.
     pub fn class(self) -> &'static str {
         match self {
+            Self::Ram => "Ram",
             Self::Directory => "Directory",
             Self::Resources => "Resources",
         }
@@ -26,19 +29,33 @@ impl SettingsObject {
     /// The keyword of the loaders that takes it.
     pub fn keyword(self) -> &'static str {
         match self {
-            Self::Directory => "cache",
+            Self::Ram | Self::Directory => "cache",
             Self::Resources => "resources",
         }
     }
 
+    /// What messages call it, before the name of a member: `cache.size`, `Ram.size`.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Ram => self.class(),
+            Self::Directory | Self::Resources => self.keyword(),
+        }
+    }
+
+    /// All objects that a keyword takes.
+    pub fn of_keyword(keyword: &str) -> impl Iterator<Item = Self> {
+        Self::ALL.into_iter().filter(move |object| object.keyword() == keyword)
+    }
+
     /// Whether its members can be given in it alone. Otherwise they are keywords of the loaders too.
     pub fn is_only_way(self) -> bool {
-        self == Self::Directory
+        matches!(self, Self::Ram | Self::Directory)
     }
 
     /// The number of members that must be given, and that can be given without their names, in their order.
     pub fn positional(self) -> usize {
         match self {
+            Self::Ram => 1,
             Self::Directory => 2,
             Self::Resources => 0,
         }
@@ -62,6 +79,7 @@ impl SettingsObject {
     /// What the object is, in one line.
     pub fn summary(self) -> &'static str {
         match self {
+            Self::Ram => "A cache in memory, for `cache=` of a loader.",
             Self::Directory => "A cache in a directory on local NVMe, for `cache=` of a loader.",
             Self::Resources => "What of the machine a loader takes, for `resources=` of a loader.",
         }
@@ -70,6 +88,10 @@ impl SettingsObject {
     /// The paragraph below that line.
     pub fn story(self) -> &'static str {
         match self {
+            Self::Ram => {
+                "For datasets on slow storage, alone or before a `Directory`: each sample is kept once, so that their \
+                 sizes add up. It is gone with the process. Each rank keeps what it reads itself."
+            }
             Self::Directory => {
                 "What is there is used again by the next run, and other loaders, ranks, jobs and datasets may share \
                  it. The dataset itself is never touched."
@@ -84,9 +106,10 @@ impl SettingsObject {
     /// The meaning of the loaders' keyword.
     pub fn doc(self) -> &'static str {
         match self {
-            Self::Directory => {
-                "Where samples are kept near: a `foreload.Directory` on local NVMe, a dict of its arguments, or a list \
-                 of one. Samples are read from the dataset's storage once and not in every epoch. None: nowhere."
+            Self::Ram | Self::Directory => {
+                "Where samples are kept near: a `foreload.Directory` on local NVMe or a dict of its arguments, a \
+                 `foreload.Ram`, or a list of both, from the fastest to the slowest. Samples are read from the dataset's \
+                 storage once and not in every epoch. None: nowhere."
             }
             Self::Resources => {
                 "`threads`, `memory` and others of these settings in one object, a `foreload.Resources`, or in a dict; \
@@ -98,8 +121,8 @@ impl SettingsObject {
     /// The type of the loaders' keyword, for Python's type checkers.
     pub fn annotation(self) -> &'static str {
         match self {
-            Self::Directory => {
-                "Directory | Mapping[str, Any] | Sequence[Directory | Mapping[str, Any]] | None"
+            Self::Ram | Self::Directory => {
+                "Ram | Directory | Mapping[str, Any] | Sequence[Ram | Directory | Mapping[str, Any]] | None"
             }
             Self::Resources => "Resources | Mapping[str, Any] | None",
         }
@@ -108,8 +131,9 @@ impl SettingsObject {
     /// What the value of the loaders' keyword must be.
     pub fn may_be(self) -> &'static str {
         match self {
-            Self::Directory => {
-                "a foreload.Directory(path, size), a dict of its arguments, a list of one, or None"
+            Self::Ram | Self::Directory => {
+                "a foreload.Directory(path, size), a foreload.Ram(size), a dict of a directory's arguments, a list \
+                 [Ram, Directory], or None"
             }
             Self::Resources => {
                 "a foreload.Resources(threads=..., memory=..., ...), a dict of its arguments, or None"

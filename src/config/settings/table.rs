@@ -4,7 +4,7 @@
 //! `docs/settings.md` and in the help of the command line, so it says units and what `None` means. Clauses after the
 //! topic say what else is special: see [`Setting`].
 
-use super::SettingsObject::{Directory as OfCache, Resources as OfResources};
+use super::SettingsObject::{Directory as OfCache, Ram as OfRam, Resources as OfResources};
 use super::forms::{
     AnyPath, Bounds, ByteCount, Channels, ClassList, DeviceName, FieldList, Indices, LabelSource, Maybe,
     MixList, OneOf, Probability, Ratios, SideLengths, SizesByEpoch, TransformList, Truth, Weighing,
@@ -272,6 +272,10 @@ settings! {
     /// what the launcher (see `rank`) says, else all share the cache, and this process has processors and memory alone.
     local_world_size: Option<u32> = None, Maybe(WholeNumber::from(1)), Resources
         .member(OfResources, "local_world_size");
+
+    /// Bytes of this node's memory that copies may take, or a text such as `"20GB"`. Each of the node's ranks has an
+    /// equal part, beside `memory`, and takes it as it fills. It must be free when the loader is made.
+    cache_ram: Option<u64> = None, Maybe(ByteCount), Cache.member(OfRam, "size");
 
     /// A directory on local NVMe, made where it is missing.
     cache_dir: Option<PathBuf> = None, Maybe(AnyPath), Cache.member(OfCache, "path").flag("cache");

@@ -7,7 +7,7 @@ mod objects;
 mod read;
 
 pub(super) use describe::describe;
-pub(super) use objects::{Directory, Resources};
+pub(super) use objects::{Directory, Ram, Resources};
 pub(super) use read::read;
 
 use super::error::ConfigError;

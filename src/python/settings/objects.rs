@@ -1,9 +1,10 @@
-//! The classes `foreload.Directory` and `foreload.Resources`, which hold settings that belong together.
+//! The classes `foreload.Ram`, `foreload.Directory` and `foreload.Resources`, which hold settings that belong together.
 
 use super::given::{given, object};
 use super::{GivenSetting, check_count, keywords, wrong};
 use crate::config::{Given, LoaderOptions, Setting, SettingsObject};
 use crate::python::error::raise;
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyTuple};
 
@@ -30,7 +31,7 @@ impl GivenMembers {
         let mut pairs: Vec<(&'static str, Given)> = Vec::new();
         for entry in in_place.map(Ok).chain(keywords(named)) {
             let (name, value) = entry?;
-            let full_name = format!("{}.{name}", object.keyword());
+            let full_name = format!("{}.{name}", object.path());
             let Some(setting) = object.member(&name) else {
                 return Err(wrong(&full_name, object.unknown(&name)));
             };
@@ -96,7 +97,7 @@ impl GivenMembers {
     }
 }
 
-/// The two classes differ only in their settings, which the table knows.
+/// The classes differ only in their settings, which the table knows.
 macro_rules! classes {
     ($($class:ident),*) => { $(
         #[doc = concat!("See `SettingsObject::", stringify!($class), "`.")]
@@ -136,65 +137,85 @@ macro_rules! classes {
     )* };
 }
 
-classes!(Directory, Resources);
+classes!(Ram, Directory, Resources);
+
+/// The members of an instance of one of these classes.
+fn held<'a>(instance: &'a Bound<'_, PyAny>) -> Option<&'a GivenMembers> {
+    let ram = instance.cast::<Ram>().ok().map(|ram| &ram.get().0);
+    let directory = instance.cast::<Directory>().ok().map(|directory| &directory.get().0);
+    let resources = instance.cast::<Resources>().ok().map(|resources| &resources.get().0);
+    ram.or(directory).or(resources)
+}
 
 /// The value of a member of one of these objects, or its default.
 pub(super) fn attribute<'py>(
     instance: &Bound<'py, PyAny>,
     setting: &'static Setting,
 ) -> PyResult<Bound<'py, PyAny>> {
-    let py = instance.py();
-    match instance.cast::<Directory>() {
-        Ok(directory) => directory.get().0.attribute(py, setting),
-        Err(_) => instance.cast::<Resources>()?.get().0.attribute(py, setting),
-    }
+    let members = held(instance).ok_or_else(|| PyTypeError::new_err("an object of settings is expected"))?;
+    members.attribute(instance.py(), setting)
 }
 
-/// The members of the value of a loader's keyword: of an object, of a dict, or none.
-pub(super) fn members(object: SettingsObject, value: &Bound<'_, PyAny>) -> PyResult<Vec<GivenSetting>> {
-    let py = value.py();
+/// The members of the value of a loader's keyword: of an object, of a dict, of several in a list, or none.
+pub(super) fn members(keyword: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<GivenSetting>> {
     if value.is_none() {
         return Ok(Vec::new());
     }
-    if let Ok(directory) = value.cast::<Directory>()
-        && object == SettingsObject::Directory
-    {
-        return Ok(directory.get().0.settings());
+    let Some(last) = SettingsObject::of_keyword(keyword).last() else { return Ok(Vec::new()) };
+    let tiers = if SettingsObject::of_keyword(keyword).count() > 1 { items(value) } else { None };
+    let must = || wrong(keyword, format!("is {}, must be {}", given(value, false), last.may_be()));
+    let mut settings = Vec::new();
+    let mut before: Option<SettingsObject> = None;
+    for item in tiers.as_deref().unwrap_or(std::slice::from_ref(value)) {
+        let (object, of_item) = one(keyword, item)?.ok_or_else(must)?;
+        let place = |object| SettingsObject::ALL.iter().position(|known| *known == object);
+        match before {
+            Some(same) if same == object => {
+                let message = format!("has two of foreload.{}, must have one", object.class());
+                return Err(wrong(keyword, message));
+            }
+            Some(slower) if place(slower) > place(object) => {
+                let message = format!(
+                    "has foreload.{} before foreload.{}, must go from the fastest to the slowest",
+                    slower.class(),
+                    object.class()
+                );
+                return Err(wrong(keyword, message));
+            }
+            _ => before = Some(object),
+        }
+        settings.extend(of_item);
     }
-    if let Ok(resources) = value.cast::<Resources>()
-        && object == SettingsObject::Resources
-    {
-        return Ok(resources.get().0.settings());
+    if before.is_none() {
+        return Err(must());
     }
-    // This is how settings come from YAML or JSON.
-    if let Ok(named) = value.cast::<PyDict>() {
-        return GivenMembers::new(object, &PyTuple::empty(py), Some(named)).map(|members| members.settings());
+    Ok(settings)
+}
+
+/// The object that a value is, or that a dict describes as YAML or JSON do, and its members.
+fn one(keyword: &str, value: &Bound<'_, PyAny>) -> PyResult<Option<(SettingsObject, Vec<GivenSetting>)>> {
+    if let Some(members) = held(value).filter(|members| members.object.keyword() == keyword) {
+        return Ok(Some((members.object, members.settings())));
     }
-    let tiers = match object {
-        SettingsObject::Directory => tiers(value),
-        SettingsObject::Resources => None,
+    let Ok(named) = value.cast::<PyDict>() else { return Ok(None) };
+    // A dict of one class's name says which class is meant: {"Ram": {"size": "20GB"}}.
+    let class = |object: &SettingsObject| named.len() == 1 && named.contains(object.class()).unwrap_or(false);
+    let (object, arguments) = match SettingsObject::of_keyword(keyword).find(class) {
+        Some(object) => (object, named.get_item(object.class())?),
+        None => {
+            let Some(usual) = SettingsObject::of_keyword(keyword).last() else { return Ok(None) };
+            (usual, Some(value.clone()))
+        }
     };
-    match tiers.as_deref() {
-        Some([one]) if !is_list(one) => members(object, one),
-        Some(several) if several.len() > 1 => {
-            let message = format!(
-                "has {} tiers, must have one: a loader reads the dataset by way of one directory today",
-                several.len()
-            );
-            Err(wrong(object.keyword(), message))
-        }
-        _ => {
-            let is = given(value, false);
-            Err(wrong(object.keyword(), format!("is {is}, must be {}", object.may_be())))
-        }
-    }
+    let Some(Ok(arguments)) = arguments.as_ref().map(|arguments| arguments.cast::<PyDict>()) else {
+        return Ok(None);
+    };
+    let members = GivenMembers::new(object, &PyTuple::empty(value.py()), Some(arguments))?;
+    Ok(Some((object, members.settings())))
 }
 
-fn is_list(value: &Bound<'_, PyAny>) -> bool {
-    value.is_instance_of::<pyo3::types::PyList>() || value.is_instance_of::<PyTuple>()
-}
-
-/// The tiers of a list.
-fn tiers<'py>(value: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
-    is_list(value).then(|| value.try_iter().ok()?.collect::<PyResult<_>>().ok()).flatten()
+/// The items of a list or a tuple.
+fn items<'py>(value: &Bound<'py, PyAny>) -> Option<Vec<Bound<'py, PyAny>>> {
+    let is_list = value.is_instance_of::<pyo3::types::PyList>() || value.is_instance_of::<PyTuple>();
+    is_list.then(|| value.try_iter().ok()?.collect::<PyResult<_>>().ok()).flatten()
 }

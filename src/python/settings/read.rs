@@ -35,10 +35,11 @@ pub(in crate::python) fn read(
             continue;
         }
         let takes = |object: &SettingsObject| object.belongs_to(loader) && object.keyword() == name;
-        if let Some(object) = SettingsObject::ALL.into_iter().find(takes) {
-            for (setting, value) in members(object, &value)? {
+        if SettingsObject::ALL.iter().any(takes) {
+            for (setting, value) in members(&name, &value)? {
                 let member = setting.member.map_or(setting.name, |member| member.name);
-                let call = format!("{name}={}({member}={value})", object.class());
+                let class = setting.member.map_or("", |member| member.object.class());
+                let call = format!("{name}={class}({member}={value})");
                 arguments.push(((setting, value), call));
             }
             continue;

@@ -1,8 +1,9 @@
-//! What the cache keeps during an epoch, decided by its schedule and those of the epochs to come.
+//! What each tier keeps during an epoch, decided by its schedule and those of the epochs to come.
 
 use super::super::fill::FillChoice;
 use super::super::plan::{Admission, KnownUses, NodeSlice, RetentionRule, TierPlan};
-use super::Cache;
+use super::keep::TierPlace;
+use super::{Cache, KeptTier};
 use crate::schedule::{Order, Schedule};
 
 /// The most epochs that the plan looks ahead: a later use is as good as none.
@@ -16,64 +17,107 @@ pub(super) struct EpochPlan {
 }
 
 impl EpochPlan {
-    /// Decides whether to keep a sample of `bytes` that the epoch has just used.
-    pub(super) fn admit(&mut self, sample: u64, bytes: u64) -> Admission {
+    /// Decides whether to keep a sample of `bytes` that the epoch has just used: by `evicting` what is used later, or
+    /// else beside all that is held.
+    pub(super) fn admit(&mut self, sample: u64, bytes: u64, evicting: bool) -> Admission {
         let now = self.future.last_use(sample, self.epoch);
-        self.plan.admit(bytes, self.future.next_use(sample, now), now)
+        let next = self.future.next_use(sample, now);
+        if !evicting && !self.plan.has_room(bytes, next, now) {
+            return Admission::Bypass;
+        }
+        self.plan.admit(bytes, next, now)
     }
+}
+
+/// What each tier keeps in an epoch.
+#[derive(Default)]
+pub(super) struct EpochPlans {
+    /// The plan of each tier that decides by the future; `None` for a tier that is filled with what comes first.
+    pub(super) tiers: Vec<Option<EpochPlan>>,
+    /// The slowest tier that has room for all that the epoch draws.
+    pub(super) whole: Option<TierPlace>,
 }
 
 impl Cache {
     /// Decides what is kept during an epoch.
     pub(super) fn plan(&self, epoch: u64, schedule: &Schedule, order_of: &dyn Fn(u64) -> Order) {
-        let world = schedule.world_size();
-        let local = self.options.local_world_size.unwrap_or(world).clamp(1, world);
-        let first = schedule.rank() / local * local;
-        let ranks = first..(first + local).min(world);
-        let slice = NodeSlice::of(ranks, schedule.batch_size(), world);
-        let rule = self.rule(slice, schedule);
+        let samples = schedule.order().selection().members();
+        let used = part_of(self.index().total_bytes(), samples, self.index().len());
+        let whole = self.tiers.iter().rposition(|kept| kept.room() >= used);
+        let plans = (0..self.tiers.len()).map(|place| self.plan_of(place, used, epoch, schedule, order_of));
+        let tiers = plans.collect();
+        *self.plans() = EpochPlans { tiers, whole };
+    }
+
+    /// The plan of one tier, for an epoch that uses `used` bytes of samples.
+    fn plan_of(
+        &self,
+        place: TierPlace,
+        used: u64,
+        epoch: u64,
+        schedule: &Schedule,
+        order_of: &dyn Fn(u64) -> Order,
+    ) -> Option<EpochPlan> {
+        let former = self.plans().tiers.get_mut(place).and_then(Option::take).map(|planned| planned.plan);
+        let slice = self.slice(place, schedule);
+        let rule = self.rule(slice, used, schedule);
         if rule == RetentionRule::Keep {
-            *self.planned() = None;
-            return;
+            return None;
         }
-        // A sample comes back after as many epochs as there are nodes, or repeats, on average.
-        let between = world.div_ceil(local).max(schedule.order().repeats());
-        let known = (4 * u64::from(between)).min(MOST_EPOCHS);
+        // A sample comes back after as many epochs as there are users, or repeats, on average.
+        let users = slice.global_batch.div_ceil((slice.end - slice.begin).max(1));
+        let between = users.max(schedule.order().repeats().into());
+        let known = (4 * between).min(MOST_EPOCHS);
         let orders = (epoch..=epoch + known).map(order_of).collect();
         let future = KnownUses::new(epoch, orders, slice);
-        let former = self.planned().take().map(|planned| planned.plan);
-        let plan = former.unwrap_or_else(|| self.new_plan(rule, local));
-        *self.planned() = Some(EpochPlan { plan, future, epoch });
+        let plan =
+            former.unwrap_or_else(|| new_plan(&self.tiers[place], rule, self.sharers(place, schedule)));
+        Some(EpochPlan { plan, future, epoch })
     }
 
-    /// What stays in the cache of a node that takes `slice`.
-    fn rule(&self, slice: NodeSlice, schedule: &Schedule) -> RetentionRule {
-        let samples = schedule.order().selection().members();
-        let fits = part_of(self.index.total_bytes(), samples, self.index.len()) <= self.room();
+    /// The number of ranks that have a tier together.
+    fn sharers(&self, place: TierPlace, schedule: &Schedule) -> u32 {
+        let world = schedule.world_size();
+        match self.tiers[place].tier.is_shared() {
+            true => self.options.local_world_size.unwrap_or(world).clamp(1, world),
+            false => 1,
+        }
+    }
+
+    /// The part of each global batch that the ranks take that have a tier together.
+    pub(super) fn slice(&self, place: TierPlace, schedule: &Schedule) -> NodeSlice {
+        let (world, sharers) = (schedule.world_size(), self.sharers(place, schedule));
+        let first = schedule.rank() / sharers * sharers;
+        NodeSlice::of(first..(first + sharers).min(world), schedule.batch_size(), world)
+    }
+
+    /// What stays in the tiers of ranks that take `slice`.
+    fn rule(&self, slice: NodeSlice, used: u64, schedule: &Schedule) -> RetentionRule {
+        let of_slice = |place: &TierPlace| self.slice(*place, schedule) == slice;
+        let room: u64 = (0..self.tiers.len()).filter(of_slice).map(|place| self.tiers[place].room()).sum();
         // Shards that are staged, because the user wants it, are kept for no time in particular.
         let staged = slice.is_whole() && self.options.fill == FillChoice::Ahead;
-        if fits || staged { RetentionRule::Keep } else { RetentionRule::best(slice, schedule.order()) }
-    }
-
-    /// The bytes of samples that fit into the store, less what the footers of many small segments take.
-    fn room(&self) -> u64 {
-        self.options.size / 10 * 9
-    }
-
-    /// A plan that knows what the store holds. Each process decides about what it reads itself, and has its part of the
-    /// store for that.
-    fn new_plan(&self, rule: RetentionRule, local: u32) -> TierPlan {
-        let mut plan = TierPlan::new(rule, self.room() / u64::from(local));
-        for (group, bytes) in self.store.groups() {
-            if group == 0 {
-                // These samples were kept by a job that used the whole dataset, for no time in particular.
-                self.store.evict_group(group);
-            } else {
-                plan.found(group, bytes / u64::from(local));
-            }
+        if used <= room || staged {
+            RetentionRule::Keep
+        } else {
+            RetentionRule::best(slice, schedule.order())
         }
-        plan
     }
+}
+
+/// A plan that knows what the tier holds. Each process decides about what it reads itself, and has its part of a tier
+/// that `sharers` ranks have together.
+fn new_plan(kept: &KeptTier, rule: RetentionRule, sharers: u32) -> TierPlan {
+    let mut plan = TierPlan::new(rule, kept.room() / u64::from(sharers));
+    for (group, bytes) in kept.tier.groups() {
+        if group == 0 {
+            // These samples were kept by a job that used the whole dataset, for no time in particular.
+            kept.tier.evict_group(group);
+        } else {
+            plan.found(group, bytes / u64::from(sharers));
+        }
+    }
+    plan
 }
 
 /// The bytes of `samples` of a dataset whose `all` samples have `bytes`.

@@ -1,4 +1,4 @@
-//! Staging: a thread that copies what will be needed into the store ahead of its use, beside training.
+//! Staging: a thread that copies what will be needed into the tiers ahead of its use, beside training.
 //!
 //! The thread reads the source in large pieces through a reader of its own, in the order of next use, and rests when
 //! reads in demand wait. Nobody waits for what it copies: a sample that is not there in time is read directly.
@@ -7,9 +7,9 @@ mod pace;
 mod units;
 
 use super::cache::{Cache, OpenSource};
+use super::copies::Offer;
 use super::fill::PIECE;
 use super::revalidate::version_now;
-use super::store::{Offer, UnitClaim};
 use crate::dataset::{FileId, FileVersion};
 use crate::error::Result;
 use crate::io::{Completion, ReadRequest, Reader, Waker};
@@ -18,6 +18,7 @@ use crate::slot::SlotPool;
 use crate::trace::{Stage, StageWork, TraceLane};
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use pace::Pace;
+use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -155,7 +156,7 @@ struct StagingWorker<'a> {
     next_token: u64,
     arrived: Vec<Completion>,
     /// The claims on units, held until what was staged is published, so that no other process stages it again.
-    claims: Vec<UnitClaim>,
+    claims: Vec<Box<dyn Any + Send>>,
     lane: TraceLane,
 }
 
@@ -192,9 +193,9 @@ impl<'a> StagingWorker<'a> {
                 // The store publishes what it has when it is dropped, and waits no longer than a moment.
                 break;
             }
-            self.cache.store().seal();
+            self.cache.end();
             if !self.claims.is_empty() {
-                self.cache.store().flush();
+                self.cache.flush();
                 self.claims.clear();
             }
         }
@@ -212,8 +213,8 @@ impl<'a> StagingWorker<'a> {
                 return Ok(());
             }
             match &unit {
-                StagingUnit::Shard(file) => match self.cache.store().claim_unit(u64::from(file.0)) {
-                    Some(claim) => self.claims.push(claim),
+                StagingUnit::Shard(file) => match self.cache.claim_unit(u64::from(file.0)) {
+                    Some(claims) => self.claims.extend(claims),
                     // Another process stages it.
                     None => continue,
                 },

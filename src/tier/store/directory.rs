@@ -15,6 +15,7 @@
 
 mod enter;
 
+use super::super::counters::{CopyCounters, count};
 use super::about;
 use super::listing::{datasets, last_use, segments};
 use super::nameless;
@@ -23,7 +24,6 @@ use super::ranges::{LockKind, RangeLocks};
 use super::segment::{self, DatasetKey};
 use super::setup::{HEADER, PATIENCE, wait_for};
 use super::shared::lock;
-use super::stats::{StoreCounters, count};
 use crate::error::{Error, Result};
 use std::collections::{HashMap, HashSet};
 use std::fs;
@@ -58,7 +58,7 @@ pub(super) struct CacheDirectory {
     usage: Mutex<DirectoryUsage>,
     /// The units that this process holds locks of.
     pub(super) units: Mutex<HashSet<u64>>,
-    counters: Arc<StoreCounters>,
+    counters: Arc<CopyCounters>,
     process: u32,
 }
 
@@ -95,7 +95,7 @@ impl CacheDirectory {
         key: DatasetKey,
         quota: u64,
         (lock, marker, writable): (RangeLocks, RangeLocks, bool),
-        counters: Arc<StoreCounters>,
+        counters: Arc<CopyCounters>,
     ) -> Self {
         Self {
             own: path.join(key.to_string()),

@@ -15,7 +15,6 @@
 //!   drive until they close it.
 
 mod about;
-mod catalog;
 mod directory;
 pub(crate) mod inspect;
 mod listing;
@@ -25,25 +24,25 @@ mod ranges;
 mod segment;
 mod setup;
 mod shared;
-mod stats;
 mod unit;
 mod verify;
 mod write_buffer;
 mod writer;
 
-pub(crate) use stats::StoreStats;
 pub(crate) use unit::UnitClaim;
 pub use verify::Verify;
 
+use super::copies::{CopyFault, Location, Offer};
+use super::counters::{CopyCounters, CopyStats, count};
 use crate::dataset::{DatasetIndex, Extent, FileId, FileVersion};
 use crate::error::{Error, Result};
 use crate::io::Files;
+use crate::tier_name::TierName;
 use crate::trace::Trace;
 use crossbeam_channel::{Receiver, Sender};
 use directory::{CacheDirectory, PAGE, pages};
 use segment::footer_bytes;
 use shared::{Gate, StoreShared, lock};
-use stats::{StoreCounters, count};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering::Relaxed;
@@ -75,6 +74,8 @@ pub struct StoreOptions {
     pub verify: Verify,
     /// Writes that fail on purpose, for tests.
     pub faults: Option<WriteFaults>,
+    /// What logs call the store.
+    pub name: TierName,
     /// Where writes are logged.
     pub trace: Trace,
 }
@@ -89,6 +90,7 @@ impl StoreOptions {
             write_buffers: 32 << 20,
             verify: Verify::default(),
             faults: None,
+            name: TierName::NVME,
             trace: Trace::off(),
         }
     }
@@ -105,53 +107,6 @@ pub struct WriteFaults {
     pub full: u64,
     /// Writes that write only a part.
     pub short: u64,
-}
-
-/// Where the copy of a sample is. A reader over [`Store::files`] reads it like a sample of a shard.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Location {
-    /// The copy's bytes. The file's number is the store's own, never the index's, and never stands for another segment
-    /// later.
-    pub extent: Extent,
-    /// The [`checksum`] that the bytes must have.
-    pub crc: u32,
-    /// The version of the source's file that the bytes are of.
-    pub version: FileVersion,
-    /// Whether that version is known to be the source's in this run; else it must be compared before the bytes are
-    /// used.
-    pub checked: bool,
-}
-
-/// The CRC-32C (Castagnoli) of a sample's bytes, which is compared with [`Location::crc`].
-pub fn checksum(bytes: &[u8]) -> u32 {
-    // "iSCSI" is what the catalogue of CRCs calls Castagnoli's.
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
-}
-
-/// What became of an offered sample.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Offer {
-    /// The sample was copied. It can be located once its segment is published, or never if writing the segment fails.
-    Taken,
-    /// The sample is kept in its group already, or on its way there.
-    Present,
-    /// The quota is used up.
-    Full,
-    /// All write buffers wait for the drive.
-    Busy,
-    /// Nothing is taken for a while, because a write failed.
-    Off,
-}
-
-/// What was wrong with a located sample.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CopyFault {
-    /// The segment's file is not there (ENOENT): another process evicted it.
-    Gone,
-    /// It could not be read, or is shorter or newer than it was.
-    Unreadable,
-    /// Its bytes do not have their checksum.
-    Checksum,
 }
 
 /// The samples of one dataset that are kept in a cache directory.
@@ -187,7 +142,7 @@ impl Store {
     /// system that cannot serve, or when no thread can be started; [`Error::Io`] when it cannot be made or read.
     pub fn open(options: &StoreOptions, index: &Arc<DatasetIndex>) -> Result<Arc<Self>> {
         Self::check(options, index)?;
-        let counters = Arc::new(StoreCounters::default());
+        let counters = Arc::new(CopyCounters::default());
         let directory = CacheDirectory::open(&options.directory, options.quota, index, counters.clone())?;
         let shared = Arc::new(StoreShared::new(index.clone(), directory, counters, options.verify));
         shared.refresh()?;
@@ -368,10 +323,10 @@ impl Store {
     }
 
     /// The counters and gauges of the store.
-    pub fn stats(&self) -> StoreStats {
+    pub fn stats(&self) -> CopyStats {
         let (held_samples, held_bytes) = self.shared.catalog().held();
         let quota_bytes = self.shared.directory.quota() * PAGE;
-        StoreStats { held_samples, held_bytes, quota_bytes, ..self.shared.counters.stats() }
+        CopyStats { held_samples, held_bytes, quota_bytes, ..self.shared.counters.stats() }
     }
 
     /// The latest failure of a write, of a look into the directory, or of a segment.

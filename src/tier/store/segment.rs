@@ -11,7 +11,8 @@
 //! of it may be missing. The checksums find that: those of table and trailer when it is loaded, a sample's when it is
 //! read.
 
-use super::checksum;
+use super::super::catalog::SegmentRow;
+use super::super::copies::checksum;
 use crate::dataset::{DatasetIndex, FileVersion};
 use std::fmt;
 use std::fs::File;
@@ -60,18 +61,6 @@ pub(super) fn parse_name(found: &str) -> Option<u64> {
     let as_written = digits.len() == 8 || digits.len() > 8 && !digits.starts_with('0');
     let only_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
     if as_written && only_digits { digits.parse().ok() } else { None }
-}
-
-/// A sample in a segment: a row of its table.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct SegmentRow {
-    pub sample: u64,
-    /// The version of the source's file that the bytes are of.
-    pub version: FileVersion,
-    /// Where its bytes begin; a segment's samples begin below 4 GiB.
-    pub offset: u32,
-    pub length: u32,
-    pub crc: u32,
 }
 
 /// What the end of a segment says about it.

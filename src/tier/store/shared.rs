@@ -1,9 +1,10 @@
 //! What the callers, the writer and the readers of a store share, and how it learns of other processes' segments.
 
-use super::catalog::{Catalog, SegmentIndex};
+use super::super::catalog::SegmentRow;
+use super::super::catalog::{Catalog, SegmentIndex};
+use super::super::counters::{CopyCounters, count};
 use super::directory::CacheDirectory;
-use super::segment::{Footer, SegmentError, SegmentRow};
-use super::stats::{StoreCounters, count};
+use super::segment::{Footer, SegmentError};
 use super::verify::{Verify, versions_now};
 use crate::dataset::{DatasetIndex, FileId, FileVersion, Stamp};
 use crate::error::Result;
@@ -31,7 +32,7 @@ pub(super) enum Gate {
 pub(super) struct StoreShared {
     pub index: Arc<DatasetIndex>,
     pub directory: Arc<CacheDirectory>,
-    pub counters: Arc<StoreCounters>,
+    pub counters: Arc<CopyCounters>,
     pub verify: Verify,
     /// The versions that the shards were of when the store was opened.
     shards: HashMap<FileId, FileVersion>,
@@ -47,7 +48,7 @@ impl StoreShared {
     pub(super) fn new(
         index: Arc<DatasetIndex>,
         directory: CacheDirectory,
-        counters: Arc<StoreCounters>,
+        counters: Arc<CopyCounters>,
         verify: Verify,
     ) -> Self {
         let shards: Vec<FileId> = if verify == Verify::Never {

@@ -1,8 +1,8 @@
 //! Samples on their way to the drive: they are copied into a few buffers of fixed size, which go to the writer when
 //! full.
 
-use super::checksum;
-use super::segment::SegmentRow;
+use super::super::catalog::SegmentRow;
+use super::super::copies::checksum;
 use super::writer::WriterCommand;
 use crate::dataset::FileVersion;
 use crossbeam_channel::{Receiver, Sender};

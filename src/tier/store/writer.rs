@@ -1,17 +1,19 @@
 //! The writer: the one thread that writes, publishes and evicts, so that nobody else waits for the drive.
 
-use super::catalog::SegmentIndex;
+use super::super::catalog::SegmentIndex;
+use super::super::catalog::SegmentRow;
+use super::super::counters::count;
 use super::directory::{PAGE, pages};
 use super::open_segment::OpenSegment;
-use super::segment::{SegmentRow, footer_bytes};
+use super::segment::footer_bytes;
 use super::shared::{Gate, StoreShared};
-use super::stats::count;
 use super::verify::{Verify, versions_now};
 use super::write_buffer::WriteBuffer;
 use super::{StoreOptions, WriteFaults};
 use crate::dataset::Stamp;
 use crate::error::{Error, Result};
 use crate::rng::{RandomKey, RandomStream, Use};
+use crate::tier_name::TierName;
 use crate::trace::{Gauge, Stage, StageWork, TraceLane};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use std::collections::HashMap;
@@ -60,6 +62,8 @@ pub(super) struct SegmentWriter {
     segment_bytes: u64,
     drive: Drive,
     lane: TraceLane,
+    /// What the log calls the store.
+    name: TierName,
     paused: Option<Instant>,
     refresh_next: Instant,
     room_next: Instant,
@@ -89,6 +93,7 @@ impl SegmentWriter {
             segment_bytes,
             drive,
             lane,
+            name: options.name,
             paused: None,
             refresh_next: now,
             room_next: now,
@@ -164,8 +169,13 @@ impl SegmentWriter {
     fn log(&mut self, start: Instant, samples: u64, bytes: u64) {
         if self.lane.is_on() {
             let (now, held) = (Instant::now(), self.shared.catalog().held().1);
-            self.lane.record(Stage::Write, start, now, StageWork { bytes, samples, ..StageWork::default() });
-            self.lane.gauge(Gauge::CacheBytes, now, held);
+            self.lane.record(
+                Stage::Write(self.name),
+                start,
+                now,
+                StageWork { bytes, samples, ..StageWork::default() },
+            );
+            self.lane.gauge(Gauge::Held(self.name), now, held);
         }
     }
 

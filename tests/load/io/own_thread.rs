@@ -5,7 +5,10 @@ use foreload::Error;
 use foreload::Result;
 use foreload::testing::io::fault::{FaultOptions, FaultReader};
 use foreload::testing::io::pread::{PreadOptions, PreadReader};
-use foreload::testing::io::{Completion, Files, OwnThread, ReadRequest, ReadStats, Reader, Waker};
+use foreload::testing::io::{
+    Completion, Files, GroupBell, GroupedReader, ListeningReader, OwnThread, ReadRequest, ReadStats, Reader,
+    ReaderGroup, Waker,
+};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -13,44 +16,49 @@ use std::time::Duration;
 /// One reader over two: the first reads single files, the second shards.
 pub struct Beside {
     world: Arc<World>,
-    here: Box<dyn Reader>,
-    there: OwnThread,
+    readers: ReaderGroup,
     loose_here: bool,
 }
 
 impl Beside {
     pub fn new(world: Arc<World>, here: Box<dyn Reader>, there: Box<dyn Reader>, loose_here: bool) -> Self {
-        let there = OwnThread::new("there", move || Ok(there), here.waker()).unwrap();
-        Self { world, here, there, loose_here }
+        Self { world, readers: group(here, move || Ok(there)).unwrap(), loose_here }
     }
+}
+
+/// A group of a reader that is waited for here, and one on a thread of its own.
+fn group(
+    here: Box<dyn Reader>,
+    there: impl FnOnce() -> Result<Box<dyn Reader>> + Send + 'static,
+) -> Result<ReaderGroup> {
+    let bell = Arc::new(GroupBell::default());
+    let there = OwnThread::new("there", there, bell.waker())?;
+    let readers = vec![GroupedReader::Waiting(here), GroupedReader::Listening(Box::new(there))];
+    Ok(ReaderGroup::new(readers, bell))
 }
 
 impl Reader for Beside {
     fn room(&self) -> usize {
-        self.here.room().min(self.there.room())
+        self.readers.get(0).room().min(self.readers.get(1).room())
     }
     fn in_flight(&self) -> usize {
-        self.here.in_flight() + self.there.in_flight()
+        self.readers.in_flight()
     }
     fn submit(&mut self, request: ReadRequest) {
         let is_loose = self.world.stamp(request.extent.file).is_none();
-        if is_loose == self.loose_here { self.here.submit(request) } else { self.there.submit(request) }
+        self.readers.submit(usize::from(is_loose != self.loose_here), request);
     }
     fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
-        let mut far = Vec::new();
-        self.there.wait_beside(&mut *self.here, out, &mut far)?;
-        out.append(&mut far);
+        let mut arrived = Vec::new();
+        self.readers.wait(false, &mut arrived)?;
+        out.extend(arrived.into_iter().map(|(_, completion)| completion));
         Ok(())
     }
     fn waker(&self) -> Waker {
-        let (here, there) = (self.here.waker(), self.there.waker());
-        Waker(Arc::new(move || {
-            (here.0)();
-            (there.0)();
-        }))
+        self.readers.waker()
     }
     fn stats(&self) -> ReadStats {
-        let (here, there) = (self.here.stats(), self.there.stats());
+        let (here, there) = (self.readers.get(0).stats(), self.readers.get(1).stats());
         ReadStats {
             bytes: here.bytes + there.bytes,
             reads: here.reads + there.reads,
@@ -58,7 +66,7 @@ impl Reader for Beside {
         }
     }
     fn describe(&self) -> String {
-        format!("{} beside {}", self.here.describe(), self.there.describe())
+        format!("{} beside {}", self.readers.get(0).describe(), self.readers.get(1).describe())
     }
 }
 
@@ -117,28 +125,29 @@ fn nobody_waits_for_a_reader_that_has_ended() {
     for (panics, said) in [(false, "the ring is gone"), (true, "on purpose")] {
         for beside in [false, true] {
             let open = move || Ok(Box::new(Broken { taken: Vec::new(), panics }) as Box<dyn Reader>);
-            let mut here = pread(&world, 4);
-            let mut reader = OwnThread::new("broken", open, here.waker()).unwrap();
             let request = |token| {
                 let slot = slots.try_take(extent.length as usize).unwrap();
                 ReadRequest { token, extent, slot }
             };
-            reader.submit(request(0));
-            let mut out = Vec::new();
             let error = if beside {
+                let mut readers = group(pread(&world, 4), open).unwrap();
+                readers.submit(1, request(0));
                 loop {
                     // The first reader goes on until the end of the other one is seen.
-                    here.submit(request(1));
-                    if let Err(error) = reader.wait_beside(&mut *here, &mut Vec::new(), &mut out) {
+                    readers.submit(0, request(1));
+                    if let Err(error) = readers.wait(false, &mut Vec::new()) {
                         break error;
                     }
                 }
             } else {
-                reader.wait(&mut out).unwrap_err()
+                let mut reader = OwnThread::new("broken", open, idle()).unwrap();
+                reader.submit(request(0));
+                let mut out = Vec::new();
+                let error = reader.wait(&mut out).unwrap_err();
+                assert!(reader.wait(&mut out).is_err() && out.is_empty());
+                error
             };
             assert!(error.to_string().contains(said), "{error}");
-            assert!(reader.wait(&mut out).is_err() && out.is_empty());
-            drop((reader, here));
             assert_eq!(slots.usage().in_use, 0);
         }
     }
@@ -171,7 +180,7 @@ fn only_a_listener_is_notified_and_only_once() {
             tell.recv_timeout(Duration::from_secs(20)).expect("told of the answer");
         }
         let mut out = Vec::new();
-        reader.try_completions(&mut out).unwrap();
+        reader.take(&mut out).unwrap();
         assert_eq!((out.len(), out[0].token), (1, token as u64));
         assert!(out[0].result.as_ref().unwrap()[..] == *world.expected(extent));
     }

@@ -1,12 +1,12 @@
 //! Opens a cache directory: for writing where that is possible, and else for reading what it has.
 
+use super::super::super::counters::CopyCounters;
 use super::super::about::DatasetInfo;
 use super::super::ranges::{LockKind, RangeLocks};
 use super::super::segment::DatasetKey;
 use super::super::setup::{
     SHORT_PATIENCE, check_format, enter_dataset, initialise, open_file, open_to_read, wait_for,
 };
-use super::super::stats::StoreCounters;
 use super::CacheDirectory;
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
@@ -24,7 +24,7 @@ impl CacheDirectory {
         path: &Path,
         quota: u64,
         index: &DatasetIndex,
-        counters: Arc<StoreCounters>,
+        counters: Arc<CopyCounters>,
     ) -> Result<Self> {
         let path = std::path::absolute(path).map_err(|error| Error::io("resolve", path, error))?;
         let key = DatasetKey::of(index);

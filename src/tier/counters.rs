@@ -1,11 +1,11 @@
-//! What the store did and what it holds, for telemetry.
+//! What a tier that keeps copies did and what it holds, for telemetry.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Counters since the store was opened, and gauges of the present.
+/// Counters since the tier was opened, and gauges of the present.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, serde::Serialize)]
-pub struct StoreStats {
+pub struct CopyStats {
     /// The number of samples written into segments that are published.
     pub admitted_samples: u64,
     /// The bytes of these samples.
@@ -17,7 +17,7 @@ pub struct StoreStats {
     pub dropped_full: u64,
     /// The number of samples lost to a failed write, or offered while filling paused after one.
     pub dropped_off: u64,
-    /// The number of writes, links and listings of the directory that failed. [`super::Store::last_error`] has the last
+    /// The number of writes, links and listings of the directory that failed. [`super::store::Store::last_error`] has the last
     /// error.
     pub write_errors: u64,
     /// The number of segments found unusable: torn, changed, unreadable.
@@ -44,7 +44,7 @@ pub struct StoreStats {
 
 /// The counters themselves, which several threads raise.
 #[derive(Default)]
-pub(super) struct StoreCounters {
+pub(in crate::tier) struct CopyCounters {
     pub admitted_samples: AtomicU64,
     pub admitted_bytes: AtomicU64,
     pub dropped_busy: AtomicU64,
@@ -62,15 +62,15 @@ pub(super) struct StoreCounters {
 }
 
 /// Adds to a counter.
-pub(super) fn count(counter: &AtomicU64, more: u64) {
+pub(in crate::tier) fn count(counter: &AtomicU64, more: u64) {
     counter.fetch_add(more, Relaxed);
 }
 
-impl StoreCounters {
+impl CopyCounters {
     /// The counters; gauges that are kept elsewhere are 0.
-    pub(super) fn stats(&self) -> StoreStats {
+    pub(in crate::tier) fn stats(&self) -> CopyStats {
         let read = |counter: &AtomicU64| counter.load(Relaxed);
-        StoreStats {
+        CopyStats {
             admitted_samples: read(&self.admitted_samples),
             admitted_bytes: read(&self.admitted_bytes),
             dropped_busy: read(&self.dropped_busy),
@@ -84,32 +84,32 @@ impl StoreCounters {
             evicted_segments: read(&self.evicted_segments),
             evicted_bytes: read(&self.evicted_bytes),
             used_bytes: read(&self.used_bytes),
-            ..StoreStats::default()
+            ..CopyStats::default()
         }
     }
 
     /// Lowers the gauge of what is used, until it is counted again.
-    pub(super) fn freed(&self, bytes: u64) {
+    pub(in crate::tier) fn freed(&self, bytes: u64) {
         let less = |used: u64| Some(used.saturating_sub(bytes));
         let _ = self.used_bytes.fetch_update(Relaxed, Relaxed, less);
     }
 
     /// Counts a failure and keeps its message.
-    pub(super) fn failed(&self, error: String) {
+    pub(in crate::tier) fn failed(&self, error: String) {
         count(&self.write_errors, 1);
         self.note(error);
     }
 
     /// Keeps the message about something that is counted elsewhere.
-    pub(super) fn note(&self, error: String) {
+    pub(in crate::tier) fn note(&self, error: String) {
         *self.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = Some(error);
     }
 
-    pub(super) fn forget_error(&self) {
+    pub(in crate::tier) fn forget_error(&self) {
         *self.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()) = None;
     }
 
-    pub(super) fn last_error(&self) -> Option<String> {
+    pub(in crate::tier) fn last_error(&self) -> Option<String> {
         self.last_error.lock().unwrap_or_else(|poisoned| poisoned.into_inner()).clone()
     }
 }

@@ -1,18 +1,30 @@
-//! Which sample is where in which segment, in memory: about 22 bytes for a cached sample, half a byte for each other.
+//! Which sample is where in which segment: about 22 bytes of memory for a cached sample, half a byte for each other. A
+//! segment is a file of the store, or a block of memory.
 
-use super::segment::SegmentRow;
 use crate::dataset::{FileVersion, Stamp};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
 /// The number by which the catalog knows a segment. It is the [`crate::dataset::FileId`] that readers know it by, and
 /// is given only once, so that no reader can take one segment for another.
-pub(super) type SegmentIndex = u32;
+pub(in crate::tier) type SegmentIndex = u32;
+
+/// A sample in a segment: a row of its table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::tier) struct SegmentRow {
+    pub sample: u64,
+    /// The version of the source's file that the bytes are of.
+    pub version: FileVersion,
+    /// Where its bytes begin; a segment's samples begin below 4 GiB.
+    pub offset: u32,
+    pub length: u32,
+    pub crc: u32,
+}
 
 /// Where the copy of a sample is: the index of its segment, the first byte, the checksum, and the version of the
 /// source's file. The version is kept in halves, so that nothing is lost to alignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct PackedLocation {
+pub(in crate::tier) struct PackedLocation {
     pub segment: SegmentIndex,
     pub offset: u32,
     pub crc: u32,
@@ -25,7 +37,7 @@ impl PackedLocation {
         Self { segment, offset, crc, version: [version.0 as u32, (version.0 >> 32) as u32] }
     }
 
-    pub(super) fn version(&self) -> FileVersion {
+    pub(in crate::tier) fn version(&self) -> FileVersion {
         FileVersion(u64::from(self.version[0]) | u64::from(self.version[1]) << 32)
     }
 }
@@ -35,8 +47,8 @@ const PENDING: PackedLocation = PackedLocation { segment: u32::MAX, offset: 0, c
 
 /// A published segment as the catalog knows it.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Segment {
-    /// The segment's number in the directory.
+pub(in crate::tier) struct Segment {
+    /// The segment's number in its tier.
     pub number: u64,
     /// The group that its samples belong to.
     pub group: u64,
@@ -104,7 +116,7 @@ impl CatalogChunk {
 }
 
 /// The locations of all samples, and all segments.
-pub(super) struct Catalog {
+pub(in crate::tier) struct Catalog {
     chunks: Vec<CatalogChunk>,
     segments: Vec<Segment>,
     /// Slots by the segments' numbers in the directory; `None` for a segment that is about to be published.
@@ -115,7 +127,7 @@ pub(super) struct Catalog {
 
 impl Catalog {
     /// An empty catalog for `samples` samples.
-    pub(super) fn new(samples: u64) -> Self {
+    pub(in crate::tier) fn new(samples: u64) -> Self {
         let chunks = (0..samples.div_ceil(64)).map(|_| CatalogChunk::default()).collect();
         Self { chunks, segments: Vec::new(), by_number: HashMap::new(), held_samples: 0, held_bytes: 0 }
     }
@@ -129,14 +141,14 @@ impl Catalog {
     }
 
     /// The location of a sample that can be read, and whether its copy was checked in this run.
-    pub(super) fn locate(&self, sample: u64) -> Option<(PackedLocation, bool)> {
+    pub(in crate::tier) fn locate(&self, sample: u64) -> Option<(PackedLocation, bool)> {
         let place = self.get(sample).filter(|&place| self.is_live(place))?;
         let checked = self.chunks[(sample / 64) as usize].checked >> (sample % 64) & 1 == 1;
         Some((place, checked))
     }
 
     /// Notes that the copy of a sample in the segment of this index is the source's.
-    pub(super) fn confirm(&mut self, sample: u64, segment_index: SegmentIndex) {
+    pub(in crate::tier) fn confirm(&mut self, sample: u64, segment_index: SegmentIndex) {
         if self.get(sample).is_some_and(|place| place.segment == segment_index) {
             self.chunks[(sample / 64) as usize].checked |= 1 << (sample % 64);
         }
@@ -144,7 +156,7 @@ impl Catalog {
 
     /// Forgets the copy of a sample in the segment of this index, which is not the source's any more. Returns whether
     /// that still was the sample's location, and whether most of the segment is of no use now.
-    pub(super) fn outdate(&mut self, sample: u64, segment_index: SegmentIndex) -> (bool, bool) {
+    pub(in crate::tier) fn outdate(&mut self, sample: u64, segment_index: SegmentIndex) -> (bool, bool) {
         let Some(place) = self.get(sample).filter(|place| place.segment == segment_index) else {
             return (false, false);
         };
@@ -158,7 +170,7 @@ impl Catalog {
     }
 
     /// Whether a sample is kept in `group`, or on its way there.
-    pub(super) fn keeps(&self, sample: u64, group: u64) -> bool {
+    pub(in crate::tier) fn keeps(&self, sample: u64, group: u64) -> bool {
         let here = |place: PackedLocation| {
             self.is_live(place) && self.segments[place.segment as usize].group == group
         };
@@ -167,7 +179,7 @@ impl Catalog {
 
     /// Notes that a sample is on its way to `group`. Returns `false` when it is kept there already. A sample of another
     /// group moves: until it has come it cannot be located.
-    pub(super) fn expect(&mut self, sample: u64, group: u64) -> bool {
+    pub(in crate::tier) fn expect(&mut self, sample: u64, group: u64) -> bool {
         let new = !self.keeps(sample, group);
         if new {
             self.set(sample, PENDING, false);
@@ -176,12 +188,12 @@ impl Catalog {
     }
 
     /// Whether a sample is on its way.
-    pub(super) fn expects(&self, sample: u64) -> bool {
+    pub(in crate::tier) fn expects(&self, sample: u64) -> bool {
         self.get(sample) == Some(PENDING)
     }
 
     /// Notes that a sample on its way will not come.
-    pub(super) fn give_up(&mut self, sample: u64) {
+    pub(in crate::tier) fn give_up(&mut self, sample: u64) {
         if self.expects(sample) {
             self.chunks[(sample / 64) as usize].clear((sample % 64) as u32);
         }
@@ -200,7 +212,7 @@ impl Catalog {
     }
 
     /// Notes that segment `number` is about to be published. Returns whether it was unknown.
-    pub(super) fn announce(&mut self, number: u64) -> bool {
+    pub(in crate::tier) fn announce(&mut self, number: u64) -> bool {
         match self.by_number.entry(number) {
             Entry::Occupied(_) => false,
             Entry::Vacant(entry) => {
@@ -211,12 +223,12 @@ impl Catalog {
     }
 
     /// Takes back the announcement of a segment that could not be published.
-    pub(super) fn retract(&mut self, number: u64) {
+    pub(in crate::tier) fn retract(&mut self, number: u64) {
         self.by_number.remove(&number);
     }
 
     /// Adds an announced segment, which is published now, and returns its index. Its samples are placed afterwards.
-    pub(super) fn publish(&mut self, number: u64, group: u64, stamp: &Stamp) -> SegmentIndex {
+    pub(in crate::tier) fn publish(&mut self, number: u64, group: u64, stamp: &Stamp) -> SegmentIndex {
         let segment_index = self.segments.len() as u32;
         let (bytes, mtime) = (stamp.size, stamp.mtime);
         self.segments.push(Segment {
@@ -236,7 +248,7 @@ impl Catalog {
 
     /// Enters the samples of a published segment, but for those that a later segment has. `checked` says that they are
     /// known to be the source's in this run.
-    pub(super) fn place(&mut self, segment_index: SegmentIndex, rows: &[SegmentRow], checked: bool) {
+    pub(in crate::tier) fn place(&mut self, segment_index: SegmentIndex, rows: &[SegmentRow], checked: bool) {
         self.segments[segment_index as usize].rows += rows.len() as u32;
         for row in rows {
             let number = self.segments[segment_index as usize].number;
@@ -255,7 +267,7 @@ impl Catalog {
 
     /// Notes that so many samples of the segment of this index are of files that have changed since. Returns whether
     /// that is most of it.
-    pub(super) fn note_stale(&mut self, segment_index: SegmentIndex, samples: u32) -> bool {
+    pub(in crate::tier) fn note_stale(&mut self, segment_index: SegmentIndex, samples: u32) -> bool {
         let segment = &mut self.segments[segment_index as usize];
         segment.rows += samples;
         segment.stale += samples;
@@ -263,7 +275,7 @@ impl Catalog {
     }
 
     /// Forgets a segment with all its samples. Returns whether it could be read before.
-    pub(super) fn forget(&mut self, segment_index: SegmentIndex) -> bool {
+    pub(in crate::tier) fn forget(&mut self, segment_index: SegmentIndex) -> bool {
         let Some(segment) = self.segments.get_mut(segment_index as usize) else { return false };
         if std::mem::replace(&mut segment.forgotten, true) {
             return false;
@@ -275,17 +287,17 @@ impl Catalog {
     }
 
     /// The segment of this index; also a forgotten one.
-    pub(super) fn segment(&self, segment_index: SegmentIndex) -> Option<Segment> {
+    pub(in crate::tier) fn segment(&self, segment_index: SegmentIndex) -> Option<Segment> {
         self.segments.get(segment_index as usize).copied()
     }
 
     /// Whether segment `number` of the directory is known.
-    pub(super) fn has(&self, number: u64) -> bool {
+    pub(in crate::tier) fn has(&self, number: u64) -> bool {
         self.by_number.contains_key(&number)
     }
 
     /// The segments that can be read, with their indices.
-    pub(super) fn live(&self) -> impl Iterator<Item = (SegmentIndex, Segment)> {
+    pub(in crate::tier) fn live(&self) -> impl Iterator<Item = (SegmentIndex, Segment)> {
         self.by_number
             .values()
             .flatten()
@@ -293,7 +305,7 @@ impl Catalog {
     }
 
     /// The number of samples that can be located, and the bytes of the segments they are in.
-    pub(super) fn held(&self) -> (u64, u64) {
+    pub(in crate::tier) fn held(&self) -> (u64, u64) {
         (self.held_samples, self.held_bytes)
     }
 }

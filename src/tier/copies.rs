@@ -1,0 +1,145 @@
+//! What all tiers that keep copies have in common: how a copy is found, offered, read and found wrong.
+//!
+//! The [`super::Cache`] has a list of such tiers, from the fastest to the slowest, and knows nothing else of them. To add
+//! one, implement [`CacheTier`], and open it in `cache/open.rs`.
+
+use super::counters::CopyStats;
+use crate::dataset::{Extent, FileVersion};
+use crate::error::Result;
+use crate::io::{ListeningReader, Reader, Waker};
+use crate::slot::SlotPool;
+use crate::tier_name::TierName;
+use std::any::Any;
+use std::collections::BTreeMap;
+
+/// Where the copy of a sample is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Location {
+    /// The copy's bytes. The file's number is the tier's own, never the index's, and never stands for anything else
+    /// later.
+    pub extent: Extent,
+    /// The [`checksum`] that the bytes must have.
+    pub crc: u32,
+    /// The version of the source's file that the bytes are of.
+    pub version: FileVersion,
+    /// Whether that version is known to be the source's in this run; else it must be compared before the bytes are
+    /// used.
+    pub checked: bool,
+}
+
+/// The CRC-32C (Castagnoli) of a sample's bytes, which is compared with [`Location::crc`].
+pub fn checksum(bytes: &[u8]) -> u32 {
+    // "iSCSI" is what the catalogue of CRCs calls Castagnoli's.
+    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
+}
+
+/// What became of an offered sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offer {
+    /// The sample was copied. It can be located now or soon, or never if writing it fails.
+    Taken,
+    /// The sample is kept in its group already, or on its way there.
+    Present,
+    /// The tier's room is used up.
+    Full,
+    /// All write buffers wait for the drive.
+    Busy,
+    /// Nothing is taken for a while, because a write failed.
+    Off,
+}
+
+/// What was wrong with a located sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CopyFault {
+    /// It is not there any more: it was evicted meanwhile.
+    Gone,
+    /// It could not be read, or is shorter or newer than it was.
+    Unreadable,
+    /// Its bytes do not have their checksum.
+    Checksum,
+}
+
+/// A tier that keeps copies of samples nearer than the source. All methods but [`CacheTier::flush`] and
+/// [`CacheTier::read_blocking`] return at once, and any thread may call them.
+pub(crate) trait CacheTier: Send + Sync {
+    /// What statistics and logs call it.
+    fn name(&self) -> TierName;
+
+    /// The bytes that it may hold in all.
+    fn capacity(&self) -> u64;
+
+    /// Whether all ranks of the node have it together; else each process has its own.
+    fn is_shared(&self) -> bool;
+
+    /// The location of a sample's copy, if there is one.
+    fn locate(&self, sample: u64) -> Option<Location>;
+
+    /// Whether the tier takes samples now.
+    fn is_open(&self) -> bool;
+
+    /// Offers a sample's bytes, to be kept with other samples of its `group`. The samples of a group leave together; a
+    /// sample that is kept in another group moves. The bytes are of the `version` that the sample's file had before it
+    /// was read.
+    fn offer(&self, group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer;
+
+    /// Notes that the copy of a sample at `location` is the source's: it need not be checked again in this run.
+    fn confirm(&self, sample: u64, location: &Location);
+
+    /// Notes that the copy of a sample at `location` is not the source's any more: it is forgotten.
+    fn outdate(&self, sample: u64, location: &Location);
+
+    /// Notes that a located sample could not be read or was wrong: it is forgotten, with what lies beside it.
+    fn damaged(&self, sample: u64, location: Location, why: CopyFault);
+
+    /// The bytes held of each group.
+    fn groups(&self) -> BTreeMap<u64, u64>;
+
+    /// Removes all samples of a group soon.
+    fn evict_group(&self, group: u64);
+
+    /// Publishes what was taken soon, and tries again to fill where something had stopped that; meant for the end of an
+    /// epoch.
+    fn seal(&self) {}
+
+    /// Publishes what was taken, and waits until that is done or given up.
+    fn flush(&self) {}
+
+    /// The bytes that were taken and cannot be located yet, at most.
+    fn unpublished(&self) -> u64 {
+        0
+    }
+
+    /// Claims unit `unit` of this dataset for staging; `None` when another process has it. The claim ends with what is
+    /// returned, or with the process.
+    fn claim_unit(&self, _unit: u64) -> Option<Box<dyn Any + Send>> {
+        Some(Box::new(()))
+    }
+
+    /// The counters and gauges.
+    fn stats(&self) -> CopyStats;
+
+    /// The latest failure that stopped nothing.
+    fn last_error(&self) -> Option<String> {
+        None
+    }
+
+    /// Forgets the latest error, so that [`CacheTier::last_error`] has later ones only.
+    fn forget_error(&self) {}
+
+    /// Who reads its copies into slots of the pool.
+    fn reader(&self, slots: &SlotPool) -> TierReader;
+
+    /// Reads a copy on the calling thread.
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`] when it cannot be read, `NotFound` where it is gone.
+    fn read_blocking(&self, location: &Location) -> Result<Vec<u8>>;
+}
+
+/// Who reads the copies of a tier.
+pub(crate) enum TierReader {
+    /// A reader that waits for its reads itself; it is to be opened by the thread that drives it.
+    Waiting(Box<dyn FnOnce() -> Result<Box<dyn Reader>> + Send>),
+    /// A reader that somebody else works for; it is given a waker, which the first answer calls while it listens.
+    Listening(Box<dyn FnOnce(Waker) -> Box<dyn ListeningReader>>),
+}

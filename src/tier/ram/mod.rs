@@ -1,0 +1,359 @@
+//! The tier in memory: samples kept in blocks of arenas of huge pages, for this process alone.
+//!
+//! A block holds samples of one group, one after another, and all blocks are equally long, so that a group that leaves
+//! makes room for any other. A sample's bytes are copied in when it is offered and out when it is read, so that no slot
+//! and no reader ever points into a block. The catalog that the store on a drive has, too, says what is where; a block
+//! is a segment to it. Arenas are made as they are needed, and stay.
+
+mod reader;
+
+use super::catalog::{Catalog, SegmentIndex, SegmentRow};
+use super::copies::{CacheTier, CopyFault, Location, Offer, TierReader, checksum};
+use super::counters::{CopyCounters, CopyStats, count};
+use crate::dataset::{DatasetIndex, Extent, FileId, FileVersion, Stamp};
+use crate::error::{Error, Result};
+use crate::io::storage::available_memory;
+use crate::slot::{OVERHEAD, Slot, SlotPool};
+use crate::tier_name::TierName;
+use reader::RamReader;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+/// The bytes of a huge page, of which arenas are multiples.
+const HUGE_PAGE: u64 = 2 << 20;
+
+/// The bytes of an arena, unless a block is larger.
+const ARENA: u64 = 64 << 20;
+
+/// The number of blocks that a large tier has: each group fills one of its own.
+const BLOCKS: u64 = 2048;
+
+/// The number of samples that a block has room for: the end of a block that is too short for the next one is lost.
+const SAMPLES_OF_BLOCK: u64 = 16;
+
+/// The samples of one dataset that a process keeps in memory.
+pub(crate) struct Ram(Arc<RamShared>);
+
+/// What the tier and its readers share.
+struct RamShared {
+    index: Arc<DatasetIndex>,
+    name: TierName,
+    capacity: u64,
+    block_bytes: u64,
+    catalog: RwLock<Catalog>,
+    blocks: RwLock<HashMap<SegmentIndex, Arc<Block>>>,
+    filling: Mutex<Filling>,
+    counters: CopyCounters,
+}
+
+/// The memory of a block. Bytes that the catalog knows never change.
+type Block = RwLock<Slot>;
+
+/// A block that is being filled.
+struct OpenBlock {
+    segment: SegmentIndex,
+    block: Arc<Block>,
+    /// The bytes that are used.
+    used: usize,
+}
+
+/// Where the next samples go.
+#[derive(Default)]
+struct Filling {
+    /// The block that each group fills, and how much of it is used.
+    open: BTreeMap<u64, OpenBlock>,
+    /// The number that the next block gets.
+    next: u64,
+    arenas: Vec<SlotPool>,
+    /// The bytes of the arenas.
+    mapped: u64,
+    /// Whether the system has refused memory: then nothing more is taken until the next epoch.
+    refused: bool,
+    full: bool,
+}
+
+impl Ram {
+    /// Makes an empty tier of up to `capacity` bytes, of which nothing is taken before it is needed.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a capacity that is too small for one block, or larger than the memory that is free.
+    pub(crate) fn new(index: &Arc<DatasetIndex>, name: TierName, capacity: u64) -> Result<Self> {
+        let mean = index.total_bytes() / index.len().max(1);
+        let usual = (capacity / BLOCKS).max(SAMPLES_OF_BLOCK * mean).min(capacity / 4).min(ARENA / 2);
+        let block_bytes = usual.max(index.largest().into()).next_power_of_two().max(OVERHEAD as u64);
+        let smallest = block_bytes.next_multiple_of(HUGE_PAGE);
+        if capacity < smallest {
+            let message = format!(
+                "is {capacity} bytes for this process, must be at least {smallest}: huge pages for the largest sample, \
+                 which has {}",
+                index.largest()
+            );
+            return Err(Error::config("cache_ram", message));
+        }
+        let available = available_memory();
+        // Where nothing says how much there is, the answer is 0.
+        if available > 0 && capacity > available {
+            let message = format!(
+                "is {capacity} bytes for this process, but {available} are free here: lower it, or ask for more memory"
+            );
+            return Err(Error::config("cache_ram", message));
+        }
+        Ok(Self(Arc::new(RamShared {
+            index: index.clone(),
+            name,
+            capacity,
+            block_bytes,
+            catalog: RwLock::new(Catalog::new(index.len())),
+            blocks: RwLock::default(),
+            filling: Mutex::default(),
+            counters: CopyCounters::default(),
+        })))
+    }
+}
+
+impl RamShared {
+    fn catalog(&self) -> RwLockReadGuard<'_, Catalog> {
+        self.catalog.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn catalog_mut(&self) -> RwLockWriteGuard<'_, Catalog> {
+        self.catalog.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn filling(&self) -> MutexGuard<'_, Filling> {
+        self.filling.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Gives a copy's bytes to `take`; an error where its block has been given back.
+    fn read<T>(&self, extent: &Extent, take: impl FnOnce(&[u8]) -> T) -> Result<T> {
+        let block = self.blocks.read().unwrap_or_else(PoisonError::into_inner).get(&extent.file.0).cloned();
+        let Some(block) = block else {
+            let gone = std::io::Error::from(std::io::ErrorKind::NotFound);
+            return Err(Error::io("read", format!("a sample's copy in {}", self.name), gone));
+        };
+        let slot = block.read().unwrap_or_else(PoisonError::into_inner);
+        let begin = extent.offset as usize;
+        Ok(take(&slot.bytes()[begin..begin + extent.length as usize]))
+    }
+
+    /// Finds room for `length` bytes of `group`: in the block that the group fills, or in a new one. Where there is no
+    /// other block, a sample may stay longer than it needs to, with a group that leaves later.
+    fn room(&self, filling: &mut Filling, group: u64, length: usize) -> Result<Place, Offer> {
+        let fits = |open: &OpenBlock| open.used + length <= self.block_bytes as usize;
+        if let Some(open) = filling.open.get_mut(&group).filter(|open| fits(open)) {
+            return Ok(open.take(length));
+        }
+        let slot = match self.new_block(filling) {
+            Ok(slot) => slot,
+            Err(offer) => {
+                let mut later = filling.open.range_mut(group..).map(|(_, open)| open);
+                return later.find(|open| fits(open)).map(|open| open.take(length)).ok_or(offer);
+            }
+        };
+        let block = Arc::new(Block::new(slot));
+        let number = filling.next;
+        filling.next += 1;
+        let stamp = Stamp { size: self.block_bytes, ..Stamp::default() };
+        let segment = {
+            let mut catalog = self.catalog_mut();
+            catalog.announce(number);
+            catalog.publish(number, group, &stamp)
+        };
+        self.blocks.write().unwrap_or_else(PoisonError::into_inner).insert(segment, block.clone());
+        let mut open = OpenBlock { segment, block, used: 0 };
+        let place = open.take(length);
+        filling.open.insert(group, open);
+        Ok(place)
+    }
+
+    /// Takes a block from an arena, or from a new one.
+    fn new_block(&self, filling: &mut Filling) -> Result<Slot, Offer> {
+        // A slot has as many more bytes than are asked for.
+        let length = self.block_bytes as usize - OVERHEAD;
+        if let Some(slot) = filling.arenas.iter().rev().find_map(|arena| arena.try_take(length)) {
+            return Ok(slot);
+        }
+        let left = (self.capacity - filling.mapped) / HUGE_PAGE * HUGE_PAGE;
+        if left < self.block_bytes {
+            filling.full = true;
+            return Err(Offer::Full);
+        }
+        let bytes = ARENA.max(self.block_bytes.next_multiple_of(HUGE_PAGE)).min(left);
+        let taken =
+            SlotPool::new(bytes as usize).ok().and_then(|arena| Some((arena.try_take(length)?, arena)));
+        let Some((slot, arena)) = taken else {
+            filling.refused = true;
+            self.counters
+                .failed(format!("the system has no memory for another {bytes} bytes of {}", self.name));
+            return Err(Offer::Off);
+        };
+        filling.arenas.push(arena);
+        filling.mapped += bytes;
+        Ok(slot)
+    }
+
+    /// Frees a block.
+    fn give_back(&self, segment: SegmentIndex) {
+        let known = self.catalog_mut().forget(segment);
+        if !known {
+            return;
+        }
+        let mut filling = self.filling();
+        filling.open.retain(|_, open| open.segment != segment);
+        filling.full = false;
+        drop(filling);
+        self.blocks.write().unwrap_or_else(PoisonError::into_inner).remove(&segment);
+        count(&self.counters.evicted_segments, 1);
+        count(&self.counters.evicted_bytes, self.block_bytes);
+    }
+}
+
+impl OpenBlock {
+    /// Takes the next `length` bytes.
+    fn take(&mut self, length: usize) -> Place {
+        let place = Place { segment: self.segment, block: self.block.clone(), offset: self.used };
+        self.used += length;
+        place
+    }
+}
+
+/// Room for a sample.
+struct Place {
+    segment: SegmentIndex,
+    block: Arc<Block>,
+    offset: usize,
+}
+
+impl CacheTier for Ram {
+    fn name(&self) -> TierName {
+        self.0.name
+    }
+
+    fn capacity(&self) -> u64 {
+        self.0.capacity
+    }
+
+    fn is_shared(&self) -> bool {
+        false
+    }
+
+    fn locate(&self, sample: u64) -> Option<Location> {
+        let (place, checked) = self.0.catalog().locate(sample)?;
+        let length = self.0.index.extent(sample).length;
+        let extent = Extent { file: FileId(place.segment), offset: place.offset.into(), length };
+        Some(Location { extent, crc: place.crc, version: place.version(), checked })
+    }
+
+    fn is_open(&self) -> bool {
+        let filling = self.0.filling();
+        !filling.full && !filling.refused
+    }
+
+    fn offer(&self, group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
+        let shared = &self.0;
+        assert_eq!(bytes.len(), shared.index.extent(sample).length as usize, "bytes of sample {sample}");
+        let refused = |counter, offer| {
+            count(counter, 1);
+            offer
+        };
+        let mut filling = shared.filling();
+        if shared.catalog().keeps(sample, group) {
+            return Offer::Present;
+        }
+        if filling.refused {
+            return refused(&shared.counters.dropped_off, Offer::Off);
+        }
+        let place = match shared.room(&mut filling, group, bytes.len()) {
+            Ok(place) => place,
+            Err(Offer::Full) => return refused(&shared.counters.dropped_full, Offer::Full),
+            Err(offer) => return refused(&shared.counters.dropped_off, offer),
+        };
+        let mut slot = place.block.write().unwrap_or_else(PoisonError::into_inner);
+        slot.bytes_mut()[place.offset..place.offset + bytes.len()].copy_from_slice(bytes);
+        drop(slot);
+        let row = SegmentRow {
+            sample,
+            version,
+            offset: place.offset as u32,
+            length: bytes.len() as u32,
+            crc: checksum(bytes),
+        };
+        shared.catalog_mut().place(place.segment, &[row], true);
+        count(&shared.counters.admitted_samples, 1);
+        count(&shared.counters.admitted_bytes, bytes.len() as u64);
+        Offer::Taken
+    }
+
+    fn confirm(&self, sample: u64, location: &Location) {
+        self.0.catalog_mut().confirm(sample, location.extent.file.0);
+    }
+
+    fn outdate(&self, sample: u64, location: &Location) {
+        let segment = location.extent.file.0;
+        let (was_there, mostly) = self.0.catalog_mut().outdate(sample, segment);
+        if was_there {
+            count(&self.0.counters.stale, 1);
+        }
+        if mostly {
+            self.0.give_back(segment);
+        }
+    }
+
+    fn damaged(&self, sample: u64, location: Location, why: CopyFault) {
+        if why == CopyFault::Gone {
+            return;
+        }
+        count(&self.0.counters.damaged_segments, 1);
+        let name = self.0.name;
+        self.0
+            .counters
+            .note(format!("{name}: sample {sample} has other bytes than were kept: faulty memory?"));
+        self.0.give_back(location.extent.file.0);
+    }
+
+    fn groups(&self) -> BTreeMap<u64, u64> {
+        let mut groups = BTreeMap::new();
+        for (_, segment) in self.0.catalog().live() {
+            *groups.entry(segment.group).or_default() += segment.bytes;
+        }
+        groups
+    }
+
+    fn evict_group(&self, group: u64) {
+        let of_group: Vec<SegmentIndex> = {
+            let catalog = self.0.catalog();
+            catalog.live().filter(|(_, segment)| segment.group == group).map(|(segment, _)| segment).collect()
+        };
+        of_group.into_iter().for_each(|segment| self.0.give_back(segment));
+    }
+
+    fn seal(&self) {
+        self.0.filling().refused = false;
+    }
+
+    fn stats(&self) -> CopyStats {
+        let (held_samples, held_bytes) = self.0.catalog().held();
+        let quota_bytes = self.0.capacity;
+        CopyStats { held_samples, held_bytes, used_bytes: held_bytes, quota_bytes, ..self.0.counters.stats() }
+    }
+
+    fn last_error(&self) -> Option<String> {
+        self.0.counters.last_error()
+    }
+
+    fn forget_error(&self) {
+        self.0.counters.forget_error();
+    }
+
+    fn reader(&self, _slots: &SlotPool) -> TierReader {
+        let shared = self.0.clone();
+        TierReader::Listening(Box::new(move |_| Box::new(RamReader::new(shared))))
+    }
+
+    fn read_blocking(&self, location: &Location) -> Result<Vec<u8>> {
+        self.0.read(&location.extent, <[u8]>::to_vec)
+    }
+}
+
+#[cfg(test)]
+mod tests;

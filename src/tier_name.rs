@@ -1,0 +1,90 @@
+//! The names of tiers, by which statistics, logs and reports speak of them.
+
+use std::fmt;
+use std::sync::{Mutex, PoisonError};
+
+/// The most characters of a name.
+const LONGEST: usize = 24;
+
+/// The most names that a process ever knows: no job has as many tiers, and a damaged log cannot fill the memory.
+const MOST_NAMES: usize = 64;
+
+/// The name of a tier, such as `ram`, `nvme` or `source`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TierName(&'static str);
+
+impl TierName {
+    /// The place that the dataset is on, the slowest tier.
+    pub const SOURCE: Self = Self("source");
+    /// Copies in this process's memory.
+    pub const RAM: Self = Self("ram");
+    /// Copies in a directory, on a fast local drive.
+    pub const NVME: Self = Self("nvme");
+
+    /// The name that `text` is; `None` where it is none: up to 24 small letters, digits, `_` and `-`.
+    pub fn new(text: &str) -> Option<Self> {
+        static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
+        if let Some(known) = [Self::SOURCE, Self::RAM, Self::NVME].into_iter().find(|name| name.0 == text) {
+            return Some(known);
+        }
+        let fits =
+            |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || matches!(byte, b'_' | b'-');
+        if text.is_empty() || text.len() > LONGEST || !text.bytes().all(fits) {
+            return None;
+        }
+        let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = names.iter().find(|known| **known == text) {
+            return Some(Self(known));
+        }
+        if names.len() >= MOST_NAMES {
+            return None;
+        }
+        let name: &'static str = Box::leak(text.into());
+        names.push(name);
+        Some(Self(name))
+    }
+
+    /// The name as a text.
+    pub fn as_str(self) -> &'static str {
+        self.0
+    }
+}
+
+impl Default for TierName {
+    fn default() -> Self {
+        Self::SOURCE
+    }
+}
+
+impl fmt::Display for TierName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl fmt::Debug for TierName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0)
+    }
+}
+
+impl serde::Serialize for TierName {
+    fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_known_again() {
+        assert_eq!(TierName::new("nvme"), Some(TierName::NVME));
+        let disk = TierName::new("slow-disk2").expect("it is a name");
+        assert_eq!((TierName::new("slow-disk2"), disk.as_str()), (Some(disk), "slow-disk2"));
+        for none in ["", "Disk", "a b", "<i>", &"x".repeat(25)] {
+            assert_eq!(TierName::new(none), None, "{none:?}");
+        }
+    }
+}
