@@ -267,7 +267,7 @@ impl LoaderOptions {
                 size,
             }),
         }
-        Ok((!tiers.is_empty()).then(|| CacheOptions {
+        Ok((!tiers.is_empty()).then_some(CacheOptions {
             tiers,
             fill: self.cache_fill,
             verify,

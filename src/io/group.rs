@@ -1,7 +1,7 @@
 //! Waiting for several readers at once, on one thread.
 //!
-//! A ring answers only to the thread that drives it, and a wait for one reader does not see another. So the thread waits
-//! for one of them, and the first answer of any other ends that wait.
+//! A ring answers only to the thread that drives it, and a wait for one reader does not see another. So the thread
+//! waits for one of them, and the first answer of any other ends that wait.
 
 use super::{Completion, ReadRequest, Reader, Waker};
 use crate::error::Result;

@@ -430,7 +430,7 @@ impl PipelineShared {
         cache.reader(open, slots)
     }
 
-    /// Reads one sample's bytes for a thread that does not go through the reader, from all tiers where there is a cache.
+    /// Reads one sample's bytes for a thread that does not go through the reader, from all tiers.
     fn read_blocking(&self, sample: u64) -> Result<(Vec<u8>, TierName)> {
         match self.cache.get() {
             Some(cache) if cache.is_ours() => cache.read_blocking(sample),

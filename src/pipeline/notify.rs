@@ -173,8 +173,8 @@ impl PipelineShared {
         }
     }
 
-    /// Warns that a directory filled up with less of this dataset than there was room for; `cached` is what the tiers did
-    /// in the epoch.
+    /// Warns that a directory filled up with less of this dataset than there was room for; `cached` is what the tiers
+    /// did in the epoch.
     pub(super) fn notify_cache_full(&self, cached: &CacheStats) {
         let Some(options) = &self.config.cache else { return };
         // What faster tiers have need not be in the slower ones.

@@ -1,4 +1,4 @@
-//! The tiers of one pipeline that keep copies, the plans that say what goes into them, and the thread that stages ahead.
+//! The tiers of one pipeline that keep copies, the plans that say what goes into them, and the stager's thread.
 
 mod epoch_plan;
 mod keep;
@@ -112,8 +112,8 @@ struct StagingState {
 }
 
 impl Cache {
-    /// Opens the tiers for a dataset and loads what they hold already; what their threads do is logged in `trace`. Where
-    /// none of them can be used the answer is `None`, and training goes on without a cache.
+    /// Opens the tiers for a dataset and loads what they hold already; what their threads do is logged in `trace`.
+    /// Where none of them can be used the answer is `None`, and training goes on without a cache.
     ///
     /// # Errors
     /// Those of settings that cannot be right, whatever the directories are like.
@@ -296,8 +296,7 @@ impl Cache {
 
     /// The first tier that has a copy of a sample, and where.
     pub(super) fn locate(&self, sample: u64) -> Option<(TierPlace, Location)> {
-        let found = self.tiers().enumerate().find_map(|(place, tier)| Some((place, tier.locate(sample)?)));
-        found
+        self.tiers().enumerate().find_map(|(place, tier)| Some((place, tier.locate(sample)?)))
     }
 
     /// Whether any tier takes samples now.

@@ -1,7 +1,7 @@
 //! What all tiers that keep copies have in common: how a copy is found, offered, read and found wrong.
 //!
-//! The [`super::Cache`] has a list of such tiers, from the fastest to the slowest, and knows nothing else of them. To add
-//! one, implement [`CacheTier`], and open it in `cache/open.rs`.
+//! The [`super::Cache`] has a list of such tiers, from the fastest to the slowest, and knows nothing else of them. To
+//! add one, implement [`CacheTier`], and open it in `cache/open.rs`.
 
 use super::counters::CopyStats;
 use crate::dataset::{Extent, FileVersion};

@@ -17,8 +17,7 @@ pub struct CopyStats {
     pub dropped_full: u64,
     /// The number of samples lost to a failed write, or offered while filling paused after one.
     pub dropped_off: u64,
-    /// The number of writes, links and listings of the directory that failed. [`super::store::Store::last_error`] has the last
-    /// error.
+    /// The number of writes, links and listings of the directory that failed.
     pub write_errors: u64,
     /// The number of segments found unusable: torn, changed, unreadable.
     pub damaged_segments: u64,

@@ -1,9 +1,9 @@
 //! Tiers: the places a sample's bytes can come from, and what is kept on the fast ones because the schedule says so.
 //!
 //! A [`Cache`] has a list of tiers that keep copies, from the fastest to the slowest ([`copies`] says what they have in
-//! common): memory ([`ram`]), directories on local drives ([`store`]). Below them all is the source. A [`plan`] for each
-//! tier (pure) says what to admit and what to evict, and [`fill`] how the tiers are filled. The cache's reader works over
-//! all tiers and carries the plans out beneath the pipeline.
+//! common): memory ([`ram`]), directories on local drives ([`store`]). Below them all is the source. A [`plan`] for
+//! each tier (pure) says what to admit and what to evict, and [`fill`] how the tiers are filled. The cache's reader
+//! works over all tiers and carries the plans out beneath the pipeline.
 
 mod cache;
 mod catalog;

@@ -8,8 +8,8 @@
 //! sample of a shard            ─► likewise, without a look: its version was looked at when the index was opened
 //! ```
 //!
-//! Of several copies the fastest tier's counts. With [`Verify::Checksum`], samples that would come from a copy come from
-//! the source once a run, and are compared.
+//! Of several copies the fastest tier's counts. With [`Verify::Checksum`], samples that would come from a copy come
+//! from the source once a run, and are compared.
 
 use super::cache::{Cache, TierPlace};
 use super::copies::Location;

@@ -1,5 +1,5 @@
-//! The pipeline over a list of tiers, memory before a directory: the rooms of all add up, bytes are as without them, and
-//! what happens in one tier costs at most a read of the next.
+//! The pipeline over a list of tiers, memory before a directory: the rooms of all add up, bytes are as without them,
+//! and what happens in one tier costs at most a read of the next.
 
 use foreload::TierName;
 use foreload::testing::batch::Batch;

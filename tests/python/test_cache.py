@@ -75,12 +75,16 @@ def test_memory_is_a_tier_of_its_own_name(
     # Where the directory has room for all it has all, and the next run finds it there.
     if "nvme" in names:
         del loader
-        assert run(foreload.ImageLoader(dataset, cache=cache, **SETTINGS), 2)[1]["tiers"]["nvme"]["hits"] == 60
+        assert (
+            run(foreload.ImageLoader(dataset, cache=cache, **SETTINGS), 2)[1]["tiers"]["nvme"]["hits"] == 60
+        )
 
 
 def test_memory_that_is_not_there_is_named(dataset: Path) -> None:
     loader = foreload.ImageLoader(dataset, cache=foreload.Ram("500TB"), **SETTINGS)
-    with pytest.raises(foreload.ConfigError, match=r"^config: Ram.size: is 500000000000000 bytes for this process"):
+    with pytest.raises(
+        foreload.ConfigError, match=r"^config: Ram.size: is 500000000000000 bytes for this process"
+    ):
         next(iter(loader))
 
 

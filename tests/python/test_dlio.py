@@ -97,7 +97,9 @@ def test_every_sample_once_in_each_epoch(data: Path, tmp_path: Path, ranks: int)
     assert [samples(epoch) for epoch in held_out.values()] == [dict(enumerate(hashes(data / "valid")))] * 3
     for counters in (json.loads((tmp_path / f"{rank}_foreload.json").read_text()) for rank in range(ranks)):
         assert [epoch["epoch"] for epoch in counters] == [1, 2, 3]
-        reads = [(epoch["cache"]["source_reads"], epoch["cache"]["tiers"]["nvme"]["hits"]) for epoch in counters]
+        reads = [
+            (epoch["cache"]["source_reads"], epoch["cache"]["tiers"]["nvme"]["hits"]) for epoch in counters
+        ]
         assert [sum(pair) for pair in reads] == [48 // ranks] * 3
         assert reads[0][1] == 0
         assert reads[2][1] > reads[2][0]

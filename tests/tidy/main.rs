@@ -40,7 +40,7 @@ const HOMES: &[(&str, &[&str])] = &[
         "serde",
         &[
             "augment", "cli", "config", "dataset", "gpu", "io", "json", "names", "notices", "pipeline",
-            "python", "simulate", "state", "tier", "trace",
+            "python", "simulate", "state", "tier", "tier_name", "trace",
         ],
     ),
     (

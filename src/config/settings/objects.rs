@@ -89,8 +89,8 @@ impl SettingsObject {
     pub fn story(self) -> &'static str {
         match self {
             Self::Ram => {
-                "For datasets on slow storage, alone or before a `Directory`: each sample is kept once, so that their \
-                 sizes add up. It is gone with the process. Each rank keeps what it reads itself."
+                "Memory suits datasets on slow storage, alone or before a `Directory`: each sample is kept once, so \
+                 that their sizes add up. It is gone with the process. Each rank keeps what it reads itself."
             }
             Self::Directory => {
                 "What is there is used again by the next run, and other loaders, ranks, jobs and datasets may share \
@@ -108,8 +108,8 @@ impl SettingsObject {
         match self {
             Self::Ram | Self::Directory => {
                 "Where samples are kept near: a `foreload.Directory` on local NVMe or a dict of its arguments, a \
-                 `foreload.Ram`, or a list of both, from the fastest to the slowest. Samples are read from the dataset's \
-                 storage once and not in every epoch. None: nowhere."
+                 `foreload.Ram`, or a list of both, from the fastest to the slowest. Samples are read from the \
+                 dataset's storage once and not in every epoch. None: nowhere."
             }
             Self::Resources => {
                 "`threads`, `memory` and others of these settings in one object, a `foreload.Resources`, or in a dict; \

@@ -41,18 +41,18 @@ struct RamShared {
     capacity: u64,
     block_bytes: u64,
     catalog: RwLock<Catalog>,
-    blocks: RwLock<HashMap<SegmentIndex, Arc<Block>>>,
+    blocks: RwLock<HashMap<SegmentIndex, Arc<MemoryBlock>>>,
     filling: Mutex<Filling>,
     counters: CopyCounters,
 }
 
 /// The memory of a block. Bytes that the catalog knows never change.
-type Block = RwLock<Slot>;
+type MemoryBlock = RwLock<Slot>;
 
 /// A block that is being filled.
 struct OpenBlock {
     segment: SegmentIndex,
-    block: Arc<Block>,
+    block: Arc<MemoryBlock>,
     /// The bytes that are used.
     used: usize,
 }
@@ -138,7 +138,7 @@ impl RamShared {
 
     /// Finds room for `length` bytes of `group`: in the block that the group fills, or in a new one. Where there is no
     /// other block, a sample may stay longer than it needs to, with a group that leaves later.
-    fn room(&self, filling: &mut Filling, group: u64, length: usize) -> Result<Place, Offer> {
+    fn room(&self, filling: &mut Filling, group: u64, length: usize) -> Result<BlockPlace, Offer> {
         let fits = |open: &OpenBlock| open.used + length <= self.block_bytes as usize;
         if let Some(open) = filling.open.get_mut(&group).filter(|open| fits(open)) {
             return Ok(open.take(length));
@@ -150,7 +150,7 @@ impl RamShared {
                 return later.find(|open| fits(open)).map(|open| open.take(length)).ok_or(offer);
             }
         };
-        let block = Arc::new(Block::new(slot));
+        let block = Arc::new(MemoryBlock::new(slot));
         let number = filling.next;
         filling.next += 1;
         let stamp = Stamp { size: self.block_bytes, ..Stamp::default() };
@@ -210,17 +210,17 @@ impl RamShared {
 
 impl OpenBlock {
     /// Takes the next `length` bytes.
-    fn take(&mut self, length: usize) -> Place {
-        let place = Place { segment: self.segment, block: self.block.clone(), offset: self.used };
+    fn take(&mut self, length: usize) -> BlockPlace {
+        let place = BlockPlace { segment: self.segment, block: self.block.clone(), offset: self.used };
         self.used += length;
         place
     }
 }
 
 /// Room for a sample.
-struct Place {
+struct BlockPlace {
     segment: SegmentIndex,
-    block: Arc<Block>,
+    block: Arc<MemoryBlock>,
     offset: usize,
 }
 

@@ -1,3 +1,5 @@
+//! What memory keeps, gives and gives back.
+
 use super::*;
 use crate::dataset::{Contents, IndexOptions};
 use crate::io::{Completion, ReadRequest};
