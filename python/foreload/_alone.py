@@ -103,7 +103,7 @@ def _ray_job() -> str:
     job = f"Ray's job {context.get_job_id()} at {context.gcs_address}"
     # Tune's public context warns where there is no trial.
     trial = getattr(_places.ray_session(), "trial_info", None)
-    return job if trial is None else f"{job}, trial {trial.trial_id}"
+    return job if trial is None else f"{job}, trial {trial.id}"
 
 
 def _holder(name: bytes) -> int | None:

@@ -22,6 +22,9 @@ from foreload._engines import Board, BoardLostError, Gather
 LONGEST_PAUSE = 0.5
 """Seconds between two looks at a board; the first looks come sooner."""
 
+VERDICT = 5.0
+"""Seconds that the others wait for what rank 0 says when its time is over, too."""
+
 LONGEST_PARTING = 30.0
 """Seconds that rank 0 waits until the others have seen the result; they look every `LONGEST_PAUSE`."""
 
@@ -295,12 +298,19 @@ def _follow(board: Board, card: Card, deadline: float, timeout: float) -> list[C
     """Gather the cards as another rank than 0."""
     opened: bytes | None = None
     session = strange = ""
+    last = False
     looks = Looks(deadline)
     while True:
         found = board.get(f"{card.call}/session")
         if found is not None and found != opened:
             opened, session, strange = found, json.loads(found)["session"], ""
             board.put(f"{card.call}/{session}/{card.rank}", card.pack())
+        elif opened is not None:
+            mine = board.get(f"{card.call}/{session}/{card.rank}")
+            if mine is not None and (other := Card.unpack(mine)).nonce != card.nonce:
+                strange = (
+                    f"process {other.pid} on {other.host} took part as this rank: give each its own rank="
+                )
         result = board.get(f"{card.call}/{session}/all") if opened is not None else None
         if result is not None:
             line, _, packed = result.partition(b"\n")
@@ -311,17 +321,23 @@ def _follow(board: Board, card: Card, deadline: float, timeout: float) -> list[C
                     raise ExchangeError(head["failure"])
                 return _cards_of(packed, head["sizes"])
             # This is an earlier attempt's, or another process took this rank, or rank 0 did not wait so long.
-            strange = (
-                head["failure"] or "another process took part as this rank: give each process its own rank="
-            )
+            strange = strange or head["failure"] or "another process took part as this rank"
         if not looks.again():
-            break
+            if opened is None or last:
+                break
+            # Rank 0 knows who is missing, and says so when its own time is over.
+            looks, last = Looks(deadline + VERDICT), True
     if opened is None:
         reason = (
             "rank 0 did not come: look for its error, or whether it makes the same loaders in the same order"
         )
     else:
-        reason = strange or "rank 0 was there, and still waits for others or has died"
+        ranks = range(1, card.world_size)
+        missing = [rank for rank in ranks if board.get(f"{card.call}/{session}/{rank}") is None]
+        absent = f"rank 0 was there, {_names(missing)} not" if missing else "rank 0 was there, and has died"
+        reason = strange or absent
+        # Rank 0 may wait longer, and must not take this rank for one that is there.
+        board.drop(f"{card.call}/{session}/{card.rank}")
     message = (
         f"{card} found no end of the exchange for {card.purpose!r}, its number {card.call}, within {timeout:g} s over "
         f"{board.name}: {reason}"
