@@ -34,8 +34,13 @@ SCHEDULERS = (
 POD = "JOB_COMPLETION_INDEX"
 """The variable by which Kubernetes numbers the pods of an Indexed Job."""
 
+VISITORS = 1024
+"""How many later processes can learn who holds a name; the rest hear of another process."""
+
 _held: dict[str, socket.socket] = {}
 """The sockets of this process, which has one for each dataset, however many loaders read it."""
+_told: dict[str, str] = {}
+"""What this process was told instead."""
 _lock = threading.Lock()
 
 
@@ -52,12 +57,12 @@ def others(dataset: str) -> str | None:
     key = hashlib.sha256("\0".join((str(os.geteuid()), job, dataset)).encode()).hexdigest()
     name = f"\0foreload/{key}".encode()
     with _lock:
-        if key in _held:
-            return None
+        if key in _held or key in _told:
+            return _told.get(key)
         claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             claim.bind(name)
-            claim.listen(1)
+            claim.listen(VISITORS)
         except OSError as failure:
             claim.close()
             if failure.errno != errno.EADDRINUSE:
@@ -68,11 +73,10 @@ def others(dataset: str) -> str | None:
         else:
             _held[key] = claim
             return None
-    holder = _holder(name)
-    if holder == os.getpid():
-        return None
-    process = "another process" if holder is None else f"process {holder}"
-    return f"{process} of the same job ({job}) reads this dataset as rank 0 of 1, too"
+        holder = _holder(name)
+        process = "another process" if holder is None else f"process {holder}"
+        _told[key] = f"{process} of the same job ({job}) reads this dataset as rank 0 of 1, too"
+        return _told[key]
 
 
 def job_of_this_process() -> str | None:
@@ -125,6 +129,7 @@ def _forget() -> None:
     for claim in _held.values():
         claim.close()
     _held.clear()
+    _told.clear()
 
 
 os.register_at_fork(after_in_child=_forget)
