@@ -29,7 +29,7 @@ def training():
             parts[1].zero_grad()
             loss.backward()
             parts[1].step()
-            print(f"rank {rank} epoch {epoch} step {step} loss {loss.item():.8f}", flush=True)
+            print(f"rank {rank} epoch {epoch} loss {loss.item():.8f}", flush=True)
             if rank == 0 and step % 5 == 0:
                 torch.save([part.state_dict() for part in parts], f"{checkpoint}.new")
                 os.replace(f"{checkpoint}.new", checkpoint)  # A checkpoint is never half written.

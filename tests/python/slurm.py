@@ -75,8 +75,8 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
     daemons = []
 
     def start(*command: str) -> None:
-        log = (folder / f"{len(daemons)}.out").open("wb")
-        daemons.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
+        with (folder / f"{len(daemons)}.out").open("wb") as log:
+            daemons.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
 
     try:
         start(*munge)
