@@ -22,11 +22,10 @@ if os.path.exists(checkpoint):
     weights = saved["weights"]
     loader.load_state_dict(json.loads(str(saved["data"])))
 
-gradient_of = jax.jit(
-    jax.value_and_grad(lambda w, images, likely: -(jax.nn.log_softmax(images @ w) * likely).sum(1).mean())
-)
+gradient_of = jax.jit(jax.value_and_grad(lambda w, x, y: -(jax.nn.log_softmax(x @ w) * y).sum(1).mean()))
 
 for epoch in range(loader.epoch, 3):
+    loader.set_epoch(epoch)
     for batch in loader:
         labels = np.eye(weights.shape[1])[np.from_dlpack(batch.labels)]
         own = np.from_dlpack(batch.images).reshape(len(batch), -1), labels

@@ -7,16 +7,14 @@ import os
 import sys
 
 import torch
-import torch.distributed as dist
 from foreload.torch import ImageDataset
 from torch import nn
 
 data, checkpoint = sys.argv[1:]
 rank, ranks, job = (int(os.environ[f"SLURM_{name}"]) for name in ("PROCID", "STEP_NUM_TASKS", "JOB_ID"))
-first = os.environ[
-    "SLURM_LAUNCH_NODE_IPADDR"
-]  # In a batch script srun runs on the first node, where rank 0 is.
-dist.init_process_group("gloo", f"tcp://{first}:{20000 + job % 10000}", rank=rank, world_size=ranks)
+# In a batch script srun runs on the first node, where rank 0 will be.
+url = f"tcp://{os.environ['SLURM_LAUNCH_NODE_IPADDR']}:{20000 + job % 10000}"
+torch.distributed.init_process_group("gloo", url, rank=rank, world_size=ranks)
 torch.manual_seed(0)
 dataset = ImageDataset(data, batch_size=8 // ranks, image_size=32, seed=0)
 model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Flatten(), nn.Linear(3 * 32 * 32, 10)))
@@ -27,6 +25,7 @@ if os.path.exists(checkpoint):
         part.load_state_dict(state)
 
 for epoch in range(dataset.epoch, 3):
+    dataset.set_epoch(epoch)
     for step, (images, labels) in enumerate(dataset, 1):
         loss = nn.functional.cross_entropy(model(images), labels)
         optimizer.zero_grad()
