@@ -20,7 +20,10 @@ from foreload._core import Error
 from foreload._engines import Board, BoardLostError, Gather
 
 LONGEST_PAUSE = 0.5
-"""Seconds between two looks at a board; the first looks come sooner."""
+"""Seconds between two looks at a board, where the ranks are few; the first looks come sooner."""
+
+MOST_LOOKS = 2000
+"""Looks of all ranks together in a second, of which a board answers some ten thousand."""
 
 VERDICT = 5.0
 """Seconds that the others wait for what rank 0 says when its time is over, too."""
@@ -250,7 +253,7 @@ def _lead(board: Board, card: Card, deadline: float, timeout: float) -> list[Car
     opened = json.dumps({"session": session, "by": str(card)}).encode()
     board.put(f"{card.call}/session", opened)
     cards = {0: card}
-    looks = Looks(deadline)
+    looks = Looks(deadline, card.world_size)
     for rank in range(1, card.world_size):
         while (packed := board.get(f"{card.call}/{session}/{rank}")) is None and looks.again():
             found = board.get(f"{card.call}/session")
@@ -282,7 +285,8 @@ def _lead(board: Board, card: Card, deadline: float, timeout: float) -> list[Car
 
 def _part(board: Board, call: int, session: str, ranks: list[int]) -> None:
     """Wait until these ranks have the result, and leave nothing behind but the session's name."""
-    looks = Looks(time.monotonic() + LONGEST_PARTING)
+    # Only rank 0 looks, one after another, and most have left when it comes to them.
+    looks = Looks(time.monotonic() + LONGEST_PARTING, 1)
     try:
         for rank in ranks:
             while board.get(f"{call}/{session}/{rank}") is not None and looks.again():
@@ -299,7 +303,7 @@ def _follow(board: Board, card: Card, deadline: float, timeout: float) -> list[C
     opened: bytes | None = None
     session = strange = ""
     last = False
-    looks = Looks(deadline)
+    looks = Looks(deadline, card.world_size)
     while True:
         found = board.get(f"{card.call}/session")
         if found is not None and found != opened:
@@ -307,7 +311,9 @@ def _follow(board: Board, card: Card, deadline: float, timeout: float) -> list[C
             board.put(f"{card.call}/{session}/{card.rank}", card.pack())
         elif opened is not None:
             mine = board.get(f"{card.call}/{session}/{card.rank}")
-            if mine is not None and (other := Card.unpack(mine)).nonce != card.nonce:
+            if mine is None:
+                strange = strange or "the others met without it, since another process took part as this rank"
+            elif (other := Card.unpack(mine)).nonce != card.nonce:
                 strange = (
                     f"process {other.pid} on {other.host} took part as this rank: give each its own rank="
                 )
@@ -326,7 +332,7 @@ def _follow(board: Board, card: Card, deadline: float, timeout: float) -> list[C
             if opened is None or last:
                 break
             # Rank 0 knows who is missing, and says so when its own time is over.
-            looks, last = Looks(deadline + VERDICT), True
+            looks, last = Looks(deadline + VERDICT, card.world_size), True
     if opened is None:
         reason = (
             "rank 0 did not come: look for its error, or whether it makes the same loaders in the same order"
@@ -357,9 +363,10 @@ def _cards_of(packed: bytes, sizes: list[int]) -> list[Card]:
 class Looks:
     """The pauses between looks at a board, longer and longer until the deadline."""
 
-    def __init__(self, deadline: float) -> None:
+    def __init__(self, deadline: float, ranks: int) -> None:
         self._deadline = deadline
         self._pause = 0.005
+        self._longest = max(LONGEST_PAUSE, ranks / MOST_LOOKS)
 
     def again(self) -> bool:
         """Sleep, and return whether there is time for another look."""
@@ -367,7 +374,7 @@ class Looks:
         if left <= 0:
             return False
         time.sleep(min(self._pause, left))
-        self._pause = min(self._pause * 1.5, LONGEST_PAUSE)
+        self._pause = min(self._pause * 1.5, self._longest)
         return True
 
 

