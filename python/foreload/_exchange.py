@@ -126,7 +126,8 @@ def meet(
         timeout: Seconds to wait for the others.
 
     Raises:
-        foreload.ConfigError: There is nothing to exchange bytes over, or what there is cannot be used.
+        foreload.ConfigError: There is nothing to exchange bytes over, or what was named cannot be used.
+        foreload.UnavailableError: What the job has for it lacks a package here, or does not answer.
         ExchangeError: Ranks are missing after `timeout`, or differ in what they ask for.
     """
     deadline = time.monotonic() + timeout
