@@ -79,10 +79,11 @@ test-dali: test-module ## the tests with a real DALI
 	FORELOAD_REQUIRE_DALI=1 $(TESTED)/bin/python -m pytest \
 		$(addprefix tests/python/,test_dali.py test_dali_source.py test_recipe_benchmark.py)
 
-# 3 GB, nearly all of them torch's. Once the frameworks are there, `make test` runs them too.
-FRAMEWORKS := $(addprefix tests/python/,test_examples.py test_kill.py test_ranks.py test_pages.py test_accuracy.py)
+# 4 GB, nearly all of them torch's. Once the frameworks are there, `make test` runs them too.
+FRAMEWORKS := $(addprefix tests/python/,test_examples.py test_kill.py test_ranks.py test_clusters.py test_pages.py \
+	test_accuracy.py)
 
-test-frameworks: test-module ## the tests with real frameworks: examples/, torchrun, mpirun
+test-frameworks: test-module ## the tests with real frameworks: examples/, torchrun, mpirun, Ray, Slurm
 	$(BIN)/python tests/environment/provide_frameworks.py
 	FORELOAD_REQUIRE_FRAMEWORKS=1 $(TESTED)/bin/python -m pytest $(FRAMEWORKS)
 	PYTHONPATH=$(TESTED)/module FORELOAD_REQUIRE_FRAMEWORKS=1 .envs/frameworks/bin/python -m pytest \

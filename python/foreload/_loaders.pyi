@@ -156,7 +156,8 @@ class ImageLoader(Loader):
             right when it is read; `refuse` raises DatasetChangedError. Files that only look changed (after `touch`) do
             not count.
         progress: Show a progress bar while indexing, when stderr is a terminal.
-        rank: This process's rank. None: of an initialised `torch.distributed`, else of the launcher: torchrun, MPI's
+        rank: This process's rank. None: of an initialised `torch.distributed`, else of Ray Train in its workers, else
+            of an initialised `jax.distributed`, else of an initialised mpi4py, else of the launcher: torchrun, MPI's
             mpirun or Slurm's srun, by their variables; else 0. Asked again at each iteration.
         world_size: The number of ranks. None: found like `rank`.
 
@@ -391,7 +392,8 @@ class FileLoader(Loader):
             right when it is read; `refuse` raises DatasetChangedError. Files that only look changed (after `touch`) do
             not count.
         progress: Show a progress bar while indexing, when stderr is a terminal.
-        rank: This process's rank. None: of an initialised `torch.distributed`, else of the launcher: torchrun, MPI's
+        rank: This process's rank. None: of an initialised `torch.distributed`, else of Ray Train in its workers, else
+            of an initialised `jax.distributed`, else of an initialised mpi4py, else of the launcher: torchrun, MPI's
             mpirun or Slurm's srun, by their variables; else 0. Asked again at each iteration.
         world_size: The number of ranks. None: found like `rank`.
 

@@ -1,28 +1,19 @@
 """Which part of each global batch belongs to this process: its rank and the number of ranks.
 
 It is found when an iteration begins, not when a loader is made, because the process group may be initialised in
-between. torch is never imported for it.
+between.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import sys
 
+from foreload import _alone, _places
+from foreload._core import ConfigError
 from foreload._errors import config_error
-
-LAUNCHERS = (
-    ("RANK", "WORLD_SIZE"),  # torchrun, accelerate launch, ...
-    ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
-    ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI, Cray MPI
-    ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),  # MVAPICH2
-)
-"""Variables of rank and world size; the first launcher of which one variable is set counts."""
-
-SLURM = ("SLURM_PROCID", "SLURM_STEP_NUM_TASKS")
-"""Variables of an srun step. The second decides: a batch script, which is one process, has a SLURM_PROCID too, and the
-SLURM_NTASKS of the whole job. They are read last, since mpirun's daemons pass their own step's variables to ranks."""
+from foreload._notices import warn
+from foreload._places import Place, number
 
 LOCAL_WORLD_SIZES = (
     "LOCAL_WORLD_SIZE",
@@ -33,68 +24,112 @@ LOCAL_WORLD_SIZES = (
 
 SLURM_TASKS_PER_NODE = "SLURM_STEP_TASKS_PER_NODE"
 
+REMEDY = "give rank= and world_size=, which come before all others"
 
-def resolve(rank: int | None, world_size: int | None) -> tuple[int, int]:
-    """Return (rank, world size): as given, else from an initialised `torch.distributed`, else from a launcher.
+_said: set[str] = set()
+"""The warnings of this process, which asks for its rank again at every iteration."""
 
-    Launchers are torchrun, MPI's mpirun and Slurm's srun, in this order; without any of them the result is (0, 1).
+
+def resolve(rank: int | None, world_size: int | None, dataset: str | None = None) -> tuple[int, int]:
+    """Return (rank, world size): as given, else from a framework that is live in this process, else from a launcher.
+
+    Frameworks are torch.distributed, Ray Train, jax.distributed and MPI where they are initialised. Launchers are
+    torchrun, MPI's mpirun and Slurm's srun, by their variables. The first that says something counts, in this order;
+    without any of them the result is (0, 1). A warning tells where another of them contradicts it, and where another
+    process of the same job reads the same dataset and finds itself alone, too.
+
+    Args:
+        rank: As the user gave it.
+        world_size: As the user gave it.
+        dataset: The fingerprint of the dataset that this rank reads, by which others that read it too are found.
 
     Raises:
-        foreload.ConfigError: Only one of a pair is given or set, a variable is no number, or the rank is not below
-            the world size.
+        foreload.ConfigError: Only one of a pair is given or set, a variable is no number, the rank is not below the
+            world size, or one framework says that this process is alone and another that it is not.
     """
     if (rank is None) != (world_size is None):
         missing = "rank" if rank is None else "world_size"
         raise config_error(missing, "is missing, rank and world_size must be given together")
     if rank is not None and world_size is not None:
         return rank, world_size
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return distributed.get_rank(), distributed.get_world_size()
-    for names in LAUNCHERS:
-        if any(name in os.environ for name in names):
-            return _pair(*names)
-    if SLURM[1] in os.environ:
-        return _pair(*SLURM)
-    return 0, 1
+    frameworks = _places.live()
+    place = frameworks[0] if frameworks else next(_places.launched(), None)
+    if place is not None:
+        _compare(place, frameworks)
+    # A framework that was told of one process was told so for this training; the others may just not know better.
+    if not frameworks and (place is None or place.world_size == 1):
+        _ask_for_others(dataset)
+    return (0, 1) if place is None else (place.rank, place.world_size)
 
 
 def local_world_size(given: int | None) -> int | None:
-    """Return how many ranks share this node: as given, else from the launcher's variables; None if neither says it.
+    """Return how many ranks share this node: as given, else as Ray Train or the launcher says; None if nobody does.
+
+    JAX and MPI know it only by an exchange among all ranks. A loader that one rank alone makes would wait for that
+    for ever, so they are not asked; MPI's launchers mostly set a variable.
 
     Raises:
         foreload.ConfigError: The variable cannot be read.
     """
     if given is not None:
         return given
-    for name in LOCAL_WORLD_SIZES:
+    train = _places.of_ray_train()
+    if train is not None:
+        return train.local_world_size
+    for name in LOCAL_WORLD_SIZES[:1] if _places.in_ray_worker() else LOCAL_WORLD_SIZES:
         if name in os.environ:
-            return _number("local_world_size", name, least=1)
-    if SLURM_TASKS_PER_NODE in os.environ:
+            return number("local_world_size", name, least=1)
+    if SLURM_TASKS_PER_NODE in os.environ and not _places.in_ray_worker():
         return _tasks_of_this_node()
     return None
 
 
-def _pair(rank_name: str, world_name: str) -> tuple[int, int]:
-    """Return rank and world size from a launcher's two variables."""
-    for name, other in ((rank_name, world_name), (world_name, rank_name)):
-        if name not in os.environ:
-            message = f"{other} is set in the environment, but {name} is not: set both or none"
-            raise config_error("rank" if name == rank_name else "world_size", message)
-    rank = _number("rank", rank_name, least=0)
-    world_size = _number("world_size", world_name, least=1)
-    if rank >= world_size:
-        message = f"{rank_name}={rank} must be below {world_name}={world_size}"
-        raise config_error("rank", message)
-    return rank, world_size
+def _compare(place: Place, frameworks: list[Place]) -> None:
+    """Tell of sources that contradict the one that counts.
+
+    Equal world sizes are no contradiction: ranks may be numbered in another order. Nor are a launcher's processes that
+    start several ranks each, as torchrun's in a step of srun, nor a framework that this process uses by itself. A
+    process that is alone by one source and one of several by another is mostly a mistake, after which each process
+    would train on everything.
+    """
+    for other in frameworks:
+        if other.world_size in (1, place.world_size):
+            continue
+        if place.world_size == 1:
+            message = f"{place}, but {other}: {REMEDY}"
+            raise config_error("world_size", message)
+        _warn_once(f"{place}, but {other}; the first counts. If that is wrong, {REMEDY}")
+    if place.world_size > 1 or place.source == "Ray Train":
+        return
+    try:
+        others = [other for other in _places.launched() if other.world_size > 1]
+    except ConfigError:
+        # Variables that are not asked for the rank may be wrong.
+        return
+    for other in others[:1]:
+        message = (
+            f"{place}, but {other}: if these processes train one model, each of them trains on everything; {REMEDY}; "
+            "rank=0 and world_size=1 if each trains its own"
+        )
+        _warn_once(message)
 
 
-def _number(setting: str, name: str, *, least: int) -> int:
-    """Return the number in a variable of the environment."""
-    text = os.environ[name].strip()
-    if not (text.isascii() and text.isdigit()) or int(text) < least:
-        raise config_error(setting, f"{name}={text!r} must be a number, at least {least}")
-    return int(text)
+def _ask_for_others(dataset: str | None) -> None:
+    """Tell where other processes of this job find themselves alone, too."""
+    others = _alone.others(dataset) if dataset is not None else None
+    if others is not None:
+        message = (
+            f"{others}: if they train one model, each of them trains on everything; {REMEDY}; rank=0 and world_size=1 "
+            "if each trains its own"
+        )
+        _warn_once(message)
+
+
+def _warn_once(message: str) -> None:
+    """Issue a warning that this process has not issued yet."""
+    if message not in _said:
+        _said.add(message)
+        warn(message)
 
 
 def _tasks_of_this_node() -> int:
@@ -107,7 +142,7 @@ def _tasks_of_this_node() -> int:
             message = f"{SLURM_TASKS_PER_NODE}={text!r} must be a list of numbers like 4(x2),3"
             raise config_error("local_world_size", message)
         tasks += [int(found[1])] * int(found[2] or 1)
-    node = _number("local_world_size", "SLURM_NODEID", least=0) if "SLURM_NODEID" in os.environ else 0
+    node = number("local_world_size", "SLURM_NODEID", least=0) if "SLURM_NODEID" in os.environ else 0
     if node >= len(tasks):
         message = f"SLURM_NODEID={node} is not a node of {SLURM_TASKS_PER_NODE}={text!r}"
         raise config_error("local_world_size", message)

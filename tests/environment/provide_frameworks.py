@@ -2,7 +2,9 @@
 
 Usage: `.venv/bin/python tests/environment/provide_frameworks.py`. They come from PyPI (3 GB, nearly all of them torch's
 CUDA packages) into an environment below `.envs` in which the tests run the examples, so that this one stays small.
-DALI, which `make test-dali` fetches, and this environment's pytest are found there through a `.pth` line.
+Ray (0.7 GB) has an environment of its own, which shares torch. Slurm (13 MB) comes from Debian where this runs as root;
+elsewhere the tests that need it say so. DALI, which `make test-dali` fetches, and this environment's pytest are found
+there through a `.pth` line.
 """
 
 from __future__ import annotations
@@ -15,6 +17,9 @@ from pathlib import Path
 sys.path.append(str(Path(__file__).parents[2] / "benches" / "compare"))
 import environments
 
+SLURM = ("munge", "slurmctld", "slurmd", "slurm-client")
+"""The packages of Debian with which the tests run a cluster of two nodes."""
+
 PROOF = "import accelerate, jax, lightning, nvidia.dali.plugin.pytorch, torchdata.stateful_dataloader"
 
 
@@ -23,9 +28,14 @@ def main() -> int:
     try:
         python = environments.ensure("frameworks")
         environments.ensure("dali")
+        environments.ensure("ray")
     except environments.Unavailable as reason:
         print(f"no frameworks: {reason}", file=sys.stderr)
         return 1
+    try:
+        environments.ensure_libraries(SLURM)
+    except environments.Unavailable as reason:
+        print(f"no Slurm: {reason}", file=sys.stderr)
     # Packages in the environment itself come first.
     others = environments.site_packages("dali"), sysconfig.get_paths()["purelib"]
     pth = environments.site_packages("frameworks") / "foreload-test.pth"

@@ -16,15 +16,15 @@ sys.path.append(str(ROOT / "benches" / "compare"))
 import environments  # noqa: E402
 
 
-def interpreter() -> Path:
-    """Return the Python of the environment; skip the test, or fail it, if there is none."""
-    folder = environments.DEFAULT_FOLDER / "frameworks"
+def interpreter(name: str = "frameworks") -> Path:
+    """Return the Python of an environment; skip the test, or fail it, if there is none."""
+    folder = environments.DEFAULT_FOLDER / name
     if not (folder / environments.MARKER).is_file():
         message = "the frameworks are not installed: make test-frameworks does that"
         if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") == "1":
             pytest.fail(message)
         pytest.skip(f"{message}; FORELOAD_REQUIRE_FRAMEWORKS=1 makes this a failure")
-    return environments.python_of("frameworks")
+    return environments.python_of(name)
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -18,6 +18,8 @@ pytestmark = pytest.mark.timeout(400)
 STEPS = 7
 """The steps of an epoch: 60 samples, 8 a step, the last 4 dropped."""
 EPOCHS = 3
+BY_MPIRUN = ("mpi_allreduce", "jax_processes")
+"""The examples whose ranks are MPI's; those of others are torchrun's."""
 KILLED_AT = 17
 """The last batch before the kill. States were saved after the 5th, the 12th and no later step by then."""
 
@@ -42,14 +44,16 @@ class Example:
         folder.mkdir(exist_ok=True)
         self._notes = folder / "notes"
         self._notes.mkdir()
-        python = str(frameworks.interpreter())
-        launcher = (
-            ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)] if ranks else []
-        )
+        python = frameworks.interpreter()
+        launcher = [str(python)]
+        if name in BY_MPIRUN:
+            launcher = [str(python.with_name("mpiexec")), "-n", str(ranks), str(python)]
+        elif ranks:
+            launcher += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
         watched = [str(Path(__file__).with_name("watched.py")), str(self._notes), death]
         program = [str(frameworks.EXAMPLES / f"{name}.py"), str(data), checkpoint]
         self._process = subprocess.Popen(
-            [python, *launcher, *watched, *program],
+            [*launcher, *watched, *program],
             cwd=folder,
             env=frameworks.environment(),
             stdout=subprocess.PIPE,
@@ -77,6 +81,8 @@ class Example:
         ("stateful_dataloader", 0, 12),
         ("lightning_trainer", 0, 15),
         ("accelerate_trainer", 2, 12),
+        ("mpi_allreduce", 2, 12),
+        ("jax_processes", 2, 12),
         ("dali_decoded", 0, 12),
         ("dali_encoded", 0, 12),
     ],
@@ -133,6 +139,6 @@ def alone_from(name: str, dataset: Path, folder: Path) -> Example:
 
 def test_they_are_short() -> None:
     examples = list(frameworks.EXAMPLES.glob("*.py"))
-    assert len(examples) == 8
+    assert len(examples) == 12
     for path in examples:
         assert len(path.read_text().splitlines()) < 40, path

@@ -6,8 +6,10 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from pathlib import Path
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import foreload
 import frameworks
@@ -42,8 +44,12 @@ def _no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
         if name.startswith(("SLURM_", "OMPI_", "PMI", "MPI_", "MV2_")) or name in TORCHRUN:
             monkeypatch.delenv(name)
-    # A torch that another test has imported has no process group.
-    monkeypatch.delitem(sys.modules, "torch.distributed", raising=False)
+        if name.startswith(("MASTER_", "TORCHELASTIC_", "JAX_COORDINATOR", "PMIX_", "JOB_COMPLETION")):
+            monkeypatch.delenv(name)
+    # Frameworks that another test has imported are not initialised.
+    for name in ("torch.distributed", "ray", "ray.train", "jax", "mpi4py.MPI"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(_ranks, "_said", set())
 
 
 def put(monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]) -> None:
@@ -92,6 +98,168 @@ def test_a_process_group_comes_before_variables(initialized: bool, monkeypatch: 
     monkeypatch.setitem(sys.modules, "torch.distributed", group)
     assert _ranks.resolve(None, None) == ((5, 6) if initialized else (3, 8))
     assert _ranks.resolve(0, 1) == (0, 1)
+
+
+def with_torch(monkeypatch: pytest.MonkeyPatch, rank: int, world_size: int) -> None:
+    group = SimpleNamespace(
+        is_available=lambda: True,
+        is_initialized=lambda: True,
+        get_rank=lambda: rank,
+        get_world_size=lambda: world_size,
+    )
+    monkeypatch.setitem(sys.modules, "torch.distributed", group)
+
+
+def with_ray(monkeypatch: pytest.MonkeyPatch, *, worker: bool = True) -> SimpleNamespace:
+    ray = SimpleNamespace(WORKER_MODE=1, is_initialized=lambda: True)
+    ray.get_runtime_context = lambda: SimpleNamespace(
+        worker=SimpleNamespace(mode=1 if worker else 0), get_job_id=lambda: "01", gcs_address="here:1"
+    )
+    monkeypatch.setitem(sys.modules, "ray", ray)
+    return ray
+
+
+def with_ray_train(monkeypatch: pytest.MonkeyPatch, context: Any, session: Any = None) -> None:
+    with_ray(monkeypatch)
+    train = ModuleType("ray.train")
+    train.get_context = context
+    monkeypatch.setitem(sys.modules, "ray.train", train)
+    sessions = SimpleNamespace(get_session=lambda: session)
+    monkeypatch.setitem(sys.modules, "ray.train._internal.session", sessions)
+
+
+class SecondContext:
+    """What the second version of Ray Train gives in a worker."""
+
+    __module__ = "ray.train.v2.api.context"
+    get_world_rank, get_world_size, get_local_world_size = (lambda self: 2, lambda self: 6, lambda self: 3)
+
+
+def outside() -> Any:
+    """What the second version of Ray Train does elsewhere."""
+    raise RuntimeError("Ray Train function utilities not initialized.")
+
+
+def with_jax(
+    monkeypatch: pytest.MonkeyPatch, rank: int, world_size: int, *, initialized: bool = True
+) -> None:
+    def never(*_: object) -> int:
+        pytest.fail("this would initialise JAX's backend")
+
+    monkeypatch.setitem(sys.modules, "jax", SimpleNamespace(process_index=never, process_count=never))
+    asked = SimpleNamespace(is_initialized=lambda: initialized)
+    monkeypatch.setitem(sys.modules, "jax.distributed", asked)
+    state = SimpleNamespace(
+        process_id=rank, num_processes=world_size, coordinator_address=None, client=object()
+    )
+    monkeypatch.setitem(sys.modules, "jax._src.distributed", SimpleNamespace(global_state=state))
+
+
+def with_mpi(monkeypatch: pytest.MonkeyPatch, rank: int, world_size: int, *, up: bool = True) -> None:
+    world = SimpleNamespace(Get_rank=lambda: rank, Get_size=lambda: world_size)
+    mpi = SimpleNamespace(Is_initialized=lambda: up, Is_finalized=lambda: False, COMM_WORLD=world)
+    monkeypatch.setitem(sys.modules, "mpi4py.MPI", mpi)
+
+
+def test_ray_train_comes_before_what_ray_start_inherited(monkeypatch: pytest.MonkeyPatch) -> None:
+    put(monkeypatch, SRUN)
+    with_ray_train(monkeypatch, SecondContext)
+    assert _ranks.resolve(None, None) == (2, 6)
+    assert _ranks.local_world_size(None) == 3
+    session = SimpleNamespace(world_rank=1, world_size=4, local_world_size=2)
+    with_ray_train(monkeypatch, outside, session)
+    assert _ranks.resolve(None, None) == (1, 4)
+    assert _ranks.local_world_size(None) == 2
+    # A task or an actor, or a trial of Tune, knows nothing of ranks but what its own code set.
+    for session in (None, SimpleNamespace(world_rank=None)):
+        with_ray_train(monkeypatch, outside, session)
+        assert _ranks.resolve(None, None) == (0, 1)
+        assert _ranks.local_world_size(None) is None
+    put(monkeypatch, TORCHRUN)
+    assert _ranks.resolve(None, None) == (3, 8)
+    assert _ranks.local_world_size(None) == 2
+
+
+def test_a_driver_of_ray_is_a_rank_of_its_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    put(monkeypatch, SRUN)
+    with_ray(monkeypatch, worker=False)
+    assert _ranks.resolve(None, None) == (6, 7)
+
+
+def test_jax_and_mpi_where_they_are_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_jax(monkeypatch, 1, 3, initialized=False)
+    assert _ranks.resolve(None, None) == (0, 1)
+    with_jax(monkeypatch, 1, 3)
+    assert _ranks.resolve(None, None) == (1, 3)
+    for name in ("jax", "jax.distributed", "jax._src.distributed"):
+        monkeypatch.delitem(sys.modules, name)
+    with_mpi(monkeypatch, 1, 2, up=False)
+    assert _ranks.resolve(None, None) == (0, 1)
+    with_mpi(monkeypatch, 1, 2)
+    assert _ranks.resolve(None, None) == (1, 2)
+
+
+@pytest.mark.parametrize(
+    ("torch", "jax", "mpi", "variables", "told"),
+    [
+        pytest.param((1, 4), None, (3, 4), {}, None, id="MPI numbers the ranks otherwise"),
+        pytest.param((1, 4), (0, 1), None, {}, None, id="JAX by itself in each rank"),
+        pytest.param((1, 8), None, None, OPEN_MPI, None, id="mpirun starts torchruns"),
+        pytest.param((1, 4), None, None, SRUN, None, id="srun starts torchruns"),
+        pytest.param((1, 4), None, None, {"RANK": "0", "WORLD_SIZE": "1"}, None, id="left in a shell"),
+        pytest.param((0, 1), None, None, {"RANK": "x", "WORLD_SIZE": "2"}, None, id="of no use"),
+        pytest.param((0, 1), None, None, {}, None, id="a group of one"),
+        pytest.param(
+            (1, 4), None, (2, 5), {}, "torch.distributed says rank 1 of 4, but MPI says rank 2 of 5", id="MPI"
+        ),
+        pytest.param(
+            (0, 1),
+            None,
+            None,
+            TORCHRUN,
+            "rank 0 of 1, but RANK with WORLD_SIZE says rank 3 of 8",
+            id="own groups",
+        ),
+        pytest.param(
+            None,
+            None,
+            None,
+            {"RANK": "0", "WORLD_SIZE": "1"} | SRUN,
+            "RANK with WORLD_SIZE says rank 0 of 1, but SLURM_PROCID with SLURM_STEP_NUM_TASKS says rank 6 of 7",
+            id="torchruns that do not know of each other",
+        ),
+    ],
+)
+def test_contradictions_are_told(
+    torch: tuple[int, int] | None,
+    jax: tuple[int, int] | None,
+    mpi: tuple[int, int] | None,
+    variables: dict[str, str],
+    told: str | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    put(monkeypatch, variables)
+    for place, with_framework in ((torch, with_torch), (jax, with_jax), (mpi, with_mpi)):
+        if place is not None:
+            with_framework(monkeypatch, *place)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        first = _ranks.resolve(None, None)
+        assert first == _ranks.resolve(None, None) == (torch or (0, 1))
+        assert _ranks.resolve(0, 1) == (0, 1)
+    assert [str(one.message).startswith(("torch", "RANK")) for one in caught] == [True] * bool(told)
+    if told:
+        assert told in str(caught[0].message)
+        assert "give rank= and world_size=" in str(caught[0].message)
+
+
+def test_frameworks_of_which_one_alone_knows_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    with_torch(monkeypatch, 0, 1)
+    with_jax(monkeypatch, 1, 4)
+    complaint = "torch.distributed says rank 0 of 1, but jax.distributed says rank 1 of 4: give rank="
+    with pytest.raises(foreload.ConfigError, match=f"^config: world_size: {complaint}"):
+        _ranks.resolve(None, None)
+    assert _ranks.resolve(1, 4) == (1, 4)
 
 
 @pytest.mark.parametrize(

@@ -316,8 +316,9 @@ settings! {
     /// Show a progress bar while indexing, when stderr is a terminal.
     progress: bool = true, Truth, Index.no_flag();
 
-    /// This process's rank. None: of an initialised `torch.distributed`, else of the launcher: torchrun, MPI's mpirun
-    /// or Slurm's srun, by their variables; else 0. Asked again at each iteration.
+    /// This process's rank. None: of an initialised `torch.distributed`, else of Ray Train in its workers, else of an
+    /// initialised `jax.distributed`, else of an initialised mpi4py, else of the launcher: torchrun, MPI's mpirun or
+    /// Slurm's srun, by their variables; else 0. Asked again at each iteration.
     rank: Option<u32> = None, Maybe(WholeNumber::any()), Ranks.no_flag();
 
     /// The number of ranks. None: found like `rank`.

@@ -184,7 +184,7 @@ impl Loader {
     #[pyo3(name = "_place_in_world")]
     fn place_in_world(&self, py: Python<'_>) -> PyResult<(u32, u32)> {
         let ranks = py.import("foreload._ranks")?;
-        ranks.call_method1("resolve", (self.rank, self.world_size))?.extract()
+        ranks.call_method1("resolve", (self.rank, self.world_size, self.fingerprint()))?.extract()
     }
 
     /// The class names by number; empty when the dataset has only numbers.

@@ -1,0 +1,105 @@
+"""Real processes that are ranks of a job: they can be killed and frozen, and each has variables of its own."""
+
+from __future__ import annotations
+
+import ctypes
+import multiprocessing
+import os
+import signal
+import traceback
+from collections.abc import Callable
+from typing import Any
+
+LAUNCHERS = (
+    "SLURM_",
+    "OMPI_",
+    "PMI",
+    "MPI_",
+    "MV2_",
+    "MASTER_",
+    "TORCHELASTIC_",
+    "JAX_",
+    "PBS_",
+    "LSB_",
+    "FLUX_",
+)
+RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "PALS_APID", "JOB_COMPLETION_INDEX")
+NEW_NETWORK, NEW_USER = 0x40000000, 0x10000000
+"""The flags of unshare(2)."""
+
+# Each process is forked from one that has imported Foreload and has no threads, which takes milliseconds.
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["foreload._exchange", "foreload._listen"])
+
+
+class Process:
+    """A process that calls a function and sends back what it returns."""
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        variables: dict[str, str] | None = None,
+        own_network: bool = False,
+    ) -> None:
+        self._answer, theirs = _processes.Pipe(duplex=False)
+        self._process = _processes.Process(
+            target=_answer, args=(theirs, function, arguments, variables or {}, own_network), daemon=True
+        )
+        self._process.start()
+        theirs.close()
+
+    @property
+    def pid(self) -> int:
+        """The process's number."""
+        return self._process.pid
+
+    def signal(self, number: int) -> None:
+        """Send a signal."""
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill it by SIGKILL and wait for its end."""
+        self.signal(signal.SIGKILL)
+        self._process.join()
+
+    def result(self, timeout: float = 60) -> Any:
+        """Return what the function returned, or an exception as `Class: message`; the process is gone then."""
+        try:
+            if not self._answer.poll(timeout):
+                raise TimeoutError(f"no answer of process {self.pid} within {timeout} s")
+            return self._answer.recv()
+        finally:
+            self._process.kill()
+            self._process.join()
+
+
+def _answer(
+    answer: Any, function: Callable[..., Any], arguments: Any, variables: dict[str, str], own_network: bool
+) -> None:
+    """Call the function in the new process."""
+    for name in list(os.environ):
+        if name.startswith(LAUNCHERS) or name in RANKS:
+            del os.environ[name]
+    os.environ.update(variables)
+    try:
+        if own_network:
+            unshare_network()
+        answer.send(function(*arguments))
+    except PermissionError as failure:
+        answer.send(failure)
+    except BaseException as failure:
+        answer.send("".join(traceback.format_exception_only(failure)).strip())
+    # It stays, with all that it holds, until it is ended.
+    signal.pause()
+
+
+def unshare_network() -> None:
+    """Move this process into a network namespace of its own.
+
+    Raises:
+        PermissionError: The kernel does not let this user do so.
+    """
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(NEW_NETWORK if os.geteuid() == 0 else NEW_NETWORK | NEW_USER) != 0:
+        raise PermissionError(os.strerror(ctypes.get_errno()))
