@@ -7,6 +7,7 @@
 mod cache;
 pub(crate) mod fill;
 pub(crate) mod measure;
+pub(crate) mod placement;
 pub(crate) mod plan;
 mod rates;
 mod read_blocking;
