@@ -223,8 +223,8 @@ mod tests {
     fn blocks_in_a_row_are_those_one_by_one() {
         let (key, first) = (RandomKey::new(b"d", 3, 1, Use::Home), u64::from(u32::MAX) - 2);
         let words = key.blocks::<8>(first);
-        for i in 0..8 {
-            assert_eq!(std::array::from_fn(|word| words[word][i]), key.block(first + i as u64, 0));
+        for (i, index) in (0..8).zip(first..) {
+            assert_eq!(words.map(|word| word[i]), key.block(index, 0));
         }
     }
 
