@@ -28,6 +28,8 @@ pub enum Use {
     Round = 5,
     /// How the images of a global batch are mixed.
     Mix = 6,
+    /// The homes of samples among nodes.
+    Home = 7,
 }
 
 /// The key of all streams of one (dataset, seed, epoch, use).
@@ -102,6 +104,15 @@ impl RandomKey {
     pub fn block(&self, index: u64, block: u32) -> [u32; 4] {
         let counter = [index as u32, (index >> 32) as u32, block ^ self.domain[0], self.domain[1]];
         philox4x32_10(counter.map(|word| [word]), self.words).map(|[word]| word)
+    }
+
+    /// Computes block 0 of `N` indexes in a row, of which the first is `first`: word `w` of the `i`-th stands in
+    /// `[w][i]`. Vectors compute several at a time.
+    pub(crate) fn blocks<const N: usize>(&self, first: u64) -> [[u32; N]; 4] {
+        let index = |i: usize| first + i as u64;
+        let low = std::array::from_fn(|i| index(i) as u32);
+        let high = std::array::from_fn(|i| (index(i) >> 32) as u32);
+        philox4x32_10([low, high, [self.domain[0]; N], [self.domain[1]; N]], self.words)
     }
 }
 
@@ -206,6 +217,15 @@ mod tests {
             philox([0x243f_6a88, 0x85a3_08d3, 0x1319_8a2e, 0x0370_7344], [0xa409_3822, 0x299f_31d0]),
             [0xd16c_fe09, 0x94fd_cceb, 0x5001_e420, 0x2412_6ea1]
         );
+    }
+
+    #[test]
+    fn blocks_in_a_row_are_those_one_by_one() {
+        let (key, first) = (RandomKey::new(b"d", 3, 1, Use::Home), u64::from(u32::MAX) - 2);
+        let words = key.blocks::<8>(first);
+        for (i, index) in (0..8).zip(first..) {
+            assert_eq!(words.map(|word| word[i]), key.block(index, 0));
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The order of an epoch: an invertible permutation, and the batches that are cut from it. It is pure, and knows the
 //! whole epoch in advance.
 
+pub(crate) mod locality;
 mod order;
 mod permutation;
 mod repeats;

@@ -1,5 +1,5 @@
 //! The command `foreload plan`, which predicts what a job will cost: seconds of an epoch, what limits it, what more
-//! NVMe would buy.
+//! NVMe, more nodes and peers' caches would buy.
 
 use super::settings::{Settings, TakesSettings};
 use super::{calibrate, output};
@@ -33,6 +33,15 @@ pub(super) struct PlanArgs {
     /// Ranks that share a node's cache
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     ranks_per_node: u32,
+    /// What each node's network carries, e.g. 25Gb/s or 3GB/s: nodes read from each other's caches
+    #[arg(long, value_name = "RATE", value_parser = parse_rate)]
+    network: Option<f64>,
+    /// Which rank takes a sample of a global batch: by order, or by locality one of the node that keeps it
+    #[arg(long, default_value = "order", value_parser = ["order", "locality"], requires = "network")]
+    assignment: String,
+    /// Nodes more, of which it is said what they buy [default: half as many again]
+    #[arg(long, value_name = "NODES", value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    more_nodes: Option<u32>,
     /// Epochs of the job
     #[arg(long, default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..))]
     epochs: u32,
@@ -70,11 +79,20 @@ struct PlanReport {
     batch_size: u32,
     repeats: u32,
     consume_seconds: f64,
+    /// The bytes per second of a node's network; absent where nodes do not read from each other.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    network: Option<f64>,
+    assignment: String,
     machine: Machine,
     /// The prediction with the cache that was asked for.
     plan: Prediction,
     /// The predictions with other caches: none, half, a terabyte more, twice as much.
     others: Vec<OtherPrediction>,
+    /// The prediction with more nodes of the same kind.
+    more_nodes: MoreNodes,
+    /// The prediction where nodes do not read from each other; absent where they do not anyway.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    without_peers: Option<Prediction>,
     /// The notices of what is left out of the dataset, as on stderr.
     notices: Vec<Notice>,
 }
@@ -86,6 +104,28 @@ struct OtherPrediction {
     size: &'static str,
     #[serde(flatten)]
     plan: Prediction,
+}
+
+/// The prediction with more nodes.
+#[derive(Debug, Serialize)]
+struct MoreNodes {
+    /// How many more there are.
+    nodes: u32,
+    #[serde(flatten)]
+    plan: Prediction,
+}
+
+/// Parses a rate of a network for clap, in bytes per second: bits are `b`, bytes are `B`.
+fn parse_rate(text: &str) -> Result<f64> {
+    let rate = text.trim().trim_end_matches("/s").trim_end_matches("ps");
+    let (number, parts) = match rate.strip_suffix("bit").or_else(|| rate.strip_suffix('b')) {
+        Some(bits) => (bits, 8.0),
+        None => (rate, 1.0),
+    };
+    match parse_bytes("network", number) {
+        Ok(rate) if rate > 0 => Ok(rate as f64 / parts),
+        _ => Err(Error::config("network", format!("is {text:?}, must be a rate such as 25Gb/s or 3GB/s"))),
+    }
 }
 
 /// Predicts and prints.
@@ -110,6 +150,9 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
         size,
         plan: predict(&PredictedJob { cache_bytes, ..job }, &machine),
     };
+    let more = args.more_nodes.unwrap_or(args.nodes.div_ceil(2));
+    let more_nodes = PredictedJob { nodes: args.nodes.saturating_add(more), ..job };
+    let without_peers = |_| predict(&PredictedJob { network: None, ..job }, &machine);
     let report = PlanReport {
         version: super::version(),
         dataset: args.dir.clone(),
@@ -122,7 +165,11 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
         batch_size: job.batch_size,
         repeats: job.repeats,
         consume_seconds: job.consume_seconds,
+        network: job.network,
+        assignment: args.assignment.clone(),
         machine,
+        more_nodes: MoreNodes { nodes: more, plan: predict(&more_nodes, &machine) },
+        without_peers: job.network.map(without_peers),
         plan: predict(&job, &machine),
         others: others.into_iter().map(other).collect(),
         notices,
@@ -151,6 +198,8 @@ fn job(args: &PlanArgs, index: &DatasetIndex) -> PredictedJob {
         consume_seconds: args.consume.as_secs_f64(),
         cache_bytes: args.cache_size,
         fill: args.settings.cache_fill,
+        network: args.network.filter(|_| args.nodes > 1),
+        by_locality: args.assignment == "locality",
     }
 }
 
@@ -190,6 +239,10 @@ fn describe(report: &PlanReport) -> String {
         format!("slow tier  {}", tier(&machine.source)),
         format!("NVMe       {}", tier(&machine.nvme)),
         format!("decoding   {}/s", output::bytes(machine.decode_bandwidth as u64)),
+        match report.network {
+            Some(rate) => format!("network    {}/s a node, to peers' caches", output::bytes(rate as u64)),
+            None => "network    none: caches are private".to_owned(),
+        },
         format!("fill       {} ({})", if plan.ahead { "ahead of use" } else { "on use" }, plan.fill_reason),
         String::new(),
         format!("{:<12} {:>10} {:>10} {:>6} {:>10}  limited by", "", "takes", "waits", "hits", "slow tier"),
@@ -209,7 +262,7 @@ fn describe(report: &PlanReport) -> String {
         format!(
             "{size:<8} {:>9} {:>5.0}% {:>11} {:>11} {:>11} {:>10}",
             output::bytes(plan.cache_bytes),
-            100.0 * plan.held,
+            100.0 * plan.held_together,
             time(plan.first.seconds),
             time(plan.later.seconds),
             time(plan.seconds),
@@ -218,6 +271,11 @@ fn describe(report: &PlanReport) -> String {
     }));
     lines.push(String::new());
     lines.push(format!("{epochs} epochs take {}; {}", time(plan.seconds), another_terabyte(plan, others)));
+    let MoreNodes { nodes, plan: more } = &report.more_nodes;
+    lines.push(format!("with {nodes} more nodes: {}", compared(more)));
+    lines.extend(
+        report.without_peers.as_ref().map(|private| format!("without peers' caches: {}", compared(private))),
+    );
     lines.join("\n")
 }
 
@@ -229,12 +287,24 @@ fn another_terabyte(plan: &Prediction, others: &[OtherPrediction]) -> String {
         return format!("another terabyte a node saves {}", time(saved));
     }
     let why = match plan.later.limit {
-        _ if plan.held >= 1.0 => "the cache holds the whole dataset",
+        _ if plan.held_together >= 1.0 => "the caches hold the whole dataset",
         Limit::Consumer => "the consumer is the limit",
         Limit::Decode => "decoding is the limit",
         _ => "little more would come from it",
     };
     format!("another terabyte a node buys nothing: {why}")
+}
+
+/// Describes another prediction.
+fn compared(plan: &Prediction) -> String {
+    let EpochCost { seconds, slow_bytes, limit, .. } = &plan.later;
+    format!(
+        "a later epoch takes {}, limited by {}, and reads {} of the slow tier; all epochs {}",
+        time(*seconds),
+        limit.name(),
+        output::bytes(*slow_bytes),
+        time(plan.seconds)
+    )
 }
 
 fn epoch(name: &str, cost: &EpochCost) -> String {

@@ -56,6 +56,7 @@ struct SimulateReport {
     epochs: u32,
     samples: u64,
     dataset_bytes: u64,
+    /// The caches of a node, in the mean of all nodes.
     node_cache_bytes: u64,
     accesses: AccessReport,
     simulated_in_seconds: f64,
@@ -83,8 +84,18 @@ struct AccessReport {
 pub(super) fn run(args: &SimulateArgs) -> Result<()> {
     let started = Instant::now();
     let simulation = Simulation::new(scenario(args)?)?;
-    let policies = if args.policies.is_empty() { &Policy::ALL[..] } else { &args.policies };
-    let outcomes = simulation.run(policies);
+    let mut policies = args.policies.clone();
+    if policies.is_empty() {
+        // What cannot be simulated here is left out, and said.
+        policies.extend(Policy::ALL.into_iter().filter(|&policy| match simulation.can(policy) {
+            Ok(()) => true,
+            Err(error) => {
+                eprintln!("note: left out: {error}");
+                false
+            }
+        }));
+    }
+    let outcomes = simulation.run(&policies)?;
     let scenario = simulation.scenario();
     let report = SimulateReport {
         version: super::version(),
@@ -94,7 +105,7 @@ pub(super) fn run(args: &SimulateArgs) -> Result<()> {
         epochs: scenario.epochs,
         samples: simulation.sizes().samples(),
         dataset_bytes: simulation.sizes().total() as u64,
-        node_cache_bytes: scenario.node_cache() as u64,
+        node_cache_bytes: (scenario.all_caches() / f64::from(scenario.nodes)) as u64,
         accesses: AccessReport::of(&simulation, args.above),
         simulated_in_seconds: started.elapsed().as_secs_f64(),
         policies: outcomes,
@@ -121,7 +132,7 @@ impl AccessReport {
         let (epochs, nodes) = (simulation.scenario().epochs, simulation.scenario().epochs_between_uses());
         let mean = f64::from(epochs) / f64::from(nodes);
         let above = above.unwrap_or((1.1 * mean) as u32);
-        let cached = (simulation.scenario().node_cache() / simulation.sizes().total()).min(1.0);
+        let cached = (simulation.scenario().node_cache(0) / simulation.sizes().total()).min(1.0);
         Self {
             mean,
             above,
@@ -135,6 +146,8 @@ impl AccessReport {
 
 fn describe(report: &SimulateReport) -> String {
     let SimulateReport { scenario, nodes, epochs, samples, accesses, .. } = report;
+    let names = report.policies.first().map(|outcome| &outcome.tiers[..]).unwrap_or_default();
+    let tiers: String = names.iter().map(|tier| format!(" {:>9}", tier.name)).collect();
     let repeats =
         if report.repeats > 1 { format!(" with {} repeats", report.repeats) } else { String::new() };
     let mut lines = vec![
@@ -157,22 +170,27 @@ fn describe(report: &SimulateReport) -> String {
         ),
         String::new(),
         format!(
-            "{:<13} {:>10} {:>10} {:>7} {:>6} {:>6} {:>10}",
-            "policy", "seconds", "stall", "stall %", "hits", "local", "slow tier"
+            "{:<14} {:>10} {:>10} {:>7} {:>6} {:>6} {:>9}{tiers} {:>9} {:>9}",
+            "policy", "seconds", "stall", "stall %", "hits", "local", "slow tier", "network", "at most"
         ),
     ];
     for outcome in &report.policies {
+        let tiers = outcome.tiers.iter().map(|tier| output::bytes(tier.local_bytes + tier.peer_bytes));
+        let tiers: String = tiers.map(|bytes| format!(" {bytes:>9}")).collect();
         lines.push(format!(
-            "{:<13} {:>10.2} {:>10.2} {:>7.1} {:>6.3} {:>6.3} {:>10}",
+            "{:<14} {:>10.2} {:>10.2} {:>7.1} {:>6.3} {:>6.3} {:>9}{tiers} {:>9} {:>9}",
             outcome.policy.name(),
             outcome.seconds,
             outcome.stall_seconds,
             100.0 * outcome.stall_seconds / outcome.seconds.max(f64::MIN_POSITIVE),
             outcome.hits,
             outcome.local_hits,
-            output::bytes(outcome.slow_bytes)
+            output::bytes(outcome.slow_bytes),
+            output::bytes(outcome.network.mean),
+            output::bytes(outcome.network.max),
         ));
     }
+    lines.push("\nslow tier and caches: bytes that all nodes read there; network: bytes of a node".into());
     lines.extend(report.policies.iter().filter_map(|outcome| {
         Some(format!("\n{} chose {}", outcome.policy.name(), outcome.chosen.as_ref()?))
     }));

@@ -146,6 +146,15 @@ impl AccessSchedule {
         self.orders.len() as u64
     }
 
+    /// What all nodes use in a step of an epoch, in the epoch's order, so that repeats stand in a row: the place in the
+    /// global batch, which says whose it is, and the sample.
+    pub(crate) fn of_step(&self, epoch: u64, step: u64) -> impl Iterator<Item = (usize, u32)> + '_ {
+        let (order, first) = (&self.orders[epoch as usize], step * self.global_batch);
+        (first..first + self.global_batch).map(move |position| {
+            ((self.spread.place(position) - first) as usize, order.sample(position) as u32)
+        })
+    }
+
     /// What `node` uses in `epoch`, in order.
     pub fn of_node(&self, epoch: u64, node: u32) -> impl Iterator<Item = NodeUse> + '_ {
         let order = &self.orders[epoch as usize];

@@ -21,8 +21,8 @@ pub(crate) struct Shelves {
 
 impl Shelves {
     /// Makes the empty caches of a node of `scenario`.
-    pub(crate) fn of(scenario: &Scenario) -> Self {
-        Self::new(scenario.cache.iter().map(|cache| cache.capacity.0).collect())
+    pub(crate) fn of(scenario: &Scenario, node: u32) -> Self {
+        Self::new(scenario.capacities(node))
     }
 
     /// Makes empty caches of these capacities, in bytes.
@@ -233,7 +233,8 @@ impl PlannedCache {
         self.written
     }
 
-    fn find(&self, id: usize) -> Option<u8> {
+    /// The cache that has the sample of this id.
+    pub(crate) fn find(&self, id: usize) -> Option<u8> {
         let (group, number, cache) = self.places[id];
         held(cache).filter(|_| self.batches.get(&group).is_some_and(|batch| batch.number == number))
     }

@@ -4,7 +4,8 @@
 //! s/c)`, with three interpretations of ours. A thread fetches one sample while it preprocesses another (`read =
 //! max(fetch, s/β)` instead of their sum: this gives the paper's own figures for the staging pool, which the sum misses
 //! by a fifth). γ is the number of nodes that read the slow tier in a step. A step is a barrier: it ends when the
-//! slowest node has consumed its batch, while fetching runs ahead by as much as the staging buffer holds.
+//! slowest node has consumed its batch, while fetching runs ahead by as much as the staging buffer holds. Beyond the
+//! paper, a node's network carries what all its threads receive, and at the same time what it gives to others.
 
 use super::ledger::{ByteSource, Ledger};
 use super::scenario::Scenario;
@@ -54,6 +55,8 @@ struct ClockModel<'a> {
     /// The number of threads that can read the slow tier.
     slow_threads: f64,
     preprocess: f64,
+    /// The rate of a node's network in each direction.
+    network: Option<f64>,
     /// The seconds that a byte takes one thread from each cache, here and on other nodes.
     cached: Vec<(ByteSource, f64)>,
 }
@@ -78,6 +81,7 @@ impl<'a> ClockModel<'a> {
             staging_threads,
             slow_threads: staging_threads + f64::from(helpers),
             preprocess,
+            network: scenario.network.map(|network| network.0),
             cached: cached.map(|(source, rate)| (source, (1.0 / rate).max(preprocess))).collect(),
         }
     }
@@ -98,7 +102,10 @@ impl<'a> ClockModel<'a> {
             Reading::Ahead | Reading::AllAhead => {
                 let (slow, cached) = (slow * (1.0 / share).max(self.preprocess), cached());
                 // Helper threads read the slow tier only; the staging threads do the rest and share what is left.
-                ((slow + cached) / self.slow_threads).max(cached / self.staging_threads)
+                let network = self.network.map_or(0.0, |rate| {
+                    self.ledger.received(node, cell).max(self.ledger.sent(node, cell)) / rate
+                });
+                ((slow + cached) / self.slow_threads).max(cached / self.staging_threads).max(network)
             }
         }
     }

@@ -1,7 +1,8 @@
 //! What each node reads from where in each step. The policies write it, and the clock turns it into seconds.
 
 use super::access::AccessSchedule;
-use super::scenario::Scenario;
+use super::scenario::{MOST_CACHES, Scenario};
+use std::ops::Range;
 
 /// Where bytes come from, as a column of a [`Ledger`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +42,16 @@ impl EpochCounts {
     /// The share of the uses that a cache served.
     pub(crate) fn hits(&self) -> f64 {
         (self.local + self.peer) as f64 / self.uses.max(1) as f64
+    }
+
+    /// Counts the use of a sample of `bytes` that comes from `source`.
+    fn read(&mut self, source: ByteSource, bytes: f32) {
+        self.uses += 1;
+        match source {
+            ByteSource::Slow => self.slow_bytes += f64::from(bytes),
+            ByteSource::Local(_) => self.local += 1,
+            ByteSource::Peer(_) => self.peer += 1,
+        }
     }
 
     /// Adds the counts of `other`.
@@ -95,6 +106,18 @@ impl LedgerCells {
         epoch * self.epoch_steps + cell * self.steps
     }
 
+    /// The cells of an epoch.
+    pub(crate) fn of_epoch(&self, epoch: usize) -> Range<usize> {
+        let each = self.per_epoch as usize;
+        epoch * each..(epoch + 1) * each
+    }
+
+    /// The steps of a cell, counted within its epoch.
+    pub(crate) fn steps_of(&self, cell: usize) -> Range<u64> {
+        let first = cell as u64 % self.per_epoch * self.steps;
+        first..(first + self.steps).min(self.epoch_steps)
+    }
+
     /// The epoch of a cell.
     pub(crate) fn epoch(&self, cell: usize) -> usize {
         cell / self.per_epoch as usize
@@ -109,8 +132,37 @@ pub(crate) struct NodeLedger {
     /// The bytes of each cell that are used again; empty where none are.
     again: Vec<f32>,
     epochs: Vec<EpochCounts>,
+    /// The bytes that other nodes give to this one to keep, by cell; empty where they give none.
+    pushed: Vec<f32>,
+    /// The bytes that this node gives to others, by cell; empty where that is not known.
+    sent: Vec<f32>,
     /// The cell up to which the node also reads the slow tier for later.
     filling_until: usize,
+}
+
+/// What one node reads in one cell, to be added to its ledger.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct CellReads {
+    bytes: [f32; 1 + 2 * MOST_CACHES],
+    again: f32,
+    /// The bytes that other nodes give to this one to keep.
+    pub pushed: f32,
+    /// The bytes that this node gives to others.
+    pub sent: f32,
+    counts: EpochCounts,
+}
+
+impl CellReads {
+    /// Notes that a sample of `bytes` comes from `source`.
+    pub(crate) fn read(&mut self, source: ByteSource, bytes: f32) {
+        self.bytes[source.column()] += bytes;
+        self.counts.read(source, bytes);
+    }
+
+    /// Notes that a sample of `bytes` is used once more, where the node has it.
+    pub(crate) fn used_again(&mut self, bytes: f32) {
+        self.again += bytes;
+    }
 }
 
 impl NodeLedger {
@@ -118,20 +170,31 @@ impl NodeLedger {
     pub(crate) fn new(cells: LedgerCells) -> Self {
         let epochs = vec![EpochCounts::default(); cells.epochs as usize];
         let bytes = vec![0.0; cells.count() * cells.columns];
-        Self { cells, bytes, again: Vec::new(), epochs, filling_until: 0 }
+        let none = Vec::new;
+        Self { cells, bytes, again: none(), epochs, pushed: none(), sent: none(), filling_until: 0 }
+    }
+
+    /// Adds what was read in a cell.
+    pub(crate) fn add(&mut self, cell: usize, reads: &CellReads) {
+        let columns = self.cells.columns;
+        let bytes = &mut self.bytes[cell * columns..(cell + 1) * columns];
+        bytes.iter_mut().zip(reads.bytes).for_each(|(all, bytes)| *all += bytes);
+        self.epochs[self.cells.epoch(cell)].add(&reads.counts);
+        let count = self.cells.count();
+        let lists = [&mut self.again, &mut self.pushed, &mut self.sent];
+        for (list, bytes) in lists.into_iter().zip([reads.again, reads.pushed, reads.sent]) {
+            if bytes > 0.0 {
+                list.resize(count, 0.0);
+                list[cell] += bytes;
+            }
+        }
     }
 
     /// Notes that a sample of `bytes`, used in `step` (counted through all epochs), comes from `source`.
     pub(crate) fn read(&mut self, step: u64, source: ByteSource, bytes: f32) {
         let cell = self.cells.of_step(step);
         self.bytes[cell * self.cells.columns + source.column()] += bytes;
-        let epoch = &mut self.epochs[self.cells.epoch(cell)];
-        epoch.uses += 1;
-        match source {
-            ByteSource::Slow => epoch.slow_bytes += f64::from(bytes),
-            ByteSource::Local(_) => epoch.local += 1,
-            ByteSource::Peer(_) => epoch.peer += 1,
-        }
+        self.epochs[self.cells.epoch(cell)].read(source, bytes);
     }
 
     /// Notes that a sample of `bytes` is used once more in `step`, where the node has it.
@@ -181,6 +244,23 @@ impl Ledger {
         let first = cell * self.cells.columns;
         let fetched = &self.nodes[node].bytes[first..first + self.cells.columns];
         fetched.iter().map(|&bytes| f64::from(bytes)).sum::<f64>() + self.again(node, cell)
+    }
+
+    /// The bytes that come to `node` from others in `cell`: what it uses, and what it keeps for all.
+    pub(crate) fn received(&self, node: usize, cell: usize) -> f64 {
+        let caches = (0..(self.cells.columns / 2) as u8).map(ByteSource::Peer);
+        let read: f64 = caches.map(|source| self.bytes(node, cell, source)).sum();
+        read + self.nodes[node].pushed.get(cell).map_or(0.0, |&bytes| bytes.into())
+    }
+
+    /// The bytes that `node` gives to others in `cell`, as far as that is known.
+    pub(crate) fn sent(&self, node: usize, cell: usize) -> f64 {
+        self.nodes[node].sent.get(cell).map_or(0.0, |&bytes| bytes.into())
+    }
+
+    /// The bytes that `node` takes from the slow tier in an epoch, with those prefetched for later.
+    pub(crate) fn slow_bytes(&self, node: usize, epoch: usize) -> f64 {
+        self.nodes[node].epochs[epoch].slow_bytes
     }
 
     /// Whether `node` reads the slow tier in `cell`.

@@ -3,20 +3,26 @@
 //! scenario's file.
 //!
 //! A [`Scenario`] says what is trained on which machine, and [`access`] which node uses which sample when; a [`Policy`]
-//! decides what each node's caches hold ([`cache`], [`shared`]) and writes down what comes from where in each step
-//! ([`ledger`]); the [`clock`] makes seconds of that. [`predict`] answers for one job on one kind of machine, from
-//! measured rates.
+//! decides what each node's caches hold ([`cache`], [`shared`], [`next_use`], [`owner`]) and writes down what comes from
+//! where in each step ([`ledger`]); the [`clock`] makes seconds of that, and an [`outcome`] says both by tier, node and
+//! epoch. [`predict`] answers for one job on one kind of machine, from measured rates.
 
 pub(crate) mod access;
 pub(crate) mod cache;
 pub(crate) mod clock;
 pub mod counts;
 pub(crate) mod ledger;
+mod next_use;
 mod nodes;
+mod outcome;
+mod owner;
 mod policy;
 pub(crate) mod predict;
 pub(crate) mod scenario;
 pub(crate) mod shared;
+mod simulation;
 
-pub use policy::{Policy, PolicyOutcome, Simulation};
+pub use outcome::PolicyOutcome;
+pub use policy::Policy;
 pub use scenario::Scenario;
+pub use simulation::Simulation;

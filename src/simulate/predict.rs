@@ -41,6 +41,34 @@ pub(crate) struct PredictedJob {
     pub cache_bytes: u64,
     /// How the cache is filled.
     pub fill: FillChoice,
+    /// The bytes per second that a node's network carries in each direction; `None` where nodes do not read from each
+    /// other's caches.
+    pub network: Option<f64>,
+    /// Whether nodes take the samples that they keep, as far as batches stay equal.
+    pub by_locality: bool,
+}
+
+impl PredictedJob {
+    /// The share of the dataset that a node finds in caches: its own, or with peers all of them.
+    fn held_together(&self) -> f64 {
+        let caches = if self.has_peers() { f64::from(self.nodes) } else { 1.0 };
+        (caches * self.cache_bytes as f64 / (self.bytes as f64).max(1.0)).min(1.0)
+    }
+
+    fn has_peers(&self) -> bool {
+        self.network.is_some() && self.nodes > 1
+    }
+
+    /// The share of the samples that come to another node than the one that keeps them.
+    fn moved(&self) -> f64 {
+        let elsewhere = 1.0 - 1.0 / f64::from(self.nodes);
+        if !self.by_locality {
+            return elsewhere;
+        }
+        // Half the mean deviation of a binomial number of samples that a node keeps, of those that it takes in a step.
+        let takes = f64::from(self.batch_size) * f64::from(self.ranks_per_node);
+        (elsewhere / (std::f64::consts::TAU * takes)).sqrt()
+    }
 }
 
 /// The number of pieces that a node has in flight while it stages ahead.
@@ -56,6 +84,8 @@ pub(crate) enum Limit {
     SourceLatency,
     /// The drives of the cache.
     Nvme,
+    /// The network between nodes.
+    Network,
     /// Decoding and augmenting.
     Decode,
     /// The consumer; a faster loader would gain nothing.
@@ -69,6 +99,7 @@ impl Limit {
             Self::SourceBandwidth => "the slow tier's bandwidth",
             Self::SourceLatency => "the slow tier's latency",
             Self::Nvme => "the NVMe",
+            Self::Network => "the network between nodes",
             Self::Decode => "decoding",
             Self::Consumer => "the consumer",
         }
@@ -82,6 +113,8 @@ pub(crate) struct StageSeconds {
     pub source: f64,
     /// The seconds in which the cache reads and writes.
     pub nvme: f64,
+    /// The seconds in which a node's network receives what other nodes keep, and what it keeps for them.
+    pub network: f64,
     /// The seconds in which workers decode.
     pub decode: f64,
     /// The seconds in which the consumer works.
@@ -112,6 +145,8 @@ pub(crate) struct Prediction {
     pub cache_bytes: u64,
     /// The largest share of the dataset that a node's cache holds.
     pub held: f64,
+    /// The largest share that a node finds in caches, with its peers'.
+    pub held_together: f64,
     /// Whether shards are staged ahead of their use.
     pub ahead: bool,
     /// Why shards are staged ahead or not.
@@ -152,6 +187,7 @@ pub(crate) fn predict(job: &PredictedJob, machine: &Machine) -> Prediction {
     Prediction {
         cache_bytes: job.cache_bytes,
         held,
+        held_together: job.held_together(),
         ahead,
         fill_reason,
         first: epochs[0],
@@ -180,6 +216,17 @@ fn kept(job: &PredictedJob, held: f64, ahead: bool) -> Vec<CacheShares> {
     if between == 1 || ahead {
         let later = (1..epochs).map(|_| CacheShares { hits: held, written: 0.0 });
         return std::iter::once(CacheShares { hits: 0.0, written: held }).chain(later).collect();
+    }
+    if job.has_peers() {
+        // A sample is in its home's cache once it was used: of those that an epoch shows, the ones shown before.
+        let new = |epoch: u64| (1.0 - 1.0 / f64::from(job.repeats)).powi(epoch.min(1 << 30) as i32);
+        let together = job.held_together();
+        let used = f64::from(job.nodes) / f64::from(job.nodes.max(job.repeats));
+        let shares = |epoch| CacheShares {
+            hits: together * (1.0 - new(epoch)),
+            written: together * new(epoch) / f64::from(job.repeats) / used,
+        };
+        return (0..epochs).map(shares).collect();
     }
     const BYTES: f64 = 1000.0;
     let samples = job.samples.min((200 * between).max(20_000)).min(u64::from(NEVER));
@@ -261,6 +308,16 @@ impl<'a> JobModel<'a> {
         self.nvme.random_seconds(samples as u64, bytes as u64, false) + write
     }
 
+    /// The seconds in which a node's network carries what the node reads of these shares, and what it is given to keep.
+    fn network_seconds(&self, kept: &CacheShares) -> f64 {
+        let carried = kept.hits * self.fetched + kept.written * self.used;
+        let bytes = self.job.moved() * carried * self.job.bytes as f64 / f64::from(self.job.nodes);
+        match self.job.network {
+            Some(rate) if self.job.has_peers() => bytes / rate,
+            _ => 0.0,
+        }
+    }
+
     /// The bytes that all ranks fetch in an epoch.
     fn fetched_bytes(&self) -> f64 {
         self.fetched * self.job.bytes as f64
@@ -270,6 +327,7 @@ impl<'a> JobModel<'a> {
         StageSeconds {
             source: self.source_seconds(1.0 - kept.hits),
             nvme: self.nvme_seconds(kept),
+            network: self.network_seconds(kept),
             decode: self.decode,
             consumer: self.consumer,
         }
@@ -324,19 +382,20 @@ impl<'a> JobModel<'a> {
     }
 
     fn cost(&self, stages: StageSeconds, hits: f64, slow_bytes: f64) -> EpochCost {
-        let StageSeconds { source, nvme, decode, consumer } = stages;
+        let StageSeconds { source, nvme, network, decode, consumer } = stages;
         let waits = slow_bytes / self.source.read_bandwidth < 0.99 * source;
         let source_limit = if waits { Limit::SourceLatency } else { Limit::SourceBandwidth };
         // Of equal stages the later one is named, since what that one waits for does not matter.
         let limits = [
             (source, source_limit),
             (nvme, Limit::Nvme),
+            (network, Limit::Network),
             (decode, Limit::Decode),
             (consumer, Limit::Consumer),
         ];
         let (longest, limit) = limits.into_iter().max_by(|a, b| a.0.total_cmp(&b.0)).unwrap_or(limits[3]);
         // Until the first batch is through, each other stage takes one step; no read is quicker than a single one.
-        let step = (source + nvme + decode + consumer - longest) / self.steps;
+        let step = (source + nvme + network + decode + consumer - longest) / self.steps;
         let first_read = if hits < 1.0 { self.source.read_seconds + self.source.open_seconds } else { 0.0 };
         let seconds = longest + step.max(first_read);
         let wait_seconds = (seconds - consumer).max(0.0);
@@ -345,147 +404,4 @@ impl<'a> JobModel<'a> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const MACHINE: Machine = Machine {
-        source: TierRates {
-            open_seconds: 2e-3,
-            read_seconds: 1e-3,
-            concurrency: 64.0,
-            read_bandwidth: 200e6,
-            write_bandwidth: 0.0,
-        },
-        nvme: TierRates {
-            open_seconds: 0.0,
-            read_seconds: 1e-4,
-            concurrency: 64.0,
-            read_bandwidth: 2e9,
-            write_bandwidth: 1e9,
-        },
-        decode_bandwidth: 400e6,
-    };
-
-    const JOB: PredictedJob = PredictedJob {
-        samples: 100_000,
-        bytes: 10_000_000_000,
-        shards: Some(10),
-        nodes: 1,
-        ranks_per_node: 1,
-        batch_size: 250,
-        repeats: 1,
-        epochs: 5,
-        depth: 32,
-        consume_seconds: 0.0,
-        cache_bytes: 5_000_000_000,
-        fill: FillChoice::Use,
-    };
-
-    fn close(value: f64, expected: f64) {
-        assert!((value / expected - 1.0).abs() < 0.01, "{value}, not {expected}");
-    }
-
-    #[test]
-    fn what_is_slowest_decides() {
-        let whole = PredictedJob { cache_bytes: JOB.bytes, ..JOB };
-        let prediction = predict(&whole, &MACHINE);
-        // 10 GB at 200 MB/s take 50 s, then decoding at 400 MB/s is the limit.
-        close(prediction.first.seconds, 50.0);
-        assert_eq!(prediction.first.limit, Limit::SourceBandwidth);
-        close(prediction.later.seconds, 25.0);
-        assert_eq!((prediction.later.limit, prediction.later.hits), (Limit::Decode, 1.0));
-        assert_eq!(prediction.slow_bytes, JOB.bytes);
-        close(prediction.seconds, 150.0);
-
-        let slow_steps = PredictedJob { consume_seconds: 0.15, ..whole };
-        let prediction = predict(&slow_steps, &MACHINE);
-        close(prediction.first.seconds, 60.0);
-        assert_eq!(prediction.first.limit, Limit::Consumer);
-        assert!(prediction.first.wait_seconds < 0.5, "{prediction:?}");
-    }
-
-    #[test]
-    fn single_files_pay_an_open_each() {
-        let loose = PredictedJob { shards: None, ..JOB };
-        let late = TierRates { open_seconds: 30e-3, ..MACHINE.source };
-        let prediction = predict(&loose, &Machine { source: late, ..MACHINE });
-        // 100 000 files take 31 ms each, 32 at once.
-        close(prediction.first.seconds, 100_000.0 * 31e-3 / 32.0);
-        assert_eq!(prediction.first.limit, Limit::SourceLatency);
-        close(prediction.later.seconds, 50_000.0 * 31e-3 / 32.0);
-        assert_eq!(prediction.later.slow_bytes, JOB.bytes / 2);
-    }
-
-    #[test]
-    fn a_larger_cache_never_costs_time() {
-        for (nodes, repeats) in [(1, 1), (4, 1), (1, 3), (4, 3)] {
-            for fill in [FillChoice::Use, FillChoice::Ahead] {
-                let size = |tenths| tenths * JOB.bytes / 10;
-                let times: Vec<f64> = (0..=10)
-                    .map(|tenths| PredictedJob { cache_bytes: size(tenths), nodes, repeats, fill, ..JOB })
-                    .map(|job| predict(&job, &MACHINE).seconds)
-                    .collect();
-                let never_longer = times.windows(2).all(|pair| pair[1] <= 1.01 * pair[0]);
-                assert!(never_longer, "{nodes} nodes, {repeats} repeats, {fill:?}: {times:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn repeats_are_read_once_and_decoded_each_time() {
-        let job = PredictedJob { repeats: 4, cache_bytes: 0, batch_size: 256, ..JOB };
-        let prediction = predict(&job, &MACHINE);
-        // A quarter of the dataset leaves the source, and everything is decoded, which is the limit then.
-        assert_eq!(prediction.later.slow_bytes, JOB.bytes / 4);
-        assert_eq!(prediction.later.limit, Limit::Decode);
-        close(prediction.later.seconds, 25.0);
-        // Four ranks have one repeat each, and each of them reads it.
-        let four = predict(&PredictedJob { ranks_per_node: 4, ..job }, &MACHINE);
-        assert_eq!(four.later.slow_bytes, JOB.bytes);
-        let two_nodes = predict(&PredictedJob { nodes: 2, ..job }, &MACHINE);
-        assert_eq!(two_nodes.later.slow_bytes, JOB.bytes / 2);
-        // A cache for all takes in a quarter first, and then a quarter of what is missing.
-        let whole = PredictedJob { cache_bytes: JOB.bytes, ..job };
-        let hits: Vec<f64> = kept(&whole, 1.0, false).iter().map(|kept| kept.hits).collect();
-        for (epoch, hits) in hits.into_iter().enumerate() {
-            assert!((hits - (1.0 - 0.75_f64.powi(epoch as i32))).abs() < 0.02, "epoch {epoch}: {hits}");
-        }
-        // Staged ahead, it has everything in the first epoch's time.
-        let ahead = predict(&PredictedJob { fill: FillChoice::Ahead, ..whole }, &MACHINE);
-        assert!(ahead.ahead && ahead.later.hits == 1.0, "{ahead:?}");
-    }
-
-    #[test]
-    fn nodes_that_use_a_part_hit_as_their_plan_lets_them() {
-        for (nodes, repeats) in [(4, 1), (1, 4), (4, 3)] {
-            let job = PredictedJob { nodes, repeats, cache_bytes: JOB.bytes / 4, epochs: 60, ..JOB };
-            let hits: Vec<f64> = kept(&job, 0.25, false).iter().map(|kept| kept.hits).collect();
-            let mean = hits[7..].iter().sum::<f64>() / (hits.len() - 7) as f64;
-            assert!((0.5..0.57).contains(&mean), "{nodes} nodes, {repeats} repeats: {mean}");
-            assert_eq!(hits[0], 0.0);
-        }
-    }
-
-    #[test]
-    fn staging_ahead_hides_latency() {
-        // Samples come at 32 / 50 ms = 640 a second, that is 64 MB/s; pieces of 4 MiB come with the full 200 MB/s.
-        let late = Machine { source: TierRates { read_seconds: 50e-3, ..MACHINE.source }, ..MACHINE };
-        let whole = PredictedJob { cache_bytes: JOB.bytes, ..JOB };
-        let on_use = predict(&whole, &late);
-        close(on_use.first.seconds, 100_000.0 * 50e-3 / 32.0);
-        let ahead = predict(&PredictedJob { fill: FillChoice::Ahead, ..whole }, &late);
-        assert!(ahead.ahead && ahead.first.seconds < 0.6 * on_use.first.seconds, "{ahead:?}");
-        assert!(ahead.first.slow_bytes > JOB.bytes && ahead.first.slow_bytes < 2 * JOB.bytes, "{ahead:?}");
-        close(ahead.later.seconds, on_use.later.seconds);
-        assert_eq!(
-            predict(&PredictedJob { fill: FillChoice::Auto, ..whole }, &late),
-            ahead_auto(&ahead, &late, &whole)
-        );
-    }
-
-    /// The prediction of the automatic choice, which differs in its words only.
-    fn ahead_auto(ahead: &Prediction, machine: &Machine, job: &PredictedJob) -> Prediction {
-        let reason = predict(&PredictedJob { fill: FillChoice::Auto, ..*job }, machine).fill_reason;
-        Prediction { fill_reason: reason, ..ahead.clone() }
-    }
-}
+mod tests;

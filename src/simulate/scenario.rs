@@ -68,7 +68,8 @@ pub struct Scenario {
     pub compute: Bytes,
     /// The rate at which one thread decodes and augments.
     pub preprocess: Bytes,
-    /// The rate at which a node reads from the caches of others; without it caches are private.
+    /// The rate at which a node reads from the caches of others and, at the same time, gives to them; without it caches
+    /// are private.
     #[serde(default)]
     pub network: Option<Bytes>,
     /// The samples of the dataset.
@@ -80,6 +81,19 @@ pub struct Scenario {
     /// The caches of a node, the preferred first.
     #[serde(default)]
     pub cache: Vec<CacheSpec>,
+    /// Nodes whose caches have other sizes, from the first node on.
+    #[serde(default)]
+    pub group: Vec<NodeGroup>,
+}
+
+/// Some nodes whose caches have sizes of their own.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NodeGroup {
+    /// The number of these nodes.
+    pub nodes: u32,
+    /// The size of each cache on each of them, in the order of the caches.
+    pub capacity: Vec<Bytes>,
 }
 
 /// The samples of a dataset: their sizes are normally distributed, or those of a real dataset.
@@ -248,6 +262,20 @@ impl Scenario {
         if self.cache.len() > MOST_CACHES {
             return bad("cache", format!("has {} tables, must be at most {MOST_CACHES}", self.cache.len()));
         }
+        let grouped: u64 = self.group.iter().map(|group| u64::from(group.nodes)).sum();
+        if grouped > u64::from(self.nodes) {
+            return bad(
+                "group",
+                format!("has {grouped} nodes of {}: take more nodes or smaller groups", self.nodes),
+            );
+        }
+        if let Some(group) = self.group.iter().find(|group| group.capacity.len() != self.cache.len()) {
+            let (sizes, caches) = (group.capacity.len(), self.cache.len());
+            return bad(
+                "group.capacity",
+                format!("has {sizes} sizes, must have one for each of {caches} caches"),
+            );
+        }
         let DatasetSpec { samples, mean, index, .. } = &self.dataset;
         match index {
             Some(_) if *samples > 0 || mean.0 > 0.0 => {
@@ -262,9 +290,27 @@ impl Scenario {
         }
     }
 
+    /// The size of each cache of a node, in bytes.
+    pub fn capacities(&self, node: u32) -> Vec<f64> {
+        let mut before = 0;
+        let group = self.group.iter().find(|group| {
+            before += group.nodes;
+            node < before
+        });
+        match group {
+            Some(group) => group.capacity.iter().map(|capacity| capacity.0).collect(),
+            None => self.cache.iter().map(|cache| cache.capacity.0).collect(),
+        }
+    }
+
     /// The bytes that all caches of a node hold.
-    pub fn node_cache(&self) -> f64 {
-        self.cache.iter().map(|cache| cache.capacity.0).sum()
+    pub fn node_cache(&self, node: u32) -> f64 {
+        self.capacities(node).iter().sum()
+    }
+
+    /// The bytes that all caches of all nodes hold.
+    pub fn all_caches(&self) -> f64 {
+        (0..self.nodes).map(|node| self.node_cache(node)).sum()
     }
 
     /// In how many epochs a node uses a sample once, on average.
@@ -284,7 +330,7 @@ impl Scenario {
 }
 
 /// The most caches of a node: a cache's number and a step fit into one word.
-const MOST_CACHES: usize = 7;
+pub(super) const MOST_CACHES: usize = 7;
 
 impl SlowTierSpec {
     /// The rate of one reader when `clients` nodes read: min(b_fs, t(γ)/γ).

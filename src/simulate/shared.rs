@@ -1,11 +1,12 @@
-//! Caches that nodes read from each other: filled by frequency as NoPFS does it, and with one copy of each sample as
-//! Foreload does it.
+//! Caches that nodes read from each other: filled by frequency as NoPFS does it, and with one copy of each sample where
+//! it was used first.
 
 use super::access::{AccessSchedule, AccessTrace, CachedCopy, NodeUse, PublishedCopies, Sizes};
 use super::cache::Shelves;
 use super::ledger::{ByteSource, Ledger, LedgerCells, NodeLedger};
 use super::nodes;
-use super::scenario::{CacheSpec, Scenario};
+use super::scenario::Scenario;
+use crate::dataset::Fingerprint;
 use crate::tier::plan::{Admission, RetentionRule, TierPlan};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -20,6 +21,8 @@ pub(crate) struct SimulationWorld<'a> {
     pub accesses: &'a AccessSchedule,
     /// How epochs are divided into cells.
     pub cells: LedgerCells,
+    /// Which dataset it is.
+    pub fingerprint: Fingerprint,
 }
 
 /// Placement by frequency, as NoPFS does it. Each node keeps what it will use most often, the most frequent samples in
@@ -46,9 +49,9 @@ impl<'a> FrequencyPlacement<'a> {
     }
 
     /// Tells all nodes what the node of `trace` will hold and from when on.
-    pub(crate) fn publish(&self, trace: &AccessTrace) {
+    pub(crate) fn publish(&self, node: u32, trace: &AccessTrace) {
         let Some(held) = &self.held else { return };
-        for (&sample, copy) in trace.samples.iter().zip(Placement::new(self, trace).copies) {
+        for (&sample, copy) in trace.samples.iter().zip(FrequentCopies::new(self, node, trace).copies) {
             if let Some(copy) = copy {
                 held.publish(sample, copy);
             }
@@ -59,9 +62,9 @@ impl<'a> FrequencyPlacement<'a> {
     pub(crate) fn ledger(&self) -> Ledger {
         let read = |node| {
             let trace = self.world.accesses.trace(node, self.world.sizes);
-            let placement = Placement::new(self, &trace);
+            let kept = FrequentCopies::new(self, node, &trace);
             let mut ledger = NodeLedger::new(self.world.cells);
-            for &(cell, bytes) in &placement.prefetched {
+            for &(cell, bytes) in &kept.prefetched {
                 ledger.prefetched(cell, bytes);
             }
             for (access, &id) in trace.ids.iter().enumerate() {
@@ -70,7 +73,7 @@ impl<'a> FrequencyPlacement<'a> {
                     ledger.used_again(step, trace.bytes[id]);
                     continue;
                 }
-                let local = placement.copies[id].filter(|copy| copy.step <= step);
+                let local = kept.copies[id].filter(|copy| copy.step <= step);
                 let local = local.map(|copy| ByteSource::Local(copy.cache));
                 let peer =
                     || Some(ByteSource::Peer(self.held.as_ref()?.copy(trace.samples[id], step)?.cache));
@@ -83,36 +86,36 @@ impl<'a> FrequencyPlacement<'a> {
 }
 
 /// What a node keeps and from when on.
-struct Placement {
+struct FrequentCopies {
     /// The copy of each sample, by id.
     copies: Vec<Option<CachedCopy>>,
     /// Pairs of (cell, bytes) of what was prefetched.
     prefetched: Vec<(usize, f32)>,
 }
 
-impl Placement {
-    fn new(frequency: &FrequencyPlacement, trace: &AccessTrace) -> Self {
+impl FrequentCopies {
+    fn new(frequency: &FrequencyPlacement, node: u32, trace: &AccessTrace) -> Self {
         let scenario = frequency.world.scenario;
         let mut ids: Vec<u32> = (0..trace.samples.len() as u32).collect();
         ids.sort_unstable_by_key(|&id| {
             let id = id as usize;
             (std::cmp::Reverse(trace.uses[id]), trace.first[id])
         });
-        let mut shelves = Shelves::of(scenario);
+        let mut shelves = Shelves::of(scenario, node);
         let mut contents: Vec<Vec<u32>> = vec![Vec::new(); scenario.cache.len()];
         for id in ids {
             if let Some(cache) = shelves.put(f64::from(trace.bytes[id as usize])) {
                 contents[usize::from(cache)].push(id);
             }
         }
-        let mut placement = Self { copies: vec![None; trace.samples.len()], prefetched: Vec::new() };
+        let mut kept = Self { copies: vec![None; trace.samples.len()], prefetched: Vec::new() };
         let share = scenario.slow.share(scenario.nodes);
         for (number, (cache, mut ids)) in (0u8..).zip(scenario.cache.iter().zip(contents)) {
             ids.sort_unstable_by_key(|&id| trace.first[id as usize]);
             let rate = f64::from(cache.threads) * share.min(cache.write_share());
-            placement.bring(frequency, trace, &ids, number, rate);
+            kept.bring(frequency, trace, &ids, number, rate);
         }
-        placement
+        kept
     }
 
     /// Brings `ids` into a cache, one after the other.
@@ -141,10 +144,10 @@ impl Placement {
 
 /// The ledger of one copy of each sample among all nodes: the node that uses a sample first keeps it, by the plan of
 /// its caches, and gives it to the others. While the caches have space no sample is read twice from the slow tier.
-pub(crate) fn one_copy(world: SimulationWorld) -> Ledger {
-    let SimulationWorld { scenario, sizes, accesses, cells } = world;
+pub(crate) fn first_user(world: SimulationWorld) -> Ledger {
+    let SimulationWorld { scenario, sizes, accesses, cells, .. } = world;
     let owners = Owners::none(sizes.samples());
-    let mut nodes: Vec<Keeper> = (0..scenario.nodes).map(|_| Keeper::new(scenario, cells)).collect();
+    let mut nodes: Vec<Keeper> = (0..scenario.nodes).map(|node| Keeper::new(scenario, node, cells)).collect();
     for epoch in 0..accesses.epochs() {
         // What nodes keep is known to all at the epoch's end: so they may go through it in any order. Other nodes use a
         // sample in the same epoch only to repeat it, at about the same time.
@@ -182,9 +185,9 @@ struct Keeper {
 }
 
 impl Keeper {
-    fn new(scenario: &Scenario, cells: LedgerCells) -> Self {
-        let plan = |cache: &CacheSpec| TierPlan::new(RetentionRule::Keep, cache.capacity.0 as u64);
-        let plans = scenario.cache.iter().map(plan).collect();
+    fn new(scenario: &Scenario, node: u32, cells: LedgerCells) -> Self {
+        let plan = |capacity| TierPlan::new(RetentionRule::Keep, capacity as u64);
+        let plans = scenario.capacities(node).into_iter().map(plan).collect();
         Self { ledger: NodeLedger::new(cells), plans, kept: Vec::new() }
     }
 

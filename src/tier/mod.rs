@@ -12,6 +12,7 @@ mod counters;
 mod directory;
 pub(crate) mod fill;
 pub(crate) mod measure;
+pub(crate) mod placement;
 pub(crate) mod plan;
 mod ram;
 mod rates;

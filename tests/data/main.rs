@@ -18,4 +18,5 @@ mod shards;
 mod simulate;
 mod simulate_caches;
 mod simulate_cli;
+mod simulate_nodes;
 mod together;

@@ -6,7 +6,7 @@ use foreload::testing::simulate::{Policy, PolicyOutcome, Scenario, Simulation};
 /// The outcomes of the policies in a built-in scenario.
 fn outcomes(name: &str, policies: &[Policy]) -> (Simulation, Vec<PolicyOutcome>) {
     let simulation = Simulation::new(Scenario::load(name).unwrap()).unwrap();
-    let outcomes = simulation.run(policies);
+    let outcomes = simulation.run(policies).unwrap();
     for outcome in &outcomes {
         println!("{name} {} {:.2} s", outcome.policy.name(), outcome.seconds);
     }

@@ -47,7 +47,8 @@ fn one_consumer_finds_what_was_kept_and_lru_loses_it() {
     // When the fraction c is cached, LRU's hits are c + (1-c)·ln(1-c).
     for (cached, lru) in [(0.25, 0.034), (0.5, 0.154), (0.75, 0.403), (0.9, 0.670)] {
         let simulation = Simulation::new(scenario(1, 20_000, cached, 8, "")).unwrap();
-        let outcomes = simulation.run(&[Policy::Lru, Policy::NeverEvict, Policy::Belady, Policy::Foreload]);
+        let outcomes =
+            simulation.run(&[Policy::Lru, Policy::NeverEvict, Policy::Belady, Policy::Foreload]).unwrap();
         let expected = [lru, cached, cached, cached];
         for (outcome, expected) in outcomes.iter().zip(expected) {
             let hits = hits(outcome, 2..7);
@@ -75,7 +76,8 @@ fn private_caches_hit_by_the_known_future() {
         let asked = scenario(nodes, 20_000, cached, 60, "");
         let batch_size = asked.batch_size.next_multiple_of(repeats);
         let simulation = Simulation::new(Scenario { repeats, batch_size, ..asked }).unwrap();
-        let outcomes = simulation.run(&[Policy::Lru, Policy::NeverEvict, Policy::Belady, Policy::Foreload]);
+        let outcomes =
+            simulation.run(&[Policy::Lru, Policy::NeverEvict, Policy::Belady, Policy::Foreload]).unwrap();
         let case = format!("{nodes} nodes, {repeats} repeats, {cached}");
         for (outcome, expected) in outcomes.iter().zip([lru, never_evict, belady]) {
             let hits = hits(outcome, 7..60);
@@ -93,13 +95,15 @@ fn private_caches_hit_by_the_known_future() {
 fn peers_that_hold_the_dataset_read_it_once() {
     let network = "network = \"1GB/s\"";
     let simulation = Simulation::new(scenario(4, 20_000, 0.26, 6, network)).unwrap();
-    let [frequency, foreload] = &simulation.run(&[Policy::Frequency, Policy::Foreload])[..] else { panic!() };
+    let [frequency, foreload] = &simulation.run(&[Policy::Frequency, Policy::Foreload]).unwrap()[..] else {
+        panic!()
+    };
     assert_eq!(foreload.slow_bytes, simulation.sizes().total() as u64);
     assert!(foreload.epochs[1..].iter().all(|epoch| epoch.hits == 1.0 && epoch.slow_bytes == 0));
     assert!(frequency.slow_bytes > foreload.slow_bytes);
     // The caches hold half of the dataset: the other half must be read in each later epoch.
     let simulation = Simulation::new(scenario(4, 20_000, 0.125, 6, network)).unwrap();
-    let outcome = simulation.run(&[Policy::Foreload]).remove(0);
+    let outcome = simulation.run(&[Policy::Foreload]).unwrap().remove(0);
     for epoch in &outcome.epochs[1..] {
         assert!((epoch.hits - 0.5).abs() < 1e-9, "{}", epoch.hits);
     }
@@ -110,12 +114,14 @@ fn repeats_are_fetched_once_a_step_and_used_each_time() {
     for (nodes, repeats) in [(1, 3), (2, 4), (4, 2), (3, 3)] {
         let asked = Scenario { repeats, batch_size: 24, ..scenario(nodes, 2_304, 0.3, 4, "") };
         let simulation = Simulation::new(asked).unwrap();
-        let [bound, naive] = &simulation.run(&[Policy::LowerBound, Policy::Naive])[..] else { panic!() };
+        let [bound, naive] = &simulation.run(&[Policy::LowerBound, Policy::Naive]).unwrap()[..] else {
+            panic!()
+        };
         // As many nodes as repeats fetch a sample, if there are as many.
         let fetched = 2_304 / repeats * nodes.min(repeats);
         assert_eq!(naive.slow_bytes, u64::from(4 * fetched) * 1_000, "{nodes} nodes, {repeats} repeats");
         let once = Simulation::new(Scenario { repeats: 1, ..simulation.scenario().clone() }).unwrap();
-        let same = &once.run(&[Policy::LowerBound])[0];
+        let same = &once.run(&[Policy::LowerBound]).unwrap()[0];
         assert!((bound.seconds / same.seconds - 1.0).abs() < 1e-9, "consumers work as long");
         for (epoch, node) in (0..4).flat_map(|epoch| (0..nodes).map(move |node| (epoch, node))) {
             let mut seen = std::collections::HashSet::new();
@@ -127,7 +133,7 @@ fn repeats_are_fetched_once_a_step_and_used_each_time() {
     // Each of two nodes reads a sample when it is first shown, and never again.
     let asked = Scenario { repeats: 2, batch_size: 24, ..scenario(2, 2_304, 0.6, 12, "network = \"1GB/s\"") };
     let simulation = Simulation::new(asked).unwrap();
-    let outcome = simulation.run(&[Policy::Foreload]).remove(0);
+    let outcome = simulation.run(&[Policy::Foreload]).unwrap().remove(0);
     assert!(outcome.chosen.as_ref().is_some_and(|chosen| chosen.starts_with("peers")), "{outcome:?}");
     let all = 2.0 * simulation.sizes().total();
     assert!(outcome.slow_bytes as f64 <= all && outcome.slow_bytes as f64 > 0.99 * all, "{outcome:?}");

@@ -31,8 +31,21 @@ fn simulate_prints_a_table_json_and_a_plot() {
     assert_eq!((&report["scenario"], &report["samples"]), (&"nopfs-1".into(), &10_000.into()));
     let policies = report["policies"].as_array().unwrap();
     let names: Vec<_> = policies.iter().map(|policy| policy["policy"].as_str().unwrap()).collect();
-    let all =
-        ["lower-bound", "naive", "staging-pool", "lru", "never-evict", "belady", "frequency", "foreload"];
+    let all = [
+        "lower-bound",
+        "naive",
+        "staging-pool",
+        "lru",
+        "never-evict",
+        "belady",
+        "next-use",
+        "frequency",
+        "next-use-peers",
+        "first-user",
+        "owner",
+        "owner-locality",
+        "foreload",
+    ];
     assert_eq!(names, all);
     for policy in policies {
         for field in ["seconds", "stall_seconds", "hits", "local_hits"] {
@@ -43,7 +56,7 @@ fn simulate_prints_a_table_json_and_a_plot() {
         assert_eq!(epochs.len(), 10);
         assert!(epochs.iter().all(|epoch| epoch["seconds"].as_f64().unwrap() > 0.0), "{policy}");
     }
-    assert!(policies[7]["chosen"].as_str().unwrap().contains("peers"), "{report}");
+    assert!(policies[12]["chosen"].as_str().unwrap().contains("peers"), "{report}");
 
     let svg = std::fs::read_to_string(plot).unwrap();
     assert!(svg.trim_start().starts_with("<svg") && all.iter().all(|name| svg.contains(name)));
@@ -151,6 +164,29 @@ fn plan_says_what_a_cache_buys() {
     let table = String::from_utf8(plan(&[]).stdout).unwrap();
     for words in ["loose files", "the slow tier's bandwidth", "another terabyte", "as asked", "on use"] {
         assert!(table.contains(words), "{words} is missing: {table}");
+    }
+
+    let peers = ["--nodes", "4", "--network", "40Mb/s", "--more-nodes", "2", "--batch-size", "5"];
+    let report = json(&plan(&[&peers[..], &["--json"]].concat()));
+    assert_eq!(report["network"], 5e6);
+    // A node gets three quarters of its 100 MB from others, at 5 MB/s.
+    let later = &report["plan"]["later"];
+    assert_eq!((&later["limit"], &later["slow_bytes"]), (&"network".into(), &0.into()));
+    assert!((later["stages"]["network"].as_f64().unwrap() - 15.0).abs() < 0.1, "{later}");
+    assert_eq!(report["more_nodes"]["nodes"], 2);
+    assert!(report["more_nodes"]["later"]["seconds"].as_f64() < later["seconds"].as_f64(), "{report}");
+    assert!(report["without_peers"]["later"]["slow_bytes"].as_u64().unwrap() > 0, "{report}");
+    let local = json(&plan(&[&peers[..], &["--assignment", "locality", "--json"]].concat()));
+    assert!(local["plan"]["later"]["seconds"].as_f64() < later["seconds"].as_f64(), "{local}");
+    let table = String::from_utf8(plan(&peers).stdout).unwrap();
+    for words in
+        ["5.00 MB/s a node", "the network between nodes", "with 2 more nodes", "without peers' caches"]
+    {
+        assert!(table.contains(words), "{words} is missing: {table}");
+    }
+    for bad in ["fast", "0Gb/s"] {
+        let refused = plan(&["--network", bad]);
+        assert!(stderr(&refused).contains("25Gb/s"), "{}", stderr(&refused));
     }
 
     std::fs::write(&rates, RATES.replace("4e8", "0")).unwrap();

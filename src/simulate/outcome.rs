@@ -1,0 +1,181 @@
+//! What a policy costs: seconds, and bytes by tier, by node and by epoch.
+
+use super::clock::{self, Reading};
+use super::ledger::{ByteSource, EpochCounts, Ledger};
+use super::policy::Policy;
+use super::scenario::Scenario;
+use serde::Serialize;
+use std::ops::Range;
+
+/// What a policy costs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct PolicyOutcome {
+    /// The policy.
+    pub policy: Policy,
+    /// The seconds of all epochs.
+    pub seconds: f64,
+    /// The seconds more than the lower bound: how long storage holds the consumers up.
+    pub stall_seconds: f64,
+    /// The share of all used samples that a cache served, on the node or on another; a step's repeats on a node count
+    /// once.
+    pub hits: f64,
+    /// The share that a cache of the node itself served.
+    pub local_hits: f64,
+    /// The bytes that left the slow tier.
+    pub slow_bytes: u64,
+    /// What each of the caches served, in the scenario's order.
+    pub tiers: Vec<TierBytes>,
+    /// The bytes that nodes received from others; the most is of those that a node received or, where that is known,
+    /// gave to others.
+    pub network: NodeBytes,
+    /// The bytes that nodes took from the slow tier.
+    pub slow: NodeBytes,
+    /// The epochs one by one.
+    pub epochs: Vec<EpochOutcome>,
+    /// Which placement was chosen, and why; only for `foreload`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub chosen: Option<String>,
+}
+
+/// What one epoch costs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct EpochOutcome {
+    /// The seconds of the epoch.
+    pub seconds: f64,
+    /// The seconds more than the lower bound.
+    pub stall_seconds: f64,
+    /// The share of the used samples that a cache served.
+    pub hits: f64,
+    /// The bytes that left the slow tier.
+    pub slow_bytes: u64,
+    /// What each of the caches served, in the scenario's order.
+    pub tiers: Vec<TierBytes>,
+    /// The bytes that went over the nodes' networks, as for all epochs.
+    pub network: NodeBytes,
+    /// The bytes that nodes took from the slow tier.
+    pub slow: NodeBytes,
+}
+
+/// The bytes that the caches of one name served, on all nodes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct TierBytes {
+    /// The cache's name.
+    pub name: String,
+    /// The bytes that nodes read from their own.
+    pub local_bytes: u64,
+    /// The bytes that nodes read from others'.
+    pub peer_bytes: u64,
+}
+
+/// Bytes of single nodes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct NodeBytes {
+    /// The mean of all nodes.
+    pub mean: u64,
+    /// The most of any node.
+    pub max: u64,
+}
+
+impl NodeBytes {
+    fn of(nodes: usize, bytes: impl Fn(usize) -> f64) -> Self {
+        let all = || (0..nodes).map(&bytes);
+        Self {
+            mean: (all().sum::<f64>() / nodes.max(1) as f64) as u64,
+            max: all().fold(0.0, f64::max) as u64,
+        }
+    }
+}
+
+/// What a ledger costs when it is read in one way.
+pub(crate) struct Price<'a> {
+    /// The nodes, caches and rates.
+    pub scenario: &'a Scenario,
+    /// What nodes read.
+    pub ledger: &'a Ledger,
+    /// How they read.
+    pub reading: Reading,
+    /// When the cells end without any stall.
+    pub least: &'a [f64],
+}
+
+impl Price<'_> {
+    /// Computes the outcome of `policy`.
+    pub(crate) fn outcome(&self, policy: Policy) -> PolicyOutcome {
+        let cells = self.ledger.cells;
+        let ends = clock::ends(self.scenario, self.ledger, self.reading);
+        let count = |epoch| match (self.ledger.count(epoch as usize), self.reading) {
+            // The bound reads for free: every use counts as served by the node's own cache.
+            (count, Reading::Perfect) => EpochCounts { local: count.uses, slow_bytes: 0.0, ..count },
+            (count, _) => count,
+        };
+        let counts: Vec<EpochCounts> = (0..cells.epochs).map(count).collect();
+        let epochs = (0..).zip(&counts).map(|(epoch, count)| {
+            let of_epoch = cells.of_epoch(epoch);
+            let seconds = during(&ends, &of_epoch);
+            EpochOutcome {
+                seconds,
+                stall_seconds: (seconds - during(self.least, &of_epoch)).max(0.0),
+                hits: count.hits(),
+                slow_bytes: count.slow_bytes as u64,
+                tiers: self.tiers(of_epoch.clone()),
+                network: self.network(of_epoch),
+                slow: self.slow(epoch..epoch + 1),
+            }
+        });
+        let mut all = EpochCounts::default();
+        counts.iter().for_each(|count| all.add(count));
+        let whole = 0..cells.count();
+        let seconds = during(&ends, &whole);
+        PolicyOutcome {
+            policy,
+            seconds,
+            stall_seconds: (seconds - during(self.least, &whole)).max(0.0),
+            hits: all.hits(),
+            local_hits: all.local as f64 / all.uses.max(1) as f64,
+            slow_bytes: all.slow_bytes as u64,
+            tiers: self.tiers(whole.clone()),
+            network: self.network(whole),
+            slow: self.slow(0..cells.epochs as usize),
+            epochs: epochs.collect(),
+            chosen: None,
+        }
+    }
+
+    fn tiers(&self, cells: Range<usize>) -> Vec<TierBytes> {
+        let of = |source| -> u64 {
+            let node =
+                |node| cells.clone().map(move |cell| self.ledger.bytes(node, cell, source)).sum::<f64>();
+            (0..self.ledger.nodes()).map(node).sum::<f64>() as u64
+        };
+        let tier = |(number, name): (u8, &String)| TierBytes {
+            name: name.clone(),
+            local_bytes: of(ByteSource::Local(number)),
+            peer_bytes: of(ByteSource::Peer(number)),
+        };
+        (0..).zip(self.scenario.cache.iter().map(|cache| &cache.name)).map(tier).collect()
+    }
+
+    fn network(&self, cells: Range<usize>) -> NodeBytes {
+        let sum = |bytes: &dyn Fn(usize) -> f64| cells.clone().map(bytes).sum::<f64>();
+        let received = |node| sum(&|cell| self.ledger.received(node, cell));
+        let most = NodeBytes::of(self.ledger.nodes(), |node| {
+            received(node).max(sum(&|cell| self.ledger.sent(node, cell)))
+        });
+        NodeBytes { mean: NodeBytes::of(self.ledger.nodes(), received).mean, ..most }
+    }
+
+    fn slow(&self, epochs: Range<usize>) -> NodeBytes {
+        if self.reading == Reading::Perfect {
+            return NodeBytes::default();
+        }
+        NodeBytes::of(self.ledger.nodes(), |node| {
+            epochs.clone().map(|epoch| self.ledger.slow_bytes(node, epoch)).sum()
+        })
+    }
+}
+
+/// The seconds of some cells.
+fn during(ends: &[f64], cells: &Range<usize>) -> f64 {
+    let at = |cell: usize| cell.checked_sub(1).map_or(0.0, |before| ends[before]);
+    at(cells.end) - at(cells.start)
+}

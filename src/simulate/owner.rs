@@ -1,0 +1,191 @@
+//! Caches that nodes read from each other where each sample has a home, which every node computes: what the runtime
+//! does, by the same [`Placement`] and the same [`Locality`].
+//!
+//! The node that uses a sample first reads it from the slow tier and gives it to its home; from the next epoch on all
+//! nodes read it there.
+
+use super::cache::Shelves;
+use super::ledger::{ByteSource, CellReads, Ledger, NodeLedger};
+use super::nodes;
+use super::shared::SimulationWorld;
+use crate::error::Result;
+use crate::schedule::locality::Locality;
+use crate::tier::placement::{NodeShare, Placement};
+
+/// How the samples of a global batch are assigned to nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Assignment {
+    /// By their places in it.
+    Order,
+    /// To the nodes that keep them.
+    Locality,
+}
+
+/// Stands for a sample that was not used yet.
+const UNUSED: u8 = u8::MAX;
+/// Stands for a sample that its home has no room for, or that has none.
+const REFUSED: u8 = u8::MAX - 1;
+
+/// Goes through all steps of all epochs, once for all of `assignments`, and writes a ledger for each.
+///
+/// # Errors
+/// The errors of [`Placement::new`].
+pub(crate) fn ledgers(world: SimulationWorld, assignments: &[Assignment]) -> Result<Vec<Ledger>> {
+    let SimulationWorld { scenario, sizes, accesses, cells, .. } = world;
+    let capacities = |node| scenario.capacities(node);
+    let share = |node| NodeShare {
+        name: format!("node-{node:06}"),
+        capacity: capacities(node).iter().map(|&capacity| capacity as u64).sum(),
+    };
+    let shares: Vec<NodeShare> = (0..scenario.nodes).map(share).collect();
+    let bytes = |sample| sizes.get(sample) as u64;
+    let homes = Homes {
+        placement: Placement::new(&shares, &world.fingerprint, sizes.samples(), bytes)?,
+        held: vec![UNUSED; sizes.samples() as usize],
+        shelves: (0..scenario.nodes).map(|node| Shelves::of(scenario, node)).collect(),
+    };
+    let mut walk = StepWalk {
+        world,
+        homes,
+        locality: Locality::new(&(0..scenario.nodes as usize).collect::<Vec<_>>(), 1),
+        node_batches: vec![scenario.node_batch(); scenario.nodes as usize],
+    };
+    let ledger = || -> Vec<NodeLedger> { (0..scenario.nodes).map(|_| NodeLedger::new(cells)).collect() };
+    let mut ledgers: Vec<Vec<NodeLedger>> = assignments.iter().map(|_| ledger()).collect();
+    for epoch in 0..accesses.epochs() {
+        let of_epoch = cells.of_epoch(epoch as usize);
+        let walked = nodes::each(of_epoch.len() as u32, |number| {
+            walk.cell(epoch, of_epoch.start + number as usize, assignments)
+        });
+        // As with other caches that are shared, what is kept is there at the epoch's end.
+        for (cell, walked) in of_epoch.zip(walked) {
+            for (ledger, reads) in ledgers.iter_mut().zip(&walked.reads) {
+                ledger.iter_mut().zip(reads).for_each(|(node, reads)| node.add(cell, reads));
+            }
+            walked
+                .first_used
+                .into_iter()
+                .for_each(|sample| walk.homes.keep(sample, sizes.get(sample.into())));
+        }
+    }
+    Ok(ledgers.into_iter().map(|nodes| Ledger::new(cells, nodes)).collect())
+}
+
+/// Where samples are kept, and in which cache.
+struct Homes {
+    placement: Placement,
+    /// The cache of its home that holds a sample, or why none does.
+    held: Vec<u8>,
+    shelves: Vec<Shelves>,
+}
+
+impl Homes {
+    /// Keeps a sample of `bytes` that was used for the first time.
+    fn keep(&mut self, sample: u32, bytes: f64) {
+        let held = &mut self.held[sample as usize];
+        if *held == UNUSED {
+            let home = self.placement.home(sample.into());
+            *held = home.and_then(|home| self.shelves[home].put(bytes)).unwrap_or(REFUSED);
+        }
+    }
+}
+
+struct StepWalk<'a> {
+    world: SimulationWorld<'a>,
+    homes: Homes,
+    locality: Locality,
+    /// The number of places of a global batch that each node takes.
+    node_batches: Vec<u32>,
+}
+
+/// What happened in a cell.
+struct WalkedCell {
+    /// What each node reads, for each assignment.
+    reads: Vec<Vec<CellReads>>,
+    /// The samples used for the first time, in order.
+    first_used: Vec<u32>,
+}
+
+/// A place of a global batch.
+#[derive(Debug, Clone, Copy)]
+struct UsedPlace {
+    place: usize,
+    sample: u32,
+    home: Option<usize>,
+    held: u8,
+    bytes: f32,
+}
+
+impl StepWalk<'_> {
+    fn cell(&self, epoch: u64, cell: usize, assignments: &[Assignment]) -> WalkedCell {
+        let SimulationWorld { sizes, accesses, cells, .. } = self.world;
+        let none = vec![CellReads::default(); self.node_batches.len()];
+        let mut walked = WalkedCell { reads: vec![none; assignments.len()], first_used: Vec::new() };
+        for step in cells.steps_of(cell) {
+            let used = |(place, sample): (usize, u32)| UsedPlace {
+                place,
+                sample,
+                home: self.homes.placement.home(sample.into()),
+                held: self.homes.held[sample as usize],
+                bytes: sizes.get(sample.into()) as f32,
+            };
+            let places: Vec<UsedPlace> = accesses.of_step(epoch, step).map(used).collect();
+            walked
+                .first_used
+                .extend(places.iter().filter(|used| used.held == UNUSED).map(|used| used.sample));
+            for (assignment, reads) in assignments.iter().zip(&mut walked.reads) {
+                step_reads(&places, &self.takers(*assignment, &places), reads);
+            }
+        }
+        walked
+    }
+
+    /// The node that takes each place of a global batch.
+    fn takers(&self, assignment: Assignment, places: &[UsedPlace]) -> Vec<u32> {
+        let each = self.node_batches[0];
+        if assignment == Assignment::Order {
+            return (0..places.len() as u32).map(|place| place / each).collect();
+        }
+        let mut homes = vec![None; places.len()];
+        places.iter().for_each(|used| homes[used.place] = used.home);
+        let batches = self.locality.assign(&homes, &self.node_batches, None);
+        let mut takers = vec![0; places.len()];
+        for node in 0..self.node_batches.len() {
+            batches.of_rank(node).iter().for_each(|&place| takers[place as usize] = node as u32);
+        }
+        takers
+    }
+}
+
+/// Adds what nodes read in a step, where `takers` says which node takes each place.
+fn step_reads(places: &[UsedPlace], takers: &[u32], reads: &mut [CellReads]) {
+    // The nodes that use the sample of the place before this one, and so on, as long as it is the same.
+    let mut nodes: Vec<usize> = Vec::new();
+    let mut before = None;
+    for used in places {
+        let node = takers[used.place] as usize;
+        if before.replace(used.sample) != Some(used.sample) {
+            nodes.clear();
+        }
+        if nodes.contains(&node) {
+            reads[node].used_again(used.bytes);
+            continue;
+        }
+        let source = match (used.held, used.home) {
+            (cache, Some(home)) if cache < REFUSED && home == node => ByteSource::Local(cache),
+            (cache, Some(home)) if cache < REFUSED => {
+                reads[home].sent += used.bytes;
+                ByteSource::Peer(cache)
+            }
+            // The first of the sample's readers gives it to its home.
+            (UNUSED, Some(home)) if home != node && nodes.is_empty() => {
+                reads[node].sent += used.bytes;
+                reads[home].pushed += used.bytes;
+                ByteSource::Slow
+            }
+            _ => ByteSource::Slow,
+        };
+        reads[node].read(source, used.bytes);
+        nodes.push(node);
+    }
+}

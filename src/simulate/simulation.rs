@@ -1,0 +1,293 @@
+//! The simulation of a scenario: one walk over the nodes for all policies, and what each of them costs.
+
+use super::access::{AccessSchedule, AccessTrace, Sizes};
+use super::cache::{Belady, Lru, NeverEvict, NodeCache, PlannedCache, Shelves};
+use super::clock::{self, Reading};
+use super::ledger::{ByteSource, Ledger, LedgerCells, NodeLedger};
+use super::outcome::{PolicyOutcome, Price};
+use super::owner::{self, Assignment};
+use super::policy::Policy;
+use super::scenario::Scenario;
+use super::shared::{self, FrequencyPlacement, SimulationWorld};
+use super::{next_use, nodes, scenario};
+use crate::dataset::{DatasetIndex, Fingerprint, IndexOptions};
+use crate::error::{Error, Result};
+use crate::tier::plan::RetentionRule;
+
+/// A scenario that is ready to run, with its sizes and its order.
+#[derive(Debug)]
+pub struct Simulation {
+    scenario: Scenario,
+    sizes: Sizes,
+    fingerprint: Fingerprint,
+    accesses: AccessSchedule,
+    cells: LedgerCells,
+}
+
+/// A cache that one node has for itself.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum PrivateCache {
+    /// There is no cache: every byte comes from the slow tier.
+    Direct,
+    Lru,
+    NeverEvict,
+    Belady,
+    /// The cache of Foreload.
+    Planned,
+}
+
+/// What nodes read, by kind of cache, for all that some policy asks for.
+struct Ledgers<'a> {
+    private: Vec<(PrivateCache, Ledger)>,
+    by_home: Vec<(Assignment, Ledger)>,
+    frequency: Option<FrequencyPlacement<'a>>,
+    /// When the cells end without any stall.
+    least: Vec<f64>,
+}
+
+impl Ledgers<'_> {
+    fn private(&self, kind: PrivateCache) -> &Ledger {
+        let found = self.private.iter().find(|(known, _)| *known == kind);
+        &found.expect("a ledger for each kind that was asked for").1
+    }
+
+    fn by_home(&self, assignment: Assignment) -> &Ledger {
+        let found = self.by_home.iter().find(|(known, _)| *known == assignment);
+        &found.expect("a ledger for each assignment that was asked for").1
+    }
+}
+
+/// The most accesses that [`Policy::NextUsePeers`] keeps in memory: some 2 GB.
+const MOST_ACCESSES: u64 = 100_000_000;
+
+impl Simulation {
+    /// Prepares `scenario`; opens (or builds) the index of its dataset if it names one.
+    ///
+    /// # Errors
+    /// The errors of [`DatasetIndex::open`]; [`Error::Config`] when the dataset is smaller than a global batch.
+    pub fn new(scenario: Scenario) -> Result<Self> {
+        scenario.check()?;
+        let (sizes, fingerprint) = dataset(&scenario.dataset)?;
+        let accesses = AccessSchedule::new(&scenario, fingerprint, sizes.samples())?;
+        let cells = LedgerCells::of(&scenario, &accesses);
+        Ok(Self { scenario, sizes, fingerprint, accesses, cells })
+    }
+
+    /// The scenario.
+    pub fn scenario(&self) -> &Scenario {
+        &self.scenario
+    }
+
+    /// The sizes of the samples.
+    pub fn sizes(&self) -> &Sizes {
+        &self.sizes
+    }
+
+    /// Which node uses which sample when.
+    pub fn accesses(&self) -> &AccessSchedule {
+        &self.accesses
+    }
+
+    /// Whether a policy can be simulated in this scenario.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that says why not.
+    pub fn can(&self, policy: Policy) -> Result<()> {
+        use Policy::{FirstUser, NextUsePeers, Owner, OwnerLocality};
+        let bad =
+            |message: String| Err(Error::config("policies", format!("has {}: {message}", policy.name())));
+        let shared = matches!(policy, NextUsePeers | FirstUser | Owner | OwnerLocality);
+        if shared && self.scenario.network.is_none() {
+            return bad("nodes read from each other, and the scenario has no network: give it one".into());
+        }
+        let accesses = self.accesses.steps() * self.accesses.epochs() * self.scenario.global_batch();
+        if policy == NextUsePeers && accesses > MOST_ACCESSES {
+            return bad(format!(
+                "it keeps all nodes' accesses in memory, and {accesses} are too many: take fewer samples or epochs"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Computes what each of `policies` costs.
+    ///
+    /// # Errors
+    /// The errors of [`Simulation::can`].
+    pub fn run(&self, policies: &[Policy]) -> Result<Vec<PolicyOutcome>> {
+        policies.iter().try_for_each(|&policy| self.can(policy))?;
+        let ledgers = self.ledgers(policies)?;
+        policies.iter().map(|&policy| self.outcome(policy, &ledgers)).collect()
+    }
+
+    fn outcome(&self, policy: Policy, ledgers: &Ledgers) -> Result<PolicyOutcome> {
+        let price = |ledger: &Ledger, reading| self.priced(policy, &ledgers.least, ledger, reading);
+        Ok(match (policy, &ledgers.frequency) {
+            (Policy::LowerBound, _) => price(ledgers.private(PrivateCache::Direct), Reading::Perfect),
+            (Policy::Naive, _) => price(ledgers.private(PrivateCache::Direct), Reading::OnDemand),
+            (Policy::StagingPool, _) => price(ledgers.private(PrivateCache::Direct), Reading::Ahead),
+            (Policy::Lru, _) => price(ledgers.private(PrivateCache::Lru), Reading::Ahead),
+            (Policy::NeverEvict, _) => price(ledgers.private(PrivateCache::NeverEvict), Reading::Ahead),
+            (Policy::Belady, _) => price(ledgers.private(PrivateCache::Belady), Reading::Ahead),
+            (Policy::NextUse, _) => price(ledgers.private(PrivateCache::Planned), Reading::AllAhead),
+            (Policy::NextUsePeers, _) => {
+                price(&next_use::ledger(self.world(), |node| self.rule(node)), Reading::AllAhead)
+            }
+            (Policy::FirstUser, _) => price(&shared::first_user(self.world()), Reading::AllAhead),
+            (Policy::Owner, _) => price(ledgers.by_home(Assignment::Order), Reading::AllAhead),
+            (Policy::OwnerLocality, _) => price(ledgers.by_home(Assignment::Locality), Reading::AllAhead),
+            (Policy::Frequency, Some(frequency)) => price(&frequency.ledger(), Reading::Ahead),
+            (Policy::Frequency, None) | (Policy::Foreload, _) => self.cheapest(ledgers),
+        })
+    }
+
+    fn world(&self) -> SimulationWorld<'_> {
+        SimulationWorld {
+            scenario: &self.scenario,
+            sizes: &self.sizes,
+            accesses: &self.accesses,
+            cells: self.cells,
+            fingerprint: self.fingerprint,
+        }
+    }
+
+    /// Goes once through the accesses of every node for all `policies` with private caches together, because finding
+    /// the accesses is most of the work, and once through all steps for those with homes.
+    fn ledgers(&self, policies: &[Policy]) -> Result<Ledgers<'_>> {
+        let frequency = policies.contains(&Policy::Frequency).then(|| FrequencyPlacement::new(self.world()));
+        let kind = |policy: &Policy| match policy {
+            Policy::Lru => Some(PrivateCache::Lru),
+            Policy::NeverEvict => Some(PrivateCache::NeverEvict),
+            Policy::Belady => Some(PrivateCache::Belady),
+            Policy::NextUse => Some(PrivateCache::Planned),
+            Policy::Foreload if !self.peers_suffice() => Some(PrivateCache::Planned),
+            _ => None,
+        };
+        let mut kinds = vec![PrivateCache::Direct];
+        for kind in policies.iter().filter_map(kind) {
+            if !kinds.contains(&kind) {
+                kinds.push(kind);
+            }
+        }
+        let nodes = nodes::each(self.scenario.nodes, |node| {
+            let trace = self.accesses.trace(node, &self.sizes);
+            if let Some(frequency) = &frequency {
+                frequency.publish(node, &trace);
+            }
+            kinds.iter().map(|&kind| self.private(kind, node, &trace)).collect::<Vec<_>>()
+        });
+        let mut by_kind: Vec<Vec<NodeLedger>> = kinds.iter().map(|_| Vec::new()).collect();
+        for node in nodes {
+            by_kind.iter_mut().zip(node).for_each(|(all, ledger)| all.push(ledger));
+        }
+        let ledgers = by_kind.into_iter().map(|nodes| Ledger::new(self.cells, nodes));
+        let private: Vec<_> = kinds.into_iter().zip(ledgers).collect();
+        let least = clock::ends(&self.scenario, &private[0].1, Reading::Perfect);
+        let wanted = [
+            (Assignment::Order, policies.contains(&Policy::Owner) || self.has_peers(policies)),
+            (Assignment::Locality, policies.contains(&Policy::OwnerLocality)),
+        ];
+        let wanted: Vec<Assignment> =
+            wanted.into_iter().filter(|(_, asked)| *asked).map(|(kind, _)| kind).collect();
+        let by_home = match wanted.is_empty() {
+            true => Vec::new(),
+            false => owner::ledgers(self.world(), &wanted)?,
+        };
+        Ok(Ledgers { private, by_home: wanted.into_iter().zip(by_home).collect(), frequency, least })
+    }
+
+    /// The ledger of a node with a private cache of this kind.
+    fn private(&self, kind: PrivateCache, node: u32, trace: &AccessTrace) -> NodeLedger {
+        let shelves = || Shelves::of(&self.scenario, node);
+        let mut cache: Box<dyn NodeCache> = match kind {
+            PrivateCache::Direct => Box::new(NeverEvict::new(Shelves::new(Vec::new()), trace)),
+            PrivateCache::Lru => Box::new(Lru::new(shelves(), trace)),
+            PrivateCache::NeverEvict => Box::new(NeverEvict::new(shelves(), trace)),
+            PrivateCache::Belady => Box::new(Belady::new(shelves(), trace)),
+            PrivateCache::Planned => {
+                Box::new(PlannedCache::new(self.rule(node), self.scenario.capacities(node), trace))
+            }
+        };
+        let mut ledger = NodeLedger::new(self.cells);
+        for (access, &id) in trace.ids.iter().enumerate() {
+            if trace.is_again(access) {
+                ledger.used_again(trace.step(access), trace.bytes[id as usize]);
+                continue;
+            }
+            let source = cache.access(trace, access).map_or(ByteSource::Slow, ByteSource::Local);
+            ledger.read(trace.step(access), source, trace.bytes[id as usize]);
+        }
+        ledger
+    }
+
+    /// The rule of a node's private caches. Groups are as long as those of [`RetentionRule::best`], counted in accesses
+    /// of the node.
+    fn rule(&self, node: u32) -> RetentionRule {
+        let each = self.accesses.steps() * u64::from(self.scenario.node_batch());
+        if self.scenario.epochs_between_uses() == 1 || self.scenario.node_cache(node) >= self.sizes.total() {
+            RetentionRule::Keep
+        } else {
+            RetentionRule::NextUse { moments: (each / 8).max(1) }
+        }
+    }
+
+    /// Whether the policy `foreload` is asked for, and nodes can read from each other.
+    fn has_peers(&self, policies: &[Policy]) -> bool {
+        policies.contains(&Policy::Foreload) && self.scenario.network.is_some() && self.scenario.nodes > 1
+    }
+
+    /// Whether the caches of all nodes hold the dataset and peers are no slower than the slow tier that they spare.
+    /// Then nothing is read twice from the slow tier, and no other placement needs a price.
+    fn peers_suffice(&self) -> bool {
+        let Scenario { nodes, slow, network, .. } = &self.scenario;
+        let all = self.held_together() >= 1.0;
+        *nodes > 1 && all && network.is_some_and(|network| network.0 >= slow.share(*nodes))
+    }
+
+    /// The share of the dataset that the caches of all nodes hold.
+    fn held_together(&self) -> f64 {
+        self.scenario.all_caches() / self.sizes.total()
+    }
+
+    /// Computes the cost of each placement that a deployment can do, and takes the cheapest. Between equal costs it
+    /// takes the one that reads less from the slow tier.
+    fn cheapest(&self, ledgers: &Ledgers) -> PolicyOutcome {
+        let price = |ledger: &Ledger, chosen: String| {
+            let outcome = self.priced(Policy::Foreload, &ledgers.least, ledger, Reading::AllAhead);
+            PolicyOutcome { chosen: Some(chosen), ..outcome }
+        };
+        let mut candidates = Vec::new();
+        if self.has_peers(&[Policy::Foreload]) {
+            let percent = 100.0 * self.held_together().min(1.0);
+            let held = format!("peers: one copy of {percent:.0} % of the dataset in the caches of all nodes");
+            candidates.push(price(ledgers.by_home(Assignment::Order), held));
+        }
+        if !self.peers_suffice() {
+            let held = match (self.scenario.nodes, self.rule(0)) {
+                (1, RetentionRule::Keep) => "one node: it keeps what came first",
+                (1, RetentionRule::NextUse { .. }) => "one node: it keeps what it uses soonest",
+                (_, RetentionRule::Keep) => "private caches: each holds the dataset",
+                (_, RetentionRule::NextUse { .. }) => "private caches: each keeps what its node uses soonest",
+            };
+            candidates.push(price(ledgers.private(PrivateCache::Planned), held.to_owned()));
+        }
+        let cost = |outcome: &PolicyOutcome| (outcome.seconds, outcome.slow_bytes);
+        let order = |a: &PolicyOutcome, b: &PolicyOutcome| {
+            cost(a).partial_cmp(&cost(b)).unwrap_or(std::cmp::Ordering::Equal)
+        };
+        candidates.into_iter().min_by(order).expect("there is always one")
+    }
+
+    /// What `ledger` costs when it is read like `reading`; `least` says when the cells end without any stall.
+    fn priced(&self, policy: Policy, least: &[f64], ledger: &Ledger, reading: Reading) -> PolicyOutcome {
+        Price { scenario: &self.scenario, ledger, reading, least }.outcome(policy)
+    }
+}
+
+/// The sizes and the fingerprint of the dataset that a scenario names.
+fn dataset(dataset: &scenario::DatasetSpec) -> Result<(Sizes, Fingerprint)> {
+    let Some(root) = &dataset.index else {
+        return Ok((Sizes::normal(dataset), Fingerprint([0; 32])));
+    };
+    let index = DatasetIndex::open(root, &IndexOptions { progress: true, ..IndexOptions::default() })?;
+    Ok((Sizes::of_index(&index), index.fingerprint()))
+}
