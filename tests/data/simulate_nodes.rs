@@ -1,4 +1,5 @@
-//! Caches that nodes read from each other: what leaves the slow tier, what goes over the network, and how long it takes.
+//! Caches that nodes read from each other: what leaves the slow tier, what goes over the network, and how long it
+//! takes.
 
 use foreload::testing::simulate::{Policy, PolicyOutcome, Scenario, Simulation};
 

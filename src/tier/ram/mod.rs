@@ -138,7 +138,7 @@ impl RamShared {
 
     /// Finds room for `length` bytes of `group`: in the block that the group fills, or in a new one. Where there is no
     /// other block, a sample may stay longer than it needs to, with a group that leaves later.
-    fn room(&self, filling: &mut Filling, group: u64, length: usize) -> Result<BlockPlace, Offer> {
+    fn room(&self, filling: &mut Filling, group: u64, length: usize) -> Result<MemoryPlace, Offer> {
         let fits = |open: &OpenBlock| open.used + length <= self.block_bytes as usize;
         if let Some(open) = filling.open.get_mut(&group).filter(|open| fits(open)) {
             return Ok(open.take(length));
@@ -210,15 +210,15 @@ impl RamShared {
 
 impl OpenBlock {
     /// Takes the next `length` bytes.
-    fn take(&mut self, length: usize) -> BlockPlace {
-        let place = BlockPlace { segment: self.segment, block: self.block.clone(), offset: self.used };
+    fn take(&mut self, length: usize) -> MemoryPlace {
+        let place = MemoryPlace { segment: self.segment, block: self.block.clone(), offset: self.used };
         self.used += length;
         place
     }
 }
 
 /// Room for a sample.
-struct BlockPlace {
+struct MemoryPlace {
     segment: SegmentIndex,
     block: Arc<MemoryBlock>,
     offset: usize,
