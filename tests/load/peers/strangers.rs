@@ -68,7 +68,7 @@ fn requests_that_make_no_sense_are_refused() {
         ("\0\u{1}\u{2} nonsense\r\n\r\n".into(), 400),
         (request("GET", &path(3), &"x: y\r\n".repeat(100)), 431),
         (request("GET", &path(3), &format!("x: {}\r\n", "y".repeat(100_000))), 431),
-        (request("GET", &format!("/{}", "y".repeat(80_000)), ""), 414),
+        (request("GET", &format!("/{}", "y".repeat(80_000)), ""), 431),
     ] {
         assert_eq!(status(&wrong), expected, "{:.80}", wrong);
     }
