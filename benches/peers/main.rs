@@ -1,4 +1,4 @@
-//! Samples between two processes, as between two nodes: processor time for both ends together, samples a second, and the
+//! Samples between two processes, as between two nodes: processor time of both ends together, samples a second, and the
 //! share of a link that is used. Prints a line for each way to serve.
 //!
 //! `cargo bench --bench peers -- [--reads N] [--depth N] [--bytes N] [--tls]`. With `--link 1gbit` the server runs in a

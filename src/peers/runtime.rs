@@ -24,8 +24,8 @@ pub(super) struct RuntimeThread {
 }
 
 impl RuntimeThread {
-    /// Runs the future that `begin` makes on a thread called `name`, until it ends or this is dropped. `begin` is called
-    /// at once, where it can make things that belong to the runtime.
+    /// Runs the future that `begin` makes on a thread called `name`, until it ends or this is dropped. `begin` is
+    /// called at once, where it can make things that belong to the runtime.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when the system refuses the thread, or what its runtime needs.

@@ -84,12 +84,13 @@ pub struct HttpTransfer {
     answers: Arc<AnswerQueue>,
     /// Reads that were posted and not yet handed over.
     posted: Vec<OpenRead>,
-    work: UnboundedSender<PeerWork>,
+    /// Always there, until this is dropped.
+    work: Option<UnboundedSender<PeerWork>>,
     pushes: BytesUnderWay,
     depth: usize,
     in_flight: usize,
     description: String,
-    _thread: RuntimeThread,
+    thread: RuntimeThread,
 }
 
 impl HttpTransfer {
@@ -116,12 +117,12 @@ impl HttpTransfer {
             links,
             answers,
             posted: Vec::new(),
-            work,
+            work: Some(work),
             pushes: BytesUnderWay::new(options.push_bytes),
             depth: options.depth,
             in_flight: 0,
             description: format!("HTTP/1.1, {} connections a peer{encrypted}", options.connections),
-            _thread: thread,
+            thread,
         })
     }
 
@@ -137,13 +138,28 @@ impl HttpTransfer {
         let reserved = self.pushes.reserve(bytes.len()).filter(|_| link.admit(Instant::now()).is_some());
         let queued = reserved.map(|reserved| {
             let push = PeerPush { sample, version, crc, bytes, _reserved: reserved };
-            self.work.send(PeerWork::Push(peer, push)).is_ok()
+            self.hand_over(PeerWork::Push(peer, push))
         });
         let queued = queued.unwrap_or(false);
         if !queued {
             count(&link.counters.pushes_dropped, 1);
         }
         queued
+    }
+
+    /// Hands work to the thread. Returns `false` when that has ended.
+    fn hand_over(&self, work: PeerWork) -> bool {
+        self.work.as_ref().is_some_and(|queue| queue.send(work).is_ok())
+    }
+}
+
+impl Drop for HttpTransfer {
+    fn drop(&mut self) {
+        if !self.thread.is_here() {
+            // Either would take locks, which some thread of the parent may have held when it forked.
+            std::mem::forget(self.work.take());
+            std::mem::forget(std::mem::take(&mut self.posted));
+        }
     }
 }
 
@@ -193,7 +209,8 @@ impl PeerTransfer for HttpTransfer {
     fn flush(&mut self) {
         if !self.posted.is_empty() {
             // Where the thread has ended, the reads come back unsent, and answer that themselves.
-            let _ = self.work.send(PeerWork::Reads(std::mem::take(&mut self.posted)));
+            let posted = std::mem::take(&mut self.posted);
+            self.hand_over(PeerWork::Reads(posted));
         }
     }
 

@@ -46,7 +46,7 @@ struct CopyRead {
     /// How many of them must be there.
     enough: usize,
     slot: Slot,
-    /// How many of them are there, a multiple of the alignment unless they are enough.
+    /// How many of them are there.
     arrived: usize,
 }
 
@@ -91,26 +91,24 @@ impl CopyReader {
         let (within, length) = ((offset + part.start - first) as usize, (part.end - part.start) as usize);
         let slot = self.slots.try_take(length).ok_or(NotServed::Busy)?;
         let mut read = CopyRead { file, range, enough: within + length, slot, arrived: 0 };
-        let slot = match read.cached(alignment as usize) {
-            true => read.slot,
-            false => {
-                let (reply, answer) = oneshot::channel();
-                self.reads.try_send(QueuedRead { read, reply }).map_err(|_| NotServed::Busy)?;
-                answer.await.ok().flatten().ok_or(NotServed::Unreadable)?
-            }
+        // Direct reads always wait for the drive, whatever is asked of the system.
+        let slot = if alignment == 1 && read.cached() {
+            read.slot
+        } else {
+            let (reply, answer) = oneshot::channel();
+            self.reads.try_send(QueuedRead { read, reply }).map_err(|_| NotServed::Busy)?;
+            answer.await.ok().flatten().ok_or(NotServed::Unreadable)?
         };
         Ok(Bytes::from_owner(Filled::new(slot, within..within + length)))
     }
 }
 
 impl CopyRead {
-    /// Reads what needs no waiting, which spares the way to a thread and back. Returns whether that is enough.
-    fn cached(&mut self, alignment: usize) -> bool {
+    /// Reads what the page cache has, which spares the way to a thread and back. Returns whether that is enough.
+    fn cached(&mut self) -> bool {
         // Whatever the reason for not reading now, a thread reads or finds out why not.
-        let arrived = self.step(ReadWriteFlags::NOWAIT).unwrap_or(0);
-        let enough = arrived >= self.enough;
-        self.arrived = if enough { arrived } else { arrived / alignment * alignment };
-        enough
+        self.arrived = self.step(ReadWriteFlags::NOWAIT).unwrap_or(0);
+        self.arrived >= self.enough
     }
 
     /// Reads until there is enough. Returns whether there is: not when the file is shorter, or cannot be read.

@@ -29,7 +29,7 @@ const READ_BUFFER: usize = 64 << 10;
 const HEADER_BYTES: usize = 16 << 10;
 const HEADERS: usize = 32;
 
-/// How long to wait after a connection could not be accepted, mostly for want of file descriptors.
+/// How long to wait after a connection could not be accepted.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(50);
 
 /// What all connections of a server share.
@@ -83,6 +83,7 @@ impl Serving {
         tokio::spawn(self.clone().end_overdue());
         loop {
             let Ok((stream, _)) = listener.accept().await else {
+                count(&self.counters.accept_errors, 1);
                 tokio::time::sleep(ACCEPT_AGAIN).await;
                 continue;
             };

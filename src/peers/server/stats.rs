@@ -11,6 +11,8 @@ counters! {
     connections,
     /// The number of connections that were closed at once, because there were too many.
     dropped_connections,
+    /// The number of times that no connection could be accepted, mostly for want of file descriptors.
+    accept_errors,
     /// The number of connections that were closed because they asked, or took an answer, too slowly.
     slow_connections,
     /// The number of requests without the token.

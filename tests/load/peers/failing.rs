@@ -85,7 +85,7 @@ fn wrong_answers_are_never_taken_for_the_sample() {
     assert_eq!(outcome(right_answer), Ok(()));
     let spoiled = |at: usize| {
         move |sample| {
-            let mut bytes = sample_bytes(sample);
+            let mut bytes = sample_bytes(sample).to_vec();
             let crc = checksum(&bytes);
             let at = at.min(bytes.len() - 1);
             bytes[at] ^= 0x10;

@@ -74,7 +74,7 @@ fn any_bytes_are_a_request_or_refused() {
     let headers = format!(
         "content-length: {length}\r\nforeload-crc32c: {crc:08x}\r\nforeload-version: \"{version:016x}\"\r\n"
     );
-    let push = [request("PUT", &path(4), &headers).into_bytes(), bytes].concat();
+    let push = [request("PUT", &path(4), &headers).as_bytes(), &bytes].concat();
     let seeds = [
         request("GET", &path(3), "").into_bytes(),
         request("GET", &path(3), "range: bytes=7-70\r\n").into_bytes(),

@@ -22,7 +22,7 @@ use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::FileExt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
 
 /// How long anything may take that is not expected to take time at all.
@@ -33,12 +33,22 @@ const VERSION: FileVersion = FileVersion(0x1234_5678_9abc_def0);
 /// The dataset of most tests.
 const DATASET: SharedDataset = SharedDataset { fingerprint: Fingerprint([0xA5; 32]), generation: 3 };
 
-/// The bytes of a sample, whose length depends on its number.
-fn sample_bytes(sample: u64) -> Vec<u8> {
-    let mut random = RandomKey::new(b"peers' samples", 1, 0, Use::Augment).stream(sample);
-    let length = if sample == 0 { 0 } else { 1 + random.below(200_000) as usize };
-    let words = (0..length.div_ceil(8)).flat_map(|_| random.next_u64().to_le_bytes());
-    words.take(length).collect()
+/// The samples that there are, with their checksums. The first is empty, the others have up to 200 000 bytes.
+static SAMPLES: LazyLock<Vec<(Bytes, u32)>> = LazyLock::new(|| {
+    let key = RandomKey::new(b"peers' samples", 1, 0, Use::Augment);
+    let sample = |number| {
+        let mut random = key.stream(number);
+        let length = if number == 0 { 0 } else { 1 + random.below(200_000) as usize };
+        let words = (0..length.div_ceil(8)).flat_map(|_| random.next_u64().to_le_bytes());
+        let bytes: Vec<u8> = words.take(length).collect();
+        let crc = checksum(&bytes);
+        (bytes.into(), crc)
+    };
+    (0..64).map(sample).collect()
+});
+
+fn sample_bytes(sample: u64) -> Bytes {
+    SAMPLES[sample as usize].0.clone()
 }
 
 /// Samples 0 to `known`, of which those below `kept` are kept.
@@ -54,7 +64,7 @@ struct TestShelf {
 
 impl TestShelf {
     fn in_memory(kept: u64) -> Self {
-        let samples = (0..kept).map(|sample| sample_bytes(sample).into()).collect();
+        let samples = (0..kept).map(sample_bytes).collect();
         Self { known: kept + 10, samples, file: None, pushed: Mutex::default(), accepts: Accepted::Taken }
     }
 
@@ -75,7 +85,7 @@ impl TestShelf {
 impl Shelf for TestShelf {
     fn find(&self, sample: u64) -> Found {
         let Some(bytes) = self.samples.get(sample as usize) else { return Found::Absent };
-        let crc = checksum(bytes);
+        let crc = SAMPLES[sample as usize].1;
         let bytes = match &self.file {
             None => CopyBytes::Memory(bytes.clone()),
             Some((file, places)) => CopyBytes::File {
@@ -191,7 +201,7 @@ impl Client {
 fn check(answer: PeerAnswer) -> Result<(), Miss> {
     let copy = answer.result?;
     assert!(*copy.bytes == sample_bytes(answer.token), "sample {}", answer.token);
-    assert_eq!((copy.version, copy.crc), (VERSION, checksum(&copy.bytes)));
+    assert_eq!((copy.version, copy.crc), (VERSION, SAMPLES[answer.token as usize].1));
     Ok(())
 }
 

@@ -73,7 +73,7 @@ fn pushes_that_are_not_the_sample_are_refused() {
     };
     let (length, crc) = (bytes.len(), checksum(&bytes));
     let good = headers(length, crc);
-    let mut damaged = bytes.clone();
+    let mut damaged = bytes.to_vec();
     damaged[length / 2] ^= 1;
     for (what, expected, answer) in [
         ("damaged", 422, put(&path(3), &good, &damaged)),

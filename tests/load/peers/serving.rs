@@ -268,15 +268,15 @@ fn connections_that_are_slow_are_closed() {
     let mut greedy = connect();
     greedy.write_all(request("GET", &path(3), "").repeat(500).as_bytes()).unwrap();
     let mut client = Client::of(&server);
-    assert_eq!(client.ask(0, 3), Ok(()));
+    until("it is answered in time", || client.ask(0, 3).is_ok());
     until("all are closed", || server.stats().open_connections == 0);
-    assert_eq!(server.stats().slow_connections, 4);
+    assert!(server.stats().slow_connections >= 4, "{:?}", server.stats());
     closed(silent);
     closed(trickle);
     closed(greedy);
     writer.join().unwrap();
-    // The client has not been told, and sees to it.
-    assert_eq!(client.ask(0, 3), Ok(()));
+    // The client's connection is closed as well, and it makes another one.
+    until("it is answered again", || client.ask(0, 3).is_ok());
 }
 
 #[test]
