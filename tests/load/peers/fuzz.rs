@@ -111,8 +111,12 @@ fn any_bytes_are_the_sample_or_a_miss() {
             mutate(&mut answer, random);
         }
         *answers.lock().unwrap() = answer;
-        // `ask` looks at every byte that it is given.
-        *outcomes.entry(client.ask(0, 3)).or_insert(0) += 1;
+        client.post(0, 3);
+        // The version may be any: who asked compares it with the one that it knows, and takes no other.
+        let outcome = client.answers().pop().expect("an answer").result.map(|copy| {
+            assert!(*copy.bytes == sample_bytes(3) && copy.crc == checksum(&copy.bytes));
+        });
+        *outcomes.entry(outcome).or_insert(0) += 1;
         assert!(client.holds_nothing());
     });
     println!("{outcomes:?}");
