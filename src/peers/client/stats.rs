@@ -45,7 +45,7 @@ counters! {
     pushes_dropped,
     /// The number of connections that were made.
     connects,
-    /// Gauge: the number of connections that are open.
+    /// Gauge: the number of connections that are kept. That the peer has closed one shows when it is used next.
     connections,
 }
 

@@ -121,5 +121,5 @@ fn any_bytes_are_the_sample_or_a_miss() {
     });
     println!("{outcomes:?}");
     assert!(outcomes.contains_key(&Ok(())) && outcomes.contains_key(&Err(Miss::Wrong)), "{outcomes:?}");
-    assert_eq!(client.transfer.stats()[0].counts.connections, 0);
+    assert!(client.transfer.stats()[0].counts.connections <= 1, "what broke is not kept");
 }

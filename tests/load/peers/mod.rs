@@ -103,7 +103,10 @@ impl Shelf for TestShelf {
     }
 
     fn accept(&self, sample: u64, version: FileVersion, crc: u32, bytes: &[u8]) -> Accepted {
-        assert_eq!((version, crc), (VERSION, checksum(bytes)));
+        assert_eq!(crc, checksum(bytes), "the server has compared it");
+        if version != VERSION {
+            return Accepted::Off;
+        }
         if self.accepts == Accepted::Taken {
             self.pushed.lock().unwrap().insert(sample, bytes.to_owned());
         }

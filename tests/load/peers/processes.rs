@@ -37,6 +37,19 @@ impl Node {
         Self { process, address: address.expect("the process serves") }
     }
 
+    /// Stops the process, and returns when all of it stands still.
+    fn freeze(&self) {
+        self.signal(libc::SIGSTOP);
+        let tasks = || std::fs::read_dir(format!("/proc/{}/task", self.process.id())).unwrap();
+        until("it is frozen", || {
+            tasks().all(|task| {
+                // The state is the letter behind the name, which ends with a bracket.
+                let about = std::fs::read_to_string(task.unwrap().path().join("stat")).unwrap_or_default();
+                about.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('T'))
+            })
+        });
+    }
+
     fn signal(&self, signal: i32) {
         // SAFETY: a plain call; the process is ours and was not waited for.
         assert_eq!(unsafe { libc::kill(self.process.id() as i32, signal) }, 0);
@@ -62,7 +75,7 @@ fn a_frozen_peer_costs_deadlines_until_it_is_left_alone_and_thaws() {
     let node = Node::start(loopback());
     let mut client = Client::new(&[plain(node.address)], &brisk());
     until("it serves", || client.ask(0, 3).is_ok());
-    node.signal(libc::SIGSTOP);
+    node.freeze();
     (1..50).for_each(|sample| client.post(0, sample));
     let answers: Vec<_> = client.answers().into_iter().map(check).collect();
     // What the kernel had of an answer already may still arrive.
@@ -80,7 +93,7 @@ fn dropping_does_not_wait_for_frozen_peers() {
     let node = Node::start(loopback());
     let mut client = Client::new(&[plain(node.address)], &patient());
     assert_eq!(client.ask(0, 3), Ok(()));
-    node.signal(libc::SIGSTOP);
+    node.freeze();
     (1..50).for_each(|sample| client.post(0, sample));
     client.transfer.flush();
     let bytes = sample_bytes(7);
