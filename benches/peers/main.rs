@@ -36,7 +36,7 @@ struct Arguments {
     #[arg(long, default_value_t = 110_000)]
     bytes: u32,
     /// Connections
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 4)]
     connections: usize,
     /// Encrypt
     #[arg(long)]

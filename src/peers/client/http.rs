@@ -53,13 +53,13 @@ pub struct HttpOptions {
 }
 
 impl HttpOptions {
-    /// To read samples of `dataset` from peers that want `token`: 3 connections a peer, 256 reads in flight, 64 MiB to
+    /// To read samples of `dataset` from peers that want `token`: 4 connections a peer, 256 reads in flight, 64 MiB to
     /// push.
     pub fn new(dataset: SharedDataset, token: Token) -> Self {
         Self {
             dataset,
             token,
-            connections: 3,
+            connections: 4,
             depth: 256,
             push_bytes: 64 << 20,
             deadline: DeadlineLimits::default(),

@@ -115,6 +115,6 @@ pub trait PeerTransfer: Send {
     /// What each peer did so far, by number.
     fn stats(&self) -> Vec<PeerStats>;
 
-    /// Describes the engine: "HTTP/1.1, 3 connections a peer".
+    /// Describes the engine: "HTTP/1.1, 4 connections a peer".
     fn describe(&self) -> String;
 }
