@@ -73,6 +73,7 @@ mod io;
 mod json;
 mod names;
 mod notices;
+mod peers;
 mod pipeline;
 #[cfg(feature = "python")]
 mod python;

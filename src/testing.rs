@@ -81,6 +81,14 @@ pub mod io {
         pub use crate::io::uring::{RingMode, UringOptions, UringReader};
     }
 }
+pub mod peers {
+    pub use crate::peers::{
+        Accepted, BreakerLimits, BreakerState, Bytes, CertificatePin, ConnectionLimits, CopyBytes,
+        DeadlineLimits, Found, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerCopy, PeerCounts,
+        PeerRead, PeerStats, PeerTransfer, Server, ServerOptions, ServerStats, SharedDataset, Shelf,
+        TlsIdentity, Token,
+    };
+}
 pub mod pipeline {
     pub use crate::pipeline::{Epoch, EpochStats, Pipeline, Poll, release_gpus};
 }

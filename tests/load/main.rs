@@ -9,6 +9,7 @@ mod fresh;
 mod io;
 mod mixing;
 mod one_version;
+mod peers;
 mod pipeline;
 mod progressive;
 mod repeats;

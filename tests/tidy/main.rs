@@ -12,12 +12,16 @@ use std::path::{Path, PathBuf};
 /// The modules that may name a foreign crate. A crate of one purpose has one home; those of the last group may be used
 /// anywhere.
 const HOMES: &[(&str, &[&str])] = &[
+    ("bytes", &["peers"]),
     ("clap", &["cli"]),
-    ("crc-fast", &["dataset", "tier"]),
+    ("crc-fast", &["dataset", "peers", "tier"]),
     ("csv", &["dataset"]),
     ("cudarc", &["gpu"]),
     ("font8x8", &["show"]),
     ("half", &["augment"]),
+    ("http-body-util", &["peers"]),
+    ("hyper", &["peers"]),
+    ("hyper-util", &["peers"]),
     ("image-webp", &["decode"]),
     ("io-uring", &["io"]),
     ("jpeg-encoder", &["cli"]),
@@ -27,15 +31,19 @@ const HOMES: &[(&str, &[&str])] = &[
     ("plotters", &["cli"]),
     ("png", &["cli", "decode", "show"]),
     ("pyo3", &["python"]),
+    ("rcgen", &["peers"]),
+    ("subtle", &["peers"]),
     ("tar", &["cli"]),
+    ("tokio", &["peers"]),
+    ("tokio-rustls", &["peers"]),
     ("toml", &["simulate"]),
     ("zune-core", &["cli", "decode"]),
     ("zune-jpeg", &["cli", "decode"]),
-    ("crossbeam-channel", &["cli", "dataset", "io", "pipeline", "tier", "trace"]),
+    ("crossbeam-channel", &["cli", "dataset", "io", "peers", "pipeline", "tier", "trace"]),
     ("indicatif", &["cli", "dataset"]),
     ("libc", &["cli", "dataset", "gpu", "io", "slot", "tier"]),
     ("libloading", &["gpu"]),
-    ("rustix", &["cli", "dataset", "io", "slot", "tier"]),
+    ("rustix", &["cli", "dataset", "io", "peers", "slot", "tier"]),
     (
         "serde",
         &[
@@ -64,7 +72,7 @@ const HOMES: &[(&str, &[&str])] = &[
             "tier", "trace",
         ],
     ),
-    ("sha2", &["cli", "dataset", "rng", "schedule", "tier"]),
+    ("sha2", &["cli", "dataset", "peers", "rng", "schedule", "tier"]),
     ("thiserror", &["error"]),
 ];
 

@@ -1,0 +1,177 @@
+//! The answers on their way from the client's thread to the thread that asked.
+
+use super::transfer::{Miss, PeerAnswer, PeerCopy, PeerRead};
+use crate::error::{Error, Result};
+use crate::io::Waker;
+use crate::slot::Slot;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// A queue of answers, from which one thread takes.
+pub(super) struct AnswerQueue {
+    state: Mutex<AnswerState>,
+    /// Signalled when there are answers, or the waker was called.
+    answered: Condvar,
+    /// Called when there are answers for a side that listens.
+    on_ready: Waker,
+}
+
+#[derive(Default)]
+struct AnswerState {
+    answers: Vec<PeerAnswer>,
+    /// Whether the other side sleeps in `wait_until`.
+    asleep: bool,
+    /// Whether the other side sleeps elsewhere, and wants to be woken by the first answer.
+    listening: bool,
+    woken: bool,
+    /// Whether no answer will come any more.
+    ended: bool,
+}
+
+impl AnswerQueue {
+    pub(super) fn new(on_ready: Waker) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), answered: Condvar::new(), on_ready })
+    }
+
+    pub(super) fn add(&self, answer: PeerAnswer) {
+        let mut state = self.state();
+        state.answers.push(answer);
+        self.announce(state);
+    }
+
+    /// No answer will come any more.
+    fn end(&self) {
+        let mut state = self.state();
+        state.ended = true;
+        self.announce(state);
+    }
+
+    fn announce(&self, mut state: MutexGuard<'_, AnswerState>) {
+        let (asleep, listening) = (std::mem::take(&mut state.asleep), std::mem::take(&mut state.listening));
+        drop(state);
+        if asleep {
+            self.answered.notify_one();
+        }
+        if listening {
+            (self.on_ready.0)();
+        }
+    }
+
+    /// Appends the answers that are there to `out`, and returns how many.
+    pub(super) fn take(&self, out: &mut Vec<PeerAnswer>) -> Result<usize> {
+        Self::take_from(&mut self.state(), out)
+    }
+
+    fn take_from(state: &mut AnswerState, out: &mut Vec<PeerAnswer>) -> Result<usize> {
+        state.listening = false;
+        state.woken = false;
+        if state.answers.is_empty() && state.ended {
+            return Err(Error::Internal("the thread that reads from peers has ended".into()));
+        }
+        let taken = state.answers.len();
+        out.append(&mut state.answers);
+        Ok(taken)
+    }
+
+    /// As [`super::PeerTransfer::listen`] with reads in flight.
+    pub(super) fn listen(&self) -> bool {
+        let mut state = self.state();
+        state.listening = state.answers.is_empty() && !state.ended && !state.woken;
+        state.listening
+    }
+
+    /// Waits for answers, the waker or `limit`. Returns whether the waker was called, and how many answers there are.
+    pub(super) fn wait_until(
+        &self,
+        limit: Option<Instant>,
+        out: &mut Vec<PeerAnswer>,
+    ) -> Result<(bool, usize)> {
+        let mut state = self.state();
+        while state.answers.is_empty() && !state.woken && !state.ended {
+            state.asleep = true;
+            state = match limit.map(|limit| limit.saturating_duration_since(Instant::now())) {
+                None => self.answered.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Some(Duration::ZERO) => break,
+                Some(left) => {
+                    self.answered.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0
+                }
+            };
+        }
+        state.asleep = false;
+        let woken = state.woken;
+        Ok((woken, Self::take_from(&mut state, out)?))
+    }
+
+    pub(super) fn wake(&self) {
+        let mut state = self.state();
+        state.woken = true;
+        if state.asleep {
+            self.answered.notify_one();
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, AnswerState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Ends the queue when it is dropped: what the client's thread holds.
+pub(super) struct AnswersEnd(pub Arc<AnswerQueue>);
+
+impl Drop for AnswersEnd {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// A read that was posted. It is answered once, whatever becomes of it: if it is dropped, with what may be known then.
+pub(super) struct OpenRead {
+    read: Option<PeerRead>,
+    answers: Arc<AnswerQueue>,
+    /// When it was posted.
+    pub posted: Instant,
+    /// When it must be answered.
+    pub deadline: Instant,
+}
+
+impl OpenRead {
+    pub(super) fn new(read: PeerRead, answers: Arc<AnswerQueue>, posted: Instant, deadline: Instant) -> Self {
+        Self { read: Some(read), answers, posted, deadline }
+    }
+
+    pub(super) fn sample(&self) -> u64 {
+        self.read.as_ref().map_or(0, |read| read.sample)
+    }
+
+    pub(super) fn peer(&self) -> usize {
+        self.read.as_ref().map_or(0, |read| read.peer)
+    }
+
+    /// The bytes that the sample goes to.
+    pub(super) fn room(&mut self) -> &mut [u8] {
+        match &mut self.read {
+            Some(read) => &mut read.slot.bytes_mut()[..read.length as usize],
+            None => &mut [],
+        }
+    }
+
+    /// Answers it: `arrived` makes what the caller gets of the slot with its bytes and their number.
+    pub(super) fn finish(mut self, result: Result<impl FnOnce(Slot, usize) -> PeerCopy, Miss>) {
+        if let Some(PeerRead { token, peer, length, slot, .. }) = self.read.take() {
+            let (result, slot) = match result {
+                Ok(arrived) => (Ok(arrived(slot, length as usize)), None),
+                Err(miss) => (Err(miss), Some(slot)),
+            };
+            self.answers.add(PeerAnswer { token, peer, result, slot });
+        }
+    }
+}
+
+impl Drop for OpenRead {
+    fn drop(&mut self) {
+        if let Some(PeerRead { token, peer, slot, .. }) = self.read.take() {
+            let miss = Err(Miss::Unreachable);
+            self.answers.add(PeerAnswer { token, peer, result: miss, slot: Some(slot) });
+        }
+    }
+}

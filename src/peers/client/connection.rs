@@ -1,0 +1,134 @@
+//! The connections to a peer: few, opened when they are needed, and kept.
+
+use super::stats::PeerCounters;
+use super::transfer::Miss;
+use crate::peers::counters::count;
+use crate::peers::tls;
+use bytes::Bytes;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::{Request, Response};
+use hyper_util::rt::TokioIo;
+use std::net::SocketAddr;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::task::AbortHandle;
+use tokio_rustls::TlsConnector;
+
+/// The bytes that are read at a time, and the most of an answer's headers. More of them would cost memory for each
+/// connection and leave the processor's cache before they are copied into the slot, and gain nothing measurable.
+const READ_BUFFER: usize = 64 << 10;
+
+/// The most headers of an answer.
+const HEADERS: usize = 32;
+
+/// A request whose body, if it has one, is all there.
+pub(super) type PeerRequest = Request<Full<Bytes>>;
+
+/// A connection that carries one request at a time. Dropping it closes it, also in the middle of an answer.
+pub(super) struct PeerConnection {
+    sender: SendRequest<Full<Bytes>>,
+    driver: AbortHandle,
+    counters: Arc<PeerCounters>,
+}
+
+impl Drop for PeerConnection {
+    fn drop(&mut self) {
+        self.driver.abort();
+        self.counters.connections.fetch_sub(1, Relaxed);
+    }
+}
+
+/// The connections of one purpose to one peer.
+pub(super) struct ConnectionPool {
+    address: SocketAddr,
+    tls: Option<TlsConnector>,
+    permits: Semaphore,
+    /// Those without a request. The last one that was used is taken first, so that no more are open than it takes.
+    idle: Mutex<Vec<PeerConnection>>,
+    counters: Arc<PeerCounters>,
+}
+
+/// An answer that has begun, and the connection that it comes on.
+pub(super) struct Exchange<'a> {
+    pub response: Response<Incoming>,
+    connection: PeerConnection,
+    pool: &'a ConnectionPool,
+    _permit: SemaphorePermit<'a>,
+}
+
+impl Exchange<'_> {
+    /// Keeps the connection for the next request. Called when the answer was read to its end.
+    pub(super) fn keep_connection(self) {
+        self.pool.idle().push(self.connection);
+    }
+}
+
+impl ConnectionPool {
+    pub(super) fn new(
+        address: SocketAddr,
+        tls: Option<TlsConnector>,
+        connections: usize,
+        counters: Arc<PeerCounters>,
+    ) -> Self {
+        Self { address, tls, permits: Semaphore::new(connections), idle: Mutex::default(), counters }
+    }
+
+    /// Sends a request, when a connection is free, and waits until its answer begins.
+    pub(super) async fn send(&self, request: impl Fn() -> PeerRequest) -> Result<Exchange<'_>, Miss> {
+        let permit = self.permits.acquire().await.map_err(|_| Miss::Unreachable)?;
+        loop {
+            let kept = self.idle().pop();
+            let used = kept.is_some();
+            let mut connection = match kept {
+                Some(connection) => connection,
+                None => self.connect().await?,
+            };
+            // The peer may have closed a connection while it was not used. A request that failed for that is made
+            // once more: nothing is lost when it came through after all.
+            if used && connection.sender.ready().await.is_err() {
+                continue;
+            }
+            match connection.sender.send_request(request()).await {
+                Ok(response) => return Ok(Exchange { response, connection, pool: self, _permit: permit }),
+                Err(_) if used => {}
+                Err(error) => return Err(if error.is_parse() { Miss::Wrong } else { Miss::Unreachable }),
+            }
+        }
+    }
+
+    async fn connect(&self) -> Result<PeerConnection, Miss> {
+        let stream = TcpStream::connect(self.address).await.map_err(|_| Miss::Unreachable)?;
+        // Without it a request's last bytes would wait for an acknowledgement; the connection works without.
+        let _ = stream.set_nodelay(true);
+        match &self.tls {
+            None => self.begin(stream).await,
+            Some(tls) => {
+                let stream = tls.connect(tls::server_name(), stream).await.map_err(|_| Miss::Unreachable)?;
+                self.begin(stream).await
+            }
+        }
+    }
+
+    async fn begin(
+        &self,
+        stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    ) -> Result<PeerConnection, Miss> {
+        let mut http = http1::Builder::new();
+        http.read_buf_exact_size(Some(READ_BUFFER)).max_headers(HEADERS);
+        let (sender, driver) = http.handshake(TokioIo::new(stream)).await.map_err(|_| Miss::Unreachable)?;
+        // What is wrong with a connection is told to the request that is on it.
+        let driver = tokio::spawn(async move { drop(driver.await) }).abort_handle();
+        count(&self.counters.connects, 1);
+        count(&self.counters.connections, 1);
+        Ok(PeerConnection { sender, driver, counters: self.counters.clone() })
+    }
+
+    fn idle(&self) -> MutexGuard<'_, Vec<PeerConnection>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,250 @@
+//! The engine over HTTP/1.1: reads from peers, and pushes to them, on a thread of its own.
+
+use super::answers::{AnswerQueue, AnswersEnd, OpenRead};
+use super::breaker::BreakerLimits;
+use super::deadline::DeadlineLimits;
+use super::link::{PeerLink, PeerPush};
+use super::stats::PeerStats;
+use super::transfer::{Miss, PeerAnswer, PeerCopy, PeerRead, PeerTransfer};
+use crate::dataset::FileVersion;
+use crate::error::{Error, Result};
+use crate::io::Waker;
+use crate::notices::Notices;
+use crate::peers::bound::BytesUnderWay;
+use crate::peers::counters::count;
+use crate::peers::runtime::RuntimeThread;
+use crate::peers::tls::CertificatePin;
+use crate::peers::token::Token;
+use crate::peers::wire::SharedDataset;
+use bytes::Bytes;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+
+/// Another node, as it has announced itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer {
+    /// Where its server listens.
+    pub address: SocketAddr,
+    /// The pin of its certificate. With it the connection is encrypted.
+    pub pin: Option<CertificatePin>,
+}
+
+/// How to read from peers.
+#[derive(Debug, Clone)]
+pub struct HttpOptions {
+    /// The dataset whose samples are asked for.
+    pub dataset: SharedDataset,
+    /// What each request carries.
+    pub token: Token,
+    /// The most connections to a peer for reads. Pushes have one more.
+    pub connections: usize,
+    /// The most reads in flight, of all peers together. Each has a slot of the caller's.
+    pub depth: usize,
+    /// The most bytes of samples that wait to be pushed, to all peers together. What would be more is dropped.
+    pub push_bytes: usize,
+    /// What deadlines may be.
+    pub deadline: DeadlineLimits,
+    /// When to leave a peer alone.
+    pub breaker: BreakerLimits,
+    /// Where the user is told of peers that are left alone.
+    pub notices: Notices,
+}
+
+impl HttpOptions {
+    /// To read samples of `dataset` from peers that want `token`: 4 connections a peer, 256 reads in flight, 64 MiB to
+    /// push.
+    pub fn new(dataset: SharedDataset, token: Token) -> Self {
+        Self {
+            dataset,
+            token,
+            connections: 4,
+            depth: 256,
+            push_bytes: 64 << 20,
+            deadline: DeadlineLimits::default(),
+            breaker: BreakerLimits::default(),
+            notices: Notices::default(),
+        }
+    }
+}
+
+/// What is handed to the thread.
+enum PeerWork {
+    Reads(Vec<OpenRead>),
+    Push(usize, PeerPush),
+}
+
+/// Reads from peers over HTTP/1.1.
+///
+/// Dropping it closes all connections; reads in flight are given up, and their slots go back to their pools. A process
+/// forked from this one has none of its threads, and must not use its copy; to drop that does nothing.
+pub struct HttpTransfer {
+    links: Arc<[Arc<PeerLink>]>,
+    answers: Arc<AnswerQueue>,
+    /// Reads that were posted and not yet handed over.
+    posted: Vec<OpenRead>,
+    /// Always there, until this is dropped.
+    work: Option<UnboundedSender<PeerWork>>,
+    pushes: BytesUnderWay,
+    depth: usize,
+    in_flight: usize,
+    description: String,
+    thread: RuntimeThread,
+}
+
+impl HttpTransfer {
+    /// Reads from `peers`, to which it connects when something is asked of them. It calls `on_ready` when answers have
+    /// come to a side that [listens](PeerTransfer::listen).
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `peers` when there are no connections or no depth; [`Error::Unavailable`] when the system
+    /// refuses a thread.
+    pub fn new(peers: &[Peer], options: &HttpOptions, on_ready: Waker) -> Result<Self> {
+        if options.connections == 0 || options.depth == 0 {
+            return Err(Error::config(
+                "peers",
+                "allows no connection or no read at a time; each must be at least 1",
+            ));
+        }
+        let links: Arc<[_]> = peers.iter().map(|peer| Arc::new(PeerLink::new(peer, options))).collect();
+        let answers = AnswerQueue::new(on_ready);
+        let (work, queue) = mpsc::unbounded_channel();
+        let end = AnswersEnd(answers.clone());
+        let thread = RuntimeThread::start("foreload-fetch", || Ok(run(links.clone(), queue, end)))?;
+        let encrypted = if peers.iter().any(|peer| peer.pin.is_some()) { ", TLS 1.3" } else { "" };
+        Ok(Self {
+            links,
+            answers,
+            posted: Vec::new(),
+            work: Some(work),
+            pushes: BytesUnderWay::new(options.push_bytes),
+            depth: options.depth,
+            in_flight: 0,
+            description: format!("HTTP/1.1, {} connections a peer{encrypted}", options.connections),
+            thread,
+        })
+    }
+
+    /// Offers `peer` the bytes of `sample` in `version`, whose CRC-32C is `crc`. Nobody waits for what becomes of it:
+    /// the peer's counters say that. Returns `false` when it is dropped at once, because too much waits or the peer is
+    /// left alone.
+    ///
+    /// # Panics
+    /// Panics when there is no such peer.
+    pub fn push(&self, peer: usize, sample: u64, version: FileVersion, crc: u32, bytes: Bytes) -> bool {
+        let link = &self.links[peer];
+        count(&link.counters.pushes, 1);
+        let reserved = self.pushes.reserve(bytes.len()).filter(|_| link.admit(Instant::now()).is_some());
+        let queued = reserved.map(|reserved| {
+            let push = PeerPush { sample, version, crc, bytes, _reserved: reserved };
+            self.hand_over(PeerWork::Push(peer, push))
+        });
+        let queued = queued.unwrap_or(false);
+        if !queued {
+            count(&link.counters.pushes_dropped, 1);
+        }
+        queued
+    }
+
+    /// Hands work to the thread. Returns `false` when that has ended.
+    fn hand_over(&self, work: PeerWork) -> bool {
+        self.work.as_ref().is_some_and(|queue| queue.send(work).is_ok())
+    }
+}
+
+impl Drop for HttpTransfer {
+    fn drop(&mut self) {
+        if !self.thread.is_here() {
+            // Either would take locks, which some thread of the parent may have held when it forked.
+            std::mem::forget(self.work.take());
+            std::mem::forget(std::mem::take(&mut self.posted));
+        }
+    }
+}
+
+/// Does what the thread is handed, until nobody hands it anything.
+async fn run(links: Arc<[Arc<PeerLink>]>, mut queue: UnboundedReceiver<PeerWork>, _end: AnswersEnd) {
+    while let Some(work) = queue.recv().await {
+        match work {
+            PeerWork::Reads(reads) => {
+                for read in reads {
+                    tokio::spawn(links[read.peer()].clone().read(read));
+                }
+            }
+            PeerWork::Push(peer, push) => {
+                tokio::spawn(links[peer].clone().push(push));
+            }
+        }
+    }
+}
+
+impl PeerTransfer for HttpTransfer {
+    fn room(&self) -> usize {
+        self.depth - self.in_flight
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// # Panics
+    /// Panics without room, and when there is no such peer.
+    fn post(&mut self, read: PeerRead) {
+        assert!(self.room() > 0, "a read without room");
+        let link = &self.links[read.peer];
+        self.in_flight += 1;
+        count(&link.counters.reads, 1);
+        let now = Instant::now();
+        let limit = link.admit(now);
+        let open = OpenRead::new(read, self.answers.clone(), now, now + limit.unwrap_or_default());
+        if limit.is_some() {
+            self.posted.push(open);
+        } else {
+            link.counters.missed(Miss::Breaker);
+            open.finish(Err::<fn(_, _) -> PeerCopy, _>(Miss::Breaker));
+        }
+    }
+
+    fn flush(&mut self) {
+        if !self.posted.is_empty() {
+            // Where the thread has ended, the reads come back unsent, and answer that themselves.
+            let posted = std::mem::take(&mut self.posted);
+            self.hand_over(PeerWork::Reads(posted));
+        }
+    }
+
+    fn try_answers(&mut self, out: &mut Vec<PeerAnswer>) -> Result<()> {
+        self.flush();
+        self.in_flight -= self.answers.take(out)?;
+        Ok(())
+    }
+
+    fn listen(&mut self) -> bool {
+        self.flush();
+        self.in_flight > 0 && self.answers.listen()
+    }
+
+    fn wait_until(&mut self, limit: Option<Instant>, out: &mut Vec<PeerAnswer>) -> Result<bool> {
+        if self.in_flight == 0 && limit.is_none() {
+            return Ok(false);
+        }
+        self.flush();
+        let (woken, answered) = self.answers.wait_until(limit, out)?;
+        self.in_flight -= answered;
+        Ok(woken)
+    }
+
+    fn waker(&self) -> Waker {
+        let answers = self.answers.clone();
+        Waker(Arc::new(move || answers.wake()))
+    }
+
+    fn stats(&self) -> Vec<PeerStats> {
+        self.links.iter().map(|link| link.stats()).collect()
+    }
+
+    fn describe(&self) -> String {
+        self.description.clone()
+    }
+}

@@ -1,0 +1,253 @@
+//! One peer: what is asked of it, and what is known of it.
+
+use super::answers::OpenRead;
+use super::breaker::Breaker;
+use super::connection::{ConnectionPool, PeerRequest};
+use super::deadline::PeerDeadline;
+use super::http::{HttpOptions, Peer};
+use super::stats::{PeerCounters, PeerStats};
+use super::transfer::{Miss, PeerCopy};
+use crate::dataset::FileVersion;
+use crate::io::Filled;
+use crate::names::NamedValue;
+use crate::notices::Notices;
+use crate::peers::bound::ReservedBytes;
+use crate::peers::counters::count;
+use crate::peers::tls;
+use crate::peers::wire::{self, Checksum, SharedDataset};
+use crate::trace::SharedHistogram;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper::body::Body;
+use hyper::header::{self, HeaderValue};
+use hyper::{Method, Request, StatusCode};
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// How long a push may take. Nobody waits for it, but its bytes are held.
+const PUSH_LIMIT: Duration = Duration::from_secs(5);
+
+/// The connections for pushes, which are not those for reads.
+const PUSH_CONNECTIONS: usize = 1;
+
+/// One peer.
+pub(super) struct PeerLink {
+    address: SocketAddr,
+    dataset: SharedDataset,
+    host: HeaderValue,
+    authorization: HeaderValue,
+    reads: ConnectionPool,
+    pushes: ConnectionPool,
+    judgement: Mutex<Judgement>,
+    pub counters: Arc<PeerCounters>,
+    latency: SharedHistogram,
+    notices: Notices,
+}
+
+/// What is thought of a peer.
+struct Judgement {
+    breaker: Breaker,
+    deadline: PeerDeadline,
+}
+
+/// A sample to push.
+pub(super) struct PeerPush {
+    pub sample: u64,
+    pub version: FileVersion,
+    pub crc: u32,
+    pub bytes: Bytes,
+    pub _reserved: ReservedBytes,
+}
+
+impl PeerLink {
+    pub(super) fn new(peer: &Peer, options: &HttpOptions) -> Self {
+        let counters = Arc::<PeerCounters>::default();
+        let tls = peer.pin.map(tls::connector);
+        let pool =
+            |connections| ConnectionPool::new(peer.address, tls.clone(), connections, counters.clone());
+        Self {
+            address: peer.address,
+            dataset: options.dataset,
+            host: HeaderValue::try_from(peer.address.to_string()).expect("digits and dots"),
+            authorization: options.token.header(),
+            reads: pool(options.connections),
+            pushes: pool(PUSH_CONNECTIONS),
+            judgement: Mutex::new(Judgement {
+                breaker: Breaker::new(options.breaker),
+                deadline: PeerDeadline::new(options.deadline),
+            }),
+            counters,
+            latency: SharedHistogram::default(),
+            notices: options.notices.clone(),
+        }
+    }
+
+    /// How long a read that is posted at `now` may take; `None` when the peer is left alone.
+    pub(super) fn admit(&self, now: Instant) -> Option<Duration> {
+        let mut judgement = self.judgement();
+        let limit = judgement.deadline.current();
+        judgement.breaker.admit(now).then_some(limit)
+    }
+
+    pub(super) fn stats(&self) -> PeerStats {
+        let judgement = self.judgement();
+        PeerStats {
+            address: self.address,
+            counts: self.counters.read(),
+            breaker: judgement.breaker.state(),
+            deadline: judgement.deadline.current(),
+            latency: self.latency.snapshot(),
+        }
+    }
+
+    /// Reads a sample and answers.
+    pub(super) async fn read(self: Arc<Self>, mut read: OpenRead) {
+        let limit = read.deadline.into();
+        let sample = read.sample();
+        let result = tokio::time::timeout_at(limit, self.get(sample, read.room())).await;
+        let result = result.unwrap_or(Err(Miss::Timeout));
+        let took = read.posted.elapsed();
+        match result {
+            Ok(_) => {
+                count(&self.counters.hits, 1);
+                count(&self.counters.bytes, read.room().len() as u64);
+                self.latency.record(took);
+            }
+            Err(miss) => self.counters.missed(miss),
+        }
+        self.judge(result.err(), Some(took));
+        read.finish(result.map(|(version, crc)| {
+            move |slot, length| PeerCopy { bytes: Filled::new(slot, 0..length), crc, version }
+        }));
+    }
+
+    /// Reads a sample into `room`, which has its length.
+    async fn get(&self, sample: u64, room: &mut [u8]) -> Result<(FileVersion, u32), Miss> {
+        let path = self.dataset.path(sample);
+        let mut exchange = self.reads.send(|| self.request(Method::GET, &path, Bytes::new())).await?;
+        let response = &mut exchange.response;
+        let status = response.status();
+        if status != StatusCode::OK {
+            if response.body().is_end_stream() {
+                exchange.keep_connection();
+            }
+            return Err(miss_of(status));
+        }
+        let headers = response.headers();
+        let (version, crc) = (wire::version_of(headers, header::ETAG), wire::crc_of(headers));
+        let (Some(version), Some(crc)) = (version, crc) else { return Err(Miss::Wrong) };
+        if wire::length_of(headers) != Some(room.len() as u64) {
+            return Err(Miss::Wrong);
+        }
+        let (mut arrived, mut checksum) = (0, Checksum::new());
+        while let Some(frame) = response.body_mut().frame().await {
+            let frame = frame.map_err(|_| Miss::Unreachable)?;
+            let Some(piece) = frame.data_ref() else { continue };
+            room.get_mut(arrived..arrived + piece.len()).ok_or(Miss::Wrong)?.copy_from_slice(piece);
+            checksum.update(piece);
+            arrived += piece.len();
+        }
+        if arrived != room.len() || checksum.value() != crc {
+            return Err(Miss::Wrong);
+        }
+        exchange.keep_connection();
+        Ok((version, crc))
+    }
+
+    /// Pushes a sample.
+    pub(super) async fn push(self: Arc<Self>, push: PeerPush) {
+        match tokio::time::timeout(PUSH_LIMIT, self.put(&push)).await.unwrap_or(Err(Miss::Timeout)) {
+            Ok(StatusCode::CREATED) => {
+                count(&self.counters.pushes_taken, 1);
+                count(&self.counters.pushed_bytes, push.bytes.len() as u64);
+                self.judge(None, None);
+            }
+            Ok(_) => {
+                count(&self.counters.pushes_refused, 1);
+                self.judge(None, None);
+            }
+            Err(miss) => {
+                count(&self.counters.pushes_dropped, 1);
+                self.judge(Some(miss), None);
+            }
+        }
+    }
+
+    async fn put(&self, push: &PeerPush) -> Result<StatusCode, Miss> {
+        let path = self.dataset.path(push.sample);
+        let request = || {
+            let mut request = self.request(Method::PUT, &path, push.bytes.clone());
+            // The library says nothing of the length of an empty body.
+            request.headers_mut().insert(header::CONTENT_LENGTH, push.bytes.len().into());
+            request.headers_mut().insert(wire::VERSION, wire::version_value(push.version));
+            request.headers_mut().insert(wire::CRC, wire::crc_value(push.crc));
+            request
+        };
+        let exchange = self.pushes.send(request).await?;
+        let status = exchange.response.status();
+        if exchange.response.body().is_end_stream() {
+            exchange.keep_connection();
+        }
+        match status {
+            StatusCode::UNAUTHORIZED | StatusCode::CONFLICT => Err(Miss::Refused),
+            status => Ok(status),
+        }
+    }
+
+    fn request(&self, method: Method, path: &str, body: Bytes) -> PeerRequest {
+        let mut request = Request::new(Full::new(body));
+        *request.method_mut() = method;
+        *request.uri_mut() = path.parse().expect("digits and slashes");
+        request.headers_mut().insert(header::HOST, self.host.clone());
+        request.headers_mut().insert(header::AUTHORIZATION, self.authorization.clone());
+        request
+    }
+
+    /// Learns from the outcome of a request: `None` is an answer. Of reads, also from how long it took.
+    fn judge(&self, missed: Option<Miss>, took: Option<Duration>) {
+        let mut judgement = self.judgement();
+        if let Some(took) = took.filter(|_| matches!(missed, None | Some(Miss::Timeout))) {
+            judgement.deadline.record(took);
+        }
+        let Some(miss) = missed.filter(|miss| miss.is_failure()) else {
+            return judgement.breaker.succeeded();
+        };
+        let persists = judgement.breaker.failed(Instant::now());
+        drop(judgement);
+        if persists {
+            self.notices.warn_once(("peers", miss.name()), || self.complaint(miss));
+        }
+    }
+
+    fn complaint(&self, miss: Miss) -> String {
+        let (what, remedy) = match miss {
+            Miss::Refused => (
+                "refuses this node's requests, or cannot read its own cache",
+                "give all nodes the same token, dataset and start of the job, and look at its drive",
+            ),
+            Miss::Wrong => ("answers with wrong bytes", "look at its memory and at what lies between"),
+            Miss::Timeout => ("is too slow", "look at its load and at the network between"),
+            _ => ("cannot be reached", "see whether it runs, and whether a firewall lies between"),
+        };
+        format!(
+            "the peer {} {what}: its samples come from the source, and it is tried again from time to time; {remedy}. \
+             stats() counts this for each peer.",
+            self.address
+        )
+    }
+
+    fn judgement(&self) -> MutexGuard<'_, Judgement> {
+        self.judgement.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What an answer without the sample means.
+fn miss_of(status: StatusCode) -> Miss {
+    match status {
+        StatusCode::NOT_FOUND => Miss::Absent,
+        StatusCode::SERVICE_UNAVAILABLE => Miss::Busy,
+        StatusCode::UNAUTHORIZED | StatusCode::CONFLICT | StatusCode::INTERNAL_SERVER_ERROR => Miss::Refused,
+        _ => Miss::Wrong,
+    }
+}

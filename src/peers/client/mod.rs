@@ -1,0 +1,16 @@
+//! Reads samples that other nodes keep, and pushes to them what they are to keep.
+
+mod answers;
+mod breaker;
+mod connection;
+mod deadline;
+mod http;
+mod link;
+mod stats;
+mod transfer;
+
+pub use breaker::{BreakerLimits, BreakerState};
+pub use deadline::DeadlineLimits;
+pub use http::{HttpOptions, HttpTransfer, Peer};
+pub use stats::{PeerCounts, PeerStats};
+pub use transfer::{Miss, PeerAnswer, PeerCopy, PeerRead, PeerTransfer};

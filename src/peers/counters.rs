@@ -1,0 +1,44 @@
+//! A macro by which the names of a struct's counters stand once.
+
+/// Defines a struct of numbers, `by_name` for it, and a struct of the same names whose counters threads raise.
+macro_rules! counters {
+    (
+        $(#[$about:meta])* $plain:ident, $(#[$about_shared:meta])* $shared:ident:
+        $($(#[$meaning:meta])* $name:ident,)+
+    ) => {
+        $(#[$about])*
+        #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+        pub struct $plain {
+            $($(#[$meaning])* pub $name: u64,)+
+        }
+
+        impl $plain {
+            /// All numbers with their names.
+            pub fn by_name(&self) -> impl Iterator<Item = (&'static str, u64)> {
+                [$((stringify!($name), self.$name)),+].into_iter()
+            }
+        }
+
+        $(#[$about_shared])*
+        #[derive(Default)]
+        pub(in crate::peers) struct $shared {
+            $(pub(in crate::peers) $name: std::sync::atomic::AtomicU64,)+
+        }
+
+        impl $shared {
+            /// The numbers now.
+            pub(in crate::peers) fn read(&self) -> $plain {
+                $plain { $($name: self.$name.load(std::sync::atomic::Ordering::Relaxed),)+ }
+            }
+        }
+    };
+}
+
+pub(super) use counters;
+
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Adds to a counter.
+pub(super) fn count(counter: &AtomicU64, more: u64) {
+    counter.fetch_add(more, Relaxed);
+}

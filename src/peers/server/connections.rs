@@ -1,0 +1,171 @@
+//! The connections of a server, and which of them take too long.
+
+use crate::peers::counters::count;
+use crate::peers::server::stats::ServerCounters;
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio::task::AbortHandle;
+
+/// How long a connection may take for what it does. Each limit is for a whole, so that a byte at a time is no way
+/// around it.
+#[derive(Debug, Clone, Copy)]
+pub struct ConnectionLimits {
+    /// The time in which a new connection must have sent its first request with the token, TLS included.
+    pub stranger: Duration,
+    /// The time in which a connection that has shown the token must have sent its next request.
+    pub idle: Duration,
+    /// The time in which a request must be answered, and the answer be taken.
+    pub request: Duration,
+}
+
+impl Default for ConnectionLimits {
+    /// 5 seconds, 60 seconds, and 30 seconds.
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self { stranger: seconds(5), idle: seconds(60), request: seconds(30) }
+    }
+}
+
+/// What one connection is doing, and since when.
+pub(super) struct ConnectionWatch {
+    /// When the server was started.
+    start: Instant,
+    known: AtomicBool,
+    /// The number of answers under way: 1 at most, but an answer's bytes are let go a little after the next request.
+    answers: AtomicU64,
+    /// Milliseconds from the start to when that last changed.
+    since: AtomicU64,
+}
+
+impl ConnectionWatch {
+    fn new(start: Instant) -> Self {
+        let watch = Self {
+            start,
+            known: AtomicBool::new(false),
+            answers: AtomicU64::new(0),
+            since: AtomicU64::new(0),
+        };
+        watch.mark();
+        watch
+    }
+
+    fn mark(&self) {
+        self.since.store(self.start.elapsed().as_millis() as u64, Relaxed);
+    }
+
+    /// A request with the token is there. The answer is under way until what this returns is dropped.
+    pub(super) fn begin(self: &Arc<Self>) -> AnswerUnderWay {
+        self.known.store(true, Relaxed);
+        self.answers.fetch_add(1, Relaxed);
+        self.mark();
+        AnswerUnderWay(self.clone())
+    }
+
+    fn overdue(&self, limits: &ConnectionLimits) -> bool {
+        let limit = match (self.answers.load(Relaxed), self.known.load(Relaxed)) {
+            (0, false) => limits.stranger,
+            (0, true) => limits.idle,
+            _ => limits.request,
+        };
+        let since = Duration::from_millis(self.since.load(Relaxed));
+        self.start.elapsed().saturating_sub(since) > limit
+    }
+}
+
+/// An answer that is being made or written.
+pub(super) struct AnswerUnderWay(Arc<ConnectionWatch>);
+
+impl Drop for AnswerUnderWay {
+    fn drop(&mut self) {
+        self.0.answers.fetch_sub(1, Relaxed);
+        self.0.mark();
+    }
+}
+
+/// All connections of a server.
+pub(super) struct OpenConnections {
+    start: Instant,
+    bound: usize,
+    limits: ConnectionLimits,
+    state: Mutex<ConnectionTable>,
+}
+
+#[derive(Default)]
+struct ConnectionTable {
+    next: u64,
+    open: HashMap<u64, (Arc<ConnectionWatch>, Option<AbortHandle>)>,
+}
+
+/// A place among the connections, until it is dropped.
+pub(super) struct ConnectionPlace {
+    connections: Arc<OpenConnections>,
+    number: u64,
+    pub watch: Arc<ConnectionWatch>,
+}
+
+impl OpenConnections {
+    pub(super) fn new(bound: usize, limits: ConnectionLimits) -> Arc<Self> {
+        Arc::new(Self { start: Instant::now(), bound, limits, state: Mutex::default() })
+    }
+
+    /// A place for one more connection; `None` when there are as many as may be.
+    pub(super) fn enter(self: &Arc<Self>) -> Option<ConnectionPlace> {
+        let mut state = self.state();
+        if state.open.len() >= self.bound {
+            return None;
+        }
+        let (number, watch) = (state.next, Arc::new(ConnectionWatch::new(self.start)));
+        state.next += 1;
+        state.open.insert(number, (watch.clone(), None));
+        Some(ConnectionPlace { connections: self.clone(), number, watch })
+    }
+
+    /// Says which task serves the connection `number`, if that is still open.
+    pub(super) fn served_by(&self, number: u64, task: AbortHandle) {
+        if let Some((_, handle)) = self.state().open.get_mut(&number) {
+            *handle = Some(task);
+        }
+    }
+
+    /// The number of connections that are open.
+    pub(super) fn open(&self) -> usize {
+        self.state().open.len()
+    }
+
+    /// Ends the connections that take too long.
+    pub(super) fn end_overdue(&self, counters: &ServerCounters) {
+        for (watch, task) in self.state().open.values() {
+            if let Some(task) = task.as_ref().filter(|_| watch.overdue(&self.limits)) {
+                // Its place is given back when the task is dropped, which is later: it may be asked to end twice.
+                if !task.is_finished() {
+                    count(&counters.slow_connections, 1);
+                }
+                task.abort();
+            }
+        }
+    }
+
+    /// How often to look for connections that take too long.
+    pub(super) fn patience(&self) -> Duration {
+        let shortest = self.limits.stranger.min(self.limits.idle).min(self.limits.request);
+        (shortest / 4).clamp(Duration::from_millis(10), Duration::from_secs(1))
+    }
+
+    fn state(&self) -> MutexGuard<'_, ConnectionTable> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ConnectionPlace {
+    pub(super) fn number(&self) -> u64 {
+        self.number
+    }
+}
+
+impl Drop for ConnectionPlace {
+    fn drop(&mut self) {
+        self.connections.state().open.remove(&self.number);
+    }
+}

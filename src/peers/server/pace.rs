@@ -1,0 +1,112 @@
+//! How fast to serve: the node's own training comes first. Pure.
+
+use std::time::Duration;
+
+/// The longest rest after a copy, as a multiple of the time that reading it took. So peers always have a quarter of
+/// the drive's time. It is more than staging leaves itself: all nodes wait for one another, and if each of them almost
+/// stopped while it waits, all would.
+const LONGEST_REST: f64 = 3.0;
+
+/// The longest time that a copy is held back for the node's own reads, so that no peer's deadline passes for it.
+const LONGEST_WAIT: Duration = Duration::from_millis(5);
+
+/// The longest time that a copy waits for the user's limit. Who would wait longer reads the source.
+const LONGEST_QUEUE: Duration = Duration::from_millis(100);
+
+/// When the next copy may be read, for a server.
+#[derive(Debug)]
+pub(super) struct ServingPace {
+    /// Bytes per second the user allows.
+    limit: Option<f64>,
+    /// When the bytes served so far are paid for at that rate.
+    paid: Duration,
+    /// The rest after a copy, as a multiple of its time.
+    rest: f64,
+    /// When the rests end.
+    rested: Duration,
+}
+
+impl ServingPace {
+    /// A pace of at most `limit` bytes per second.
+    pub(super) fn new(limit: Option<u64>) -> Self {
+        Self {
+            limit: limit.map(|limit| limit as f64),
+            paid: Duration::ZERO,
+            rest: 0.0,
+            rested: Duration::ZERO,
+        }
+    }
+
+    /// How long to wait at `now` (of any clock) before `bytes` are served, which count as served; `None` when the limit
+    /// leaves no room for them soon.
+    pub(super) fn wait(&mut self, now: Duration, bytes: u64) -> Option<Duration> {
+        let rest = self.rested.saturating_sub(now).min(LONGEST_WAIT);
+        let Some(limit) = self.limit else { return Some(rest) };
+        // Time that was not used is not saved up.
+        let begin = self.paid.max(now);
+        if begin - now > LONGEST_QUEUE {
+            return None;
+        }
+        self.paid = begin + Duration::from_secs_f64(bytes as f64 / limit);
+        Some(rest.max(begin - now))
+    }
+
+    /// Learns at `now` that reading a copy `took` so long, while the node's own reads were waiting or were not.
+    pub(super) fn learn(&mut self, now: Duration, took: Duration, own_reads_wait: bool) {
+        // The pace backs off at once and comes back step by step.
+        self.rest = if own_reads_wait { (2.0 * self.rest + 1.0).min(LONGEST_REST) } else { self.rest / 2.0 };
+        if self.rest < 0.1 {
+            self.rest = 0.0;
+        }
+        self.rested = self.rested.max(now) + took.mul_f64(self.rest);
+        // Copies that were read side by side do not add up to more.
+        self.rested = self.rested.min(now + LONGEST_WAIT);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOOK: Duration = Duration::from_micros(100);
+
+    #[test]
+    fn a_limit_is_kept_by_answers_side_by_side() {
+        let mut pace = ServingPace::new(Some(100_000_000));
+        let now = Duration::from_secs(9);
+        let waits: Vec<_> = (0..4).map(|_| pace.wait(now, 1_000_000).unwrap().as_millis()).collect();
+        assert_eq!(waits, [0, 10, 20, 30]);
+        assert_eq!(pace.wait(now, 9_000_000).unwrap().as_millis(), 40);
+        assert_eq!(pace.wait(now, 1), None, "nobody waits for long");
+        // Idle time is not saved up: a second later the first goes at once and the next waits.
+        let later = now + Duration::from_secs(1);
+        assert_eq!(pace.wait(later, 1_000_000), Some(Duration::ZERO));
+        assert_eq!(pace.wait(later, 1_000_000).unwrap().as_millis(), 10);
+    }
+
+    #[test]
+    fn own_reads_slow_serving_down_to_a_quarter_and_their_end_speeds_it_up() {
+        let mut pace = ServingPace::new(None);
+        let mut now = Duration::from_secs(1);
+        let mut serve = |own_reads_wait| {
+            let waited = pace.wait(now, 1).unwrap();
+            now += waited + TOOK;
+            pace.learn(now, TOOK, own_reads_wait);
+            waited
+        };
+        assert_eq!((serve(false), serve(false)), (Duration::ZERO, Duration::ZERO));
+        let waits: Vec<_> = (0..4).map(|_| serve(true)).collect();
+        assert_eq!(waits, [Duration::ZERO, TOOK, 3 * TOOK, 3 * TOOK]);
+        let waits: Vec<_> = (0..8).map(|_| serve(false)).collect();
+        assert!(waits.is_sorted_by(|a, b| a >= b) && waits[7] == Duration::ZERO, "{waits:?}");
+    }
+
+    #[test]
+    fn nobody_waits_long_for_the_nodes_own_reads() {
+        let mut pace = ServingPace::new(None);
+        for _ in 0..100 {
+            pace.learn(Duration::ZERO, Duration::from_secs(1), true);
+        }
+        assert_eq!(pace.wait(Duration::ZERO, 1), Some(LONGEST_WAIT));
+    }
+}

@@ -1,0 +1,44 @@
+//! What a server did, for telemetry.
+
+use crate::peers::counters::counters;
+
+counters! {
+    /// Counters since the server was started, and a gauge.
+    ServerStats,
+    /// The counters themselves.
+    ServerCounters:
+    /// The number of connections that were accepted.
+    connections,
+    /// The number of connections that were closed at once, because there were too many.
+    dropped_connections,
+    /// The number of times that no connection could be accepted, mostly for want of file descriptors.
+    accept_errors,
+    /// The number of connections that were closed because they asked, or took an answer, too slowly.
+    slow_connections,
+    /// The number of requests without the token.
+    strangers,
+    /// The number of samples that were served, whole or in part.
+    served,
+    /// The bytes of these samples.
+    served_bytes,
+    /// The number of requests for a sample that is not kept.
+    absent,
+    /// The number of requests for another dataset, or for another start of the job.
+    other_datasets,
+    /// The number of requests that were refused because too much was under way.
+    busy,
+    /// The number of copies that could not be read.
+    unreadable,
+    /// The number of requests that could not be understood, or asked for what there is not.
+    malformed,
+    /// The number of pushed samples that were taken.
+    pushes_taken,
+    /// The bytes of these samples.
+    pushed_bytes,
+    /// The number of pushed samples that were not: kept already, or no room, or no time.
+    pushes_refused,
+    /// The number of pushed samples whose length or checksum was wrong.
+    pushes_damaged,
+    /// Gauge: the number of connections that are open.
+    open_connections,
+}

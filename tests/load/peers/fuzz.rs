@@ -1,0 +1,125 @@
+//! Hostile bytes, to the server and as answers to the client: a refusal or a miss, never a panic, a wrong sample or a
+//! wait.
+//!
+//! Each test runs for a moment; `FORELOAD_FUZZ_SECONDS` makes it longer, `FORELOAD_FUZZ_SEED` repeats a run.
+
+use super::failing::{Liar, right_answer};
+use super::*;
+use foreload::testing::rng::RandomStream;
+
+/// Calls `one` with a random stream of its own until the time is up. A panic is preceded by the seed that repeats it.
+fn fuzz(name: &str, mut one: impl FnMut(&mut RandomStream)) {
+    let number = |name| std::env::var(name).ok().map(|text: String| text.parse::<f64>().expect("a number"));
+    let seconds = number("FORELOAD_FUZZ_SECONDS").unwrap_or(1.0);
+    let clock = || std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as u64);
+    let seed = number("FORELOAD_FUZZ_SEED").map_or_else(clock, |seed| seed as u64);
+    let key = RandomKey::new(name.as_bytes(), seed, 0, Use::Substitute);
+    let end = Instant::now() + Duration::from_secs_f64(seconds);
+    let mut rounds = 0;
+    while rounds < 20 || Instant::now() < end {
+        let mut stream = key.stream(rounds);
+        let caught = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| one(&mut stream)));
+        assert!(caught.is_ok(), "{name}: round {rounds} of FORELOAD_FUZZ_SEED={seed}");
+        rounds += 1;
+    }
+    println!("{name}: {rounds} rounds, FORELOAD_FUZZ_SEED={seed}");
+}
+
+/// Flips bits, overwrites, cuts, repeats, inserts what means something to HTTP.
+fn mutate(bytes: &mut Vec<u8>, random: &mut RandomStream) {
+    const WORDS: [&[u8]; 10] = [
+        b"\r\n",
+        b"\r\n\r\n",
+        b": ",
+        b"content-length: 99999999999999999999\r\n",
+        b"content-length: 0\r\n",
+        b"transfer-encoding: chunked\r\n",
+        b"range: bytes=0-0\r\n",
+        b"\0",
+        b"expect: 100-continue\r\n",
+        b"HTTP/1.0",
+    ];
+    for _ in 0..=random.below(4) {
+        let Some(last) = (bytes.len() as u64).checked_sub(1) else { return };
+        // Most of what matters stands at the beginning.
+        let near = if random.below(3) > 0 { last.min(300) } else { last };
+        let at = random.below(near + 1) as usize;
+        match random.below(6) {
+            0 => bytes[at] ^= 1 << random.below(8),
+            1 => bytes[at] = random.next_u32() as u8,
+            2 => bytes.truncate(at),
+            3 => {
+                let piece = bytes[at..(at + random.below(400) as usize).min(bytes.len())].to_owned();
+                bytes.splice(at..at, piece);
+            }
+            4 => drop(bytes.splice(at..at, WORDS[random.below(10) as usize].iter().copied())),
+            _ => {
+                drop(bytes.splice(
+                    at..at,
+                    (0..random.below(300)).map(|_| random.next_u32() as u8).collect::<Vec<_>>(),
+                ))
+            }
+        }
+    }
+}
+
+#[test]
+fn any_bytes_are_a_request_or_refused() {
+    let shelf = Arc::new(TestShelf::in_memory(5));
+    let server = Server::start(ServerOptions::new(loopback(), token())).unwrap();
+    server.share(DATASET, shelf.clone());
+    let mut client = Client::of(&server);
+    let bytes = sample_bytes(4);
+    let (length, crc, version) = (bytes.len(), checksum(&bytes), VERSION.0);
+    let headers = format!(
+        "content-length: {length}\r\nforeload-crc32c: {crc:08x}\r\nforeload-version: \"{version:016x}\"\r\n"
+    );
+    let push = [request("PUT", &path(4), &headers).as_bytes(), &bytes].concat();
+    let seeds = [
+        request("GET", &path(3), "").into_bytes(),
+        request("GET", &path(3), "range: bytes=7-70\r\n").into_bytes(),
+        push,
+    ];
+    fuzz("requests", |random| {
+        let mut text = seeds[random.below(3) as usize].clone();
+        mutate(&mut text, random);
+        exchange(server.address(), &text);
+        if random.below(20) == 0 {
+            assert_eq!(client.ask(0, 3), Ok(()), "it still serves");
+        }
+        let pushed = shelf.pushed.lock().unwrap();
+        assert!(pushed.iter().all(|(&sample, bytes)| *bytes == sample_bytes(sample)));
+    });
+    assert_eq!(client.ask(0, 3), Ok(()));
+    drop(client);
+    until("no connection is left", || server.stats().open_connections == 0);
+}
+
+#[test]
+fn any_bytes_are_the_sample_or_a_miss() {
+    let answers = Arc::new(Mutex::new(Vec::new()));
+    let next = answers.clone();
+    let liar = Liar::new(move |_, stream, _| {
+        let _ = stream.write_all(&next.lock().unwrap());
+        false
+    });
+    let mut client = Client::new(&[liar.peer()], &hasty(10_000));
+    let mut outcomes = std::collections::BTreeMap::new();
+    fuzz("answers", |random| {
+        let mut answer = right_answer(3);
+        if random.below(8) > 0 {
+            mutate(&mut answer, random);
+        }
+        *answers.lock().unwrap() = answer;
+        client.post(0, 3);
+        // The version may be any: who asked compares it with the one that it knows, and takes no other.
+        let outcome = client.answers().pop().expect("an answer").result.map(|copy| {
+            assert!(*copy.bytes == sample_bytes(3) && copy.crc == checksum(&copy.bytes));
+        });
+        *outcomes.entry(outcome).or_insert(0) += 1;
+        assert!(client.holds_nothing());
+    });
+    println!("{outcomes:?}");
+    assert!(outcomes.contains_key(&Ok(())) && outcomes.contains_key(&Err(Miss::Wrong)), "{outcomes:?}");
+    assert!(client.transfer.stats()[0].counts.connections <= 1, "what broke is not kept");
+}

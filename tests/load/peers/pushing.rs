@@ -1,0 +1,108 @@
+//! Samples that are pushed to the peer that is to keep them.
+
+use super::*;
+
+fn counts(client: &Client) -> foreload::testing::peers::PeerCounts {
+    client.transfer.stats()[0].counts
+}
+
+fn push(client: &Client, sample: u64) -> bool {
+    let bytes = sample_bytes(sample);
+    client.transfer.push(0, sample, VERSION, checksum(&bytes), bytes)
+}
+
+/// Waits until every push has come to an end.
+fn settled(client: &Client) {
+    until("all pushes have ended", || {
+        let counts = counts(client);
+        counts.pushes_taken + counts.pushes_refused + counts.pushes_dropped == counts.pushes
+    });
+}
+
+#[test]
+fn what_is_pushed_arrives() {
+    let shelf = Arc::new(TestShelf::in_memory(20));
+    let server = Server::start(ServerOptions::new(loopback(), token())).unwrap();
+    server.share(DATASET, shelf.clone());
+    let mut client = Client::of(&server);
+    for sample in 0..30 {
+        assert!(push(&client, sample));
+        // Reads have connections of their own.
+        assert_eq!(client.ask(0, sample % 20), Ok(()));
+    }
+    settled(&client);
+    let pushed = shelf.pushed.lock().unwrap();
+    assert!(pushed.len() == 30 && pushed.iter().all(|(&sample, bytes)| *bytes == sample_bytes(sample)));
+    let (counts, stats) = (counts(&client), server.stats());
+    assert_eq!((counts.pushes_taken, counts.pushed_bytes), (30, stats.pushed_bytes));
+    assert_eq!((stats.pushes_taken, stats.pushes_damaged), (30, 0));
+    assert!(counts.connects <= 5);
+}
+
+#[test]
+fn a_peer_that_takes_nothing_is_no_failure() {
+    for accepts in [Accepted::Present, Accepted::Full, Accepted::Busy, Accepted::Off] {
+        let server = server(TestShelf { accepts, ..TestShelf::in_memory(3) });
+        let options = HttpOptions { breaker: BreakerLimits::default(), ..patient() };
+        let mut client = Client::new(&[plain(server.address())], &options);
+        for _ in 0..20 {
+            assert!(push(&client, 2));
+        }
+        settled(&client);
+        assert_eq!((counts(&client).pushes_refused, server.stats().pushes_refused), (20, 20), "{accepts:?}");
+        assert_eq!(client.ask(0, 2), Ok(()), "{accepts:?}");
+    }
+}
+
+#[test]
+fn pushes_that_are_not_the_sample_are_refused() {
+    let shelf = Arc::new(TestShelf::in_memory(5));
+    let server = Server::start(ServerOptions::new(loopback(), token())).unwrap();
+    server.share(DATASET, shelf.clone());
+    let bytes = sample_bytes(3);
+    let put = |path: &str, headers: &str, bytes: &[u8]| {
+        let mut text = request("PUT", path, &format!("connection: close\r\n{headers}")).into_bytes();
+        text.extend(bytes);
+        status_and_body(&exchange(server.address(), &text)).0
+    };
+    let headers = |length: usize, crc: u32| {
+        let version = VERSION.0;
+        format!(
+            "content-length: {length}\r\nforeload-crc32c: {crc:08x}\r\nforeload-version: \"{version:016x}\"\r\n"
+        )
+    };
+    let (length, crc) = (bytes.len(), checksum(&bytes));
+    let good = headers(length, crc);
+    let mut damaged = bytes.to_vec();
+    damaged[length / 2] ^= 1;
+    for (what, expected, answer) in [
+        ("damaged", 422, put(&path(3), &good, &damaged)),
+        ("another checksum", 422, put(&path(3), &headers(length, crc ^ 1), &bytes)),
+        ("too long", 413, put(&path(3), &headers(length + 1, crc), &[&bytes[..], &[0]].concat())),
+        ("enormous", 413, put(&path(3), &headers(1 << 60, crc), &bytes)),
+        ("too short", 400, put(&path(3), &headers(length - 1, crc), &bytes[1..])),
+        ("cut off", 400, put(&path(3), &good, &bytes[..length / 2])),
+        ("no length", 400, put(&path(3), "transfer-encoding: chunked\r\n", b"0\r\n\r\n")),
+        ("no checksum", 400, put(&path(3), &format!("content-length: {length}\r\n"), &bytes)),
+        ("no such sample", 404, put(&path(9999), &good, &bytes)),
+        ("another job's", 409, put(&path(3).replace("/3/", "/4/"), &good, &bytes)),
+    ] {
+        // The answer to a body that was not sent to its end may get lost with the connection.
+        assert!(answer == expected || what == "cut off" && answer == 0, "{what}: {answer}");
+    }
+    assert!(shelf.pushed.lock().unwrap().is_empty());
+    assert_eq!(put(&path(3), &good, &bytes), 201);
+    assert_eq!(shelf.pushed.lock().unwrap()[&3], bytes);
+}
+
+#[test]
+fn what_waits_to_be_pushed_is_bounded() {
+    // A server that accepts connections and says nothing.
+    let silent = std::net::TcpListener::bind(loopback()).unwrap();
+    let length = sample_bytes(3).len();
+    let options = HttpOptions { push_bytes: 3 * length, ..patient() };
+    let client = Client::new(&[plain(silent.local_addr().unwrap())], &options);
+    let queued: Vec<bool> = (0..10).map(|_| push(&client, 3)).collect();
+    assert_eq!(queued.iter().filter(|queued| **queued).count(), 3, "{queued:?}");
+    assert_eq!(counts(&client).pushes_dropped, 7);
+}
