@@ -41,18 +41,18 @@ struct RamShared {
     capacity: u64,
     block_bytes: u64,
     catalog: RwLock<Catalog>,
-    blocks: RwLock<HashMap<SegmentIndex, Arc<MemoryBlock>>>,
+    blocks: RwLock<HashMap<SegmentIndex, Arc<RamBlock>>>,
     filling: Mutex<Filling>,
     counters: CopyCounters,
 }
 
 /// The memory of a block. Bytes that the catalog knows never change.
-type MemoryBlock = RwLock<Slot>;
+type RamBlock = RwLock<Slot>;
 
 /// A block that is being filled.
 struct OpenBlock {
     segment: SegmentIndex,
-    block: Arc<MemoryBlock>,
+    block: Arc<RamBlock>,
     /// The bytes that are used.
     used: usize,
 }
@@ -150,7 +150,7 @@ impl RamShared {
                 return later.find(|open| fits(open)).map(|open| open.take(length)).ok_or(offer);
             }
         };
-        let block = Arc::new(MemoryBlock::new(slot));
+        let block = Arc::new(RamBlock::new(slot));
         let number = filling.next;
         filling.next += 1;
         let stamp = Stamp { size: self.block_bytes, ..Stamp::default() };
@@ -220,7 +220,7 @@ impl OpenBlock {
 /// Room for a sample.
 struct MemoryPlace {
     segment: SegmentIndex,
-    block: Arc<MemoryBlock>,
+    block: Arc<RamBlock>,
     offset: usize,
 }
 
