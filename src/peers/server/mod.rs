@@ -54,8 +54,8 @@ pub struct ServerOptions {
 }
 
 impl ServerOptions {
-    /// To listen on `listen` for requests with `token`: without TLS, 4096 connections or a quarter of the files that the
-    /// process may have open, 64 MiB under way, 32 MiB of buffers, 2 threads, as fast as it goes.
+    /// To listen on `listen` for requests with `token`: without TLS, 4096 connections or a quarter of the files that
+    /// the process may have open, 64 MiB under way, 32 MiB of buffers, 2 threads, as fast as it goes.
     pub fn new(listen: SocketAddr, token: Token) -> Self {
         Self {
             listen,
