@@ -3,9 +3,9 @@
 //! scenario's file.
 //!
 //! A [`Scenario`] says what is trained on which machine, and [`access`] which node uses which sample when; a [`Policy`]
-//! decides what each node's caches hold ([`cache`], [`shared`], [`next_use`], [`owner`]) and writes down what comes from
-//! where in each step ([`ledger`]); the [`clock`] makes seconds of that, and an [`outcome`] says both by tier, node and
-//! epoch. [`predict`] answers for one job on one kind of machine, from measured rates.
+//! decides what each node's caches hold ([`cache`], [`shared`], [`next_use`], [`owner`]) and writes down what comes
+//! from where in each step ([`ledger`]); the [`clock`] makes seconds of that, and an [`outcome`] says both by tier,
+//! node and epoch. [`predict`] answers for one job on one kind of machine, from measured rates.
 
 pub(crate) mod access;
 pub(crate) mod cache;

@@ -39,8 +39,7 @@ const MOST_SLOTS: u64 = 1 << 17;
 
 impl Placement {
     /// Finds the homes of `samples` samples among `nodes`. `bytes` gives the size of each sample, 0 for one that is
-    /// never used. It takes a time in proportion to the samples, and to the slots times the nodes: some milliseconds for
-    /// ten nodes, a second for a thousand.
+    /// never used. It takes a time in proportion to the samples, and to the slots times the nodes.
     ///
     /// Where the capacities suffice, every sample has a home. Where they do not, no node is given more than its
     /// capacity; where they just suffice, a node may be given more by less than a slot, which is one sample in small

@@ -1,4 +1,4 @@
-//! Caches that nodes read from each other: what leaves the slow tier, what goes over the network, and how long it takes.
+//! Caches that nodes read from each other: what leaves the slow tier and what goes over the network, and how fast.
 
 use foreload::testing::simulate::{Policy, PolicyOutcome, Scenario, Simulation};
 
