@@ -301,7 +301,7 @@ impl Cache {
 
     /// Whether any tier takes samples now.
     pub(super) fn is_open(&self) -> bool {
-        self.tiers().any(CacheTier::is_open)
+        (0..self.tiers.len()).any(|place| self.takes(place))
     }
 
     /// Claims unit `unit` of the dataset for staging, for all tiers; `None` when another process has it.

@@ -47,7 +47,7 @@ impl Cache {
         for evicting in [false, true] {
             let mut kept_above = false;
             for place in self.order(end, evicting) {
-                let no_room = stays.is_some() && !self.tiers[place].tier.is_open();
+                let no_room = stays.is_some() && !self.takes(place);
                 if no_room || kept_above && whole != Some(place) {
                     continue;
                 }
@@ -66,6 +66,11 @@ impl Cache {
                 return;
             }
         }
+    }
+
+    /// Whether a tier may take a sample: it has room, or may make some.
+    pub(in crate::tier) fn takes(&self, place: TierPlace) -> bool {
+        !self.keeps_first(place) || self.tiers[place].tier.is_open()
     }
 
     /// The order in which tiers before `end` are asked: the fastest first, or where something is to leave for it, the
