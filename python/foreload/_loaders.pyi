@@ -216,11 +216,7 @@ class ImageLoader(Loader):
         queue_depth: int | None = None,
         device_memory: int | str | None = None,
         local_world_size: int | None = None,
-        cache: Ram
-        | Directory
-        | Mapping[str, Any]
-        | Sequence[Ram | Directory | Mapping[str, Any]]
-        | None = None,
+        cache: Ram | Directory | Mapping[str, Any] | Sequence[Ram | Directory | Mapping[str, Any]] | None = None,
         verify: Literal["stamp", "checksum"] = "stamp",
         immutable: bool = False,
         index_dir: str | os.PathLike[str] | None = None,
@@ -425,11 +421,7 @@ class FileLoader(Loader):
         direct: Literal["auto", "on", "off"] = "auto",
         queue_depth: int | None = None,
         local_world_size: int | None = None,
-        cache: Ram
-        | Directory
-        | Mapping[str, Any]
-        | Sequence[Ram | Directory | Mapping[str, Any]]
-        | None = None,
+        cache: Ram | Directory | Mapping[str, Any] | Sequence[Ram | Directory | Mapping[str, Any]] | None = None,
         verify: Literal["stamp", "checksum"] = "stamp",
         immutable: bool = False,
         index_dir: str | os.PathLike[str] | None = None,

@@ -10,8 +10,8 @@ from typing_extensions import Self
 class Ram:
     """A cache in memory, for `cache=` of a loader.
 
-    For datasets on slow storage, alone or before a `Directory`: each sample is kept once, so that their sizes add up.
-    It is gone with the process. Each rank keeps what it reads itself.
+    Memory suits datasets on slow storage, alone or before a `Directory`: each sample is kept once, so that their sizes
+    add up. It is gone with the process. Each rank keeps what it reads itself.
 
     Args:
         size: Bytes of this node's memory that copies may take, or a text such as `"20GB"`. Each of the node's ranks has
