@@ -122,7 +122,7 @@ impl SettingsObject {
     pub fn annotation(self) -> &'static str {
         match self {
             Self::Ram | Self::Directory => {
-                "Ram | Directory | Mapping[str, Any] | Sequence[Ram | Directory | Mapping[str, Any]] | None"
+                "Ram | Directory | dict[str, Any] | Sequence[Ram | Directory | dict[str, Any]] | None"
             }
             Self::Resources => "Resources | Mapping[str, Any] | None",
         }
