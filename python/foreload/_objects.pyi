@@ -15,7 +15,7 @@ class Ram:
 
     Args:
         size: Bytes of this node's memory that copies may take, or a text such as `"20GB"`. Each of the node's ranks has
-            an equal part, beside `memory`, and takes it as it fills. It must be free when the loader is made.
+            an equal part, beside `memory`, and takes it as it fills. It must be free when the first epoch begins.
 
     Raises:
         ConfigError: A setting cannot work, or there is none of that name.

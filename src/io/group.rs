@@ -69,13 +69,6 @@ impl GroupBell {
     }
 }
 
-/// A reader that has the bell's waker may be what one of the bell's own wakers keeps alive.
-impl Drop for ReaderGroup {
-    fn drop(&mut self) {
-        self.bell.set(Vec::new());
-    }
-}
-
 /// Readers that one thread waits for.
 pub struct ReaderGroup {
     readers: Vec<GroupedReader>,
@@ -146,5 +139,12 @@ impl ReaderGroup {
     pub fn waker(&self) -> Waker {
         let wakers: Vec<Waker> = self.readers.iter().map(|reader| reader.reader().waker()).collect();
         Waker(Arc::new(move || wakers.iter().for_each(|waker| (waker.0)())))
+    }
+}
+
+/// A reader that has the bell's waker may be what one of the bell's own wakers keeps alive.
+impl Drop for ReaderGroup {
+    fn drop(&mut self) {
+        self.bell.set(Vec::new());
     }
 }

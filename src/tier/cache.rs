@@ -214,8 +214,7 @@ impl Cache {
         self.full.store(left < u64::from(self.index.largest()).max(quota / 100), Relaxed);
         self.plan(epoch, schedule, order_of);
         // What is kept for a later use, or by one node of several, is kept as it is read.
-        let keeps_first = (0..self.tiers.len())
-            .any(|place| self.keeps_first(place) && self.slice(place, schedule).is_whole());
+        let keeps_first = (0..self.tiers.len()).any(|place| self.fills_ahead(place));
         let mut staging = self.staging();
         staging.epoch = keeps_first.then(|| (schedule.clone(), first_step));
         if let (Some(stager), Some((schedule, first_step))) = (&staging.stager, &staging.epoch) {
@@ -263,6 +262,11 @@ impl Cache {
 
     fn plans(&self) -> MutexGuard<'_, EpochPlans> {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether a tier may be filled ahead: with what comes first, for all ranks.
+    fn fills_ahead(&self, place: TierPlace) -> bool {
+        self.keeps_first(place) && self.plans().of_all_ranks.get(place).is_some_and(|of_all| *of_all)
     }
 
     /// Whether a tier is filled with what comes first, and then stops.

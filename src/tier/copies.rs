@@ -77,6 +77,9 @@ pub(crate) trait CacheTier: Send + Sync {
     /// Whether the tier takes samples now.
     fn is_open(&self) -> bool;
 
+    /// Whether it takes samples once there is room. It does not where it can only be read, or a write has failed.
+    fn can_take(&self) -> bool;
+
     /// Offers a sample's bytes, to be kept with other samples of its `group`. The samples of a group leave together; a
     /// sample that is kept in another group moves. The bytes are of the `version` that the sample's file had before it
     /// was read.

@@ -45,6 +45,10 @@ impl CacheTier for Directory {
         self.store.is_open()
     }
 
+    fn can_take(&self) -> bool {
+        self.store.can_take()
+    }
+
     fn offer(&self, group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
         self.store.offer(group, sample, version, bytes)
     }

@@ -83,7 +83,7 @@ def test_memory_is_a_tier_of_its_own_name(
 def test_memory_that_is_not_there_is_named(dataset: Path) -> None:
     loader = foreload.ImageLoader(dataset, cache=foreload.Ram("500TB"), **SETTINGS)
     with pytest.raises(
-        foreload.ConfigError, match=r"^config: Ram.size: is 500000000000000 bytes for this process"
+        foreload.ConfigError, match=r"^config: Ram.size: is 500000000000000 bytes, must be at most"
     ):
         next(iter(loader))
 

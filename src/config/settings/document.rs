@@ -31,9 +31,10 @@ pub enum SettingsClass {
 
 impl SettingsClass {
     /// All classes. The loaders come last, because they take objects of the others.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::Object(SettingsObject::ALL[0]),
         Self::Object(SettingsObject::ALL[1]),
+        Self::Object(SettingsObject::ALL[2]),
         Self::Loader(LoaderKind::ALL[0]),
         Self::Loader(LoaderKind::ALL[1]),
     ];

@@ -274,7 +274,7 @@ settings! {
         .member(OfResources, "local_world_size");
 
     /// Bytes of this node's memory that copies may take, or a text such as `"20GB"`. Each of the node's ranks has an
-    /// equal part, beside `memory`, and takes it as it fills. It must be free when the loader is made.
+    /// equal part, beside `memory`, and takes it as it fills. It must be free when the first epoch begins.
     cache_ram: Option<u64> = None, Maybe(ByteCount), Cache.member(OfRam, "size");
 
     /// A directory on local NVMe, made where it is missing.

@@ -34,6 +34,8 @@ impl EpochPlan {
 pub(super) struct EpochPlans {
     /// The plan of each tier that decides by the future; `None` for a tier that is filled with what comes first.
     pub(super) tiers: Vec<Option<EpochPlan>>,
+    /// The tiers whose ranks use the whole epoch together, so that it may be staged for them.
+    pub(super) of_all_ranks: Vec<bool>,
     /// The slowest tier that has room for all that the epoch draws.
     pub(super) whole: Option<TierPlace>,
 }
@@ -44,21 +46,32 @@ impl Cache {
         let samples = schedule.order().selection().members();
         let used = part_of(self.index().total_bytes(), samples, self.index().len());
         let whole = self.tiers.iter().rposition(|kept| kept.room() >= used);
-        let plans = (0..self.tiers.len()).map(|place| self.plan_of(place, used, epoch, schedule, order_of));
-        let tiers = plans.collect();
-        *self.plans() = EpochPlans { tiers, whole };
+        let places = 0..self.tiers.len();
+        let of_all_ranks = places.clone().map(|place| self.slice(place, schedule).is_whole()).collect();
+        // Samples of an epoch that was stopped may still arrive: until all is known the former plans stand.
+        let futures: Vec<_> =
+            places.clone().map(|place| self.future(place, used, epoch, schedule, order_of)).collect();
+        let mut plans = self.plans();
+        let mut former = std::mem::take(&mut plans.tiers);
+        former.resize_with(self.tiers.len(), || None);
+        let planned = places.zip(futures).zip(former).map(|((place, future), former)| {
+            let (rule, future) = future?;
+            let new = || new_plan(&self.tiers[place], rule, self.sharers(place, schedule));
+            Some(EpochPlan { plan: former.map_or_else(new, |former| former.plan), future, epoch })
+        });
+        *plans = EpochPlans { tiers: planned.collect(), of_all_ranks, whole };
     }
 
-    /// The plan of one tier, for an epoch that uses `used` bytes of samples.
-    fn plan_of(
+    /// How a tier decides by the future, and the future, for an epoch that uses `used` bytes of samples; `None` where
+    /// it is filled with what comes first.
+    fn future(
         &self,
         place: TierPlace,
         used: u64,
         epoch: u64,
         schedule: &Schedule,
         order_of: &dyn Fn(u64) -> Order,
-    ) -> Option<EpochPlan> {
-        let former = self.plans().tiers.get_mut(place).and_then(Option::take).map(|planned| planned.plan);
+    ) -> Option<(RetentionRule, KnownUses)> {
         let slice = self.slice(place, schedule);
         let rule = self.rule(slice, used, schedule);
         if rule == RetentionRule::Keep {
@@ -69,10 +82,7 @@ impl Cache {
         let between = users.max(schedule.order().repeats().into());
         let known = (4 * between).min(MOST_EPOCHS);
         let orders = (epoch..=epoch + known).map(order_of).collect();
-        let future = KnownUses::new(epoch, orders, slice);
-        let plan =
-            former.unwrap_or_else(|| new_plan(&self.tiers[place], rule, self.sharers(place, schedule)));
-        Some(EpochPlan { plan, future, epoch })
+        Some((rule, KnownUses::new(epoch, orders, slice)))
     }
 
     /// The number of ranks that have a tier together.
@@ -85,7 +95,7 @@ impl Cache {
     }
 
     /// The part of each global batch that the ranks take that have a tier together.
-    pub(super) fn slice(&self, place: TierPlace, schedule: &Schedule) -> NodeSlice {
+    fn slice(&self, place: TierPlace, schedule: &Schedule) -> NodeSlice {
         let (world, sharers) = (schedule.world_size(), self.sharers(place, schedule));
         let first = schedule.rank() / sharers * sharers;
         NodeSlice::of(first..(first + sharers).min(world), schedule.batch_size(), world)

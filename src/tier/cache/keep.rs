@@ -1,8 +1,8 @@
 //! What becomes of a sample whose bytes are at hand: which tier keeps it, from the fastest to the slowest.
 //!
 //! Each sample is kept once, so that the rooms of all tiers add up: by the fastest tier that has room, else by the one
-//! that gives up what is used last of all. Only where a slower tier has room for the whole dataset do faster ones keep
-//! copies of what it has too: it is there in the next run, and they are not.
+//! that gives up what is used last of all. Only where a tier has room for the whole dataset does it have all of it, for
+//! the next run, and the faster ones keep copies.
 
 use super::super::copies::Offer;
 use super::super::plan::Admission;
@@ -13,6 +13,15 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// The place of a tier in the list of those that keep copies; 0 is the fastest.
 pub(in crate::tier) type TierPlace = usize;
+
+/// A sample whose bytes are at hand.
+#[derive(Clone, Copy)]
+struct SampleAtHand<'a> {
+    sample: u64,
+    bytes: &'a [u8],
+    /// The version of its file before it was read.
+    version: FileVersion,
+}
 
 impl Cache {
     /// Counts a sample that has come from a tier, or else from the source, and has it kept as the plans want it.
@@ -30,39 +39,47 @@ impl Cache {
         };
         count.fetch_add(1, Relaxed);
         sum.fetch_add(bytes.len() as u64, Relaxed);
-        if let Some(version) = version {
-            self.keep(sample, bytes, from, version);
+        let Some(version) = version else { return };
+        let sample = SampleAtHand { sample, bytes, version };
+        let whole = self.plans().whole;
+        let once = whole.unwrap_or(self.tiers.len());
+        // Where it came from it stays, unless it was kept for this use alone.
+        let stays = from.filter(|&place| self.keeps_first(place));
+        if stays.is_none_or(|place| place >= once) {
+            self.keep_once(&sample, once, from.is_none());
+        }
+        if let Some(whole) = whole.filter(|&whole| stays != Some(whole) && self.takes(whole)) {
+            // A copy that is there already is no other.
+            self.offer(whole, 0, &sample);
         }
     }
 
-    fn keep(&self, sample: u64, bytes: &[u8], from: Option<TierPlace>, version: FileVersion) {
-        let whole = self.plans().whole;
-        // Where it came from it stays, unless it was kept for this use alone. Faster tiers may have a copy, too.
-        let stays = from.filter(|&place| self.keeps_first(place));
-        let end = match stays {
-            Some(place) if whole == Some(place) => place,
-            Some(_) => return,
-            None => self.tiers.len(),
-        };
-        for evicting in [false, true] {
-            let mut kept_above = false;
-            for place in self.order(end, evicting) {
-                let no_room = stays.is_some() && !self.takes(place);
-                if no_room || kept_above && whole != Some(place) {
-                    continue;
-                }
-                match self.admit(place, sample, bytes.len() as u64, evicting) {
-                    Admission::Bypass => {}
-                    Admission::Admit { group } => match self.offer(place, group, sample, version, bytes) {
-                        Offer::Taken | Offer::Present => kept_above = true,
-                        Offer::Full | Offer::Busy | Offer::Off => {}
-                    },
-                }
-                if kept_above && whole.is_none_or(|whole| whole <= place) {
+    /// Has one of the tiers before `end` keep a sample. One that is `new` to them all is offered to those that are
+    /// full, too, so that they count what they miss.
+    fn keep_once(&self, sample: &SampleAtHand, end: TierPlace, new: bool) {
+        let mut with_plans = Vec::new();
+        for place in 0..end {
+            if self.keeps_first(place) {
+                if (new || self.takes(place)) && self.offer(place, 0, sample) {
                     return;
                 }
+            } else if self.takes(place) {
+                match self.admit(place, sample, false) {
+                    Admission::Admit { group } if self.offer(place, group, sample) => return,
+                    Admission::Admit { .. } => {}
+                    Admission::Bypass => with_plans.push(place),
+                }
             }
-            if kept_above {
+        }
+        if with_plans.len() > 1 {
+            let plans = self.plans();
+            let last = |place: TierPlace| Some(plans.tiers.get(place)?.as_ref()?.plan.last_group());
+            with_plans.sort_by_key(|&place| Reverse(last(place)));
+        }
+        for place in with_plans {
+            if let Admission::Admit { group } = self.admit(place, sample, true)
+                && self.offer(place, group, sample)
+            {
                 return;
             }
         }
@@ -70,40 +87,29 @@ impl Cache {
 
     /// Whether a tier may take a sample: it has room, or may make some.
     pub(in crate::tier) fn takes(&self, place: TierPlace) -> bool {
-        !self.keeps_first(place) || self.tiers[place].tier.is_open()
+        let tier = self.tier(place);
+        if self.keeps_first(place) { tier.is_open() } else { tier.can_take() }
     }
 
-    /// The order in which tiers before `end` are asked: the fastest first, or where something is to leave for it, the
-    /// one first that holds what is used last.
-    fn order(&self, end: TierPlace, evicting: bool) -> Vec<TierPlace> {
-        let mut order: Vec<TierPlace> = (0..end).collect();
-        if evicting {
-            let plans = self.plans();
-            let plan = |place: TierPlace| plans.tiers.get(place).and_then(Option::as_ref);
-            let last = |place| plan(place).and_then(|planned| planned.plan.last_group());
-            order.retain(|&place| plan(place).is_some());
-            order.sort_by_key(|&place| Reverse(last(place)));
-        }
-        order
-    }
-
-    /// Decides whether a tier keeps a sample, beside all that it holds or by `evicting` some of it.
-    fn admit(&self, place: TierPlace, sample: u64, bytes: u64, evicting: bool) -> Admission {
+    /// Decides whether a tier with a plan keeps a sample, beside all that it holds or by `evicting` some of it.
+    fn admit(&self, place: TierPlace, sample: &SampleAtHand, evicting: bool) -> Admission {
         let mut plans = self.plans();
-        let Some(Some(planned)) = plans.tiers.get_mut(place) else {
-            // It is filled with what comes first, and then it stops.
-            return if evicting { Admission::Bypass } else { Admission::Admit { group: 0 } };
-        };
-        let admission = planned.admit(sample, bytes, evicting);
+        let Some(Some(planned)) = plans.tiers.get_mut(place) else { return Admission::Bypass };
+        let admission = planned.admit(sample.sample, sample.bytes.len() as u64, evicting);
         for group in planned.plan.take_evicted() {
-            self.tiers[place].tier.evict_group(group);
+            self.tier(place).evict_group(group);
         }
         admission
     }
 
-    /// Offers an admitted sample to a tier.
-    fn offer(&self, place: TierPlace, group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
-        let offer = self.tiers[place].tier.offer(group, sample, version, bytes);
+    /// Offers a sample to a tier, and returns whether it has it now.
+    fn offer(&self, place: TierPlace, group: u64, sample: &SampleAtHand) -> bool {
+        matches!(self.offered(place, group, sample), Offer::Taken | Offer::Present)
+    }
+
+    fn offered(&self, place: TierPlace, group: u64, at_hand: &SampleAtHand) -> Offer {
+        let SampleAtHand { sample, bytes, version } = *at_hand;
+        let offer = self.tier(place).offer(group, sample, version, bytes);
         if offer == Offer::Taken {
             self.take(sample);
         } else if let Some(Some(planned)) = self.plans().tiers.get_mut(place) {
@@ -113,30 +119,28 @@ impl Cache {
         offer
     }
 
-    /// Offers a staged sample to the tiers that are filled with what comes first.
+    /// Offers a staged sample to the tiers that are filled with what comes first, for all ranks.
     pub(in crate::tier) fn keep_staged(&self, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
+        let at_hand = SampleAtHand { sample, bytes, version };
         let whole = self.plans().whole;
         let mut answer = Offer::Full;
-        for place in 0..self.tiers.len() {
+        for place in (0..self.tiers.len()).filter(|&place| self.fills_ahead(place)) {
             let wanted = answer != Offer::Taken || whole == Some(place);
-            if !self.keeps_first(place) || !wanted {
+            // What is full has been told so before; the slowest counts what none of them takes.
+            if !wanted || place + 1 < self.tiers.len() && !self.takes(place) {
                 continue;
             }
-            match self.offer(place, 0, sample, version, bytes) {
+            match self.offered(place, 0, &at_hand) {
                 Offer::Taken => answer = Offer::Taken,
                 offer @ (Offer::Present | Offer::Busy) if answer != Offer::Taken => return offer,
                 _ => {}
             }
-            if answer == Offer::Taken && whole.is_none_or(|whole| whole <= place) {
-                break;
-            }
         }
-        match answer {
-            Offer::Taken => {
-                self.counted.staged_samples.fetch_add(1, Relaxed);
-            }
+        if answer == Offer::Taken {
+            self.counted.staged_samples.fetch_add(1, Relaxed);
+        } else {
             // Bytes that cannot be kept need not be read ahead.
-            _ => self.full.store(true, Relaxed),
+            self.full.store(true, Relaxed);
         }
         answer
     }

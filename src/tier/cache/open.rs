@@ -57,7 +57,7 @@ pub(super) fn tiers(
         match tier {
             TierOptions::Ram { name, size } => {
                 let ranks = u64::from(options.local_world_size.unwrap_or(1).max(1));
-                tiers.push(Box::new(Ram::new(index, *name, size / ranks)?));
+                tiers.push(Box::new(Ram::new(index, *name, *size, ranks)?));
             }
             TierOptions::Directory { name, path, size } => {
                 // The working directory may change while the store is used.

@@ -12,7 +12,7 @@ use super::copies::{CacheTier, CopyFault, Location, Offer, TierReader, checksum}
 use super::counters::{CopyCounters, CopyStats, count};
 use crate::dataset::{DatasetIndex, Extent, FileId, FileVersion, Stamp};
 use crate::error::{Error, Result};
-use crate::io::storage::available_memory;
+use crate::io::storage::{available_memory, memory_limit};
 use crate::slot::{OVERHEAD, Slot, SlotPool};
 use crate::tier_name::TierName;
 use reader::RamReader;
@@ -73,14 +73,18 @@ struct Filling {
 }
 
 impl Ram {
-    /// Makes an empty tier of up to `capacity` bytes, of which nothing is taken before it is needed.
+    /// Makes an empty tier of up to `of_node` bytes, divided by `ranks`, of which nothing is taken before it is
+    /// needed.
     ///
     /// # Errors
-    /// [`Error::Config`] for a capacity that is too small for one block, or larger than the memory that is free.
-    pub(crate) fn new(index: &Arc<DatasetIndex>, name: TierName, capacity: u64) -> Result<Self> {
+    /// [`Error::Config`] for a part that is too small for one block or larger than the memory that is free, and for more
+    /// than this machine or control group has.
+    pub(crate) fn new(index: &Arc<DatasetIndex>, name: TierName, of_node: u64, ranks: u64) -> Result<Self> {
+        let capacity = of_node / ranks;
         let mean = index.total_bytes() / index.len().max(1);
         let usual = (capacity / BLOCKS).max(SAMPLES_OF_BLOCK * mean).min(capacity / 4).min(ARENA / 2);
-        let block_bytes = usual.max(index.largest().into()).next_power_of_two().max(OVERHEAD as u64);
+        let block_bytes =
+            usual.max(u64::from(index.largest()).min(ARENA / 2)).next_power_of_two().max(OVERHEAD as u64);
         let smallest = block_bytes.next_multiple_of(HUGE_PAGE);
         if capacity < smallest {
             let message = format!(
@@ -90,8 +94,12 @@ impl Ram {
             );
             return Err(Error::config("cache_ram", message));
         }
-        let available = available_memory();
-        // Where nothing says how much there is, the answer is 0.
+        let (limit, available) = (memory_limit(), available_memory());
+        if of_node > limit {
+            let message = format!("is {of_node} bytes, must be at most {limit}, the memory that is here");
+            return Err(Error::config("cache_ram", message));
+        }
+        // Other ranks may have filled their parts already. Where nothing says how much is free, the answer is 0.
         if available > 0 && capacity > available {
             let message = format!(
                 "is {capacity} bytes for this process, but {available} are free here: lower it, or ask for more memory"
@@ -136,20 +144,17 @@ impl RamShared {
         Ok(take(&slot.bytes()[begin..begin + extent.length as usize]))
     }
 
-    /// Finds room for `length` bytes of `group`: in the block that the group fills, or in a new one. Where there is no
-    /// other block, a sample may stay longer than it needs to, with a group that leaves later.
+    /// Finds room for `length` bytes of `group`: in the block that the group fills, or in a new one. A sample that is
+    /// larger than a block finds none.
     fn room(&self, filling: &mut Filling, group: u64, length: usize) -> Result<MemoryPlace, Offer> {
         let fits = |open: &OpenBlock| open.used + length <= self.block_bytes as usize;
         if let Some(open) = filling.open.get_mut(&group).filter(|open| fits(open)) {
             return Ok(open.take(length));
         }
-        let slot = match self.new_block(filling) {
-            Ok(slot) => slot,
-            Err(offer) => {
-                let mut later = filling.open.range_mut(group..).map(|(_, open)| open);
-                return later.find(|open| fits(open)).map(|open| open.take(length)).ok_or(offer);
-            }
-        };
+        if length as u64 > self.block_bytes {
+            return Err(Offer::Full);
+        }
+        let slot = self.new_block(filling)?;
         let block = Arc::new(RamBlock::new(slot));
         let number = filling.next;
         filling.next += 1;
@@ -198,11 +203,12 @@ impl RamShared {
         if !known {
             return;
         }
+        // The block is free before anybody is told that there is room.
+        self.blocks.write().unwrap_or_else(PoisonError::into_inner).remove(&segment);
         let mut filling = self.filling();
         filling.open.retain(|_, open| open.segment != segment);
         filling.full = false;
         drop(filling);
-        self.blocks.write().unwrap_or_else(PoisonError::into_inner).remove(&segment);
         count(&self.counters.evicted_segments, 1);
         count(&self.counters.evicted_bytes, self.block_bytes);
     }
@@ -249,6 +255,10 @@ impl CacheTier for Ram {
         !filling.full && !filling.refused
     }
 
+    fn can_take(&self) -> bool {
+        !self.0.filling().refused
+    }
+
     fn offer(&self, group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
         let shared = &self.0;
         assert_eq!(bytes.len(), shared.index.extent(sample).length as usize, "bytes of sample {sample}");
@@ -278,7 +288,11 @@ impl CacheTier for Ram {
             length: bytes.len() as u32,
             crc: checksum(bytes),
         };
-        shared.catalog_mut().place(place.segment, &[row], true);
+        let mut catalog = shared.catalog_mut();
+        // Its former copy, in a group whose time is over, counts no more, whichever block is the newer.
+        catalog.expect(sample, group);
+        catalog.place(place.segment, &[row], true);
+        drop(catalog);
         count(&shared.counters.admitted_samples, 1);
         count(&shared.counters.admitted_bytes, bytes.len() as u64);
         Offer::Taken
@@ -328,7 +342,8 @@ impl CacheTier for Ram {
     }
 
     fn seal(&self) {
-        self.0.filling().refused = false;
+        let mut filling = self.0.filling();
+        (filling.refused, filling.full) = (false, false);
     }
 
     fn stats(&self) -> CopyStats {

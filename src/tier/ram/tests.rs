@@ -35,7 +35,7 @@ fn bytes(sample: u64, length: usize) -> Vec<u8> {
 fn it_keeps_what_comes_first_and_no_more_than_it_may() {
     let length = 100_000;
     let (_directory, index) = dataset(100, length);
-    let ram = Ram::new(&index, TierName::RAM, 6 * MIB).expect("it fits");
+    let ram = Ram::new(&index, TierName::RAM, 6 * MIB, 1).expect("it fits");
     let taken: Vec<u64> = (0..100)
         .filter(|&sample| ram.offer(0, sample, VERSION, &bytes(sample, length)) == Offer::Taken)
         .collect();
@@ -63,7 +63,7 @@ fn it_keeps_what_comes_first_and_no_more_than_it_may() {
 fn a_group_that_leaves_gives_its_memory_back() {
     let length = 100_000;
     let (_directory, index) = dataset(40, length);
-    let ram = Ram::new(&index, TierName::RAM, 4 * MIB).expect("it fits");
+    let ram = Ram::new(&index, TierName::RAM, 4 * MIB, 1).expect("it fits");
     for sample in 0..40 {
         assert_eq!(ram.offer(sample / 20, sample, VERSION, &bytes(sample, length)), Offer::Taken, "{sample}");
     }
@@ -88,7 +88,7 @@ fn a_group_that_leaves_gives_its_memory_back() {
 fn what_has_changed_is_forgotten_and_a_block_of_nothing_else_is_given_back() {
     let length = 100_000;
     let (_directory, index) = dataset(20, length);
-    let ram = Ram::new(&index, TierName::RAM, 8 * MIB).expect("it fits");
+    let ram = Ram::new(&index, TierName::RAM, 8 * MIB, 1).expect("it fits");
     for sample in 0..20 {
         assert_eq!(ram.offer(0, sample, VERSION, &bytes(sample, length)), Offer::Taken);
     }
@@ -107,22 +107,55 @@ fn what_has_changed_is_forgotten_and_a_block_of_nothing_else_is_given_back() {
 #[test]
 fn it_must_fit_in_the_memory_that_is_free() {
     let (_directory, index) = dataset(1, 3 << 20);
-    let refusal = |capacity| Ram::new(&index, TierName::RAM, capacity).err().map(|error| error.to_string());
+    let refusal =
+        |capacity| Ram::new(&index, TierName::RAM, capacity, 1).err().map(|error| error.to_string());
     let small = refusal(3 * MIB).expect("a block has 4 MiB");
     assert!(
         small.starts_with("config: cache_ram: is 3145728 bytes") && small.contains("at least 4194304"),
         "{small}"
     );
     let large = refusal(1 << 60).expect("no machine has it");
-    assert!(large.contains("are free here: lower it"), "{large}");
+    assert!(large.contains("the memory that is here"), "{large}");
     assert_eq!(refusal(4 * MIB), None);
+}
+
+#[test]
+fn a_sample_moves_also_into_an_older_block() {
+    let length = 100_000;
+    let (_directory, index) = dataset(20, length);
+    let ram = Ram::new(&index, TierName::RAM, 8 * MIB, 1).expect("it fits");
+    // The block of group 7 is older than that of group 3, from which the sample comes.
+    for (group, sample) in [(7, 0), (3, 1), (7, 1)] {
+        assert_eq!(ram.offer(group, sample, VERSION, &bytes(sample, length)), Offer::Taken);
+    }
+    ram.evict_group(3);
+    let copy = ram.locate(1).expect("it has moved");
+    assert_eq!(ram.read_blocking(&copy).expect("it is there"), bytes(1, length));
+    assert_eq!(ram.stats().held_samples, 2);
+}
+
+#[test]
+fn one_large_sample_does_not_decide_the_length_of_blocks() {
+    let (directory, _) = dataset(3, 100_000);
+    std::fs::write(directory.path().join("data/99999.bin"), vec![0; 40 << 20]).expect("a large file");
+    let options = IndexOptions {
+        directory: Some(directory.path().join("index of all")),
+        contents: Contents::Files,
+        progress: false,
+        ..IndexOptions::default()
+    };
+    let index = Arc::new(DatasetIndex::open(&directory.path().join("data"), &options).expect("an index"));
+    let ram = Ram::new(&index, TierName::RAM, 64 * MIB, 1).expect("it fits");
+    assert_eq!(ram.offer(0, 3, VERSION, &vec![0; 40 << 20]), Offer::Full);
+    assert_eq!(ram.offer(0, 1, VERSION, &bytes(1, 100_000)), Offer::Taken);
+    assert!(ram.stats().held_bytes <= 32 * MIB && ram.is_open(), "{:?}", ram.stats());
 }
 
 #[test]
 fn readers_see_right_bytes_or_none_while_groups_come_and_go() {
     let (seed, length) = (11, 50_000);
     let (_directory, index) = dataset(200, length);
-    let ram = Ram::new(&index, TierName::RAM, 8 * MIB).expect("it fits");
+    let ram = Ram::new(&index, TierName::RAM, 8 * MIB, 1).expect("it fits");
     let done = std::sync::atomic::AtomicBool::new(false);
     let (mut read, mut gone) = (0, 0);
     std::thread::scope(|scope| {

@@ -199,6 +199,11 @@ impl Store {
         self.shared.gate() == Gate::Open && self.shared.directory.is_writable()
     }
 
+    /// Whether the store takes samples once there is room.
+    pub fn can_take(&self) -> bool {
+        self.shared.gate() != Gate::Off && self.shared.directory.is_writable()
+    }
+
     /// The segments as files to read from, like shards with sizes and times. They outlive the store.
     pub fn files(&self) -> Arc<dyn Files> {
         self.shared.clone()
