@@ -77,8 +77,8 @@ impl Ram {
     /// needed.
     ///
     /// # Errors
-    /// [`Error::Config`] for a part that is too small for one block or larger than the memory that is free, and for more
-    /// than this machine or control group has.
+    /// [`Error::Config`] for a part that is too small for one block or larger than the memory that is free, and for
+    /// more than this machine or control group has.
     pub(crate) fn new(index: &Arc<DatasetIndex>, name: TierName, of_node: u64, ranks: u64) -> Result<Self> {
         let capacity = of_node / ranks;
         let mean = index.total_bytes() / index.len().max(1);
