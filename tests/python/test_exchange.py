@@ -159,7 +159,7 @@ def test_jobs_in_one_directory_do_not_mix(tmp_path: Path) -> None:
 def test_killed_at_any_moment_and_started_again(tmp_path: Path) -> None:
     """An attempt never meets processes of an earlier one, also where the launcher does not count its attempts."""
     seed = int(os.environ.get("FORELOAD_TEST_SEED", time.time_ns() % 1_000_000))
-    runs = 400 if os.environ.get("FORELOAD_THOROUGH") == "1" else 10
+    runs = int(os.environ.get("FORELOAD_EXCHANGES", "10"))
     print(f"FORELOAD_TEST_SEED={seed}")
     chance = random.Random(seed)
     killed = 0

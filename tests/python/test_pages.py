@@ -57,6 +57,7 @@ SMALLER = {
     r"\b90\b": "2",
     r"synth data/try --images 4000\b": "synth data/made --images 40",
     r"\b800GB\b": "80MB",
+    r"(?<=Ram\(\")20GB": "20MB",
 }
 """Replacements in the text of a block on its way into a test."""
 
