@@ -6,6 +6,7 @@ mod fields;
 mod images;
 mod labels;
 mod mixing;
+mod peers;
 mod pfs;
 mod pools;
 mod recipe;
@@ -28,6 +29,7 @@ pub(crate) use images::{ImageField, Images};
 pub use labels::Labels;
 pub(crate) use labels::numbers as label_numbers;
 pub(crate) use mixing::MixPlan;
+pub use peers::Peers;
 pub use pfs::parse_pfs;
 pub(crate) use recipe::check_given_once;
 pub use selection::Weights;
@@ -267,6 +269,7 @@ impl LoaderOptions {
                 size,
             }),
         }
+        let peers = self.peers(&tiers)?;
         Ok((!tiers.is_empty()).then_some(CacheOptions {
             tiers,
             fill: self.cache_fill,
@@ -276,6 +279,7 @@ impl LoaderOptions {
             io: self.io,
             direct: self.direct,
             queue_depth,
+            peers,
         }))
     }
 }

@@ -94,7 +94,7 @@ pub use augment::{DType, Fidelity, ImageTransforms, MemoryFormat, Mixing, Transf
 pub use batch::{Batch, Element, Place, Tensor};
 pub use config::{
     CheckedOptions, CpuDecode, Device, FieldOptions, FieldValue, Labels, LoaderConfig, LoaderOptions,
-    OnError, Weights,
+    OnError, Peers, Weights,
 };
 pub use dataset::{
     Changed, ClassRef, Contents, DatasetIndex, FieldKind, Fingerprint, IndexOptions, Layout, Select,
@@ -106,6 +106,6 @@ pub use notices::Notices;
 pub use pipeline::{Cursor, Epoch, EpochStats, FailureLog, Pipeline, Poll, Progress, SampleFailure, Start};
 pub use schedule::{Draw, LastBatch, Order, Schedule};
 pub use state::State;
-pub use tier::{CacheOptions, FillChoice, TierOptions, Verify};
+pub use tier::{CacheOptions, FillChoice, PeersOptions, RankMeeting, RanksMet, TierOptions, Verify};
 pub use tier_name::TierName;
 pub use trace::Trace;

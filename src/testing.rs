@@ -85,8 +85,8 @@ pub mod peers {
     pub use crate::peers::{
         Accepted, BreakerLimits, BreakerState, Bytes, CertificatePin, ConnectionLimits, CopyBytes,
         DeadlineLimits, Found, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerCopy, PeerCounts,
-        PeerRead, PeerStats, PeerTransfer, Server, ServerOptions, ServerStats, SharedDataset, Shelf,
-        TlsIdentity, Token,
+        PeerPusher, PeerRead, PeerStats, PeerTransfer, Server, ServerOptions, ServerStats, SharedDataset,
+        Shelf, TlsIdentity, Token,
     };
 }
 pub mod pipeline {

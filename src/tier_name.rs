@@ -20,11 +20,15 @@ impl TierName {
     pub const RAM: Self = Self("ram");
     /// Copies in a directory, on a fast local drive.
     pub const NVME: Self = Self("nvme");
+    /// Copies in the caches of the job's other nodes.
+    pub const PEERS: Self = Self("peers");
 
     /// The name that `text` is; `None` where it is none: up to 24 small letters, digits, `_` and `-`.
     pub fn new(text: &str) -> Option<Self> {
         static NAMES: Mutex<Vec<&'static str>> = Mutex::new(Vec::new());
-        if let Some(known) = [Self::SOURCE, Self::RAM, Self::NVME].into_iter().find(|name| name.0 == text) {
+        if let Some(known) =
+            [Self::SOURCE, Self::RAM, Self::NVME, Self::PEERS].into_iter().find(|name| name.0 == text)
+        {
             return Some(known);
         }
         let fits =

@@ -202,7 +202,14 @@ impl Reading {
             while self.asked < end && transfer.in_flight() < arguments.depth {
                 let Some(slot) = self.slots.try_take(arguments.bytes as usize) else { break };
                 let sample = self.order.stream(self.asked).below(SAMPLES);
-                transfer.post(PeerRead { token: self.asked, peer: 0, sample, length: arguments.bytes, slot });
+                transfer.post(PeerRead {
+                    token: self.asked,
+                    peer: 0,
+                    sample,
+                    length: arguments.bytes,
+                    version: None,
+                    slot,
+                });
                 self.asked += 1;
             }
             transfer.wait_until(None, &mut answers)?;

@@ -26,7 +26,7 @@ struct BenchShelf {
 }
 
 impl Shelf for BenchShelf {
-    fn find(&self, sample: u64) -> Found {
+    fn find(&self, sample: u64, _version: Option<FileVersion>) -> Found {
         let Some(&crc) = self.crcs.get(sample as usize) else { return Found::Absent };
         let offset = sample * u64::from(self.length);
         let bytes = match &self.file {
@@ -41,6 +41,8 @@ impl Shelf for BenchShelf {
     fn length(&self, sample: u64) -> Option<u32> {
         (sample < SAMPLES).then_some(self.length)
     }
+
+    fn damaged(&self, _sample: u64, _crc: u32) {}
 
     fn accept(&self, _: u64, _: FileVersion, _: u32, _: &[u8]) -> Accepted {
         Accepted::Off

@@ -28,7 +28,7 @@ pub use read_blocking::read_blocking;
 pub(crate) use resident::Resident;
 pub use throttled::Throttled;
 
-use crate::dataset::Extent;
+use crate::dataset::{Extent, FileVersion};
 use crate::error::{Error, Result};
 use crate::names::named;
 use crate::slot::Slot;
@@ -57,17 +57,19 @@ pub struct Completion {
     pub slot: Option<Slot>,
     /// The tier that the bytes came from.
     pub tier: TierName,
+    /// The version of the source's file that the bytes are of, where the tier's reader learns it with them.
+    pub version: Option<FileVersion>,
 }
 
 impl Completion {
     /// A completion whose bytes are there.
     pub fn arrived(token: u64, filled: Filled) -> Self {
-        Self { token, result: Ok(filled), slot: None, tier: TierName::SOURCE }
+        Self { token, result: Ok(filled), slot: None, tier: TierName::SOURCE, version: None }
     }
 
     /// A completion that failed; `slot` is the request's, unless it was lost on the way.
     pub fn failed(token: u64, error: Error, slot: impl Into<Option<Slot>>) -> Self {
-        Self { token, result: Err(error), slot: slot.into(), tier: TierName::SOURCE }
+        Self { token, result: Err(error), slot: slot.into(), tier: TierName::SOURCE, version: None }
     }
 
     /// The same completion, as from `tier`.

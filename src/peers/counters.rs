@@ -19,6 +19,12 @@ macro_rules! counters {
             }
         }
 
+        impl std::ops::AddAssign for $plain {
+            fn add_assign(&mut self, more: Self) {
+                $(self.$name += more.$name;)+
+            }
+        }
+
         $(#[$about_shared])*
         #[derive(Default)]
         pub(in crate::peers) struct $shared {

@@ -22,7 +22,7 @@ mod wire;
 pub use bytes::Bytes;
 pub use client::{
     BreakerLimits, BreakerState, DeadlineLimits, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerCopy,
-    PeerCounts, PeerRead, PeerStats, PeerTransfer,
+    PeerCounts, PeerPusher, PeerRead, PeerStats, PeerTransfer,
 };
 pub use server::{ConnectionLimits, Server, ServerOptions, ServerStats};
 pub use shelf::{Accepted, CopyBytes, Found, Shelf};

@@ -8,12 +8,16 @@ use std::sync::Arc;
 /// The samples of one dataset that a node keeps. Its methods are called on the server's one thread: they look things
 /// up and copy bytes, and do not wait.
 pub trait Shelf: Send + Sync {
-    /// Where the copy of `sample` is, if there is one.
-    fn find(&self, sample: u64) -> Found;
+    /// Where the copy of `sample` is, if there is one that may be used. The peer that asks knows that its file has
+    /// `version` now; without it, only a copy serves that is known to be of what its file was in this run.
+    fn find(&self, sample: u64, version: Option<FileVersion>) -> Found;
 
     /// The length of `sample` in bytes, by the index; `None` when the dataset has no such sample. No other number of
     /// bytes is taken from a peer.
     fn length(&self, sample: u64) -> Option<u32>;
+
+    /// Notes that the copy of `sample` with this `crc` could not be read, or has other bytes.
+    fn damaged(&self, sample: u64, crc: u32);
 
     /// Takes what a peer pushes: the bytes of `sample` in `version`. Their length and their checksum `crc` (CRC-32C)
     /// have been verified.
@@ -24,6 +28,8 @@ pub trait Shelf: Send + Sync {
 pub enum Found {
     /// There is none.
     Absent,
+    /// There was one, of another version than its file has now.
+    Stale,
     /// There is one.
     Copy {
         /// Its bytes.

@@ -47,7 +47,12 @@ impl Token {
         rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()).map_err(|error| {
             Error::Unavailable(format!("no random numbers for the peers' token: {error}"))
         })?;
-        Self::new(&bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>())
+        Ok(Self::of_job(&bytes))
+    }
+
+    /// The token of a job whose ranks, and nobody else, know `secret`.
+    pub fn of_job(secret: &[u8; 32]) -> Self {
+        Self::new(&hexadecimal(secret)).expect("64 visible characters")
     }
 
     /// The token as text, to hand it to the job's other nodes.
@@ -65,6 +70,10 @@ impl Token {
         let given = headers.get(AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
         given.ct_eq(self.0.as_bytes()).into()
     }
+}
+
+fn hexadecimal(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl std::fmt::Debug for Token {

@@ -5,6 +5,7 @@
 
 use crate::dataset::{FileVersion, Fingerprint};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
+use sha2::{Digest, Sha256};
 
 /// The header with the CRC-32C of the whole sample, as eight hexadecimal digits.
 pub(super) const CRC: HeaderName = HeaderName::from_static("foreload-crc32c");
@@ -22,6 +23,15 @@ pub struct SharedDataset {
 }
 
 impl SharedDataset {
+    /// The dataset in the start of a job whose ranks, and nobody else, know `secret`.
+    pub fn of_job(fingerprint: Fingerprint, secret: &[u8; 32]) -> Self {
+        // The number travels where the secret does not, so that it must not tell of it.
+        let digest: [u8; 32] =
+            Sha256::new().chain_update(b"generation").chain_update(secret).finalize().into();
+        let (first, _) = digest.split_first_chunk().expect("32 bytes");
+        Self { fingerprint, generation: u64::from_le_bytes(*first) }
+    }
+
     /// The path of a sample.
     pub(super) fn path(&self, sample: u64) -> String {
         format!("/v1/{}/{}/samples/{sample}", self.fingerprint, self.generation)
@@ -82,6 +92,13 @@ pub(super) fn crc_of(headers: &HeaderMap) -> Option<u32> {
 /// The length that the headers announce, in bytes.
 pub(super) fn length_of(headers: &HeaderMap) -> Option<u64> {
     parse_number(headers.get(hyper::header::CONTENT_LENGTH)?.to_str().ok()?)
+}
+
+/// The CRC-32C of bytes that are all there.
+pub(super) fn checksum(bytes: &[u8]) -> u32 {
+    let mut checksum = Checksum::new();
+    checksum.update(bytes);
+    checksum.value()
 }
 
 /// The CRC-32C (Castagnoli) of bytes that come in pieces.
@@ -163,6 +180,13 @@ mod tests {
         for path in spoiled {
             assert_eq!(SharedDataset::parse(&path), None, "{path}");
         }
+    }
+
+    #[test]
+    fn each_start_of_a_job_has_a_number_of_its_own() {
+        let of = |secret| SharedDataset::of_job(dataset().fingerprint, &[secret; 32]);
+        assert_eq!((of(1), of(1).fingerprint), (of(1), dataset().fingerprint));
+        assert_ne!(of(1), of(2));
     }
 
     #[test]

@@ -43,7 +43,7 @@ use crate::rng::{RandomKey, Use};
 use crate::schedule::{Order, Schedule};
 use crate::slot::SlotPool;
 use crate::state::{OrderIdentity, State};
-use crate::tier::{Cache, CacheOptions, CacheStats, OpenSource};
+use crate::tier::{Cache, CacheOptions, CacheStats, OpenSource, RankPlace};
 use crate::tier_name::TierName;
 use crate::trace::{Trace, TraceLane};
 use fetch::FetchWaker;
@@ -316,7 +316,10 @@ impl Pipeline {
         }
         let threads = match &mut *threads {
             Some(threads) => threads,
-            empty => empty.insert(Threads::start(shared)?),
+            empty => {
+                let place = RankPlace { rank: schedule.rank(), world_size: schedule.world_size() };
+                empty.insert(Threads::start(shared, place)?)
+            }
         };
         if let Some(former) = threads.current.take() {
             former.stop(&shared.fetch_waker);

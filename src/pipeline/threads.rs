@@ -8,7 +8,7 @@ use crate::batch::{BatchPool, BatchStorage};
 use crate::config::{Device, LANES};
 use crate::error::{Error, Result};
 use crate::slot::SlotPool;
-use crate::tier::Cache;
+use crate::tier::{Cache, RankPlace};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -32,15 +32,17 @@ pub(super) struct Threads {
 }
 
 impl Threads {
-    pub(super) fn start(shared: &Arc<PipelineShared>) -> Result<Self> {
+    /// Starts the threads of a process at this `place` among those that train.
+    pub(super) fn start(shared: &Arc<PipelineShared>, place: RankPlace) -> Result<Self> {
         let config = &shared.config;
         // Encoded files are handed over in their slots, which a forked child must be able to read.
         let arena = if config.decoded { SlotPool::new } else { SlotPool::inherited };
         let slots = arena(config.pools.slot_bytes)?;
-        if let (Some(options), None) = (&config.cache, shared.cache.get())
-            && let Some(cache) = Cache::open(&shared.index, options.clone(), shared.trace.clone())?
-        {
-            shared.cache.get_or_init(|| cache);
+        if let (Some(options), None) = (&config.cache, shared.cache.get()) {
+            let (options, trace) = (options.clone(), shared.trace.clone());
+            if let Some(cache) = Cache::open(&shared.index, options, trace, place, &config.selection)? {
+                shared.cache.get_or_init(|| cache);
+            }
         }
         let stage = match (config.device, &config.device_pools) {
             (Device::Cuda { ordinal }, Some(pools)) => {

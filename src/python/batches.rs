@@ -8,8 +8,9 @@ use crate::batch;
 use crate::config::{Device, FieldValue, LABEL, LoaderConfig};
 use crate::dataset::{Extent, FieldKind};
 use crate::gpu::StreamRef;
+use crate::names::NamedValue;
 use crate::pipeline::{Epoch, Poll};
-use crate::tier::CacheStats;
+use crate::tier::{Cache, CacheStats};
 use pyo3::exceptions::{PyAttributeError, PyKeyError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyIterator, PyList, PyTuple};
@@ -149,8 +150,34 @@ impl Batches {
             let last_error = self.pipeline.cache().and_then(|cache| cache.last_error());
             dict.set_item("cache", cache_stats(py, &stats.cache, last_error)?)?;
         }
+        if self.pipeline.config().cache.as_ref().is_some_and(|cache| cache.peers.is_some()) {
+            dict.set_item("peers", peer_stats(py, self.pipeline.cache().map(|cache| &**cache))?)?;
+        }
         Ok(dict)
     }
+}
+
+/// What was asked of each node since the cache was opened, by its name, and what this process did for the others.
+fn peer_stats<'py>(py: Python<'py>, cache: Option<&Cache>) -> PyResult<Bound<'py, PyDict>> {
+    let nodes = PyDict::new(py);
+    for (name, peer) in cache.map(Cache::peers).unwrap_or_default() {
+        let of_node = PyDict::new(py);
+        of_node.set_item("address", peer.address.to_string())?;
+        for (name, count) in peer.counts.by_name() {
+            of_node.set_item(name, count)?;
+        }
+        of_node.set_item("breaker", peer.breaker.name())?;
+        of_node.set_item("deadline_seconds", peer.deadline.as_secs_f64())?;
+        for (name, share) in [("latency_median_seconds", 0.5), ("latency_p99_seconds", 0.99)] {
+            of_node.set_item(name, peer.latency.quantile(share))?;
+        }
+        nodes.set_item(name, of_node)?;
+    }
+    let served = cache.and_then(Cache::served).map(|served| served.by_name().into_py_dict(py)).transpose()?;
+    let dict = PyDict::new(py);
+    dict.set_item("nodes", nodes)?;
+    dict.set_item("served", served)?;
+    Ok(dict)
 }
 
 /// The counters of the source, and those of each tier by its name.

@@ -4,6 +4,7 @@ mod batches;
 mod error;
 mod loader;
 mod notices;
+mod peers;
 mod settings;
 mod tensor;
 

@@ -7,6 +7,7 @@ mod open;
 use super::copies::{CacheTier, CopyFault, Location};
 use super::fill::{self, Fill, FillChoice, FillJob};
 use super::measure;
+use super::peers::{CacheShelf, PeerMesh, PeersOptions, RankPlace};
 use super::rates::TierRates;
 use super::reader::TieredReader;
 use super::stage::Stager;
@@ -15,12 +16,14 @@ use super::store::Verify;
 use crate::dataset::{DatasetIndex, Extent};
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice, Reader};
-use crate::schedule::{Order, Schedule};
+use crate::peers::{PeerStats, ServerStats};
+use crate::schedule::{Order, Schedule, Selection};
 use crate::slot::SlotPool;
 use crate::tier_name::TierName;
 use crate::trace::Trace;
-use epoch_plan::EpochPlans;
+use epoch_plan::{EpochPlans, EpochRules};
 pub(super) use keep::TierPlace;
+use open::OpenedTiers;
 pub use open::TierOptions;
 use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -46,12 +49,15 @@ pub struct CacheOptions {
     pub direct: Direct,
     /// The number of reads in flight, of each tier.
     pub queue_depth: usize,
+    /// How the job's nodes share what they keep; `None` where each has its own.
+    pub peers: Option<PeersOptions>,
 }
 
 impl CacheOptions {
     /// The names of the tiers.
     pub(crate) fn names(&self) -> impl Iterator<Item = TierName> {
-        self.tiers.iter().map(TierOptions::name)
+        let peers = self.peers.as_ref().map(|_| TierName::PEERS);
+        self.tiers.iter().map(TierOptions::name).chain(peers)
     }
 }
 
@@ -73,7 +79,10 @@ pub struct Cache {
     trace: Trace,
     /// From the fastest to the slowest.
     tiers: Vec<KeptTier>,
+    /// The nodes of the job and the homes of samples among them, where they share their caches.
+    mesh: Option<Arc<PeerMesh>>,
     plans: Mutex<EpochPlans>,
+    rules: EpochRules,
     /// How the cache is filled, and the reason in words; set when the source has been opened.
     fill: OnceLock<(Fill, String)>,
     staging: Mutex<StagingState>,
@@ -113,23 +122,33 @@ struct StagingState {
 
 impl Cache {
     /// Opens the tiers for a dataset and loads what they hold already; what their threads do is logged in `trace`.
-    /// Where none of them can be used the answer is `None`, and training goes on without a cache.
+    /// Where none of them can be used the answer is `None`, and training goes on without a cache. Where nodes share
+    /// their caches, it meets the other ranks: `place` is this one's, and epochs draw from `selection`.
     ///
     /// # Errors
-    /// Those of settings that cannot be right, whatever the directories are like.
-    pub fn open(index: &Arc<DatasetIndex>, options: CacheOptions, trace: Trace) -> Result<Option<Arc<Self>>> {
-        let tiers = open::tiers(index, &options, &trace)?;
+    /// Those of settings that cannot be right, whatever the directories are like; the errors of meeting the other
+    /// ranks.
+    pub(crate) fn open(
+        index: &Arc<DatasetIndex>,
+        options: CacheOptions,
+        trace: Trace,
+        place: RankPlace,
+        selection: &Selection,
+    ) -> Result<Option<Arc<Self>>> {
+        let OpenedTiers { tiers, mesh } = open::tiers(index, &options, &trace, place, selection)?;
         if tiers.is_empty() {
             return Ok(None);
         }
         let tiers = tiers.into_iter().map(|tier| KeptTier { tier, used: UseCounters::default() });
         let taken = (0..index.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
-        Ok(Some(Arc::new(Self {
+        let cache = Arc::new(Self {
             index: index.clone(),
             options,
             trace,
             tiers: tiers.collect(),
+            mesh,
             plans: Mutex::default(),
+            rules: EpochRules::default(),
             fill: OnceLock::new(),
             staging: Mutex::default(),
             taken,
@@ -138,7 +157,13 @@ impl Cache {
             counted: SourceCounters::default(),
             last_error: Mutex::default(),
             process: std::process::id(),
-        })))
+        });
+        if let Some((mesh, server)) = cache.mesh.as_ref().and_then(|mesh| Some((mesh, mesh.server.as_ref()?)))
+        {
+            cache.leave_to_their_homes();
+            server.share(mesh.dataset, Arc::new(CacheShelf::new(&cache)));
+        }
+        Ok(Some(cache))
     }
 
     /// Opens a reader over all tiers, to be driven by the calling thread. The reader of the source, which `open` makes,
@@ -173,7 +198,7 @@ impl Cache {
 
     fn choose_fill(&self, open: &Arc<OpenSource>) {
         self.fill.get_or_init(|| {
-            if self.staging().epoch.is_none() {
+            if self.mesh.is_some() || self.staging().epoch.is_none() {
                 return (Fill::Use, fill::KEPT_AS_READ.into());
             }
             let (all, bytes) = (self.index.len(), self.index.total_bytes());
@@ -213,6 +238,7 @@ impl Cache {
         // The last bytes of the quota are not worth reading pieces of which nearly nothing can be kept.
         self.full.store(left < u64::from(self.index.largest()).max(quota / 100), Relaxed);
         self.plan(epoch, schedule, order_of);
+        self.tiers.iter().for_each(|kept| kept.tier.begin(schedule, first_step));
         // What is kept for a later use, or by one node of several, is kept as it is read.
         let keeps_first = (0..self.tiers.len()).any(|place| self.fills_ahead(place));
         let mut staging = self.staging();
@@ -260,18 +286,29 @@ impl Cache {
         CacheStats { source: self.counted.stats(), tiers: tiers.collect() }
     }
 
+    /// What was asked of each of the job's nodes since the cache was opened, by their names.
+    pub fn peers(&self) -> Vec<(String, PeerStats)> {
+        self.tiers.iter().flat_map(|kept| kept.tier.peers()).collect()
+    }
+
+    /// What this node's server did for the others since the cache was opened; `None` where another process of this
+    /// node serves them, or none.
+    pub fn served(&self) -> Option<ServerStats> {
+        Some(self.mesh.as_ref()?.server.as_ref()?.stats())
+    }
+
     fn plans(&self) -> MutexGuard<'_, EpochPlans> {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether a tier may be filled ahead: with what comes first, for all ranks.
     fn fills_ahead(&self, place: TierPlace) -> bool {
-        self.keeps_first(place) && self.plans().of_all_ranks.get(place).is_some_and(|of_all| *of_all)
+        self.keeps_first(place) && self.rules.are_of_all_ranks(place)
     }
 
     /// Whether a tier is filled with what comes first, and then stops.
     fn keeps_first(&self, place: TierPlace) -> bool {
-        self.plans().tiers.get(place).is_none_or(Option::is_none)
+        self.rules.keep_first(place)
     }
 
     /// Whether this is the process that opened the cache: in a process that was forked since, its locks may be held for
@@ -375,6 +412,13 @@ impl Cache {
     pub(crate) fn begin_batch(&self) {
         if let Some(stager) = &self.staging().stager {
             stager.begin_batch();
+        }
+    }
+
+    /// Notes whether the pipeline waits for reads from this node's own tiers, which come before what peers ask for.
+    pub(super) fn note_own_reads(&self, wait: bool) {
+        if let Some(mesh) = &self.mesh {
+            mesh.own_reads_wait.store(wait, Relaxed);
         }
     }
 

@@ -7,6 +7,8 @@ use super::counters::CopyStats;
 use crate::dataset::{Extent, FileVersion};
 use crate::error::Result;
 use crate::io::{ListeningReader, Reader, Waker};
+use crate::peers::{CopyBytes, PeerStats};
+use crate::schedule::Schedule;
 use crate::slot::SlotPool;
 use crate::tier_name::TierName;
 use std::any::Any;
@@ -18,13 +20,20 @@ pub struct Location {
     /// The copy's bytes. The file's number is the tier's own, never the index's, and never stands for anything else
     /// later.
     pub extent: Extent,
-    /// The [`checksum`] that the bytes must have.
-    pub crc: u32,
-    /// The version of the source's file that the bytes are of.
-    pub version: FileVersion,
+    /// The [`checksum`] that the bytes must have; `None` where the tier's own reader compares it.
+    pub crc: Option<u32>,
+    /// The version of the source's file that the bytes are of; `None` where only reading them tells.
+    pub version: Option<FileVersion>,
     /// Whether that version is known to be the source's in this run; else it must be compared before the bytes are
     /// used.
     pub checked: bool,
+}
+
+impl Location {
+    /// Whether these bytes, read from here, are the copy.
+    pub fn is_copy(&self, bytes: &[u8]) -> bool {
+        self.crc.is_none_or(|crc| checksum(bytes) == crc)
+    }
 }
 
 /// The CRC-32C (Castagnoli) of a sample's bytes, which is compared with [`Location::crc`].
@@ -74,6 +83,20 @@ pub(crate) trait CacheTier: Send + Sync {
     /// The location of a sample's copy, if there is one.
     fn locate(&self, sample: u64) -> Option<Location>;
 
+    /// Whether the tier is the caches of the job's other nodes. Then it has no room of its own, and says by
+    /// [`CacheTier::claims`] which samples the tiers of this node leave to it.
+    fn spans_nodes(&self) -> bool {
+        false
+    }
+
+    /// Whether a sample is to be kept by this tier and no other.
+    fn claims(&self, _sample: u64) -> bool {
+        false
+    }
+
+    /// Notes that an epoch of this schedule begins, at this step.
+    fn begin(&self, _schedule: &Schedule, _first_step: u64) {}
+
     /// Whether the tier takes samples now.
     fn is_open(&self) -> bool;
 
@@ -90,6 +113,10 @@ pub(crate) trait CacheTier: Send + Sync {
 
     /// Notes that the copy of a sample at `location` is not the source's any more: it is forgotten.
     fn outdate(&self, sample: u64, location: &Location);
+
+    /// Forgets the copy of a sample at `location`, which an earlier run kept and another node is to keep now. A tier
+    /// without copies of earlier runs has none.
+    fn forget(&self, _sample: u64, _location: &Location) {}
 
     /// Notes that a located sample could not be read or was wrong: it is forgotten, with what lies beside it.
     fn damaged(&self, sample: u64, location: Location, why: CopyFault);
@@ -126,6 +153,11 @@ pub(crate) trait CacheTier: Send + Sync {
         None
     }
 
+    /// What was asked of each of the job's nodes, by their names, where the tier is those.
+    fn peers(&self) -> Vec<(String, PeerStats)> {
+        Vec::new()
+    }
+
     /// Forgets the latest error, so that [`CacheTier::last_error`] has later ones only.
     fn forget_error(&self) {}
 
@@ -137,12 +169,18 @@ pub(crate) trait CacheTier: Send + Sync {
     /// # Errors
     /// [`crate::Error::Io`] when it cannot be read, `NotFound` where it is gone.
     fn read_blocking(&self, location: &Location) -> Result<Vec<u8>>;
+
+    /// The bytes of a copy for another node, or where they are; `None` where it is gone, or no other node gets any.
+    fn bytes_of(&self, location: &Location) -> Option<CopyBytes>;
 }
+
+/// Opens a reader, whose first answer calls the waker while it listens.
+pub(crate) type OpenListening = dyn FnOnce(Waker) -> Result<Box<dyn ListeningReader>>;
 
 /// Who reads the copies of a tier.
 pub(crate) enum TierReader {
     /// A reader that waits for its reads itself; it is to be opened by the thread that drives it.
     Waiting(Box<dyn FnOnce() -> Result<Box<dyn Reader>> + Send>),
-    /// A reader that somebody else works for; it is given a waker, which the first answer calls while it listens.
-    Listening(Box<dyn FnOnce(Waker) -> Box<dyn ListeningReader>>),
+    /// A reader that somebody else works for.
+    Listening(Box<OpenListening>),
 }

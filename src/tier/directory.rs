@@ -6,12 +6,14 @@ use super::store::Store;
 use crate::dataset::{Extent, FileId, FileVersion};
 use crate::error::Result;
 use crate::io::{DataSource, Direct, IoChoice, open_source, read_blocking};
+use crate::peers::CopyBytes;
 use crate::slot::SlotPool;
 use crate::tier_name::TierName;
 use std::any::Any;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// A store, and how its files are read.
 pub(super) struct Directory {
@@ -22,6 +24,35 @@ pub(super) struct Directory {
     pub(super) io: IoChoice,
     pub(super) direct: Direct,
     pub(super) queue_depth: usize,
+    pub(super) served: ServedFiles,
+}
+
+/// The most segments that are open for other nodes.
+const MOST_SERVED: usize = 256;
+
+/// The segments that are open to serve other nodes from.
+#[derive(Default)]
+pub(super) struct ServedFiles(Mutex<HashMap<FileId, Arc<File>>>);
+
+impl ServedFiles {
+    /// The file of a segment, open for reading; `None` where it is gone.
+    fn open(&self, store: &Store, file: FileId) -> Option<Arc<File>> {
+        let files = store.files();
+        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(file) = open.get(&file) {
+            return Some(file.clone());
+        }
+        // An open segment keeps its bytes on the drive after its end.
+        open.retain(|file, _| !files.is_gone(*file));
+        if open.len() >= MOST_SERVED
+            && let Some(any) = open.keys().next().copied()
+        {
+            open.remove(&any);
+        }
+        let opened = Arc::new(File::open(files.path(file)).ok()?);
+        open.insert(file, opened.clone());
+        Some(opened)
+    }
 }
 
 impl CacheTier for Directory {
@@ -59,6 +90,10 @@ impl CacheTier for Directory {
 
     fn outdate(&self, sample: u64, location: &Location) {
         self.store.outdate(sample, location);
+    }
+
+    fn forget(&self, sample: u64, location: &Location) {
+        self.store.forget(sample, location);
     }
 
     fn damaged(&self, sample: u64, location: Location, why: CopyFault) {
@@ -115,5 +150,11 @@ impl CacheTier for Directory {
 
     fn read_blocking(&self, location: &Location) -> Result<Vec<u8>> {
         read_blocking(&*self.store.files(), location.extent)
+    }
+
+    fn bytes_of(&self, location: &Location) -> Option<CopyBytes> {
+        let Extent { file, offset, length } = location.extent;
+        let file = self.served.open(&self.store, file)?;
+        Some(CopyBytes::File { file, offset, length, alignment: 1 })
     }
 }

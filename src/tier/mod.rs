@@ -1,9 +1,10 @@
 //! Tiers: the places a sample's bytes can come from, and what is kept on the fast ones because the schedule says so.
 //!
 //! A [`Cache`] has a list of tiers that keep copies, from the fastest to the slowest ([`copies`] says what they have in
-//! common): memory ([`ram`]), directories on local drives ([`store`]). Below them all is the source. A [`plan`] for
-//! each tier (pure) says what to admit and what to evict, and [`fill`] how the tiers are filled. The cache's reader
-//! works over all tiers and carries the plans out beneath the pipeline.
+//! common): memory ([`ram`]), directories on local drives ([`store`]), the caches of the job's other nodes ([`peers`]).
+//! Below them all is the source. A [`plan`] for each tier (pure) says what to admit and what to evict, [`placement`] on
+//! which node a sample is at home, and [`fill`] how the tiers are filled. The cache's reader works over all tiers and
+//! carries the plans out beneath the pipeline.
 
 mod cache;
 mod catalog;
@@ -12,6 +13,7 @@ mod counters;
 mod directory;
 pub(crate) mod fill;
 pub(crate) mod measure;
+mod peers;
 pub(crate) mod placement;
 pub(crate) mod plan;
 mod ram;
@@ -28,6 +30,8 @@ pub(crate) use cache::{Cache, OpenSource};
 pub use cache::{CacheOptions, TierOptions};
 pub(crate) use fill::Fill;
 pub use fill::FillChoice;
+pub(crate) use peers::RankPlace;
+pub use peers::{PeersOptions, RankMeeting, RanksMet};
 pub use rates::Machine;
 pub(crate) use rates::TierRates;
 pub use stats::{CacheStats, TierStats};

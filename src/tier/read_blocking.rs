@@ -1,7 +1,7 @@
 //! Reads one sample through the tiers by plain blocking calls: for substitutes of failed samples, and for single reads.
 
 use super::cache::{Cache, TierPlace};
-use super::copies::{CopyFault, Location, checksum};
+use super::copies::{CopyFault, Location};
 use super::reader::fault;
 use super::revalidate::version_now;
 use super::route::{Route, RouteLookup};
@@ -21,18 +21,19 @@ impl Cache {
     pub fn read_blocking(&self, sample: u64) -> Result<(Vec<u8>, TierName)> {
         let index = self.index();
         let extent = index.extent(sample);
-        let mut route = match self.look_up_route(sample, extent.file) {
+        let found = |lookup| match lookup {
             RouteLookup::Found(route) => route,
             RouteLookup::NeedsVersion(copy) => {
                 self.count_stats(1);
                 self.route(sample, version_now(index, extent.file), copy)
             }
         };
+        let mut route = found(self.look_up_route(sample, extent.file));
         if let Route::Copy(place, location) = route {
             if let Some(bytes) = self.read_copy(sample, place, location) {
                 return Ok((bytes, self.tier(place).name()));
             }
-            route = self.route_without_copy(extent.file);
+            route = found(self.route_without_copy(extent.file));
         }
         let bytes = read_blocking(&**index, extent)?;
         if let Route::Source { version, copy } = route {
@@ -47,8 +48,8 @@ impl Cache {
     /// Reads a copy's bytes; `None` when they cannot be read or are wrong.
     fn read_copy(&self, sample: u64, place: TierPlace, location: Location) -> Option<Vec<u8>> {
         let fault = match self.tier(place).read_blocking(&location) {
-            Ok(bytes) if checksum(&bytes) == location.crc => {
-                self.arrived(sample, &bytes, Some(place), Some(location.version));
+            Ok(bytes) if location.is_copy(&bytes) => {
+                self.arrived(sample, &bytes, Some(place), location.version);
                 return Some(bytes);
             }
             Ok(_) => Some(CopyFault::Checksum),
@@ -60,7 +61,7 @@ impl Cache {
 
     /// Compares the source's bytes of a sample with its copy's checksum.
     pub(super) fn compare(&self, sample: u64, place: TierPlace, location: &Location, bytes: &[u8]) {
-        if checksum(bytes) == location.crc {
+        if location.is_copy(bytes) {
             self.tier(place).confirm(sample, location);
         } else {
             self.mismatched(sample, place, location);

@@ -1,7 +1,7 @@
 //! A reader over all tiers: an extent of the dataset is read from the tier that has it. `route.rs` says which that is.
 
 use super::cache::{Cache, TierPlace};
-use super::copies::{CopyFault, Location, TierReader, checksum};
+use super::copies::{CopyFault, Location, TierReader};
 use super::revalidate::{Revalidation, VersionAnswer};
 use super::route::{Route, RouteLookup};
 use crate::dataset::Extent;
@@ -66,7 +66,7 @@ impl TieredReader {
         let mut driven_here = false;
         for tier in cache.tiers() {
             copies.push(match tier.reader(slots) {
-                TierReader::Listening(make) => GroupedReader::Listening(make(bell.waker())),
+                TierReader::Listening(open) => GroupedReader::Listening(open(bell.waker())?),
                 TierReader::Waiting(open) if !std::mem::replace(&mut driven_here, true) => {
                     GroupedReader::Waiting(open()?)
                 }
@@ -83,6 +83,18 @@ impl TieredReader {
         let revalidation = Revalidation::new(cache.index(), depth, readers.waker())?;
         let (asked, arrived, looked) = (HashMap::new(), Vec::new(), Vec::new());
         Ok(Self { cache, readers, revalidation, asked, arrived, looked })
+    }
+
+    /// Submits a sample's read, or asks for the version of its file first.
+    fn follow(&mut self, token: u64, (extent, sample): (Extent, u64), slot: Slot, lookup: RouteLookup) {
+        match lookup {
+            RouteLookup::Found(route) => self.read(token, (extent, sample), slot, route),
+            RouteLookup::NeedsVersion(copy) => {
+                let state = PendingState::Look { slot, copy };
+                self.asked.insert(token, PendingSample { extent, sample, state });
+                self.revalidation.ask(token, extent.file);
+            }
+        }
     }
 
     /// Submits a sample's read by the given route.
@@ -152,8 +164,9 @@ impl TieredReader {
     ) {
         let token = completion.token;
         let (slot, fault) = match completion.result {
-            Ok(bytes) if checksum(&bytes) == location.crc => {
-                self.cache.arrived(sample, &bytes, Some(place), Some(location.version));
+            Ok(bytes) if location.is_copy(&bytes) => {
+                let version = completion.version.or(location.version);
+                self.cache.arrived(sample, &bytes, Some(place), version);
                 out.push(Completion::arrived(token, bytes).of(self.cache.tier(place).name()));
                 return;
             }
@@ -163,8 +176,8 @@ impl TieredReader {
         self.cache.fell_back(sample, place, location, fault);
         match slot {
             Some(slot) => {
-                let route = self.cache.route_without_copy(extent.file);
-                self.read(token, (extent, sample), slot, route);
+                let lookup = self.cache.route_without_copy(extent.file);
+                self.follow(token, (extent, sample), slot, lookup);
             }
             // The slot was lost with a thread that panicked: there is nothing to read into.
             None => {
@@ -182,6 +195,12 @@ impl TieredReader {
         }
         let looked = self.revalidation.in_flight() > 0 && !self.revalidation.listen();
         self.readers.wait(looked, &mut self.arrived)
+    }
+
+    /// Whether there are reads in flight from copies of this node's own.
+    fn own_copies_in_flight(&self) -> bool {
+        let places = self.cache.tiers().enumerate().filter(|(_, tier)| !tier.spans_nodes());
+        places.into_iter().any(|(place, _)| self.readers.get(of(place)).in_flight() > 0)
     }
 
     /// The reads in flight from copies, each of which may have to be read from the source instead.
@@ -219,23 +238,17 @@ impl Reader for TieredReader {
             // An extent that is no sample is kept nowhere.
             return self.readers.submit(SOURCE, ReadRequest { token, extent, slot });
         };
-        match self.cache.look_up_route(sample, extent.file) {
-            RouteLookup::Found(route) => self.read(token, (extent, sample), slot, route),
-            RouteLookup::NeedsVersion(copy) => {
-                self.asked.insert(
-                    token,
-                    PendingSample { extent, sample, state: PendingState::Look { slot, copy } },
-                );
-                self.revalidation.ask(token, extent.file);
-            }
-        }
+        let lookup = self.cache.look_up_route(sample, extent.file);
+        self.follow(token, (extent, sample), slot, lookup);
     }
 
     fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
         let before = out.len();
         self.go_on();
         // With room left, nobody waits for these reads.
-        self.cache.note_demand(self.room() == 0 && self.readers.get(SOURCE).in_flight() > 0);
+        let full = self.room() == 0;
+        self.cache.note_demand(full && self.readers.get(SOURCE).in_flight() > 0);
+        self.cache.note_own_reads(full && self.own_copies_in_flight());
         loop {
             let waited_for = self.in_flight();
             self.wait_once()?;
@@ -245,6 +258,7 @@ impl Reader for TieredReader {
             // A sample that falls back is no answer yet. Else, an empty return means that a waker was called.
             if out.len() > before || nothing_came || waited_for == 0 {
                 self.cache.note_demand(false);
+                self.cache.note_own_reads(false);
                 self.cache.count_stats(self.revalidation.take_count());
                 return Ok(());
             }

@@ -60,21 +60,27 @@ impl Cache {
             // nothing says so.
             return Route::Source { version, copy: None };
         };
-        if now != location.version {
+        if location.version.is_some_and(|copied| copied != now) {
             self.tier(place).outdate(sample, &location);
             // A slower tier may have the version that is there now.
             return self.route(sample, version, self.locate(sample));
         }
         if self.verify() == Verify::Checksum {
-            return Route::Source { version, copy };
+            // Only the node that has a copy can compare it, when it is pushed what the source has.
+            return Route::Source { version, copy: copy.filter(|(_, location)| location.crc.is_some()) };
         }
+        // Where only reading tells the copy's version, no other one is taken.
+        let location = Location { version, ..location };
         self.tier(place).confirm(sample, &location);
         Route::Copy(place, location)
     }
 
     /// The route of a sample in `file` whose copy could not be used. Its file may have changed since the copy was
     /// checked.
-    pub(super) fn route_without_copy(&self, file: FileId) -> Route {
-        Route::Source { version: self.index().shard_version(file), copy: None }
+    pub(super) fn route_without_copy(&self, file: FileId) -> RouteLookup {
+        match self.index().shard_version(file) {
+            Some(version) => RouteLookup::Found(Route::Source { version: Some(version), copy: None }),
+            None => RouteLookup::NeedsVersion(None),
+        }
     }
 }

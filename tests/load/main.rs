@@ -8,6 +8,7 @@ mod encoded;
 mod fresh;
 mod io;
 mod mixing;
+mod nodes;
 mod one_version;
 mod peers;
 mod pipeline;

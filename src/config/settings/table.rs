@@ -7,14 +7,14 @@
 use super::SettingsObject::{Directory as OfCache, Ram as OfRam, Resources as OfResources};
 use super::forms::{
     AnyPath, Bounds, ByteCount, Channels, ClassList, DeviceName, FieldList, Indices, LabelSource, Maybe,
-    MixList, OneOf, Probability, Ratios, SideLengths, SizesByEpoch, TransformList, Truth, Weighing,
-    WholeNumber,
+    MixList, OneOf, PeersChoice, Probability, Ratios, SideLengths, SizesByEpoch, TransformList, Truth,
+    Weighing, WholeNumber,
 };
 use super::{Description, Form, Setting, Topic};
 use crate::augment::{
     CROP_RATIO, CROP_SCALE, DType, Fidelity, ImageTransforms, LARGEST_SIDE, MemoryFormat, Mixing,
 };
-use crate::config::{CpuDecode, FieldOptions, Labels, OnError, Weights};
+use crate::config::{CpuDecode, FieldOptions, Labels, OnError, Peers, Weights};
 use crate::dataset::{Changed, ClassRef};
 use crate::decode::Damaged;
 use crate::io::{Direct, IoChoice};
@@ -300,6 +300,16 @@ settings! {
 
     /// The dataset never changes, so cached copies are used without checking its files.
     immutable: bool = false, Truth, Cache;
+
+    /// Whether the nodes of a job read from one another what each keeps in its `cache`: then all of them together keep
+    /// each sample once, and what fits into their caches together is read from the dataset's storage once and not in
+    /// every epoch. `off`: each node has its own. `auto`: the ranks meet on the cluster's engine (torch.distributed,
+    /// torchrun, Ray, MPI), and each node listens on its side of the launcher, for this job alone. A dict says more:
+    /// `listen`, the address and port of this node; `allgather`, a function that gives this rank's bytes to all and
+    /// returns a list of those of all; `directory`, which all nodes share, for ranks that have nothing better to meet
+    /// by; `tls`, whether what travels is encrypted. All ranks must give it alike, and begin their first epochs
+    /// together. On one node it does nothing.
+    peers: Peers = Peers::default(), PeersChoice, Cache.no_flag();
 
     /// Where index files are kept. None: `$FORELOAD_INDEX_DIR`, else the user's cache directory; where that cannot be
     /// written, a directory of the user's own among the temporary files, with a warning.

@@ -1,6 +1,7 @@
 //! The answers on their way from the client's thread to the thread that asked.
 
 use super::transfer::{Miss, PeerAnswer, PeerCopy, PeerRead};
+use crate::dataset::FileVersion;
 use crate::error::{Error, Result};
 use crate::io::Waker;
 use crate::slot::Slot;
@@ -141,6 +142,10 @@ impl OpenRead {
 
     pub(super) fn sample(&self) -> u64 {
         self.read.as_ref().map_or(0, |read| read.sample)
+    }
+
+    pub(super) fn version(&self) -> Option<FileVersion> {
+        self.read.as_ref().and_then(|read| read.version)
     }
 
     pub(super) fn peer(&self) -> usize {

@@ -75,18 +75,61 @@ enum PeerWork {
     Push(usize, PeerPush),
 }
 
+/// Offers samples to peers, from any thread, and knows what became of all that was asked of them. Clones share the
+/// [`HttpTransfer`] that it is of. When that is gone, what is pushed is dropped.
+#[derive(Clone)]
+pub struct PeerPusher {
+    links: Arc<[Arc<PeerLink>]>,
+    work: UnboundedSender<PeerWork>,
+    pushes: BytesUnderWay,
+}
+
+impl PeerPusher {
+    /// Offers `peer` the bytes of `sample` in `version`, whose CRC-32C is `crc`. Nobody waits for what becomes of it:
+    /// the peer's counters say that. Returns `false` when it is dropped at once, because too much waits, the peer is
+    /// left alone, or it has said that it is full.
+    ///
+    /// # Panics
+    /// Panics when there is no such peer.
+    pub fn push(&self, peer: usize, sample: u64, version: FileVersion, crc: u32, bytes: Bytes) -> bool {
+        let link = &self.links[peer];
+        count(&link.counters.pushes, 1);
+        if link.is_full() {
+            count(&link.counters.pushes_refused, 1);
+            return false;
+        }
+        let reserved = self.pushes.reserve(bytes.len()).filter(|_| link.admit(Instant::now()).is_some());
+        let queued = reserved.is_some_and(|reserved| {
+            let push = PeerPush { sample, version, crc, bytes, _reserved: reserved };
+            self.work.send(PeerWork::Push(peer, push)).is_ok()
+        });
+        if !queued {
+            count(&link.counters.pushes_dropped, 1);
+        }
+        queued
+    }
+
+    /// Offers samples again to peers that have said that they are full.
+    pub fn offer_again(&self) {
+        self.links.iter().for_each(|link| link.offer_again());
+    }
+
+    /// What each peer did so far, by number.
+    pub fn stats(&self) -> Vec<PeerStats> {
+        self.links.iter().map(|link| link.stats()).collect()
+    }
+}
+
 /// Reads from peers over HTTP/1.1.
 ///
 /// Dropping it closes all connections; reads in flight are given up, and their slots go back to their pools. A process
 /// forked from this one has none of its threads, and must not use its copy; to drop that does nothing.
 pub struct HttpTransfer {
-    links: Arc<[Arc<PeerLink>]>,
+    /// Always there, until this is dropped.
+    pusher: Option<PeerPusher>,
     answers: Arc<AnswerQueue>,
     /// Reads that were posted and not yet handed over.
     posted: Vec<OpenRead>,
-    /// Always there, until this is dropped.
-    work: Option<UnboundedSender<PeerWork>>,
-    pushes: BytesUnderWay,
     depth: usize,
     in_flight: usize,
     description: String,
@@ -114,11 +157,9 @@ impl HttpTransfer {
         let thread = RuntimeThread::start("foreload-fetch", || Ok(run(links.clone(), queue, end)))?;
         let encrypted = if peers.iter().any(|peer| peer.pin.is_some()) { ", TLS 1.3" } else { "" };
         Ok(Self {
-            links,
+            pusher: Some(PeerPusher { links, work, pushes: BytesUnderWay::new(options.push_bytes) }),
             answers,
             posted: Vec::new(),
-            work: Some(work),
-            pushes: BytesUnderWay::new(options.push_bytes),
             depth: options.depth,
             in_flight: 0,
             description: format!("HTTP/1.1, {} connections a peer{encrypted}", options.connections),
@@ -126,30 +167,9 @@ impl HttpTransfer {
         })
     }
 
-    /// Offers `peer` the bytes of `sample` in `version`, whose CRC-32C is `crc`. Nobody waits for what becomes of it:
-    /// the peer's counters say that. Returns `false` when it is dropped at once, because too much waits or the peer is
-    /// left alone.
-    ///
-    /// # Panics
-    /// Panics when there is no such peer.
-    pub fn push(&self, peer: usize, sample: u64, version: FileVersion, crc: u32, bytes: Bytes) -> bool {
-        let link = &self.links[peer];
-        count(&link.counters.pushes, 1);
-        let reserved = self.pushes.reserve(bytes.len()).filter(|_| link.admit(Instant::now()).is_some());
-        let queued = reserved.map(|reserved| {
-            let push = PeerPush { sample, version, crc, bytes, _reserved: reserved };
-            self.hand_over(PeerWork::Push(peer, push))
-        });
-        let queued = queued.unwrap_or(false);
-        if !queued {
-            count(&link.counters.pushes_dropped, 1);
-        }
-        queued
-    }
-
-    /// Hands work to the thread. Returns `false` when that has ended.
-    fn hand_over(&self, work: PeerWork) -> bool {
-        self.work.as_ref().is_some_and(|queue| queue.send(work).is_ok())
+    /// Who offers samples to the same peers.
+    pub fn pusher(&self) -> &PeerPusher {
+        self.pusher.as_ref().expect("only dropping takes it out")
     }
 }
 
@@ -157,7 +177,7 @@ impl Drop for HttpTransfer {
     fn drop(&mut self) {
         if !self.thread.is_here() {
             // Either would take locks, which some thread of the parent may have held when it forked.
-            std::mem::forget(self.work.take());
+            std::mem::forget(self.pusher.take());
             std::mem::forget(std::mem::take(&mut self.posted));
         }
     }
@@ -192,7 +212,7 @@ impl PeerTransfer for HttpTransfer {
     /// Panics without room, and when there is no such peer.
     fn post(&mut self, read: PeerRead) {
         assert!(self.room() > 0, "a read without room");
-        let link = &self.links[read.peer];
+        let link = self.pusher().links[read.peer].clone();
         self.in_flight += 1;
         count(&link.counters.reads, 1);
         let now = Instant::now();
@@ -210,7 +230,7 @@ impl PeerTransfer for HttpTransfer {
         if !self.posted.is_empty() {
             // Where the thread has ended, the reads come back unsent, and answer that themselves.
             let posted = std::mem::take(&mut self.posted);
-            self.hand_over(PeerWork::Reads(posted));
+            let _ = self.pusher().work.send(PeerWork::Reads(posted));
         }
     }
 
@@ -241,7 +261,7 @@ impl PeerTransfer for HttpTransfer {
     }
 
     fn stats(&self) -> Vec<PeerStats> {
-        self.links.iter().map(|link| link.stats()).collect()
+        self.pusher().stats()
     }
 
     fn describe(&self) -> String {

@@ -22,6 +22,7 @@ use hyper::body::Body;
 use hyper::header::{self, HeaderValue};
 use hyper::{Method, Request, StatusCode};
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -42,6 +43,8 @@ pub(super) struct PeerLink {
     judgement: Mutex<Judgement>,
     pub counters: Arc<PeerCounters>,
     latency: SharedHistogram,
+    /// Whether it has said that it has no room for more.
+    full: AtomicBool,
     notices: Notices,
 }
 
@@ -79,6 +82,7 @@ impl PeerLink {
             }),
             counters,
             latency: SharedHistogram::default(),
+            full: AtomicBool::default(),
             notices: options.notices.clone(),
         }
     }
@@ -88,6 +92,16 @@ impl PeerLink {
         let mut judgement = self.judgement();
         let limit = judgement.deadline.current();
         judgement.breaker.admit(now).then_some(limit)
+    }
+
+    /// Whether it takes no more, by what it has said since it was last asked to take again.
+    pub(super) fn is_full(&self) -> bool {
+        self.full.load(Relaxed)
+    }
+
+    /// Offers it samples again.
+    pub(super) fn offer_again(&self) {
+        self.full.store(false, Relaxed);
     }
 
     pub(super) fn stats(&self) -> PeerStats {
@@ -104,8 +118,8 @@ impl PeerLink {
     /// Reads a sample and answers.
     pub(super) async fn read(self: Arc<Self>, mut read: OpenRead) {
         let limit = read.deadline.into();
-        let sample = read.sample();
-        let result = tokio::time::timeout_at(limit, self.get(sample, read.room())).await;
+        let (sample, version) = (read.sample(), read.version());
+        let result = tokio::time::timeout_at(limit, self.get(sample, version, read.room())).await;
         let result = result.unwrap_or(Err(Miss::Timeout));
         let took = read.posted.elapsed();
         match result {
@@ -122,10 +136,22 @@ impl PeerLink {
         }));
     }
 
-    /// Reads a sample into `room`, which has its length.
-    async fn get(&self, sample: u64, room: &mut [u8]) -> Result<(FileVersion, u32), Miss> {
+    /// Reads a sample into `room`, which has its length; of the `asked` version, where that is known.
+    async fn get(
+        &self,
+        sample: u64,
+        asked: Option<FileVersion>,
+        room: &mut [u8],
+    ) -> Result<(FileVersion, u32), Miss> {
         let path = self.dataset.path(sample);
-        let mut exchange = self.reads.send(|| self.request(Method::GET, &path, Bytes::new())).await?;
+        let request = || {
+            let mut request = self.request(Method::GET, &path, Bytes::new());
+            if let Some(version) = asked {
+                request.headers_mut().insert(header::IF_MATCH, wire::version_value(version));
+            }
+            request
+        };
+        let mut exchange = self.reads.send(request).await?;
         let response = &mut exchange.response;
         let status = response.status();
         if status != StatusCode::OK {
@@ -137,7 +163,8 @@ impl PeerLink {
         let headers = response.headers();
         let (version, crc) = (wire::version_of(headers, header::ETAG), wire::crc_of(headers));
         let (Some(version), Some(crc)) = (version, crc) else { return Err(Miss::Wrong) };
-        if wire::length_of(headers) != Some(room.len() as u64) {
+        if wire::length_of(headers) != Some(room.len() as u64) || asked.is_some_and(|asked| asked != version)
+        {
             return Err(Miss::Wrong);
         }
         let (mut arrived, mut checksum) = (0, Checksum::new());
@@ -163,7 +190,8 @@ impl PeerLink {
                 count(&self.counters.pushed_bytes, push.bytes.len() as u64);
                 self.judge(None, None);
             }
-            Ok(_) => {
+            Ok(status) => {
+                self.full.fetch_or(status == StatusCode::INSUFFICIENT_STORAGE, Relaxed);
                 count(&self.counters.pushes_refused, 1);
                 self.judge(None, None);
             }
@@ -222,10 +250,9 @@ impl PeerLink {
 
     fn complaint(&self, miss: Miss) -> String {
         let (what, remedy) = match miss {
-            Miss::Refused => (
-                "refuses this node's requests, or cannot read its own cache",
-                "give all nodes the same token, dataset and start of the job, and look at its drive",
-            ),
+            Miss::Refused => {
+                ("refuses this node's requests", "give all nodes the same dataset and start of the job")
+            }
             Miss::Wrong => ("answers with wrong bytes", "look at its memory and at what lies between"),
             Miss::Timeout => ("is too slow", "look at its load and at the network between"),
             _ => ("cannot be reached", "see whether it runs, and whether a firewall lies between"),
@@ -246,8 +273,9 @@ impl PeerLink {
 fn miss_of(status: StatusCode) -> Miss {
     match status {
         StatusCode::NOT_FOUND => Miss::Absent,
+        StatusCode::PRECONDITION_FAILED => Miss::Stale,
         StatusCode::SERVICE_UNAVAILABLE => Miss::Busy,
-        StatusCode::UNAUTHORIZED | StatusCode::CONFLICT | StatusCode::INTERNAL_SERVER_ERROR => Miss::Refused,
+        StatusCode::UNAUTHORIZED | StatusCode::CONFLICT => Miss::Refused,
         _ => Miss::Wrong,
     }
 }

@@ -11,6 +11,6 @@ mod transfer;
 
 pub use breaker::{BreakerLimits, BreakerState};
 pub use deadline::DeadlineLimits;
-pub use http::{HttpOptions, HttpTransfer, Peer};
+pub use http::{HttpOptions, HttpTransfer, Peer, PeerPusher};
 pub use stats::{PeerCounts, PeerStats};
 pub use transfer::{Miss, PeerAnswer, PeerCopy, PeerRead, PeerTransfer};

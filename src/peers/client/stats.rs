@@ -21,6 +21,8 @@ counters! {
     bytes,
     /// The number of samples that the peer did not keep.
     absent,
+    /// The number of samples that the peer kept as they were before their files changed.
+    stale,
     /// The number of samples that the peer had no time for.
     busy,
     /// The number of samples that had not arrived by the deadline.
@@ -54,6 +56,7 @@ impl PeerCounters {
     pub(super) fn missed(&self, why: Miss) {
         let counter: &AtomicU64 = match why {
             Miss::Absent => &self.absent,
+            Miss::Stale => &self.stale,
             Miss::Busy => &self.busy,
             Miss::Timeout => &self.timeouts,
             Miss::Refused => &self.refused,

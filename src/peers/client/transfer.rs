@@ -18,6 +18,8 @@ pub struct PeerRead {
     pub sample: u64,
     /// The sample's length in bytes, by the index. Nothing else is taken.
     pub length: u32,
+    /// The version of its file, where the caller knows it. A copy of another one is none.
+    pub version: Option<FileVersion>,
     /// The slot to read into, taken for at least `length` bytes.
     pub slot: Slot,
 }
@@ -41,7 +43,7 @@ pub struct PeerCopy {
     pub bytes: Filled,
     /// Their CRC-32C.
     pub crc: u32,
-    /// The version of the source's file that they are of. The caller compares it with the version that it knows.
+    /// The version of the source's file that they are of: the one that was asked for, or that the peer vouches for.
     pub version: FileVersion,
 }
 
@@ -50,11 +52,13 @@ pub struct PeerCopy {
 pub enum Miss {
     /// The peer does not keep it.
     Absent,
+    /// The peer kept it as it was before its file changed.
+    Stale,
     /// The peer has too much to do.
     Busy,
     /// The answer was not complete by the deadline.
     Timeout,
-    /// The peer refuses the token, the dataset or the generation, or cannot read its own copy.
+    /// The peer refuses the token, the dataset or the generation.
     Refused,
     /// The answer is not the sample: another length or checksum, or no answer of ours at all.
     Wrong,
@@ -64,7 +68,7 @@ pub enum Miss {
     Breaker,
 }
 
-named!(Miss: "absent" => Absent, "busy" => Busy, "timeout" => Timeout, "refused" => Refused, "wrong" => Wrong,
+named!(Miss: "absent" => Absent, "stale" => Stale, "busy" => Busy, "timeout" => Timeout, "refused" => Refused, "wrong" => Wrong,
     "unreachable" => Unreachable, "breaker" => Breaker);
 
 impl Miss {

@@ -55,8 +55,11 @@ async fn serve(
     under_way: AnswerUnderWay,
 ) -> Answer {
     let counters = &serving.counters;
-    let Found::Copy { bytes: copy, crc, version } = shelf.find(sample) else {
-        return refused(&counters.absent, StatusCode::NOT_FOUND);
+    let asked = wire::version_of(headers, header::IF_MATCH);
+    let (copy, crc, version) = match shelf.find(sample, asked) {
+        Found::Copy { bytes, crc, version } => (bytes, crc, version),
+        Found::Absent => return refused(&counters.absent, StatusCode::NOT_FOUND),
+        Found::Stale => return refused(&counters.stale, StatusCode::PRECONDITION_FAILED),
     };
     let length = match &copy {
         CopyBytes::Memory(bytes) => bytes.len() as u64,
@@ -81,9 +84,15 @@ async fn serve(
         Ok(bytes) => bytes,
         Err(NotServed::Busy) => return busy(&counters.busy),
         Err(NotServed::Unreadable) => {
-            return refused(&counters.unreadable, StatusCode::INTERNAL_SERVER_ERROR);
+            shelf.damaged(sample, crc);
+            return refused(&counters.unreadable, StatusCode::NOT_FOUND);
         }
     };
+    // Who receives it would find that, too, but could not mend it.
+    if status == StatusCode::OK && wire::checksum(&bytes) != crc {
+        shelf.damaged(sample, crc);
+        return refused(&counters.unreadable, StatusCode::NOT_FOUND);
+    }
     serving.learn_pace(begun);
     count(&counters.served, 1);
     count(&counters.served_bytes, served);

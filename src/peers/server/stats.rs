@@ -23,11 +23,13 @@ counters! {
     served_bytes,
     /// The number of requests for a sample that is not kept.
     absent,
+    /// The number of requests for a sample whose copy is of another version than its file has now.
+    stale,
     /// The number of requests for another dataset, or for another start of the job.
     other_datasets,
     /// The number of requests that were refused because too much was under way.
     busy,
-    /// The number of copies that could not be read.
+    /// The number of copies that could not be read, or had other bytes than were kept.
     unreadable,
     /// The number of requests that could not be understood, or asked for what there is not.
     malformed,

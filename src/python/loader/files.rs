@@ -21,7 +21,7 @@ impl FileLoader {
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let (paths, options) = settings::read(LoaderKind::Files, arguments, settings)?;
-        let loader = Loader::open(py, paths, options, Contents::Files)?;
+        let loader = Loader::open(py, paths, options, settings, Contents::Files)?;
         Ok(PyClassInitializer::from(loader).add_subclass(Self))
     }
 }

@@ -27,7 +27,7 @@ impl ImageLoader {
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyClassInitializer<Self>> {
         let (paths, options) = settings::read(LoaderKind::Images, arguments, settings)?;
-        let loader = Loader::open(py, paths, options, Contents::Images)?;
+        let loader = Loader::open(py, paths, options, settings, Contents::Images)?;
         Ok(PyClassInitializer::from(loader).add_subclass(Self))
     }
 

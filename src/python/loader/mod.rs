@@ -10,6 +10,7 @@ pub(super) use images::ImageLoader;
 use super::batches::Batches;
 use super::error::{no_labels, raise};
 use super::notices::deliver;
+use super::peers::PythonMeeting;
 use super::settings::whole_number;
 use crate::config::LoaderOptions;
 use crate::dataset::{Contents, DatasetIndex, IndexOptions};
@@ -32,6 +33,8 @@ pub(super) struct Loader {
     pipeline: SharedPipeline,
     rank: Option<u32>,
     world_size: Option<u32>,
+    /// How the ranks meet, where nodes share their caches.
+    meeting: Option<Arc<PythonMeeting>>,
     cursor: Mutex<Cursor>,
     /// The log of the latest iteration.
     failures: Mutex<FailureLog>,
@@ -79,8 +82,7 @@ impl Loader {
             Start::State(state) => self.pipeline.resume(state, rank, world_size),
             Start::Epoch(number) => self.pipeline.epoch(*number, rank, world_size, 0),
         });
-        let epoch = raise(py, epoch)?;
-        deliver(py, self.pipeline.index().notices())?;
+        let epoch = self.begun(py, epoch)?;
         lock(&self.cursor).begin(epoch.progress().clone());
         self.iterate(py, epoch)
     }
@@ -96,8 +98,8 @@ impl Loader {
         let number = self.epoch_or_this(epoch.as_ref())?;
         let first_step = first_step.map_or(Ok(0), |step| whole_number("first_step", &step, u64::MAX))?;
         let (rank, world_size) = self.place_in_world(py)?;
-        let epoch = raise(py, py.detach(|| self.pipeline.epoch(number, rank, world_size, first_step)))?;
-        deliver(py, self.pipeline.index().notices())?;
+        let epoch = py.detach(|| self.pipeline.epoch(number, rank, world_size, first_step));
+        let epoch = self.begun(py, epoch)?;
         self.iterate(py, epoch)
     }
 
@@ -273,13 +275,33 @@ impl Loader {
         argument.map_or_else(|| Ok(self.epoch()), |epoch| whole_number("epoch", epoch, u64::MAX))
     }
 
-    /// Opens a loader of the datasets at `roots`.
+    /// An epoch that begins, or what keeps it from that: an exception of the ranks' meeting as it was raised.
+    fn begun(&self, py: Python<'_>, epoch: crate::Result<Epoch>) -> PyResult<Epoch> {
+        let raised = self.meeting.as_ref().and_then(|meeting| meeting.take_raised());
+        if let (Err(_), Some(exception)) = (&epoch, raised) {
+            return Err(exception);
+        }
+        let epoch = raise(py, epoch)?;
+        deliver(py, self.pipeline.index().notices())?;
+        Ok(epoch)
+    }
+
+    /// Opens a loader of the datasets at `roots`; `settings` are the keywords that `options` were read from.
     fn open(
         py: Python<'_>,
         roots: Vec<PathBuf>,
         mut options: LoaderOptions,
+        settings: Option<&Bound<'_, PyDict>>,
         contents: Contents,
     ) -> PyResult<Self> {
+        let mut meeting = None;
+        if options.peers.on
+            && let Some(peers) = settings.map(|settings| settings.get_item("peers")).transpose()?.flatten()
+        {
+            let met = PythonMeeting::new(&peers)?;
+            options.peers.meeting = Some(met.clone());
+            meeting = Some(met);
+        }
         let ranks = py.import("foreload._ranks")?;
         let local = ranks.call_method1("local_world_size", (options.local_world_size,))?;
         options.local_world_size = local.extract()?;
@@ -293,6 +315,7 @@ impl Loader {
             pipeline,
             rank: options.rank,
             world_size: options.world_size,
+            meeting,
             cursor: Mutex::default(),
             failures: Mutex::default(),
             concealed: Mutex::default(),

@@ -5,6 +5,7 @@ use super::super::plan::{Admission, KnownUses, NodeSlice, RetentionRule, TierPla
 use super::keep::TierPlace;
 use super::{Cache, KeptTier};
 use crate::schedule::{Order, Schedule};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The most epochs that the plan looks ahead: a later use is as good as none.
 const MOST_EPOCHS: u64 = 64;
@@ -34,10 +35,37 @@ impl EpochPlan {
 pub(super) struct EpochPlans {
     /// The plan of each tier that decides by the future; `None` for a tier that is filled with what comes first.
     pub(super) tiers: Vec<Option<EpochPlan>>,
+}
+
+/// What of the plans is asked for with every sample, so that nobody waits for a lock: sets of tiers, a bit for each.
+#[derive(Default)]
+pub(super) struct EpochRules {
+    /// The tiers that decide by the future; the others are filled with what comes first.
+    by_future: AtomicU64,
     /// The tiers whose ranks use the whole epoch together, so that it may be staged for them.
-    pub(super) of_all_ranks: Vec<bool>,
-    /// The slowest tier that has room for all that the epoch draws.
-    pub(super) whole: Option<TierPlace>,
+    of_all_ranks: AtomicU64,
+    /// The slowest tier that has room for all that the epoch draws, if there is one.
+    whole: AtomicU64,
+}
+
+impl EpochRules {
+    pub(super) fn keep_first(&self, place: TierPlace) -> bool {
+        self.by_future.load(Relaxed) >> place & 1 == 0
+    }
+
+    pub(super) fn are_of_all_ranks(&self, place: TierPlace) -> bool {
+        self.of_all_ranks.load(Relaxed) >> place & 1 == 1
+    }
+
+    pub(super) fn whole(&self) -> Option<TierPlace> {
+        let whole = self.whole.load(Relaxed);
+        (whole != 0).then(|| whole.ilog2() as TierPlace)
+    }
+}
+
+/// The tiers of which `is_in` holds, as a set.
+fn set_of(tiers: impl Iterator<Item = bool>) -> u64 {
+    (0..).zip(tiers).map(|(place, is_in)| u64::from(is_in) << place).sum()
 }
 
 impl Cache {
@@ -47,7 +75,11 @@ impl Cache {
         let used = part_of(self.index().total_bytes(), samples, self.index().len());
         let whole = self.tiers.iter().rposition(|kept| kept.room() >= used);
         let places = 0..self.tiers.len();
-        let of_all_ranks = places.clone().map(|place| self.slice(place, schedule).is_whole()).collect();
+        let of_all_ranks = set_of(
+            places
+                .clone()
+                .map(|place| self.slice(place, schedule).is_whole() && !self.tier(place).spans_nodes()),
+        );
         // Samples of an epoch that was stopped may still arrive: until all is known the former plans stand.
         let futures: Vec<_> =
             places.clone().map(|place| self.future(place, used, epoch, schedule, order_of)).collect();
@@ -59,7 +91,10 @@ impl Cache {
             let new = || new_plan(&self.tiers[place], rule, self.sharers(place, schedule));
             Some(EpochPlan { plan: former.map_or_else(new, |former| former.plan), future, epoch })
         });
-        *plans = EpochPlans { tiers: planned.collect(), of_all_ranks, whole };
+        *plans = EpochPlans { tiers: planned.collect() };
+        self.rules.by_future.store(set_of(plans.tiers.iter().map(Option::is_some)), Relaxed);
+        self.rules.of_all_ranks.store(of_all_ranks, Relaxed);
+        self.rules.whole.store(whole.map_or(0, |whole| 1 << whole), Relaxed);
     }
 
     /// How a tier decides by the future, and the future, for an epoch that uses `used` bytes of samples; `None` where
@@ -107,7 +142,9 @@ impl Cache {
         let room: u64 = (0..self.tiers.len()).filter(of_slice).map(|place| self.tiers[place].room()).sum();
         // Shards that are staged, because the user wants it, are kept for no time in particular.
         let staged = slice.is_whole() && self.options.fill == FillChoice::Ahead;
-        if used <= room || staged {
+        // Where nodes share their caches, samples have homes and stay there.
+        let have_homes = self.tiers.iter().any(|kept| kept.tier.spans_nodes());
+        if used <= room || staged || have_homes {
             RetentionRule::Keep
         } else {
             RetentionRule::best(slice, schedule.order())

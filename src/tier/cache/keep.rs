@@ -4,7 +4,7 @@
 //! that gives up what is used last of all. Only where a tier has room for the whole dataset does it have all of it, for
 //! the next run, and the faster ones keep copies.
 
-use super::super::copies::Offer;
+use super::super::copies::{CacheTier, Offer};
 use super::super::plan::Admission;
 use super::Cache;
 use crate::dataset::FileVersion;
@@ -41,12 +41,18 @@ impl Cache {
         sum.fetch_add(bytes.len() as u64, Relaxed);
         let Some(version) = version else { return };
         let sample = SampleAtHand { sample, bytes, version };
-        let whole = self.plans().whole;
+        let whole = self.rules.whole();
         let once = whole.unwrap_or(self.tiers.len());
         // Where it came from it stays, unless it was kept for this use alone.
         let stays = from.filter(|&place| self.keeps_first(place));
-        if stays.is_none_or(|place| place >= once) {
-            self.keep_once(&sample, once, from.is_none());
+        match self.claimed_by(sample.sample) {
+            // Who reads the source brings it to who keeps it; what was kept anywhere has been there.
+            Some(place) if from.is_none() => {
+                self.offer(place, 0, &sample);
+            }
+            Some(_) => {}
+            None if stays.is_none_or(|place| place >= once) => self.keep_once(&sample, once, from.is_none()),
+            None => {}
         }
         if let Some(whole) = whole.filter(|&whole| stays != Some(whole) && self.takes(whole)) {
             // A copy that is there already is no other.
@@ -112,17 +118,61 @@ impl Cache {
         let offer = self.tier(place).offer(group, sample, version, bytes);
         if offer == Offer::Taken {
             self.take(sample);
-        } else if let Some(Some(planned)) = self.plans().tiers.get_mut(place) {
+        } else if !self.keeps_first(place)
+            && let Some(Some(planned)) = self.plans().tiers.get_mut(place)
+        {
             // What is there already has been counted.
             planned.plan.lost(group, bytes.len() as u64);
         }
         offer
     }
 
+    /// The tier that is to keep a sample alone, for all nodes.
+    fn claimed_by(&self, sample: u64) -> Option<TierPlace> {
+        self.mesh.as_ref()?;
+        (0..self.tiers.len()).find(|&place| self.tier(place).claims(sample))
+    }
+
+    /// Whether this node is a sample's home.
+    pub(in crate::tier) fn is_home_of(&self, sample: u64) -> bool {
+        let homes = self.mesh.as_ref().filter(|_| sample < self.index.len());
+        homes.is_some_and(|mesh| mesh.homes.home(sample) == Some(mesh.own))
+    }
+
+    /// Has the fastest tier of this node that has room keep a sample which another node pushes.
+    pub(in crate::tier) fn keep_pushed(&self, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
+        let at_hand = SampleAtHand { sample, bytes, version };
+        let mut answer = Offer::Full;
+        for place in (0..self.tiers.len()).filter(|&place| !self.tier(place).spans_nodes()) {
+            match self.offered(place, 0, &at_hand) {
+                offer @ (Offer::Taken | Offer::Present) => return offer,
+                Offer::Full => {}
+                offer => answer = offer,
+            }
+        }
+        answer
+    }
+
+    /// Forgets what an earlier run kept of samples that are at home elsewhere, so that there is room for those at home
+    /// here. Where there is room for everything, nothing is forgotten.
+    pub(super) fn leave_to_their_homes(&self) {
+        let own = || self.tiers().filter(|tier| !tier.spans_nodes());
+        if own().map(CacheTier::capacity).max().unwrap_or(0) / 10 * 9 >= self.index.total_bytes() {
+            return;
+        }
+        for tier in own() {
+            for sample in (0..self.index.len()).filter(|&sample| !self.is_home_of(sample)) {
+                if let Some(location) = tier.locate(sample) {
+                    tier.forget(sample, &location);
+                }
+            }
+        }
+    }
+
     /// Offers a staged sample to the tiers that are filled with what comes first, for all ranks.
     pub(in crate::tier) fn keep_staged(&self, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
         let at_hand = SampleAtHand { sample, bytes, version };
-        let whole = self.plans().whole;
+        let whole = self.rules.whole();
         let mut answer = Offer::Full;
         for place in (0..self.tiers.len()).filter(|&place| self.fills_ahead(place)) {
             let wanted = answer != Offer::Taken || whole == Some(place);

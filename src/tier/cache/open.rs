@@ -1,12 +1,14 @@
 //! The tiers of a cache, opened as the user asked for them.
 
 use super::super::copies::CacheTier;
-use super::super::directory::Directory;
+use super::super::directory::{Directory, ServedFiles};
+use super::super::peers::{PeerMesh, Peers, RankPlace};
 use super::super::ram::Ram;
 use super::super::store::{Store, StoreOptions};
 use super::CacheOptions;
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
+use crate::schedule::Selection;
 use crate::tier_name::TierName;
 use crate::trace::Trace;
 use std::path::PathBuf;
@@ -42,31 +44,75 @@ impl TierOptions {
     }
 }
 
+/// The tiers of a process, from the fastest to the slowest.
+pub(super) struct OpenedTiers {
+    pub(super) tiers: Vec<Box<dyn CacheTier>>,
+    /// The job's nodes, where they share their caches; then the last tier is that of the others.
+    pub(super) mesh: Option<Arc<PeerMesh>>,
+}
+
 /// Opens the tiers of `options`, in their order, and loads what they hold of the dataset already. A directory that
-/// cannot be used is left out, and a notice says why.
+/// cannot be used is left out, and a notice says why. Where nodes share their caches it meets the other ranks.
 ///
 /// # Errors
-/// The errors of [`Store::check`] and [`Ram::new`]; [`Error::Io`] where the working directory is gone.
+/// The errors of [`Store::check`], [`Ram::new`] and [`PeerMesh::meet`]; [`Error::Io`] where the working directory is
+/// gone.
 pub(super) fn tiers(
     index: &Arc<DatasetIndex>,
     options: &CacheOptions,
     trace: &Trace,
-) -> Result<Vec<Box<dyn CacheTier>>> {
-    let mut tiers: Vec<Box<dyn CacheTier>> = Vec::new();
+    place: RankPlace,
+    selection: &Selection,
+) -> Result<OpenedTiers> {
+    // What directories hold is told to the other nodes, and what memory may hold depends on who else is on this one.
+    let mut directories = Vec::new();
     for tier in &options.tiers {
-        match tier {
-            TierOptions::Ram { name, size } => {
-                let ranks = u64::from(options.local_world_size.unwrap_or(1).max(1));
-                tiers.push(Box::new(Ram::new(index, *name, *size, ranks)?));
-            }
+        directories.push(match tier {
             TierOptions::Directory { name, path, size } => {
                 // The working directory may change while the store is used.
                 let path = std::path::absolute(path).map_err(|error| Error::io("resolve", path, error))?;
-                tiers.extend(directory(index, options, *name, path, *size, trace)?);
+                directory(index, options, *name, path, *size, trace)?
             }
+            TierOptions::Ram { .. } => None,
+        });
+    }
+    let mesh = match &options.peers {
+        Some(peers) if place.world_size > 1 => {
+            let opened: Vec<&dyn CacheTier> = directories.iter().flatten().map(|tier| &**tier).collect();
+            PeerMesh::meet(peers, index, &opened, options.memory(), place, selection)?.map(Arc::new)
+        }
+        _ => None,
+    };
+    let mut tiers: Vec<Box<dyn CacheTier>> = Vec::new();
+    for (tier, directory) in options.tiers.iter().zip(directories) {
+        match (tier, &mesh) {
+            (TierOptions::Directory { .. }, _) => tiers.extend(directory),
+            (TierOptions::Ram { name, size }, None) => {
+                let ranks = u64::from(options.local_world_size.unwrap_or(1).max(1));
+                tiers.push(Box::new(Ram::new(index, *name, *size, ranks)?));
+            }
+            // Other processes have it by way of the node's server.
+            (TierOptions::Ram { name, size }, Some(mesh)) if mesh.is_first => {
+                tiers.push(Box::new(Ram::new(index, *name, *size, 1)?));
+            }
+            (TierOptions::Ram { .. }, Some(_)) => {}
         }
     }
-    Ok(tiers)
+    if let Some(mesh) = &mesh {
+        tiers.push(Box::new(Peers::new(index, mesh.clone(), options.verify, options.queue_depth)));
+    }
+    Ok(OpenedTiers { tiers, mesh })
+}
+
+impl CacheOptions {
+    /// The bytes of the node's memory that copies may take.
+    fn memory(&self) -> u64 {
+        let size = |tier: &TierOptions| match tier {
+            TierOptions::Ram { size, .. } => *size,
+            TierOptions::Directory { .. } => 0,
+        };
+        self.tiers.iter().map(size).sum()
+    }
 }
 
 fn directory(
@@ -87,7 +133,8 @@ fn directory(
     match Store::open(&store, index) {
         Ok(store) => {
             let CacheOptions { io, direct, queue_depth, .. } = *options;
-            Ok(Some(Box::new(Directory { name, path, size, store, io, direct, queue_depth })))
+            let served = ServedFiles::default();
+            Ok(Some(Box::new(Directory { name, path, size, store, io, direct, queue_depth, served })))
         }
         Err(error) => {
             let why = || {

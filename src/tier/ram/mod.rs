@@ -13,6 +13,7 @@ use super::counters::{CopyCounters, CopyStats, count};
 use crate::dataset::{DatasetIndex, Extent, FileId, FileVersion, Stamp};
 use crate::error::{Error, Result};
 use crate::io::storage::{available_memory, memory_limit};
+use crate::peers::CopyBytes;
 use crate::slot::{OVERHEAD, Slot, SlotPool};
 use crate::tier_name::TierName;
 use reader::RamReader;
@@ -247,7 +248,7 @@ impl CacheTier for Ram {
         let (place, checked) = self.0.catalog().locate(sample)?;
         let length = self.0.index.extent(sample).length;
         let extent = Extent { file: FileId(place.segment), offset: place.offset.into(), length };
-        Some(Location { extent, crc: place.crc, version: place.version(), checked })
+        Some(Location { extent, crc: Some(place.crc), version: Some(place.version()), checked })
     }
 
     fn is_open(&self) -> bool {
@@ -362,11 +363,16 @@ impl CacheTier for Ram {
 
     fn reader(&self, _slots: &SlotPool) -> TierReader {
         let shared = self.0.clone();
-        TierReader::Listening(Box::new(move |_| Box::new(RamReader::new(shared))))
+        TierReader::Listening(Box::new(move |_| Ok(Box::new(RamReader::new(shared)))))
     }
 
     fn read_blocking(&self, location: &Location) -> Result<Vec<u8>> {
         self.0.read(&location.extent, <[u8]>::to_vec)
+    }
+
+    fn bytes_of(&self, location: &Location) -> Option<CopyBytes> {
+        // The block may be written to while the answer is on its way.
+        self.read_blocking(location).ok().map(|bytes| CopyBytes::Memory(bytes.into()))
     }
 }
 

@@ -173,7 +173,7 @@ impl Store {
         let (place, checked) = self.shared.catalog().locate(sample)?;
         let length = self.shared.index.extent(sample).length;
         let extent = Extent { file: FileId(place.segment), offset: place.offset.into(), length };
-        Some(Location { extent, crc: place.crc, version: place.version(), checked })
+        Some(Location { extent, crc: Some(place.crc), version: Some(place.version()), checked })
     }
 
     /// Notes that the copy of a sample at `location` is the source's: it need not be checked again in this run.
@@ -189,6 +189,15 @@ impl Store {
         if was_there {
             self.shared.note_stale(sample, 1);
         }
+        if mostly {
+            let _ = self.commands.send(WriterCommand::RemoveStale(segment_index));
+        }
+    }
+
+    /// Forgets the copy of a sample at `location`, which need not be kept here any more.
+    pub fn forget(&self, sample: u64, location: &Location) {
+        let segment_index = location.extent.file.0;
+        let (_, mostly) = self.shared.catalog_mut().outdate(sample, segment_index);
         if mostly {
             let _ = self.commands.send(WriterCommand::RemoveStale(segment_index));
         }

@@ -115,7 +115,7 @@ fn wrong_answers_are_never_taken_for_the_sample() {
     assert_eq!(outcome(replaced("content-length", "x")), Err(Miss::Wrong), "no length");
     assert_eq!(outcome(replaced("200 OK", "206 Part")), Err(Miss::Wrong), "a part");
     assert_eq!(outcome(replaced("200 OK", "302 Found")), Err(Miss::Wrong), "elsewhere");
-    assert_eq!(outcome(replaced("200 OK", "500 Error")), Err(Miss::Refused), "a drive that fails");
+    assert_eq!(outcome(replaced("200 OK", "500 Error")), Err(Miss::Wrong), "no answer of ours");
     assert_eq!(outcome(replaced("HTTP/1.1", "SMTP")), Err(Miss::Wrong), "another protocol");
 }
 

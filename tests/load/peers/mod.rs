@@ -58,6 +58,8 @@ struct TestShelf {
     /// Where the samples are in this file, if they are in one.
     file: Option<(Arc<File>, Vec<u64>)>,
     pushed: Mutex<HashMap<u64, Vec<u8>>>,
+    /// The copies that were said to be damaged.
+    damaged: Mutex<Vec<u64>>,
     /// What becomes of pushed samples.
     accepts: Accepted,
 }
@@ -65,7 +67,14 @@ struct TestShelf {
 impl TestShelf {
     fn in_memory(kept: u64) -> Self {
         let samples = (0..kept).map(sample_bytes).collect();
-        Self { known: kept + 10, samples, file: None, pushed: Mutex::default(), accepts: Accepted::Taken }
+        Self {
+            known: kept + 10,
+            samples,
+            file: None,
+            pushed: Mutex::default(),
+            damaged: Mutex::default(),
+            accepts: Accepted::Taken,
+        }
     }
 
     fn in_file(kept: u64) -> Self {
@@ -83,7 +92,10 @@ impl TestShelf {
 }
 
 impl Shelf for TestShelf {
-    fn find(&self, sample: u64) -> Found {
+    fn find(&self, sample: u64, version: Option<FileVersion>) -> Found {
+        if version.is_some_and(|version| version != VERSION) {
+            return Found::Stale;
+        }
         let Some(bytes) = self.samples.get(sample as usize) else { return Found::Absent };
         let crc = SAMPLES[sample as usize].1;
         let bytes = match &self.file {
@@ -100,6 +112,10 @@ impl Shelf for TestShelf {
 
     fn length(&self, sample: u64) -> Option<u32> {
         (sample < self.known).then(|| sample_bytes(sample).len() as u32)
+    }
+
+    fn damaged(&self, sample: u64, _crc: u32) {
+        self.damaged.lock().unwrap().push(sample);
     }
 
     fn accept(&self, sample: u64, version: FileVersion, crc: u32, bytes: &[u8]) -> Accepted {
@@ -171,7 +187,7 @@ impl Client {
     fn post(&mut self, peer: usize, sample: u64) {
         let length = sample_bytes(sample).len() as u32;
         let slot = self.slots.try_take(length as usize).expect("room for the test's reads");
-        self.transfer.post(PeerRead { token: sample, peer, sample, length, slot });
+        self.transfer.post(PeerRead { token: sample, peer, sample, length, version: None, slot });
     }
 
     /// The answers to all reads in flight. A slot comes back with each.

@@ -97,7 +97,7 @@ fn dropping_does_not_wait_for_frozen_peers() {
     (1..50).for_each(|sample| client.post(0, sample));
     client.transfer.flush();
     let bytes = sample_bytes(7);
-    client.transfer.push(0, 7, VERSION, checksum(&bytes), bytes);
+    client.transfer.pusher().push(0, 7, VERSION, checksum(&bytes), bytes);
     let Client { transfer, slots, .. } = client;
     // The deadline is far away: were it waited for, the test would fail by its slots.
     drop(transfer);

@@ -8,7 +8,7 @@ fn counts(client: &Client) -> foreload::testing::peers::PeerCounts {
 
 fn push(client: &Client, sample: u64) -> bool {
     let bytes = sample_bytes(sample);
-    client.transfer.push(0, sample, VERSION, checksum(&bytes), bytes)
+    client.transfer.pusher().push(0, sample, VERSION, checksum(&bytes), bytes)
 }
 
 /// Waits until every push has come to an end.

@@ -249,7 +249,7 @@ fn many_threads_locate_while_segments_come_and_go() {
                     if let Some(location) = store.locate(sample) {
                         assert_eq!(location.extent.length, world.index.extent(sample).length);
                         assert_eq!(
-                            location.crc,
+                            location.crc.expect("a checksum"),
                             foreload::testing::tier::store::checksum(world.bytes(sample))
                         );
                     }

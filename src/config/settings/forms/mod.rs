@@ -1,10 +1,12 @@
 //! Forms of values: what the value of a setting may be, how it is read from what a user gave, and how it is described.
 
 mod lists;
+mod peers;
 mod structures;
 mod words;
 
 pub(super) use lists::{Bounds, Channels, ClassList, Indices, Ratios, SideLengths, SizesByEpoch, Weighing};
+pub(super) use peers::PeersChoice;
 pub(super) use structures::{FieldList, LabelSource, MixList, TransformList};
 pub(super) use words::{AnyPath, ByteCount, DeviceName, OneOf, Truth};
 

@@ -1,0 +1,306 @@
+//! How the nodes of a job learn of one another, once: all ranks meet on the cluster's own engine and tell what their
+//! nodes can keep, and then where these listen. From there on who keeps what is computed.
+
+use super::super::copies::CacheTier;
+use super::super::placement::{NodeShare, Placement};
+use crate::dataset::DatasetIndex;
+use crate::error::{Error, Result};
+use crate::peers::{CertificatePin, Peer, Server, ServerOptions, SharedDataset, TlsIdentity, Token};
+use crate::schedule::Selection;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+/// How the ranks of a job meet, on the cluster's own engine.
+pub trait RankMeeting: Send + Sync {
+    /// Gives `payload` to all ranks, and waits for those of all. All ranks call it in the same order; `purpose` says
+    /// what for.
+    ///
+    /// # Errors
+    /// Those of the engine: ranks are missing, or differ in what they ask for.
+    fn meet(&self, purpose: &str, payload: &[u8], rank: u32, world_size: u32) -> Result<RanksMet>;
+
+    /// The address to listen on, where this is one of so many nodes.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `peers` where nothing says which, or other nodes cannot reach it.
+    fn listen(&self, nodes: usize) -> Result<SocketAddr>;
+}
+
+/// What all ranks know after a meeting.
+#[derive(Debug, Clone)]
+pub struct RanksMet {
+    /// What each rank gave, by rank.
+    pub payloads: Vec<Vec<u8>>,
+    /// The ranks of each node, ascending.
+    pub nodes: Vec<Vec<u32>>,
+    /// Random bytes that the ranks of this meeting know and nobody else.
+    pub secret: [u8; 32],
+}
+
+/// How a node shares its cache with the others (`peers=`).
+#[derive(Clone)]
+pub struct PeersOptions {
+    /// How the ranks meet.
+    pub meeting: Arc<dyn RankMeeting>,
+    /// Whether what travels between nodes is encrypted.
+    pub tls: bool,
+}
+
+impl fmt::Debug for PeersOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PeersOptions").field("tls", &self.tls).finish_non_exhaustive()
+    }
+}
+
+/// A process among those that train together.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RankPlace {
+    /// The process's rank.
+    pub rank: u32,
+    /// The number of ranks.
+    pub world_size: u32,
+}
+
+/// What a rank tells of its node's cache.
+#[derive(Debug, Serialize, Deserialize)]
+struct CacheHello {
+    fingerprint: String,
+    host: String,
+    /// The bytes that the node's tiers have room for.
+    capacity: u64,
+    /// Bytes of these that are in the memory of the node's first rank.
+    memory: u64,
+    /// The number of samples that are there already.
+    held: u64,
+    /// The version of the dataset's first file, by which nodes that see different files are found.
+    first_file: Option<u64>,
+}
+
+/// Where a rank's node listens, told by its first rank; or why it does not.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct EndpointHello {
+    address: Option<SocketAddr>,
+    pin: Option<[u8; 32]>,
+    error: Option<String>,
+}
+
+/// Another node, or this one, as all know it.
+#[derive(Debug, Clone)]
+pub(in crate::tier) struct PeerNode {
+    pub name: String,
+    /// Where its server listens.
+    pub peer: Peer,
+    /// Whether it had samples of the dataset when the job began.
+    pub had_samples: bool,
+    /// Whether some of its room is in its first rank's memory.
+    pub has_memory: bool,
+}
+
+/// The nodes of a job and the homes of all samples among them.
+pub(in crate::tier) struct PeerMesh {
+    pub nodes: Vec<PeerNode>,
+    /// The node of this process.
+    pub own: usize,
+    /// Whether this process is the first of its node, which serves the others.
+    pub is_first: bool,
+    pub homes: Arc<Placement>,
+    pub dataset: SharedDataset,
+    pub token: Token,
+    /// The node of each rank.
+    pub node_of_rank: Vec<u32>,
+    /// What serves the other nodes, in the first process of this one.
+    pub server: Option<Server>,
+    /// Whether training waits for reads from this node's own drives or memory.
+    pub own_reads_wait: Arc<AtomicBool>,
+}
+
+impl PeerMesh {
+    /// Meets all ranks; `None` where all are on one node. `tiers` are this node's directories, `memory` the bytes of
+    /// its memory that copies may take, and `selection` says what epochs draw from.
+    ///
+    /// # Errors
+    /// Those of [`RankMeeting`]; [`Error::Config`] for ranks with different datasets, and in all ranks where a node
+    /// cannot listen.
+    pub(in crate::tier) fn meet(
+        options: &PeersOptions,
+        index: &DatasetIndex,
+        tiers: &[&dyn CacheTier],
+        memory: u64,
+        place: RankPlace,
+        selection: &Selection,
+    ) -> Result<Option<Self>> {
+        let fingerprint = index.fingerprint();
+        let own = CacheHello {
+            fingerprint: fingerprint.to_string(),
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            capacity: tiers.iter().map(|tier| usable(tier.capacity())).sum::<u64>() + usable(memory),
+            memory,
+            held: tiers.iter().map(|tier| tier.stats().held_samples).sum(),
+            first_file: first_file(index),
+        };
+        let (hellos, met) = gather::<CacheHello>(options, "what nodes keep", &own, place)?;
+        if met.nodes.len() < 2 {
+            return Ok(None);
+        }
+        let differs = hellos.iter().position(|hello| hello.fingerprint != own.fingerprint);
+        if let Some(rank) = differs {
+            let message = format!(
+                "rank {rank} has another dataset than rank {}: its files, their order or their labels differ, so that \
+                 ranks would not train on the same samples; give all the same one, and index it anew",
+                place.rank
+            );
+            return Err(Error::config("peers", message));
+        }
+        warn_of_different_files(index, &hellos);
+        let of_rank = |rank: u32| met.nodes.iter().position(|ranks| ranks.contains(&rank)).unwrap_or(0);
+        let node_of_rank: Vec<u32> = (0..place.world_size).map(|rank| of_rank(rank) as u32).collect();
+        let own_node = of_rank(place.rank);
+        let is_first = met.nodes[own_node].first() == Some(&place.rank);
+        let token = Token::of_job(&met.secret);
+        let dataset = SharedDataset::of_job(fingerprint, &met.secret);
+        let own_reads_wait = Arc::<AtomicBool>::default();
+        let (server, endpoint) = match is_first {
+            true => start(options, &met, &token, &own_reads_wait),
+            false => (None, EndpointHello::default()),
+        };
+        let (endpoints, _) = gather::<EndpointHello>(options, "where nodes listen", &endpoint, place)?;
+        let names = names(met.nodes.iter().map(|ranks| &hellos[ranks[0] as usize].host[..]));
+        let mut nodes = Vec::new();
+        for (ranks, name) in met.nodes.iter().zip(names) {
+            let (hello, endpoint) = (&hellos[ranks[0] as usize], &endpoints[ranks[0] as usize]);
+            let Some(address) = endpoint.address else {
+                let why = endpoint.error.as_deref().unwrap_or("it does not listen");
+                return Err(Error::config("peers", format!("node {name} (rank {}): {why}", ranks[0])));
+            };
+            nodes.push(PeerNode {
+                name,
+                peer: Peer { address, pin: endpoint.pin.map(CertificatePin) },
+                had_samples: hello.held > 0,
+                has_memory: hello.memory > 0,
+            });
+        }
+        let capacity = |ranks: &Vec<u32>| hellos[ranks[0] as usize].capacity;
+        let shares: Vec<NodeShare> = std::iter::zip(&nodes, &met.nodes)
+            .map(|(node, ranks)| NodeShare { name: node.name.clone(), capacity: capacity(ranks) })
+            .collect();
+        let bytes = |sample| match selection.contains(sample) {
+            true => u64::from(index.extent(sample).length),
+            false => 0,
+        };
+        let homes = Arc::new(Placement::new(&shares, &fingerprint, index.len(), bytes)?);
+        let own = own_node;
+        Ok(Some(Self { nodes, own, is_first, homes, dataset, token, node_of_rank, server, own_reads_wait }))
+    }
+}
+
+/// The bytes of samples that fit into so much room: the rest is what segments need beside them, and the ends of those
+/// that are not filled.
+fn usable(capacity: u64) -> u64 {
+    capacity - capacity / 128
+}
+
+/// Starts the node's server. What keeps it from that is told to all.
+fn start(
+    options: &PeersOptions,
+    met: &RanksMet,
+    token: &Token,
+    own_reads_wait: &Arc<AtomicBool>,
+) -> (Option<Server>, EndpointHello) {
+    let started = || {
+        let listen = options.meeting.listen(met.nodes.len())?;
+        let tls = options.tls.then(TlsIdentity::for_this_job).transpose()?;
+        let pin = tls.as_ref().map(|tls| tls.pin().0);
+        let own_reads_wait = own_reads_wait.clone();
+        let server = Server::start(ServerOptions {
+            tls,
+            own_reads_wait,
+            ..ServerOptions::new(listen, token.clone())
+        })?;
+        let address = Some(server.address());
+        Ok((Some(server), EndpointHello { address, pin, error: None }))
+    };
+    started().unwrap_or_else(|error: Error| {
+        let error = match error {
+            Error::Config { message, .. } => message,
+            other => other.to_string(),
+        };
+        (None, EndpointHello { error: Some(error), ..EndpointHello::default() })
+    })
+}
+
+/// Meets all ranks, each of which gives a document.
+fn gather<Document: Serialize + DeserializeOwned>(
+    options: &PeersOptions,
+    purpose: &str,
+    own: &Document,
+    place: RankPlace,
+) -> Result<(Vec<Document>, RanksMet)> {
+    let written = serde_json::to_vec(own).map_err(|error| Error::Internal(error.to_string()))?;
+    let met = options.meeting.meet(purpose, &written, place.rank, place.world_size)?;
+    let odd = |rank: usize, what: &str| {
+        let message = format!(
+            "rank {rank} said {what} in the exchange for {purpose:?}: is it of another version of Foreload?"
+        );
+        Error::config("peers", message)
+    };
+    if met.payloads.len() != place.world_size as usize {
+        return Err(odd(met.payloads.len(), "nothing"));
+    }
+    let mut all: Vec<u32> = met.nodes.iter().flatten().copied().collect();
+    all.sort_unstable();
+    if !all.into_iter().eq(0..place.world_size) {
+        return Err(Error::Internal("the nodes of a meeting do not have all its ranks".into()));
+    }
+    let read = |(rank, payload): (usize, &Vec<u8>)| {
+        serde_json::from_slice(payload).map_err(|_| odd(rank, "what cannot be read"))
+    };
+    let documents = met.payloads.iter().enumerate().map(read).collect::<Result<_>>()?;
+    Ok((documents, met))
+}
+
+/// The names of nodes, by which they are known also after a restart: their hosts', numbered where several nodes are on
+/// one.
+fn names<'a>(hosts: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut seen: HashMap<&str, u32> = HashMap::new();
+    let name = |host| {
+        let count = seen.entry(host).or_default();
+        *count += 1;
+        if *count == 1 { host.to_owned() } else { format!("{host} ({count})") }
+    };
+    hosts.map(name).collect()
+}
+
+/// The version that the dataset's first file has now.
+fn first_file(index: &DatasetIndex) -> Option<u64> {
+    if index.len() == 0 {
+        return None;
+    }
+    index.stat(index.extent(0).file).ok().map(|stamp| stamp.version().0)
+}
+
+/// Tells where nodes see different files, so that none takes what another keeps.
+fn warn_of_different_files(index: &DatasetIndex, hellos: &[CacheHello]) {
+    if hellos.windows(2).any(|pair| pair[0].first_file != pair[1].first_file) {
+        index.notices().warn_once(("peers", "files"), || {
+            "the nodes see the dataset's files with different times or inode numbers, as if each had a copy of its \
+             own: what one node keeps is not what another one would read, and peers are of no use; put the dataset on \
+             a file system that all share, or leave peers= out"
+                .to_owned()
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_of_one_host_have_names_of_their_own() {
+        assert_eq!(names(["a", "b", "a", "a"].into_iter()), ["a", "b", "a (2)", "a (3)"]);
+    }
+}

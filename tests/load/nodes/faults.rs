@@ -1,0 +1,103 @@
+//! What happens to nodes while they share their caches: servers that vanish, copies that are damaged, files that change
+//! while an epoch runs. Bytes are right in all cases, and what was not there is counted.
+
+use super::*;
+use std::io::{Read, Seek, SeekFrom, Write};
+
+/// Flips a byte of every segment in a node's cache, in the middle of the samples.
+fn damage(world: &World, node: &str) -> usize {
+    let mut damaged = 0;
+    let mut directories = vec![world.cache_of(node)];
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+                continue;
+            }
+            let size = path.metadata().unwrap().len();
+            if size < 10_000 {
+                continue;
+            }
+            let modified = path.metadata().unwrap().modified().unwrap();
+            let mut file = std::fs::File::options().read(true).write(true).open(&path).unwrap();
+            let mut byte = [0];
+            file.seek(SeekFrom::Start(size / 3)).unwrap();
+            file.read_exact(&mut byte).unwrap();
+            file.seek(SeekFrom::Start(size / 3)).unwrap();
+            file.write_all(&[byte[0] ^ 0x40]).unwrap();
+            file.set_modified(modified).unwrap();
+            damaged += 1;
+        }
+    }
+    damaged
+}
+
+#[test]
+fn a_copy_that_is_damaged_at_its_home_is_found_there_and_read_anew() {
+    let world = World::sharded(600);
+    let names = ["whole", "damaged"];
+    let nodes = world.nodes(&names, 0.6);
+    run_all(&nodes, 0);
+    assert!(damage(&world, "damaged") > 0, "there are segments");
+    let first: Vec<_> = (1..4).map(|epoch| run_all(&nodes, epoch)).collect();
+    // The home forgets what is damaged with all that lies beside it, and gets it again.
+    assert!(source_bytes(&first[0]) > 0, "{:?}", first[0][0].stats);
+    let last = source_bytes(&first[2]) as f64 / world.total() as f64;
+    assert!(last <= 0.02, "{last}: {:?}", first[2][0].stats);
+    assert!(
+        nodes[1].cache().unwrap().stats().tier(NVME).damaged > 0,
+        "{:?}",
+        nodes[1].cache().unwrap().stats()
+    );
+}
+
+#[test]
+fn a_node_that_vanishes_costs_reads_of_the_source_and_is_counted() {
+    let world = World::new(600);
+    let mut nodes = world.nodes(&["stays", "vanishes"], 0.6);
+    run_all(&nodes, 0);
+    run_all(&nodes, 1);
+    drop(nodes.pop());
+    let ran = run(&nodes[0], 2, (0, 2), 0, &|sample| bytes(sample, 0));
+    let peers = ran.stats.tier(PEERS);
+    assert!(peers.fallbacks > 100 && peers.hits == 0, "{:?}", ran.stats);
+    let (_, stats) = nodes[0].cache().unwrap().peers().remove(1);
+    assert_eq!(stats.counts.unreachable + stats.counts.breaker, peers.fallbacks, "{stats:?}");
+    // It is tried again after a while, and said once it fails then, too.
+    let mut warned = Vec::new();
+    for epoch in 3..200 {
+        run(&nodes[0], epoch, (0, 2), 0, &|sample| bytes(sample, 0));
+        warned.extend(nodes[0].index().notices().take());
+        if !warned.is_empty() {
+            break;
+        }
+    }
+    assert!(warned.iter().any(|notice| notice.contains("cannot be reached")), "{warned:?}");
+}
+
+#[test]
+fn files_that_change_while_nodes_train_reach_nobody_as_old_bytes_in_the_next_run() {
+    let seed = foreload::testing::rng::RandomKey::new(b"faults", 1, 0, Use::Augment);
+    let mut random = seed.stream(0);
+    let world = World::new(300);
+    // Each version of a sample has the first one's length.
+    let at = |sample: usize, version: u64| {
+        let mut changed = bytes(sample, version);
+        changed.resize(bytes(sample, 0).len(), 0);
+        changed
+    };
+    let mut versions = vec![0; 300];
+    for round in 0..6 {
+        let nodes = world.nodes(&["one", "other", "third"], 0.4);
+        for epoch in 0..2 {
+            run_with(&nodes, 2 * round + epoch, &|sample| at(sample, versions[sample]));
+        }
+        drop(nodes);
+        for _ in 0..40 {
+            let sample = random.below(300) as usize;
+            versions[sample] += 1;
+            std::fs::write(world.path(sample), at(sample, versions[sample])).unwrap();
+        }
+    }
+}

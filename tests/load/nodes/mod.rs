@@ -1,0 +1,235 @@
+//! Several nodes that share their caches, each a pipeline of its own over real sockets: what is read where, that bytes
+//! are right whatever happens, and that batches are those of one node alone.
+
+mod faults;
+mod sharing;
+
+use foreload::testing::config::LoaderOptions;
+use foreload::testing::dataset::{DatasetIndex, IndexOptions};
+use foreload::testing::pipeline::Pipeline;
+use foreload::testing::rng::{RandomKey, Use};
+use foreload::testing::tier::CacheStats;
+use foreload::{Peers, RankMeeting, RanksMet, Result, TierName};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::{Arc, Condvar, Mutex};
+use tempfile::TempDir;
+
+const PEERS: TierName = TierName::PEERS;
+const NVME: TierName = TierName::NVME;
+
+/// A dataset of loose files whose lengths differ, or of one shard, and a directory for each node's cache.
+struct World {
+    directory: TempDir,
+    samples: usize,
+    is_sharded: bool,
+}
+
+/// The bytes of a sample, which follow from its number and the version of its file. They begin as a JPEG does, which is
+/// all that is asked of files that are passed on as they are.
+fn bytes(sample: usize, version: u64) -> Vec<u8> {
+    let key = RandomKey::new(b"samples of nodes", version, 0, Use::Augment);
+    let mut random = key.stream(sample as u64);
+    let words = 500 + random.below(500);
+    let words = (0..words).flat_map(|_| random.next_u64().to_le_bytes());
+    [0xFF, 0xD8, 0xFF].into_iter().chain(words).collect()
+}
+
+impl World {
+    fn new(samples: usize) -> Self {
+        let world = Self { directory: tempfile::tempdir().unwrap(), samples, is_sharded: false };
+        std::fs::create_dir_all(world.data().join("a")).unwrap();
+        (0..samples).for_each(|sample| world.write(sample, 0));
+        world
+    }
+
+    fn sharded(samples: usize) -> Self {
+        let world = Self { directory: tempfile::tempdir().unwrap(), samples, is_sharded: true };
+        std::fs::create_dir(world.data()).unwrap();
+        let mut tar = tar::Builder::new(std::fs::File::create(world.data().join("0.tar")).unwrap());
+        for sample in 0..samples {
+            let bytes = bytes(sample, 0);
+            let mut header = tar::Header::new_ustar();
+            header.set_size(bytes.len() as u64);
+            header.set_mode(0o644);
+            tar.append_data(&mut header, format!("{sample:05}.jpg"), &bytes[..]).unwrap();
+        }
+        tar.finish().unwrap();
+        world
+    }
+
+    fn data(&self) -> PathBuf {
+        self.directory.path().join("data")
+    }
+
+    fn path(&self, sample: usize) -> PathBuf {
+        self.data().join(format!("a/{sample:05}.jpg"))
+    }
+
+    /// Writes a sample's file anew.
+    fn write(&self, sample: usize, version: u64) {
+        std::fs::write(self.path(sample), bytes(sample, version)).unwrap();
+    }
+
+    fn total(&self) -> u64 {
+        (0..self.samples).map(|sample| bytes(sample, 0).len() as u64).sum()
+    }
+
+    fn cache_of(&self, node: &str) -> PathBuf {
+        self.directory.path().join(format!("cache-{node}"))
+    }
+
+    fn index(&self) -> Arc<DatasetIndex> {
+        let options = IndexOptions {
+            directory: Some(self.directory.path().join("index")),
+            progress: false,
+            ..IndexOptions::default()
+        };
+        Arc::new(DatasetIndex::open(&self.data(), &options).unwrap())
+    }
+
+    /// The options of a rank on `node`, whose directory takes this share of the dataset.
+    fn options(&self, node: &str, share: f64, meeting: Arc<dyn RankMeeting>) -> LoaderOptions {
+        LoaderOptions {
+            batch_size: 8,
+            decoded: false,
+            cache_dir: Some(self.cache_of(node)),
+            cache_size: Some((share * self.total() as f64) as u64),
+            peers: Peers { on: true, meeting: Some(meeting), ..Peers::default() },
+            ..LoaderOptions::default()
+        }
+    }
+
+    fn pipeline(&self, options: &LoaderOptions) -> Pipeline {
+        let index = self.index();
+        let config = options.check(&index).unwrap();
+        Pipeline::new(index, config)
+    }
+
+    /// One pipeline for each node, which all have this share of the dataset and one rank.
+    fn nodes(&self, names: &[&str], share: f64) -> Vec<Pipeline> {
+        let table = Table::new((0..names.len() as u32).map(|rank| vec![rank]).collect());
+        names.iter().map(|name| self.pipeline(&self.options(name, share, table.clone()))).collect()
+    }
+}
+
+/// A table at which ranks of one process meet.
+struct Table {
+    nodes: Vec<Vec<u32>>,
+    state: Mutex<TableState>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct TableState {
+    meetings: u8,
+    payloads: BTreeMap<u32, Vec<u8>>,
+    finished: Option<Vec<Vec<u8>>>,
+    leaving: usize,
+}
+
+impl Table {
+    fn new(nodes: Vec<Vec<u32>>) -> Arc<Self> {
+        Arc::new(Self { nodes, state: Mutex::default(), changed: Condvar::new() })
+    }
+}
+
+impl RankMeeting for Table {
+    fn meet(&self, _purpose: &str, payload: &[u8], rank: u32, world_size: u32) -> Result<RanksMet> {
+        let mut state = self.state.lock().unwrap();
+        // Those of the meeting before have to leave first.
+        state = self.changed.wait_while(state, |state| state.finished.is_some()).unwrap();
+        state.payloads.insert(rank, payload.to_vec());
+        if state.payloads.len() == world_size as usize {
+            let payloads = std::mem::take(&mut state.payloads).into_values().collect();
+            (state.finished, state.leaving) = (Some(payloads), world_size as usize);
+            state.meetings += 1;
+            self.changed.notify_all();
+        }
+        state = self.changed.wait_while(state, |state| state.finished.is_none()).unwrap();
+        let payloads = state.finished.clone().expect("waited for");
+        state.leaving -= 1;
+        if state.leaving == 0 {
+            state.finished = None;
+            self.changed.notify_all();
+        }
+        Ok(RanksMet { payloads, nodes: self.nodes.clone(), secret: [state.meetings.div_ceil(2); 32] })
+    }
+
+    fn listen(&self, _nodes: usize) -> Result<SocketAddr> {
+        Ok(SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+}
+
+/// What an epoch of one rank gave: the samples of each step, and what the tiers did.
+struct Ran {
+    steps: Vec<Vec<usize>>,
+    stats: CacheStats,
+}
+
+/// What a sample's bytes must be.
+type Expected<'a> = &'a (dyn Fn(usize) -> Vec<u8> + Sync);
+
+/// Runs an epoch of one rank from a step on, and compares every byte.
+fn run(
+    pipeline: &Pipeline,
+    epoch: u64,
+    (rank, world): (u32, u32),
+    first_step: u64,
+    expected: Expected<'_>,
+) -> Ran {
+    let before = pipeline.cache().map(|cache| cache.stats()).unwrap_or_default();
+    let mut running = pipeline.epoch(epoch, rank, world, first_step).unwrap();
+    let mut steps = Vec::new();
+    while let Some(batch) = running.next_batch().unwrap() {
+        let ids = batch.sample_ids();
+        let ids = ids.bytes().chunks_exact(8).map(|id| u64::from_ne_bytes(id.try_into().unwrap()) as usize);
+        let ids: Vec<usize> = ids.collect();
+        for (file, &sample) in batch.encoded().iter().zip(&ids) {
+            assert!(file.bytes() == expected(sample), "sample {sample} in epoch {epoch}");
+        }
+        steps.push(ids);
+    }
+    drop(running);
+    let cache = pipeline.cache().expect("a cache");
+    cache.flush();
+    Ran { steps, stats: cache.stats().since(&before) }
+}
+
+/// Runs an epoch on all nodes side by side, one rank each, of files that nobody changes.
+fn run_all(nodes: &[Pipeline], epoch: u64) -> Vec<Ran> {
+    run_with(nodes, epoch, &|sample| bytes(sample, 0))
+}
+
+/// Runs an epoch on all nodes side by side, one rank each.
+fn run_with(nodes: &[Pipeline], epoch: u64, expected: Expected<'_>) -> Vec<Ran> {
+    let world = nodes.len() as u32;
+    let ran = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..world)
+            .zip(nodes)
+            .map(|(rank, node)| scope.spawn(move || run(node, epoch, (rank, world), 0, expected)))
+            .collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect::<Vec<_>>()
+    });
+    // What was pushed last is published, as it would be a moment later.
+    nodes.iter().filter_map(Pipeline::cache).for_each(|cache| cache.flush());
+    ran
+}
+
+/// What the nodes' caches did since they were opened, for messages.
+fn told(nodes: &[Pipeline]) -> String {
+    let of_node = |node: &Pipeline| {
+        let cache = node.cache().expect("a cache");
+        format!("{:?}\n{:?}\n{:?}\n", cache.stats(), cache.peers(), cache.served())
+    };
+    nodes.iter().map(of_node).collect()
+}
+
+fn source_bytes(ran: &[Ran]) -> u64 {
+    ran.iter().map(|ran| ran.stats.source.source_bytes).sum()
+}
+
+fn hits(ran: &[Ran], tier: TierName) -> u64 {
+    ran.iter().map(|ran| ran.stats.tier(tier).hits).sum()
+}

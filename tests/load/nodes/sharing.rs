@@ -1,0 +1,205 @@
+//! What nodes read from one another, and what is left to the source.
+
+use super::*;
+
+const SAMPLES: usize = 600;
+
+/// Names for so many nodes, which no other test of the same world has.
+fn names(prefix: &str, count: usize) -> Vec<String> {
+    (0..count).map(|node| format!("{prefix}-{node}")).collect()
+}
+
+fn nodes(world: &World, prefix: &str, count: usize, share: f64) -> Vec<Pipeline> {
+    let names = names(prefix, count);
+    world.nodes(&names.iter().map(String::as_str).collect::<Vec<_>>(), share)
+}
+
+/// The share of the dataset that was read from the source.
+fn source_share(world: &World, ran: &[Ran]) -> f64 {
+    source_bytes(ran) as f64 / world.total() as f64
+}
+
+#[test]
+fn caches_that_hold_the_dataset_together_read_it_once() {
+    for world in [World::new(SAMPLES), World::sharded(SAMPLES)] {
+        for count in [2, 3] {
+            let nodes = nodes(&world, &count.to_string(), count, 1.2 / count as f64);
+            for epoch in 0..4 {
+                let ran = run_all(&nodes, epoch);
+                let stats: Vec<_> = ran.iter().map(|ran| &ran.stats).collect();
+                let (source, bound) = (source_share(&world, &ran), if epoch == 0 { 1.03 } else { 0.02 });
+                assert!(source <= bound, "{count} nodes, epoch {epoch}: {source}, {stats:?}");
+                let used: usize = ran.iter().flat_map(|ran| &ran.steps).map(Vec::len).sum();
+                let reads: u64 = stats.iter().map(|stats| stats.source.source_reads).sum();
+                assert_eq!(hits(&ran, PEERS) + hits(&ran, NVME) + reads, used as u64, "{stats:?}");
+                if epoch > 0 {
+                    assert!(hits(&ran, PEERS) > used as u64 / 3, "{stats:?}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_read_from_the_source_and_no_more() {
+    let world = World::new(SAMPLES);
+    let nodes = nodes(&world, "small", 2, 0.25);
+    for epoch in 0..4 {
+        let ran = run_all(&nodes, epoch);
+        let bound = if epoch == 0 { 1.03 } else { 0.5 + 0.02 };
+        let source = source_share(&world, &ran);
+        assert!(source <= bound, "epoch {epoch}: {source}, {:?}", ran[0].stats);
+    }
+}
+
+#[test]
+fn all_nodes_restart_one_after_another_and_lose_nothing() {
+    for world in [World::new(SAMPLES), World::sharded(SAMPLES)] {
+        let mut running = nodes(&world, "rolling", 2, 0.6);
+        run_all(&running, 0);
+        for epoch in 1..4 {
+            drop(running);
+            running = nodes(&world, "rolling", 2, 0.6);
+            let ran = run_all(&running, epoch);
+            assert!(source_share(&world, &ran) <= 0.02, "epoch {epoch}: {}", told(&running));
+        }
+    }
+}
+
+#[test]
+fn files_that_change_between_runs_are_read_anew_by_whoever_needs_them() {
+    let world = World::new(SAMPLES);
+    run_all(&nodes(&world, "changed", 2, 0.8), 0);
+    let version = |sample: usize| u64::from(sample % 5 == 0);
+    // The new contents have the old lengths, so that the index stays what it is.
+    for sample in (0..SAMPLES).step_by(5) {
+        let length = bytes(sample, 0).len();
+        let mut changed = bytes(sample, 1);
+        changed.resize(length, 0);
+        std::fs::write(world.path(sample), changed).unwrap();
+    }
+    let expected = |sample: usize| {
+        let mut expected = bytes(sample, version(sample));
+        expected.resize(bytes(sample, 0).len(), 0);
+        expected
+    };
+    let running = nodes(&world, "changed", 2, 0.8);
+    for epoch in 1..4 {
+        let ran = run_with(&running, epoch, &expected);
+        let source = source_share(&world, &ran);
+        let bound = if epoch == 1 { 0.25 } else { 0.02 };
+        assert!(source <= bound, "epoch {epoch}: {source}, {}", told(&running));
+    }
+}
+
+#[test]
+fn a_node_that_comes_back_empty_or_does_not_come_back_changes_no_batch() {
+    let world = World::new(SAMPLES);
+    let all = |nodes: &[Pipeline], epoch| {
+        let ran = run_all(nodes, epoch);
+        // The samples of each global batch, in their order: rank after rank.
+        let steps = ran[0].steps.len();
+        (0..steps)
+            .map(|step| ran.iter().flat_map(|ran| ran.steps[step].clone()).collect())
+            .collect::<Vec<Vec<usize>>>()
+    };
+    let mut alone = world.options("alone", 1.5, Table::new(vec![vec![0]]));
+    alone.batch_size = 16;
+    let alone = world.pipeline(&alone);
+    let expected: Vec<_> = (0..4).map(|epoch| all(std::slice::from_ref(&alone), epoch)).collect();
+    let two = nodes(&world, "elastic", 2, 0.6);
+    assert_eq!(all(&two, 0), expected[0]);
+    drop(two);
+    std::fs::remove_dir_all(world.cache_of("elastic-1")).unwrap();
+    let two = nodes(&world, "elastic", 2, 0.6);
+    assert_eq!(all(&two, 1), expected[1]);
+    drop(two);
+    // Four nodes have smaller batches each, and the same together.
+    let names = names("elastic", 4);
+    let table = Table::new((0..4).map(|rank| vec![rank]).collect());
+    let four: Vec<Pipeline> = names
+        .iter()
+        .map(|name| {
+            let options = LoaderOptions { batch_size: 4, ..world.options(name, 0.6, table.clone()) };
+            world.pipeline(&options)
+        })
+        .collect();
+    assert_eq!(all(&four, 2), expected[2]);
+    assert_eq!(all(&four, 3), expected[3]);
+}
+
+#[test]
+fn ranks_of_one_node_share_its_server_and_its_memory() {
+    let world = World::new(SAMPLES);
+    let table = Table::new(vec![vec![0, 1], vec![2, 3]]);
+    // What a node has in memory is in its first rank's; huge pages are large beside such samples.
+    let ranks: Vec<Pipeline> = (0..4)
+        .map(|rank| {
+            let options = LoaderOptions {
+                batch_size: 4,
+                cache_ram: Some(8 << 20),
+                cache_dir: None,
+                cache_size: None,
+                local_world_size: Some(2),
+                ..world.options(&format!("memory-{rank}"), 0.0, table.clone())
+            };
+            world.pipeline(&options)
+        })
+        .collect();
+    for epoch in 0..3 {
+        let ran = run_all(&ranks, epoch);
+        let bound = if epoch == 0 { 1.03 } else { 0.02 };
+        assert!(source_share(&world, &ran) <= bound, "epoch {epoch}: {:?}", ran[1].stats);
+        if epoch > 0 {
+            let tier = |rank: usize, tier| ran[rank].stats.tier(tier).hits;
+            assert!(tier(0, TierName::RAM) > 0 && tier(2, TierName::RAM) > 0, "{:?}", ran[0].stats);
+            assert_eq!(tier(1, TierName::RAM) + tier(3, TierName::RAM), 0);
+        }
+    }
+    assert!(ranks[0].cache().unwrap().served().is_some() && ranks[1].cache().unwrap().served().is_none());
+}
+
+#[test]
+fn a_directory_with_room_for_everything_ends_with_everything() {
+    let world = World::new(SAMPLES);
+    let nodes = nodes(&world, "whole", 2, 1.5);
+    for epoch in 0..6 {
+        let ran = run_all(&nodes, epoch);
+        let bound = if epoch == 0 { 1.03 } else { 0.02 };
+        assert!(source_share(&world, &ran) <= bound, "epoch {epoch}: {:?}", ran[0].stats);
+    }
+    let held = nodes[0].cache().unwrap().stats().tier(NVME).held_samples;
+    assert!(held > SAMPLES as u64 * 9 / 10, "{held} samples");
+}
+
+#[test]
+fn what_cannot_be_is_said_before_anything_is_read() {
+    let world = World::new(40);
+    let table = Table::new(vec![vec![0], vec![1]]);
+    let refused = |options: LoaderOptions| options.check(&world.index()).unwrap_err().to_string();
+    let options = || world.options("refused", 1.5, table.clone());
+    let error = refused(LoaderOptions { cache_dir: None, cache_size: None, ..options() });
+    assert!(error.starts_with("config: peers: needs cache="), "{error}");
+    let fill = foreload::FillChoice::Ahead;
+    let error = refused(LoaderOptions { cache_fill: fill, ..options() });
+    assert!(error.starts_with("config: cache_fill: is ahead"), "{error}");
+    let error = refused(LoaderOptions { peers: Peers { on: true, ..Peers::default() }, ..options() });
+    assert!(error.starts_with("config: peers: needs ranks that meet"), "{error}");
+}
+
+#[test]
+fn ranks_with_different_datasets_do_not_come_together() {
+    let (one, other) = (World::new(40), World::new(41));
+    let table = Table::new(vec![vec![0], vec![1]]);
+    let errors: Vec<String> = std::thread::scope(|scope| {
+        let threads = [(&one, 0), (&other, 1)].map(|(world, rank)| {
+            let table = table.clone();
+            scope.spawn(move || {
+                let pipeline = world.pipeline(&world.options("differs", 1.5, table));
+                pipeline.epoch(0, rank, 2, 0).err().expect("an error").to_string()
+            })
+        });
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    assert!(errors.iter().all(|error| error.contains("has another dataset than rank")), "{errors:?}");
+}
