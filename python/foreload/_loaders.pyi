@@ -148,6 +148,14 @@ class ImageLoader(Loader):
             read once a run and compared. What has changed is copied again, what changes after the check is seen by the
             next run. Only a write within the same tick of the file system's clock leaves the stamp as it was.
         immutable: The dataset never changes, so cached copies are used without checking its files.
+        peers: Whether the nodes of a job read from one another what each keeps in its `cache`: then all of them
+            together keep each sample once, and what fits into their caches together is read from the dataset's storage
+            once and not in every epoch. `off`: each node has its own. `auto`: the ranks meet on the cluster's engine
+            (torch.distributed, torchrun, Ray, MPI), and each node listens on its side of the launcher, for this job
+            alone. A dict says more: `listen`, the address and port of this node; `allgather`, a function that gives
+            this rank's bytes to all and returns a list of those of all; `directory`, which all nodes share, for ranks
+            that have nothing better to meet by; `tls`, whether what travels is encrypted. All ranks must give it alike,
+            and begin their first epochs together. On one node it does nothing.
         index_dir: Where index files are kept. None: `$FORELOAD_INDEX_DIR`, else the user's cache directory; where that
             cannot be written, a directory of the user's own among the temporary files, with a warning.
         rebuild_index: Index the dataset again.
@@ -219,6 +227,7 @@ class ImageLoader(Loader):
         cache: Ram | Directory | dict[str, Any] | Sequence[Ram | Directory | dict[str, Any]] | None = None,
         verify: Literal["stamp", "checksum"] = "stamp",
         immutable: bool = False,
+        peers: Literal["off", "auto"] | dict[str, Any] = "off",
         index_dir: str | os.PathLike[str] | None = None,
         rebuild_index: bool = False,
         changed: Literal["rebuild", "warn", "refuse"] = "rebuild",
@@ -380,6 +389,14 @@ class FileLoader(Loader):
             read once a run and compared. What has changed is copied again, what changes after the check is seen by the
             next run. Only a write within the same tick of the file system's clock leaves the stamp as it was.
         immutable: The dataset never changes, so cached copies are used without checking its files.
+        peers: Whether the nodes of a job read from one another what each keeps in its `cache`: then all of them
+            together keep each sample once, and what fits into their caches together is read from the dataset's storage
+            once and not in every epoch. `off`: each node has its own. `auto`: the ranks meet on the cluster's engine
+            (torch.distributed, torchrun, Ray, MPI), and each node listens on its side of the launcher, for this job
+            alone. A dict says more: `listen`, the address and port of this node; `allgather`, a function that gives
+            this rank's bytes to all and returns a list of those of all; `directory`, which all nodes share, for ranks
+            that have nothing better to meet by; `tls`, whether what travels is encrypted. All ranks must give it alike,
+            and begin their first epochs together. On one node it does nothing.
         index_dir: Where index files are kept. None: `$FORELOAD_INDEX_DIR`, else the user's cache directory; where that
             cannot be written, a directory of the user's own among the temporary files, with a warning.
         rebuild_index: Index the dataset again.
@@ -424,6 +441,7 @@ class FileLoader(Loader):
         cache: Ram | Directory | dict[str, Any] | Sequence[Ram | Directory | dict[str, Any]] | None = None,
         verify: Literal["stamp", "checksum"] = "stamp",
         immutable: bool = False,
+        peers: Literal["off", "auto"] | dict[str, Any] = "off",
         index_dir: str | os.PathLike[str] | None = None,
         rebuild_index: bool = False,
         changed: Literal["rebuild", "warn", "refuse"] = "rebuild",

@@ -7,7 +7,7 @@ mod open;
 use super::copies::{CacheTier, CopyFault, Location};
 use super::fill::{self, Fill, FillChoice, FillJob};
 use super::measure;
-use super::peers::{CacheShelf, PeerMesh, PeersOptions, RankPlace};
+use super::peers::{CacheShelf, PeerMesh, PeersOptions, RankPlace, wait_for_all};
 use super::rates::TierRates;
 use super::reader::TieredReader;
 use super::stage::Stager;
@@ -162,6 +162,9 @@ impl Cache {
         {
             cache.leave_to_their_homes();
             server.share(mesh.dataset, Arc::new(CacheShelf::new(&cache)));
+        }
+        if let (Some(_), Some(peers)) = (&cache.mesh, &cache.options.peers) {
+            wait_for_all(peers, place)?;
         }
         Ok(Some(cache))
     }

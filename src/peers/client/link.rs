@@ -250,9 +250,10 @@ impl PeerLink {
 
     fn complaint(&self, miss: Miss) -> String {
         let (what, remedy) = match miss {
-            Miss::Refused => {
-                ("refuses this node's requests", "give all nodes the same dataset and start of the job")
-            }
+            Miss::Refused => (
+                "refuses this node's requests",
+                "give all nodes the same token, dataset and start of the job",
+            ),
             Miss::Wrong => ("answers with wrong bytes", "look at its memory and at what lies between"),
             Miss::Timeout => ("is too slow", "look at its load and at the network between"),
             _ => ("cannot be reached", "see whether it runs, and whether a firewall lies between"),

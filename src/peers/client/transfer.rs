@@ -68,8 +68,8 @@ pub enum Miss {
     Breaker,
 }
 
-named!(Miss: "absent" => Absent, "stale" => Stale, "busy" => Busy, "timeout" => Timeout, "refused" => Refused, "wrong" => Wrong,
-    "unreachable" => Unreachable, "breaker" => Breaker);
+named!(Miss: "absent" => Absent, "stale" => Stale, "busy" => Busy, "timeout" => Timeout, "refused" => Refused,
+    "wrong" => Wrong, "unreachable" => Unreachable, "breaker" => Breaker);
 
 impl Miss {
     /// Whether it means that something is wrong with the peer, and not only that it does not have or give the sample

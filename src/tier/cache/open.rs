@@ -2,7 +2,7 @@
 
 use super::super::copies::CacheTier;
 use super::super::directory::{Directory, ServedFiles};
-use super::super::peers::{PeerMesh, Peers, RankPlace};
+use super::super::peers::{OtherNodes, PeerMesh, RankPlace};
 use super::super::ram::Ram;
 use super::super::store::{Store, StoreOptions};
 use super::CacheOptions;
@@ -99,7 +99,7 @@ pub(super) fn tiers(
         }
     }
     if let Some(mesh) = &mesh {
-        tiers.push(Box::new(Peers::new(index, mesh.clone(), options.verify, options.queue_depth)));
+        tiers.push(Box::new(OtherNodes::new(index, mesh.clone(), options.verify, options.queue_depth)));
     }
     Ok(OpenedTiers { tiers, mesh })
 }

@@ -198,6 +198,14 @@ impl PeerMesh {
     }
 }
 
+/// Waits until all nodes serve what they keep, so that nobody is refused because another node is not that far.
+///
+/// # Errors
+/// Those of [`RankMeeting::meet`].
+pub(in crate::tier) fn wait_for_all(options: &PeersOptions, place: RankPlace) -> Result<()> {
+    options.meeting.meet("all nodes serve", b"", place.rank, place.world_size).map(|_| ())
+}
+
 /// The bytes of samples that fit into so much room: the rest is what segments need beside them, and the ends of those
 /// that are not filled.
 fn usable(capacity: u64) -> u64 {

@@ -1,8 +1,8 @@
 //! The tier that is the caches of the job's other nodes: each sample has a home, the node that keeps it for all.
 //!
-//! Which node that is follows from the nodes' names and capacities alone, so nobody asks and nobody tells. Whoever reads
-//! a sample from the source pushes it to its home, and later epochs read it there. What is not there, or does not come
-//! in time, is read from the source, and counted.
+//! Which node that is follows from the nodes' names and capacities alone, so nobody asks and nobody tells. Whoever
+//! reads a sample from the source pushes it to its home, and later epochs read it there. What is not there, or does not
+//! come in time, is read from the source, and counted.
 //!
 //! ```text
 //! home is this node     ─► its own tiers keep it
@@ -10,16 +10,16 @@
 //! no home               ─► the source: no node has room for it
 //! ```
 //!
-//! Whether a copy is of the version that its file has now is asked once a run, by the rank that uses it first: of shards
-//! it is known when the index is opened, other files are looked at. The home learns of it with the request, and serves
-//! in later epochs what was confirmed in this run.
+//! Whether a copy is of the version that its file has now is asked once a run, by the rank that uses it first: of
+//! shards it is known when the index is opened, other files are looked at. The home learns of it with the request, and
+//! serves in later epochs what was confirmed in this run.
 
 mod meeting;
 mod reader;
 mod shelf;
 
-pub(super) use meeting::PeerMesh;
 pub(crate) use meeting::RankPlace;
+pub(super) use meeting::{PeerMesh, wait_for_all};
 pub use meeting::{PeersOptions, RankMeeting, RanksMet};
 pub(super) use shelf::CacheShelf;
 
@@ -41,7 +41,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const MANY_STALE: u64 = 64;
 
 /// The caches of the job's other nodes.
-pub(super) struct Peers(Arc<PeersShared>);
+pub(super) struct OtherNodes(Arc<PeersShared>);
 
 /// What the tier and its readers share.
 struct PeersShared {
@@ -72,7 +72,7 @@ struct PeersState {
     former: Vec<PeerStats>,
 }
 
-impl Peers {
+impl OtherNodes {
     /// The tier of the nodes that have met. It has `depth` reads in flight at most.
     pub(super) fn new(index: &Arc<DatasetIndex>, mesh: Arc<PeerMesh>, verify: Verify, depth: usize) -> Self {
         Self(Arc::new(PeersShared {
@@ -145,7 +145,7 @@ fn sum(former: &[PeerStats], mut now: Vec<PeerStats>) -> Vec<PeerStats> {
     now
 }
 
-impl CacheTier for Peers {
+impl CacheTier for OtherNodes {
     fn name(&self) -> TierName {
         TierName::PEERS
     }
@@ -284,7 +284,7 @@ impl CacheTier for Peers {
     }
 }
 
-impl Peers {
+impl OtherNodes {
     /// Tells where most of what other nodes keep is of other versions than this one sees.
     fn warn_of_stale_copies(&self) {
         let (reads, stale) = self

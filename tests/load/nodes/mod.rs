@@ -23,7 +23,6 @@ const NVME: TierName = TierName::NVME;
 struct World {
     directory: TempDir,
     samples: usize,
-    is_sharded: bool,
 }
 
 /// The bytes of a sample, which follow from its number and the version of its file. They begin as a JPEG does, which is
@@ -38,14 +37,14 @@ fn bytes(sample: usize, version: u64) -> Vec<u8> {
 
 impl World {
     fn new(samples: usize) -> Self {
-        let world = Self { directory: tempfile::tempdir().unwrap(), samples, is_sharded: false };
+        let world = Self { directory: tempfile::tempdir().unwrap(), samples };
         std::fs::create_dir_all(world.data().join("a")).unwrap();
         (0..samples).for_each(|sample| world.write(sample, 0));
         world
     }
 
     fn sharded(samples: usize) -> Self {
-        let world = Self { directory: tempfile::tempdir().unwrap(), samples, is_sharded: true };
+        let world = Self { directory: tempfile::tempdir().unwrap(), samples };
         std::fs::create_dir(world.data()).unwrap();
         let mut tar = tar::Builder::new(std::fs::File::create(world.data().join("0.tar")).unwrap());
         for sample in 0..samples {
@@ -154,7 +153,7 @@ impl RankMeeting for Table {
             state.finished = None;
             self.changed.notify_all();
         }
-        Ok(RanksMet { payloads, nodes: self.nodes.clone(), secret: [state.meetings.div_ceil(2); 32] })
+        Ok(RanksMet { payloads, nodes: self.nodes.clone(), secret: [state.meetings; 32] })
     }
 
     fn listen(&self, _nodes: usize) -> Result<SocketAddr> {
