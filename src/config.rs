@@ -46,7 +46,7 @@ use crate::decode::Damaged;
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice};
 use crate::names::named;
-use crate::schedule::{LastBatch, Selection};
+use crate::schedule::{Assignment, LastBatch, Selection};
 use crate::tier::{CacheOptions, TierName, TierOptions, Verify};
 use labels::ReadLabels;
 use requested::RequestedFields;
@@ -80,6 +80,8 @@ pub struct LoaderConfig {
     pub last_batch: LastBatch,
     /// How many times in a row each sample comes.
     pub repeats: u32,
+    /// Which rank takes which sample of a global batch.
+    pub assignment: Assignment,
     /// What an epoch draws from.
     pub(crate) selection: Arc<Selection>,
     /// Whether batches hold decoded images, or else the files' bytes.
@@ -388,6 +390,7 @@ impl LoaderOptions {
                 LastBatch::Partial
             }),
             repeats: options.repeats,
+            assignment: options.assignment,
             selection: same.selection.clone(),
             later: Vec::new(),
             decoded: options.decoded,
