@@ -48,7 +48,7 @@ use crate::decode::Damaged;
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice};
 use crate::names::named;
-use crate::schedule::{LastBatch, Selection};
+use crate::schedule::{Assignment, LastBatch, Selection};
 use crate::tier::{CacheOptions, TierName, TierOptions, Verify};
 use labels::ReadLabels;
 use requested::RequestedFields;
@@ -82,6 +82,8 @@ pub struct LoaderConfig {
     pub last_batch: LastBatch,
     /// How many times in a row each sample comes.
     pub repeats: u32,
+    /// Which rank takes which sample of a global batch.
+    pub assignment: Assignment,
     /// What an epoch draws from.
     pub(crate) selection: Arc<Selection>,
     /// Whether batches hold decoded images, or else the files' bytes.
@@ -392,6 +394,7 @@ impl LoaderOptions {
                 LastBatch::Partial
             }),
             repeats: options.repeats,
+            assignment: options.assignment,
             selection: same.selection.clone(),
             later: Vec::new(),
             decoded: options.decoded,

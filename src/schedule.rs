@@ -1,18 +1,22 @@
 //! The order of an epoch: an invertible permutation, and the batches that are cut from it. It is pure, and knows the
 //! whole epoch in advance.
 
+mod homes;
 pub(crate) mod locality;
 mod order;
 mod permutation;
 mod repeats;
 mod selection;
 
+pub use homes::SampleHomes;
 pub use order::{Order, TABLE_LIMIT};
 pub(crate) use repeats::RepeatSpread;
 pub use selection::{Draw, Selection};
 
 use crate::error::{Error, Result};
 use crate::names::named;
+use locality::Locality;
+use std::sync::Arc;
 
 /// What happens to the samples that do not fill the last global batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -29,6 +33,18 @@ pub enum LastBatch {
 }
 
 named!(LastBatch: "drop" => Drop, "pad" => Pad, "partial" => Partial);
+
+/// Which rank takes which sample of a global batch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Assignment {
+    /// Rank r takes the r-th slice.
+    #[default]
+    Order,
+    /// The ranks of the node that keeps a sample take it, as far as that can be.
+    Locality,
+}
+
+named!(Assignment: "order" => Order, "locality" => Locality);
 
 /// One place of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +66,8 @@ pub struct BatchEntry {
 /// Where the order [repeats](Order::repeated) samples, a global batch has first one of each of its samples, then the
 /// next of each, and so on: so the repeats of a sample come to as many different ranks as can be, and neighbours in a
 /// batch are different samples.
+///
+/// [By locality](Schedule::by_locality) ranks take other places of a global batch than their slice.
 #[derive(Debug, Clone)]
 pub struct Schedule {
     order: Order,
@@ -60,6 +78,8 @@ pub struct Schedule {
     /// How many neighbouring places of a global batch are never parted.
     unit: u32,
     steps: u64,
+    /// Where samples are kept, if ranks take their places by that.
+    homes: Option<Arc<SampleHomes>>,
 }
 
 impl Schedule {
@@ -70,20 +90,42 @@ impl Schedule {
     /// one global batch.
     pub fn new(order: Order, batch_size: u32, rank: u32, world_size: u32, last: LastBatch) -> Result<Self> {
         let steps = Self::count(order.len(), batch_size, rank, world_size, last)?;
-        Ok(Self { order, batch_size, rank, world_size, last, unit: 1, steps })
+        Ok(Self { order, batch_size, rank, world_size, last, unit: 1, steps, homes: None })
     }
 
     /// The same schedule, in which positions from a multiple of `unit` to the next always come to one rank.
     ///
     /// # Panics
     /// Panics unless a batch is so many whole units.
-    pub(crate) fn in_units(self, unit: u32) -> Self {
+    pub fn in_units(self, unit: u32) -> Self {
         assert!(
             self.batch_size.is_multiple_of(unit),
             "a batch of {} is no whole units of {unit}",
             self.batch_size
         );
         Self { unit, ..self }
+    }
+
+    /// The same schedule, in which samples of a global batch come to the ranks of the node that keeps them: as many as
+    /// these ranks take at all, and only the rest moves. No assignment moves fewer, but that samples which are mixed
+    /// with one another stay together.
+    ///
+    /// Each global batch has the same places, each rank as many of them, and its batch has them in ascending order. An
+    /// incomplete last global batch is divided into slices as it is without.
+    ///
+    /// # Errors
+    /// [`Error::Config`] unless `homes` are those of a job of as many ranks.
+    pub fn by_locality(self, homes: Arc<SampleHomes>) -> Result<Self> {
+        let ranks = homes.node_of_rank().len();
+        if ranks as u64 != u64::from(self.world_size) {
+            let message = format!(
+                "is {}, but {ranks} ranks have told what their nodes keep: with assignment=\"locality\" all ranks of \
+                 the job take part, and no others",
+                self.world_size
+            );
+            return Err(Error::config("world_size", message));
+        }
+        Ok(Self { homes: Some(homes), ..self })
     }
 
     /// The number of steps of an epoch with this number of `draws`, whatever its order.
@@ -131,21 +173,51 @@ impl Schedule {
         self.slice(step).1
     }
 
-    /// The place `index` of this rank's batch in `step`, in O(1).
+    /// The places of this rank's batch in `step`, [`Schedule::batch_len`] of them. Each is computed when it is asked
+    /// for, in O(1). By locality, the whole global batch is assigned first.
     ///
     /// # Panics
-    /// Panics when `step` is not below [`Schedule::steps`] or `index` not below [`Schedule::batch_len`].
-    pub fn place(&self, step: u64, index: u32) -> BatchEntry {
+    /// Panics when `step` is not below [`Schedule::steps`].
+    pub fn places(&self, step: u64) -> impl ExactSizeIterator<Item = BatchEntry> {
         let (offset, len) = self.slice(step);
-        assert!(index < len, "place {index} of a batch of {len}");
+        let local = self.local_places(step);
+        (0..len).map(move |index| {
+            let place = local.as_ref().map(|places| u64::from(places[index as usize]));
+            self.place(step, place.unwrap_or(offset + u64::from(index)))
+        })
+    }
+
+    /// A place by its number within the global batch of `step`.
+    fn place(&self, step: u64, within: u64) -> BatchEntry {
         let len = self.order.len();
         let start = step * self.global_batch();
-        let within = offset + u64::from(index);
         // These are differences, so that nothing overflows whatever `len` is.
         let left = len - start;
         let valid = within < left;
         let position = if valid { start + within } else { (within - left) % len };
         BatchEntry { position, draw: self.order.draw(self.spread().position(position)), valid }
+    }
+
+    /// The places of this rank within the global batch of `step` by locality, in ascending order; `None` where it takes
+    /// its slice.
+    fn local_places(&self, step: u64) -> Option<Vec<u32>> {
+        let homes = self.homes.as_ref()?;
+        let (start, global) = (step * self.global_batch(), self.global_batch());
+        if self.order.len() - start < global {
+            return None;
+        }
+        let spread = self.spread();
+        let samples: Vec<u64> =
+            (start..start + global).map(|place| self.order.sample(spread.position(place))).collect();
+        let homes_of: Vec<Option<usize>> = samples.iter().map(|&sample| homes.home(sample)).collect();
+        let bytes = homes.bytes(&samples);
+        let sizes = vec![self.batch_size; self.world_size as usize];
+        let batches = Locality::new(homes.node_of_rank(), self.unit as usize).assign(
+            &homes_of,
+            &sizes,
+            bytes.as_deref(),
+        );
+        Some(batches.of_rank(self.rank as usize).to_vec())
     }
 
     /// Sorts the places of a batch as their samples are read: those that show one sample come one after another.
@@ -156,9 +228,14 @@ impl Schedule {
         }
     }
 
-    /// The number of different samples that a batch of this rank shows, where the order draws none anew.
+    /// The number of different samples that a batch of this rank shows at least, where the order draws none anew.
     pub(crate) fn samples_per_batch(&self) -> u64 {
-        u64::from(self.batch_size).min(self.global_batch().div_ceil(self.order.repeats().into()))
+        let (batch, repeats) = (u64::from(self.batch_size), u64::from(self.order.repeats()));
+        match self.homes {
+            None => batch.min(self.global_batch().div_ceil(repeats)),
+            // All repeats of a sample may come to the one rank of its node.
+            Some(_) => batch.div_ceil(repeats),
+        }
     }
 
     fn spread(&self) -> RepeatSpread {

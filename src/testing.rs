@@ -96,7 +96,9 @@ pub mod rng {
     pub use crate::rng::{RandomKey, RandomStream, Use};
 }
 pub mod schedule {
-    pub use crate::schedule::{BatchEntry, Draw, LastBatch, Order, Schedule, Selection, TABLE_LIMIT};
+    pub use crate::schedule::{
+        Assignment, BatchEntry, Draw, LastBatch, Order, SampleHomes, Schedule, Selection, TABLE_LIMIT,
+    };
 }
 pub mod simd {
     pub use crate::simd::Level;

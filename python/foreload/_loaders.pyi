@@ -168,6 +168,13 @@ class ImageLoader(Loader):
             of an initialised `jax.distributed`, else of an initialised mpi4py, else of the launcher: torchrun, MPI's
             mpirun or Slurm's srun, by their variables; else 0. Asked again at each iteration.
         world_size: The number of ranks. None: found like `rank`.
+        assignment: Which rank takes which sample of a global batch. `order`: each rank takes its slice. `locality`: the
+            ranks of the node whose cache keeps a sample take it, as far as their number allows, so that little goes
+            from node to node; needs `peers`. Every global batch has the same samples, augmented and mixed in the same
+            way, and states are the same, too. What differs is a rank's own batch: which samples it has, their order,
+            and so what is computed of it alone, such as the statistics of batch normalisation that is not synchronised.
+            The repeats of a sample (`repeats`) come to one node. The ranks of an incomplete last global batch take
+            slices.
 
     Raises:
         ConfigError: A setting cannot work, or there is none of that name.
@@ -234,6 +241,7 @@ class ImageLoader(Loader):
         progress: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
+        assignment: Literal["order", "locality"] = "order",
     ) -> Self: ...
     # What it writes ends here.
     @property
@@ -409,6 +417,13 @@ class FileLoader(Loader):
             of an initialised `jax.distributed`, else of an initialised mpi4py, else of the launcher: torchrun, MPI's
             mpirun or Slurm's srun, by their variables; else 0. Asked again at each iteration.
         world_size: The number of ranks. None: found like `rank`.
+        assignment: Which rank takes which sample of a global batch. `order`: each rank takes its slice. `locality`: the
+            ranks of the node whose cache keeps a sample take it, as far as their number allows, so that little goes
+            from node to node; needs `peers`. Every global batch has the same samples, augmented and mixed in the same
+            way, and states are the same, too. What differs is a rank's own batch: which samples it has, their order,
+            and so what is computed of it alone, such as the statistics of batch normalisation that is not synchronised.
+            The repeats of a sample (`repeats`) come to one node. The ranks of an incomplete last global batch take
+            slices.
 
     Raises:
         ConfigError: A setting cannot work, or there is none of that name.
@@ -448,5 +463,6 @@ class FileLoader(Loader):
         progress: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
+        assignment: Literal["order", "locality"] = "order",
     ) -> Self: ...
     # What it writes ends here.

@@ -6,7 +6,7 @@ use super::mixing::RingBoard;
 use super::stopwatch::Stopwatch;
 use super::work::{DecodeJob, OpenPlace, ThenGoes};
 use super::{EpochRun, PipelineShared};
-use crate::batch::{BatchCloser, BatchPool, Sink, Ticket};
+use crate::batch::{BatchCloser, BatchPool, Sink};
 use crate::error::{Error, Result};
 use crate::io::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker};
 use crate::slot::SlotPool;
@@ -268,13 +268,8 @@ impl Fetcher {
             None if self.shared.config.mix.is_some() => ThenGoes::ToRing(Arc::new(RingBoard::new(len))),
             None => ThenGoes::Nowhere,
         };
-        let open = |ticket: Ticket| OpenPlace {
-            entry: schedule.place(step, ticket.index()),
-            step,
-            ticket,
-            then: then.clone(),
-        };
-        cursor.open.extend(tickets.into_iter().map(open));
+        let open = |(entry, ticket)| OpenPlace { entry, step, ticket, then: then.clone() };
+        cursor.open.extend(schedule.places(step).zip(tickets).map(open));
         schedule.sort_for_reading(&mut cursor.open, |place| &place.entry);
         cursor.open.reverse();
         cursor.step += 1;

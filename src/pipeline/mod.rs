@@ -40,7 +40,7 @@ use crate::dataset::{DatasetIndex, Fingerprint};
 use crate::error::{Error, Result};
 use crate::io::Reader;
 use crate::rng::{RandomKey, Use};
-use crate::schedule::{Order, Schedule};
+use crate::schedule::{Assignment, Order, SampleHomes, Schedule};
 use crate::slot::SlotPool;
 use crate::state::{OrderIdentity, State};
 use crate::tier::{Cache, CacheOptions, CacheStats, OpenSource, RankPlace};
@@ -78,6 +78,8 @@ struct PipelineShared {
     consumer: Mutex<Stopwatch>,
     /// The tiers that keep copies, once the threads have started.
     cache: Arc<OnceLock<Arc<Cache>>>,
+    /// Where samples are kept, for `assignment="locality"`. Ranks that meet again may have other nodes.
+    homes: Arc<Mutex<Option<Arc<SampleHomes>>>>,
     /// How bytes are read, in words. It is known once the reader is open.
     io: Arc<Mutex<String>>,
     /// What the GPU's decoders can do, in words, each by its name. It is known once the threads have started.
@@ -153,6 +155,7 @@ impl Pipeline {
             trace: Trace::off(),
             consumer: Mutex::new(Stopwatch::new(TraceLane::off())),
             cache: Arc::default(),
+            homes: Arc::default(),
             io: Arc::default(),
             decoders: Arc::default(),
             stuck: AtomicBool::default(),
@@ -211,11 +214,22 @@ impl Pipeline {
         self.shared.decoders.get().map_or(&[], Vec::as_slice)
     }
 
+    /// Says where samples are kept. From the next epoch on, `assignment="locality"` goes by it.
+    pub fn set_homes(&self, homes: Arc<SampleHomes>) {
+        *self.shared.homes.lock().unwrap_or_else(PoisonError::into_inner) = Some(homes);
+    }
+
     /// The batches of `rank` in `epoch`.
     ///
     /// # Errors
-    /// The errors of [`Schedule::new`]; [`Error::Config`] where samples would be mixed with themselves.
+    /// The errors of [`Schedule::new`]; [`Error::Config`] where samples would be mixed with themselves, and for
+    /// `assignment="locality"` where it is not known which node keeps which sample, or of other ranks.
     pub fn schedule(&self, epoch: u64, rank: u32, world_size: u32) -> Result<Schedule> {
+        self.shared.assigned(self.in_slices(epoch, rank, world_size)?)
+    }
+
+    /// The same with the slices that ranks take by order. A state needs no more, for global batches are the same.
+    fn in_slices(&self, epoch: u64, rank: u32, world_size: u32) -> Result<Schedule> {
         let config = &self.shared.config;
         let order = self.shared.order(epoch);
         let repeats = u64::from(order.repeats());
@@ -264,7 +278,7 @@ impl Pipeline {
     /// # Errors
     /// The errors of [`Pipeline::schedule`].
     pub fn state(&self, epoch: u64, rank: u32, world_size: u32) -> Result<State> {
-        let schedule = self.schedule(epoch, rank, world_size)?;
+        let schedule = self.in_slices(epoch, rank, world_size)?;
         Ok(State::new(&self.shared.identity, epoch, &schedule, 0, 0))
     }
 
@@ -275,7 +289,7 @@ impl Pipeline {
     /// The errors of [`Pipeline::schedule`]; [`Error::Io`] when there is no memory for the pools;
     /// [`Error::Unavailable`] in a forked child.
     pub fn epoch(&self, epoch: u64, rank: u32, world_size: u32, first_step: u64) -> Result<Epoch> {
-        let schedule = self.schedule(epoch, rank, world_size)?;
+        let schedule = self.in_slices(epoch, rank, world_size)?;
         let first_step = first_step.min(schedule.steps());
         self.start(epoch, schedule, first_step, 0)
     }
@@ -287,7 +301,7 @@ impl Pipeline {
     /// The errors of [`Pipeline::check`], [`State::first_step`] and [`Pipeline::epoch`].
     pub fn resume(&self, state: &State, rank: u32, world_size: u32) -> Result<Epoch> {
         self.check(state)?;
-        let schedule = self.schedule(state.epoch, rank, world_size)?;
+        let schedule = self.in_slices(state.epoch, rank, world_size)?;
         let first_step = state.first_step(&schedule)?;
         if state.is_through() {
             self.index().notices().warn_once("epoch", || {
@@ -321,6 +335,7 @@ impl Pipeline {
                 empty.insert(Threads::start(shared, place)?)
             }
         };
+        let schedule = shared.assigned(schedule)?;
         if let Some(former) = threads.current.take() {
             former.stop(&shared.fetch_waker);
         }
@@ -397,6 +412,7 @@ impl PipelineShared {
             trace: Trace::off(),
             consumer: Mutex::new(Stopwatch::new(TraceLane::off())),
             cache: self.cache.clone(),
+            homes: self.homes.clone(),
             io: self.io.clone(),
             decoders: self.decoders.clone(),
             stuck: AtomicBool::default(),
@@ -412,6 +428,20 @@ impl PipelineShared {
             Order::listed(config.selection.clone())
         };
         order.repeated(config.repeats)
+    }
+
+    /// The schedule whose ranks take samples as the settings say.
+    fn assigned(&self, schedule: Schedule) -> Result<Schedule> {
+        if self.config.assignment == Assignment::Order {
+            return Ok(schedule);
+        }
+        let homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let homes = homes.ok_or_else(|| {
+            let message = "is locality, which needs peers=..., which says what each node keeps: give both, or leave \
+                           assignment out";
+            Error::config("assignment", message)
+        })?;
+        schedule.by_locality(homes)
     }
 
     /// What the tiers have done since the pipeline began.

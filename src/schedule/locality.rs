@@ -7,6 +7,7 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
+use std::ops::Range;
 
 /// The nodes of all ranks, by which samples are assigned.
 #[derive(Debug, Clone)]
@@ -42,10 +43,10 @@ impl Locality {
     ///
     /// # Panics
     /// Panics when `unit` is 0.
-    pub(crate) fn new(node_of: &[usize], unit: usize) -> Self {
+    pub(crate) fn new(node_of: &[u32], unit: usize) -> Self {
         assert!(unit > 0, "units of nothing");
-        let mut ranks = vec![Vec::new(); node_of.iter().max().map_or(0, |last| last + 1)];
-        (0..).zip(node_of).for_each(|(rank, &node)| ranks[node].push(rank));
+        let mut ranks = vec![Vec::new(); node_of.iter().max().map_or(0, |&last| last as usize + 1)];
+        (0..).zip(node_of).for_each(|(rank, &node)| ranks[node as usize].push(rank));
         Self { ranks, unit }
     }
 
@@ -80,37 +81,105 @@ impl Locality {
         assert_eq!(whole.iter().sum::<usize>(), batch.whole, "ranks that take whole units");
         let shares: Vec<usize> =
             self.ranks.iter().map(|ranks| ranks.iter().map(|&rank| whole[rank]).sum()).collect();
-        let nodes = self.nodes(&batch, &shares);
-        let mut units: Vec<Vec<usize>> = vec![Vec::new(); sizes.len()];
-        for (ranks, of_node) in self.ranks.iter().zip(nodes) {
-            batch.among_ranks(ranks, &whole, of_node, &mut units);
+        let nodes = batch.nodes(&shares);
+        let ranks = match &batch.weights {
+            None => self.in_order(&nodes, &whole),
+            Some(weights) => self.by_weight(&nodes, &whole, weights),
+        };
+        let mut begins = vec![0];
+        begins.extend(sizes.iter().scan(0, |end, &size| {
+            *end += size as usize;
+            Some(*end)
+        }));
+        // Units go through in order, so that each rank's places ascend.
+        let (mut places, mut next) = (vec![0; homes.len()], begins.clone());
+        for (unit, rank) in ranks.into_iter().chain(odd).enumerate() {
+            for place in batch.places(unit) {
+                places[next[rank]] = place as u32;
+                next[rank] += 1;
+            }
         }
-        let mut batches = LocalBatches { places: Vec::with_capacity(homes.len()), begins: vec![0] };
-        for (rank, mut units) in units.into_iter().enumerate() {
-            units.sort_unstable();
-            units.extend((odd == Some(rank)).then_some(batch.whole));
-            batches.places.extend(units.into_iter().flat_map(|unit| batch.places(unit)));
-            batches.begins.push(batches.places.len());
-        }
-        batches
+        LocalBatches { places, begins }
     }
 
-    /// The units that each node gets, in no particular order.
-    fn nodes(&self, batch: &BatchUnits, shares: &[usize]) -> Vec<Vec<usize>> {
+    /// The rank of each unit, of which `nodes` has the node: the ranks of a node take consecutive parts of its units.
+    fn in_order(&self, nodes: &[usize], whole: &[usize]) -> Vec<usize> {
+        let mut room = whole.to_vec();
+        let mut ranks: Vec<_> = self.ranks.iter().map(|ranks| ranks.iter().copied().peekable()).collect();
+        let rank = |&node: &usize| {
+            let ranks = &mut ranks[node];
+            while ranks.next_if(|&rank| room[rank] == 0).is_some() {}
+            let rank = *ranks.peek().expect("room for every unit");
+            room[rank] -= 1;
+            rank
+        };
+        nodes.iter().map(rank).collect()
+    }
+
+    /// The rank of each unit, of which `nodes` has the node: the heaviest comes first, and to the rank of its node with
+    /// the least weight.
+    fn by_weight(&self, nodes: &[usize], whole: &[usize], weights: &[u64]) -> Vec<usize> {
+        let (mut room, mut loads) = (whole.to_vec(), vec![0u64; whole.len()]);
+        let mut ranks = vec![0; nodes.len()];
+        let mut units: Vec<usize> = (0..nodes.len()).collect();
+        heaviest_first(&mut units, weights);
+        for unit in units {
+            let open = self.ranks[nodes[unit]].iter().copied().filter(|&rank| room[rank] > 0);
+            let lightest = open.min_by_key(|&rank| loads[rank]).expect("room for every unit");
+            loads[lightest] += weights[unit];
+            room[lightest] -= 1;
+            ranks[unit] = lightest;
+        }
+        ranks
+    }
+}
+
+/// A global batch in units.
+struct BatchUnits<'a> {
+    unit: usize,
+    homes: &'a [Option<usize>],
+    /// The weights of the complete units.
+    weights: Option<Vec<u64>>,
+    /// The number of complete units; one more may be incomplete.
+    whole: usize,
+}
+
+impl<'a> BatchUnits<'a> {
+    fn new(unit: usize, homes: &'a [Option<usize>], weights: Option<&[u64]>) -> Self {
+        let of_units = |weights: &[u64]| weights.chunks_exact(unit).map(|unit| unit.iter().sum()).collect();
+        Self { unit, homes, weights: weights.map(of_units), whole: homes.len() / unit }
+    }
+
+    fn places(&self, unit: usize) -> Range<usize> {
+        let begin = unit * self.unit;
+        begin..(begin + self.unit).min(self.homes.len())
+    }
+
+    /// The home of most of a unit's places among those with `room`, and of as many the earliest.
+    fn home(&self, unit: usize, room: &[usize]) -> Option<usize> {
+        let homes = &self.homes[self.places(unit)];
+        let count = |home| homes.iter().filter(|other| **other == Some(home)).count();
+        let open =
+            homes.iter().flatten().copied().filter(|&home| room.get(home).is_some_and(|&room| room > 0));
+        // Of equals the last one is taken.
+        open.rev().max_by_key(|&home| count(home))
+    }
+
+    /// The node of each complete unit, where each takes its share of them.
+    fn nodes(&self, shares: &[usize]) -> Vec<usize> {
         let mut room = shares.to_vec();
-        let mut nodes: Vec<Vec<usize>> = shares.iter().map(|&share| Vec::with_capacity(share)).collect();
-        let mut left = Vec::new();
-        for unit in 0..batch.whole {
-            match batch.homes(unit).into_iter().find(|&home| room.get(home).is_some_and(|&room| room > 0)) {
+        let (mut nodes, mut left) = (vec![0; self.whole], Vec::new());
+        for (unit, node) in nodes.iter_mut().enumerate() {
+            match self.home(unit, &room) {
                 Some(home) => {
                     room[home] -= 1;
-                    nodes[home].push(unit);
+                    *node = home;
                 }
                 None => left.push(unit),
             }
         }
-        if batch.weights.is_some() {
-            batch.even_out(left, shares, &mut nodes);
+        if let Some(weights) = &self.weights {
+            even_out(left, weights, shares, room, &mut nodes);
             return nodes;
         }
         let mut node = 0;
@@ -119,95 +188,40 @@ impl Locality {
                 node += 1;
             }
             room[node] -= 1;
-            nodes[node].push(unit);
+            nodes[unit] = node;
         }
         nodes
     }
 }
 
-/// A global batch in units.
-struct BatchUnits<'a> {
-    unit: usize,
-    homes: &'a [Option<usize>],
-    weights: Option<&'a [u64]>,
-    /// The number of complete units; one more may be incomplete.
-    whole: usize,
+fn heaviest_first(units: &mut [usize], weights: &[u64]) {
+    units.sort_unstable_by_key(|&unit| (Reverse(weights[unit]), unit));
 }
 
-impl<'a> BatchUnits<'a> {
-    fn new(unit: usize, homes: &'a [Option<usize>], weights: Option<&'a [u64]>) -> Self {
-        Self { unit, homes, weights, whole: homes.len() / unit }
-    }
-
-    fn places(&self, unit: usize) -> impl Iterator<Item = u32> {
-        let begin = unit * self.unit;
-        begin as u32..(begin + self.unit).min(self.homes.len()) as u32
-    }
-
-    /// The homes of a unit's places, those of most places first, and of as many the earliest.
-    fn homes(&self, unit: usize) -> Vec<usize> {
-        let homes = &self.homes[unit * self.unit..(unit + 1) * self.unit];
-        let mut counts: Vec<(usize, usize)> = Vec::new();
-        for &home in homes.iter().flatten() {
-            match counts.iter_mut().find(|(known, _)| *known == home) {
-                Some((_, count)) => *count += 1,
-                None => counts.push((home, 1)),
-            }
-        }
-        // A stable sort keeps the earlier of two before the other.
-        counts.sort_by_key(|&(_, count)| Reverse(count));
-        counts.into_iter().map(|(home, _)| home).collect()
-    }
-
-    fn weight(&self, unit: usize) -> u64 {
-        let weight = |weights: &[u64]| self.places(unit).map(|place| weights[place as usize]).sum();
-        self.weights.map_or(0, weight)
-    }
-
-    fn heaviest_first(&self, units: &mut [usize]) {
-        units.sort_by_key(|&unit| (Reverse(self.weight(unit)), unit));
-    }
-
-    /// Adds what is `left` to the nodes, so that their weights are as even as this gets them.
-    fn even_out(&self, mut left: Vec<usize>, shares: &[usize], nodes: &mut [Vec<usize>]) {
-        self.heaviest_first(&mut left);
-        let mut loads: Vec<u64> =
-            nodes.iter().map(|units| units.iter().map(|&unit| self.weight(unit)).sum()).collect();
-        // Loads are compared in 2⁻³² of a unit of the share.
-        let key = |node: usize, load: u64| Reverse(((u128::from(load) << 32) / shares[node] as u128, node));
-        let open = (0..nodes.len()).filter(|&node| nodes[node].len() < shares[node]);
-        let mut lightest: BinaryHeap<_> = open.map(|node| key(node, loads[node])).collect();
-        for unit in left {
-            let Reverse((_, node)) = lightest.pop().expect("room for every unit");
-            nodes[node].push(unit);
-            loads[node] += self.weight(unit);
-            if nodes[node].len() < shares[node] {
-                lightest.push(key(node, loads[node]));
-            }
-        }
-    }
-
-    /// Divides the units of a node among its `ranks`, of which each takes so many `whole` units.
-    fn among_ranks(
-        &self,
-        ranks: &[usize],
-        whole: &[usize],
-        mut of_node: Vec<usize>,
-        units: &mut [Vec<usize>],
-    ) {
-        if self.weights.is_none() {
-            of_node.sort_unstable();
-            let mut of_node = of_node.into_iter();
-            ranks.iter().for_each(|&rank| units[rank] = of_node.by_ref().take(whole[rank]).collect());
-            return;
-        }
-        self.heaviest_first(&mut of_node);
-        let mut loads = vec![0u64; ranks.len()];
-        for unit in of_node {
-            let open = (0..ranks.len()).filter(|&number| units[ranks[number]].len() < whole[ranks[number]]);
-            let lightest = open.min_by_key(|&number| loads[number]).expect("room for every unit");
-            loads[lightest] += self.weight(unit);
-            units[ranks[lightest]].push(unit);
+/// Gives the units that are `left` to nodes with `room`, so that their weights are as even as this gets them.
+fn even_out(
+    mut left: Vec<usize>,
+    weights: &[u64],
+    shares: &[usize],
+    mut room: Vec<usize>,
+    nodes: &mut [usize],
+) {
+    let mut loads = vec![0u64; shares.len()];
+    nodes.iter().zip(weights).for_each(|(&node, weight)| loads[node] += weight);
+    // Those that are left stand there as the first node's.
+    left.iter().for_each(|&unit| loads[nodes[unit]] -= weights[unit]);
+    heaviest_first(&mut left, weights);
+    // Loads are compared in 2⁻³² of a unit of the share.
+    let key = |node: usize, load: u64| Reverse(((u128::from(load) << 32) / shares[node] as u128, node));
+    let open = (0..shares.len()).filter(|&node| room[node] > 0);
+    let mut lightest: BinaryHeap<_> = open.map(|node| key(node, loads[node])).collect();
+    for unit in left {
+        let Reverse((_, node)) = lightest.pop().expect("room for every unit");
+        nodes[unit] = node;
+        room[node] -= 1;
+        loads[node] += weights[unit];
+        if room[node] > 0 {
+            lightest.push(key(node, loads[node]));
         }
     }
 }

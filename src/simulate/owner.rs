@@ -9,17 +9,9 @@ use super::ledger::{ByteSource, CellReads, Ledger, NodeLedger};
 use super::nodes;
 use super::shared::SimulationWorld;
 use crate::error::Result;
+use crate::schedule::Assignment;
 use crate::schedule::locality::Locality;
 use crate::tier::placement::{NodeShare, Placement};
-
-/// How the samples of a global batch are assigned to nodes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Assignment {
-    /// By their places in it.
-    Order,
-    /// To the nodes that keep them.
-    Locality,
-}
 
 /// Stands for a sample that was not used yet.
 const UNUSED: u8 = u8::MAX;
@@ -47,7 +39,7 @@ pub(crate) fn ledgers(world: SimulationWorld, assignments: &[Assignment]) -> Res
     let mut walk = StepWalk {
         world,
         homes,
-        locality: Locality::new(&(0..scenario.nodes as usize).collect::<Vec<_>>(), 1),
+        locality: Locality::new(&(0..scenario.nodes).collect::<Vec<_>>(), 1),
         node_batches: vec![scenario.node_batch(); scenario.nodes as usize],
     };
     let ledger = || -> Vec<NodeLedger> { (0..scenario.nodes).map(|_| NodeLedger::new(cells)).collect() };

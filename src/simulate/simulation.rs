@@ -5,13 +5,14 @@ use super::cache::{Belady, Lru, NeverEvict, NodeCache, PlannedCache, Shelves};
 use super::clock::{self, Reading};
 use super::ledger::{ByteSource, Ledger, LedgerCells, NodeLedger};
 use super::outcome::{PolicyOutcome, Price};
-use super::owner::{self, Assignment};
+use super::owner;
 use super::policy::Policy;
 use super::scenario::Scenario;
 use super::shared::{self, FrequencyPlacement, SimulationWorld};
 use super::{next_use, nodes, scenario};
 use crate::dataset::{DatasetIndex, Fingerprint, IndexOptions};
 use crate::error::{Error, Result};
+use crate::schedule::Assignment;
 use crate::tier::plan::RetentionRule;
 
 /// A scenario that is ready to run, with its sizes and its order.

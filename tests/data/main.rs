@@ -10,6 +10,7 @@ mod files;
 mod fuzz;
 mod index_file;
 mod labels;
+mod locality;
 mod scale;
 mod schedule;
 mod selected;

@@ -18,9 +18,12 @@ fn batches(order: &Order, batch: u32, world: u32, last: LastBatch) -> Vec<Vec<Ba
     assert!(ranks.iter().all(|rank| rank.steps() == ranks[0].steps()), "every rank makes the same steps");
     (0..ranks[0].steps())
         .map(|step| {
-            let places =
-                ranks.iter().flat_map(|rank| (0..rank.batch_len(step)).map(move |i| rank.place(step, i)));
-            places.collect()
+            let of_rank = |rank: &Schedule| {
+                let places: Vec<BatchEntry> = rank.places(step).collect();
+                assert_eq!(places.len(), rank.batch_len(step) as usize);
+                places
+            };
+            ranks.iter().flat_map(of_rank).collect()
         })
         .collect()
 }
@@ -223,8 +226,7 @@ fn an_epoch_of_a_billion_starts_anywhere() {
     for last in [LastBatch::Drop, LastBatch::Pad, LastBatch::Partial] {
         let schedule = Schedule::new(order.clone(), 256, 3, 8, last).unwrap();
         for step in [0, 1, schedule.steps() / 2, schedule.steps() - 1] {
-            for index in 0..schedule.batch_len(step) {
-                let place = schedule.place(step, index);
+            for place in schedule.places(step) {
                 assert_eq!(position_of(&order, place.draw.sample), place.position);
             }
         }

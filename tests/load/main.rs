@@ -7,6 +7,7 @@ mod common;
 mod encoded;
 mod fresh;
 mod io;
+mod locality;
 mod mixing;
 mod nodes;
 mod one_version;

@@ -151,8 +151,7 @@ fn digest(order: &Order, batch: u32, world: u32, steps: impl Iterator<Item = u64
     let mut hash = Sha256::new();
     for step in steps {
         for rank in &ranks {
-            for index in 0..rank.batch_len(step) {
-                let place = rank.place(step, index);
+            for place in rank.places(step) {
                 hash.update(place.position.to_le_bytes());
                 hash.update(place.draw.sample.to_le_bytes());
             }

@@ -35,7 +35,7 @@ impl DecodeReport {
 const BATCH: u32 = 16;
 
 /// The most samples that are kept in memory, and their bytes.
-const SAMPLES: u64 = 1024;
+const SAMPLES: usize = 1024;
 const BYTES: usize = 128 << 20;
 
 /// Loads the first samples of an epoch and runs it again and again, for about `limit`.
@@ -62,11 +62,8 @@ pub(super) fn measure(
         Pipeline::with_reader(index.clone(), config, Box::new(open))
     };
     let schedule = pipeline.schedule(0, 0, 1)?;
-    let (sizes, resident) = load(index, limit, |sample| {
-        let (step, place) = (sample / u64::from(batch_size), (sample % u64::from(batch_size)) as u32);
-        (step < schedule.steps() && place < schedule.batch_len(step))
-            .then(|| schedule.place(step, place).draw.sample)
-    })?;
+    let samples = (0..schedule.steps()).flat_map(|step| schedule.places(step)).map(|place| place.draw.sample);
+    let (sizes, resident) = load(index, limit, samples)?;
     let _ = kept.set(resident);
     let steps = sizes.len() as u64 / u64::from(batch_size);
     if steps < 2 {
@@ -95,15 +92,15 @@ pub(super) fn measure(
     Ok(decoded)
 }
 
-/// Reads the samples that `nth` names until one is missing, there are enough, or the time is over; returns their sizes.
+/// Reads `samples` until there are enough, or the time is over; returns their sizes.
 fn load(
     index: &Arc<DatasetIndex>,
     limit: Duration,
-    nth: impl Fn(u64) -> Option<u64>,
+    samples: impl Iterator<Item = u64>,
 ) -> Result<(Vec<u64>, Arc<Resident>)> {
     let (begun, mut files, mut sizes) = (Instant::now(), HashMap::new(), Vec::new());
     let mut total = 0;
-    for sample in (0..SAMPLES).map_while(nth) {
+    for sample in samples.take(SAMPLES) {
         if (begun.elapsed() >= limit && sizes.len() >= 2 * BATCH as usize) || total >= BYTES {
             break;
         }

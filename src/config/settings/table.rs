@@ -18,7 +18,7 @@ use crate::config::{CpuDecode, FieldOptions, Labels, OnError, Peers, Weights};
 use crate::dataset::{Changed, ClassRef};
 use crate::decode::Damaged;
 use crate::io::{Direct, IoChoice};
-use crate::schedule::LastBatch;
+use crate::schedule::{Assignment, LastBatch};
 use crate::tier::{FillChoice, Verify};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -333,4 +333,12 @@ settings! {
 
     /// The number of ranks. None: found like `rank`.
     world_size: Option<u32> = None, Maybe(WholeNumber::from(1)), Ranks.no_flag();
+
+    /// Which rank takes which sample of a global batch. `order`: each rank takes its slice. `locality`: the ranks of
+    /// the node whose cache keeps a sample take it, as far as their number allows, so that little goes from node to
+    /// node; needs `peers`. Every global batch has the same samples, augmented and mixed in the same way, and states
+    /// are the same, too. What differs is a rank's own batch: which samples it has, their order, and so what is
+    /// computed of it alone, such as the statistics of batch normalisation that is not synchronised. The repeats of a
+    /// sample (`repeats`) come to one node. The ranks of an incomplete last global batch take slices.
+    assignment: Assignment = Assignment::Order, OneOf::names(), Ranks;
 }

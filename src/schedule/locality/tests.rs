@@ -6,7 +6,7 @@ use crate::rng::{RandomKey, RandomStream, Use};
 /// A global batch, its ranks and their nodes, as a seed draws them. A failure prints all of it.
 #[derive(Debug)]
 struct DrawnBatch {
-    node_of: Vec<usize>,
+    node_of: Vec<u32>,
     unit: usize,
     homes: Vec<Option<usize>>,
     sizes: Vec<u32>,
@@ -19,7 +19,7 @@ impl DrawnBatch {
         let mut draw = |bound: u64| stream.below(bound) as usize;
         let (nodes, unit) = (1 + draw(9), [1, 1, 4][draw(3)]);
         let ranks_of: Vec<usize> = (0..nodes).map(|_| 1 + draw(4)).collect();
-        let node_of: Vec<usize> = (0..nodes).flat_map(|node| vec![node; ranks_of[node]]).collect();
+        let node_of: Vec<u32> = (0..nodes).flat_map(|node| vec![node as u32; ranks_of[node]]).collect();
         let (world, batch_size) = (node_of.len(), unit * (1 + draw(12)));
         let len = match draw(3) {
             0 => 1 + draw((world * batch_size) as u64),
@@ -46,7 +46,7 @@ impl DrawnBatch {
     fn moved(&self, batches: &LocalBatches) -> usize {
         let taken = |rank: usize| batches.of_rank(rank).iter().map(move |&place| (rank, place as usize));
         let away = |&(rank, place): &(usize, usize)| {
-            self.homes[place].is_some_and(|home| home != self.node_of[rank])
+            self.homes[place].is_some_and(|home| home != self.node_of[rank] as usize)
         };
         (0..self.sizes.len()).flat_map(taken).filter(away).count()
     }
@@ -94,10 +94,10 @@ fn no_more_moves_than_must() {
     for batch in (0..3000).map(DrawnBatch::new).filter(|batch| batch.unit == 1) {
         let of_node = |node: usize| batch.homes.iter().filter(|home| **home == Some(node)).count();
         let share = |node: usize| -> usize {
-            let ranks = batch.node_of.iter().zip(&batch.sizes).filter(|(at, _)| **at == node);
+            let ranks = batch.node_of.iter().zip(&batch.sizes).filter(|(at, _)| **at as usize == node);
             ranks.map(|(_, &size)| size as usize).sum()
         };
-        let nodes = batch.node_of.iter().max().unwrap() + 1;
+        let nodes = *batch.node_of.iter().max().unwrap() as usize + 1;
         let least: usize = (0..nodes).map(|node| of_node(node).saturating_sub(share(node))).sum();
         for weighted in [false, true] {
             assert_eq!(batch.moved(&batch.assign(weighted)), least, "weighted: {weighted}, {batch:?}");

@@ -48,8 +48,7 @@ pub(crate) fn samples(unit: &StagingUnit, index: &DatasetIndex, schedule: &Sched
             index.samples_of(*file).filter(|sample| selection.contains(*sample)).collect()
         }
         StagingUnit::Step(step) => {
-            let places = (0..schedule.batch_len(*step)).map(|place| schedule.place(*step, place));
-            let mut places: Vec<BatchEntry> = places.filter(|place| place.valid).collect();
+            let mut places: Vec<BatchEntry> = schedule.places(*step).filter(|place| place.valid).collect();
             schedule.sort_for_reading(&mut places, |place| place);
             places.dedup_by_key(|place| place.draw.sample);
             places.into_iter().map(|place| place.draw.sample).collect()
