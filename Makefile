@@ -83,7 +83,7 @@ test-dali: test-module ## the tests with a real DALI
 FRAMEWORKS := $(addprefix tests/python/,test_examples.py test_kill.py test_ranks.py test_clusters.py test_pages.py \
 	test_accuracy.py)
 
-test-frameworks: test-module ## the tests with real frameworks: examples/, torchrun, mpirun, Ray, Slurm
+test-frameworks: test-module ## the tests with real frameworks: examples/, torchrun, mpirun, Slurm; Ray if thorough
 	$(BIN)/python tests/environment/provide_frameworks.py
 	FORELOAD_REQUIRE_FRAMEWORKS=1 $(TESTED)/bin/python -m pytest $(FRAMEWORKS)
 	PYTHONPATH=$(TESTED)/module FORELOAD_REQUIRE_FRAMEWORKS=1 .envs/frameworks/bin/python -m pytest \
