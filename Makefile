@@ -13,7 +13,7 @@ SOURCES := $(shell find src python build.rs -name '*.rs' -o -name '*.py' -o -nam
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup test test-all test-rust test-python test-module test-dali test-frameworks test-dlio stand-in check \
-	stub bindings kernels bench fuzz bench-tiers bench-dlio compare compare-recipes compare-ops \
+	stub bindings kernels bench fuzz bench-tiers bench-nodes bench-dlio compare compare-recipes compare-ops \
 	compare-outputs limits fidelity \
 	accuracy accuracy-recipe wheel gpu-kit gpu-kit-dali clean distclean
 
@@ -83,7 +83,7 @@ test-dali: test-module ## the tests with a real DALI
 FRAMEWORKS := $(addprefix tests/python/,test_examples.py test_kill.py test_ranks.py test_clusters.py test_pages.py \
 	test_accuracy.py)
 
-test-frameworks: test-module ## the tests with real frameworks: examples/, torchrun, mpirun, Ray, Slurm
+test-frameworks: test-module ## the tests with real frameworks: examples/, torchrun, mpirun, Slurm; Ray if thorough
 	$(BIN)/python tests/environment/provide_frameworks.py
 	FORELOAD_REQUIRE_FRAMEWORKS=1 $(TESTED)/bin/python -m pytest $(FRAMEWORKS)
 	PYTHONPATH=$(TESTED)/module FORELOAD_REQUIRE_FRAMEWORKS=1 .envs/frameworks/bin/python -m pytest \
@@ -137,6 +137,11 @@ fuzz: $(VENV)/.tools ## hammer the parsers with broken input, FORELOAD_FUZZ_SECO
 
 bench-tiers: setup ## the cache on NVMe beside an emulated slow storage: bytes, stalls, overhead, predictions
 	$(BIN)/python benches/tiers/run.py --data $(DATA)/tiers --output benches/results/tiers
+
+# It needs root, for network namespaces. Until peers read from each other it measures private caches, and says so.
+bench-nodes: setup ## 2, 4 and 8 nodes as processes on one machine, with one slow storage: bytes, moves, waiting
+	cargo build --locked --release -p slow-fs
+	$(BIN)/python benches/nodes/run.py --data $(DATA)/nodes --output benches/results/nodes
 
 bench-dlio: setup ## DLIO's accelerator utilisation with its own loader and with Foreload, from slow and fast storage
 	cargo build --locked --release -p slow-fs

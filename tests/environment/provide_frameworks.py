@@ -2,13 +2,14 @@
 
 Usage: `.venv/bin/python tests/environment/provide_frameworks.py`. They come from PyPI (3 GB, nearly all of them torch's
 CUDA packages) into an environment below `.envs` in which the tests run the examples, so that this one stays small.
-Ray (0.7 GB) has an environment of its own, which shares torch. Slurm (13 MB) comes from Debian where this runs as root;
-elsewhere the tests that need it say so. DALI, which `make test-dali` fetches, and this environment's pytest are found
-there through a `.pth` line.
+Ray (0.7 GB) has an environment of its own, which shares torch, and belongs to the long tests. Slurm (13 MB) comes from
+Debian where this runs as root; elsewhere the tests that need it say so. DALI, which `make test-dali` fetches, and this
+environment's pytest are found there through a `.pth` line.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import sysconfig
@@ -20,6 +21,9 @@ import environments
 SLURM = ("munge", "slurmctld", "slurmd", "slurm-client")
 """The packages of Debian with which the tests run a cluster of two nodes."""
 
+RAY = os.environ.get("FORELOAD_THOROUGH") == "1" and os.environ.get("FORELOAD_RAY") != "0"
+"""Whether Ray is installed and tested, which takes four minutes."""
+
 PROOF = "import accelerate, jax, lightning, nvidia.dali.plugin.pytorch, torchdata.stateful_dataloader"
 
 
@@ -28,7 +32,8 @@ def main() -> int:
     try:
         python = environments.ensure("frameworks")
         environments.ensure("dali")
-        environments.ensure("ray")
+        if RAY:
+            environments.ensure("ray")
     except environments.Unavailable as reason:
         print(f"no frameworks: {reason}", file=sys.stderr)
         return 1

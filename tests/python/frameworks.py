@@ -12,12 +12,15 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
 
-sys.path.append(str(ROOT / "benches" / "compare"))
+sys.path += [str(ROOT / "benches" / "compare"), str(ROOT / "tests" / "environment")]
 import environments  # noqa: E402
+import provide_frameworks  # noqa: E402
 
 
 def interpreter(name: str = "frameworks") -> Path:
     """Return the Python of an environment; skip the test, or fail it, if there is none."""
+    if name == "ray" and not provide_frameworks.RAY:
+        pytest.skip("takes a minute and an installation: FORELOAD_THOROUGH=1 without FORELOAD_RAY=0 runs it")
     folder = environments.DEFAULT_FOLDER / name
     if not (folder / environments.MARKER).is_file():
         message = "the frameworks are not installed: make test-frameworks does that"

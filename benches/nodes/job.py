@@ -1,0 +1,262 @@
+"""A training on several nodes: their processes, the barrier between epochs, and what came of each epoch."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
+from environments import Unavailable, last_lines
+from namespaces import Node, network
+from node import Epoch, Settings
+from storage import Storage
+
+HERE = Path(__file__).resolve().parent
+OWN = "nvme"
+"""The name of the tier that is a node's own cache."""
+PEERS = "peers"
+"""The name of the tier that is other nodes' caches."""
+LONGEST_EPOCH = 60
+"""Seconds after which an epoch that did not end is a failure."""
+LONGEST_END = 10
+"""Seconds after which a node that did not end is a failure."""
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all nodes train."""
+
+    capacities: tuple[int, ...]
+    """The bytes of each node's cache."""
+    batch_size: int
+    """Of each node."""
+    epochs: int = 3
+    peers: bool = False
+    assignment: str = "order"
+    rate: str | None = None
+    """How fast a node sends, as `tc` writes it."""
+    image_size: int = 0
+    epoch_size: int | None = None
+    step_seconds: float = 0.0
+    immutable: bool = False
+    hashed: bool = True
+
+    @property
+    def nodes(self) -> int:
+        """The number of nodes."""
+        return len(self.capacities)
+
+
+@dataclass(frozen=True)
+class Round:
+    """What came of an epoch on all nodes."""
+
+    storage_bytes: int
+    """What the storage gave, by its own counter."""
+    nodes: list[Epoch]
+
+    def given(self, tier: str, what: str = "bytes") -> list[int]:
+        """Return a counter of a tier on each node, by default the bytes that it gave.
+
+        Raises:
+            Unavailable: The loaders know no such tier.
+        """
+        tiers = [epoch.cache["tiers"] for epoch in self.nodes]
+        if any(tier not in known for known in tiers):
+            raise Unavailable(f"the loaders count no tier {tier!r}, only {', '.join(tiers[0])}")
+        return [known[tier][what] for known in tiers]
+
+    def account(self) -> dict:
+        """Return what is kept of the epoch in the file of results: a number of seconds or bytes for each node."""
+        return {
+            "storage_bytes": self.storage_bytes,
+            "seconds": [epoch.seconds for epoch in self.nodes],
+            "waited_seconds": [sum(epoch.waited) for epoch in self.nodes],
+            "source_bytes": [epoch.cache["source_bytes"] for epoch in self.nodes],
+            "tiers": {tier: self.given(tier) for tier in self.nodes[0].cache["tiers"]},
+            "dropped_busy": self.given(OWN, "dropped_busy"),
+        }
+
+    def batches(self) -> list[list[tuple[int, str]]]:
+        """Return the samples of each global batch, one rank's after the other, with the hashes of their bytes."""
+        return [
+            [one for part in step for one in part]
+            for step in zip(*(epoch.samples for epoch in self.nodes), strict=True)
+        ]
+
+
+def positions(round_: Round) -> dict[int, int]:
+    """Return the position of each sample in the order of an epoch whose samples went to ranks by that order."""
+    numbers = [number for batch in round_.batches() for number, _ in batch]
+    return {number: position for position, number in enumerate(numbers)}
+
+
+def fingerprint(rounds: list[Round], places: list[dict[int, int]]) -> str:
+    """Return a SHA-256 over those of all global batches, each of its (position, sample, bytes) by `places`."""
+    whole = hashlib.sha256()
+    for round_, place in zip(rounds, places, strict=True):
+        for batch in round_.batches():
+            known = sorted((place.get(number, -1), number, digest) for number, digest in batch)
+            whole.update(hashlib.sha256(json.dumps(known).encode()).digest())
+    return whole.hexdigest()
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Where jobs run: the dataset on its storage, and a directory for what nodes write."""
+
+    storage: Storage
+    index: Path
+    scratch: Path
+
+    def run(self, job: Job) -> list[Round]:
+        """Run a job with empty caches; return its epochs.
+
+        Raises:
+            Unavailable: A node failed.
+        """
+        with self.caches(job) as (nodes, places):
+            return self.train(job, nodes, places)
+
+    @contextmanager
+    def caches(self, job: Job) -> Iterator[tuple[list[Node], list[Path]]]:
+        """Make the nodes of a job and empty caches for them, all of which are removed afterwards."""
+        with ExitStack() as stack:
+            nodes = stack.enter_context(network(job.nodes, job.rate))
+            made = stack.enter_context(tempfile.TemporaryDirectory(prefix="job-", dir=self.scratch))
+            yield nodes, [Path(made, node.name) for node in nodes]
+
+    def train(self, job: Job, nodes: list[Node], places: list[Path]) -> list[Round]:
+        """Run a job on nodes whose caches are at `places`, with what they hold.
+
+        Raises:
+            Unavailable: A node failed.
+        """
+        places[0].parent.mkdir(parents=True, exist_ok=True)
+        settings = Settings(
+            data=str(self.storage.path),
+            index=str(self.index),
+            rank=0,
+            world_size=job.nodes,
+            batch_size=job.batch_size,
+            cache="",
+            cache_bytes=0,
+            meeting=tempfile.mkdtemp(prefix="meeting-", dir=places[0].parent),
+            assignment=job.assignment,
+            image_size=job.image_size,
+            epoch_size=job.epoch_size,
+            step_seconds=job.step_seconds,
+            immutable=job.immutable,
+            hashed=job.hashed,
+        )
+        with ExitStack() as stack:
+            processes = [
+                stack.enter_context(
+                    Process(
+                        node,
+                        replace(
+                            settings,
+                            rank=node.number,
+                            cache=str(place),
+                            cache_bytes=capacity,
+                            listen=node.address if job.peers else None,
+                        ),
+                    )
+                )
+                for node, place, capacity in zip(nodes, places, job.capacities, strict=True)
+            ]
+            for process in processes:
+                process.line()
+            return [self.epoch(processes) for _ in range(job.epochs)]
+
+    def epoch(self, processes: list[Process]) -> Round:
+        """Have all nodes train an epoch."""
+        before = self.storage.bytes()
+        for process in processes:
+            process.go()
+        epochs = [Epoch(**json.loads(process.line())) for process in processes]
+        return Round(self.storage.bytes() - before, epochs)
+
+
+class Process:
+    """The process of a node, which ends with the context."""
+
+    def __init__(self, node: Node, settings: Settings) -> None:
+        self.rank = settings.rank
+        self.said = Path(settings.cache).with_name(f"said-{settings.rank}.txt")
+        words = node.command(sys.executable, HERE / "node.py", json.dumps(asdict(settings)))
+        with self.said.open("w") as said:
+            self.process = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, text=True
+            )
+
+    def __enter__(self) -> Process:
+        """Return itself."""
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        """Let it end, or end it where something failed."""
+        if failure[0] is not None:
+            self.process.kill()
+        try:
+            self.process.communicate(timeout=LONGEST_END)
+        except subprocess.TimeoutExpired as late:
+            self.process.kill()
+            self.process.communicate()
+            raise Unavailable(f"node {self.rank} did not end within {LONGEST_END} s") from late
+
+    def go(self) -> None:
+        """Have it train an epoch.
+
+        Raises:
+            Unavailable: It has ended.
+        """
+        try:
+            self.process.stdin.write("go\n")
+            self.process.stdin.flush()
+        except BrokenPipeError as ended:
+            raise self.ended() from ended
+
+    def line(self) -> str:
+        """Return the next line that it prints.
+
+        Raises:
+            Unavailable: It has ended, or says nothing in time.
+        """
+        with deadline(LONGEST_EPOCH, f"node {self.rank} said nothing for {LONGEST_EPOCH} s"):
+            line = self.process.stdout.readline()
+        if not line:
+            raise self.ended()
+        return line
+
+    def ended(self) -> Unavailable:
+        """Return the error that it has ended, with what it said last."""
+        return Unavailable(f"node {self.rank} has ended: {last_lines(self.said.read_text(), 600)}")
+
+
+@contextmanager
+def deadline(seconds: int, says: str) -> Iterator[None]:
+    """Interrupt what takes longer.
+
+    Raises:
+        Unavailable: It took longer.
+    """
+
+    def late(*_: object) -> None:
+        raise Unavailable(says)
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

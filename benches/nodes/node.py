@@ -1,0 +1,147 @@
+"""A node of the benchmark: a process that trains its part of each epoch when it is told to, and says what it got.
+
+`node.py SETTINGS`, where SETTINGS is a JSON object with the fields of `Settings`. It prints `ready` and waits for a
+line; for each line it goes through an epoch and prints a line of JSON with the fields of `Epoch`. It ends where the
+lines end, and so with the program that started it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import foreload
+import numpy as np
+
+PATIENCE = 60.0
+"""Seconds that a rank waits for the others."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a node is told."""
+
+    data: str
+    index: str
+    rank: int
+    world_size: int
+    batch_size: int
+    cache: str
+    cache_bytes: int
+    meeting: str
+    """A directory that all ranks share."""
+    listen: str | None = None
+    """The address at which peers read from this node; None: its cache is its own."""
+    assignment: str = "order"
+    image_size: int = 0
+    """The side of decoded images; 0: files stay as they are."""
+    epoch_size: int | None = None
+    """The samples of an epoch; None: each once."""
+    step_seconds: float = 0.0
+    """How long a training step takes."""
+    immutable: bool = False
+    """Whether copies are taken as they are, without a look at their files."""
+    hashed: bool = True
+    """Whether files are hashed, which takes time."""
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """What a node got in an epoch."""
+
+    seconds: float
+    waited: list[float]
+    """The seconds until each batch was there."""
+    cache: dict
+    """The loader's counters of its cache."""
+    samples: list[list[tuple[int, str]]]
+    """For each step the numbers of this rank's samples, and the SHA-256 of their bytes."""
+
+
+class SharedFolder:
+    """An allgather through files that appear whole."""
+
+    def __init__(self, folder: Path, rank: int, world_size: int) -> None:
+        self.folder, self.rank, self.world_size, self.calls = folder, rank, world_size, 0
+
+    def __call__(self, mine: bytes) -> list[bytes]:
+        """Return the bytes of all ranks, by rank."""
+        self.calls += 1
+        place = self.folder / str(self.calls)
+        place.mkdir(parents=True, exist_ok=True)
+        beside = place / f"{self.rank}.new"
+        beside.write_bytes(mine)
+        beside.rename(place / str(self.rank))
+        deadline = time.monotonic() + PATIENCE
+        everyone = [place / str(rank) for rank in range(self.world_size)]
+        while missing := [path.name for path in everyone if not path.exists()]:
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"ranks {', '.join(missing)} did not come within {PATIENCE:.0f} s")
+            time.sleep(0.005)
+        return [path.read_bytes() for path in everyone]
+
+
+def make(settings: Settings) -> foreload.ImageLoader:
+    """Return the loader."""
+    more = {}
+    if settings.listen:
+        meeting = SharedFolder(Path(settings.meeting), settings.rank, settings.world_size)
+        more["peers"] = {"listen": f"{settings.listen}:0", "allgather": meeting}
+    if settings.assignment != "order":
+        more["assignment"] = settings.assignment
+    if settings.image_size:
+        more |= {"image_size": settings.image_size, "threads": 1}
+    else:
+        more["decoded"] = False
+    return foreload.ImageLoader(
+        settings.data,
+        batch_size=settings.batch_size,
+        rank=settings.rank,
+        world_size=settings.world_size,
+        local_world_size=1,
+        index_dir=settings.index,
+        immutable=settings.immutable,
+        epoch_size=settings.epoch_size,
+        cache=[foreload.Directory(settings.cache, settings.cache_bytes, fill="use")],
+        progress=False,
+        **more,
+    )
+
+
+def hashes(batch: foreload.Batch) -> list[tuple[int, str]]:
+    """Return the numbers of a batch's samples and the SHA-256 of their bytes."""
+    numbers = np.from_dlpack(batch.sample_ids)
+    digests = (hashlib.sha256(np.from_dlpack(file)).hexdigest() for file in batch.files)
+    return [(int(number), digest) for number, digest in zip(numbers, digests, strict=True)]
+
+
+def train(loader: foreload.ImageLoader, settings: Settings) -> Epoch:
+    """Go through an epoch."""
+    waited, samples = [], []
+    started = asked = time.perf_counter()
+    batches = iter(loader)
+    for batch in batches:
+        waited.append(time.perf_counter() - asked)
+        if settings.hashed:
+            samples.append(hashes(batch))
+        if settings.step_seconds:
+            time.sleep(settings.step_seconds)
+        asked = time.perf_counter()
+    return Epoch(time.perf_counter() - started, waited, batches.stats()["cache"], samples)
+
+
+def main() -> None:
+    """Train epochs as long as there are lines to read."""
+    settings = Settings(**json.loads(sys.argv[1]))
+    loader = make(settings)
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        print(json.dumps(asdict(train(loader, settings))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""The slow storage that all nodes share: a dataset behind FUSE, with one bandwidth and one set of counters for all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "dlio"))
+from harness import slow_view
+
+COUNTERS = ".slow-fs.json"
+"""The file of a mount that has its counters."""
+
+
+@dataclass(frozen=True)
+class Storage:
+    """A mounted dataset."""
+
+    path: Path
+
+    def bytes(self) -> int:
+        """Return the bytes that it has given so far, to all nodes together."""
+        return json.loads((self.path / COUNTERS).read_text())["bytes"]
+
+
+@contextmanager
+def mounted(program: Path, folder: Path, scratch: Path, rates: str) -> Iterator[Storage]:
+    """Mount `folder` below the empty directory `scratch`, as slow as `rates` say."""
+    with slow_view(program, folder, scratch / "storage", rates):
+        yield Storage(scratch / "storage")
+
+
+@contextmanager
+def workplace(scratch: Path) -> Iterator[None]:
+    """Make `scratch` an empty directory, whatever a killed run has left there, and remove it at the end."""
+    clear(scratch)
+    scratch.mkdir(parents=True)
+    try:
+        yield
+    finally:
+        clear(scratch)
+
+
+def clear(scratch: Path) -> None:
+    """Remove a directory of this benchmark; never what is mounted there."""
+    # Where a file system's process ended with a file still open, its mount is left, and nothing can be asked of it.
+    mounts = [Path(line.split()[4]) for line in Path("/proc/self/mountinfo").read_text().splitlines()]
+    for mount in mounts:
+        if scratch.absolute() in mount.parents:
+            subprocess.run(["umount", "--lazy", mount], check=True)
+    if scratch.exists():
+        shutil.rmtree(scratch)

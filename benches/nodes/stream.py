@@ -1,0 +1,70 @@
+"""What a link carries by plain TCP, beside which transfers between peers are judged.
+
+`stream.py serve ADDRESS BYTES` prints its port, and sends so many bytes to the first who connects.
+`stream.py read ADDRESS PORT` reads all that comes from there, and prints bytes a second.
+"""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
+from environments import Unavailable, last_lines
+from namespaces import Node
+
+PIECE = 1 << 20
+PATIENCE = 30
+
+
+def serve(address: str, count: int) -> None:
+    """Send `count` bytes to the first who connects."""
+    with socket.create_server((address, 0)) as server:
+        server.settimeout(PATIENCE)
+        print(server.getsockname()[1], flush=True)
+        with server.accept()[0] as reader:
+            piece = bytes(PIECE)
+            for begin in range(0, count, PIECE):
+                reader.sendall(piece[: min(PIECE, count - begin)])
+
+
+def read(address: str, port: int) -> float:
+    """Return bytes a second of a stream, from its first byte to its last."""
+    with socket.create_connection((address, port), timeout=PATIENCE) as sender:
+        space = bytearray(PIECE)
+        first = sender.recv_into(space)
+        count, started = 0, time.perf_counter()
+        while first and (arrived := sender.recv_into(space)):
+            count += arrived
+        return count / (time.perf_counter() - started)
+
+
+def rate(giver: Node, taker: Node, count: int) -> float:
+    """Return the bytes a second of `count` bytes from one node to another.
+
+    Raises:
+        Unavailable: They do not reach each other.
+    """
+    serving = giver.command(sys.executable, __file__, "serve", giver.address, count)
+    with subprocess.Popen(serving, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            port = server.stdout.readline().strip()
+            reading = taker.command(sys.executable, __file__, "read", giver.address, port)
+            done = subprocess.run(reading, capture_output=True, text=True, timeout=PATIENCE, check=False)
+        except subprocess.TimeoutExpired as error:
+            raise Unavailable(f"no stream from {giver.name} to {taker.name}") from error
+        finally:
+            server.kill()
+    if done.returncode != 0:
+        raise Unavailable(f"no stream from {giver.name} to {taker.name}: {last_lines(done.stderr)}")
+    return float(done.stdout)
+
+
+if __name__ == "__main__":
+    if sys.argv[1] == "serve":
+        serve(sys.argv[2], int(sys.argv[3]))
+    else:
+        print(read(sys.argv[2], int(sys.argv[3])))
