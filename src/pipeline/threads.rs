@@ -7,10 +7,11 @@ use super::{EpochRun, PipelineShared, work};
 use crate::batch::{BatchPool, BatchStorage};
 use crate::config::{Device, LANES};
 use crate::error::{Error, Result};
+use crate::schedule::SampleHomes;
 use crate::slot::SlotPool;
 use crate::tier::{Cache, RankPlace};
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -39,9 +40,15 @@ impl Threads {
         let arena = if config.decoded { SlotPool::new } else { SlotPool::inherited };
         let slots = arena(config.pools.slot_bytes)?;
         if let (Some(options), None) = (&config.cache, shared.cache.get()) {
+            let nodes_share = options.peers.is_some();
             let (options, trace) = (options.clone(), shared.trace.clone());
             if let Some(cache) = Cache::open(&shared.index, options, trace, place, &config.selection)? {
                 shared.cache.get_or_init(|| cache);
+            }
+            if nodes_share {
+                let homes = shared.cache.get().and_then(|cache| cache.homes());
+                let homes = homes.unwrap_or_else(|| SampleHomes::on_one_node(place.world_size));
+                *shared.homes.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(homes));
             }
         }
         let stage = match (config.device, &config.device_pools) {

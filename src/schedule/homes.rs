@@ -29,6 +29,11 @@ impl SampleHomes {
         Self { node_of_rank, home: Box::new(home), bytes: None }
     }
 
+    /// The homes where all ranks are on one node, and no sample is nearer to one than to another.
+    pub(crate) fn on_one_node(ranks: u32) -> Self {
+        Self::new(vec![0; ranks as usize], |_| Some(0))
+    }
+
     /// The same, by which ranks also get about as many bytes each, as far as no more samples move for it. `bytes` is
     /// the size of a sample.
     pub fn with_even_bytes(self, bytes: impl Fn(u64) -> u64 + Send + Sync + 'static) -> Self {

@@ -7,7 +7,7 @@ mod open;
 use super::copies::{CacheTier, CopyFault, Location};
 use super::fill::{self, Fill, FillChoice, FillJob};
 use super::measure;
-use super::peers::{CacheShelf, PeerMesh, PeersOptions, RankPlace, wait_for_all};
+use super::peers::{CacheShelf, PeerMesh, PeersOptions, RankPlace};
 use super::rates::TierRates;
 use super::reader::TieredReader;
 use super::stage::Stager;
@@ -17,7 +17,7 @@ use crate::dataset::{DatasetIndex, Extent};
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice, Reader};
 use crate::peers::{PeerStats, ServerStats};
-use crate::schedule::{Order, Schedule, Selection};
+use crate::schedule::{Order, SampleHomes, Schedule, Selection};
 use crate::slot::SlotPool;
 use crate::tier_name::TierName;
 use crate::trace::Trace;
@@ -163,8 +163,8 @@ impl Cache {
             cache.leave_to_their_homes();
             server.share(mesh.dataset, Arc::new(CacheShelf::new(&cache)));
         }
-        if let (Some(_), Some(peers)) = (&cache.mesh, &cache.options.peers) {
-            wait_for_all(peers, place)?;
+        if let (Some(mesh), Some(peers)) = (&cache.mesh, &cache.options.peers) {
+            mesh.wait_for_all(peers, place)?;
         }
         Ok(Some(cache))
     }
@@ -292,6 +292,13 @@ impl Cache {
     /// What was asked of each of the job's nodes since the cache was opened, by their names.
     pub fn peers(&self) -> Vec<(String, PeerStats)> {
         self.tiers.iter().flat_map(|kept| kept.tier.peers()).collect()
+    }
+
+    /// Where the samples of the job are kept; `None` where nodes do not share their caches.
+    pub fn homes(&self) -> Option<SampleHomes> {
+        let mesh = self.mesh.as_ref()?;
+        let homes = mesh.homes.clone();
+        Some(SampleHomes::new(mesh.node_of_rank.clone(), move |sample| homes.home(sample)))
     }
 
     /// What this node's server did for the others since the cache was opened; `None` where another process of this

@@ -9,6 +9,7 @@
 //! Where they do not hold it together, a bidder for what is missing, called *nobody*, takes part like a node.
 //! Everything is computed in integers, so that all machines get the same.
 
+use super::copies::checksum;
 use crate::dataset::Fingerprint;
 use crate::error::{Error, Result};
 use crate::rng::{RandomKey, Use};
@@ -64,6 +65,15 @@ impl Placement {
         let home = |(slot, (bytes, first))| bidders.give(slot, bytes, first as usize);
         let homes = (0u64..).zip(slots.into_iter().zip(first_choices)).map(home).collect();
         Ok(Self { deal, homes })
+    }
+
+    /// A number that placements share which are the same, and hardly any others.
+    pub(crate) fn digest(&self) -> u64 {
+        let of = |numbers: &[u32]| {
+            let bytes: Vec<u8> = numbers.iter().flat_map(|number| number.to_le_bytes()).collect();
+            u64::from(checksum(&bytes))
+        };
+        of(&self.deal.begins) << 32 ^ self.deal.slots << 40 ^ of(&self.homes)
     }
 
     /// The node that keeps `sample`, by its place in the list that was given; `None` where no node does.

@@ -196,14 +196,25 @@ impl PeerMesh {
         let own = own_node;
         Ok(Some(Self { nodes, own, is_first, homes, dataset, token, node_of_rank, server, own_reads_wait }))
     }
-}
 
-/// Waits until all nodes serve what they keep, so that nobody is refused because another node is not that far.
-///
-/// # Errors
-/// Those of [`RankMeeting::meet`].
-pub(in crate::tier) fn wait_for_all(options: &PeersOptions, place: RankPlace) -> Result<()> {
-    options.meeting.meet("all nodes serve", b"", place.rank, place.world_size).map(|_| ())
+    /// Waits until all nodes serve what they keep, so that nobody is refused because another node is not that far.
+    ///
+    /// # Errors
+    /// Those of [`RankMeeting::meet`]; [`Error::Config`] where ranks have computed different homes.
+    pub(in crate::tier) fn wait_for_all(&self, options: &PeersOptions, place: RankPlace) -> Result<()> {
+        let (computed, _) = gather::<u64>(options, "all nodes serve", &self.homes.digest(), place)?;
+        match computed.iter().position(|homes| *homes != self.homes.digest()) {
+            None => Ok(()),
+            Some(rank) => {
+                let message = format!(
+                    "rank {rank} and rank {} do not agree on which node keeps what: give all ranks the same version of \
+                     Foreload, and the same indices=, classes=, files= and weights=",
+                    place.rank
+                );
+                Err(Error::config("peers", message))
+            }
+        }
+    }
 }
 
 /// The bytes of samples that fit into so much room: the rest is what segments need beside them, and the ends of those

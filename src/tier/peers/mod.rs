@@ -18,8 +18,8 @@ mod meeting;
 mod reader;
 mod shelf;
 
+pub(super) use meeting::PeerMesh;
 pub(crate) use meeting::RankPlace;
-pub(super) use meeting::{PeerMesh, wait_for_all};
 pub use meeting::{PeersOptions, RankMeeting, RanksMet};
 pub(super) use shelf::CacheShelf;
 

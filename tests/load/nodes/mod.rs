@@ -8,6 +8,7 @@ use foreload::testing::config::LoaderOptions;
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::rng::{RandomKey, Use};
+use foreload::testing::schedule::Assignment;
 use foreload::testing::tier::CacheStats;
 use foreload::{Peers, RankMeeting, RanksMet, Result, TierName};
 use std::collections::BTreeMap;

@@ -203,3 +203,35 @@ fn ranks_with_different_datasets_do_not_come_together() {
     });
     assert!(errors.iter().all(|error| error.contains("has another dataset than rank")), "{errors:?}");
 }
+
+#[test]
+fn ranks_that_take_what_their_node_keeps_read_little_from_others_and_train_on_the_same() {
+    let world = World::new(SAMPLES);
+    let job = |name: &str, assignment| {
+        let table = Table::new((0..3).map(|rank| vec![rank]).collect());
+        let of = |node: u32| LoaderOptions {
+            batch_size: 16,
+            assignment,
+            ..world.options(&format!("{name}-{node}"), 0.5, table.clone())
+        };
+        (0..3).map(|node| world.pipeline(&of(node))).collect::<Vec<_>>()
+    };
+    let sets = |ran: &[Ran]| -> Vec<Vec<usize>> {
+        let of_step = |step: usize| {
+            let mut samples: Vec<usize> = ran.iter().flat_map(|ran| ran.steps[step].clone()).collect();
+            samples.sort_unstable();
+            samples
+        };
+        (0..ran[0].steps.len()).map(of_step).collect()
+    };
+    let (in_order, local) = (job("order", Assignment::Order), job("local", Assignment::Locality));
+    for epoch in 0..3 {
+        let (in_order, local) = (run_all(&in_order, epoch), run_all(&local, epoch));
+        assert_eq!(sets(&in_order), sets(&local), "each global batch has the same samples");
+        if epoch > 0 {
+            let (far, near) = (hits(&in_order, PEERS), hits(&local, PEERS));
+            assert!(4 * near < far, "{far} samples came from other nodes in order, {near} by locality");
+            assert!(source_share(&world, &local) <= 0.02, "{:?}", local[0].stats);
+        }
+    }
+}
