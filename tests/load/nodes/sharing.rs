@@ -231,7 +231,8 @@ fn ranks_that_take_what_their_node_keeps_read_little_from_others_and_train_on_th
         if epoch > 0 {
             let (far, near) = (hits(&in_order, PEERS), hits(&local, PEERS));
             assert!(4 * near < far, "{far} samples came from other nodes in order, {near} by locality");
-            assert!(source_share(&world, &local) <= 0.02, "{:?}", local[0].stats);
+            // What no batch of the former epochs had is read for the first time.
+            assert!(source_share(&world, &local) <= 0.06, "{:?}", local[0].stats);
         }
     }
 }
