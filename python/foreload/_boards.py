@@ -229,8 +229,7 @@ class Folder(Board):
         stem = "foreload-ranks-" + "".join(letter if letter.isalnum() else "-" for letter in job)
         self._folder = Path(directory) / f"{stem}-{attempt}"
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if self._folder.stat().st_uid != os.geteuid():
+            if self._owner() != os.geteuid():
                 raise config_error("peers", f"{self._folder} belongs to another user: name another directory")
             if rank == 0:
                 for earlier in Path(directory).glob(f"{stem}-*"):
@@ -240,6 +239,16 @@ class Folder(Board):
         except OSError as failure:
             message = f"the directory that all ranks share cannot be used: {failure}"
             raise config_error("peers", message) from failure
+
+    def _owner(self) -> int:
+        """Return who owns the folder, which is made where it is missing.
+
+        Rank 0 of the exchange before may remove it at any moment: then it is made again.
+        """
+        while True:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            with contextlib.suppress(FileNotFoundError):
+                return self._folder.stat().st_uid
 
     def put(self, key: str, value: bytes) -> None:
         """Write a file and rename it, so that nobody sees a part of it."""

@@ -16,7 +16,7 @@ pub trait Shelf: Send + Sync {
     /// bytes is taken from a peer.
     fn length(&self, sample: u64) -> Option<u32>;
 
-    /// Notes that the copy of `sample` with this `crc` could not be read, or has other bytes.
+    /// Notes that the copy of `sample` with this `crc` has other bytes.
     fn damaged(&self, sample: u64, crc: u32);
 
     /// Takes what a peer pushes: the bytes of `sample` in `version`. Their length and their checksum `crc` (CRC-32C)
@@ -28,8 +28,10 @@ pub trait Shelf: Send + Sync {
 pub enum Found {
     /// There is none.
     Absent,
-    /// There was one, of another version than its file has now.
+    /// There is one, of another version than its file has now.
     Stale,
+    /// There is one, but nobody has said in this run which version its file has now.
+    Unconfirmed,
     /// There is one.
     Copy {
         /// Its bytes.

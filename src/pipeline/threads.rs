@@ -9,7 +9,7 @@ use crate::config::{Device, LANES};
 use crate::error::{Error, Result};
 use crate::schedule::SampleHomes;
 use crate::slot::SlotPool;
-use crate::tier::{Cache, RankPlace};
+use crate::tier::{Cache, RankPlace, SharedJob};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
@@ -42,7 +42,8 @@ impl Threads {
         if let (Some(options), None) = (&config.cache, shared.cache.get()) {
             let nodes_share = options.peers.is_some();
             let (options, trace) = (options.clone(), shared.trace.clone());
-            if let Some(cache) = Cache::open(&shared.index, options, trace, place, &config.selection)? {
+            let job = SharedJob { place, selection: &config.selection, settings: shared.agreement() };
+            if let Some(cache) = Cache::open(&shared.index, options, trace, &job)? {
                 shared.cache.get_or_init(|| cache);
             }
             if nodes_share {

@@ -151,7 +151,10 @@ impl Batches {
             dict.set_item("cache", cache_stats(py, &stats.cache, last_error)?)?;
         }
         if self.pipeline.config().cache.as_ref().is_some_and(|cache| cache.peers.is_some()) {
-            dict.set_item("peers", peer_stats(py, self.pipeline.cache().map(|cache| &**cache))?)?;
+            dict.set_item(
+                "peers",
+                peer_stats(py, self.pipeline.cache().map(|cache| &**cache).filter(|cache| cache.is_ours()))?,
+            )?;
         }
         Ok(dict)
     }

@@ -7,7 +7,7 @@ mod open;
 use super::copies::{CacheTier, CopyFault, Location};
 use super::fill::{self, Fill, FillChoice, FillJob};
 use super::measure;
-use super::peers::{CacheShelf, PeerMesh, PeersOptions, RankPlace};
+use super::peers::{CacheShelf, PeerMesh, PeersOptions, SharedJob};
 use super::rates::TierRates;
 use super::reader::TieredReader;
 use super::stage::Stager;
@@ -17,7 +17,7 @@ use crate::dataset::{DatasetIndex, Extent};
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice, Reader};
 use crate::peers::{PeerStats, ServerStats};
-use crate::schedule::{Order, SampleHomes, Schedule, Selection};
+use crate::schedule::{Order, SampleHomes, Schedule};
 use crate::slot::SlotPool;
 use crate::tier_name::TierName;
 use crate::trace::Trace;
@@ -91,6 +91,8 @@ pub struct Cache {
     demand_waits: AtomicBool,
     /// Whether there is no more room to stage for, in this epoch.
     full: AtomicBool,
+    /// Whether a tier had no room for a sample in this epoch.
+    lacks_room: AtomicBool,
     counted: SourceCounters,
     last_error: Mutex<Option<String>>,
     /// The process that opened the cache: a forked child has none of its threads.
@@ -123,7 +125,7 @@ struct StagingState {
 impl Cache {
     /// Opens the tiers for a dataset and loads what they hold already; what their threads do is logged in `trace`.
     /// Where none of them can be used the answer is `None`, and training goes on without a cache. Where nodes share
-    /// their caches, it meets the other ranks: `place` is this one's, and epochs draw from `selection`.
+    /// their caches, it meets the other ranks of the `job`.
     ///
     /// # Errors
     /// Those of settings that cannot be right, whatever the directories are like; the errors of meeting the other
@@ -132,10 +134,9 @@ impl Cache {
         index: &Arc<DatasetIndex>,
         options: CacheOptions,
         trace: Trace,
-        place: RankPlace,
-        selection: &Selection,
+        job: &SharedJob<'_>,
     ) -> Result<Option<Arc<Self>>> {
-        let OpenedTiers { tiers, mesh } = open::tiers(index, &options, &trace, place, selection)?;
+        let OpenedTiers { tiers, mesh } = open::tiers(index, &options, &trace, job)?;
         if tiers.is_empty() {
             return Ok(None);
         }
@@ -154,17 +155,17 @@ impl Cache {
             taken,
             demand_waits: AtomicBool::default(),
             full: AtomicBool::default(),
+            lacks_room: AtomicBool::default(),
             counted: SourceCounters::default(),
             last_error: Mutex::default(),
             process: std::process::id(),
         });
         if let Some((mesh, server)) = cache.mesh.as_ref().and_then(|mesh| Some((mesh, mesh.server.as_ref()?)))
         {
-            cache.leave_to_their_homes();
             server.share(mesh.dataset, Arc::new(CacheShelf::new(&cache)));
         }
         if let (Some(mesh), Some(peers)) = (&cache.mesh, &cache.options.peers) {
-            mesh.wait_for_all(peers, place)?;
+            mesh.wait_for_all(peers, job.place)?;
         }
         Ok(Some(cache))
     }
@@ -241,6 +242,10 @@ impl Cache {
         // The last bytes of the quota are not worth reading pieces of which nearly nothing can be kept.
         self.full.store(left < u64::from(self.index.largest()).max(quota / 100), Relaxed);
         self.plan(epoch, schedule, order_of);
+        let lacks_room = self.lacks_room.swap(false, Relaxed) && self.rules.whole().is_none();
+        if lacks_room && self.mesh.as_ref().is_some_and(|mesh| mesh.is_first) {
+            self.make_room_for_own();
+        }
         self.tiers.iter().for_each(|kept| kept.tier.begin(schedule, first_step));
         // What is kept for a later use, or by one node of several, is kept as it is read.
         let keeps_first = (0..self.tiers.len()).any(|place| self.fills_ahead(place));
@@ -350,9 +355,14 @@ impl Cache {
         self.tiers().enumerate().find_map(|(place, tier)| Some((place, tier.locate(sample)?)))
     }
 
-    /// Whether any tier takes samples now.
-    pub(super) fn is_open(&self) -> bool {
-        (0..self.tiers.len()).any(|place| self.takes(place))
+    /// Whether any tier would keep this sample now.
+    pub(super) fn wants(&self, sample: u64) -> bool {
+        match self.claimed_by(sample) {
+            Some(place) => {
+                self.tier(place).wants(sample) || self.rules.whole().is_some_and(|whole| self.takes(whole))
+            }
+            None => (0..self.tiers.len()).any(|place| self.takes(place)),
+        }
     }
 
     /// Claims unit `unit` of the dataset for staging, for all tiers; `None` when another process has it.

@@ -66,6 +66,8 @@ pub enum CopyFault {
     Unreadable,
     /// Its bytes do not have their checksum.
     Checksum,
+    /// Nothing is wrong, but it is given only to who knows the version of its file.
+    Unconfirmed,
 }
 
 /// A tier that keeps copies of samples nearer than the source. All methods but [`CacheTier::flush`] and
@@ -92,6 +94,11 @@ pub(crate) trait CacheTier: Send + Sync {
     /// Whether a sample is to be kept by this tier and no other.
     fn claims(&self, _sample: u64) -> bool {
         false
+    }
+
+    /// Whether the tier would keep this sample, if it were offered now.
+    fn wants(&self, _sample: u64) -> bool {
+        self.is_open()
     }
 
     /// Notes that an epoch of this schedule begins, at this step.
@@ -170,8 +177,11 @@ pub(crate) trait CacheTier: Send + Sync {
     /// [`crate::Error::Io`] when it cannot be read, `NotFound` where it is gone.
     fn read_blocking(&self, location: &Location) -> Result<Vec<u8>>;
 
-    /// The bytes of a copy for another node, or where they are; `None` where it is gone, or no other node gets any.
-    fn bytes_of(&self, location: &Location) -> Option<CopyBytes>;
+    /// The bytes of a copy for another node, or where they are.
+    ///
+    /// # Errors
+    /// What is wrong with the copy; `None` where it is this process that lacks something.
+    fn bytes_of(&self, location: &Location) -> Result<CopyBytes, Option<CopyFault>>;
 }
 
 /// Opens a reader, whose first answer calls the waker while it listens.

@@ -2,9 +2,10 @@
 
 use super::copies::{CacheTier, CopyFault, Location, Offer, TierReader};
 use super::counters::CopyStats;
+use super::reader::fault;
 use super::store::Store;
 use crate::dataset::{Extent, FileId, FileVersion};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::io::{DataSource, Direct, IoChoice, open_source, read_blocking};
 use crate::peers::CopyBytes;
 use crate::slot::SlotPool;
@@ -35,12 +36,12 @@ const MOST_SERVED: usize = 256;
 pub(super) struct ServedFiles(Mutex<HashMap<FileId, Arc<File>>>);
 
 impl ServedFiles {
-    /// The file of a segment, open for reading; `None` where it is gone.
-    fn open(&self, store: &Store, file: FileId) -> Option<Arc<File>> {
+    /// The file of a segment, open for reading.
+    fn open(&self, store: &Store, file: FileId) -> Result<Arc<File>> {
         let files = store.files();
         let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(file) = open.get(&file) {
-            return Some(file.clone());
+            return Ok(file.clone());
         }
         // An open segment keeps its bytes on the drive after its end.
         open.retain(|file, _| !files.is_gone(*file));
@@ -49,9 +50,10 @@ impl ServedFiles {
         {
             open.remove(&any);
         }
-        let opened = Arc::new(File::open(files.path(file)).ok()?);
+        let path = files.path(file);
+        let opened = Arc::new(File::open(&path).map_err(|error| Error::io("open", path, error))?);
         open.insert(file, opened.clone());
-        Some(opened)
+        Ok(opened)
     }
 }
 
@@ -152,9 +154,9 @@ impl CacheTier for Directory {
         read_blocking(&*self.store.files(), location.extent)
     }
 
-    fn bytes_of(&self, location: &Location) -> Option<CopyBytes> {
+    fn bytes_of(&self, location: &Location) -> Result<CopyBytes, Option<CopyFault>> {
         let Extent { file, offset, length } = location.extent;
-        let file = self.served.open(&self.store, file)?;
-        Some(CopyBytes::File { file, offset, length, alignment: 1 })
+        let file = self.served.open(&self.store, file).map_err(|error| fault(&error))?;
+        Ok(CopyBytes::File { file, offset, length, alignment: 1 })
     }
 }

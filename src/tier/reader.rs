@@ -173,8 +173,16 @@ impl TieredReader {
             Ok(bytes) => (bytes.into_slot(), Some(CopyFault::Checksum)),
             Err(error) => (completion.slot, fault(&error)),
         };
-        self.cache.fell_back(sample, place, location, fault);
+        let unconfirmed = fault == Some(CopyFault::Unconfirmed) && location.version.is_none();
+        if !unconfirmed {
+            self.cache.fell_back(sample, place, location, fault);
+        }
         match slot {
+            // It is asked for once more, with the version that its file has.
+            Some(slot) if unconfirmed => {
+                let lookup = RouteLookup::NeedsVersion(Some((place, location)));
+                self.follow(token, (extent, sample), slot, lookup);
+            }
             Some(slot) => {
                 let lookup = self.cache.route_without_copy(extent.file);
                 self.follow(token, (extent, sample), slot, lookup);
@@ -209,11 +217,15 @@ impl TieredReader {
     }
 }
 
+/// The kind of error by which a tier says that it gives a copy only to who knows the version of its file.
+pub(super) const UNCONFIRMED: std::io::ErrorKind = std::io::ErrorKind::InvalidInput;
+
 /// What a failed read says about the copy; `None` where it is the process that lacks something.
 pub(super) fn fault(error: &Error) -> Option<CopyFault> {
     const OURS: [i32; 4] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN];
     match error {
         Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Some(CopyFault::Gone),
+        Error::Io { source, .. } if source.kind() == UNCONFIRMED => Some(CopyFault::Unconfirmed),
         Error::Io { source, .. } if source.raw_os_error().is_some_and(|code| OURS.contains(&code)) => None,
         _ => Some(CopyFault::Unreadable),
     }

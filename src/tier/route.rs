@@ -41,7 +41,7 @@ impl Cache {
             }
             (copy, Some(version)) => RouteLookup::Found(self.route(sample, Some(version), copy)),
             // The sample would not be kept, so that its version does not matter.
-            (None, None) if !self.is_open() => {
+            (None, None) if !self.wants(sample) => {
                 RouteLookup::Found(Route::Source { version: None, copy: None })
             }
             (copy, None) => RouteLookup::NeedsVersion(copy),

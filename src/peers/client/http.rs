@@ -22,6 +22,9 @@ use std::sync::Arc;
 use std::time::Instant;
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
+/// The bytes that a push counts for at least.
+const LEAST_PUSH: usize = 4096;
+
 /// Another node, as it has announced itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Peer {
@@ -95,10 +98,12 @@ impl PeerPusher {
         let link = &self.links[peer];
         count(&link.counters.pushes, 1);
         if link.is_full() {
-            count(&link.counters.pushes_refused, 1);
+            count(&link.counters.pushes_full, 1);
             return false;
         }
-        let reserved = self.pushes.reserve(bytes.len()).filter(|_| link.admit(Instant::now()).is_some());
+        // A push takes more than its bytes.
+        let reserved =
+            self.pushes.reserve(bytes.len().max(LEAST_PUSH)).filter(|_| link.admit(Instant::now()).is_some());
         let queued = reserved.is_some_and(|reserved| {
             let push = PeerPush { sample, version, crc, bytes, _reserved: reserved };
             self.work.send(PeerWork::Push(peer, push)).is_ok()

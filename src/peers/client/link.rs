@@ -190,11 +190,17 @@ impl PeerLink {
                 count(&self.counters.pushed_bytes, push.bytes.len() as u64);
                 self.judge(None, None);
             }
-            Ok(status) => {
-                self.full.fetch_or(status == StatusCode::INSUFFICIENT_STORAGE, Relaxed);
+            Ok(StatusCode::INSUFFICIENT_STORAGE | StatusCode::FORBIDDEN) => {
+                self.full.store(true, Relaxed);
+                count(&self.counters.pushes_full, 1);
+                self.judge(None, None);
+            }
+            Ok(_) => {
                 count(&self.counters.pushes_refused, 1);
                 self.judge(None, None);
             }
+            // Pushes wait for one another, so that their time says nothing of the peer.
+            Err(Miss::Timeout) => count(&self.counters.pushes_dropped, 1),
             Err(miss) => {
                 count(&self.counters.pushes_dropped, 1);
                 self.judge(Some(miss), None);
@@ -275,6 +281,7 @@ fn miss_of(status: StatusCode) -> Miss {
     match status {
         StatusCode::NOT_FOUND => Miss::Absent,
         StatusCode::PRECONDITION_FAILED => Miss::Stale,
+        StatusCode::PRECONDITION_REQUIRED => Miss::Unconfirmed,
         StatusCode::SERVICE_UNAVAILABLE => Miss::Busy,
         StatusCode::UNAUTHORIZED | StatusCode::CONFLICT => Miss::Refused,
         _ => Miss::Wrong,

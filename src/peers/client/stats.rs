@@ -23,6 +23,8 @@ counters! {
     absent,
     /// The number of samples that the peer kept as they were before their files changed.
     stale,
+    /// The number of samples that the peer gives only to who knows the version of their files; they are asked for again.
+    unconfirmed,
     /// The number of samples that the peer had no time for.
     busy,
     /// The number of samples that had not arrived by the deadline.
@@ -35,14 +37,16 @@ counters! {
     unreachable,
     /// The number of samples that were not asked for, because the peer had failed before.
     breaker,
-    /// The number of samples that were offered to be pushed. Each is taken, refused, or dropped.
+    /// The number of samples that were offered to be pushed. Each is taken, refused, too much, or dropped.
     pushes,
     /// The number of samples that the peer took.
     pushes_taken,
     /// The bytes of these samples.
     pushed_bytes,
-    /// The number of samples that the peer did not take: it has them, or no room, or no time.
+    /// The number of samples that the peer did not take because it has them already, or no time.
     pushes_refused,
+    /// The number of samples that the peer has no room for.
+    pushes_full,
     /// The number of samples that were not pushed: too many waited, or the peer failed.
     pushes_dropped,
     /// The number of connections that were made.
@@ -57,6 +61,7 @@ impl PeerCounters {
         let counter: &AtomicU64 = match why {
             Miss::Absent => &self.absent,
             Miss::Stale => &self.stale,
+            Miss::Unconfirmed => &self.unconfirmed,
             Miss::Busy => &self.busy,
             Miss::Timeout => &self.timeouts,
             Miss::Refused => &self.refused,

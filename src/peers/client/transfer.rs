@@ -52,8 +52,10 @@ pub struct PeerCopy {
 pub enum Miss {
     /// The peer does not keep it.
     Absent,
-    /// The peer kept it as it was before its file changed.
+    /// The peer keeps it as it was before its file changed.
     Stale,
+    /// The peer keeps it, but gives it only to who says which version its file has.
+    Unconfirmed,
     /// The peer has too much to do.
     Busy,
     /// The answer was not complete by the deadline.
@@ -68,7 +70,7 @@ pub enum Miss {
     Breaker,
 }
 
-named!(Miss: "absent" => Absent, "stale" => Stale, "busy" => Busy, "timeout" => Timeout, "refused" => Refused,
+named!(Miss: "absent" => Absent, "stale" => Stale, "unconfirmed" => Unconfirmed, "busy" => Busy, "timeout" => Timeout, "refused" => Refused,
     "wrong" => Wrong, "unreachable" => Unreachable, "breaker" => Breaker);
 
 impl Miss {

@@ -60,6 +60,7 @@ async fn serve(
         Found::Copy { bytes, crc, version } => (bytes, crc, version),
         Found::Absent => return refused(&counters.absent, StatusCode::NOT_FOUND),
         Found::Stale => return refused(&counters.stale, StatusCode::PRECONDITION_FAILED),
+        Found::Unconfirmed => return refused(&counters.unconfirmed, StatusCode::PRECONDITION_REQUIRED),
     };
     let length = match &copy {
         CopyBytes::Memory(bytes) => bytes.len() as u64,
@@ -84,7 +85,6 @@ async fn serve(
         Ok(bytes) => bytes,
         Err(NotServed::Busy) => return busy(&counters.busy),
         Err(NotServed::Unreadable) => {
-            shelf.damaged(sample, crc);
             return refused(&counters.unreadable, StatusCode::NOT_FOUND);
         }
     };

@@ -25,6 +25,8 @@ counters! {
     absent,
     /// The number of requests for a sample whose copy is of another version than its file has now.
     stale,
+    /// The number of requests for a sample whose version was neither said nor known.
+    unconfirmed,
     /// The number of requests for another dataset, or for another start of the job.
     other_datasets,
     /// The number of requests that were refused because too much was under way.

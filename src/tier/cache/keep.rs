@@ -4,11 +4,12 @@
 //! that gives up what is used last of all. Only where a tier has room for the whole dataset does it have all of it, for
 //! the next run, and the faster ones keep copies.
 
-use super::super::copies::{CacheTier, Offer};
+use super::super::copies::{Location, Offer};
 use super::super::plan::Admission;
 use super::Cache;
-use crate::dataset::FileVersion;
+use crate::dataset::{FileId, FileVersion};
 use std::cmp::Reverse;
+use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The place of a tier in the list of those that keep copies; 0 is the fastest.
@@ -116,6 +117,9 @@ impl Cache {
     fn offered(&self, place: TierPlace, group: u64, at_hand: &SampleAtHand) -> Offer {
         let SampleAtHand { sample, bytes, version } = *at_hand;
         let offer = self.tier(place).offer(group, sample, version, bytes);
+        if offer == Offer::Full && !self.tier(place).spans_nodes() {
+            self.lacks_room.store(true, Relaxed);
+        }
         if offer == Offer::Taken {
             self.take(sample);
         } else if !self.keeps_first(place)
@@ -128,7 +132,7 @@ impl Cache {
     }
 
     /// The tier that is to keep a sample alone, for all nodes.
-    fn claimed_by(&self, sample: u64) -> Option<TierPlace> {
+    pub(super) fn claimed_by(&self, sample: u64) -> Option<TierPlace> {
         self.mesh.as_ref()?;
         (0..self.tiers.len()).find(|&place| self.tier(place).claims(sample))
     }
@@ -153,19 +157,21 @@ impl Cache {
         answer
     }
 
-    /// Forgets what an earlier run kept of samples that are at home elsewhere, so that there is room for those at home
-    /// here. Where there is room for everything, nothing is forgotten.
-    pub(super) fn leave_to_their_homes(&self) {
-        let own = || self.tiers().filter(|tier| !tier.spans_nodes());
-        if own().map(CacheTier::capacity).max().unwrap_or(0) / 10 * 9 >= self.index.total_bytes() {
-            return;
-        }
-        for tier in own() {
-            for sample in (0..self.index.len()).filter(|&sample| !self.is_home_of(sample)) {
-                if let Some(location) = tier.locate(sample) {
-                    tier.forget(sample, &location);
-                }
+    /// Makes room for samples that are at home here, where there was none for them in the epoch before: of what earlier
+    /// runs kept, segments leave of which a quarter or more is at home elsewhere. Their other samples come again.
+    pub(super) fn make_room_for_own(&self) {
+        for tier in self.tiers().filter(|tier| !tier.spans_nodes()) {
+            let copies = || (0..self.index.len()).filter_map(|sample| Some((sample, tier.locate(sample)?)));
+            let mut of_segment: HashMap<FileId, (u64, u64)> = HashMap::new();
+            for (sample, location) in copies() {
+                let (all, strange) = of_segment.entry(location.extent.file).or_default();
+                *all += 1;
+                *strange += u64::from(!self.is_home_of(sample));
             }
+            let leaves = |location: &Location| {
+                of_segment.get(&location.extent.file).is_some_and(|(all, strange)| 4 * strange >= *all)
+            };
+            copies().filter(|(_, copy)| leaves(copy)).for_each(|(sample, copy)| tier.forget(sample, &copy));
         }
     }
 

@@ -2,16 +2,15 @@
 
 use super::super::copies::CacheTier;
 use super::super::directory::{Directory, ServedFiles};
-use super::super::peers::{OtherNodes, PeerMesh, RankPlace};
+use super::super::peers::{OtherNodes, OwnTiers, PeerMesh, SharedJob};
 use super::super::ram::Ram;
 use super::super::store::{Store, StoreOptions};
 use super::CacheOptions;
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
-use crate::schedule::Selection;
 use crate::tier_name::TierName;
 use crate::trace::Trace;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// A tier that the user asked for.
@@ -61,8 +60,7 @@ pub(super) fn tiers(
     index: &Arc<DatasetIndex>,
     options: &CacheOptions,
     trace: &Trace,
-    place: RankPlace,
-    selection: &Selection,
+    job: &SharedJob<'_>,
 ) -> Result<OpenedTiers> {
     // What directories hold is told to the other nodes, and what memory may hold depends on who else is on this one.
     let mut directories = Vec::new();
@@ -77,9 +75,15 @@ pub(super) fn tiers(
         });
     }
     let mesh = match &options.peers {
-        Some(peers) if place.world_size > 1 => {
+        Some(peers) if job.place.world_size > 1 => {
             let opened: Vec<&dyn CacheTier> = directories.iter().flatten().map(|tier| &**tier).collect();
-            PeerMesh::meet(peers, index, &opened, options.memory(), place, selection)?.map(Arc::new)
+            for (name, size) in options.memory() {
+                // What this rank cannot have is found before others wait for it.
+                Ram::new(index, name, size, 1)?;
+            }
+            let memory = options.memory().map(|(_, size)| size).sum();
+            let own = OwnTiers { tiers: &opened, memory, directories: options.directories().collect() };
+            PeerMesh::meet(peers, index, &own, job)?.map(Arc::new)
         }
         _ => None,
     };
@@ -105,13 +109,20 @@ pub(super) fn tiers(
 }
 
 impl CacheOptions {
-    /// The bytes of the node's memory that copies may take.
-    fn memory(&self) -> u64 {
-        let size = |tier: &TierOptions| match tier {
-            TierOptions::Ram { size, .. } => *size,
-            TierOptions::Directory { .. } => 0,
-        };
-        self.tiers.iter().map(size).sum()
+    /// The names of the tiers in memory, and the bytes of the node's memory that they may take.
+    fn memory(&self) -> impl Iterator<Item = (TierName, u64)> {
+        self.tiers.iter().filter_map(|tier| match tier {
+            TierOptions::Ram { name, size } => Some((*name, *size)),
+            TierOptions::Directory { .. } => None,
+        })
+    }
+
+    /// The directories.
+    fn directories(&self) -> impl Iterator<Item = &Path> {
+        self.tiers.iter().filter_map(|tier| match tier {
+            TierOptions::Directory { path, .. } => Some(&**path),
+            TierOptions::Ram { .. } => None,
+        })
     }
 }
 

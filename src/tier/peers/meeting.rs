@@ -1,5 +1,6 @@
-//! How the nodes of a job learn of one another, once: all ranks meet on the cluster's own engine and tell what their
-//! nodes can keep, and then where these listen. From there on who keeps what is computed.
+//! How the nodes of a job learn of one another, before the first epoch: all ranks meet on the cluster's own engine and
+//! tell what their nodes can keep, then where these listen, and then that they serve. From there on who keeps what is
+//! computed.
 
 use super::super::copies::CacheTier;
 use super::super::placement::{NodeShare, Placement};
@@ -12,6 +13,8 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::fmt;
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -66,19 +69,43 @@ pub(crate) struct RankPlace {
     pub world_size: u32,
 }
 
+/// What the ranks of a job have in common.
+pub(crate) struct SharedJob<'a> {
+    /// The place of this process.
+    pub place: RankPlace,
+    /// What epochs draw from.
+    pub selection: &'a Selection,
+    /// What all ranks must have set alike, so that they take different parts of the same batches.
+    pub settings: String,
+}
+
+/// What a process can keep for the job.
+pub(in crate::tier) struct OwnTiers<'a> {
+    /// The tiers in directories.
+    pub tiers: &'a [&'a dyn CacheTier],
+    /// The bytes of the node's memory that copies may take.
+    pub memory: u64,
+    /// The directories.
+    pub directories: Vec<&'a Path>,
+}
+
 /// What a rank tells of its node's cache.
 #[derive(Debug, Serialize, Deserialize)]
 struct CacheHello {
     fingerprint: String,
+    /// What all ranks must have set alike.
+    settings: String,
     host: String,
+    /// The directories, by which nodes are found that have one together.
+    directories: Vec<String>,
     /// The bytes that the node's tiers have room for.
     capacity: u64,
     /// Bytes of these that are in the memory of the node's first rank.
     memory: u64,
     /// The number of samples that are there already.
     held: u64,
-    /// The version of the dataset's first file, by which nodes that see different files are found.
-    first_file: Option<u64>,
+    /// The versions of some of the dataset's files, by which nodes that see different files are found.
+    files: Vec<Option<u64>>,
 }
 
 /// Where a rank's node listens, told by its first rank; or why it does not.
@@ -109,6 +136,8 @@ pub(in crate::tier) struct PeerMesh {
     /// Whether this process is the first of its node, which serves the others.
     pub is_first: bool,
     pub homes: Arc<Placement>,
+    /// Whether nodes see files of different versions, as if each had a copy of the dataset.
+    pub files_differ: bool,
     pub dataset: SharedDataset,
     pub token: Token,
     /// The node of each rank.
@@ -120,28 +149,33 @@ pub(in crate::tier) struct PeerMesh {
 }
 
 impl PeerMesh {
-    /// Meets all ranks; `None` where all are on one node. `tiers` are this node's directories, `memory` the bytes of
-    /// its memory that copies may take, and `selection` says what epochs draw from.
+    /// Meets all ranks; `None` where all are on one node.
     ///
     /// # Errors
-    /// Those of [`RankMeeting`]; [`Error::Config`] for ranks with different datasets, and in all ranks where a node
-    /// cannot listen.
+    /// Those of [`RankMeeting`]; [`Error::Config`] for ranks with different datasets or settings, for nodes that have a
+    /// directory together, and in all ranks where a node cannot listen.
     pub(in crate::tier) fn meet(
         options: &PeersOptions,
         index: &DatasetIndex,
-        tiers: &[&dyn CacheTier],
-        memory: u64,
-        place: RankPlace,
-        selection: &Selection,
+        own: &OwnTiers<'_>,
+        job: &SharedJob<'_>,
     ) -> Result<Option<Self>> {
-        let fingerprint = index.fingerprint();
+        let (fingerprint, place) = (index.fingerprint(), job.place);
+        let room = |tier: &&dyn CacheTier| match tier.can_take() {
+            true => usable(tier.capacity()),
+            false => tier.stats().held_bytes,
+        };
+        // A part of each block of memory is too short for another sample.
+        let memory = own.memory - own.memory / 32;
         let own = CacheHello {
             fingerprint: fingerprint.to_string(),
+            settings: job.settings.clone(),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
-            capacity: tiers.iter().map(|tier| usable(tier.capacity())).sum::<u64>() + usable(memory),
+            directories: own.directories.iter().filter_map(|directory| identity(directory)).collect(),
+            capacity: own.tiers.iter().map(room).sum::<u64>() + memory,
             memory,
-            held: tiers.iter().map(|tier| tier.stats().held_samples).sum(),
-            first_file: first_file(index),
+            held: own.tiers.iter().map(|tier| tier.stats().held_samples).sum(),
+            files: some_files(index),
         };
         let (hellos, met) = gather::<CacheHello>(options, "what nodes keep", &own, place)?;
         if met.nodes.len() < 2 {
@@ -156,7 +190,19 @@ impl PeerMesh {
             );
             return Err(Error::config("peers", message));
         }
-        warn_of_different_files(index, &hellos);
+        if let Some(rank) = hellos.iter().position(|hello| hello.settings != own.settings) {
+            let message = format!(
+                "rank {rank} has other settings than rank {}, so that they would not train on the same batches: {}; {}; \
+                 give all ranks the same",
+                place.rank, hellos[rank].settings, own.settings
+            );
+            return Err(Error::config("peers", message));
+        }
+        refuse_shared_directories(&met.nodes, &hellos)?;
+        let files_differ = hellos.windows(2).any(|pair| pair[0].files != pair[1].files);
+        if files_differ {
+            warn_of_different_files(index);
+        }
         let of_rank = |rank: u32| met.nodes.iter().position(|ranks| ranks.contains(&rank)).unwrap_or(0);
         let node_of_rank: Vec<u32> = (0..place.world_size).map(|rank| of_rank(rank) as u32).collect();
         let own_node = of_rank(place.rank);
@@ -165,7 +211,7 @@ impl PeerMesh {
         let dataset = SharedDataset::of_job(fingerprint, &met.secret);
         let own_reads_wait = Arc::<AtomicBool>::default();
         let (server, endpoint) = match is_first {
-            true => start(options, &met, &token, &own_reads_wait),
+            true => start(options, &met, &token, &own_reads_wait, index.largest()),
             false => (None, EndpointHello::default()),
         };
         let (endpoints, _) = gather::<EndpointHello>(options, "where nodes listen", &endpoint, place)?;
@@ -188,13 +234,23 @@ impl PeerMesh {
         let shares: Vec<NodeShare> = std::iter::zip(&nodes, &met.nodes)
             .map(|(node, ranks)| NodeShare { name: node.name.clone(), capacity: capacity(ranks) })
             .collect();
-        let bytes = |sample| match selection.contains(sample) {
+        let bytes = |sample| match job.selection.contains(sample) {
             true => u64::from(index.extent(sample).length),
             false => 0,
         };
         let homes = Arc::new(Placement::new(&shares, &fingerprint, index.len(), bytes)?);
-        let own = own_node;
-        Ok(Some(Self { nodes, own, is_first, homes, dataset, token, node_of_rank, server, own_reads_wait }))
+        Ok(Some(Self {
+            nodes,
+            own: own_node,
+            is_first,
+            homes,
+            files_differ,
+            dataset,
+            token,
+            node_of_rank,
+            server,
+            own_reads_wait,
+        }))
     }
 
     /// Waits until all nodes serve what they keep, so that nobody is refused because another node is not that far.
@@ -229,17 +285,18 @@ fn start(
     met: &RanksMet,
     token: &Token,
     own_reads_wait: &Arc<AtomicBool>,
+    largest: u32,
 ) -> (Option<Server>, EndpointHello) {
     let started = || {
         let listen = options.meeting.listen(met.nodes.len())?;
         let tls = options.tls.then(TlsIdentity::for_this_job).transpose()?;
         let pin = tls.as_ref().map(|tls| tls.pin().0);
         let own_reads_wait = own_reads_wait.clone();
-        let server = Server::start(ServerOptions {
-            tls,
-            own_reads_wait,
-            ..ServerOptions::new(listen, token.clone())
-        })?;
+        let usual = ServerOptions::new(listen, token.clone());
+        // Some of the largest samples fit at a time.
+        let least = 8 * largest as usize;
+        let (buffers, bytes_under_way) = (usual.buffers.max(least), usual.bytes_under_way.max(least));
+        let server = Server::start(ServerOptions { tls, own_reads_wait, buffers, bytes_under_way, ..usual })?;
         let address = Some(server.address());
         Ok((Some(server), EndpointHello { address, pin, error: None }))
     };
@@ -294,24 +351,51 @@ fn names<'a>(hosts: impl Iterator<Item = &'a str>) -> Vec<String> {
     hosts.map(name).collect()
 }
 
-/// The version that the dataset's first file has now.
-fn first_file(index: &DatasetIndex) -> Option<u64> {
-    if index.len() == 0 {
-        return None;
-    }
-    index.stat(index.extent(0).file).ok().map(|stamp| stamp.version().0)
+/// The number of files whose versions the nodes compare.
+const COMPARED: u64 = 32;
+
+/// The versions that some of the dataset's files have now.
+fn some_files(index: &DatasetIndex) -> Vec<Option<u64>> {
+    let samples =
+        (0..COMPARED.min(index.len())).map(|number| number * index.len() / COMPARED.min(index.len()));
+    let version = |sample| index.stat(index.extent(sample).file).ok().map(|stamp| stamp.version().0);
+    samples.map(version).collect()
 }
 
-/// Tells where nodes see different files, so that none takes what another keeps.
-fn warn_of_different_files(index: &DatasetIndex, hellos: &[CacheHello]) {
-    if hellos.windows(2).any(|pair| pair[0].first_file != pair[1].first_file) {
-        index.notices().warn_once(("peers", "files"), || {
-            "the nodes see the dataset's files with different times or inode numbers, as if each had a copy of its \
-             own: what one node keeps is not what another one would read, and peers are of no use; put the dataset on \
-             a file system that all share, or leave peers= out"
-                .to_owned()
-        });
+/// Tells that nodes see different files.
+fn warn_of_different_files(index: &DatasetIndex) {
+    index.notices().warn_once(("peers", "files"), || {
+        "the nodes see the dataset's files with different times or inode numbers, as if each had a copy of its own: \
+         what one node keeps is not what another one would read, so that peers are of little use; put the dataset on a \
+         file system that all share, or leave peers= out"
+            .to_owned()
+    });
+}
+
+/// What tells a directory from all others, on any node; `None` where it is gone.
+fn identity(directory: &Path) -> Option<String> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let found = std::fs::metadata(directory).ok()?;
+    Some(format!("{} {} {}", boot.trim(), found.dev(), found.ino()))
+}
+
+/// Refuses nodes that have a directory together, each of which would take it for its own.
+fn refuse_shared_directories(nodes: &[Vec<u32>], hellos: &[CacheHello]) -> Result<()> {
+    let mut owners: HashMap<&str, usize> = HashMap::new();
+    for (node, ranks) in nodes.iter().enumerate() {
+        for directory in ranks.iter().flat_map(|&rank| &hellos[rank as usize].directories) {
+            let owner = *owners.entry(directory).or_insert(node);
+            if owner != node {
+                let message = format!(
+                    "rank {} and rank {} have one cache directory, but networks of their own, as pods on one machine \
+                     do: give each a directory of its own",
+                    nodes[owner][0], ranks[0]
+                );
+                return Err(Error::config("peers", message));
+            }
+        }
     }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -18,9 +18,9 @@ mod meeting;
 mod reader;
 mod shelf;
 
-pub(super) use meeting::PeerMesh;
-pub(crate) use meeting::RankPlace;
+pub(super) use meeting::{OwnTiers, PeerMesh};
 pub use meeting::{PeersOptions, RankMeeting, RanksMet};
+pub(crate) use meeting::{RankPlace, SharedJob};
 pub(super) use shelf::CacheShelf;
 
 use super::copies::{CacheTier, CopyFault, Location, Offer, TierReader, checksum};
@@ -39,6 +39,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The number of stale copies of peers from which on it is said that nodes may see different files.
 const MANY_STALE: u64 = 64;
+
+/// The most connections to a node for reads; of many nodes, each has fewer reads in flight.
+const MOST_CONNECTIONS: usize = 4;
 
 /// The caches of the job's other nodes.
 pub(super) struct OtherNodes(Arc<PeersShared>);
@@ -119,6 +122,7 @@ impl PeersShared {
         let options = HttpOptions {
             depth: self.depth,
             notices: self.index.notices().clone(),
+            connections: (self.depth / peers.len()).clamp(1, MOST_CONNECTIONS),
             ..HttpOptions::new(self.mesh.dataset, self.mesh.token.clone())
         };
         let transfer = HttpTransfer::new(&peers, &options, on_ready)?;
@@ -176,7 +180,8 @@ impl CacheTier for OtherNodes {
         }
         // By then each sample's version has been asked for in this run, by one rank or another.
         let looked = if state.first_was_whole { 1 } else { 2 };
-        shared.looks.store(shared.verify != Verify::Never && state.epochs <= looked, Relaxed);
+        let looks = state.epochs <= looked || shared.mesh.files_differ;
+        shared.looks.store(shared.verify != Verify::Never && looks, Relaxed);
         // In its first epoch, a home that had nothing has nothing of what is used for the first time.
         let comes_again = schedule.order().repeats() > 1 || schedule.order().selection().repeats();
         shared.asks_all.store(state.epochs > 1 || first_step > 0 || comes_again, Relaxed);
@@ -209,6 +214,11 @@ impl CacheTier for OtherNodes {
 
     fn can_take(&self) -> bool {
         true
+    }
+
+    /// Whether any other node has room for it.
+    fn wants(&self, sample: u64) -> bool {
+        self.0.home(sample).is_some()
     }
 
     fn offer(&self, _group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
@@ -254,7 +264,7 @@ impl CacheTier for OtherNodes {
             stats.admitted_samples += peer.counts.pushes_taken;
             stats.admitted_bytes += peer.counts.pushed_bytes;
             stats.dropped_busy += peer.counts.pushes_dropped;
-            stats.dropped_full += peer.counts.pushes_refused;
+            stats.dropped_full += peer.counts.pushes_full;
             stats.stale += peer.counts.stale;
         }
         stats
@@ -269,13 +279,15 @@ impl CacheTier for OtherNodes {
     }
 
     /// Nobody waits for a single sample of another node: it is read from the source.
-    fn read_blocking(&self, _location: &Location) -> Result<Vec<u8>> {
+    fn read_blocking(&self, location: &Location) -> Result<Vec<u8>> {
+        self.0.expected(location.extent.offset);
         let gone = std::io::Error::from(std::io::ErrorKind::NotFound);
         Err(Error::io("read", "a sample that another node keeps", gone))
     }
 
-    fn bytes_of(&self, _location: &Location) -> Option<CopyBytes> {
-        None
+    /// What other nodes keep is not passed on.
+    fn bytes_of(&self, _location: &Location) -> Result<CopyBytes, Option<CopyFault>> {
+        Err(None)
     }
 
     fn peers(&self) -> Vec<(String, PeerStats)> {

@@ -1,5 +1,6 @@
 //! Reads samples from the nodes that keep them.
 
+use super::super::reader::UNCONFIRMED;
 use super::PeersShared;
 use crate::error::{Error, Result};
 use crate::io::{Completion, ListeningReader, ReadRequest, ReadStats, Reader, Waker};
@@ -39,11 +40,11 @@ impl PeersReader {
 
     fn missed(&self, miss: Miss, peer: usize) -> Error {
         let node = &self.shared.mesh.nodes[peer].name;
+        let failed =
+            |kind| Error::io("read", format!("a sample that {node} may keep"), std::io::Error::from(kind));
         match miss {
-            Miss::Absent | Miss::Stale => {
-                let gone = std::io::Error::from(ErrorKind::NotFound);
-                Error::io("read", format!("a sample that {node} may keep"), gone)
-            }
+            Miss::Absent | Miss::Stale => failed(ErrorKind::NotFound),
+            Miss::Unconfirmed => failed(UNCONFIRMED),
             _ => Error::Unavailable(format!("a sample from {node}: {}", miss.name())),
         }
     }

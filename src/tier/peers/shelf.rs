@@ -50,18 +50,25 @@ impl Shelf for CacheShelf {
             let (Some(crc), Some(copied)) = (location.crc, location.version) else { continue };
             match version {
                 Some(version) if version != copied => {
-                    tier.outdate(sample, &location);
+                    // What was checked in this run stays until the next, as it does without other nodes.
+                    if !location.checked {
+                        tier.outdate(sample, &location);
+                    }
                     answer = Found::Stale;
                     continue;
                 }
                 Some(_) if !location.checked => tier.confirm(sample, &location),
-                None if !location.checked => continue,
+                None if !location.checked => {
+                    answer = Found::Unconfirmed;
+                    continue;
+                }
                 _ => {}
             }
-            if let Some(bytes) = tier.bytes_of(&location) {
-                return Found::Copy { bytes, crc, version: copied };
+            match tier.bytes_of(&location) {
+                Ok(bytes) => return Found::Copy { bytes, crc, version: copied },
+                Err(Some(fault)) => tier.damaged(sample, location, fault),
+                Err(None) => {}
             }
-            tier.damaged(sample, location, CopyFault::Gone);
         }
         self.publish(&cache);
         answer
@@ -83,6 +90,8 @@ impl Shelf for CacheShelf {
             }
             if location.version == Some(version) {
                 cache.mismatched(sample, place, &location);
+            } else if location.checked {
+                return Accepted::Present;
             } else {
                 cache.tier(place).outdate(sample, &location);
             }

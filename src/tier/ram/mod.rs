@@ -370,9 +370,10 @@ impl CacheTier for Ram {
         self.0.read(&location.extent, <[u8]>::to_vec)
     }
 
-    fn bytes_of(&self, location: &Location) -> Option<CopyBytes> {
+    fn bytes_of(&self, location: &Location) -> Result<CopyBytes, Option<CopyFault>> {
         // The block may be written to while the answer is on its way.
-        self.read_blocking(location).ok().map(|bytes| CopyBytes::Memory(bytes.into()))
+        let bytes = self.read_blocking(location).map_err(|_| Some(CopyFault::Gone))?;
+        Ok(CopyBytes::Memory(bytes.into()))
     }
 }
 
