@@ -14,7 +14,7 @@ import prediction
 import report
 import stream
 from homes import held, least_moves
-from job import OWN, PEERS, Cluster, Job, Round, fingerprint, positions
+from training import OWN, PEERS, Cluster, Job, Round, fingerprint, positions
 
 GLOBAL_BATCH = 80
 """Samples of a step, on however many nodes: what they are is the same for all."""

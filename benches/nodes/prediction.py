@@ -10,7 +10,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
 from environments import Unavailable, last_lines
-from job import Job
+from training import Job
 
 # Only bytes are asked for, which depend on no rate.
 SCENARIO = """

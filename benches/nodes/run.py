@@ -27,7 +27,7 @@ import report
 import storage
 from environments import ROOT, Unavailable
 from homes import hollow
-from job import Cluster
+from training import Cluster
 
 
 def parse_arguments() -> argparse.Namespace:

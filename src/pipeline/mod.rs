@@ -430,13 +430,6 @@ impl PipelineShared {
         order.repeated(config.repeats)
     }
 
-    /// What all ranks must have set alike, in words: what batches are made of, and how their samples are shared out.
-    fn agreement(&self) -> String {
-        let config = &self.config;
-        let verify = config.cache.as_ref().map(|cache| cache.verify);
-        format!("{:?}, batch_size {}, {:?}, {verify:?}", self.identity, config.batch_size, config.assignment)
-    }
-
     /// The schedule whose ranks take samples as the settings say.
     fn assigned(&self, schedule: Schedule) -> Result<Schedule> {
         if self.config.assignment == Assignment::Order {

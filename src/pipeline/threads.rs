@@ -146,3 +146,12 @@ impl Threads {
         }
     }
 }
+
+impl PipelineShared {
+    /// What all ranks must have set alike, in words: what batches are made of, and how their samples are shared out.
+    fn agreement(&self) -> String {
+        let config = &self.config;
+        let verify = config.cache.as_ref().map(|cache| cache.verify);
+        format!("{:?}, batch_size {}, {:?}, {verify:?}", self.identity, config.batch_size, config.assignment)
+    }
+}

@@ -12,9 +12,9 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benches" / "nodes"))
 import homes
-import job
 import node
 import parts
+import training
 
 
 def epoch(samples: list[list[int]], hits: int = 0) -> node.Epoch:
@@ -24,17 +24,17 @@ def epoch(samples: list[list[int]], hits: int = 0) -> node.Epoch:
     return node.Epoch(1.0, [0.1], {"source_bytes": 0, "tiers": tiers}, steps)
 
 
-ONE = [job.Round(0, [epoch([[3, 1, 2, 0], [7, 5, 4, 6]])])]
-PLACES = [job.positions(ONE[0])]
+ONE = [training.Round(0, [epoch([[3, 1, 2, 0], [7, 5, 4, 6]])])]
+PLACES = [training.positions(ONE[0])]
 
 
 def test_batches_are_the_same_on_any_number_of_nodes_and_whichever_rank_takes_what() -> None:
     assert PLACES == [{3: 0, 1: 1, 2: 2, 0: 3, 7: 4, 5: 5, 4: 6, 6: 7}]
-    alone = job.fingerprint(ONE, PLACES)
-    by_order = [job.Round(0, [epoch([[3, 1], [7, 5]]), epoch([[2, 0], [4, 6]])])]
-    by_locality = [job.Round(0, [epoch([[0, 1], [6, 7]]), epoch([[2, 3], [4, 5]])])]
-    assert job.fingerprint(by_order, PLACES) == alone
-    assert job.fingerprint(by_locality, PLACES) == alone
+    alone = training.fingerprint(ONE, PLACES)
+    by_order = [training.Round(0, [epoch([[3, 1], [7, 5]]), epoch([[2, 0], [4, 6]])])]
+    by_locality = [training.Round(0, [epoch([[0, 1], [6, 7]]), epoch([[2, 3], [4, 5]])])]
+    assert training.fingerprint(by_order, PLACES) == alone
+    assert training.fingerprint(by_locality, PLACES) == alone
 
 
 @pytest.mark.parametrize(
@@ -47,14 +47,16 @@ def test_batches_are_the_same_on_any_number_of_nodes_and_whichever_rank_takes_wh
     ],
 )
 def test_a_sample_that_is_elsewhere_twice_or_lost_is_found(samples: list[list[int]]) -> None:
-    assert job.fingerprint([job.Round(0, [epoch(samples)])], PLACES) != job.fingerprint(ONE, PLACES)
+    assert training.fingerprint([training.Round(0, [epoch(samples)])], PLACES) != training.fingerprint(
+        ONE, PLACES
+    )
 
 
 def test_other_bytes_are_found() -> None:
     steps = [*ONE[0].nodes[0].samples]
     steps[1] = [*steps[1][:3], (6, "other bytes")]
-    other = job.Round(0, [replace(ONE[0].nodes[0], samples=steps)])
-    assert job.fingerprint([other], PLACES) != job.fingerprint(ONE, PLACES)
+    other = training.Round(0, [replace(ONE[0].nodes[0], samples=steps)])
+    assert training.fingerprint([other], PLACES) != training.fingerprint(ONE, PLACES)
 
 
 def test_the_fewest_moves_are_what_nodes_keep_above_their_share() -> None:
@@ -65,9 +67,9 @@ def test_the_fewest_moves_are_what_nodes_keep_above_their_share() -> None:
 
 
 def test_an_unknown_tier_is_an_error_and_not_nothing() -> None:
-    one = job.Round(0, [epoch([[0]], hits=3)])
+    one = training.Round(0, [epoch([[0]], hits=3)])
     assert (one.given("nvme"), one.given("nvme", "hits")) == ([30], [3])
-    with pytest.raises(job.Unavailable, match="no tier 'peers', only nvme"):
+    with pytest.raises(training.Unavailable, match="no tier 'peers', only nvme"):
         one.given("peers")
 
 

@@ -23,7 +23,8 @@ counters! {
     absent,
     /// The number of samples that the peer kept as they were before their files changed.
     stale,
-    /// The number of samples that the peer gives only to who knows the version of their files; they are asked for again.
+    /// The number of samples that the peer gives only to who knows the version of their files. They are asked for
+    /// again.
     unconfirmed,
     /// The number of samples that the peer had no time for.
     busy,

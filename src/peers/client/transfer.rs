@@ -70,8 +70,9 @@ pub enum Miss {
     Breaker,
 }
 
-named!(Miss: "absent" => Absent, "stale" => Stale, "unconfirmed" => Unconfirmed, "busy" => Busy, "timeout" => Timeout, "refused" => Refused,
-    "wrong" => Wrong, "unreachable" => Unreachable, "breaker" => Breaker);
+named!(Miss: "absent" => Absent, "stale" => Stale, "unconfirmed" => Unconfirmed, "busy" => Busy,
+    "timeout" => Timeout, "refused" => Refused, "wrong" => Wrong, "unreachable" => Unreachable,
+    "breaker" => Breaker);
 
 impl Miss {
     /// Whether it means that something is wrong with the peer, and not only that it does not have or give the sample

@@ -192,7 +192,7 @@ impl PeerMesh {
         }
         if let Some(rank) = hellos.iter().position(|hello| hello.settings != own.settings) {
             let message = format!(
-                "rank {rank} has other settings than rank {}, so that they would not train on the same batches: {}; {}; \
+                "rank {rank} has other settings than rank {}, so that they would not train on the same: {}; {}; \
                  give all ranks the same",
                 place.rank, hellos[rank].settings, own.settings
             );

@@ -70,7 +70,7 @@ fn all_nodes_restart_one_after_another_and_lose_nothing() {
 fn files_that_change_between_runs_are_read_anew_by_whoever_needs_them() {
     let world = World::new(SAMPLES);
     run_all(&nodes(&world, "changed", 2, 0.8), 0);
-    let version = |sample: usize| u64::from(sample % 5 == 0);
+    let version = |sample: usize| u64::from(sample.is_multiple_of(5));
     // The new contents have the old lengths, so that the index stays what it is.
     for sample in (0..SAMPLES).step_by(5) {
         let length = bytes(sample, 0).len();

@@ -15,7 +15,8 @@ fn push(client: &Client, sample: u64) -> bool {
 fn settled(client: &Client) {
     until("all pushes have ended", || {
         let counts = counts(client);
-        counts.pushes_taken + counts.pushes_refused + counts.pushes_dropped == counts.pushes
+        let ended = counts.pushes_taken + counts.pushes_refused + counts.pushes_full + counts.pushes_dropped;
+        ended == counts.pushes
     });
 }
 
@@ -41,7 +42,7 @@ fn what_is_pushed_arrives() {
 
 #[test]
 fn a_peer_that_takes_nothing_is_no_failure() {
-    for accepts in [Accepted::Present, Accepted::Full, Accepted::Busy, Accepted::Off] {
+    for accepts in [Accepted::Present, Accepted::Busy] {
         let server = server(TestShelf { accepts, ..TestShelf::in_memory(3) });
         let options = HttpOptions { breaker: BreakerLimits::default(), ..patient() };
         let mut client = Client::new(&[plain(server.address())], &options);
@@ -50,6 +51,22 @@ fn a_peer_that_takes_nothing_is_no_failure() {
         }
         settled(&client);
         assert_eq!((counts(&client).pushes_refused, server.stats().pushes_refused), (20, 20), "{accepts:?}");
+        assert_eq!(client.ask(0, 2), Ok(()), "{accepts:?}");
+    }
+}
+
+#[test]
+fn a_peer_without_room_is_offered_nothing_more_until_it_is_asked_again() {
+    for accepts in [Accepted::Full, Accepted::Off] {
+        let server = server(TestShelf { accepts, ..TestShelf::in_memory(3) });
+        let mut client = Client::new(&[plain(server.address())], &patient());
+        for round in 1..4 {
+            assert!(push(&client, 2), "{accepts:?}");
+            settled(&client);
+            assert!(!push(&client, 2), "{accepts:?}");
+            assert_eq!((counts(&client).pushes_full, server.stats().pushes_refused), (2 * round, round));
+            client.transfer.pusher().offer_again();
+        }
         assert_eq!(client.ask(0, 2), Ok(()), "{accepts:?}");
     }
 }
