@@ -7,7 +7,8 @@ use crate::dataset::{FileVersion, Fingerprint};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 
-/// The header with the CRC-32C of the whole sample, as eight hexadecimal digits.
+/// The header with the CRC-32C of the whole sample, as eight hexadecimal digits. It is combined with that of the
+/// sample's number, so that the bytes of another sample do not pass where a number was damaged on its way.
 pub(super) const CRC: HeaderName = HeaderName::from_static("foreload-crc32c");
 
 /// The header of a pushed sample with the version that an answer has in its `ETag`, quotes and all.
@@ -78,15 +79,16 @@ pub(super) fn version_of(headers: &HeaderMap, name: HeaderName) -> Option<FileVe
     (digits.len() == 16).then(|| u64::from_str_radix(digits, 16).ok().map(FileVersion))?
 }
 
-/// A checksum as a header's value.
-pub(super) fn crc_value(crc: u32) -> HeaderValue {
-    HeaderValue::try_from(format!("{crc:08x}")).expect("hexadecimal digits")
+/// The checksum of a sample's bytes as a header's value.
+pub(super) fn crc_value(sample: u64, crc: u32) -> HeaderValue {
+    let combined = crc ^ checksum(&sample.to_le_bytes());
+    HeaderValue::try_from(format!("{combined:08x}")).expect("hexadecimal digits")
 }
 
-/// The checksum in the headers.
-pub(super) fn crc_of(headers: &HeaderMap) -> Option<u32> {
-    let digits = headers.get(CRC)?.to_str().ok()?;
-    (digits.len() == 8).then(|| u32::from_str_radix(digits, 16).ok())?
+/// The checksum of a sample's bytes in the headers.
+pub(super) fn crc_of(headers: &HeaderMap, sample: u64) -> Option<u32> {
+    let digits = headers.get(CRC)?.to_str().ok().filter(|digits| digits.len() == 8)?;
+    Some(u32::from_str_radix(digits, 16).ok()? ^ checksum(&sample.to_le_bytes()))
 }
 
 /// The length that the headers announce, in bytes.
@@ -193,16 +195,17 @@ mod tests {
     fn values_come_back_from_headers() {
         let mut headers = HeaderMap::new();
         assert_eq!(
-            (crc_of(&headers), version_of(&headers, VERSION), length_of(&headers)),
+            (crc_of(&headers, 5), version_of(&headers, VERSION), length_of(&headers)),
             (None, None, None)
         );
-        headers.insert(CRC, crc_value(0xAB));
+        headers.insert(CRC, crc_value(5, 0xAB));
         headers.insert(VERSION, version_value(FileVersion(77)));
-        assert_eq!((crc_of(&headers), version_of(&headers, VERSION)), (Some(0xAB), Some(FileVersion(77))));
+        assert_eq!((crc_of(&headers, 5), version_of(&headers, VERSION)), (Some(0xAB), Some(FileVersion(77))));
+        assert_ne!(crc_of(&headers, 6), Some(0xAB), "it is that of sample 5");
         for wrong in ["", "ab", "\"ab\"", "000000zz", "00000000000"] {
             headers.insert(CRC, wrong.parse().unwrap());
             headers.insert(VERSION, wrong.parse().unwrap());
-            assert_eq!((crc_of(&headers), version_of(&headers, VERSION)), (None, None), "{wrong}");
+            assert_eq!((crc_of(&headers, 5), version_of(&headers, VERSION)), (None, None), "{wrong}");
         }
     }
 

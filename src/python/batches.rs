@@ -169,7 +169,7 @@ fn peer_stats<'py>(py: Python<'py>, cache: Option<&Cache>) -> PyResult<Bound<'py
         for (name, count) in peer.counts.by_name() {
             of_node.set_item(name, count)?;
         }
-        of_node.set_item("breaker", peer.breaker.name())?;
+        of_node.set_item("breaker_state", peer.breaker.name())?;
         of_node.set_item("deadline_seconds", peer.deadline.as_secs_f64())?;
         for (name, share) in [("latency_median_seconds", 0.5), ("latency_p99_seconds", 0.99)] {
             of_node.set_item(name, peer.latency.quantile(share))?;

@@ -161,7 +161,7 @@ impl PeerLink {
             return Err(miss_of(status));
         }
         let headers = response.headers();
-        let (version, crc) = (wire::version_of(headers, header::ETAG), wire::crc_of(headers));
+        let (version, crc) = (wire::version_of(headers, header::ETAG), wire::crc_of(headers, sample));
         let (Some(version), Some(crc)) = (version, crc) else { return Err(Miss::Wrong) };
         if wire::length_of(headers) != Some(room.len() as u64) || asked.is_some_and(|asked| asked != version)
         {
@@ -215,7 +215,7 @@ impl PeerLink {
             // The library says nothing of the length of an empty body.
             request.headers_mut().insert(header::CONTENT_LENGTH, push.bytes.len().into());
             request.headers_mut().insert(wire::VERSION, wire::version_value(push.version));
-            request.headers_mut().insert(wire::CRC, wire::crc_value(push.crc));
+            request.headers_mut().insert(wire::CRC, wire::crc_value(push.sample, push.crc));
             request
         };
         let exchange = self.pushes.send(request).await?;

@@ -101,7 +101,7 @@ async fn serve(
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     headers.insert(header::ETAG, wire::version_value(version));
-    headers.insert(wire::CRC, wire::crc_value(crc));
+    headers.insert(wire::CRC, wire::crc_value(sample, crc));
     if status == StatusCode::PARTIAL_CONTENT {
         let range = format!("bytes {}-{}/{length}", part.start, part.end - 1);
         headers.insert(header::CONTENT_RANGE, text(range));
@@ -130,7 +130,7 @@ async fn take(serving: &Serving, shelf: &dyn Shelf, sample: u64, request: Reques
         return refused(&counters.malformed, StatusCode::NOT_FOUND);
     };
     let headers = request.headers();
-    let (crc, version) = (wire::crc_of(headers), wire::version_of(headers, wire::VERSION));
+    let (crc, version) = (wire::crc_of(headers, sample), wire::version_of(headers, wire::VERSION));
     let (Some(announced), Some(crc), Some(version)) = (wire::length_of(headers), crc, version) else {
         return refused(&counters.malformed, StatusCode::BAD_REQUEST);
     };

@@ -57,7 +57,7 @@ fn asked_for(lines: &mut impl BufRead) -> Option<u64> {
 
 /// An answer as a server would give it.
 pub(super) fn right_answer(sample: u64) -> Vec<u8> {
-    answer_with(&sample_bytes(sample), checksum(&sample_bytes(sample)))
+    answer_with(&sample_bytes(sample), crc_on_the_wire(sample, &sample_bytes(sample)))
 }
 
 fn answer_with(bytes: &[u8], crc: u32) -> Vec<u8> {
@@ -86,7 +86,7 @@ fn wrong_answers_are_never_taken_for_the_sample() {
     let spoiled = |at: usize| {
         move |sample| {
             let mut bytes = sample_bytes(sample).to_vec();
-            let crc = checksum(&bytes);
+            let crc = crc_on_the_wire(sample, &bytes);
             let at = at.min(bytes.len() - 1);
             bytes[at] ^= 0x10;
             answer_with(&bytes, crc)
@@ -99,7 +99,7 @@ fn wrong_answers_are_never_taken_for_the_sample() {
     assert_eq!(outcome(other), Err(Miss::Wrong), "another sample");
     let shorter = |sample| {
         let bytes = sample_bytes(sample);
-        answer_with(&bytes[1..], checksum(&bytes[1..]))
+        answer_with(&bytes[1..], crc_on_the_wire(sample, &bytes[1..]))
     };
     assert_eq!(outcome(shorter), Err(Miss::Wrong), "a sample that is shorter");
     let replaced = |from: &'static str, to: &'static str| {

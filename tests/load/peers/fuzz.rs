@@ -70,7 +70,7 @@ fn any_bytes_are_a_request_or_refused() {
     server.share(DATASET, shelf.clone());
     let mut client = Client::of(&server);
     let bytes = sample_bytes(4);
-    let (length, crc, version) = (bytes.len(), checksum(&bytes), VERSION.0);
+    let (length, crc, version) = (bytes.len(), crc_on_the_wire(4, &bytes), VERSION.0);
     let headers = format!(
         "content-length: {length}\r\nforeload-crc32c: {crc:08x}\r\nforeload-version: \"{version:016x}\"\r\n"
     );

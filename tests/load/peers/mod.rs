@@ -47,6 +47,11 @@ static SAMPLES: LazyLock<Vec<(Bytes, u32)>> = LazyLock::new(|| {
     (0..64).map(sample).collect()
 });
 
+/// The checksum of a sample's bytes as it stands in headers: combined with that of its number.
+fn crc_on_the_wire(sample: u64, bytes: &[u8]) -> u32 {
+    checksum(bytes) ^ checksum(&sample.to_le_bytes())
+}
+
 fn sample_bytes(sample: u64) -> Bytes {
     SAMPLES[sample as usize].0.clone()
 }

@@ -88,13 +88,14 @@ fn pushes_that_are_not_the_sample_are_refused() {
             "content-length: {length}\r\nforeload-crc32c: {crc:08x}\r\nforeload-version: \"{version:016x}\"\r\n"
         )
     };
-    let (length, crc) = (bytes.len(), checksum(&bytes));
+    let (length, crc) = (bytes.len(), crc_on_the_wire(3, &bytes));
     let good = headers(length, crc);
     let mut damaged = bytes.to_vec();
     damaged[length / 2] ^= 1;
     for (what, expected, answer) in [
         ("damaged", 422, put(&path(3), &good, &damaged)),
         ("another checksum", 422, put(&path(3), &headers(length, crc ^ 1), &bytes)),
+        ("of another number", 422, put(&path(3), &headers(length, crc_on_the_wire(2, &bytes)), &bytes)),
         ("too long", 413, put(&path(3), &headers(length + 1, crc), &[&bytes[..], &[0]].concat())),
         ("enormous", 413, put(&path(3), &headers(1 << 60, crc), &bytes)),
         ("too short", 400, put(&path(3), &headers(length - 1, crc), &bytes[1..])),

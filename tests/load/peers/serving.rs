@@ -101,7 +101,7 @@ fn ranges_and_headers_are_those_of_http() {
     assert!(head.starts_with("http/1.1 200") && body == bytes, "{head}");
     for line in [
         format!("content-length: {}", bytes.len()),
-        format!("foreload-crc32c: {:08x}", checksum(&bytes)),
+        format!("foreload-crc32c: {:08x}", crc_on_the_wire(3, &bytes)),
         format!("etag: \"{:016x}\"", VERSION.0),
     ] {
         assert!(head.contains(&line), "{line}: {head}");
