@@ -1,8 +1,9 @@
 """What stands at a node's address or between nodes and is not to be believed: for `test_nodes.py`.
 
 `false_peer.py lie ADDRESS PORT SEED` listens there and answers requests for samples with garbage, halves and silence.
-`false_peer.py between ADDRESS PORT NAMESPACE SEED` listens there and passes on what comes to the same address and port
-in the network namespace of this file; of what passes it damages some, holds some up and cuts some off.
+`false_peer.py between ADDRESS PORT NAMESPACE SEED HOW` listens there and passes on what comes to the same address and
+port in the network namespace of this file. HOW is `damage`: of what passes it damages some, holds some up and cuts some
+off; or `misdirect`: a bit in the number of some samples that are asked for or pushed is another one.
 `false_peer.py strangers ADDRESS PORT SEED` asks that server without the token, and in ways that are no HTTP, and prints
 how many requests there were, how many were answered by 401, and what other answers should not have come.
 
@@ -16,6 +17,7 @@ import ctypes
 import json
 import os
 import random
+import re
 import socket
 import sys
 import threading
@@ -113,7 +115,21 @@ def pass_on(giver: socket.socket, taker: socket.socket, rng: random.Random, spoi
             one.shutdown(socket.SHUT_RDWR)
 
 
-def between(address: str, port: int, namespace: str, seed: int) -> None:
+def misdirect(giver: socket.socket, taker: socket.socket, rng: random.Random) -> None:
+    """Hand on requests, some of them for another sample."""
+
+    def other(line: re.Match[bytes]) -> bytes:
+        return line[1] + bytes([line[2][0] ^ 1]) + b" " if rng.random() < 0.2 else line[0]
+
+    with contextlib.suppress(OSError):
+        while piece := giver.recv(65536):
+            taker.sendall(re.sub(rb"((?:GET|PUT) /v1/\S*)(\d) ", other, piece))
+    for one in (giver, taker):
+        with contextlib.suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
+
+
+def between(address: str, port: int, namespace: str, seed: int, how: str) -> None:
     """Stand between other nodes and the one with this address."""
     listener = socket.create_server((address, port))
     # From here on this process's new sockets are the node's own; the one that listens stays where it is.
@@ -127,8 +143,12 @@ def between(address: str, port: int, namespace: str, seed: int) -> None:
         behind = socket.create_connection((address, port), timeout=PATIENCE)
         behind.settimeout(None)
         asks, answers = random.Random(rng.random()), random.Random(rng.random())
-        threading.Thread(target=pass_on, args=(connection, behind, asks, 0.05), daemon=True).start()
-        pass_on(behind, connection, answers, 0.3)
+        if how == "misdirect":
+            there, spoil = (misdirect, (connection, behind, asks)), 1e-9
+        else:
+            there, spoil = (pass_on, (connection, behind, asks, 0.05)), 0.3
+        threading.Thread(target=there[0], args=there[1], daemon=True).start()
+        pass_on(behind, connection, answers, spoil)
 
     serve(listener, converse)
 
@@ -198,6 +218,6 @@ if __name__ == "__main__":
             socket.create_server((at, int(number))), lambda one: lie_to(one, random.Random(chosen.random()))
         )
     elif what == "between":
-        between(at, int(number), rest[0], int(rest[1]))
+        between(at, int(number), rest[0], int(rest[1]), rest[2])
     else:
         strangers(at, int(number), int(rest[0]))

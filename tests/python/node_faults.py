@@ -148,17 +148,17 @@ def remove(run: Run, rng: random.Random) -> End:
     return nothing
 
 
-def between(run: Run, rng: random.Random) -> End | None:
+def between(run: Run, rng: random.Random, how: str = "damage") -> End | None:
     """Somebody stands between a node and those that ask it, and damages, holds up and cuts off what passes."""
     free = [node for node in run.alive() if node not in run.stood_before]
     if not free:
         return None
     number = rng.choice(free)
-    node, middle = run.world.nodes[number], run.world.between
+    node, middle = run.world.nodes[number], run.world.middles[number]
     run.stood_before.add(number)
     run.world.call("ip -n", middle.name, "address add", f"{node.address}/32 dev lo")
     there = namespaces.NAMESPACES / node.name
-    helper = run.helper(middle, "between", node.address, PORT, there, rng.getrandbits(32))
+    helper = run.helper(middle, "between", node.address, PORT, there, rng.getrandbits(32), how)
     assert helper.stdout.readline() == "ready\n"
     # What the node itself asks of others, and their answers, go their own way.
     detour = f"to {node.address}/32 ipproto tcp dport {PORT} table {TABLE + number}"

@@ -58,7 +58,7 @@ HANG = 10.0
 """Seconds of waiting for a batch from which on a node hangs."""
 LONGEST_EPOCH = 90.0
 """Seconds after which an epoch that did not end is a failure."""
-ANSWERED = ("hits", "absent", "stale", "busy", "timeouts", "refused", "wrong", "unreachable")
+ANSWERED = ("hits", "absent", "stale", "unconfirmed", "busy", "timeouts", "refused", "wrong", "unreachable")
 """What can become of a sample that a peer is asked for."""
 
 End = Callable[[], bool | None]
@@ -68,12 +68,10 @@ Fault = Callable[["Run", random.Random], End | None]
 
 
 class World:
-    """A dataset and the nodes that train on it, run after run."""
+    """A dataset and the nodes that train on it, run after run; for each of these, a node that may stand before it."""
 
-    def __init__(
-        self, folder: Path, nodes: list[namespaces.Node], between: namespaces.Node, seed: int
-    ) -> None:
-        self.folder, self.nodes, self.between = folder, nodes, between
+    def __init__(self, folder: Path, nodes: list[namespaces.Node], seed: int, lengths: range) -> None:
+        self.folder, self.nodes, self.middles = folder, nodes[:NODES], nodes[NODES:]
         self.rng = random.Random(seed)
         self.data, self.index = folder / "data", folder / "index"
         self.caches = [folder / f"disk-{node.number}" / "cache" for node in nodes]
@@ -82,7 +80,7 @@ class World:
         self.waits: list[tuple[float, str]] = []
         """The longest wait of each node in each epoch in which it was not stopped itself, and what happened then."""
         self.told: Counter[str] = Counter()
-        self.lengths = [self.rng.randint(5_000, 30_000) for _ in range(SAMPLES)]
+        self.lengths = [self.rng.choice(lengths) for _ in range(SAMPLES)]
         self.versions = [0] * SAMPLES
         (self.data / "a").mkdir(parents=True)
         for sample in range(SAMPLES):
@@ -121,8 +119,8 @@ class World:
 
 
 @contextmanager
-def world(seed: int) -> Iterator[World]:
-    """Make a world, all of which is removed afterwards.
+def world(seed: int, lengths: range = range(5_000, 30_000)) -> Iterator[World]:
+    """Make a world whose files have these lengths, all of which is removed afterwards.
 
     Raises:
         namespaces.Refused: The system refuses namespaces, or another run has them.
@@ -132,18 +130,18 @@ def world(seed: int) -> Iterator[World]:
         stack.enter_context(namespaces.alone())
         clear()
         stack.callback(clear)
-        *nodes, between = stack.enter_context(namespaces.network(NODES + 1))
-        for node in nodes:
+        nodes = stack.enter_context(namespaces.network(2 * NODES))
+        for node in nodes[:NODES]:
             disk = FOLDER / f"disk-{node.number}"
             disk.mkdir(parents=True)
             namespaces.call("mount -t tmpfs -o", f"size={DISK}", "tmpfs", disk)
-        # Who stands between nodes has their addresses, and must not say so where nobody asks it.
-        quiet = between.command("sysctl", "-q", "-w", "net.ipv4.conf.net0.arp_ignore=1")
-        subprocess.run(quiet, check=True, capture_output=True)
-        namespaces.call("ip -n", between.name, "link set lo up")
+        for middle in nodes[NODES:]:
+            # Who stands before a node has its address, and must not say so where nobody asks it.
+            quiet = middle.command("sysctl", "-q", "-w", "net.ipv4.conf.net0.arp_ignore=1")
+            subprocess.run(quiet, check=True, capture_output=True)
         # Where the kernel has no such rules, this says so before anything is tested.
-        namespaces.call("ip -n", between.name, "rule add to 192.0.2.1/32 ipproto tcp dport 1 table 1")
-        yield World(FOLDER, nodes, between, seed)
+        namespaces.call("ip -n", nodes[-1].name, "rule add to 192.0.2.1/32 ipproto tcp dport 1 table 1")
+        yield World(FOLDER, nodes, seed, lengths)
 
 
 def clear() -> None:
@@ -346,7 +344,8 @@ class Run:
                 {f"peer {what}": peer[what] for what in (*ANSWERED, "breaker", "pushes_taken")}
             )
         hits = sum(peer["hits"] for peer in changes.values())
-        missed = sum(peer["reads"] - peer["hits"] for peer in changes.values())
+        # What a peer has and nobody confirmed is asked for again, which is another read.
+        missed = sum(peer["reads"] - peer["hits"] - peer["unconfirmed"] for peer in changes.values())
         peers = tiers["peers"]
         assert (peers["hits"], peers["fallbacks"]) == (hits, missed), f"{says}: {peers}, {changes}"
         for tier, what in (
