@@ -84,7 +84,7 @@ class World:
         self.versions = [0] * SAMPLES
         (self.data / "a").mkdir(parents=True)
         for sample in range(SAMPLES):
-            self.write(sample, in_place=True)
+            self.write(sample, in_place=False)
 
     def path(self, sample: int) -> Path:
         """The file of a sample."""
@@ -94,7 +94,9 @@ class World:
         """Write the newest version of a sample into its file, or into a file that takes its place."""
         contents = shared_node.contents(sample, self.versions[sample], self.lengths[sample])
         if in_place:
-            self.path(sample).write_bytes(contents)
+            # It is never shorter than it was, for which the loader would rightly end the epoch.
+            with self.path(sample).open("r+b") as file:
+                file.write(contents)
         else:
             new = self.folder / "new"
             new.write_bytes(contents)
