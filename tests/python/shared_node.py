@@ -1,0 +1,128 @@
+"""A node of `test_nodes.py`: a process that trains epochs with a shared cache, and says what it got.
+
+`shared_node.py SETTINGS`, where SETTINGS is a JSON object with the fields of `Settings`. It prints `ready`; for each
+line that it reads it goes through an epoch and prints a line of JSON with the fields of `Epoch`. In the first epoch it
+prints `met` when the nodes have met. It ends where the lines end.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import time
+import traceback
+import warnings
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import foreload
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benches" / "nodes"))
+from node import SharedFolder
+
+SEED = 3
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a node is told."""
+
+    data: str
+    index: str
+    rank: int
+    world_size: int
+    batch_size: int
+    cache: str
+    cache_bytes: int
+    meeting: str
+    """A directory that all ranks share."""
+    listen: str
+    step_seconds: float
+
+
+@dataclass
+class Epoch:
+    """What a node got in an epoch."""
+
+    samples: list[tuple[int, int]] = field(default_factory=list)
+    """The number and the version of each sample, as its bytes say."""
+    wrong: list[str] = field(default_factory=list)
+    """What was wrong with bytes that are of no version of their sample."""
+    longest: float = 0.0
+    """The longest wait for a batch, in seconds."""
+    cache: dict = field(default_factory=dict)
+    peers: dict = field(default_factory=dict)
+    warnings: list[str] = field(default_factory=list)
+    error: str = ""
+    """Why the epoch broke off."""
+
+
+def contents(sample: int, version: int, length: int) -> bytes:
+    """Return the bytes of a version of a sample, whose beginning says which it is."""
+    head = b"%d %d\n" % (sample, version)
+    return head + hashlib.shake_128(head).digest(length - len(head))
+
+
+def verify(sample: int, data: bytes, epoch: Epoch) -> None:
+    """Note which version of a sample these bytes are."""
+    try:
+        number, version = map(int, data[: data.index(b"\n")].split())
+        right = number == sample and data == contents(sample, version, len(data))
+    except ValueError:
+        right = False
+    if right:
+        epoch.samples.append((sample, version))
+    else:
+        epoch.wrong.append(f"sample {sample}: {len(data)} bytes, {data[:24]!r}")
+
+
+def train(loader: foreload.FileLoader, settings: Settings, first: bool) -> Epoch:
+    """Go through an epoch. Say when the nodes have met, which is at the beginning of the first one."""
+    epoch = Epoch()
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            asked = time.monotonic()
+            batches = iter(loader)
+            if first:
+                print("met", flush=True)
+            for batch in batches:
+                epoch.longest = max(epoch.longest, time.monotonic() - asked)
+                for number, file in zip(np.from_dlpack(batch.sample_ids), batch.files, strict=True):
+                    verify(int(number), np.from_dlpack(file).tobytes(), epoch)
+                time.sleep(settings.step_seconds)
+                asked = time.monotonic()
+            epoch.longest = max(epoch.longest, time.monotonic() - asked)
+            stats = batches.stats()
+            epoch.cache, epoch.peers = stats["cache"], stats["peers"]
+        except Exception:
+            epoch.error = traceback.format_exc()
+    epoch.warnings = [str(one.message) for one in told]
+    return epoch
+
+
+def main() -> None:
+    """Train epochs as long as there are lines to read."""
+    settings = Settings(**json.loads(sys.argv[1]))
+    meeting = SharedFolder(Path(settings.meeting), settings.rank, settings.world_size)
+    loader = foreload.FileLoader(
+        settings.data,
+        batch_size=settings.batch_size,
+        seed=SEED,
+        rank=settings.rank,
+        world_size=settings.world_size,
+        local_world_size=1,
+        cache=foreload.Directory(settings.cache, settings.cache_bytes, fill="use"),
+        peers={"listen": settings.listen, "allgather": meeting},
+        index_dir=settings.index,
+        progress=False,
+    )
+    print("ready", flush=True)
+    for number, _ in enumerate(sys.stdin):
+        print(json.dumps(asdict(train(loader, settings, number == 0))), flush=True)
+
+
+if __name__ == "__main__":
+    main()

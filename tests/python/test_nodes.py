@@ -1,0 +1,97 @@
+"""Nodes that share their caches meet with faults at random instants: bytes stay right, runs end, and all is counted.
+
+`FORELOAD_NODE_FAULTS=500` makes it a campaign, and `FORELOAD_NODE_SEED` repeats the choices of a seed that was printed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import time
+import warnings
+
+import foreload
+import node_faults
+import node_world
+import pytest
+
+FAULTS = int(os.environ.get("FORELOAD_NODE_FAULTS", "0"))
+HAND = 10
+"""The faults of a run, in a campaign."""
+SPAN = 4.0
+"""Seconds within which they begin, from when the nodes have met."""
+
+
+def run(world: node_world.World, names: list[str], before: list[str], jobs: int) -> None:
+    """Run a job, or two at once, to whose nodes these faults happen."""
+    for name in before:
+        node_faults.before_run(world, name)
+    if jobs == 2:
+        world.faults["two jobs"] += 1
+    one = node_world.Run(world, jobs, node_faults.FAULTS)
+    done = False
+    try:
+        # In half of the runs the caches are filled before.
+        begin = world.rng.choice([0.0, SPAN / 2])
+        one.finish(sorted((begin + world.rng.uniform(0, SPAN), name) for name in names))
+        done = True
+    finally:
+        one.close(kill=not done)
+
+
+def enter(stack: contextlib.ExitStack, *arguments: object) -> node_world.World:
+    """Return a world; where the system refuses one the test is skipped."""
+    try:
+        return stack.enter_context(node_world.world(*arguments))
+    except node_world.namespaces.Refused as refusal:
+        if "CI" in os.environ:
+            raise
+        pytest.skip(f"no nodes: {refusal}")
+
+
+@pytest.mark.timeout(120 + 6 * FAULTS)
+def test_nodes_that_share_their_caches_survive_whatever_happens_to_them() -> None:
+    seed = int(os.environ.get("FORELOAD_NODE_SEED", random.SystemRandom().randrange(10**9)))
+    print(f"FORELOAD_NODE_SEED={seed}")
+    every = list(node_faults.FAULTS)
+    with contextlib.ExitStack() as stack:
+        world = enter(stack, seed)
+        # The reference loader tells of changes that were made on purpose.
+        stack.enter_context(warnings.catch_warnings())
+        warnings.simplefilter("ignore", foreload.Warning)
+        run(world, every, ["changed before"], jobs=2)
+        while world.faults.total() < FAULTS:
+            before = [name for name in node_faults.BEFORE if world.rng.random() < 0.4]
+            run(world, world.rng.choices(every, k=HAND), before, jobs=1 + (world.rng.random() < 0.2))
+            print(world.faults.total(), dict(world.faults), flush=True)
+    for what, counts in [("faults", world.faults), ("found", world.found), ("told", world.told)]:
+        print(what, json.dumps(dict(sorted(counts.items())), indent=1))
+    for wait, where in sorted(world.waits)[:-6:-1]:
+        print(f"waited {wait:.2f} s: {where}")
+    found = world.found
+    assert found["peer hits"] > 0
+    assert found["peers fallbacks"] > 0
+    assert found["peer unreachable"] + found["peer breaker"] + found["peer timeouts"] > 0
+
+
+@pytest.mark.xfail(
+    strict=True,
+    raises=AssertionError,
+    reason="the checksum on the wire is of a sample's bytes, and does not say which sample they are of",
+)
+def test_a_request_that_was_damaged_on_its_way_brings_no_other_samples_bytes() -> None:
+    with contextlib.ExitStack() as stack:
+        # All files have one length, so that lengths tell no samples apart.
+        world = enter(stack, 1, range(12_000, 12_001))
+        run = node_world.Run(world, 1, node_faults.FAULTS)
+        try:
+            for _ in range(node_world.NODES):
+                node_faults.between(run, world.rng, "misdirect")
+            for _ in range(4):
+                run.epoch([])
+                # What was pushed is published within a second.
+                time.sleep(1)
+        finally:
+            run.close(kill=True)
