@@ -339,9 +339,9 @@ class Run:
         assert hits + report.cache["source_reads"] == len(mine), f"{says}: {report.cache}"
         changes = self.since(process, report.peers)
         for name, peer in changes.items():
-            # What the breaker kept from being asked is counted under a name that says how the breaker stands.
-            peer["breaker"] = peer["reads"] - sum(peer[what] for what in ANSWERED)
-            assert peer["breaker"] >= 0, f"{says}: {name}: {peer}"
+            assert peer["breaker"] == peer["reads"] - sum(peer[what] for what in ANSWERED), (
+                f"{says}: {name}: {peer}"
+            )
             self.world.found.update(
                 {f"peer {what}": peer[what] for what in (*ANSWERED, "breaker", "pushes_taken")}
             )

@@ -76,11 +76,6 @@ def test_nodes_that_share_their_caches_survive_whatever_happens_to_them() -> Non
     assert found["peer unreachable"] + found["peer breaker"] + found["peer timeouts"] > 0
 
 
-@pytest.mark.xfail(
-    strict=True,
-    raises=AssertionError,
-    reason="the checksum on the wire is of a sample's bytes, and does not say which sample they are of",
-)
 def test_a_request_that_was_damaged_on_its_way_brings_no_other_samples_bytes() -> None:
     with contextlib.ExitStack() as stack:
         # All files have one length, so that lengths tell no samples apart.
