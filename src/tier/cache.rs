@@ -242,6 +242,10 @@ impl Cache {
         // The last bytes of the quota are not worth reading pieces of which nearly nothing can be kept.
         self.full.store(left < u64::from(self.index.largest()).max(quota / 100), Relaxed);
         self.plan(epoch, schedule, order_of);
+        if self.mesh.is_some() {
+            // What slower nodes pushed since the end of the last epoch is published, too.
+            self.end();
+        }
         let lacks_room = self.lacks_room.swap(false, Relaxed) && self.rules.whole().is_none();
         if lacks_room && self.mesh.as_ref().is_some_and(|mesh| mesh.is_first) {
             self.make_room_for_own();

@@ -1,7 +1,7 @@
 //! What each tier keeps during an epoch, decided by its schedule and those of the epochs to come.
 
 use super::super::fill::FillChoice;
-use super::super::plan::{Admission, KnownUses, NodeSlice, RetentionRule, TierPlan};
+use super::super::plan::{Admission, KnownUses, Moment, NodeSlice, RetentionRule, TierPlan};
 use super::keep::TierPlace;
 use super::{Cache, KeptTier};
 use crate::schedule::{Order, Schedule};
@@ -15,14 +15,23 @@ pub(super) struct EpochPlan {
     pub(super) plan: TierPlan,
     future: KnownUses,
     epoch: u64,
+    /// The sample that was asked for last, when the epoch is through with it, and when it is used next.
+    asked: Option<(u64, Moment, Option<Moment>)>,
 }
 
 impl EpochPlan {
     /// Decides whether to keep a sample of `bytes` that the epoch has just used: by `evicting` what is used later, or
     /// else beside all that is held.
     pub(super) fn admit(&mut self, sample: u64, bytes: u64, evicting: bool) -> Admission {
-        let now = self.future.last_use(sample, self.epoch);
-        let next = self.future.next_use(sample, now);
+        let (now, next) = match self.asked {
+            // Of a tier that is full it is asked twice.
+            Some((same, now, next)) if same == sample => (now, next),
+            _ => {
+                let now = self.future.last_use(sample, self.epoch);
+                (now, self.future.next_use(sample, now))
+            }
+        };
+        self.asked = Some((sample, now, next));
         if !evicting && !self.plan.has_room(bytes, next, now) {
             return Admission::Bypass;
         }
@@ -89,7 +98,12 @@ impl Cache {
         let planned = places.zip(futures).zip(former).map(|((place, future), former)| {
             let (rule, future) = future?;
             let new = || new_plan(&self.tiers[place], rule, self.sharers(place, schedule));
-            Some(EpochPlan { plan: former.map_or_else(new, |former| former.plan), future, epoch })
+            Some(EpochPlan {
+                plan: former.map_or_else(new, |former| former.plan),
+                future,
+                epoch,
+                asked: None,
+            })
         });
         *plans = EpochPlans { tiers: planned.collect() };
         self.rules.by_future.store(set_of(plans.tiers.iter().map(Option::is_some)), Relaxed);
