@@ -42,9 +42,11 @@ pub enum Assignment {
     Order,
     /// The ranks of the node that keeps a sample take it, as far as that can be.
     Locality,
+    /// The same, and as far as no more samples move for it, ranks get about as many bytes each.
+    EvenLocality,
 }
 
-named!(Assignment: "order" => Order, "locality" => Locality);
+named!(Assignment: "order" => Order, "locality" => Locality, "even_locality" => EvenLocality);
 
 /// One place of a batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -174,7 +174,8 @@ class ImageLoader(Loader):
             way, and states are the same, too. What differs is a rank's own batch: which samples it has, their order,
             and so what is computed of it alone, such as the statistics of batch normalisation that is not synchronised.
             The repeats of a sample (`repeats`) come to one node. The ranks of an incomplete last global batch take
-            slices.
+            slices. `even_locality`: the same, and ranks get about as many bytes each, and so about as much to decode,
+            as far as no more samples go from node to node for it.
 
     Raises:
         ConfigError: A setting cannot work, or there is none of that name.
@@ -241,7 +242,7 @@ class ImageLoader(Loader):
         progress: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
-        assignment: Literal["order", "locality"] = "order",
+        assignment: Literal["order", "locality", "even_locality"] = "order",
     ) -> Self: ...
     # What it writes ends here.
     @property
@@ -423,7 +424,8 @@ class FileLoader(Loader):
             way, and states are the same, too. What differs is a rank's own batch: which samples it has, their order,
             and so what is computed of it alone, such as the statistics of batch normalisation that is not synchronised.
             The repeats of a sample (`repeats`) come to one node. The ranks of an incomplete last global batch take
-            slices.
+            slices. `even_locality`: the same, and ranks get about as many bytes each, and so about as much to decode,
+            as far as no more samples go from node to node for it.
 
     Raises:
         ConfigError: A setting cannot work, or there is none of that name.
@@ -463,6 +465,6 @@ class FileLoader(Loader):
         progress: bool = True,
         rank: int | None = None,
         world_size: int | None = None,
-        assignment: Literal["order", "locality"] = "order",
+        assignment: Literal["order", "locality", "even_locality"] = "order",
     ) -> Self: ...
     # What it writes ends here.

@@ -2,6 +2,8 @@
 
 use super::{LoaderOptions, TierOptions};
 use crate::error::{Error, Result};
+use crate::names::NamedValue;
+use crate::schedule::Assignment;
 use crate::tier::{FillChoice, PeersOptions, RankMeeting};
 use std::fmt;
 use std::path::PathBuf;
@@ -36,7 +38,17 @@ impl fmt::Debug for Peers {
 impl LoaderOptions {
     /// How the nodes share these tiers; `None` where each has its own.
     pub(super) fn peers(&self, tiers: &[TierOptions]) -> Result<Option<PeersOptions>> {
-        let Peers { on: true, tls, meeting, .. } = &self.peers else { return Ok(None) };
+        let Peers { on: true, tls, meeting, .. } = &self.peers else {
+            if self.assignment != Assignment::Order {
+                let message = format!(
+                    "is {}, which needs peers=..., by which it is known what each node keeps: give both, or leave \
+                     assignment out",
+                    self.assignment.name()
+                );
+                return Err(Error::config("assignment", message));
+            }
+            return Ok(None);
+        };
         if tiers.is_empty() {
             let message = "needs cache=, which says what each node keeps for all: \
                            cache=foreload.Directory(\"/nvme/foreload\", \"800GB\")";

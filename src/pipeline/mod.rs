@@ -214,7 +214,7 @@ impl Pipeline {
         self.shared.decoders.get().map_or(&[], Vec::as_slice)
     }
 
-    /// Says where samples are kept. From the next epoch on, `assignment="locality"` goes by it.
+    /// Says where samples are kept. From the next epoch on, assignments by locality go by it.
     pub fn set_homes(&self, homes: Arc<SampleHomes>) {
         *self.shared.homes.lock().unwrap_or_else(PoisonError::into_inner) = Some(homes);
     }
@@ -223,7 +223,7 @@ impl Pipeline {
     ///
     /// # Errors
     /// The errors of [`Schedule::new`]; [`Error::Config`] where samples would be mixed with themselves, and for
-    /// `assignment="locality"` where it is not known which node keeps which sample, or of other ranks.
+    /// assignments by locality where it is not known which node keeps which sample, or of other ranks.
     pub fn schedule(&self, epoch: u64, rank: u32, world_size: u32) -> Result<Schedule> {
         self.shared.assigned(self.in_slices(epoch, rank, world_size)?)
     }
@@ -436,12 +436,8 @@ impl PipelineShared {
             return Ok(schedule);
         }
         let homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let homes = homes.ok_or_else(|| {
-            let message = "is locality, which needs peers=..., which says what each node keeps: give both, or leave \
-                           assignment out";
-            Error::config("assignment", message)
-        })?;
-        schedule.by_locality(homes)
+        let unknown = "goes by what each node keeps, which is not known before the first epoch begins";
+        schedule.by_locality(homes.ok_or_else(|| Error::config("assignment", unknown))?)
     }
 
     /// What the tiers have done since the pipeline began.

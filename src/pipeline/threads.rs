@@ -7,7 +7,7 @@ use super::{EpochRun, PipelineShared, work};
 use crate::batch::{BatchPool, BatchStorage};
 use crate::config::{Device, LANES};
 use crate::error::{Error, Result};
-use crate::schedule::SampleHomes;
+use crate::schedule::{Assignment, SampleHomes};
 use crate::slot::SlotPool;
 use crate::tier::{Cache, RankPlace, SharedJob};
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -49,6 +49,12 @@ impl Threads {
             if nodes_share {
                 let homes = shared.cache.get().and_then(|cache| cache.homes());
                 let homes = homes.unwrap_or_else(|| SampleHomes::on_one_node(place.world_size));
+                let homes = if config.assignment == Assignment::EvenLocality {
+                    let index = shared.index.clone();
+                    homes.with_even_bytes(move |sample| index.extent(sample).length.into())
+                } else {
+                    homes
+                };
                 *shared.homes.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(homes));
             }
         }

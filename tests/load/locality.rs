@@ -30,6 +30,14 @@ fn options(world: u32) -> LoaderOptions {
     }
 }
 
+/// A pipeline that is told where samples are kept, instead of nodes that meet.
+fn assigned(dataset: &Dataset, options: &LoaderOptions, assignment: Assignment) -> Pipeline {
+    let index = dataset.index();
+    let mut config = options.check(&index).unwrap();
+    config.assignment = assignment;
+    Pipeline::new(index, config)
+}
+
 /// The ranks of a job on so many nodes.
 #[derive(Clone, Copy, Debug)]
 struct Job {
@@ -56,9 +64,9 @@ impl Job {
 
     /// A pipeline for each rank, as each has a process of its own.
     fn pipelines(self, dataset: &Dataset, asked: &LoaderOptions, assignment: Assignment) -> Vec<Pipeline> {
-        let options = LoaderOptions { batch_size: GLOBAL / self.world, assignment, ..asked.clone() };
+        let options = LoaderOptions { batch_size: GLOBAL / self.world, ..asked.clone() };
         let of_rank = |_| {
-            let pipeline = dataset.pipeline(&options);
+            let pipeline = assigned(dataset, &options, assignment);
             if assignment == Assignment::Locality {
                 pipeline.set_homes(self.homes());
             }
@@ -201,9 +209,7 @@ fn an_epoch_goes_on_with_other_ranks_and_nodes() {
         let mut states = Vec::new();
         for (rank, pipeline) in (0..world).zip(job.pipelines(&dataset, &asked, assignment)) {
             // A state needs no homes: it is there before the nodes have met.
-            let begins = || {
-                dataset.pipeline(&LoaderOptions { assignment, ..asked.clone() }).state(EPOCH, 0, 1).unwrap()
-            };
+            let begins = || assigned(&dataset, &asked, assignment).state(EPOCH, 0, 1).unwrap();
             let from = state.clone().unwrap_or_else(begins);
             let mut epoch = pipeline.resume(&from, rank, world).unwrap();
             taken.take(&pipeline, &mut epoch, (rank, world), if world == 8 { u64::MAX } else { 1 });
@@ -230,7 +236,15 @@ fn a_cache_that_is_filled_ahead_changes_no_byte() {
 #[test]
 fn locality_without_homes_is_refused_with_what_to_do() {
     let dataset = Dataset::folder(64);
-    let pipeline = dataset.pipeline(&LoaderOptions { assignment: Assignment::Locality, ..options(2) });
+    for (assignment, name) in
+        [(Assignment::Locality, "locality"), (Assignment::EvenLocality, "even_locality")]
+    {
+        let asked = LoaderOptions { assignment, ..options(2) };
+        let said = asked.check(&dataset.index()).map(drop).unwrap_err().to_string();
+        let start = format!("config: assignment: is {name}, which needs peers=");
+        assert!(said.starts_with(&start), "{said}");
+    }
+    let pipeline = assigned(&dataset, &options(2), Assignment::Locality);
     let state = pipeline.state(EPOCH, 0, 2).unwrap();
     let refused = [
         pipeline.schedule(EPOCH, 0, 2).map(drop),
@@ -239,7 +253,7 @@ fn locality_without_homes_is_refused_with_what_to_do() {
     ];
     for refused in refused {
         let said = refused.unwrap_err().to_string();
-        assert!(said.starts_with("config: assignment: is locality, which needs peers="), "{said}");
+        assert!(said.starts_with("config: assignment: goes by what each node keeps"), "{said}");
     }
     // Homes of another number of ranks are refused, too, and the right ones are taken.
     pipeline.set_homes(Job { world: 4, nodes: 2 }.homes());

@@ -339,6 +339,8 @@ settings! {
     /// node; needs `peers`. Every global batch has the same samples, augmented and mixed in the same way, and states
     /// are the same, too. What differs is a rank's own batch: which samples it has, their order, and so what is
     /// computed of it alone, such as the statistics of batch normalisation that is not synchronised. The repeats of a
-    /// sample (`repeats`) come to one node. The ranks of an incomplete last global batch take slices.
+    /// sample (`repeats`) come to one node. The ranks of an incomplete last global batch take slices. `even_locality`:
+    /// the same, and ranks get about as many bytes each, and so about as much to decode, as far as no more samples
+    /// go from node to node for it.
     assignment: Assignment = Assignment::Order, OneOf::names(), Ranks;
 }

@@ -246,10 +246,24 @@ fn ranks_that_take_what_their_node_keeps_read_little_from_others_and_train_on_th
         };
         (0..ran[0].steps.len()).map(of_step).collect()
     };
+    // How much the ranks' bytes differ, over all steps.
+    let spread = |ran: &[Ran]| -> usize {
+        let of_step = |step: usize| {
+            let load =
+                |ran: &Ran| -> usize { ran.steps[step].iter().map(|&sample| bytes(sample, 0).len()).sum() };
+            let loads: Vec<usize> = ran.iter().map(load).collect();
+            loads.iter().max().unwrap() - loads.iter().min().unwrap()
+        };
+        (0..ran[0].steps.len()).map(of_step).sum()
+    };
     let (in_order, local) = (job("order", Assignment::Order), job("local", Assignment::Locality));
+    let even = job("even", Assignment::EvenLocality);
     for epoch in 0..3 {
         let (in_order, local) = (run_all(&in_order, epoch), run_all(&local, epoch));
+        let even = run_all(&even, epoch);
         assert_eq!(sets(&in_order), sets(&local), "each global batch has the same samples");
+        assert_eq!(sets(&in_order), sets(&even), "each global batch has the same samples");
+        assert!(spread(&even) < spread(&local), "{} of {} bytes", spread(&even), spread(&local));
         if epoch > 0 {
             let (far, near) = (hits(&in_order, PEERS), hits(&local, PEERS));
             assert!(4 * near < far, "{far} samples came from other nodes in order, {near} by locality");
