@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -24,6 +24,11 @@ TOGETHER = (0.5, 1.0)
 MOST_FIRST = 1.03
 MARGIN = 0.02
 PREDICTED = 0.03
+PREDICTED_SECONDS = 0.15
+BUSY = 0.6
+"""The share of the processors above which they decide how long an epoch takes, and not what is simulated."""
+UNLIMITED = 1e10
+"""Bytes a second of what has no limit."""
 MOVES = 1.05
 WAITING = 1.1
 UNNOTICED = 0.002
@@ -51,6 +56,8 @@ class Reference:
     """The position of each sample in each epoch's order."""
     sha256: str
     """Over all global batches."""
+    rate: float
+    """The bytes a second that it takes of what is in its own cache."""
 
 
 @dataclass
@@ -70,6 +77,8 @@ class Bench:
     """The bytes of the largest sample, for which every cache must have room."""
     peers: bool
     """Whether nodes read from each other; if not, only private caches are measured, and no bound of peers judged."""
+    ran: dict[str, tuple[list[Round], list[prediction.Predicted]]] = field(default_factory=dict)
+    """The epochs of the jobs that ran on the slow storage, by the jobs' names, beside what was predicted of them."""
 
     def job(self, nodes: int, share: float, **more: object) -> Job:
         """Return a job on so many nodes, of which each keeps a share of the dataset."""
@@ -84,7 +93,15 @@ class Bench:
         """What a single node gets."""
         rounds = self.cluster.run(self.job(1, 1.0))
         places = [positions(round_) for round_ in rounds]
-        return Reference(places, fingerprint(rounds, places))
+        quickest = min(round_.seconds for round_ in rounds[1:])
+        return Reference(places, fingerprint(rounds, places), self.total / quickest)
+
+    def predict(self, job: Job) -> dict[str, list[prediction.Predicted]]:
+        """Return what is said of a job before it runs, for each policy."""
+        stored = min(self.cluster.storage.bandwidth(), UNLIMITED)
+        rates = prediction.Rates(stored=stored, consumed=self.alone.rate)
+        beside = self.cluster.scratch / "scenario.toml"
+        return prediction.predict(self.program, self.folder, self.cluster.index, job, rates, beside)
 
     def same(self, job: Job, rounds: list[Round]) -> bool:
         """Return whether all global batches are those of a single node, and in its order where a job keeps that."""
@@ -109,14 +126,15 @@ def storage(bench: Bench) -> dict:
     rows, checks, runs = [], [], {}
     for nodes, together in [(nodes, together) for nodes in (1, *NODES) for together in TOGETHER]:
         private = bench.job(nodes, together / nodes)
-        scenario = bench.cluster.scratch / "scenario.toml"
-        says = prediction.predict(bench.program, bench.folder, bench.cluster.index, private, scenario)
+        says = bench.predict(private)
         for job in [replace(private, peers=True), private] if bench.peers and nodes > 1 else [private]:
             rounds = bench.cluster.run(job)
             kind = "peers" if job.peers else "private"
             name = f"nodes={nodes} c={together / nodes:g} {kind}"
             runs[name] = [round_.account() for round_ in rounds]
-            shares, predicted = bench.shares(rounds), says[prediction.policy_of(job)]
+            shares, told = bench.shares(rounds), says[prediction.policy_of(job)]
+            predicted = [epoch.share for epoch in told]
+            bench.ran[name] = (rounds, told)
             bound = max(0.0, 1 - together) + MARGIN
             report.log(f"{name} share={figures(shares, ',')} bound={bound:.2f}")
             same, error = bench.same(job, rounds), abs(sum(shares) / sum(predicted) - 1)
@@ -129,7 +147,7 @@ def storage(bench: Bench) -> dict:
                     f"{nodes} with {together / nodes:g}, {kind}",
                     figures(shares),
                     f"{bound:.2f}" if judged else "",
-                    figures(says["lru"]),
+                    figures([epoch.share for epoch in says["lru"]]),
                     figures(predicted),
                     f"{100 * error:.1f} %",
                     figures(tiers),
@@ -154,6 +172,32 @@ def storage(bench: Bench) -> dict:
         "batches",
     ]
     return {"head": head, "rows": rows, "checks": checks, "runs": runs}
+
+
+def seconds(bench: Bench) -> dict:
+    """Compare how long epochs took with what was predicted, where the processors did not decide."""
+    if not bench.ran:
+        raise Skipped("needs the part storage before it")
+    rows, checks = [], []
+    for name, (rounds, told) in bench.ran.items():
+        off = [abs(round_.seconds / epoch.seconds - 1) for round_, epoch in zip(rounds, told, strict=True)]
+        judged = [round_.busy < BUSY for round_ in rounds]
+        rows.append(
+            [
+                name.removeprefix("nodes="),
+                figures([round_.seconds for round_ in rounds]),
+                figures([epoch.seconds for epoch in told]),
+                ", ".join(f"{100 * round_.busy:.0f} %" for round_ in rounds),
+                ", ".join(
+                    f"{100 * error:.1f} %" if counts else "busy"
+                    for error, counts in zip(off, judged, strict=True)
+                ),
+            ]
+        )
+        if any(judged):
+            most = max(error for error, counts in zip(off, judged, strict=True) if counts)
+            checks.append(check(most, PREDICTED_SECONDS, f"{name}: seconds beside the prediction"))
+    return {"head": ["nodes, c", "seconds", "predicted", "busy", "off by"], "rows": rows, "checks": checks}
 
 
 def locality(bench: Bench) -> dict:
@@ -266,6 +310,7 @@ def unequal(bench: Bench) -> tuple[int, int]:
 
 PARTS: dict[str, Callable[[Bench], dict]] = {
     "storage": storage,
+    "seconds": seconds,
     "locality": locality,
     "waiting": waiting,
     "link": link,
@@ -273,6 +318,7 @@ PARTS: dict[str, Callable[[Bench], dict]] = {
 
 TITLES = {
     "storage": "Bytes of the slow storage, as shares of the dataset",
+    "seconds": "Seconds of these epochs",
     "locality": "Samples that move between nodes where ranks take what their node keeps",
     "waiting": "Waiting at half the rate of decoding",
     "link": "A link that is full",
@@ -286,6 +332,9 @@ NOTES = {
     "Late are samples that were not kept because writing was behind, as it is where processors or drive are busy with "
     "something else: they are read again. Batches are compared with a single node's by the SHA-256 of every "
     "global batch, over the position, number and bytes of each sample.",
+    "seconds": "Of the slowest node, beside what `foreload simulate` says of the storage's bandwidth and of the rate "
+    "at which a single node goes through its own cache. Nodes share one machine's processors here, so that an epoch is "
+    f"judged only where these were in use for less than {100 * BUSY:.0f} % of it.",
     "locality": "Shares of the samples of the second and third epoch. The fewest are computed from each global batch "
     "and from what lies in the nodes' caches: of a node's samples, all above its part of the batch. By order is what "
     "ranks would get from others if they took their part of the order.",

@@ -1,4 +1,4 @@
-"""What `foreload simulate` says of a job before it runs: the bytes of the slow tier in each epoch, by policy."""
+"""What `foreload simulate` says of a job before it runs: each epoch's bytes of the slow tier and seconds, by policy."""
 
 from __future__ import annotations
 
@@ -6,28 +6,29 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
 from environments import Unavailable, last_lines
 from training import Job
 
-# Only bytes are asked for, which depend on no rate.
+# Bytes depend on no rate. Seconds depend on the two that are put in; the others are of what is never the limit here.
 SCENARIO = """
 name = "nodes"
 nodes = {nodes}
 batch_size = {batch_size}
 epochs = {epochs}
-compute = "1GB/s"
-preprocess = "1GB/s"
+compute = {consumed}
+preprocess = "10GB/s"
 network = "1GB/s"
 
 [dataset]
 index = {data}
 
 [slow]
-client = "1GB/s"
-rates = [{{ clients = 1, rate = "1GB/s" }}]
+client = {stored}
+rates = [{{ clients = 1, rate = {stored} }}]
 
 [staging]
 capacity = "100MB"
@@ -49,13 +50,34 @@ POLICIES = {
 """What a job does, by its assignment and whether nodes read from each other, under the simulator's name for it."""
 
 
+@dataclass(frozen=True)
+class Rates:
+    """What was measured or set before, in bytes a second."""
+
+    stored: float
+    """Of the slow storage, for all nodes together."""
+    consumed: float
+    """At which a node takes what is in its own cache."""
+
+
+@dataclass(frozen=True)
+class Predicted:
+    """An epoch."""
+
+    share: float
+    """What leaves the slow tier, as a share of the dataset."""
+    seconds: float
+
+
 def policy_of(job: Job) -> str:
     """Return the simulator's name for what a job does."""
     return POLICIES[job.assignment, job.peers]
 
 
-def predict(program: Path, folder: Path, index: Path, job: Job, beside: Path) -> dict[str, list[float]]:
-    """Return for each policy the share of the dataset that leaves the slow tier in each epoch of a job.
+def predict(
+    program: Path, folder: Path, index: Path, job: Job, rates: Rates, beside: Path
+) -> dict[str, list[Predicted]]:
+    """Return for each policy the epochs of a job.
 
     Among them is `lru`: the job's own order, on each node through a least-recently-used cache of the same bytes.
 
@@ -68,6 +90,8 @@ def predict(program: Path, folder: Path, index: Path, job: Job, beside: Path) ->
         epochs=job.epochs,
         data=json.dumps(str(folder.absolute())),
         capacity=job.capacities[0],
+        stored=rates.stored,
+        consumed=rates.consumed,
     )
     beside.write_text(text)
     words = [program, "simulate", "--scenario", beside, "--json"]
@@ -79,6 +103,8 @@ def predict(program: Path, folder: Path, index: Path, job: Job, beside: Path) ->
     found = json.loads(done.stdout)
     total = found["dataset_bytes"]
     return {
-        outcome["policy"]: [epoch["slow_bytes"] / total for epoch in outcome["epochs"]]
+        outcome["policy"]: [
+            Predicted(epoch["slow_bytes"] / total, epoch["seconds"]) for epoch in outcome["epochs"]
+        ]
         for outcome in found["policies"]
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -23,6 +24,13 @@ class Storage:
     """A mounted dataset."""
 
     path: Path
+    rates: str
+    """Its latencies and its bandwidth, as `slow-fs` reads them."""
+
+    def bandwidth(self) -> float:
+        """Return the bytes a second that it gives to all nodes together; infinity where nothing limits them."""
+        found = re.search(r"bandwidth=(\d+)([kMG])B", self.rates)
+        return int(found[1]) * {"k": 1e3, "M": 1e6, "G": 1e9}[found[2]] if found else float("inf")
 
     def bytes(self) -> int:
         """Return the bytes that it has given so far, to all nodes together."""
@@ -33,7 +41,7 @@ class Storage:
 def mounted(program: Path, folder: Path, scratch: Path, rates: str) -> Iterator[Storage]:
     """Mount `folder` below the empty directory `scratch`, as slow as `rates` say."""
     with slow_view(program, folder, scratch / "storage", rates):
-        yield Storage(scratch / "storage")
+        yield Storage(scratch / "storage", rates)
 
 
 @contextmanager

@@ -62,6 +62,13 @@ class Round:
     storage_bytes: int
     """What the storage gave, by its own counter."""
     nodes: list[Epoch]
+    busy: float = 1.0
+    """The share of the machine's processors that anything used meanwhile."""
+
+    @property
+    def seconds(self) -> float:
+        """How long the slowest node took."""
+        return max(epoch.seconds for epoch in self.nodes)
 
     def given(self, tier: str, what: str = "bytes") -> list[int]:
         """Return a counter of a tier on each node, by default the bytes that it gave.
@@ -83,6 +90,7 @@ class Round:
             "source_bytes": [epoch.cache["source_bytes"] for epoch in self.nodes],
             "tiers": {tier: self.given(tier) for tier in self.nodes[0].cache["tiers"]},
             "dropped_busy": self.given(OWN, "dropped_busy"),
+            "busy": self.busy,
         }
 
     def batches(self) -> list[list[tuple[int, str]]]:
@@ -179,11 +187,20 @@ class Cluster:
 
     def epoch(self, processes: list[Process]) -> Round:
         """Have all nodes train an epoch."""
-        before = self.storage.bytes()
+        before, ticks = self.storage.bytes(), processor_ticks()
         for process in processes:
             process.go()
         epochs = [Epoch(**json.loads(process.line())) for process in processes]
-        return Round(self.storage.bytes() - before, epochs)
+        used, passed = (now - then for now, then in zip(processor_ticks(), ticks, strict=True))
+        return Round(self.storage.bytes() - before, epochs, used / max(passed, 1))
+
+
+def processor_ticks() -> tuple[int, int]:
+    """Return the time of all processors of the machine since it started that was used, and all of it."""
+    fields = Path("/proc/stat").read_text().splitlines()[0].split()[1:9]
+    user, nice, system, idle, waiting, *rest = map(int, fields)
+    used = user + nice + system + sum(rest)
+    return used, used + idle + waiting
 
 
 class Process:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +15,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benches" / "nodes"
 import homes
 import node
 import parts
+import prediction
+import storage
 import training
 
 
@@ -105,3 +108,38 @@ def test_a_hollow_dataset_has_names_and_sizes_and_no_contents(tmp_path: Path) ->
     empty = homes.hollow(tmp_path / "full", tmp_path / "empty")
     found = {str(path.relative_to(empty)): path.read_bytes() for path in empty.rglob("*.jpg")}
     assert found == {name: bytes(size) for name, size in files.items()}
+
+
+def ran(*epochs: tuple[float, float, float]) -> parts.Bench:
+    """Return what is known after a job, of whose epochs come the seconds, the share of processors and what was told."""
+    rounds = [
+        training.Round(0, [replace(epoch([[0]]), seconds=seconds), epoch([[1]])], busy)
+        for seconds, busy, _ in epochs
+    ]
+    told = [prediction.Predicted(0.0, seconds) for *_, seconds in epochs]
+    return parts.Bench(None, Path(), Path(), Path(), 2, 2, 1, True, {"nodes=2 c=1": (rounds, told)})
+
+
+def test_seconds_are_judged_where_the_processors_do_not_decide() -> None:
+    found = parts.seconds(ran((4.0, 0.3, 3.8), (2.2, 0.5, 2.0), (3.0, 0.9, 0.1)))
+    assert found["rows"][0][-1] == "5.3 %, 10.0 %, busy"
+    assert [(check["met"], round(check["value"], 3)) for check in found["checks"]] == [(True, 0.1)]
+    assert not parts.seconds(ran((4.0, 0.3, 3.0)))["checks"][0]["met"]
+    assert not parts.seconds(ran((4.0, 0.7, 3.0)))["checks"]
+
+
+def test_processors_are_busy_with_what_runs() -> None:
+    used, passed = training.processor_ticks()
+    began = time.process_time()
+    while time.process_time() < began + 0.5:
+        pass
+    busier, later = training.processor_ticks()
+    assert 30 <= busier - used <= later - passed
+
+
+@pytest.mark.parametrize(
+    ("rates", "bandwidth"),
+    [("open=1ms,read=1ms,bandwidth=50MB", 5e7), ("bandwidth=2GB", 2e9), ("open=0ms", float("inf"))],
+)
+def test_the_storages_bandwidth_is_what_it_is_told(rates: str, bandwidth: float) -> None:
+    assert storage.Storage(Path(), rates).bandwidth() == bandwidth
