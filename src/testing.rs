@@ -104,7 +104,7 @@ pub mod simd {
     pub use crate::simd::Level;
 }
 pub mod simulate {
-    pub use crate::simulate::{Policy, PolicyOutcome, Scenario, Simulation, counts};
+    pub use crate::simulate::{Bytes, Policy, PolicyOutcome, Scenario, Simulation, counts};
     pub mod access {
         pub use crate::simulate::access::{AccessSchedule, Sizes};
     }

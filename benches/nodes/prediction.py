@@ -27,8 +27,9 @@ network = "1GB/s"
 index = {data}
 
 [slow]
-client = {stored}
-rates = [{{ clients = 1, rate = {stored} }}]
+client = "1GB/s"
+rates = [{{ clients = 1, rate = "1GB/s" }}]
+total = {stored}
 
 [staging]
 capacity = "100MB"

@@ -5,7 +5,9 @@
 //! max(fetch, s/β)` instead of their sum: this gives the paper's own figures for the staging pool, which the sum misses
 //! by a fifth). γ is the number of nodes that read the slow tier in a step. A step is a barrier: it ends when the
 //! slowest node has consumed its batch, while fetching runs ahead by as much as the staging buffer holds. Beyond the
-//! paper, a node's network carries what all its threads receive, and at the same time what it gives to others.
+//! paper, a node's network carries what all its threads receive, and at the same time what it gives to others; and the
+//! slow tier may have a rate of its own that no number of threads exceeds, at which it serves all nodes one step after
+//! another.
 
 use super::ledger::{ByteSource, Ledger};
 use super::scenario::Scenario;
@@ -28,6 +30,8 @@ pub(crate) fn ends(scenario: &Scenario, ledger: &Ledger, reading: Reading) -> Ve
     let model = ClockModel::new(scenario, ledger, reading);
     let mut ends: Vec<f64> = Vec::with_capacity(ledger.cells.count());
     let mut staged = vec![0.0f64; ledger.nodes()];
+    // When the slow tier has given what all nodes want of it so far.
+    let mut given = 0.0f64;
     for cell in 0..ledger.cells.count() {
         let before = ends.last().copied().unwrap_or(0.0);
         // A cell's place in the buffer is free when the cell that had it before is consumed.
@@ -35,9 +39,16 @@ pub(crate) fn ends(scenario: &Scenario, ledger: &Ledger, reading: Reading) -> Ve
         let clients = (0..ledger.nodes()).filter(|&node| ledger.reads_slow(node, cell)).count();
         let share = scenario.slow.share(clients as u32);
         let mut end = before;
+        let wanted = |node| ledger.bytes(node, cell, ByteSource::Slow);
+        if let Some(total) = scenario.slow.total.filter(|_| reading != Reading::Perfect) {
+            given = given.max(free) + (0..ledger.nodes()).map(wanted).sum::<f64>() / total.0;
+        }
         for (node, staged) in staged.iter_mut().enumerate() {
             let bytes = ledger.all_bytes(node, cell);
             *staged = staged.max(free) + model.seconds(node, cell, bytes, share);
+            if wanted(node) > 0.0 {
+                *staged = staged.max(given);
+            }
             end = end.max(staged.max(before) + bytes / scenario.compute.0);
         }
         ends.push(end);

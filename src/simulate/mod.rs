@@ -24,5 +24,5 @@ mod simulation;
 
 pub use outcome::PolicyOutcome;
 pub use policy::Policy;
-pub use scenario::Scenario;
+pub use scenario::{Bytes, Scenario};
 pub use simulation::Simulation;

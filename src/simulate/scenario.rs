@@ -125,6 +125,9 @@ pub struct SlowTierSpec {
     pub client: Bytes,
     /// t(γ), the rate that γ clients get together: linear between the given points, constant beyond them.
     pub rates: Vec<ClientRate>,
+    /// The rate that all nodes get together at most, however many threads of each of them read.
+    #[serde(default)]
+    pub total: Option<Bytes>,
 }
 
 /// One point of t(γ).
@@ -238,6 +241,7 @@ impl Scenario {
             ("preprocess", self.preprocess),
             ("network", self.network.unwrap_or(Bytes(1.0))),
             ("slow.client", self.slow.client),
+            ("slow.total", self.slow.total.unwrap_or(Bytes(1.0))),
             ("staging.capacity", self.staging.capacity),
         ];
         for (key, rate) in rates {

@@ -1,7 +1,7 @@
 //! Caches that nodes read from each other: what leaves the slow tier, what goes over the network, and how long it
 //! takes.
 
-use foreload::testing::simulate::{Policy, PolicyOutcome, Scenario, Simulation};
+use foreload::testing::simulate::{Bytes, Policy, PolicyOutcome, Scenario, Simulation};
 
 const SAMPLES: u64 = 20_000;
 
@@ -138,6 +138,25 @@ fn private_caches_that_hold_the_dataset_take_as_many_epochs_as_nodes_to_fill() {
         mean(&private)
     );
     assert!((mean(&owner) - 1.0 / 50.0).abs() < 0.001, "{}", mean(&owner));
+}
+
+#[test]
+fn what_the_slow_tier_gives_to_all_together_is_not_more_with_more_readers() {
+    let dataset = 1000.0 * SAMPLES as f64;
+    for nodes in [1, 2, 8] {
+        let mut scenario = scenario(nodes, 0.5 / f64::from(nodes), 3, "");
+        scenario.slow.total = Some(Bytes(5e6));
+        let policies = [Policy::Owner, Policy::StagingPool, Policy::Naive, Policy::LowerBound];
+        let [owner, staged, naive, bound] = run(scenario, policies);
+        for (outcome, shares) in [(&owner, [1.0, 0.5, 0.5]), (&staged, [1.0; 3]), (&naive, [1.0; 3])] {
+            for (epoch, share) in outcome.epochs.iter().zip(shares) {
+                let least = share * dataset / 5e6;
+                let found = epoch.seconds / least;
+                assert!((0.97..1.2).contains(&found), "{nodes} nodes: {:?}, {found}", outcome.policy);
+            }
+        }
+        assert!(bound.seconds < 0.5 * owner.seconds);
+    }
 }
 
 #[test]
