@@ -4,8 +4,9 @@
 `false_peer.py between ADDRESS PORT NAMESPACE SEED HOW` listens there and passes on what comes to the same address and
 port in the network namespace of this file. HOW is `damage`: of what passes it damages some, holds some up and cuts some
 off; or `misdirect`: a bit in the number of some samples that are asked for or pushed is another one.
-`false_peer.py strangers ADDRESS PORT SEED` asks that server without the token, and in ways that are no HTTP, and prints
-how many requests there were, how many were answered by 401, and what other answers should not have come.
+`false_peer.py strangers ADDRESS PORT SEED HOW` asks that server without the token, and in ways that are no HTTP, and
+prints how many requests there were, how many were answered by 401, and what other answers should not have come. HOW is
+`plain`, or `tls` where the server encrypts.
 
 The first two print `ready` when they listen, and end with their input.
 """
@@ -19,6 +20,7 @@ import os
 import random
 import re
 import socket
+import ssl
 import sys
 import threading
 import time
@@ -176,10 +178,20 @@ def stranger_requests(rng: random.Random) -> list[tuple[bytes, bool]]:
     return [*rng.sample(asked, 8), (pushed, True), *((one, False) for one in rng.sample(noise, 4))]
 
 
-def ask(address: str, port: int, sent: bytes, patience: float) -> bytes:
+def connect(address: str, port: int, patience: float, tls: bool) -> socket.socket:
+    """Return a connection to a server, whoever it is."""
+    connection = socket.create_connection((address, port), timeout=patience)
+    if not tls:
+        return connection
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context.wrap_socket(connection)
+
+
+def ask(address: str, port: int, sent: bytes, patience: float, tls: bool) -> bytes:
     """Return what a server answers, until it closes the connection or says nothing for a while."""
     said = b""
-    with contextlib.suppress(OSError), socket.create_connection((address, port), timeout=patience) as server:
+    with contextlib.suppress(OSError), connect(address, port, patience, tls) as server:
         with contextlib.suppress(OSError):
             server.sendall(sent)
         while more := server.recv(65536):
@@ -187,7 +199,7 @@ def ask(address: str, port: int, sent: bytes, patience: float) -> bytes:
     return said
 
 
-def strangers(address: str, port: int, seed: int) -> None:
+def strangers(address: str, port: int, seed: int, tls: bool) -> None:
     """Ask in many ways, while some more connections are held open and fed byte by byte."""
     rng = random.Random(seed)
     slow = []
@@ -200,7 +212,7 @@ def strangers(address: str, port: int, seed: int) -> None:
         for one in slow:
             with contextlib.suppress(OSError):
                 one.sendall(b"G")
-        said = ask(address, port, sent, LONGEST_PATIENCE if is_request else PATIENCE)
+        said = ask(address, port, sent, LONGEST_PATIENCE if is_request else PATIENCE, tls)
         status = said.split(b" ", 2)[1:2]
         if is_request and status == [b"401"]:
             refused += 1
@@ -220,4 +232,4 @@ if __name__ == "__main__":
     elif what == "between":
         between(at, int(number), rest[0], int(rest[1]), rest[2])
     else:
-        strangers(at, int(number), int(rest[0]))
+        strangers(at, int(number), int(rest[0]), rest[1] == "tls")

@@ -106,7 +106,8 @@ def strangers(run: Run, rng: random.Random) -> End:
     """A node is asked by who has no token, on the node itself: there no other fault is in the way."""
     number = rng.choice(run.alive())
     node = run.world.nodes[number]
-    process = run.helper(node, "strangers", node.address, PORT, rng.getrandbits(32))
+    how = "tls" if run.setup.tls else "plain"
+    process = run.helper(node, "strangers", node.address, PORT, rng.getrandbits(32), how)
 
     def end() -> bool:
         # Where a node has died, somebody else may answer, and never end.

@@ -21,7 +21,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from unittest.mock import patch
 
@@ -65,6 +65,15 @@ End = Callable[[], bool | None]
 """What ends a fault, or returns `True` where that is not possible yet."""
 Fault = Callable[["Run", random.Random], End | None]
 """What begins a fault and returns what ends it, or `None` where it cannot begin now."""
+
+
+@dataclass(frozen=True)
+class Setup:
+    """How the nodes of a run share what they keep."""
+
+    memory_bytes: int = 0
+    """The room of a tier in the memory of each node, before its cache."""
+    tls: bool = False
 
 
 class World:
@@ -157,7 +166,7 @@ def clear() -> None:
 class Process:
     """A process of a node, whose lines are read as they come."""
 
-    def __init__(self, world: World, node: int, job: int, meeting: Path) -> None:
+    def __init__(self, world: World, node: int, job: int, meeting: Path, setup: Setup) -> None:
         self.node, self.job = node, job
         settings = Settings(
             data=str(world.data),
@@ -170,6 +179,7 @@ class Process:
             meeting=str(meeting),
             listen=f"{world.nodes[node].address}:{PORT + job}",
             step_seconds=STEP,
+            **asdict(setup),
         )
         self.said = world.folder / f"said-{node}-{job}.txt"
         words = world.nodes[node].command(
@@ -230,8 +240,8 @@ class Process:
 class Run:
     """One start of a job, or of two jobs on the same nodes and caches."""
 
-    def __init__(self, world: World, jobs: int, faults: dict[str, Fault]) -> None:
-        self.world, self.rng, self.faults = world, world.rng, faults
+    def __init__(self, world: World, jobs: int, faults: dict[str, Fault], setup: Setup = Setup()) -> None:
+        self.world, self.rng, self.faults, self.setup = world, world.rng, faults, setup
         self.begun_with = list(world.versions)
         self.dead: set[int] = set()
         self.lied_for: set[int] = set()
@@ -247,7 +257,7 @@ class Run:
         self.ends: list[tuple[float, str, End]] = []
         meetings = [tempfile.mkdtemp(prefix="meeting-", dir=world.folder) for _ in range(jobs)]
         self.processes = [
-            Process(world, node, job, Path(meeting))
+            Process(world, node, job, Path(meeting), setup)
             for job, meeting in enumerate(meetings)
             for node in range(NODES)
         ]
@@ -350,13 +360,14 @@ class Run:
         missed = sum(peer["reads"] - peer["hits"] - peer["unconfirmed"] for peer in changes.values())
         peers = tiers["peers"]
         assert (peers["hits"], peers["fallbacks"]) == (hits, missed), f"{says}: {peers}, {changes}"
-        for tier, what in (
+        for tier, what in [
+            ("ram", "hits"),
             ("nvme", "hits"),
             ("nvme", "damaged"),
             ("nvme", "write_errors"),
             ("peers", "fallbacks"),
-        ):
-            self.world.found[f"{tier} {what}"] += tiers[tier][what]
+        ]:
+            self.world.found[f"{tier} {what}"] += tiers.get(tier, {}).get(what, 0)
         self.world.found["source reads"] += report.cache["source_reads"]
         self.world.found["samples"] += len(mine)
         process.changes, process.served = changes, report.peers["served"]

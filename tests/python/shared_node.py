@@ -20,26 +20,18 @@ import foreload
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "benches" / "nodes"))
-from node import SharedFolder
+import node
 
 SEED = 3
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What a node is told."""
+class Settings(node.Settings):
+    """What a node is told: as in the benchmark, whose assignments, images and sizes of epochs are not used here."""
 
-    data: str
-    index: str
-    rank: int
-    world_size: int
-    batch_size: int
-    cache: str
-    cache_bytes: int
-    meeting: str
-    """A directory that all ranks share."""
-    listen: str
-    step_seconds: float
+    memory_bytes: int = 0
+    """The room of a tier in memory before the cache; 0: there is none."""
+    tls: bool = False
 
 
 @dataclass
@@ -106,7 +98,12 @@ def train(loader: foreload.FileLoader, settings: Settings, first: bool) -> Epoch
 def main() -> None:
     """Train epochs as long as there are lines to read."""
     settings = Settings(**json.loads(sys.argv[1]))
-    meeting = SharedFolder(Path(settings.meeting), settings.rank, settings.world_size)
+    meeting = node.SharedFolder(Path(settings.meeting), settings.rank, settings.world_size)
+    tiers: list[foreload.Ram | foreload.Directory] = [
+        foreload.Directory(settings.cache, settings.cache_bytes, fill="use")
+    ]
+    if settings.memory_bytes:
+        tiers.insert(0, foreload.Ram(settings.memory_bytes))
     loader = foreload.FileLoader(
         settings.data,
         batch_size=settings.batch_size,
@@ -114,8 +111,8 @@ def main() -> None:
         rank=settings.rank,
         world_size=settings.world_size,
         local_world_size=1,
-        cache=foreload.Directory(settings.cache, settings.cache_bytes, fill="use"),
-        peers={"listen": settings.listen, "allgather": meeting},
+        cache=tiers,
+        peers={"listen": settings.listen, "allgather": meeting, "tls": settings.tls},
         index_dir=settings.index,
         progress=False,
     )

@@ -20,6 +20,8 @@ import pytest
 FAULTS = int(os.environ.get("FORELOAD_NODE_FAULTS", "0"))
 HAND = 10
 """The faults of a run, in a campaign."""
+MEMORY = 4 << 20
+"""The bytes of a node's tier in memory, where it has one."""
 SPAN = 4.0
 """Seconds within which they begin, from when the nodes have met."""
 
@@ -30,7 +32,11 @@ def run(world: node_world.World, names: list[str], before: list[str], jobs: int)
         node_faults.before_run(world, name)
     if jobs == 2:
         world.faults["two jobs"] += 1
-    one = node_world.Run(world, jobs, node_faults.FAULTS)
+    setup = node_world.Setup(
+        memory_bytes=world.rng.choice([0, 0, MEMORY]), tls=world.rng.choice([False, False, True])
+    )
+    print(setup, flush=True)
+    one = node_world.Run(world, jobs, node_faults.FAULTS, setup)
     done = False
     try:
         # In half of the runs the caches are filled before.
