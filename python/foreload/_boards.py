@@ -29,9 +29,11 @@ class TorchStore(Board):
     same address goes on with it."""
 
     def __init__(self, name: str, store: Any) -> None:
-        names = ("TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT")
         self.name = name
-        self.generation = " ".join(f"{name}={os.environ[name]}" for name in names if name in os.environ)
+        # An agent counts a restart only where one of its own workers failed, so that TORCHELASTIC_RESTART_COUNT differs
+        # between the nodes of one attempt. What an earlier attempt left in the agents' store is told by its sessions.
+        run = os.environ.get("TORCHELASTIC_RUN_ID")
+        self.generation = "" if run is None else f"TORCHELASTIC_RUN_ID={run}"
         self._store = sys.modules["torch.distributed"].PrefixStore(f"foreload/{self.generation}", store)
 
     @classmethod
@@ -296,9 +298,9 @@ def _job_and_attempt(world_size: int) -> tuple[str, int]:
     Raises:
         foreload.ConfigError: Nothing names it, so that two jobs could not be told apart in the directory.
     """
-    if "TORCHELASTIC_RUN_ID" in os.environ and "TORCHELASTIC_RESTART_COUNT" in os.environ:
-        job = f"torchrun {os.environ['TORCHELASTIC_RUN_ID']} {os.environ.get('MASTER_PORT', '')}"
-        return job, _places.number("peers", "TORCHELASTIC_RESTART_COUNT", least=0)
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        # Its agents do not agree on the number of an attempt.
+        return f"torchrun {os.environ['TORCHELASTIC_RUN_ID']} {os.environ.get('MASTER_PORT', '')}", 0
     if "SLURM_JOB_ID" in os.environ:
         job = f"slurm {os.environ['SLURM_JOB_ID']}"
         # Where mpirun started the ranks, some may be of its daemons' step and some of the batch script.

@@ -22,6 +22,10 @@ class BoardLostError(Exception):
     """What kept a board has died, and its values with it."""
 
 
+class RanksMissingError(Exception):
+    """Not all ranks came in time."""
+
+
 class Engine(ABC):
     """What carries an exchange."""
 
@@ -37,8 +41,12 @@ class Gather(Engine):
     """An engine that gives the bytes of all ranks to all ranks in one call."""
 
     @abstractmethod
-    def gather(self, mine: bytes, deadline: float) -> list[bytes] | None:
-        """Return the bytes of all ranks, by rank; None if some did not come until `deadline`, of `time.monotonic`."""
+    def gather(self, mine: bytes, deadline: float) -> list[bytes]:
+        """Return the bytes of all ranks, by rank.
+
+        Raises:
+            RanksMissingError: Some did not come until `deadline`, of `time.monotonic`.
+        """
 
 
 class Board(Engine):
@@ -119,7 +127,7 @@ class UsersOwn(Gather):
     def __init__(self, allgather: Callable[[bytes], list[bytes]]) -> None:
         self._allgather = allgather
 
-    def gather(self, mine: bytes, deadline: float) -> list[bytes] | None:
+    def gather(self, mine: bytes, deadline: float) -> list[bytes]:
         """Call it; how long it waits is its own affair."""
         return self._allgather(mine)
 
@@ -131,31 +139,31 @@ class Mpi(Gather):
     _communicator: Any = None
     """The duplicate of the world that all exchanges of this process use."""
 
-    def gather(self, mine: bytes, deadline: float) -> list[bytes] | None:
+    def gather(self, mine: bytes, deadline: float) -> list[bytes]:
         """Gather the lengths, then the bytes. A request that was given up stays as it is: MPI cannot take it back."""
         mpi = sys.modules["mpi4py.MPI"]
         if Mpi._communicator is None:
             communicator, request = mpi.COMM_WORLD.Idup()
-            if not _completes(request, deadline):
-                return None
+            _complete(request, deadline)
             Mpi._communicator = communicator
         communicator = Mpi._communicator
         length = bytearray(len(mine).to_bytes(8, "little"))
         lengths = bytearray(8 * communicator.Get_size())
-        if not _completes(communicator.Iallgather([length, mpi.BYTE], [lengths, mpi.BYTE]), deadline):
-            return None
+        _complete(communicator.Iallgather([length, mpi.BYTE], [lengths, mpi.BYTE]), deadline)
         counts = [int.from_bytes(lengths[at : at + 8], "little") for at in range(0, len(lengths), 8)]
         together = bytearray(sum(counts))
-        if not _completes(communicator.Iallgatherv([mine, mpi.BYTE], [together, counts, mpi.BYTE]), deadline):
-            return None
+        _complete(communicator.Iallgatherv([mine, mpi.BYTE], [together, counts, mpi.BYTE]), deadline)
         ends = [sum(counts[: rank + 1]) for rank in range(len(counts))]
         return [bytes(together[end - count : end]) for end, count in zip(ends, counts, strict=True)]
 
 
-def _completes(request: Any, deadline: float) -> bool:
-    """Return whether a request of MPI completes in time."""
+def _complete(request: Any, deadline: float) -> None:
+    """Wait until a request of MPI is complete.
+
+    Raises:
+        RanksMissingError: It is not in time.
+    """
     while not request.Test():
         if time.monotonic() >= deadline:
-            return False
+            raise RanksMissingError
         time.sleep(0.001)
-    return True

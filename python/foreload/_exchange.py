@@ -17,13 +17,16 @@ from dataclasses import asdict, dataclass
 
 from foreload import _engines
 from foreload._core import Error
-from foreload._engines import Board, BoardLostError, Gather
+from foreload._engines import Board, BoardLostError, Gather, RanksMissingError
 
 LONGEST_PAUSE = 0.5
 """Seconds between two looks at a board, where the ranks are few; the first looks come sooner."""
 
 MOST_LOOKS = 2000
 """Looks of all ranks together in a second, of which a board answers some ten thousand."""
+
+SAME_LOADERS = "make the same loaders in the same order, all with peers= or none"
+"""What ranks must do to meet."""
 
 VERDICT = 5.0
 """Seconds that the others wait for what rank 0 says when its time is over, too."""
@@ -195,25 +198,31 @@ def _difference(cards: list[Card]) -> str | None:
         if (card.purpose, card.call) != (first.purpose, first.call):
             return (
                 f"{first} is at exchange {first.call}, for {first.purpose!r}, and {card} at exchange {card.call}, for "
-                f"{card.purpose!r}: all ranks must make the same loaders in the same order"
+                f"{card.purpose!r}: all ranks must {SAME_LOADERS}"
             )
     return None
 
 
 def _meet_by(engine: Gather, card: Card, deadline: float, timeout: float) -> list[Card]:
     """Return the cards of all ranks, by one call of an engine that gathers them itself."""
-    packed = engine.gather(card.pack(), deadline)
-    if packed is None:
+    try:
+        packed = engine.gather(card.pack(), deadline)
+    except RanksMissingError as late:
         message = (
             f"not all {card.world_size} ranks came to the exchange for {card.purpose!r} within {timeout:g} s; "
             f"{engine.name} does not say which are missing"
         )
+        raise ExchangeError(message) from late
+    found = None
+    if not isinstance(packed, list):
+        found = f"a {type(packed).__name__}"
+    elif len(packed) != card.world_size:
+        found = f"{len(packed)} values"
+    elif odd := [one for one in packed if not isinstance(one, (bytes, bytearray, memoryview))]:
+        found = f"a {type(odd[0]).__name__} among them"
+    if found is not None:
+        message = f"{engine.name} returned {found}, must be a list of {card.world_size} byte strings, by rank"
         raise ExchangeError(message)
-    if not isinstance(packed, list) or len(packed) != card.world_size:
-        found = f"{len(packed)} values" if isinstance(packed, list) else f"a {type(packed).__name__}"
-        raise ExchangeError(
-            f"{engine.name} returned {found}, must be a list of {card.world_size} byte strings"
-        )
     try:
         cards = [Card.unpack(bytes(one)) for one in packed]
     except (TypeError, ValueError) as failure:
@@ -267,7 +276,7 @@ def _lead(board: Board, card: Card, deadline: float, timeout: float) -> list[Car
     if missing:
         failure: str | None = (
             f"{_names(missing)} of {card.world_size} did not come to the exchange for {card.purpose!r} within "
-            f"{timeout:g} s of rank 0: look for their errors, or whether they make the same loaders in the same order"
+            f"{timeout:g} s of rank 0: look for their errors, or whether they {SAME_LOADERS}"
         )
     else:
         failure = _difference([cards[rank] for rank in range(card.world_size)])
@@ -335,9 +344,7 @@ def _follow(board: Board, card: Card, deadline: float, timeout: float) -> list[C
             # Rank 0 knows who is missing, and says so when its own time is over.
             looks, last = Looks(deadline + VERDICT, card.world_size), True
     if opened is None:
-        reason = (
-            "rank 0 did not come: look for its error, or whether it makes the same loaders in the same order"
-        )
+        reason = f"rank 0 did not come: look for its error, or whether all ranks {SAME_LOADERS}"
     else:
         ranks = range(1, card.world_size)
         missing = [rank for rank in ranks if board.get(f"{card.call}/{session}/{rank}") is None]

@@ -1,4 +1,5 @@
-"""The address at which this node can be reached by the others of its job: the one given, or the launcher's side."""
+"""The address at which this node can be reached by the others of its job: the given one, the launcher's side, or the
+address of its name."""
 
 from __future__ import annotations
 
@@ -31,23 +32,22 @@ class Listening:
             foreload.ConfigError: It is such a one, and there are several nodes.
         """
         if nodes > 1 and ipaddress.ip_address(self.address).is_loopback:
-            message = (
-                f"{self.address}, {self.reason}, cannot be reached by the other {nodes - 1} nodes: {REMEDY}"
-            )
+            message = f"{self.address}, {self.reason}, cannot be reached by other nodes: {REMEDY}"
             raise config_error("peers", message)
 
 
 def listen_address(given: str | None = None) -> Listening:
     """Return where this node should listen: as given, else on the interface by which it reaches its launcher.
 
-    It is never every interface: what listens there is for this job alone.
+    A launcher that tells nothing of itself, as mpirun, leaves the address of this node's name. It is never every
+    interface: what listens there is for this job alone.
 
     Args:
         given: `address:port`, `[address]:port` for IPv6, or an address alone. Names are looked up.
 
     Raises:
-        foreload.ConfigError: The given one is no address of this node, or none is given and no launcher says where it
-            is.
+        foreload.ConfigError: The given one is no address of this node, or none is given, no launcher says where it is,
+            and this node's name cannot be looked up.
     """
     if given is not None:
         return _given(given)
@@ -68,7 +68,11 @@ def listen_address(given: str | None = None) -> Listening:
     node = os.environ.get("SLURMD_NODENAME")
     if node:
         return Listening(_numeric(node, "SLURMD_NODENAME"), 0, f"the address of SLURMD_NODENAME={node}")
-    raise config_error("peers", f"no launcher says by which network the nodes reach one another: {REMEDY}")
+    host = socket.gethostname()
+    address = _numeric(
+        host, "no launcher says by which network the nodes reach one another, and the host name"
+    )
+    return Listening(address, 0, f"the address of this node's name {host}, since no launcher says more")
 
 
 def _given(text: str) -> Listening:

@@ -151,8 +151,8 @@ class ImageLoader(Loader):
         peers: Whether the nodes of a job read from one another what each keeps in its `cache`: then all of them
             together keep each sample once, and what fits into their caches together is read from the dataset's storage
             once and not in every epoch. `off`: each node has its own. `auto`: the ranks meet on the cluster's engine
-            (torch.distributed, torchrun, Ray, MPI), and each node listens on its side of the launcher, for this job
-            alone. A dict says more: `listen`, the address and port of this node; `allgather`, a function that gives
+            (torch.distributed, torchrun, Ray, MPI, JAX), and each node listens on its side of the launcher, for this
+            job alone. A dict says more: `listen`, the address and port of this node; `allgather`, a function that gives
             this rank's bytes to all and returns a list of those of all; `directory`, which all nodes share, for ranks
             that have nothing better to meet by; `tls`, whether what travels is encrypted. All ranks must give it alike,
             and begin their first epochs together. On one node it does nothing.
@@ -401,8 +401,8 @@ class FileLoader(Loader):
         peers: Whether the nodes of a job read from one another what each keeps in its `cache`: then all of them
             together keep each sample once, and what fits into their caches together is read from the dataset's storage
             once and not in every epoch. `off`: each node has its own. `auto`: the ranks meet on the cluster's engine
-            (torch.distributed, torchrun, Ray, MPI), and each node listens on its side of the launcher, for this job
-            alone. A dict says more: `listen`, the address and port of this node; `allgather`, a function that gives
+            (torch.distributed, torchrun, Ray, MPI, JAX), and each node listens on its side of the launcher, for this
+            job alone. A dict says more: `listen`, the address and port of this node; `allgather`, a function that gives
             this rank's bytes to all and returns a list of those of all; `directory`, which all nodes share, for ranks
             that have nothing better to meet by; `tls`, whether what travels is encrypted. All ranks must give it alike,
             and begin their first epochs together. On one node it does nothing.

@@ -11,6 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 EXAMPLES = ROOT / "examples"
+RAY = {"RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
+"""What Ray is told, so that it says everything and asks for nothing."""
 
 sys.path += [str(ROOT / "benches" / "compare"), str(ROOT / "tests" / "environment")]
 import environments  # noqa: E402

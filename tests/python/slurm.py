@@ -1,4 +1,7 @@
-"""A Slurm cluster of two nodes on this machine, in a folder of its own: for tests of what srun starts."""
+"""A Slurm cluster of two nodes on this machine, in a folder of its own: for tests of what srun starts.
+
+Its nodes are this machine twice, or hosts of `job_hosts`, of which the first has the controller.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,13 @@ import shutil
 import socket
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
+from job_hosts import Host
 
 NEEDED = ("munged", "slurmctld", "slurmd", "srun", "sinfo")
 PACKAGES = "apt-get install -y --no-install-recommends munge slurmctld slurmd slurm-client"
@@ -19,8 +26,8 @@ PATH = f"{os.environ['PATH']}:/usr/sbin:/sbin"
 
 CONFIGURATION = """
 ClusterName=tests
-SlurmctldHost={host}(127.0.0.1)
-SlurmctldPort={controller}
+SlurmctldHost={host}({address})
+SlurmctldPort={port}
 SlurmUser={user}
 SlurmdUser={user}
 AuthType=auth/munge
@@ -39,22 +46,50 @@ SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd-%n.log
-NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={first} CPUs=2 State=UNKNOWN
-NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={second} CPUs=2 State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
 
-def missing() -> str | None:
-    """Return why there can be no cluster here; None if there can."""
+@dataclass(frozen=True)
+class Node:
+    """A node of the cluster, and where its daemon runs."""
+
+    name: str
+    host: str
+    address: str
+    command: Callable[..., list[str]]
+    """Returns the command that runs some words there."""
+
+    @classmethod
+    def here(cls, name: str) -> Node:
+        """Return a node that is this machine."""
+        return cls(name, socket.gethostname().partition(".")[0], "127.0.0.1", lambda *words: list(words))
+
+    @classmethod
+    def on(cls, host: Host) -> Node:
+        """Return a node that is a host of its own."""
+        return cls(host.name, host.name, host.address, host.command)
+
+    def line(self, port: int) -> str:
+        """Return what the configuration says of it."""
+        who = f"NodeName={self.name} NodeHostname={self.host} NodeAddr={self.address}"
+        return f"{who} Port={port} CPUs=2 State=UNKNOWN\n"
+
+
+def require() -> None:
+    """Skip the test, or fail it, where there can be no cluster."""
     absent = [name for name in NEEDED if shutil.which(name, path=PATH) is None]
+    if os.geteuid() != 0:
+        pytest.skip("Slurm's daemons start tasks as root alone")
     if absent:
-        return f"{', '.join(absent)} of Slurm are not installed: {PACKAGES}"
-    return None if os.geteuid() == 0 else "Slurm's daemons start tasks as root alone"
+        reason = f"{', '.join(absent)} of Slurm are not installed: {PACKAGES}"
+        if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") == "1":
+            pytest.fail(reason)
+        pytest.skip(reason)
 
 
 @contextmanager
-def cluster(folder: Path) -> Iterator[dict[str, str]]:
+def cluster(folder: Path, hosts: Sequence[Host] = ()) -> Iterator[dict[str, str]]:
     """Run the daemons; yield the variables by which srun finds them."""
     folder.mkdir()
     folder.chmod(0o755)
@@ -62,31 +97,34 @@ def cluster(folder: Path) -> Iterator[dict[str, str]]:
     key = folder / "munge.key"
     key.write_bytes(secrets.token_bytes(128))
     key.chmod(0o600)
-    ports = dict(zip(("controller", "first", "second"), free_ports(3), strict=True))
-    configuration = folder / "slurm.conf"
-    host = socket.gethostname().partition(".")[0]
-    configuration.write_text(
-        CONFIGURATION.format(folder=folder, host=host, user=getpass.getuser(), **ports).lstrip()
+    nodes = [Node.on(host) for host in hosts] or [Node.here("n1"), Node.here("n2")]
+    first = nodes[0]
+    controller, *ports = free_ports(1 + len(nodes))
+    lines = CONFIGURATION.lstrip().format(
+        folder=folder, host=first.host, address=first.address, port=controller, user=getpass.getuser()
     )
+    lines += "".join(node.line(port) for node, port in zip(nodes, ports, strict=True))
+    configuration = folder / "slurm.conf"
+    configuration.write_text(lines)
     variables = {"SLURM_CONF": str(configuration)}
     environment = os.environ | variables | {"PATH": PATH}
     munge = ["munged", "--foreground", "--force", f"--key-file={key}", f"--socket={folder}/munge.socket"]
     munge += [f"--{name}-file={folder}/munge.{name}" for name in ("pid", "log", "seed")]
     daemons = []
 
-    def start(*command: str) -> None:
+    def start(command: list[str]) -> None:
         with (folder / f"{len(daemons)}.out").open("wb") as log:
             daemons.append(subprocess.Popen(command, env=environment, stdout=log, stderr=log))
 
     try:
-        start(*munge)
+        start(munge)
         _wait(lambda: (folder / "munge.socket").exists(), folder)
-        start("slurmctld", "-D")
-        for node in ("n1", "n2"):
-            start("slurmd", "-D", "-N", node)
+        start(first.command("slurmctld", "-D"))
+        for node in nodes:
+            start(node.command("slurmd", "-D", "-N", node.name))
 
         def idle() -> bool:
-            states = ["sinfo", "--noheader", "--Node", "--format=%T"]
+            states = first.command("sinfo", "--noheader", "--Node", "--format=%T")
             said = subprocess.run(states, env=environment, capture_output=True, text=True, check=False)
             return said.stdout.split() == ["idle", "idle"]
 

@@ -73,8 +73,7 @@ def test_torchrun_starts_again(dataset: Path, tmp_path: Path) -> None:
     """Its agent keeps the store, with what the first attempt left there."""
     command = [*TORCHRUN, "--standalone", "--max-restarts", "1", MEETING, "dies", dataset, tmp_path]
     run(frameworks.interpreter(), *command)
-    for one in check(tmp_path, dataset, "torch's store at MASTER_ADDR"):
-        assert all("TORCHELASTIC_RESTART_COUNT=1" in met["generation"] for met in one["meetings"])
+    check(tmp_path, dataset, "torch's store at MASTER_ADDR")
 
 
 def test_variables_alone(dataset: Path, tmp_path: Path) -> None:
@@ -106,7 +105,7 @@ def test_mpirun(dataset: Path, tmp_path: Path) -> None:
     python = frameworks.interpreter()
     run(python.with_name("mpiexec"), "-n", 3, python, MEETING, "mpi", dataset, tmp_path)
     for one in check(tmp_path, dataset, "MPI", ranks=3, local=3):
-        assert 'give the address of this node: peers={"listen": "address:port"}' in one["listening"][1]
+        assert "the address of this node's name" in one["listening"][1]
 
 
 def test_jax(dataset: Path, tmp_path: Path) -> None:
@@ -121,14 +120,11 @@ def test_jax(dataset: Path, tmp_path: Path) -> None:
         assert "JAX's coordinator=127.0.0.1" in one["listening"][1]
 
 
-RAY = {"RAY_DEDUP_LOGS": "0", "RAY_USAGE_STATS_ENABLED": "0", "RAY_AUTH_MODE": "disabled"}
-
-
 def test_ray(dataset: Path, tmp_path: Path) -> None:
     python = frameworks.interpreter("ray")
     # These are the variables of whoever ran `ray start`, which its workers inherit.
     outer = {"SLURM_STEP_NUM_TASKS": "3", "SLURM_PROCID": "1", "SLURM_STEP_TASKS_PER_NODE": "3"}
-    run(python, HERE / "ray_meeting.py", dataset, tmp_path, **outer, **RAY)
+    run(python, HERE / "ray_meeting.py", dataset, tmp_path, **outer, **frameworks.RAY)
     assert (tmp_path / "died").exists()
     assert (tmp_path / "done").exists()
     for one in check(tmp_path / "train", dataset, "an actor of Ray"):
@@ -144,7 +140,7 @@ def test_the_example_of_ray(dataset: Path, tmp_path: Path) -> None:
     lines = []
     with subprocess.Popen(
         [python, frameworks.EXAMPLES / "ray_trainer.py", dataset, tmp_path / "checkpoint.pt"],
-        env=frameworks.environment(HOME=str(tmp_path), **RAY),
+        env=frameworks.environment(HOME=str(tmp_path), **frameworks.RAY),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -167,12 +163,8 @@ def test_the_example_of_ray(dataset: Path, tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Two nodes of Slurm, or the reason why there are none."""
-    reason = slurm.missing()
-    if reason is not None:
-        if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") == "1" and os.geteuid() == 0:
-            pytest.fail(reason)
-        pytest.skip(reason)
+    """Two nodes of Slurm."""
+    slurm.require()
     with slurm.cluster(tmp_path_factory.mktemp("slurm") / "cluster") as variables:
         yield variables
 

@@ -20,6 +20,8 @@ STEPS = 7
 EPOCHS = 3
 BY_MPIRUN = ("mpi_allreduce", "jax_processes")
 """The examples whose ranks are MPI's; those of others are torchrun's."""
+MORE_ARGUMENTS = {"peers_torchrun": ["cache"]}
+"""What an example is given beside dataset and checkpoint: a directory of each run's own."""
 KILLED_AT = 17
 """The last batch before the kill. States were saved after the 5th, the 12th and no later step by then."""
 
@@ -52,6 +54,7 @@ class Example:
             launcher += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
         watched = [str(Path(__file__).with_name("watched.py")), str(self._notes), death]
         program = [str(frameworks.EXAMPLES / f"{name}.py"), str(data), checkpoint]
+        program += MORE_ARGUMENTS.get(name, [])
         self._process = subprocess.Popen(
             [*launcher, *watched, *program],
             cwd=folder,
@@ -78,6 +81,7 @@ class Example:
         ("numpy_dlpack", 0, 12),
         ("jax_dlpack", 0, 12),
         ("ddp", 2, 12),
+        ("peers_torchrun", 2, 12),
         ("stateful_dataloader", 0, 12),
         ("lightning_trainer", 0, 15),
         ("accelerate_trainer", 2, 12),
@@ -139,6 +143,6 @@ def alone_from(name: str, dataset: Path, folder: Path) -> Example:
 
 def test_they_are_short() -> None:
     examples = list(frameworks.EXAMPLES.glob("*.py"))
-    assert len(examples) == 12
+    assert len(examples) == 13
     for path in examples:
         assert len(path.read_text().splitlines()) < 40, path

@@ -143,6 +143,15 @@ def test_two_processes_of_one_rank(tmp_path: Path) -> None:
     assert any("both say that they are rank 0" in one for one in said)
 
 
+def test_agents_count_restarts_each_for_itself(tmp_path: Path) -> None:
+    """An agent of torchrun counts only those for which one of its own workers failed."""
+    ranks = [
+        start(rank, 2, tmp_path, TORCHELASTIC_RUN_ID="job", TORCHELASTIC_RESTART_COUNT=str(rank))
+        for rank in range(2)
+    ]
+    assert [process.result()[0].generation for process in ranks] == ["torchrun job , attempt 0"] * 2
+
+
 def test_jobs_in_one_directory_do_not_mix(tmp_path: Path) -> None:
     ranks = [
         start(rank, 3, tmp_path, "a", "b", payload=job, SLURM_JOB_ID=job)
@@ -208,7 +217,9 @@ def through_parent(rank: int, pipe: Any, spoil: str) -> Any:
         ("order", "answered in the place of rank"),
         ("another", "is at exchange"),
         ("garbage", "returned what no rank gave"),
-        ("tuple", "returned a tuple"),
+        ("tuple", "returned a tuple, must be a list of 3 byte strings"),
+        ("nothing at all", "returned a NoneType, must be"),
+        ("text", "returned a str among them, must be"),
         ("own", "did not give"),
     ],
 )
@@ -224,9 +235,14 @@ def test_a_function_of_the_user(spoil: str, complaint: str | None) -> None:
     elif spoil == "own":
         given = [one + b"!" for one in given]
     elif spoil != "nothing":
-        given = {"fewer": given[:2], "order": given[::-1], "garbage": [b"1"] * 3, "tuple": tuple(given)}[
-            spoil
-        ]
+        given = {
+            "fewer": given[:2],
+            "order": given[::-1],
+            "garbage": [b"1"] * 3,
+            "tuple": tuple(given),
+            "nothing at all": None,
+            "text": [one.decode() for one in given],
+        }[spoil]
     for pipe in pipes:
         pipe[0].send(given)
     for process in ranks:

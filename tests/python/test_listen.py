@@ -80,15 +80,22 @@ def test_the_launchers_side(variables: dict[str, str], reason: str, monkeypatch:
     assert reason in listening.reason
     assert listening.port == 0
     listening.refuse_if_unreachable(1)
-    with pytest.raises(
-        foreload.ConfigError, match=r"cannot be reached by the other 3 nodes: give the address"
-    ):
+    with pytest.raises(foreload.ConfigError, match=r"cannot be reached by other nodes: give the address"):
         listening.refuse_if_unreachable(4)
 
 
 def test_no_launcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under mpirun, whose nodes know one another by their names."""
+    monkeypatch.setattr(socket, "gethostname", lambda: "localhost")
+    listening = _listen.listen_address()
+    assert listening.address in ("127.0.0.1", "::1")
+    assert listening.reason == "the address of this node's name localhost, since no launcher says more"
+    with pytest.raises(foreload.ConfigError, match=r"cannot be reached by other nodes: give the address"):
+        listening.refuse_if_unreachable(2)
+    monkeypatch.setattr(socket, "gethostname", lambda: "no-such-host.invalid")
     with pytest.raises(
-        foreload.ConfigError, match=r'peers: no launcher says .*peers={"listen": "address:port"}'
+        foreload.ConfigError,
+        match=r'no launcher says .* host name=no-such-host.invalid cannot .*peers={"listen": "address:port"}',
     ):
         _listen.listen_address()
     monkeypatch.setenv("MASTER_ADDR", "no-such-host.invalid")

@@ -1,0 +1,156 @@
+"""A rank of a job whose nodes share their caches, started by any launcher: it trains epochs and notes what it got.
+
+    shared_job.py FRAMEWORK SETTINGS
+
+FRAMEWORK is what is initialised before: `none`, `torch`, `mpi`, or `jax=COORDINATOR,PROCESSES,PROCESS`; with
+`ray=ADDRESS` this is no rank, but has a cluster of Ray start one on each node. SETTINGS is a JSON object of the fields
+of `Settings`. The note is a file of JSON with the fields of `Note`, named by the rank.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import signal
+import socket
+import sys
+import time
+import warnings
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import foreload
+import numpy as np
+from foreload import _ranks
+
+EPOCHS = 3
+GLOBAL_BATCH = 12
+STEP = 0.1
+"""Seconds of a training step."""
+IMAGES: dict[str, Any] = {"image_size": 32, "seed": 4, "progress": False, "device": "cpu"}
+"""How images are made, for the reference, too."""
+PATIENCE = 60.0
+"""Seconds that a rank waits for the others at the end of an epoch."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a rank is told."""
+
+    data: str
+    notes: str
+    caches: str
+    """The directory in which each node has its cache, named by its host."""
+    cache_bytes: int
+    peers: str | dict[str, str] = "auto"
+    dies: bool = False
+    """Whether rank 1 of the first attempt dies by SIGKILL in the second epoch."""
+
+
+@dataclass
+class Note:
+    """What a rank got."""
+
+    host: str
+    local_world_size: int | None
+    images: list[dict[int, str]] = field(default_factory=list)
+    """For each epoch the SHA-256 of the images, by their samples' numbers."""
+    source_reads: list[int] = field(default_factory=list)
+    """For each epoch the samples that were read from the dataset's storage."""
+    peers: dict[str, Any] = field(default_factory=dict)
+    """The statistics of the nodes, after the last epoch."""
+    warnings: list[str] = field(default_factory=list)
+
+
+def hashes(batch: foreload.Batch) -> dict[int, str]:
+    """Return the SHA-256 of each image of a batch, by its sample's number."""
+    pairs = zip(np.from_dlpack(batch.sample_ids), np.from_dlpack(batch.images), strict=True)
+    return {int(number): hashlib.sha256(image.tobytes()).hexdigest() for number, image in pairs}
+
+
+def train(settings: Settings) -> None:
+    """Train the epochs and write the note."""
+    rank, world_size = _ranks.resolve(None, None)
+    died = Path(settings.notes) / "died"
+    again = died.exists()
+    note = Note(socket.gethostname(), _ranks.local_world_size(None))
+    cache = foreload.Directory(Path(settings.caches) / note.host, settings.cache_bytes)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always", foreload.Warning)
+        loader = foreload.ImageLoader(
+            settings.data,
+            batch_size=GLOBAL_BATCH // world_size,
+            cache=cache,
+            peers=settings.peers,
+            **IMAGES,
+        )
+        for epoch in range(EPOCHS):
+            batches, images = iter(loader), {}
+            for batch in batches:
+                images |= hashes(batch)
+                time.sleep(STEP)
+                if settings.dies and not again and (rank, epoch) == (1, 1):
+                    died.touch()
+                    os.kill(os.getpid(), signal.SIGKILL)
+            note.images.append(images)
+            stats = batches.stats()
+            note.source_reads.append(stats["cache"]["source_reads"])
+            note.peers = stats["peers"]
+            wait_for_all(Path(settings.notes) / f"epoch-{epoch}{'-again' * again}", rank, world_size)
+    note.warnings = [str(one.message) for one in told]
+    path = Path(settings.notes) / f"{rank}.json"
+    path.write_text(json.dumps(asdict(note)))
+
+
+def wait_for_all(folder: Path, rank: int, world_size: int) -> None:
+    """Wait until all ranks are through the epoch that the folder stands for, as those that average gradients do."""
+    folder.mkdir(exist_ok=True)
+    (folder / f"{rank}").touch()
+    deadline = time.monotonic() + PATIENCE
+    while len(list(folder.iterdir())) < world_size:
+        assert time.monotonic() < deadline, f"not all ranks came: {folder}"
+        time.sleep(0.01)
+
+
+def train_by_ray(address: str, settings: Settings) -> None:
+    """Have Ray Train start two ranks, each on a node of its own."""
+    import ray
+    from ray.train import RunConfig, ScalingConfig
+    from ray.train.v2.api.data_parallel_trainer import DataParallelTrainer
+
+    ray.init(address=address)
+    DataParallelTrainer(
+        lambda: train(settings),
+        scaling_config=ScalingConfig(num_workers=2, placement_strategy="STRICT_SPREAD"),
+        run_config=RunConfig(storage_path=f"{settings.notes}/ray"),
+    ).fit()
+
+
+def main(framework: str, text: str) -> None:
+    """Initialise the framework, and be a rank."""
+    settings = Settings(**json.loads(text))
+    if framework.startswith("ray="):
+        train_by_ray(framework.removeprefix("ray="), settings)
+        return
+    if framework == "torch":
+        import torch.distributed
+
+        torch.distributed.init_process_group("gloo")
+    elif framework == "mpi":
+        from mpi4py import MPI
+
+        assert MPI.Is_initialized()
+    elif framework.startswith("jax="):
+        import jax
+
+        coordinator, processes, process = framework.removeprefix("jax=").split(",")
+        jax.distributed.initialize(coordinator, int(processes), int(process))
+    train(settings)
+    if framework == "torch":
+        torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
