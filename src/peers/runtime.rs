@@ -25,11 +25,16 @@ pub(super) struct RuntimeThread {
 
 impl RuntimeThread {
     /// Runs the future that `begin` makes on a thread called `name`, until it ends or this is dropped. `begin` is
-    /// called at once, where it can make things that belong to the runtime.
+    /// called at once, where it can make things that belong to the runtime. Should the future panic, the thread calls
+    /// `died`, and then drops all that was spawned on it.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when the system refuses the thread, or what its runtime needs.
-    pub(super) fn start<Work>(name: &str, begin: impl FnOnce() -> std::io::Result<Work>) -> Result<Self>
+    pub(super) fn start<Work>(
+        name: &str,
+        begin: impl FnOnce() -> std::io::Result<Work>,
+        died: impl FnOnce() + Send + 'static,
+    ) -> Result<Self>
     where
         Work: Future<Output = ()> + Send + 'static,
     {
@@ -50,8 +55,10 @@ impl RuntimeThread {
                     std::task::Poll::Ready(_) => std::task::Poll::Ready(()),
                     std::task::Poll::Pending => work.as_mut().poll(context),
                 });
+            if catch_unwind(AssertUnwindSafe(|| runtime.block_on(until_stopped))).is_err() {
+                died();
+            }
             // Who waits for what the work was to do learns of its end by what the work owned.
-            let _ = catch_unwind(AssertUnwindSafe(|| runtime.block_on(until_stopped)));
         };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(refused)?;
         Ok(Self { process: std::process::id(), stop: Some(stop), alive, thread: Some(thread) })

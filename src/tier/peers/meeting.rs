@@ -211,7 +211,7 @@ impl PeerMesh {
         let dataset = SharedDataset::of_job(fingerprint, &met.secret);
         let own_reads_wait = Arc::<AtomicBool>::default();
         let (server, endpoint) = match is_first {
-            true => start(options, &met, &token, &own_reads_wait, index.largest()),
+            true => start(options, &met, &token, &own_reads_wait, index),
             false => (None, EndpointHello::default()),
         };
         let (endpoints, _) = gather::<EndpointHello>(options, "where nodes listen", &endpoint, place)?;
@@ -285,7 +285,7 @@ fn start(
     met: &RanksMet,
     token: &Token,
     own_reads_wait: &Arc<AtomicBool>,
-    largest: u32,
+    index: &DatasetIndex,
 ) -> (Option<Server>, EndpointHello) {
     let started = || {
         let listen = options.meeting.listen(met.nodes.len())?;
@@ -294,9 +294,11 @@ fn start(
         let own_reads_wait = own_reads_wait.clone();
         let usual = ServerOptions::new(listen, token.clone());
         // Some of the largest samples fit at a time.
-        let least = 8 * largest as usize;
+        let least = 8 * index.largest() as usize;
         let (buffers, bytes_under_way) = (usual.buffers.max(least), usual.bytes_under_way.max(least));
-        let server = Server::start(ServerOptions { tls, own_reads_wait, buffers, bytes_under_way, ..usual })?;
+        let notices = index.notices().clone();
+        let options = ServerOptions { tls, own_reads_wait, buffers, bytes_under_way, notices, ..usual };
+        let server = Server::start(options)?;
         let address = Some(server.address());
         Ok((Some(server), EndpointHello { address, pin, error: None }))
     };

@@ -179,6 +179,38 @@ fn all_reads_in_flight_end_with_a_peer_that_says_nothing() {
 }
 
 #[test]
+fn reads_behind_those_that_fail_are_given_up_with_them() {
+    let silent = TcpListener::bind(loopback()).unwrap();
+    // Each sample is allowed a fifth of a second more than the one before it.
+    let deadline = DeadlineLimits { slowest: 2_000_000, ..allowed(Duration::from_millis(300)) };
+    let options = HttpOptions { deadline, breaker: BreakerLimits::default(), ..patient() };
+    let mut client = Client::new(&[plain(silent.local_addr().unwrap())], &options);
+    (1..60).for_each(|sample| client.post(0, sample));
+    let misses: Vec<Miss> = client.answers().into_iter().filter_map(|answer| check(answer).err()).collect();
+    assert_eq!(misses.len(), 59);
+    let of = |miss| misses.iter().filter(|&&found| found == miss).count();
+    assert_eq!(of(Miss::Timeout) + of(Miss::Breaker), 59);
+    // Four fail until it is left alone. Three have been sent by then on the connections that came free.
+    assert!(of(Miss::Timeout) < 20, "{misses:?}");
+}
+
+#[test]
+fn a_sample_has_the_time_that_its_bytes_take() {
+    let (slowest, limit) = (sample_bytes(3).len() as u64, Duration::from_millis(300));
+    let slow = Liar::new(move |_, stream, sample| {
+        std::thread::sleep(2 * limit);
+        stream.write_all(&right_answer(sample)).is_ok()
+    });
+    // At that rate the sample takes a second and may take four, beside its latency.
+    let deadline = DeadlineLimits { slowest, ..allowed(limit) };
+    let mut client = Client::new(&[slow.peer()], &HttpOptions { deadline, ..patient() });
+    assert_eq!(client.ask(0, 3), Ok(()));
+    let deadline = allowed(limit);
+    let mut client = Client::new(&[slow.peer()], &HttpOptions { deadline, ..patient() });
+    assert_eq!(client.ask(0, 3), Err(Miss::Timeout));
+}
+
+#[test]
 fn a_peer_that_fails_is_left_alone_then_tried_and_trusted_again() {
     let works = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let switch = works.clone();

@@ -157,16 +157,25 @@ fn plain(address: SocketAddr) -> Peer {
 
 /// Options that do not leave a peer alone, and wait for it as long as a busy machine may take.
 fn patient() -> HttpOptions {
-    let deadline = DeadlineLimits { first: PATIENCE, floor: PATIENCE, ceiling: PATIENCE, factor: 4.0 };
+    let deadline = allowed(PATIENCE);
     let breaker = BreakerLimits { failures: u32::MAX, ..BreakerLimits::default() };
     HttpOptions { deadline, breaker, ..HttpOptions::new(DATASET, token()) }
 }
 
 /// Options by which a read ends after `milliseconds`.
 fn hasty(milliseconds: u64) -> HttpOptions {
-    let limit = Duration::from_millis(milliseconds);
-    let deadline = DeadlineLimits { first: limit, floor: limit, ceiling: limit, factor: 4.0 };
-    HttpOptions { deadline, ..patient() }
+    HttpOptions { deadline: allowed(Duration::from_millis(milliseconds)), ..patient() }
+}
+
+/// Deadlines that are always so long.
+fn allowed(limit: Duration) -> DeadlineLimits {
+    DeadlineLimits {
+        first: limit,
+        floor: limit,
+        ceiling: limit,
+        slowest: u64::MAX,
+        ..DeadlineLimits::default()
+    }
 }
 
 /// A client, its slots and its notices.

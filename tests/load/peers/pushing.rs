@@ -1,6 +1,8 @@
 //! Samples that are pushed to the peer that is to keep them.
 
+use super::failing::Liar;
 use super::*;
+use foreload::testing::peers::BreakerState;
 
 fn counts(client: &Client) -> foreload::testing::peers::PeerCounts {
     client.transfer.stats()[0].counts
@@ -123,4 +125,42 @@ fn what_waits_to_be_pushed_is_bounded() {
     let queued: Vec<bool> = (0..10).map(|_| push(&client, 3)).collect();
     assert_eq!(queued.iter().filter(|queued| **queued).count(), 3, "{queued:?}");
     assert_eq!(counts(&client).pushes_dropped, 7);
+}
+
+#[test]
+fn a_peer_that_takes_no_push_in_time_is_left_alone_and_tried_again() {
+    // A server that accepts connections and says nothing.
+    let silent = std::net::TcpListener::bind(loopback()).unwrap();
+    let first = Duration::from_millis(50);
+    let breaker = BreakerLimits { failures: 2, first, longest: 20 * first };
+    let options = HttpOptions { breaker, ..hasty(100) };
+    let client = Client::new(&[plain(silent.local_addr().unwrap())], &options);
+    assert!((0..9).all(|_| push(&client, 3)));
+    // What waited behind those that failed is not sent any more.
+    settled(&client);
+    assert_eq!((counts(&client).pushes_dropped, counts(&client).connects), (9, 2));
+    let state = || client.transfer.stats()[0].breaker;
+    assert_eq!(state(), BreakerState::Open);
+    // A push may be the trial: what becomes of it decides.
+    for _ in 0..3 {
+        until("a push is tried", || push(&client, 3));
+        settled(&client);
+        assert_eq!(state(), BreakerState::Open);
+    }
+    let notices = client.notices.take();
+    assert!(notices.len() == 1 && notices[0].contains("is too slow"), "{notices:?}");
+}
+
+#[test]
+fn the_time_of_a_push_begins_when_it_is_sent() {
+    let answer = Duration::from_millis(500);
+    let slow = Liar::new(move |_, stream, _| {
+        std::thread::sleep(answer);
+        stream.write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 0\r\n\r\n").is_ok()
+    });
+    // They all wait for one connection, the last of them longer than a push may take.
+    let client = Client::new(&[slow.peer()], &hasty(2000));
+    assert!((0..6).all(|_| push(&client, 0)));
+    settled(&client);
+    assert_eq!(counts(&client).pushes_taken, 6, "{:?}", counts(&client));
 }
