@@ -12,6 +12,9 @@ use tokio::sync::oneshot;
 /// it no time makes it longer, and then the thread is left behind.
 const DROP_LIMIT: Duration = Duration::from_millis(800);
 
+/// The most threads for what may hold up the one, beside it. They end when they were not needed for a while.
+const BLOCKING_THREADS: usize = 2;
+
 /// A thread with a runtime, and all that was spawned on it. Both end when this is dropped.
 pub(super) struct RuntimeThread {
     /// The process that started the thread: a forked child does not have it.
@@ -40,7 +43,9 @@ impl RuntimeThread {
     {
         let refused =
             |error: std::io::Error| Error::Unavailable(format!("cannot start the thread {name}: {error}"));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(refused)?;
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().max_blocking_threads(BLOCKING_THREADS).thread_name(name);
+        let runtime = runtime.build().map_err(refused)?;
         let work = {
             let _context = runtime.enter();
             begin().map_err(refused)?

@@ -6,7 +6,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 /// The samples of one dataset that a node keeps. Its methods are called on the server's one thread: they look things
-/// up and copy bytes, and do not wait.
+/// up and copy bytes, and do not wait. [`Shelf::accept`] alone is called on another one, as it may have to make room.
 pub trait Shelf: Send + Sync {
     /// Where the copy of `sample` is, if there is one that may be used. The peer that asks knows that its file has
     /// `version` now; without it, only a copy serves that is known to be of what its file was in this run.

@@ -4,7 +4,7 @@
 //! add one, implement [`CacheTier`], and open it in `cache/open.rs`.
 
 use super::counters::CopyStats;
-use crate::dataset::{Extent, FileVersion};
+use crate::dataset::{Extent, FileId, FileVersion};
 use crate::error::Result;
 use crate::io::{ListeningReader, Reader, Waker};
 use crate::peers::{CopyBytes, PeerStats};
@@ -121,9 +121,9 @@ pub(crate) trait CacheTier: Send + Sync {
     /// Notes that the copy of a sample at `location` is not the source's any more: it is forgotten.
     fn outdate(&self, sample: u64, location: &Location);
 
-    /// Forgets the copy of a sample at `location`, which an earlier run kept and another node is to keep now. A tier
-    /// without copies of earlier runs has none.
-    fn forget(&self, _sample: u64, _location: &Location) {}
+    /// Removes a file of copies soon, which an earlier run kept and other nodes are to keep now. A tier without copies
+    /// of earlier runs has none.
+    fn forget(&self, _file: FileId) {}
 
     /// Notes that a located sample could not be read or was wrong: it is forgotten, with what lies beside it.
     fn damaged(&self, sample: u64, location: Location, why: CopyFault);
@@ -133,6 +133,9 @@ pub(crate) trait CacheTier: Send + Sync {
 
     /// Removes all samples of a group soon.
     fn evict_group(&self, group: u64);
+
+    /// Publishes what was taken soon, however little.
+    fn publish(&self) {}
 
     /// Publishes what was taken soon, and tries again to fill where something had stopped that; meant for the end of an
     /// epoch.

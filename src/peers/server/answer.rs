@@ -41,7 +41,7 @@ pub(super) async fn answer(
     };
     match *request.method() {
         Method::GET => serve(&serving, &*shelf, sample, request.headers(), under_way).await,
-        Method::PUT => take(&serving, &*shelf, sample, request).await,
+        Method::PUT => take(&serving, shelf, sample, request).await,
         _ => refused(&counters.malformed, StatusCode::METHOD_NOT_ALLOWED),
     }
 }
@@ -123,7 +123,7 @@ impl AsRef<[u8]> for BodyBytes {
 }
 
 /// Takes a sample that a peer pushes. The connection of a push that is not read to its end is closed by the library.
-async fn take(serving: &Serving, shelf: &dyn Shelf, sample: u64, request: Request<Incoming>) -> Answer {
+async fn take(serving: &Serving, shelf: Arc<dyn Shelf>, sample: u64, request: Request<Incoming>) -> Answer {
     let counters = &serving.counters;
     let damaged = |status| refused(&counters.pushes_damaged, status);
     let Some(expected) = shelf.length(sample) else {
@@ -157,7 +157,10 @@ async fn take(serving: &Serving, shelf: &dyn Shelf, sample: u64, request: Reques
     if arrived != length || checksum.value() != crc {
         return damaged(StatusCode::UNPROCESSABLE_ENTITY);
     }
-    match shelf.accept(sample, version, crc, &slot.bytes()[..length]) {
+    // Making room for it may take tens of milliseconds, in which others are answered. It is copied a second time there,
+    // which costs less than what it was sent for.
+    let accept = move || shelf.accept(sample, version, crc, &slot.bytes()[..length]);
+    match tokio::task::spawn_blocking(accept).await.unwrap_or(Accepted::Busy) {
         Accepted::Taken => {
             count(&counters.pushes_taken, 1);
             count(&counters.pushed_bytes, length as u64);

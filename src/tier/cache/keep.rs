@@ -4,7 +4,7 @@
 //! that gives up what is used last of all. Only where a tier has room for the whole dataset does it have all of it, for
 //! the next run, and the faster ones keep copies.
 
-use super::super::copies::{Location, Offer};
+use super::super::copies::Offer;
 use super::super::plan::Admission;
 use super::Cache;
 use crate::dataset::{FileId, FileVersion};
@@ -161,17 +161,16 @@ impl Cache {
     /// runs kept, segments leave of which a quarter or more is at home elsewhere. Their other samples come again.
     pub(super) fn make_room_for_own(&self) {
         for tier in self.tiers().filter(|tier| !tier.spans_nodes()) {
-            let copies = || (0..self.index.len()).filter_map(|sample| Some((sample, tier.locate(sample)?)));
-            let mut of_segment: HashMap<FileId, (u64, u64)> = HashMap::new();
-            for (sample, location) in copies() {
-                let (all, strange) = of_segment.entry(location.extent.file).or_default();
+            let mut of_file: HashMap<FileId, (u64, u64)> = HashMap::new();
+            for (sample, location) in
+                (0..self.index.len()).filter_map(|sample| Some((sample, tier.locate(sample)?)))
+            {
+                let (all, strange) = of_file.entry(location.extent.file).or_default();
                 *all += 1;
                 *strange += u64::from(!self.is_home_of(sample));
             }
-            let leaves = |location: &Location| {
-                of_segment.get(&location.extent.file).is_some_and(|(all, strange)| 4 * strange >= *all)
-            };
-            copies().filter(|(_, copy)| leaves(copy)).for_each(|(sample, copy)| tier.forget(sample, &copy));
+            let leaving = of_file.into_iter().filter(|(_, (all, strange))| 4 * strange >= *all);
+            leaving.for_each(|(file, _)| tier.forget(file));
         }
     }
 

@@ -28,7 +28,7 @@ impl CacheShelf {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.is_some_and(|since| since.elapsed() >= SEAL_AFTER) {
             *waiting = None;
-            cache.end();
+            cache.publish();
         }
     }
 }
