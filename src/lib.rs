@@ -61,6 +61,7 @@
 
 mod augment;
 mod batch;
+mod checksum;
 pub mod cli;
 mod config;
 mod dataset;

@@ -4,6 +4,7 @@
 //! add one, implement [`CacheTier`], and open it in `cache/open.rs`.
 
 use super::counters::CopyStats;
+use crate::checksum::checksum;
 use crate::dataset::{Extent, FileId, FileVersion};
 use crate::error::Result;
 use crate::io::{ListeningReader, Reader, Waker};
@@ -34,12 +35,6 @@ impl Location {
     pub fn is_copy(&self, bytes: &[u8]) -> bool {
         self.crc.is_none_or(|crc| checksum(bytes) == crc)
     }
-}
-
-/// The CRC-32C (Castagnoli) of a sample's bytes, which is compared with [`Location::crc`].
-pub fn checksum(bytes: &[u8]) -> u32 {
-    // "iSCSI" is what the catalogue of CRCs calls Castagnoli's.
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
 /// What became of an offered sample.

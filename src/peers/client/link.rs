@@ -7,6 +7,7 @@ use super::deadline::{DeadlineLimits, PeerDeadline, PostedRead, ReadEnd};
 use super::http::{HttpOptions, Peer};
 use super::stats::{PeerCounters, PeerStats};
 use super::transfer::{Miss, PeerCopy};
+use crate::checksum::Checksum;
 use crate::dataset::FileVersion;
 use crate::io::Filled;
 use crate::names::NamedValue;
@@ -14,7 +15,7 @@ use crate::notices::Notices;
 use crate::peers::bound::ReservedBytes;
 use crate::peers::counters::count;
 use crate::peers::tls;
-use crate::peers::wire::{self, Checksum, SharedDataset};
+use crate::peers::wire::{self, SharedDataset};
 use crate::trace::SharedHistogram;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -164,7 +165,8 @@ impl PeerLink {
             return Err(miss_of(status));
         }
         let headers = response.headers();
-        let (version, crc) = (wire::version_of(headers, header::ETAG), wire::crc_of(headers, sample));
+        let version = wire::version_of(headers, header::ETAG);
+        let crc = version.and_then(|version| wire::crc_of(headers, sample, version));
         let (Some(version), Some(crc)) = (version, crc) else { return Err(Miss::Wrong) };
         if wire::length_of(headers) != Some(room.len() as u64) || asked.is_some_and(|asked| asked != version)
         {
@@ -218,7 +220,7 @@ impl PeerLink {
             // The library says nothing of the length of an empty body.
             request.headers_mut().insert(header::CONTENT_LENGTH, push.bytes.len().into());
             request.headers_mut().insert(wire::VERSION, wire::version_value(push.version));
-            request.headers_mut().insert(wire::CRC, wire::crc_value(push.sample, push.crc));
+            request.headers_mut().insert(wire::CRC, wire::crc_value(push.sample, push.version, push.crc));
             request
         };
         let exchange = turn.send(request).await?;

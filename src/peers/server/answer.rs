@@ -3,10 +3,11 @@
 use super::connections::{AnswerUnderWay, ConnectionWatch};
 use super::copies::NotServed;
 use super::serving::Serving;
+use crate::checksum::{Checksum, checksum};
 use crate::peers::bound::ReservedBytes;
 use crate::peers::counters::count;
 use crate::peers::shelf::{Accepted, CopyBytes, Found, Shelf};
-use crate::peers::wire::{self, Checksum, RangeAsked, SharedDataset};
+use crate::peers::wire::{self, RangeAsked, SharedDataset};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -89,7 +90,7 @@ async fn serve(
         }
     };
     // Who receives it would find that, too, but could not mend it.
-    if status == StatusCode::OK && wire::checksum(&bytes) != crc {
+    if status == StatusCode::OK && checksum(&bytes) != crc {
         shelf.damaged(sample, crc);
         return refused(&counters.unreadable, StatusCode::NOT_FOUND);
     }
@@ -101,7 +102,7 @@ async fn serve(
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     headers.insert(header::ETAG, wire::version_value(version));
-    headers.insert(wire::CRC, wire::crc_value(sample, crc));
+    headers.insert(wire::CRC, wire::crc_value(sample, version, crc));
     if status == StatusCode::PARTIAL_CONTENT {
         let range = format!("bytes {}-{}/{length}", part.start, part.end - 1);
         headers.insert(header::CONTENT_RANGE, text(range));
@@ -130,7 +131,8 @@ async fn take(serving: &Serving, shelf: Arc<dyn Shelf>, sample: u64, request: Re
         return refused(&counters.malformed, StatusCode::NOT_FOUND);
     };
     let headers = request.headers();
-    let (crc, version) = (wire::crc_of(headers, sample), wire::version_of(headers, wire::VERSION));
+    let version = wire::version_of(headers, wire::VERSION);
+    let crc = version.and_then(|version| wire::crc_of(headers, sample, version));
     let (Some(announced), Some(crc), Some(version)) = (wire::length_of(headers), crc, version) else {
         return refused(&counters.malformed, StatusCode::BAD_REQUEST);
     };

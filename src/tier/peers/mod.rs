@@ -23,9 +23,10 @@ pub use meeting::{PeersOptions, RankMeeting, RanksMet};
 pub(crate) use meeting::{RankPlace, SharedJob};
 pub(super) use shelf::CacheShelf;
 
-use super::copies::{CacheTier, CopyFault, Location, Offer, TierReader, checksum};
+use super::copies::{CacheTier, CopyFault, Location, Offer, TierReader};
 use super::counters::CopyStats;
 use super::store::Verify;
+use crate::checksum::checksum;
 use crate::dataset::{DatasetIndex, Extent, FileId, FileVersion};
 use crate::error::{Error, Result};
 use crate::peers::{Bytes, CopyBytes, HttpOptions, HttpTransfer, Peer, PeerPusher, PeerStats};

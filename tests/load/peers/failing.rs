@@ -112,6 +112,7 @@ fn wrong_answers_are_never_taken_for_the_sample() {
     };
     assert_eq!(outcome(replaced("foreload-crc32c", "x")), Err(Miss::Wrong), "no checksum");
     assert_eq!(outcome(replaced("etag", "x")), Err(Miss::Wrong), "no version");
+    assert_eq!(outcome(replaced("\"12345678", "\"12345679")), Err(Miss::Wrong), "another version");
     assert_eq!(outcome(replaced("content-length", "x")), Err(Miss::Wrong), "no length");
     assert_eq!(outcome(replaced("200 OK", "206 Part")), Err(Miss::Wrong), "a part");
     assert_eq!(outcome(replaced("200 OK", "302 Found")), Err(Miss::Wrong), "elsewhere");

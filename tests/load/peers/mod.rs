@@ -47,9 +47,9 @@ static SAMPLES: LazyLock<Vec<(Bytes, u32)>> = LazyLock::new(|| {
     (0..64).map(sample).collect()
 });
 
-/// The checksum of a sample's bytes as it stands in headers: combined with that of its number.
+/// The checksum of a sample's bytes as it stands in headers: combined with that of its number and version.
 fn crc_on_the_wire(sample: u64, bytes: &[u8]) -> u32 {
-    checksum(bytes) ^ checksum(&sample.to_le_bytes())
+    checksum(bytes) ^ checksum(&[sample.to_le_bytes(), VERSION.0.to_le_bytes()].concat())
 }
 
 fn sample_bytes(sample: u64) -> Bytes {

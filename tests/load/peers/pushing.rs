@@ -98,6 +98,7 @@ fn pushes_that_are_not_the_sample_are_refused() {
         ("damaged", 422, put(&path(3), &good, &damaged)),
         ("another checksum", 422, put(&path(3), &headers(length, crc ^ 1), &bytes)),
         ("of another number", 422, put(&path(3), &headers(length, crc_on_the_wire(2, &bytes)), &bytes)),
+        ("of another version", 422, put(&path(3), &good.replace("\"12345678", "\"12345679"), &bytes)),
         ("too long", 413, put(&path(3), &headers(length + 1, crc), &[&bytes[..], &[0]].concat())),
         ("enormous", 413, put(&path(3), &headers(1 << 60, crc), &bytes)),
         ("too short", 400, put(&path(3), &headers(length - 1, crc), &bytes[1..])),
