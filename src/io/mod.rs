@@ -45,6 +45,15 @@ pub struct ReadRequest {
     pub extent: Extent,
     /// The slot to read into, taken for at least `extent.length` bytes.
     pub slot: Slot,
+    /// The version that the source's file has, where the bytes are a copy of which whoever keeps it is to be told.
+    pub version: Option<FileVersion>,
+}
+
+impl ReadRequest {
+    /// A request for bytes as they are.
+    pub fn new(token: u64, extent: Extent, slot: Slot) -> Self {
+        Self { token, extent, slot, version: None }
+    }
 }
 
 /// The answer to a [`ReadRequest`].

@@ -22,7 +22,7 @@ use crate::slot::SlotPool;
 use crate::tier_name::TierName;
 use crate::trace::Trace;
 use epoch_plan::{EpochPlans, EpochRules};
-pub(super) use keep::TierPlace;
+pub(super) use keep::{SampleOrigin, TierPlace};
 use open::OpenedTiers;
 pub use open::TierOptions;
 use std::any::Any;

@@ -15,6 +15,17 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The place of a tier in the list of those that keep copies; 0 is the fastest.
 pub(in crate::tier) type TierPlace = usize;
 
+/// Where a sample's bytes have come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::tier) enum SampleOrigin {
+    /// The source.
+    Source,
+    /// The source, because another node that may have it did not give it: it is not pushed there.
+    SourceForHere,
+    /// A tier.
+    Copy(TierPlace),
+}
+
 /// A sample whose bytes are at hand.
 #[derive(Clone, Copy)]
 struct SampleAtHand<'a> {
@@ -25,15 +36,19 @@ struct SampleAtHand<'a> {
 }
 
 impl Cache {
-    /// Counts a sample that has come from a tier, or else from the source, and has it kept as the plans want it.
+    /// Counts a sample that has come from a tier or from the source, and has it kept as the plans want it.
     /// `version` is the version of its file before it was read; a sample whose version is unknown is not kept.
     pub(in crate::tier) fn arrived(
         &self,
         sample: u64,
         bytes: &[u8],
-        from: Option<TierPlace>,
+        origin: SampleOrigin,
         version: Option<FileVersion>,
     ) {
+        let from = match origin {
+            SampleOrigin::Copy(place) => Some(place),
+            SampleOrigin::Source | SampleOrigin::SourceForHere => None,
+        };
         let (count, sum) = match from {
             None => (&self.counted.reads, &self.counted.bytes),
             Some(place) => (&self.tiers[place].used.hits, &self.tiers[place].used.bytes),
@@ -48,7 +63,7 @@ impl Cache {
         let stays = from.filter(|&place| self.keeps_first(place));
         match self.claimed_by(sample.sample) {
             // Who reads the source brings it to who keeps it; what was kept anywhere has been there.
-            Some(place) if from.is_none() => {
+            Some(place) if origin == SampleOrigin::Source => {
                 self.offer(place, 0, &sample);
             }
             Some(_) => {}

@@ -34,7 +34,7 @@ use crate::schedule::Schedule;
 use crate::slot::SlotPool;
 use crate::tier_name::TierName;
 use reader::PeersReader;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -66,10 +66,6 @@ struct PeersState {
     /// The epochs that have begun, and whether the first of them began with its first step.
     epochs: u32,
     first_was_whole: bool,
-    /// The versions that copies must have whose reads are about to be submitted.
-    expected: HashMap<u64, FileVersion>,
-    /// Samples that a home may well have although it did not give them: they are not pushed there.
-    unpushed: HashSet<u64>,
     /// Who pushes, once there is a reader.
     pusher: Option<PeerPusher>,
     /// What was counted with former readers.
@@ -106,10 +102,6 @@ impl PeersShared {
         !self.mesh.is_first && self.mesh.nodes[self.mesh.own].has_memory
     }
 
-    fn expected(&self, sample: u64) -> Option<FileVersion> {
-        self.state().expected.remove(&sample)
-    }
-
     /// What was asked of each node, and what came of it.
     fn stats(&self) -> Vec<PeerStats> {
         let state = self.state();
@@ -128,7 +120,6 @@ impl PeersShared {
         };
         let transfer = HttpTransfer::new(&peers, &options, on_ready)?;
         let mut state = self.state();
-        state.expected.clear();
         if let Some(former) = state.pusher.replace(transfer.pusher().clone()) {
             state.former = sum(&state.former, former.stats());
         }
@@ -186,8 +177,6 @@ impl CacheTier for OtherNodes {
         // In its first epoch, a home that had nothing has nothing of what is used for the first time.
         let comes_again = schedule.order().repeats() > 1 || schedule.order().selection().repeats();
         shared.asks_all.store(state.epochs > 1 || first_step > 0 || comes_again, Relaxed);
-        // What a stopped epoch left behind is of no use.
-        state.unpushed.clear();
         if let Some(pusher) = &state.pusher {
             pusher.offer_again();
         }
@@ -224,33 +213,19 @@ impl CacheTier for OtherNodes {
 
     fn offer(&self, _group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
         let Some(home) = self.0.home(sample) else { return Offer::Full };
-        let pusher = {
-            let mut state = self.0.state();
-            if state.unpushed.remove(&sample) {
-                return Offer::Present;
-            }
-            state.pusher.clone()
-        };
+        let pusher = self.0.state().pusher.clone();
         let push = |pusher: PeerPusher| {
             pusher.push(home, sample, version, checksum(bytes), Bytes::copy_from_slice(bytes))
         };
         if pusher.is_some_and(push) { Offer::Taken } else { Offer::Busy }
     }
 
-    fn confirm(&self, sample: u64, location: &Location) {
-        if let Some(version) = location.version {
-            self.0.state().expected.insert(sample, version);
-        }
-    }
+    /// The home learns of it with the request.
+    fn confirm(&self, _sample: u64, _location: &Location) {}
 
     fn outdate(&self, _sample: u64, _location: &Location) {}
 
-    fn damaged(&self, sample: u64, _location: Location, why: CopyFault) {
-        // What is not there is pushed. What did not come in time would only make that worse.
-        if why != CopyFault::Gone {
-            self.0.state().unpushed.insert(sample);
-        }
-    }
+    fn damaged(&self, _sample: u64, _location: Location, _why: CopyFault) {}
 
     fn groups(&self) -> BTreeMap<u64, u64> {
         BTreeMap::new()
@@ -280,8 +255,7 @@ impl CacheTier for OtherNodes {
     }
 
     /// Nobody waits for a single sample of another node: it is read from the source.
-    fn read_blocking(&self, location: &Location) -> Result<Vec<u8>> {
-        self.0.expected(location.extent.offset);
+    fn read_blocking(&self, _location: &Location) -> Result<Vec<u8>> {
         let gone = std::io::Error::from(std::io::ErrorKind::NotFound);
         Err(Error::io("read", "a sample that another node keeps", gone))
     }

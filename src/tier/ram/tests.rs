@@ -206,7 +206,7 @@ fn readers_see_right_bytes_or_none_while_groups_come_and_go() {
             let sample = random.below(200);
             let Some(copy) = ram.locate(sample) else { continue };
             let slot = slots.try_take(length).expect("one at a time");
-            reader.submit(ReadRequest { token: sample, extent: copy.extent, slot });
+            reader.submit(ReadRequest::new(sample, copy.extent, slot));
             assert!(!reader.listen(), "the answer is there");
             reader.take(&mut answers).expect("memory does not fail");
             for Completion { token, result, .. } in answers.drain(..) {

@@ -108,7 +108,7 @@ fn readers_read_segments_as_shards() {
         for token in 0..60 {
             let extent = store.locate(token).expect("it is there").extent;
             let slot = slots.try_take(extent.length as usize).expect("a slot");
-            reader.submit(ReadRequest { token, extent, slot });
+            reader.submit(ReadRequest::new(token, extent, slot));
             while reader.room() == 0 {
                 reader.wait(&mut done).expect("reads");
             }
