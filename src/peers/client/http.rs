@@ -4,7 +4,7 @@ use super::answers::{AnswerQueue, OpenRead};
 use super::breaker::BreakerLimits;
 use super::deadline::DeadlineLimits;
 use super::link::{PeerLink, PeerPush};
-use super::stats::PeerStats;
+use super::stats::{PeerCounts, PeerStats};
 use super::transfer::{Miss, PeerAnswer, PeerRead, PeerTransfer};
 use crate::dataset::FileVersion;
 use crate::error::{Error, Result};
@@ -126,6 +126,13 @@ impl PeerPusher {
     /// What each peer did so far, by number.
     pub fn stats(&self) -> Vec<PeerStats> {
         self.links.iter().map(|link| link.stats()).collect()
+    }
+
+    /// What all peers did so far.
+    pub fn counts(&self) -> PeerCounts {
+        let mut all = PeerCounts::default();
+        self.links.iter().for_each(|link| all += link.counters.read());
+        all
     }
 }
 

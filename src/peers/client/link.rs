@@ -109,14 +109,12 @@ impl PeerLink {
     }
 
     pub(super) fn stats(&self) -> PeerStats {
-        let judgement = self.judgement();
-        PeerStats {
-            address: self.address,
-            counts: self.counters.read(),
-            breaker: judgement.breaker.state(),
-            deadline: judgement.deadline.allowed(0),
-            latency: self.latency.snapshot(),
-        }
+        let (breaker, deadline) = {
+            let judgement = self.judgement();
+            (judgement.breaker.state(), judgement.deadline.allowed(0))
+        };
+        let (counts, latency) = (self.counters.read(), self.latency.snapshot());
+        PeerStats { address: self.address, counts, breaker, deadline, latency }
     }
 
     /// Waits until a connection of `pool` is free; an error where the peer is left alone by then.

@@ -22,6 +22,7 @@ use connections::OpenConnections;
 use copies::CopyReader;
 use pace::ServingPace;
 use serving::Serving;
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -105,13 +106,14 @@ impl Server {
     /// `memory` without memory for the buffers; [`Error::Unavailable`] when the system refuses a thread.
     pub fn start(options: ServerOptions) -> Result<Self> {
         let refused = |error: std::io::Error| {
-            Error::config(
-                "peers",
-                format!(
-                    "listen: cannot listen on {}: {error}; give an address of this machine and a free port, or 0",
-                    options.listen
-                ),
-            )
+            let remedy = match error.kind() {
+                ErrorKind::AddrInUse => {
+                    "another loader or another job listens there: give each loader a port of its own, or the address \
+                     without a port, for any that is free"
+                }
+                _ => "give an address of this machine",
+            };
+            Error::config("peers", format!("listen: cannot listen on {}: {error}; {remedy}", options.listen))
         };
         let tls = options.tls.as_ref().map(TlsIdentity::acceptor).transpose()?;
         let copies = CopyReader::new(options.read_threads, options.buffers)?;

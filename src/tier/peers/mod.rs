@@ -17,6 +17,7 @@
 mod meeting;
 mod reader;
 mod shelf;
+mod sockets;
 
 pub(super) use meeting::{OwnTiers, PeerMesh};
 pub use meeting::{PeersOptions, RankMeeting, RanksMet};
@@ -29,7 +30,7 @@ use super::store::Verify;
 use crate::checksum::checksum;
 use crate::dataset::{DatasetIndex, Extent, FileId, FileVersion};
 use crate::error::{Error, Result};
-use crate::peers::{Bytes, CopyBytes, HttpOptions, HttpTransfer, Peer, PeerPusher, PeerStats};
+use crate::peers::{Bytes, CopyBytes, HttpOptions, HttpTransfer, Peer, PeerCounts, PeerPusher, PeerStats};
 use crate::schedule::Schedule;
 use crate::slot::SlotPool;
 use crate::tier_name::TierName;
@@ -43,6 +44,11 @@ const MANY_STALE: u64 = 64;
 
 /// The most connections to a node for reads; of many nodes, each has fewer reads in flight.
 const MOST_CONNECTIONS: usize = 4;
+
+/// The connections to each of so many nodes for reads, of which `depth` are in flight at most. Pushes have one more.
+fn read_connections(depth: usize, nodes: usize) -> usize {
+    (depth / nodes).clamp(1, MOST_CONNECTIONS)
+}
 
 /// The caches of the job's other nodes.
 pub(super) struct OtherNodes(Arc<PeersShared>);
@@ -69,7 +75,7 @@ struct PeersState {
     /// Who pushes, once there is a reader.
     pusher: Option<PeerPusher>,
     /// What was counted with former readers.
-    former: Vec<PeerStats>,
+    former: Arc<[PeerStats]>,
 }
 
 impl OtherNodes {
@@ -104,9 +110,22 @@ impl PeersShared {
 
     /// What was asked of each node, and what came of it.
     fn stats(&self) -> Vec<PeerStats> {
+        let (pusher, former) = self.counting();
+        sum(&former, pusher.map(|pusher| pusher.stats()).unwrap_or_default())
+    }
+
+    /// What was asked of all nodes, and what came of it.
+    fn counts(&self) -> PeerCounts {
+        let (pusher, former) = self.counting();
+        let mut all = pusher.map(|pusher| pusher.counts()).unwrap_or_default();
+        former.iter().for_each(|peer| all += peer.counts);
+        all
+    }
+
+    /// Those who know what was asked: of a thousand nodes that is too much to be copied while others wait.
+    fn counting(&self) -> (Option<PeerPusher>, Arc<[PeerStats]>) {
         let state = self.state();
-        let now = state.pusher.as_ref().map(PeerPusher::stats).unwrap_or_default();
-        sum(&state.former, now)
+        (state.pusher.clone(), state.former.clone())
     }
 
     /// Opens an engine, whose answers call `on_ready`.
@@ -115,13 +134,13 @@ impl PeersShared {
         let options = HttpOptions {
             depth: self.depth,
             notices: self.index.notices().clone(),
-            connections: (self.depth / peers.len()).clamp(1, MOST_CONNECTIONS),
+            connections: read_connections(self.depth, peers.len()),
             ..HttpOptions::new(self.mesh.dataset, self.mesh.token.clone())
         };
         let transfer = HttpTransfer::new(&peers, &options, on_ready)?;
         let mut state = self.state();
         if let Some(former) = state.pusher.replace(transfer.pusher().clone()) {
-            state.former = sum(&state.former, former.stats());
+            state.former = sum(&state.former, former.stats()).into();
         }
         Ok(transfer)
     }
@@ -235,15 +254,15 @@ impl CacheTier for OtherNodes {
 
     /// What was pushed; the room is the other nodes'.
     fn stats(&self) -> CopyStats {
-        let mut stats = CopyStats::default();
-        for peer in self.0.stats() {
-            stats.admitted_samples += peer.counts.pushes_taken;
-            stats.admitted_bytes += peer.counts.pushed_bytes;
-            stats.dropped_busy += peer.counts.pushes_dropped;
-            stats.dropped_full += peer.counts.pushes_full;
-            stats.stale += peer.counts.stale;
+        let counts = self.0.counts();
+        CopyStats {
+            admitted_samples: counts.pushes_taken,
+            admitted_bytes: counts.pushed_bytes,
+            dropped_busy: counts.pushes_dropped,
+            dropped_full: counts.pushes_full,
+            stale: counts.stale,
+            ..CopyStats::default()
         }
-        stats
     }
 
     fn reader(&self, _slots: &SlotPool) -> TierReader {
@@ -274,11 +293,7 @@ impl CacheTier for OtherNodes {
 impl OtherNodes {
     /// Tells where most of what other nodes keep is of other versions than this one sees.
     fn warn_of_stale_copies(&self) {
-        let (reads, stale) = self
-            .0
-            .stats()
-            .iter()
-            .fold((0, 0), |sum, peer| (sum.0 + peer.counts.reads, sum.1 + peer.counts.stale));
+        let PeerCounts { reads, stale, .. } = self.0.counts();
         if stale > MANY_STALE && 2 * stale > reads {
             self.0.index.notices().warn_once(("peers", "stale"), || {
                 format!(
