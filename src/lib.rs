@@ -61,9 +61,9 @@
 
 mod augment;
 mod batch;
-mod checksum;
 pub mod cli;
 mod config;
+mod crc;
 mod dataset;
 mod decode;
 #[cfg(feature = "python")]

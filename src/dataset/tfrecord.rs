@@ -7,7 +7,7 @@
 use super::build::SampleRow;
 use super::shards;
 use super::source::{Malformed, ReadAt, Window};
-use crate::checksum::checksum;
+use crate::crc::checksum;
 
 /// The number of bytes of a record's length and its checksum.
 const HEADER: u64 = 12;

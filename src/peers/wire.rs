@@ -3,7 +3,7 @@
 //! A sample is `/v1/{fingerprint, 64 hexadecimal digits}/{generation}/samples/{id}`. `GET` gives its bytes, with the
 //! version of its source's file as the `ETag` and their CRC-32C in a header; `PUT` offers them with the same two.
 
-use crate::checksum::checksum;
+use crate::crc::checksum;
 use crate::dataset::{FileVersion, Fingerprint};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};

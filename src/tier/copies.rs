@@ -4,7 +4,7 @@
 //! add one, implement [`CacheTier`], and open it in `cache/open.rs`.
 
 use super::counters::CopyStats;
-use crate::checksum::checksum;
+use crate::crc::checksum;
 use crate::dataset::{Extent, FileId, FileVersion};
 use crate::error::Result;
 use crate::io::{ListeningReader, Reader, Waker};

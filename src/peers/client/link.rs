@@ -7,7 +7,7 @@ use super::deadline::{DeadlineLimits, PeerDeadline, PostedRead, ReadEnd};
 use super::http::{HttpOptions, Peer};
 use super::stats::{PeerCounters, PeerStats};
 use super::transfer::{Miss, PeerCopy};
-use crate::checksum::Checksum;
+use crate::crc::Checksum;
 use crate::dataset::FileVersion;
 use crate::io::Filled;
 use crate::names::NamedValue;

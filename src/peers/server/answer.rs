@@ -3,7 +3,7 @@
 use super::connections::{AnswerUnderWay, ConnectionWatch};
 use super::copies::NotServed;
 use super::serving::Serving;
-use crate::checksum::{Checksum, checksum};
+use crate::crc::{Checksum, checksum};
 use crate::peers::bound::ReservedBytes;
 use crate::peers::counters::count;
 use crate::peers::shelf::{Accepted, CopyBytes, Found, Shelf};

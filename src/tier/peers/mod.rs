@@ -27,7 +27,7 @@ pub(super) use shelf::CacheShelf;
 use super::copies::{CacheTier, CopyFault, Location, Offer, TierReader};
 use super::counters::CopyStats;
 use super::store::Verify;
-use crate::checksum::checksum;
+use crate::crc::checksum;
 use crate::dataset::{DatasetIndex, Extent, FileId, FileVersion};
 use crate::error::{Error, Result};
 use crate::peers::{Bytes, CopyBytes, HttpOptions, HttpTransfer, Peer, PeerCounts, PeerPusher, PeerStats};

@@ -10,7 +10,7 @@ mod reader;
 use super::catalog::{Catalog, SegmentIndex, SegmentRow};
 use super::copies::{CacheTier, CopyFault, Location, Offer, TierReader};
 use super::counters::{CopyCounters, CopyStats, count};
-use crate::checksum::checksum;
+use crate::crc::checksum;
 use crate::dataset::{DatasetIndex, Extent, FileId, FileVersion, Stamp};
 use crate::error::{Error, Result};
 use crate::io::storage::{available_memory, memory_limit};

@@ -3,7 +3,7 @@
 
 use super::super::catalog::SegmentRow;
 use super::writer::WriterCommand;
-use crate::checksum::checksum;
+use crate::crc::checksum;
 use crate::dataset::FileVersion;
 use crossbeam_channel::{Receiver, Sender};
 use std::collections::HashMap;
