@@ -216,7 +216,10 @@ impl PeerMesh {
         let dataset = SharedDataset::of_job(fingerprint, &met.secret);
         let own_reads_wait = Arc::<AtomicBool>::default();
         let sockets = SocketNeeds::new(&met.nodes, is_first, depth);
-        let connections = sockets.provide(index.notices());
+        let (connections, warning) = sockets.provide();
+        if let Some(warning) = warning {
+            index.notices().warn_once(("peers", "sockets"), || warning);
+        }
         let (server, endpoint) = match is_first {
             true => start(options, &met, &token, &own_reads_wait, connections, index),
             false => (None, EndpointHello::default()),

@@ -1,13 +1,13 @@
 //! How many sockets a process needs to share its cache with a job's other nodes, and that it may open them.
 
 use super::read_connections;
-use crate::notices::Notices;
 use crate::peers::allow_open_files;
 
 /// The files that training has open beside: shards, segments, libraries and the framework's own.
-const FILES_BESIDE: u64 = 2048;
+const FILES_BESIDE: u64 = 512;
 
-/// The connections beyond those that the job needs: of strangers, and of ranks that have just closed one.
+/// The connections to a server beyond those that the job needs, for strangers. Each rank that gives up a read opens a
+/// new connection before the server has done with the old one, so that it may have twice as many for a while.
 const CONNECTIONS_BESIDE: u64 = 64;
 
 /// The sockets of a process at most.
@@ -31,21 +31,20 @@ impl SocketNeeds {
         Self { asking, serving }
     }
 
-    /// Has the process allowed to open them, and tells where the system does not. Returns the most connections that
-    /// the server is to have.
-    pub(super) fn provide(self, notices: &Notices) -> usize {
+    /// Has the process allowed to open them. Returns the most connections that the server is to have, and where the
+    /// system does not allow so many, what to tell the user.
+    pub(super) fn provide(self) -> (usize, Option<String>) {
         let wanted = self.asking + self.serving + CONNECTIONS_BESIDE + FILES_BESIDE;
         let allowed = allow_open_files(wanted);
-        if allowed < wanted {
-            notices.warn_once(("peers", "files"), || {
-                format!(
-                    "this process may have {allowed} files open, but in a job of this size it may need {wanted}, most \
-                     of them for connections to other nodes: samples for which there is none come from the source; \
-                     raise the hard limit (`ulimit -Hn`, LimitNOFILE= of a service, or the container's)"
-                )
-            });
-        }
-        (self.serving + CONNECTIONS_BESIDE).min(allowed / 2) as usize
+        let warning = (allowed < wanted).then(|| {
+            format!(
+                "this process may have {allowed} files open, but in a job of this size it may need {wanted}, most of \
+                 them for connections to other nodes: samples for which there is none come from the source; raise the \
+                 hard limit (`ulimit -Hn`, LimitNOFILE= of a service, or the container's)"
+            )
+        });
+        let connections = (2 * self.serving + CONNECTIONS_BESIDE).min(allowed / 2) as usize;
+        (connections, warning)
     }
 }
 
@@ -64,17 +63,13 @@ mod tests {
         let needs = SocketNeeds::new(&job(2, 1), true, 64);
         assert_eq!(needs, SocketNeeds { asking: 10, serving: 10 });
         assert_eq!(SocketNeeds::new(&job(1024, 8), false, 64).serving, 0);
-        let notices = Notices::default();
-        assert_eq!(needs.provide(&notices), 74);
-        assert!(notices.take().is_empty());
+        assert_eq!(needs.provide(), (84, None));
     }
 
     #[test]
     fn who_may_not_open_so_many_is_told() {
-        let (notices, needs) = (Notices::default(), SocketNeeds { asking: 1 << 40, serving: 1 << 40 });
-        let connections = needs.provide(&notices) as u64;
+        let (connections, warning) = SocketNeeds { asking: 1 << 40, serving: 1 << 40 }.provide();
         assert!(connections > 0 && connections < 1 << 40, "{connections}");
-        let told = notices.take();
-        assert!(told.len() == 1 && told[0].contains("raise the hard limit"), "{told:?}");
+        assert!(warning.is_some_and(|warning| warning.contains("raise the hard limit")));
     }
 }
