@@ -110,6 +110,11 @@ pub(crate) trait CacheTier: Send + Sync {
     /// was read.
     fn offer(&self, group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer;
 
+    /// Whether a sample of so many bytes that is offered now is kept or refused without waiting for memory.
+    fn offers_at_once(&self, _group: u64, _length: u32) -> bool {
+        true
+    }
+
     /// Notes that the copy of a sample at `location` is the source's: it need not be checked again in this run.
     fn confirm(&self, sample: u64, location: &Location);
 

@@ -159,10 +159,14 @@ async fn take(serving: &Serving, shelf: Arc<dyn Shelf>, sample: u64, request: Re
     if arrived != length || checksum.value() != crc {
         return damaged(StatusCode::UNPROCESSABLE_ENTITY);
     }
-    // Making room for it may take tens of milliseconds, in which others are answered. It is copied a second time there,
-    // which costs less than what it was sent for.
+    let at_once = shelf.accepts_at_once(sample);
     let accept = move || shelf.accept(sample, version, crc, &slot.bytes()[..length]);
-    match tokio::task::spawn_blocking(accept).await.unwrap_or(Accepted::Busy) {
+    let accepted = match at_once {
+        true => accept(),
+        // Others are answered meanwhile.
+        false => tokio::task::spawn_blocking(accept).await.unwrap_or(Accepted::Busy),
+    };
+    match accepted {
         Accepted::Taken => {
             count(&counters.pushes_taken, 1);
             count(&counters.pushed_bytes, length as u64);

@@ -158,6 +158,12 @@ impl Cache {
         homes.is_some_and(|mesh| mesh.homes.home(sample) == Some(mesh.own))
     }
 
+    /// Whether [`Cache::keep_pushed`] returns at once for this sample.
+    pub(in crate::tier) fn keeps_at_once(&self, sample: u64) -> bool {
+        let length = self.index.extent(sample).length;
+        self.tiers().filter(|tier| !tier.spans_nodes()).all(|tier| tier.offers_at_once(0, length))
+    }
+
     /// Has the fastest tier of this node that has room keep a sample which another node pushes.
     pub(in crate::tier) fn keep_pushed(&self, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
         let at_hand = SampleAtHand { sample, bytes, version };

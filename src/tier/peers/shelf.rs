@@ -79,6 +79,11 @@ impl Shelf for CacheShelf {
         Some(cache.index().extent(sample).length)
     }
 
+    fn accepts_at_once(&self, sample: u64) -> bool {
+        let cache = self.cache.upgrade().filter(|cache| cache.is_home_of(sample));
+        cache.is_none_or(|cache| cache.keeps_at_once(sample))
+    }
+
     fn accept(&self, sample: u64, version: FileVersion, crc: u32, bytes: &[u8]) -> Accepted {
         let Some(cache) = self.cache.upgrade().filter(|cache| cache.is_home_of(sample)) else {
             return Accepted::Off;

@@ -160,8 +160,7 @@ impl RamShared {
     /// Finds room for `length` bytes of `group`: in the block that the group fills, or in a new one. A sample that is
     /// larger than a block finds none.
     fn room(&self, filling: &mut Filling, group: u64, length: usize) -> Result<MemoryPlace, NoRoom> {
-        let fits = |open: &OpenBlock| open.used + length <= self.block_bytes as usize;
-        if let Some(open) = filling.open.get_mut(&group).filter(|open| fits(open)) {
+        if let Some(open) = filling.open.get_mut(&group).filter(|open| self.fits(open, length)) {
             return Ok(open.take(length));
         }
         if length as u64 > self.block_bytes {
@@ -184,15 +183,25 @@ impl RamShared {
         Ok(place)
     }
 
+    /// Whether a block that is being filled has room for `length` bytes.
+    fn fits(&self, open: &OpenBlock, length: usize) -> bool {
+        open.used + length <= self.block_bytes as usize
+    }
+
     /// Takes a block from an arena.
     fn new_block(&self, filling: &mut Filling) -> Result<Slot, NoRoom> {
-        // A slot has as many more bytes than are asked for.
-        let length = self.block_bytes as usize - OVERHEAD;
-        if let Some(slot) = filling.arenas.iter().rev().find_map(|arena| arena.try_take(length)) {
+        if let Some(slot) = self.free_block(filling) {
             return Ok(slot);
         }
         filling.full = self.next_arena(filling) == 0;
         Err(if filling.full { NoRoom::Full } else { NoRoom::Arena })
+    }
+
+    /// A block of an arena that nobody uses.
+    fn free_block(&self, filling: &Filling) -> Option<Slot> {
+        // A slot has as many more bytes than are asked for.
+        let length = self.block_bytes as usize - OVERHEAD;
+        filling.arenas.iter().rev().find_map(|arena| arena.try_take(length))
     }
 
     /// The bytes of the next arena; 0 where there is no room for a block.
@@ -336,6 +345,12 @@ impl CacheTier for Ram {
         count(&shared.counters.admitted_samples, 1);
         count(&shared.counters.admitted_bytes, bytes.len() as u64);
         Offer::Taken
+    }
+
+    fn offers_at_once(&self, group: u64, length: u32) -> bool {
+        let filling = self.0.filling();
+        let fits = filling.open.get(&group).is_some_and(|open| self.0.fits(open, length as usize));
+        fits || filling.refused || self.0.next_arena(&filling) == 0 || self.0.free_block(&filling).is_some()
     }
 
     fn confirm(&self, sample: u64, location: &Location) {

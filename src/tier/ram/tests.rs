@@ -85,6 +85,23 @@ fn threads_that_offer_side_by_side_fill_it_together_and_no_further() {
 }
 
 #[test]
+fn who_must_not_wait_for_memory_knows_when_it_would() {
+    let length = 100_000;
+    let (_directory, index) = dataset(1000, length);
+    let ram = Ram::new(&index, TierName::RAM, 66 * MIB, 1).expect("it fits");
+    // An arena has 32 blocks of 20, and the last one a single block.
+    let waits: Vec<u64> = (0..1000)
+        .filter(|&sample| {
+            let at_once = ram.offers_at_once(0, length as u32);
+            ram.offer(0, sample, VERSION, &bytes(sample, length));
+            !at_once
+        })
+        .collect();
+    assert_eq!(waits, [0, 640]);
+    assert_eq!(ram.stats().held_samples, 660);
+}
+
+#[test]
 fn a_group_that_leaves_gives_its_memory_back() {
     let length = 100_000;
     let (_directory, index) = dataset(40, length);

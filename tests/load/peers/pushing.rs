@@ -43,6 +43,23 @@ fn what_is_pushed_arrives() {
 }
 
 #[test]
+fn what_takes_long_to_accept_holds_up_no_answers() {
+    let shelf = Arc::new(TestShelf::in_memory(20));
+    let server = Server::start(ServerOptions::new(loopback(), token())).unwrap();
+    server.share(DATASET, shelf.clone());
+    let client = Client::of(&server);
+    let thread_of = |sample| {
+        assert!(push(&client, sample));
+        settled(&client);
+        *shelf.pushed_on.lock().unwrap()
+    };
+    let usual = thread_of(3);
+    assert_eq!(thread_of(4), usual, "that of the server");
+    assert_ne!(thread_of(LONG_TO_ACCEPT), usual);
+    assert_eq!(counts(&client).pushes_taken, 3);
+}
+
+#[test]
 fn a_peer_that_takes_nothing_is_no_failure() {
     for accepts in [Accepted::Present, Accepted::Busy] {
         let server = server(TestShelf { accepts, ..TestShelf::in_memory(3) });
