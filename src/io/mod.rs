@@ -45,7 +45,8 @@ pub struct ReadRequest {
     pub extent: Extent,
     /// The slot to read into, taken for at least `extent.length` bytes.
     pub slot: Slot,
-    /// The version that the source's file has, where the bytes are a copy of which whoever keeps it is to be told.
+    /// The version of the source's file that a copy must be of, where that is known. Who keeps the copy on another node
+    /// compares it.
     pub version: Option<FileVersion>,
 }
 
