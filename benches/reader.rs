@@ -123,7 +123,7 @@ fn measure(index: &Arc<DatasetIndex>, extents: &[Extent], arguments: &Arguments)
         while asked < extents.len() && reader.room() > 0 {
             let extent = extents[asked];
             let Some(slot) = slots.try_take(extent.length as usize) else { break };
-            reader.submit(ReadRequest { token: asked as u64, extent, slot });
+            reader.submit(ReadRequest::new(asked as u64, extent, slot));
             asked += 1;
         }
         reader.wait(&mut arrived)?;

@@ -63,6 +63,7 @@ mod augment;
 mod batch;
 pub mod cli;
 mod config;
+mod crc;
 mod dataset;
 mod decode;
 #[cfg(feature = "python")]

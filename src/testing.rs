@@ -118,7 +118,8 @@ pub mod state {
 pub mod tier {
     pub use crate::tier::{CacheStats, FillChoice, Machine, TierOptions, TierStats, Verify};
     pub mod store {
-        pub use crate::tier::copies::{CopyFault, Location, Offer, checksum};
+        pub use crate::crc::checksum;
+        pub use crate::tier::copies::{CopyFault, Location, Offer};
         pub use crate::tier::store::{Store, StoreOptions, WriteFaults};
         pub mod inspect {
             pub use crate::tier::store::inspect::{clear, contents};

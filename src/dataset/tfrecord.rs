@@ -7,6 +7,7 @@
 use super::build::SampleRow;
 use super::shards;
 use super::source::{Malformed, ReadAt, Window};
+use crate::crc::checksum;
 
 /// The number of bytes of a record's length and its checksum.
 const HEADER: u64 = 12;
@@ -48,8 +49,7 @@ fn length(header: &[u8]) -> Option<u64> {
 }
 
 fn masked_crc(bytes: &[u8]) -> u32 {
-    let crc = crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32;
-    crc.rotate_right(15).wrapping_add(0xa282_ead8)
+    checksum(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
 fn no_record(at: u64) -> String {

@@ -45,6 +45,16 @@ pub struct ReadRequest {
     pub extent: Extent,
     /// The slot to read into, taken for at least `extent.length` bytes.
     pub slot: Slot,
+    /// The version of the source's file that a copy must be of, where that is known. Who keeps the copy on another node
+    /// compares it.
+    pub version: Option<FileVersion>,
+}
+
+impl ReadRequest {
+    /// A request for bytes as they are.
+    pub fn new(token: u64, extent: Extent, slot: Slot) -> Self {
+        Self { token, extent, slot, version: None }
+    }
 }
 
 /// The answer to a [`ReadRequest`].

@@ -165,7 +165,7 @@ fn compare(
     let slots = SlotPool::new(extent.length as usize + (1 << 20)).map_err(|error| error.to_string())?;
     let slot = slots.try_take(extent.length as usize).ok_or("no slot for a test read")?;
     let mut reader = UringReader::new(files, &slots, 2, options.clone()).map_err(|error| refusal(&error))?;
-    reader.submit(ReadRequest { token: 0, extent, slot });
+    reader.submit(ReadRequest::new(0, extent, slot));
     let mut out = Vec::new();
     reader.wait(&mut out).map_err(|error| error.to_string())?;
     match out.pop().map(|completion| completion.result) {

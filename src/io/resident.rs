@@ -94,7 +94,7 @@ pub(crate) struct ResidentReader {
 
 impl ResidentReader {
     fn copy(&self, request: ReadRequest) -> Completion {
-        let ReadRequest { token, extent, mut slot } = request;
+        let ReadRequest { token, extent, mut slot, .. } = request;
         let sample = self.files.index.sample_of(extent);
         let Some(bytes) = sample.and_then(|sample| self.files.files.get(&sample)) else {
             let path = self.files.index.path(extent.file);

@@ -47,7 +47,7 @@ pub(super) struct Transfer {
 
 impl Transfer {
     pub(super) fn new(request: ReadRequest, whole: bool) -> Result<Self, Completion> {
-        let ReadRequest { token, extent, slot } = request;
+        let ReadRequest { token, extent, slot, .. } = request;
         let mut transfer =
             Self { token, extent, slot, whole, alignment: 1, head: 0, need: 0, want: 0, done: 0 };
         transfer.start(OpenMode { direct: false, noatime: false });
@@ -152,7 +152,7 @@ mod tests {
     fn transfer(offset: u64, length: u32, whole: bool, direct: bool) -> Transfer {
         let pool = SlotPool::new(1 << 21).unwrap();
         let slot = pool.try_take(length as usize).unwrap();
-        let request = ReadRequest { token: 1, extent: Extent { file: FileId(0), offset, length }, slot };
+        let request = ReadRequest::new(1, Extent { file: FileId(0), offset, length }, slot);
         let mut transfer = Transfer::new(request, whole).ok().unwrap();
         transfer.start(OpenMode { direct, noatime: false });
         transfer
@@ -227,6 +227,6 @@ mod tests {
         let pool = SlotPool::new(1 << 21).unwrap();
         let slot = pool.try_take(10).unwrap();
         let extent = Extent { file: FileId(0), offset: 0, length: 10_000 };
-        assert!(Transfer::new(ReadRequest { token: 1, extent, slot }, true).is_err());
+        assert!(Transfer::new(ReadRequest::new(1, extent, slot), true).is_err());
     }
 }

@@ -12,6 +12,7 @@
 mod bound;
 mod client;
 mod counters;
+mod open_files;
 mod runtime;
 mod server;
 mod shelf;
@@ -24,6 +25,7 @@ pub use client::{
     BreakerLimits, BreakerState, DeadlineLimits, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerCopy,
     PeerCounts, PeerPusher, PeerRead, PeerStats, PeerTransfer,
 };
+pub(crate) use open_files::allow_open_files;
 pub use server::{ConnectionLimits, Server, ServerOptions, ServerStats};
 pub use shelf::{Accepted, CopyBytes, Found, Shelf};
 pub use tls::{CertificatePin, TlsIdentity};

@@ -12,6 +12,9 @@ use tokio::sync::oneshot;
 /// it no time makes it longer, and then the thread is left behind.
 const DROP_LIMIT: Duration = Duration::from_millis(800);
 
+/// The most threads for what may hold up the one, beside it. They end when they were not needed for a while.
+const BLOCKING_THREADS: usize = 2;
+
 /// A thread with a runtime, and all that was spawned on it. Both end when this is dropped.
 pub(super) struct RuntimeThread {
     /// The process that started the thread: a forked child does not have it.
@@ -25,17 +28,24 @@ pub(super) struct RuntimeThread {
 
 impl RuntimeThread {
     /// Runs the future that `begin` makes on a thread called `name`, until it ends or this is dropped. `begin` is
-    /// called at once, where it can make things that belong to the runtime.
+    /// called at once, where it can make things that belong to the runtime. Should the future panic, the thread calls
+    /// `died`, and then drops all that was spawned on it.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when the system refuses the thread, or what its runtime needs.
-    pub(super) fn start<Work>(name: &str, begin: impl FnOnce() -> std::io::Result<Work>) -> Result<Self>
+    pub(super) fn start<Work>(
+        name: &str,
+        begin: impl FnOnce() -> std::io::Result<Work>,
+        died: impl FnOnce() + Send + 'static,
+    ) -> Result<Self>
     where
         Work: Future<Output = ()> + Send + 'static,
     {
         let refused =
             |error: std::io::Error| Error::Unavailable(format!("cannot start the thread {name}: {error}"));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(refused)?;
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        runtime.enable_all().max_blocking_threads(BLOCKING_THREADS).thread_name(name);
+        let runtime = runtime.build().map_err(refused)?;
         let work = {
             let _context = runtime.enter();
             begin().map_err(refused)?
@@ -50,8 +60,10 @@ impl RuntimeThread {
                     std::task::Poll::Ready(_) => std::task::Poll::Ready(()),
                     std::task::Poll::Pending => work.as_mut().poll(context),
                 });
+            if catch_unwind(AssertUnwindSafe(|| runtime.block_on(until_stopped))).is_err() {
+                died();
+            }
             // Who waits for what the work was to do learns of its end by what the work owned.
-            let _ = catch_unwind(AssertUnwindSafe(|| runtime.block_on(until_stopped)));
         };
         let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(refused)?;
         Ok(Self { process: std::process::id(), stop: Some(stop), alive, thread: Some(thread) })

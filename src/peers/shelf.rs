@@ -6,7 +6,7 @@ use std::fs::File;
 use std::sync::Arc;
 
 /// The samples of one dataset that a node keeps. Its methods are called on the server's one thread: they look things
-/// up and copy bytes, and do not wait.
+/// up and copy bytes, and do not wait. [`Shelf::accept`] alone is called on another one where it makes room first.
 pub trait Shelf: Send + Sync {
     /// Where the copy of `sample` is, if there is one that may be used. The peer that asks knows that its file has
     /// `version` now; without it, only a copy serves that is known to be of what its file was in this run.
@@ -18,6 +18,11 @@ pub trait Shelf: Send + Sync {
 
     /// Notes that the copy of `sample` with this `crc` has other bytes.
     fn damaged(&self, sample: u64, crc: u32);
+
+    /// Whether [`Shelf::accept`] takes this sample, or refuses it, without making room first, which takes a while.
+    fn accepts_at_once(&self, _sample: u64) -> bool {
+        true
+    }
 
     /// Takes what a peer pushes: the bytes of `sample` in `version`. Their length and their checksum `crc` (CRC-32C)
     /// have been verified.

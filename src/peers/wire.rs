@@ -3,12 +3,13 @@
 //! A sample is `/v1/{fingerprint, 64 hexadecimal digits}/{generation}/samples/{id}`. `GET` gives its bytes, with the
 //! version of its source's file as the `ETag` and their CRC-32C in a header; `PUT` offers them with the same two.
 
+use crate::crc::checksum;
 use crate::dataset::{FileVersion, Fingerprint};
 use hyper::header::{HeaderMap, HeaderName, HeaderValue};
 use sha2::{Digest, Sha256};
 
 /// The header with the CRC-32C of the whole sample, as eight hexadecimal digits. It is combined with that of the
-/// sample's number, so that the bytes of another sample do not pass where a number was damaged on its way.
+/// sample's number and version, so that neither is taken for another where a header was damaged on its way.
 pub(super) const CRC: HeaderName = HeaderName::from_static("foreload-crc32c");
 
 /// The header of a pushed sample with the version that an answer has in its `ETag`, quotes and all.
@@ -80,45 +81,27 @@ pub(super) fn version_of(headers: &HeaderMap, name: HeaderName) -> Option<FileVe
 }
 
 /// The checksum of a sample's bytes as a header's value.
-pub(super) fn crc_value(sample: u64, crc: u32) -> HeaderValue {
-    let combined = crc ^ checksum(&sample.to_le_bytes());
+pub(super) fn crc_value(sample: u64, version: FileVersion, crc: u32) -> HeaderValue {
+    let combined = crc ^ crc_of_name(sample, version);
     HeaderValue::try_from(format!("{combined:08x}")).expect("hexadecimal digits")
 }
 
-/// The checksum of a sample's bytes in the headers.
-pub(super) fn crc_of(headers: &HeaderMap, sample: u64) -> Option<u32> {
+/// The checksum of a sample's bytes in the headers, if they are those of this sample in this version.
+pub(super) fn crc_of(headers: &HeaderMap, sample: u64, version: FileVersion) -> Option<u32> {
     let digits = headers.get(CRC)?.to_str().ok().filter(|digits| digits.len() == 8)?;
-    Some(u32::from_str_radix(digits, 16).ok()? ^ checksum(&sample.to_le_bytes()))
+    Some(u32::from_str_radix(digits, 16).ok()? ^ crc_of_name(sample, version))
+}
+
+fn crc_of_name(sample: u64, version: FileVersion) -> u32 {
+    let mut name = [0; 16];
+    name[..8].copy_from_slice(&sample.to_le_bytes());
+    name[8..].copy_from_slice(&version.0.to_le_bytes());
+    checksum(&name)
 }
 
 /// The length that the headers announce, in bytes.
 pub(super) fn length_of(headers: &HeaderMap) -> Option<u64> {
     parse_number(headers.get(hyper::header::CONTENT_LENGTH)?.to_str().ok()?)
-}
-
-/// The CRC-32C of bytes that are all there.
-pub(super) fn checksum(bytes: &[u8]) -> u32 {
-    let mut checksum = Checksum::new();
-    checksum.update(bytes);
-    checksum.value()
-}
-
-/// The CRC-32C (Castagnoli) of bytes that come in pieces.
-pub(super) struct Checksum(crc_fast::Digest);
-
-impl Checksum {
-    pub(super) fn new() -> Self {
-        // "iSCSI" is what the catalogue of CRCs calls Castagnoli's.
-        Self(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi))
-    }
-
-    pub(super) fn update(&mut self, bytes: &[u8]) {
-        self.0.update(bytes);
-    }
-
-    pub(super) fn value(&self) -> u32 {
-        self.0.finalize() as u32
-    }
 }
 
 /// What a `Range` header asks of a sample.
@@ -193,28 +176,25 @@ mod tests {
 
     #[test]
     fn values_come_back_from_headers() {
-        let mut headers = HeaderMap::new();
+        let (mut headers, version) = (HeaderMap::new(), FileVersion(77));
         assert_eq!(
-            (crc_of(&headers, 5), version_of(&headers, VERSION), length_of(&headers)),
+            (crc_of(&headers, 5, version), version_of(&headers, VERSION), length_of(&headers)),
             (None, None, None)
         );
-        headers.insert(CRC, crc_value(5, 0xAB));
-        headers.insert(VERSION, version_value(FileVersion(77)));
-        assert_eq!((crc_of(&headers, 5), version_of(&headers, VERSION)), (Some(0xAB), Some(FileVersion(77))));
-        assert_ne!(crc_of(&headers, 6), Some(0xAB), "it is that of sample 5");
+        headers.insert(CRC, crc_value(5, version, 0xAB));
+        headers.insert(VERSION, version_value(version));
+        assert_eq!(
+            (crc_of(&headers, 5, version), version_of(&headers, VERSION)),
+            (Some(0xAB), Some(version))
+        );
+        assert_ne!(crc_of(&headers, 6, version), Some(0xAB), "it is that of sample 5");
+        assert_ne!(crc_of(&headers, 5, FileVersion(78)), Some(0xAB), "it is that of version 77");
         for wrong in ["", "ab", "\"ab\"", "000000zz", "00000000000"] {
             headers.insert(CRC, wrong.parse().unwrap());
             headers.insert(VERSION, wrong.parse().unwrap());
-            assert_eq!((crc_of(&headers, 5), version_of(&headers, VERSION)), (None, None), "{wrong}");
+            let found = (crc_of(&headers, 5, version), version_of(&headers, VERSION));
+            assert_eq!(found, (None, None), "{wrong}");
         }
-    }
-
-    #[test]
-    fn a_checksum_is_castagnolis() {
-        let mut checksum = Checksum::new();
-        checksum.update(b"1234");
-        checksum.update(b"56789");
-        assert_eq!(checksum.value(), 0xE306_9283);
     }
 
     #[test]

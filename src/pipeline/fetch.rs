@@ -245,7 +245,7 @@ impl Fetcher {
             let token = self.next_token;
             self.next_token += 1;
             self.pending.insert(token, PendingRead { place, others, since: self.stopwatch.now() });
-            self.reader().submit(ReadRequest { token, extent, slot });
+            self.reader().submit(ReadRequest::new(token, extent, slot));
         }
         Ok(BlockedOn::Nothing)
     }

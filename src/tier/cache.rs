@@ -22,7 +22,7 @@ use crate::slot::SlotPool;
 use crate::tier_name::TierName;
 use crate::trace::Trace;
 use epoch_plan::{EpochPlans, EpochRules};
-pub(super) use keep::TierPlace;
+pub(super) use keep::{SampleOrigin, TierPlace};
 use open::OpenedTiers;
 pub use open::TierOptions;
 use std::any::Any;
@@ -244,7 +244,7 @@ impl Cache {
         self.plan(epoch, schedule, order_of);
         if self.mesh.is_some() {
             // What slower nodes pushed since the end of the last epoch is published, too.
-            self.end();
+            self.publish();
         }
         let lacks_room = self.lacks_room.swap(false, Relaxed) && self.rules.whole().is_none();
         if lacks_room && self.mesh.as_ref().is_some_and(|mesh| mesh.is_first) {
@@ -258,6 +258,11 @@ impl Cache {
         if let (Some(stager), Some((schedule, first_step))) = (&staging.stager, &staging.epoch) {
             stager.begin(schedule.clone(), *first_step);
         }
+    }
+
+    /// Writes what was taken and waits to be written together. What is full or has failed stays so.
+    pub(super) fn publish(&self) {
+        self.tiers.iter().for_each(|kept| kept.tier.publish());
     }
 
     /// Ends the reads of an epoch: samples that wait to be written together are written now, for the next epoch and for

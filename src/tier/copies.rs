@@ -4,7 +4,8 @@
 //! add one, implement [`CacheTier`], and open it in `cache/open.rs`.
 
 use super::counters::CopyStats;
-use crate::dataset::{Extent, FileVersion};
+use crate::crc::checksum;
+use crate::dataset::{Extent, FileId, FileVersion};
 use crate::error::Result;
 use crate::io::{ListeningReader, Reader, Waker};
 use crate::peers::{CopyBytes, PeerStats};
@@ -34,12 +35,6 @@ impl Location {
     pub fn is_copy(&self, bytes: &[u8]) -> bool {
         self.crc.is_none_or(|crc| checksum(bytes) == crc)
     }
-}
-
-/// The CRC-32C (Castagnoli) of a sample's bytes, which is compared with [`Location::crc`].
-pub fn checksum(bytes: &[u8]) -> u32 {
-    // "iSCSI" is what the catalogue of CRCs calls Castagnoli's.
-    crc_fast::checksum(crc_fast::CrcAlgorithm::Crc32Iscsi, bytes) as u32
 }
 
 /// What became of an offered sample.
@@ -115,15 +110,20 @@ pub(crate) trait CacheTier: Send + Sync {
     /// was read.
     fn offer(&self, group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer;
 
+    /// Whether a sample of so many bytes that is offered now is kept or refused without waiting for memory.
+    fn offers_at_once(&self, _group: u64, _length: u32) -> bool {
+        true
+    }
+
     /// Notes that the copy of a sample at `location` is the source's: it need not be checked again in this run.
     fn confirm(&self, sample: u64, location: &Location);
 
     /// Notes that the copy of a sample at `location` is not the source's any more: it is forgotten.
     fn outdate(&self, sample: u64, location: &Location);
 
-    /// Forgets the copy of a sample at `location`, which an earlier run kept and another node is to keep now. A tier
-    /// without copies of earlier runs has none.
-    fn forget(&self, _sample: u64, _location: &Location) {}
+    /// Removes a file of copies soon, which an earlier run kept and other nodes are to keep now. A tier without copies
+    /// of earlier runs has none.
+    fn forget(&self, _file: FileId) {}
 
     /// Notes that a located sample could not be read or was wrong: it is forgotten, with what lies beside it.
     fn damaged(&self, sample: u64, location: Location, why: CopyFault);
@@ -133,6 +133,9 @@ pub(crate) trait CacheTier: Send + Sync {
 
     /// Removes all samples of a group soon.
     fn evict_group(&self, group: u64);
+
+    /// Publishes what was taken soon, however little.
+    fn publish(&self) {}
 
     /// Publishes what was taken soon, and tries again to fill where something had stopped that; meant for the end of an
     /// epoch.

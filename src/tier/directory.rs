@@ -6,7 +6,7 @@ use super::reader::fault;
 use super::store::Store;
 use crate::dataset::{Extent, FileId, FileVersion};
 use crate::error::{Error, Result};
-use crate::io::{DataSource, Direct, IoChoice, open_source, read_blocking};
+use crate::io::{DataSource, Direct, Files, IoChoice, open_source, read_blocking};
 use crate::peers::CopyBytes;
 use crate::slot::SlotPool;
 use crate::tier_name::TierName;
@@ -33,26 +33,35 @@ const MOST_SERVED: usize = 256;
 
 /// The segments that are open to serve other nodes from.
 #[derive(Default)]
-pub(super) struct ServedFiles(Mutex<HashMap<FileId, Arc<File>>>);
+pub(super) struct ServedFiles(Mutex<ServedTable>);
+
+#[derive(Default)]
+struct ServedTable {
+    /// Each file, and the use that was its last.
+    open: HashMap<FileId, (Arc<File>, u64)>,
+    /// How often files were asked for.
+    uses: u64,
+}
 
 impl ServedFiles {
-    /// The file of a segment, open for reading.
-    fn open(&self, store: &Store, file: FileId) -> Result<Arc<File>> {
-        let files = store.files();
-        let mut open = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(file) = open.get(&file) {
+    /// The file of a segment, open for reading. Where too many are open, the one is closed that was not asked for for
+    /// the longest time.
+    fn open(&self, files: &dyn Files, file: FileId) -> Result<Arc<File>> {
+        let ServedTable { open, uses } = &mut *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        *uses += 1;
+        if let Some((file, last)) = open.get_mut(&file) {
+            *last = *uses;
             return Ok(file.clone());
         }
         // An open segment keeps its bytes on the drive after its end.
         open.retain(|file, _| !files.is_gone(*file));
-        if open.len() >= MOST_SERVED
-            && let Some(any) = open.keys().next().copied()
-        {
-            open.remove(&any);
+        if open.len() >= MOST_SERVED {
+            let oldest = open.iter().min_by_key(|(_, (_, last))| *last).map(|(file, _)| *file);
+            oldest.and_then(|oldest| open.remove(&oldest));
         }
         let path = files.path(file);
         let opened = Arc::new(File::open(&path).map_err(|error| Error::io("open", path, error))?);
-        open.insert(file, opened.clone());
+        open.insert(file, (opened.clone(), *uses));
         Ok(opened)
     }
 }
@@ -94,8 +103,8 @@ impl CacheTier for Directory {
         self.store.outdate(sample, location);
     }
 
-    fn forget(&self, sample: u64, location: &Location) {
-        self.store.forget(sample, location);
+    fn forget(&self, file: FileId) {
+        self.store.forget(file);
     }
 
     fn damaged(&self, sample: u64, location: Location, why: CopyFault) {
@@ -108,6 +117,10 @@ impl CacheTier for Directory {
 
     fn evict_group(&self, group: u64) {
         self.store.evict_group(group);
+    }
+
+    fn publish(&self) {
+        self.store.publish();
     }
 
     fn seal(&self) {
@@ -156,7 +169,39 @@ impl CacheTier for Directory {
 
     fn bytes_of(&self, location: &Location) -> Result<CopyBytes, Option<CopyFault>> {
         let Extent { file, offset, length } = location.extent;
-        let file = self.served.open(&self.store, file).map_err(|error| fault(&error))?;
+        let file = self.served.open(&*self.store.files(), file).map_err(|error| fault(&error))?;
         Ok(CopyBytes::File { file, offset, length, alignment: 1 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::Stamp;
+
+    /// Segments that are all one file.
+    struct OneFile(PathBuf);
+
+    impl Files for OneFile {
+        fn path(&self, _: FileId) -> PathBuf {
+            self.0.clone()
+        }
+
+        fn stamp(&self, _: FileId) -> Option<Stamp> {
+            None
+        }
+    }
+
+    #[test]
+    fn the_segment_that_was_not_asked_for_for_longest_is_closed() {
+        let named = tempfile::NamedTempFile::new().unwrap();
+        let (files, served) = (OneFile(named.path().to_owned()), ServedFiles::default());
+        let open = |file: usize| served.open(&files, FileId(file as u32)).unwrap();
+        let first: Vec<_> = (0..MOST_SERVED).map(open).collect();
+        open(0);
+        let more: Vec<_> = (MOST_SERVED..2 * MOST_SERVED - 1).map(open).collect();
+        assert!(Arc::ptr_eq(&first[0], &open(0)), "it was asked for again");
+        assert!(std::iter::zip(MOST_SERVED.., &more).all(|(file, kept)| Arc::ptr_eq(kept, &open(file))));
+        assert!(!Arc::ptr_eq(&first[1], &open(1)));
     }
 }

@@ -264,7 +264,7 @@ impl RateMeter<'_> {
                     break;
                 };
                 asked.insert(next, Instant::now());
-                self.reader.submit(ReadRequest { token: next, extent, slot });
+                self.reader.submit(ReadRequest::new(next, extent, slot));
                 next += 1;
             }
             if asked.is_empty() {

@@ -9,7 +9,7 @@
 //! Where they do not hold it together, a bidder for what is missing, called *nobody*, takes part like a node.
 //! Everything is computed in integers, so that all machines get the same.
 
-use super::copies::checksum;
+use crate::crc::checksum;
 use crate::dataset::Fingerprint;
 use crate::error::{Error, Result};
 use crate::rng::{RandomKey, Use};

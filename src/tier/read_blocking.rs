@@ -1,6 +1,6 @@
 //! Reads one sample through the tiers by plain blocking calls: for substitutes of failed samples, and for single reads.
 
-use super::cache::{Cache, TierPlace};
+use super::cache::{Cache, SampleOrigin, TierPlace};
 use super::copies::{CopyFault, Location};
 use super::reader::fault;
 use super::revalidate::version_now;
@@ -40,7 +40,7 @@ impl Cache {
             if let Some((place, location)) = copy {
                 self.compare(sample, place, &location, &bytes);
             }
-            self.arrived(sample, &bytes, None, version);
+            self.arrived(sample, &bytes, SampleOrigin::Source, version);
         }
         Ok((bytes, TierName::SOURCE))
     }
@@ -49,7 +49,7 @@ impl Cache {
     fn read_copy(&self, sample: u64, place: TierPlace, location: Location) -> Option<Vec<u8>> {
         let fault = match self.tier(place).read_blocking(&location) {
             Ok(bytes) if location.is_copy(&bytes) => {
-                self.arrived(sample, &bytes, Some(place), location.version);
+                self.arrived(sample, &bytes, SampleOrigin::Copy(place), location.version);
                 return Some(bytes);
             }
             Ok(_) => Some(CopyFault::Checksum),

@@ -1,6 +1,6 @@
 //! A reader over all tiers: an extent of the dataset is read from the tier that has it. `route.rs` says which that is.
 
-use super::cache::{Cache, TierPlace};
+use super::cache::{Cache, SampleOrigin, TierPlace};
 use super::copies::{CopyFault, Location, TierReader};
 use super::revalidate::{Revalidation, VersionAnswer};
 use super::route::{Route, RouteLookup};
@@ -28,10 +28,18 @@ pub(crate) struct TieredReader {
 
 /// A sample in flight.
 struct PendingSample {
+    asked: AskedSample,
+    state: PendingState,
+}
+
+/// A sample that was asked for.
+#[derive(Clone, Copy)]
+struct AskedSample {
+    sample: u64,
     /// The extent in the dataset.
     extent: Extent,
-    sample: u64,
-    state: PendingState,
+    /// Where it comes from if it is read from the source.
+    at_source: SampleOrigin,
 }
 
 /// How far a sample in flight has come.
@@ -86,27 +94,29 @@ impl TieredReader {
     }
 
     /// Submits a sample's read, or asks for the version of its file first.
-    fn follow(&mut self, token: u64, (extent, sample): (Extent, u64), slot: Slot, lookup: RouteLookup) {
+    fn follow(&mut self, token: u64, asked: AskedSample, slot: Slot, lookup: RouteLookup) {
         match lookup {
-            RouteLookup::Found(route) => self.read(token, (extent, sample), slot, route),
+            RouteLookup::Found(route) => self.read(token, asked, slot, route),
             RouteLookup::NeedsVersion(copy) => {
                 let state = PendingState::Look { slot, copy };
-                self.asked.insert(token, PendingSample { extent, sample, state });
-                self.revalidation.ask(token, extent.file);
+                self.asked.insert(token, PendingSample { asked, state });
+                self.revalidation.ask(token, asked.extent.file);
             }
         }
     }
 
     /// Submits a sample's read by the given route.
-    fn read(&mut self, token: u64, (extent, sample): (Extent, u64), slot: Slot, route: Route) {
+    fn read(&mut self, token: u64, asked: AskedSample, slot: Slot, route: Route) {
         match &route {
             Route::Copy(place, location) => {
-                let request = ReadRequest { token, extent: location.extent, slot };
-                self.readers.submit(of(*place), request);
+                let request = ReadRequest::new(token, location.extent, slot);
+                self.readers.submit(of(*place), ReadRequest { version: location.version, ..request });
             }
-            Route::Source { .. } => self.readers.submit(SOURCE, ReadRequest { token, extent, slot }),
+            Route::Source { .. } => {
+                self.readers.submit(SOURCE, ReadRequest::new(token, asked.extent, slot));
+            }
         }
-        self.asked.insert(token, PendingSample { extent, sample, state: PendingState::Read(route) });
+        self.asked.insert(token, PendingSample { asked, state: PendingState::Read(route) });
     }
 
     /// Submits the reads of samples whose files' versions have come. Returns whether there were any.
@@ -115,11 +125,11 @@ impl TieredReader {
         let mut looked = std::mem::take(&mut self.looked);
         let any = !looked.is_empty();
         for VersionAnswer { token, version } in looked.drain(..) {
-            if let Some(PendingSample { extent, sample, state: PendingState::Look { slot, copy } }) =
+            if let Some(PendingSample { asked, state: PendingState::Look { slot, copy } }) =
                 self.asked.remove(&token)
             {
-                let route = self.cache.route(sample, version, copy);
-                self.read(token, (extent, sample), slot, route);
+                let route = self.cache.route(asked.sample, version, copy);
+                self.read(token, asked, slot, route);
             }
         }
         self.looked = looked;
@@ -131,19 +141,18 @@ impl TieredReader {
         let mut arrived = std::mem::take(&mut self.arrived);
         for (_, completion) in arrived.drain(..) {
             match self.asked.remove(&completion.token) {
-                Some(PendingSample { extent, sample, state: PendingState::Read(Route::Copy(place, at)) }) => {
-                    self.come_from_copy(extent, sample, (place, at), completion, out);
+                Some(PendingSample { asked, state: PendingState::Read(Route::Copy(place, at)) }) => {
+                    self.come_from_copy(asked, (place, at), completion, out);
                 }
                 Some(PendingSample {
-                    sample,
+                    asked: AskedSample { sample, at_source, .. },
                     state: PendingState::Read(Route::Source { version, copy }),
-                    ..
                 }) => {
                     if let Ok(bytes) = &completion.result {
                         if let Some((place, location)) = copy {
                             self.cache.compare(sample, place, &location, bytes);
                         }
-                        self.cache.arrived(sample, bytes, None, version);
+                        self.cache.arrived(sample, bytes, at_source, version);
                     }
                     out.push(completion);
                 }
@@ -156,17 +165,16 @@ impl TieredReader {
 
     fn come_from_copy(
         &mut self,
-        extent: Extent,
-        sample: u64,
+        asked: AskedSample,
         (place, location): (TierPlace, Location),
         completion: Completion,
         out: &mut Vec<Completion>,
     ) {
-        let token = completion.token;
+        let (token, AskedSample { sample, extent, .. }) = (completion.token, asked);
         let (slot, fault) = match completion.result {
             Ok(bytes) if location.is_copy(&bytes) => {
                 let version = completion.version.or(location.version);
-                self.cache.arrived(sample, &bytes, Some(place), version);
+                self.cache.arrived(sample, &bytes, SampleOrigin::Copy(place), version);
                 out.push(Completion::arrived(token, bytes).of(self.cache.tier(place).name()));
                 return;
             }
@@ -181,11 +189,15 @@ impl TieredReader {
             // It is asked for once more, with the version that its file has.
             Some(slot) if unconfirmed => {
                 let lookup = RouteLookup::NeedsVersion(Some((place, location)));
-                self.follow(token, (extent, sample), slot, lookup);
+                self.follow(token, asked, slot, lookup);
             }
             Some(slot) => {
+                // Another node that has nothing is pushed the sample. If it did not give it in time, that would only
+                // make it later.
+                let may_have_it = self.cache.tier(place).spans_nodes() && fault != Some(CopyFault::Gone);
+                let at_source = if may_have_it { SampleOrigin::SourceForHere } else { SampleOrigin::Source };
                 let lookup = self.cache.route_without_copy(extent.file);
-                self.follow(token, (extent, sample), slot, lookup);
+                self.follow(token, AskedSample { at_source, ..asked }, slot, lookup);
             }
             // The slot was lost with a thread that panicked: there is nothing to read into.
             None => {
@@ -217,15 +229,26 @@ impl TieredReader {
     }
 }
 
-/// The kind of error by which a tier says that it gives a copy only to who knows the version of its file.
-pub(super) const UNCONFIRMED: std::io::ErrorKind = std::io::ErrorKind::InvalidInput;
+/// The error by which a tier says that it gives a copy only to who knows the version of its file.
+#[derive(Debug)]
+pub(super) struct Unconfirmed;
+
+impl std::fmt::Display for Unconfirmed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("it is given only to who knows the version of its file")
+    }
+}
+
+impl std::error::Error for Unconfirmed {}
 
 /// What a failed read says about the copy; `None` where it is the process that lacks something.
 pub(super) fn fault(error: &Error) -> Option<CopyFault> {
     const OURS: [i32; 4] = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EAGAIN];
     match error {
         Error::Io { source, .. } if source.kind() == std::io::ErrorKind::NotFound => Some(CopyFault::Gone),
-        Error::Io { source, .. } if source.kind() == UNCONFIRMED => Some(CopyFault::Unconfirmed),
+        Error::Io { source, .. } if source.get_ref().is_some_and(|inner| inner.is::<Unconfirmed>()) => {
+            Some(CopyFault::Unconfirmed)
+        }
         Error::Io { source, .. } if source.raw_os_error().is_some_and(|code| OURS.contains(&code)) => None,
         _ => Some(CopyFault::Unreadable),
     }
@@ -245,13 +268,14 @@ impl Reader for TieredReader {
     }
 
     fn submit(&mut self, request: ReadRequest) {
-        let ReadRequest { token, extent, slot } = request;
-        let Some(sample) = self.cache.index().sample_of(extent) else {
+        let Some(sample) = self.cache.index().sample_of(request.extent) else {
             // An extent that is no sample is kept nowhere.
-            return self.readers.submit(SOURCE, ReadRequest { token, extent, slot });
+            return self.readers.submit(SOURCE, request);
         };
+        let ReadRequest { token, extent, slot, .. } = request;
         let lookup = self.cache.look_up_route(sample, extent.file);
-        self.follow(token, (extent, sample), slot, lookup);
+        let asked = AskedSample { sample, extent, at_source: SampleOrigin::Source };
+        self.follow(token, asked, slot, lookup);
     }
 
     fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {

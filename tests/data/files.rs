@@ -202,7 +202,7 @@ fn readers_give_every_sample() {
         for sample in 0..index.len() {
             let extent = index.extent(sample);
             let slot = slots.try_take(extent.length as usize).expect("a slot");
-            reader.submit(ReadRequest { token: sample, extent, slot });
+            reader.submit(ReadRequest::new(sample, extent, slot));
         }
         let mut out = Vec::new();
         while out.len() < index.len() as usize {

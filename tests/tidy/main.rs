@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 const HOMES: &[(&str, &[&str])] = &[
     ("bytes", &["peers"]),
     ("clap", &["cli"]),
-    ("crc-fast", &["dataset", "peers", "tier"]),
+    ("crc-fast", &["crc"]),
     ("csv", &["dataset"]),
     ("cudarc", &["gpu"]),
     ("font8x8", &["show"]),

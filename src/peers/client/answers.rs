@@ -1,9 +1,11 @@
 //! The answers on their way from the client's thread to the thread that asked.
 
+use super::deadline::PostedRead;
+use super::stats::PeerCounters;
 use super::transfer::{Miss, PeerAnswer, PeerCopy, PeerRead};
 use crate::dataset::FileVersion;
-use crate::error::{Error, Result};
 use crate::io::Waker;
+use crate::peers::counters::count;
 use crate::slot::Slot;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -25,8 +27,6 @@ struct AnswerState {
     /// Whether the other side sleeps elsewhere, and wants to be woken by the first answer.
     listening: bool,
     woken: bool,
-    /// Whether no answer will come any more.
-    ended: bool,
 }
 
 impl AnswerQueue {
@@ -37,17 +37,6 @@ impl AnswerQueue {
     pub(super) fn add(&self, answer: PeerAnswer) {
         let mut state = self.state();
         state.answers.push(answer);
-        self.announce(state);
-    }
-
-    /// No answer will come any more.
-    fn end(&self) {
-        let mut state = self.state();
-        state.ended = true;
-        self.announce(state);
-    }
-
-    fn announce(&self, mut state: MutexGuard<'_, AnswerState>) {
         let (asleep, listening) = (std::mem::take(&mut state.asleep), std::mem::take(&mut state.listening));
         drop(state);
         if asleep {
@@ -59,36 +48,29 @@ impl AnswerQueue {
     }
 
     /// Appends the answers that are there to `out`, and returns how many.
-    pub(super) fn take(&self, out: &mut Vec<PeerAnswer>) -> Result<usize> {
+    pub(super) fn take(&self, out: &mut Vec<PeerAnswer>) -> usize {
         Self::take_from(&mut self.state(), out)
     }
 
-    fn take_from(state: &mut AnswerState, out: &mut Vec<PeerAnswer>) -> Result<usize> {
+    fn take_from(state: &mut AnswerState, out: &mut Vec<PeerAnswer>) -> usize {
         state.listening = false;
         state.woken = false;
-        if state.answers.is_empty() && state.ended {
-            return Err(Error::Internal("the thread that reads from peers has ended".into()));
-        }
         let taken = state.answers.len();
         out.append(&mut state.answers);
-        Ok(taken)
+        taken
     }
 
     /// As [`super::PeerTransfer::listen`] with reads in flight.
     pub(super) fn listen(&self) -> bool {
         let mut state = self.state();
-        state.listening = state.answers.is_empty() && !state.ended && !state.woken;
+        state.listening = state.answers.is_empty() && !state.woken;
         state.listening
     }
 
     /// Waits for answers, the waker or `limit`. Returns whether the waker was called, and how many answers there are.
-    pub(super) fn wait_until(
-        &self,
-        limit: Option<Instant>,
-        out: &mut Vec<PeerAnswer>,
-    ) -> Result<(bool, usize)> {
+    pub(super) fn wait_until(&self, limit: Option<Instant>, out: &mut Vec<PeerAnswer>) -> (bool, usize) {
         let mut state = self.state();
-        while state.answers.is_empty() && !state.woken && !state.ended {
+        while state.answers.is_empty() && !state.woken {
             state.asleep = true;
             state = match limit.map(|limit| limit.saturating_duration_since(Instant::now())) {
                 None => self.answered.wait(state).unwrap_or_else(PoisonError::into_inner),
@@ -100,7 +82,7 @@ impl AnswerQueue {
         }
         state.asleep = false;
         let woken = state.woken;
-        Ok((woken, Self::take_from(&mut state, out)?))
+        (woken, Self::take_from(&mut state, out))
     }
 
     pub(super) fn wake(&self) {
@@ -116,28 +98,25 @@ impl AnswerQueue {
     }
 }
 
-/// Ends the queue when it is dropped: what the client's thread holds.
-pub(super) struct AnswersEnd(pub Arc<AnswerQueue>);
-
-impl Drop for AnswersEnd {
-    fn drop(&mut self) {
-        self.0.end();
-    }
-}
-
-/// A read that was posted. It is answered once, whatever becomes of it: if it is dropped, with what may be known then.
+/// A read that was posted. It is answered and counted once, whatever becomes of it: it is dropped when the client's
+/// thread ends, or has ended.
 pub(super) struct OpenRead {
     read: Option<PeerRead>,
     answers: Arc<AnswerQueue>,
-    /// When it was posted.
-    pub posted: Instant,
+    /// Those of the peer.
+    counters: Arc<PeerCounters>,
     /// When it must be answered.
-    pub deadline: Instant,
+    pub times: PostedRead,
 }
 
 impl OpenRead {
-    pub(super) fn new(read: PeerRead, answers: Arc<AnswerQueue>, posted: Instant, deadline: Instant) -> Self {
-        Self { read: Some(read), answers, posted, deadline }
+    pub(super) fn new(
+        read: PeerRead,
+        answers: Arc<AnswerQueue>,
+        counters: Arc<PeerCounters>,
+        times: PostedRead,
+    ) -> Self {
+        Self { read: Some(read), answers, counters, times }
     }
 
     pub(super) fn sample(&self) -> u64 {
@@ -162,21 +141,29 @@ impl OpenRead {
 
     /// Answers it: `arrived` makes what the caller gets of the slot with its bytes and their number.
     pub(super) fn finish(mut self, result: Result<impl FnOnce(Slot, usize) -> PeerCopy, Miss>) {
-        if let Some(PeerRead { token, peer, length, slot, .. }) = self.read.take() {
-            let (result, slot) = match result {
-                Ok(arrived) => (Ok(arrived(slot, length as usize)), None),
-                Err(miss) => (Err(miss), Some(slot)),
-            };
-            self.answers.add(PeerAnswer { token, peer, result, slot });
+        match result {
+            Ok(arrived) => {
+                if let Some(PeerRead { token, peer, length, slot, .. }) = self.read.take() {
+                    count(&self.counters.hits, 1);
+                    count(&self.counters.bytes, length.into());
+                    let result = Ok(arrived(slot, length as usize));
+                    self.answers.add(PeerAnswer { token, peer, result, slot: None });
+                }
+            }
+            Err(miss) => self.missed(miss),
+        }
+    }
+
+    fn missed(&mut self, miss: Miss) {
+        if let Some(PeerRead { token, peer, slot, .. }) = self.read.take() {
+            self.counters.missed(miss);
+            self.answers.add(PeerAnswer { token, peer, result: Err(miss), slot: Some(slot) });
         }
     }
 }
 
 impl Drop for OpenRead {
     fn drop(&mut self) {
-        if let Some(PeerRead { token, peer, slot, .. }) = self.read.take() {
-            let miss = Err(Miss::Unreachable);
-            self.answers.add(PeerAnswer { token, peer, result: miss, slot: Some(slot) });
-        }
+        self.missed(Miss::Unreachable);
     }
 }

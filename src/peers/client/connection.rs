@@ -61,6 +61,12 @@ pub(super) struct Exchange<'a> {
     _permit: SemaphorePermit<'a>,
 }
 
+/// The turn of a request: one of the connections is free for it.
+pub(super) struct ConnectionTurn<'a> {
+    pool: &'a ConnectionPool,
+    permit: SemaphorePermit<'a>,
+}
+
 impl Exchange<'_> {
     /// Keeps the connection for the next request. Called when the answer was read to its end.
     pub(super) fn keep_connection(self) {
@@ -78,27 +84,10 @@ impl ConnectionPool {
         Self { address, tls, permits: Semaphore::new(connections), idle: Mutex::default(), counters }
     }
 
-    /// Sends a request, when a connection is free, and waits until its answer begins.
-    pub(super) async fn send(&self, request: impl Fn() -> PeerRequest) -> Result<Exchange<'_>, Miss> {
-        let permit = self.permits.acquire().await.map_err(|_| Miss::Unreachable)?;
-        loop {
-            let kept = self.idle().pop();
-            let used = kept.is_some();
-            let mut connection = match kept {
-                Some(connection) => connection,
-                None => self.connect().await?,
-            };
-            // The peer may have closed a connection while it was not used. A request that failed for that is made
-            // once more: nothing is lost when it came through after all.
-            if used && connection.sender.ready().await.is_err() {
-                continue;
-            }
-            match connection.sender.send_request(request()).await {
-                Ok(response) => return Ok(Exchange { response, connection, pool: self, _permit: permit }),
-                Err(_) if used => {}
-                Err(error) => return Err(if error.is_parse() { Miss::Wrong } else { Miss::Unreachable }),
-            }
-        }
+    /// Waits until a connection is free.
+    pub(super) async fn turn(&self) -> ConnectionTurn<'_> {
+        let permit = self.permits.acquire().await.expect("nobody closes the semaphore");
+        ConnectionTurn { pool: self, permit }
     }
 
     async fn connect(&self) -> Result<PeerConnection, Miss> {
@@ -130,5 +119,30 @@ impl ConnectionPool {
 
     fn idle(&self) -> MutexGuard<'_, Vec<PeerConnection>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<'a> ConnectionTurn<'a> {
+    /// Sends a request, and waits until its answer begins.
+    pub(super) async fn send(self, request: impl Fn() -> PeerRequest) -> Result<Exchange<'a>, Miss> {
+        let Self { pool, permit } = self;
+        loop {
+            let kept = pool.idle().pop();
+            let used = kept.is_some();
+            let mut connection = match kept {
+                Some(connection) => connection,
+                None => pool.connect().await?,
+            };
+            // The peer may have closed a connection while it was not used. A request that failed for that is made
+            // once more: nothing is lost when it came through after all.
+            if used && connection.sender.ready().await.is_err() {
+                continue;
+            }
+            match connection.sender.send_request(request()).await {
+                Ok(response) => return Ok(Exchange { response, connection, pool, _permit: permit }),
+                Err(_) if used => {}
+                Err(error) => return Err(if error.is_parse() { Miss::Wrong } else { Miss::Unreachable }),
+            }
+        }
     }
 }

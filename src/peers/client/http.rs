@@ -1,11 +1,11 @@
 //! The engine over HTTP/1.1: reads from peers, and pushes to them, on a thread of its own.
 
-use super::answers::{AnswerQueue, AnswersEnd, OpenRead};
+use super::answers::{AnswerQueue, OpenRead};
 use super::breaker::BreakerLimits;
 use super::deadline::DeadlineLimits;
 use super::link::{PeerLink, PeerPush};
-use super::stats::PeerStats;
-use super::transfer::{Miss, PeerAnswer, PeerCopy, PeerRead, PeerTransfer};
+use super::stats::{PeerCounts, PeerStats};
+use super::transfer::{Miss, PeerAnswer, PeerRead, PeerTransfer};
 use crate::dataset::FileVersion;
 use crate::error::{Error, Result};
 use crate::io::Waker;
@@ -24,6 +24,10 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
 /// The bytes that a push counts for at least.
 const LEAST_PUSH: usize = 4096;
+
+/// What the user is told when the thread has died.
+const DIED: &str = "the thread that reads from other nodes has died: from now on what they keep comes from the source; \
+                    this is a defect in Foreload, please report it";
 
 /// Another node, as it has announced itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -103,7 +107,7 @@ impl PeerPusher {
         }
         // A push takes more than its bytes.
         let reserved =
-            self.pushes.reserve(bytes.len().max(LEAST_PUSH)).filter(|_| link.admit(Instant::now()).is_some());
+            self.pushes.reserve(bytes.len().max(LEAST_PUSH)).filter(|_| link.admit_push(Instant::now()));
         let queued = reserved.is_some_and(|reserved| {
             let push = PeerPush { sample, version, crc, bytes, _reserved: reserved };
             self.work.send(PeerWork::Push(peer, push)).is_ok()
@@ -122,6 +126,13 @@ impl PeerPusher {
     /// What each peer did so far, by number.
     pub fn stats(&self) -> Vec<PeerStats> {
         self.links.iter().map(|link| link.stats()).collect()
+    }
+
+    /// What all peers did so far.
+    pub fn counts(&self) -> PeerCounts {
+        let mut all = PeerCounts::default();
+        self.links.iter().for_each(|link| all += link.counters.read());
+        all
     }
 }
 
@@ -158,8 +169,9 @@ impl HttpTransfer {
         let links: Arc<[_]> = peers.iter().map(|peer| Arc::new(PeerLink::new(peer, options))).collect();
         let answers = AnswerQueue::new(on_ready);
         let (work, queue) = mpsc::unbounded_channel();
-        let end = AnswersEnd(answers.clone());
-        let thread = RuntimeThread::start("foreload-fetch", || Ok(run(links.clone(), queue, end)))?;
+        let notices = options.notices.clone();
+        let died = move || notices.warn_once(("peers", "thread"), || DIED.to_owned());
+        let thread = RuntimeThread::start("foreload-fetch", || Ok(run(links.clone(), queue)), died)?;
         let encrypted = if peers.iter().any(|peer| peer.pin.is_some()) { ", TLS 1.3" } else { "" };
         Ok(Self {
             pusher: Some(PeerPusher { links, work, pushes: BytesUnderWay::new(options.push_bytes) }),
@@ -189,7 +201,7 @@ impl Drop for HttpTransfer {
 }
 
 /// Does what the thread is handed, until nobody hands it anything.
-async fn run(links: Arc<[Arc<PeerLink>]>, mut queue: UnboundedReceiver<PeerWork>, _end: AnswersEnd) {
+async fn run(links: Arc<[Arc<PeerLink>]>, mut queue: UnboundedReceiver<PeerWork>) {
     while let Some(work) = queue.recv().await {
         match work {
             PeerWork::Reads(reads) => {
@@ -220,20 +232,22 @@ impl PeerTransfer for HttpTransfer {
         let link = self.pusher().links[read.peer].clone();
         self.in_flight += 1;
         count(&link.counters.reads, 1);
-        let now = Instant::now();
-        let limit = link.admit(now);
-        let open = OpenRead::new(read, self.answers.clone(), now, now + limit.unwrap_or_default());
-        if limit.is_some() {
-            self.posted.push(open);
-        } else {
-            link.counters.missed(Miss::Breaker);
-            open.finish(Err::<fn(_, _) -> PeerCopy, _>(Miss::Breaker));
+        match link.admit_read(read.length.into(), Instant::now()) {
+            Some(times) => {
+                let counters = link.counters.clone();
+                self.posted.push(OpenRead::new(read, self.answers.clone(), counters, times));
+            }
+            None => {
+                link.counters.missed(Miss::Breaker);
+                let PeerRead { token, peer, slot, .. } = read;
+                self.answers.add(PeerAnswer { token, peer, result: Err(Miss::Breaker), slot: Some(slot) });
+            }
         }
     }
 
     fn flush(&mut self) {
         if !self.posted.is_empty() {
-            // Where the thread has ended, the reads come back unsent, and answer that themselves.
+            // Where the thread has died, the reads come back unsent, and answer that themselves.
             let posted = std::mem::take(&mut self.posted);
             let _ = self.pusher().work.send(PeerWork::Reads(posted));
         }
@@ -241,7 +255,7 @@ impl PeerTransfer for HttpTransfer {
 
     fn try_answers(&mut self, out: &mut Vec<PeerAnswer>) -> Result<()> {
         self.flush();
-        self.in_flight -= self.answers.take(out)?;
+        self.in_flight -= self.answers.take(out);
         Ok(())
     }
 
@@ -255,7 +269,7 @@ impl PeerTransfer for HttpTransfer {
             return Ok(false);
         }
         self.flush();
-        let (woken, answered) = self.answers.wait_until(limit, out)?;
+        let (woken, answered) = self.answers.wait_until(limit, out);
         self.in_flight -= answered;
         Ok(woken)
     }
@@ -271,5 +285,55 @@ impl PeerTransfer for HttpTransfer {
 
     fn describe(&self) -> String {
         self.description.clone()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::Fingerprint;
+    use crate::slot::SlotPool;
+    use std::net::TcpListener;
+    use std::time::Duration;
+
+    #[test]
+    fn a_thread_that_died_costs_its_reads_and_later_ones_and_is_told_of() {
+        // A peer that accepts connections and says nothing.
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let peer = Peer { address: silent.local_addr().unwrap(), pin: None };
+        let dataset = SharedDataset { fingerprint: Fingerprint([3; 32]), generation: 1 };
+        let long = Duration::from_secs(3600);
+        let options = HttpOptions {
+            deadline: DeadlineLimits { first: long, ceiling: long, ..DeadlineLimits::default() },
+            ..HttpOptions::new(dataset, Token::random().unwrap())
+        };
+        let mut transfer = HttpTransfer::new(&[peer], &options, Waker(Arc::new(|| {}))).unwrap();
+        let slots = SlotPool::new(2 << 20).unwrap();
+        let post = |transfer: &mut HttpTransfer| {
+            let slot = slots.try_take(1000).unwrap();
+            transfer.post(PeerRead { token: 7, peer: 0, sample: 7, length: 1000, version: None, slot });
+        };
+        post(&mut transfer);
+        transfer.flush();
+        // There is no such peer, which the thread does not survive.
+        let reserved = BytesUnderWay::new(1).reserve(1).unwrap();
+        let push =
+            PeerPush { sample: 7, version: FileVersion(1), crc: 0, bytes: Bytes::new(), _reserved: reserved };
+        transfer.pusher().work.send(PeerWork::Push(99, push)).unwrap_or_else(|_| panic!("it lives"));
+        let mut answers = Vec::new();
+        while transfer.in_flight() > 0 {
+            transfer.wait_until(None, &mut answers).unwrap();
+        }
+        (0..3).for_each(|_| post(&mut transfer));
+        while transfer.in_flight() > 0 {
+            transfer.wait_until(None, &mut answers).unwrap();
+        }
+        let missed = |answer: &PeerAnswer| answer.result.as_ref().err() == Some(&Miss::Unreachable);
+        assert!(answers.len() == 4 && answers.iter().all(missed));
+        assert!(answers.iter().all(|answer| answer.slot.is_some()));
+        let counts = transfer.stats()[0].counts;
+        assert_eq!((counts.reads, counts.unreachable), (4, 4));
+        assert!(!transfer.pusher().push(0, 7, FileVersion(1), 0, Bytes::new()));
+        assert_eq!(options.notices.take(), [DIED]);
     }
 }

@@ -1,12 +1,13 @@
 //! One peer: what is asked of it, and what is known of it.
 
 use super::answers::OpenRead;
-use super::breaker::Breaker;
-use super::connection::{ConnectionPool, PeerRequest};
-use super::deadline::PeerDeadline;
+use super::breaker::{Breaker, BreakerState};
+use super::connection::{ConnectionPool, ConnectionTurn, PeerRequest};
+use super::deadline::{DeadlineLimits, PeerDeadline, PostedRead, ReadEnd};
 use super::http::{HttpOptions, Peer};
 use super::stats::{PeerCounters, PeerStats};
 use super::transfer::{Miss, PeerCopy};
+use crate::crc::Checksum;
 use crate::dataset::FileVersion;
 use crate::io::Filled;
 use crate::names::NamedValue;
@@ -14,7 +15,7 @@ use crate::notices::Notices;
 use crate::peers::bound::ReservedBytes;
 use crate::peers::counters::count;
 use crate::peers::tls;
-use crate::peers::wire::{self, Checksum, SharedDataset};
+use crate::peers::wire::{self, SharedDataset};
 use crate::trace::SharedHistogram;
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
@@ -24,10 +25,7 @@ use hyper::{Method, Request, StatusCode};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
-
-/// How long a push may take. Nobody waits for it, but its bytes are held.
-const PUSH_LIMIT: Duration = Duration::from_secs(5);
+use std::time::Instant;
 
 /// The connections for pushes, which are not those for reads.
 const PUSH_CONNECTIONS: usize = 1;
@@ -40,6 +38,7 @@ pub(super) struct PeerLink {
     authorization: HeaderValue,
     reads: ConnectionPool,
     pushes: ConnectionPool,
+    limits: DeadlineLimits,
     judgement: Mutex<Judgement>,
     pub counters: Arc<PeerCounters>,
     latency: SharedHistogram,
@@ -76,9 +75,10 @@ impl PeerLink {
             authorization: options.token.header(),
             reads: pool(options.connections),
             pushes: pool(PUSH_CONNECTIONS),
+            limits: options.deadline,
             judgement: Mutex::new(Judgement {
                 breaker: Breaker::new(options.breaker),
-                deadline: PeerDeadline::new(options.deadline),
+                deadline: PeerDeadline::new(options.deadline, Instant::now()),
             }),
             counters,
             latency: SharedHistogram::default(),
@@ -87,11 +87,15 @@ impl PeerLink {
         }
     }
 
-    /// How long a read that is posted at `now` may take; `None` when the peer is left alone.
-    pub(super) fn admit(&self, now: Instant) -> Option<Duration> {
-        let mut judgement = self.judgement();
-        let limit = judgement.deadline.current();
-        judgement.breaker.admit(now).then_some(limit)
+    /// Posts a read of so many bytes at `now`; `None` when the peer is left alone.
+    pub(super) fn admit_read(&self, bytes: u64, now: Instant) -> Option<PostedRead> {
+        let Judgement { breaker, deadline } = &mut *self.judgement();
+        breaker.admit(now).then(|| deadline.post(bytes, now))
+    }
+
+    /// Whether a sample may be pushed at `now`; not when the peer is left alone.
+    pub(super) fn admit_push(&self, now: Instant) -> bool {
+        self.judgement().breaker.admit(now)
     }
 
     /// Whether it takes no more, by what it has said since it was last asked to take again.
@@ -105,32 +109,30 @@ impl PeerLink {
     }
 
     pub(super) fn stats(&self) -> PeerStats {
-        let judgement = self.judgement();
-        PeerStats {
-            address: self.address,
-            counts: self.counters.read(),
-            breaker: judgement.breaker.state(),
-            deadline: judgement.deadline.current(),
-            latency: self.latency.snapshot(),
-        }
+        let (breaker, deadline) = {
+            let judgement = self.judgement();
+            (judgement.breaker.state(), judgement.deadline.allowed(0))
+        };
+        let (counts, latency) = (self.counters.read(), self.latency.snapshot());
+        PeerStats { address: self.address, counts, breaker, deadline, latency }
+    }
+
+    /// Waits until a connection of `pool` is free; an error where the peer is left alone by then.
+    async fn turn<'a>(&self, pool: &'a ConnectionPool) -> Result<ConnectionTurn<'a>, Miss> {
+        let turn = pool.turn().await;
+        // Those before it have failed: that is not to be found out once more by each that waits behind them.
+        if self.judgement().breaker.state() == BreakerState::Open { Err(Miss::Breaker) } else { Ok(turn) }
     }
 
     /// Reads a sample and answers.
     pub(super) async fn read(self: Arc<Self>, mut read: OpenRead) {
-        let limit = read.deadline.into();
-        let (sample, version) = (read.sample(), read.version());
+        let (limit, sample, version) = (read.times.deadline.into(), read.sample(), read.version());
         let result = tokio::time::timeout_at(limit, self.get(sample, version, read.room())).await;
         let result = result.unwrap_or(Err(Miss::Timeout));
-        let took = read.posted.elapsed();
-        match result {
-            Ok(_) => {
-                count(&self.counters.hits, 1);
-                count(&self.counters.bytes, read.room().len() as u64);
-                self.latency.record(took);
-            }
-            Err(miss) => self.counters.missed(miss),
+        if result.is_ok() {
+            self.latency.record(read.times.took());
         }
-        self.judge(result.err(), Some(took));
+        self.end_read(&read.times, result.err());
         read.finish(result.map(|(version, crc)| {
             move |slot, length| PeerCopy { bytes: Filled::new(slot, 0..length), crc, version }
         }));
@@ -151,7 +153,7 @@ impl PeerLink {
             }
             request
         };
-        let mut exchange = self.reads.send(request).await?;
+        let mut exchange = self.turn(&self.reads).await?.send(request).await?;
         let response = &mut exchange.response;
         let status = response.status();
         if status != StatusCode::OK {
@@ -161,7 +163,8 @@ impl PeerLink {
             return Err(miss_of(status));
         }
         let headers = response.headers();
-        let (version, crc) = (wire::version_of(headers, header::ETAG), wire::crc_of(headers, sample));
+        let version = wire::version_of(headers, header::ETAG);
+        let crc = version.and_then(|version| wire::crc_of(headers, sample, version));
         let (Some(version), Some(crc)) = (version, crc) else { return Err(Miss::Wrong) };
         if wire::length_of(headers) != Some(room.len() as u64) || asked.is_some_and(|asked| asked != version)
         {
@@ -184,41 +187,41 @@ impl PeerLink {
 
     /// Pushes a sample.
     pub(super) async fn push(self: Arc<Self>, push: PeerPush) {
-        match tokio::time::timeout(PUSH_LIMIT, self.put(&push)).await.unwrap_or(Err(Miss::Timeout)) {
+        let outcome = self.put_in_turn(&push).await;
+        match outcome {
             Ok(StatusCode::CREATED) => {
                 count(&self.counters.pushes_taken, 1);
                 count(&self.counters.pushed_bytes, push.bytes.len() as u64);
-                self.judge(None, None);
             }
             Ok(StatusCode::INSUFFICIENT_STORAGE | StatusCode::FORBIDDEN) => {
                 self.full.store(true, Relaxed);
                 count(&self.counters.pushes_full, 1);
-                self.judge(None, None);
             }
-            Ok(_) => {
-                count(&self.counters.pushes_refused, 1);
-                self.judge(None, None);
-            }
-            // Pushes wait for one another, so that their time says nothing of the peer.
-            Err(Miss::Timeout) => count(&self.counters.pushes_dropped, 1),
-            Err(miss) => {
-                count(&self.counters.pushes_dropped, 1);
-                self.judge(Some(miss), None);
-            }
+            Ok(_) => count(&self.counters.pushes_refused, 1),
+            Err(_) => count(&self.counters.pushes_dropped, 1),
         }
+        self.judge(outcome.err());
     }
 
-    async fn put(&self, push: &PeerPush) -> Result<StatusCode, Miss> {
+    /// Sends a push when its turn has come, from which moment on its time counts. Nobody waits for it, but its bytes
+    /// are held, and so are those of the pushes behind it.
+    async fn put_in_turn(&self, push: &PeerPush) -> Result<StatusCode, Miss> {
+        let turn = self.turn(&self.pushes).await?;
+        let limit = self.limits.longest(push.bytes.len() as u64);
+        tokio::time::timeout(limit, self.put(turn, push)).await.unwrap_or(Err(Miss::Timeout))
+    }
+
+    async fn put(&self, turn: ConnectionTurn<'_>, push: &PeerPush) -> Result<StatusCode, Miss> {
         let path = self.dataset.path(push.sample);
         let request = || {
             let mut request = self.request(Method::PUT, &path, push.bytes.clone());
             // The library says nothing of the length of an empty body.
             request.headers_mut().insert(header::CONTENT_LENGTH, push.bytes.len().into());
             request.headers_mut().insert(wire::VERSION, wire::version_value(push.version));
-            request.headers_mut().insert(wire::CRC, wire::crc_value(push.sample, push.crc));
+            request.headers_mut().insert(wire::CRC, wire::crc_value(push.sample, push.version, push.crc));
             request
         };
-        let exchange = self.pushes.send(request).await?;
+        let exchange = turn.send(request).await?;
         let status = exchange.response.status();
         if exchange.response.body().is_end_stream() {
             exchange.keep_connection();
@@ -238,14 +241,25 @@ impl PeerLink {
         request
     }
 
-    /// Learns from the outcome of a request: `None` is an answer. Of reads, also from how long it took.
-    fn judge(&self, missed: Option<Miss>, took: Option<Duration>) {
+    /// Learns how a read ended: `None` is with its bytes.
+    fn end_read(&self, read: &PostedRead, missed: Option<Miss>) {
+        let end = match missed {
+            None => ReadEnd::Arrived,
+            Some(Miss::Timeout) => ReadEnd::Late,
+            Some(_) => ReadEnd::Other,
+        };
+        self.judgement().deadline.end(read, end, Instant::now());
+        self.judge(missed);
+    }
+
+    /// Judges the peer by the outcome of a request that was admitted: `None` is an answer.
+    fn judge(&self, missed: Option<Miss>) {
         let mut judgement = self.judgement();
-        if let Some(took) = took.filter(|_| matches!(missed, None | Some(Miss::Timeout))) {
-            judgement.deadline.record(took);
-        }
-        let Some(miss) = missed.filter(|miss| miss.is_failure()) else {
-            return judgement.breaker.succeeded();
+        let miss = match missed {
+            // Nothing was asked.
+            Some(Miss::Breaker) => return,
+            Some(miss) if miss.is_failure() => miss,
+            _ => return judgement.breaker.succeeded(),
         };
         let persists = judgement.breaker.failed(Instant::now());
         drop(judgement);

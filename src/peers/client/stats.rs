@@ -83,7 +83,7 @@ pub struct PeerStats {
     pub counts: PeerCounts,
     /// Whether it is asked.
     pub breaker: BreakerState,
-    /// How long the next read may take.
+    /// How long the next read may take, beside four times the usual time for its bytes.
     pub deadline: Duration,
     /// How long the samples took that arrived.
     pub latency: Histogram,

@@ -3,10 +3,11 @@
 use super::connections::{AnswerUnderWay, ConnectionWatch};
 use super::copies::NotServed;
 use super::serving::Serving;
+use crate::crc::{Checksum, checksum};
 use crate::peers::bound::ReservedBytes;
 use crate::peers::counters::count;
 use crate::peers::shelf::{Accepted, CopyBytes, Found, Shelf};
-use crate::peers::wire::{self, Checksum, RangeAsked, SharedDataset};
+use crate::peers::wire::{self, RangeAsked, SharedDataset};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper::body::Incoming;
@@ -41,7 +42,7 @@ pub(super) async fn answer(
     };
     match *request.method() {
         Method::GET => serve(&serving, &*shelf, sample, request.headers(), under_way).await,
-        Method::PUT => take(&serving, &*shelf, sample, request).await,
+        Method::PUT => take(&serving, shelf, sample, request).await,
         _ => refused(&counters.malformed, StatusCode::METHOD_NOT_ALLOWED),
     }
 }
@@ -89,7 +90,7 @@ async fn serve(
         }
     };
     // Who receives it would find that, too, but could not mend it.
-    if status == StatusCode::OK && wire::checksum(&bytes) != crc {
+    if status == StatusCode::OK && checksum(&bytes) != crc {
         shelf.damaged(sample, crc);
         return refused(&counters.unreadable, StatusCode::NOT_FOUND);
     }
@@ -101,7 +102,7 @@ async fn serve(
     *answer.status_mut() = status;
     let headers = answer.headers_mut();
     headers.insert(header::ETAG, wire::version_value(version));
-    headers.insert(wire::CRC, wire::crc_value(sample, crc));
+    headers.insert(wire::CRC, wire::crc_value(sample, version, crc));
     if status == StatusCode::PARTIAL_CONTENT {
         let range = format!("bytes {}-{}/{length}", part.start, part.end - 1);
         headers.insert(header::CONTENT_RANGE, text(range));
@@ -123,14 +124,15 @@ impl AsRef<[u8]> for BodyBytes {
 }
 
 /// Takes a sample that a peer pushes. The connection of a push that is not read to its end is closed by the library.
-async fn take(serving: &Serving, shelf: &dyn Shelf, sample: u64, request: Request<Incoming>) -> Answer {
+async fn take(serving: &Serving, shelf: Arc<dyn Shelf>, sample: u64, request: Request<Incoming>) -> Answer {
     let counters = &serving.counters;
     let damaged = |status| refused(&counters.pushes_damaged, status);
     let Some(expected) = shelf.length(sample) else {
         return refused(&counters.malformed, StatusCode::NOT_FOUND);
     };
     let headers = request.headers();
-    let (crc, version) = (wire::crc_of(headers, sample), wire::version_of(headers, wire::VERSION));
+    let version = wire::version_of(headers, wire::VERSION);
+    let crc = version.and_then(|version| wire::crc_of(headers, sample, version));
     let (Some(announced), Some(crc), Some(version)) = (wire::length_of(headers), crc, version) else {
         return refused(&counters.malformed, StatusCode::BAD_REQUEST);
     };
@@ -157,7 +159,14 @@ async fn take(serving: &Serving, shelf: &dyn Shelf, sample: u64, request: Reques
     if arrived != length || checksum.value() != crc {
         return damaged(StatusCode::UNPROCESSABLE_ENTITY);
     }
-    match shelf.accept(sample, version, crc, &slot.bytes()[..length]) {
+    let at_once = shelf.accepts_at_once(sample);
+    let accept = move || shelf.accept(sample, version, crc, &slot.bytes()[..length]);
+    let accepted = match at_once {
+        true => accept(),
+        // Others are answered meanwhile.
+        false => tokio::task::spawn_blocking(accept).await.unwrap_or(Accepted::Busy),
+    };
+    match accepted {
         Accepted::Taken => {
             count(&counters.pushes_taken, 1);
             count(&counters.pushed_bytes, length as u64);

@@ -17,14 +17,20 @@ use super::tls::TlsIdentity;
 use super::token::Token;
 use super::wire::SharedDataset;
 use crate::error::{Error, Result};
+use crate::notices::Notices;
 use connections::OpenConnections;
 use copies::CopyReader;
 use pace::ServingPace;
 use serving::Serving;
+use std::io::ErrorKind;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Instant;
+
+/// What the user is told when the server's thread has died.
+const DIED: &str = "the thread that serves other nodes has died: from now on they read from the source what this one \
+                    keeps; this is a defect in Foreload, please report it";
 
 /// How a node serves.
 #[derive(Debug)]
@@ -51,6 +57,8 @@ pub struct ServerOptions {
     pub own_reads_wait: Arc<AtomicBool>,
     /// How long a connection may take.
     pub limits: ConnectionLimits,
+    /// Where the user is told should the server die.
+    pub notices: Notices,
 }
 
 impl ServerOptions {
@@ -68,6 +76,7 @@ impl ServerOptions {
             bandwidth: None,
             own_reads_wait: Arc::default(),
             limits: ConnectionLimits::default(),
+            notices: Notices::default(),
         }
     }
 }
@@ -85,7 +94,7 @@ pub struct Server {
     serving: Arc<Serving>,
     address: SocketAddr,
     /// The listening socket once more: the server closes it for forked processes, too, which have copies of it.
-    listening: TcpListener,
+    listening: Arc<TcpListener>,
     thread: RuntimeThread,
 }
 
@@ -97,20 +106,21 @@ impl Server {
     /// `memory` without memory for the buffers; [`Error::Unavailable`] when the system refuses a thread.
     pub fn start(options: ServerOptions) -> Result<Self> {
         let refused = |error: std::io::Error| {
-            Error::config(
-                "peers",
-                format!(
-                    "listen: cannot listen on {}: {error}; give an address of this machine and a free port, or 0",
-                    options.listen
-                ),
-            )
+            let remedy = match error.kind() {
+                ErrorKind::AddrInUse => {
+                    "another loader or another job listens there: give each loader a port of its own, or the address \
+                     without a port, for any that is free"
+                }
+                _ => "give an address of this machine",
+            };
+            Error::config("peers", format!("listen: cannot listen on {}: {error}; {remedy}", options.listen))
         };
         let tls = options.tls.as_ref().map(TlsIdentity::acceptor).transpose()?;
         let copies = CopyReader::new(options.read_threads, options.buffers)?;
         let listener = TcpListener::bind(options.listen).map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
         listener.set_nonblocking(true).map_err(refused)?;
-        let listening = listener.try_clone().map_err(refused)?;
+        let listening = Arc::new(listener.try_clone().map_err(refused)?);
         let start = Instant::now();
         let serving = Arc::new(Serving {
             token: options.token.clone(),
@@ -123,10 +133,18 @@ impl Server {
             connections: OpenConnections::new(options.connections, options.limits),
             start,
         });
-        let thread = RuntimeThread::start("foreload-peers", || {
+        let begin = || {
             let listener = tokio::net::TcpListener::from_std(listener)?;
             Ok(serving.clone().listen(listener, tls))
-        })?;
+        };
+        let died = {
+            let (listening, notices) = (listening.clone(), options.notices.clone());
+            move || {
+                close(&listening);
+                notices.warn_once(("peers", "server"), || DIED.to_owned());
+            }
+        };
+        let thread = RuntimeThread::start("foreload-peers", begin, died)?;
         Ok(Self { serving, address, listening, thread })
     }
 
@@ -154,8 +172,13 @@ impl Server {
 impl Drop for Server {
     fn drop(&mut self) {
         if self.thread.is_here() {
-            // A forked process may live on with a copy of the socket. Nobody must connect to that in vain.
-            let _ = rustix::net::shutdown(&self.listening, rustix::net::Shutdown::Both);
+            // A forked process may live on with a copy of the socket.
+            close(&self.listening);
         }
     }
+}
+
+/// Closes a listening socket and all its copies, so that nobody connects to them in vain.
+fn close(listening: &TcpListener) {
+    let _ = rustix::net::shutdown(listening, rustix::net::Shutdown::Both);
 }

@@ -4,7 +4,7 @@
 //! that gives up what is used last of all. Only where a tier has room for the whole dataset does it have all of it, for
 //! the next run, and the faster ones keep copies.
 
-use super::super::copies::{Location, Offer};
+use super::super::copies::Offer;
 use super::super::plan::Admission;
 use super::Cache;
 use crate::dataset::{FileId, FileVersion};
@@ -14,6 +14,17 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// The place of a tier in the list of those that keep copies; 0 is the fastest.
 pub(in crate::tier) type TierPlace = usize;
+
+/// Where a sample's bytes have come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::tier) enum SampleOrigin {
+    /// The source.
+    Source,
+    /// The source, because another node that may have it did not give it: it is not pushed there.
+    SourceForHere,
+    /// A tier.
+    Copy(TierPlace),
+}
 
 /// A sample whose bytes are at hand.
 #[derive(Clone, Copy)]
@@ -25,15 +36,19 @@ struct SampleAtHand<'a> {
 }
 
 impl Cache {
-    /// Counts a sample that has come from a tier, or else from the source, and has it kept as the plans want it.
+    /// Counts a sample that has come from a tier or from the source, and has it kept as the plans want it.
     /// `version` is the version of its file before it was read; a sample whose version is unknown is not kept.
     pub(in crate::tier) fn arrived(
         &self,
         sample: u64,
         bytes: &[u8],
-        from: Option<TierPlace>,
+        origin: SampleOrigin,
         version: Option<FileVersion>,
     ) {
+        let from = match origin {
+            SampleOrigin::Copy(place) => Some(place),
+            SampleOrigin::Source | SampleOrigin::SourceForHere => None,
+        };
         let (count, sum) = match from {
             None => (&self.counted.reads, &self.counted.bytes),
             Some(place) => (&self.tiers[place].used.hits, &self.tiers[place].used.bytes),
@@ -48,7 +63,7 @@ impl Cache {
         let stays = from.filter(|&place| self.keeps_first(place));
         match self.claimed_by(sample.sample) {
             // Who reads the source brings it to who keeps it; what was kept anywhere has been there.
-            Some(place) if from.is_none() => {
+            Some(place) if origin == SampleOrigin::Source => {
                 self.offer(place, 0, &sample);
             }
             Some(_) => {}
@@ -143,6 +158,12 @@ impl Cache {
         homes.is_some_and(|mesh| mesh.homes.home(sample) == Some(mesh.own))
     }
 
+    /// Whether [`Cache::keep_pushed`] returns at once for this sample.
+    pub(in crate::tier) fn keeps_at_once(&self, sample: u64) -> bool {
+        let length = self.index.extent(sample).length;
+        self.tiers().filter(|tier| !tier.spans_nodes()).all(|tier| tier.offers_at_once(0, length))
+    }
+
     /// Has the fastest tier of this node that has room keep a sample which another node pushes.
     pub(in crate::tier) fn keep_pushed(&self, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
         let at_hand = SampleAtHand { sample, bytes, version };
@@ -161,17 +182,16 @@ impl Cache {
     /// runs kept, segments leave of which a quarter or more is at home elsewhere. Their other samples come again.
     pub(super) fn make_room_for_own(&self) {
         for tier in self.tiers().filter(|tier| !tier.spans_nodes()) {
-            let copies = || (0..self.index.len()).filter_map(|sample| Some((sample, tier.locate(sample)?)));
-            let mut of_segment: HashMap<FileId, (u64, u64)> = HashMap::new();
-            for (sample, location) in copies() {
-                let (all, strange) = of_segment.entry(location.extent.file).or_default();
+            let mut of_file: HashMap<FileId, (u64, u64)> = HashMap::new();
+            for (sample, location) in
+                (0..self.index.len()).filter_map(|sample| Some((sample, tier.locate(sample)?)))
+            {
+                let (all, strange) = of_file.entry(location.extent.file).or_default();
                 *all += 1;
                 *strange += u64::from(!self.is_home_of(sample));
             }
-            let leaves = |location: &Location| {
-                of_segment.get(&location.extent.file).is_some_and(|(all, strange)| 4 * strange >= *all)
-            };
-            copies().filter(|(_, copy)| leaves(copy)).for_each(|(sample, copy)| tier.forget(sample, &copy));
+            let leaving = of_file.into_iter().filter(|(_, (all, strange))| 4 * strange >= *all);
+            leaving.for_each(|(file, _)| tier.forget(file));
         }
     }
 

@@ -82,7 +82,8 @@ pub(super) fn tiers(
                 Ram::new(index, name, size, 1)?;
             }
             let memory = options.memory().map(|(_, size)| size).sum();
-            let own = OwnTiers { tiers: &opened, memory, directories: options.directories().collect() };
+            let directories = options.directories().collect();
+            let own = OwnTiers { tiers: &opened, memory, directories, depth: options.queue_depth };
             PeerMesh::meet(peers, index, &own, job)?.map(Arc::new)
         }
         _ => None,

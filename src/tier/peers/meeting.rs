@@ -4,6 +4,7 @@
 
 use super::super::copies::CacheTier;
 use super::super::placement::{NodeShare, Placement};
+use super::sockets::SocketNeeds;
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
 use crate::peers::{CertificatePin, Peer, Server, ServerOptions, SharedDataset, TlsIdentity, Token};
@@ -87,6 +88,8 @@ pub(in crate::tier) struct OwnTiers<'a> {
     pub memory: u64,
     /// The directories.
     pub directories: Vec<&'a Path>,
+    /// The most reads in flight from other nodes.
+    pub depth: usize,
 }
 
 /// What a rank tells of its node's cache.
@@ -166,7 +169,7 @@ impl PeerMesh {
             false => tier.stats().held_bytes,
         };
         // A part of each block of memory is too short for another sample.
-        let memory = own.memory - own.memory / 32;
+        let (memory, depth) = (own.memory - own.memory / 32, own.depth);
         let own = CacheHello {
             fingerprint: fingerprint.to_string(),
             settings: job.settings.clone(),
@@ -203,15 +206,22 @@ impl PeerMesh {
         if files_differ {
             warn_of_different_files(index);
         }
-        let of_rank = |rank: u32| met.nodes.iter().position(|ranks| ranks.contains(&rank)).unwrap_or(0);
-        let node_of_rank: Vec<u32> = (0..place.world_size).map(|rank| of_rank(rank) as u32).collect();
-        let own_node = of_rank(place.rank);
+        let mut node_of_rank = vec![0; place.world_size as usize];
+        for (node, ranks) in (0..).zip(&met.nodes) {
+            ranks.iter().for_each(|&rank| node_of_rank[rank as usize] = node);
+        }
+        let own_node = node_of_rank[place.rank as usize] as usize;
         let is_first = met.nodes[own_node].first() == Some(&place.rank);
         let token = Token::of_job(&met.secret);
         let dataset = SharedDataset::of_job(fingerprint, &met.secret);
         let own_reads_wait = Arc::<AtomicBool>::default();
+        let sockets = SocketNeeds::new(&met.nodes, is_first, depth);
+        let (connections, warning) = sockets.provide();
+        if let Some(warning) = warning {
+            index.notices().warn_once(("peers", "sockets"), || warning);
+        }
         let (server, endpoint) = match is_first {
-            true => start(options, &met, &token, &own_reads_wait, index.largest()),
+            true => start(options, &met, &token, &own_reads_wait, connections, index),
             false => (None, EndpointHello::default()),
         };
         let (endpoints, _) = gather::<EndpointHello>(options, "where nodes listen", &endpoint, place)?;
@@ -285,7 +295,8 @@ fn start(
     met: &RanksMet,
     token: &Token,
     own_reads_wait: &Arc<AtomicBool>,
-    largest: u32,
+    connections: usize,
+    index: &DatasetIndex,
 ) -> (Option<Server>, EndpointHello) {
     let started = || {
         let listen = options.meeting.listen(met.nodes.len())?;
@@ -294,9 +305,12 @@ fn start(
         let own_reads_wait = own_reads_wait.clone();
         let usual = ServerOptions::new(listen, token.clone());
         // Some of the largest samples fit at a time.
-        let least = 8 * largest as usize;
+        let least = 8 * index.largest() as usize;
         let (buffers, bytes_under_way) = (usual.buffers.max(least), usual.bytes_under_way.max(least));
-        let server = Server::start(ServerOptions { tls, own_reads_wait, buffers, bytes_under_way, ..usual })?;
+        let notices = index.notices().clone();
+        let options =
+            ServerOptions { tls, own_reads_wait, buffers, bytes_under_way, connections, notices, ..usual };
+        let server = Server::start(options)?;
         let address = Some(server.address());
         Ok((Some(server), EndpointHello { address, pin, error: None }))
     };

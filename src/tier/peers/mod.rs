@@ -17,23 +17,25 @@
 mod meeting;
 mod reader;
 mod shelf;
+mod sockets;
 
 pub(super) use meeting::{OwnTiers, PeerMesh};
 pub use meeting::{PeersOptions, RankMeeting, RanksMet};
 pub(crate) use meeting::{RankPlace, SharedJob};
 pub(super) use shelf::CacheShelf;
 
-use super::copies::{CacheTier, CopyFault, Location, Offer, TierReader, checksum};
+use super::copies::{CacheTier, CopyFault, Location, Offer, TierReader};
 use super::counters::CopyStats;
 use super::store::Verify;
+use crate::crc::checksum;
 use crate::dataset::{DatasetIndex, Extent, FileId, FileVersion};
 use crate::error::{Error, Result};
-use crate::peers::{Bytes, CopyBytes, HttpOptions, HttpTransfer, Peer, PeerPusher, PeerStats};
+use crate::peers::{Bytes, CopyBytes, HttpOptions, HttpTransfer, Peer, PeerCounts, PeerPusher, PeerStats};
 use crate::schedule::Schedule;
 use crate::slot::SlotPool;
 use crate::tier_name::TierName;
 use reader::PeersReader;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -42,6 +44,11 @@ const MANY_STALE: u64 = 64;
 
 /// The most connections to a node for reads; of many nodes, each has fewer reads in flight.
 const MOST_CONNECTIONS: usize = 4;
+
+/// The connections to each of so many nodes for reads, of which `depth` are in flight at most. Pushes have one more.
+fn read_connections(depth: usize, nodes: usize) -> usize {
+    (depth / nodes).clamp(1, MOST_CONNECTIONS)
+}
 
 /// The caches of the job's other nodes.
 pub(super) struct OtherNodes(Arc<PeersShared>);
@@ -65,14 +72,10 @@ struct PeersState {
     /// The epochs that have begun, and whether the first of them began with its first step.
     epochs: u32,
     first_was_whole: bool,
-    /// The versions that copies must have whose reads are about to be submitted.
-    expected: HashMap<u64, FileVersion>,
-    /// Samples that a home may well have although it did not give them: they are not pushed there.
-    unpushed: HashSet<u64>,
     /// Who pushes, once there is a reader.
     pusher: Option<PeerPusher>,
     /// What was counted with former readers.
-    former: Vec<PeerStats>,
+    former: Arc<[PeerStats]>,
 }
 
 impl OtherNodes {
@@ -105,15 +108,24 @@ impl PeersShared {
         !self.mesh.is_first && self.mesh.nodes[self.mesh.own].has_memory
     }
 
-    fn expected(&self, sample: u64) -> Option<FileVersion> {
-        self.state().expected.remove(&sample)
-    }
-
     /// What was asked of each node, and what came of it.
     fn stats(&self) -> Vec<PeerStats> {
+        let (pusher, former) = self.counting();
+        sum(&former, pusher.map(|pusher| pusher.stats()).unwrap_or_default())
+    }
+
+    /// What was asked of all nodes, and what came of it.
+    fn counts(&self) -> PeerCounts {
+        let (pusher, former) = self.counting();
+        let mut all = pusher.map(|pusher| pusher.counts()).unwrap_or_default();
+        former.iter().for_each(|peer| all += peer.counts);
+        all
+    }
+
+    /// Those who know what was asked: of a thousand nodes that is too much to be copied while others wait.
+    fn counting(&self) -> (Option<PeerPusher>, Arc<[PeerStats]>) {
         let state = self.state();
-        let now = state.pusher.as_ref().map(PeerPusher::stats).unwrap_or_default();
-        sum(&state.former, now)
+        (state.pusher.clone(), state.former.clone())
     }
 
     /// Opens an engine, whose answers call `on_ready`.
@@ -122,14 +134,13 @@ impl PeersShared {
         let options = HttpOptions {
             depth: self.depth,
             notices: self.index.notices().clone(),
-            connections: (self.depth / peers.len()).clamp(1, MOST_CONNECTIONS),
+            connections: read_connections(self.depth, peers.len()),
             ..HttpOptions::new(self.mesh.dataset, self.mesh.token.clone())
         };
         let transfer = HttpTransfer::new(&peers, &options, on_ready)?;
         let mut state = self.state();
-        state.expected.clear();
         if let Some(former) = state.pusher.replace(transfer.pusher().clone()) {
-            state.former = sum(&state.former, former.stats());
+            state.former = sum(&state.former, former.stats()).into();
         }
         Ok(transfer)
     }
@@ -185,8 +196,6 @@ impl CacheTier for OtherNodes {
         // In its first epoch, a home that had nothing has nothing of what is used for the first time.
         let comes_again = schedule.order().repeats() > 1 || schedule.order().selection().repeats();
         shared.asks_all.store(state.epochs > 1 || first_step > 0 || comes_again, Relaxed);
-        // What a stopped epoch left behind is of no use.
-        state.unpushed.clear();
         if let Some(pusher) = &state.pusher {
             pusher.offer_again();
         }
@@ -223,33 +232,19 @@ impl CacheTier for OtherNodes {
 
     fn offer(&self, _group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
         let Some(home) = self.0.home(sample) else { return Offer::Full };
-        let pusher = {
-            let mut state = self.0.state();
-            if state.unpushed.remove(&sample) {
-                return Offer::Present;
-            }
-            state.pusher.clone()
-        };
+        let pusher = self.0.state().pusher.clone();
         let push = |pusher: PeerPusher| {
             pusher.push(home, sample, version, checksum(bytes), Bytes::copy_from_slice(bytes))
         };
         if pusher.is_some_and(push) { Offer::Taken } else { Offer::Busy }
     }
 
-    fn confirm(&self, sample: u64, location: &Location) {
-        if let Some(version) = location.version {
-            self.0.state().expected.insert(sample, version);
-        }
-    }
+    /// The home learns of it with the request.
+    fn confirm(&self, _sample: u64, _location: &Location) {}
 
     fn outdate(&self, _sample: u64, _location: &Location) {}
 
-    fn damaged(&self, sample: u64, _location: Location, why: CopyFault) {
-        // What is not there is pushed. What did not come in time would only make that worse.
-        if why != CopyFault::Gone {
-            self.0.state().unpushed.insert(sample);
-        }
-    }
+    fn damaged(&self, _sample: u64, _location: Location, _why: CopyFault) {}
 
     fn groups(&self) -> BTreeMap<u64, u64> {
         BTreeMap::new()
@@ -259,15 +254,15 @@ impl CacheTier for OtherNodes {
 
     /// What was pushed; the room is the other nodes'.
     fn stats(&self) -> CopyStats {
-        let mut stats = CopyStats::default();
-        for peer in self.0.stats() {
-            stats.admitted_samples += peer.counts.pushes_taken;
-            stats.admitted_bytes += peer.counts.pushed_bytes;
-            stats.dropped_busy += peer.counts.pushes_dropped;
-            stats.dropped_full += peer.counts.pushes_full;
-            stats.stale += peer.counts.stale;
+        let counts = self.0.counts();
+        CopyStats {
+            admitted_samples: counts.pushes_taken,
+            admitted_bytes: counts.pushed_bytes,
+            dropped_busy: counts.pushes_dropped,
+            dropped_full: counts.pushes_full,
+            stale: counts.stale,
+            ..CopyStats::default()
         }
-        stats
     }
 
     fn reader(&self, _slots: &SlotPool) -> TierReader {
@@ -279,8 +274,7 @@ impl CacheTier for OtherNodes {
     }
 
     /// Nobody waits for a single sample of another node: it is read from the source.
-    fn read_blocking(&self, location: &Location) -> Result<Vec<u8>> {
-        self.0.expected(location.extent.offset);
+    fn read_blocking(&self, _location: &Location) -> Result<Vec<u8>> {
         let gone = std::io::Error::from(std::io::ErrorKind::NotFound);
         Err(Error::io("read", "a sample that another node keeps", gone))
     }
@@ -299,11 +293,7 @@ impl CacheTier for OtherNodes {
 impl OtherNodes {
     /// Tells where most of what other nodes keep is of other versions than this one sees.
     fn warn_of_stale_copies(&self) {
-        let (reads, stale) = self
-            .0
-            .stats()
-            .iter()
-            .fold((0, 0), |sum, peer| (sum.0 + peer.counts.reads, sum.1 + peer.counts.stale));
+        let PeerCounts { reads, stale, .. } = self.0.counts();
         if stale > MANY_STALE && 2 * stale > reads {
             self.0.index.notices().warn_once(("peers", "stale"), || {
                 format!(

@@ -1,12 +1,11 @@
 //! Reads samples from the nodes that keep them.
 
-use super::super::reader::UNCONFIRMED;
+use super::super::reader::Unconfirmed;
 use super::PeersShared;
 use crate::error::{Error, Result};
 use crate::io::{Completion, ListeningReader, ReadRequest, ReadStats, Reader, Waker};
 use crate::names::NamedValue;
 use crate::peers::{HttpTransfer, Miss, PeerAnswer, PeerRead, PeerTransfer};
-use std::io::ErrorKind;
 use std::sync::Arc;
 
 /// A reader of samples that other nodes keep. An extent's file is the node's number, its offset the sample's.
@@ -40,11 +39,10 @@ impl PeersReader {
 
     fn missed(&self, miss: Miss, peer: usize) -> Error {
         let node = &self.shared.mesh.nodes[peer].name;
-        let failed =
-            |kind| Error::io("read", format!("a sample that {node} may keep"), std::io::Error::from(kind));
+        let failed = |why| Error::io("read", format!("a sample that {node} may keep"), why);
         match miss {
-            Miss::Absent | Miss::Stale => failed(ErrorKind::NotFound),
-            Miss::Unconfirmed => failed(UNCONFIRMED),
+            Miss::Absent | Miss::Stale => failed(std::io::ErrorKind::NotFound.into()),
+            Miss::Unconfirmed => failed(std::io::Error::other(Unconfirmed)),
             _ => Error::Unavailable(format!("a sample from {node}: {}", miss.name())),
         }
     }
@@ -59,9 +57,8 @@ impl Reader for PeersReader {
         self.transfer.in_flight()
     }
 
-    fn submit(&mut self, ReadRequest { token, extent, slot }: ReadRequest) {
+    fn submit(&mut self, ReadRequest { token, extent, slot, version }: ReadRequest) {
         let (peer, sample, length) = (extent.file.0 as usize, extent.offset, extent.length);
-        let version = self.shared.expected(sample);
         self.stats.reads += 1;
         self.transfer.post(PeerRead { token, peer, sample, length, version, slot });
     }

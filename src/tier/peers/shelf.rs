@@ -28,7 +28,7 @@ impl CacheShelf {
         let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
         if waiting.is_some_and(|since| since.elapsed() >= SEAL_AFTER) {
             *waiting = None;
-            cache.end();
+            cache.publish();
         }
     }
 }
@@ -77,6 +77,11 @@ impl Shelf for CacheShelf {
     fn length(&self, sample: u64) -> Option<u32> {
         let cache = self.cache.upgrade().filter(|cache| sample < cache.index().len())?;
         Some(cache.index().extent(sample).length)
+    }
+
+    fn accepts_at_once(&self, sample: u64) -> bool {
+        let cache = self.cache.upgrade().filter(|cache| cache.is_home_of(sample));
+        cache.is_none_or(|cache| cache.keeps_at_once(sample))
     }
 
     fn accept(&self, sample: u64, version: FileVersion, crc: u32, bytes: &[u8]) -> Accepted {

@@ -8,8 +8,9 @@
 mod reader;
 
 use super::catalog::{Catalog, SegmentIndex, SegmentRow};
-use super::copies::{CacheTier, CopyFault, Location, Offer, TierReader, checksum};
+use super::copies::{CacheTier, CopyFault, Location, Offer, TierReader};
 use super::counters::{CopyCounters, CopyStats, count};
+use crate::crc::checksum;
 use crate::dataset::{DatasetIndex, Extent, FileId, FileVersion, Stamp};
 use crate::error::{Error, Result};
 use crate::io::storage::{available_memory, memory_limit};
@@ -44,7 +45,17 @@ struct RamShared {
     catalog: RwLock<Catalog>,
     blocks: RwLock<HashMap<SegmentIndex, Arc<RamBlock>>>,
     filling: Mutex<Filling>,
+    /// Held while an arena is made, which takes tens of milliseconds: nobody waits for it but who needs the room.
+    growing: Mutex<()>,
     counters: CopyCounters,
+}
+
+/// Why there is no room for a sample.
+enum NoRoom {
+    /// There is none.
+    Full,
+    /// There is once another arena is made.
+    Arena,
 }
 
 /// The memory of a block. Bytes that the catalog knows never change.
@@ -115,6 +126,7 @@ impl Ram {
             catalog: RwLock::new(Catalog::new(index.len())),
             blocks: RwLock::default(),
             filling: Mutex::default(),
+            growing: Mutex::default(),
             counters: CopyCounters::default(),
         })))
     }
@@ -147,13 +159,12 @@ impl RamShared {
 
     /// Finds room for `length` bytes of `group`: in the block that the group fills, or in a new one. A sample that is
     /// larger than a block finds none.
-    fn room(&self, filling: &mut Filling, group: u64, length: usize) -> Result<MemoryPlace, Offer> {
-        let fits = |open: &OpenBlock| open.used + length <= self.block_bytes as usize;
-        if let Some(open) = filling.open.get_mut(&group).filter(|open| fits(open)) {
+    fn room(&self, filling: &mut Filling, group: u64, length: usize) -> Result<MemoryPlace, NoRoom> {
+        if let Some(open) = filling.open.get_mut(&group).filter(|open| self.fits(open, length)) {
             return Ok(open.take(length));
         }
         if length as u64 > self.block_bytes {
-            return Err(Offer::Full);
+            return Err(NoRoom::Full);
         }
         let slot = self.new_block(filling)?;
         let block = Arc::new(RamBlock::new(slot));
@@ -172,30 +183,60 @@ impl RamShared {
         Ok(place)
     }
 
-    /// Takes a block from an arena, or from a new one.
-    fn new_block(&self, filling: &mut Filling) -> Result<Slot, Offer> {
-        // A slot has as many more bytes than are asked for.
-        let length = self.block_bytes as usize - OVERHEAD;
-        if let Some(slot) = filling.arenas.iter().rev().find_map(|arena| arena.try_take(length)) {
+    /// Whether a block that is being filled has room for `length` bytes.
+    fn fits(&self, open: &OpenBlock, length: usize) -> bool {
+        open.used + length <= self.block_bytes as usize
+    }
+
+    /// Takes a block from an arena.
+    fn new_block(&self, filling: &mut Filling) -> Result<Slot, NoRoom> {
+        if let Some(slot) = self.free_block(filling) {
             return Ok(slot);
         }
+        filling.full = self.next_arena(filling) == 0;
+        Err(if filling.full { NoRoom::Full } else { NoRoom::Arena })
+    }
+
+    /// A block of an arena that nobody uses.
+    fn free_block(&self, filling: &Filling) -> Option<Slot> {
+        // A slot has as many more bytes than are asked for.
+        let length = self.block_bytes as usize - OVERHEAD;
+        filling.arenas.iter().rev().find_map(|arena| arena.try_take(length))
+    }
+
+    /// The bytes of the next arena; 0 where there is no room for a block.
+    fn next_arena(&self, filling: &Filling) -> u64 {
         let left = (self.capacity - filling.mapped) / HUGE_PAGE * HUGE_PAGE;
         if left < self.block_bytes {
-            filling.full = true;
-            return Err(Offer::Full);
+            return 0;
         }
-        let bytes = ARENA.max(self.block_bytes.next_multiple_of(HUGE_PAGE)).min(left);
-        let taken =
-            SlotPool::new(bytes as usize).ok().and_then(|arena| Some((arena.try_take(length)?, arena)));
-        let Some((slot, arena)) = taken else {
-            filling.refused = true;
-            self.counters
-                .failed(format!("the system has no memory for another {bytes} bytes of {}", self.name));
-            return Err(Offer::Off);
+        ARENA.max(self.block_bytes.next_multiple_of(HUGE_PAGE)).min(left)
+    }
+
+    /// Makes an arena beside the `known` ones, unless another thread has done so meanwhile. It has no lock that others
+    /// need while the system finds the memory.
+    fn grow(&self, known: usize) {
+        let _growing = self.growing.lock().unwrap_or_else(PoisonError::into_inner);
+        let bytes = {
+            let filling = self.filling();
+            if filling.arenas.len() > known || filling.refused {
+                return;
+            }
+            self.next_arena(&filling)
         };
-        filling.arenas.push(arena);
-        filling.mapped += bytes;
-        Ok(slot)
+        let arena = SlotPool::new(bytes as usize);
+        let mut filling = self.filling();
+        match arena {
+            Ok(arena) => {
+                filling.arenas.push(arena);
+                filling.mapped += bytes;
+            }
+            Err(_) => {
+                filling.refused = true;
+                let failure = format!("the system has no memory for another {bytes} bytes of {}", self.name);
+                self.counters.failed(failure);
+            }
+        }
     }
 
     /// Frees a block.
@@ -267,17 +308,24 @@ impl CacheTier for Ram {
             count(counter, 1);
             offer
         };
-        let mut filling = shared.filling();
-        if shared.catalog().keeps(sample, group) {
-            return Offer::Present;
-        }
-        if filling.refused {
-            return refused(&shared.counters.dropped_off, Offer::Off);
-        }
-        let place = match shared.room(&mut filling, group, bytes.len()) {
-            Ok(place) => place,
-            Err(Offer::Full) => return refused(&shared.counters.dropped_full, Offer::Full),
-            Err(offer) => return refused(&shared.counters.dropped_off, offer),
+        // Held to the end, so that no other thread takes the same sample.
+        let (_filling, place) = loop {
+            let mut filling = shared.filling();
+            if shared.catalog().keeps(sample, group) {
+                return Offer::Present;
+            }
+            if filling.refused {
+                return refused(&shared.counters.dropped_off, Offer::Off);
+            }
+            match shared.room(&mut filling, group, bytes.len()) {
+                Ok(place) => break (filling, place),
+                Err(NoRoom::Full) => return refused(&shared.counters.dropped_full, Offer::Full),
+                Err(NoRoom::Arena) => {
+                    let known = filling.arenas.len();
+                    drop(filling);
+                    shared.grow(known);
+                }
+            }
         };
         let mut slot = place.block.write().unwrap_or_else(PoisonError::into_inner);
         slot.bytes_mut()[place.offset..place.offset + bytes.len()].copy_from_slice(bytes);
@@ -297,6 +345,12 @@ impl CacheTier for Ram {
         count(&shared.counters.admitted_samples, 1);
         count(&shared.counters.admitted_bytes, bytes.len() as u64);
         Offer::Taken
+    }
+
+    fn offers_at_once(&self, group: u64, length: u32) -> bool {
+        let filling = self.0.filling();
+        let fits = filling.open.get(&group).is_some_and(|open| self.0.fits(open, length as usize));
+        fits || filling.refused || self.0.next_arena(&filling) == 0 || self.0.free_block(&filling).is_some()
     }
 
     fn confirm(&self, sample: u64, location: &Location) {

@@ -30,7 +30,7 @@ impl Reader for RamReader {
         self.answers.len()
     }
 
-    fn submit(&mut self, ReadRequest { token, extent, mut slot }: ReadRequest) {
+    fn submit(&mut self, ReadRequest { token, extent, mut slot, .. }: ReadRequest) {
         let length = extent.length as usize;
         let read = self.shared.read(&extent, |bytes| slot.bytes_mut()[..length].copy_from_slice(bytes));
         self.answers.push(match read {

@@ -60,6 +60,48 @@ fn it_keeps_what_comes_first_and_no_more_than_it_may() {
 }
 
 #[test]
+fn threads_that_offer_side_by_side_fill_it_together_and_no_further() {
+    let length = 100_000;
+    let (_directory, index) = dataset(1600, length);
+    let ram = Ram::new(&index, TierName::RAM, 130 * MIB, 1).expect("it fits");
+    let taken: u64 = std::thread::scope(|scope| {
+        let offers = |thread: u64| {
+            let samples = (0..1600).filter(move |sample| (sample + thread) % 3 < 2);
+            samples
+                .filter(|&sample| ram.offer(0, sample, VERSION, &bytes(sample, length)) == Offer::Taken)
+                .count()
+        };
+        let threads: Vec<_> = (0..3).map(|thread| scope.spawn(move || offers(thread) as u64)).collect();
+        threads.into_iter().map(|thread| thread.join().expect("no panic")).sum()
+    });
+    // 65 blocks, which have room for twenty each.
+    let stats = ram.stats();
+    assert_eq!((taken, stats.held_samples, stats.held_bytes), (1300, 1300, 130 * MIB));
+    assert!(!ram.is_open());
+    for sample in 0..1600 {
+        let Some(copy) = ram.locate(sample) else { continue };
+        assert_eq!(ram.read_blocking(&copy).expect("it is there"), bytes(sample, length), "sample {sample}");
+    }
+}
+
+#[test]
+fn who_must_not_wait_for_memory_knows_when_it_would() {
+    let length = 100_000;
+    let (_directory, index) = dataset(1000, length);
+    let ram = Ram::new(&index, TierName::RAM, 66 * MIB, 1).expect("it fits");
+    // An arena has 32 blocks of 20, and the last one a single block.
+    let waits: Vec<u64> = (0..1000)
+        .filter(|&sample| {
+            let at_once = ram.offers_at_once(0, length as u32);
+            ram.offer(0, sample, VERSION, &bytes(sample, length));
+            !at_once
+        })
+        .collect();
+    assert_eq!(waits, [0, 640]);
+    assert_eq!(ram.stats().held_samples, 660);
+}
+
+#[test]
 fn a_group_that_leaves_gives_its_memory_back() {
     let length = 100_000;
     let (_directory, index) = dataset(40, length);
@@ -181,7 +223,7 @@ fn readers_see_right_bytes_or_none_while_groups_come_and_go() {
             let sample = random.below(200);
             let Some(copy) = ram.locate(sample) else { continue };
             let slot = slots.try_take(length).expect("one at a time");
-            reader.submit(ReadRequest { token: sample, extent: copy.extent, slot });
+            reader.submit(ReadRequest::new(sample, copy.extent, slot));
             assert!(!reader.listen(), "the answer is there");
             reader.take(&mut answers).expect("memory does not fail");
             for Completion { token, result, .. } in answers.drain(..) {

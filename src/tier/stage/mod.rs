@@ -255,7 +255,7 @@ impl<'a> StagingWorker<'a> {
                 let extent = piece.extent;
                 let version = self.version(extent.file);
                 self.pending.insert(token, (piece, version, Instant::now()));
-                self.reader.submit(ReadRequest { token, extent, slot });
+                self.reader.submit(ReadRequest::new(token, extent, slot));
                 break;
             }
             self.absorb()?;

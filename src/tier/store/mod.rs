@@ -194,13 +194,9 @@ impl Store {
         }
     }
 
-    /// Forgets the copy of a sample at `location`, which need not be kept here any more.
-    pub fn forget(&self, sample: u64, location: &Location) {
-        let segment_index = location.extent.file.0;
-        let (_, mostly) = self.shared.catalog_mut().outdate(sample, segment_index);
-        if mostly {
-            let _ = self.commands.send(WriterCommand::RemoveStale(segment_index));
-        }
+    /// Removes a segment soon, whose samples need not be kept here any more. Returns at once.
+    pub fn forget(&self, file: FileId) {
+        let _ = self.commands.send(WriterCommand::RemoveStale(file.0));
     }
 
     /// Whether the store takes samples now.
@@ -255,12 +251,21 @@ impl Store {
         Offer::Taken
     }
 
-    /// Publishes what was taken soon, however little, and tries again to fill where an error or the quota had stopped
-    /// that; meant for the end of an epoch. Returns at once.
+    /// Publishes what was taken soon, however little. Returns at once.
+    pub fn publish(&self) {
+        self.hand_over_all(WriterCommand::Publish);
+    }
+
+    /// Publishes like [`Store::publish`], and tries again to fill where an error or the quota had stopped that; meant
+    /// for the end of an epoch. Returns at once.
     pub fn seal(&self) {
+        self.hand_over_all(WriterCommand::Seal);
+    }
+
+    fn hand_over_all(&self, then: WriterCommand) {
         let mut buffers = lock(&self.buffers);
         buffers.hand_over_all();
-        let _ = self.commands.send(WriterCommand::Seal);
+        let _ = self.commands.send(then);
     }
 
     /// Publishes what was taken, like [`Store::seal`], and waits until that is done or given up.

@@ -12,7 +12,7 @@
 //! read.
 
 use super::super::catalog::SegmentRow;
-use super::super::copies::checksum;
+use crate::crc::checksum;
 use crate::dataset::{DatasetIndex, FileVersion};
 use std::fmt;
 use std::fs::File;

@@ -2,8 +2,8 @@
 //! full.
 
 use super::super::catalog::SegmentRow;
-use super::super::copies::checksum;
 use super::writer::WriterCommand;
+use crate::crc::checksum;
 use crate::dataset::FileVersion;
 use crossbeam_channel::{Receiver, Sender};
 use std::collections::HashMap;

@@ -39,6 +39,8 @@ const OPEN_AT_ONCE: usize = 64;
 pub(super) enum WriterCommand {
     Write(WriteBuffer),
     /// Publish all open segments.
+    Publish,
+    /// Publish all open segments, and take samples again.
     Seal,
     /// Remove a group's segments.
     EvictGroup(u64),
@@ -105,6 +107,7 @@ impl SegmentWriter {
         loop {
             match self.commands.recv_timeout(REFRESH_EVERY) {
                 Ok(WriterCommand::Write(buffer)) => self.write(buffer),
+                Ok(WriterCommand::Publish) => self.publish_all(),
                 Ok(WriterCommand::Seal) => {
                     self.publish_all();
                     self.paused = None;

@@ -119,12 +119,12 @@ fn a_failed_read_gives_its_slot_back() {
             let wanted = loose[12];
             let mut slot = slots.try_take(failing.length.max(wanted.length) as usize).unwrap();
             let address = slot.as_mut_ptr();
-            reader.submit(ReadRequest { token: 1, extent: failing, slot });
+            reader.submit(ReadRequest::new(1, failing, slot));
             let failed = next(&mut *reader);
             assert!(failed.result.is_err(), "{name}");
             let mut slot = failed.slot.unwrap_or_else(|| panic!("{name}: {failing:?} lost its slot"));
             assert_eq!(slot.as_mut_ptr(), address, "{name}");
-            reader.submit(ReadRequest { token: 2, extent: wanted, slot });
+            reader.submit(ReadRequest::new(2, wanted, slot));
             let arrived = next(&mut *reader);
             assert!(arrived.slot.is_none(), "{name}");
             let filled = arrived.result.unwrap();
@@ -242,7 +242,7 @@ fn dropping_with_reads_in_flight_does_not_wait_for_them_for_ever() {
             world.loose().into_iter().filter(|extent| extent.file != slow).take(20).enumerate()
         {
             let slot = slots.try_take(extent.length as usize).unwrap();
-            reader.submit(ReadRequest { token: token as u64, extent, slot });
+            reader.submit(ReadRequest::new(token as u64, extent, slot));
         }
         let mut out = Vec::new();
         reader.wait(&mut out).unwrap();
@@ -278,7 +278,7 @@ fn with_fifo(mut world: World) -> World {
 fn submit_slow(reader: &mut dyn Reader, world: &World, slots: &foreload::testing::slot::SlotPool) -> FileId {
     let file = FileId(world.files.len() as u32 - 1);
     let slot = slots.try_take(1000).unwrap();
-    reader.submit(ReadRequest { token: 1000, extent: Extent { file, offset: 0, length: 1000 }, slot });
+    reader.submit(ReadRequest::new(1000, Extent { file, offset: 0, length: 1000 }, slot));
     file
 }
 

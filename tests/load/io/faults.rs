@@ -59,7 +59,7 @@ fn every_request_that_fails_gives_its_slot_back() {
         let (mut out, mut failed) = (Vec::new(), 0);
         for (token, &extent) in extents.iter().cycle().take(400).enumerate() {
             let slot = slots.try_take(extent.length as usize).unwrap();
-            reader.submit(ReadRequest { token: token as u64, extent, slot });
+            reader.submit(ReadRequest::new(token as u64, extent, slot));
             while reader.in_flight() > 0 {
                 reader.wait(&mut out).unwrap();
             }
@@ -102,7 +102,7 @@ fn dropped_in_the_middle_nothing_is_lost() {
                     _ => loose.next().unwrap(),
                 };
                 if let Some(slot) = slots.try_take(extent.length as usize) {
-                    reader.submit(ReadRequest { token: step, extent, slot });
+                    reader.submit(ReadRequest::new(step, extent, slot));
                 }
             } else {
                 reader.wait(&mut out).unwrap();
@@ -132,7 +132,7 @@ fn a_reader_may_be_made_used_and_dropped_in_different_threads() {
         }
         for (token, &extent) in extents.iter().take(10).enumerate() {
             let slot = slots.try_take(extent.length as usize).unwrap();
-            reader.submit(ReadRequest { token: token as u64, extent, slot });
+            reader.submit(ReadRequest::new(token as u64, extent, slot));
         }
         drop(reader);
         assert_eq!(slots.usage().in_use, 0);

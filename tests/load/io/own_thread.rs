@@ -127,7 +127,7 @@ fn nobody_waits_for_a_reader_that_has_ended() {
             let open = move || Ok(Box::new(Broken { taken: Vec::new(), panics }) as Box<dyn Reader>);
             let request = |token| {
                 let slot = slots.try_take(extent.length as usize).unwrap();
-                ReadRequest { token, extent, slot }
+                ReadRequest::new(token, extent, slot)
             };
             let error = if beside {
                 let mut readers = group(pread(&world, 4), open).unwrap();
@@ -174,7 +174,7 @@ fn only_a_listener_is_notified_and_only_once() {
     let mut listened = 0;
     for (token, &extent) in loose.iter().cycle().take(200).enumerate() {
         let slot = slots.try_take(extent.length as usize).unwrap();
-        reader.submit(ReadRequest { token: token as u64, extent, slot });
+        reader.submit(ReadRequest::new(token as u64, extent, slot));
         if reader.listen() {
             listened += 1;
             tell.recv_timeout(Duration::from_secs(20)).expect("told of the answer");
@@ -206,7 +206,7 @@ fn dropped_in_the_middle_nothing_is_lost() {
                     _ => world.loose()[random.below(40) as usize],
                 };
                 if let Some(slot) = slots.try_take(extent.length as usize) {
-                    reader.submit(ReadRequest { token: step, extent, slot });
+                    reader.submit(ReadRequest::new(step, extent, slot));
                 }
             } else {
                 reader.wait(&mut out).unwrap();

@@ -84,7 +84,7 @@ fn faults_beneath_it_are_answers_too() {
         }
         assert!(failed > 5, "seed {seed}: {failed} failed");
         let slot = slots.try_take(loose[0].length as usize).unwrap();
-        reader.submit(ReadRequest { token: 9, extent: loose[0], slot });
+        reader.submit(ReadRequest::new(9, loose[0], slot));
         drop(reader);
         assert_eq!(slots.usage().in_use, 0, "seed {seed}");
     }

@@ -139,7 +139,7 @@ pub fn read_all(reader: &mut dyn Reader, slots: &SlotPool, extents: &[Extent]) -
         while next < extents.len() && reader.room() > 0 {
             let extent = extents[next];
             let Some(slot) = slots.try_take(extent.length as usize) else { break };
-            reader.submit(ReadRequest { token: next as u64, extent, slot });
+            reader.submit(ReadRequest::new(next as u64, extent, slot));
             next += 1;
         }
         assert_eq!(reader.in_flight(), next - answers.len());

@@ -112,6 +112,7 @@ fn wrong_answers_are_never_taken_for_the_sample() {
     };
     assert_eq!(outcome(replaced("foreload-crc32c", "x")), Err(Miss::Wrong), "no checksum");
     assert_eq!(outcome(replaced("etag", "x")), Err(Miss::Wrong), "no version");
+    assert_eq!(outcome(replaced("\"12345678", "\"12345679")), Err(Miss::Wrong), "another version");
     assert_eq!(outcome(replaced("content-length", "x")), Err(Miss::Wrong), "no length");
     assert_eq!(outcome(replaced("200 OK", "206 Part")), Err(Miss::Wrong), "a part");
     assert_eq!(outcome(replaced("200 OK", "302 Found")), Err(Miss::Wrong), "elsewhere");
@@ -176,6 +177,38 @@ fn all_reads_in_flight_end_with_a_peer_that_says_nothing() {
     let answers = client.answers();
     assert!(answers.len() == 59 && answers.into_iter().all(|answer| check(answer) == Err(Miss::Timeout)));
     assert!(client.holds_nothing());
+}
+
+#[test]
+fn reads_behind_those_that_fail_are_given_up_with_them() {
+    let silent = TcpListener::bind(loopback()).unwrap();
+    // Each sample is allowed a fifth of a second more than the one before it.
+    let deadline = DeadlineLimits { slowest: 2_000_000, ..allowed(Duration::from_millis(300)) };
+    let options = HttpOptions { deadline, breaker: BreakerLimits::default(), ..patient() };
+    let mut client = Client::new(&[plain(silent.local_addr().unwrap())], &options);
+    (1..60).for_each(|sample| client.post(0, sample));
+    let misses: Vec<Miss> = client.answers().into_iter().filter_map(|answer| check(answer).err()).collect();
+    assert_eq!(misses.len(), 59);
+    let of = |miss| misses.iter().filter(|&&found| found == miss).count();
+    assert_eq!(of(Miss::Timeout) + of(Miss::Breaker), 59);
+    // Four fail until it is left alone. Three have been sent by then on the connections that came free.
+    assert!(of(Miss::Timeout) < 20, "{misses:?}");
+}
+
+#[test]
+fn a_sample_has_the_time_that_its_bytes_take() {
+    let (slowest, limit) = (sample_bytes(3).len() as u64, Duration::from_millis(300));
+    let slow = Liar::new(move |_, stream, sample| {
+        std::thread::sleep(2 * limit);
+        stream.write_all(&right_answer(sample)).is_ok()
+    });
+    // At that rate the sample takes a second and may take four, beside its latency.
+    let deadline = DeadlineLimits { slowest, ..allowed(limit) };
+    let mut client = Client::new(&[slow.peer()], &HttpOptions { deadline, ..patient() });
+    assert_eq!(client.ask(0, 3), Ok(()));
+    let deadline = allowed(limit);
+    let mut client = Client::new(&[slow.peer()], &HttpOptions { deadline, ..patient() });
+    assert_eq!(client.ask(0, 3), Err(Miss::Timeout));
 }
 
 #[test]

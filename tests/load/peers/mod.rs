@@ -23,12 +23,16 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::FileExt;
 use std::sync::{Arc, LazyLock, Mutex};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 /// How long anything may take that is not expected to take time at all.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 const VERSION: FileVersion = FileVersion(0x1234_5678_9abc_def0);
+
+/// A sample for which shelves have to make room before they take it.
+const LONG_TO_ACCEPT: u64 = 7;
 
 /// The dataset of most tests.
 const DATASET: SharedDataset = SharedDataset { fingerprint: Fingerprint([0xA5; 32]), generation: 3 };
@@ -47,9 +51,9 @@ static SAMPLES: LazyLock<Vec<(Bytes, u32)>> = LazyLock::new(|| {
     (0..64).map(sample).collect()
 });
 
-/// The checksum of a sample's bytes as it stands in headers: combined with that of its number.
+/// The checksum of a sample's bytes as it stands in headers: combined with that of its number and version.
 fn crc_on_the_wire(sample: u64, bytes: &[u8]) -> u32 {
-    checksum(bytes) ^ checksum(&sample.to_le_bytes())
+    checksum(bytes) ^ checksum(&[sample.to_le_bytes(), VERSION.0.to_le_bytes()].concat())
 }
 
 fn sample_bytes(sample: u64) -> Bytes {
@@ -67,6 +71,8 @@ struct TestShelf {
     damaged: Mutex<Vec<u64>>,
     /// What becomes of pushed samples.
     accepts: Accepted,
+    /// The thread on which the last sample was pushed.
+    pushed_on: Mutex<Option<ThreadId>>,
 }
 
 impl TestShelf {
@@ -79,6 +85,7 @@ impl TestShelf {
             pushed: Mutex::default(),
             damaged: Mutex::default(),
             accepts: Accepted::Taken,
+            pushed_on: Mutex::default(),
         }
     }
 
@@ -123,8 +130,13 @@ impl Shelf for TestShelf {
         self.damaged.lock().unwrap().push(sample);
     }
 
+    fn accepts_at_once(&self, sample: u64) -> bool {
+        sample != LONG_TO_ACCEPT
+    }
+
     fn accept(&self, sample: u64, version: FileVersion, crc: u32, bytes: &[u8]) -> Accepted {
         assert_eq!(crc, checksum(bytes), "the server has compared it");
+        *self.pushed_on.lock().unwrap() = Some(std::thread::current().id());
         if version != VERSION {
             return Accepted::Off;
         }
@@ -157,16 +169,25 @@ fn plain(address: SocketAddr) -> Peer {
 
 /// Options that do not leave a peer alone, and wait for it as long as a busy machine may take.
 fn patient() -> HttpOptions {
-    let deadline = DeadlineLimits { first: PATIENCE, floor: PATIENCE, ceiling: PATIENCE, factor: 4.0 };
+    let deadline = allowed(PATIENCE);
     let breaker = BreakerLimits { failures: u32::MAX, ..BreakerLimits::default() };
     HttpOptions { deadline, breaker, ..HttpOptions::new(DATASET, token()) }
 }
 
 /// Options by which a read ends after `milliseconds`.
 fn hasty(milliseconds: u64) -> HttpOptions {
-    let limit = Duration::from_millis(milliseconds);
-    let deadline = DeadlineLimits { first: limit, floor: limit, ceiling: limit, factor: 4.0 };
-    HttpOptions { deadline, ..patient() }
+    HttpOptions { deadline: allowed(Duration::from_millis(milliseconds)), ..patient() }
+}
+
+/// Deadlines that are always so long.
+fn allowed(limit: Duration) -> DeadlineLimits {
+    DeadlineLimits {
+        first: limit,
+        floor: limit,
+        ceiling: limit,
+        slowest: u64::MAX,
+        ..DeadlineLimits::default()
+    }
 }
 
 /// A client, its slots and its notices.

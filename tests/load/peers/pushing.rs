@@ -1,6 +1,8 @@
 //! Samples that are pushed to the peer that is to keep them.
 
+use super::failing::Liar;
 use super::*;
+use foreload::testing::peers::BreakerState;
 
 fn counts(client: &Client) -> foreload::testing::peers::PeerCounts {
     client.transfer.stats()[0].counts
@@ -38,6 +40,23 @@ fn what_is_pushed_arrives() {
     assert_eq!((counts.pushes_taken, counts.pushed_bytes), (30, stats.pushed_bytes));
     assert_eq!((stats.pushes_taken, stats.pushes_damaged), (30, 0));
     assert!(counts.connects <= 5);
+}
+
+#[test]
+fn what_takes_long_to_accept_holds_up_no_answers() {
+    let shelf = Arc::new(TestShelf::in_memory(20));
+    let server = Server::start(ServerOptions::new(loopback(), token())).unwrap();
+    server.share(DATASET, shelf.clone());
+    let client = Client::of(&server);
+    let thread_of = |sample| {
+        assert!(push(&client, sample));
+        settled(&client);
+        *shelf.pushed_on.lock().unwrap()
+    };
+    let usual = thread_of(3);
+    assert_eq!(thread_of(4), usual, "that of the server");
+    assert_ne!(thread_of(LONG_TO_ACCEPT), usual);
+    assert_eq!(counts(&client).pushes_taken, 3);
 }
 
 #[test]
@@ -96,6 +115,7 @@ fn pushes_that_are_not_the_sample_are_refused() {
         ("damaged", 422, put(&path(3), &good, &damaged)),
         ("another checksum", 422, put(&path(3), &headers(length, crc ^ 1), &bytes)),
         ("of another number", 422, put(&path(3), &headers(length, crc_on_the_wire(2, &bytes)), &bytes)),
+        ("of another version", 422, put(&path(3), &good.replace("\"12345678", "\"12345679"), &bytes)),
         ("too long", 413, put(&path(3), &headers(length + 1, crc), &[&bytes[..], &[0]].concat())),
         ("enormous", 413, put(&path(3), &headers(1 << 60, crc), &bytes)),
         ("too short", 400, put(&path(3), &headers(length - 1, crc), &bytes[1..])),
@@ -123,4 +143,42 @@ fn what_waits_to_be_pushed_is_bounded() {
     let queued: Vec<bool> = (0..10).map(|_| push(&client, 3)).collect();
     assert_eq!(queued.iter().filter(|queued| **queued).count(), 3, "{queued:?}");
     assert_eq!(counts(&client).pushes_dropped, 7);
+}
+
+#[test]
+fn a_peer_that_takes_no_push_in_time_is_left_alone_and_tried_again() {
+    // A server that accepts connections and says nothing.
+    let silent = std::net::TcpListener::bind(loopback()).unwrap();
+    let first = Duration::from_millis(50);
+    let breaker = BreakerLimits { failures: 2, first, longest: 20 * first };
+    let options = HttpOptions { breaker, ..hasty(100) };
+    let client = Client::new(&[plain(silent.local_addr().unwrap())], &options);
+    assert!((0..9).all(|_| push(&client, 3)));
+    // What waited behind those that failed is not sent any more.
+    settled(&client);
+    assert_eq!((counts(&client).pushes_dropped, counts(&client).connects), (9, 2));
+    let state = || client.transfer.stats()[0].breaker;
+    assert_eq!(state(), BreakerState::Open);
+    // A push may be the trial: what becomes of it decides.
+    for _ in 0..3 {
+        until("a push is tried", || push(&client, 3));
+        settled(&client);
+        assert_eq!(state(), BreakerState::Open);
+    }
+    let notices = client.notices.take();
+    assert!(notices.len() == 1 && notices[0].contains("is too slow"), "{notices:?}");
+}
+
+#[test]
+fn the_time_of_a_push_begins_when_it_is_sent() {
+    let answer = Duration::from_millis(500);
+    let slow = Liar::new(move |_, stream, _| {
+        std::thread::sleep(answer);
+        stream.write_all(b"HTTP/1.1 201 Created\r\ncontent-length: 0\r\n\r\n").is_ok()
+    });
+    // They all wait for one connection, the last of them longer than a push may take.
+    let client = Client::new(&[slow.peer()], &hasty(2000));
+    assert!((0..6).all(|_| push(&client, 0)));
+    settled(&client);
+    assert_eq!(counts(&client).pushes_taken, 6, "{:?}", counts(&client));
 }

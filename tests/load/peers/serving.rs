@@ -310,12 +310,13 @@ fn answers_wake_who_listens_and_the_waker_wakes_who_waits() {
 #[test]
 fn settings_that_cannot_work_are_refused() {
     let server = server(TestShelf::in_memory(1));
-    for listen in [server.address(), "192.0.2.1:0".parse().unwrap()] {
+    for (listen, remedy) in [
+        (server.address(), "give each loader a port of its own"),
+        ("192.0.2.1:0".parse().unwrap(), "give an address of this machine"),
+    ] {
         let error = Server::start(ServerOptions::new(listen, token())).err().expect("refused").to_string();
-        assert!(
-            error.starts_with("config: peers: listen: ") && error.contains(&listen.to_string()),
-            "{error}"
-        );
+        let refused = format!("config: peers: listen: cannot listen on {listen}: ");
+        assert!(error.starts_with(&refused) && error.contains(remedy), "{error}");
     }
     let options = HttpOptions { connections: 0, ..patient() };
     assert!(HttpTransfer::new(&[], &options, Waker(Arc::new(|| {}))).is_err());

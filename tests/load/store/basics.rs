@@ -85,6 +85,12 @@ fn the_quota_is_filled_and_no_more_is_taken() {
     world.offer_all(&store, 0..400);
     let refused = (0..400).map(|sample| store.offer(0, sample, world.version(), world.bytes(sample)));
     assert!(refused.filter(|offer| *offer == Offer::Full).count() > 200);
+    // To publish what was taken makes no room; the next epoch tries again.
+    store.publish();
+    std::thread::sleep(std::time::Duration::from_millis(50));
+    assert!(!store.is_open());
+    store.flush();
+    assert!(store.is_open());
 }
 
 #[test]
@@ -102,7 +108,7 @@ fn readers_read_segments_as_shards() {
         for token in 0..60 {
             let extent = store.locate(token).expect("it is there").extent;
             let slot = slots.try_take(extent.length as usize).expect("a slot");
-            reader.submit(ReadRequest { token, extent, slot });
+            reader.submit(ReadRequest::new(token, extent, slot));
             while reader.room() == 0 {
                 reader.wait(&mut done).expect("reads");
             }
