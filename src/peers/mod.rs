@@ -15,6 +15,7 @@ mod counters;
 mod runtime;
 mod server;
 mod shelf;
+mod telemetry;
 mod tls;
 mod token;
 mod wire;
@@ -26,6 +27,7 @@ pub use client::{
 };
 pub use server::{ConnectionLimits, Server, ServerOptions, ServerStats};
 pub use shelf::{Accepted, CopyBytes, Found, Shelf};
+pub(crate) use telemetry::{PeerValue, peers_record};
 pub use tls::{CertificatePin, TlsIdentity};
 pub use token::Token;
 pub use wire::SharedDataset;
