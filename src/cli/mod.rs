@@ -86,7 +86,7 @@ pub fn main(args: Vec<OsString>, finder: Option<&dyn FindsJob>) -> i32 {
         Command::Bench(args) => bench::run(&args, finder),
         Command::Cache(command) => cache::run(&command),
         Command::Calibrate(args) => calibrate::run(&args),
-        Command::Doctor(args) => doctor::run(&args),
+        Command::Doctor(args) => doctor::run(&args, finder),
         Command::Index(args) => index::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Simulate(args) => simulate::run(&args),

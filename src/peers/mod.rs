@@ -12,6 +12,7 @@
 mod bound;
 mod client;
 mod counters;
+mod probe;
 mod runtime;
 mod server;
 mod shelf;
@@ -25,6 +26,7 @@ pub use client::{
     BreakerLimits, BreakerState, DeadlineLimits, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerCopy,
     PeerCounts, PeerPusher, PeerRead, PeerStats, PeerTransfer,
 };
+pub(crate) use probe::{LONGEST_IN_VAIN, PeerProbe, ProbeShelf, ProbedReads, probe_dataset};
 pub use server::{ConnectionLimits, Server, ServerOptions, ServerStats};
 pub use shelf::{Accepted, CopyBytes, Found, Shelf};
 pub(crate) use telemetry::{PeerValue, peers_record};
