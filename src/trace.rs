@@ -6,14 +6,16 @@
 mod histogram;
 mod lane;
 mod merge;
+mod peers;
 mod read;
 mod summary;
 mod writer;
 
 pub(crate) use histogram::{Histogram, SharedHistogram};
 pub(crate) use lane::TraceLane;
+pub(crate) use peers::{PeerNumbers, PeersRecord, TraceNumber};
 pub use read::read;
-pub(crate) use summary::{EpochSummary, StageSummary, TraceSummary};
+pub(crate) use summary::{EpochSummary, PeersSummary, StageSummary, TraceSummary};
 
 use crate::error::Result;
 use crate::tier_name::TierName;

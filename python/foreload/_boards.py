@@ -312,7 +312,7 @@ def _job_and_attempt(world_size: int) -> tuple[str, int]:
     if job is None:
         message = (
             "no variable of a launcher names this job, so that two jobs could not be told apart in the shared "
-            "directory: give allgather"
+            "directory: start it by srun, mpirun or torchrun, or give allgather"
         )
         raise config_error("peers", message)
     return job, 0

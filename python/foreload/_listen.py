@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from foreload import _places
 from foreload._errors import config_error
 
-REMEDY = 'give the address of this node: peers={"listen": "address:port"}'
+REMEDY = 'give the address of this node: peers={"listen": "address:port"}, or --listen on the command line'
 
 
 @dataclass(frozen=True)

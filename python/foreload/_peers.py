@@ -1,17 +1,68 @@
-"""How the nodes of a job come to share their caches: `peers=` of a loader, for the core, which asks for it once."""
+"""How the processes of a job come together: for `peers=` of a loader, and for `--peers` of the command line.
+
+The core asks for it, a loader's once.
+"""
 
 from __future__ import annotations
 
+import importlib
+import os
+import sys
 from typing import Any
 
-from foreload import _exchange, _listen
+from foreload import _exchange, _listen, _places, _ranks
+from foreload._core import UnavailableError
+
+PATIENCE = 300.0
+"""Seconds that a rank of a training waits for the others."""
+
+
+def find(
+    directory: str | os.PathLike[str] | None, listen: str | None, patience: float
+) -> tuple[int, int, int | None, Meetings]:
+    """Find the job of this process for the command line, which no framework has begun for it.
+
+    Returns:
+        The rank, the number of ranks, that of this node's ranks where it is known, and how the ranks meet.
+
+    Raises:
+        foreload.ConfigError: What the launcher says cannot be used.
+        foreload.UnavailableError: MPI's launcher has started the job, and mpi4py is missing.
+    """
+    if directory is None:
+        _begin_mpi()
+    rank, world_size = _ranks.resolve(None, None)
+    meetings = Meetings({"directory": directory, "listen": listen}, patience)
+    return rank, world_size, _ranks.local_world_size(None), meetings
+
+
+def _begin_mpi() -> None:
+    """Initialise MPI where its launcher has started several processes, and no store of torch's is there.
+
+    Raises:
+        foreload.UnavailableError: mpi4py is missing.
+    """
+    if {"MASTER_ADDR", "MASTER_PORT", "RANK"} <= os.environ.keys() or "mpi4py.MPI" in sys.modules:
+        return
+    by_mpi = [size for _, size in _places.LAUNCHERS[1:] if os.environ.get(size, "1") != "1"]
+    if not by_mpi:
+        return
+    try:
+        importlib.import_module("mpi4py.MPI")
+    except ImportError as error:
+        message = (
+            f"peers: {by_mpi[0]} says that MPI's launcher has started this, but mpi4py cannot be imported ({error}): "
+            "install mpi4py, or name a directory that all nodes share: --peers=DIRECTORY"
+        )
+        raise UnavailableError(message) from error
 
 
 class Meetings:
     """Meets the other ranks as `peers=` says, and knows where this node listens."""
 
-    def __init__(self, peers: Any) -> None:
+    def __init__(self, peers: Any, patience: float = PATIENCE) -> None:
         choices = peers if isinstance(peers, dict) else {}
+        self._patience = patience
         self._listen = choices.get("listen")
         self._allgather = choices.get("allgather")
         self._directory = choices.get("directory")
@@ -34,6 +85,7 @@ class Meetings:
             world_size=world_size,
             allgather=self._allgather,
             directory=self._directory,
+            timeout=self._patience,
         )
         return meeting.payloads, meeting.nodes, meeting.token
 

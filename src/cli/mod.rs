@@ -6,6 +6,7 @@ mod calibrate;
 mod doctor;
 mod emulate;
 mod index;
+mod job;
 mod output;
 mod plan;
 mod plot;
@@ -15,6 +16,8 @@ mod show;
 mod simulate;
 mod synth;
 mod usage;
+
+pub use job::{FindsJob, FoundJob, JobQuestion};
 
 use crate::Error;
 use crate::names::NamedValue;
@@ -67,8 +70,9 @@ fn version() -> String {
 }
 
 /// Runs the command line `args` (program name first) and returns the exit code: 0, 1 if the work failed, 2 for bad
-/// usage. Results go to stdout, everything else to stderr.
-pub fn main(args: Vec<OsString>) -> i32 {
+/// usage. Results go to stdout, everything else to stderr. What takes part in a job of several processes (`--peers`)
+/// finds them by `finder`, and says so where there is none.
+pub fn main(args: Vec<OsString>, finder: Option<&dyn FindsJob>) -> i32 {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(answer) => {
@@ -79,10 +83,10 @@ pub fn main(args: Vec<OsString>) -> i32 {
         }
     };
     let outcome = match cli.command {
-        Command::Bench(args) => bench::run(&args),
+        Command::Bench(args) => bench::run(&args, finder),
         Command::Cache(command) => cache::run(&command),
         Command::Calibrate(args) => calibrate::run(&args),
-        Command::Doctor(args) => doctor::run(&args),
+        Command::Doctor(args) => doctor::run(&args, finder),
         Command::Index(args) => index::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Simulate(args) => simulate::run(&args),

@@ -39,6 +39,18 @@ pub(crate) fn print_notices(notices: &Notices) -> Vec<Notice> {
     std::iter::from_fn(|| notices.next()).inspect(print).collect()
 }
 
+/// The lines of a table whose first column holds names and whose others hold numbers. The first row has the titles.
+pub(crate) fn table<const COLUMNS: usize>(rows: &[[String; COLUMNS]]) -> Vec<String> {
+    let longest = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
+    let widths: [usize; COLUMNS] = std::array::from_fn(longest);
+    let line = |row: &[String; COLUMNS]| {
+        let numbers = row.iter().zip(&widths).skip(1).map(|(cell, &width)| format!("{cell:>width$}"));
+        let numbers = numbers.collect::<Vec<_>>().join("  ");
+        format!("{:<width$}  {numbers}", row[0], width = widths[0]).trim_end().to_owned()
+    };
+    rows.iter().map(line).collect()
+}
+
 /// Formats bytes with a decimal unit: `108 KB`, `1.41 GB`.
 pub(crate) fn bytes(count: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KB", "MB", "GB", "TB"];

@@ -13,9 +13,11 @@ mod bound;
 mod client;
 mod counters;
 mod open_files;
+mod probe;
 mod runtime;
 mod server;
 mod shelf;
+mod telemetry;
 mod tls;
 mod token;
 mod wire;
@@ -26,8 +28,10 @@ pub use client::{
     PeerCounts, PeerPusher, PeerRead, PeerStats, PeerTransfer,
 };
 pub(crate) use open_files::allow_open_files;
+pub(crate) use probe::{LONGEST_IN_VAIN, PeerProbe, ProbeShelf, ProbedReads, probe_dataset};
 pub use server::{ConnectionLimits, Server, ServerOptions, ServerStats};
 pub use shelf::{Accepted, CopyBytes, Found, Shelf};
+pub(crate) use telemetry::{PeerValue, peers_record};
 pub use tls::{CertificatePin, TlsIdentity};
 pub use token::Token;
 pub use wire::SharedDataset;

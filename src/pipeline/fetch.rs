@@ -3,6 +3,7 @@
 
 use super::cuda::assembly::{Assembly, LaneQueues, PiecesInFlight};
 use super::mixing::RingBoard;
+use super::peers_log::PeersLog;
 use super::stopwatch::Stopwatch;
 use super::work::{DecodeJob, OpenPlace, ThenGoes};
 use super::{EpochRun, PipelineShared};
@@ -71,6 +72,7 @@ pub(super) struct Fetcher {
     counted: ReadStats,
     arrived: Vec<Completion>,
     stopwatch: Stopwatch,
+    peers_log: PeersLog,
 }
 
 /// A read in flight.
@@ -124,6 +126,7 @@ impl Fetcher {
             next_token: 0,
             counted: ReadStats::default(),
             arrived: Vec::new(),
+            peers_log: PeersLog::new(),
         }
     }
 
@@ -173,6 +176,7 @@ impl Fetcher {
         self.shared.fetch_waker.starving.store(false, Ordering::SeqCst);
         if let Some(cache) = self.shared.cache.get() {
             cache.end();
+            self.peers_log.record(self.stopwatch.lane(), Instant::now(), Some(cache));
         }
         Ok(())
     }
@@ -313,6 +317,8 @@ impl Fetcher {
 
     fn pass_on(&mut self, run: &Arc<EpochRun>, cursor: &mut ScheduleCursor) -> Result<()> {
         self.stopwatch.gauge(Gauge::InFlight, self.pending.len());
+        let (now, cache) = (self.stopwatch.now(), self.shared.cache.get());
+        self.peers_log.tick(self.stopwatch.lane(), now, cache.map(|cache| &**cache));
         let mut arrived = std::mem::take(&mut self.arrived);
         for Completion { token, result, tier, .. } in arrived.drain(..) {
             // A read that is not there was submitted for an epoch that was stopped.

@@ -56,6 +56,11 @@ impl Stopwatch {
         self.lane.record(stage, start, self.now, work);
     }
 
+    /// The thread's handle to the log.
+    pub(super) fn lane(&mut self) -> &mut TraceLane {
+        &mut self.lane
+    }
+
     /// Logs the `value` of `gauge`.
     pub(super) fn gauge(&mut self, gauge: Gauge, value: usize) {
         self.lane.gauge(gauge, self.now, value as u64);

@@ -8,9 +8,10 @@ use crate::batch;
 use crate::config::{Device, FieldValue, LABEL, LoaderConfig};
 use crate::dataset::{Extent, FieldKind};
 use crate::gpu::StreamRef;
-use crate::names::NamedValue;
+use crate::peers::PeerValue;
 use crate::pipeline::{Epoch, Poll};
 use crate::tier::{Cache, CacheStats};
+use crate::trace::TraceNumber;
 use pyo3::exceptions::{PyAttributeError, PyKeyError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyIterator, PyList, PyTuple};
@@ -165,14 +166,12 @@ fn peer_stats<'py>(py: Python<'py>, cache: Option<&Cache>) -> PyResult<Bound<'py
     let nodes = PyDict::new(py);
     for (name, peer) in cache.map(Cache::peers).unwrap_or_default() {
         let of_node = PyDict::new(py);
-        of_node.set_item("address", peer.address.to_string())?;
-        for (name, count) in peer.counts.by_name() {
-            of_node.set_item(name, count)?;
-        }
-        of_node.set_item("breaker_state", peer.breaker.name())?;
-        of_node.set_item("deadline_seconds", peer.deadline.as_secs_f64())?;
-        for (name, share) in [("latency_median_seconds", 0.5), ("latency_p99_seconds", 0.99)] {
-            of_node.set_item(name, peer.latency.quantile(share))?;
+        for (name, value) in peer.by_name() {
+            match value {
+                PeerValue::Number(TraceNumber::Whole(count)) => of_node.set_item(name, count)?,
+                PeerValue::Number(TraceNumber::Real(seconds)) => of_node.set_item(name, seconds)?,
+                PeerValue::Text(text) => of_node.set_item(name, text)?,
+            }
         }
         nodes.set_item(name, of_node)?;
     }

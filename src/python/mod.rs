@@ -128,5 +128,5 @@ fn replay_operations<'py>(
 /// Runs the command line program with `arguments` (the program's name first) and returns its exit code.
 #[pyfunction]
 fn main(py: Python<'_>, arguments: Vec<std::ffi::OsString>) -> i32 {
-    py.detach(|| crate::cli::main(arguments))
+    py.detach(|| crate::cli::main(arguments, Some(&peers::PythonJob)))
 }

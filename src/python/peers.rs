@@ -1,5 +1,7 @@
 //! The meeting of ranks, which Python does: it knows the cluster's engines.
 
+use super::error::{ConfigError, Error as AnyError};
+use crate::cli::{FindsJob, FoundJob, JobQuestion};
 use crate::error::{Error, Result};
 use crate::tier::{RankMeeting, RanksMet};
 use pyo3::prelude::*;
@@ -16,8 +18,12 @@ pub(super) struct PythonMeeting {
 impl PythonMeeting {
     /// How ranks meet by a loader's argument `peers`.
     pub(super) fn new(peers: &Bound<'_, PyAny>) -> PyResult<Arc<Self>> {
-        let meetings = peers.py().import("foreload._peers")?.getattr("Meetings")?.call1((peers,))?;
-        Ok(Arc::new(Self { meetings: meetings.unbind(), raised: Mutex::default() }))
+        Ok(Self::of(peers.py().import("foreload._peers")?.getattr("Meetings")?.call1((peers,))?))
+    }
+
+    /// What `foreload._peers` has made already.
+    fn of(meetings: Bound<'_, PyAny>) -> Arc<Self> {
+        Arc::new(Self { meetings: meetings.unbind(), raised: Mutex::default() })
     }
 
     /// The exception that ended the latest meeting.
@@ -26,11 +32,25 @@ impl PythonMeeting {
     }
 
     fn call<T>(&self, ask: impl for<'py> FnOnce(&Bound<'py, PyAny>) -> PyResult<T>) -> Result<T> {
-        Python::attach(|py| ask(self.meetings.bind(py))).map_err(|exception| {
-            let error = Error::Unavailable(exception.to_string());
-            *self.raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(exception);
-            error
+        Python::attach(|py| {
+            ask(self.meetings.bind(py)).map_err(|exception| {
+                let error = from_python(py, &exception);
+                *self.raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(exception);
+                error
+            })
         })
+    }
+}
+
+/// The error that an exception stands for, where nobody sees the exception itself.
+fn from_python(py: Python<'_>, exception: &PyErr) -> Error {
+    if !exception.is_instance_of::<AnyError>(py) {
+        return Error::Unavailable(exception.to_string());
+    }
+    let message = exception.value(py).to_string();
+    match message.strip_prefix("config: peers: ") {
+        Some(message) if exception.is_instance_of::<ConfigError>(py) => Error::config("peers", message),
+        _ => Error::Unavailable(message),
     }
 }
 
@@ -49,5 +69,22 @@ impl RankMeeting for PythonMeeting {
             Ok((address.parse()?, port))
         })?;
         Ok(SocketAddr::new(address, port))
+    }
+}
+
+/// The job that launchers and frameworks tell Python of, for the command line.
+pub(super) struct PythonJob;
+
+impl FindsJob for PythonJob {
+    fn find(&self, ask: &JobQuestion<'_>) -> Result<FoundJob> {
+        let find = |py: Python<'_>| {
+            let peers = py.import("foreload._peers")?;
+            let (rank, world_size, local_world_size, meetings): (u32, u32, Option<u32>, Bound<'_, PyAny>) =
+                peers
+                    .call_method1("find", (ask.directory, ask.listen, ask.patience.as_secs_f64()))?
+                    .extract()?;
+            Ok(FoundJob { rank, world_size, local_world_size, meeting: PythonMeeting::of(meetings) })
+        };
+        Python::attach(|py| find(py).map_err(|exception: PyErr| from_python(py, &exception)))
     }
 }

@@ -31,7 +31,7 @@ pub use cache::{CacheOptions, TierOptions};
 pub(crate) use fill::Fill;
 pub use fill::FillChoice;
 pub use peers::{PeersOptions, RankMeeting, RanksMet};
-pub(crate) use peers::{RankPlace, SharedJob};
+pub(crate) use peers::{RankPlace, SharedJob, gather, node_names};
 pub use rates::Machine;
 pub(crate) use rates::TierRates;
 pub use stats::{CacheStats, TierStats};

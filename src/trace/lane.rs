@@ -7,7 +7,7 @@
 //! many.
 
 use super::writer::{GaugeSample, TraceChunk, TraceEvent, TraceLog};
-use super::{Gauge, Stage, StageWork, since};
+use super::{Gauge, PeersRecord, Stage, StageWork, since};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -43,6 +43,8 @@ struct Recorder {
     gauged: Vec<(Gauge, u64)>,
     chunk: Vec<TraceEvent>,
     samples: Vec<GaugeSample>,
+    /// What was asked of other nodes, each with its moment.
+    peers: Vec<(u64, PeersRecord)>,
     oldest: Option<u64>,
 }
 
@@ -67,6 +69,7 @@ impl TraceLane {
                 gauged: Vec::new(),
                 chunk: Vec::new(),
                 samples: Vec::new(),
+                peers: Vec::new(),
                 oldest: None,
                 log,
             })
@@ -96,6 +99,15 @@ impl TraceLane {
     pub fn gauge(&mut self, gauge: Gauge, moment: Instant, value: u64) {
         if let Some(recorder) = &mut self.0 {
             recorder.gauge(gauge, moment, value);
+        }
+    }
+
+    /// Records what was asked of the job's other nodes until `moment`.
+    pub fn peers(&mut self, moment: Instant, record: PeersRecord) {
+        if let Some(recorder) = &mut self.0 {
+            let moment = since(recorder.log.origin, moment);
+            recorder.peers.push((moment, record));
+            recorder.hold(None, moment);
         }
     }
 
@@ -158,7 +170,7 @@ impl Recorder {
 
     fn send(&mut self) {
         self.oldest = None;
-        if self.chunk.is_empty() && self.samples.is_empty() {
+        if self.chunk.is_empty() && self.samples.is_empty() && self.peers.is_empty() {
             return;
         }
         self.log.send(TraceChunk {
@@ -166,6 +178,7 @@ impl Recorder {
             lane: self.number,
             events: std::mem::take(&mut self.chunk),
             samples: std::mem::take(&mut self.samples),
+            peers: std::mem::take(&mut self.peers),
         });
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Stage;
 use super::merge::TraceSpan;
+use super::peers::{self, PeerNumbers, PeersRecord};
 use crate::error::{Error, Result};
 use serde::Deserialize;
 use std::borrow::Cow;
@@ -17,6 +18,8 @@ pub struct Recording {
     pub complete: bool,
     pub(super) epochs: BTreeMap<(u32, u64), BTreeMap<Stage, StageRecord>>,
     pub(super) processes: BTreeMap<u32, String>,
+    /// What each process asked of the job's other nodes, as it was noted last.
+    pub(super) peers: BTreeMap<u32, PeersRecord>,
     of_no_epoch: Vec<RecordedInterval>,
 }
 
@@ -46,6 +49,8 @@ struct TraceLine<'a> {
     #[serde(borrow)]
     name: Cow<'a, str>,
     ph: Cow<'a, str>,
+    #[serde(borrow, default)]
+    cat: Cow<'a, str>,
     #[serde(default)]
     pid: u32,
     #[serde(default)]
@@ -67,6 +72,15 @@ struct EventArguments {
     samples: u64,
     bytes: u64,
     busy: Option<f64>,
+}
+
+/// A line of what was asked of other nodes.
+#[derive(Deserialize)]
+struct PeersLine<'a> {
+    #[serde(borrow)]
+    name: Cow<'a, str>,
+    pid: u32,
+    args: PeerNumbers,
 }
 
 /// Reads the log at `path`.
@@ -91,8 +105,8 @@ pub fn read(path: &Path) -> Result<Recording> {
             "[" if number == 1 => {}
             _ if number == 1 => return Err(no_log("does not begin with `[` in a line of its own")),
             "" | "]" => {}
-            line => match serde_json::from_str(line.trim_end_matches(',')) {
-                Ok(line) => recording.add(&line),
+            line => match recording.add(line.trim_end_matches(',')) {
+                Ok(()) => {}
                 // The process that wrote it was stopped in the middle of a line.
                 Err(_) if !text.ends_with('\n') => break,
                 Err(error) => return Err(no_log(&error.to_string())),
@@ -104,16 +118,22 @@ pub fn read(path: &Path) -> Result<Recording> {
 }
 
 impl Recording {
-    fn add(&mut self, line: &TraceLine) {
+    fn add(&mut self, text: &str) -> serde_json::Result<()> {
+        let line: TraceLine = serde_json::from_str(text)?;
         match &*line.ph {
-            "X" => self.interval(line),
+            "X" => self.interval(&line),
             "M" if line.name == "process_name" => {
                 self.processes.insert(line.pid, line.args.name.clone());
             }
             "M" if line.name == "complete" => self.complete = true,
+            "C" if line.cat == peers::CATEGORY => {
+                let PeersLine { name, pid, args } = serde_json::from_str(text)?;
+                self.peers.entry(pid).or_default().add(&name, args);
+            }
             // Gauges are for viewers only.
             _ => {}
         }
+        Ok(())
     }
 
     fn interval(&mut self, line: &TraceLine) {

@@ -2,6 +2,7 @@
 
 use super::Stage;
 use super::merge::{TraceSpan, course, merged};
+use super::peers::PeersRecord;
 use super::read::{Recording, StageRecord};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -13,6 +14,19 @@ pub struct TraceSummary {
     pub complete: bool,
     /// The epochs, in the order of processes, then of epochs.
     pub epochs: Vec<EpochSummary>,
+    /// What each process asked of the job's other nodes in the whole run; absent where nodes share no caches.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<PeersSummary>,
+}
+
+/// What a process asked of the job's other nodes.
+#[derive(Debug, Serialize)]
+pub struct PeersSummary {
+    /// The name that the process gave itself.
+    pub process: String,
+    /// The numbers, under the names of `stats()["peers"]["nodes"]`.
+    #[serde(flatten)]
+    pub asked: PeersRecord,
 }
 
 /// Where the time of an epoch went.
@@ -69,11 +83,14 @@ const HARDLY: f64 = 0.01;
 impl Recording {
     /// Summarises where the time went, with the course of each stage in `parts` parts.
     pub fn summary(&self, parts: usize) -> TraceSummary {
-        let epochs = self.epochs.iter().map(|(&(pid, epoch), stages)| {
-            let process = self.processes.get(&pid).cloned().unwrap_or_else(|| format!("process {pid}"));
-            EpochSummary::new(process, epoch, stages, parts)
-        });
-        TraceSummary { complete: self.complete, epochs: epochs.collect() }
+        let process =
+            |pid: u32| self.processes.get(&pid).cloned().unwrap_or_else(|| format!("process {pid}"));
+        let epochs = self.epochs.iter();
+        let epochs =
+            epochs.map(|(&(pid, epoch), stages)| EpochSummary::new(process(pid), epoch, stages, parts));
+        let peers = self.peers.iter();
+        let peers = peers.map(|(&pid, asked)| PeersSummary { process: process(pid), asked: asked.clone() });
+        TraceSummary { complete: self.complete, epochs: epochs.collect(), peers: peers.collect() }
     }
 }
 

@@ -4,7 +4,7 @@
 //! Format: "Trace Event Format" (Google, the JSON array form, whose closing bracket may be missing): `X` is an interval
 //! in microseconds, `C` a counter, `M` the name of a process or track.
 
-use super::{Gauge, Stage, StageWork, TraceTotals};
+use super::{Gauge, PeersRecord, Stage, StageWork, TraceTotals, peers};
 use crate::error::{Error, Result};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, TrySendError, bounded};
 use std::collections::HashSet;
@@ -50,6 +50,7 @@ pub(super) struct TraceChunk {
     pub lane: u32,
     pub events: Vec<TraceEvent>,
     pub samples: Vec<GaugeSample>,
+    pub peers: Vec<(u64, PeersRecord)>,
 }
 
 /// A log that is on.
@@ -169,6 +170,14 @@ impl<W: Write> TraceWriter<W> {
                 self.file,
                 r#"{{"name":"{name}","ph":"C","pid":{pid},"tid":0,"ts":{ts},"args":{{"value":{value}}}}},"#
             )?;
+        }
+        for (moment, record) in &chunk.peers {
+            for (name, numbers) in record.lines() {
+                let (name, pid, ts) = (serde_json::Value::from(name), self.process, Micros(*moment));
+                write!(self.file, r#"{{"name":{name},"cat":"{}","ph":"C","#, peers::CATEGORY)?;
+                let numbers = serde_json::to_string(numbers)?;
+                writeln!(self.file, r#""pid":{pid},"tid":0,"ts":{ts},"args":{numbers}}},"#)?;
+            }
         }
         Ok(())
     }

@@ -211,3 +211,16 @@ def test_the_example_of_slurm(cluster: dict[str, str], dataset: Path, tmp_path: 
     # The last checkpoint is that of the fifth step, or of a later one if the job did not end at once.
     assert 21 - len(second) in (5, 12, 19)
     assert second == whole[-len(second) :]
+
+
+def test_slurms_nodes_measure_their_network(cluster: dict[str, str], tmp_path: Path) -> None:
+    program = [
+        frameworks.interpreter(),
+        "-m",
+        "foreload",
+        "doctor",
+        f"--peers={tmp_path}",
+        "--seconds",
+        "500ms",
+    ]
+    run("srun", "--nodes=2", "--ntasks-per-node=1", *program, **cluster)

@@ -56,6 +56,7 @@ const HOMES: &[(&str, &[&str])] = &[
             "json",
             "names",
             "notices",
+            "peers",
             "pipeline",
             "python",
             "simulate",

@@ -1,8 +1,11 @@
 //! The arguments of `foreload bench`.
 
+use super::place::BenchPlace;
 use crate::cli::emulate;
+use crate::cli::job::{self, FindsJob, NodeArgs};
 use crate::cli::settings::{Settings, TakesSettings};
-use crate::config::{LoaderOptions, parse_duration};
+use crate::config::{LoaderOptions, Peers, parse_duration};
+use crate::error::{Error, Result};
 use crate::io::PfsRates;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -14,6 +17,12 @@ pub(super) struct BenchSettings;
 impl TakesSettings for BenchSettings {
     const DEFAULTS: &'static [(&'static str, &'static str)] = &[("batch_size", "256")];
 }
+
+/// How long a rank waits for the others: they may still list a large dataset.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+/// What stands for the rank in the name of a log.
+const RANK: &str = "{rank}";
 
 /// The arguments of `foreload bench`.
 #[derive(clap::Args, Debug)]
@@ -27,11 +36,18 @@ pub(in crate::cli) struct BenchArgs {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) steps: Option<u64>,
     /// This process' rank among those of the job; it gets its share of each global batch
-    #[arg(long, default_value_t = 0)]
-    pub(super) rank: u32,
+    #[arg(long, default_value_t = 0, conflicts_with = "peers")]
+    rank: u32,
     /// Processes of the job
-    #[arg(long, default_value_t = 1)]
-    pub(super) world_size: u32,
+    #[arg(long, default_value_t = 1, conflicts_with = "peers")]
+    world_size: u32,
+    /// Share the nodes' caches, as the loader's `peers` does: the command runs on all nodes, started by torchrun,
+    /// mpirun or srun, which say the rank. Where they offer nothing to meet by, as srun, ranks meet in the DIRECTORY,
+    /// which all nodes share
+    #[arg(long, value_name = "DIRECTORY", require_equals = true)]
+    peers: Option<Option<PathBuf>>,
+    #[command(flatten)]
+    nodes: NodeArgs,
     /// Keep the consumer busy for so long after each batch, e.g. 20ms: it stands for the training step
     #[arg(long, default_value = "0", value_parser = |text: &str| parse_duration("consume", text))]
     pub(super) consume: Duration,
@@ -42,9 +58,10 @@ pub(in crate::cli) struct BenchArgs {
     /// The same as --train=false
     #[arg(long, conflicts_with = "train")]
     eval: bool,
-    /// Log which stage did what when to this file; `foreload report` shows it, and so do Perfetto and chrome://tracing
+    /// Log which stage did what when to this file; `foreload report` shows it, and so do Perfetto and
+    /// chrome://tracing. With --peers each rank has a file: `{rank}` in the name stands for its number
     #[arg(long, value_name = "FILE")]
-    pub(super) trace: Option<PathBuf>,
+    trace: Option<PathBuf>,
     /// Run the same epochs again from memory, and show how long storage holds the consumer up
     #[arg(long)]
     pub(super) stall: bool,
@@ -59,9 +76,47 @@ pub(in crate::cli) struct BenchArgs {
 }
 
 impl BenchArgs {
-    /// The settings of the loader.
+    /// The settings of the loader, but for what follows from its place in a job.
     pub(super) fn options(&self) -> LoaderOptions {
         let settings = (*self.settings).clone();
         LoaderOptions { train: settings.train && !self.eval, ..settings }
+    }
+
+    /// The place of this process in its job.
+    ///
+    /// # Errors
+    /// Those of [`job::find`].
+    pub(super) fn place(&self, finder: Option<&dyn FindsJob>) -> Result<BenchPlace> {
+        let Some(directory) = &self.peers else {
+            return Ok(BenchPlace { rank: self.rank, world_size: self.world_size, ..BenchPlace::default() });
+        };
+        let found = job::find(finder, directory.as_ref(), &self.nodes, PATIENCE)?;
+        Ok(BenchPlace {
+            rank: found.rank,
+            world_size: found.world_size,
+            local_world_size: found.local_world_size,
+            peers: Peers { on: true, tls: self.nodes.tls, meeting: Some(found.meeting), ..Peers::default() },
+        })
+    }
+
+    /// The file of the interval log, if there is to be one.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `trace` where several ranks would write one file.
+    pub(super) fn trace(&self, place: &BenchPlace) -> Result<Option<PathBuf>> {
+        let Some(path) = &self.trace else { return Ok(None) };
+        if self.peers.is_none() {
+            return Ok(Some(path.clone()));
+        }
+        match path.to_str().filter(|text| text.contains(RANK)) {
+            Some(text) => Ok(Some(text.replace(RANK, &place.rank.to_string()).into())),
+            None => {
+                let message = format!(
+                    "is {}, a file of all ranks: put {RANK} into its name, as in run-{RANK}.json",
+                    path.display()
+                );
+                Err(Error::config("trace", message))
+            }
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::args::BenchArgs;
 use super::checksum::EpochChecksum;
+use super::place::BenchPlace;
 use super::report::{EpochReport, Latency, Percentiles};
 use super::text;
 use crate::cli::output;
@@ -24,14 +25,18 @@ pub(super) struct BenchRun {
 
 impl BenchRun {
     /// Runs the epochs that `args` ask for, and reports on each.
-    pub(super) fn run(args: &BenchArgs, pipeline: &Pipeline) -> Result<Self> {
+    ///
+    /// # Errors
+    /// Those of the loader; with peers, those of meeting the other ranks.
+    pub(super) fn run(args: &BenchArgs, place: &BenchPlace, pipeline: &Pipeline) -> Result<Self> {
         let mut pass = Self::default();
         for number in 0..args.epochs {
-            let mut epoch = pipeline.epoch(number, args.rank, args.world_size, 0)?;
+            let mut epoch = pipeline.epoch(number, place.rank, place.world_size, 0)?;
             let cache = pipeline.cache().map(|cache| &**cache);
             let report = run_epoch(args, &mut epoch, cache, &mut || {
                 pass.first_batch.get_or_insert_with(Instant::now);
             })?;
+            place.wait_for_all()?;
             pass.total += epoch.stats();
             pass.notices.extend(output::print_notices(pipeline.index().notices()));
             if !args.json {

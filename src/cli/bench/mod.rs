@@ -3,12 +3,14 @@
 mod args;
 mod checksum;
 mod epochs;
+mod place;
 mod report;
 mod stall;
 mod text;
 
 pub(super) use args::BenchArgs;
 
+use super::job::FindsJob;
 use super::{emulate, output};
 use crate::dataset::{Contents, DatasetIndex};
 use crate::error::Result;
@@ -17,16 +19,20 @@ use crate::notices::NoticeKind;
 use crate::pipeline::Pipeline;
 use crate::trace::Trace;
 use epochs::BenchRun;
+use place::BenchPlace;
 use report::BenchReport;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 /// Runs the command.
 ///
 /// # Errors
-/// The errors of the loader.
-pub(super) fn run(args: &BenchArgs) -> Result<()> {
-    let options = args.options();
+/// The errors of the loader, and of finding the job.
+pub(super) fn run(args: &BenchArgs, finder: Option<&dyn FindsJob>) -> Result<()> {
+    let place = args.place(finder)?;
+    let log = args.trace(&place)?;
+    let options = place.settle(args.options());
     let checked = options.validate()?;
     let start = Instant::now();
     let index = Arc::new(DatasetIndex::open(&args.dir, &checked.index_options(Contents::Images))?);
@@ -37,15 +43,16 @@ pub(super) fn run(args: &BenchArgs) -> Result<()> {
     if args.stall {
         Resident::check(&index)?;
     }
-    let trace = trace(args)?;
+    let trace = trace(log.as_deref(), &place)?;
     let pipeline =
         Pipeline::with_reader(index, config, emulate::open_reader(args.emulate_pfs)).traced(trace.clone());
-    let mut report = BenchReport::new(&pipeline, BenchRun::run(args, &pipeline)?, start, index_seconds);
+    let ran = BenchRun::run(args, &place, &pipeline)?;
+    let mut report = BenchReport::new(&pipeline, &place, ran, start, index_seconds);
     if args.stall {
         let (index, config) = (pipeline.index().clone(), pipeline.config().clone());
         // The pipeline's threads, pools and lanes end before others are made.
         drop(pipeline);
-        report.stall = Some(stall::measure(args, &index, config, &report.epochs)?);
+        report.stall = Some(stall::measure(args, &place, &index, config, &report.epochs)?);
     } else {
         drop(pipeline);
     }
@@ -60,14 +67,14 @@ pub(super) fn run(args: &BenchArgs) -> Result<()> {
         return output::print_json(&report);
     }
     output::print(&text::summary(&report))?;
-    if let Some(path) = &args.trace {
+    if let Some(path) = &log {
         output::print(&text::trace(path, written))?;
     }
     Ok(())
 }
 
 /// The interval log, if one is asked for.
-fn trace(args: &BenchArgs) -> Result<Trace> {
-    let process = format!("foreload bench, rank {} of {}", args.rank, args.world_size);
-    args.trace.as_ref().map_or_else(|| Ok(Trace::off()), |path| Trace::create(path, &process))
+fn trace(path: Option<&Path>, place: &BenchPlace) -> Result<Trace> {
+    let process = format!("foreload bench, rank {} of {}", place.rank, place.world_size);
+    path.map_or_else(|| Ok(Trace::off()), |path| Trace::create(path, &process))
 }

@@ -1,23 +1,28 @@
 //! The report that `foreload bench --json` prints, made from what was counted.
 
 use super::epochs::BenchRun;
+use super::place::BenchPlace;
 use super::stall::Stall;
 use crate::cli::usage::ProcessUsage;
 use crate::config::{Device, LoaderConfig};
 use crate::decode::DecodedBy;
 use crate::names::NamedValue;
 use crate::notices::Notice;
+use crate::peers::{PeerStats, ServerStats};
 use crate::pipeline::{EpochStats, Pipeline, StageTimes};
-use crate::tier::CacheStats;
+use crate::tier::{Cache, CacheStats};
 use crate::tier_name::TierName;
 use crate::trace::Histogram;
 use serde::{Serialize, Serializer};
+use std::collections::BTreeMap;
 use std::time::Instant;
 
 /// The report that `--json` prints. Later versions add fields; the meaning of these stays.
 #[derive(Debug, Serialize)]
 pub(super) struct BenchReport {
     pub(super) version: String,
+    pub(super) rank: u32,
+    pub(super) world_size: u32,
     pub(super) device: String,
     pub(super) device_reason: String,
     pub(super) decode: &'static str,
@@ -42,6 +47,9 @@ pub(super) struct BenchReport {
     /// The work of the GPU; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gpu: Option<GpuReport>,
+    /// What went from node to node, as in `stats()["peers"]`; absent unless nodes share their caches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) peers: Option<PeersReport>,
     /// How the epochs run without storage; absent unless asked for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) stall: Option<Stall>,
@@ -52,13 +60,21 @@ pub(super) struct BenchReport {
 
 impl BenchReport {
     /// Makes the report of the epochs that `pipeline` ran, for a command that began at `start`.
-    pub(super) fn new(pipeline: &Pipeline, pass: BenchRun, start: Instant, index_seconds: f64) -> Self {
+    pub(super) fn new(
+        pipeline: &Pipeline,
+        place: &BenchPlace,
+        pass: BenchRun,
+        start: Instant,
+        index_seconds: f64,
+    ) -> Self {
         let (config, index) = (pipeline.config(), pipeline.index());
         let seconds: f64 = pass.epochs.iter().map(|epoch| epoch.seconds).sum();
         let waited: f64 = pass.epochs.iter().map(|epoch| epoch.wait_seconds).sum();
         let total = &pass.total;
         Self {
             version: crate::cli::version(),
+            rank: place.rank,
+            world_size: place.world_size,
             device: if config.device == Device::Cpu { "cpu" } else { "cuda" }.into(),
             device_reason: config.device_reason.clone(),
             decode: config.output().fidelity.name(),
@@ -81,9 +97,36 @@ impl BenchReport {
             epochs: pass.epochs,
             notices: pass.notices,
             stall: None,
+            peers: pipeline.cache().filter(|_| place.peers.on).map(|cache| PeersReport::new(cache)),
             peak_rss_bytes: ProcessUsage::now().peak_rss_bytes,
         }
     }
+}
+
+/// What was asked of other nodes in all epochs, and what this process gave to them.
+#[derive(Debug, Serialize)]
+pub(super) struct PeersReport {
+    /// The values of each node by its name: counters, and times in seconds.
+    #[serde(serialize_with = "by_node")]
+    pub(super) nodes: Vec<(String, PeerStats)>,
+    /// The counters of this node's server; null where another process of the node serves.
+    #[serde(serialize_with = "of_server")]
+    pub(super) served: Option<ServerStats>,
+}
+
+impl PeersReport {
+    fn new(cache: &Cache) -> Self {
+        Self { nodes: cache.peers(), served: cache.served() }
+    }
+}
+
+fn by_node<S: Serializer>(nodes: &[(String, PeerStats)], to: S) -> Result<S::Ok, S::Error> {
+    let values = |peer: &PeerStats| peer.by_name().into_iter().collect::<BTreeMap<_, _>>();
+    to.collect_map(nodes.iter().map(|(node, peer)| (node, values(peer))))
+}
+
+fn of_server<S: Serializer>(served: &Option<ServerStats>, to: S) -> Result<S::Ok, S::Error> {
+    served.map(|served| served.by_name().collect::<BTreeMap<_, _>>()).serialize(to)
 }
 
 #[derive(Debug, Serialize)]

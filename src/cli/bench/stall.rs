@@ -2,6 +2,7 @@
 
 use super::args::BenchArgs;
 use super::epochs::BenchRun;
+use super::place::BenchPlace;
 use super::report::EpochReport;
 use crate::cli::output;
 use crate::config::LoaderConfig;
@@ -75,6 +76,7 @@ impl EpochStall {
 /// The errors of [`Resident::load`] and of the loader.
 pub(super) fn measure(
     args: &BenchArgs,
+    place: &BenchPlace,
     index: &Arc<DatasetIndex>,
     config: LoaderConfig,
     given: &[EpochReport],
@@ -90,7 +92,7 @@ pub(super) fn measure(
     };
     let config = LoaderConfig { cache: None, ..config };
     let pipeline = Pipeline::with_reader(index.clone(), config, Box::new(open));
-    let memory = BenchRun::run(args, &pipeline)?;
+    let memory = BenchRun::run(args, place, &pipeline)?;
     let epochs: Vec<EpochStall> =
         given.iter().zip(&memory.epochs).map(|(given, memory)| EpochStall::new(given, memory)).collect();
     let sum = |of: fn(&EpochStall) -> f64| epochs.iter().map(of).sum::<f64>();

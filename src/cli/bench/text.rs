@@ -92,6 +92,14 @@ pub(super) fn summary(report: &BenchReport) -> String {
         let title = if number == 0 { "latency" } else { "" };
         lines.push(format!("{title:<12} {}", percentiles(times, &format!("reads from {tier}"))));
     }
+    let asked = report.peers.iter().flat_map(|peers| &peers.nodes).map(|(_, peer)| peer.counts);
+    let (reads, troubles) =
+        asked.fold((0, 0), |(reads, troubles), one| (reads + one.reads, troubles + one.troubles()));
+    if troubles > 0 {
+        lines.push(format!(
+            "peers        {troubles} of {reads} samples were refused, late or failed; --json says by which nodes"
+        ));
+    }
     if !report.labeled {
         lines.push("labels       none: the dataset has images alone".into());
     }

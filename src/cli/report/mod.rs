@@ -1,7 +1,8 @@
-//! The command `foreload report`, which shows where the time of each epoch of a logged run went: as a table, as JSON
-//! and as a page.
+//! The command `foreload report`, which shows where the time of each epoch of a logged run went, and what was asked of
+//! the job's other nodes: as tables, as JSON and as a page.
 
 mod page;
+mod peers;
 mod text;
 
 use super::output;

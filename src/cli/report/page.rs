@@ -1,5 +1,6 @@
 //! The report as a page, with each stage's course over the epoch, and how long the consumer waited for it.
 
+use super::peers;
 use super::text::{bandwidth, facts, percent};
 use crate::cli::output;
 use crate::trace::{EpochSummary, StageSummary, TraceSummary};
@@ -24,6 +25,7 @@ pub(super) fn html(summary: &TraceSummary) -> String {
     for (number, epoch) in summary.epochs.iter().enumerate() {
         page += &section(epoch, number < UNFOLDED);
     }
+    page.extend(summary.peers.iter().map(peers::html));
     page += &legend();
     page += "</main>\n</html>\n";
     page
@@ -159,7 +161,7 @@ fn class(stage: &str) -> String {
     }
 }
 
-fn escaped(text: &str) -> String {
+pub(super) fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 

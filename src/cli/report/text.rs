@@ -1,5 +1,6 @@
 //! The report as tables, one for each epoch.
 
+use super::peers;
 use crate::cli::output;
 use crate::trace::{EpochSummary, StageSummary, TraceSummary};
 
@@ -9,6 +10,7 @@ pub(super) fn tables(summary: &TraceSummary) -> String {
     if summary.epochs.is_empty() {
         parts.push("nothing was logged".into());
     }
+    parts.extend(summary.peers.iter().map(peers::table));
     if !summary.complete {
         parts.push("the run was cut short: its last moments are missing".into());
     }
@@ -19,16 +21,7 @@ fn table(epoch: &EpochSummary) -> String {
     let columns = ["stage", "threads", "intervals", "merged", "share", "load", "bytes", "bandwidth"];
     let mut rows = vec![columns.map(String::from)];
     rows.extend(epoch.stages.iter().map(row));
-    let widths: Vec<usize> = (0..columns.len())
-        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
-        .collect();
-    let line = |row: &[String; 8]| {
-        let cell = |(cell, &width): (&String, &usize)| format!("{cell:>width$}");
-        let numbers: Vec<String> = row.iter().zip(&widths).skip(1).map(cell).collect();
-        format!("{:<width$}  {}", row[0], numbers.join("  "), width = widths[0]).trim_end().to_owned()
-    };
-    let lines: Vec<String> = rows.iter().map(line).collect();
-    format!("{}\n{}", headline(epoch), lines.join("\n"))
+    format!("{}\n{}", headline(epoch), output::table(&rows).join("\n"))
 }
 
 /// Describes an epoch in a sentence.

@@ -324,7 +324,10 @@ fn start(
 }
 
 /// Meets all ranks, each of which gives a document.
-fn gather<Document: Serialize + DeserializeOwned>(
+///
+/// # Errors
+/// Those of [`RankMeeting::meet`]; [`Error::Config`] where a rank gave something else.
+pub(crate) fn gather<Document: Serialize + DeserializeOwned>(
     options: &PeersOptions,
     purpose: &str,
     own: &Document,
@@ -355,7 +358,7 @@ fn gather<Document: Serialize + DeserializeOwned>(
 
 /// The names of nodes, by which they are known also after a restart: their hosts', numbered where several nodes are on
 /// one.
-fn names<'a>(hosts: impl Iterator<Item = &'a str>) -> Vec<String> {
+pub(crate) fn names<'a>(hosts: impl Iterator<Item = &'a str>) -> Vec<String> {
     let mut seen: HashMap<&str, u32> = HashMap::new();
     let name = |host| {
         let count = seen.entry(host).or_default();

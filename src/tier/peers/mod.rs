@@ -21,7 +21,7 @@ mod sockets;
 
 pub(super) use meeting::{OwnTiers, PeerMesh};
 pub use meeting::{PeersOptions, RankMeeting, RanksMet};
-pub(crate) use meeting::{RankPlace, SharedJob};
+pub(crate) use meeting::{RankPlace, SharedJob, gather, names as node_names};
 pub(super) use shelf::CacheShelf;
 
 use super::copies::{CacheTier, CopyFault, Location, Offer, TierReader};

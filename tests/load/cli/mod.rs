@@ -263,6 +263,10 @@ fn bad_usage_has_exit_code_2_and_help_0() {
         &["index"],
         &["index", &target, "--verfy"],
         &["doctor", &target, &target],
+        &["doctor", &target, "--peers"],
+        &["doctor", "--peers", "--sample-size", "1GB"],
+        &["doctor", "--tls"],
+        &["bench", &target, "--peers", "--rank", "1"],
     ];
     for args in bad {
         let output = foreload(args);
@@ -403,4 +407,14 @@ fn doctor_says_what_is_chosen_and_why() {
     let nowhere = foreload(&["doctor", &format!("{path}/nowhere")]);
     assert_eq!(code(&nowhere), 1);
     assert!(stderr(&nowhere).contains("nowhere"));
+}
+
+#[test]
+fn a_program_that_finds_no_other_processes_says_which_does() {
+    for command in [&["doctor", "--peers=/tmp"][..], &["bench", "/tmp", "--peers"]] {
+        let refused = foreload(command);
+        assert_eq!(code(&refused), 2, "{command:?}");
+        let said = stderr(&refused);
+        assert!(said.contains("config: peers: needs the command that the Python package installs"), "{said}");
+    }
 }

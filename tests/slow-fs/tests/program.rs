@@ -62,7 +62,7 @@ fn end(mut child: Child) -> Value {
 fn the_program_in_this_process() {
     let Ok(arguments) = std::env::var(ROLE) else { return };
     let arguments = std::iter::once("foreload").chain(arguments.lines());
-    std::process::exit(foreload::cli::main(arguments.map(Into::into).collect()));
+    std::process::exit(foreload::cli::main(arguments.map(Into::into).collect(), None));
 }
 
 /// Runs `foreload` with `arguments` in a process of its own; returns its JSON.

@@ -1,5 +1,9 @@
-//! The command `foreload doctor`, which shows what this machine offers, what will be chosen, and why.
+//! The command `foreload doctor`, which shows what this machine offers, what will be chosen, and why; and by `--peers`,
+//! what the network between machines gives.
 
+mod mesh;
+
+use super::job::FindsJob;
 use super::output;
 use crate::config;
 use crate::decode::nvjpeg;
@@ -22,6 +26,8 @@ pub(crate) struct DoctorArgs {
     /// Print the findings as one JSON object
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    mesh: mesh::MeshArgs,
 }
 
 /// The report of what was found.
@@ -67,8 +73,14 @@ struct PathFindings {
     reading: PathReport,
 }
 
-/// Examines the machine and prints the report.
-pub(crate) fn run(args: &DoctorArgs) -> Result<()> {
+/// Examines the machine, or the network between several, and prints the report.
+///
+/// # Errors
+/// [`Error::Io`] for a path that cannot be looked at; those of the measurement of a network.
+pub(crate) fn run(args: &DoctorArgs, finder: Option<&dyn FindsJob>) -> Result<()> {
+    if let Some(directory) = &args.mesh.peers {
+        return mesh::run(&args.mesh, directory.as_ref(), args.json, finder);
+    }
     let probe = probe();
     let gpu = gpu::probe();
     let path = args.path.as_deref().map(|path| look_at(path, &probe)).transpose()?;

@@ -1,0 +1,120 @@
+//! What one node measures: reads from other nodes, one at a time and then as many as training has in flight.
+
+use crate::cli::usage::ProcessUsage;
+use crate::error::Result;
+use crate::names::NamedValue;
+use crate::peers::{Peer, PeerProbe, ProbedReads, SharedDataset, Token};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// The share of the time in which samples are read one at a time.
+const ALONE: f64 = 0.2;
+
+/// The connections that training has open to each other node, and the most for a measurement.
+const CONNECTIONS: usize = 4;
+const MOST_CONNECTIONS: usize = 32;
+
+/// By which a node measures.
+pub(super) struct MeasuredBy<'a> {
+    /// All nodes.
+    pub peers: &'a [Peer],
+    pub dataset: SharedDataset,
+    pub token: Token,
+    pub sample_bytes: u32,
+    /// How long it takes in all.
+    pub seconds: Duration,
+}
+
+impl MeasuredBy<'_> {
+    /// The connections to the one node that is read from: as many as training has to all others together.
+    pub(super) fn connections(&self) -> usize {
+        (CONNECTIONS * (self.peers.len() - 1)).clamp(CONNECTIONS, MOST_CONNECTIONS)
+    }
+}
+
+/// What a node measured.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(super) struct NodeMeasure {
+    /// What it read from other nodes.
+    pub links: Vec<LinkMeasure>,
+    /// The time of processors that its process took while all read at once: it read, and gave as much to others.
+    pub cpu_seconds: f64,
+}
+
+/// What a node read from another one.
+#[derive(Debug, Default, Clone, Serialize, Deserialize)]
+pub(super) struct LinkMeasure {
+    /// The other node, by number.
+    pub from: usize,
+    /// The small samples that came one at a time, and the seconds within which half and 99 % of them came.
+    pub alone: u64,
+    pub p50: f64,
+    pub p99: f64,
+    /// What came on all connections at once, and the seconds that it took.
+    pub samples: u64,
+    pub bytes: u64,
+    pub seconds: f64,
+    /// The reads in vain, by the reason.
+    pub missed: BTreeMap<String, u64>,
+}
+
+impl LinkMeasure {
+    fn add_missed(&mut self, reads: &ProbedReads) {
+        for (miss, count) in &reads.missed {
+            *self.missed.entry(miss.name().to_owned()).or_default() += count;
+        }
+    }
+}
+
+/// What the ranks meet for after the first part of the measurement (0), and after each round (1 and on).
+pub(super) fn purpose(number: usize) -> String {
+    match number {
+        0 => "doctor, reads one at a time".to_owned(),
+        round => format!("doctor, round {round}"),
+    }
+}
+
+/// Measures as node `own`, which reads from the nodes at these distances. `wait_for_all` waits until all nodes have
+/// come so far; it is called for each [`purpose`] once.
+///
+/// # Errors
+/// Those of `wait_for_all`, and of [`PeerProbe`].
+pub(super) fn run(
+    by: &MeasuredBy<'_>,
+    own: usize,
+    distances: &[usize],
+    wait_for_all: impl Fn(&str) -> Result<()>,
+) -> Result<NodeMeasure> {
+    let each = by.seconds.div_f64(distances.len().max(1) as f64);
+    let mut probe =
+        PeerProbe::new(by.peers, by.dataset, by.token.clone(), by.sample_bytes, by.connections())?;
+    let mut links = Vec::new();
+    for distance in distances {
+        let from = (own + distance) % by.peers.len();
+        let reads = probe.alone(from, each.mul_f64(ALONE))?;
+        let mut link = LinkMeasure {
+            from,
+            alone: reads.samples,
+            p50: reads.latency.quantile(0.5),
+            p99: reads.latency.quantile(0.99),
+            ..LinkMeasure::default()
+        };
+        link.add_missed(&reads);
+        links.push(link);
+    }
+    wait_for_all(&purpose(0))?;
+    let mut cpu_seconds = 0.0;
+    for (number, link) in links.iter_mut().enumerate() {
+        // Who gave nothing before would only keep all waiting. The others may still read from this node.
+        if link.alone > 0 {
+            let before = ProcessUsage::now().cpu_seconds;
+            let reads = probe.together(link.from, each.mul_f64(1.0 - ALONE))?;
+            cpu_seconds += ProcessUsage::now().cpu_seconds - before;
+            (link.samples, link.bytes, link.seconds) = (reads.samples, reads.bytes, reads.seconds);
+            link.add_missed(&reads);
+        }
+        wait_for_all(&purpose(1 + number))?;
+    }
+    Ok(NodeMeasure { links, cpu_seconds })
+}

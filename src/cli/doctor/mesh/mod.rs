@@ -1,0 +1,243 @@
+//! The flag `--peers` of `foreload doctor`: it measures the network between the nodes of a job, by the server and the
+//! client with which nodes share their caches.
+//!
+//! All ranks meet and tell where they listen. Then each node reads small samples from some others, one at a time; and
+//! then, in rounds that all begin at once, larger ones from one other node after another. At last each tells all what
+//! it measured, and rank 0 reports it. Nobody waits longer than some deadlines for a node that gives nothing.
+
+mod measure;
+mod rounds;
+mod summary;
+mod text;
+
+use crate::cli::job::{self, FindsJob, FoundJob, NodeArgs};
+use crate::cli::output;
+use crate::config::{parse_bytes, parse_duration};
+use crate::error::{Error, Result};
+use crate::peers::{
+    CertificatePin, LONGEST_IN_VAIN, Peer, ProbeShelf, Server, ServerOptions, TlsIdentity, Token,
+    probe_dataset,
+};
+use crate::tier::{PeersOptions, RankPlace, RanksMet, gather, node_names};
+use measure::{MeasuredBy, NodeMeasure};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+use summary::{MeshNode, MeshSummary, MeshTerms};
+
+/// The largest sample that is measured with, in bytes.
+const LARGEST: u64 = 64 << 20;
+
+/// What to do about nodes that cannot be reached.
+const REMEDY: &str = "see whether a firewall lies between (--listen ADDRESS:PORT fixes the port that it must let \
+                      through), whether the addresses are those by which the nodes reach one another (--listen ADDRESS \
+                      gives others), and whether all processes still run";
+
+/// The arguments of `foreload doctor` that concern a network.
+#[derive(clap::Args, Debug)]
+#[command(next_help_heading = "The network between nodes")]
+pub(super) struct MeshArgs {
+    /// Measure the network between the nodes of a job instead: the command runs on all of them, started by torchrun,
+    /// mpirun or srun. Where they offer nothing to meet by, as srun, ranks meet in the DIRECTORY, which all nodes share
+    #[arg(long, value_name = "DIRECTORY", require_equals = true, conflicts_with = "path")]
+    pub(super) peers: Option<Option<PathBuf>>,
+    #[command(flatten)]
+    nodes: NodeArgs,
+    /// The bytes of a sample, e.g. 110KB, which is ImageNet's mean; at most 64 MiB
+    #[arg(long, default_value = "110KB", value_name = "BYTES", value_parser = sample_size)]
+    sample_size: u32,
+    /// How long to measure in all, e.g. 4s; nodes that cannot be reached take longer
+    #[arg(long, default_value = "4s", value_name = "TIME",
+          value_parser = |text: &str| parse_duration("seconds", text))]
+    seconds: Duration,
+    /// The most other nodes that each node reads from
+    #[arg(long, default_value_t = 16, value_name = "NODES", value_parser = clap::value_parser!(u64).range(1..))]
+    rounds: u64,
+    /// How long to wait for nodes that do not start, or die, e.g. 60s
+    #[arg(long, default_value = "60s", value_name = "TIME",
+          value_parser = |text: &str| parse_duration("patience", text))]
+    patience: Duration,
+}
+
+fn sample_size(text: &str) -> Result<u32> {
+    match parse_bytes("sample-size", text)? {
+        bytes @ 1..=LARGEST => Ok(bytes as u32),
+        bytes => Err(Error::config("sample-size", format!("is {bytes} bytes, must be 1 to {LARGEST}"))),
+    }
+}
+
+/// What a rank tells first: the settings, which must be the same in all, and where it is.
+#[derive(Serialize, Deserialize)]
+struct MeshHello {
+    terms: MeshTerms,
+    host: String,
+    /// The machine's present start, which containers and network namespaces of one machine have in common.
+    boot: String,
+}
+
+/// Where a node listens, told by its first rank; or why it does not.
+#[derive(Default, Serialize, Deserialize)]
+struct MeshEndpoint {
+    address: Option<SocketAddr>,
+    pin: Option<[u8; 32]>,
+    error: Option<String>,
+}
+
+/// Measures the mesh. Rank 0 prints the report.
+///
+/// # Errors
+/// Those of finding the job and of meeting; [`Error::Unavailable`] in rank 0 where nodes cannot be reached, with their
+/// names.
+pub(super) fn run(
+    args: &MeshArgs,
+    directory: Option<&PathBuf>,
+    json: bool,
+    finder: Option<&dyn FindsJob>,
+) -> Result<()> {
+    // Who reads in vain keeps the others waiting.
+    let in_vain = LONGEST_IN_VAIN.saturating_mul(args.rounds.min(u64::from(u32::MAX)) as u32);
+    let patience = args.patience.saturating_add(args.seconds).saturating_add(in_vain);
+    let FoundJob { rank, world_size, meeting, .. } = job::find(finder, directory, &args.nodes, patience)?;
+    let options = PeersOptions { meeting, tls: args.nodes.tls };
+    let ranks = Ranks { place: RankPlace { rank, world_size }, options };
+    let Some(summary) = measure_all(args, &ranks)? else { return Ok(()) };
+    if json {
+        output::print_json(&summary)?
+    } else {
+        output::print(&text::describe(&summary))?
+    }
+    match summary.problems.is_empty() {
+        true => Ok(()),
+        false => Err(Error::Unavailable(format!("{}: {REMEDY}", summary.problems.join("; ")))),
+    }
+}
+
+/// The ranks of the job, as one of them meets the others.
+struct Ranks {
+    place: RankPlace,
+    options: PeersOptions,
+}
+
+impl Ranks {
+    /// Gives a document to all, and returns those of all by rank.
+    fn meet<Document: Serialize + DeserializeOwned>(
+        &self,
+        purpose: &str,
+        own: &Document,
+    ) -> Result<(Vec<Document>, RanksMet)> {
+        gather(&self.options, purpose, own, self.place)
+    }
+
+    /// Waits until all have come so far.
+    fn wait_for_all(&self, purpose: &str) -> Result<()> {
+        self.meet(purpose, &()).map(drop)
+    }
+}
+
+/// Takes part in the measurement; rank 0 gets what all measured.
+fn measure_all(args: &MeshArgs, ranks: &Ranks) -> Result<Option<MeshSummary>> {
+    let terms = MeshTerms {
+        version: crate::cli::version(),
+        sample_bytes: args.sample_size,
+        seconds: args.seconds.as_secs_f64(),
+        most_rounds: args.rounds,
+        tls: args.nodes.tls,
+    };
+    let own = MeshHello {
+        terms,
+        host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+        boot: std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default(),
+    };
+    let (hellos, mut met) = ranks.meet("doctor, which nodes there are", &own)?;
+    if let Some(rank) = hellos.iter().position(|hello| hello.terms != own.terms) {
+        let message = format!(
+            "rank {rank} and rank {} measure by different settings or versions; start all by the same command",
+            ranks.place.rank
+        );
+        return Err(Error::config("peers", message));
+    }
+    let one_node = met.nodes.len() == 1;
+    if one_node {
+        // Each rank stands for a node, so that something is measured.
+        met.nodes = met.nodes.concat().into_iter().map(|rank| vec![rank]).collect();
+    }
+    let first_of = |ranks: &Vec<u32>| ranks.first().copied().unwrap_or(0);
+    let own_node = met.nodes.iter().position(|node| first_of(node) == ranks.place.rank);
+    let token = Token::of_job(&met.secret);
+    let dataset = probe_dataset(&met.secret);
+    let listen = || match one_node && args.nodes.listen.is_none() {
+        true => Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
+        false => ranks.options.meeting.listen(met.nodes.len()),
+    };
+    let (server, endpoint) = match own_node {
+        Some(_) => serve(listen, args, &token),
+        None => (None, MeshEndpoint::default()),
+    };
+    if let Some(server) = &server {
+        server.share(dataset, Arc::new(ProbeShelf::new(args.sample_size)));
+    }
+    let (endpoints, _) = ranks.meet("doctor, where nodes listen", &endpoint)?;
+    let names = node_names(met.nodes.iter().map(|node| &hellos[first_of(node) as usize].host[..]));
+    let mut nodes = Vec::new();
+    let mut peers = Vec::new();
+    for (node, name) in met.nodes.iter().zip(names) {
+        let (rank, MeshEndpoint { address, pin, error }) =
+            (first_of(node), &endpoints[first_of(node) as usize]);
+        let Some(address) = *address else {
+            let why = error.as_deref().unwrap_or("it does not listen");
+            return Err(Error::config("peers", format!("node {name} (rank {rank}): {why}")));
+        };
+        nodes.push(MeshNode { name, rank, address });
+        peers.push(Peer { address, pin: pin.map(CertificatePin) });
+    }
+    let distances = rounds::distances(peers.len(), args.rounds as usize);
+    let by =
+        MeasuredBy { peers: &peers, dataset, token, sample_bytes: args.sample_size, seconds: args.seconds };
+    let measured = match own_node {
+        Some(own_node) => measure::run(&by, own_node, &distances, |purpose| ranks.wait_for_all(purpose))?,
+        None => {
+            // The other ranks of a node only come to the meetings.
+            (0..=distances.len()).try_for_each(|number| ranks.wait_for_all(&measure::purpose(number)))?;
+            NodeMeasure::default()
+        }
+    };
+    let (measures, _) = ranks.meet("doctor, what was measured", &measured)?;
+    if ranks.place.rank != 0 {
+        return Ok(None);
+    }
+    let measures: Vec<&NodeMeasure> = nodes.iter().map(|node| &measures[node.rank as usize]).collect();
+    let place = match hellos.iter().all(|hello| hello.boot == own.boot) {
+        _ if one_node => summary::WhereNodesAre::OneNode,
+        true => summary::WhereNodesAre::OneMachine,
+        false => summary::WhereNodesAre::Apart,
+    };
+    Ok(Some(MeshSummary::new(own.terms, place, by.connections(), nodes, &measures)))
+}
+
+/// Starts the node's server. What keeps it from that is told to all.
+fn serve(
+    listen: impl Fn() -> Result<SocketAddr>,
+    args: &MeshArgs,
+    token: &Token,
+) -> (Option<Server>, MeshEndpoint) {
+    let start = || {
+        let tls = args.nodes.tls.then(TlsIdentity::for_this_job).transpose()?;
+        let pin = tls.as_ref().map(|tls| tls.pin().0);
+        let usual = ServerOptions::new(listen()?, token.clone());
+        // Training's servers have room for some of their largest samples, too.
+        let bytes_under_way = usual.bytes_under_way.max(8 * args.sample_size as usize);
+        let server = Server::start(ServerOptions { tls, bytes_under_way, ..usual })?;
+        let address = Some(server.address());
+        Ok((Some(server), MeshEndpoint { address, pin, error: None }))
+    };
+    start().unwrap_or_else(|error: Error| {
+        let error = match error {
+            Error::Config { message, .. } => message,
+            other => other.to_string(),
+        };
+        (None, MeshEndpoint { error: Some(error), ..MeshEndpoint::default() })
+    })
+}

@@ -1,0 +1,337 @@
+//! What the measurements of all nodes say together. Pure.
+
+use super::measure::{LinkMeasure, NodeMeasure};
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+
+/// What all ranks must measure by.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct MeshTerms {
+    pub version: String,
+    pub sample_bytes: u32,
+    /// How long the measurement was to take.
+    pub seconds: f64,
+    /// The most other nodes that each reads from.
+    pub most_rounds: u64,
+    pub tls: bool,
+}
+
+/// A node, as its rank told.
+#[derive(Debug, Clone)]
+pub(super) struct MeshNode {
+    pub name: String,
+    pub rank: u32,
+    pub address: SocketAddr,
+}
+
+/// Whether there is a network between the nodes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum WhereNodesAre {
+    /// All ranks are on one node, and each stands for one: the network is its loopback.
+    OneNode,
+    /// All nodes are containers or namespaces of one machine.
+    OneMachine,
+    /// They are machines.
+    Apart,
+}
+
+/// The report that `--json` prints. Later versions add fields; the meaning of these stays.
+#[derive(Debug, Serialize)]
+pub(super) struct MeshSummary {
+    #[serde(flatten)]
+    pub terms: MeshTerms,
+    pub place: WhereNodesAre,
+    /// The connections to a node that is read from.
+    pub connections: usize,
+    /// The rounds that there were: the number of other nodes that each read from.
+    pub rounds: usize,
+    pub nodes: Vec<NodeSummary>,
+    pub links: Vec<LinkSummary>,
+    /// Half of the nodes got so many samples a second and more, while all nodes read at once.
+    pub median_samples_per_s: f64,
+    /// Sentences about nodes that cannot be reached. Where there are any the exit code is 1.
+    pub problems: Vec<String>,
+}
+
+/// What a node got from others.
+#[derive(Debug, Serialize)]
+pub(super) struct NodeSummary {
+    pub node: String,
+    pub rank: u32,
+    pub address: SocketAddr,
+    /// The seconds within which half of the small samples came that were read one at a time, and 99 of 100: the median
+    /// and the longest of its links; null where none came.
+    pub p50_seconds: Option<f64>,
+    pub p99_seconds: Option<f64>,
+    /// What came while all nodes read at once.
+    pub samples_per_s: f64,
+    pub bytes_per_s: f64,
+    /// The time of processors for reading a sample and giving one to others; null where none came.
+    pub cpu_seconds_per_sample: Option<f64>,
+    /// The processors that were busy with that on average.
+    pub processors: f64,
+    /// The samples that did not come.
+    pub failed: u64,
+}
+
+/// What a node got from another one.
+#[derive(Debug, Serialize)]
+pub(super) struct LinkSummary {
+    /// Who read.
+    pub node: String,
+    /// Who gave.
+    pub from: String,
+    pub p50_seconds: f64,
+    pub p99_seconds: f64,
+    pub samples_per_s: f64,
+    pub bytes_per_s: f64,
+    /// The samples that did not come, by the reason.
+    pub failed: BTreeMap<String, u64>,
+}
+
+impl MeshSummary {
+    /// What the nodes measured, in their order.
+    pub(super) fn new(
+        terms: MeshTerms,
+        place: WhereNodesAre,
+        connections: usize,
+        nodes: Vec<MeshNode>,
+        measures: &[&NodeMeasure],
+    ) -> Self {
+        let links = |node: usize| measures[node].links.iter().map(move |link| (node, link));
+        let links: Vec<MeshRead<'_>> = (0..nodes.len()).flat_map(links).collect();
+        let summaries: Vec<NodeSummary> =
+            nodes.iter().zip(measures).map(|(node, measure)| NodeSummary::new(node, measure)).collect();
+        let mut rates: Vec<f64> = summaries.iter().map(|node| node.samples_per_s).collect();
+        Self {
+            place,
+            connections,
+            rounds: measures.iter().map(|measure| measure.links.len()).max().unwrap_or(0),
+            links: links.iter().map(|(node, link)| LinkSummary::new(&nodes, *node, link)).collect(),
+            median_samples_per_s: median(&mut rates).unwrap_or(0.0),
+            problems: problems(&nodes, &links),
+            nodes: summaries,
+            terms,
+        }
+    }
+
+    /// The links by which less than half of what is usual came, the slowest first; those that gave nothing are none.
+    pub(super) fn slow_links(&self) -> Vec<&LinkSummary> {
+        let mut links: Vec<&LinkSummary> =
+            self.links.iter().filter(|link| link.samples_per_s > 0.0).collect();
+        links.sort_by(|one, other| one.samples_per_s.total_cmp(&other.samples_per_s));
+        let usual = median(&mut links.iter().map(|link| link.samples_per_s).collect::<Vec<_>>());
+        links.retain(|link| usual.is_some_and(|usual| 2.0 * link.samples_per_s < usual));
+        links
+    }
+}
+
+impl NodeSummary {
+    fn new(node: &MeshNode, measure: &NodeMeasure) -> Self {
+        let links = &measure.links;
+        let sum = |of: fn(&LinkMeasure) -> f64| links.iter().map(of).sum::<f64>();
+        let seconds = sum(|link| link.seconds).max(f64::MIN_POSITIVE);
+        let samples = sum(|link| link.samples as f64);
+        let came = || links.iter().filter(|link| link.alone > 0);
+        Self {
+            node: node.name.clone(),
+            rank: node.rank,
+            address: node.address,
+            p50_seconds: median(&mut came().map(|link| link.p50).collect::<Vec<_>>()),
+            p99_seconds: came().map(|link| link.p99).max_by(f64::total_cmp),
+            samples_per_s: samples / seconds,
+            bytes_per_s: sum(|link| link.bytes as f64) / seconds,
+            cpu_seconds_per_sample: (samples > 0.0).then(|| measure.cpu_seconds / samples),
+            processors: measure.cpu_seconds / seconds,
+            failed: links.iter().flat_map(|link| link.missed.values()).sum(),
+        }
+    }
+}
+
+impl LinkSummary {
+    fn new(nodes: &[MeshNode], node: usize, link: &LinkMeasure) -> Self {
+        let seconds = link.seconds.max(f64::MIN_POSITIVE);
+        Self {
+            node: nodes[node].name.clone(),
+            from: nodes[link.from].name.clone(),
+            p50_seconds: link.p50,
+            p99_seconds: link.p99,
+            samples_per_s: link.samples as f64 / seconds,
+            bytes_per_s: link.bytes as f64 / seconds,
+            failed: link.missed.clone(),
+        }
+    }
+}
+
+/// The median; of an even number the higher one of the two.
+fn median(values: &mut [f64]) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    values.get(values.len() / 2).copied()
+}
+
+/// A pair of nodes: who reads, and what it got.
+type MeshRead<'a> = (usize, &'a LinkMeasure);
+
+/// Sentences about the nodes that cannot be reached.
+fn problems(nodes: &[MeshNode], links: &[MeshRead<'_>]) -> Vec<String> {
+    let (dead, living): (Vec<MeshRead<'_>>, Vec<MeshRead<'_>>) =
+        links.iter().copied().partition(|(_, link)| link.alone + link.samples == 0);
+    if living.is_empty() && !dead.is_empty() {
+        let addresses: Vec<String> = nodes.iter().map(told).collect();
+        return vec![format!("no node can be reached from any other: {}", listed(&addresses))];
+    }
+    let in_touch: BTreeSet<usize> = living.iter().flat_map(|(reader, link)| [*reader, link.from]).collect();
+    // Who reaches nobody and is reached by nobody is told of once, and not by each of the others.
+    let mut cut_off: BTreeMap<usize, Vec<MeshRead<'_>>> = BTreeMap::new();
+    let mut by_giver: BTreeMap<usize, Vec<MeshRead<'_>>> = BTreeMap::new();
+    for (reader, link) in dead {
+        let apart: Vec<usize> =
+            [reader, link.from].into_iter().filter(|node| !in_touch.contains(node)).collect();
+        match apart.is_empty() {
+            true => by_giver.entry(link.from).or_default().push((reader, link)),
+            false => apart.into_iter().for_each(|node| cut_off.entry(node).or_default().push((reader, link))),
+        }
+    }
+    let alone = cut_off.into_iter().map(|(node, dead)| {
+        let (node, why) = (told(&nodes[node]), reasons(&dead));
+        format!("node {node} reaches no other node, and none reaches it ({why})")
+    });
+    let unreached = by_giver.into_iter().map(|(giver, dead)| {
+        let readers: Vec<String> = dead.iter().map(|(reader, _)| nodes[*reader].name.clone()).collect();
+        let others = match living.iter().filter(|(_, link)| link.from == giver).count() {
+            0 => String::new(),
+            1 => ", though from 1 other node".to_owned(),
+            count => format!(", though from {count} other nodes"),
+        };
+        let (readers, giver, why) = (listed(&readers), told(&nodes[giver]), reasons(&dead));
+        format!("node {giver} cannot be reached from {readers}{others} ({why})")
+    });
+    alone.chain(unreached).collect()
+}
+
+fn told(node: &MeshNode) -> String {
+    format!("{} ({})", node.name, node.address)
+}
+
+/// Why reads failed, and how often.
+fn reasons(dead: &[MeshRead<'_>]) -> String {
+    let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
+    for (reason, count) in dead.iter().flat_map(|(_, link)| &link.missed) {
+        *counts.entry(reason).or_default() += count;
+    }
+    counts.iter().map(|(reason, count)| format!("{count} {reason}")).collect::<Vec<_>>().join(", ")
+}
+
+/// The most names of a list that are written out.
+const LISTED: usize = 8;
+
+fn listed(names: &[String]) -> String {
+    match names.len().checked_sub(LISTED) {
+        None | Some(0) => names.join(", "),
+        Some(more) => format!("{} and {more} others", names[..LISTED].join(", ")),
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A mesh of so many nodes, in which each reads from each other one, `samples` of them in a second; 0 is a link by
+    /// which nothing comes.
+    pub(in super::super) fn mesh(count: usize, samples: impl Fn(usize, usize) -> u64) -> MeshSummary {
+        let name = |node: usize| char::from(b'a' + node as u8).to_string();
+        let node = |node: usize| MeshNode {
+            name: name(node),
+            rank: node as u32,
+            address: format!("10.0.0.{}:7100", node + 1).parse().unwrap(),
+        };
+        let link = |reader: usize, from: usize| match samples(reader, from) {
+            0 => LinkMeasure { from, missed: [("timeout".to_owned(), 2)].into(), ..LinkMeasure::default() },
+            samples => LinkMeasure {
+                from,
+                alone: 100,
+                p50: 1e-4,
+                p99: 2e-4,
+                samples,
+                bytes: 110_000 * samples,
+                seconds: 1.0,
+                ..LinkMeasure::default()
+            },
+        };
+        let measure = |reader: usize| NodeMeasure {
+            links: (1..count).map(|distance| link(reader, (reader + distance) % count)).collect(),
+            cpu_seconds: 0.1,
+        };
+        let measures: Vec<NodeMeasure> = (0..count).map(measure).collect();
+        let terms = MeshTerms {
+            version: "0".into(),
+            sample_bytes: 110_000,
+            seconds: 4.0,
+            most_rounds: 16,
+            tls: false,
+        };
+        let measures: Vec<&NodeMeasure> = measures.iter().collect();
+        MeshSummary::new(terms, WhereNodesAre::Apart, 8, (0..count).map(node).collect(), &measures)
+    }
+
+    #[test]
+    fn a_mesh_without_trouble_has_no_problems() {
+        let mesh = mesh(4, |_, _| 1000);
+        assert!(mesh.problems.is_empty() && mesh.slow_links().is_empty(), "{mesh:?}");
+        assert_eq!((mesh.median_samples_per_s, mesh.rounds), (1000.0, 3));
+        assert!((mesh.nodes[0].bytes_per_s - 1.1e8).abs() < 1.0);
+    }
+
+    #[test]
+    fn a_node_behind_a_firewall_is_named_with_who_cannot_reach_it() {
+        let mesh = mesh(4, |reader, from| if from == 1 && reader != 3 { 0 } else { 1000 });
+        let [problem] = &mesh.problems[..] else { panic!("{:?}", mesh.problems) };
+        assert_eq!(
+            problem,
+            "node b (10.0.0.2:7100) cannot be reached from a, c, though from 1 other node (4 timeout)"
+        );
+        assert_eq!(mesh.nodes[0].failed, 2);
+    }
+
+    #[test]
+    fn a_node_that_is_cut_off_is_told_of_once_beside_others_that_fail() {
+        let cut_off = |node| node == 2;
+        let dead = |reader, from| cut_off(reader) || cut_off(from) || (reader, from) == (0, 1);
+        let mesh = mesh(4, |reader, from| if dead(reader, from) { 0 } else { 1000 });
+        let [first, second] = &mesh.problems[..] else { panic!("{:?}", mesh.problems) };
+        assert!(
+            first.starts_with(
+                "node c (10.0.0.3:7100) reaches no other node, and none reaches it (12 timeout)"
+            )
+        );
+        assert!(
+            second.starts_with("node b (10.0.0.2:7100) cannot be reached from a, though from 1 other node"),
+            "{second}"
+        );
+        assert_eq!(mesh.nodes[2].p50_seconds, None);
+    }
+
+    #[test]
+    fn where_nothing_comes_it_is_said_once() {
+        let mesh = mesh(3, |_, _| 0);
+        let [problem] = &mesh.problems[..] else { panic!("{:?}", mesh.problems) };
+        assert!(
+            problem.starts_with("no node can be reached from any other: a (10.0.0.1:7100), b "),
+            "{problem}"
+        );
+    }
+
+    #[test]
+    fn slow_links_are_those_of_less_than_half() {
+        let mesh = mesh(4, |reader, from| match (reader, from) {
+            (0, 3) => 400,
+            (2, 3) => 300,
+            (1, 3) => 501,
+            _ => 1000,
+        });
+        let slow: Vec<_> = mesh.slow_links().iter().map(|link| (&link.node[..], &link.from[..])).collect();
+        assert_eq!(slow, [("c", "d"), ("a", "d")]);
+    }
+}

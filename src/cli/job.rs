@@ -1,0 +1,80 @@
+//! The job of several processes that a command takes part in: how they find one another (`--peers`).
+
+use crate::error::{Error, Result};
+use crate::tier::RankMeeting;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Who finds the other processes of a job: Python's side of the program, which knows launchers and frameworks.
+pub trait FindsJob {
+    /// Finds the job that this process is of. Nothing is said to the others yet.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `peers` and [`Error::Unavailable`] where what the launcher says cannot be used, or lacks a
+    /// package.
+    fn find(&self, ask: &JobQuestion<'_>) -> Result<FoundJob>;
+}
+
+/// What a user says of how a job's processes find one another.
+#[derive(Debug)]
+pub struct JobQuestion<'a> {
+    /// A directory that all nodes share, for jobs that have nothing better to meet by.
+    pub directory: Option<&'a Path>,
+    /// The address and port of this node; `None` means the launcher's side, and any free port.
+    pub listen: Option<&'a str>,
+    /// How long a rank waits for the others each time that they meet.
+    pub patience: Duration,
+}
+
+/// The place of this process in its job, and how it meets the others.
+pub struct FoundJob {
+    /// The rank.
+    pub rank: u32,
+    /// The number of ranks.
+    pub world_size: u32,
+    /// The number of ranks on this node, where that is known.
+    pub local_world_size: Option<u32>,
+    /// How the ranks meet.
+    pub meeting: Arc<dyn RankMeeting>,
+}
+
+/// The flags that say how nodes reach one another.
+#[derive(clap::Args, Debug, Clone)]
+pub(super) struct NodeArgs {
+    /// The address and port at which the other nodes reach this one, e.g. 10.0.0.7:7100 [default: its address on the
+    /// launcher's side, and any free port]
+    #[arg(long, value_name = "ADDRESS", requires = "peers")]
+    pub(super) listen: Option<String>,
+    /// Encrypt what travels between nodes, by a key that each node makes for this job
+    #[arg(long, requires = "peers")]
+    pub(super) tls: bool,
+}
+
+/// Finds the job that this process is of.
+///
+/// # Errors
+/// Those of [`FindsJob::find`]; [`Error::Config`] for `peers` where the process is alone, or nobody can find others.
+pub(super) fn find(
+    finder: Option<&dyn FindsJob>,
+    directory: Option<&PathBuf>,
+    nodes: &NodeArgs,
+    patience: Duration,
+) -> Result<FoundJob> {
+    let Some(finder) = finder else {
+        let message = "needs the command that the Python package installs, which knows launchers: foreload of its \
+                       environment, or python -m foreload";
+        return Err(Error::config("peers", message));
+    };
+    let (directory, listen) = (directory.map(PathBuf::as_path), nodes.listen.as_deref());
+    let job = finder.find(&JobQuestion { directory, listen, patience })?;
+    if job.world_size < 2 {
+        let message = "this process is alone: start the command on every node by the job's launcher, as `torchrun \
+                       --nnodes 2 --nproc-per-node 1 --rdzv-backend c10d --rdzv-endpoint node0:29400 -m foreload ...`, \
+                       `mpirun foreload ...`, or `srun foreload ... --peers=/a/directory/that/all/nodes/share`; \
+                       without a launcher set \
+                       RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT, which takes torch";
+        return Err(Error::config("peers", message));
+    }
+    Ok(job)
+}

@@ -1,0 +1,120 @@
+//! What was asked of a job's other nodes, in the log: from time to time the sum of all, the worst nodes by name, and
+//! the sum of the rest. Each is a line, which viewers show as a counter.
+
+use serde::{Deserialize, Serialize, Serializer};
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+/// The category of such lines.
+pub(super) const CATEGORY: &str = "peers";
+
+/// The names of the lines with sums.
+const ALL: &str = "all peers";
+const OTHERS: &str = "other peers";
+
+/// What stands before the name of a node.
+const NODE: &str = "peer ";
+
+/// A number of a log: whole ones stay so.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum TraceNumber {
+    /// A counter.
+    Whole(u64),
+    /// A time in seconds.
+    Real(f64),
+}
+
+/// The numbers of a node, or of several together, by their names.
+#[derive(Debug, Clone, Default, PartialEq, Deserialize)]
+#[serde(transparent)]
+pub struct PeerNumbers(BTreeMap<Cow<'static, str>, TraceNumber>);
+
+impl PeerNumbers {
+    /// The number of this name; 0 where there is none, for zeros are left out.
+    pub fn get(&self, name: &str) -> f64 {
+        match self.0.get(name) {
+            Some(TraceNumber::Whole(count)) => *count as f64,
+            Some(TraceNumber::Real(number)) => *number,
+            None => 0.0,
+        }
+    }
+}
+
+impl FromIterator<(&'static str, TraceNumber)> for PeerNumbers {
+    fn from_iter<I: IntoIterator<Item = (&'static str, TraceNumber)>>(numbers: I) -> Self {
+        let zero = |number: &TraceNumber| matches!(number, TraceNumber::Whole(0) | TraceNumber::Real(0.0));
+        let numbers = numbers.into_iter().filter(|(_, number)| !zero(number));
+        Self(numbers.map(|(name, number)| (name.into(), number)).collect())
+    }
+}
+
+impl Serialize for PeerNumbers {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_map(&self.0)
+    }
+}
+
+/// What was asked of all other nodes since the run began, at one moment.
+#[derive(Debug, Clone, Default, PartialEq, Serialize)]
+pub struct PeersRecord {
+    /// The sum of all nodes.
+    pub all: PeerNumbers,
+    /// The worst nodes by name, the worst first.
+    #[serde(serialize_with = "by_node")]
+    pub nodes: Vec<(String, PeerNumbers)>,
+    /// The sum of the nodes that have no row of their own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub others: Option<PeerNumbers>,
+}
+
+fn by_node<S: Serializer>(nodes: &[(String, PeerNumbers)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(nodes.iter().map(|(node, numbers)| (node, numbers)))
+}
+
+impl PeersRecord {
+    /// Its lines in the file, each with its name.
+    pub(super) fn lines(&self) -> impl Iterator<Item = (String, &PeerNumbers)> {
+        let sums = [(ALL, Some(&self.all)), (OTHERS, self.others.as_ref())];
+        let sums = sums.into_iter().filter_map(|(name, numbers)| Some((name.to_owned(), numbers?)));
+        sums.chain(self.nodes.iter().map(|(node, numbers)| (format!("{NODE}{node}"), numbers)))
+    }
+
+    /// Adds a line of the file. The line with the sum of all begins a new record, which takes the place of this.
+    pub(super) fn add(&mut self, name: &str, numbers: PeerNumbers) {
+        match name.strip_prefix(NODE) {
+            Some(node) => self.nodes.push((node.to_owned(), numbers)),
+            None if name == ALL => *self = Self { all: numbers, ..Self::default() },
+            None if name == OTHERS => self.others = Some(numbers),
+            // A later version may write more.
+            None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_comes_back_from_its_lines_and_takes_the_place_of_the_one_before() {
+        let numbers = |reads| {
+            let values = [("reads", TraceNumber::Whole(reads)), ("busy", TraceNumber::Whole(0))];
+            PeerNumbers::from_iter(values.into_iter().chain([("deadline_seconds", TraceNumber::Real(0.1))]))
+        };
+        let record = |reads| PeersRecord {
+            all: numbers(3 * reads),
+            nodes: vec![("b".into(), numbers(reads)), ("all peers".into(), numbers(reads))],
+            others: Some(numbers(reads)),
+        };
+        let mut read = PeersRecord::default();
+        for (name, numbers) in record(5).lines().chain(record(7).lines()) {
+            let written = serde_json::to_string(numbers).unwrap();
+            assert!(!written.contains("busy"), "{written}");
+            read.add(&name, serde_json::from_str(&written).unwrap());
+        }
+        read.add("peers to come", numbers(1));
+        assert_eq!(read, record(7));
+        assert_eq!((read.all.get("reads"), read.all.get("busy")), (21.0, 0.0));
+    }
+}
