@@ -34,6 +34,30 @@ pub struct OrderIdentity {
     pub mix: Option<String>,
 }
 
+impl OrderIdentity {
+    /// What each of these is called where they are compared, and its value in words.
+    pub(crate) fn values(&self) -> [(&'static str, String); 8] {
+        [
+            ("the dataset's fingerprint", self.fingerprint.clone()),
+            ("seed", self.seed.to_string()),
+            ("shuffle", self.shuffle.to_string()),
+            ("last_batch", self.last_batch.name().into()),
+            ("the selection of samples", selection_text(&self.selection)),
+            ("epoch_size", self.epoch_size.to_string()),
+            ("repeats", self.repeats.to_string()),
+            ("mix", mix_text(&self.mix)),
+        ]
+    }
+}
+
+fn selection_text(selection: &Option<String>) -> String {
+    selection.clone().unwrap_or_else(|| "every sample once".into())
+}
+
+fn mix_text(mix: &Option<String>) -> String {
+    mix.clone().unwrap_or_else(|| "None".into())
+}
+
 /// How far an epoch has come. The state is the same on every rank but for `errors`, and a few hundred bytes as JSON.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -137,23 +161,19 @@ impl State {
     /// # Errors
     /// [`Error::Config`] that names every difference.
     pub fn check(&self, here: &OrderIdentity) -> Result<()> {
-        let text =
-            |selection: &Option<String>| selection.clone().unwrap_or_else(|| "every sample once".into());
-        let mix = |mix: &Option<String>| mix.clone().unwrap_or_else(|| "None".into());
-        let fields = [
-            ("the dataset's fingerprint", self.fingerprint.clone(), here.fingerprint.clone()),
-            ("seed", self.seed.to_string(), here.seed.to_string()),
-            ("shuffle", self.shuffle.to_string(), here.shuffle.to_string()),
-            ("last_batch", self.last_batch.clone(), here.last_batch.name().into()),
-            ("the selection of samples", text(&self.selection), text(&here.selection)),
-            ("epoch_size", self.epoch_size.to_string(), here.epoch_size.to_string()),
-            ("repeats", self.repeats.to_string(), here.repeats.to_string()),
-            ("mix", mix(&self.mix), mix(&here.mix)),
+        let saved = [
+            self.fingerprint.clone(),
+            self.seed.to_string(),
+            self.shuffle.to_string(),
+            self.last_batch.clone(),
+            selection_text(&self.selection),
+            self.epoch_size.to_string(),
+            self.repeats.to_string(),
+            mix_text(&self.mix),
         ];
-        let differences: Vec<String> = fields
-            .into_iter()
-            .filter(|(_, saved, here)| saved != here)
-            .map(|(what, saved, here)| format!("{what} was {saved} and is {here}"))
+        let differences: Vec<String> = std::iter::zip(saved, here.values())
+            .filter(|(saved, (_, here))| saved != here)
+            .map(|(saved, (what, here))| format!("{what} was {saved} and is {here}"))
             .collect();
         if differences.is_empty() {
             return Ok(());

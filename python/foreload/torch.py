@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
-from foreload._core import Batch, ImageLoader, Tensor, UnavailableError
+from foreload._core import Batch, Batches, ImageLoader, Tensor, UnavailableError
 from foreload._docs import hands_on_settings
 from foreload._errors import config_error
 from foreload.transforms import Transform, Views
@@ -134,6 +134,7 @@ class ImageDataset(IterableDataset):
             fields=fields,
             **settings,
         )
+        self._latest: Batches | None = None
         # Class numbers that are not mixed themselves come beside those of the partners.
         self._with_partners = self.loader._mixes_hard_labels
         if with_labels and fields is None:
@@ -202,6 +203,13 @@ class ImageDataset(IterableDataset):
     def concealed(self) -> list[ConcealedSample]:
         """Damaged images of the latest iteration that were decoded all the same; see `foreload.Loader.concealed`."""
         return self.loader.concealed
+
+    def stats(self) -> dict[str, Any]:
+        """Seconds and counters of the latest iteration's epoch so far, as `foreload.Batches.stats` has them.
+
+        Empty before the first batch was asked for.
+        """
+        return self._latest.stats() if self._latest is not None else {}
 
     @property
     def epoch(self) -> int:
@@ -274,7 +282,8 @@ class ImageDataset(IterableDataset):
             raise UnavailableError(_ONE_PROCESS)
         # A generator, so that nothing begins before the first batch is asked for: frameworks make an iterator, and then
         # choose the epoch, load a state or make another.
-        yield from map(self._tensors, self.loader)
+        self._latest = iter(self.loader)
+        yield from map(self._tensors, self._latest)
 
     def _tensors(self, batch: Batch) -> Any:
         named: dict[str, torch.Tensor] = {}

@@ -5,7 +5,8 @@ use super::client::{
 };
 use super::shelf::{Accepted, CopyBytes, Found, Shelf};
 use super::token::Token;
-use super::wire::{SharedDataset, checksum};
+use super::wire::SharedDataset;
+use crate::crc::checksum;
 use crate::dataset::{FileVersion, Fingerprint};
 use crate::error::Result;
 use crate::io::Waker;

@@ -7,9 +7,10 @@ use super::{EpochRun, PipelineShared, work};
 use crate::batch::{BatchPool, BatchStorage};
 use crate::config::{Device, LANES};
 use crate::error::{Error, Result};
+use crate::names::NamedValue;
 use crate::schedule::{Assignment, SampleHomes};
 use crate::slot::SlotPool;
-use crate::tier::{Cache, RankPlace, SharedJob};
+use crate::tier::{Cache, RankPlace, SharedJob, Verify};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
@@ -154,10 +155,19 @@ impl Threads {
 }
 
 impl PipelineShared {
-    /// What all ranks must have set alike, in words: what batches are made of, and how their samples are shared out.
-    fn agreement(&self) -> String {
+    /// What all ranks must have set alike, by name: what batches are made of, and how their samples are shared out.
+    fn agreement(&self) -> Vec<(String, String)> {
         let config = &self.config;
-        let verify = config.cache.as_ref().map(|cache| cache.verify);
-        format!("{:?}, batch_size {}, {:?}, {verify:?}", self.identity, config.batch_size, config.assignment)
+        let verify = match config.cache.as_ref().map(|cache| cache.verify) {
+            None | Some(Verify::Never) => "never, as immutable has it",
+            Some(verify) => verify.name(),
+        };
+        let more = [
+            ("batch_size", config.batch_size.to_string()),
+            ("assignment", config.assignment.name().to_owned()),
+            ("verify", verify.to_owned()),
+        ];
+        let values = self.identity.values().into_iter().chain(more);
+        values.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }

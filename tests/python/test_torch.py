@@ -162,6 +162,16 @@ def test_what_image_folder_has(own_dataset: Path) -> None:
     assert [error["sample_id"] for error in batches.errors] == [20]
 
 
+def test_the_counters_of_the_latest_iteration(dataset: Path, tmp_path: Path) -> None:
+    batches = ImageDataset(dataset, batch_size=12, image_size=32, cache=foreload.Directory(tmp_path, "10MB"))
+    assert batches.stats() == {}
+    for epoch in range(2):
+        assert len(list(batches)) == 5
+        stats = batches.stats()
+        assert stats["decoded_region"] == 60
+        assert stats["cache"]["source_reads"] + stats["cache"]["tiers"]["nvme"]["hits"] == 60, epoch
+
+
 def test_worker_processes_are_refused(dataset: Path) -> None:
     loader = DataLoader(ImageDataset(dataset, batch_size=12, image_size=32), batch_size=None, num_workers=1)
     with pytest.raises(Exception, match="num_workers=0"):

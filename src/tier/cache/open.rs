@@ -10,6 +10,7 @@ use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
 use crate::tier_name::TierName;
 use crate::trace::Trace;
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -32,6 +33,15 @@ pub enum TierOptions {
         /// Bytes that it may take, shared by all jobs and datasets in the directory.
         size: u64,
     },
+}
+
+impl fmt::Display for TierOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ram { size, .. } => write!(f, "{size} bytes of memory"),
+            Self::Directory { path, size, .. } => write!(f, "{size} bytes in {}", path.display()),
+        }
+    }
 }
 
 impl TierOptions {
@@ -83,7 +93,8 @@ pub(super) fn tiers(
             }
             let memory = options.memory().map(|(_, size)| size).sum();
             let directories = options.directories().collect();
-            let own = OwnTiers { tiers: &opened, memory, directories, depth: options.queue_depth };
+            let asked = options.tiers.iter().map(TierOptions::to_string).collect();
+            let own = OwnTiers { tiers: &opened, asked, memory, directories, depth: options.queue_depth };
             PeerMesh::meet(peers, index, &own, job)?.map(Arc::new)
         }
         _ => None,

@@ -4,6 +4,7 @@
 
 use super::super::copies::CacheTier;
 use super::super::placement::{NodeShare, Placement};
+use super::agreement;
 use super::sockets::SocketNeeds;
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
@@ -76,14 +77,16 @@ pub(crate) struct SharedJob<'a> {
     pub place: RankPlace,
     /// What epochs draw from.
     pub selection: &'a Selection,
-    /// What all ranks must have set alike, so that they take different parts of the same batches.
-    pub settings: String,
+    /// What all ranks must have set alike, by name, so that they take different parts of the same batches.
+    pub settings: Vec<(String, String)>,
 }
 
 /// What a process can keep for the job.
 pub(in crate::tier) struct OwnTiers<'a> {
     /// The tiers in directories.
     pub tiers: &'a [&'a dyn CacheTier],
+    /// All tiers in words, as they were asked for.
+    pub asked: Vec<String>,
     /// The bytes of the node's memory that copies may take.
     pub memory: u64,
     /// The directories.
@@ -94,13 +97,14 @@ pub(in crate::tier) struct OwnTiers<'a> {
 
 /// What a rank tells of its node's cache.
 #[derive(Debug, Serialize, Deserialize)]
-struct CacheHello {
-    fingerprint: String,
-    /// What all ranks must have set alike.
-    settings: String,
+pub(super) struct CacheHello {
+    /// What all ranks must have set alike, by name; first of all the dataset.
+    pub settings: Vec<(String, String)>,
+    /// The tiers as they were asked for, which all ranks of a node must have alike.
+    pub tiers: Vec<String>,
     host: String,
     /// The directories, by which nodes are found that have one together.
-    directories: Vec<String>,
+    pub directories: Vec<String>,
     /// The bytes that the node's tiers have room for.
     capacity: u64,
     /// Bytes of these that are in the memory of the node's first rank.
@@ -170,9 +174,11 @@ impl PeerMesh {
         };
         // A part of each block of memory is too short for another sample.
         let (memory, depth) = (own.memory - own.memory / 32, own.depth);
+        let mut settings = job.settings.clone();
+        settings.push(("tls of peers".into(), options.tls.to_string()));
         let own = CacheHello {
-            fingerprint: fingerprint.to_string(),
-            settings: job.settings.clone(),
+            settings,
+            tiers: own.asked.clone(),
             host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
             directories: own.directories.iter().filter_map(|directory| identity(directory)).collect(),
             capacity: own.tiers.iter().map(room).sum::<u64>() + memory,
@@ -184,24 +190,7 @@ impl PeerMesh {
         if met.nodes.len() < 2 {
             return Ok(None);
         }
-        let differs = hellos.iter().position(|hello| hello.fingerprint != own.fingerprint);
-        if let Some(rank) = differs {
-            let message = format!(
-                "rank {rank} has another dataset than rank {}: its files, their order or their labels differ, so that \
-                 ranks would not train on the same samples; give all the same one, and index it anew",
-                place.rank
-            );
-            return Err(Error::config("peers", message));
-        }
-        if let Some(rank) = hellos.iter().position(|hello| hello.settings != own.settings) {
-            let message = format!(
-                "rank {rank} has other settings than rank {}, so that they would not train on the same: {}; {}; \
-                 give all ranks the same",
-                place.rank, hellos[rank].settings, own.settings
-            );
-            return Err(Error::config("peers", message));
-        }
-        refuse_shared_directories(&met.nodes, &hellos)?;
+        agreement::check(place.rank, &met.nodes, &hellos)?;
         let files_differ = hellos.windows(2).any(|pair| pair[0].files != pair[1].files);
         if files_differ {
             warn_of_different_files(index);
@@ -394,25 +383,6 @@ fn identity(directory: &Path) -> Option<String> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
     let found = std::fs::metadata(directory).ok()?;
     Some(format!("{} {} {}", boot.trim(), found.dev(), found.ino()))
-}
-
-/// Refuses nodes that have a directory together, each of which would take it for its own.
-fn refuse_shared_directories(nodes: &[Vec<u32>], hellos: &[CacheHello]) -> Result<()> {
-    let mut owners: HashMap<&str, usize> = HashMap::new();
-    for (node, ranks) in nodes.iter().enumerate() {
-        for directory in ranks.iter().flat_map(|&rank| &hellos[rank as usize].directories) {
-            let owner = *owners.entry(directory).or_insert(node);
-            if owner != node {
-                let message = format!(
-                    "rank {} and rank {} have one cache directory, but networks of their own, as pods on one machine \
-                     do: give each a directory of its own",
-                    nodes[owner][0], ranks[0]
-                );
-                return Err(Error::config("peers", message));
-            }
-        }
-    }
-    Ok(())
 }
 
 #[cfg(test)]

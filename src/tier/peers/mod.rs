@@ -14,6 +14,7 @@
 //! shards it is known when the index is opened, other files are looked at. The home learns of it with the request, and
 //! serves in later epochs what was confirmed in this run.
 
+mod agreement;
 mod meeting;
 mod reader;
 mod shelf;

@@ -54,6 +54,11 @@ use writer::{SegmentWriter, WriterCommand};
 
 /// The bytes of the largest segment, unless a sample is larger: offsets in a segment have 32 bits.
 const LARGEST_SEGMENT: u64 = 1 << 30;
+
+/// The bytes of a segment in a directory that may take `quota`: what is written and not yet known as held.
+pub(crate) fn usual_segment(quota: u64) -> u64 {
+    (quota / 64).clamp(1 << 20, 64 << 20)
+}
 /// How long dropping a store waits for its writer to write, and then for it to end.
 const PATIENCE: [Duration; 2] = [Duration::from_millis(800), Duration::from_millis(200)];
 
@@ -146,7 +151,7 @@ impl Store {
         let directory = CacheDirectory::open(&options.directory, options.quota, index, counters.clone())?;
         let shared = Arc::new(StoreShared::new(index.clone(), directory, counters, options.verify));
         shared.refresh()?;
-        let segment_bytes = options.segment_bytes.unwrap_or((options.quota / 64).clamp(1 << 20, 64 << 20));
+        let segment_bytes = options.segment_bytes.unwrap_or_else(|| usual_segment(options.quota));
         let segment_bytes = segment_bytes.min(LARGEST_SEGMENT);
         let (commands, asked) = crossbeam_channel::unbounded();
         let (written, empty) = crossbeam_channel::unbounded();

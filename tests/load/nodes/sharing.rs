@@ -189,20 +189,23 @@ fn what_cannot_be_is_said_before_anything_is_read() {
     assert!(error.starts_with("config: peers: needs ranks that meet"), "{error}");
 }
 
-/// What two ranks on two nodes are told that cannot train together.
+/// What ranks on these nodes are told that cannot train together.
 fn refusals(
-    worlds: [&World; 2],
-    options: impl Fn(&World, u32, Arc<Table>) -> LoaderOptions + Sync,
+    nodes: &[Vec<u32>],
+    options: impl Fn(u32, Arc<Table>) -> (LoaderOptions, Arc<DatasetIndex>) + Sync,
 ) -> Vec<String> {
-    let table = Table::new(vec![vec![0], vec![1]]);
+    let ranks = nodes.iter().flatten().count() as u32;
+    let table = Table::new(nodes.to_vec());
     std::thread::scope(|scope| {
-        let threads = [(worlds[0], 0), (worlds[1], 1)].map(|(world, rank)| {
+        let start = |rank| {
             let (table, options) = (table.clone(), &options);
             scope.spawn(move || {
-                let pipeline = world.pipeline(&options(world, rank, table));
-                pipeline.epoch(0, rank, 2, 0).err().expect("an error").to_string()
+                let (options, index) = options(rank, table);
+                let pipeline = Pipeline::new(index.clone(), options.check(&index).unwrap());
+                pipeline.epoch(0, rank, ranks, 0).err().expect("an error").to_string()
             })
-        });
+        };
+        let threads: Vec<_> = (0..ranks).map(start).collect();
         threads.into_iter().map(|thread| thread.join().unwrap()).collect()
     })
 }
@@ -210,19 +213,40 @@ fn refusals(
 #[test]
 fn ranks_that_do_not_belong_together_are_all_told_so() {
     let (one, other) = (World::new(40), World::new(41));
+    let two = [vec![0], vec![1]];
+    let of = |world: &World, name: &str, table| world.options(name, 1.5, table);
     let name = |rank: u32| format!("together-{rank}");
-    let datasets = refusals([&one, &other], |world, rank, table| world.options(&name(rank), 1.5, table));
-    let settings = refusals([&one, &one], |world, rank, table| LoaderOptions {
-        seed: rank.into(),
-        ..world.options(&name(rank), 1.5, table)
+    let datasets = refusals(&two, |rank, table| {
+        let world = if rank == 0 { &one } else { &other };
+        (of(world, &name(rank), table), world.index())
     });
-    let directories = refusals([&one, &one], |world, _, table| world.options("one for two", 1.5, table));
+    let settings = refusals(&two, |rank, table| {
+        let options = of(&one, &name(rank), table);
+        (LoaderOptions { seed: rank.into(), ..options }, one.index())
+    });
+    let tls = refusals(&two, |rank, table| {
+        let options = of(&one, &name(rank), table);
+        let peers = Peers { tls: rank == 0, ..options.peers.clone() };
+        (LoaderOptions { peers, ..options }, one.index())
+    });
+    let directories = refusals(&two, |_, table| (of(&one, "one for two", table), one.index()));
+    // The ranks of a node keep samples together.
+    let pairs = [vec![0, 1], vec![2, 3]];
+    let apart = refusals(&pairs, |rank, table| (of(&one, &name(rank), table), one.index()));
+    let sizes = refusals(&pairs, |rank, table| {
+        let options = of(&one, &name(rank / 2), table);
+        let cache_size = options.cache_size.map(|size| size + u64::from(rank == 3));
+        (LoaderOptions { cache_size, ..options }, one.index())
+    });
     for (what, said) in [
-        ("has another dataset than rank", datasets),
-        ("has other settings than rank", settings),
+        ("the dataset's fingerprint is ", datasets),
+        ("train on the same: seed is ", settings),
+        ("train on the same: tls of peers is ", tls),
         ("have one cache directory", directories),
+        ("give all ranks of a node the same directory and sizes", apart),
+        ("give all ranks of a node the same directory and sizes", sizes),
     ] {
-        assert!(said.len() == 2 && said.iter().all(|said| said.contains(what)), "{what}: {said:?}");
+        assert!(said.iter().all(|said| said.contains(what)), "{what}: {said:?}");
     }
 }
 
