@@ -54,6 +54,8 @@ class Epoch:
     """What a node got in an epoch."""
 
     seconds: float
+    opening: float
+    """The seconds of these until the loader had begun: in the first epoch its threads start and the nodes meet."""
     waited: list[float]
     """The seconds until each batch was there."""
     cache: dict
@@ -124,6 +126,7 @@ def train(loader: foreload.ImageLoader, settings: Settings) -> Epoch:
     waited, samples = [], []
     started = asked = time.perf_counter()
     batches = iter(loader)
+    opening = time.perf_counter() - started
     for batch in batches:
         waited.append(time.perf_counter() - asked)
         if settings.hashed:
@@ -131,7 +134,7 @@ def train(loader: foreload.ImageLoader, settings: Settings) -> Epoch:
         if settings.step_seconds:
             time.sleep(settings.step_seconds)
         asked = time.perf_counter()
-    return Epoch(time.perf_counter() - started, waited, batches.stats()["cache"], samples)
+    return Epoch(time.perf_counter() - started, opening, waited, batches.stats()["cache"], samples)
 
 
 def main() -> None:

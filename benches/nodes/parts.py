@@ -185,6 +185,7 @@ def seconds(bench: Bench) -> dict:
         rows.append(
             [
                 name.removeprefix("nodes="),
+                f"{rounds[0].opening:.3f}",
                 figures([round_.seconds for round_ in rounds]),
                 figures([epoch.seconds for epoch in told]),
                 ", ".join(f"{100 * round_.busy:.0f} %" for round_ in rounds),
@@ -197,7 +198,11 @@ def seconds(bench: Bench) -> dict:
         if any(judged):
             most = max(error for error, counts in zip(off, judged, strict=True) if counts)
             checks.append(check(most, PREDICTED_SECONDS, f"{name}: seconds beside the prediction"))
-    return {"head": ["nodes, c", "seconds", "predicted", "busy", "off by"], "rows": rows, "checks": checks}
+    return {
+        "head": ["nodes, c", "opening", "seconds", "predicted", "busy", "off by"],
+        "rows": rows,
+        "checks": checks,
+    }
 
 
 def locality(bench: Bench) -> dict:
@@ -333,8 +338,9 @@ NOTES = {
     "something else: they are read again. Batches are compared with a single node's by the SHA-256 of every "
     "global batch, over the position, number and bytes of each sample.",
     "seconds": "Of the slowest node, beside what `foreload simulate` says of the storage's bandwidth and of the rate "
-    "at which a single node goes through its own cache. Nodes share one machine's processors here, so that an epoch is "
-    f"judged only where these were in use for less than {100 * BUSY:.0f} % of it.",
+    "at which a single node goes through its own cache. What a loader takes to open, before the first epoch, is beside "
+    "it: there all processes start at once, and the nodes meet. Nodes share one machine's processors here, so that "
+    f"an epoch is judged only where these were in use for less than {100 * BUSY:.0f} % of it.",
     "locality": "Shares of the samples of the second and third epoch. The fewest are computed from each global batch "
     "and from what lies in the nodes' caches: of a node's samples, all above its part of the batch. By order is what "
     "ranks would get from others if they took their part of the order.",

@@ -66,9 +66,14 @@ class Round:
     """The share of the machine's processors that anything used meanwhile."""
 
     @property
+    def opening(self) -> float:
+        """The seconds until the last loader had begun."""
+        return max(epoch.opening for epoch in self.nodes)
+
+    @property
     def seconds(self) -> float:
-        """How long the slowest node took."""
-        return max(epoch.seconds for epoch in self.nodes)
+        """How long the slowest node took, without what came before its loader had begun."""
+        return max(epoch.seconds - epoch.opening for epoch in self.nodes)
 
     def given(self, tier: str, what: str = "bytes") -> list[int]:
         """Return a counter of a tier on each node, by default the bytes that it gave.
@@ -86,6 +91,7 @@ class Round:
         return {
             "storage_bytes": self.storage_bytes,
             "seconds": [epoch.seconds for epoch in self.nodes],
+            "opening_seconds": [epoch.opening for epoch in self.nodes],
             "waited_seconds": [sum(epoch.waited) for epoch in self.nodes],
             "source_bytes": [epoch.cache["source_bytes"] for epoch in self.nodes],
             "tiers": {tier: self.given(tier) for tier in self.nodes[0].cache["tiers"]},

@@ -25,7 +25,9 @@ LONGEST_PAUSE = 0.5
 MOST_LOOKS = 2000
 """Looks of all ranks together in a second, of which a board answers some ten thousand."""
 
-SAME_LOADERS = "make the same loaders in the same order, all with peers= or none"
+SAME_LOADERS = (
+    "make the same loaders in the same order, all with peers= or none, or run the same command with --peers"
+)
 """What ranks must do to meet."""
 
 VERDICT = 5.0

@@ -44,7 +44,7 @@ def _begin_mpi() -> None:
     """
     if {"MASTER_ADDR", "MASTER_PORT", "RANK"} <= os.environ.keys() or "mpi4py.MPI" in sys.modules:
         return
-    by_mpi = [size for _, size in _places.LAUNCHERS[1:] if os.environ.get(size, "1") != "1"]
+    by_mpi = [size for _, size in _places.MPI_LAUNCHERS if os.environ.get(size, "1") != "1"]
     if not by_mpi:
         return
     try:

@@ -13,11 +13,16 @@ from typing import Any
 
 from foreload._errors import config_error
 
-LAUNCHERS = (
-    ("RANK", "WORLD_SIZE"),  # torchrun, accelerate launch, ...
+MPI_LAUNCHERS = (
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),  # Open MPI
     ("PMI_RANK", "PMI_SIZE"),  # MPICH, Intel MPI, Cray MPI
     ("MV2_COMM_WORLD_RANK", "MV2_COMM_WORLD_SIZE"),  # MVAPICH2
+)
+"""Variables of rank and world size that launchers of MPI set."""
+
+LAUNCHERS = (
+    ("RANK", "WORLD_SIZE"),  # torchrun, accelerate launch, ...
+    *MPI_LAUNCHERS,
 )
 """Variables of rank and world size; the first launcher of which one variable is set counts."""
 

@@ -135,6 +135,7 @@ class ImageDataset(IterableDataset):
             **settings,
         )
         self._latest: Batches | None = None
+        self._counted: dict[str, Any] = {}
         # Class numbers that are not mixed themselves come beside those of the partners.
         self._with_partners = self.loader._mixes_hard_labels
         if with_labels and fields is None:
@@ -209,7 +210,7 @@ class ImageDataset(IterableDataset):
 
         Empty before the first batch was asked for.
         """
-        return self._latest.stats() if self._latest is not None else {}
+        return self._counted if self._latest is None else self._latest.stats()
 
     @property
     def epoch(self) -> int:
@@ -282,8 +283,13 @@ class ImageDataset(IterableDataset):
             raise UnavailableError(_ONE_PROCESS)
         # A generator, so that nothing begins before the first batch is asked for: frameworks make an iterator, and then
         # choose the epoch, load a state or make another.
-        self._latest = iter(self.loader)
-        yield from map(self._tensors, self._latest)
+        self._latest = batches = iter(self.loader)
+        try:
+            yield from map(self._tensors, batches)
+        finally:
+            # What is left of an iteration are its counters: the batches themselves would hold the epoch's memory.
+            if self._latest is batches:
+                self._counted, self._latest = batches.stats(), None
 
     def _tensors(self, batch: Batch) -> Any:
         named: dict[str, torch.Tensor] = {}

@@ -28,7 +28,7 @@ pub use client::{
     PeerCounts, PeerPusher, PeerRead, PeerStats, PeerTransfer,
 };
 pub(crate) use open_files::allow_open_files;
-pub(crate) use probe::{LONGEST_IN_VAIN, PeerProbe, ProbeShelf, ProbedReads, probe_dataset};
+pub(crate) use probe::{LONGEST_IN_VAIN, PeerProbe, ProbeShelf, ProbedReads, most_in_flight, probe_dataset};
 pub use server::{ConnectionLimits, Server, ServerOptions, ServerStats};
 pub use shelf::{Accepted, CopyBytes, Found, Shelf};
 pub(crate) use telemetry::{PeerValue, peers_record};

@@ -51,6 +51,13 @@ fn large_samples(size: u32) -> u64 {
     (LARGE_TOGETHER / u64::from(size)).clamp(4, 256)
 }
 
+/// The most bytes of samples of `size` bytes that are in flight over so many connections: while one is read on each,
+/// another one waits for it.
+pub(crate) fn most_in_flight(size: u32, connections: usize) -> usize {
+    let size = size as usize;
+    size * (2 * connections).min((IN_FLIGHT_TOGETHER / size).max(1))
+}
+
 /// Samples in memory: number 0 is small, the others have a size of the user's choice.
 pub(crate) struct ProbeShelf(Vec<(Bytes, u32)>);
 
@@ -129,8 +136,7 @@ impl PeerProbe {
         size: u32,
         connections: usize,
     ) -> Result<Self> {
-        // While a sample is read on each connection, another one waits for it.
-        let depth = (2 * connections).min((IN_FLIGHT_TOGETHER / size as usize).max(1));
+        let depth = most_in_flight(size, connections) / size as usize;
         let options = HttpOptions {
             connections,
             depth,
@@ -204,8 +210,8 @@ impl PeerProbe {
             if self.transfer.in_flight() == 0 {
                 break;
             }
-            // The client answers by the deadline; nobody waits longer for a client that does not.
-            self.transfer.wait_until(Some(Instant::now() + 4 * DEADLINE), &mut self.answers)?;
+            // Each read is answered by its deadline, also where the client's thread has died.
+            self.transfer.wait_until(None, &mut self.answers)?;
             for PeerAnswer { token, result, .. } in self.answers.drain(..) {
                 let since = self.since.remove(&token);
                 match result {

@@ -437,7 +437,7 @@ impl PipelineShared {
             return Ok(schedule);
         }
         let homes = self.homes.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let unknown = "goes by what each node keeps, which is not known before the first epoch begins";
+        let unknown = "goes by what each node keeps, known from the first epoch on: begin an iteration first";
         schedule.by_locality(homes.ok_or_else(|| Error::config("assignment", unknown))?)
     }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
 /// The number of records after which that time doubles. So the log grows by at most as many records, some 500 KB for
-/// many nodes, each time the run's length doubles.
+/// many nodes, each time the run's length doubles, and by one at the end of each epoch.
 const PER_LEVEL: u32 = 64;
 
 /// The clock of these records.

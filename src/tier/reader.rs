@@ -195,7 +195,7 @@ impl TieredReader {
                 // Another node that has nothing is pushed the sample. If it did not give it in time, that would only
                 // make it later.
                 let may_have_it = self.cache.tier(place).spans_nodes() && fault != Some(CopyFault::Gone);
-                let at_source = if may_have_it { SampleOrigin::SourceForHere } else { SampleOrigin::Source };
+                let at_source = if may_have_it { SampleOrigin::SourceUnpushed } else { SampleOrigin::Source };
                 let lookup = self.cache.route_without_copy(extent.file);
                 self.follow(token, AskedSample { at_source, ..asked }, slot, lookup);
             }

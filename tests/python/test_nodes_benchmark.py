@@ -24,7 +24,7 @@ def epoch(samples: list[list[int]], hits: int = 0) -> node.Epoch:
     """Return what a rank reports that got these samples by step."""
     tiers = {"nvme": {"hits": hits, "bytes": 10 * hits}}
     steps = [[(sample, f"bytes of {sample}") for sample in step] for step in samples]
-    return node.Epoch(1.0, [0.1], {"source_bytes": 0, "tiers": tiers}, steps)
+    return node.Epoch(1.0, 0.0, [0.1], {"source_bytes": 0, "tiers": tiers}, steps)
 
 
 ONE = [training.Round(0, [epoch([[3, 1, 2, 0], [7, 5, 4, 6]])])]
@@ -113,7 +113,7 @@ def test_a_hollow_dataset_has_names_and_sizes_and_no_contents(tmp_path: Path) ->
 def ran(*epochs: tuple[float, float, float]) -> parts.Bench:
     """Return what is known after a job, of whose epochs come the seconds, the share of processors and what was told."""
     rounds = [
-        training.Round(0, [replace(epoch([[0]]), seconds=seconds), epoch([[1]])], busy)
+        training.Round(0, [replace(epoch([[0]]), seconds=seconds + 2, opening=2.0), epoch([[1]])], busy)
         for seconds, busy, _ in epochs
     ]
     told = [prediction.Predicted(0.0, seconds) for *_, seconds in epochs]

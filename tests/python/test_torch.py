@@ -170,6 +170,11 @@ def test_the_counters_of_the_latest_iteration(dataset: Path, tmp_path: Path) -> 
         stats = batches.stats()
         assert stats["decoded_region"] == 60
         assert stats["cache"]["source_reads"] + stats["cache"]["tiers"]["nvme"]["hits"] == 60, epoch
+    for _ in batches:
+        break
+    # An iteration that was left is over, and its counters stay.
+    assert batches.epoch == 3
+    assert 12 <= batches.stats()["decoded_region"] <= 60
 
 
 def test_worker_processes_are_refused(dataset: Path) -> None:

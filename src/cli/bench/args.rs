@@ -19,7 +19,7 @@ impl TakesSettings for BenchSettings {
 }
 
 /// How long a rank waits for the others: they may still list a large dataset.
-const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE: Duration = Duration::from_secs(3600);
 
 /// What stands for the rank in the name of a log.
 const RANK: &str = "{rank}";

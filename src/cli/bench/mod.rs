@@ -13,10 +13,11 @@ pub(super) use args::BenchArgs;
 use super::job::FindsJob;
 use super::{emulate, output};
 use crate::dataset::{Contents, DatasetIndex};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::io::Resident;
 use crate::notices::NoticeKind;
 use crate::pipeline::Pipeline;
+use crate::schedule::Assignment;
 use crate::trace::Trace;
 use epochs::BenchRun;
 use place::BenchPlace;
@@ -40,6 +41,11 @@ pub(super) fn run(args: &BenchArgs, finder: Option<&dyn FindsJob>) -> Result<()>
     let config = checked.check(&index)?;
     let notices = index.notices().clone();
     let mut heard = output::print_notices(&notices);
+    if args.stall && config.assignment != Assignment::Order {
+        let message =
+            "runs the epochs again from memory, where no node keeps anything: leave --assignment out";
+        return Err(Error::config("stall", message));
+    }
     if args.stall {
         Resident::check(&index)?;
     }

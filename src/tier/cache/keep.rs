@@ -21,7 +21,7 @@ pub(in crate::tier) enum SampleOrigin {
     /// The source.
     Source,
     /// The source, because another node that may have it did not give it: it is not pushed there.
-    SourceForHere,
+    SourceUnpushed,
     /// A tier.
     Copy(TierPlace),
 }
@@ -47,7 +47,7 @@ impl Cache {
     ) {
         let from = match origin {
             SampleOrigin::Copy(place) => Some(place),
-            SampleOrigin::Source | SampleOrigin::SourceForHere => None,
+            SampleOrigin::Source | SampleOrigin::SourceUnpushed => None,
         };
         let (count, sum) = match from {
             None => (&self.counted.reads, &self.counted.bytes),

@@ -2,6 +2,7 @@
 
 use super::read_connections;
 use crate::peers::allow_open_files;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// The files that training has open beside: shards, segments, libraries and the framework's own.
 const FILES_BESIDE: u64 = 512;
@@ -10,7 +11,10 @@ const FILES_BESIDE: u64 = 512;
 /// new connection before the server has done with the old one, so that it may have twice as many for a while.
 const CONNECTIONS_BESIDE: u64 = 64;
 
-/// The sockets of a process at most.
+/// What the loaders of this process need together. Those that are gone are not taken off, for a limit costs nothing.
+static PROMISED: AtomicU64 = AtomicU64::new(0);
+
+/// The sockets of a loader at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct SocketNeeds {
     /// To other nodes' servers.
@@ -34,7 +38,8 @@ impl SocketNeeds {
     /// Has the process allowed to open them. Returns the most connections that the server is to have, and where the
     /// system does not allow so many, what to tell the user.
     pub(super) fn provide(self) -> (usize, Option<String>) {
-        let wanted = self.asking + self.serving + CONNECTIONS_BESIDE + FILES_BESIDE;
+        let own = self.asking + self.serving + CONNECTIONS_BESIDE;
+        let wanted = PROMISED.fetch_add(own, Relaxed) + own + FILES_BESIDE;
         let allowed = allow_open_files(wanted);
         let warning = (allowed < wanted).then(|| {
             format!(
@@ -69,6 +74,7 @@ mod tests {
     #[test]
     fn who_may_not_open_so_many_is_told() {
         let (connections, warning) = SocketNeeds { asking: 1 << 40, serving: 1 << 40 }.provide();
+        PROMISED.fetch_sub((2 << 40) + CONNECTIONS_BESIDE, Relaxed);
         assert!(connections > 0 && connections < 1 << 40, "{connections}");
         assert!(warning.is_some_and(|warning| warning.contains("raise the hard limit")));
     }

@@ -54,11 +54,6 @@ use writer::{SegmentWriter, WriterCommand};
 
 /// The bytes of the largest segment, unless a sample is larger: offsets in a segment have 32 bits.
 const LARGEST_SEGMENT: u64 = 1 << 30;
-
-/// The bytes of a segment in a directory that may take `quota`: what is written and not yet known as held.
-pub(crate) fn usual_segment(quota: u64) -> u64 {
-    (quota / 64).clamp(1 << 20, 64 << 20)
-}
 /// How long dropping a store waits for its writer to write, and then for it to end.
 const PATIENCE: [Duration; 2] = [Duration::from_millis(800), Duration::from_millis(200)];
 
@@ -401,6 +396,11 @@ impl Drop for Store {
 }
 
 /// Refuses a quota that is too small for a segment with the largest sample.
+/// The bytes of a segment in a directory that may take `quota`: what is written and not yet known as held.
+pub(crate) fn usual_segment(quota: u64) -> u64 {
+    (quota / 64).clamp(1 << 20, 64 << 20)
+}
+
 fn check_quota(quota: u64, index: &DatasetIndex) -> Result<()> {
     let largest = index.largest();
     let smallest = pages(u64::from(largest) + footer_bytes(1)) * PAGE;

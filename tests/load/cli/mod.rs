@@ -263,11 +263,21 @@ fn bad_usage_has_exit_code_2_and_help_0() {
         &["index"],
         &["index", &target, "--verfy"],
         &["doctor", &target, &target],
-        &["doctor", &target, "--peers"],
-        &["doctor", "--peers", "--sample-size", "1GB"],
         &["doctor", "--tls"],
-        &["bench", &target, "--peers", "--rank", "1"],
     ];
+    // Where there is no launcher these would be refused for that, too.
+    let said: [(&[&str], &str); 4] = [
+        (&["doctor", &target, "--peers"], "cannot be used with"),
+        (&["doctor", "--peers", "--sample-size", "1GB"], "must be 1 to"),
+        (&["doctor", "--peers", "--seconds", "0"], "seconds: is 0, must be more"),
+        (&["bench", &target, "--peers", "--rank", "1"], "cannot be used with"),
+    ];
+    for (args, says) in said {
+        let output = foreload(args);
+        assert_eq!(code(&output), 2, "{args:?}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(stderr.contains(says), "{args:?}: {stderr}");
+    }
     for args in bad {
         let output = foreload(args);
         assert_eq!(code(&output), 2, "{args:?}");

@@ -1,4 +1,4 @@
-//! What one node measures: reads from other nodes, one at a time and then as many as training has in flight.
+//! What one node measures: reads from other nodes, one at a time and then many at once.
 
 use crate::cli::usage::ProcessUsage;
 use crate::error::Result;
@@ -11,7 +11,7 @@ use std::time::Duration;
 /// The share of the time in which samples are read one at a time.
 const ALONE: f64 = 0.2;
 
-/// The connections that training has open to each other node, and the most for a measurement.
+/// The connections that training has open to each other node where these are few, and the most for a measurement.
 const CONNECTIONS: usize = 4;
 const MOST_CONNECTIONS: usize = 32;
 
@@ -24,13 +24,14 @@ pub(super) struct MeasuredBy<'a> {
     pub sample_bytes: u32,
     /// How long it takes in all.
     pub seconds: Duration,
+    /// The connections to the one node that is read from.
+    pub connections: usize,
 }
 
-impl MeasuredBy<'_> {
-    /// The connections to the one node that is read from: as many as training has to all others together.
-    pub(super) fn connections(&self) -> usize {
-        (CONNECTIONS * (self.peers.len() - 1)).clamp(CONNECTIONS, MOST_CONNECTIONS)
-    }
+/// The connections to the one node that is read from, of so many nodes: about as many as training has to all others
+/// together.
+pub(super) fn connections(nodes: usize) -> usize {
+    (CONNECTIONS * nodes.saturating_sub(1)).clamp(CONNECTIONS, MOST_CONNECTIONS)
 }
 
 /// What a node measured.
@@ -87,8 +88,7 @@ pub(super) fn run(
     wait_for_all: impl Fn(&str) -> Result<()>,
 ) -> Result<NodeMeasure> {
     let each = by.seconds.div_f64(distances.len().max(1) as f64);
-    let mut probe =
-        PeerProbe::new(by.peers, by.dataset, by.token.clone(), by.sample_bytes, by.connections())?;
+    let mut probe = PeerProbe::new(by.peers, by.dataset, by.token.clone(), by.sample_bytes, by.connections)?;
     let mut links = Vec::new();
     for distance in distances {
         let from = (own + distance) % by.peers.len();

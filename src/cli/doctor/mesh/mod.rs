@@ -16,7 +16,7 @@ use crate::config::{parse_bytes, parse_duration};
 use crate::error::{Error, Result};
 use crate::peers::{
     CertificatePin, LONGEST_IN_VAIN, Peer, ProbeShelf, Server, ServerOptions, TlsIdentity, Token,
-    probe_dataset,
+    allow_open_files, most_in_flight, probe_dataset,
 };
 use crate::tier::{PeersOptions, RankPlace, RanksMet, gather, node_names};
 use measure::{MeasuredBy, NodeMeasure};
@@ -30,6 +30,14 @@ use summary::{MeshNode, MeshSummary, MeshTerms};
 
 /// The largest sample that is measured with, in bytes.
 const LARGEST: u64 = 64 << 20;
+
+/// The files that the process has open beside its connections, and connections to its server beyond those of the
+/// measurement, for strangers.
+const FILES_BESIDE: u64 = 256;
+const CONNECTIONS_BESIDE: usize = 64;
+
+/// The most sentences about nodes that cannot be reached which an error has.
+const NAMED_PROBLEMS: usize = 4;
 
 /// What to do about nodes that cannot be reached.
 const REMEDY: &str = "see whether a firewall lies between (--listen ADDRESS:PORT fixes the port that it must let \
@@ -50,8 +58,7 @@ pub(super) struct MeshArgs {
     #[arg(long, default_value = "110KB", value_name = "BYTES", value_parser = sample_size)]
     sample_size: u32,
     /// How long to measure in all, e.g. 4s; nodes that cannot be reached take longer
-    #[arg(long, default_value = "4s", value_name = "TIME",
-          value_parser = |text: &str| parse_duration("seconds", text))]
+    #[arg(long, default_value = "4s", value_name = "TIME", value_parser = measuring_time)]
     seconds: Duration,
     /// The most other nodes that each node reads from
     #[arg(long, default_value_t = 16, value_name = "NODES", value_parser = clap::value_parser!(u64).range(1..))]
@@ -66,6 +73,13 @@ fn sample_size(text: &str) -> Result<u32> {
     match parse_bytes("sample-size", text)? {
         bytes @ 1..=LARGEST => Ok(bytes as u32),
         bytes => Err(Error::config("sample-size", format!("is {bytes} bytes, must be 1 to {LARGEST}"))),
+    }
+}
+
+fn measuring_time(text: &str) -> Result<Duration> {
+    match parse_duration("seconds", text)? {
+        Duration::ZERO => Err(Error::config("seconds", "is 0, must be more, e.g. 4s")),
+        time => Ok(time),
     }
 }
 
@@ -111,7 +125,10 @@ pub(super) fn run(
     }
     match summary.problems.is_empty() {
         true => Ok(()),
-        false => Err(Error::Unavailable(format!("{}: {REMEDY}", summary.problems.join("; ")))),
+        false => {
+            let named = summary::first_of(&summary.problems, NAMED_PROBLEMS).join("; ");
+            Err(Error::Unavailable(format!("{named}: {REMEDY}")))
+        }
     }
 }
 
@@ -172,8 +189,10 @@ fn measure_all(args: &MeshArgs, ranks: &Ranks) -> Result<Option<MeshSummary>> {
         true => Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))),
         false => ranks.options.meeting.listen(met.nodes.len()),
     };
+    let distances = rounds::distances(met.nodes.len(), args.rounds as usize);
+    let connections = measure::connections(met.nodes.len());
     let (server, endpoint) = match own_node {
-        Some(_) => serve(listen, args, &token),
+        Some(_) => serve(listen, args, &token, connections, distances.len()),
         None => (None, MeshEndpoint::default()),
     };
     if let Some(server) = &server {
@@ -193,9 +212,8 @@ fn measure_all(args: &MeshArgs, ranks: &Ranks) -> Result<Option<MeshSummary>> {
         nodes.push(MeshNode { name, rank, address });
         peers.push(Peer { address, pin: pin.map(CertificatePin) });
     }
-    let distances = rounds::distances(peers.len(), args.rounds as usize);
-    let by =
-        MeasuredBy { peers: &peers, dataset, token, sample_bytes: args.sample_size, seconds: args.seconds };
+    let sample_bytes = args.sample_size;
+    let by = MeasuredBy { peers: &peers, dataset, token, sample_bytes, seconds: args.seconds, connections };
     let measured = match own_node {
         Some(own_node) => measure::run(&by, own_node, &distances, |purpose| ranks.wait_for_all(purpose))?,
         None => {
@@ -214,7 +232,7 @@ fn measure_all(args: &MeshArgs, ranks: &Ranks) -> Result<Option<MeshSummary>> {
         true => summary::WhereNodesAre::OneMachine,
         false => summary::WhereNodesAre::Apart,
     };
-    Ok(Some(MeshSummary::new(own.terms, place, by.connections(), nodes, &measures)))
+    Ok(Some(MeshSummary::new(own.terms, place, connections, nodes, &measures)))
 }
 
 /// Starts the node's server. What keeps it from that is told to all.
@@ -222,14 +240,19 @@ fn serve(
     listen: impl Fn() -> Result<SocketAddr>,
     args: &MeshArgs,
     token: &Token,
+    connections: usize,
+    rounds: usize,
 ) -> (Option<Server>, MeshEndpoint) {
     let start = || {
         let tls = args.nodes.tls.then(TlsIdentity::for_this_job).transpose()?;
         let pin = tls.as_ref().map(|tls| tls.pin().0);
         let usual = ServerOptions::new(listen()?, token.clone());
-        // Training's servers have room for some of their largest samples, too.
-        let bytes_under_way = usual.bytes_under_way.max(8 * args.sample_size as usize);
-        let server = Server::start(ServerOptions { tls, bytes_under_way, ..usual })?;
+        // All that one other node reads at once finds room, and who has read keeps its connections.
+        let bytes_under_way = usual.bytes_under_way.max(most_in_flight(args.sample_size, connections));
+        let kept = connections * rounds;
+        let allowed = allow_open_files(2 * kept as u64 + FILES_BESIDE) as usize;
+        let connections = (kept + CONNECTIONS_BESIDE).min(allowed / 2);
+        let server = Server::start(ServerOptions { tls, bytes_under_way, connections, ..usual })?;
         let address = Some(server.address());
         Ok((Some(server), MeshEndpoint { address, pin, error: None }))
     };

@@ -51,7 +51,7 @@ pub(super) struct MeshSummary {
     pub links: Vec<LinkSummary>,
     /// Half of the nodes got so many samples a second and more, while all nodes read at once.
     pub median_samples_per_s: f64,
-    /// Sentences about nodes that cannot be reached. Where there are any the exit code is 1.
+    /// Sentences about nodes that cannot be reached, or not with samples. Where there are any the exit code is 1.
     pub problems: Vec<String>,
 }
 
@@ -177,7 +177,9 @@ type MeshRead<'a> = (usize, &'a LinkMeasure);
 /// Sentences about the nodes that cannot be reached.
 fn problems(nodes: &[MeshNode], links: &[MeshRead<'_>]) -> Vec<String> {
     let (dead, living): (Vec<MeshRead<'_>>, Vec<MeshRead<'_>>) =
-        links.iter().copied().partition(|(_, link)| link.alone + link.samples == 0);
+        links.iter().copied().partition(|(_, link)| link.alone == 0);
+    let small_alone: Vec<MeshRead<'_>> =
+        living.iter().copied().filter(|(_, link)| link.samples == 0).collect();
     if living.is_empty() && !dead.is_empty() {
         let addresses: Vec<String> = nodes.iter().map(told).collect();
         return vec![format!("no node can be reached from any other: {}", listed(&addresses))];
@@ -208,7 +210,23 @@ fn problems(nodes: &[MeshNode], links: &[MeshRead<'_>]) -> Vec<String> {
         let (readers, giver, why) = (listed(&readers), told(&nodes[giver]), reasons(&dead));
         format!("node {giver} cannot be reached from {readers}{others} ({why})")
     });
-    alone.chain(unreached).collect()
+    let narrow = small_alone.iter().map(|&(reader, link)| {
+        format!(
+            "small samples come from {} to {}, and others do not ({}): see whether all that lies between passes \
+             packets as large as the nodes send (their MTU)",
+            told(&nodes[link.from]),
+            nodes[reader].name,
+            reasons(&[(reader, link)])
+        )
+    });
+    alone.chain(unreached).chain(narrow).collect()
+}
+
+/// The first of some sentences, and how many more there are.
+pub(super) fn first_of(sentences: &[String], most: usize) -> Vec<String> {
+    let more = sentences.len().saturating_sub(most);
+    let rest = (more > 0).then(|| format!("and {more} more such lines; --json has all"));
+    sentences.iter().take(most).cloned().chain(rest).collect()
 }
 
 fn told(node: &MeshNode) -> String {
@@ -293,6 +311,23 @@ pub(super) mod tests {
             "node b (10.0.0.2:7100) cannot be reached from a, c, though from 1 other node (4 timeout)"
         );
         assert_eq!(mesh.nodes[0].failed, 2);
+    }
+
+    #[test]
+    fn a_way_that_only_small_samples_come_is_named() {
+        let nodes = mesh(2, |_, _| 1000).nodes;
+        let node =
+            |node: &NodeSummary| MeshNode { name: node.node.clone(), rank: node.rank, address: node.address };
+        let nodes: Vec<MeshNode> = nodes.iter().map(node).collect();
+        let missed = BTreeMap::from([("timeout".to_owned(), 16)]);
+        let link = LinkMeasure { from: 1, alone: 100, missed, ..LinkMeasure::default() };
+        let told = problems(&nodes, &[(0, &link)]);
+        let start = "small samples come from b (10.0.0.2:7100) to a, and others do not (16 timeout)";
+        assert!(told.len() == 1 && told[0].starts_with(start), "{told:?}");
+        assert_eq!(
+            first_of(&["x".to_owned(), "y".to_owned()], 1),
+            ["x", "and 1 more such lines; --json has all"]
+        );
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The measurement in words: a table of the nodes, what stands out, and what it means for a training.
 
-use super::summary::{MeshSummary, MeshTerms, NodeSummary, WhereNodesAre};
+use super::summary::{MeshSummary, MeshTerms, NodeSummary, WhereNodesAre, first_of};
 use crate::cli::output;
 
 /// The most nodes of the table; of more the slowest are shown.
@@ -37,29 +37,26 @@ pub(super) fn describe(summary: &MeshSummary) -> String {
     lines.push(String::new());
     lines.extend(table(nodes));
     lines.push(String::new());
-    for link in summary.slow_links().iter().take(NAMED_LINKS) {
-        lines.push(format!(
+    let slow = summary.slow_links().into_iter().map(|link| {
+        format!(
             "slow: {} reads from {} at {}/s ({:.0} samples/s), half of the small samples within {}",
             link.node,
             link.from,
             output::bytes(link.bytes_per_s as u64),
             link.samples_per_s,
             output::seconds(link.p50_seconds),
-        ));
-    }
+        )
+    });
+    lines.extend(first_of(&slow.collect::<Vec<_>>(), NAMED_LINKS));
     let reached = summary.links.iter().filter(|link| link.samples_per_s > 0.0);
-    let losses: Vec<_> = reached.filter(|link| !link.failed.is_empty()).collect();
-    for link in losses.iter().take(NAMED_LINKS) {
+    let lost = reached.filter(|link| !link.failed.is_empty()).map(|link| {
         let why: Vec<String> =
             link.failed.iter().map(|(reason, count)| format!("{count} {reason}")).collect();
-        lines.push(format!(
-            "lost: not all samples came from {} to {}: {}",
-            link.from,
-            link.node,
-            why.join(", ")
-        ));
-    }
-    lines.extend(summary.problems.iter().map(|problem| format!("broken: {problem}")));
+        format!("lost: not all samples came from {} to {}: {}", link.from, link.node, why.join(", "))
+    });
+    lines.extend(first_of(&lost.collect::<Vec<_>>(), NAMED_LINKS));
+    let broken = summary.problems.iter().map(|problem| format!("broken: {problem}"));
+    lines.extend(first_of(&broken.collect::<Vec<_>>(), SHOWN));
     lines.extend(verdict(summary));
     lines.join("\n")
 }
