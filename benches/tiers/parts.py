@@ -110,7 +110,7 @@ def listed(bench: Bench) -> dict:
         for number, epoch in enumerate(epochs):
             given = {name: tier["bytes"] / total for name, tier in epoch["cache"]["tiers"].items()}
             shares = (slow(epoch) / total, given.get("ram", 0.0), given.get("nvme", 0.0))
-            rows.append([f"{ram:.2f} + {nvme:.2f}", number + 1, *(f"{share:.3f}" for share in shares)])
+            rows.append([f"{ram:.2f} + {nvme:.2f}", str(number + 1), *(f"{share:.3f}" for share in shares)])
         name = f"memory {ram} and drive {nvme}"
         checks.append(check(slow(epochs[0]) / total, MOST_FIRST["use"], f"{name}: first epoch"))
         bound = max(0.0, 1 - ram - nvme) + 0.02

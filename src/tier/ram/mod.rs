@@ -30,8 +30,12 @@ const ARENA: u64 = 64 << 20;
 /// The number of blocks that a large tier has: each group fills one of its own.
 const BLOCKS: u64 = 2048;
 
-/// The number of samples that a block has room for: the end of a block that is too short for the next one is lost.
+/// The number of samples that a block has room for.
 const SAMPLES_OF_BLOCK: u64 = 16;
+
+/// The most blocks of a group that are being filled: the end of one that is too short for a sample waits for a smaller
+/// one. With a single block some 3 % of the memory would be lost to such ends.
+const OPEN_BLOCKS: usize = 8;
 
 /// The samples of one dataset that a process keeps in memory.
 pub(crate) struct Ram(Arc<RamShared>);
@@ -72,8 +76,8 @@ struct OpenBlock {
 /// Where the next samples go.
 #[derive(Default)]
 struct Filling {
-    /// The block that each group fills, and how much of it is used.
-    open: BTreeMap<u64, OpenBlock>,
+    /// The blocks that each group fills, a few.
+    open: BTreeMap<u64, Vec<OpenBlock>>,
     /// The number that the next block gets.
     next: u64,
     arenas: Vec<SlotPool>,
@@ -157,10 +161,11 @@ impl RamShared {
         Ok(take(&slot.bytes()[begin..begin + extent.length as usize]))
     }
 
-    /// Finds room for `length` bytes of `group`: in the block that the group fills, or in a new one. A sample that is
-    /// larger than a block finds none.
+    /// Finds room for `length` bytes of `group`: in one of the blocks that the group fills, or in a new one. A sample
+    /// that is larger than a block finds none.
     fn room(&self, filling: &mut Filling, group: u64, length: usize) -> Result<MemoryPlace, NoRoom> {
-        if let Some(open) = filling.open.get_mut(&group).filter(|open| self.fits(open, length)) {
+        let mut open = filling.open.get_mut(&group).into_iter().flatten();
+        if let Some(open) = open.find(|open| self.fits(open, length)) {
             return Ok(open.take(length));
         }
         if length as u64 > self.block_bytes {
@@ -177,9 +182,14 @@ impl RamShared {
             catalog.publish(number, group, &stamp)
         };
         self.blocks.write().unwrap_or_else(PoisonError::into_inner).insert(segment, block.clone());
-        let mut open = OpenBlock { segment, block, used: 0 };
-        let place = open.take(length);
-        filling.open.insert(group, open);
+        let mut new = OpenBlock { segment, block, used: 0 };
+        let place = new.take(length);
+        let open = filling.open.entry(group).or_default();
+        open.push(new);
+        if open.len() > OPEN_BLOCKS {
+            let fullest = (0..open.len()).max_by_key(|&number| open[number].used).expect("more than one");
+            open.remove(fullest);
+        }
         Ok(place)
     }
 
@@ -248,7 +258,10 @@ impl RamShared {
         // The block is free before anybody is told that there is room.
         self.blocks.write().unwrap_or_else(PoisonError::into_inner).remove(&segment);
         let mut filling = self.filling();
-        filling.open.retain(|_, open| open.segment != segment);
+        filling.open.retain(|_, open| {
+            open.retain(|open| open.segment != segment);
+            !open.is_empty()
+        });
         filling.full = false;
         drop(filling);
         count(&self.counters.evicted_segments, 1);
@@ -349,7 +362,10 @@ impl CacheTier for Ram {
 
     fn offers_at_once(&self, group: u64, length: u32) -> bool {
         let filling = self.0.filling();
-        let fits = filling.open.get(&group).is_some_and(|open| self.0.fits(open, length as usize));
+        let fits = filling
+            .open
+            .get(&group)
+            .is_some_and(|open| open.iter().any(|open| self.0.fits(open, length as usize)));
         fits || filling.refused || self.0.next_arena(&filling) == 0 || self.0.free_block(&filling).is_some()
     }
 

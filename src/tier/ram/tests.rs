@@ -8,10 +8,15 @@ use tempfile::TempDir;
 
 /// Files of `bytes` bytes each, their number in every byte.
 fn dataset(files: usize, bytes: usize) -> (TempDir, Arc<DatasetIndex>) {
+    uneven(&vec![bytes; files])
+}
+
+/// Files of so many bytes, their number in every byte.
+fn uneven(lengths: &[usize]) -> (TempDir, Arc<DatasetIndex>) {
     let directory = tempfile::tempdir().expect("a directory");
     let root = directory.path().join("data");
     std::fs::create_dir(&root).expect("a directory in it");
-    for number in 0..files {
+    for (number, &bytes) in lengths.iter().enumerate() {
         std::fs::write(root.join(format!("{number:05}.bin")), vec![number as u8; bytes]).expect("a file");
     }
     let options = IndexOptions {
@@ -238,4 +243,19 @@ fn readers_see_right_bytes_or_none_while_groups_come_and_go() {
         }
     });
     println!("{read} read, {gone} gone");
+}
+
+#[test]
+fn the_ends_of_blocks_are_filled_with_smaller_samples() {
+    let mut random = RandomKey::new(b"lengths", 1, 0, Use::Augment).stream(0);
+    let lengths: Vec<usize> = (0..1000).map(|_| 5_000 + random.below(200_000) as usize).collect();
+    let (_directory, index) = uneven(&lengths);
+    let ram = Ram::new(&index, TierName::RAM, 64 * MIB, 1).expect("it fits");
+    for (sample, &length) in (0..).zip(&lengths) {
+        if ram.offer(0, sample, VERSION, &bytes(sample, length)) == Offer::Full {
+            break;
+        }
+    }
+    let kept = ram.stats().admitted_bytes as f64 / (64 * MIB) as f64;
+    assert!(kept > 0.985, "{kept} of the memory has samples");
 }
