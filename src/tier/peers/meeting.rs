@@ -5,7 +5,7 @@
 use super::super::copies::CacheTier;
 use super::super::placement::{NodeShare, Placement};
 use super::agreement;
-use super::sockets::SocketNeeds;
+use super::sockets::{PromisedSockets, ProvidedSockets, SocketNeeds};
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
 use crate::peers::{CertificatePin, Peer, Server, ServerOptions, SharedDataset, TlsIdentity, Token};
@@ -153,6 +153,7 @@ pub(in crate::tier) struct PeerMesh {
     pub server: Option<Server>,
     /// Whether training waits for reads from this node's own drives or memory.
     pub own_reads_wait: Arc<AtomicBool>,
+    _sockets: PromisedSockets,
 }
 
 impl PeerMesh {
@@ -205,7 +206,7 @@ impl PeerMesh {
         let dataset = SharedDataset::of_job(fingerprint, &met.secret);
         let own_reads_wait = Arc::<AtomicBool>::default();
         let sockets = SocketNeeds::new(&met.nodes, is_first, depth);
-        let (connections, warning) = sockets.provide();
+        let ProvidedSockets { promise, connections, warning } = sockets.provide();
         if let Some(warning) = warning {
             index.notices().warn_once(("peers", "sockets"), || warning);
         }
@@ -249,6 +250,7 @@ impl PeerMesh {
             node_of_rank,
             server,
             own_reads_wait,
+            _sockets: promise,
         }))
     }
 

@@ -11,8 +11,28 @@ const FILES_BESIDE: u64 = 512;
 /// new connection before the server has done with the old one, so that it may have twice as many for a while.
 const CONNECTIONS_BESIDE: u64 = 64;
 
-/// What the loaders of this process need together. Those that are gone are not taken off, for a limit costs nothing.
+/// What the loaders of this process need together.
 static PROMISED: AtomicU64 = AtomicU64::new(0);
+
+/// The sockets that a loader was promised, until it is dropped.
+#[derive(Debug)]
+pub(in crate::tier) struct PromisedSockets(u64);
+
+impl Drop for PromisedSockets {
+    fn drop(&mut self) {
+        PROMISED.fetch_sub(self.0, Relaxed);
+    }
+}
+
+/// What a loader gets of the sockets that it needs.
+#[derive(Debug)]
+pub(super) struct ProvidedSockets {
+    pub promise: PromisedSockets,
+    /// The most connections that the server is to have.
+    pub connections: usize,
+    /// What to tell the user where the system does not allow so many.
+    pub warning: Option<String>,
+}
 
 /// The sockets of a loader at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,11 +55,10 @@ impl SocketNeeds {
         Self { asking, serving }
     }
 
-    /// Has the process allowed to open them. Returns the most connections that the server is to have, and where the
-    /// system does not allow so many, what to tell the user.
-    pub(super) fn provide(self) -> (usize, Option<String>) {
-        let own = self.asking + self.serving + CONNECTIONS_BESIDE;
-        let wanted = PROMISED.fetch_add(own, Relaxed) + own + FILES_BESIDE;
+    /// Has the process allowed to open them, beside those of its other loaders.
+    pub(super) fn provide(self) -> ProvidedSockets {
+        let promise = PromisedSockets(self.asking + self.serving + CONNECTIONS_BESIDE);
+        let wanted = PROMISED.fetch_add(promise.0, Relaxed) + promise.0 + FILES_BESIDE;
         let allowed = allow_open_files(wanted);
         let warning = (allowed < wanted).then(|| {
             format!(
@@ -49,7 +68,7 @@ impl SocketNeeds {
             )
         });
         let connections = (2 * self.serving + CONNECTIONS_BESIDE).min(allowed / 2) as usize;
-        (connections, warning)
+        ProvidedSockets { promise, connections, warning }
     }
 }
 
@@ -68,14 +87,20 @@ mod tests {
         let needs = SocketNeeds::new(&job(2, 1), true, 64);
         assert_eq!(needs, SocketNeeds { asking: 10, serving: 10 });
         assert_eq!(SocketNeeds::new(&job(1024, 8), false, 64).serving, 0);
-        assert_eq!(needs.provide(), (84, None));
     }
 
     #[test]
     fn who_may_not_open_so_many_is_told() {
-        let (connections, warning) = SocketNeeds { asking: 1 << 40, serving: 1 << 40 }.provide();
-        PROMISED.fetch_sub((2 << 40) + CONNECTIONS_BESIDE, Relaxed);
+        let few = SocketNeeds { asking: 10, serving: 10 }.provide();
+        assert_eq!((few.connections, &few.warning), (84, &None));
+        let ProvidedSockets { promise, connections, warning } =
+            SocketNeeds { asking: 1 << 40, serving: 1 << 40 }.provide();
         assert!(connections > 0 && connections < 1 << 40, "{connections}");
         assert!(warning.is_some_and(|warning| warning.contains("raise the hard limit")));
+        // As long as that loader is there, others count its sockets, too.
+        let second = || SocketNeeds { asking: 1, serving: 1 }.provide();
+        assert!(second().warning.is_some());
+        drop(promise);
+        assert!(second().warning.is_none());
     }
 }
