@@ -57,8 +57,9 @@ fn what_does_not_fit_is_read_from_the_source_and_no_more() {
 fn all_nodes_restart_one_after_another_and_lose_nothing() {
     for world in [World::new(SAMPLES), World::sharded(SAMPLES)] {
         let mut running = nodes(&world, "rolling", 2, 0.6);
-        run_all(&running, 0);
-        for epoch in 1..4 {
+        // What the first epoch pushed at its very end may have been on its way still.
+        (0..2).for_each(|epoch| drop(run_all(&running, epoch)));
+        for epoch in 2..5 {
             drop(running);
             running = nodes(&world, "rolling", 2, 0.6);
             let ran = run_all(&running, epoch);
