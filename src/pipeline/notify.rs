@@ -6,7 +6,6 @@ use crate::config::OnError;
 use crate::decode::nvjpeg::NvJpegBackend;
 use crate::error::{DecodeError, Error};
 use crate::notices::NoticeKind;
-use crate::tier::store::usual_segment;
 use crate::tier::{CacheStats, TierOptions};
 
 /// A full cache that holds less than this share of what it could hold of the dataset has less room than was meant.
@@ -185,9 +184,7 @@ impl PipelineShared {
             let room = stats.quota.min(left);
             left -= stats.held_bytes.min(left);
             let TierOptions::Directory { path, .. } = tier else { continue };
-            // What is being written is not held yet.
-            let kept = stats.held_bytes + usual_segment(stats.quota);
-            if stats.dropped_full == 0 || kept as f64 >= AS_PLANNED * room as f64 {
+            if stats.dropped_full == 0 || stats.held_bytes as f64 >= AS_PLANNED * room as f64 {
                 continue;
             }
             self.index.notices().warn_once(("cache is full", tier.name().as_str()), || {

@@ -146,7 +146,7 @@ impl Store {
         let directory = CacheDirectory::open(&options.directory, options.quota, index, counters.clone())?;
         let shared = Arc::new(StoreShared::new(index.clone(), directory, counters, options.verify));
         shared.refresh()?;
-        let segment_bytes = options.segment_bytes.unwrap_or_else(|| usual_segment(options.quota));
+        let segment_bytes = options.segment_bytes.unwrap_or((options.quota / 64).clamp(1 << 20, 64 << 20));
         let segment_bytes = segment_bytes.min(LARGEST_SEGMENT);
         let (commands, asked) = crossbeam_channel::unbounded();
         let (written, empty) = crossbeam_channel::unbounded();
@@ -396,11 +396,6 @@ impl Drop for Store {
 }
 
 /// Refuses a quota that is too small for a segment with the largest sample.
-/// The bytes of a segment in a directory that may take `quota`: what is written and not yet known as held.
-pub(crate) fn usual_segment(quota: u64) -> u64 {
-    (quota / 64).clamp(1 << 20, 64 << 20)
-}
-
 fn check_quota(quota: u64, index: &DatasetIndex) -> Result<()> {
     let largest = index.largest();
     let smallest = pages(u64::from(largest) + footer_bytes(1)) * PAGE;
