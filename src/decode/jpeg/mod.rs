@@ -7,6 +7,7 @@ mod conceal;
 mod huffman;
 mod idct;
 mod markers;
+pub mod packed;
 mod pairs;
 mod progressive;
 mod scan;
