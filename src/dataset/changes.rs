@@ -214,6 +214,9 @@ fn compare_root(index: &DatasetPart, cancel: &Cancel) -> Result<Option<Change>> 
         let (now, then) = (found.layout.title(), index.layout().title());
         return Ok(change(format!("holds {now}, held {then} when indexed")));
     }
+    if found.packed.is_some_and(|manifest| manifest.fingerprint() != index.fingerprint()) {
+        return Ok(change("was packed of another dataset than when it was indexed".to_owned()));
+    }
     let (found, known, kind): (_, Vec<&[u8]>, _) = if index.layout().is_sharded() {
         (found.shards, (0..index.groups()).map(|group| index.group_path(group)).collect(), "shard")
     } else {

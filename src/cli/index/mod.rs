@@ -194,7 +194,7 @@ fn describe(report: &IndexReport) -> String {
     let of = of_classes(*classes);
     let mut lines = vec![
         format!("{}: {samples} samples {of} in {groups} {}", root.display(), layout.group_title()),
-        format!("  layout       {}", layout.title()),
+        format!("  layout       {}{}", layout.title(), packed_of(&report.summary.notes)),
         format!(
             "  bytes        {}; {} a sample, {} at most",
             output::bytes(total_bytes),
@@ -217,6 +217,11 @@ fn describe(report: &IndexReport) -> String {
         lines.push("  verified     the index file is sound and the dataset is as it was".to_owned());
     }
     lines.join("\n")
+}
+
+/// What a packed dataset was made of, in words.
+fn packed_of(notes: &Notes) -> String {
+    notes.packed_of.map_or_else(String::new, |layout| format!(", packed of {}", layout.title()))
 }
 
 /// The most reasons that are listed for people: there may be as many as files.
