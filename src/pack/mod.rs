@@ -122,6 +122,7 @@ pub(crate) fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync
         FoundPlace::Open(place) => place,
         FoundPlace::Finished => {
             let manifest = finished(into, &record)?;
+            place::tidy_finished(into)?;
             let samples = manifest.tally.samples;
             return Ok(report(manifest, samples));
         }

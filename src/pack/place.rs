@@ -149,8 +149,7 @@ impl PackingPlace {
     pub(super) fn finish(self) -> Result<()> {
         let sync = |path: &Path| File::open(path).and_then(|directory| directory.sync_all());
         sync(&self.path).map_err(|error| Error::io("write", &self.path, error))?;
-        let named = self.path.join(UNFINISHED);
-        fs::remove_file(&named).map_err(|error| Error::io("remove", named, error))
+        remove(&self.path.join(UNFINISHED))
     }
 }
 
@@ -175,16 +174,23 @@ fn refuse_strangers(path: &Path) -> Result<()> {
     })
 }
 
+/// Removes the record of a dataset that is finished, where the run that finished it was killed before it could.
+pub(super) fn tidy_finished(path: &Path) -> Result<()> {
+    remove(&path.join(UNFINISHED))
+}
+
+/// Removes a file, if it is there.
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("remove", path, error)),
+        _ => Ok(()),
+    }
+}
+
 /// Removes what a run that was killed had half written.
 fn remove_partial(path: &Path) -> Result<()> {
     for name in names(path)?.iter().filter(|name| name.as_encoded_bytes().ends_with(PARTIAL.as_bytes())) {
-        let path = path.join(name);
-        match fs::remove_file(&path) {
-            Err(error) if error.kind() != ErrorKind::NotFound => {
-                return Err(Error::io("remove", path, error));
-            }
-            _ => {}
-        }
+        remove(&path.join(name))?;
     }
     Ok(())
 }
