@@ -9,6 +9,7 @@
 use super::build::{GroupRows, IndexGroup, ShardRows};
 use super::cancel::Cancel;
 use super::member::MemberRow;
+use super::packed::PackedManifest;
 use super::parallel::for_each;
 use super::part::DatasetPart;
 use super::shards::{ShardContents, ShardKind};
@@ -238,6 +239,13 @@ fn compare(
     let full = index.directory_or_shard(group);
     let (found, message) = if let Some(kind) = ShardKind::of(index.layout(), index.notes.every_stem) {
         let (stamp, ShardContents { rows, findings }) = shards::read(index.base(), path, kind, cancel)?;
+        if let Some((footer, seal)) = &findings.packed
+            && let Some(manifest) = PackedManifest::find(index.base())?
+            && let Err(message) =
+                manifest.check_shard(group, index.samples_of_group(group).start, footer, seal)
+        {
+            return Ok((stamp, Some(Change { path: full, message })));
+        }
         // All samples of a dataset have labels, or none has, or the labels are in error.
         let at_fault = findings.unlabeled.as_ref().or(findings.unusable.as_ref());
         let odd = match &index.notes.label_fault {

@@ -29,7 +29,7 @@ pub(super) struct ShardPacker<'a> {
 }
 
 /// A shard that is being written.
-struct OpenShard<'a> {
+struct GrowingShard<'a> {
     file: BufWriter<&'a File>,
     path: &'a Path,
     /// Where the next byte goes.
@@ -37,7 +37,7 @@ struct OpenShard<'a> {
     footer: PackedFooter,
 }
 
-impl OpenShard<'_> {
+impl GrowingShard<'_> {
     /// Writes zeros up to `offset`, and then these bytes.
     fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()> {
         let gap = vec![0; (offset - self.at) as usize];
@@ -86,7 +86,7 @@ impl<'a> ShardPacker<'a> {
             members: Vec::new(),
             names: Vec::new(),
         };
-        let mut shard = OpenShard { file: BufWriter::with_capacity(WRITTEN, file), path, at: 0, footer };
+        let mut shard = GrowingShard { file: BufWriter::with_capacity(WRITTEN, file), path, at: 0, footer };
         shard.write(0, &head())?;
         let mut reader = SampleReader::new(self.source);
         let mut free = FIRST_MEMBER;
@@ -124,7 +124,7 @@ impl<'a> ShardPacker<'a> {
     }
 
     /// Writes the files of a sample from `image` on, and returns where the next sample's begin.
-    fn add(&mut self, shard: &mut OpenShard<'_>, sample: u64, image: u64) -> Result<u64> {
+    fn add(&mut self, shard: &mut GrowingShard<'_>, sample: u64, image: u64) -> Result<u64> {
         let (mut offset, mut length) = (image, 0);
         for (number, file) in self.files.files.iter().enumerate() {
             let original = self.files.bytes(file);

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 ///
 /// # Errors
 /// [`Malformed`] for what is no sound shard.
-pub(in crate::dataset) fn shard_contents<S: ReadAt + ?Sized>(source: &S) -> Result<ShardContents, Malformed> {
+pub fn shard_contents<S: ReadAt + ?Sized>(source: &S) -> Result<ShardContents, Malformed> {
     let (footer, seal) = PackedFooter::read(source)?;
     let rows = rows(&footer).map_err(|message| Malformed { offset: seal.bytes, message })?;
     Ok(ShardContents {

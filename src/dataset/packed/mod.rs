@@ -15,7 +15,8 @@ pub(crate) use footer::{
     FIRST_MEMBER, LARGEST_FOOTER, PACKED_FORM, PackedFooter, PackedMember, PackedSample, ShardSeal, head,
     next_image, next_member,
 };
-pub(super) use listing::{index, shard_contents};
+pub(super) use listing::index;
+pub use listing::shard_contents;
 pub(crate) use manifest::{PackedManifest, PackedShard, RawName, ShardTally};
 pub(crate) use sources::TarListing;
 

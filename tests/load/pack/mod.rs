@@ -2,6 +2,7 @@
 
 mod hostile;
 mod kills;
+mod odd_shards;
 mod round_trip;
 mod same_dataset;
 
