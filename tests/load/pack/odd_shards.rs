@@ -34,7 +34,7 @@ fn error(scene: &Scene, root: &str, options: &LoaderOptions) -> String {
 }
 
 fn of_fields(names: &[&str]) -> LoaderOptions {
-    let fields = names.iter().map(|name| FieldOptions::named(name)).collect();
+    let fields = names.iter().map(|name| FieldOptions::named(*name)).collect();
     LoaderOptions { fields: Some(fields), batch_size: 4, ..small_images() }
 }
 
