@@ -17,7 +17,8 @@ use std::sync::Arc;
 /// The arguments of `foreload index`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct IndexArgs {
-    /// The dataset: a directory of class directories or of tar shards, or one tar file; several are read as one
+    /// The dataset: a directory of class directories, of tar shards or of packed ones, or one tar file; several are
+    /// read as one
     #[arg(value_name = "DIR", required = true)]
     directories: Vec<PathBuf>,
     /// Take files of any kind, or the records of .tfrecord shards, instead of images
