@@ -81,7 +81,7 @@ pub(super) fn run(args: &PackArgs) -> Result<()> {
     let report = with_bar("samples", |progress| pack::pack(&options, progress));
     let notices = output::print_notices(&notices);
     let report = report?;
-    let done = report.tally.samples - report.samples_before;
+    let done = report.tally.samples.saturating_sub(report.samples_before);
     let summary = PackSummary {
         version: super::version(),
         samples_per_second: done as f64 / report.seconds.max(f64::MIN_POSITIVE),

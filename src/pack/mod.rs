@@ -10,6 +10,7 @@ mod plan;
 mod shard;
 mod source;
 mod tar_file;
+mod threads;
 mod tree;
 mod unpack;
 
@@ -30,12 +31,14 @@ use std::fs::File;
 use std::io::Write;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
-/// How much room is wanted for a byte of the source: what packed photographs take, and what lies between them.
+/// How much room is wanted for a byte of the source, which is more than packed photographs take.
 const ROOM: f64 = 1.35;
+/// How many bytes of room are wanted for each sample beside that: headers, names and places, which are much of a tiny
+/// image.
+const ROOM_OF_SAMPLE: u64 = 512;
 
 /// What is to be packed, and how.
 #[derive(Debug, Clone)]
@@ -214,8 +217,9 @@ impl PackingWork<'_> {
     /// Checks that the file system has room for the shards that are missing.
     fn check_room(&self, missing: &[usize]) -> Result<()> {
         let samples = missing.iter().flat_map(|&number| self.shards[number].clone());
-        let bytes: u64 = samples.map(|sample| self.index.packing_bytes(sample)).sum();
-        let wanted = (ROOM * bytes as f64) as u64;
+        let bytes = |(count, bytes), sample| (count + 1, bytes + self.index.packing_bytes(sample));
+        let (count, bytes): (u64, u64) = samples.fold((0, 0), bytes);
+        let wanted = (ROOM * bytes as f64) as u64 + ROOM_OF_SAMPLE * count;
         let path = self.place.path();
         // A file system that cannot say what is free is written to until it is full.
         let Ok(found) = rustix::fs::statvfs(path) else { return Ok(()) };
@@ -223,7 +227,8 @@ impl PackingWork<'_> {
         if free < wanted && !self.options.force {
             let message = format!(
                 "{} has {free} bytes free, and packing may take {wanted}, {ROOM} times the {bytes} bytes that are \
-                 still to be packed: make room, name another directory, or try all the same with --force",
+                 still to be packed and {ROOM_OF_SAMPLE} bytes a sample: make room, name another directory, or try \
+                 all the same with --force",
                 path.display()
             );
             return Err(Error::config("DST", message));
@@ -233,53 +238,22 @@ impl PackingWork<'_> {
 
     fn pack_missing(&self, missing: &[usize], found: &Mutex<Vec<Option<FinishedShard>>>) -> Result<()> {
         let threads = self.options.threads.min(missing.len());
-        let source = PackSource::new(self.index, self.facts.layout, threads);
-        let next = AtomicUsize::new(0);
-        let failed: Mutex<Option<(usize, Error)>> = Mutex::new(None);
-        let stop = || failed.lock().unwrap_or_else(PoisonError::into_inner);
-        let done = || {
-            (self.progress)(None);
-            // The others end with the first that fails.
-            if stop().is_some() { Err(Error::Unavailable("another shard failed".to_owned())) } else { Ok(()) }
-        };
-        let run = || {
-            let mut packer = ShardPacker::new(self.index, self.facts.layout, &source);
-            while let Some(&number) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
-                match self.pack_one(&mut packer, number, &done) {
-                    Ok(shard) => found.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(shard),
-                    Err(error) => {
-                        next.store(missing.len(), Ordering::Relaxed);
-                        stop().get_or_insert((number, error));
-                        return;
-                    }
-                }
-            }
-        };
-        std::thread::scope(|scope| {
-            for number in 1..threads {
-                let thread = std::thread::Builder::new().name(format!("foreload-pack-{number}"));
-                // Fewer threads do the same work.
-                if thread.spawn_scoped(scope, run).is_err() {
-                    break;
-                }
-            }
-            run();
-        });
-        failed.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), |(_, error)| Err(error))
-    }
-
-    fn pack_one(
-        &self,
-        packer: &mut ShardPacker<'_>,
-        number: usize,
-        done: &(dyn Fn() -> Result<()> + Sync),
-    ) -> Result<FinishedShard> {
-        let name = shard_name(number);
-        let path = self.place.path().join(&name);
-        let samples = self.shards[number].clone();
-        let (footer, seal) =
-            self.place.publish(&name, |file| packer.pack(number, samples, file, &path, done))?;
-        Ok(finish(&footer, &seal))
+        let (index, layout) = (self.index, self.facts.layout);
+        let source = PackSource::new(index, layout, threads);
+        let packer = || ShardPacker::new(index, layout, &source);
+        threads::each_job(threads, missing, packer, |packer, &number, stop| {
+            let name = shard_name(number);
+            let path = self.place.path().join(&name);
+            let done = || {
+                (self.progress)(None);
+                stop.check()
+            };
+            let samples = self.shards[number].clone();
+            let written = self.place.publish(&name, |file| packer.pack(number, samples, file, &path, &done));
+            let (footer, seal) = written?;
+            found.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(finish(&footer, &seal));
+            Ok(())
+        })
     }
 
     /// The number of members in tar shards that have no sample at all, and so are nowhere in the packed shards.

@@ -104,7 +104,7 @@ impl<'a> ShardPacker<'a> {
         reader.finish()?;
         let (bytes, seal) = shard.footer.encode(shard.at);
         if bytes.len() as u64 > LARGEST_FOOTER {
-            let message = "names and places of a shard's samples take more than a GiB: lower --shard-size";
+            let message = "names and places of a shard's samples take more than 256 MiB: lower it";
             return Err(Error::config("shard-size", message));
         }
         shard.write(shard.at, &bytes)?;

@@ -5,6 +5,7 @@
 //! written, and nothing is overwritten.
 
 use super::tar_file::TarFile;
+use super::threads::{JobStop, each_job};
 use super::tree::OutputTree;
 use super::{names, place};
 use crate::crc::checksum;
@@ -17,7 +18,6 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -99,40 +99,18 @@ impl Unpacking<'_> {
     fn run(&self, threads: usize) -> Result<UnpackReport> {
         let jobs = self.jobs()?;
         let sum = Mutex::new(UnpackReport::default());
-        let failed: Mutex<Option<Error>> = Mutex::new(None);
-        let (next, stop) = (AtomicUsize::new(0), AtomicBool::new(false));
-        let run = || {
-            let mut files = FileReader { restorer: Restorer::new(), packed: Vec::new(), file: Vec::new() };
-            while let Some(job) = jobs.get(next.fetch_add(1, Ordering::Relaxed)) {
-                match self.do_job(job, &mut files, &stop) {
-                    Ok(done) => {
-                        let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
-                        sum.files += done.files;
-                        sum.bytes += done.bytes;
-                        sum.archives += done.archives;
-                    }
-                    Err(error) => {
-                        failed.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
-                        stop.store(true, Ordering::Relaxed);
-                    }
-                }
-                if stop.load(Ordering::Relaxed) {
-                    return;
-                }
-            }
-        };
-        std::thread::scope(|scope| {
-            for number in 1..threads.min(jobs.len()) {
-                let thread = std::thread::Builder::new().name(format!("foreload-unpack-{number}"));
-                // Fewer threads do the same work.
-                if thread.spawn_scoped(scope, run).is_err() {
-                    break;
-                }
-            }
-            run();
-        });
-        let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
-        failed.map_or_else(|| Ok(sum.into_inner().unwrap_or_else(PoisonError::into_inner)), Err)
+        each_job(threads, &jobs, FileReader::default, |files, job, stop| {
+            let done = match job {
+                UnpackJob::Files(number) => self.write_files(&self.open(*number)?, files, stop)?,
+                UnpackJob::Archive(name, shards) => self.write_archive(name, shards, files, stop)?,
+            };
+            let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
+            sum.files += done.files;
+            sum.bytes += done.bytes;
+            sum.archives += done.archives;
+            Ok(())
+        })?;
+        Ok(sum.into_inner().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// The work: a job for each packed shard of loose files, or for each archive.
@@ -167,24 +145,15 @@ impl Unpacking<'_> {
         Ok(OpenPackedShard { path, file, footer })
     }
 
-    fn do_job(&self, job: &UnpackJob, files: &mut FileReader, stop: &AtomicBool) -> Result<UnpackReport> {
-        match job {
-            UnpackJob::Files(number) => self.write_files(&self.open(*number)?, files, stop),
-            UnpackJob::Archive(name, shards) => self.write_archive(name, shards, files, stop),
-        }
-    }
-
     fn write_files(
         &self,
         shard: &OpenPackedShard,
         files: &mut FileReader,
-        stop: &AtomicBool,
+        stop: &JobStop,
     ) -> Result<UnpackReport> {
         let mut report = UnpackReport::default();
         for (member, name) in shard.footer.by_sample().flat_map(|(_, members)| members) {
-            if stop.load(Ordering::Relaxed) {
-                break;
-            }
+            stop.check()?;
             let bytes = files.read(shard, member, name)?;
             let mut file = self.tree.create(name)?;
             file.write_all(bytes).map_err(|error| Error::io("write", self.tree.named(name), error))?;
@@ -200,7 +169,7 @@ impl Unpacking<'_> {
         archive: &[u8],
         shards: &[usize],
         files: &mut FileReader,
-        stop: &AtomicBool,
+        stop: &JobStop,
     ) -> Result<UnpackReport> {
         let shards: Vec<OpenPackedShard> =
             shards.iter().map(|&number| self.open(number)).collect::<Result<_>>()?;
@@ -227,9 +196,7 @@ impl Unpacking<'_> {
         let mut file = Archive::new(layout, BufWriter::with_capacity(WRITTEN, self.tree.create(archive)?));
         let mut report = UnpackReport { archives: 1, ..UnpackReport::default() };
         for (shard, member, name) in members {
-            if stop.load(Ordering::Relaxed) {
-                break;
-            }
+            stop.check()?;
             names::check(name, layout, || shard.path.clone())?;
             let bytes = files.read(shard, member, name)?;
             file.append(name, bytes).map_err(fail)?;
@@ -243,6 +210,7 @@ impl Unpacking<'_> {
 }
 
 /// Reads files from packed shards for one thread, with memory that all of them use.
+#[derive(Default)]
 struct FileReader {
     restorer: Restorer,
     packed: Vec<u8>,

@@ -18,7 +18,7 @@ pub(crate) const FIRST_MEMBER: u64 = 16;
 /// The number of bytes of the trailer.
 const TRAILER: usize = 64;
 /// The largest footer in bytes. It bounds what is read into memory of a file that claims more.
-pub(crate) const LARGEST_FOOTER: u64 = 1 << 30;
+pub(crate) const LARGEST_FOOTER: u64 = 256 << 20;
 /// The number of bytes of the footer before its lists.
 const FIXED: usize = 96;
 /// The number of bytes of a [`PackedSample`] in the footer.
@@ -93,6 +93,33 @@ pub(crate) struct PackedFooter {
     pub(crate) members: Vec<PackedMember>,
     /// The names of the members, one after another: paths below the source's root, or names in its tar shards.
     pub(crate) names: Vec<u8>,
+}
+
+/// What is wrong with a footer whose parts do not fit together.
+const CONTRADICTS: &str = "the packed shard's footer contradicts itself";
+
+/// The bytes of a footer that were not parsed yet.
+struct FooterBytes<'a>(&'a [u8]);
+
+impl<'a> FooterBytes<'a> {
+    /// The next `count` rows of `row` bytes each.
+    fn take(&mut self, count: u64, row: usize) -> Result<&'a [u8], String> {
+        let length = usize::try_from(count).ok().and_then(|count| count.checked_mul(row));
+        let parts = length.and_then(|length| self.0.split_at_checked(length));
+        let (taken, rest) = parts.ok_or(CONTRADICTS)?;
+        self.0 = rest;
+        Ok(taken)
+    }
+
+    /// The next `count` names, each with its length before it.
+    fn names(&mut self, count: u32) -> Result<Vec<Vec<u8>>, String> {
+        let mut names = Vec::new();
+        for _ in 0..count {
+            let length = u32_at(self.take(4, 1)?, 0);
+            names.push(self.take(length.into(), 1)?.to_vec());
+        }
+        Ok(names)
+    }
 }
 
 /// The bytes that a shard begins with.
@@ -209,50 +236,28 @@ impl PackedFooter {
 
     /// Parses the bytes of a footer, whose length bounds what is allocated.
     fn decode(bytes: &[u8]) -> Result<Self, String> {
-        let contradicts = || "the packed shard's footer contradicts itself".to_owned();
-        let (fixed, rest) = bytes.split_at_checked(FIXED).ok_or_else(contradicts)?;
-        let [samples, members, names] = [48, 56, 64].map(|at| u64_at(fixed, at));
+        let mut rest = FooterBytes(bytes);
+        let fixed = rest.take(FIXED as u64, 1)?;
+        let [samples, members, names, lists] = [48, 56, 64, 88].map(|at| u64_at(fixed, at));
         let [number, layout, forms, sources] = [72, 76, 80, 84].map(|at| u32_at(fixed, at));
-        let split = |rest: &'_ [u8], count: u64, row: usize| -> Option<usize> {
-            usize::try_from(count).ok()?.checked_mul(row).filter(|&length| length <= rest.len())
-        };
-        let take = |rest: &mut &[u8], count: u64, row: usize| -> Result<Vec<u8>, String> {
-            let (taken, behind) = rest.split_at(split(rest, count, row).ok_or_else(contradicts)?);
-            *rest = behind;
-            Ok(taken.to_vec())
-        };
-        let mut rest = rest;
-        let lists = take(&mut rest, u64_at(fixed, 88), 1)?;
-        let sample_rows = take(&mut rest, samples, SAMPLE_ROW)?;
-        let member_rows = take(&mut rest, members, MEMBER_ROW)?;
-        let names = take(&mut rest, names, 1)?;
-        let mut lists = &lists[..];
-        let mut list = |count: u32| -> Option<Vec<Vec<u8>>> {
-            let mut found = Vec::new();
-            for _ in 0..count {
-                let (length, behind) = lists.split_first_chunk()?;
-                let (name, behind) = behind.split_at_checked(u32::from_le_bytes(*length) as usize)?;
-                found.push(name.to_vec());
-                lists = behind;
-            }
-            Some(found)
-        };
-        let forms = list(forms).ok_or_else(contradicts)?;
-        let sources = list(sources).ok_or_else(contradicts)?;
-        if !rest.is_empty() || !lists.is_empty() {
-            return Err(contradicts());
+        let mut lists = FooterBytes(rest.take(lists, 1)?);
+        let (forms, sources) = (lists.names(forms)?, lists.names(sources)?);
+        let (samples, members) = (rest.take(samples, SAMPLE_ROW)?, rest.take(members, MEMBER_ROW)?);
+        let names = rest.take(names, 1)?.to_vec();
+        if !rest.0.is_empty() || !lists.0.is_empty() {
+            return Err(CONTRADICTS.to_owned());
         }
         let layout =
             [Layout::Folder, Layout::Tar, Layout::TfRecord].into_iter().find(|l| *l as u32 == layout);
         Ok(Self {
-            fingerprint: *fixed.first_chunk().ok_or_else(contradicts)?,
+            fingerprint: *fixed.first_chunk().ok_or(CONTRADICTS)?,
             first: u64_at(fixed, 32),
             left_out: u64_at(fixed, 40),
             number,
             layout: layout.ok_or("the packed shard is of a layout that this program does not know")?,
             forms: forms.iter().map(|form| String::from_utf8_lossy(form).into_owned()).collect(),
             sources,
-            samples: sample_rows
+            samples: samples
                 .chunks_exact(SAMPLE_ROW)
                 .map(|row| PackedSample {
                     label: u32_at(row, 0),
@@ -260,7 +265,7 @@ impl PackedFooter {
                     members: u32_at(row, 8),
                 })
                 .collect(),
-            members: member_rows
+            members: members
                 .chunks_exact(MEMBER_ROW)
                 .map(|row| PackedMember {
                     offset: u64_at(row, 0),
@@ -282,7 +287,7 @@ impl PackedFooter {
         let members: u64 = self.samples.iter().map(|sample| u64::from(sample.members)).sum();
         let names: u64 = self.members.iter().map(|member| u64::from(member.name)).sum();
         if members != self.members.len() as u64 || names != self.names.len() as u64 {
-            return Err("the packed shard's footer contradicts itself".to_owned());
+            return Err(CONTRADICTS.to_owned());
         }
         let sources = if self.layout.is_sharded() { self.sources.len() } else { 1 };
         let mut free = FIRST_MEMBER;

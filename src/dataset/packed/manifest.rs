@@ -79,7 +79,7 @@ impl ShardTally {
         self.samples += other.samples;
         self.source_bytes += other.source_bytes;
         self.packed += other.packed;
-        self.members_left_out += other.members_left_out;
+        self.members_left_out = self.members_left_out.saturating_add(other.members_left_out);
         for (reason, count) in &other.kept {
             *self.kept.entry(reason.clone()).or_default() += count;
         }
@@ -161,9 +161,10 @@ impl PackedManifest {
         }
         let value: serde_json::Value =
             serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
-        let version = value.get("version").and_then(serde_json::Value::as_u64);
-        if version.is_some_and(|version| version != u64::from(VERSION)) {
-            let version = version.unwrap_or_default();
+        // A manifest of another version has other fields, and should not be called damaged for that.
+        if let Some(version) = value.get("version").and_then(serde_json::Value::as_u64)
+            && version != u64::from(VERSION)
+        {
             return Err(damaged(format!("it has version {version}, this program reads {VERSION}")));
         }
         let manifest: Self = serde_json::from_value(value).map_err(|error| damaged(error.to_string()))?;
@@ -172,9 +173,7 @@ impl PackedManifest {
     }
 
     fn check(&self) -> Result<(), String> {
-        let bytes = (0..self.fingerprint.len()).step_by(2);
-        let digits = self.fingerprint.len() == 64 && self.fingerprint.bytes().all(|c| c.is_ascii_hexdigit());
-        if !digits || bytes.count() != 32 {
+        if self.fingerprint.len() != 64 || !self.fingerprint.bytes().all(|digit| digit.is_ascii_hexdigit()) {
             return Err("its fingerprint is none".to_owned());
         }
         if self.layout == Layout::Packed || self.shards.len() > MOST_SHARDS {

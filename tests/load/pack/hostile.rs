@@ -12,6 +12,11 @@ fn packed(scene: &Scene) -> Range<usize> {
         scene.write(format!("data/{name}"), &jpeg(name.len() as u64));
     }
     scene.json("pack", "data", "packed", &[]);
+    footer(scene)
+}
+
+/// Where the footer of the only shard lies.
+fn footer(scene: &Scene) -> Range<usize> {
     let bytes = fs::read(scene.path("packed/000000.packed")).unwrap();
     let trailer = bytes.len() - 64;
     let number = |at: usize| u64::from_le_bytes(bytes[trailer + at..][..8].try_into().unwrap()) as usize;
@@ -62,6 +67,36 @@ fn names_that_lead_elsewhere_are_refused() {
         let mut after = tree(scene.directory.path());
         after.retain(|path, _| !path.starts_with(b"back") && !path.starts_with(b"packed"));
         assert!(after.iter().all(|(path, bytes)| before.get(path) == Some(bytes)), "{:?}", after.keys());
+    }
+}
+
+#[test]
+fn archives_lie_nowhere_else_either() {
+    let scene = Scene::new();
+    let image = jpeg(1);
+    let mut archive = tar::Builder::new(Vec::new());
+    for name in ["aa/bb.jpg", "aa/cc.jpg"] {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(image.len() as u64);
+        archive.append_data(&mut header, name, &image[..]).unwrap();
+    }
+    let archive = archive.into_inner().unwrap();
+    for (from, to, why) in [
+        (&b"shard.tar"[..], &b"../rd.tar"[..], "leads upwards"),
+        (b"shard.tar", b"/hard.tar", "is absolute"),
+        (b"aa/bb.jpg", b"../bb.jpg", "leads upwards"),
+        (b"aa/bb.jpg", b"/a/bb.jpg", "is absolute"),
+    ] {
+        scene.write("data/shard.tar", &archive);
+        for directory in ["packed", "back"] {
+            let _ = fs::remove_dir_all(scene.path(directory));
+        }
+        scene.json("pack", "data", "packed", &[]);
+        let footer = footer(&scene);
+        forge(&scene, &footer, |footer| rename(footer, from, to));
+        let said = scene.error("unpack", "packed", "back", &[]);
+        assert!(said.contains(why), "{to:?}: {said}");
+        assert!(!scene.path("rd.tar").exists() && !scene.path("bb.jpg").exists());
     }
 }
 
