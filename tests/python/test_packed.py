@@ -36,7 +36,7 @@ def test_epochs_have_the_same_bytes(dataset: Path, packed: Path) -> None:
     for arguments in (
         ["--decode", "fast", "--threads", "1"],
         ["--decode", "exact", "--io", "pread"],
-        ["--image-size", "48", "--no-train"],
+        ["--image-size", "48", "--train=false"],
     ):
         asked = [*arguments, "--epochs", "2", "--batch-size", "8"]
         assert checksums(packed, *asked) == checksums(dataset, *asked), arguments
