@@ -66,6 +66,18 @@ impl Plane {
 }
 
 impl Planes {
+    /// Whether both hold the same samples of the same region.
+    pub(super) fn same_samples(&self, other: &Self) -> bool {
+        let count = if self.color == ColorModel::Gray { 1 } else { 3 };
+        let shape =
+            |plane: &Plane| (plane.x0, plane.y0, plane.width, plane.height, plane.step_x, plane.step_y);
+        self.color == other.color
+            && self.planes.iter().zip(&other.planes).take(count).all(|(a, b)| {
+                let row = |plane: &Plane, y: usize| plane.stride * y..plane.stride * y + plane.width as usize;
+                shape(a) == shape(b) && (0..a.height as usize).all(|y| a.data[row(a, y)] == b.data[row(b, y)])
+            })
+    }
+
     /// Makes these the planes R, G and B of an image of which `region` is stored, and which ends with it. The samples
     /// keep their old values.
     pub(crate) fn shape_rgb(&mut self, region: Region) {

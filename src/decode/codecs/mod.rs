@@ -38,6 +38,12 @@ static FORMATS: &[Format] = &[
         decode: |decoder, bytes, choose, out| decoder.jpeg(bytes, choose, out),
     },
     Format {
+        name: "JPEG",
+        is: jpeg::packed::is_packed,
+        size: jpeg::packed::size,
+        decode: |decoder, bytes, choose, out| jpeg::packed::decode(bytes, decoder.level, choose, out),
+    },
+    Format {
         name: "PNG",
         is: png::is,
         size: png::size,
@@ -66,6 +72,8 @@ impl Format {
 pub enum Backend {
     /// Our region decoder for JPEG.
     Region,
+    /// Our region decoder for packed JPEGs.
+    Packed,
     /// The crate zune-jpeg, which decodes whole images.
     Zune,
     /// The crate png, which decodes whole images.
@@ -76,12 +84,13 @@ pub enum Backend {
 
 impl Backend {
     /// All decoders, each at the index that is its number.
-    pub const ALL: [Self; 4] = [Self::Region, Self::Zune, Self::Png, Self::WebP];
+    pub const ALL: [Self; 5] = [Self::Region, Self::Packed, Self::Zune, Self::Png, Self::WebP];
 
     /// The name in statistics: `decoded_region` and so on.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Region => "region",
+            Self::Packed => "packed",
             Self::Zune => "zune",
             Self::Png => "png",
             Self::WebP => "webp",
@@ -92,6 +101,7 @@ impl Backend {
     pub const fn title(self) -> &'static str {
         match self {
             Self::Region => "region decoder",
+            Self::Packed => "decoder of packed JPEGs",
             Self::Zune => "zune-jpeg",
             Self::Png => "png",
             Self::WebP => "image-webp",
@@ -145,7 +155,9 @@ impl AddAssign for DecodedBy {
 /// Makes the error for a file that there is no codec for: it names the formats that there are, and how the file begins.
 pub(super) fn not_an_image(bytes: &[u8]) -> DecodeError {
     let (last, others) = FORMATS.split_last().expect("some image can be decoded");
-    let others: Vec<&str> = others.iter().map(|format| format.name).collect();
+    let mut others: Vec<&str> = others.iter().map(|format| format.name).collect();
+    // A JPEG that is packed is a JPEG to people.
+    others.dedup();
     DecodeError::NotAnImage(format!("a {} or {} image: {}", others.join(", "), last.name, beginning(bytes)))
 }
 
@@ -180,7 +192,7 @@ mod tests {
         let mut counts = DecodedBy::counted(|backend| 10 + backend as u64);
         counts[Backend::Png] += 5;
         counts += DecodedBy::counted(|_| 1);
-        assert_eq!((counts[Backend::Region], counts[Backend::Zune], counts[Backend::Png]), (11, 12, 18));
+        assert_eq!((counts[Backend::Region], counts[Backend::Zune], counts[Backend::Png]), (11, 13, 19));
         assert_eq!(counts.total(), counts.iter().map(|(_, count)| count).sum::<u64>());
     }
 

@@ -40,13 +40,26 @@ impl BlockPlace {
     }
 }
 
-/// Takes blocks, one after another.
-pub(super) trait BlockSink {
-    fn new() -> Self;
-
+/// An order of the coefficients in a block.
+pub(super) trait CoefficientOrder {
     /// Where in a block coefficient `k` in coding order is stored. Indices from 64 to 255, as damaged files have them,
     /// lead to unused places.
     fn index(k: usize) -> usize;
+}
+
+/// The order in which coefficients are coded.
+pub(super) struct CodingOrder;
+
+impl CoefficientOrder for CodingOrder {
+    #[inline(always)]
+    fn index(k: usize) -> usize {
+        k & 255
+    }
+}
+
+/// Takes blocks, one after another.
+pub(super) trait BlockSink: CoefficientOrder {
+    fn new() -> Self;
 
     /// The block to decode into, which is zero.
     fn block(&mut self) -> &mut IdctBlock;
@@ -69,14 +82,16 @@ pub(super) struct OneByOne<T> {
     by: PhantomData<T>,
 }
 
-impl<T: InverseDct> BlockSink for OneByOne<T> {
-    fn new() -> Self {
-        Self { block: IdctBlock::new(), by: PhantomData }
-    }
-
+impl<T> CoefficientOrder for OneByOne<T> {
     #[inline(always)]
     fn index(k: usize) -> usize {
         usize::from(PLACES[k & 255])
+    }
+}
+
+impl<T: InverseDct> BlockSink for OneByOne<T> {
+    fn new() -> Self {
+        Self { block: IdctBlock::new(), by: PhantomData }
     }
 
     #[inline(always)]
@@ -111,14 +126,17 @@ pub(super) struct TwoByTwo {
 }
 
 #[cfg(target_arch = "x86_64")]
+impl CoefficientOrder for TwoByTwo {
+    #[inline(always)]
+    fn index(k: usize) -> usize {
+        CodingOrder::index(k)
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
 impl BlockSink for TwoByTwo {
     fn new() -> Self {
         Self { blocks: [const { IdctBlock::new() }; 2], waiting: None }
-    }
-
-    #[inline(always)]
-    fn index(k: usize) -> usize {
-        k & 255
     }
 
     #[inline(always)]

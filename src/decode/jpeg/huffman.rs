@@ -74,7 +74,7 @@ impl Spec {
     }
 
     /// The codes in order, each as (code, its length, symbol).
-    fn codes(&self) -> impl Iterator<Item = (u32, u32, u8)> {
+    pub(super) fn codes(&self) -> impl Iterator<Item = (u32, u32, u8)> {
         let mut code = 0;
         let lengths = self
             .counts

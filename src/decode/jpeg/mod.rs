@@ -17,7 +17,7 @@ use std::ops::Range;
 
 use self::bits::{DataEnd, Entropy, file_offset};
 use self::idct::Quantisation;
-use self::markers::{FrameComponent, ScanComponent, ScanHeader, check_end};
+use self::markers::{Frame, FrameComponent, ScanComponent, ScanHeader, check_end};
 use self::scan::{Component, Scan, ScanFailure, ScanFault};
 use self::tables::TableCache;
 use super::codecs::Choose;
@@ -47,7 +47,7 @@ pub(super) fn header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {
     let frame = &header.frame;
     let (width, height) = (frame.width, frame.height);
     let region_decodable = refuse_unknown(&header).is_ok()
-        && RegionLayout::of(&header, Region { x: 0, y: 0, width, height }).is_some();
+        && RegionLayout::of(frame, header.color_space, Region { x: 0, y: 0, width, height }).is_some();
     let process = match frame.marker {
         0xC0 => Process::Baseline,
         0xC1 => Process::Extended,
@@ -102,7 +102,7 @@ impl Jpeg {
         let (width, height) = (header.frame.width, header.frame.height);
         let region = choose(width, height)?;
         check_size(bytes, &header)?;
-        if let Some(layout) = RegionLayout::of(&header, region) {
+        if let Some(layout) = RegionLayout::of(&header.frame, header.color_space, region) {
             let done = if header.frame.marker == PROGRESSIVE {
                 self.decode_progressive(bytes, &mut header, &layout, level, out)
             } else {
@@ -149,7 +149,7 @@ impl Jpeg {
                 unstuff(&mut self.entropy, bytes, header.data, header.tables.restart_interval, mcus, level)?;
             if end.is_none() {
                 check_end(bytes, at)?;
-                layout.shape(header, out);
+                layout.shape(&header.frame, out);
             }
             self.decode_scan(bytes, header, layout, level, out)?;
             end = Some(at);
@@ -315,9 +315,8 @@ impl ComponentPart {
 
 impl RegionLayout {
     /// Lays out the region; `None` if the image is of a kind that the region decoder does not know.
-    fn of(header: &ScanHeader, region: Region) -> Option<Self> {
-        let frame = &header.frame;
-        let color = match header.color_space {
+    fn of(frame: &Frame, color_space: JpegColorSpace, region: Region) -> Option<Self> {
+        let color = match color_space {
             JpegColorSpace::Gray => ColorModel::Gray,
             JpegColorSpace::YCbCr => ColorModel::YCbCr,
             JpegColorSpace::Rgb => ColorModel::Rgb,
@@ -353,8 +352,8 @@ impl RegionLayout {
     }
 
     /// Shapes the planes for the wanted blocks.
-    fn shape(&self, header: &ScanHeader, out: &mut Planes) {
-        (out.image_width, out.image_height) = (header.frame.width, header.frame.height);
+    fn shape(&self, frame: &Frame, out: &mut Planes) {
+        (out.image_width, out.image_height) = (frame.width, frame.height);
         out.color = self.color;
         for (part, plane) in self.parts.iter().zip(&mut out.planes) {
             let (columns, rows) = (&part.columns, &part.rows);

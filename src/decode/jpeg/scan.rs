@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::bits::{BitReader, Entropy, value};
-use super::blocks::{BlockPlace, BlockSink, OneByOne};
+use super::blocks::{BlockPlace, BlockSink, CoefficientOrder, OneByOne};
 use super::huffman::{
     AC_BITS, AcTable, Codes, DC_BITS, DcTable, END, LookupEntry, MAX_AC_SIZE, MAX_DC_SIZE, SKIP_BITS,
     SkipTable,
@@ -256,7 +256,7 @@ pub(super) fn read_long(bits: &mut BitReader, codes: &Codes, max_size: u8) -> Re
 /// Reads a block's coefficients into `block`, which must be zero, in the order of `B`. Returns the index of the last
 /// one in coding order.
 #[inline(always)]
-fn decode_block<B: BlockSink>(
+pub(super) fn decode_block<B: CoefficientOrder>(
     bits: &mut BitReader,
     component: &Component,
     dc: &mut i32,

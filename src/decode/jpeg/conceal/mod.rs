@@ -51,29 +51,16 @@ impl KeptCoefficients {
     }
 }
 
+/// Reads all coefficients of a file, block after block of each component, with the blocks that only fill MCUs.
+pub(super) fn coefficients(bytes: &[u8], layout: &RegionLayout) -> Result<Vec<Vec<[i16; 64]>>, DecodeError> {
+    let (_, kept) = read(bytes, layout, true)?;
+    Ok(kept.into_iter().map(|component| component.blocks).collect())
+}
+
 /// Decodes what `layout` wants of a file into `out`.
 pub(super) fn decode(bytes: &[u8], layout: &RegionLayout, out: &mut Planes) -> Result<(), DecodeError> {
-    let mut header = ScanHeader::parse(bytes)?;
-    let progressive = header.frame.marker == super::PROGRESSIVE;
-    if !progressive {
-        header.tables.add_standard();
-    }
-    let several = progressive || header.scan.len() < header.frame.components.len();
-    let kept = layout.parts.iter().map(|part| {
-        if several {
-            KeptCoefficients::new(0..layout.columns * part.h, 0..layout.rows * part.v)
-        } else {
-            KeptCoefficients::new(part.columns.clone(), part.rows.clone())
-        }
-    });
-    let mut kept: Vec<_> = kept.collect();
-    let mut source = ScanSource::new(bytes, header.data);
-    let ended = read_scans(&mut source, &mut header, layout, several, &mut kept);
-    ended.map_err(|stop| match stop {
-        Stop::Truncated => truncated(bytes),
-        Stop::Refused(error) => error,
-    })?;
-    layout.shape(&header, out);
+    let (header, mut kept) = read(bytes, layout, false)?;
+    layout.shape(&header.frame, out);
     for ((part, kept), plane) in layout.parts.iter().zip(&mut kept).zip(&mut out.planes) {
         let steps = kept.steps.unwrap_or([0; 64]);
         for (row, y) in part.rows.clone().enumerate() {
@@ -89,6 +76,36 @@ pub(super) fn decode(bytes: &[u8], layout: &RegionLayout, out: &mut Planes) -> R
         }
     }
     Ok(())
+}
+
+/// Reads the coefficients of the blocks that `layout` wants; or of all blocks, where `whole` asks for them or several
+/// scans make them.
+fn read(
+    bytes: &[u8],
+    layout: &RegionLayout,
+    whole: bool,
+) -> Result<(ScanHeader, Vec<KeptCoefficients>), DecodeError> {
+    let mut header = ScanHeader::parse(bytes)?;
+    let progressive = header.frame.marker == super::PROGRESSIVE;
+    if !progressive {
+        header.tables.add_standard();
+    }
+    let several = progressive || header.scan.len() < header.frame.components.len();
+    let kept = layout.parts.iter().map(|part| {
+        if several || whole {
+            KeptCoefficients::new(0..layout.columns * part.h, 0..layout.rows * part.v)
+        } else {
+            KeptCoefficients::new(part.columns.clone(), part.rows.clone())
+        }
+    });
+    let mut kept: Vec<_> = kept.collect();
+    let mut source = ScanSource::new(bytes, header.data);
+    let ended = read_scans(&mut source, &mut header, layout, several, &mut kept);
+    ended.map_err(|stop| match stop {
+        Stop::Truncated => truncated(bytes),
+        Stop::Refused(error) => error,
+    })?;
+    Ok((header, kept))
 }
 
 /// Reads all scans; `source` stands before the first one.

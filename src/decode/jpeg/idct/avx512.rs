@@ -6,7 +6,7 @@ use std::arch::x86_64::*;
 use super::{EVEN, IdctBlock, InverseDct, ODD, ONE, OutOfRange, PLACES, PortableIdct, QUICK, Quantisation};
 
 /// The coding order's index of the coefficient at each place.
-static ORDER: [u16; 64] = {
+pub(in super::super) static ORDER: [u16; 64] = {
     let mut order = [0; 64];
     let mut k = 0;
     while k < 64 {
@@ -86,28 +86,20 @@ fn pass<const SHIFT: u32>(x: [__m512i; 4]) -> [__m512i; 8] {
     y
 }
 
-/// The pairs of rows (0, 4), (2, 6), (1, 3), (5, 7) of both blocks, which are in coding order.
+/// A block's coefficients in the order of their places: rows 0 and 4, 2 and 6 in the first register, 1 and 3, 5 and 7 in
+/// the second.
+pub(in super::super) type PlacedBlock = [__m512i; 2];
+
+/// The coefficients of a block in coding order, in the order of their places.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw")]
-fn paired_rows(blocks: &[IdctBlock; 2]) -> [__m512i; 4] {
-    // SAFETY: 64 values of 2 bytes lie behind the reference.
-    let order = unsafe {
-        let order = ORDER.as_ptr();
-        [_mm512_loadu_si512(order.cast()), _mm512_loadu_si512(order.add(32).cast())]
-    };
-    let [[a01, a23], [b01, b23]] = [0, 1].map(|number| {
-        let block = blocks[number].0.as_ptr();
-        // SAFETY: a block has 256 values of 2 bytes.
-        let (low, high) =
-            unsafe { (_mm512_loadu_si512(block.cast()), _mm512_loadu_si512(block.add(32).cast())) };
-        order.map(|order| _mm512_permutex2var_epi16(low, order, high))
-    });
-    [
-        _mm512_shuffle_i64x2::<0b01_00_01_00>(a01, b01),
-        _mm512_shuffle_i64x2::<0b11_10_11_10>(a01, b01),
-        _mm512_shuffle_i64x2::<0b01_00_01_00>(a23, b23),
-        _mm512_shuffle_i64x2::<0b11_10_11_10>(a23, b23),
-    ]
+fn placed(block: &IdctBlock) -> PlacedBlock {
+    // SAFETY: 64 values of 2 bytes lie behind the first reference, 256 behind the second.
+    unsafe {
+        let (order, block) = (ORDER.as_ptr(), block.0.as_ptr());
+        let (low, high) = (_mm512_loadu_si512(block.cast()), _mm512_loadu_si512(block.add(32).cast()));
+        [0, 32].map(|at| _mm512_permutex2var_epi16(low, _mm512_loadu_si512(order.add(at).cast()), high))
+    }
 }
 
 /// Transforms both blocks and clears them. Returns `None`, with nothing done, if a coefficient is too large.
@@ -115,6 +107,20 @@ fn paired_rows(blocks: &[IdctBlock; 2]) -> [__m512i; 4] {
 #[target_feature(enable = "avx512f,avx512bw")]
 pub(in super::super) fn transform(
     blocks: &mut [IdctBlock; 2],
+    quantisation: [&Quantisation; 2],
+) -> Option<[BlockSamples; 2]> {
+    let samples = transform_placed([placed(&blocks[0]), placed(&blocks[1])], quantisation)?;
+    for block in blocks {
+        block.0[..64].fill(0);
+    }
+    Some(samples)
+}
+
+/// Transforms two blocks that lie in registers. Returns `None` if a coefficient is too large.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw")]
+pub(in super::super) fn transform_placed(
+    [[a01, a23], [b01, b23]]: [PlacedBlock; 2],
     [a, b]: [&Quantisation; 2],
 ) -> Option<[BlockSamples; 2]> {
     let load = |a: &[i16; 64], b: &[i16; 64], i: usize| {
@@ -125,7 +131,13 @@ pub(in super::super) fn transform(
         });
         _mm512_inserti64x4::<1>(_mm512_castsi256_si512(a), b)
     };
-    let mut x = paired_rows(blocks);
+    // The pairs of rows (0, 4), (2, 6), (1, 3), (5, 7) of both blocks.
+    let mut x = [
+        _mm512_shuffle_i64x2::<0b01_00_01_00>(a01, b01),
+        _mm512_shuffle_i64x2::<0b11_10_11_10>(a01, b01),
+        _mm512_shuffle_i64x2::<0b01_00_01_00>(a23, b23),
+        _mm512_shuffle_i64x2::<0b11_10_11_10>(a23, b23),
+    ];
     let mut sums = _mm512_setzero_si512();
     // These are kept apart from the sums: a product that wraps to -32768 has no magnitude in 16 bits and would undo
     // them.
@@ -139,9 +151,6 @@ pub(in super::super) fn transform(
     }
     if beyond | _mm512_cmpgt_epi16_mask(sums, _mm512_set1_epi16(QUICK as i16)) != 0 {
         return None;
-    }
-    for block in blocks {
-        block.0[..64].fill(0);
     }
 
     // Columns come first: y[i] is row i. Then come rows, for which columns must be paired as the rows were.

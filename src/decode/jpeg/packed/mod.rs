@@ -1,10 +1,40 @@
 //! JPEGs without their entropy coder: the same quantised coefficients in a form that vector units expand directly, from
-//! which the file can be restored byte for byte.
+//! which the file can be restored byte for byte. `docs/packed.md` specifies the form.
+//!
+//! A packed image is a head ([`head`]), the rows of MCUs one after another, each with a checksum in the head and made
+//! of units of sixteen blocks ([`unit`]), and what of the file is not entropy-coded. [`write`] makes units of
+//! [`coefficients`], [`region`] makes samples of them, and [`restore`] the file.
 
+#[cfg(target_arch = "x86_64")]
+mod avx512;
+mod bits;
+mod coefficients;
+mod head;
+mod masks;
+mod progressive;
+mod region;
+mod restore;
+#[cfg(test)]
+mod tests;
+mod unit;
+mod values;
+mod write;
+
+use self::coefficients::ImageBlocks;
+use self::head::{Choices, OriginalFile, PackedHead, PackedRow, frame_of, grids, row_end};
+use self::region::Row;
+use self::unit::{UNIT, UnitBlocks};
+use self::write::{TooLarge, UnitWriter};
+use super::markers::ScanHeader;
+use super::{Jpeg, PROGRESSIVE, RegionLayout, check_size, refuse_unknown};
+use crate::crc::checksum;
+use crate::decode::codecs::Choose;
+use crate::decode::{Backend, Damaged, Decoded, Planes, Region};
 use crate::error::DecodeError;
 use crate::names::named;
+use crate::simd::Level;
 
-/// What a packed image begins with.
+/// What a packed image begins with; the last byte is the version of the form.
 const SIGNATURE: &[u8; 8] = b"\x8AFLPACK\x01";
 
 /// Whether bytes are a packed image, by their signature.
@@ -17,8 +47,41 @@ pub fn is_packed(bytes: &[u8]) -> bool {
 /// # Errors
 /// [`DecodeError::Corrupt`] for a damaged head.
 pub fn original_length(packed: &[u8]) -> Result<u32, DecodeError> {
-    let _ = packed;
-    Err(damaged())
+    PackedHead::read(packed).map(|head| head.original.length)
+}
+
+/// Makes the error of a packed image.
+fn corrupt(what: &str) -> DecodeError {
+    DecodeError::Corrupt(format!("packed image: {what}"))
+}
+
+fn corrupt_row(row: usize) -> DecodeError {
+    corrupt(&format!("its row {row} of MCUs is damaged"))
+}
+
+/// The columns and rows of a packed image.
+pub(in crate::decode) fn size(packed: &[u8]) -> Result<(u32, u32), DecodeError> {
+    let frame = PackedHead::read(packed)?.frame;
+    Ok((frame.width, frame.height))
+}
+
+/// Decodes the region of a packed image that `choose` picks into `out`.
+pub(in crate::decode) fn decode(
+    packed: &[u8],
+    level: Level,
+    choose: Choose<'_>,
+    out: &mut Planes,
+) -> Result<Decoded, DecodeError> {
+    let head = PackedHead::read(packed)?;
+    let region = choose(head.frame.width, head.frame.height)?;
+    let layout = layout(&head, region)?;
+    region::decode(packed, &head, &layout, level, out)?;
+    Ok(Decoded::by(Backend::Packed)(region))
+}
+
+fn layout(head: &PackedHead, region: Region) -> Result<RegionLayout, DecodeError> {
+    let layout = RegionLayout::of(&head.frame, head.color_space, region);
+    layout.ok_or_else(|| corrupt("its sampling is none that is packed"))
 }
 
 /// The reason for which a file stays as it is.
@@ -26,11 +89,11 @@ pub fn original_length(packed: &[u8]) -> Result<u32, DecodeError> {
 pub enum Kept {
     /// It is no JPEG.
     NotJpeg,
-    /// It is damaged.
+    /// It is damaged, or was cut short.
     Damaged,
-    /// It is of a kind that is not packed: CMYK, arithmetic coding, 12 bits and so on.
+    /// It is of a kind that is not packed: CMYK, uneven sampling, arithmetic coding, 12 bits and so on.
     Kind,
-    /// Its coefficients do not determine its bytes.
+    /// Its bytes do not follow from its coefficients.
     NotRestorable,
 }
 
@@ -42,8 +105,23 @@ named!(Kept:
 );
 
 /// Packs one file after another. It owns the scratch memory; each thread has one.
-#[derive(Debug, Default)]
-pub struct Packer {}
+#[derive(Debug)]
+pub struct Packer {
+    level: Level,
+    jpeg: Jpeg,
+    blocks: ImageBlocks,
+    writer: UnitWriter,
+    plain: Vec<u8>,
+    restorer: Restorer,
+    restored: Vec<u8>,
+    planes: [Planes; 2],
+}
+
+impl Default for Packer {
+    fn default() -> Self {
+        Self::with_level(Level::detect())
+    }
+}
 
 impl Packer {
     /// Makes a packer.
@@ -51,21 +129,142 @@ impl Packer {
         Self::default()
     }
 
-    /// Writes the packed form of the JPEG `file` to `out`, whose old bytes are dropped. It is verified: it decodes, and
-    /// `file` was restored from it byte for byte.
+    /// Makes a packer that uses the instructions of `level`, which the processor must have. What it writes is the same
+    /// at every level.
+    pub fn with_level(level: Level) -> Self {
+        let level = level.lowered();
+        Self {
+            level,
+            jpeg: Jpeg::default(),
+            blocks: ImageBlocks::default(),
+            writer: UnitWriter::default(),
+            plain: Vec::new(),
+            restorer: Restorer::with_level(level),
+            restored: Vec::new(),
+            planes: Default::default(),
+        }
+    }
+
+    /// Writes the packed form of the JPEG `file` to `out`, whose old bytes are dropped. It is verified: all of it
+    /// decodes, and `file` was restored from it byte for byte.
     ///
     /// # Errors
     /// The reason for which the file is better kept as it is; `out` then holds nothing.
     pub fn pack(&mut self, file: &[u8], out: &mut Vec<u8>) -> Result<(), Kept> {
-        let _ = file;
+        let done = self.try_pack(file, out);
+        if done.is_err() {
+            out.clear();
+        }
+        done
+    }
+
+    fn try_pack(&mut self, file: &[u8], out: &mut Vec<u8>) -> Result<(), Kept> {
+        if !super::is(file) {
+            return Err(Kept::NotJpeg);
+        }
+        let damaged = |_: DecodeError| Kept::Damaged;
+        let mut header = ScanHeader::parse(file).map_err(damaged)?;
+        refuse_unknown(&header).map_err(|_| Kept::Kind)?;
+        check_size(file, &header).map_err(damaged)?;
+        let (width, height) = (header.frame.width, header.frame.height);
+        let whole = Region { x: 0, y: 0, width, height };
+        let layout = RegionLayout::of(&header.frame, header.color_space, whole).ok_or(Kept::Kind)?;
+        // A file that is not plain comes to its coefficients by a more forgiving way, so it must be sound by the other.
+        let is_sequential = header.frame.marker != PROGRESSIVE;
+        let is_plain = is_sequential && header.scan.len() == header.frame.components.len();
+        if !is_plain {
+            self.jpeg
+                .decode(file, self.level, Damaged::Refuse, &mut |_, _| Ok(whole), &mut self.planes[0])
+                .map_err(damaged)?;
+        }
+        restore::split_plain(file, &mut self.plain).map_err(damaged)?;
+        coefficients::read(&mut self.jpeg, file, &mut header, &layout, self.level, &mut self.blocks)
+            .map_err(damaged)?;
+        for choices in Choices::ALL.into_iter().filter(|choices| !(is_sequential && choices.runs_alone)) {
+            self.write(file, &header, choices, out)?;
+            match self.verify(file, out) {
+                Ok(()) => {
+                    let same = is_plain || self.planes[0].same_samples(&self.planes[1]);
+                    return if same { Ok(()) } else { Err(Kept::NotRestorable) };
+                }
+                Err(Mismatch::Bytes) => {}
+                Err(Mismatch::Samples) => return Err(Kept::Damaged),
+            }
+        }
+        Err(Kept::NotRestorable)
+    }
+
+    /// Writes head, rows and what is not entropy-coded.
+    fn write(
+        &mut self,
+        file: &[u8],
+        header: &ScanHeader,
+        choices: Choices,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Kept> {
         out.clear();
-        Err(Kept::Kind)
+        let (frame, tables) = frame_of(header).map_err(|_| Kept::Damaged)?;
+        let count = grids(&frame).1;
+        let length = |bytes: usize| u32::try_from(bytes).map_err(|_| Kept::Kind);
+        let mut head = PackedHead {
+            frame,
+            color_space: header.color_space,
+            tables,
+            original: OriginalFile {
+                length: length(file.len())?,
+                crc: checksum(file),
+                plain: length(self.plain.len())?,
+                choices,
+            },
+            rows: vec![PackedRow { end: 0, crc: 0 }; count],
+            length: 0,
+        };
+        // The head is as long as it will be when it knows its rows.
+        head.write(out);
+        let start = out.len();
+        for number in 0..count {
+            let row_at = out.len();
+            self.writer.write_row(&self.blocks, number, self.level, out).map_err(|TooLarge| Kept::Kind)?;
+            let end = row_end(out.len() - start).ok_or(Kept::Kind)?;
+            head.rows[number] = PackedRow { end, crc: checksum(&out[row_at..]) };
+        }
+        out.extend_from_slice(&self.plain);
+        let mut written = Vec::with_capacity(start);
+        head.write(&mut written);
+        out[..start].copy_from_slice(&written);
+        Ok(())
+    }
+
+    /// Restores the file from its packed form and decodes all of that.
+    fn verify(&mut self, file: &[u8], packed: &[u8]) -> Result<(), Mismatch> {
+        self.restorer.restore(packed, &mut self.restored).map_err(|_| Mismatch::Bytes)?;
+        if self.restored != file {
+            return Err(Mismatch::Bytes);
+        }
+        let mut whole = |width, height| Ok(Region { x: 0, y: 0, width, height });
+        decode(packed, self.level, &mut whole, &mut self.planes[1]).map_err(|_| Mismatch::Samples)?;
+        Ok(())
     }
 }
 
+/// How a packed form fails its file.
+enum Mismatch {
+    Bytes,
+    Samples,
+}
+
 /// Restores the files that images were packed from. It owns the scratch memory; each thread has one.
-#[derive(Debug, Default)]
-pub struct Restorer {}
+#[derive(Debug)]
+pub struct Restorer {
+    level: Level,
+    blocks: ImageBlocks,
+}
+
+impl Default for Restorer {
+    fn default() -> Self {
+        Self::with_level(Level::detect())
+    }
+}
 
 impl Restorer {
     /// Makes a restorer.
@@ -73,17 +272,83 @@ impl Restorer {
         Self::default()
     }
 
+    /// Makes a restorer that uses the instructions of `level`, which the processor must have.
+    pub fn with_level(level: Level) -> Self {
+        Self { level: level.lowered(), blocks: ImageBlocks::default() }
+    }
+
     /// Writes the file that `packed` was made of to `out`, whose old bytes are dropped, and checks it.
     ///
     /// # Errors
-    /// [`DecodeError::Corrupt`] for damaged bytes.
+    /// [`DecodeError::Corrupt`] for damaged bytes; `out` then holds nothing.
     pub fn restore(&mut self, packed: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
-        let _ = packed;
         out.clear();
-        Err(damaged())
+        let done = self.try_restore(packed, out);
+        if done.is_err() {
+            out.clear();
+        }
+        done
+    }
+
+    fn try_restore(&mut self, packed: &[u8], out: &mut Vec<u8>) -> Result<(), DecodeError> {
+        let head = PackedHead::read(packed)?;
+        let (width, height) = (head.frame.width, head.frame.height);
+        let layout = layout(&head, Region { x: 0, y: 0, width, height })?;
+        read_all(packed, &head, self.level, &mut self.blocks)?;
+        let OriginalFile { length, crc, choices, .. } = head.original;
+        let choice = (choices, length as usize);
+        restore::restore(&self.blocks, head.plain(packed), &layout, choice, self.level, out)?;
+        if out.len() != length as usize || checksum(out) != crc {
+            return Err(corrupt("what is restored is not the file that it was made of"));
+        }
+        Ok(())
     }
 }
 
-fn damaged() -> DecodeError {
-    DecodeError::Corrupt("no packed image".into())
+/// Reads the coefficients of all blocks.
+fn read_all(
+    packed: &[u8],
+    head: &PackedHead,
+    level: Level,
+    out: &mut ImageBlocks,
+) -> Result<(), DecodeError> {
+    match level {
+        // SAFETY: the level says that the processor has these instructions.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::Avx512 => unsafe { read_all_avx2(packed, head, out) },
+        _ => read_all_with(packed, head, out),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn read_all_avx2(packed: &[u8], head: &PackedHead, out: &mut ImageBlocks) -> Result<(), DecodeError> {
+    read_all_with(packed, head, out)
+}
+
+#[inline(always)]
+fn read_all_with(packed: &[u8], head: &PackedHead, out: &mut ImageBlocks) -> Result<(), DecodeError> {
+    let rows = out.shape(&head.frame);
+    let grids = grids(&head.frame).0;
+    let mut unit_blocks = UnitBlocks::default();
+    for number in 0..rows {
+        let row = Row::open(packed, head, number, &grids)?;
+        let mut units = row.units();
+        for (component, grid) in out.components.iter_mut().zip(&grids) {
+            for y in number * grid.rows..(number + 1) * grid.rows {
+                for blocks in component.row_mut(y).chunks_mut(UNIT) {
+                    let unit = units.next().ok_or_else(|| corrupt_row(number))??;
+                    unit_blocks.read(unit, blocks.len(), blocks.len())?;
+                    let mut escapes = 0;
+                    for (index, block) in blocks.iter_mut().enumerate() {
+                        *block = [0; 64];
+                        let put = |k: usize, value| block[k & 63] = value;
+                        escapes += unit_blocks.values(unit, index, escapes, put);
+                        block[0] = unit_blocks.dc[index];
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
 }

@@ -171,7 +171,7 @@ impl Jpeg {
         out: &mut Planes,
     ) -> Result<(), DecodeError> {
         let plan = ScanPlan::read(bytes, header, &mut self.cache)?;
-        layout.shape(header, out);
+        layout.shape(&header.frame, out);
         let ProgressiveScratch { entropies, dc, row } = &mut self.progressive;
         entropies.resize_with(plan.passes.len().max(entropies.len()), Entropy::default);
         for (pass, entropy) in plan.passes.iter().zip(entropies.iter_mut()) {

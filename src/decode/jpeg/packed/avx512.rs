@@ -1,0 +1,201 @@
+//! Expands the coefficients of a block at once, with AVX-512: its remainders become bytes by a shift of its own for
+//! each, and two expansions bring them to the places that the masks say.
+
+use std::arch::x86_64::*;
+
+use super::super::idct::avx512::{ORDER, PlacedBlock, transform_placed};
+use super::super::idct::{IdctBlock, InverseDct, OutOfRange, PLACES, PortableIdct};
+use super::region::{BlockTarget, OpenUnit, SamplePlace, UnitSink};
+use super::unit::ESCAPE;
+
+/// For each width of remainders, the bytes that hold the eight that become one quadword.
+static GATHER: [[u8; 64]; 8] = {
+    let mut tables = [[0; 64]; 8];
+    let mut width = 0;
+    while width < 8 {
+        let mut byte = 0;
+        while byte < 64 {
+            // Indices beyond the 64 bytes are of remainders that no block has: there are at most 63.
+            tables[width][byte] = ((byte / 8) * width + byte % 8) as u8 & 63;
+            byte += 1;
+        }
+        width += 1;
+    }
+    tables
+};
+
+/// The coding order's index of the coefficient at each place.
+static ORDER_OF_BYTES: [u8; 64] = {
+    let mut order = [0; 64];
+    let mut place = 0;
+    while place < 64 {
+        order[place] = ORDER[place] as u8;
+        place += 1;
+    }
+    order
+};
+
+/// Transforms blocks two by two, as many as a vector holds.
+pub(super) struct AllAtOnce {
+    /// The block that waits for another, where [`Self::place`] is its place. They are apart, because together they would
+    /// be moved byte by byte, and not in registers.
+    block: PlacedBlock,
+    place: Option<SamplePlace>,
+}
+
+impl UnitSink for AllAtOnce {
+    fn new() -> Self {
+        // SAFETY: whoever names this type has detected AVX-512.
+        Self { block: [unsafe { _mm512_setzero_si512() }; 2], place: None }
+    }
+
+    #[inline(always)]
+    fn put(
+        &mut self,
+        unit: &mut OpenUnit,
+        number: usize,
+        target: &mut BlockTarget,
+        place: SamplePlace,
+    ) -> Result<(), OutOfRange> {
+        if unit.blocks.nonzero[number] == 0 {
+            return target.write_dc(unit.blocks.dc[number], place);
+        }
+        // SAFETY: whoever names this type has detected AVX-512 with VBMI and VBMI2.
+        let block = unsafe { expand(unit, number) };
+        let Some(first) = self.place.take() else {
+            (self.block, self.place) = (block, Some(place));
+            return Ok(());
+        };
+        let before = self.block;
+        let quantisation = [first, place].map(|place| &target.quantisation[place.component]);
+        // SAFETY: as above.
+        match unsafe { transform_placed([before, block], quantisation) } {
+            Some(samples) => {
+                for (samples, place) in samples.into_iter().zip([first, place]) {
+                    let (_, out, stride) = target.at(place);
+                    samples.write(out, stride);
+                }
+                Ok(())
+            }
+            None => {
+                transform_alone(before, target, first)?;
+                transform_alone(block, target, place)
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn flush(&mut self, target: &mut BlockTarget) -> Result<(), OutOfRange> {
+        match self.place.take() {
+            Some(place) => transform_alone(self.block, target, place),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Transforms a block alone, whatever its coefficients are.
+#[cold]
+#[inline(never)]
+fn transform_alone(
+    block: PlacedBlock,
+    target: &mut BlockTarget,
+    place: SamplePlace,
+) -> Result<(), OutOfRange> {
+    let mut alone = IdctBlock::new();
+    // SAFETY: a block has 256 values of 2 bytes; the caller's level has AVX-512.
+    unsafe { store(block, &mut alone) };
+    let (quantisation, out, stride) = target.at(place);
+    PortableIdct::block(&mut alone, quantisation, out, stride)
+}
+
+/// Writes a block that lies in registers to memory.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn store([low, high]: PlacedBlock, block: &mut IdctBlock) {
+    let block = block.0.as_mut_ptr();
+    // SAFETY: a block has 256 values of 2 bytes.
+    unsafe {
+        _mm512_storeu_si512(block.cast(), low);
+        _mm512_storeu_si512(block.add(32).cast(), high);
+    }
+}
+
+/// The 64 bytes from byte `at` on; zeros behind the end.
+#[inline]
+#[target_feature(enable = "avx512f")]
+fn load(bytes: &[u8], at: usize) -> __m512i {
+    match bytes.get(at..at + 64) {
+        // SAFETY: 64 bytes lie behind the reference.
+        Some(these) => unsafe { _mm512_loadu_si512(these.as_ptr().cast()) },
+        None => load_at_end(bytes, at),
+    }
+}
+
+#[cold]
+#[target_feature(enable = "avx512f")]
+fn load_at_end(bytes: &[u8], at: usize) -> __m512i {
+    let mut padded = [0u8; 64];
+    let rest = bytes.get(at..).unwrap_or_default();
+    let rest = &rest[..rest.len().min(64)];
+    padded[..rest.len()].copy_from_slice(rest);
+    // SAFETY: 64 bytes lie behind the reference.
+    unsafe { _mm512_loadu_si512(padded.as_ptr().cast()) }
+}
+
+/// The coefficients of block `number`, of which some are not zero, in the order of their places.
+#[inline]
+#[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,popcnt,bmi1,bmi2")]
+fn expand(unit: &mut OpenUnit, number: usize) -> PlacedBlock {
+    let blocks = unit.blocks;
+    let (width, rest) = (usize::from(blocks.width[number] & 7), blocks.rest[number]);
+    let (nonzero, negative, large) = (blocks.nonzero[number], blocks.negative[number], blocks.large[number]);
+    // SAFETY: 64 bytes lie behind each reference.
+    let (gather, order) = unsafe {
+        (
+            _mm512_loadu_si512(GATHER[width].as_ptr().cast()),
+            _mm512_loadu_si512(ORDER_OF_BYTES.as_ptr().cast()),
+        )
+    };
+    let packed = _mm512_permutexvar_epi8(gather, load(unit.bytes, rest as usize / 8));
+    // Byte i of a quadword begins `i` widths behind its first bit.
+    let steps =
+        0x0706_0504_0302_0100u64.wrapping_mul(width as u64) + u64::from(rest % 8) * 0x0101_0101_0101_0101;
+    let shifted = _mm512_multishift_epi64_epi8(_mm512_set1_epi64(steps as i64), packed);
+    let rests = _mm512_and_si512(shifted, _mm512_set1_epi8(((1u32 << width) - 1) as i8));
+    let one = _mm512_set1_epi8(1);
+    let magnitudes = _mm512_add_epi8(one, _mm512_maskz_expand_epi8(large, _mm512_add_epi8(rests, one)));
+    let values = _mm512_mask_sub_epi8(magnitudes, negative, _mm512_setzero_si512(), magnitudes);
+    let placed = _mm512_permutexvar_epi8(order, _mm512_maskz_expand_epi8(nonzero, values));
+    let low = _mm512_cvtepi8_epi16(_mm512_castsi512_si256(placed));
+    let high = _mm512_cvtepi8_epi16(_mm512_extracti64x4_epi64::<1>(placed));
+    let low = _mm512_mask_set1_epi16(low, 1, blocks.dc[number]);
+    let escaped = _mm512_cmpeq_epi8_mask(rests, _mm512_set1_epi8(ESCAPE[width] as i8));
+    let escaped = _bzhi_u64(escaped, large.count_ones());
+    if escaped == 0 { [low, high] } else { with_escapes(unit, number, escaped, [low, high]) }
+}
+
+/// Puts the coefficients that have escapes into a block: those of the large ones that `escaped` marks.
+#[cold]
+#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2")]
+fn with_escapes(unit: &mut OpenUnit, number: usize, mut escaped: u64, block: PlacedBlock) -> PlacedBlock {
+    let mut patched = IdctBlock::new();
+    store(block, &mut patched);
+    let blocks = unit.blocks;
+    let width = usize::from(blocks.width[number] & 7);
+    let (mut list, mut count) = ([0u8; 64], 0);
+    while escaped != 0 {
+        let large = _pdep_u64(escaped & escaped.wrapping_neg(), blocks.large[number]);
+        let k = _pdep_u64(large, blocks.nonzero[number]).trailing_zeros();
+        list[count] = k as u8 | u8::from(blocks.negative[number] & large != 0) << 7;
+        count += 1;
+        escaped &= escaped - 1;
+    }
+    let put = |k: usize, value| patched.0[usize::from(PLACES[k & 63])] = value;
+    let escape = i16::from(ESCAPE[width]);
+    unit.escapes += blocks.put_escaped(unit.bytes, unit.escapes, &list[..count], escape, put);
+    // SAFETY: a block has 256 values of 2 bytes.
+    unsafe {
+        let patched = patched.0.as_ptr();
+        [_mm512_loadu_si512(patched.cast()), _mm512_loadu_si512(patched.add(32).cast())]
+    }
+}

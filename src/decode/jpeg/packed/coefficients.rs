@@ -1,0 +1,185 @@
+//! All quantised coefficients of an image, as a JPEG's scans code them and packed units hold them.
+
+use super::super::bits::{BitReader, Entropy};
+use super::super::blocks::CodingOrder;
+use super::super::idct::{IdctBlock, Quantisation};
+use super::super::markers::Frame;
+use super::super::markers::ScanHeader;
+use super::super::scan::{Component, decode_block};
+use super::super::{Jpeg, RegionLayout, conceal, unstuff};
+use super::head::{BlockGrid, grids};
+use crate::error::DecodeError;
+use crate::simd::Level;
+
+/// The coefficients of a block in coding order.
+pub(super) type CodedBlock = [i16; 64];
+
+/// Memory beyond this many blocks is given back after the image.
+const MOST_KEPT: usize = (16 << 20) / size_of::<CodedBlock>();
+
+/// The coefficients of an image, in memory that is used again for the next one.
+#[derive(Debug, Default)]
+pub(super) struct ImageBlocks {
+    pub(super) components: Vec<ComponentBlocks>,
+}
+
+/// The coefficients of a component, with the blocks that only fill MCUs.
+#[derive(Debug)]
+pub(super) struct ComponentBlocks {
+    pub(super) grid: BlockGrid,
+    /// Row after row of blocks.
+    pub(super) blocks: Vec<CodedBlock>,
+}
+
+impl ComponentBlocks {
+    /// A row of blocks.
+    pub(super) fn row(&self, y: usize) -> &[CodedBlock] {
+        &self.blocks[y * self.grid.columns..][..self.grid.columns]
+    }
+
+    /// A row of blocks that is to be written.
+    pub(super) fn row_mut(&mut self, y: usize) -> &mut [CodedBlock] {
+        &mut self.blocks[y * self.grid.columns..][..self.grid.columns]
+    }
+}
+
+impl ImageBlocks {
+    /// Makes room for the blocks of a frame, which have any values. Returns the number of rows of MCUs.
+    pub(super) fn shape(&mut self, frame: &Frame) -> usize {
+        let (grids, rows) = grids(frame);
+        let mut old = std::mem::take(&mut self.components).into_iter();
+        for grid in grids {
+            let mut blocks = old.next().map_or_else(Vec::new, |component| component.blocks);
+            let count = grid.columns * grid.rows * rows;
+            if blocks.capacity() > MOST_KEPT && count <= MOST_KEPT {
+                blocks = Vec::new();
+            }
+            blocks.resize(count, [0; 64]);
+            self.components.push(ComponentBlocks { grid, blocks });
+        }
+        rows
+    }
+}
+
+/// Reads all coefficients of the file that `header` begins. Its only fault may be one that `restore` would show.
+pub(super) fn read(
+    jpeg: &mut Jpeg,
+    bytes: &[u8],
+    header: &mut ScanHeader,
+    layout: &RegionLayout,
+    level: Level,
+    out: &mut ImageBlocks,
+) -> Result<(), DecodeError> {
+    let mut frame = header.frame.clone();
+    if let [alone] = &mut frame.components[..] {
+        (alone.h, alone.v) = (1, 1);
+    }
+    out.shape(&frame);
+    let sequential = header.frame.marker != super::super::PROGRESSIVE;
+    if sequential && header.scan.len() == header.frame.components.len() {
+        return read_scan(jpeg, bytes, header, layout, level, out);
+    }
+    let several = conceal::coefficients(bytes, layout)?;
+    for (component, read) in out.components.iter_mut().zip(several) {
+        if component.blocks.len() != read.len() {
+            return Err(DecodeError::Corrupt("a component of another size than its frame".into()));
+        }
+        component.blocks.copy_from_slice(&read);
+    }
+    Ok(())
+}
+
+/// Reads the only scan of a file.
+fn read_scan(
+    jpeg: &mut Jpeg,
+    bytes: &[u8],
+    header: &mut ScanHeader,
+    layout: &RegionLayout,
+    level: Level,
+    out: &mut ImageBlocks,
+) -> Result<(), DecodeError> {
+    header.tables.add_standard();
+    let mcus = layout.mcus(&header.scan);
+    unstuff(&mut jpeg.entropy, bytes, header.data, header.tables.restart_interval, mcus, level)?;
+    let mut components = Vec::with_capacity(3);
+    for scan in &header.scan {
+        let (dc, ac) = (header.tables.dc(scan)?, header.tables.ac(scan)?);
+        let grid = &out.components[scan.component].grid;
+        components.push(Component {
+            h: (grid.columns as u32) / mcus.0,
+            v: grid.rows as u32,
+            plane: scan.component,
+            quantisation: Quantisation::new(
+                header.tables.quantisation(layout.parts[scan.component].quantisation)?,
+            ),
+            dc: jpeg.cache.dc(dc)?,
+            skip: None,
+            ac: jpeg.cache.ac(ac),
+            pairs: jpeg.cache.pairs(ac),
+            columns: 0..0,
+            rows: 0..0,
+        });
+    }
+    let scan = WholeScan {
+        entropy: &jpeg.entropy,
+        components: &components,
+        mcus,
+        interval: header.tables.restart_interval,
+    };
+    let done = match level {
+        // SAFETY: the level says that the processor has these instructions.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 | Level::Avx512 => unsafe { read_avx2(&scan, out) },
+        _ => read_with(&scan, out),
+    };
+    done.ok_or_else(|| DecodeError::Corrupt("its entropy-coded data is damaged".into()))
+}
+
+/// A scan of which every block is read.
+struct WholeScan<'a> {
+    entropy: &'a Entropy,
+    components: &'a [Component],
+    mcus: (u32, u32),
+    interval: u32,
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn read_avx2(scan: &WholeScan, out: &mut ImageBlocks) -> Option<()> {
+    read_with(scan, out)
+}
+
+/// Reads all blocks; `None` where they are damaged.
+#[inline(always)]
+fn read_with(scan: &WholeScan, out: &mut ImageBlocks) -> Option<()> {
+    let mut block = IdctBlock::new();
+    let (mut segment, mut left) = (0, scan.interval);
+    let mut bits: BitReader = scan.entropy.reader(0)?;
+    let mut dc = [0; 3];
+    for row in 0..scan.mcus.1 {
+        for column in 0..scan.mcus.0 {
+            if scan.interval > 0 {
+                if left == 0 {
+                    segment += 1;
+                    (bits, dc, left) = (scan.entropy.reader(segment)?, [0; 3], scan.interval);
+                }
+                left -= 1;
+            }
+            for (component, dc) in scan.components.iter().zip(&mut dc) {
+                for y in row * component.v..(row + 1) * component.v {
+                    let blocks = out.components[component.plane].row_mut(y as usize);
+                    for x in column * component.h..(column + 1) * component.h {
+                        decode_block::<CodingOrder>(&mut bits, component, dc, &mut block).ok()?;
+                        let coded: &mut CodedBlock = block.0.first_chunk_mut()?;
+                        *blocks.get_mut(x as usize)? = *coded;
+                        *coded = [0; 64];
+                    }
+                }
+            }
+            if bits.overrun() {
+                return None;
+            }
+        }
+    }
+    Some(())
+}

@@ -1,0 +1,90 @@
+//! What a packed block says first: which of its coefficients are not zero, which are negative, which are large.
+
+use super::coefficients::CodedBlock;
+
+/// The masks of a block's AC coefficients: bit k stands for coefficient k in coding order, and bit 0 is never set.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct BlockMasks {
+    pub(super) nonzero: u64,
+    pub(super) negative: u64,
+    /// Those whose magnitude is more than 1.
+    pub(super) large: u64,
+}
+
+/// How to find masks and compress them, for one instruction set.
+pub(super) trait MaskWork {
+    fn masks(block: &CodedBlock) -> BlockMasks;
+
+    /// The bits of `bits` that `mask` marks, side by side from the lowest on.
+    fn compress(bits: u64, mask: u64) -> u64;
+}
+
+/// In plain Rust.
+pub(super) struct PlainMasks;
+
+impl MaskWork for PlainMasks {
+    fn masks(block: &CodedBlock) -> BlockMasks {
+        let mut masks = BlockMasks::default();
+        for (k, &value) in block.iter().enumerate().skip(1) {
+            masks.nonzero |= u64::from(value != 0) << k;
+            masks.negative |= u64::from(value < 0) << k;
+            masks.large |= u64::from(value.unsigned_abs() > 1) << k;
+        }
+        masks
+    }
+
+    fn compress(bits: u64, mut mask: u64) -> u64 {
+        let (mut packed, mut place) = (0, 0);
+        while mask != 0 {
+            packed |= (bits >> mask.trailing_zeros() & 1) << place;
+            mask &= mask - 1;
+            place += 1;
+        }
+        packed
+    }
+}
+
+/// With AVX2 and BMI2, which the processor must have.
+#[cfg(target_arch = "x86_64")]
+pub(super) struct VectorMasks;
+
+#[cfg(target_arch = "x86_64")]
+impl MaskWork for VectorMasks {
+    #[inline(always)]
+    fn masks(block: &CodedBlock) -> BlockMasks {
+        // SAFETY: whoever names this type has detected AVX2.
+        unsafe { vector_masks(block) }
+    }
+
+    #[inline(always)]
+    fn compress(bits: u64, mask: u64) -> u64 {
+        // SAFETY: whoever names this type has detected BMI2.
+        unsafe { std::arch::x86_64::_pext_u64(bits, mask) }
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[inline]
+#[target_feature(enable = "avx2")]
+fn vector_masks(block: &CodedBlock) -> BlockMasks {
+    use std::arch::x86_64::*;
+    let mut masks = BlockMasks::default();
+    for half in 0..2 {
+        let load = |at: usize| {
+            let values: &[i16; 16] = block[32 * half + at..].first_chunk().expect("64 values");
+            // SAFETY: 16 values of 2 bytes lie behind the reference.
+            unsafe { _mm256_loadu_si256(values.as_ptr().cast()) }
+        };
+        // Packing keeps zeros, signs and whether a magnitude is more than 1.
+        let packed = _mm256_packs_epi16(load(0), load(16));
+        let bytes = _mm256_permute4x64_epi64::<0b11_01_10_00>(packed);
+        let bits = |of: __m256i| u64::from(_mm256_movemask_epi8(of) as u32) << (32 * half);
+        masks.nonzero |= !bits(_mm256_cmpeq_epi8(bytes, _mm256_setzero_si256())) & 0xFFFF_FFFF << (32 * half);
+        masks.negative |= bits(bytes);
+        // The magnitude of -128 has its highest bit set, but as a number without a sign it is more than 1, too.
+        let magnitudes = _mm256_min_epu8(_mm256_abs_epi8(bytes), _mm256_set1_epi8(2));
+        masks.large |= bits(_mm256_cmpeq_epi8(magnitudes, _mm256_set1_epi8(2)));
+    }
+    let ac = !1;
+    BlockMasks { nonzero: masks.nonzero & ac, negative: masks.negative & ac, large: masks.large & ac }
+}

@@ -1,0 +1,145 @@
+//! What is packed restores, and decodes to the same planes at every level.
+
+use super::*;
+use crate::decode::Decoder;
+use crate::rng::{RandomKey, Use};
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+
+/// A JPEG of noise and gradients.
+fn image(
+    seed: u64,
+    quality: u8,
+    color: ColorType,
+    sampling: SamplingFactor,
+    more: impl Fn(&mut Encoder<&mut Vec<u8>>),
+) -> Vec<u8> {
+    let mut stream = RandomKey::new(b"packed", 0, 0, Use::Augment).stream(seed);
+    let (width, height) = (1 + stream.below(200) as u16, 1 + stream.below(120) as u16);
+    let channels = if color == ColorType::Luma { 1 } else { 3 };
+    let noise = 1 + stream.below(255);
+    let pixels: Vec<u8> = (0..usize::from(width) * usize::from(height) * channels)
+        .map(|at| ((at / 7) as u8).wrapping_add(stream.below(noise) as u8))
+        .collect();
+    let mut file = Vec::new();
+    let mut encoder = Encoder::new(&mut file, quality);
+    encoder.set_sampling_factor(sampling);
+    more(&mut encoder);
+    encoder.encode(&pixels, width, height, color).unwrap();
+    file
+}
+
+/// Files of all kinds that are packed.
+fn files() -> Vec<Vec<u8>> {
+    let mut files = Vec::new();
+    for seed in 0..40 {
+        let quality = [100, 95, 75, 30, 5][seed as usize % 5];
+        for sampling in
+            [SamplingFactor::F_1_1, SamplingFactor::F_2_1, SamplingFactor::F_2_2, SamplingFactor::F_4_1]
+        {
+            files.push(image(seed, quality, ColorType::Rgb, sampling, |_| {}));
+        }
+        files.push(image(seed, quality, ColorType::Rgb, SamplingFactor::F_1_2, |encoder| {
+            encoder.set_optimized_huffman_tables(true);
+        }));
+        files.push(image(seed, quality, ColorType::Luma, SamplingFactor::F_1_1, |_| {}));
+        files.push(image(seed, quality, ColorType::Rgb, SamplingFactor::F_2_2, |encoder| {
+            encoder.set_progressive(true)
+        }));
+        files.push(image(seed, quality, ColorType::Rgb, SamplingFactor::F_2_2, |encoder| {
+            encoder.set_restart_interval(1 + seed as u16);
+        }));
+    }
+    files
+}
+
+#[test]
+fn every_file_restores_and_every_level_packs_the_same() {
+    let mut packers: Vec<Packer> = Level::available().map(Packer::with_level).collect();
+    let mut restorers: Vec<Restorer> = Level::available().map(Restorer::with_level).collect();
+    for (number, file) in files().iter().enumerate() {
+        let mut first: Option<Vec<u8>> = None;
+        for packer in &mut packers {
+            let mut packed = Vec::new();
+            assert_eq!(packer.pack(file, &mut packed), Ok(()), "file {number}");
+            assert_eq!(original_length(&packed).unwrap() as usize, file.len());
+            assert_eq!(first.get_or_insert_with(|| packed.clone()), &packed, "file {number}");
+        }
+        for restorer in &mut restorers {
+            let mut restored = Vec::new();
+            restorer.restore(first.as_ref().unwrap(), &mut restored).unwrap();
+            assert_eq!(&restored, file);
+        }
+    }
+}
+
+#[test]
+fn regions_are_those_of_the_jpeg_at_every_level() {
+    let mut packer = Packer::new();
+    let mut stream = RandomKey::new(b"packed", 0, 1, Use::Augment).stream(0);
+    for file in files() {
+        let mut packed = Vec::new();
+        packer.pack(&file, &mut packed).unwrap();
+        for _ in 0..3 {
+            let draws: [u64; 4] = std::array::from_fn(|_| stream.below(1 << 20));
+            let choose = |width: u32, height: u32| {
+                let (x, y) = (draws[0] as u32 % width, draws[1] as u32 % height);
+                let (w, h) = (1 + draws[2] as u32 % (width - x), 1 + draws[3] as u32 % (height - y));
+                Region { x, y, width: w, height: h }
+            };
+            let mut expected = Planes::default();
+            Decoder::new(u64::MAX).decode(&file, choose, &mut expected).unwrap();
+            for level in Level::available() {
+                let mut planes = Planes::default();
+                let decoded =
+                    Decoder::with_level(u64::MAX, level).decode(&packed, choose, &mut planes).unwrap();
+                assert_eq!(decoded.backend, Backend::Packed);
+                assert!(planes.same_samples(&expected), "{} {:?}", level.name(), decoded.region);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_cannot_be_packed_says_why() {
+    let mut packer = Packer::new();
+    let mut out = vec![1];
+    assert_eq!(packer.pack(b"no image", &mut out), Err(Kept::NotJpeg));
+    assert!(out.is_empty());
+    let file = image(1, 90, ColorType::Rgb, SamplingFactor::F_2_2, |_| {});
+    assert_eq!(packer.pack(&file[..file.len() / 2], &mut out), Err(Kept::Damaged));
+    let ink = {
+        let mut bytes = Vec::new();
+        Encoder::new(&mut bytes, 80).encode(&[128; 4 * 33 * 21], 33, 21, ColorType::Cmyk).unwrap();
+        bytes
+    };
+    assert_eq!(packer.pack(&ink, &mut out), Err(Kept::Kind));
+    // A byte of rubbish before the end marker is no coefficient.
+    let mut more = file[..file.len() - 2].to_vec();
+    more.extend([0x55, 0xFF, 0xD9]);
+    assert_eq!(packer.pack(&more, &mut out), Err(Kept::NotRestorable));
+    // What follows the end marker is kept.
+    let trailing = [file.as_slice(), b"trailing bytes \xFF\xD8\xFF"].concat();
+    assert_eq!(packer.pack(&trailing, &mut out), Ok(()));
+}
+
+#[test]
+fn damage_is_found_wherever_it_is() {
+    let mut packer = Packer::new();
+    let file = image(3, 80, ColorType::Rgb, SamplingFactor::F_2_2, |_| {});
+    let mut packed = Vec::new();
+    packer.pack(&file, &mut packed).unwrap();
+    let (mut restored, mut planes) = (Vec::new(), Planes::default());
+    let whole = |width, height| Region { x: 0, y: 0, width, height };
+    for at in 0..packed.len() {
+        let mut damaged = packed.clone();
+        damaged[at] ^= 1 << (at % 8);
+        assert!(Restorer::new().restore(&damaged, &mut restored).is_err(), "byte {at}");
+        let plain = PackedHead::read(&packed).unwrap().original.plain as usize;
+        if at < packed.len() - plain {
+            assert!(Decoder::new(u64::MAX).decode(&damaged, whole, &mut planes).is_err(), "byte {at}");
+        }
+    }
+    for length in 0..packed.len() {
+        assert!(Restorer::new().restore(&packed[..length], &mut restored).is_err());
+    }
+}

@@ -1,0 +1,275 @@
+//! Writes units: it measures each block, chooses how wide its remainders are, and puts the bits down.
+
+use super::coefficients::{CodedBlock, ImageBlocks};
+use super::masks::{BlockMasks, MaskWork, PlainMasks};
+use super::unit::{BLOCK_BITS, DC_BITS, DIFFERENCE_BITS, ESCAPE, HEAD_BITS, LAST_BITS, UNIT};
+use crate::simd::Level;
+
+/// The most bytes of a unit: of each of its blocks 63 coefficients, each with a remainder of 7 bits and an escape of two
+/// bytes; and the bytes that the writer stores at a time.
+const MOST_BYTES: usize = 4096;
+
+/// What an escape costs beside its bits, in bits, because readers handle it apart.
+const ESCAPE_PRICE: u32 = 8;
+
+/// The largest magnitude that is packed; 8-bit images have none that is larger.
+const MOST_MAGNITUDE: u16 = 2047;
+
+/// A coefficient is larger than images of 8 bits have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct TooLarge;
+
+/// The bits of a unit, the first one lowest.
+struct UnitBits {
+    bytes: Box<[u8; MOST_BYTES]>,
+    at: usize,
+    window: u64,
+    filled: u32,
+}
+
+impl UnitBits {
+    /// Appends the lowest `count` bits of `bits`, whose others are zero; at most 56.
+    #[inline(always)]
+    fn put(&mut self, bits: u64, count: u32) {
+        self.window |= bits << self.filled;
+        self.filled += count;
+        if let Some(room) = self.bytes.get_mut(self.at..self.at + 8) {
+            room.copy_from_slice(&self.window.to_le_bytes());
+        }
+        self.at += (self.filled / 8) as usize;
+        self.window >>= self.filled & 56;
+        self.filled &= 7;
+    }
+
+    /// Appends up to 63 bits.
+    #[inline(always)]
+    fn put_long(&mut self, bits: u64, count: u32) {
+        let first = count.min(32);
+        self.put(bits & !(u64::MAX << first), first);
+        self.put(bits >> first, count - first);
+    }
+}
+
+/// A block that has been measured.
+#[derive(Clone, Copy)]
+struct MeasuredBlock {
+    nonzero: u64,
+    /// For each coefficient that is not zero, from the lowest bit on.
+    negative: u64,
+    large: u64,
+    width: u32,
+    /// What the magnitudes of large coefficients are more than 2.
+    rests: [u16; 64],
+    /// The largest of these.
+    most: u16,
+}
+
+/// Writes units one after another, in memory of its own.
+pub(super) struct UnitWriter {
+    bits: UnitBits,
+    blocks: Box<[MeasuredBlock; UNIT]>,
+    escapes: Vec<u16>,
+}
+
+impl std::fmt::Debug for UnitWriter {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("UnitWriter").finish_non_exhaustive()
+    }
+}
+
+impl Default for UnitWriter {
+    fn default() -> Self {
+        let block = MeasuredBlock { nonzero: 0, negative: 0, large: 0, width: 0, rests: [0; 64], most: 0 };
+        Self {
+            bits: UnitBits { bytes: Box::new([0; MOST_BYTES]), at: 0, window: 0, filled: 0 },
+            blocks: Box::new([block; UNIT]),
+            escapes: Vec::new(),
+        }
+    }
+}
+
+impl UnitWriter {
+    /// Appends row `number` of MCUs to `out`: the lengths of its units, and the units.
+    pub(super) fn write_row(
+        &mut self,
+        image: &ImageBlocks,
+        number: usize,
+        level: Level,
+        out: &mut Vec<u8>,
+    ) -> Result<(), TooLarge> {
+        match level {
+            // SAFETY: the level says that the processor has these instructions.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 | Level::Avx512 => unsafe { self.write_row_avx2(image, number, out) },
+            _ => self.write_row_with::<PlainMasks>(image, number, out),
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+    fn write_row_avx2(
+        &mut self,
+        image: &ImageBlocks,
+        number: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), TooLarge> {
+        self.write_row_with::<super::masks::VectorMasks>(image, number, out)
+    }
+
+    #[inline(always)]
+    fn write_row_with<M: MaskWork>(
+        &mut self,
+        image: &ImageBlocks,
+        number: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), TooLarge> {
+        let units: usize = image.components.iter().map(|of| of.grid.rows * of.grid.units()).sum();
+        let mut length_at = out.len();
+        out.resize(length_at + 2 * units, 0);
+        for component in &image.components {
+            for y in number * component.grid.rows..(number + 1) * component.grid.rows {
+                for unit in component.row(y).chunks(UNIT) {
+                    let start = out.len();
+                    self.write::<M>(unit, out)?;
+                    let length = (out.len() - start) as u16;
+                    out[length_at..length_at + 2].copy_from_slice(&length.to_le_bytes());
+                    length_at += 2;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the unit of these blocks.
+    #[inline(always)]
+    fn write<M: MaskWork>(&mut self, unit: &[CodedBlock], out: &mut Vec<u8>) -> Result<(), TooLarge> {
+        for (block, measured) in unit.iter().zip(self.blocks.iter_mut()) {
+            measured.measure::<M>(block)?;
+        }
+        let blocks = &self.blocks[..unit.len()];
+        let is_long = |block: &MeasuredBlock| {
+            let escape = u16::from(ESCAPE[block.width as usize]);
+            block.width > 0 && block.most > escape + 255
+        };
+        let long = blocks.iter().any(is_long);
+        let bits = &mut self.bits;
+        (bits.at, bits.window, bits.filled) = (0, 0, 0);
+        write_dc(bits, unit, long)?;
+        for block in blocks {
+            let last = 63 - (block.nonzero | 1).leading_zeros();
+            bits.put(u64::from(last | block.width << LAST_BITS), BLOCK_BITS as u32);
+        }
+        for block in blocks {
+            // The last one need not be said.
+            let last = 63 - (block.nonzero | 1).leading_zeros();
+            bits.put_long((block.nonzero & !(1 << last)) >> 1, last.saturating_sub(1));
+        }
+        for block in blocks {
+            let count = block.nonzero.count_ones();
+            bits.put_long(block.negative, count);
+            bits.put_long(block.large, count);
+        }
+        self.escapes.clear();
+        // They stand in the order of the blocks from the end on, but in each block in that of its coefficients.
+        for block in blocks {
+            let escape = u16::from(ESCAPE[block.width as usize]);
+            if block.width == 0 {
+                continue;
+            }
+            let first = self.escapes.len();
+            for &rest in block.rests() {
+                bits.put(u64::from(rest.min(escape)), block.width);
+                if rest >= escape {
+                    self.escapes.push(rest - escape);
+                }
+            }
+            self.escapes[first..].reverse();
+        }
+        if bits.filled > 0 {
+            bits.put(0, 8 - bits.filled);
+        }
+        out.extend_from_slice(&bits.bytes[..bits.at]);
+        for &escape in self.escapes.iter().rev() {
+            let bytes = escape.to_le_bytes();
+            out.extend_from_slice(&bytes[..if long { 2 } else { 1 }]);
+        }
+        Ok(())
+    }
+}
+
+/// Writes a unit's DC coefficients: the first one, and what each differs from the one before it.
+#[inline(always)]
+fn write_dc(bits: &mut UnitBits, unit: &[CodedBlock], long: bool) -> Result<(), TooLarge> {
+    let fits = |block: &CodedBlock| (-2048..=2047).contains(&block[0]);
+    if !unit.iter().all(fits) {
+        return Err(TooLarge);
+    }
+    let difference = |pair: &[CodedBlock]| i32::from(pair[1][0]) - i32::from(pair[0][0]);
+    // A number with a sign takes one bit more than its magnitude, or than that of its complement.
+    let all = unit
+        .windows(2)
+        .map(difference)
+        .fold(0, |all, value| all | (value ^ (value >> 31)) as u32 | u32::from(value != 0) << 31);
+    let width = if all == 0 { 0 } else { 33 - (all & i32::MAX as u32).leading_zeros() };
+    let head = u64::from(unit[0][0] as u16) & ((1 << DC_BITS) - 1)
+        | u64::from(width) << DC_BITS
+        | u64::from(long) << (DC_BITS + DIFFERENCE_BITS);
+    bits.put(head, HEAD_BITS as u32);
+    for pair in unit.windows(2) {
+        bits.put(difference(pair) as u32 as u64 & ((1 << width) - 1), width);
+    }
+    Ok(())
+}
+
+impl MeasuredBlock {
+    /// What the magnitudes of its large coefficients are more than 2.
+    #[inline(always)]
+    fn rests(&self) -> &[u16] {
+        &self.rests[..self.large.count_ones() as usize & 63]
+    }
+
+    #[inline(always)]
+    fn measure<M: MaskWork>(&mut self, block: &CodedBlock) -> Result<(), TooLarge> {
+        let BlockMasks { nonzero, negative, large } = M::masks(block);
+        // How many remainders, with one added, have so many bits.
+        let mut lengths = [0u8; 17];
+        let (mut left, mut count) = (large, 0);
+        let mut most = 2;
+        while left != 0 {
+            let magnitude = block[left.trailing_zeros() as usize & 63].unsigned_abs();
+            left &= left - 1;
+            most = most.max(magnitude);
+            self.rests[count & 63] = magnitude - 2;
+            lengths[16 - (magnitude - 1).leading_zeros() as usize] += 1;
+            count += 1;
+        }
+        if most > MOST_MAGNITUDE {
+            return Err(TooLarge);
+        }
+        // A remainder of as many ones as the width has bits, or more, takes an escape.
+        let mut escapes = count as u32 - u32::from(lengths[1]);
+        let (mut best, mut width) = (if escapes > 0 { u32::MAX } else { 0 }, 0);
+        for candidate in 1..8 {
+            let cost =
+                candidate * count as u32 + escapes_at(&lengths, &mut escapes, candidate) * (8 + ESCAPE_PRICE);
+            if cost < best {
+                (best, width) = (cost, candidate);
+            }
+        }
+        self.nonzero = nonzero;
+        self.negative = M::compress(negative, nonzero);
+        self.large = M::compress(large, nonzero);
+        self.width = width;
+        self.most = most - 2;
+        Ok(())
+    }
+}
+
+/// The remainders that need an escape at this width: those left over from the width before, less those that fit now.
+#[inline(always)]
+fn escapes_at(lengths: &[u8; 17], left: &mut u32, width: u32) -> u32 {
+    if width > 1 {
+        *left -= u32::from(lengths[width as usize]);
+    }
+    *left
+}
