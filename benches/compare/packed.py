@@ -152,7 +152,6 @@ def main() -> int:
         "datasets": [],
     }
     for position, data in enumerate(chosen.data):
-        datasets.ensure_known(data, program)
         packed = chosen.packed[position] if chosen.packed else datasets.packed_beside(data)
         datasets.ensure_packed(data, packed, program)
         vbmi2 = packed_verdicts.has_vbmi2(result["machine"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import contest
@@ -21,8 +22,8 @@ def own_line(form: str, decode: str, level: str | None) -> str:
 
 
 def has_vbmi2(machine: dict) -> bool:
-    """Whether the processor has the instructions that expand packed images fastest."""
-    return "avx512_vbmi2" in machine["simd"]
+    """Whether the processor has the instructions that expand packed images fastest, and they may be used."""
+    return "avx512_vbmi2" in machine["simd"] and os.environ.get("FORELOAD_SIMD") not in ("portable", "avx2")
 
 
 @dataclass(frozen=True)
