@@ -47,7 +47,8 @@ pub mod dataset {
 }
 pub mod decode {
     pub use crate::decode::{
-        Backend, ColorModel, Damaged, Decoded, Decoder, JpegHeader, Plane, Planes, Region, parse_header,
+        Backend, ColorModel, Damaged, Decoded, Decoder, JpegHeader, Plane, Planes, Region, packed,
+        parse_header,
     };
     pub mod nvjpeg {
         pub use crate::decode::nvjpeg::{

@@ -14,6 +14,7 @@ mod one_version;
 mod peers;
 mod pipeline;
 mod progressive;
+mod rebuilt;
 mod repeats;
 mod resume;
 mod settings;
