@@ -5,8 +5,11 @@ use std::arch::x86_64::*;
 
 use super::super::idct::avx512::{ORDER, PlacedBlock, transform_placed};
 use super::super::idct::{IdctBlock, InverseDct, OutOfRange, PLACES, PortableIdct};
+use super::avx2::put_escaped;
+use super::coefficients::CodedBlock;
 use super::region::{BlockTarget, OpenUnit, SamplePlace, UnitSink};
 use super::unit::ESCAPE;
+use super::values::{IDENTITY, ReadCoded};
 
 /// For each width of remainders, the bytes that hold the eight that become one quadword.
 static GATHER: [[u8; 64]; 8] = {
@@ -25,12 +28,23 @@ static GATHER: [[u8; 64]; 8] = {
 };
 
 /// The coding order's index of the coefficient at each place.
-static ORDER_OF_BYTES: [u8; 64] = {
+const ORDER_OF_BYTES: [u8; 64] = {
     let mut order = [0; 64];
     let mut place = 0;
     while place < 64 {
         order[place] = ORDER[place] as u8;
         place += 1;
+    }
+    order
+};
+
+/// The same for coefficients that stay in coding order.
+const ORDER_OF_CODES: [u8; 64] = {
+    let mut order = [0; 64];
+    let mut k = 0;
+    while k < 64 {
+        order[k] = k as u8;
+        k += 1;
     }
     order
 };
@@ -61,7 +75,7 @@ impl UnitSink for AllAtOnce {
             return target.write_dc(unit.blocks.dc[number], place);
         }
         // SAFETY: whoever names this type has detected AVX-512 with VBMI and VBMI2.
-        let block = unsafe { expand(unit, number) };
+        let block = unsafe { expand(unit, number, &IN_PLACES) };
         let Some(first) = self.place.take() else {
             (self.block, self.place) = (block, Some(place));
             return Ok(());
@@ -142,19 +156,39 @@ fn load_at_end(bytes: &[u8], at: usize) -> __m512i {
     unsafe { _mm512_loadu_si512(padded.as_ptr().cast()) }
 }
 
-/// The coefficients of block `number`, of which some are not zero, in the order of their places.
+impl ReadCoded for AllAtOnce {
+    #[inline(always)]
+    fn read(unit: &mut OpenUnit, number: usize, block: &mut CodedBlock) {
+        // SAFETY: whoever names this type has detected AVX-512 with VBMI and VBMI2; a block has 64 values of 2 bytes.
+        unsafe {
+            let [low, high] = expand(unit, number, &IN_CODING_ORDER);
+            let block = block.as_mut_ptr();
+            _mm512_storeu_si512(block.cast(), low);
+            _mm512_storeu_si512(block.add(32).cast(), high);
+        }
+    }
+}
+
+/// A permutation of a block's coefficients: the index in coding order of the one that goes to each place, and back.
+struct BlockOrder {
+    order: [u8; 64],
+    places: &'static [u8; 256],
+}
+
+static IN_CODING_ORDER: BlockOrder = BlockOrder { order: ORDER_OF_CODES, places: &IDENTITY };
+
+static IN_PLACES: BlockOrder = BlockOrder { order: ORDER_OF_BYTES, places: &PLACES };
+
+/// The coefficients of block `number` in this order.
 #[inline]
 #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,popcnt,bmi1,bmi2")]
-fn expand(unit: &mut OpenUnit, number: usize) -> PlacedBlock {
+fn expand(unit: &mut OpenUnit, number: usize, to: &'static BlockOrder) -> PlacedBlock {
     let blocks = unit.blocks;
     let (width, rest) = (usize::from(blocks.width[number] & 7), blocks.rest[number]);
     let (nonzero, negative, large) = (blocks.nonzero[number], blocks.negative[number], blocks.large[number]);
     // SAFETY: 64 bytes lie behind each reference.
     let (gather, order) = unsafe {
-        (
-            _mm512_loadu_si512(GATHER[width].as_ptr().cast()),
-            _mm512_loadu_si512(ORDER_OF_BYTES.as_ptr().cast()),
-        )
+        (_mm512_loadu_si512(GATHER[width].as_ptr().cast()), _mm512_loadu_si512(to.order.as_ptr().cast()))
     };
     let packed = _mm512_permutexvar_epi8(gather, load(unit.bytes, rest as usize / 8));
     // Byte i of a quadword begins `i` widths behind its first bit.
@@ -171,28 +205,22 @@ fn expand(unit: &mut OpenUnit, number: usize) -> PlacedBlock {
     let low = _mm512_mask_set1_epi16(low, 1, blocks.dc[number]);
     let escaped = _mm512_cmpeq_epi8_mask(rests, _mm512_set1_epi8(ESCAPE[width] as i8));
     let escaped = _bzhi_u64(escaped, large.count_ones());
-    if escaped == 0 { [low, high] } else { with_escapes(unit, number, escaped, [low, high]) }
+    if escaped == 0 { [low, high] } else { with_escapes(unit, number, escaped, [low, high], to) }
 }
 
 /// Puts the coefficients that have escapes into a block: those of the large ones that `escaped` marks.
 #[cold]
-#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2")]
-fn with_escapes(unit: &mut OpenUnit, number: usize, mut escaped: u64, block: PlacedBlock) -> PlacedBlock {
+#[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
+fn with_escapes(
+    unit: &mut OpenUnit,
+    number: usize,
+    escaped: u64,
+    block: PlacedBlock,
+    to: &'static BlockOrder,
+) -> PlacedBlock {
     let mut patched = IdctBlock::new();
     store(block, &mut patched);
-    let blocks = unit.blocks;
-    let width = usize::from(blocks.width[number] & 7);
-    let (mut list, mut count) = ([0u8; 64], 0);
-    while escaped != 0 {
-        let large = _pdep_u64(escaped & escaped.wrapping_neg(), blocks.large[number]);
-        let k = _pdep_u64(large, blocks.nonzero[number]).trailing_zeros();
-        list[count] = k as u8 | u8::from(blocks.negative[number] & large != 0) << 7;
-        count += 1;
-        escaped &= escaped - 1;
-    }
-    let put = |k: usize, value| patched.0[usize::from(PLACES[k & 63])] = value;
-    let escape = i16::from(ESCAPE[width]);
-    unit.escapes += blocks.put_escaped(unit.bytes, unit.escapes, &list[..count], escape, put);
+    put_escaped(unit, number, escaped, to.places, &mut patched.0);
     // SAFETY: a block has 256 values of 2 bytes.
     unsafe {
         let patched = patched.0.as_ptr();

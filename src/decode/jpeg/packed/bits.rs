@@ -1,60 +1,93 @@
 //! Entropy-coded bits as JPEG writes them: the highest first, each byte 0xFF followed by a zero.
 
-/// The entropy-coded data of a scan that is being written.
+/// The entropy-coded data of a scan that is being written. Bits are gathered without looking at bytes, which are stuffed
+/// when a restart interval ends.
 pub(super) struct ScanBits<'a> {
     out: &'a mut Vec<u8>,
-    /// The bits that are not written yet, the first one highest among the lowest `filled`.
-    window: u64,
-    filled: u32,
+    /// The restart interval's bytes so far, without stuffing, and room for more.
+    plain: &'a mut Vec<u8>,
+    cursor: BitCursor,
     padded_with_zeros: bool,
     /// The number of the next restart marker, 0..=7.
     marker: u8,
 }
 
-impl<'a> ScanBits<'a> {
-    /// Begins a scan behind what `out` holds.
-    pub(super) fn new(out: &'a mut Vec<u8>, padded_with_zeros: bool) -> Self {
-        Self { out, window: 0, filled: 0, padded_with_zeros, marker: 0 }
-    }
+/// How far a restart interval is written. It is a value of its own, so that it stays in registers while a block is coded.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct BitCursor {
+    /// The number of whole bytes.
+    at: usize,
+    /// The bits of the byte that is not full, from the highest on.
+    window: u64,
+    filled: u32,
+}
 
-    /// Appends the lowest `count` bits of `bits`, whose others are zero; at most 32.
+impl BitCursor {
+    /// Appends the lowest `count` bits of `bits`, whose others are zero; at most 32. `room` is what
+    /// [`ScanBits::open_block`] gave.
     #[inline(always)]
-    pub(super) fn put(&mut self, bits: u32, count: u32) {
-        self.window = self.window << count | u64::from(bits);
+    pub(super) fn put(&mut self, room: &mut [u8], bits: u32, count: u32) {
         self.filled += count;
-        if self.filled >= 32 {
-            self.filled -= 32;
-            self.write((self.window >> self.filled) as u32);
+        self.window |= u64::from(bits) << (64 - self.filled & 63);
+        // Whole bytes are written with what follows them, without asking how many there are.
+        if let Some(bytes) = room.get_mut(self.at..self.at + 8) {
+            bytes.copy_from_slice(&self.window.to_be_bytes());
         }
+        self.at += (self.filled / 8) as usize;
+        self.window <<= self.filled & 56;
+        self.filled &= 7;
+    }
+}
+
+/// The bytes that there is always room for: a block of 64 values of 32 bits, or as many correction bits as wait.
+const ROOM: usize = 1 << 11;
+
+impl<'a> ScanBits<'a> {
+    /// Begins a scan behind what `out` holds. `plain` is memory to work in.
+    pub(super) fn new(out: &'a mut Vec<u8>, plain: &'a mut Vec<u8>, padded_with_zeros: bool) -> Self {
+        Self { out, plain, cursor: BitCursor::default(), padded_with_zeros, marker: 0 }
     }
 
-    /// Writes four bytes, and zeros behind those that are 0xFF.
+    /// Where to write a block's bits, and the room for them; [`Self::close_block`] takes the cursor back.
     #[inline(always)]
-    fn write(&mut self, word: u32) {
-        // A byte is 0xFF if adding one to it makes its highest bit fall.
-        if word & 0x8080_8080 & !word.wrapping_add(0x0101_0101) == 0 {
-            self.out.extend_from_slice(&word.to_be_bytes());
-        } else {
-            word.to_be_bytes().into_iter().for_each(|byte| self.stuff(byte));
+    pub(super) fn open_block(&mut self) -> (BitCursor, &mut [u8]) {
+        let cursor = self.cursor;
+        if self.plain.len() < cursor.at + ROOM {
+            self.grow();
         }
+        (cursor, self.plain)
     }
 
-    fn stuff(&mut self, byte: u8) {
-        self.out.push(byte);
-        if byte == 0xFF {
-            self.out.push(0);
-        }
+    #[inline(always)]
+    pub(super) fn close_block(&mut self, cursor: BitCursor) {
+        self.cursor = cursor;
     }
 
-    /// Fills the last byte, and writes what is left.
+    #[cold]
+    fn grow(&mut self) {
+        self.plain.resize(2 * self.plain.len() + (1 << 16), 0);
+    }
+
+    /// Appends a few bits, as [`BitCursor::put`] does.
+    pub(super) fn put(&mut self, bits: u32, count: u32) {
+        let (mut cursor, room) = self.open_block();
+        cursor.put(room, bits, count);
+        self.close_block(cursor);
+    }
+
+    /// Fills the last byte, and stuffs what is left.
     pub(super) fn finish(&mut self) {
-        let missing = self.filled.wrapping_neg() % 8;
+        let missing = self.cursor.filled.wrapping_neg() % 8;
         let padding = if self.padded_with_zeros { 0 } else { (1 << missing) - 1 };
         self.put(padding, missing);
-        while self.filled >= 8 {
-            self.filled -= 8;
-            self.stuff((self.window >> self.filled) as u8);
+        let mut rest = &self.plain[..self.cursor.at];
+        while let Some(ff) = rest.iter().position(|&byte| byte == 0xFF) {
+            self.out.extend_from_slice(&rest[..=ff]);
+            self.out.push(0);
+            rest = &rest[ff + 1..];
         }
+        self.out.extend_from_slice(rest);
+        self.cursor.at = 0;
     }
 
     /// Ends a restart interval with its marker.
@@ -72,8 +105,8 @@ mod tests {
     #[test]
     fn bits_come_highest_first_and_every_ff_is_stuffed() {
         for at in 0..8 {
-            let mut bytes = vec![9; at];
-            let mut bits = ScanBits::new(&mut bytes, false);
+            let (mut bytes, mut plain) = (vec![9; at], Vec::new());
+            let mut bits = ScanBits::new(&mut bytes, &mut plain, false);
             (0..at).for_each(|_| bits.put(0xA5, 8));
             bits.put(0xFF, 8);
             bits.put(0b101, 3);
@@ -85,8 +118,8 @@ mod tests {
 
     #[test]
     fn restart_markers_come_in_turn_behind_padding() {
-        let mut bytes = Vec::new();
-        let mut bits = ScanBits::new(&mut bytes, true);
+        let (mut bytes, mut plain) = (Vec::new(), Vec::new());
+        let mut bits = ScanBits::new(&mut bytes, &mut plain, true);
         for _ in 0..9 {
             bits.put(1, 1);
             bits.restart();

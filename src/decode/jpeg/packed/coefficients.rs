@@ -7,7 +7,11 @@ use super::super::markers::Frame;
 use super::super::markers::ScanHeader;
 use super::super::scan::{Component, decode_block};
 use super::super::{Jpeg, RegionLayout, conceal, unstuff};
-use super::head::{BlockGrid, grids};
+use super::corrupt_row;
+use super::head::{BlockGrid, PackedHead, grids};
+use super::region::{OpenUnit, Row};
+use super::unit::{UNIT, UnitBlocks};
+use super::values::{OneByOne, ReadCoded};
 use crate::error::DecodeError;
 use crate::simd::Level;
 
@@ -182,4 +186,62 @@ fn read_with(scan: &WholeScan, out: &mut ImageBlocks) -> Option<()> {
         }
     }
     Some(())
+}
+
+/// Reads the coefficients of all blocks of a packed image.
+pub(super) fn read_packed(
+    packed: &[u8],
+    head: &PackedHead,
+    level: Level,
+    out: &mut ImageBlocks,
+) -> Result<(), DecodeError> {
+    match level {
+        // SAFETY: the level says that the processor has these instructions.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx512 => unsafe { read_packed_avx512(packed, head, out) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Level::Avx2 => unsafe { read_packed_avx2(packed, head, out) },
+        _ => read_packed_with::<OneByOne>(packed, head, out),
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2")]
+fn read_packed_avx512(packed: &[u8], head: &PackedHead, out: &mut ImageBlocks) -> Result<(), DecodeError> {
+    read_packed_with::<super::avx512::AllAtOnce>(packed, head, out)
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
+fn read_packed_avx2(packed: &[u8], head: &PackedHead, out: &mut ImageBlocks) -> Result<(), DecodeError> {
+    read_packed_with::<super::avx2::ByEights>(packed, head, out)
+}
+
+#[inline(always)]
+fn read_packed_with<R: ReadCoded>(
+    packed: &[u8],
+    head: &PackedHead,
+    out: &mut ImageBlocks,
+) -> Result<(), DecodeError> {
+    let rows = out.shape(&head.frame);
+    let grids = grids(&head.frame).0;
+    let mut unit_blocks = UnitBlocks::default();
+    for number in 0..rows {
+        let row = Row::open(packed, head, number, &grids)?;
+        let mut units = row.units();
+        for (component, grid) in out.components.iter_mut().zip(&grids) {
+            for y in number * grid.rows..(number + 1) * grid.rows {
+                for blocks in component.row_mut(y).chunks_mut(UNIT) {
+                    let bytes = units.next().ok_or_else(|| corrupt_row(number))??;
+                    unit_blocks.read(bytes, blocks.len(), blocks.len())?;
+                    let mut unit = OpenUnit { bytes, blocks: &unit_blocks, escapes: 0 };
+                    for (index, block) in blocks.iter_mut().enumerate() {
+                        R::read(&mut unit, index, block);
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
 }

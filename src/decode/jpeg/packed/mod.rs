@@ -6,6 +6,8 @@
 //! [`coefficients`], [`region`] makes samples of them, and [`restore`] the file.
 
 #[cfg(target_arch = "x86_64")]
+mod avx2;
+#[cfg(target_arch = "x86_64")]
 mod avx512;
 mod bits;
 mod coefficients;
@@ -22,8 +24,6 @@ mod write;
 
 use self::coefficients::ImageBlocks;
 use self::head::{Choices, OriginalFile, PackedHead, PackedRow, frame_of, grids, row_end};
-use self::region::Row;
-use self::unit::{UNIT, UnitBlocks};
 use self::write::{TooLarge, UnitWriter};
 use super::markers::ScanHeader;
 use super::{Jpeg, PROGRESSIVE, RegionLayout, check_size, refuse_unknown};
@@ -258,6 +258,7 @@ enum Mismatch {
 pub struct Restorer {
     level: Level,
     blocks: ImageBlocks,
+    scratch: Vec<u8>,
 }
 
 impl Default for Restorer {
@@ -274,7 +275,7 @@ impl Restorer {
 
     /// Makes a restorer that uses the instructions of `level`, which the processor must have.
     pub fn with_level(level: Level) -> Self {
-        Self { level: level.lowered(), blocks: ImageBlocks::default() }
+        Self { level: level.lowered(), blocks: ImageBlocks::default(), scratch: Vec::new() }
     }
 
     /// Writes the file that `packed` was made of to `out`, whose old bytes are dropped, and checks it.
@@ -294,61 +295,20 @@ impl Restorer {
         let head = PackedHead::read(packed)?;
         let (width, height) = (head.frame.width, head.frame.height);
         let layout = layout(&head, Region { x: 0, y: 0, width, height })?;
-        read_all(packed, &head, self.level, &mut self.blocks)?;
+        coefficients::read_packed(packed, &head, self.level, &mut self.blocks)?;
         let OriginalFile { length, crc, choices, .. } = head.original;
         let choice = (choices, length as usize);
-        restore::restore(&self.blocks, head.plain(packed), &layout, choice, self.level, out)?;
+        restore::restore(
+            &self.blocks,
+            head.plain(packed),
+            &layout,
+            choice,
+            self.level,
+            (&mut self.scratch, out),
+        )?;
         if out.len() != length as usize || checksum(out) != crc {
             return Err(corrupt("what is restored is not the file that it was made of"));
         }
         Ok(())
     }
-}
-
-/// Reads the coefficients of all blocks.
-fn read_all(
-    packed: &[u8],
-    head: &PackedHead,
-    level: Level,
-    out: &mut ImageBlocks,
-) -> Result<(), DecodeError> {
-    match level {
-        // SAFETY: the level says that the processor has these instructions.
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 | Level::Avx512 => unsafe { read_all_avx2(packed, head, out) },
-        _ => read_all_with(packed, head, out),
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn read_all_avx2(packed: &[u8], head: &PackedHead, out: &mut ImageBlocks) -> Result<(), DecodeError> {
-    read_all_with(packed, head, out)
-}
-
-#[inline(always)]
-fn read_all_with(packed: &[u8], head: &PackedHead, out: &mut ImageBlocks) -> Result<(), DecodeError> {
-    let rows = out.shape(&head.frame);
-    let grids = grids(&head.frame).0;
-    let mut unit_blocks = UnitBlocks::default();
-    for number in 0..rows {
-        let row = Row::open(packed, head, number, &grids)?;
-        let mut units = row.units();
-        for (component, grid) in out.components.iter_mut().zip(&grids) {
-            for y in number * grid.rows..(number + 1) * grid.rows {
-                for blocks in component.row_mut(y).chunks_mut(UNIT) {
-                    let unit = units.next().ok_or_else(|| corrupt_row(number))??;
-                    unit_blocks.read(unit, blocks.len(), blocks.len())?;
-                    let mut escapes = 0;
-                    for (index, block) in blocks.iter_mut().enumerate() {
-                        *block = [0; 64];
-                        let put = |k: usize, value| block[k & 63] = value;
-                        escapes += unit_blocks.values(unit, index, escapes, put);
-                        block[0] = unit_blocks.dc[index];
-                    }
-                }
-            }
-        }
-    }
-    Ok(())
 }

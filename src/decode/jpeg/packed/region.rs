@@ -4,6 +4,7 @@ use super::super::RegionLayout;
 use super::super::idct::{IdctBlock, InverseDct, OutOfRange, PLACES, PortableIdct, Quantisation, dc_only};
 use super::head::{BlockGrid, PackedHead, grids};
 use super::unit::{UNIT, UnitBlocks};
+use super::values::{Expand, OneByOne};
 use super::{corrupt, corrupt_row};
 use crate::crc::checksum;
 use crate::decode::{Plane, Planes};
@@ -77,13 +78,13 @@ pub(super) trait UnitSink {
     fn flush(&mut self, target: &mut BlockTarget) -> Result<(), OutOfRange>;
 }
 
-/// Expands a block coefficient by coefficient and transforms it.
-struct ByCoefficient<T> {
+/// Expands a block into memory and transforms it.
+struct ByBlock<E, T> {
     block: IdctBlock,
-    by: PhantomData<T>,
+    by: PhantomData<(E, T)>,
 }
 
-impl<T: InverseDct> UnitSink for ByCoefficient<T> {
+impl<E: Expand, T: InverseDct> UnitSink for ByBlock<E, T> {
     fn new() -> Self {
         Self { block: IdctBlock::new(), by: PhantomData }
     }
@@ -101,8 +102,7 @@ impl<T: InverseDct> UnitSink for ByCoefficient<T> {
             return target.write_dc(dc, place);
         }
         let block = &mut self.block;
-        let put = |k: usize, value| block.0[usize::from(PLACES[k & 63])] = value;
-        unit.escapes += unit.blocks.values(unit.bytes, number, unit.escapes, put);
+        E::expand(unit, number, &PLACES, &mut block.0);
         block.0[0] = dc;
         let (quantisation, out, stride) = target.at(place);
         T::block(block, quantisation, out, stride)
@@ -132,7 +132,7 @@ pub(super) fn decode(
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => unsafe { decode_avx2(&job, &mut out.planes) },
-        _ => decode_with::<ByCoefficient<PortableIdct>>(&job, &mut out.planes),
+        _ => decode_with::<ByBlock<OneByOne, PortableIdct>>(&job, &mut out.planes),
     }
 }
 
@@ -145,7 +145,7 @@ fn decode_avx512(job: &RegionJob, planes: &mut [Plane]) -> Result<(), DecodeErro
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
 fn decode_avx2(job: &RegionJob, planes: &mut [Plane]) -> Result<(), DecodeError> {
-    decode_with::<ByCoefficient<super::super::idct::avx2::Avx2Idct>>(job, planes)
+    decode_with::<ByBlock<super::avx2::ByEights, super::super::idct::avx2::Avx2Idct>>(job, planes)
 }
 
 #[inline(always)]
@@ -153,7 +153,13 @@ fn decode_with<S: UnitSink>(job: &RegionJob, planes: &mut [Plane]) -> Result<(),
     let mut sink = S::new();
     let mut blocks = UnitBlocks::default();
     let mut target = BlockTarget { quantisation: &job.quantisation, planes };
-    for number in job.rows() {
+    let rows = job.rows();
+    prefetch(job, rows.start);
+    for number in rows.clone() {
+        // While this row is decoded, the next one comes from memory.
+        if number + 1 < rows.end {
+            prefetch(job, number + 1);
+        }
         let row = Row::open(job.packed, job.head, number, &job.grids)?;
         let mut units = row.units();
         for (component, (grid, part)) in job.grids.iter().zip(&job.layout.parts).enumerate() {
@@ -183,6 +189,19 @@ fn decode_with<S: UnitSink>(job: &RegionJob, planes: &mut [Plane]) -> Result<(),
         }
     }
     sink.flush(&mut target).map_err(|OutOfRange| out_of_range(job.rows().end))
+}
+
+/// Asks for a row of MCUs to be brought into the cache.
+#[inline(always)]
+fn prefetch(job: &RegionJob, number: usize) {
+    #[cfg(target_arch = "x86_64")]
+    for line in job.packed.get(job.head.row(number)).unwrap_or_default().chunks(64) {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: SSE is part of x86-64, and a prefetch reads nothing.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(line.as_ptr().cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = (job, number);
 }
 
 fn out_of_range(row: usize) -> DecodeError {

@@ -76,7 +76,7 @@ pub(super) fn restore(
     layout: &RegionLayout,
     (choices, most): (Choices, usize),
     level: Level,
-    out: &mut Vec<u8>,
+    (scratch, out): (&mut Vec<u8>, &mut Vec<u8>),
 ) -> Result<(), DecodeError> {
     let mut header = ScanHeader::parse(plain)?;
     let mut from = 0;
@@ -88,7 +88,7 @@ pub(super) fn restore(
             header.tables.add_standard();
         }
         check_scan(image, &header)?;
-        let mut bits = ScanBits::new(out, choices.padded_with_zeros);
+        let mut bits = ScanBits::new(out, scratch, choices.padded_with_zeros);
         if header.frame.marker == PROGRESSIVE {
             progressive::write(image, &header, layout, choices.runs_alone, &mut bits)?;
         } else {
@@ -213,13 +213,14 @@ fn write_with<M: MaskWork>(
         },
         |(bits, dc), place, block| {
             let (dc_codes, ac_codes) = &codes[place];
+            let (mut cursor, room) = bits.open_block();
             let before = &mut dc[place & 3];
             let difference = i32::from(block[0]) - *before;
             *before = i32::from(block[0]);
             let size = size_of_value(difference);
             let of_value = value_bits(difference, size);
             let (code, length) = dc_codes.with_bits(size as usize, of_value, size, &mut missing);
-            bits.put(code, length);
+            cursor.put(room, code, length);
             let mut nonzero = M::masks(block).nonzero;
             let mut next = 1;
             while nonzero != 0 {
@@ -229,19 +230,20 @@ fn write_with<M: MaskWork>(
                 next = k + 1;
                 while run > 15 {
                     let (code, length) = ac_codes.with_bits(0xF0, 0, 0, &mut missing);
-                    bits.put(code, length);
+                    cursor.put(room, code, length);
                     run -= 16;
                 }
                 let value = i32::from(block[k as usize & 63]);
                 let size = size_of_value(value);
                 let symbol = (run << 4 | size) as usize;
                 let (code, length) = ac_codes.with_bits(symbol, value_bits(value, size), size, &mut missing);
-                bits.put(code, length);
+                cursor.put(room, code, length);
             }
             if next < 64 {
                 let (code, length) = ac_codes.with_bits(0, 0, 0, &mut missing);
-                bits.put(code, length);
+                cursor.put(room, code, length);
             }
+            bits.close_block(cursor);
         },
     )?;
     if missing { Err(corrupt("its Huffman tables lack a symbol")) } else { Ok(()) }

@@ -1,6 +1,54 @@
-//! The AC coefficients of a block, one after another, for processors without the instructions to expand them at once.
+//! The AC coefficients of a block: the ways to expand them, and the plain one.
 
+use super::coefficients::CodedBlock;
+use super::region::OpenUnit;
 use super::unit::{ESCAPE, UnitBlocks, bits, lowest};
+use crate::decode::jpeg::idct::IdctBlock;
+
+/// A way to expand the coefficients of a block.
+pub(super) trait Expand {
+    /// Puts each AC coefficient of block `number` that is not zero to the place of its index in coding order. Indices
+    /// beyond 63 have unused places, whose values are of no matter.
+    fn expand(unit: &mut OpenUnit, number: usize, places: &[u8; 256], block: &mut [i16; 256]);
+}
+
+/// A way to read blocks in coding order.
+pub(super) trait ReadCoded {
+    /// Reads all coefficients of block `number`.
+    fn read(unit: &mut OpenUnit, number: usize, block: &mut CodedBlock);
+}
+
+impl<E: Expand> ReadCoded for E {
+    #[inline(always)]
+    fn read(unit: &mut OpenUnit, number: usize, block: &mut CodedBlock) {
+        let mut all = IdctBlock::new();
+        E::expand(unit, number, &IDENTITY, &mut all.0);
+        block.copy_from_slice(&all.0[..64]);
+        block[0] = unit.blocks.dc[number];
+    }
+}
+
+/// The places of coefficients that stay in coding order.
+pub(super) static IDENTITY: [u8; 256] = {
+    let mut order = [64; 256];
+    let mut k = 0;
+    while k < 64 {
+        order[k] = k as u8;
+        k += 1;
+    }
+    order
+};
+
+/// Makes one coefficient after another.
+pub(super) struct OneByOne;
+
+impl Expand for OneByOne {
+    #[inline(always)]
+    fn expand(unit: &mut OpenUnit, number: usize, places: &[u8; 256], block: &mut [i16; 256]) {
+        let put = |k: usize, value| block[usize::from(places[k & 255])] = value;
+        unit.escapes += unit.blocks.values(unit.bytes, number, unit.escapes, put);
+    }
+}
 
 /// The number of coefficients whose remainders one load of 64 bits is sure to hold.
 const PER_LOAD: u32 = 8;
@@ -10,13 +58,7 @@ impl UnitBlocks {
     /// value. One that has an escape comes once more, and is right then. The escapes of the blocks before it take the
     /// last `after` bytes of the unit; returns how many bytes this block's take.
     #[inline(always)]
-    pub(super) fn values(
-        &self,
-        unit: &[u8],
-        number: usize,
-        after: usize,
-        mut put: impl FnMut(usize, i16),
-    ) -> usize {
+    fn values(&self, unit: &[u8], number: usize, after: usize, mut put: impl FnMut(usize, i16)) -> usize {
         let width = u32::from(self.width[number]);
         let escape = u64::from(ESCAPE[width as usize & 7]);
         let (mut nonzero, mut negative, mut large) =

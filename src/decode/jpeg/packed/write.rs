@@ -19,22 +19,22 @@ const MOST_MAGNITUDE: u16 = 2047;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct TooLarge;
 
-/// The bits of a unit, the first one lowest.
-struct UnitBits {
-    bytes: Box<[u8; MOST_BYTES]>,
+/// How far a unit is written, the first bit lowest. It is a value of its own, so that it stays in registers.
+#[derive(Clone, Copy, Default)]
+struct UnitCursor {
     at: usize,
     window: u64,
     filled: u32,
 }
 
-impl UnitBits {
+impl UnitCursor {
     /// Appends the lowest `count` bits of `bits`, whose others are zero; at most 56.
     #[inline(always)]
-    fn put(&mut self, bits: u64, count: u32) {
+    fn put(&mut self, room: &mut UnitRoom, bits: u64, count: u32) {
         self.window |= bits << self.filled;
         self.filled += count;
-        if let Some(room) = self.bytes.get_mut(self.at..self.at + 8) {
-            room.copy_from_slice(&self.window.to_le_bytes());
+        if let Some(bytes) = room.get_mut(self.at..self.at + 8) {
+            bytes.copy_from_slice(&self.window.to_le_bytes());
         }
         self.at += (self.filled / 8) as usize;
         self.window >>= self.filled & 56;
@@ -43,12 +43,15 @@ impl UnitBits {
 
     /// Appends up to 63 bits.
     #[inline(always)]
-    fn put_long(&mut self, bits: u64, count: u32) {
+    fn put_long(&mut self, room: &mut UnitRoom, bits: u64, count: u32) {
         let first = count.min(32);
-        self.put(bits & !(u64::MAX << first), first);
-        self.put(bits >> first, count - first);
+        self.put(room, bits & !(u64::MAX << first), first);
+        self.put(room, bits >> first, count - first);
     }
 }
+
+/// The bytes of a unit that is being written.
+type UnitRoom = [u8; MOST_BYTES];
 
 /// A block that has been measured.
 #[derive(Clone, Copy)]
@@ -66,7 +69,7 @@ struct MeasuredBlock {
 
 /// Writes units one after another, in memory of its own.
 pub(super) struct UnitWriter {
-    bits: UnitBits,
+    room: Box<UnitRoom>,
     blocks: Box<[MeasuredBlock; UNIT]>,
     escapes: Vec<u16>,
 }
@@ -80,11 +83,7 @@ impl std::fmt::Debug for UnitWriter {
 impl Default for UnitWriter {
     fn default() -> Self {
         let block = MeasuredBlock { nonzero: 0, negative: 0, large: 0, width: 0, rests: [0; 64], most: 0 };
-        Self {
-            bits: UnitBits { bytes: Box::new([0; MOST_BYTES]), at: 0, window: 0, filled: 0 },
-            blocks: Box::new([block; UNIT]),
-            escapes: Vec::new(),
-        }
+        Self { room: Box::new([0; MOST_BYTES]), blocks: Box::new([block; UNIT]), escapes: Vec::new() }
     }
 }
 
@@ -152,22 +151,21 @@ impl UnitWriter {
             block.width > 0 && block.most > escape + 255
         };
         let long = blocks.iter().any(is_long);
-        let bits = &mut self.bits;
-        (bits.at, bits.window, bits.filled) = (0, 0, 0);
-        write_dc(bits, unit, long)?;
+        let (mut bits, room) = (UnitCursor::default(), &mut *self.room);
+        write_dc(&mut bits, room, unit, long)?;
         for block in blocks {
             let last = 63 - (block.nonzero | 1).leading_zeros();
-            bits.put(u64::from(last | block.width << LAST_BITS), BLOCK_BITS as u32);
+            bits.put(room, u64::from(last | block.width << LAST_BITS), BLOCK_BITS as u32);
         }
         for block in blocks {
             // The last one need not be said.
             let last = 63 - (block.nonzero | 1).leading_zeros();
-            bits.put_long((block.nonzero & !(1 << last)) >> 1, last.saturating_sub(1));
+            bits.put_long(room, (block.nonzero & !(1 << last)) >> 1, last.saturating_sub(1));
         }
         for block in blocks {
             let count = block.nonzero.count_ones();
-            bits.put_long(block.negative, count);
-            bits.put_long(block.large, count);
+            bits.put_long(room, block.negative, count);
+            bits.put_long(room, block.large, count);
         }
         self.escapes.clear();
         // They stand in the order of the blocks from the end on, but in each block in that of its coefficients.
@@ -178,7 +176,7 @@ impl UnitWriter {
             }
             let first = self.escapes.len();
             for &rest in block.rests() {
-                bits.put(u64::from(rest.min(escape)), block.width);
+                bits.put(room, u64::from(rest.min(escape)), block.width);
                 if rest >= escape {
                     self.escapes.push(rest - escape);
                 }
@@ -186,9 +184,9 @@ impl UnitWriter {
             self.escapes[first..].reverse();
         }
         if bits.filled > 0 {
-            bits.put(0, 8 - bits.filled);
+            bits.put(room, 0, 8 - bits.filled);
         }
-        out.extend_from_slice(&bits.bytes[..bits.at]);
+        out.extend_from_slice(&room[..bits.at]);
         for &escape in self.escapes.iter().rev() {
             let bytes = escape.to_le_bytes();
             out.extend_from_slice(&bytes[..if long { 2 } else { 1 }]);
@@ -199,7 +197,12 @@ impl UnitWriter {
 
 /// Writes a unit's DC coefficients: the first one, and what each differs from the one before it.
 #[inline(always)]
-fn write_dc(bits: &mut UnitBits, unit: &[CodedBlock], long: bool) -> Result<(), TooLarge> {
+fn write_dc(
+    bits: &mut UnitCursor,
+    room: &mut UnitRoom,
+    unit: &[CodedBlock],
+    long: bool,
+) -> Result<(), TooLarge> {
     let fits = |block: &CodedBlock| (-2048..=2047).contains(&block[0]);
     if !unit.iter().all(fits) {
         return Err(TooLarge);
@@ -214,9 +217,9 @@ fn write_dc(bits: &mut UnitBits, unit: &[CodedBlock], long: bool) -> Result<(), 
     let head = u64::from(unit[0][0] as u16) & ((1 << DC_BITS) - 1)
         | u64::from(width) << DC_BITS
         | u64::from(long) << (DC_BITS + DIFFERENCE_BITS);
-    bits.put(head, HEAD_BITS as u32);
+    bits.put(room, head, HEAD_BITS as u32);
     for pair in unit.windows(2) {
-        bits.put(difference(pair) as u32 as u64 & ((1 << width) - 1), width);
+        bits.put(room, difference(pair) as u32 as u64 & ((1 << width) - 1), width);
     }
     Ok(())
 }
