@@ -50,6 +50,9 @@ pub mod decode {
         Backend, ColorModel, Damaged, Decoded, Decoder, JpegHeader, Plane, Planes, Region, packed,
         parse_header,
     };
+    pub mod packed {
+        pub use crate::decode::packed::{Kept, Packer, Restorer, is_packed, original_length};
+    }
     pub mod nvjpeg {
         pub use crate::decode::nvjpeg::{
             Abilities, Ability, Library, NvJpegBackend, NvJpegDecoder, PlaneTarget, PlanesLayout, Request,

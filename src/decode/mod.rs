@@ -13,7 +13,7 @@ pub use codecs::Backend;
 pub(crate) use codecs::{DecodedBy, Format};
 pub(crate) use header::Process;
 pub use header::{JpegHeader, parse_header};
-pub use jpeg::packed;
+pub(crate) use jpeg::packed;
 pub(crate) use mask::Mask;
 pub(crate) use npy::{NpyArray, Number};
 

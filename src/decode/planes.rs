@@ -67,7 +67,7 @@ impl Plane {
 
 impl Planes {
     /// Whether both hold the same samples of the same region.
-    pub(super) fn same_samples(&self, other: &Self) -> bool {
+    pub fn same_samples(&self, other: &Self) -> bool {
         let count = if self.color == ColorModel::Gray { 1 } else { 3 };
         let shape =
             |plane: &Plane| (plane.x0, plane.y0, plane.width, plane.height, plane.step_x, plane.step_y);

@@ -7,7 +7,7 @@ mod conceal;
 mod huffman;
 mod idct;
 mod markers;
-pub mod packed;
+pub(crate) mod packed;
 mod pairs;
 mod progressive;
 mod scan;

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 
 use foreload::DecodeError;
+use foreload::testing::decode::packed::{Kept, Packer, Restorer};
 use foreload::testing::decode::{Backend, ColorModel};
 use foreload::testing::simd::Level;
 use libjpeg_reference::J_COLOR_SPACE;
@@ -103,4 +104,35 @@ fn every_file_gives_libjpegs_pixels_or_a_clear_error() {
     }
     println!("{equal} decoded, {refused} refused");
     assert!(equal >= 40, "{equal} decoded, {refused} refused");
+}
+
+#[test]
+fn every_file_is_packed_so_that_nothing_changes_or_kept() {
+    let Some(files) = files() else { return };
+    let (mut packer, mut restorer) = (Packer::new(), Restorer::new());
+    let (mut packed, mut restored) = (Vec::new(), Vec::new());
+    let (mut count, mut kept) = (0, [0; 4]);
+    for (number, path) in files.iter().enumerate() {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let bytes = std::fs::read(path).unwrap();
+        if let Err(reason) = packer.pack(&bytes, &mut packed) {
+            kept[Kept::ALL.iter().position(|other| *other == reason).unwrap()] += 1;
+            continue;
+        }
+        count += 1;
+        restorer.restore(&packed, &mut restored).unwrap();
+        assert!(restored == bytes, "{name}");
+        for level in Level::available() {
+            let region = || {
+                let mut stream = stream(number as u64);
+                move |width, height| any_region(&mut stream, width, height)
+            };
+            let (expected, ..) = decode(&bytes, level, region()).unwrap();
+            let (planes, _, backend) = decode(&packed, level, region()).unwrap();
+            assert_eq!(backend, Backend::Packed, "{name}");
+            assert!(planes.same_samples(&expected), "{name}");
+        }
+    }
+    println!("{count} are packed; kept: {:?}", Kept::ALL.iter().zip(kept).collect::<Vec<_>>());
+    assert!(count >= 60, "{count}");
 }

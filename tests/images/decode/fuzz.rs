@@ -12,7 +12,7 @@ use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use super::{scripts, webp};
 
 /// A small valid image of any kind.
-fn image(stream: &mut RandomStream) -> Vec<u8> {
+pub fn image(stream: &mut RandomStream) -> Vec<u8> {
     use SamplingFactor::*;
     if stream.below(5) == 0 {
         return scripts::file(stream).0;
@@ -51,7 +51,7 @@ fn image(stream: &mut RandomStream) -> Vec<u8> {
 }
 
 /// Damages the file in one to four places, headers more often than the rest.
-fn damage(bytes: &mut Vec<u8>, stream: &mut RandomStream) {
+pub fn damage(bytes: &mut Vec<u8>, stream: &mut RandomStream) {
     for _ in 0..1 + stream.below(4) {
         if bytes.len() < 4 {
             return;
@@ -75,7 +75,12 @@ fn damage(bytes: &mut Vec<u8>, stream: &mut RandomStream) {
 }
 
 /// The decoder's result: the error's words, or the region's samples.
-fn answer(decoder: &mut Decoder, planes: &mut Planes, bytes: &[u8], seed: u64) -> Result<Vec<u8>, String> {
+pub fn answer(
+    decoder: &mut Decoder,
+    planes: &mut Planes,
+    bytes: &[u8],
+    seed: u64,
+) -> Result<Vec<u8>, String> {
     let mut stream = RandomKey::new(b"fuzz region", seed, 0, Use::Augment).stream(0);
     let choose = |full_width: u32, full_height: u32| {
         let (width, height) =
@@ -92,12 +97,20 @@ fn answer(decoder: &mut Decoder, planes: &mut Planes, bytes: &[u8], seed: u64) -
     Ok(rows.flatten().copied().collect())
 }
 
+/// How long to go on, in seconds.
+pub fn seconds() -> f64 {
+    std::env::var("FORELOAD_FUZZ_SECONDS").map_or(2.0, |text| text.parse().expect("seconds"))
+}
+
+/// The seed to begin with.
+pub fn first_seed() -> u64 {
+    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
+    std::env::var("FORELOAD_FUZZ_SEED").map_or(clock.as_millis() as u64, |text| text.parse().unwrap())
+}
+
 #[test]
 fn damaged_images_give_pixels_or_an_error() {
-    let seconds = std::env::var("FORELOAD_FUZZ_SECONDS").map_or(2.0, |text| text.parse().expect("seconds"));
-    let clock = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap();
-    let first =
-        std::env::var("FORELOAD_FUZZ_SEED").map_or(clock.as_millis() as u64, |text| text.parse().unwrap());
+    let (first, seconds) = (first_seed(), seconds());
     println!("seeds from FORELOAD_FUZZ_SEED={first} on");
     let decoders = |damaged: Damaged| -> Vec<_> {
         let decoder = |level| Decoder::with_level(1_000_000, level).with_damaged(damaged);

@@ -6,6 +6,7 @@ mod corpus;
 mod fallback;
 mod fuzz;
 mod images;
+mod packed_fuzz;
 mod progressive;
 mod refusals;
 mod region;

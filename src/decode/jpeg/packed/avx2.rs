@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::region::OpenUnit;
-use super::unit::{ESCAPE, bits};
+use super::unit::{ESCAPE, MOST_MAGNITUDE, bits};
 use super::values::Expand;
 
 /// For each mask of eight lanes: which of the bytes that come one after another goes to a lane, or none.
@@ -60,16 +60,16 @@ pub(super) fn put_escaped(
     block: &mut [i16; 256],
 ) {
     let blocks = unit.blocks;
-    let escape = i16::from(ESCAPE[usize::from(blocks.width[number] & 7)]);
     let (nonzero, large) = (blocks.nonzero[number], blocks.large[number]);
     let count = escaped.count_ones() as usize;
     for index in 0..count {
         let among_all = _pdep_u64(escaped & escaped.wrapping_neg(), large);
         escaped &= escaped - 1;
         let k = _pdep_u64(among_all, nonzero).trailing_zeros() as usize;
-        let magnitude = blocks.escape(unit.bytes, unit.escapes, (index, count)).wrapping_add(escape + 2);
-        let sign = -i16::from(blocks.negative[number] & among_all != 0);
-        block[usize::from(places[k & 255])] = (magnitude ^ sign).wrapping_sub(sign);
+        let magnitude = blocks.escaped_magnitude(unit.bytes, number, unit.escapes, (index, count));
+        unit.is_damaged |= magnitude > MOST_MAGNITUDE;
+        let is_negative = blocks.negative[number] & among_all != 0;
+        block[usize::from(places[k & 255])] = if is_negative { -magnitude } else { magnitude };
     }
     unit.escapes += blocks.escape_length(count);
 }

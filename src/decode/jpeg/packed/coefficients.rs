@@ -235,9 +235,12 @@ fn read_packed_with<R: ReadCoded>(
                 for blocks in component.row_mut(y).chunks_mut(UNIT) {
                     let bytes = units.next().ok_or_else(|| corrupt_row(number))??;
                     unit_blocks.read(bytes, blocks.len(), blocks.len())?;
-                    let mut unit = OpenUnit { bytes, blocks: &unit_blocks, escapes: 0 };
+                    let mut unit = OpenUnit::new(bytes, &unit_blocks, 0);
                     for (index, block) in blocks.iter_mut().enumerate() {
                         R::read(&mut unit, index, block);
+                    }
+                    if unit.is_damaged {
+                        return Err(corrupt_row(number));
                     }
                 }
             }

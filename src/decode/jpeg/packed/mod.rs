@@ -104,6 +104,11 @@ named!(Kept:
     "not_restorable" => NotRestorable,
 );
 
+impl Kept {
+    /// All reasons.
+    pub const ALL: [Self; 4] = [Self::NotJpeg, Self::Damaged, Self::Kind, Self::NotRestorable];
+}
+
 /// Packs one file after another. It owns the scratch memory; each thread has one.
 #[derive(Debug)]
 pub struct Packer {

@@ -59,6 +59,14 @@ pub(super) struct OpenUnit<'a> {
     pub(super) blocks: &'a UnitBlocks,
     /// The bytes that the escapes of the blocks so far take at the unit's end.
     pub(super) escapes: usize,
+    /// Whether a coefficient is larger than images of 8 bits have.
+    pub(super) is_damaged: bool,
+}
+
+impl<'a> OpenUnit<'a> {
+    pub(super) fn new(bytes: &'a [u8], blocks: &'a UnitBlocks, escapes: usize) -> Self {
+        Self { bytes, blocks, escapes, is_damaged: false }
+    }
 }
 
 /// What makes samples of the blocks of a unit, for one instruction set.
@@ -125,10 +133,14 @@ pub(super) fn decode(
     layout.shape(&head.frame, out);
     let job =
         RegionJob { packed, head, layout, quantisation: head.quantisation(), grids: grids(&head.frame).0 };
+    // Two blocks at a time, damage is seen late. What fails is therefore decoded once more, block by block, and that says
+    // where it is.
     match level {
         // SAFETY: the level says that the processor has these instructions.
         #[cfg(target_arch = "x86_64")]
-        Level::Avx512 => unsafe { decode_avx512(&job, &mut out.planes) },
+        Level::Avx512 => unsafe {
+            decode_avx512(&job, &mut out.planes).or_else(|_| decode_avx2(&job, &mut out.planes))
+        },
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => unsafe { decode_avx2(&job, &mut out.planes) },
@@ -164,6 +176,7 @@ fn decode_with<S: UnitSink>(job: &RegionJob, planes: &mut [Plane]) -> Result<(),
         let mut units = row.units();
         for (component, (grid, part)) in job.grids.iter().zip(&job.layout.parts).enumerate() {
             let stride = target.planes[component].stride;
+            let dc_limit = job.quantisation[component].dc_limit;
             for y in number * grid.rows..(number + 1) * grid.rows {
                 let is_wanted = part.rows.contains(&(y as u32));
                 for unit in 0..grid.units() {
@@ -177,12 +190,18 @@ fn decode_with<S: UnitSink>(job: &RegionJob, planes: &mut [Plane]) -> Result<(),
                     }
                     blocks.read(bytes, count, wanted.end - first)?;
                     let escapes = blocks.escapes_before(bytes, wanted.start - first);
-                    let mut open = OpenUnit { bytes, blocks: &blocks, escapes };
+                    let mut open = OpenUnit::new(bytes, &blocks, escapes);
                     let row_at = 8 * (y - part.rows.start as usize) * stride;
                     for x in wanted {
                         let at = row_at + 8 * (x - part.columns.start as usize);
+                        if i32::from(blocks.dc[x - first]).abs() > dc_limit {
+                            return Err(out_of_range(number));
+                        }
                         sink.put(&mut open, x - first, &mut target, SamplePlace { component, at })
                             .map_err(|OutOfRange| out_of_range(number))?;
+                    }
+                    if open.is_damaged {
+                        return Err(out_of_range(number));
                     }
                 }
             }

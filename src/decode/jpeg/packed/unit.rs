@@ -20,6 +20,9 @@ pub(super) const BLOCK_BITS: usize = (LAST_BITS + WIDTH_BITS) as usize;
 /// than the bits could hold, so that every other coefficient has at most 127 in magnitude and so fits into a byte.
 pub(super) const ESCAPE: [u8; 8] = [u8::MAX, 1, 3, 7, 15, 31, 63, 126];
 
+/// The largest magnitude of an AC coefficient: images of 8 bits have none of more bits than ten (ITU T.81, F.1.2.2.1).
+pub(super) const MOST_MAGNITUDE: i16 = 1023;
+
 /// What is known of a unit's blocks when all but the remainders is read.
 #[derive(Debug, Default)]
 pub(super) struct UnitBlocks {
@@ -148,14 +151,22 @@ impl UnitBlocks {
         count
     }
 
-    /// The escape number `index` of a block whose escapes end `after` bytes before the unit's end and are `count`.
+    /// The magnitude of the coefficient of block `number` that has the block's escape `index` of `count`. The block's
+    /// escapes end `after` bytes before the unit's end. What is more than [`MOST_MAGNITUDE`] is damage.
     #[inline(always)]
-    pub(super) fn escape(&self, unit: &[u8], after: usize, (index, count): (usize, usize)) -> i16 {
+    pub(super) fn escaped_magnitude(
+        &self,
+        unit: &[u8],
+        number: usize,
+        after: usize,
+        (index, count): (usize, usize),
+    ) -> i16 {
         let back = after + (count - index) * self.escape_bytes;
         let byte = |at: usize| unit.len().checked_sub(back).and_then(|start| unit.get(start + at)).copied();
         let low = byte(0).unwrap_or(0);
         let high = if self.escape_bytes == 2 { byte(1).unwrap_or(0) } else { 0 };
-        i16::from_le_bytes([low, high])
+        let base = 2 + u32::from(ESCAPE[usize::from(self.width[number]) & 7]);
+        (u32::from(u16::from_le_bytes([low, high])) + base).min(MOST_MAGNITUDE as u32 + 1) as i16
     }
 
     /// The number of bytes that `count` escapes take.

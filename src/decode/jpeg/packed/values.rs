@@ -2,7 +2,7 @@
 
 use super::coefficients::CodedBlock;
 use super::region::OpenUnit;
-use super::unit::{ESCAPE, UnitBlocks, bits, lowest};
+use super::unit::{ESCAPE, MOST_MAGNITUDE, bits, lowest};
 use crate::decode::jpeg::idct::IdctBlock;
 
 /// A way to expand the coefficients of a block.
@@ -46,28 +46,28 @@ impl Expand for OneByOne {
     #[inline(always)]
     fn expand(unit: &mut OpenUnit, number: usize, places: &[u8; 256], block: &mut [i16; 256]) {
         let put = |k: usize, value| block[usize::from(places[k & 255])] = value;
-        unit.escapes += unit.blocks.values(unit.bytes, number, unit.escapes, put);
+        unit.values(number, put);
     }
 }
 
 /// The number of coefficients whose remainders one load of 64 bits is sure to hold.
 const PER_LOAD: u32 = 8;
 
-impl UnitBlocks {
+impl OpenUnit<'_> {
     /// Calls `put` with each AC coefficient of block `number` that is not zero: its index in coding order, and its
-    /// value. One that has an escape comes once more, and is right then. The escapes of the blocks before it take the
-    /// last `after` bytes of the unit; returns how many bytes this block's take.
+    /// value. One that has an escape comes once more, and is right then.
     #[inline(always)]
-    fn values(&self, unit: &[u8], number: usize, after: usize, mut put: impl FnMut(usize, i16)) -> usize {
-        let width = u32::from(self.width[number]);
+    fn values(&mut self, number: usize, mut put: impl FnMut(usize, i16)) {
+        let blocks = self.blocks;
+        let width = u32::from(blocks.width[number]);
         let escape = u64::from(ESCAPE[width as usize & 7]);
         let (mut nonzero, mut negative, mut large) =
-            (self.nonzero[number], self.negative[number], self.large[number]);
-        let mut at = self.rest[number] as usize;
+            (blocks.nonzero[number], blocks.negative[number], blocks.large[number]);
+        let mut at = blocks.rest[number] as usize;
         // The indices of coefficients with escapes; those of negative ones with the highest bit set.
-        let (mut escaped, mut escapes) = ([0u8; 64], 0);
+        let (mut escaped, mut count) = ([0u8; 64], 0);
         while nonzero != 0 {
-            let mut window = bits(unit, at);
+            let mut window = bits(self.bytes, at);
             at += ((large & 0xFF).count_ones() * width) as usize;
             for _ in 0..nonzero.count_ones().min(PER_LOAD) {
                 let k = nonzero.trailing_zeros();
@@ -76,34 +76,27 @@ impl UnitBlocks {
                 (large, negative) = (large >> 1, negative >> 1);
                 let rest = lowest(window, width);
                 window >>= width * is_large as u32;
-                // A remainder that is no number is at most one more than a byte can hold with the 2 that it lacks.
+                // A remainder that is no number may be too large for a byte, in which it wraps at every level.
                 let magnitude = (1 + (is_large.wrapping_neg() & (1 + rest))) as i8;
-                let sign = -(is_negative as i8);
-                put(k as usize, i16::from((magnitude ^ sign).wrapping_sub(sign)));
+                put(k as usize, i16::from(with_sign(magnitude, is_negative == 1)));
                 if is_large == 1 && rest == escape {
-                    escaped[escapes & 63] = k as u8 | (is_negative as u8) << 7;
-                    escapes += 1;
+                    escaped[count & 63] = k as u8 | (is_negative as u8) << 7;
+                    count += 1;
                 }
             }
         }
-        self.put_escaped(unit, after, &escaped[..escapes], i16::from(escape as u8), put)
-    }
-
-    /// Calls `put` with the coefficients that have escapes.
-    pub(super) fn put_escaped(
-        &self,
-        unit: &[u8],
-        after: usize,
-        escaped: &[u8],
-        escape: i16,
-        mut put: impl FnMut(usize, i16),
-    ) -> usize {
-        for (index, &coefficient) in escaped.iter().enumerate() {
-            let more = self.escape(unit, after, (index, escaped.len()));
-            let magnitude = more.wrapping_add(escape + 2);
-            let value = if coefficient >> 7 == 1 { magnitude.wrapping_neg() } else { magnitude };
+        for (index, &coefficient) in escaped[..count].iter().enumerate() {
+            let magnitude = blocks.escaped_magnitude(self.bytes, number, self.escapes, (index, count));
+            self.is_damaged |= magnitude > MOST_MAGNITUDE;
+            let value = if coefficient >> 7 == 1 { -magnitude } else { magnitude };
             put(usize::from(coefficient & 63), value);
         }
-        self.escape_length(escaped.len())
+        self.escapes += blocks.escape_length(count);
     }
+}
+
+#[inline(always)]
+fn with_sign(magnitude: i8, is_negative: bool) -> i8 {
+    let sign = -i8::from(is_negative);
+    (magnitude ^ sign).wrapping_sub(sign)
 }

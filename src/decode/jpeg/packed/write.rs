@@ -2,7 +2,7 @@
 
 use super::coefficients::{CodedBlock, ImageBlocks};
 use super::masks::{BlockMasks, MaskWork, PlainMasks};
-use super::unit::{BLOCK_BITS, DC_BITS, DIFFERENCE_BITS, ESCAPE, HEAD_BITS, LAST_BITS, UNIT};
+use super::unit::{BLOCK_BITS, DC_BITS, DIFFERENCE_BITS, ESCAPE, HEAD_BITS, LAST_BITS, MOST_MAGNITUDE, UNIT};
 use crate::simd::Level;
 
 /// The most bytes of a unit: of each of its blocks 63 coefficients, each with a remainder of 7 bits and an escape of two
@@ -11,9 +11,6 @@ const MOST_BYTES: usize = 4096;
 
 /// What an escape costs beside its bits, in bits, because readers handle it apart.
 const ESCAPE_PRICE: u32 = 8;
-
-/// The largest magnitude that is packed; 8-bit images have none that is larger.
-const MOST_MAGNITUDE: u16 = 2047;
 
 /// A coefficient is larger than images of 8 bits have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -246,7 +243,7 @@ impl MeasuredBlock {
             lengths[16 - (magnitude - 1).leading_zeros() as usize] += 1;
             count += 1;
         }
-        if most > MOST_MAGNITUDE {
+        if most > MOST_MAGNITUDE as u16 {
             return Err(TooLarge);
         }
         // A remainder of as many ones as the width has bits, or more, takes an escape.
