@@ -47,8 +47,7 @@ pub mod dataset {
 }
 pub mod decode {
     pub use crate::decode::{
-        Backend, ColorModel, Damaged, Decoded, Decoder, JpegHeader, Plane, Planes, Region, packed,
-        parse_header,
+        Backend, ColorModel, Damaged, Decoded, Decoder, JpegHeader, Plane, Planes, Region, parse_header,
     };
     pub mod packed {
         pub use crate::decode::packed::{Kept, Packer, Restorer, is_packed, original_length};
