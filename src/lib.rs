@@ -74,6 +74,7 @@ mod io;
 mod json;
 mod names;
 mod notices;
+mod pack;
 mod peers;
 mod pipeline;
 #[cfg(feature = "python")]

@@ -38,6 +38,9 @@ pub mod dataset {
             FileRow, GroupRows, IndexBuilder, IndexFacts, IndexGroup, SampleRow, ShardRows,
         };
     }
+    pub mod packed {
+        pub use crate::dataset::packed::shard_contents;
+    }
     pub mod shards {
         pub use crate::dataset::shards::{Stems, contents};
     }

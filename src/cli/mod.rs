@@ -8,6 +8,7 @@ mod emulate;
 mod index;
 mod job;
 mod output;
+mod pack;
 mod plan;
 mod plot;
 mod report;
@@ -15,6 +16,7 @@ mod settings;
 mod show;
 mod simulate;
 mod synth;
+mod unpack;
 mod usage;
 
 pub use job::{FindsJob, FoundJob, JobQuestion};
@@ -45,6 +47,8 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Build, check and show the persistent index of a dataset
     Index(index::IndexArgs),
+    /// Pack a dataset into shards of which images are decoded in a third of the time, without loss
+    Pack(pack::PackArgs),
     /// Say what a job will cost before it runs: seconds of an epoch, what limits it, what more NVMe would buy
     Plan(plan::PlanArgs),
     /// Compute what a training on many nodes would cost under each caching policy
@@ -55,6 +59,8 @@ enum Command {
     Show(Box<show::ShowArgs>),
     /// Make a dataset of JPEGs with ImageNet's statistics from real photographs
     Synth(synth::SynthArgs),
+    /// Give back the files that a packed dataset was made of
+    Unpack(unpack::UnpackArgs),
 }
 
 /// Makes a clap parser for a type with named values.
@@ -88,11 +94,13 @@ pub fn main(args: Vec<OsString>, finder: Option<&dyn FindsJob>) -> i32 {
         Command::Calibrate(args) => calibrate::run(&args),
         Command::Doctor(args) => doctor::run(&args, finder),
         Command::Index(args) => index::run(&args),
+        Command::Pack(args) => pack::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Simulate(args) => simulate::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Synth(args) => synth::run(&args),
+        Command::Unpack(args) => unpack::run(&args),
     };
     crate::pipeline::release_gpus();
     match outcome {

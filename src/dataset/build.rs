@@ -5,7 +5,7 @@ use super::cancel::Cancel;
 use super::format::{GroupEnd, HEADER, IndexHeader, Section, SectionEntry};
 use super::member::{MEMBER_ROW, MemberRow};
 use super::spill::{SpilledGroup, affixes};
-use super::{Contents, Layout, Stamp, publish};
+use super::{Contents, Fingerprint, Layout, Stamp, publish};
 use crate::error::{Error, Result};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
@@ -105,6 +105,8 @@ pub struct IndexFacts {
     pub classes: Vec<Vec<u8>>,
     /// The notes on what was left out and on what is amiss.
     pub notes: super::Notes,
+    /// The fingerprint of the dataset that this one was packed of; `None` for a dataset with a fingerprint of its own.
+    pub fingerprint: Option<Fingerprint>,
 }
 
 /// Takes groups in any order; the finished index has them sorted as torchvision sorts: by class, then by path.
@@ -338,7 +340,8 @@ impl IndexBuilder {
         self.header.groups = groups.len() as u64;
         self.header.classes = self.header.classes.max(whole.classes.len() as u32);
         self.header.root = self.known(whole.root_stamp);
-        self.header.fingerprint = fingerprint(&self.header, &table);
+        let own = || fingerprint(&self.header, &table);
+        self.header.fingerprint = whole.fingerprint.map_or_else(own, |Fingerprint(of_source)| of_source);
         file.write_all_at(&self.header.encode(&table), 0)
     }
 }

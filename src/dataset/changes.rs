@@ -9,6 +9,7 @@
 use super::build::{GroupRows, IndexGroup, ShardRows};
 use super::cancel::Cancel;
 use super::member::MemberRow;
+use super::packed::PackedManifest;
 use super::parallel::for_each;
 use super::part::DatasetPart;
 use super::shards::{ShardContents, ShardKind};
@@ -214,6 +215,9 @@ fn compare_root(index: &DatasetPart, cancel: &Cancel) -> Result<Option<Change>> 
         let (now, then) = (found.layout.title(), index.layout().title());
         return Ok(change(format!("holds {now}, held {then} when indexed")));
     }
+    if found.packed.is_some_and(|manifest| manifest.fingerprint() != index.fingerprint()) {
+        return Ok(change("was packed of another dataset than when it was indexed".to_owned()));
+    }
     let (found, known, kind): (_, Vec<&[u8]>, _) = if index.layout().is_sharded() {
         (found.shards, (0..index.groups()).map(|group| index.group_path(group)).collect(), "shard")
     } else {
@@ -235,6 +239,13 @@ fn compare(
     let full = index.directory_or_shard(group);
     let (found, message) = if let Some(kind) = ShardKind::of(index.layout(), index.notes.every_stem) {
         let (stamp, ShardContents { rows, findings }) = shards::read(index.base(), path, kind, cancel)?;
+        if let Some((footer, seal)) = &findings.packed
+            && let Some(manifest) = PackedManifest::find(index.base())?
+            && let Err(message) =
+                manifest.check_shard(group, index.samples_of_group(group).start, footer, seal)
+        {
+            return Ok((stamp, Some(Change { path: full, message })));
+        }
         // All samples of a dataset have labels, or none has, or the labels are in error.
         let at_fault = findings.unlabeled.as_ref().or(findings.unusable.as_ref());
         let odd = match &index.notes.label_fault {

@@ -279,11 +279,32 @@ impl DatasetIndex {
         (0..self.files).map(FileId)
     }
 
-    /// Calls `visit` with every file and its path below its dataset's root, in order.
-    pub(super) fn each_path(&self, mut visit: impl FnMut(FileId, &[u8])) {
-        for placed in &self.parts {
-            placed.part.each_path(|file, path| visit(placed.whole(file), path));
-        }
+    /// Calls `visit` with the samples of every file and its path below its dataset's root, in order. Files of a packed
+    /// dataset are those that it was made of, whose names are read from its shards.
+    pub(super) fn each_name(&self, mut visit: impl FnMut(Range<u64>, &[u8])) -> Result<()> {
+        self.parts.iter().try_for_each(|PlacedPart { part, sample, .. }| {
+            part.each_name(|samples, path| visit(sample + samples.start..sample + samples.end, path))
+        })
+    }
+
+    /// The path by which messages name a sample: its file or shard; in packed shards the shard, and the name that the
+    /// sample had before it was packed, as if the shard were a directory.
+    ///
+    /// # Panics
+    /// Panics when `sample` is not below [`DatasetIndex::len`].
+    pub(crate) fn shown_path(&self, sample: u64) -> PathBuf {
+        let placed = self.part_with(sample).1;
+        placed.part.shown_path(sample - placed.sample)
+    }
+
+    /// Whether samples are files of their own, or were before they were packed, so that each has a name.
+    pub(super) fn has_sample_names(&self) -> bool {
+        !self.parts.iter().all(|placed| placed.part.has_shards_of_samples())
+    }
+
+    /// The first of the datasets.
+    pub(super) fn first_part(&self) -> &DatasetPart {
+        &self.parts[0].part
     }
 
     /// The samples of a file, in the order in which they stand in it.

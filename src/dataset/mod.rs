@@ -2,7 +2,8 @@
 //!
 //! Images lie in class directories, as torchvision's `ImageFolder` reads them ([`Layout::Folder`]), or in tar shards as
 //! WebDataset writes them ([`Layout::Tar`]), with labels or without ([`DatasetIndex::is_labeled`]). [`Contents::Files`]
-//! takes files of any kind below a directory, or the records of TFRecord shards ([`Layout::TfRecord`]). All are listed
+//! takes files of any kind below a directory, or the records of TFRecord shards ([`Layout::TfRecord`]). What was packed
+//! of either kind ([`Layout::Packed`]) has the samples, the order and the fingerprint of its source. All are listed
 //! once, by several threads, into a file that later starts read whole; nothing of the dataset is then listed again.
 //! Whether it is still what the index says is looked at in every start (`changes.rs`); what changes later is found when
 //! it is read, by [`DatasetIndex::shard_stamp`] and by lengths. Several datasets can be opened as one
@@ -29,6 +30,7 @@ mod labels;
 mod left_out;
 mod member;
 mod open;
+pub(crate) mod packed;
 mod parallel;
 mod part;
 mod publish;
@@ -50,10 +52,11 @@ pub use kind::FieldKind;
 pub use select::{ClassRef, Select};
 pub(crate) use selected_members::IMAGE;
 pub use selected_members::MemberBytes;
+pub(crate) use source::{ReadAt, SizedFile};
 pub(crate) use stamp::COARSE_TICK;
 pub use stamp::{FileVersion, Stamp, TICK};
 pub use summary::{IndexOrigin, IndexSummary};
-pub(crate) use summary::{Notes, SampleBytes};
+pub(crate) use summary::{Notes, SampleBytes, Skipped};
 
 /// The hash of what defines the dataset: layout, relative paths, extents, labels. Times are no part of it, so a copy
 /// has the same fingerprint.
@@ -91,11 +94,13 @@ pub enum Layout {
     Tar,
     /// TFRecord shards, with many records in a file.
     TfRecord,
+    /// Shards that `foreload pack` made of a dataset of another layout.
+    Packed,
 }
 
 impl Layout {
     /// Every layout: an index file is read only if its layout is one of these.
-    pub(crate) const ALL: &'static [Self] = &[Self::Folder, Self::Tar, Self::TfRecord];
+    pub(crate) const ALL: &'static [Self] = &[Self::Folder, Self::Tar, Self::TfRecord, Self::Packed];
 
     /// What holds the samples, in words.
     pub(crate) fn title(self) -> &'static str {
@@ -103,6 +108,7 @@ impl Layout {
             Self::Folder => "loose files",
             Self::Tar => "tar shards",
             Self::TfRecord => "TFRecord shards",
+            Self::Packed => "packed shards",
         }
     }
 

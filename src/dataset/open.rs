@@ -9,8 +9,8 @@ use super::part::DatasetPart;
 use super::shards::ShardKind;
 use super::survey::{self, Survey};
 use super::{
-    COARSE_TICK, Changed, Fingerprint, IndexOptions, IndexOrigin, Layout, Stamp, folder, kind, publish,
-    shards,
+    COARSE_TICK, Changed, Fingerprint, IndexOptions, IndexOrigin, Layout, Stamp, folder, kind, packed,
+    publish, shards,
 };
 use crate::error::{Error, Result};
 use crate::names::NamedValue;
@@ -204,8 +204,11 @@ impl IndexOpening<'_> {
         // The stamp is taken before the names are read, so that what is added meanwhile shows as a change.
         let stamp = Stamp::stable(COARSE_TICK, || Stamp::at(canonical))
             .map_err(|error| Error::io("open dataset", *root, error))?;
-        let Survey { layout, classes, shards, mut notes, mut nothing } =
+        let Survey { layout, classes, shards, mut notes, mut nothing, packed } =
             survey::survey(root, canonical, options.contents, cancel)?;
+        if let Some(manifest) = &packed {
+            manifest.check_asked(root, options.contents, options.every_stem)?;
+        }
         let mut builder =
             IndexBuilder::new(file, layout, options.contents)?.cancelled_by(cancel).with_inodes(*inodes);
         // A loader of images finds none in shards without images. A loader of other members, which may be images by
@@ -219,9 +222,12 @@ impl IndexOpening<'_> {
         if every_stem {
             nothing = "the shards hold no sample".to_owned();
         }
-        let more = match ShardKind::of(layout, every_stem) {
-            Some(kind) => shards::index(root, &shards, kind, &mut builder, threads, &progress, cancel)?,
-            None => {
+        let more = match (&packed, ShardKind::of(layout, every_stem)) {
+            (Some(manifest), _) => packed::index(root, manifest, &mut builder, threads, &progress, cancel)?,
+            (None, Some(kind)) => {
+                shards::index(root, &shards, kind, &mut builder, threads, &progress, cancel)?
+            }
+            (None, None) => {
                 folder::index(root, &classes, options.contents, &mut builder, threads, &progress, cancel)?
             }
         };
@@ -229,7 +235,14 @@ impl IndexOpening<'_> {
         if builder.samples() == 0 {
             return Err(Error::dataset(*root, notes.explain(&nothing)));
         }
-        builder.finish(&IndexFacts { root: canonical.clone(), root_stamp: stamp, classes, notes })
+        let fingerprint = packed.map(|manifest| manifest.fingerprint());
+        builder.finish(&IndexFacts {
+            root: canonical.clone(),
+            root_stamp: stamp,
+            classes,
+            notes,
+            fingerprint,
+        })
     }
 }
 

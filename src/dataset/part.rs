@@ -69,6 +69,11 @@ impl DatasetPart {
         self.file.header().layout
     }
 
+    /// Whether samples lie in shards, also before they were packed.
+    pub(super) fn has_shards_of_samples(&self) -> bool {
+        self.notes.packed_of.unwrap_or(self.layout()).is_sharded()
+    }
+
     /// The number of samples.
     pub(super) fn len(&self) -> u64 {
         self.file.header().samples
@@ -169,14 +174,17 @@ impl DatasetPart {
         names.get(start..end(sample)).unwrap_or_default()
     }
 
-    /// Calls `visit` with every file's path below the root, in order; for a root that is a shard, with its own name.
-    pub(super) fn each_path(&self, mut visit: impl FnMut(FileId, &[u8])) {
+    /// Calls `visit` with every file's samples and its path below the root, in order; for a root that is a shard, with
+    /// its own name. Files of a packed dataset are those of its source.
+    pub(super) fn each_name(&self, mut visit: impl FnMut(Range<u64>, &[u8])) -> Result<()> {
+        if self.layout() == Layout::Packed {
+            return self.each_packed_name(visit);
+        }
         let mut path = Vec::new();
         for group in 0..self.groups() {
             let (directory, prefix, suffix) = self.group_parts(group);
             if self.layout().is_sharded() {
-                let own = || self.base.file_name().unwrap_or_default().as_bytes();
-                visit(FileId(group as u32), if directory.is_empty() { own() } else { directory });
+                visit(self.samples_of_group(group), self.shard_name(group));
                 continue;
             }
             for sample in self.samples_of_group(group) {
@@ -186,9 +194,25 @@ impl DatasetPart {
                     path.push(b'/');
                 }
                 [prefix, self.name(group, sample), suffix].iter().for_each(|bytes| path.extend(*bytes));
-                visit(FileId(sample as u32), &path);
+                visit(sample..sample + 1, &path);
             }
         }
+        Ok(())
+    }
+
+    /// A shard's path below the root; its own name where it is the root.
+    fn shard_name(&self, group: usize) -> &[u8] {
+        let own = || self.base.file_name().unwrap_or_default().as_bytes();
+        Some(self.group_path(group)).filter(|path| !path.is_empty()).unwrap_or_else(own)
+    }
+
+    /// A file's path below the root; its own name where it is the root.
+    pub(super) fn name_below(&self, file: FileId) -> Vec<u8> {
+        if self.layout().is_sharded() {
+            return self.shard_name(file.0 as usize).to_vec();
+        }
+        let path = self.path(file);
+        path.strip_prefix(&self.base).unwrap_or(&path).as_os_str().as_bytes().to_vec()
     }
 
     /// The class names by number, as bytes; none where the dataset has only numbers.
@@ -206,7 +230,12 @@ impl DatasetPart {
 
     /// Identifies the directory, or the single shard, that the root was when it was indexed.
     pub(super) fn identity(&self) -> [u8; 32] {
-        let hash = Sha256::new_with_prefix(b"foreload root 1");
+        // Where inodes do not last, a packed dataset still differs from its source, which has the same fingerprint.
+        let domain: &[u8] = match self.layout() {
+            Layout::Packed => b"foreload packed root 1",
+            _ => b"foreload root 1",
+        };
+        let hash = Sha256::new_with_prefix(domain);
         hash.chain_update(self.root_stamp().inode.to_le_bytes()).finalize().into()
     }
 

@@ -11,6 +11,7 @@ use super::kind::{FieldKind, image_rank};
 use super::labels::{Label, cls, json, reduced};
 use super::left_out::LeftOut;
 use super::member::{MemberPlace, MemberRow};
+use super::packed::{PackedFooter, ShardSeal};
 use super::shards::refuse_compressed;
 use super::source::{Malformed, ReadAt};
 use std::collections::HashMap;
@@ -39,6 +40,8 @@ pub struct ShardFindings {
     pub unusable: Option<String>,
     /// Whether some sample has an image.
     pub has_images: bool,
+    /// The footer and the seal of a packed shard, which has nothing of the others here.
+    pub(super) packed: Option<(PackedFooter, ShardSeal)>,
 }
 
 /// The members of one stem. It is small, because there is one for each stem of a shard.
@@ -288,7 +291,7 @@ pub(super) fn first_image<S: ReadAt + ?Sized>(source: &S) -> Result<Option<Strin
 /// Parts a name at the first dot of its base name, as WebDataset does: the stem with its directory, and the suffix in
 /// lower case.
 /// `None` for names without a dot and for hidden files.
-fn split(name: &[u8]) -> Option<(&[u8], Vec<u8>)> {
+pub(super) fn split(name: &[u8]) -> Option<(&[u8], Vec<u8>)> {
     let base = name.iter().rposition(|&b| b == b'/').map_or(0, |slash| slash + 1);
     let dot = name[base..].iter().position(|&b| b == b'.').filter(|&dot| dot > 0)?;
     Some((&name[..base + dot], name[base + dot + 1..].to_ascii_lowercase()))

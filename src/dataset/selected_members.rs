@@ -1,11 +1,11 @@
 //! The members of a sample that a loader reads: the place of each, and the extent that is read at once.
 
+use super::Extent;
 use super::format::{Section, u64_at};
 use super::kind::image_rank;
 use super::member::{MEMBER_ROW, MemberPlace, MemberRow};
 use super::part::{DatasetPart, search};
 use super::summary::SampleBytes;
-use super::{Extent, Layout};
 use crate::error::{Error, Result};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -197,10 +197,17 @@ impl DatasetPart {
     /// The bytes of all members of the samples; `None` where samples are single files, or where the index was read
     /// without its members.
     pub(super) fn member_bytes(&self) -> Option<SampleBytes> {
-        let known = self.layout() == Layout::Tar && self.file.has_members();
+        let known = self.file.has_members() && !self.keys().is_empty();
+        known.then(|| SampleBytes::of((0..self.len()).map(|sample| self.bytes_of_sample(sample))))
+    }
+
+    /// The bytes of all members of a sample, as far as the index was read with them; of its image where it has none.
+    pub(super) fn bytes_of_sample(&self, sample: u64) -> u64 {
+        if !self.file.has_members() || self.file.section(Section::MemberEnds).is_empty() {
+            return u64::from(self.image(sample).length);
+        }
         let there = |row: MemberRow| Some(u64::from(row.place.length)).filter(|_| row.place.is_single());
-        let of_sample = |sample| self.members_in_file(sample).filter_map(there).sum();
-        known.then(|| SampleBytes::of((0..self.len()).map(of_sample)))
+        self.members_in_file(sample).filter_map(there).sum()
     }
 
     /// The members of a sample in the index file.

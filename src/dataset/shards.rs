@@ -1,4 +1,4 @@
-//! Shards of a dataset, tar or TFRecord: each is read once, by several threads.
+//! Shards of a dataset, tar, TFRecord or packed: each is read once, by several threads.
 
 use super::build::{GroupRows, IndexBuilder, IndexGroup, ShardRows};
 use super::cancel::Cancel;
@@ -9,7 +9,7 @@ pub use super::samples::{Stems, contents};
 use super::source::{Malformed, ReadAt, SizedFile};
 use super::summary::LabelFault;
 use super::tfrecord::records;
-use super::{COARSE_TICK, Layout, Notes, Stamp, samples};
+use super::{COARSE_TICK, Layout, Notes, Stamp, packed, samples};
 use crate::error::{Error, Result};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -150,6 +150,7 @@ fn malformed(path: &Path, Malformed { offset, message }: Malformed) -> Error {
 pub(super) enum ShardKind {
     Tar(Stems),
     TfRecord,
+    Packed,
 }
 
 impl ShardKind {
@@ -161,6 +162,7 @@ impl ShardKind {
             Layout::Tar if every_stem => Some(Self::Tar(Stems::All)),
             Layout::Tar => Some(Self::Tar(Stems::WithImage)),
             Layout::TfRecord => Some(Self::TfRecord),
+            Layout::Packed => Some(Self::Packed),
         }
     }
 }
@@ -177,6 +179,7 @@ pub(super) fn read(
     let (source, stamp) = open(&path, cancel)?;
     let contents = match kind {
         ShardKind::Tar(stems) => contents(&source, stems),
+        ShardKind::Packed => packed::shard_contents(&source),
         ShardKind::TfRecord => records(&source).map(|samples| ShardContents {
             rows: ShardRows { samples, ..ShardRows::default() },
             findings: ShardFindings::default(),

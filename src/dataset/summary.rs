@@ -50,6 +50,9 @@ pub struct Notes {
     /// A sample with several images, of which none is more its own than the others.
     #[serde(default)]
     pub ambiguous: Option<String>,
+    /// How the samples of a packed dataset were stored before they were packed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub packed_of: Option<Layout>,
 }
 
 /// The reason why the labels of a dataset cannot be used. It is an error only for loaders that want labels.
@@ -64,6 +67,13 @@ pub struct LabelFault {
 impl LabelFault {
     pub(super) fn new(shard: &[u8], message: String) -> Self {
         Self { shard: String::from_utf8_lossy(shard).into_owned(), message }
+    }
+
+    /// The fault as that of a dataset that was packed of this one, and has other shards.
+    pub(super) fn of_packed(self) -> Self {
+        let Self { shard, message } = self;
+        let place = if shard.is_empty() { String::new() } else { format!("{shard} in the source: ") };
+        Self { shard: String::new(), message: format!("{place}{message}") }
     }
 
     /// Whether the fault is in this shard.
@@ -161,6 +171,7 @@ impl Notes {
         self.every_stem |= other.every_stem;
         self.imageless |= other.imageless;
         self.label_fault = self.label_fault.take().or(other.label_fault);
+        self.packed_of = self.packed_of.or(other.packed_of);
         if let Some(stem) = other.ambiguous {
             self.keep_ambiguous(stem);
         }

@@ -3,6 +3,7 @@
 use super::cancel::Cancel;
 use super::kind::{image_extensions, is_image_file};
 use super::left_out::LeftOut;
+use super::packed::{self, PackedManifest};
 use super::{Contents, Layout, Notes, shards};
 use crate::error::{Error, Result};
 use std::collections::HashSet;
@@ -21,6 +22,8 @@ pub(super) struct Survey {
     pub(super) notes: Notes,
     /// The message when no sample is found.
     pub(super) nothing: String,
+    /// The manifest, where the dataset is packed.
+    pub(super) packed: Option<PackedManifest>,
 }
 
 /// What is in the root of a dataset.
@@ -44,13 +47,32 @@ pub(super) fn survey(root: &Path, canonical: &Path, contents: Contents, cancel: 
     if !canonical.is_dir() {
         return single(root, canonical.file_name().unwrap_or_default(), contents);
     }
+    if let Some(manifest) = PackedManifest::find(canonical)? {
+        return Ok(packed(manifest));
+    }
     match contents {
         Contents::Images => images(root, list_root(root, contents, cancel)?, cancel),
         Contents::Files => files(root, list_root(root, contents, cancel)?),
     }
 }
 
+fn packed(manifest: PackedManifest) -> Survey {
+    Survey {
+        layout: Layout::Packed,
+        classes: manifest.classes.iter().map(|name| name.bytes().to_vec()).collect(),
+        shards: manifest.names().map(String::into_bytes).collect(),
+        notes: Notes::default(),
+        nothing: "the packed shards hold no sample".to_owned(),
+        packed: Some(manifest),
+    }
+}
+
 fn single(root: &Path, name: &OsStr, contents: Contents) -> Result<Survey> {
+    if packed::is_shard_name(name.as_bytes()) {
+        let message =
+            format!("is a shard of a packed dataset: name the directory, which has {}", packed::MANIFEST);
+        return Err(Error::dataset(root, message));
+    }
     let is_tar = name.as_bytes().ends_with(b".tar") || shards::is_compressed_name(name);
     let (layout, nothing) = match contents {
         Contents::Images if is_tar => (Layout::Tar, no_images()),
@@ -66,7 +88,8 @@ fn single(root: &Path, name: &OsStr, contents: Contents) -> Result<Survey> {
             return Err(Error::dataset(root, message));
         }
     };
-    Ok(Survey { layout, classes: Vec::new(), shards: vec![Vec::new()], notes: Notes::default(), nothing })
+    let shards = vec![Vec::new()];
+    Ok(Survey { layout, classes: Vec::new(), shards, notes: Notes::default(), nothing, packed: None })
 }
 
 const NO_RECORDS: &str = "the shards hold no record";
@@ -83,6 +106,7 @@ fn images(root: &Path, mut found: RootListing, cancel: &Cancel) -> Result<Survey
             shards: Vec::new(),
             notes: found.notes,
             nothing: format!("its directories hold no {} image", image_extensions()),
+            packed: None,
         });
     }
     if let Some(name) = found.compressed.first() {
@@ -96,7 +120,8 @@ fn images(root: &Path, mut found: RootListing, cancel: &Cancel) -> Result<Survey
         return Err(Error::dataset(root, found.notes.explain(what)));
     }
     let RootListing { shards, notes, .. } = found;
-    Ok(Survey { layout: Layout::Tar, classes: Vec::new(), shards, notes, nothing: no_images() })
+    let (classes, nothing) = (Vec::new(), no_images());
+    Ok(Survey { layout: Layout::Tar, classes, shards, notes, nothing, packed: None })
 }
 
 fn files(root: &Path, found: RootListing) -> Result<Survey> {
@@ -113,7 +138,7 @@ fn files(root: &Path, found: RootListing) -> Result<Survey> {
         }
         descriptions.iter().for_each(|name| notes.skip(LeftOut::BesideRecords, || text(name)));
         let (layout, classes) = (Layout::TfRecord, Vec::new());
-        return Ok(Survey { layout, classes, shards, notes, nothing: NO_RECORDS.to_owned() });
+        return Ok(Survey { layout, classes, shards, notes, nothing: NO_RECORDS.to_owned(), packed: None });
     }
     // A file in the root is in no class, so the dataset has no classes.
     let has_files = other.is_some() || !shards.is_empty() || !descriptions.is_empty();
@@ -123,7 +148,7 @@ fn files(root: &Path, found: RootListing) -> Result<Survey> {
         notes = Notes { unlabeled: true, ..Notes::default() };
     }
     let nothing = "holds no file".to_owned();
-    Ok(Survey { layout: Layout::Folder, classes, shards: Vec::new(), notes, nothing })
+    Ok(Survey { layout: Layout::Folder, classes, shards: Vec::new(), notes, nothing, packed: None })
 }
 
 /// The first image that is found in these directories, by its path below `root`. The search ends with it.

@@ -45,11 +45,12 @@ pub fn records<S: ReadAt + ?Sized>(source: &S) -> Result<Vec<SampleRow>, Malform
 fn length(header: &[u8]) -> Option<u64> {
     let (length, stated) = header.split_first_chunk::<8>()?;
     let stated = u32::from_le_bytes(*stated.first_chunk()?);
-    (masked_crc(length) == stated).then(|| u64::from_le_bytes(*length))
+    (masked(checksum(length)) == stated).then(|| u64::from_le_bytes(*length))
 }
 
-fn masked_crc(bytes: &[u8]) -> u32 {
-    checksum(bytes).rotate_right(15).wrapping_add(0xa282_ead8)
+/// A CRC-32C as TFRecord shards have it.
+pub(crate) fn masked(checksum: u32) -> u32 {
+    checksum.rotate_right(15).wrapping_add(0xa282_ead8)
 }
 
 fn no_record(at: u64) -> String {
@@ -67,6 +68,6 @@ mod tests {
     #[test]
     fn checksums_are_those_of_rfc_3720_masked() {
         // Appendix B.4: CRC-32C of 32 zeros is aa 36 91 8a as sent, 0x8a9136aa.
-        assert_eq!(masked_crc(&[0; 32]), 0x8a91_36aa_u32.rotate_right(15).wrapping_add(0xa282_ead8));
+        assert_eq!(masked(checksum(&[0; 32])), 0x8a91_36aa_u32.rotate_right(15).wrapping_add(0xa282_ead8));
     }
 }

@@ -475,7 +475,7 @@ impl PipelineShared {
         let extent = self.index.extent(sample);
         Error::Sample {
             id: sample,
-            path: self.index.path(extent.file),
+            path: self.index.shown_path(sample),
             offset: extent.offset,
             length: extent.length,
             source: Box::new(source),

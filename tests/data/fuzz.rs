@@ -21,7 +21,7 @@ fn seed() -> u64 {
 }
 
 /// Calls `one` with a random stream of its own until the time is up. A panic is preceded by the seed that repeats it.
-fn fuzz(name: &str, mut one: impl FnMut(&mut RandomStream)) {
+pub(crate) fn fuzz(name: &str, mut one: impl FnMut(&mut RandomStream)) {
     let seconds =
         std::env::var("FORELOAD_FUZZ_SECONDS").map_or(2.0, |s| s.parse().expect("seconds are a number"));
     let seed = seed();
@@ -38,7 +38,7 @@ fn fuzz(name: &str, mut one: impl FnMut(&mut RandomStream)) {
 }
 
 /// Flips bits, overwrites bytes with special values, copies, cuts or extends.
-fn mutate(bytes: &mut Vec<u8>, random: &mut RandomStream) {
+pub(crate) fn mutate(bytes: &mut Vec<u8>, random: &mut RandomStream) {
     for _ in 0..=random.below(4) {
         let Some(last) = (bytes.len() as u64).checked_sub(1) else { return };
         let at = random.below(last + 1) as usize;

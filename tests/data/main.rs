@@ -11,6 +11,7 @@ mod fuzz;
 mod index_file;
 mod labels;
 mod locality;
+mod packed;
 mod scale;
 mod schedule;
 mod selected;

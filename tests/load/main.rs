@@ -11,6 +11,7 @@ mod locality;
 mod mixing;
 mod nodes;
 mod one_version;
+mod pack;
 mod peers;
 mod pipeline;
 mod progressive;

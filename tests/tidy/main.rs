@@ -43,7 +43,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("indicatif", &["cli", "dataset"]),
     ("libc", &["cli", "dataset", "gpu", "io", "slot", "tier"]),
     ("libloading", &["gpu"]),
-    ("rustix", &["cli", "dataset", "io", "peers", "slot", "tier"]),
+    ("rustix", &["cli", "dataset", "io", "pack", "peers", "slot", "tier"]),
     (
         "serde",
         &[
@@ -56,6 +56,7 @@ const HOMES: &[(&str, &[&str])] = &[
             "json",
             "names",
             "notices",
+            "pack",
             "peers",
             "pipeline",
             "python",
@@ -69,8 +70,8 @@ const HOMES: &[(&str, &[&str])] = &[
     (
         "serde_json",
         &[
-            "augment", "cli", "config", "dataset", "json", "pipeline", "python", "show", "simulate", "state",
-            "tier", "trace",
+            "augment", "cli", "config", "dataset", "json", "pack", "pipeline", "python", "show", "simulate",
+            "state", "tier", "trace",
         ],
     ),
     ("sha2", &["cli", "dataset", "peers", "rng", "schedule", "tier"]),

@@ -17,7 +17,8 @@ use std::sync::Arc;
 /// The arguments of `foreload index`.
 #[derive(Debug, clap::Args)]
 pub(crate) struct IndexArgs {
-    /// The dataset: a directory of class directories or of tar shards, or one tar file; several are read as one
+    /// The dataset: a directory of class directories, of tar shards or of packed ones, or one tar file; several are
+    /// read as one
     #[arg(value_name = "DIR", required = true)]
     directories: Vec<PathBuf>,
     /// Take files of any kind, or the records of .tfrecord shards, instead of images
@@ -194,7 +195,7 @@ fn describe(report: &IndexReport) -> String {
     let of = of_classes(*classes);
     let mut lines = vec![
         format!("{}: {samples} samples {of} in {groups} {}", root.display(), layout.group_title()),
-        format!("  layout       {}", layout.title()),
+        format!("  layout       {}{}", layout.title(), packed_of(&report.summary.notes)),
         format!(
             "  bytes        {}; {} a sample, {} at most",
             output::bytes(total_bytes),
@@ -217,6 +218,11 @@ fn describe(report: &IndexReport) -> String {
         lines.push("  verified     the index file is sound and the dataset is as it was".to_owned());
     }
     lines.join("\n")
+}
+
+/// What a packed dataset was made of, in words.
+fn packed_of(notes: &Notes) -> String {
+    notes.packed_of.map_or_else(String::new, |layout| format!(", packed of {}", layout.title()))
 }
 
 /// The most reasons that are listed for people: there may be as many as files.

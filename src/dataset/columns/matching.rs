@@ -62,7 +62,7 @@ impl NamingColumns {
         let mut found = FoundRows { path, rows, row: vec![NO_ROW; index.len() as usize] };
         match (self.by_name, self.by_number) {
             // Samples in shards have no files of their own.
-            (Some(column), None) if index.is_sharded() => {
+            (Some(column), None) if !index.has_sample_names() => {
                 let message = format!(
                     "{}: names samples by {:?}, but those in shards have no files of their own: name them by {NUMBER}, \
                      their numbers in the index, or write the labels into the shards",
@@ -71,7 +71,7 @@ impl NamingColumns {
                 );
                 return Err(Error::config(SETTING, message));
             }
-            (Some(column), number) if !index.is_sharded() => {
+            (Some(column), number) if index.has_sample_names() => {
                 found.by_name(column, index)?;
                 if let Some(number) = number {
                     found.check_numbers(number, column, index)?;
@@ -131,16 +131,16 @@ impl FoundRows<'_> {
         }
         let mut used = vec![false; rows.len()];
         let mut outcome = Ok(());
-        index.each_path(|file, name| {
+        index.each_name(|samples, name| {
             let stem = name.iter().rposition(|&byte| byte == b'.').map(|dot| &name[..dot]);
             // A sample may be named with its extension or without it, but not in both ways.
             for &row in [Some(name), stem].into_iter().flatten().filter_map(|name| by_name.get(name)) {
                 used[row as usize] = true;
                 if outcome.is_ok() {
-                    outcome = index.samples_of(file).try_for_each(|sample| self.take(sample, row));
+                    outcome = samples.clone().try_for_each(|sample| self.take(sample, row));
                 }
             }
-        });
+        })?;
         outcome?;
         let unused = used.iter().filter(|used| !**used).count();
         if let Some(first) = used.iter().position(|used| !used) {
@@ -179,7 +179,7 @@ impl FoundRows<'_> {
     fn whole(self, index: &DatasetIndex) -> Result<Vec<u32>> {
         let missing = self.row.iter().filter(|&&row| row == NO_ROW).count();
         if let Some(first) = self.row.iter().position(|&row| row == NO_ROW) {
-            let file = index.path(index.extent(first as u64).file);
+            let file = index.shown_path(first as u64);
             let message = format!(
                 "{}: has no row for {missing} of {} samples, for one number {first} ({}): add rows, or leave the \
                  samples out of the dataset's directory",

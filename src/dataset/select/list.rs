@@ -2,9 +2,10 @@
 //! them all.
 
 use super::SampleSet;
-use crate::dataset::{DatasetIndex, FileId};
+use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
 use std::collections::HashMap;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -14,16 +15,16 @@ pub(super) fn samples(path: &Path, index: &DatasetIndex) -> Result<Vec<u32>> {
     let text = std::fs::read(path).map_err(unread)?;
     let lines = lines(&text);
     let wanted = WantedLines::of(&lines);
-    let found = wanted.find(index, lines.len());
+    let found = wanted.find(index, lines.len())?;
     let mut seen = SampleSet::among(index.len());
     let mut samples = Vec::with_capacity(lines.len());
     let mut take = |at: usize, line: &ListLine<'_>| {
-        let Some(ListedFile { file, how, other }) = found[at] else {
+        let Some(ListedFile { file, how, other }) = &found[at] else {
             let rival = wanted.rival(line, &found);
             return Err(rival.map_or_else(|| names_nothing(&found, index), |first| again(&lines[first])));
         };
         if let Some(other) = other {
-            let [one, other] = [file, other].map(|file| index.path(file));
+            let [one, other] = [file, other].map(|file| index.shown_path(file.start));
             let message =
                 format!("is {} and {}: write its extension or whole path", one.display(), other.display());
             return Err(message);
@@ -32,13 +33,14 @@ pub(super) fn samples(path: &Path, index: &DatasetIndex) -> Result<Vec<u32>> {
         if let (Some((_, label)), false) = (label, index.is_labeled()) {
             return Err(format!("says class {label}; the dataset has no labels: leave the numbers out"));
         }
-        for sample in index.samples_of(file) {
+        for sample in file.clone() {
             let here = index.label(sample);
             if let Some((_, label)) = label.filter(|&(_, label)| label != here) {
                 return Err(format!("says class {label}; the dataset has it in class {here}"));
             }
             if !seen.insert(sample as u32) {
-                let first = found.iter().position(|known| known.is_some_and(|known| known.file == file));
+                let first =
+                    found.iter().position(|known| known.as_ref().is_some_and(|known| known.file == *file));
                 return Err(again(&lines[first.unwrap_or(at)]));
             }
             samples.push(sample as u32);
@@ -98,12 +100,13 @@ impl MatchKind {
 }
 
 /// The file that a line names.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 struct ListedFile {
-    file: FileId,
+    /// The samples of the file.
+    file: Range<u64>,
     how: MatchKind,
-    /// Another file that it names as well.
-    other: Option<FileId>,
+    /// The samples of another file that it names as well.
+    other: Option<Range<u64>>,
 }
 
 /// The lines by what they name: the whole line, and the line without the number after it.
@@ -138,18 +141,20 @@ impl<'a> WantedLines<'a> {
     }
 
     /// The files of this many lines.
-    fn find(&self, index: &DatasetIndex, lines: usize) -> Vec<Option<ListedFile>> {
+    fn find(&self, index: &DatasetIndex, lines: usize) -> Result<Vec<Option<ListedFile>>> {
         let mut found = vec![None; lines];
-        index.each_path(|file, path| {
-            self.look_up(file, path, &mut found);
-            if self.absolute {
-                self.look_up(file, index.path(file).as_os_str().as_bytes(), &mut found);
+        index.each_name(|samples, path| {
+            self.look_up(&samples, path, &mut found);
+            let file = index.extent(samples.start).file;
+            // A shard of a packed dataset is none of the files that it was made of.
+            if self.absolute && index.samples_of(file) == samples {
+                self.look_up(&samples, index.path(file).as_os_str().as_bytes(), &mut found);
             }
-        });
-        found
+        })?;
+        Ok(found)
     }
 
-    fn look_up(&self, file: FileId, path: &[u8], found: &mut [Option<ListedFile>]) {
+    fn look_up(&self, file: &Range<u64>, path: &[u8], found: &mut [Option<ListedFile>]) {
         let stem = stem(path);
         let places = [
             (MatchKind::Path, self.whole.get(path)),
@@ -162,8 +167,8 @@ impl<'a> WantedLines<'a> {
             let known = &mut found[line as usize];
             match known {
                 Some(better) if better.how < how => {}
-                Some(same) if same.how == how => same.other = Some(file),
-                _ => *known = Some(ListedFile { file, how, other: None }),
+                Some(same) if same.how == how => same.other = Some(file.clone()),
+                _ => *known = Some(ListedFile { file: file.clone(), how, other: None }),
             }
         }
     }
@@ -181,9 +186,13 @@ fn again(first: &ListLine<'_>) -> String {
 }
 
 fn names_nothing(found: &[Option<ListedFile>], index: &DatasetIndex) -> String {
-    let first = index.path(index.extent(0).file);
-    let root = std::path::absolute(index.root()).unwrap_or_default();
-    let first = first.strip_prefix(root).unwrap_or(&first);
+    let mut first = String::new();
+    // Without the names there is one example less.
+    let _ = index.each_name(|samples, name| {
+        if samples.start == 0 {
+            first = String::from_utf8_lossy(name).into_owned();
+        }
+    });
     let such = match found.iter().filter(|found| found.is_none()).count() {
         0 | 1 => String::new(),
         count => format!(" (one of {count} such lines)"),

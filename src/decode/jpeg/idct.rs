@@ -93,6 +93,34 @@ impl Quantisation {
         let coarse = table.iter().any(|&step| i32::from(step) * 1023 > 32767);
         Self { steps, limits, coarse, dc_limit: 32767 / i32::from(table[0].max(1)) }
     }
+
+    /// The sums of the magnitudes of four coefficients that share a column; `None` if they are beyond what samples of 8
+    /// bits can have.
+    fn sums(&self, block: &IdctBlock) -> Option<[i32; 16]> {
+        let (mut sums, mut within) = ([0i32; 16], true);
+        for place in 0..64 {
+            let (value, step) = (i32::from(block.0[place]), i32::from(self.steps[place]));
+            within &= !self.coarse || value.abs() <= i32::from(self.limits[place]);
+            sums[place % 16] += (value * step).abs();
+        }
+        (within && sums.iter().all(|&sum| sum <= LIMIT)).then_some(sums)
+    }
+
+    /// Whether a block in coding order can be transformed. `table` is what this was made of.
+    #[inline(always)]
+    pub(super) fn allows(&self, block: &[i16; 64], table: &[u16; 64]) -> bool {
+        // Most blocks are so far from the limit that even the sum of all is below it. Magnitudes of ten bits keep that
+        // sum within 32 bits.
+        let product =
+            |(&value, &step): (&i16, &u16)| u32::from(value.unsigned_abs().min(1023)) * u32::from(step);
+        let sum: u32 = block.iter().zip(table).map(product).sum();
+        if sum <= LIMIT as u32 && block.iter().all(|value| value.unsigned_abs() <= 1023) {
+            return true;
+        }
+        let mut placed = IdctBlock::new();
+        block.iter().zip(&PLACES).for_each(|(&value, &place)| placed.0[usize::from(place)] = value);
+        i32::from(block[0]).abs() <= self.dc_limit && self.sums(&placed).is_some()
+    }
 }
 
 /// A bound on the sum of the magnitudes of four coefficients that share a column: rows 0, 2, 1, 5 and rows 4, 6, 3, 7.
@@ -176,16 +204,10 @@ impl InverseDct for PortableIdct {
         out: &mut [u8],
         stride: usize,
     ) -> Result<(), OutOfRange> {
-        let (mut sums, mut within) = ([0i32; 16], true);
-        for place in 0..64 {
-            let (value, step) = (i32::from(block.0[place]), i32::from(quantisation.steps[place]));
-            within &= !quantisation.coarse || value.abs() <= i32::from(quantisation.limits[place]);
-            sums[place % 16] += (value * step).abs();
-        }
-        if !within || sums.iter().any(|&sum| sum > LIMIT) {
+        let Some(sums) = quantisation.sums(block) else {
             block.0[..64].fill(0);
             return Err(OutOfRange);
-        }
+        };
         if sums.iter().all(|&sum| sum <= QUICK) {
             both_passes::<i32>(block, quantisation, out, stride);
         } else {

@@ -44,20 +44,22 @@ impl Expand for ByEights {
             }
         }
         if escaped != 0 {
+            let put = |k: usize, value| block[usize::from(places[k & 255])] = value;
             // SAFETY: whoever names this type has detected BMI2.
-            unsafe { put_escaped(unit, number, escaped, places, block) };
+            unsafe { escaped_values(unit, number, escaped, put) };
         }
     }
 }
 
-/// Puts the coefficients that have escapes into a block: those of the large ones that `escaped` marks.
+/// Calls `put` with the coefficients that have escapes, which are those of the large ones that `escaped` marks: the index
+/// in coding order, and the value.
+#[inline]
 #[target_feature(enable = "bmi1,bmi2,popcnt")]
-pub(super) fn put_escaped(
+pub(super) fn escaped_values(
     unit: &mut OpenUnit,
     number: usize,
     mut escaped: u64,
-    places: &[u8; 256],
-    block: &mut [i16; 256],
+    mut put: impl FnMut(usize, i16),
 ) {
     let blocks = unit.blocks;
     let (nonzero, large) = (blocks.nonzero[number], blocks.large[number]);
@@ -69,7 +71,7 @@ pub(super) fn put_escaped(
         let magnitude = blocks.escaped_magnitude(unit.bytes, number, unit.escapes, (index, count));
         unit.is_damaged |= magnitude > MOST_MAGNITUDE;
         let is_negative = blocks.negative[number] & among_all != 0;
-        block[usize::from(places[k & 255])] = if is_negative { -magnitude } else { magnitude };
+        put(k, if is_negative { -magnitude } else { magnitude });
     }
     unit.escapes += blocks.escape_length(count);
 }

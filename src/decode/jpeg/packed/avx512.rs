@@ -5,7 +5,7 @@ use std::arch::x86_64::*;
 
 use super::super::idct::avx512::{ORDER, PlacedBlock, transform_placed};
 use super::super::idct::{IdctBlock, InverseDct, OutOfRange, PLACES, PortableIdct};
-use super::avx2::put_escaped;
+use super::avx2::escaped_values;
 use super::coefficients::CodedBlock;
 use super::region::{BlockTarget, OpenUnit, SamplePlace, UnitSink};
 use super::unit::ESCAPE;
@@ -209,21 +209,20 @@ fn expand(unit: &mut OpenUnit, number: usize, to: &'static BlockOrder) -> Placed
 }
 
 /// Puts the coefficients that have escapes into a block: those of the large ones that `escaped` marks.
-#[cold]
+#[inline]
 #[target_feature(enable = "avx512f,avx512bw,bmi1,bmi2,popcnt")]
 fn with_escapes(
     unit: &mut OpenUnit,
     number: usize,
     escaped: u64,
-    block: PlacedBlock,
+    [mut low, mut high]: PlacedBlock,
     to: &'static BlockOrder,
 ) -> PlacedBlock {
-    let mut patched = IdctBlock::new();
-    store(block, &mut patched);
-    put_escaped(unit, number, escaped, to.places, &mut patched.0);
-    // SAFETY: a block has 256 values of 2 bytes.
-    unsafe {
-        let patched = patched.0.as_ptr();
-        [_mm512_loadu_si512(patched.cast()), _mm512_loadu_si512(patched.add(32).cast())]
-    }
+    escaped_values(unit, number, escaped, |k, value| {
+        let place = 1u64 << (to.places[k & 63] & 63);
+        // Through memory it would take longer: a register cannot be loaded from what was stored piece by piece.
+        low = _mm512_mask_set1_epi16(low, place as u32, value);
+        high = _mm512_mask_set1_epi16(high, (place >> 32) as u32, value);
+    });
+    [low, high]
 }

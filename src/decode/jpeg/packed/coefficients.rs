@@ -65,6 +65,33 @@ impl ImageBlocks {
     }
 }
 
+impl ImageBlocks {
+    /// Whether all blocks can be transformed with these quantisation tables, which are those of `frame`.
+    pub(super) fn are_allowed(&self, frame: &Frame, tables: &[[u16; 64]], level: Level) -> bool {
+        match level {
+            // SAFETY: the level says that the processor has these instructions.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 | Level::Avx512 => unsafe { self.are_allowed_avx2(frame, tables) },
+            _ => self.are_allowed_with(frame, tables),
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2")]
+    fn are_allowed_avx2(&self, frame: &Frame, tables: &[[u16; 64]]) -> bool {
+        self.are_allowed_with(frame, tables)
+    }
+
+    #[inline(always)]
+    fn are_allowed_with(&self, frame: &Frame, tables: &[[u16; 64]]) -> bool {
+        self.components.iter().zip(&frame.components).all(|(component, part)| {
+            let table = &tables[part.table];
+            let quantisation = Quantisation::new(table);
+            component.blocks.iter().all(|block| quantisation.allows(block, table))
+        })
+    }
+}
+
 /// Reads all coefficients of the file that `header` begins. Its only fault may be one that `restore` would show.
 pub(super) fn read(
     jpeg: &mut Jpeg,

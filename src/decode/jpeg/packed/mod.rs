@@ -150,8 +150,8 @@ impl Packer {
         }
     }
 
-    /// Writes the packed form of the JPEG `file` to `out`, whose old bytes are dropped. It is verified: all of it
-    /// decodes, and `file` was restored from it byte for byte.
+    /// Writes the packed form of the JPEG `file` to `out`, whose old bytes are dropped. It is verified: `file` was
+    /// restored from it byte for byte, and all its coefficients can be transformed.
     ///
     /// # Errors
     /// The reason for which the file is better kept as it is; `out` then holds nothing.
@@ -185,18 +185,25 @@ impl Packer {
         restore::split_plain(file, &mut self.plain).map_err(damaged)?;
         coefficients::read(&mut self.jpeg, file, &mut header, &layout, self.level, &mut self.blocks)
             .map_err(damaged)?;
+        let (frame, tables) = frame_of(&header).map_err(damaged)?;
+        if !self.blocks.are_allowed(&frame, &tables, self.level) {
+            return Err(Kept::Damaged);
+        }
         for choices in Choices::ALL.into_iter().filter(|choices| !(is_sequential && choices.runs_alone)) {
             self.write(file, &header, choices, out)?;
-            match self.verify(file, out) {
-                Ok(()) => {
-                    let same = is_plain || self.planes[0].same_samples(&self.planes[1]);
-                    return if same { Ok(()) } else { Err(Kept::NotRestorable) };
-                }
-                Err(Mismatch::Bytes) => {}
-                Err(Mismatch::Samples) => return Err(Kept::Damaged),
+            let restored = self.restorer.restore(out, &mut self.restored);
+            if restored.is_ok() && self.restored == file {
+                return if is_plain || self.decodes_alike(out) { Ok(()) } else { Err(Kept::Damaged) };
             }
         }
         Err(Kept::NotRestorable)
+    }
+
+    /// Whether the packed form gives the samples that the file gave.
+    fn decodes_alike(&mut self, packed: &[u8]) -> bool {
+        let mut whole = |width, height| Ok(Region { x: 0, y: 0, width, height });
+        let decoded = decode(packed, self.level, &mut whole, &mut self.planes[1]);
+        decoded.is_ok() && self.planes[0].same_samples(&self.planes[1])
     }
 
     /// Writes head, rows and what is not entropy-coded.
@@ -239,23 +246,6 @@ impl Packer {
         out[..start].copy_from_slice(&written);
         Ok(())
     }
-
-    /// Restores the file from its packed form and decodes all of that.
-    fn verify(&mut self, file: &[u8], packed: &[u8]) -> Result<(), Mismatch> {
-        self.restorer.restore(packed, &mut self.restored).map_err(|_| Mismatch::Bytes)?;
-        if self.restored != file {
-            return Err(Mismatch::Bytes);
-        }
-        let mut whole = |width, height| Ok(Region { x: 0, y: 0, width, height });
-        decode(packed, self.level, &mut whole, &mut self.planes[1]).map_err(|_| Mismatch::Samples)?;
-        Ok(())
-    }
-}
-
-/// How a packed form fails its file.
-enum Mismatch {
-    Bytes,
-    Samples,
 }
 
 /// Restores the files that images were packed from. It owns the scratch memory; each thread has one.

@@ -89,30 +89,40 @@ impl UnitBlocks {
         self.escape_bytes = 1 + (head >> (HEAD_BITS - 1) & 1) as usize;
         self.dc[0] = dc;
         let mut at = HEAD_BITS;
-        for place in &mut self.dc[1..count] {
-            dc = dc.wrapping_add(signed(lowest(bits(unit, at), width), width));
-            *place = dc;
-            at += width as usize;
+        // A load of 64 bits holds four differences of at most fifteen bits, and seven times what is said of a block.
+        for places in self.dc[1..count].chunks_mut(4) {
+            let mut window = bits(unit, at);
+            at += places.len() * width as usize;
+            for place in places {
+                dc = dc.wrapping_add(signed(lowest(window, width), width));
+                *place = dc;
+                window >>= width;
+            }
         }
         let mut mask_at = at + count * BLOCK_BITS;
         let mut ones = 0;
-        for number in 0..count {
-            let block = bits(unit, at);
-            at += BLOCK_BITS;
-            let last = lowest(block, LAST_BITS) as u32;
-            self.width[number] = lowest(block >> LAST_BITS, WIDTH_BITS) as u8;
-            let is_coded = u64::from(last > 0);
-            let below = last.saturating_sub(1);
-            let nonzero = lowest(bits(unit, mask_at), below) << 1 | is_coded << last;
-            self.nonzero[number] = nonzero;
-            mask_at += below as usize;
-            ones += nonzero.count_ones() as usize;
+        let places = self.width[..count].chunks_mut(7).zip(self.nonzero[..count].chunks_mut(7));
+        for (widths, masks) in places {
+            let mut window = bits(unit, at);
+            at += widths.len() * BLOCK_BITS;
+            for (width, mask) in widths.iter_mut().zip(masks) {
+                let last = lowest(window, LAST_BITS) as u32;
+                *width = lowest(window >> LAST_BITS, WIDTH_BITS) as u8;
+                window >>= BLOCK_BITS;
+                let is_coded = u64::from(last > 0);
+                let below = last.saturating_sub(1);
+                *mask = lowest(bits(unit, mask_at), below) << 1 | is_coded << last;
+                mask_at += below as usize;
+                ones += mask.count_ones() as usize;
+            }
         }
         let mut rest_at = mask_at + 2 * ones;
         for number in 0..wanted {
             let ones = self.nonzero[number].count_ones();
-            self.negative[number] = lowest(bits(unit, mask_at), ones);
-            let large = lowest(bits(unit, mask_at + ones as usize), ones);
+            let window = bits(unit, mask_at);
+            self.negative[number] = lowest(window, ones);
+            let large = if ones <= 32 { window >> ones } else { bits(unit, mask_at + ones as usize) };
+            let large = lowest(large, ones);
             self.large[number] = large;
             mask_at += 2 * ones as usize;
             self.rest[number] = rest_at as u32;

@@ -171,13 +171,25 @@ impl UnitWriter {
             if block.width == 0 {
                 continue;
             }
-            let first = self.escapes.len();
-            for &rest in block.rests() {
-                bits.put(room, u64::from(rest.min(escape)), block.width);
-                if rest >= escape {
-                    self.escapes.push(rest - escape);
+            // Eight remainders at a time: each takes the lowest bits of a byte, and the others are left out.
+            let fields = 0x0101_0101_0101_0101 * ((1 << block.width) - 1);
+            let mut left = block.large.count_ones();
+            for eight in block.rests.as_chunks::<8>().0 {
+                if left == 0 {
+                    break;
                 }
+                let count = left.min(8);
+                left -= count;
+                let bytes = u64::from_le_bytes(eight.map(|rest| rest.min(escape) as u8));
+                let packed = M::compress(bytes, fields);
+                bits.put(room, packed & !(u64::MAX << (block.width * count)), block.width * count);
             }
+            if block.most < escape {
+                continue;
+            }
+            let first = self.escapes.len();
+            self.escapes
+                .extend(block.rests().iter().filter(|&&rest| rest >= escape).map(|rest| rest - escape));
             self.escapes[first..].reverse();
         }
         if bits.filled > 0 {

@@ -1,0 +1,149 @@
+//! The command `foreload pack`, which packs a dataset into shards from which images are decoded in less time.
+
+use super::output;
+use super::settings::{Settings, TakesSettings};
+use crate::dataset::{Contents, IndexOptions, Skipped};
+use crate::error::{Error, Result};
+use crate::notices::Notice;
+use crate::pack::{self, PackOptions, PackReport};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// The arguments of `foreload pack`.
+#[derive(Debug, clap::Args)]
+pub(super) struct PackArgs {
+    /// The dataset: a directory of class directories or of shards, or one shard
+    #[arg(value_name = "SRC")]
+    source: PathBuf,
+    /// The directory that becomes the packed dataset: new, empty, or begun by a run that did not finish
+    #[arg(value_name = "DST")]
+    into: PathBuf,
+    /// Take files of any kind, or the records of .tfrecord shards, instead of images
+    #[arg(long)]
+    files: bool,
+    /// The most bytes of the dataset in a shard; a sample that has more gets a shard of its own
+    #[arg(long, value_name = "BYTES", default_value_t = 256 << 20, value_parser = clap::value_parser!(u64).range(1..))]
+    shard_size: u64,
+    /// Threads, each of which packs a shard at a time [default: one per processor]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Begin although DST may have too little room
+    #[arg(long)]
+    force: bool,
+    /// Print the summary as one JSON object
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    settings: Settings<PackedIndexSettings>,
+}
+
+/// The settings of the index of the dataset that is packed.
+#[derive(Debug, Clone)]
+struct PackedIndexSettings;
+
+impl TakesSettings for PackedIndexSettings {
+    const NAMES: Option<&'static [&'static str]> = Some(&["index_dir", "rebuild_index"]);
+}
+
+/// The report that `--json` prints.
+#[derive(Serialize)]
+struct PackSummary {
+    version: String,
+    #[serde(flatten)]
+    report: PackReport,
+    /// The images that were packed a second, in this run.
+    samples_per_second: f64,
+    /// The bytes of all shards for each byte of the source.
+    ratio: f64,
+    notices: Vec<Notice>,
+}
+
+/// Packs the dataset and prints what became of it.
+pub(super) fn run(args: &PackArgs) -> Result<()> {
+    let contents = if args.files { Contents::Files } else { Contents::Images };
+    let here = || std::thread::available_parallelism().map_or(1, usize::from);
+    let index = IndexOptions {
+        // All members are packed, and labels as they are, usable or not.
+        members: Some(Vec::new()),
+        without_labels: true,
+        ..args.settings.validate()?.index_options(contents)
+    };
+    let notices = index.notices.clone();
+    let options = PackOptions {
+        source: args.source.clone(),
+        into: args.into.clone(),
+        index,
+        shard_size: args.shard_size,
+        threads: args.threads.map_or_else(here, usize::from),
+        force: args.force,
+    };
+    let report = with_bar("samples", |progress| pack::pack(&options, progress));
+    let notices = output::print_notices(&notices);
+    let report = report?;
+    let done = report.tally.samples.saturating_sub(report.samples_before);
+    let summary = PackSummary {
+        version: super::version(),
+        samples_per_second: done as f64 / report.seconds.max(f64::MIN_POSITIVE),
+        ratio: report.bytes as f64 / report.tally.source_bytes.max(1) as f64,
+        report,
+        notices,
+    };
+    if args.json { output::print_json(&summary) } else { output::print(&describe(args, &summary)) }
+}
+
+/// Does work under a progress bar over so many things as it says at first.
+pub(super) fn with_bar<T>(
+    things: &str,
+    work: impl FnOnce(&(dyn Fn(Option<u64>) + Sync)) -> Result<T, Error>,
+) -> Result<T, Error> {
+    let bar = output::bar(0, things);
+    let outcome = work(&|step| match step {
+        Some(total) => bar.set_length(total),
+        None => bar.inc(1),
+    });
+    bar.finish_and_clear();
+    outcome
+}
+
+fn describe(args: &PackArgs, summary: &PackSummary) -> String {
+    let PackReport { tally, bytes, shards, samples_before, threads, seconds, .. } = &summary.report;
+    let mut lines = vec![
+        format!("{}: {} samples in {shards} packed shards", args.into.display(), tally.samples),
+        format!(
+            "  bytes        {}, {:.3} times the {} of {}",
+            output::bytes(*bytes),
+            summary.ratio,
+            output::bytes(tally.source_bytes),
+            args.source.display()
+        ),
+        format!("  packed       {} files", tally.packed),
+    ];
+    let kept = tally
+        .kept
+        .iter()
+        .map(|(reason, count)| format!("  kept         {count} files as they are: {reason}"));
+    lines.extend(kept);
+    lines.extend(left_out(&summary.report.left_out, tally.members_left_out));
+    if *samples_before > 0 {
+        lines.push(format!("  before       {samples_before} samples were packed by an earlier run"));
+    }
+    let rate = summary.samples_per_second;
+    lines.push(format!(
+        "  speed        {rate:.0} samples/s by {threads} threads in {}",
+        output::seconds(*seconds)
+    ));
+    lines.join("\n")
+}
+
+/// The lines about files of the dataset that are in no packed shard.
+pub(super) fn left_out(reasons: &BTreeMap<String, Skipped>, members: u64) -> Vec<String> {
+    let line = |(reason, skipped): (&String, &Skipped)| {
+        format!("  left out     {}: {reason}, e.g. {}", skipped.count, skipped.example)
+    };
+    let mut lines: Vec<String> = reasons.iter().map(line).collect();
+    if members > 0 {
+        lines.push(format!("  left out     {members} members of tar shards, all that no sample has"));
+    }
+    lines
+}

@@ -1,0 +1,56 @@
+//! The command `foreload unpack`, which gives back the files that a packed dataset was made of.
+
+use super::output;
+use super::pack::{left_out, with_bar};
+use crate::error::Result;
+use crate::pack::{self, UnpackReport};
+use serde::Serialize;
+use std::path::PathBuf;
+
+/// The arguments of `foreload unpack`.
+#[derive(Debug, clap::Args)]
+pub(super) struct UnpackArgs {
+    /// The packed dataset
+    #[arg(value_name = "SRC")]
+    source: PathBuf,
+    /// The directory for its files; must not exist or be empty
+    #[arg(value_name = "DST")]
+    into: PathBuf,
+    /// Threads [default: one per processor]
+    #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: Option<u16>,
+    /// Print the summary as one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// The report that `--json` prints.
+#[derive(Serialize)]
+struct UnpackSummary {
+    version: String,
+    #[serde(flatten)]
+    report: UnpackReport,
+}
+
+/// Unpacks the dataset and prints what was given back.
+pub(super) fn run(args: &UnpackArgs) -> Result<()> {
+    let here = || std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = args.threads.map_or_else(here, usize::from);
+    let report = with_bar("files", |progress| pack::unpack(&args.source, &args.into, threads, progress))?;
+    if args.json {
+        return output::print_json(&UnpackSummary { version: super::version(), report });
+    }
+    let UnpackReport { files, bytes, archives, seconds, .. } = &report;
+    let inside = if *archives > 0 { format!(" in {archives} shards") } else { String::new() };
+    let mut lines = vec![format!(
+        "{}: {files} files of {}{inside}, each byte for byte, in {}",
+        args.into.display(),
+        output::bytes(*bytes),
+        output::seconds(*seconds)
+    )];
+    if *archives > 0 {
+        lines.push("  owners and times of members were not kept".to_owned());
+    }
+    lines.extend(left_out(&report.left_out, report.members_left_out));
+    output::print(&lines.join("\n"))
+}

@@ -1,0 +1,123 @@
+//! Lists packed shards: the rows of the index, made of footers alone.
+
+use super::super::build::{GroupRows, IndexBuilder, IndexGroup, SampleRow, ShardRows};
+use super::super::cancel::Cancel;
+use super::super::member::{MemberPlace, MemberRow};
+use super::super::open::IndexProgress;
+use super::super::parallel::collect;
+use super::super::samples::{ShardContents, ShardFindings, split, text};
+use super::super::shards::{self, ShardKind};
+use super::super::source::{Malformed, ReadAt};
+use super::super::{Layout, Notes};
+use super::footer::{PackedFooter, ShardSeal};
+use super::manifest::PackedManifest;
+use super::shard_name;
+use crate::error::{Error, Result};
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The samples of a packed shard.
+///
+/// # Errors
+/// [`Malformed`] for what is no sound shard.
+pub fn shard_contents<S: ReadAt + ?Sized>(source: &S) -> Result<ShardContents, Malformed> {
+    let (footer, seal) = PackedFooter::read(source)?;
+    let rows = rows(&footer).map_err(|message| Malformed { offset: seal.bytes, message })?;
+    Ok(ShardContents {
+        rows,
+        findings: ShardFindings { packed: Some((footer, seal)), ..ShardFindings::default() },
+    })
+}
+
+/// The rows of the index for the samples of a shard.
+fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
+    let mut rows = ShardRows::default();
+    // Loose files and records are samples without members.
+    let with_members = footer.layout == Layout::Tar;
+    let key = |name: &[u8]| {
+        let key = split(name).map(|(_, suffix)| text(&suffix));
+        key.ok_or_else(|| format!("member {:?} of the packed shard has no key", text(name)))
+    };
+    if with_members {
+        let keys = footer.by_sample().flat_map(|(_, members)| members).map(|(_, name)| key(name));
+        rows.keys = keys.collect::<Result<BTreeSet<String>, String>>()?.into_iter().collect();
+    }
+    for (sample, members) in footer.by_sample() {
+        let image = members[0].0;
+        let mut row = SampleRow { offset: image.offset, length: image.length, label: sample.label };
+        if with_members {
+            let mut own = Vec::with_capacity(members.len());
+            for (member, name) in &members {
+                let key = key(name)?;
+                let number = rows.keys.partition_point(|known| *known < key) as u32;
+                let place = MemberPlace::new(image.offset, member.offset, member.length);
+                let place = place.ok_or("a member of the packed shard is too far from its image")?;
+                own.push(MemberRow { key: number, place });
+            }
+            let stands = own[0].key;
+            own.sort_by_key(|row| row.key);
+            // Two members of one name are an error for loaders that ask for this field, as they are in the tar shard.
+            own.dedup_by(|second, first| {
+                let same = second.key == first.key;
+                if same {
+                    first.place.length = MemberPlace::TWICE;
+                }
+                same
+            });
+            if own.iter().any(|row| row.key == stands && row.place.length == MemberPlace::TWICE) {
+                row.length = 0;
+            }
+            rows.counts.push(own.len() as u32);
+            rows.members.extend(own);
+        }
+        rows.samples.push(row);
+    }
+    Ok(rows)
+}
+
+/// Indexes the shards of the packed dataset at `root`, and checks that they are those that `manifest` means. Returns
+/// the notes on its source.
+pub(in crate::dataset) fn index(
+    root: &Path,
+    manifest: &PackedManifest,
+    builder: &mut IndexBuilder,
+    threads: usize,
+    progress: &IndexProgress,
+    cancel: &Cancel,
+) -> Result<Notes> {
+    let count = manifest.shards.len();
+    progress.expect(count as u64, "shards");
+    let next = AtomicUsize::new(0);
+    let firsts: Vec<u64> = manifest
+        .shards
+        .iter()
+        .scan(0, |first, shard| Some(std::mem::replace(first, *first + shard.samples)))
+        .collect();
+    let read = |number: usize| -> Result<IndexGroup> {
+        let name = shard_name(number).into_bytes();
+        let (stamp, contents) = shards::read(root, &name, ShardKind::Packed, cancel)?;
+        let wrong = |message: String| Error::dataset(root.join(shard_name(number)), message);
+        let (footer, seal): (PackedFooter, ShardSeal) =
+            contents.findings.packed.ok_or_else(|| wrong("is no packed shard".to_owned()))?;
+        manifest.check_shard(number, firsts[number], &footer, &seal).map_err(wrong)?;
+        Ok(IndexGroup { path: name, stamp, rows: GroupRows::Shard(contents.rows) })
+    };
+    collect(
+        threads.min(count),
+        |send| {
+            loop {
+                let number = next.fetch_add(1, Ordering::Relaxed);
+                if number >= count || !send(read(number)) {
+                    return;
+                }
+            }
+        },
+        |group: IndexGroup| {
+            builder.add(&group)?;
+            progress.step(1);
+            Ok(())
+        },
+    )?;
+    Ok(Notes { packed_of: Some(manifest.layout), ..manifest.notes.clone() })
+}

@@ -1,0 +1,255 @@
+//! The manifest of a packed dataset: what its source was, and which shards are its own.
+
+use super::super::summary::{Notes, Skipped};
+use super::super::{Contents, Fingerprint, Layout};
+use super::footer::{PACKED_FORM, PackedFooter, ShardSeal};
+use super::{MANIFEST, MOST_SHARDS, UNFINISHED, shard_name};
+use crate::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{ErrorKind, Read};
+use std::path::Path;
+
+/// The version of the format of manifests.
+const VERSION: u32 = 1;
+/// The most bytes of a manifest that are read.
+const LARGEST: u64 = 256 << 20;
+
+/// A name as JSON has it: text, or its bytes where it is no UTF-8.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum RawName {
+    Text(String),
+    Bytes(Vec<u8>),
+}
+
+impl RawName {
+    pub(crate) fn of(name: &[u8]) -> Self {
+        match std::str::from_utf8(name) {
+            Ok(text) => Self::Text(text.to_owned()),
+            Err(_) => Self::Bytes(name.to_vec()),
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Text(text) => text.as_bytes(),
+            Self::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+/// What became of the files that samples are made of.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ShardTally {
+    /// The number of samples.
+    pub(crate) samples: u64,
+    /// The number of bytes of all files in the source.
+    pub(crate) source_bytes: u64,
+    /// The number of files that are packed.
+    pub(crate) packed: u64,
+    /// The number of files that are as they were, by the reason.
+    pub(crate) kept: BTreeMap<String, u64>,
+    /// The number of members of the source's shards that no sample has.
+    pub(crate) members_left_out: u64,
+}
+
+impl ShardTally {
+    /// Counts what a shard has.
+    pub(crate) fn of(footer: &PackedFooter) -> Self {
+        let mut tally = Self {
+            samples: footer.samples.len() as u64,
+            members_left_out: footer.left_out,
+            ..Self::default()
+        };
+        for member in &footer.members {
+            tally.source_bytes += u64::from(member.original);
+            match footer.forms.get(member.form as usize) {
+                Some(reason) if member.form != PACKED_FORM => {
+                    *tally.kept.entry(reason.clone()).or_default() += 1;
+                }
+                _ => tally.packed += 1,
+            }
+        }
+        tally
+    }
+
+    /// Adds the counts of another shard.
+    pub(crate) fn add(&mut self, other: &Self) {
+        self.samples += other.samples;
+        self.source_bytes += other.source_bytes;
+        self.packed += other.packed;
+        self.members_left_out = self.members_left_out.saturating_add(other.members_left_out);
+        for (reason, count) in &other.kept {
+            *self.kept.entry(reason.clone()).or_default() += count;
+        }
+    }
+}
+
+/// A shard of a packed dataset.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PackedShard {
+    /// The number of its bytes.
+    pub(crate) bytes: u64,
+    /// The number of its samples.
+    pub(crate) samples: u64,
+    /// The SHA-256 of its footer, in hexadecimal.
+    pub(crate) digest: String,
+}
+
+impl PackedShard {
+    /// The shard with this seal and so many samples.
+    pub(crate) fn new(seal: &ShardSeal, samples: u64) -> Self {
+        Self { bytes: seal.bytes, samples, digest: Fingerprint(seal.digest).to_string() }
+    }
+}
+
+/// The manifest of a packed dataset.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PackedManifest {
+    /// The version of this format.
+    pub(crate) version: u32,
+    /// The fingerprint of the source, in hexadecimal, which is the dataset's own.
+    pub(crate) fingerprint: String,
+    /// Whether samples are files of any kind, not images.
+    pub(crate) files: bool,
+    /// How the source stored its samples.
+    pub(crate) layout: Layout,
+    /// The most bytes of the source in a shard of several samples.
+    pub(crate) shard_size: u64,
+    /// The names of the classes by number; empty where there are only numbers.
+    pub(crate) classes: Vec<RawName>,
+    /// What was noted when the source was listed, but for what was left out.
+    pub(crate) notes: Notes,
+    /// What was left out when the source was listed, by reason.
+    pub(crate) left_out: BTreeMap<String, Skipped>,
+    /// What became of the files.
+    #[serde(flatten)]
+    pub(crate) tally: ShardTally,
+    /// The shards in order; their names are their numbers.
+    pub(crate) shards: Vec<PackedShard>,
+}
+
+impl PackedManifest {
+    /// The version that is written.
+    pub(crate) const VERSION: u32 = VERSION;
+
+    /// Reads the manifest in the directory `root`; `None` where there is none and nothing says that there should be.
+    ///
+    /// # Errors
+    /// [`Error::Dataset`] for a dataset that is not finished, and for a manifest that is damaged or of another version;
+    /// [`Error::Io`] where it cannot be read.
+    pub(crate) fn find(root: &Path) -> Result<Option<Self>> {
+        let path = root.join(MANIFEST);
+        let file = match std::fs::File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == ErrorKind::NotFound => {
+                if root.join(UNFINISHED).exists() {
+                    let message = "is not finished: run `foreload pack` again with the same arguments";
+                    return Err(Error::dataset(root, message));
+                }
+                return Ok(None);
+            }
+            Err(error) => return Err(Error::io("open", path, error)),
+        };
+        let mut text = Vec::new();
+        file.take(LARGEST + 1).read_to_end(&mut text).map_err(|error| Error::io("read", &path, error))?;
+        let damaged =
+            |why: String| Error::dataset(&path, format!("is no manifest of a packed dataset: {why}"));
+        if text.len() as u64 > LARGEST {
+            return Err(damaged(format!("it has more than {LARGEST} bytes")));
+        }
+        let value: serde_json::Value =
+            serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
+        // A manifest of another version has other fields, and should not be called damaged for that.
+        if let Some(version) = value.get("version").and_then(serde_json::Value::as_u64)
+            && version != u64::from(VERSION)
+        {
+            return Err(damaged(format!("it has version {version}, this program reads {VERSION}")));
+        }
+        let manifest: Self = serde_json::from_value(value).map_err(|error| damaged(error.to_string()))?;
+        manifest.check().map_err(damaged)?;
+        Ok(Some(manifest))
+    }
+
+    fn check(&self) -> Result<(), String> {
+        if self.fingerprint.len() != 64 || !self.fingerprint.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+            return Err("its fingerprint is none".to_owned());
+        }
+        if self.layout == Layout::Packed || self.shards.len() > MOST_SHARDS {
+            return Err("its shards are impossible".to_owned());
+        }
+        let sum = self.shards.iter().try_fold(0u64, |sum, shard| sum.checked_add(shard.samples));
+        if sum != Some(self.tally.samples) {
+            return Err("its shards have other samples than it says".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The fingerprint of the source.
+    pub(crate) fn fingerprint(&self) -> Fingerprint {
+        let digit = |at: usize| self.fingerprint.get(at..at + 2).unwrap_or_default();
+        Fingerprint(std::array::from_fn(|at| u8::from_str_radix(digit(2 * at), 16).unwrap_or_default()))
+    }
+
+    /// What the samples are.
+    pub(crate) fn contents(&self) -> Contents {
+        if self.files { Contents::Files } else { Contents::Images }
+    }
+
+    /// The names of the shards' files, in order.
+    pub(crate) fn names(&self) -> impl Iterator<Item = String> {
+        (0..self.shards.len()).map(shard_name)
+    }
+
+    /// Checks that a shard, by its number, is the one that the manifest means; `first` is the number of its first
+    /// sample.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn check_shard(
+        &self,
+        number: usize,
+        first: u64,
+        footer: &PackedFooter,
+        seal: &ShardSeal,
+    ) -> Result<(), String> {
+        let found = PackedShard::new(seal, footer.samples.len() as u64);
+        let (own, layout) = (self.fingerprint().0, self.layout);
+        let same = footer.fingerprint == own && footer.layout == layout && footer.number as usize == number;
+        if self.shards.get(number) != Some(&found) || !same || footer.first != first {
+            return Err(format!("is not the shard that {MANIFEST} means: copy or pack the dataset anew"));
+        }
+        Ok(())
+    }
+
+    /// Checks that the dataset at `root` was packed for what is asked of it.
+    ///
+    /// # Errors
+    /// [`Error::Dataset`] with what to do.
+    pub(crate) fn check_asked(&self, root: &Path, contents: Contents, every_stem: bool) -> Result<()> {
+        let message = match (self.contents(), contents) {
+            (Contents::Images, Contents::Files) => {
+                "was packed as a dataset of images: for files, pack it by `foreload pack --files`"
+            }
+            (Contents::Files, Contents::Images) => {
+                "was packed as a dataset of files of any kind: for images, pack it without --files"
+            }
+            // A stem without an image was no sample when the dataset was packed.
+            _ if every_stem && !self.notes.every_stem && self.left_out_stems() > 0 => {
+                "was packed as a dataset of images, and samples without an image were left out: without an image \
+                 among the fields, or with an optional one, read the dataset that it was made of"
+            }
+            _ => return Ok(()),
+        };
+        Err(Error::dataset(root, message))
+    }
+
+    fn left_out_stems(&self) -> u64 {
+        self.left_out
+            .iter()
+            .filter(|(why, _)| why.starts_with("samples without an image"))
+            .map(|(_, s)| s.count)
+            .sum()
+    }
+}

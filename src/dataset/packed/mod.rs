@@ -1,0 +1,39 @@
+//! A packed dataset: shards of our own (`*.packed`) and a manifest, which `foreload pack` makes of another dataset.
+//!
+//! Sample i of a packed dataset is sample i of its source, and its fingerprint is the source's. Both are listed from
+//! the shards' footers alone. [docs/packed.md](../../../docs/packed.md) has the format byte by byte.
+
+mod facts;
+mod footer;
+mod listing;
+mod manifest;
+mod sample_names;
+mod sources;
+
+pub(crate) use facts::PackingFacts;
+pub(crate) use footer::{
+    FIRST_MEMBER, LARGEST_FOOTER, PACKED_FORM, PackedFooter, PackedMember, PackedSample, ShardSeal, head,
+    next_image, next_member,
+};
+pub(super) use listing::index;
+pub use listing::shard_contents;
+pub(crate) use manifest::{PackedManifest, PackedShard, RawName, ShardTally};
+pub(crate) use sources::TarListing;
+
+/// The file that a packed dataset has beside its shards. It is written last, so that without it the dataset is not
+/// finished.
+pub(crate) const MANIFEST: &str = "foreload-packed.json";
+/// The file that says what a dataset is made of while it is not finished. Whoever works on it has it locked.
+pub(crate) const UNFINISHED: &str = "foreload-packing.json";
+/// The largest number of shards, whose names have six digits so that they are sorted as they are numbered.
+pub(crate) const MOST_SHARDS: usize = 1_000_000;
+
+/// The file name of a shard.
+pub(crate) fn shard_name(number: usize) -> String {
+    format!("{number:06}.packed")
+}
+
+/// Whether a file's name says that it is a shard of a packed dataset.
+pub(crate) fn is_shard_name(name: &[u8]) -> bool {
+    name.ends_with(b".packed")
+}

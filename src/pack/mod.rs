@@ -1,0 +1,274 @@
+//! Packs a dataset into shards of our own, and gives its files back.
+//!
+//! Which samples go into which shard is decided first. Each thread then packs a shard at a time, which appears under
+//! its name when it is whole; the manifest comes last. So a run that was killed is gone on with by the next one, and
+//! what comes out is the same, bit for bit. `dataset::packed` has the format.
+
+mod names;
+mod place;
+mod plan;
+mod shard;
+mod source;
+mod tar_file;
+mod threads;
+mod tree;
+mod unpack;
+
+pub(crate) use unpack::{UnpackReport, unpack};
+
+use crate::dataset::packed::{
+    MANIFEST, MOST_SHARDS, PackedFooter, PackedManifest, PackedShard, PackingFacts, RawName, ShardSeal,
+    ShardTally, shard_name,
+};
+use crate::dataset::{Contents, DatasetIndex, Fingerprint, IndexOptions, Layout, SizedFile, Skipped};
+use crate::error::{Error, Result};
+use place::{FoundPlace, PackingPlace, PackingRecord};
+use serde::Serialize;
+use shard::ShardPacker;
+use source::PackSource;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::Write;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// How much room is wanted for a byte of the source, which is more than packed photographs take.
+const ROOM: f64 = 1.35;
+/// How many bytes of room are wanted for each sample beside that: headers, names and places, which are much of a tiny
+/// image.
+const ROOM_OF_SAMPLE: u64 = 512;
+
+/// What is to be packed, and how.
+#[derive(Debug, Clone)]
+pub(crate) struct PackOptions {
+    /// The dataset.
+    pub(crate) source: PathBuf,
+    /// The directory that becomes the packed dataset: new, empty, or begun by an earlier run.
+    pub(crate) into: PathBuf,
+    /// How the source is indexed.
+    pub(crate) index: IndexOptions,
+    /// The most bytes of the source in a shard of several samples.
+    pub(crate) shard_size: u64,
+    /// The number of threads.
+    pub(crate) threads: usize,
+    /// Whether to begin although the file system may have too little room.
+    pub(crate) force: bool,
+}
+
+/// What became of a dataset that was packed.
+#[derive(Debug, Clone, Serialize)]
+pub(crate) struct PackReport {
+    /// What became of its files.
+    #[serde(flatten)]
+    pub(crate) tally: ShardTally,
+    /// What was left out when the source was listed, by reason.
+    pub(crate) left_out: BTreeMap<String, Skipped>,
+    /// The number of bytes of all shards.
+    pub(crate) bytes: u64,
+    /// The number of shards.
+    pub(crate) shards: u64,
+    /// The number of samples in shards that an earlier run had finished.
+    pub(crate) samples_before: u64,
+    /// The fingerprint of the source, which the packed dataset has too.
+    pub(crate) fingerprint: String,
+    /// The number of threads.
+    pub(crate) threads: usize,
+    /// The seconds that packing took.
+    pub(crate) seconds: f64,
+}
+
+/// A shard that is there.
+type FinishedShard = (PackedShard, ShardTally);
+
+/// Packs a dataset. `progress` is called with the number of all samples at first, and with `None` for each that is
+/// done.
+///
+/// # Errors
+/// [`Error::Config`] for directories of which one lies in the other, and where there is too little room;
+/// [`Error::Dataset`] for a source that cannot be indexed or read, and for a directory that holds anything else;
+/// [`Error::DatasetChanged`] for a source that changes meanwhile; [`Error::Io`] where nothing can be written.
+pub(crate) fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync)) -> Result<PackReport> {
+    let began = Instant::now();
+    let PackOptions { source, into, .. } = options;
+    place::refuse_nested(source, into)?;
+    let index = DatasetIndex::open(source, &options.index)?;
+    let facts = index.packing_facts();
+    if facts.layout == Layout::Packed {
+        return Err(Error::dataset(source, "is packed already"));
+    }
+    let shards = plan::shards(&index, options.shard_size);
+    if shards.len() > MOST_SHARDS {
+        let message =
+            format!("would make {} shards, must make at most {MOST_SHARDS}: raise it", shards.len());
+        return Err(Error::config("shard-size", message));
+    }
+    let record = PackingRecord {
+        version: PackingRecord::VERSION,
+        fingerprint: index.fingerprint().to_string(),
+        stamps: Fingerprint(facts.stamps).to_string(),
+        shard_size: options.shard_size,
+    };
+    let report = |manifest: PackedManifest, samples_before| PackReport {
+        bytes: manifest.shards.iter().map(|shard| shard.bytes).sum(),
+        shards: manifest.shards.len() as u64,
+        tally: manifest.tally,
+        left_out: manifest.left_out,
+        samples_before,
+        fingerprint: manifest.fingerprint,
+        threads: options.threads,
+        seconds: began.elapsed().as_secs_f64(),
+    };
+    progress(Some(index.len()));
+    let place = match PackingPlace::open(into, &record)? {
+        FoundPlace::Open(place) => place,
+        FoundPlace::Finished => {
+            let manifest = finished(into, &record)?;
+            place::tidy_finished(into)?;
+            let samples = manifest.tally.samples;
+            return Ok(report(manifest, samples));
+        }
+    };
+    let work =
+        PackingWork { index: &index, facts: &facts, place: &place, options, progress, shards: &shards };
+    let (manifest, samples_before) = work.run()?;
+    place.publish(MANIFEST, |mut file| {
+        let text = serde_json::to_vec(&manifest).map_err(|error| Error::Internal(error.to_string()))?;
+        file.write_all(&text).map_err(|error| Error::io("write", into.join(MANIFEST), error))
+    })?;
+    place.finish()?;
+    Ok(report(manifest, samples_before))
+}
+
+/// The manifest of a dataset that is there already, if it was packed by this record.
+fn finished(into: &Path, record: &PackingRecord) -> Result<PackedManifest> {
+    let manifest = PackedManifest::find(into)?.filter(|manifest| manifest.fingerprint == record.fingerprint);
+    manifest.ok_or_else(|| {
+        let message = "holds another packed dataset, or the dataset has changed since it was packed: remove it, or \
+                       name another directory";
+        Error::dataset(into, message)
+    })
+}
+
+/// What the threads that pack shards share.
+struct PackingWork<'a> {
+    index: &'a DatasetIndex,
+    facts: &'a PackingFacts,
+    place: &'a PackingPlace,
+    options: &'a PackOptions,
+    progress: &'a (dyn Fn(Option<u64>) + Sync),
+    shards: &'a [Range<u64>],
+}
+
+impl PackingWork<'_> {
+    /// Packs all shards that are not there yet. Returns the manifest, and the number of samples that were there.
+    fn run(&self) -> Result<(PackedManifest, u64)> {
+        let found: Vec<Option<FinishedShard>> =
+            (0..self.shards.len()).map(|number| self.find(number)).collect::<Result<_>>()?;
+        let samples_before = found.iter().flatten().map(|(shard, _)| shard.samples).sum();
+        let missing: Vec<usize> = (0..found.len()).filter(|&number| found[number].is_none()).collect();
+        self.check_room(&missing)?;
+        let found = Mutex::new(found);
+        self.pack_missing(&missing, &found)?;
+        let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let found: Option<Vec<FinishedShard>> = found.into_iter().collect();
+        let found = found.ok_or_else(|| Error::Internal("a shard was not packed".to_owned()))?;
+        let mut tally = ShardTally { members_left_out: self.left_out_shards()?, ..ShardTally::default() };
+        found.iter().for_each(|(_, own)| tally.add(own));
+        let manifest = PackedManifest {
+            version: PackedManifest::VERSION,
+            fingerprint: self.index.fingerprint().to_string(),
+            files: self.index.contents() == Contents::Files,
+            layout: self.facts.layout,
+            shard_size: self.options.shard_size,
+            classes: self.facts.classes.iter().map(|name| RawName::of(name)).collect(),
+            notes: self.facts.notes.clone(),
+            left_out: self.facts.left_out.clone(),
+            tally,
+            shards: found.into_iter().map(|(shard, _)| shard).collect(),
+        };
+        Ok((manifest, samples_before))
+    }
+
+    /// The shard with this number, if an earlier run has finished it.
+    fn find(&self, number: usize) -> Result<Option<FinishedShard>> {
+        let path = self.place.path().join(shard_name(number));
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(Error::io("open", path, error)),
+        };
+        let size = file.metadata().map_err(|error| Error::io("look at", &path, error))?.len();
+        let wrong = |message: &str| Error::dataset(&path, format!("{message}: remove it and pack again"));
+        let (footer, seal) =
+            PackedFooter::read(&SizedFile { file, size }).map_err(|error| wrong(&error.message))?;
+        let samples = &self.shards[number];
+        let same = footer.fingerprint == self.index.fingerprint().0
+            && (footer.number as usize, footer.first) == (number, samples.start)
+            && footer.samples.len() as u64 == samples.end - samples.start;
+        if !same {
+            return Err(wrong("is a shard of another packed dataset"));
+        }
+        (0..footer.samples.len()).for_each(|_| (self.progress)(None));
+        Ok(Some(finish(&footer, &seal)))
+    }
+
+    /// Checks that the file system has room for the shards that are missing.
+    fn check_room(&self, missing: &[usize]) -> Result<()> {
+        let samples = missing.iter().flat_map(|&number| self.shards[number].clone());
+        let bytes = |(count, bytes), sample| (count + 1, bytes + self.index.packing_bytes(sample));
+        let (count, bytes): (u64, u64) = samples.fold((0, 0), bytes);
+        let wanted = (ROOM * bytes as f64) as u64 + ROOM_OF_SAMPLE * count;
+        let path = self.place.path();
+        // A file system that cannot say what is free is written to until it is full.
+        let Ok(found) = rustix::fs::statvfs(path) else { return Ok(()) };
+        let free = found.f_bavail.saturating_mul(found.f_frsize);
+        if free < wanted && !self.options.force {
+            let message = format!(
+                "{} has {free} bytes free, and packing may take {wanted}, {ROOM} times the {bytes} bytes that are \
+                 still to be packed and {ROOM_OF_SAMPLE} bytes a sample: make room, name another directory, or try \
+                 all the same with --force",
+                path.display()
+            );
+            return Err(Error::config("DST", message));
+        }
+        Ok(())
+    }
+
+    fn pack_missing(&self, missing: &[usize], found: &Mutex<Vec<Option<FinishedShard>>>) -> Result<()> {
+        let threads = self.options.threads.min(missing.len());
+        let (index, layout) = (self.index, self.facts.layout);
+        let source = PackSource::new(index, layout, threads);
+        let packer = || ShardPacker::new(index, layout, &source);
+        threads::each_job(threads, missing, packer, |packer, &number, stop| {
+            let name = shard_name(number);
+            let path = self.place.path().join(&name);
+            let done = || {
+                (self.progress)(None);
+                stop.check()
+            };
+            let samples = self.shards[number].clone();
+            let written = self.place.publish(&name, |file| packer.pack(number, samples, file, &path, &done));
+            let (footer, seal) = written?;
+            found.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(finish(&footer, &seal));
+            Ok(())
+        })
+    }
+
+    /// The number of members in tar shards that have no sample at all, and so are nowhere in the packed shards.
+    fn left_out_shards(&self) -> Result<u64> {
+        if self.facts.layout != Layout::Tar {
+            return Ok(0);
+        }
+        let source = PackSource::new(self.index, Layout::Tar, 1);
+        let empty = self.index.files().filter(|&file| self.index.samples_of(file).is_empty());
+        empty.map(|file| Ok(source.listing(file)?.left_out(std::iter::empty()))).sum()
+    }
+}
+
+/// What the manifest says of a shard.
+fn finish(footer: &PackedFooter, seal: &ShardSeal) -> FinishedShard {
+    let tally = ShardTally::of(footer);
+    (PackedShard::new(seal, tally.samples), tally)
+}

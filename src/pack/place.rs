@@ -1,0 +1,211 @@
+//! The directory that a dataset is packed into, which one process at a time works on.
+
+use crate::dataset::packed::{MANIFEST, UNFINISHED, is_shard_name};
+use crate::error::{Error, Result};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
+use serde::{Deserialize, Serialize};
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::path::{Path, PathBuf};
+
+/// The end of the name of a file that is being written.
+const PARTIAL: &str = ".partial";
+
+/// What is packed and how. A run goes on with the shards of an earlier one only where all of it is the same.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct PackingRecord {
+    /// The version of the record.
+    pub(super) version: u32,
+    /// The fingerprint of the source, in hexadecimal.
+    pub(super) fingerprint: String,
+    /// The digest of the stamps of its shards, in hexadecimal; they say that no shard was written again.
+    pub(super) stamps: String,
+    /// The most bytes of the source in a shard.
+    pub(super) shard_size: u64,
+}
+
+/// The directory, with its lock.
+pub(super) struct PackingPlace {
+    path: PathBuf,
+    /// The file of the record; the kernel releases its lock when the process ends, however it does.
+    _lock: File,
+}
+
+/// What was found at the directory.
+pub(super) enum FoundPlace {
+    /// The dataset is there, finished.
+    Finished,
+    /// There is work to do.
+    Open(PackingPlace),
+}
+
+/// Refuses two directories of which one lies in the other or is the other; `into` need not exist.
+pub(super) fn refuse_nested(source: &Path, into: &Path) -> Result<()> {
+    let resolve = |path: &Path| -> Result<PathBuf> {
+        let absolute = std::path::absolute(path).map_err(|error| Error::io("resolve", path, error))?;
+        // What does not exist yet has no links.
+        let (known, canonical) = absolute
+            .ancestors()
+            .find_map(|known| Some((known, known.canonicalize().ok()?)))
+            .unwrap_or_else(|| (&absolute, absolute.clone()));
+        Ok(canonical.join(absolute.strip_prefix(known).unwrap_or(Path::new(""))))
+    };
+    let (one, other) = (resolve(source)?, resolve(into)?);
+    if one.starts_with(&other) || other.starts_with(&one) {
+        let message = format!(
+            "{} and {} lie one within the other: name another directory",
+            source.display(),
+            into.display()
+        );
+        return Err(Error::config("DST", message));
+    }
+    Ok(())
+}
+
+impl PackingPlace {
+    /// Opens the directory at `path`, or makes it, for what `record` says.
+    ///
+    /// # Errors
+    /// [`Error::Dataset`] where another process works on it, where it holds anything else, or was begun with another
+    /// record; [`Error::Io`] where it cannot be written.
+    pub(super) fn open(path: &Path, record: &PackingRecord) -> Result<FoundPlace> {
+        fs::create_dir_all(path).map_err(|error| Error::io("create", path, error))?;
+        if path.join(MANIFEST).exists() {
+            return Ok(FoundPlace::Finished);
+        }
+        refuse_strangers(path)?;
+        let named = path.join(UNFINISHED);
+        let opened = File::options().read(true).write(true).create(true).truncate(false).open(&named);
+        let mut file = opened.map_err(|error| Error::io("create", &named, error))?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            // On a file system without locks, nothing but the user keeps two processes apart.
+            Ok(()) | Err(Errno::NOSYS | Errno::OPNOTSUPP | Errno::NOLCK) => {}
+            Err(Errno::WOULDBLOCK) => {
+                let message = "another `foreload pack` works on it: wait for it, or name another directory";
+                return Err(Error::dataset(path, message));
+            }
+            Err(error) => return Err(Error::io("lock", &named, error.into())),
+        }
+        // Another process may have finished while this one opened the file, which then has no name any more.
+        if path.join(MANIFEST).exists() {
+            return Ok(FoundPlace::Finished);
+        }
+        remove_partial(path)?;
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(|error| Error::io("read", &named, error))?;
+        match serde_json::from_str::<PackingRecord>(&text) {
+            Ok(known) if known == *record => {}
+            Ok(known) => return Err(Error::dataset(path, record.difference(&known))),
+            // A process that was killed at its first step left an incomplete record, and no shard.
+            Err(_) if !names(path)?.iter().any(|name| is_shard_name(name.as_encoded_bytes())) => {
+                let text =
+                    serde_json::to_string(record).map_err(|error| Error::Internal(error.to_string()))?;
+                let written = file.set_len(0).and_then(|()| {
+                    file.rewind()?;
+                    file.write_all(text.as_bytes())?;
+                    file.sync_data()
+                });
+                written.map_err(|error| Error::io("write", &named, error))?;
+            }
+            Err(error) => {
+                let message = format!("is damaged ({error}): remove {} and pack again", path.display());
+                return Err(Error::dataset(named, message));
+            }
+        }
+        Ok(FoundPlace::Open(Self { path: path.to_path_buf(), _lock: file }))
+    }
+
+    /// The directory.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Writes a file under its final name, whole or not at all.
+    ///
+    /// # Errors
+    /// Those of `write`; [`Error::Io`] where the file cannot be made or published.
+    pub(super) fn publish<T>(&self, name: &str, write: impl FnOnce(&File) -> Result<T>) -> Result<T> {
+        let partial = self.path.join(format!("{name}{PARTIAL}"));
+        let written =
+            File::create(&partial).map_err(|error| Error::io("create", &partial, error)).and_then(|file| {
+                let outcome = write(&file)?;
+                // A power failure after the rename must not leave a file whose bytes were never written.
+                file.sync_data().map_err(|error| Error::io("write", &partial, error))?;
+                let target = self.path.join(name);
+                fs::rename(&partial, &target)
+                    .map_err(|error| Error::io("rename into place", &partial, error))?;
+                Ok(outcome)
+            });
+        if written.is_err() {
+            // The cause is reported; the next run removes what cannot be removed now.
+            let _ = fs::remove_file(&partial);
+        }
+        written
+    }
+
+    /// Removes the record once the manifest is there.
+    pub(super) fn finish(self) -> Result<()> {
+        let sync = |path: &Path| File::open(path).and_then(|directory| directory.sync_all());
+        sync(&self.path).map_err(|error| Error::io("write", &self.path, error))?;
+        remove(&self.path.join(UNFINISHED))
+    }
+}
+
+/// The names of what is in the directory at `path`.
+fn names(path: &Path) -> Result<Vec<OsString>> {
+    let fail = |error| Error::io("list", path, error);
+    let entries = fs::read_dir(path).map_err(fail)?;
+    entries.map(|entry| entry.map(|entry| entry.file_name()).map_err(fail)).collect()
+}
+
+/// Refuses a directory that holds anything but what a run that did not finish has left.
+fn refuse_strangers(path: &Path) -> Result<()> {
+    let names = names(path)?;
+    let begun = names.iter().any(|name| name == UNFINISHED);
+    let own = |name: &[u8]| {
+        is_shard_name(name) || name == UNFINISHED.as_bytes() || name.ends_with(PARTIAL.as_bytes())
+    };
+    let stranger = names.iter().find(|name| !begun || !own(name.as_encoded_bytes()));
+    stranger.map_or(Ok(()), |name| {
+        let message = format!("holds something else ({}): name a directory of its own", name.display());
+        Err(Error::dataset(path, message))
+    })
+}
+
+/// Removes the record of a dataset that is finished, where the run that finished it was killed before it could.
+pub(super) fn tidy_finished(path: &Path) -> Result<()> {
+    remove(&path.join(UNFINISHED))
+}
+
+/// Removes a file, if it is there.
+fn remove(path: &Path) -> Result<()> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("remove", path, error)),
+        _ => Ok(()),
+    }
+}
+
+/// Removes what a run that was killed had half written.
+fn remove_partial(path: &Path) -> Result<()> {
+    for name in names(path)?.iter().filter(|name| name.as_encoded_bytes().ends_with(PARTIAL.as_bytes())) {
+        remove(&path.join(name))?;
+    }
+    Ok(())
+}
+
+impl PackingRecord {
+    /// The version that is written.
+    pub(super) const VERSION: u32 = 1;
+
+    /// Why a run by this record cannot go on with what was begun by `known`.
+    fn difference(&self, known: &Self) -> String {
+        let anew = "remove it, or name another directory";
+        if known.fingerprint == self.fingerprint && known.shard_size != self.shard_size {
+            let (then, now) = (known.shard_size, self.shard_size);
+            return format!("was begun with --shard-size {then}, not {now}: give the same, or {anew}");
+        }
+        format!("was begun with another dataset, or the dataset has changed since then: {anew}")
+    }
+}

@@ -1,0 +1,244 @@
+//! Reads the files of samples from the dataset that is packed, each once and in order.
+
+use crate::crc::checksum;
+use crate::dataset::packed::TarListing;
+use crate::dataset::{DatasetIndex, FileId, Layout, ReadAt, SizedFile, Stamp, tfrecord};
+use crate::error::{Error, Result};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// The number of bytes that are read of a shard at a time.
+const WINDOW: usize = 4 << 20;
+
+/// A file of a sample, with its bytes in [`SampleFiles::bytes`].
+pub(super) struct SampleFile {
+    /// Its name: a path below the root, or a member's name; empty for a record.
+    pub(super) name: Vec<u8>,
+    /// Its number in the shard of the source.
+    pub(super) order: u32,
+    at: usize,
+    length: usize,
+}
+
+/// The files of one sample. The first is its image, or what stands for it.
+#[derive(Default)]
+pub(super) struct SampleFiles {
+    pub(super) files: Vec<SampleFile>,
+    bytes: Vec<u8>,
+}
+
+impl SampleFiles {
+    /// The bytes of one of the files.
+    pub(super) fn bytes(&self, file: &SampleFile) -> &[u8] {
+        &self.bytes[file.at..][..file.length]
+    }
+}
+
+/// The members of a shard, once a thread has read them.
+type ListingSlot = Arc<Mutex<Option<Arc<TarListing>>>>;
+
+/// What all threads share of the source.
+pub(super) struct PackSource<'a> {
+    index: &'a DatasetIndex,
+    layout: Layout,
+    /// The listings of the tar shards that are read now, and of a few that were read before.
+    listings: Mutex<Vec<(FileId, ListingSlot)>>,
+    threads: usize,
+}
+
+impl<'a> PackSource<'a> {
+    pub(super) fn new(index: &'a DatasetIndex, layout: Layout, threads: usize) -> Self {
+        Self { index, layout, listings: Mutex::default(), threads }
+    }
+
+    /// The members of a tar shard. All threads that want those of one shard wait for the first, which reads them.
+    pub(super) fn listing(&self, file: FileId) -> Result<Arc<TarListing>> {
+        let slot = {
+            let mut listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
+            let slot = match listings.iter().position(|(known, _)| *known == file) {
+                Some(at) => listings.remove(at).1,
+                None => Arc::default(),
+            };
+            listings.push((file, slot.clone()));
+            if listings.len() > self.threads + 1 {
+                listings.remove(0);
+            }
+            slot
+        };
+        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(listing) = &*slot {
+            return Ok(listing.clone());
+        }
+        let shard = SourceShard::open(self.index, file)?;
+        let listed = TarListing::read(&shard.source);
+        let path = || self.index.path(file);
+        let listing = Arc::new(listed.map_err(|error| Error::dataset(path(), error.message))?);
+        shard.check(self.index)?;
+        Ok(slot.insert(listing).clone())
+    }
+}
+
+/// A shard of the source that is open.
+struct SourceShard {
+    file: FileId,
+    source: SizedFile,
+    window: Vec<u8>,
+    window_at: u64,
+}
+
+impl SourceShard {
+    fn open(index: &DatasetIndex, file: FileId) -> Result<Self> {
+        let path = index.path(file);
+        let opened = File::open(&path).map_err(|error| Error::io("open", &path, error))?;
+        let size = opened.metadata().map_err(|error| Error::io("look at", &path, error))?.len();
+        let shard = Self { file, source: SizedFile { file: opened, size }, window: Vec::new(), window_at: 0 };
+        shard.check(index)?;
+        Ok(shard)
+    }
+
+    /// Checks that it is still the version that was indexed.
+    fn check(&self, index: &DatasetIndex) -> Result<()> {
+        let path = index.path(self.file);
+        let metadata = self.source.file.metadata().map_err(|error| Error::io("look at", &path, error))?;
+        let found = index.known(self.file, Stamp::of(&metadata));
+        let difference = index.shard_stamp(self.file).and_then(|stamp| stamp.difference(found));
+        difference.map_or(Ok(()), |message| Err(Error::DatasetChanged { path, message }))
+    }
+
+    /// Appends `length` bytes at `offset` to `bytes`.
+    fn read(&mut self, index: &DatasetIndex, offset: u64, length: usize, bytes: &mut Vec<u8>) -> Result<()> {
+        let inside =
+            offset >= self.window_at && offset + length as u64 <= self.window_at + self.window.len() as u64;
+        if !inside {
+            self.window.resize(length.max(WINDOW), 0);
+            let got = self.source.read_at(&mut self.window, offset);
+            let got = got.map_err(|error| Error::io("read", index.path(self.file), error))?;
+            self.window.truncate(got);
+            self.window_at = offset;
+        }
+        let from = (offset - self.window_at) as usize;
+        let found = self.window.get(from..from + length).ok_or_else(|| Error::DatasetChanged {
+            path: index.path(self.file),
+            message: "is shorter than when it was indexed".to_owned(),
+        })?;
+        bytes.extend_from_slice(found);
+        Ok(())
+    }
+}
+
+/// Reads samples for one thread.
+pub(super) struct SampleReader<'a> {
+    source: &'a PackSource<'a>,
+    open: Option<SourceShard>,
+}
+
+impl<'a> SampleReader<'a> {
+    pub(super) fn new(source: &'a PackSource<'a>) -> Self {
+        Self { source, open: None }
+    }
+
+    /// Reads all files of a sample into `found`, whose old contents are dropped.
+    ///
+    /// # Errors
+    /// [`Error::DatasetChanged`] for what is not what was indexed, [`Error::Io`] for what cannot be read,
+    /// [`Error::Dataset`] for a record whose checksum is wrong.
+    pub(super) fn read(&mut self, sample: u64, found: &mut SampleFiles) -> Result<()> {
+        found.files.clear();
+        found.bytes.clear();
+        match self.source.layout {
+            Layout::Folder => self.read_file(sample, found),
+            Layout::TfRecord => self.read_record(sample, found),
+            Layout::Tar | Layout::Packed => self.read_members(sample, found),
+        }
+    }
+
+    /// Checks that the shard that is open still is what it was when it was opened.
+    pub(super) fn finish(&mut self) -> Result<()> {
+        self.open.take().map_or(Ok(()), |shard| shard.check(self.source.index))
+    }
+
+    fn shard(&mut self, file: FileId) -> Result<&mut SourceShard> {
+        if self.open.as_ref().is_none_or(|shard| shard.file != file) {
+            self.finish()?;
+            self.open = None;
+        }
+        match &mut self.open {
+            Some(shard) => Ok(shard),
+            none => Ok(none.insert(SourceShard::open(self.source.index, file)?)),
+        }
+    }
+
+    fn read_file(&mut self, sample: u64, found: &mut SampleFiles) -> Result<()> {
+        let index = self.source.index;
+        let extent = index.extent(sample);
+        let path = index.path(extent.file);
+        let name = index.packing_name(extent.file);
+        read_whole(&path, extent.length, &mut found.bytes)?;
+        found.files.push(SampleFile { name, order: 0, at: 0, length: extent.length as usize });
+        Ok(())
+    }
+
+    fn read_record(&mut self, sample: u64, found: &mut SampleFiles) -> Result<()> {
+        let index = self.source.index;
+        let extent = index.extent(sample);
+        let order = (sample - index.samples_of(extent.file).start) as u32;
+        let length = extent.length as usize;
+        // The checksum behind the payload is compared, since unpacking computes it from the payload.
+        self.shard(extent.file)?.read(index, extent.offset, length + 4, &mut found.bytes)?;
+        let masked = tfrecord::masked(checksum(&found.bytes[..length]));
+        if found.bytes[length..] != masked.to_le_bytes() {
+            let message = format!("the record at byte {} has another checksum than it says", extent.offset);
+            return Err(Error::dataset(index.path(extent.file), message));
+        }
+        found.bytes.truncate(length);
+        found.files.push(SampleFile { name: Vec::new(), order, at: 0, length });
+        Ok(())
+    }
+
+    fn read_members(&mut self, sample: u64, found: &mut SampleFiles) -> Result<()> {
+        let index = self.source.index;
+        let extent = index.extent(sample);
+        let listing = self.source.listing(extent.file)?;
+        let parts = listing.sample(extent.offset).ok_or_else(|| Error::DatasetChanged {
+            path: index.path(extent.file),
+            message: format!("has no member at byte {} any more", extent.offset),
+        })?;
+        // They are read as they lie in the shard, and kept with the image first.
+        let mut order: Vec<usize> = (0..parts.len()).collect();
+        order.sort_by_key(|&number| parts[number].offset);
+        let mut places = vec![0; parts.len()];
+        let shard = self.shard(extent.file)?;
+        for number in order {
+            places[number] = found.bytes.len();
+            let part = parts[number];
+            shard.read(index, part.offset, part.length as usize, &mut found.bytes)?;
+        }
+        found.files.extend(parts.iter().zip(places).map(|(part, at)| SampleFile {
+            name: part.name.clone(),
+            order: part.order,
+            at,
+            length: part.length as usize,
+        }));
+        Ok(())
+    }
+}
+
+/// Reads a loose file that must have `length` bytes, and must not change meanwhile.
+fn read_whole(path: &Path, length: u32, bytes: &mut Vec<u8>) -> Result<()> {
+    let fail = |error| Error::io("read", path, error);
+    let changed = |message: String| Error::DatasetChanged { path: path.to_path_buf(), message };
+    let file = File::open(path).map_err(fail)?;
+    let look = || file.metadata().map(|metadata| Stamp::of(&metadata)).map_err(fail);
+    let stamp = look()?;
+    if stamp.size != u64::from(length) {
+        return Err(changed(format!("is {} bytes, was {length} when indexed", stamp.size)));
+    }
+    bytes.resize(length as usize, 0);
+    file.read_exact_at(bytes, 0).map_err(fail)?;
+    if look()? != stamp {
+        return Err(changed("was written to while it was packed".to_owned()));
+    }
+    Ok(())
+}

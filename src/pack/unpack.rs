@@ -1,0 +1,275 @@
+//! Gives back the files that a packed dataset was made of.
+//!
+//! Loose files come back by their paths, members in tar shards and records in TFRecord shards of their own names. A
+//! packed dataset may have been written by an enemy: names are checked part by part, checksums before anything is
+//! written, and nothing is overwritten.
+
+use super::tar_file::TarFile;
+use super::threads::{JobStop, each_job};
+use super::tree::OutputTree;
+use super::{names, place};
+use crate::crc::checksum;
+use crate::dataset::packed::{MANIFEST, PACKED_FORM, PackedFooter, PackedManifest, PackedMember, shard_name};
+use crate::dataset::{Layout, ReadAt, SizedFile, Skipped, tfrecord};
+use crate::decode::packed::Restorer;
+use crate::error::{Error, Result};
+use serde::Serialize;
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+
+/// The number of bytes that are written to an archive at a time.
+const WRITTEN: usize = 4 << 20;
+
+/// What was given back.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(crate) struct UnpackReport {
+    /// The number of files, members or records.
+    pub(crate) files: u64,
+    /// The number of their bytes.
+    pub(crate) bytes: u64,
+    /// The number of tar or TFRecord shards that they lie in; 0 where they are loose files.
+    pub(crate) archives: u64,
+    /// What was left out when the dataset was listed to be packed, by reason.
+    pub(crate) left_out: BTreeMap<String, Skipped>,
+    /// The number of members of tar shards that no sample had, and that were left out.
+    pub(crate) members_left_out: u64,
+    /// The seconds that it took.
+    pub(crate) seconds: f64,
+}
+
+/// Writes the files that the packed dataset at `source` was made of into the directory `into`, which must be new or
+/// empty. `progress` is called with the number of all files at first, and with `None` for each that is done.
+///
+/// # Errors
+/// [`Error::Config`] for a directory that is not empty or lies in the other one; [`Error::Dataset`] for what is no
+/// packed dataset, and for a damaged or hostile one; [`Error::Io`] where something cannot be read or written. What was
+/// written until then stays.
+pub(crate) fn unpack(
+    source: &Path,
+    into: &Path,
+    threads: usize,
+    progress: &(dyn Fn(Option<u64>) + Sync),
+) -> Result<UnpackReport> {
+    let began = Instant::now();
+    place::refuse_nested(source, into)?;
+    let manifest = PackedManifest::find(source)?
+        .ok_or_else(|| Error::dataset(source, format!("is no packed dataset: it has no {MANIFEST}")))?;
+    let tree = OutputTree::open(into)?;
+    let files =
+        manifest.tally.kept.values().fold(manifest.tally.packed, |sum, kept| sum.saturating_add(*kept));
+    progress(Some(files));
+    if manifest.layout == Layout::Folder {
+        // A class without images has a number all the same.
+        manifest.classes.iter().try_for_each(|class| tree.make_directory(class.bytes()))?;
+    }
+    let unpacking = Unpacking { source, manifest: &manifest, tree: &tree, progress };
+    let report = unpacking.run(threads)?;
+    let seconds = began.elapsed().as_secs_f64();
+    let PackedManifest { left_out, tally, .. } = manifest;
+    Ok(UnpackReport { left_out, members_left_out: tally.members_left_out, seconds, ..report })
+}
+
+/// A packed shard that is open.
+struct OpenPackedShard {
+    path: PathBuf,
+    file: SizedFile,
+    footer: PackedFooter,
+}
+
+/// What one thread does at a time.
+enum UnpackJob {
+    /// Write the loose files of the packed shard with this number.
+    Files(usize),
+    /// Write the archive with this name, whose members lie in the packed shards with these numbers.
+    Archive(Vec<u8>, Vec<usize>),
+}
+
+struct Unpacking<'a> {
+    source: &'a Path,
+    manifest: &'a PackedManifest,
+    tree: &'a OutputTree,
+    progress: &'a (dyn Fn(Option<u64>) + Sync),
+}
+
+impl Unpacking<'_> {
+    fn run(&self, threads: usize) -> Result<UnpackReport> {
+        let jobs = self.jobs()?;
+        let sum = Mutex::new(UnpackReport::default());
+        each_job(threads, &jobs, FileReader::default, |files, job, stop| {
+            let done = match job {
+                UnpackJob::Files(number) => self.write_files(&self.open(*number)?, files, stop)?,
+                UnpackJob::Archive(name, shards) => self.write_archive(name, shards, files, stop)?,
+            };
+            let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
+            sum.files += done.files;
+            sum.bytes += done.bytes;
+            sum.archives += done.archives;
+            Ok(())
+        })?;
+        Ok(sum.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// The work: a job for each packed shard of loose files, or for each archive.
+    fn jobs(&self) -> Result<Vec<UnpackJob>> {
+        let shards = 0..self.manifest.shards.len();
+        if self.manifest.layout == Layout::Folder {
+            return Ok(shards.map(UnpackJob::Files).collect());
+        }
+        let mut archives: BTreeMap<Vec<u8>, Vec<usize>> = BTreeMap::new();
+        for number in shards {
+            for source in self.open(number)?.footer.sources {
+                let shards = archives.entry(source).or_default();
+                if shards.last() != Some(&number) {
+                    shards.push(number);
+                }
+            }
+        }
+        Ok(archives.into_iter().map(|(name, shards)| UnpackJob::Archive(name, shards)).collect())
+    }
+
+    /// Opens a packed shard, and checks that it is the one that the manifest means.
+    fn open(&self, number: usize) -> Result<OpenPackedShard> {
+        let path = self.source.join(shard_name(number));
+        let open = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
+        let (size, file) = open.map_err(|error| Error::io("open", &path, error))?;
+        let file = SizedFile { file, size };
+        let (footer, seal) =
+            PackedFooter::read(&file).map_err(|error| Error::dataset(&path, error.message))?;
+        let first = self.manifest.shards[..number].iter().map(|shard| shard.samples).sum();
+        let checked = self.manifest.check_shard(number, first, &footer, &seal);
+        checked.map_err(|message| Error::dataset(&path, message))?;
+        Ok(OpenPackedShard { path, file, footer })
+    }
+
+    fn write_files(
+        &self,
+        shard: &OpenPackedShard,
+        files: &mut FileReader,
+        stop: &JobStop,
+    ) -> Result<UnpackReport> {
+        let mut report = UnpackReport::default();
+        for (member, name) in shard.footer.by_sample().flat_map(|(_, members)| members) {
+            stop.check()?;
+            let bytes = files.read(shard, member, name)?;
+            let mut file = self.tree.create(name)?;
+            file.write_all(bytes).map_err(|error| Error::io("write", self.tree.named(name), error))?;
+            report.files += 1;
+            report.bytes += bytes.len() as u64;
+            (self.progress)(None);
+        }
+        Ok(report)
+    }
+
+    fn write_archive(
+        &self,
+        archive: &[u8],
+        shards: &[usize],
+        files: &mut FileReader,
+        stop: &JobStop,
+    ) -> Result<UnpackReport> {
+        let shards: Vec<OpenPackedShard> =
+            shards.iter().map(|&number| self.open(number)).collect::<Result<_>>()?;
+        let mut members: Vec<(&OpenPackedShard, PackedMember, &[u8])> = Vec::new();
+        for shard in &shards {
+            for (sample, own) in shard.footer.by_sample() {
+                if shard.footer.sources[sample.source as usize] == archive {
+                    members.extend(own.into_iter().map(|(member, name)| (shard, member, name)));
+                }
+            }
+        }
+        members.sort_by_key(|(_, member, _)| member.order);
+        let refuse = |shard: &OpenPackedShard, message: String| Err(Error::dataset(&shard.path, message));
+        for pair in members.windows(2) {
+            if let [(_, first, _), (shard, second, name)] = pair
+                && first.order == second.order
+            {
+                let name = String::from_utf8_lossy(name);
+                return refuse(shard, format!("has two members at one place of its source, one is {name:?}"));
+            }
+        }
+        let layout = self.manifest.layout;
+        let fail = |error| Error::io("write", self.tree.named(archive), error);
+        let mut file = Archive::new(layout, BufWriter::with_capacity(WRITTEN, self.tree.create(archive)?));
+        let mut report = UnpackReport { archives: 1, ..UnpackReport::default() };
+        for (shard, member, name) in members {
+            stop.check()?;
+            names::check(name, layout, || shard.path.clone())?;
+            let bytes = files.read(shard, member, name)?;
+            file.append(name, bytes).map_err(fail)?;
+            report.files += 1;
+            report.bytes += bytes.len() as u64;
+            (self.progress)(None);
+        }
+        file.finish().map_err(fail)?;
+        Ok(report)
+    }
+}
+
+/// Reads files from packed shards for one thread, with memory that all of them use.
+#[derive(Default)]
+struct FileReader {
+    restorer: Restorer,
+    packed: Vec<u8>,
+    file: Vec<u8>,
+}
+
+impl FileReader {
+    /// The bytes of the file that a member was made of.
+    fn read(&mut self, shard: &OpenPackedShard, member: PackedMember, name: &[u8]) -> Result<&[u8]> {
+        let damaged = |why: String| {
+            let name = String::from_utf8_lossy(name);
+            Error::dataset(&shard.path, format!("{name:?} at byte {}: {why}", member.offset))
+        };
+        self.packed.resize(member.length as usize, 0);
+        let got = shard.file.read_at(&mut self.packed, member.offset);
+        let got = got.map_err(|error| Error::io("read", &shard.path, error))?;
+        if got != self.packed.len() || checksum(&self.packed) != member.checksum {
+            return Err(damaged("is damaged: its checksum is another".to_owned()));
+        }
+        if member.form != PACKED_FORM {
+            return Ok(&self.packed);
+        }
+        self.restorer.restore(&self.packed, &mut self.file).map_err(|error| damaged(error.to_string()))?;
+        if self.file.len() != member.original as usize {
+            let (found, stated) = (self.file.len(), member.original);
+            return Err(damaged(format!("has {found} bytes when it is restored, not {stated}")));
+        }
+        Ok(&self.file)
+    }
+}
+
+/// A shard of the source's kind.
+enum Archive<W: Write> {
+    Tar(TarFile<W>),
+    TfRecord(W),
+}
+
+impl<W: Write> Archive<W> {
+    fn new(layout: Layout, file: W) -> Self {
+        if layout == Layout::TfRecord { Self::TfRecord(file) } else { Self::Tar(TarFile::new(file)) }
+    }
+
+    fn append(&mut self, name: &[u8], bytes: &[u8]) -> std::io::Result<()> {
+        match self {
+            Self::Tar(file) => file.append(name, bytes),
+            Self::TfRecord(file) => {
+                let length = (bytes.len() as u64).to_le_bytes();
+                file.write_all(&length)?;
+                file.write_all(&tfrecord::masked(checksum(&length)).to_le_bytes())?;
+                file.write_all(bytes)?;
+                file.write_all(&tfrecord::masked(checksum(bytes)).to_le_bytes())
+            }
+        }
+    }
+
+    fn finish(self) -> std::io::Result<()> {
+        match self {
+            Self::Tar(file) => file.finish().map(drop),
+            Self::TfRecord(mut file) => file.flush(),
+        }
+    }
+}

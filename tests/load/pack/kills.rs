@@ -1,0 +1,98 @@
+//! `foreload pack` is killed at random moments and begun again: the shards are the same, bit for bit.
+
+use super::{Scene, tree};
+use crate::common::jpeg;
+use foreload::testing::rng::{RandomKey, Use};
+use std::fs;
+use std::time::{Duration, Instant, UNIX_EPOCH};
+
+/// How often packing is killed: `FORELOAD_PACK_KILLS`, or a few times.
+fn kills() -> u64 {
+    std::env::var("FORELOAD_PACK_KILLS").map_or(6, |kills| kills.parse().expect("a number"))
+}
+
+#[test]
+fn a_run_that_was_killed_is_gone_on_with() {
+    let scene = Scene::new();
+    let images: Vec<Vec<u8>> = (0..20).map(jpeg).collect();
+    for number in 0..800 {
+        scene.write(format!("data/class{}/{number:05}.jpg", number % 4), &images[number % 20]);
+    }
+    let more = ["--shard-size", "40000", "--threads", "2"];
+    let began = Instant::now();
+    scene.json("pack", "data", "whole", &more);
+    let whole = began.elapsed();
+    let expected = tree(&scene.path("whole"));
+
+    let given = std::env::var("FORELOAD_KILL_SEED").ok().map(|seed| seed.parse().expect("a number"));
+    let seed = given.unwrap_or_else(|| UNIX_EPOCH.elapsed().unwrap().as_micros() as u64);
+    println!("FORELOAD_KILL_SEED={seed}");
+    let mut random = RandomKey::new(b"pack kills", seed, 0, Use::Order).stream(0);
+    let (mut left, mut round, mut gone_on) = (kills(), 0, 0);
+    while left > 0 {
+        let into = format!("killed-{round}");
+        round += 1;
+        // Each dataset is killed a few times and then finished.
+        for _ in 0..(1 + random.below(4)).min(left) {
+            let mut command = scene.command("pack", &scene.path("data"), &scene.path(&into), &more);
+            let mut child = command.spawn().unwrap();
+            std::thread::sleep(Duration::from_secs_f64(whole.as_secs_f64() * random.unit()));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            left -= 1;
+        }
+        let before = fs::read_dir(scene.path(&into)).map_or(0, |entries| {
+            let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+            names.filter(|name| name.ends_with(".packed")).count()
+        });
+        let report = scene.json("pack", "data", &into, &more);
+        gone_on += u64::from(report["samples_before"].as_u64().unwrap() > 0);
+        assert_eq!(report["samples_before"].as_u64().unwrap() > 0, before > 0, "what was finished is kept");
+        assert!(tree(&scene.path(&into)) == expected, "dataset {round} of FORELOAD_KILL_SEED={seed}");
+        fs::remove_dir_all(scene.path(&into)).unwrap();
+    }
+    println!("{round} datasets, {gone_on} of them with shards of runs that were killed");
+}
+
+#[test]
+fn what_was_begun_is_gone_on_with_only_where_nothing_has_changed() {
+    let scene = Scene::new();
+    for number in 0..9 {
+        scene.write(format!("data/class/{number}.jpg"), &jpeg(number));
+    }
+    let more = ["--shard-size", "9000"];
+    scene.json("pack", "data", "packed", &more);
+    // As a run that was killed before the manifest leaves it, while it wrote a shard.
+    let begin = || {
+        let fingerprint = scene.json("index", "data", "packed", &[])["datasets"][0]["fingerprint"].clone();
+        let stamps = {
+            use sha2::{Digest, Sha256};
+            let digest = Sha256::digest(b"foreload packing 1");
+            digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
+        };
+        format!(r#"{{"version":1,"fingerprint":{fingerprint},"stamps":"{stamps}","shard_size":9000}}"#)
+    };
+    let record = begin();
+    let expected = tree(&scene.path("packed"));
+    fs::remove_file(scene.path("packed/foreload-packed.json")).unwrap();
+    fs::remove_file(scene.path("packed/000001.packed")).unwrap();
+    fs::write(scene.path("packed/foreload-packing.json"), record).unwrap();
+    fs::write(scene.path("packed/000001.packed.partial"), b"half").unwrap();
+    let said = scene.error("pack", "data", "packed", &["--shard-size", "8000"]);
+    assert!(said.contains("was begun with --shard-size 9000, not 8000"), "{said}");
+    let said = scene.error("unpack", "packed", "back", &[]);
+    assert!(said.contains("is not finished"), "{said}");
+    // While another process works on it, nobody else does.
+    let lock = fs::File::open(scene.path("packed/foreload-packing.json")).unwrap();
+    lock.lock().unwrap();
+    let said = scene.error("pack", "data", "packed", &more);
+    assert!(said.contains("another `foreload pack` works on it"), "{said}");
+    drop(lock);
+    let report = scene.json("pack", "data", "packed", &more);
+    assert!(report["samples_before"].as_u64().unwrap() > 0);
+    assert!(tree(&scene.path("packed")) == expected);
+    // As a run leaves it that was killed at its last step.
+    fs::write(scene.path("packed/foreload-packing.json"), begin()).unwrap();
+    assert_eq!(scene.json("pack", "data", "packed", &more)["samples_before"], 9);
+    assert!(tree(&scene.path("packed")) == expected);
+}
