@@ -1,5 +1,4 @@
-//! Encoded bytes of packed images: whoever asks for them gets the original files, rebuilt where the packed form was read
-//! to.
+//! Encoded bytes of packed images: whoever asks for them gets the original files.
 
 use crate::common::Dataset;
 use foreload::Error;
