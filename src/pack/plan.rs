@@ -6,8 +6,8 @@ use std::ops::Range;
 /// The most samples of a shard, which bounds its footer where files are tiny.
 const MOST_SAMPLES: u64 = 1 << 18;
 
-/// The samples of each shard, in order: as many as `shard_size` bytes of the source allow, and at least one. Nothing but
-/// the index and that number decides it, so that shards are the same however often packing was begun.
+/// The samples of each shard, in order: as many as `shard_size` bytes of the source allow, and at least one. Only the
+/// index and that number decide it, so that shards are the same however often packing was begun.
 pub(super) fn shards(index: &DatasetIndex, shard_size: u64) -> Vec<Range<u64>> {
     let mut shards = Vec::new();
     let (mut first, mut bytes) = (0, 0u64);

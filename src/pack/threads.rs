@@ -17,8 +17,8 @@ impl JobStop {
     }
 }
 
-/// Does all `jobs`, in this order, on up to `threads` threads, of which this one is the first. Each thread has memory of
-/// its own, which `memory` makes.
+/// Does all `jobs`, in this order, on up to `threads` threads, of which this one is the first. Each thread has memory
+/// of its own, which `memory` makes.
 ///
 /// # Errors
 /// That of the first job that fails. Jobs that run then end at their next [`JobStop::check`].

@@ -51,10 +51,13 @@ fn damage_inside(packed: &mut [u8], stream: &mut RandomStream) {
     }
 }
 
-/// What a level answers: the samples' checksum and the restored file's length, or the errors.
+/// What a level answers: the samples and the restored file, or the errors.
+type Answer = (Result<Vec<u8>, String>, Result<Vec<u8>, String>);
+
+/// Of an answer the samples' checksum and the file's length.
 type Brief<'a> = (Result<u32, &'a String>, Result<usize, &'a String>);
 
-fn briefly((planes, again): &(Result<Vec<u8>, String>, Result<Vec<u8>, String>)) -> Brief<'_> {
+fn briefly((planes, again): &Answer) -> Brief<'_> {
     (planes.as_ref().map(|planes| checksum(planes)), again.as_ref().map(Vec::len))
 }
 

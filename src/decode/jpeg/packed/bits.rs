@@ -28,7 +28,7 @@ impl BitCursor {
     #[inline(always)]
     pub(super) fn put(&mut self, room: &mut [u8], bits: u32, count: u32) {
         self.filled += count;
-        self.window |= u64::from(bits) << (64 - self.filled & 63);
+        self.window |= u64::from(bits) << ((64 - self.filled) & 63);
         // Whole bytes are written with what follows them, without asking how many there are.
         if let Some(bytes) = room.get_mut(self.at..self.at + 8) {
             bytes.copy_from_slice(&self.window.to_be_bytes());

@@ -9,9 +9,9 @@ use super::super::scan::{Component, decode_block};
 use super::super::{Jpeg, RegionLayout, conceal, unstuff};
 use super::corrupt_row;
 use super::head::{BlockGrid, PackedHead, grids};
-use super::region::{OpenUnit, Row};
+use super::region::{McuRow, OpenUnit};
 use super::unit::{UNIT, UnitBlocks};
-use super::values::{OneByOne, ReadCoded};
+use super::values::{ByCoefficient, ReadCoded};
 use crate::error::DecodeError;
 use crate::simd::Level;
 
@@ -229,7 +229,7 @@ pub(super) fn read_packed(
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => unsafe { read_packed_avx2(packed, head, out) },
-        _ => read_packed_with::<OneByOne>(packed, head, out),
+        _ => read_packed_with::<ByCoefficient>(packed, head, out),
     }
 }
 
@@ -255,7 +255,7 @@ fn read_packed_with<R: ReadCoded>(
     let grids = grids(&head.frame).0;
     let mut unit_blocks = UnitBlocks::default();
     for number in 0..rows {
-        let row = Row::open(packed, head, number, &grids)?;
+        let row = McuRow::open(packed, head, number, &grids)?;
         let mut units = row.units();
         for (component, grid) in out.components.iter_mut().zip(&grids) {
             for y in number * grid.rows..(number + 1) * grid.rows {

@@ -4,7 +4,7 @@ use super::super::RegionLayout;
 use super::super::idct::{IdctBlock, InverseDct, OutOfRange, PLACES, PortableIdct, Quantisation, dc_only};
 use super::head::{BlockGrid, PackedHead, grids};
 use super::unit::{UNIT, UnitBlocks};
-use super::values::{Expand, OneByOne};
+use super::values::{ByCoefficient, Expand};
 use super::{corrupt, corrupt_row};
 use crate::crc::checksum;
 use crate::decode::{Plane, Planes};
@@ -144,7 +144,7 @@ pub(super) fn decode(
         // SAFETY: as above.
         #[cfg(target_arch = "x86_64")]
         Level::Avx2 => unsafe { decode_avx2(&job, &mut out.planes) },
-        _ => decode_with::<ByBlock<OneByOne, PortableIdct>>(&job, &mut out.planes),
+        _ => decode_with::<ByBlock<ByCoefficient, PortableIdct>>(&job, &mut out.planes),
     }
 }
 
@@ -172,7 +172,7 @@ fn decode_with<S: UnitSink>(job: &RegionJob, planes: &mut [Plane]) -> Result<(),
         if number + 1 < rows.end {
             prefetch(job, number + 1);
         }
-        let row = Row::open(job.packed, job.head, number, &job.grids)?;
+        let row = McuRow::open(job.packed, job.head, number, &job.grids)?;
         let mut units = row.units();
         for (component, (grid, part)) in job.grids.iter().zip(&job.layout.parts).enumerate() {
             let stride = target.planes[component].stride;
@@ -238,14 +238,14 @@ impl RegionJob<'_> {
 }
 
 /// A row of MCUs whose checksum is right.
-pub(super) struct Row<'a> {
+pub(super) struct McuRow<'a> {
     /// The lengths of its units, of two bytes each.
     lengths: &'a [u8],
     bytes: &'a [u8],
     number: usize,
 }
 
-impl<'a> Row<'a> {
+impl<'a> McuRow<'a> {
     /// Checks row `number`.
     pub(super) fn open(
         packed: &'a [u8],

@@ -40,9 +40,9 @@ pub(super) static IDENTITY: [u8; 256] = {
 };
 
 /// Makes one coefficient after another.
-pub(super) struct OneByOne;
+pub(super) struct ByCoefficient;
 
-impl Expand for OneByOne {
+impl Expand for ByCoefficient {
     #[inline(always)]
     fn expand(unit: &mut OpenUnit, number: usize, places: &[u8; 256], block: &mut [i16; 256]) {
         let put = |k: usize, value| block[usize::from(places[k & 255])] = value;
