@@ -153,7 +153,7 @@ compare-recipes: setup ## recipes people train with, beside torchvision, DALI, a
 	$(BIN)/python benches/recipes/run.py --data $(DATA)/folder --output benches/results/recipes
 
 # PHOTOS may name more image folders, of real photographs; their packed shards are made beside them.
-compare-packed: setup $(DATA)/folder ## packed shards beside the JPEGs, DALI, torchvision, FFCV; what packing costs: 10 minutes
+compare-packed: setup $(DATA)/folder ## packed shards beside JPEGs, DALI, torchvision, FFCV: 10 minutes
 	$(BIN)/python benches/compare/packed.py --data $(DATA)/folder $(PHOTOS) --output benches/results/packed
 
 # The environment with torchvision and timm, some GB, is that of the tests with real frameworks.
