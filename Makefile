@@ -13,9 +13,8 @@ SOURCES := $(shell find src python build.rs -name '*.rs' -o -name '*.py' -o -nam
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup test test-all test-rust test-python test-module test-dali test-frameworks test-dlio stand-in check \
-	stub bindings kernels bench fuzz bench-tiers bench-nodes bench-dlio compare compare-recipes compare-ops \
-	compare-outputs limits fidelity \
-	accuracy accuracy-recipe wheel gpu-kit gpu-kit-dali clean distclean
+	stub bindings kernels bench fuzz bench-tiers bench-nodes bench-dlio compare compare-recipes compare-packed \
+	compare-ops compare-outputs limits fidelity accuracy accuracy-recipe wheel gpu-kit gpu-kit-dali clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -152,6 +151,10 @@ compare: setup ## Foreload beside torchvision, DALI, SPDL, WebDataset, tf.data, 
 
 compare-recipes: setup ## recipes people train with, beside torchvision, DALI, albumentations: 20 minutes
 	$(BIN)/python benches/recipes/run.py --data $(DATA)/folder --output benches/results/recipes
+
+# PHOTOS may name more image folders, of real photographs; their packed shards are made beside them.
+compare-packed: setup $(DATA)/folder ## packed shards beside JPEGs, DALI, torchvision, FFCV: 10 minutes
+	$(BIN)/python benches/compare/packed.py --data $(DATA)/folder $(PHOTOS) --output benches/results/packed
 
 # The environment with torchvision and timm, some GB, is that of the tests with real frameworks.
 compare-ops: setup ## each transform beside torchvision's function, given what was drawn: 5 minutes

@@ -37,6 +37,22 @@ def ensure_known(folder: Path, program: Path) -> None:
         ensure(folder, "folder", program, ("--optimize",))
 
 
+def packed_beside(folder: Path) -> Path:
+    """Return where the packed shards of an image folder lie: `NAME-packed` beside it."""
+    return folder.parent / f"{folder.name}-packed"
+
+
+def ensure_packed(folder: Path, packed: Path, program: Path) -> None:
+    """Packs an image folder into shards. What an earlier run packed of it stays; a copy of other files is an error."""
+    command = [program, "pack", folder, packed]
+    subprocess.run([str(part) for part in command], check=True, stdout=sys.stderr)
+
+
+def size(folder: Path) -> int:
+    """Return the bytes of all files below a folder."""
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
 def part(folder: Path, images: int, scratch: Path) -> Path:
     """Return a folder of links to `images` of a folder's JPEGs, evenly spread; the folder itself if it has no more."""
     files = jpegs(folder)

@@ -29,6 +29,8 @@ SCALE = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)
 SUFFIXES = (".jpg", ".jpeg", ".JPEG", ".JPG")
 FLOATS_PER_PAGE = 1024
+FACTS: dict = {}
+"""What a peer program adds to its result, as the bytes of its own copy of the data."""
 
 
 @dataclass(frozen=True)
@@ -94,29 +96,33 @@ def main(
     epoch = prepare(options)
     output = check_warm_up(epoch(0, raw.warmup), sides_of(options))
     ready = time.perf_counter()
+
+    def whole_epoch(number: int) -> int:
+        images = 0
+        for batch, labels in epoch(number, None):
+            for view in views(batch):
+                touch(view)
+            images += len(labels)
+        return images
+
+    tell({**timed(whole_epoch, raw), "start_seconds": ready - started, **output})
+
+
+def timed(whole_epoch: Callable[[int], int], raw: argparse.Namespace) -> dict:
+    """Time whole epochs, each of which `whole_epoch` consumes by its number and returns how many images it had."""
     images, per_epoch = 0, []
     cpu_before = tree_cpu_seconds()
     while len(per_epoch) < raw.epochs or sum(per_epoch) < raw.seconds:
         epoch_started = time.perf_counter()
-        for batch, labels in epoch(len(per_epoch) + 1, None):
-            for view in views(batch):
-                touch(view)
-            images += len(labels)
+        images += whole_epoch(len(per_epoch) + 1)
         per_epoch.append(time.perf_counter() - epoch_started)
     cpu = tree_cpu_seconds() - cpu_before
-    print(
-        json.dumps(
-            {
-                "images": images,
-                "seconds": sum(per_epoch),
-                "cpu_seconds": cpu,
-                "epoch_seconds": per_epoch,
-                "start_seconds": ready - started,
-                **output,
-            }
-        ),
-        flush=True,
-    )
+    return {"images": images, "seconds": sum(per_epoch), "cpu_seconds": cpu, "epoch_seconds": per_epoch}
+
+
+def tell(result: dict) -> None:
+    """Print the JSON line that `contest` reads, with the `FACTS` of the peer."""
+    print(json.dumps({**result, **FACTS}), flush=True)
 
 
 def check_warm_up(batches: Batches, sides: Sequence[int]) -> dict:

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-SIMD_FLAGS = ("avx2", "avx512bw", "avx512vbmi", "asimd")
+SIMD_FLAGS = ("avx2", "avx512bw", "avx512vbmi", "avx512_vbmi2", "asimd")
 
 
 def machine() -> dict:

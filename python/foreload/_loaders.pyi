@@ -93,17 +93,18 @@ class ImageLoader(Loader):
         memory_format: Order of the images' dimensions: `nchw` or `nhwc`.
         decode: `fast` resizes the decoded planes and converts colours at output size; `exact` is what PIL and
             torchvision compute. EXIF orientation is ignored, as torchvision does.
-        decoded: False: batches hold the files' bytes (`files` instead of `images`) for a decoder of your own. Order,
-            `labels`, `sample_ids` and `mask` stay the same, and the settings of images have no effect. `on_error` deals
-            with files that cannot be read, or that are no images by their first bytes.
+        decoded: False: batches hold the files' bytes (`files` instead of `images`) for a decoder of your own; packed
+            images are rebuilt into the files that they were made of. Order, `labels`, `sample_ids` and `mask` stay the
+            same, and the settings of images have no effect. `on_error` deals with files that cannot be read, or that
+            are no images by their first bytes.
         device: Where batches end: `cpu`, `cuda` (the GPU of this process's local rank, which its launcher sets, else
             the first), `cuda:N`, or `auto`: a GPU where one serves (see `foreload doctor`), else the CPU. On a GPU,
             batches are the same as on the CPU but for the decoders' rounding.
         cpu_decode: What the CPU decodes when batches end on a GPU. With `fallback` it decodes what the GPU's decoders
-            do not know (PNG, CMYK, ...), or would have the host half decode (progressive images; batches of fewer than
-            51 where there is no decoding engine). With `auto` it also decodes as many more images as makes the whole
-            fastest. With `never`, what the GPU's decoders do not know is an error of its sample; a substitute for it
-            (`on_error="skip"`) is decoded by the CPU in any case.
+            do not know (PNG, CMYK, packed images), or would have the host half decode (progressive images; batches of
+            fewer than 51 where there is no decoding engine). With `auto` it also decodes as many more images as makes
+            the whole fastest. With `never`, what the GPU's decoders do not know is an error of its sample; a substitute
+            for it (`on_error="skip"`) is decoded by the CPU in any case.
         damaged: What happens to JPEGs with damage inside their coded data (wrong bits, lost or stray bytes or restart
             markers). With `conceal` they give, sample by sample, what PIL and torchvision make of them;
             `stats()["concealed"]`, `concealed` and a warning tell of it. What PIL refuses is a failure here, too, above

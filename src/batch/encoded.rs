@@ -1,4 +1,4 @@
-//! Encoded files as a batch keeps them: the bytes stay where they were read to.
+//! Encoded files as a batch keeps them: the bytes stay where they were read to, also those of a file that was rebuilt.
 
 use super::memory::{Base, BatchStorage};
 use super::{Batch, Element, Tensor};
@@ -9,8 +9,19 @@ use std::collections::BTreeMap;
 pub(crate) enum Encoded {
     /// The bytes are in a slot of the reader's arena.
     Slot(Filled),
-    /// The bytes are a substitute's, which is read outside of the arena.
+    /// The bytes are outside of the arena: a substitute's, or those of a file that its slot has no room for.
     Owned(Vec<u8>),
+}
+
+impl Encoded {
+    /// The same place with `file` in the stead of its bytes: in the same slot, or in memory of its own where that has
+    /// no room for it. The file that an image was packed from has fewer bytes than the packed image, but for odd ones.
+    pub(crate) fn replaced(self, file: &[u8]) -> Self {
+        match self {
+            Self::Slot(bytes) if file.len() <= bytes.room() => Self::Slot(bytes.replaced(file)),
+            _ => Self::Owned(file.to_vec()),
+        }
+    }
 }
 
 impl std::ops::Deref for Encoded {
@@ -61,5 +72,29 @@ impl Batch {
             Tensor::in_host_memory(&self.buffer, data, vec![len as i64], Element::U8)
         };
         (0..self.len).map(tensor).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::slot::{PAGE, SlotPool};
+
+    #[test]
+    fn a_file_is_rebuilt_in_its_slot_where_that_has_the_room() {
+        let pool = SlotPool::new(1 << 20).unwrap();
+        for (length, in_slot) in
+            [(0, true), (100, true), (1000, true), (2 * PAGE, true), (2 * PAGE + 1, false)]
+        {
+            let slot = pool.try_take(1000).unwrap();
+            assert_eq!(slot.capacity(), 2 * PAGE);
+            // The bytes begin near the end of the first page, as direct reads may have it.
+            let read = Encoded::Slot(Filled::new(slot, PAGE - 1..PAGE + 999));
+            let file: Vec<u8> = (0..length).map(|at| (at % 251) as u8).collect();
+            let rebuilt = read.replaced(&file);
+            assert!(*rebuilt == file, "{length}");
+            assert_eq!(matches!(rebuilt, Encoded::Slot(_)), in_slot, "{length}");
+            assert_eq!(pool.usage().in_use > 0, in_slot, "{length}: a slot without use comes free");
+        }
     }
 }

@@ -119,12 +119,18 @@ impl Filled {
         Self { data, ..self }
     }
 
+    /// The number of bytes that the slot has room for.
+    pub fn room(&self) -> usize {
+        self.slot.capacity()
+    }
+
     /// The slot, with `bytes` in place of those that have arrived.
     ///
     /// # Panics
-    /// Panics when `bytes` are more than those, or a clone shares them.
+    /// Panics when `bytes` are more than its [`Filled::room`], or a clone shares the slot.
     pub fn replaced(mut self, bytes: &[u8]) -> Self {
-        let start = self.data.start;
+        let last_start = self.room().checked_sub(bytes.len()).expect("a slot with room for the bytes");
+        let start = self.data.start.min(last_start);
         self.own_slot().bytes_mut()[start..start + bytes.len()].copy_from_slice(bytes);
         Self { data: start..start + bytes.len(), ..self }
     }

@@ -1,6 +1,7 @@
 //! The fields of a sample beside its images: from the bytes that were read to what the batch holds.
 
 use super::boxes::fill_boxes;
+use super::originals::OriginalFiles;
 use super::{EpochRun, PipelineShared};
 use crate::augment::{DrawnView, DrawnViews, Filter, render_mask};
 use crate::batch::{Array, Element, Ticket, Value};
@@ -150,7 +151,7 @@ impl PipelineShared {
     }
 
     /// Fills all fields of a place but its images. Of each image this was `seen`; `None` where the sample does not have
-    /// it.
+    /// it. A field that is no image is made of the original file where its bytes are packed; `originals` rebuilds that.
     ///
     /// # Errors
     /// [`DecodeError::Field`] for bytes that are not what they should be, and the errors of
@@ -161,6 +162,7 @@ impl PipelineShared {
         sample: u64,
         record: &[u8],
         seen: &[Option<SeenImage>],
+        originals: &mut OriginalFiles,
         ticket: &mut Ticket,
     ) -> Result<()> {
         self.fill_label_columns(sample, ticket);
@@ -186,7 +188,10 @@ impl PipelineShared {
                         }
                     };
                     let bytes = bytes.as_deref();
-                    self.fill_field(field, bytes, seen, ticket).map_err(|error| of_field(field, error))?;
+                    let rebuilt = bytes.map(|bytes| originals.rebuild(run, bytes)).transpose();
+                    let rebuilt = rebuilt.map_err(|error| of_field(field, error))?.flatten();
+                    self.fill_field(field, rebuilt.or(bytes), seen, ticket)
+                        .map_err(|error| of_field(field, error))?;
                     bytes.is_some()
                 }
             };

@@ -17,6 +17,7 @@ mod inbox;
 mod mixing;
 mod notify;
 mod one_version;
+mod originals;
 mod peers_log;
 mod preview;
 mod progress;

@@ -25,6 +25,7 @@ pub(super) struct EpochCounters {
     /// The number of images that each of the CPU's decoders decoded.
     decoded: [AtomicU64; Backend::ALL.len()],
     pub concealed: AtomicU64,
+    pub rebuilt: AtomicU64,
     pub gpu: GpuCounters,
     /// The time from submitting a read to its completion, by tier; the source's is the first.
     latencies: Vec<(TierName, SharedHistogram)>,
@@ -76,6 +77,7 @@ impl EpochCounters {
             opens: zero(),
             decoded: Default::default(),
             concealed: zero(),
+            rebuilt: zero(),
             gpu: GpuCounters::default(),
             latencies: tiers.map(|tier| (tier, SharedHistogram::default())).collect(),
             stalls: SharedHistogram::default(),
@@ -146,6 +148,7 @@ impl EpochCounters {
             },
             decoded: DecodedBy::counted(|backend| number(&self.decoded[backend as usize])),
             concealed: number(&self.concealed),
+            rebuilt: number(&self.rebuilt),
             gpu: GpuStats {
                 decoded_hardware: number(&self.gpu.decoded[NvJpegBackend::Hardware as usize]),
                 decoded_cuda_batched: number(&self.gpu.decoded[NvJpegBackend::CudaBatched as usize]),
@@ -175,6 +178,8 @@ pub struct EpochStats {
     pub decoded: DecodedBy,
     /// The number of damaged images among those of the region decoder that were decoded as libjpeg does.
     pub concealed: u64,
+    /// The number of files that were rebuilt from packed images, because their bytes were asked for.
+    pub rebuilt: u64,
     /// What the GPU did; all zero without a GPU.
     pub gpu: GpuStats,
     /// The time from asking for a sample to having it, by the tier that gave it; the source's is the first.
@@ -209,6 +214,7 @@ impl std::ops::AddAssign for EpochStats {
         self.reads.opens += more.reads.opens;
         self.decoded += more.decoded;
         self.concealed += more.concealed;
+        self.rebuilt += more.rebuilt;
         self.gpu += more.gpu;
         for (tier, times) in more.latencies {
             match self.latencies.iter_mut().find(|(known, _)| *known == tier) {

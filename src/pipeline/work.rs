@@ -8,6 +8,7 @@ use super::cuda::prepare::Preparer;
 use super::fields::SeenImage;
 use super::mixing::{FilledPlace, RingBoard};
 use super::one_version::of_one_version;
+use super::originals::OriginalFiles;
 use super::stopwatch::Stopwatch;
 use super::{EpochRun, PipelineShared, substitute};
 use crate::augment::Renderer;
@@ -122,6 +123,7 @@ struct HostWorker<'a> {
     cpu: CpuDecoder,
     /// The renderers, one for each recipe.
     renderers: Vec<Renderer>,
+    originals: OriginalFiles,
     /// The views that were drawn of the images of the current sample.
     seen: Vec<Option<SeenImage>>,
 }
@@ -136,6 +138,7 @@ impl<'a> HostWorker<'a> {
             shared,
             cpu: CpuDecoder::new(shared),
             renderers: recipes.iter().map(renderer).collect(),
+            originals: OriginalFiles::default(),
             seen: Vec::new(),
         }
     }
@@ -207,6 +210,15 @@ impl<'a> HostWorker<'a> {
             let make = |record: &Encoded| self.make(run, draw, record, ticket, stopwatch);
             return of_one_version(index, draw.sample, bytes, replace, make).map(|_| ());
         }
+        let length = bytes.len();
+        let bytes = match self.originals.rebuild(run, &bytes)? {
+            None => bytes,
+            Some(file) => {
+                let bytes = bytes.replaced(file);
+                stopwatch.lap_as(&run.counters.decode, Traced::Decode, length);
+                bytes
+            }
+        };
         if self.shared.index.contents() == Contents::Images {
             // The consumer, which decodes the files, sees all other damage; but what is no image at all is not handed
             // over as one.
@@ -245,7 +257,7 @@ impl<'a> HostWorker<'a> {
             let made = self.make_image(run, image, draw, record, ticket, stopwatch);
             self.seen.push(made.map_err(|error| shared.of_image(image, error))?);
         }
-        shared.fill_fields(run, draw.sample, record, &self.seen, ticket)
+        shared.fill_fields(run, draw.sample, record, &self.seen, &mut self.originals, ticket)
     }
 
     /// Makes the image with this number and returns what was drawn of it; `None` where the sample does not have it.

@@ -116,6 +116,7 @@ impl Batches {
             ("source_reads", stats.reads.reads),
             ("source_opens", stats.reads.opens),
             ("concealed", stats.concealed),
+            ("rebuilt", stats.rebuilt),
             ("errors", failed),
         ] {
             dict.set_item(name, count)?;

@@ -7,6 +7,7 @@ pub mod scene;
 pub use child::{await_no_threads, child, threads};
 use foreload::testing::config::{LoaderConfig, LoaderOptions};
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
+use foreload::testing::decode::packed::Packer;
 use foreload::testing::io::fault::{FaultOptions, FaultReader};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::rng::{RandomKey, Use};
@@ -122,6 +123,14 @@ impl Dataset {
         let middle = bytes.len() * 3 / 5;
         bytes[middle..middle + 2].copy_from_slice(&[0xFF, 0xD9]);
         std::fs::write(&self.paths[sample], bytes).unwrap();
+    }
+
+    /// Puts the packed form of a sample's image in the place of its file, and returns the file.
+    pub fn pack(&self, sample: usize) -> Vec<u8> {
+        let (file, mut packed) = (std::fs::read(&self.paths[sample]).unwrap(), Vec::new());
+        Packer::new().pack(&file, &mut packed).unwrap();
+        std::fs::write(&self.paths[sample], packed).unwrap();
+        file
     }
 
     /// Overwrites a sample with as many bytes that are not an image.

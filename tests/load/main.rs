@@ -15,6 +15,7 @@ mod pack;
 mod peers;
 mod pipeline;
 mod progressive;
+mod rebuilt;
 mod repeats;
 mod resume;
 mod settings;

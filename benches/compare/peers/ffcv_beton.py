@@ -68,8 +68,10 @@ def prepare(options: Options) -> Epoch:
         ],
         "label": [IntDecoder(), ToTensor()],
     }
+    copy = write(options)
+    measure.FACTS["copy_bytes"] = copy.stat().st_size
     loader = Loader(
-        str(write(options)),
+        str(copy),
         batch_size=options.batch_size,
         num_workers=options.threads,
         order=OrderOption.RANDOM,

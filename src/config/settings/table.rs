@@ -200,9 +200,10 @@ settings! {
     /// compute. EXIF orientation is ignored, as torchvision does.
     decode: Fidelity = Fidelity::Fast, OneOf::names(), Images.images_only();
 
-    /// False: batches hold the files' bytes (`files` instead of `images`) for a decoder of your own. Order, `labels`,
-    /// `sample_ids` and `mask` stay the same, and the settings of images have no effect. `on_error` deals with files
-    /// that cannot be read, or that are no images by their first bytes.
+    /// False: batches hold the files' bytes (`files` instead of `images`) for a decoder of your own; packed images are
+    /// rebuilt into the files that they were made of. Order, `labels`, `sample_ids` and `mask` stay the same, and the
+    /// settings of images have no effect. `on_error` deals with files that cannot be read, or that are no images by
+    /// their first bytes.
     decoded: bool = true, Truth, Images.images_only().no_flag();
 
     /// Where batches end: `cpu`, `cuda` (the GPU of this process's local rank, which its launcher sets, else the
@@ -211,10 +212,10 @@ settings! {
     device: String = "auto".into(), DeviceName, Images.images_only();
 
     /// What the CPU decodes when batches end on a GPU. With `fallback` it decodes what the GPU's decoders do not know
-    /// (PNG, CMYK, ...), or would have the host half decode (progressive images; batches of fewer than 51 where there
-    /// is no decoding engine). With `auto` it also decodes as many more images as makes the whole fastest. With
-    /// `never`, what the GPU's decoders do not know is an error of its sample; a substitute for it (`on_error="skip"`)
-    /// is decoded by the CPU in any case.
+    /// (PNG, CMYK, packed images), or would have the host half decode (progressive images; batches of fewer than 51
+    /// where there is no decoding engine). With `auto` it also decodes as many more images as makes the whole fastest.
+    /// With `never`, what the GPU's decoders do not know is an error of its sample; a substitute for it
+    /// (`on_error="skip"`) is decoded by the CPU in any case.
     cpu_decode: CpuDecode = CpuDecode::Fallback, OneOf::names(), Images.images_only();
 
     // Users of torchvision have trained on such files: its decoders conceal the damage, at most with a warning.

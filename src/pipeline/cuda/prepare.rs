@@ -10,6 +10,7 @@ use crate::augment::DrawnViews;
 use crate::batch::Ticket;
 use crate::config::CpuDecode;
 use crate::decode::nvjpeg::{NvJpegBackend, PlanesLayout};
+use crate::decode::packed::is_packed;
 use crate::decode::{ColorModel, Format, JpegHeader, Planes, image_size, parse_header};
 use crate::error::{DecodeError, Error, Result};
 use crate::gpu::{PinnedBuffer, PinnedSlice};
@@ -17,6 +18,7 @@ use crate::io::Filled;
 use crate::pipeline::cpu::{CpuDecoder, SampleImage, ViewsFrom};
 use crate::pipeline::fields::SeenImage;
 use crate::pipeline::one_version::of_one_version;
+use crate::pipeline::originals::OriginalFiles;
 use crate::pipeline::stopwatch::Stopwatch;
 use crate::pipeline::{EpochRun, PipelineShared};
 use crate::schedule::Draw;
@@ -29,6 +31,7 @@ pub(crate) struct Preparer<'a> {
     shared: &'a PipelineShared,
     stage: &'a GpuStage,
     cpu: CpuDecoder,
+    originals: OriginalFiles,
     /// The views that were drawn of the images of the current sample.
     seen: Vec<Option<SeenImage>>,
 }
@@ -43,7 +46,8 @@ enum ImageBytes {
 
 impl<'a> Preparer<'a> {
     pub(crate) fn new(shared: &'a PipelineShared, stage: &'a GpuStage) -> Self {
-        Self { shared, stage, cpu: CpuDecoder::new(shared), seen: Vec::new() }
+        let originals = OriginalFiles::default();
+        Self { shared, stage, cpu: CpuDecoder::new(shared), originals, seen: Vec::new() }
     }
 
     /// Fills all fields of a place but its images, from the sample's `record`; the batch has `batch` samples. Decides
@@ -132,7 +136,7 @@ impl<'a> Preparer<'a> {
                 }
             }))
         })?;
-        shared.fill_fields(run, sample, record, &self.seen, ticket)?;
+        shared.fill_fields(run, sample, record, &self.seen, &mut self.originals, ticket)?;
         Ok(found)
     }
 
@@ -268,12 +272,19 @@ impl<'a> Preparer<'a> {
 const RESIZED_PADDING: &str = "the transforms pad this image before they resize it, for which the CPU decodes it; \
                                cpu_decode=\"fallback\" lets it";
 
+/// Why the GPU does not decode a packed image.
+const PACKED: &str =
+    "the image is packed, which nvJPEG does not know and the CPU decodes; cpu_decode=\"fallback\" lets it";
+
 fn is_ended(bytes: &[u8]) -> bool {
     bytes.ends_with(&[0xFF, 0xD9])
 }
 
 /// The error of an image that the GPU's decoders do not take, where the CPU may not decode.
 pub(crate) fn undecodable(stage: &GpuStage, bytes: &[u8], id: ImageId) -> Error {
+    if is_packed(bytes) {
+        return DecodeError::Unsupported(PACKED.into()).into();
+    }
     if let Err(error) = Format::of(bytes) {
         return error.into();
     }

@@ -19,6 +19,7 @@ use crate::pipeline::cpu::{CpuDecoder, SampleImage, ViewsFrom};
 use crate::pipeline::fields::SeenImage;
 use crate::pipeline::mixing::FilledPlace;
 use crate::pipeline::one_version::of_one_version;
+use crate::pipeline::originals::OriginalFiles;
 use crate::pipeline::stopwatch::Stopwatch;
 use crate::pipeline::{EpochRun, PipelineShared, substitute};
 use crate::schedule::Draw;
@@ -127,6 +128,7 @@ pub(crate) struct Intake<'a> {
     shared: &'a PipelineShared,
     stage: &'a GpuStage,
     cpu: CpuDecoder,
+    originals: OriginalFiles,
     /// The lane's own staging buffers.
     pub staging: LaneStaging,
 }
@@ -136,7 +138,8 @@ impl<'a> Intake<'a> {
     /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory.
     pub(crate) fn new(shared: &'a PipelineShared, stage: &'a GpuStage) -> Result<Self> {
         let staging = LaneStaging::new(shared, stage)?;
-        Ok(Self { shared, stage, cpu: CpuDecoder::new(shared), staging })
+        let originals = OriginalFiles::default();
+        Ok(Self { shared, stage, cpu: CpuDecoder::new(shared), originals, staging })
     }
 
     /// Takes in a sample that a worker has prepared; one that failed is dealt with.
@@ -437,7 +440,7 @@ impl<'a> Intake<'a> {
                 seen.push(Some(SeenImage { size, drawn: Some(drawn.clone()) }));
                 Ok(self.decoded(drawn))
             })?;
-            shared.fill_fields(run, sample, record, &seen, ticket)?;
+            shared.fill_fields(run, sample, record, &seen, &mut self.originals, ticket)?;
             Ok(made)
         };
         substitute::substitute(shared, run, position, |sample, record| {

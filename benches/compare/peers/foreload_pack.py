@@ -1,0 +1,35 @@
+"""`foreload pack` on the whole dataset, into a folder that is removed again: what packing costs, checks included."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import measure
+
+
+def main() -> None:
+    """Pack once for each timed epoch, print one JSON line."""
+    options, raw = measure.parse_options()
+    images = len(measure.list_images(options.data)[0])
+    program = Path(sys.executable).with_name("foreload")
+    target = options.scratch / "packing"
+
+    def pack(_number: int) -> int:
+        shutil.rmtree(target, ignore_errors=True)
+        command = [program, "pack", options.data, target, "--threads", options.threads]
+        done = subprocess.run([str(word) for word in command], capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            sys.exit(done.stderr)
+        return images
+
+    try:
+        measure.tell(measure.timed(pack, raw))
+    finally:
+        shutil.rmtree(target, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    main()

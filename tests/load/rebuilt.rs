@@ -1,0 +1,98 @@
+//! Encoded bytes of packed images: whoever asks for them gets the original files.
+
+use crate::common::Dataset;
+use foreload::Error;
+use foreload::testing::batch::{Batch, Tensor};
+use foreload::testing::config::{LoaderOptions, OnError};
+use foreload::testing::io::{Direct, IoChoice};
+use foreload::testing::schedule::LastBatch;
+
+fn options() -> LoaderOptions {
+    LoaderOptions {
+        batch_size: 8,
+        seed: 5,
+        decoded: false,
+        last_batch: Some(LastBatch::Partial),
+        ..LoaderOptions::default()
+    }
+}
+
+/// A folder in which all images but every fourth are packed, and the files as they were before.
+fn packed(samples: usize) -> (Dataset, Vec<Vec<u8>>) {
+    let dataset = Dataset::folder(samples);
+    let file = |sample| match sample % 4 {
+        3 => std::fs::read(dataset.path(sample)).unwrap(),
+        _ => dataset.pack(sample),
+    };
+    let files = (0..samples).map(file).collect();
+    (dataset.indexed_anew(), files)
+}
+
+/// The files of a batch with the samples that they are of.
+fn numbered(batch: &Batch) -> Vec<(usize, Tensor)> {
+    let ids = batch.sample_ids();
+    let ids = ids.bytes().chunks_exact(8).map(|raw| i64::from_ne_bytes(raw.try_into().unwrap()) as usize);
+    ids.zip(batch.encoded()).collect()
+}
+
+#[test]
+fn the_files_are_the_originals_however_they_are_read_and_kept() {
+    let (dataset, files) = packed(61);
+    for (io, direct, depth, threads) in [
+        (IoChoice::Auto, Direct::Auto, 32, None),
+        (IoChoice::Auto, Direct::On, 3, Some(4)),
+        (IoChoice::Pread, Direct::Off, 1, Some(2)),
+    ] {
+        let asked = LoaderOptions { io, direct, queue_depth: Some(depth), threads, keep: 8, ..options() };
+        let pipeline = dataset.pipeline(&asked);
+        for number in 0..2 {
+            let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
+            let mut kept = Vec::new();
+            while let Some(batch) = epoch.next_batch().unwrap() {
+                kept.extend(numbered(&batch));
+            }
+            assert_eq!(epoch.stats().rebuilt, 46);
+            assert_eq!(kept.len(), 61);
+            for (sample, file) in kept {
+                assert_eq!(file.shape(), [files[sample].len() as i64]);
+                assert!(file.bytes() == files[sample], "sample {sample}, epoch {number}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_damaged_packed_image_is_raised_replaced_or_empty() {
+    let (dataset, files) = packed(40);
+    let mut bytes = std::fs::read(dataset.path(9)).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 0x10;
+    std::fs::write(dataset.path(9), bytes).unwrap();
+    let dataset = dataset.indexed_anew();
+
+    let pipeline = dataset.pipeline(&options());
+    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+    let error = loop {
+        if let Err(error) = epoch.next_batch() {
+            break error;
+        }
+    };
+    assert!(matches!(error, Error::Sample { id: 9, .. }), "{error}");
+
+    for on_error in [OnError::Zero, OnError::Skip] {
+        let pipeline = dataset.pipeline(&LoaderOptions { on_error, ..options() });
+        let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+        let mut seen = [0; 40];
+        while let Some(batch) = epoch.next_batch().unwrap() {
+            for (sample, file) in numbered(&batch) {
+                let failed = sample == 9;
+                assert!(!failed || on_error == OnError::Zero);
+                let expected: &[u8] = if failed { &[] } else { &files[sample] };
+                assert!(file.bytes() == expected, "{on_error:?}: sample {sample}");
+                seen[sample] += 1;
+            }
+        }
+        assert_eq!(epoch.failed(), 1);
+        assert_eq!(seen.iter().sum::<i32>(), 40);
+    }
+}
