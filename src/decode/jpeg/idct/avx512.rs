@@ -86,8 +86,8 @@ fn pass<const SHIFT: u32>(x: [__m512i; 4]) -> [__m512i; 8] {
     y
 }
 
-/// A block's coefficients in the order of their places: rows 0 and 4, 2 and 6 in the first register, 1 and 3, 5 and 7 in
-/// the second.
+/// A block's coefficients in the order of their places: rows 0 and 4, 2 and 6 in the first register, 1 and 3, 5 and 7
+/// in the second.
 pub(in super::super) type PlacedBlock = [__m512i; 2];
 
 /// The coefficients of a block in coding order, in the order of their places.

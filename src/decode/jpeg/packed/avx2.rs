@@ -51,8 +51,8 @@ impl Expand for ByEights {
     }
 }
 
-/// Calls `put` with the coefficients that have escapes, which are those of the large ones that `escaped` marks: the index
-/// in coding order, and the value.
+/// Calls `put` with the coefficients that have escapes, which are those of the large ones that `escaped` marks: the
+/// index in coding order, and the value.
 #[inline]
 #[target_feature(enable = "bmi1,bmi2,popcnt")]
 pub(super) fn escaped_values(

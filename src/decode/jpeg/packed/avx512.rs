@@ -51,8 +51,8 @@ const ORDER_OF_CODES: [u8; 64] = {
 
 /// Transforms blocks two by two, as many as a vector holds.
 pub(super) struct AllAtOnce {
-    /// The block that waits for another, where [`Self::place`] is its place. They are apart, because together they would
-    /// be moved byte by byte, and not in registers.
+    /// The block that waits for another, where [`Self::place`] is its place. They are apart, because together they
+    /// would be moved byte by byte, and not in registers.
     block: PlacedBlock,
     place: Option<SamplePlace>,
 }

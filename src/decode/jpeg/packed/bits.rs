@@ -1,7 +1,7 @@
 //! Entropy-coded bits as JPEG writes them: the highest first, each byte 0xFF followed by a zero.
 
-/// The entropy-coded data of a scan that is being written. Bits are gathered without looking at bytes, which are stuffed
-/// when a restart interval ends.
+/// The entropy-coded data of a scan that is being written. Bits are gathered without looking at bytes, which are
+/// stuffed when a restart interval ends.
 pub(super) struct ScanBits<'a> {
     out: &'a mut Vec<u8>,
     /// The restart interval's bytes so far, without stuffing, and room for more.
@@ -12,7 +12,8 @@ pub(super) struct ScanBits<'a> {
     marker: u8,
 }
 
-/// How far a restart interval is written. It is a value of its own, so that it stays in registers while a block is coded.
+/// How far a restart interval is written. It is a value of its own, so that it stays in registers while a block is
+/// coded.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct BitCursor {
     /// The number of whole bytes.

@@ -133,8 +133,8 @@ pub(super) fn decode(
     layout.shape(&head.frame, out);
     let job =
         RegionJob { packed, head, layout, quantisation: head.quantisation(), grids: grids(&head.frame).0 };
-    // Two blocks at a time, damage is seen late. What fails is therefore decoded once more, block by block, and that says
-    // where it is.
+    // Two blocks at a time, damage is seen late. What fails is therefore decoded once more, block by block, and that
+    // says where it is.
     match level {
         // SAFETY: the level says that the processor has these instructions.
         #[cfg(target_arch = "x86_64")]

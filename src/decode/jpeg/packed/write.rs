@@ -5,8 +5,8 @@ use super::masks::{BlockMasks, MaskWork, PlainMasks};
 use super::unit::{BLOCK_BITS, DC_BITS, DIFFERENCE_BITS, ESCAPE, HEAD_BITS, LAST_BITS, MOST_MAGNITUDE, UNIT};
 use crate::simd::Level;
 
-/// The most bytes of a unit: of each of its blocks 63 coefficients, each with a remainder of 7 bits and an escape of two
-/// bytes; and the bytes that the writer stores at a time.
+/// The most bytes of a unit: of each of its blocks 63 coefficients, each with a remainder of 7 bits and an escape of
+/// two bytes; and the bytes that the writer stores at a time.
 const MOST_BYTES: usize = 4096;
 
 /// What an escape costs beside its bits, in bits, because readers handle it apart.
