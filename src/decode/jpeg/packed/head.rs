@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use super::super::idct::Quantisation;
 use super::super::markers::{Frame, FrameComponent, ScanHeader};
-use super::unit::UNIT;
+use super::unit::{UNIT, least_row_bytes};
 use super::{SIGNATURE, corrupt};
 use crate::crc::checksum;
 use crate::decode::header::JpegColorSpace;
@@ -238,15 +238,19 @@ impl PackedHead {
         Ok(head)
     }
 
-    /// Checks that the rows are those of the frame and lie in `bytes` bytes. A row holds at least the table of its
-    /// units, so that a head cannot promise more pixels than so many bytes can hold.
+    /// Checks that the rows are those of the frame and lie in `bytes` bytes. A row holds at least what its units say of
+    /// blocks that are all zero, so that a head cannot make us allocate much more than so many bytes.
     fn check(&self, bytes: usize) -> Result<(), DecodeError> {
         let (grids, rows) = grids(&self.frame);
-        let units: usize = grids.iter().map(|grid| grid.rows * grid.units()).sum();
+        let least = |grid: &BlockGrid| {
+            let units = (0..grid.units()).map(|unit| least_row_bytes(grid.blocks(unit)));
+            grid.rows * units.sum::<usize>()
+        };
+        let least: usize = grids.iter().map(least).sum();
         let mut start = 0;
         for row in &self.rows {
             let length = row.end.checked_sub(start).ok_or_else(|| corrupt("its rows overlap"))?;
-            if (length as usize) < units * 2 {
+            if (length as usize) < least {
                 return Err(corrupt("a row is too short for its units"));
             }
             start = row.end;

@@ -23,6 +23,11 @@ pub(super) const ESCAPE: [u8; 8] = [u8::MAX, 1, 3, 7, 15, 31, 63, 126];
 /// The largest magnitude of an AC coefficient: images of 8 bits have none of more bits than ten (ITU T.81, F.1.2.2.1).
 pub(super) const MOST_MAGNITUDE: i16 = 1023;
 
+/// The bytes that a unit of `count` blocks takes of its row at least, with those of its length.
+pub(super) fn least_row_bytes(count: usize) -> usize {
+    2 + (HEAD_BITS + count * BLOCK_BITS).div_ceil(8)
+}
+
 /// What is known of a unit's blocks when all but the remainders is read.
 #[derive(Debug, Default)]
 pub(super) struct UnitBlocks {
