@@ -99,7 +99,7 @@ fn by_eights(unit: &OpenUnit, number: usize, values: &mut [i16; 64]) -> u64 {
     for eight in values.as_chunks_mut::<8>().0.iter_mut().take(groups) {
         let (is_large, is_negative) = (large as u8, negative as u8);
         (large, negative) = (large >> 8, negative >> 8);
-        let window = _mm256_set1_epi64x(bits(unit.bytes, at) as i64);
+        let window = _mm256_set1_epi64x(bits(unit.bytes.bytes, at) as i64);
         at += is_large.count_ones() as usize * width as usize;
         let (low, high) = (_mm256_srlv_epi64(window, first), _mm256_srlv_epi64(window, second));
         // Remainders 0 to 3 in the even places of 32 bits, 4 to 7 in the odd ones.

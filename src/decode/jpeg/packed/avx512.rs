@@ -190,7 +190,7 @@ fn expand(unit: &mut OpenUnit, number: usize, to: &'static BlockOrder) -> Placed
     let (gather, order) = unsafe {
         (_mm512_loadu_si512(GATHER[width].as_ptr().cast()), _mm512_loadu_si512(to.order.as_ptr().cast()))
     };
-    let packed = _mm512_permutexvar_epi8(gather, load(unit.bytes, rest as usize / 8));
+    let packed = _mm512_permutexvar_epi8(gather, load(unit.bytes.bytes, rest as usize / 8));
     // Byte i of a quadword begins `i` widths behind its first bit.
     let steps =
         0x0706_0504_0302_0100u64.wrapping_mul(width as u64) + u64::from(rest % 8) * 0x0101_0101_0101_0101;

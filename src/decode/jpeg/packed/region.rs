@@ -3,7 +3,7 @@
 use super::super::RegionLayout;
 use super::super::idct::{IdctBlock, InverseDct, OutOfRange, PLACES, PortableIdct, Quantisation, dc_only};
 use super::head::{BlockGrid, PackedHead, grids};
-use super::unit::{UNIT, UnitBlocks};
+use super::unit::{UNIT, UnitBlocks, UnitBytes};
 use super::values::{ByCoefficient, Expand};
 use super::{corrupt, corrupt_row};
 use crate::crc::checksum;
@@ -55,7 +55,7 @@ impl BlockTarget<'_> {
 
 /// A unit that is being decoded.
 pub(super) struct OpenUnit<'a> {
-    pub(super) bytes: &'a [u8],
+    pub(super) bytes: UnitBytes<'a>,
     pub(super) blocks: &'a UnitBlocks,
     /// The bytes that the escapes of the blocks so far take at the unit's end.
     pub(super) escapes: usize,
@@ -64,7 +64,7 @@ pub(super) struct OpenUnit<'a> {
 }
 
 impl<'a> OpenUnit<'a> {
-    pub(super) fn new(bytes: &'a [u8], blocks: &'a UnitBlocks, escapes: usize) -> Self {
+    pub(super) fn new(bytes: UnitBytes<'a>, blocks: &'a UnitBlocks, escapes: usize) -> Self {
         Self { bytes, blocks, escapes, is_damaged: false }
     }
 }
@@ -241,7 +241,10 @@ impl RegionJob<'_> {
 pub(super) struct McuRow<'a> {
     /// The lengths of its units, of two bytes each.
     lengths: &'a [u8],
+    /// The bytes of its units, and all behind them.
     bytes: &'a [u8],
+    /// The number of the units' bytes.
+    length: usize,
     number: usize,
 }
 
@@ -253,24 +256,25 @@ impl<'a> McuRow<'a> {
         number: usize,
         grids: &[BlockGrid],
     ) -> Result<Self, DecodeError> {
-        let row = packed.get(head.row(number)).ok_or_else(|| corrupt_row(number))?;
+        let place = head.row(number);
+        let row = packed.get(place.clone()).ok_or_else(|| corrupt_row(number))?;
         if checksum(row) != head.rows[number].crc {
             return Err(corrupt_row(number));
         }
         let units: usize = grids.iter().map(|grid| grid.rows * grid.units()).sum();
-        let (lengths, bytes) = row.split_at_checked(2 * units).ok_or_else(|| corrupt_row(number))?;
-        Ok(Self { lengths, bytes, number })
+        let (lengths, units) = row.split_at_checked(2 * units).ok_or_else(|| corrupt_row(number))?;
+        Ok(Self { lengths, bytes: &packed[place.end - units.len()..], length: units.len(), number })
     }
 
     /// The bytes of its units, in their order.
     #[inline(always)]
-    pub(super) fn units(&self) -> impl Iterator<Item = Result<&'a [u8], DecodeError>> {
-        let (mut rest, number) = (self.bytes, self.number);
+    pub(super) fn units(&self) -> impl Iterator<Item = Result<UnitBytes<'a>, DecodeError>> {
+        let (mut bytes, mut left, number) = (self.bytes, self.length, self.number);
         self.lengths.as_chunks().0.iter().map(move |length| {
-            let (unit, behind) = rest
-                .split_at_checked(usize::from(u16::from_le_bytes(*length)))
-                .ok_or_else(|| corrupt_row(number))?;
-            rest = behind;
+            let length = usize::from(u16::from_le_bytes(*length));
+            left = left.checked_sub(length).ok_or_else(|| corrupt_row(number))?;
+            let unit = UnitBytes { bytes, length };
+            bytes = &bytes[length..];
             Ok(unit)
         })
     }

@@ -49,6 +49,16 @@ pub(super) struct UnitBlocks {
     escapes: bool,
 }
 
+/// A unit's bytes. What follows them in the image may be loaded with them, which is cheaper than to look where they end;
+/// what it says is never used.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct UnitBytes<'a> {
+    /// The unit's first byte, and all behind it.
+    pub(super) bytes: &'a [u8],
+    /// The number of the unit's own bytes.
+    pub(super) length: usize,
+}
+
 /// The 64 bits at bit `at`, the first one lowest; zeros behind the end.
 #[inline(always)]
 pub(super) fn bits(bytes: &[u8], at: usize) -> u64 {
@@ -87,8 +97,8 @@ fn signed(bits: u64, count: u32) -> i16 {
 impl UnitBlocks {
     /// Reads what is said of the first `wanted` of a unit's `count` blocks.
     #[inline(always)]
-    pub(super) fn read(&mut self, unit: &[u8], count: usize, wanted: usize) -> Result<(), DecodeError> {
-        let head = bits(unit, 0);
+    pub(super) fn read(&mut self, unit: UnitBytes, count: usize, wanted: usize) -> Result<(), DecodeError> {
+        let head = bits(unit.bytes, 0);
         let mut dc = signed(lowest(head, DC_BITS), DC_BITS);
         let width = lowest(head >> DC_BITS, DIFFERENCE_BITS) as u32;
         self.escape_bytes = 1 + (head >> (HEAD_BITS - 1) & 1) as usize;
@@ -96,7 +106,7 @@ impl UnitBlocks {
         let mut at = HEAD_BITS;
         // A load of 64 bits holds four differences of at most fifteen bits, and seven times what is said of a block.
         for places in self.dc[1..count].chunks_mut(4) {
-            let mut window = bits(unit, at);
+            let mut window = bits(unit.bytes, at);
             at += places.len() * width as usize;
             for place in places {
                 dc = dc.wrapping_add(signed(lowest(window, width), width));
@@ -108,7 +118,7 @@ impl UnitBlocks {
         let mut ones = 0;
         let places = self.width[..count].chunks_mut(7).zip(self.nonzero[..count].chunks_mut(7));
         for (widths, masks) in places {
-            let mut window = bits(unit, at);
+            let mut window = bits(unit.bytes, at);
             at += widths.len() * BLOCK_BITS;
             for (width, mask) in widths.iter_mut().zip(masks) {
                 let last = lowest(window, LAST_BITS) as u32;
@@ -116,7 +126,7 @@ impl UnitBlocks {
                 window >>= BLOCK_BITS;
                 let is_coded = u64::from(last > 0);
                 let below = last.saturating_sub(1);
-                *mask = lowest(bits(unit, mask_at), below) << 1 | is_coded << last;
+                *mask = lowest(bits(unit.bytes, mask_at), below) << 1 | is_coded << last;
                 mask_at += below as usize;
                 ones += mask.count_ones() as usize;
             }
@@ -124,26 +134,24 @@ impl UnitBlocks {
         let mut rest_at = mask_at + 2 * ones;
         for number in 0..wanted {
             let ones = self.nonzero[number].count_ones();
-            let window = bits(unit, mask_at);
-            self.negative[number] = lowest(window, ones);
-            let large = if ones <= 32 { window >> ones } else { bits(unit, mask_at + ones as usize) };
-            let large = lowest(large, ones);
+            self.negative[number] = lowest(bits(unit.bytes, mask_at), ones);
+            let large = lowest(bits(unit.bytes, mask_at + ones as usize), ones);
             self.large[number] = large;
             mask_at += 2 * ones as usize;
             self.rest[number] = rest_at as u32;
             rest_at += (large.count_ones() * u32::from(self.width[number])) as usize;
         }
-        if rest_at > unit.len() * 8 {
+        if rest_at > unit.length * 8 {
             return Err(corrupt("a unit says more than it has bytes"));
         }
         // Behind the remainders of all blocks less than a byte is left, unless escapes follow.
-        self.escapes = wanted < count || unit.len() * 8 - rest_at >= 8;
+        self.escapes = wanted < count || unit.length * 8 - rest_at >= 8;
         Ok(())
     }
 
     /// The number of bytes from the unit's end to the end of the escapes of block `number`.
     #[inline(always)]
-    pub(super) fn escapes_before(&self, unit: &[u8], number: usize) -> usize {
+    pub(super) fn escapes_before(&self, unit: UnitBytes, number: usize) -> usize {
         if !self.escapes {
             0
         } else {
@@ -152,7 +160,7 @@ impl UnitBlocks {
     }
 
     /// The number of escapes of a block.
-    fn count_escapes(&self, unit: &[u8], number: usize) -> usize {
+    fn count_escapes(&self, unit: UnitBytes, number: usize) -> usize {
         let (width, mut at) = (u32::from(self.width[number]), self.rest[number] as usize);
         if width == 0 {
             return 0;
@@ -160,7 +168,7 @@ impl UnitBlocks {
         let escape = u64::from(ESCAPE[width as usize]);
         let mut count = 0;
         for _ in 0..self.large[number].count_ones() {
-            count += usize::from(lowest(bits(unit, at), width) == escape);
+            count += usize::from(lowest(bits(unit.bytes, at), width) == escape);
             at += width as usize;
         }
         count
@@ -171,13 +179,14 @@ impl UnitBlocks {
     #[inline(always)]
     pub(super) fn escaped_magnitude(
         &self,
-        unit: &[u8],
+        unit: UnitBytes,
         number: usize,
         after: usize,
         (index, count): (usize, usize),
     ) -> i16 {
         let back = after + (count - index) * self.escape_bytes;
-        let byte = |at: usize| unit.len().checked_sub(back).and_then(|start| unit.get(start + at)).copied();
+        let start = unit.length.checked_sub(back);
+        let byte = |at: usize| start.and_then(|start| unit.bytes.get(start + at)).copied();
         let low = byte(0).unwrap_or(0);
         let high = if self.escape_bytes == 2 { byte(1).unwrap_or(0) } else { 0 };
         let base = 2 + u32::from(ESCAPE[usize::from(self.width[number]) & 7]);

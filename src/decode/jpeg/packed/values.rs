@@ -67,7 +67,7 @@ impl OpenUnit<'_> {
         // The indices of coefficients with escapes; those of negative ones with the highest bit set.
         let (mut escaped, mut count) = ([0u8; 64], 0);
         while nonzero != 0 {
-            let mut window = bits(self.bytes, at);
+            let mut window = bits(self.bytes.bytes, at);
             at += ((large & 0xFF).count_ones() * width) as usize;
             for _ in 0..nonzero.count_ones().min(PER_LOAD) {
                 let k = nonzero.trailing_zeros();
