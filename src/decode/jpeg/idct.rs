@@ -106,15 +106,18 @@ impl Quantisation {
         (within && sums.iter().all(|&sum| sum <= LIMIT)).then_some(sums)
     }
 
-    /// Whether a block in coding order can be transformed. `table` is what this was made of.
+    /// Whether a block in coding order can be transformed. `table` is what this was made of, with no step beyond 32767.
     #[inline(always)]
-    pub(super) fn allows(&self, block: &[i16; 64], table: &[u16; 64]) -> bool {
+    pub(super) fn allows(&self, block: &[i16; 64], table: &[i16; 64]) -> bool {
         // Most blocks are so far from the limit that even the sum of all is below it. Magnitudes of ten bits keep that
         // sum within 32 bits.
-        let product =
-            |(&value, &step): (&i16, &u16)| u32::from(value.unsigned_abs().min(1023)) * u32::from(step);
-        let sum: u32 = block.iter().zip(table).map(product).sum();
-        if sum <= LIMIT as u32 && block.iter().all(|value| value.unsigned_abs() <= 1023) {
+        let (mut sum, mut most) = (0, 0);
+        for (&value, &step) in block.iter().zip(table) {
+            let magnitude = value.unsigned_abs();
+            most = magnitude.max(most);
+            sum += i32::from(magnitude.min(1023) as i16) * i32::from(step);
+        }
+        if sum <= LIMIT && most <= 1023 {
             return true;
         }
         let mut placed = IdctBlock::new();

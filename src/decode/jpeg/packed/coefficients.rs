@@ -84,11 +84,17 @@ impl ImageBlocks {
 
     #[inline(always)]
     fn are_allowed_with(&self, frame: &Frame, tables: &[[u16; 64]]) -> bool {
-        self.components.iter().zip(&frame.components).all(|(component, part)| {
-            let table = &tables[part.table];
-            let quantisation = Quantisation::new(table);
-            component.blocks.iter().all(|block| quantisation.allows(block, table))
-        })
+        // A loop, because what an iterator calls is not compiled for the instructions of its caller.
+        for (component, part) in self.components.iter().zip(&frame.components) {
+            let quantisation = Quantisation::new(&tables[part.table]);
+            let table = &tables[part.table].map(|step| step.min(i16::MAX as u16) as i16);
+            for block in &component.blocks {
+                if !quantisation.allows(block, table) {
+                    return false;
+                }
+            }
+        }
+        true
     }
 }
 

@@ -243,8 +243,8 @@ impl MeasuredBlock {
     #[inline(always)]
     fn measure<M: MaskWork>(&mut self, block: &CodedBlock) -> Result<(), TooLarge> {
         let BlockMasks { nonzero, negative, large } = M::masks(block);
-        // How many remainders, with one added, have so many bits.
-        let mut lengths = [0u8; 17];
+        // How many remainders, with one added, have one bit, two bits and so on, up to eight and more: a byte each.
+        let mut lengths = 0u64;
         let (mut left, mut count) = (large, 0);
         let mut most = 2;
         while left != 0 {
@@ -252,14 +252,15 @@ impl MeasuredBlock {
             left &= left - 1;
             most = most.max(magnitude);
             self.rests[count & 63] = magnitude - 2;
-            lengths[16 - (magnitude - 1).leading_zeros() as usize] += 1;
+            lengths += 1 << (8 * (15 - (magnitude - 1).leading_zeros()).min(7));
             count += 1;
         }
         if most > MOST_MAGNITUDE as u16 {
             return Err(TooLarge);
         }
         // A remainder of as many ones as the width has bits, or more, takes an escape.
-        let mut escapes = count as u32 - u32::from(lengths[1]);
+        let lengths = lengths.to_le_bytes();
+        let mut escapes = count as u32 - u32::from(lengths[0]);
         let (mut best, mut width) = (if escapes > 0 { u32::MAX } else { 0 }, 0);
         for candidate in 1..8 {
             let cost =
@@ -279,9 +280,9 @@ impl MeasuredBlock {
 
 /// The remainders that need an escape at this width: those left over from the width before, less those that fit now.
 #[inline(always)]
-fn escapes_at(lengths: &[u8; 17], left: &mut u32, width: u32) -> u32 {
+fn escapes_at(lengths: &[u8; 8], left: &mut u32, width: u32) -> u32 {
     if width > 1 {
-        *left -= u32::from(lengths[width as usize]);
+        *left -= u32::from(lengths[width as usize - 1]);
     }
     *left
 }
