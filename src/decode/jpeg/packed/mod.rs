@@ -1,8 +1,8 @@
 //! JPEGs without their entropy coder: the same quantised coefficients in a form that vector units expand directly, from
 //! which the file can be restored byte for byte. `docs/packed.md` specifies the form.
 //!
-//! A packed image is a head (`head.rs`), the rows of MCUs one after another, each with a checksum in the head and made of
-//! units of sixteen blocks (`unit.rs`), and what of the file is not entropy-coded. `write.rs` makes units of
+//! A packed image is a head (`head.rs`), the rows of MCUs one after another, each with a checksum in the head and made
+//! of units of sixteen blocks (`unit.rs`), and what of the file is not entropy-coded. `write.rs` makes units of
 //! coefficients, `region.rs` makes samples of them, and `restore.rs` the file.
 
 #[cfg(target_arch = "x86_64")]

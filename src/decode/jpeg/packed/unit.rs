@@ -49,8 +49,8 @@ pub(super) struct UnitBlocks {
     escapes: bool,
 }
 
-/// A unit's bytes. What follows them in the image may be loaded with them, which is cheaper than to look where they end;
-/// what it says is never used.
+/// A unit's bytes. What follows them in the image may be loaded with them, which is cheaper than to look where they
+/// end; what it says is never used.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct UnitBytes<'a> {
     /// The unit's first byte, and all behind it.
