@@ -3,8 +3,7 @@
 use super::super::bits::{BitReader, Entropy};
 use super::super::blocks::CodingOrder;
 use super::super::idct::{IdctBlock, Quantisation};
-use super::super::markers::Frame;
-use super::super::markers::ScanHeader;
+use super::super::markers::{Frame, ScanHeader};
 use super::super::scan::{Component, decode_block};
 use super::super::{Jpeg, RegionLayout, conceal, unstuff};
 use super::corrupt_row;
@@ -63,9 +62,7 @@ impl ImageBlocks {
         }
         rows
     }
-}
 
-impl ImageBlocks {
     /// Whether all blocks can be transformed with these quantisation tables, which are those of `frame`.
     pub(super) fn are_allowed(&self, frame: &Frame, tables: &[[u16; 64]], level: Level) -> bool {
         match level {

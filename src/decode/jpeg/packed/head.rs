@@ -176,6 +176,13 @@ impl PackedHead {
         out.extend(crc.to_le_bytes());
     }
 
+    /// Writes the head over the one that `packed` begins with, which is as long.
+    pub(super) fn overwrite(&self, packed: &mut [u8]) {
+        let mut head = Vec::new();
+        self.write(&mut head);
+        packed[..head.len()].copy_from_slice(&head);
+    }
+
     /// Reads the head of a packed image and checks it, nothing of which is trusted.
     pub(super) fn read(packed: &[u8]) -> Result<Self, DecodeError> {
         let fixed: &[u8; FIXED] = packed.first_chunk().ok_or_else(|| corrupt("its head is cut short"))?;

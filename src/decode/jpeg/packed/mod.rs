@@ -1,5 +1,5 @@
 //! JPEGs without their entropy coder: the same quantised coefficients in a form that vector units expand directly, from
-//! which the file can be restored byte for byte. `docs/packed.md` specifies the form.
+//! which the file can be restored byte for byte. `docs/packed-image.md` specifies the form.
 //!
 //! A packed image is a head (`head.rs`), the rows of MCUs one after another, each with a checksum in the head and made
 //! of units of sixteen blocks (`unit.rs`), and what of the file is not entropy-coded. `write.rs` makes units of
@@ -189,8 +189,24 @@ impl Packer {
         if !self.blocks.are_allowed(&frame, &tables, self.level) {
             return Err(Kept::Damaged);
         }
+        let length = |bytes: usize| u32::try_from(bytes).map_err(|_| Kept::Kind);
+        let mut head = PackedHead {
+            color_space: header.color_space,
+            tables,
+            original: OriginalFile {
+                length: length(file.len())?,
+                crc: checksum(file),
+                plain: length(self.plain.len())?,
+                choices: Choices::default(),
+            },
+            rows: vec![PackedRow { end: 0, crc: 0 }; grids(&frame).1],
+            frame,
+            length: 0,
+        };
+        self.write(&mut head, out)?;
         for choices in Choices::ALL.into_iter().filter(|choices| !(is_sequential && choices.runs_alone)) {
-            self.write(file, &header, choices, out)?;
+            head.original.choices = choices;
+            head.overwrite(out);
             let restored = self.restorer.restore(out, &mut self.restored);
             if restored.is_ok() && self.restored == file {
                 return if is_plain || self.decodes_alike(out) { Ok(()) } else { Err(Kept::Damaged) };
@@ -206,44 +222,19 @@ impl Packer {
         decoded.is_ok() && self.planes[0].same_samples(&self.planes[1])
     }
 
-    /// Writes head, rows and what is not entropy-coded.
-    fn write(
-        &mut self,
-        file: &[u8],
-        header: &ScanHeader,
-        choices: Choices,
-        out: &mut Vec<u8>,
-    ) -> Result<(), Kept> {
+    /// Writes room for the head, the rows, which `head` gets to know, and what is not entropy-coded.
+    fn write(&mut self, head: &mut PackedHead, out: &mut Vec<u8>) -> Result<(), Kept> {
         out.clear();
-        let (frame, tables) = frame_of(header).map_err(|_| Kept::Damaged)?;
-        let count = grids(&frame).1;
-        let length = |bytes: usize| u32::try_from(bytes).map_err(|_| Kept::Kind);
-        let mut head = PackedHead {
-            frame,
-            color_space: header.color_space,
-            tables,
-            original: OriginalFile {
-                length: length(file.len())?,
-                crc: checksum(file),
-                plain: length(self.plain.len())?,
-                choices,
-            },
-            rows: vec![PackedRow { end: 0, crc: 0 }; count],
-            length: 0,
-        };
         // The head is as long as it will be when it knows its rows.
         head.write(out);
         let start = out.len();
-        for number in 0..count {
+        for (number, row) in head.rows.iter_mut().enumerate() {
             let row_at = out.len();
             self.writer.write_row(&self.blocks, number, self.level, out).map_err(|TooLarge| Kept::Kind)?;
             let end = row_end(out.len() - start).ok_or(Kept::Kind)?;
-            head.rows[number] = PackedRow { end, crc: checksum(&out[row_at..]) };
+            *row = PackedRow { end, crc: checksum(&out[row_at..]) };
         }
         out.extend_from_slice(&self.plain);
-        let mut written = Vec::with_capacity(start);
-        head.write(&mut written);
-        out[..start].copy_from_slice(&written);
         Ok(())
     }
 }
