@@ -409,8 +409,22 @@ class Run:
             self.now.add(name)
             self.ends.append((time.monotonic() + self.rng.uniform(0.1, 2.0), name, ends))
 
-    def finish(self, begins: list[tuple[float, str]]) -> None:
-        """Train until all faults have begun and ended, and a quiet epoch after them; see what came of them."""
+    def fill(self) -> None:
+        """Train without faults until nodes have got samples from each other."""
+        began = time.monotonic()
+        while not any(peer["hits"] for process in self.processes for peer in process.changes.values()):
+            assert time.monotonic() < began + LONGEST_EPOCH, self.account("no node gets anything from another")
+            self.epoch([])
+
+    def finish(self, begins: list[tuple[float, str]], filled: bool) -> None:
+        """Train until all faults have begun and ended, and a quiet epoch after them; see what came of them.
+
+        Where the caches are not `filled` before, a fault may come before there is anything in them.
+        """
+        if filled:
+            self.fill()
+            now = time.monotonic()
+            begins = [(now + delay, name) for delay, name in begins]
         while begins or self.ends:
             self.epoch(begins)
         self.epoch([])
