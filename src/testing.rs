@@ -52,8 +52,13 @@ pub mod decode {
     pub use crate::decode::{
         Backend, ColorModel, Damaged, Decoded, Decoder, JpegHeader, Plane, Planes, Region, parse_header,
     };
+    pub mod forms {
+        pub use crate::decode::forms::{
+            FileRestorer, Form, FormMaker, MadeForm, RestoredFile, form_of, original_length,
+        };
+    }
     pub mod packed {
-        pub use crate::decode::packed::{Kept, Packer, Restorer, is_packed, original_length};
+        pub use crate::decode::packed::{Kept, Packer, Restorer};
     }
     pub mod nvjpeg {
         pub use crate::decode::nvjpeg::{

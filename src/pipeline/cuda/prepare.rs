@@ -10,8 +10,7 @@ use crate::augment::DrawnViews;
 use crate::batch::Ticket;
 use crate::config::CpuDecode;
 use crate::decode::nvjpeg::{NvJpegBackend, PlanesLayout};
-use crate::decode::packed::is_packed;
-use crate::decode::{ColorModel, Format, JpegHeader, Planes, image_size, parse_header};
+use crate::decode::{ColorModel, Form, Format, JpegHeader, Planes, form_of, image_size, parse_header};
 use crate::error::{DecodeError, Error, Result};
 use crate::gpu::{PinnedBuffer, PinnedSlice};
 use crate::io::Filled;
@@ -282,7 +281,7 @@ fn is_ended(bytes: &[u8]) -> bool {
 
 /// The error of an image that the GPU's decoders do not take, where the CPU may not decode.
 pub(crate) fn undecodable(stage: &GpuStage, bytes: &[u8], id: ImageId) -> Error {
-    if is_packed(bytes) {
+    if form_of(bytes) == Form::Packed {
         return DecodeError::Unsupported(PACKED.into()).into();
     }
     if let Err(error) = Format::of(bytes) {
