@@ -289,12 +289,10 @@ impl LoaderOptions {
     }
 
     /// Why copies of these fields' samples are not brought to another form; `None` where they may be.
-    fn no_forms(&self, cache: &CacheOptions, fields: &Fields, device: Device) -> Option<NoForms> {
+    fn no_forms(&self, fields: &Fields, device: Device) -> Option<NoForms> {
         let no = |why, is_impossible| Some(NoForms { why, is_impossible });
         if self.decoded && !fields.is_image_alone() {
             no("samples have several files, of which the copy is one piece", true)
-        } else if cache.peers.is_some() {
-            no("other nodes read them, which know copies as they are", true)
         } else if self.verify == Verify::Checksum {
             no("verify=\"checksum\" compares them with the dataset's files", true)
         } else if !self.decoded {
@@ -414,7 +412,7 @@ impl LoaderOptions {
         };
         let mut cache = options.cache(queue_depth)?;
         if let Some(cache) = &mut cache {
-            cache.no_forms = options.no_forms(cache, &fields, chosen.device);
+            cache.no_forms = options.no_forms(&fields, chosen.device);
         }
         Ok(LoaderConfig {
             batch_size: options.batch_size,

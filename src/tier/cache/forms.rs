@@ -78,7 +78,11 @@ impl Cache {
                 stays: stays(place),
                 source_waits: self.forms.source_waits(),
             };
-            let decision = job.decide();
+            let decision = match &self.mesh {
+                // All nodes have decided together.
+                Some(mesh) if choice != FormChoice::AsIs && job.stays => mesh.form.clone(),
+                _ => job.decide(),
+            };
             if decision.may_evict {
                 self.tier(place).leave_spare();
             }

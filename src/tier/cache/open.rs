@@ -9,6 +9,7 @@ use super::super::store::{Store, StoreOptions};
 use super::CacheOptions;
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
+use crate::names::NamedValue;
 use crate::tier_name::TierName;
 use crate::trace::Trace;
 use std::fmt;
@@ -43,8 +44,12 @@ pub enum TierOptions {
 impl fmt::Display for TierOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ram { size, .. } => write!(f, "{size} bytes of memory"),
-            Self::Directory { path, size, .. } => write!(f, "{size} bytes in {}", path.display()),
+            Self::Ram { size, .. } => write!(f, "{size} bytes of memory")?,
+            Self::Directory { path, size, .. } => write!(f, "{size} bytes in {}", path.display())?,
+        }
+        match self.form() {
+            FormChoice::Auto => Ok(()),
+            form => write!(f, ", {}", form.name()),
         }
     }
 }
@@ -107,7 +112,9 @@ pub(super) fn tiers(
             let memory = options.memory().map(|(_, size)| size).sum();
             let directories = options.directories().collect();
             let asked = options.tiers.iter().map(TierOptions::to_string).collect();
-            let own = OwnTiers { tiers: &opened, asked, memory, directories, depth: options.queue_depth };
+            let form = options.tiers.last().map_or(FormChoice::AsIs, TierOptions::form);
+            let (depth, no_forms) = (options.queue_depth, options.no_forms);
+            let own = OwnTiers { tiers: &opened, asked, memory, directories, depth, form, no_forms };
             PeerMesh::meet(peers, index, &own, job)?.map(Arc::new)
         }
         _ => None,

@@ -9,11 +9,10 @@ mod block;
 mod convert;
 mod reader;
 
-use super::catalog::{Catalog, SegmentIndex, SegmentRow};
+use super::catalog::{Catalog, SegmentIndex};
 use super::convert::{Conversion, ConversionResult, assert_is_copy};
 use super::copies::{CacheTier, CopyFault, Location, Offer, TierReader};
 use super::counters::{CopyCounters, CopyStats, count};
-use crate::crc::checksum;
 use crate::dataset::{DatasetIndex, Extent, FileId, FileVersion, Stamp};
 use crate::decode::{FileForm, form_of};
 use crate::error::{Error, Result};
