@@ -287,13 +287,6 @@ settings! {
     /// Bytes the directory may take, or a text such as `"800GB"`.
     cache_size: Option<u64> = None, Maybe(ByteCount), Cache.member(OfCache, "size");
 
-    /// The form in which copies are kept. `packed`: JPEGs without their entropy coder, which decode in a third of the
-    /// time to the same pixels and take 1.15 times the room. `indexed`: JPEGs with an index of their rows, 1.01 times.
-    /// `as-is`: as they are read. `auto`: packed where there is room for it, or where reads from the dataset are not
-    /// waited for. Samples are kept as they are read and brought to the form beside training, by a thread of low
-    /// priority; those of which no JPEG is made, or that have several members, stay as they are.
-    cache_form: FormChoice = FormChoice::Auto, OneOf::names(), Cache.member(OfCache, "form");
-
     /// How the cache is filled. `use`: with what is read anyway. `ahead`: also by whole shards in large sequential
     /// reads beside training, in the order of their next use (where all ranks share one cache). `auto`: by rates
     /// measured at the start.
@@ -302,6 +295,13 @@ settings! {
     /// Bytes per second that filling ahead may take of the dataset's storage, of all ranks that share the cache
     /// together, or a text such as `"500MB"`. None: whatever the reads that training waits for leave.
     stage_bandwidth: Option<u64> = None, Maybe(ByteCount), Cache.member(OfCache, "stage_bandwidth");
+
+    /// The form in which copies are kept. `packed`: JPEGs without their entropy coder, which decode in a third of the
+    /// time to the same pixels and take 1.15 times the room. `indexed`: JPEGs with an index of their rows, 1.01 times.
+    /// `as-is`: as they are read. `auto`: packed where there is room for it, or where reads from the dataset are not
+    /// waited for. Samples are kept as they are read and brought to the form beside training, by a thread of low
+    /// priority; those of which no JPEG is made, or that have several members, stay as they are.
+    cache_form: FormChoice = FormChoice::Auto, OneOf::names(), Cache.member(OfCache, "form");
 
     /// How a cached copy of an earlier run or another process is known to be the dataset's before this run uses it.
     /// `stamp`: its file has the size, times and inode it had when it was copied. `checksum`: the dataset is read once

@@ -1,6 +1,7 @@
 //! What memory keeps, gives and gives back.
 
 use super::*;
+use crate::crc::checksum;
 use crate::dataset::{Contents, IndexOptions};
 use crate::io::{Completion, ReadRequest};
 use crate::rng::{RandomKey, Use};

@@ -147,7 +147,9 @@ impl Store {
             let read = file.read_exact_at(&mut bytes, row.offset.into());
             if read.is_err() || checksum(&bytes) != row.crc {
                 let why = if read.is_err() { CopyFault::Unreadable } else { CopyFault::Checksum };
-                if let Some(location) = self.locate(row.sample) {
+                // Where training has found the damage first, the sample may be in another segment by now.
+                let here = self.locate(row.sample).filter(|at| at.extent.file.0 == segment_index);
+                if let Some(location) = here {
                     self.damaged(row.sample, location, why);
                 }
                 return Err(Unconverted::Given);
