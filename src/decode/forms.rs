@@ -1,6 +1,7 @@
 //! The forms in which the file of an image may be kept. Only decoders know what is in them: whoever else is handed
 //! bytes of a sample learns here which form they have, and gets the file itself, checked.
 
+use super::jpeg::indexed::{self, Indexer};
 use super::jpeg::packed::{self, Kept, Packer, Restorer};
 use crate::error::DecodeError;
 use crate::names::named;
@@ -53,7 +54,13 @@ impl From<MadeForm> for FileForm {
 
 /// The form of `bytes`, by their signature alone.
 pub fn form_of(bytes: &[u8]) -> FileForm {
-    if packed::is_packed(bytes) { FileForm::Packed } else { FileForm::AsIs }
+    if packed::is_packed(bytes) {
+        FileForm::Packed
+    } else if indexed::is_indexed(bytes) {
+        FileForm::Indexed
+    } else {
+        FileForm::AsIs
+    }
 }
 
 /// The number of bytes of the file that `bytes` of any form were made of.
@@ -62,31 +69,41 @@ pub fn form_of(bytes: &[u8]) -> FileForm {
 /// [`DecodeError::Corrupt`] for a damaged head; [`DecodeError::Unsupported`] for a file of 4 GiB or more.
 pub fn original_length(bytes: &[u8]) -> Result<u32, DecodeError> {
     match form_of(bytes) {
-        FileForm::AsIs | FileForm::Indexed => u32::try_from(bytes.len())
+        FileForm::AsIs => u32::try_from(bytes.len())
             .map_err(|_| DecodeError::Unsupported("a file of 4 GiB or more".to_owned())),
+        FileForm::Indexed => indexed::original_length(bytes),
         FileForm::Packed => packed::original_length(bytes),
+    }
+}
+
+/// The range of `bytes` of any form in which the file lies as it is, unchecked; `None` if it has to be rebuilt.
+///
+/// # Errors
+/// [`DecodeError::Corrupt`] for a damaged head.
+pub(crate) fn file_within(bytes: &[u8]) -> Result<Option<Range<usize>>, DecodeError> {
+    match form_of(bytes) {
+        FileForm::AsIs => Ok(Some(0..bytes.len())),
+        FileForm::Indexed => indexed::file(bytes).map(Some),
+        FileForm::Packed => Ok(None),
     }
 }
 
 /// Brings one file after another into a form. It owns the scratch memory; each thread has one.
 #[derive(Debug, Default)]
 pub struct FormMaker {
+    indexer: Indexer,
     packer: Packer,
 }
 
 impl FormMaker {
-    /// Writes `file` in the form `form` to `out`, whose old bytes are dropped. What is written was checked: it gives
-    /// the file back byte for byte, and decodes to the same samples.
+    /// Writes `file` in the form `form` to `out`, whose old bytes are dropped. It gives the file back byte for byte, and
+    /// decodes to the same samples.
     ///
     /// # Errors
     /// The reason for which the file is better kept as it is; `out` then holds nothing.
     pub fn make(&mut self, form: MadeForm, file: &[u8], out: &mut Vec<u8>) -> Result<(), Kept> {
         match form {
-            // No file has an index yet.
-            MadeForm::Indexed => {
-                out.clear();
-                Err(Kept::Kind)
-            }
+            MadeForm::Indexed => self.indexer.index(file, out),
             MadeForm::Packed => self.packer.pack(file, out),
         }
     }
@@ -117,7 +134,8 @@ impl FileRestorer {
     /// [`DecodeError::Corrupt`] for damaged bytes.
     pub fn find(&mut self, bytes: &[u8]) -> Result<RestoredFile<'_>, DecodeError> {
         Ok(match form_of(bytes) {
-            FileForm::AsIs | FileForm::Indexed => RestoredFile::Within(0..bytes.len()),
+            FileForm::AsIs => RestoredFile::Within(0..bytes.len()),
+            FileForm::Indexed => RestoredFile::Within(indexed::checked_file(bytes)?),
             FileForm::Packed => {
                 if bytes.len() < LARGE {
                     self.file.clear();
@@ -157,7 +175,7 @@ mod tests {
     #[test]
     fn every_form_gives_the_file_back_and_says_how_long_it_is() {
         let (file, mut maker, mut restorer) = (jpeg(), FormMaker::default(), FileRestorer::default());
-        for (name, form) in FileForm::NAMES.iter().filter(|(_, form)| *form != FileForm::Indexed) {
+        for (name, form) in FileForm::NAMES {
             let mut bytes = file.clone();
             if let Some(made) = form.made() {
                 maker.make(made, &file, &mut bytes).unwrap();
@@ -173,13 +191,15 @@ mod tests {
     #[test]
     fn a_file_that_cannot_be_given_back_is_an_error() {
         let (file, mut maker, mut restorer) = (jpeg(), FormMaker::default(), FileRestorer::default());
-        let (made, mut bytes) = (MadeForm::Packed, Vec::new());
-        maker.make(made, &file, &mut bytes).unwrap();
-        for at in [9, bytes.len() / 2, bytes.len() - 1] {
-            let mut damaged = bytes.clone();
-            damaged[at] ^= 0x20;
-            assert!(restorer.restore(&damaged).is_err(), "{made:?}, byte {at}");
+        for made in FileForm::NAMES.iter().filter_map(|(_, form)| form.made()) {
+            let mut bytes = Vec::new();
+            maker.make(made, &file, &mut bytes).unwrap();
+            for at in [9, bytes.len() / 2, bytes.len() - 1] {
+                let mut damaged = bytes.clone();
+                damaged[at] ^= 0x20;
+                assert!(restorer.restore(&damaged).is_err(), "{made:?}, byte {at}");
+            }
+            assert!(restorer.restore(&bytes[..bytes.len() - 1]).is_err(), "{made:?}");
         }
-        assert!(restorer.restore(&bytes[..bytes.len() - 1]).is_err(), "{made:?}");
     }
 }

@@ -12,7 +12,7 @@ mod planes;
 
 pub use codecs::Backend;
 pub(crate) use codecs::{DecodedBy, Format};
-pub(crate) use forms::{FileForm, FileRestorer, FormMaker, MadeForm, RestoredFile, form_of};
+pub(crate) use forms::{FileForm, FileRestorer, FormMaker, MadeForm, RestoredFile, file_within, form_of};
 pub(crate) use header::Process;
 pub use header::{JpegHeader, parse_header};
 pub(crate) use jpeg::packed::{self, Kept};
@@ -213,7 +213,16 @@ impl Decoder {
     }
 
     fn jpeg(&mut self, bytes: &[u8], choose: Choose<'_>, out: &mut Planes) -> Result<Decoded, DecodeError> {
-        self.jpeg.decode(bytes, self.level, self.damaged, choose, out)
+        self.jpeg.decode(bytes, (self.level, self.damaged), choose, out)
+    }
+
+    fn indexed(
+        &mut self,
+        bytes: &[u8],
+        choose: Choose<'_>,
+        out: &mut Planes,
+    ) -> Result<Decoded, DecodeError> {
+        jpeg::indexed::decode(&mut self.jpeg, bytes, (self.level, self.damaged), choose, out)
     }
 }
 

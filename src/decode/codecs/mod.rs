@@ -34,8 +34,14 @@ static FORMATS: &[Format] = &[
     Format {
         name: "JPEG",
         is: jpeg::is,
-        size: |bytes| jpeg::header(bytes).map(|header| (header.width, header.height)),
+        size: jpeg::size,
         decode: |decoder, bytes, choose, out| decoder.jpeg(bytes, choose, out),
+    },
+    Format {
+        name: "JPEG",
+        is: jpeg::indexed::is_indexed,
+        size: jpeg::indexed::size,
+        decode: |decoder, bytes, choose, out| decoder.indexed(bytes, choose, out),
     },
     Format {
         name: "JPEG",
@@ -72,6 +78,8 @@ impl Format {
 pub enum Backend {
     /// Our region decoder for JPEG.
     Region,
+    /// Our region decoder for JPEG, by the index of an indexed one.
+    Indexed,
     /// Our region decoder for packed JPEGs.
     Packed,
     /// The crate zune-jpeg, which decodes whole images.
@@ -84,12 +92,13 @@ pub enum Backend {
 
 impl Backend {
     /// All decoders, each at the index that is its number.
-    pub const ALL: [Self; 5] = [Self::Region, Self::Packed, Self::Zune, Self::Png, Self::WebP];
+    pub const ALL: [Self; 6] = [Self::Region, Self::Indexed, Self::Packed, Self::Zune, Self::Png, Self::WebP];
 
     /// The name in statistics: `decoded_region` and so on.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Region => "region",
+            Self::Indexed => "indexed",
             Self::Packed => "packed",
             Self::Zune => "zune",
             Self::Png => "png",
@@ -101,6 +110,7 @@ impl Backend {
     pub const fn title(self) -> &'static str {
         match self {
             Self::Region => "region decoder",
+            Self::Indexed => "region decoder with index",
             Self::Packed => "decoder of packed JPEGs",
             Self::Zune => "zune-jpeg",
             Self::Png => "png",
@@ -156,7 +166,7 @@ impl AddAssign for DecodedBy {
 pub(super) fn not_an_image(bytes: &[u8]) -> DecodeError {
     let (last, others) = FORMATS.split_last().expect("some image can be decoded");
     let mut others: Vec<&str> = others.iter().map(|format| format.name).collect();
-    // A JPEG that is packed is a JPEG to people.
+    // A JPEG that is indexed or packed is a JPEG to people.
     others.dedup();
     DecodeError::NotAnImage(format!("a {} or {} image: {}", others.join(", "), last.name, beginning(bytes)))
 }
@@ -192,7 +202,7 @@ mod tests {
         let mut counts = DecodedBy::counted(|backend| 10 + backend as u64);
         counts[Backend::Png] += 5;
         counts += DecodedBy::counted(|_| 1);
-        assert_eq!((counts[Backend::Region], counts[Backend::Zune], counts[Backend::Png]), (11, 13, 19));
+        assert_eq!((counts[Backend::Region], counts[Backend::Zune], counts[Backend::Png]), (11, 14, 20));
         assert_eq!(counts.total(), counts.iter().map(|(_, count)| count).sum::<u64>());
     }
 

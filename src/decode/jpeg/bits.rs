@@ -33,7 +33,20 @@ pub(super) enum DataEnd {
 impl Entropy {
     /// Unstuffs the scan that begins at `bytes[start]` up to the marker that ends it, with the instructions of `level`.
     pub(super) fn unstuff(&mut self, bytes: &[u8], start: usize, level: Level) -> DataEnd {
-        let source = bytes.get(start..).unwrap_or_default();
+        self.unstuff_part(bytes, start..bytes.len(), 0, level)
+    }
+
+    /// Unstuffs no more than these bytes of a scan, of which the first ones belong to restart interval `first`. That is
+    /// number 0 then to [`Entropy::reader`].
+    pub(super) fn unstuff_part(
+        &mut self,
+        bytes: &[u8],
+        part: Range<usize>,
+        first: u64,
+        level: Level,
+    ) -> DataEnd {
+        let start = part.start;
+        let source = bytes.get(part).unwrap_or_default();
         provide(&mut self.data, source.len() + CHUNK + PADDING);
         self.segments.clear();
         // A file of nothing but restart markers makes many segments.
@@ -72,7 +85,7 @@ impl Entropy {
                 // These are fill bytes: any number of 0xFF may precede a marker.
                 Some(0xFF) => from += 1,
                 Some(&marker @ 0xD0..=0xD7) => {
-                    if marker != 0xD0 + (self.segments.len() % 8) as u8 {
+                    if marker != 0xD0 + ((first + self.segments.len() as u64) % 8) as u8 {
                         break DataEnd::StrayRestart(marker, start + from);
                     }
                     self.segments.push(segment..to);
@@ -246,9 +259,14 @@ impl BitReader<'_> {
         [0x00, 0xFF].iter().any(|padding| rest.iter().all(|byte| byte == padding))
     }
 
-    /// The number of unstuffed bytes consumed since the start of the scan.
+    /// The number of unstuffed bits consumed since the start of the data.
+    pub(super) fn consumed_bits(&self) -> usize {
+        self.position * 8 - self.valid()
+    }
+
+    /// The number of unstuffed bytes of which bits were consumed.
     pub(super) fn consumed_bytes(&self) -> usize {
-        self.position - self.valid() / 8
+        self.consumed_bits().div_ceil(8)
     }
 }
 
@@ -262,19 +280,45 @@ pub(super) fn value(window: u64, code: u32, shift: impl Fn(u64) -> u64) -> i32 {
     (shift(bits) as i32).wrapping_sub(shift(negative) as i32)
 }
 
-/// The file offset of unstuffed byte `index` of the scan that begins at `start`, for error messages.
-pub(super) fn file_offset(bytes: &[u8], start: usize, index: usize) -> usize {
-    let (mut at, mut seen) = (start, 0);
-    while at < bytes.len() && seen < index {
-        match (bytes[at], bytes.get(at + 1)) {
-            (0xFF, Some(0)) => (at, seen) = (at + 2, seen + 1),
-            (0xFF, Some(0xD0..=0xD7)) => at += 2,
-            (0xFF, Some(0xFF)) => at += 1,
-            (0xFF, _) => break,
-            _ => (at, seen) = (at + 1, seen + 1),
+/// Where the unstuffed bytes of a scan lie in the file, from one to a later one.
+pub(super) struct FileOffsets<'a> {
+    bytes: &'a [u8],
+    /// The next byte of the file to look at, and the number of unstuffed bytes before it.
+    at: usize,
+    seen: usize,
+}
+
+impl<'a> FileOffsets<'a> {
+    /// The offsets for the scan that begins at `bytes[start]`.
+    pub(super) fn new(bytes: &'a [u8], start: usize) -> Self {
+        Self { bytes, at: start, seen: 0 }
+    }
+
+    /// The offset of unstuffed byte `index`, which is none before the last one that was asked for; of the marker behind
+    /// the data if there are not so many.
+    pub(super) fn of(&mut self, index: usize) -> usize {
+        loop {
+            let rest = self.bytes.get(self.at..).unwrap_or_default();
+            let plain = match rest.first_chunk::<CHUNK>() {
+                Some(chunk) => (first_ff(chunk) as usize).min(CHUNK),
+                None => rest.iter().position(|&byte| byte == 0xFF).unwrap_or(rest.len()),
+            };
+            let wanted = index.saturating_sub(self.seen);
+            let step = plain.min(wanted);
+            (self.at, self.seen) = (self.at + step, self.seen + step);
+            if wanted < plain {
+                return self.at;
+            }
+            match (rest.get(plain), rest.get(plain + 1)) {
+                (Some(0xFF), Some(0)) if wanted == plain => return self.at,
+                (Some(0xFF), Some(0)) => (self.at, self.seen) = (self.at + 2, self.seen + 1),
+                (Some(0xFF), Some(0xD0..=0xD7)) => self.at += 2,
+                (Some(0xFF), Some(0xFF)) => self.at += 1,
+                (Some(0xFF), _) | (None, _) => return self.at,
+                _ => {}
+            }
         }
     }
-    at
 }
 
 #[cfg(test)]
@@ -301,6 +345,12 @@ mod tests {
                 assert_eq!(entropy.unstuff(&file, 0, level), DataEnd::Marker(at));
                 assert_eq!(scan_end(&file, 0), Some(at));
                 assert_eq!(scan_end(&file[..at + 1], 0), None);
+                let mut offsets = FileOffsets::new(&file, 0);
+                for (index, byte) in plain.iter().enumerate() {
+                    assert_eq!(&stuff(&plain[..index]).len(), &offsets.of(index));
+                    assert_eq!(file[offsets.of(index)], *byte);
+                }
+                assert_eq!(offsets.of(length), at);
                 assert_eq!(entropy.segments[..], [Range { start: 0, end: length }]);
                 assert_eq!(&entropy.data[..length], &plain[..]);
                 assert!(entropy.data[length..length + PADDING].iter().all(|&byte| byte == 0));
@@ -320,8 +370,13 @@ mod tests {
         let file = [9, 1, 2, 0xFF, 0xD0, 3, 0xFF, 0xFF, 0xD1, 0xFF, 0xD9];
         assert_eq!(entropy.unstuff(&file, 1, level), DataEnd::Marker(9));
         assert_eq!(entropy.segments, [0..2, 2..3, 3..3]);
-        assert_eq!(file_offset(&file, 1, 2), 3);
+        assert_eq!([0, 1, 2].map(|index| FileOffsets::new(&file, 1).of(index)), [1, 2, 5]);
         assert_eq!(entropy.unstuff(&[1, 0xFF, 0xD1, 2], 0, level), DataEnd::StrayRestart(0xD1, 1));
+        // What begins in restart interval 9 goes on behind the marker that ends it, FFD1.
+        assert_eq!(entropy.unstuff_part(&[5, 1, 0xFF, 0xD1, 2, 3], 1..5, 9, level), DataEnd::Truncation);
+        assert_eq!((&entropy.segments[..], &entropy.data[..2]), (&[0..1, 1..2][..], &[1, 2][..]));
+        assert_eq!(entropy.unstuff_part(&[1, 2], 2..1, 0, level), DataEnd::Truncation);
+        assert_eq!(entropy.segments, [0..0]);
         // Here the data lies behind whole vectors of plain bytes, with stuffing across their border.
         let mut long = stuff(&[[7; 63].as_slice(), &[0xFF], &[8; 100]].concat());
         long.extend([0xFF, 0xD0]);

@@ -6,6 +6,7 @@ mod blocks;
 mod conceal;
 mod huffman;
 mod idct;
+pub(super) mod indexed;
 mod markers;
 pub(crate) mod packed;
 mod pairs;
@@ -15,10 +16,11 @@ mod tables;
 
 use std::ops::Range;
 
-use self::bits::{DataEnd, Entropy, file_offset};
+use self::bits::{DataEnd, Entropy, FileOffsets};
 use self::idct::Quantisation;
+use self::indexed::IndexHead;
 use self::markers::{Frame, FrameComponent, ScanComponent, ScanHeader, check_end};
-use self::scan::{Component, Scan, ScanFailure, ScanFault};
+use self::scan::{Component, Scan, ScanFailure, ScanFault, ScanStart};
 use self::tables::TableCache;
 use super::codecs::Choose;
 use super::fallback;
@@ -38,6 +40,11 @@ pub(super) fn usual_codes() -> [([u8; 16], Vec<u8>); 2] {
 /// Whether a file is a JPEG, by its signature.
 pub(super) fn is(bytes: &[u8]) -> bool {
     bytes.starts_with(&[0xFF, 0xD8, 0xFF])
+}
+
+/// Reads the columns and rows of `bytes`, which begin with a JPEG signature.
+pub(super) fn size(bytes: &[u8]) -> Result<(u32, u32), DecodeError> {
+    header(bytes).map(|header| (header.width, header.height))
 }
 
 /// Reads the headers of `bytes`, which begin with a JPEG signature.
@@ -92,8 +99,19 @@ impl Jpeg {
     pub(super) fn decode(
         &mut self,
         bytes: &[u8],
-        level: Level,
-        damaged: Damaged,
+        by: (Level, Damaged),
+        choose: Choose<'_>,
+        out: &mut Planes,
+    ) -> Result<Decoded, DecodeError> {
+        self.decode_with(bytes, None, by, choose, out)
+    }
+
+    /// Decodes a file like [`Jpeg::decode`], from the entry points of its `index` where it has one.
+    fn decode_with(
+        &mut self,
+        bytes: &[u8],
+        index: Option<&IndexHead>,
+        (level, damaged): (Level, Damaged),
         choose: Choose<'_>,
         out: &mut Planes,
     ) -> Result<Decoded, DecodeError> {
@@ -103,6 +121,12 @@ impl Jpeg {
         let region = choose(width, height)?;
         check_size(bytes, &header)?;
         if let Some(layout) = RegionLayout::of(&header.frame, header.color_space, region) {
+            // Whatever an index does not lead to, the file itself decides.
+            if let Some(index) = index
+                && indexed::decode_from(index, self, (bytes, &mut header), &layout, level, out).is_some()
+            {
+                return Ok(Decoded::by(Backend::Indexed)(region));
+            }
             let done = if header.frame.marker == PROGRESSIVE {
                 self.decode_progressive(bytes, &mut header, &layout, level, out)
             } else {
@@ -166,15 +190,35 @@ impl Jpeg {
         out: &mut Planes,
     ) -> Result<(), DecodeError> {
         let (columns, rows) = layout.mcus(&header.scan);
+        let components = self.components(header, layout, layout.skipped_blocks)?;
+        let scan = Scan {
+            entropy: &self.entropy,
+            components: &components,
+            columns,
+            rows,
+            restart_interval: header.tables.restart_interval,
+            wanted: layout.wanted(&header.scan),
+            start: ScanStart::default(),
+        };
+        scan::decode(&scan, &mut out.planes, level)
+            .map_err(|failure| damage(bytes, header.data, failure, (columns, rows)))
+    }
+
+    /// The components of a scan in which so many blocks are stepped over.
+    fn components(
+        &mut self,
+        header: &ScanHeader,
+        layout: &RegionLayout,
+        skipped_blocks: u64,
+    ) -> Result<Vec<Component>, DecodeError> {
         let tables = &header.tables;
-        let pays = layout.skipped_blocks >= SKIP_TABLE_PAYS;
+        let pays = skipped_blocks >= SKIP_TABLE_PAYS;
         let mut components = Vec::with_capacity(3);
         for scan in &header.scan {
             let part = &layout.parts[scan.component];
             let dc = tables.dc(scan)?;
             let ac = tables.ac(scan)?;
-            // The only component of a scan is not interleaved: an MCU is one block, whatever the factors say.
-            let (h, v) = if header.scan.len() == 1 { (1, 1) } else { (part.h, part.v) };
+            let (h, v) = part.factors(&header.scan);
             components.push(Component {
                 h,
                 v,
@@ -188,10 +232,7 @@ impl Jpeg {
                 rows: part.rows.clone(),
             });
         }
-        let restart_interval = tables.restart_interval;
-        let scan = Scan { entropy: &self.entropy, components: &components, columns, rows, restart_interval };
-        scan::decode(&scan, &mut out.planes, level)
-            .map_err(|failure| damage(bytes, header.data, failure, (columns, rows)))
+        Ok(components)
     }
 }
 
@@ -231,7 +272,7 @@ fn unstuff(
 /// Makes the error of a failure in the scan that begins at `start` and has this many columns and rows of MCUs.
 fn damage(bytes: &[u8], start: usize, failure: ScanFailure, (columns, rows): (u32, u32)) -> DecodeError {
     let ScanFailure { fault, mcu, byte } = failure;
-    let at = file_offset(bytes, start, byte);
+    let at = FileOffsets::new(bytes, start).of(byte);
     let what = match fault {
         ScanFault::BadCode => "no Huffman code",
         ScanFault::BlockOverrun => "a block of more than 64 coefficients",
@@ -307,6 +348,12 @@ struct ComponentPart {
 }
 
 impl ComponentPart {
+    /// The columns and rows of its blocks in an MCU of this scan, which codes it. The only component of a scan is not
+    /// interleaved: an MCU is one block, whatever the factors say.
+    fn factors(&self, scan: &[ScanComponent]) -> (u32, u32) {
+        if scan.len() == 1 { (1, 1) } else { (self.h, self.v) }
+    }
+
     /// The columns of blocks of the whole component, without those that only fill MCUs.
     fn width(&self) -> usize {
         self.sampling.image_width.div_ceil(self.sampling.step_x).div_ceil(8) as usize
@@ -371,6 +418,18 @@ impl RegionLayout {
             }
             _ => (self.columns, self.rows),
         }
+    }
+
+    /// The columns and rows of the MCUs that hold wanted blocks, in a scan of these components.
+    fn wanted(&self, scan: &[ScanComponent]) -> (Range<u32>, Range<u32>) {
+        let over = |range: fn(&ComponentPart) -> &Range<u32>, factor: fn((u32, u32)) -> u32| {
+            let parts = || scan.iter().map(|scan| &self.parts[scan.component]);
+            let factor = |part: &ComponentPart| factor(part.factors(scan));
+            let first = parts().map(|part| range(part).start / factor(part)).min().unwrap_or(0);
+            let end = parts().map(|part| range(part).end.div_ceil(factor(part))).max().unwrap_or(0);
+            first..end
+        };
+        (over(|part| &part.columns, |factors| factors.0), over(|part| &part.rows, |factors| factors.1))
     }
 }
 

@@ -41,6 +41,20 @@ pub(super) struct Scan<'a> {
     pub(super) rows: u32,
     /// The number of MCUs between restart markers; 0 if there are none.
     pub(super) restart_interval: u32,
+    /// The columns and rows of the MCUs that hold wanted blocks.
+    pub(super) wanted: (Range<u32>, Range<u32>),
+    pub(super) start: ScanStart,
+}
+
+/// Where a scan's entropy-coded bytes begin, by default with the first MCU.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct ScanStart {
+    /// The number of the first MCU, which is at or before all that are wanted.
+    pub(super) mcu: u64,
+    /// The number of the first byte's bits before it.
+    pub(super) skip: u32,
+    /// The DC coefficients of the blocks before it, component by component.
+    pub(super) dc: [i32; 3],
 }
 
 /// A fault in the entropy-coded data.
@@ -103,17 +117,20 @@ fn decode_avx2(scan: &Scan, planes: &mut [Plane]) -> Result<(), ScanFailure> {
 
 #[inline(always)]
 fn decode_with<B: BlockSink>(scan: &Scan, planes: &mut [Plane]) -> Result<(), ScanFailure> {
-    let (columns, rows) = scan.wanted();
+    let (columns, rows) = scan.wanted.clone();
     let (width, interval) = (u64::from(scan.columns), u64::from(scan.restart_interval));
     let end = u64::from(rows.end - 1) * width + u64::from(columns.end);
     let segment_of = |mcu: u64| mcu.checked_div(interval).unwrap_or(0);
     let mut blocks = B::new();
-    let mut segment = 0;
-    let start = scan.entropy.reader(0).ok_or(ScanFailure { fault: ScanFault::OutOfData, mcu: 0, byte: 0 })?;
+    let ScanStart { mut mcu, skip, dc } = scan.start;
+    let first_segment = segment_of(mcu);
+    let mut segment = first_segment;
+    let mut bits = scan.entropy.reader(0).ok_or(ScanFailure { fault: ScanFault::OutOfData, mcu, byte: 0 })?;
+    bits.refill();
+    bits.consume(skip);
     // All that must be known to decode on from an MCU boundary are the reader and the components' last DC coefficients.
     // They are two variables, because together the array would keep the reader out of registers.
-    let (mut bits, mut dc) = (start, [0; 3]);
-    let mut mcu = 0;
+    let (mut bits, mut dc) = (bits, dc);
     while mcu < end {
         // The next MCU that is wanted tells how far restart markers let us jump.
         let (row, column) = ((mcu / width) as u32, (mcu % width) as u32);
@@ -128,7 +145,7 @@ fn decode_with<B: BlockSink>(scan: &Scan, planes: &mut [Plane]) -> Result<(), Sc
         if target > segment {
             segment = target;
             mcu = target * interval;
-            let Some(start) = scan.entropy.reader(target as usize) else {
+            let Some(start) = scan.entropy.reader((target - first_segment) as usize) else {
                 return Err(ScanFailure { fault: ScanFault::OutOfData, mcu, byte: bits.consumed_bytes() });
             };
             (bits, dc) = (start, [0; 3]);
@@ -157,18 +174,6 @@ fn decode_with<B: BlockSink>(scan: &Scan, planes: &mut [Plane]) -> Result<(), Sc
     }
     let done = blocks.flush(scan.components, planes);
     done.map_err(|fault| ScanFailure { fault: fault.into(), mcu: end - 1, byte: bits.consumed_bytes() })
-}
-
-impl Scan<'_> {
-    /// The columns and rows of the MCUs that hold wanted blocks.
-    fn wanted(&self) -> (Range<u32>, Range<u32>) {
-        let over = |range: fn(&Component) -> (&Range<u32>, u32)| {
-            let first = self.components.iter().map(|c| range(c).0.start / range(c).1).min().unwrap_or(0);
-            let end = self.components.iter().map(|c| range(c).0.end.div_ceil(range(c).1)).max().unwrap_or(0);
-            first..end
-        };
-        (over(|c| (&c.columns, c.h)), over(|c| (&c.rows, c.v)))
-    }
 }
 
 #[inline(always)]
@@ -203,8 +208,13 @@ fn decode_mcu<B: BlockSink>(
     Ok(())
 }
 
+/// Steps over an MCU.
 #[inline(always)]
-fn skip_mcu(bits: &mut BitReader, dc: &mut [i32; 3], components: &[Component]) -> Result<(), ScanFault> {
+pub(super) fn skip_mcu(
+    bits: &mut BitReader,
+    dc: &mut [i32; 3],
+    components: &[Component],
+) -> Result<(), ScanFault> {
     for (component, dc) in components.iter().zip(dc) {
         for _ in 0..component.h * component.v {
             skip_block(bits, component, dc)?;

@@ -131,6 +131,11 @@ impl OpenRead {
         self.read.as_ref().map_or(0, |read| read.peer)
     }
 
+    /// The sample's length, by the index.
+    pub(super) fn length(&self) -> usize {
+        self.read.as_ref().map_or(0, |read| read.length as usize)
+    }
+
     /// The bytes that the sample goes to, at most.
     pub(super) fn room(&mut self) -> &mut [u8] {
         match &mut self.read {

@@ -9,6 +9,7 @@ use super::stats::{PeerCounters, PeerStats};
 use super::transfer::{Miss, PeerCopy};
 use crate::crc::Checksum;
 use crate::dataset::FileVersion;
+use crate::decode::{FileForm, form_of};
 use crate::io::Filled;
 use crate::names::NamedValue;
 use crate::notices::Notices;
@@ -127,7 +128,9 @@ impl PeerLink {
     /// Reads a sample and answers.
     pub(super) async fn read(self: Arc<Self>, mut read: OpenRead) {
         let (limit, sample, version) = (read.times.deadline.into(), read.sample(), read.version());
-        let result = tokio::time::timeout_at(limit, self.get(sample, version, read.room())).await;
+        let expected = read.length();
+        let get = self.get(sample, version, expected, read.room());
+        let result = tokio::time::timeout_at(limit, get).await;
         let result = result.unwrap_or(Err(Miss::Timeout));
         if result.is_ok() {
             self.latency.record(read.times.took());
@@ -138,12 +141,13 @@ impl PeerLink {
         }));
     }
 
-    /// Reads a sample into `room`; of the `asked` version, where that is known. Returns its version, checksum and
-    /// length.
+    /// Reads a sample into `room`; of the `asked` version, where that is known. It has the `expected` length, or
+    /// another one where its copy has a form. Returns its version, checksum and length.
     async fn get(
         &self,
         sample: u64,
         asked: Option<FileVersion>,
+        expected: usize,
         room: &mut [u8],
     ) -> Result<(FileVersion, u32, usize), Miss> {
         let path = self.dataset.path(sample);
@@ -180,7 +184,8 @@ impl PeerLink {
             checksum.update(piece);
             arrived += piece.len();
         }
-        if arrived != room.len() || checksum.value() != crc {
+        let may_be = arrived == expected || form_of(room) != FileForm::AsIs;
+        if arrived != room.len() || checksum.value() != crc || !may_be {
             return Err(Miss::Wrong);
         }
         exchange.keep_connection();

@@ -10,7 +10,9 @@ use crate::augment::DrawnViews;
 use crate::batch::Ticket;
 use crate::config::CpuDecode;
 use crate::decode::nvjpeg::{NvJpegBackend, PlanesLayout};
-use crate::decode::{ColorModel, FileForm, Format, JpegHeader, Planes, form_of, image_size, parse_header};
+use crate::decode::{
+    ColorModel, FileForm, Format, JpegHeader, Planes, file_within, form_of, image_size, parse_header,
+};
 use crate::error::{DecodeError, Error, Result};
 use crate::gpu::{PinnedBuffer, PinnedSlice};
 use crate::io::Filled;
@@ -199,11 +201,13 @@ impl<'a> Preparer<'a> {
         };
         // A canvas is the CPU's: the kernels resize what lies in planes, and no backend writes padding into those.
         let on_canvas = drawn.as_ref().is_some_and(|drawn| drawn.canvas().is_some());
-        let for_gpu = if on_canvas { None } else { self.for_gpu(&bytes, id, batch) };
+        // The GPU's decoders know files alone; the CPU's decode the other forms.
+        let file = file_within(&bytes)?.unwrap_or(0..bytes.len());
+        let for_gpu = if on_canvas { None } else { self.for_gpu(&bytes[file.clone()], id, batch) };
         if for_gpu.is_none() && config.cpu_decode == CpuDecode::Never {
             return Err(match on_canvas {
                 true => DecodeError::Unsupported(RESIZED_PADDING.into()).into(),
-                false => undecodable(self.stage, &bytes, id),
+                false => undecodable(self.stage, &bytes[file], id),
             });
         }
         if let Some(header) = for_gpu {
@@ -213,7 +217,7 @@ impl<'a> Preparer<'a> {
             }
             let drawn = drawn.map_or_else(|| draw_views((width, height)), Ok)?;
             stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, bytes.len());
-            return Ok(PreparedImage::Encoded { bytes, header, drawn });
+            return Ok(PreparedImage::Encoded { bytes: bytes.part(file)?, header, drawn });
         }
         let start = stopwatch.now();
         let views = drawn.map_or(ViewsFrom::Boxes(&[]), ViewsFrom::Header);

@@ -1,10 +1,12 @@
 //! A corpus of hostile and odd JPEGs from other decoders' test suites, where the checkout has one: each file gives
 //! libjpeg's pixels or one clear error.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use foreload::DecodeError;
-use foreload::testing::decode::packed::{Kept, Packer, Restorer};
+use foreload::testing::decode::forms::{FileRestorer, FormMaker, MadeForm};
+use foreload::testing::decode::packed::{Packer, Restorer};
 use foreload::testing::decode::{Backend, ColorModel};
 use foreload::testing::simd::Level;
 use libjpeg_reference::J_COLOR_SPACE;
@@ -111,12 +113,12 @@ fn every_file_is_packed_so_that_nothing_changes_or_kept() {
     let Some(files) = files() else { return };
     let (mut packer, mut restorer) = (Packer::new(), Restorer::new());
     let (mut packed, mut restored) = (Vec::new(), Vec::new());
-    let (mut count, mut kept) = (0, [0; 4]);
+    let (mut count, mut kept) = (0, BTreeMap::<_, u32>::new());
     for (number, path) in files.iter().enumerate() {
         let name = path.file_name().unwrap().to_string_lossy().into_owned();
         let bytes = std::fs::read(path).unwrap();
         if let Err(reason) = packer.pack(&bytes, &mut packed) {
-            kept[Kept::ALL.iter().position(|other| *other == reason).unwrap()] += 1;
+            *kept.entry(format!("{reason:?}")).or_default() += 1;
             continue;
         }
         count += 1;
@@ -133,6 +135,45 @@ fn every_file_is_packed_so_that_nothing_changes_or_kept() {
             assert!(planes.same_samples(&expected), "{name}");
         }
     }
-    println!("{count} are packed; kept: {:?}", Kept::ALL.iter().zip(kept).collect::<Vec<_>>());
+    println!("{count} are packed; kept: {kept:?}");
     assert!(count >= 60, "{count}");
+}
+
+#[test]
+fn every_file_is_indexed_so_that_nothing_changes_or_kept() {
+    let Some(files) = files() else { return };
+    let (mut maker, mut restorer, mut indexed) = (FormMaker::default(), FileRestorer::default(), Vec::new());
+    let (mut count, mut errors, mut kept) = (0, 0, BTreeMap::<_, u32>::new());
+    for (number, path) in files.iter().enumerate() {
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        let bytes = std::fs::read(path).unwrap();
+        if let Err(reason) = maker.make(MadeForm::Indexed, &bytes, &mut indexed) {
+            *kept.entry(format!("{reason:?}")).or_default() += 1;
+            continue;
+        }
+        count += 1;
+        assert!(restorer.restore(&indexed).unwrap() == bytes, "{name}");
+        for level in Level::available() {
+            let mut stream = stream(number as u64);
+            for _ in 0..4 {
+                let mut drawn = None;
+                let choose = |width, height| *drawn.insert(any_region(&mut stream, width, height));
+                let expected = decode(&bytes, level, choose);
+                let Some(region) = drawn else { panic!("{name} has an index, but no size") };
+                match (expected, decode(&indexed, level, |_, _| region)) {
+                    (Ok((expected, ..)), Ok((planes, _, backend))) => {
+                        assert_eq!(backend, Backend::Indexed, "{name}");
+                        assert!(planes.same_samples(&expected), "{name}, {region:?}");
+                    }
+                    (Err(expected), Err(error)) => {
+                        assert_eq!(error.to_string(), expected.to_string(), "{name}");
+                        errors += 1;
+                    }
+                    (expected, found) => panic!("{name}: {} and {}", expected.is_ok(), found.is_ok()),
+                }
+            }
+        }
+    }
+    println!("{count} are indexed, {errors} regions are errors; kept: {kept:?}");
+    assert!(count >= 40, "{count}");
 }

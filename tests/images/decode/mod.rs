@@ -6,6 +6,7 @@ mod corpus;
 mod fallback;
 mod fuzz;
 mod images;
+mod indexed;
 mod packed_fuzz;
 mod progressive;
 mod refusals;

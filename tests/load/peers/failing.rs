@@ -101,7 +101,7 @@ fn wrong_answers_are_never_taken_for_the_sample() {
         let bytes = sample_bytes(sample);
         answer_with(&bytes[1..], crc_on_the_wire(sample, &bytes[1..]))
     };
-    assert_eq!(outcome(shorter), Err(Miss::Wrong), "a sample that is shorter");
+    assert_eq!(outcome(shorter), Err(Miss::Wrong), "a sample that is shorter, and in no form");
     let replaced = |from: &'static str, to: &'static str| {
         move |sample| {
             let answer = right_answer(sample);

@@ -104,11 +104,6 @@ named!(Kept:
     "not_restorable" => NotRestorable,
 );
 
-impl Kept {
-    /// All reasons.
-    pub const ALL: [Self; 4] = [Self::NotJpeg, Self::Damaged, Self::Kind, Self::NotRestorable];
-}
-
 /// Packs one file after another. It owns the scratch memory; each thread has one.
 #[derive(Debug)]
 pub struct Packer {
@@ -179,7 +174,7 @@ impl Packer {
         let is_plain = is_sequential && header.scan.len() == header.frame.components.len();
         if !is_plain {
             self.jpeg
-                .decode(file, self.level, Damaged::Refuse, &mut |_, _| Ok(whole), &mut self.planes[0])
+                .decode(file, (self.level, Damaged::Refuse), &mut |_, _| Ok(whole), &mut self.planes[0])
                 .map_err(damaged)?;
         }
         restore::split_plain(file, &mut self.plain).map_err(damaged)?;
