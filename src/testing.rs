@@ -53,7 +53,12 @@ pub mod decode {
         Backend, ColorModel, Damaged, Decoded, Decoder, JpegHeader, Plane, Planes, Region, parse_header,
     };
     pub mod packed {
-        pub use crate::decode::packed::{Kept, Packer, Restorer, is_packed, original_length};
+        pub use crate::decode::packed::{
+            Kept, PackedImage, PackedPlan, Packer, Restorer, is_packed, original_length,
+        };
+    }
+    pub mod cuda {
+        pub use crate::decode::cuda::{PackedLauncher, PackedTable};
     }
     pub mod nvjpeg {
         pub use crate::decode::nvjpeg::{

@@ -7,6 +7,7 @@ mod fallback;
 mod fuzz;
 mod images;
 mod packed_fuzz;
+mod packed_kernel;
 mod progressive;
 mod refusals;
 mod region;
