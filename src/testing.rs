@@ -20,9 +20,9 @@ pub mod batch {
 }
 pub mod config {
     pub use crate::config::{
-        AllowedBackends, CpuDecode, FieldOptions, FieldValue, LANES, LoaderConfig, LoaderKind, LoaderOptions,
-        OnError, SETTINGS, SettingsClass, SettingsObject, Weights, manual, parameters, parse_pfs, signature,
-        stub,
+        AllowedBackends, CpuDecode, FieldOptions, FieldValue, GpuDecoder, LANES, LoaderConfig, LoaderKind,
+        LoaderOptions, OnError, SETTINGS, SettingsClass, SettingsObject, Weights, manual, parameters,
+        parse_pfs, signature, stub,
     };
 }
 pub mod dataset {

@@ -3,7 +3,7 @@
 #ifndef FORELOAD_PACKED_BITS
 #define FORELOAD_PACKED_BITS
 
-#include "packed/params.cuh"
+#include "packed/table.cuh"
 
 /// The bits of a row of MCUs from one of its bytes on. Behind the row there are zeros, whatever is asked for.
 typedef struct {

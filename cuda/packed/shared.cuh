@@ -5,7 +5,7 @@
 #define FORELOAD_PACKED_SHARED
 
 #include "block.cuh"
-#include "packed/params.cuh"
+#include "packed/table.cuh"
 
 /// The most blocks of a unit, the units that are decoded at a time, and so many blocks, which is the number of threads;
 /// its logarithm.

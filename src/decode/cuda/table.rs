@@ -1,4 +1,4 @@
-//! What the kernel reads of the images that a launch decodes: `cuda/packed/params.cuh` in Rust, field by field.
+//! What the kernel reads of the images that a launch decodes: `cuda/packed/table.cuh` in Rust, field by field.
 
 use crate::decode::packed::PackedPlan;
 
@@ -35,10 +35,13 @@ struct RowEntry {
     number: u32,
 }
 
-// The sizes are those in `cuda/packed/params.cuh`; no byte is padding.
+// The sizes are those in `cuda/packed/table.cuh`; no byte is padding.
 const _: () = assert!(size_of::<ComponentEntry>() == 8 + 8 * 4 + 64 * 2);
 const _: () = assert!(size_of::<ImageEntry>() == 3 * 168 + 2 * 4);
 const _: () = assert!(size_of::<RowEntry>() == 8 + 4 * 4);
+
+/// The rows of MCUs that are usually wanted of an image, or fewer: as many as 640 rows of pixels have.
+const USUAL_ROWS: usize = 40;
 
 /// The images of a launch, and the rows of MCUs that are wanted of them.
 #[derive(Debug, Default)]
@@ -48,6 +51,11 @@ pub struct PackedTable {
 }
 
 impl PackedTable {
+    /// The bytes that a table of so many images usually has.
+    pub(crate) fn usual_bytes(images: usize) -> usize {
+        images * (size_of::<ImageEntry>() + USUAL_ROWS * size_of::<RowEntry>())
+    }
+
     /// Begins the table of another launch.
     pub fn clear(&mut self) {
         self.images.clear();
@@ -127,7 +135,7 @@ mod tests {
     use super::*;
     use std::mem::offset_of;
 
-    /// The same numbers follow from the fields in `cuda/packed/params.cuh`.
+    /// The same numbers follow from the fields in `cuda/packed/table.cuh`.
     #[test]
     fn fields_lie_where_the_kernel_looks() {
         assert_eq!((offset_of!(ComponentEntry, wanted), offset_of!(ComponentEntry, steps)), (24, 40));

@@ -6,12 +6,14 @@
 use super::GpuStage;
 use super::assembly::{Piece, PreparedSample};
 use super::check::WriteCheck;
+use super::image::{LaneImage, LaneSample, planes_bytes};
+use super::packed::PackedDecoder;
 use super::per_image::PerImage;
 use super::placed::{PlacedSample, requests};
 use super::shared_gpu::BorrowedDecoder;
 use super::table::LaneTable;
 use super::timing::Timing;
-use super::work::{Intake, LaneImage, LaneSample, arena_bytes};
+use super::work::Intake;
 use crate::augment::DrawnView;
 use crate::augment::cuda::{LaneMemory, LevelsAt, MixLauncher, ViewLauncher};
 use crate::batch::BatchCloser;
@@ -88,6 +90,7 @@ struct GpuLane<'a> {
     table: LaneTable,
     /// The grey levels between the kernels of a view that changes pixels.
     levels: Option<DeviceBuffer>,
+    packed: PackedDecoder,
     check: WriteCheck,
     timing: Timing,
 }
@@ -143,6 +146,7 @@ impl<'a> GpuLane<'a> {
         Ok(Self {
             stage,
             shared,
+            packed: PackedDecoder::new(stage)?,
             check: WriteCheck::new(stage, &mut flight, stage.batch, intake.staging.counts(stage.batch)?)?,
             intake,
             engine: Stream::new(&stage.device)?,
@@ -226,15 +230,14 @@ impl<'a> GpuLane<'a> {
         let (mut placed, bytes) = self.place(run, todo, finished)?;
         let arena = self.arena(bytes)?;
         let stream = self.flight.stream().clone();
-        let by_gpu = |placed: &[PlacedSample]| placed.iter().any(|placed| placed.work.is_encoded());
-        if let (true, Some(arena)) = (by_gpu(&placed), &self.arena) {
+        let by_nvjpeg = |placed: &[PlacedSample]| placed.iter().any(|placed| placed.work.is_encoded());
+        if let (true, Some(arena)) = (by_nvjpeg(&placed), &self.arena) {
             self.check.poison(&mut self.flight, arena.range(0, bytes as usize)?)?;
         }
         self.timing.next()?.begin(&stream, &self.engine)?;
         self.copy(run, &placed)?;
         self.timing.current().copied(&stream)?;
         let refused = self.decode(run, arena, &placed)?;
-        self.timing.current().decoded(&stream)?;
         let mut refused = refused.into_iter().rev().peekable();
         while let Some(Refusal { index, image, error }) = refused.next() {
             self.intake.demote(&mut placed[index].work, image, error);
@@ -243,14 +246,19 @@ impl<'a> GpuLane<'a> {
                 todo.push_back(placed.remove(index).work);
             }
         }
-        let checked = by_gpu(&placed);
-        let first = self.augment(closer, arena, &placed, checked)?;
+        let first = self.check.add(&placed)?;
+        if let Some(first) = first {
+            self.packed.gather(&placed, arena, first);
+            self.packed.launch(self.stage, &mut self.intake.staging, &mut self.flight, &self.check, first)?;
+        }
+        self.timing.current().decoded(&stream)?;
+        self.augment(closer, arena, &placed, first.filter(|_| by_nvjpeg(&placed)))?;
         self.timing.current().done(&stream)?;
         let step = placed.len();
         for (number, PlacedSample { mut work, .. }) in placed.into_iter().enumerate() {
             // Queued work holds what it reads until it is done, which may be long before the piece is. But a file that
             // may be decoded again is kept, together with the rest of its sample.
-            if !work.is_encoded() {
+            if !work.is_for_gpu() {
                 work.images.set_all(|| LaneImage::Nothing);
             }
             match first {
@@ -281,7 +289,10 @@ impl<'a> GpuLane<'a> {
             let layouts = PerImage::try_new(work.images.len(), |image| {
                 work.images.get(image).layout(&self.stage.gpu.abilities)
             })?;
-            let bytes = layouts.iter().flatten().map(arena_bytes).sum();
+            let bytes_of = |(image, layout): (&LaneImage, &Option<_>)| {
+                layout.as_ref().map_or(0, |layout| image.arena_bytes(layout))
+            };
+            let bytes = work.images.iter().zip(layouts.iter()).map(bytes_of).sum();
             if bytes > limit {
                 self.intake.too_large(&mut work, bytes)?;
                 todo.push_front(work);
@@ -304,13 +315,12 @@ impl<'a> GpuLane<'a> {
                     return Err(Error::Internal(format!("no page-locked {bytes} bytes for planes")));
                 }
             }
-            let mut end = used;
+            let (mut end, mut number) = (used, 0);
             let at = layouts.map(|layout| {
-                layout.map(|layout| {
-                    let start = end;
-                    end += arena_bytes(&layout);
-                    (start, layout)
-                })
+                let start = end;
+                end += bytes_of((work.images.get(number), layout));
+                number += 1;
+                layout.map(|layout| (start, layout))
             });
             placed.push(PlacedSample { work, at });
             used = end;
@@ -335,16 +345,21 @@ impl<'a> GpuLane<'a> {
         Ok(self.arena.as_ref().map_or(0, DeviceBuffer::ptr))
     }
 
-    /// Queues the copies of planes that the CPU decoded.
+    /// Queues the copies of planes that the CPU decoded, and of what is needed of packed images.
     fn copy(&mut self, run: &EpochRun, placed: &[PlacedSample]) -> Result<()> {
         for (image, at) in placed.iter().flat_map(PlacedSample::images) {
-            if let (LaneImage::Planes { bytes, layout, .. }, Some((offset, _))) = (image, at) {
-                let from = bytes.part(0..layout.bytes as usize)?;
-                let to = self.arena.as_ref().map(|arena| arena.range(*offset as usize, from.len()));
-                let to = to.ok_or_else(|| Error::Internal("planes without an arena".into()))??;
-                run.counters.add_uploaded(from.len());
-                self.flight.copy_to_device(to, &from)?;
-            }
+            let Some((offset, layout)) = at else { continue };
+            let (from, at) = match image {
+                LaneImage::Planes { bytes, layout, .. } => (bytes.part(0..layout.bytes as usize)?, *offset),
+                LaneImage::Packed { bytes, plan, .. } => {
+                    (bytes.part(plan.bytes.clone())?, offset + planes_bytes(layout))
+                }
+                _ => continue,
+            };
+            let to = self.arena.as_ref().map(|arena| arena.range(at as usize, from.len()));
+            let to = to.ok_or_else(|| Error::Internal("an image without an arena".into()))??;
+            run.counters.add_uploaded(from.len());
+            self.flight.copy_to_device(to, &from)?;
         }
         Ok(())
     }
@@ -406,27 +421,24 @@ impl<'a> GpuLane<'a> {
         Ok(refused)
     }
 
-    /// Queues the copy of the table, the check of the planes if there is to be one, and for each view the launch that
-    /// makes its images. Returns the number of the first of the check's findings; the findings of all samples' first
-    /// images come before those of the next images.
+    /// Queues the copy of the table, the check of what nvJPEG wrote, whose first finding has the number `findings`, and
+    /// for each view the launch that makes its images.
     fn augment(
         &mut self,
         closer: &BatchCloser,
         arena: u64,
         placed: &[PlacedSample],
-        check: bool,
-    ) -> Result<Option<usize>> {
+        findings: Option<usize>,
+    ) -> Result<()> {
         if placed.is_empty() {
-            return Ok(None);
+            return Ok(());
         }
         let Intake { staging, .. } = &mut self.intake;
         self.table.write(self.stage, staging, &mut self.flight, &self.views, placed, arena)?;
-        let findings = check.then(|| self.check.queued());
-        let first_views = self.views.iter().enumerate().filter(|(_, view)| check && view.number == 0);
-        for (number, ImageView { image, .. }) in first_views {
-            let layouts =
-                placed.iter().map(|placed| placed.at.get(*image).as_ref().map(|(_, layout)| layout));
-            let (kernel, counts, poison) = self.check.next(layouts)?;
+        let first_views = self.views.iter().enumerate().filter(|(_, view)| view.number == 0);
+        for (number, view) in first_views.filter(|_| findings.is_some()) {
+            let first = findings.unwrap_or_default() + view.image * placed.len();
+            let (kernel, counts, poison) = self.check.lines(first);
             let entries = self.table.entries(number);
             // All views of an image use the same planes, which the entries of the first view name. SAFETY: as for the
             // launches below; the counts are this lane's.
@@ -444,7 +456,7 @@ impl<'a> GpuLane<'a> {
             // until the flight is done. All of it was written on this stream or is waited for by it.
             unsafe { launcher.launch(stream, entries, placed.len(), programs, levels, images) }?;
         }
-        Ok(findings)
+        Ok(())
     }
 
     /// Finishes the places of a batch, and queues for each view the launch that mixes its images.

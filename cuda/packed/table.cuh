@@ -2,10 +2,10 @@
 //! that is wanted of them, in device memory. The host has checked the head of each image, and only the head. The form
 //! is specified in `docs/packed-image.md`.
 //!
-//! The Rust side is `src/augment/cuda/packed.rs`; both assert the same sizes and offsets.
+//! The Rust side is `src/decode/cuda/table.rs`; both assert the same sizes and offsets.
 
-#ifndef FORELOAD_PACKED_PARAMS
-#define FORELOAD_PACKED_PARAMS
+#ifndef FORELOAD_PACKED_TABLE
+#define FORELOAD_PACKED_TABLE
 
 #include "params.cuh"
 
