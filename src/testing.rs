@@ -52,10 +52,13 @@ pub mod decode {
     pub use crate::decode::{
         Backend, ColorModel, Damaged, Decoded, Decoder, JpegHeader, Plane, Planes, Region, parse_header,
     };
-    pub mod packed {
-        pub use crate::decode::packed::{
-            Kept, PackedImage, PackedPlan, Packer, Restorer, is_packed, original_length,
+    pub mod forms {
+        pub use crate::decode::forms::{
+            FileRestorer, Form, FormMaker, MadeForm, RestoredFile, form_of, original_length,
         };
+    }
+    pub mod packed {
+        pub use crate::decode::packed::{Kept, PackedImage, PackedPlan, Packer, Restorer};
     }
     pub mod cuda {
         pub use crate::decode::cuda::{PackedLauncher, PackedTable};

@@ -4,6 +4,7 @@ use super::memory::{Base, BatchStorage};
 use super::{Batch, Element, Tensor};
 use crate::io::Filled;
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 /// The encoded bytes of one sample, and what keeps them.
 pub(crate) enum Encoded {
@@ -20,6 +21,21 @@ impl Encoded {
         match self {
             Self::Slot(bytes) if file.len() <= bytes.room() => Self::Slot(bytes.replaced(file)),
             _ => Self::Owned(file.to_vec()),
+        }
+    }
+
+    /// The same bytes, narrowed to `range` of them.
+    ///
+    /// # Panics
+    /// Panics when there are fewer bytes.
+    pub(crate) fn narrowed(self, range: Range<usize>) -> Self {
+        match self {
+            Self::Slot(bytes) => Self::Slot(bytes.narrowed(range)),
+            Self::Owned(mut bytes) => {
+                bytes.truncate(range.end);
+                bytes.drain(..range.start);
+                Self::Owned(bytes)
+            }
         }
     }
 }

@@ -3,6 +3,7 @@
 mod codecs;
 pub(crate) mod cuda;
 mod fallback;
+pub(crate) mod forms;
 mod header;
 mod jpeg;
 mod mask;
@@ -12,9 +13,10 @@ mod planes;
 
 pub use codecs::Backend;
 pub(crate) use codecs::{DecodedBy, Format};
+pub(crate) use forms::{FileRestorer, Form, FormMaker, MadeForm, RestoredFile, form_of};
 pub(crate) use header::Process;
 pub use header::{JpegHeader, parse_header};
-pub(crate) use jpeg::packed;
+pub(crate) use jpeg::packed::{self, Kept};
 pub(crate) use mask::Mask;
 pub(crate) use npy::{NpyArray, Number};
 

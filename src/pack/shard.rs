@@ -7,7 +7,7 @@ use crate::dataset::packed::{
     next_image, next_member,
 };
 use crate::dataset::{DatasetIndex, FileId, Layout};
-use crate::decode::packed::{Kept, Packer};
+use crate::decode::{FormMaker, Kept, MadeForm};
 use crate::error::{Error, Result};
 use crate::names::NamedValue;
 use std::fs::File;
@@ -23,7 +23,7 @@ pub(super) struct ShardPacker<'a> {
     index: &'a DatasetIndex,
     layout: Layout,
     source: &'a PackSource<'a>,
-    packer: Packer,
+    maker: FormMaker,
     packed: Vec<u8>,
     files: SampleFiles,
 }
@@ -56,8 +56,8 @@ fn forms() -> Vec<String> {
 
 impl<'a> ShardPacker<'a> {
     pub(super) fn new(index: &'a DatasetIndex, layout: Layout, source: &'a PackSource<'a>) -> Self {
-        let (packer, packed, files) = (Packer::new(), Vec::new(), SampleFiles::default());
-        Self { index, layout, source, packer, packed, files }
+        let (maker, packed, files) = (FormMaker::default(), Vec::new(), SampleFiles::default());
+        Self { index, layout, source, maker, packed, files }
     }
 
     /// Writes the shard `number` with these samples to `file`, which messages call `path`, and calls `done` for each
@@ -129,9 +129,9 @@ impl<'a> ShardPacker<'a> {
         for (number, file) in self.files.files.iter().enumerate() {
             let original = self.files.bytes(file);
             super::names::check(&file.name, self.layout, || self.index.path(self.index.extent(sample).file))?;
-            let (form, bytes) = match self.packer.pack(original, &mut self.packed) {
+            let (form, bytes) = match self.maker.make(MadeForm::Packed, original, &mut self.packed) {
                 Ok(()) => (PACKED_FORM, &self.packed[..]),
-                Err(kept) => (form_of(kept), original),
+                Err(kept) => (form_number(kept), original),
             };
             if number > 0 {
                 offset = next_member(image, offset, length);
@@ -162,7 +162,7 @@ impl<'a> ShardPacker<'a> {
 }
 
 /// The number of the form of a file that is kept for this reason.
-fn form_of(kept: Kept) -> u32 {
+fn form_number(kept: Kept) -> u32 {
     let place = Kept::NAMES.iter().position(|(_, known)| *known == kept);
     1 + place.unwrap_or_default() as u32
 }

@@ -11,7 +11,7 @@ use super::{names, place};
 use crate::crc::checksum;
 use crate::dataset::packed::{MANIFEST, PACKED_FORM, PackedFooter, PackedManifest, PackedMember, shard_name};
 use crate::dataset::{Layout, ReadAt, SizedFile, Skipped, tfrecord};
-use crate::decode::packed::Restorer;
+use crate::decode::FileRestorer;
 use crate::error::{Error, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -212,9 +212,8 @@ impl Unpacking<'_> {
 /// Reads files from packed shards for one thread, with memory that all of them use.
 #[derive(Default)]
 struct FileReader {
-    restorer: Restorer,
+    restorer: FileRestorer,
     packed: Vec<u8>,
-    file: Vec<u8>,
 }
 
 impl FileReader {
@@ -233,12 +232,12 @@ impl FileReader {
         if member.form != PACKED_FORM {
             return Ok(&self.packed);
         }
-        self.restorer.restore(&self.packed, &mut self.file).map_err(|error| damaged(error.to_string()))?;
-        if self.file.len() != member.original as usize {
-            let (found, stated) = (self.file.len(), member.original);
+        let file = self.restorer.restore(&self.packed).map_err(|error| damaged(error.to_string()))?;
+        if file.len() != member.original as usize {
+            let (found, stated) = (file.len(), member.original);
             return Err(damaged(format!("has {found} bytes when it is restored, not {stated}")));
         }
-        Ok(&self.file)
+        Ok(file)
     }
 }
 

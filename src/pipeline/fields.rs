@@ -151,7 +151,7 @@ impl PipelineShared {
     }
 
     /// Fills all fields of a place but its images. Of each image this was `seen`; `None` where the sample does not have
-    /// it. A field that is no image is made of the original file where its bytes are packed; `originals` rebuilds that.
+    /// it. A field that is no image is made of the original file, which `originals` restores where it is kept in another form.
     ///
     /// # Errors
     /// [`DecodeError::Field`] for bytes that are not what they should be, and the errors of
@@ -188,10 +188,9 @@ impl PipelineShared {
                         }
                     };
                     let bytes = bytes.as_deref();
-                    let rebuilt = bytes.map(|bytes| originals.rebuild(run, bytes)).transpose();
-                    let rebuilt = rebuilt.map_err(|error| of_field(field, error))?.flatten();
-                    self.fill_field(field, rebuilt.or(bytes), seen, ticket)
-                        .map_err(|error| of_field(field, error))?;
+                    let file = bytes.map(|bytes| originals.restore(run, bytes)).transpose();
+                    let file = file.map_err(|error| of_field(field, error))?;
+                    self.fill_field(field, file, seen, ticket).map_err(|error| of_field(field, error))?;
                     bytes.is_some()
                 }
             };

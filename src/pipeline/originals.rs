@@ -1,37 +1,40 @@
-//! The files that packed images were made of. Only decoders know the packed form: whoever else is handed bytes of a
-//! sample gets the file itself, rebuilt and checked.
+//! The files that images in other forms were made of. Only decoders know those forms: whoever else is handed bytes of a
+//! sample gets the file itself, checked.
 
 use super::EpochRun;
-use crate::decode::packed::{Restorer, is_packed};
+use crate::decode::{FileRestorer, RestoredFile};
 use crate::error::DecodeError;
 use std::sync::atomic::Ordering;
 
-/// Scratch memory beyond this many bytes is given back before a file that needs less.
-const LARGE: usize = 4 << 20;
-
-/// Rebuilds one file after another, in scratch memory of its own. Each thread has one.
+/// Finds or rebuilds one file after another. Each thread has one.
 #[derive(Default)]
-pub(super) struct OriginalFiles {
-    restorer: Restorer,
-    file: Vec<u8>,
-}
+pub(super) struct OriginalFiles(FileRestorer);
 
 impl OriginalFiles {
-    /// The file that `bytes` were packed from, which is counted as rebuilt; `None` for bytes that are not packed and so
-    /// are a file already.
+    /// Where the file is that `bytes` were made of. One that had to be rebuilt is counted.
     ///
     /// # Errors
-    /// [`DecodeError::Corrupt`] for a damaged packed image.
-    pub(super) fn rebuild(&mut self, run: &EpochRun, bytes: &[u8]) -> Result<Option<&[u8]>, DecodeError> {
-        if !is_packed(bytes) {
-            return Ok(None);
+    /// [`DecodeError::Corrupt`] for a damaged image of another form than the file's own.
+    pub(super) fn find(&mut self, run: &EpochRun, bytes: &[u8]) -> Result<RestoredFile<'_>, DecodeError> {
+        let found = self.0.find(bytes)?;
+        if let RestoredFile::Apart(_) = found {
+            run.counters.rebuilt.fetch_add(1, Ordering::Relaxed);
         }
-        if bytes.len() < LARGE {
-            self.file.clear();
-            self.file.shrink_to(LARGE);
-        }
-        self.restorer.restore(bytes, &mut self.file)?;
-        run.counters.rebuilt.fetch_add(1, Ordering::Relaxed);
-        Ok(Some(&self.file))
+        Ok(found)
+    }
+
+    /// The file that `bytes` were made of, like [`OriginalFiles::find`].
+    ///
+    /// # Errors
+    /// [`DecodeError::Corrupt`] for a damaged image of another form than the file's own.
+    pub(super) fn restore<'a>(
+        &'a mut self,
+        run: &EpochRun,
+        bytes: &'a [u8],
+    ) -> Result<&'a [u8], DecodeError> {
+        Ok(match self.find(run, bytes)? {
+            RestoredFile::Within(range) => &bytes[range],
+            RestoredFile::Apart(file) => file,
+        })
     }
 }

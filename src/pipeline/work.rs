@@ -15,7 +15,7 @@ use crate::augment::Renderer;
 use crate::batch::{Array, Encoded, Ticket, Value};
 use crate::config::{FieldContent, ImageField, OnError, ViewKind};
 use crate::dataset::Contents;
-use crate::decode::Format;
+use crate::decode::{Format, RestoredFile};
 use crate::error::{Error, Result};
 use crate::io::Filled;
 use crate::schedule::{BatchEntry, Draw};
@@ -211,9 +211,9 @@ impl<'a> HostWorker<'a> {
             return of_one_version(index, draw.sample, bytes, replace, make).map(|_| ());
         }
         let length = bytes.len();
-        let bytes = match self.originals.rebuild(run, &bytes)? {
-            None => bytes,
-            Some(file) => {
+        let bytes = match self.originals.find(run, &bytes)? {
+            RestoredFile::Within(range) => bytes.narrowed(range),
+            RestoredFile::Apart(file) => {
                 let bytes = bytes.replaced(file);
                 stopwatch.lap_as(&run.counters.decode, Traced::Decode, length);
                 bytes

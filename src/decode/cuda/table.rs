@@ -104,7 +104,7 @@ impl PackedTable {
     }
 
     /// Where the rows begin in it.
-    pub(super) fn rows_at(&self) -> usize {
+    pub fn rows_at(&self) -> usize {
         size_of_val(&self.images[..])
     }
 

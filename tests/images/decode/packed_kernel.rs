@@ -33,9 +33,9 @@ impl Guarded {
     }
 
     /// The last `bytes` bytes of the memory, or the first.
-    fn part(&self, bytes: usize, is_last: bool) -> &mut [u8] {
+    fn part(&mut self, bytes: usize, is_last: bool) -> &mut [u8] {
         let skipped = if is_last { self.bytes - bytes } else { 0 };
-        // SAFETY: the bytes are in the mapping, which lives as long as `self`, and tests ask for them once.
+        // SAFETY: the bytes are in the mapping, which lives as long as `self`.
         unsafe { std::slice::from_raw_parts_mut(self.mapping.add(PAGE + skipped), bytes) }
     }
 }
@@ -47,46 +47,71 @@ impl Drop for Guarded {
     }
 }
 
+/// A packed image with the memory that it is decoded from and to.
+struct Job<'a> {
+    plan: &'a PackedPlan,
+    planes: Guarded,
+    bytes: Guarded,
+}
+
+impl<'a> Job<'a> {
+    /// What is decoded from ends where the memory does, or else what is decoded to.
+    fn new(packed: &[u8], plan: &'a PackedPlan, from_ends: bool) -> Self {
+        let [planes, bytes] = [plan.layout.bytes as usize, plan.bytes.len()].map(Guarded::new);
+        let mut job = Self { plan, planes, bytes };
+        job.from(from_ends)[..plan.bytes.len()].copy_from_slice(&packed[plan.bytes.clone()]);
+        job.to(from_ends).fill(0xa5);
+        job
+    }
+
+    fn from(&mut self, from_ends: bool) -> &mut [u8] {
+        // Words are read whole, so that the last one ends where the memory does.
+        let bytes = self.plan.bytes.len();
+        self.bytes.part(if from_ends { bytes.next_multiple_of(4) } else { bytes }, from_ends)
+    }
+
+    fn to(&mut self, from_ends: bool) -> &mut [u8] {
+        self.planes.part(self.plan.layout.bytes as usize, !from_ends)
+    }
+
+    /// The samples, plane by plane and row by row.
+    fn samples(mut self, from_ends: bool) -> Vec<u8> {
+        let plan = self.plan;
+        let to = self.to(from_ends);
+        let mut samples = Vec::new();
+        for plane in plan.layout.used() {
+            for row in to[plane.offset as usize..].chunks(plane.stride as usize).take(plane.height as usize) {
+                samples.extend(&row[..plane.width as usize]);
+            }
+        }
+        samples
+    }
+}
+
 /// The samples of each of these packed images; `None` for one with damaged rows. The threads of a block run in the order
 /// of `turn`.
 fn decode(images: &[(&[u8], PackedPlan)], turn: u32) -> Vec<Option<Vec<u8>>> {
+    let from_ends = turn % 3 == 1;
     let mut table = PackedTable::default();
-    let mut memory = Vec::new();
-    for (number, (packed, plan)) in images.iter().enumerate() {
-        let [planes, bytes] = [plan.layout.bytes as usize, plan.bytes.len()].map(Guarded::new);
-        // Words are read whole, so that the last one ends where the memory does.
-        let is_last = turn % 3 == 1;
-        let room = if is_last { plan.bytes.len().next_multiple_of(4) } else { plan.bytes.len() };
-        let to = bytes.part(room, is_last);
-        to[..plan.bytes.len()].copy_from_slice(&packed[plan.bytes.clone()]);
-        let target = planes.part(plan.layout.bytes as usize, !is_last);
-        target.fill(0xa5);
+    let mut jobs: Vec<_> = images.iter().map(|(packed, plan)| Job::new(packed, plan, from_ends)).collect();
+    for (number, job) in jobs.iter_mut().enumerate() {
+        let [to, from] = [job.to(from_ends).as_ptr() as u64, job.from(from_ends).as_ptr() as u64];
         // Numbers in reverse order, so that they are not those of the images by chance.
-        let damage = (images.len() - 1 - number) as u32;
-        table.add(plan, target.as_ptr() as u64, to.as_ptr() as u64, damage);
-        memory.push((planes, bytes));
+        table.add(job.plan, to, from, (images.len() - 1 - number) as u32);
     }
     let mut entries = vec![0u64; table.bytes().div_ceil(8)];
     // SAFETY: integers are bytes, and there are at least as many.
     table.write(unsafe { std::slice::from_raw_parts_mut(entries.as_mut_ptr().cast(), table.bytes()) });
     let mut damage = vec![0u32; images.len()];
     let (table_at, damage_at) = (entries.as_ptr() as u64, damage.as_mut_ptr() as u64);
-    let rows_at = table_at + (table.bytes() - 24 * table.rows()) as u64;
+    let rows_at = table_at + table.rows_at() as u64;
     let arguments = [&table_at, &rows_at, &damage_at].map(|argument| (&raw const *argument).cast());
     let (threads, shared) = PackedLauncher::BLOCK;
     let (grid, block) = ([table.rows() as u32, 1, 1], [threads, 1, 1]);
     // SAFETY: the arguments are the kernel's, and what they point to is as large as it takes it to be.
     unsafe { kernels_stand_in::launch_packed(grid, block, shared, turn, arguments) }.unwrap();
-    let samples =
-        |((_, plan), ((planes, _), &damage)): (&(&[u8], PackedPlan), (&(Guarded, Guarded), &u32))| {
-            let bytes = planes.part(plan.layout.bytes as usize, turn % 3 != 1);
-            let rows = plan.layout.used().iter().flat_map(|plane| {
-                let row = |y: u32| plane.offset as usize + (y * plane.stride) as usize;
-                (0..plane.height).map(move |y| row(y)..row(y) + plane.width as usize)
-            });
-            (damage == 0).then(|| rows.flat_map(|row| bytes[row].to_vec()).collect())
-        };
-    images.iter().zip(memory.iter().zip(damage.iter().rev())).map(samples).collect()
+    let jobs = jobs.into_iter().zip(damage.iter().rev());
+    jobs.map(|(job, damage)| (*damage == 0).then(|| job.samples(from_ends))).collect()
 }
 
 /// What the kernel answers where the CPU gives [`of_cpu`] of at most `most` pixels: the samples, or why there are none.

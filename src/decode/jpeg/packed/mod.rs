@@ -42,7 +42,7 @@ use crate::simd::Level;
 const SIGNATURE: &[u8; 8] = b"\x8AFLPACK\x01";
 
 /// Whether bytes are a packed image, by their signature.
-pub fn is_packed(bytes: &[u8]) -> bool {
+pub(in crate::decode) fn is_packed(bytes: &[u8]) -> bool {
     bytes.starts_with(SIGNATURE)
 }
 
@@ -50,7 +50,7 @@ pub fn is_packed(bytes: &[u8]) -> bool {
 ///
 /// # Errors
 /// [`DecodeError::Corrupt`] for a damaged head.
-pub fn original_length(packed: &[u8]) -> Result<u32, DecodeError> {
+pub(in crate::decode) fn original_length(packed: &[u8]) -> Result<u32, DecodeError> {
     PackedHead::read(packed).map(|head| head.original.length)
 }
 

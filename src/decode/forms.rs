@@ -1,0 +1,176 @@
+//! The forms in which the file of an image may be kept. Only decoders know what is in them: whoever else is handed bytes
+//! of a sample learns here which form they have, and gets the file itself, checked.
+
+use super::jpeg::packed::{self, Kept, Packer, Restorer};
+use crate::error::DecodeError;
+use crate::names::named;
+use std::ops::Range;
+
+/// Scratch memory beyond this many bytes is given back before a file that needs less.
+const LARGE: usize = 4 << 20;
+
+/// A form in which the file of an image is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Form {
+    /// The file as it is.
+    AsIs,
+    /// The file behind an index of its entropy-coded data, by which decoders jump to the rows that they want.
+    Indexed,
+    /// What the file codes, without its entropy coder.
+    Packed,
+}
+
+named!(Form: "as-is" => AsIs, "indexed" => Indexed, "packed" => Packed);
+
+/// A form that has to be made of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum MadeForm {
+    /// [`Form::Indexed`].
+    Indexed,
+    /// [`Form::Packed`].
+    Packed,
+}
+
+impl Form {
+    /// What has to be made of a file to keep it in this form; `None` if the file itself is that.
+    pub const fn made(self) -> Option<MadeForm> {
+        match self {
+            Self::AsIs => None,
+            Self::Indexed => Some(MadeForm::Indexed),
+            Self::Packed => Some(MadeForm::Packed),
+        }
+    }
+}
+
+/// The form of `bytes`, by their signature alone.
+pub fn form_of(bytes: &[u8]) -> Form {
+    if packed::is_packed(bytes) { Form::Packed } else { Form::AsIs }
+}
+
+/// The number of bytes of the file that `bytes` of any form were made of.
+///
+/// # Errors
+/// [`DecodeError::Corrupt`] for a damaged head; [`DecodeError::Unsupported`] for a file of 4 GiB or more.
+pub fn original_length(bytes: &[u8]) -> Result<u32, DecodeError> {
+    match form_of(bytes) {
+        Form::AsIs | Form::Indexed => u32::try_from(bytes.len())
+            .map_err(|_| DecodeError::Unsupported("a file of 4 GiB or more".to_owned())),
+        Form::Packed => packed::original_length(bytes),
+    }
+}
+
+/// Brings one file after another into a form. It owns the scratch memory; each thread has one.
+#[derive(Debug, Default)]
+pub struct FormMaker {
+    packer: Packer,
+}
+
+impl FormMaker {
+    /// Writes `file` in the form `form` to `out`, whose old bytes are dropped. What is written was checked: it gives the
+    /// file back byte for byte, and decodes to the same samples.
+    ///
+    /// # Errors
+    /// The reason for which the file is better kept as it is; `out` then holds nothing.
+    pub fn make(&mut self, form: MadeForm, file: &[u8], out: &mut Vec<u8>) -> Result<(), Kept> {
+        match form {
+            // No file has an index yet.
+            MadeForm::Indexed => {
+                out.clear();
+                Err(Kept::Kind)
+            }
+            MadeForm::Packed => self.packer.pack(file, out),
+        }
+    }
+}
+
+/// Where the file is that bytes were made of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum RestoredFile<'a> {
+    /// It is this range of the bytes.
+    Within(Range<usize>),
+    /// It was rebuilt from the bytes and lies apart from them.
+    Apart(&'a [u8]),
+}
+
+/// Gives back the files that bytes of any form were made of, one after another. It owns the scratch memory; each thread
+/// has one.
+#[derive(Debug, Default)]
+pub struct FileRestorer {
+    restorer: Restorer,
+    file: Vec<u8>,
+}
+
+impl FileRestorer {
+    /// Finds the file that `bytes` were made of, or rebuilds it, and checks it. A file that is kept as it is has nothing
+    /// to be checked by.
+    ///
+    /// # Errors
+    /// [`DecodeError::Corrupt`] for damaged bytes.
+    pub fn find(&mut self, bytes: &[u8]) -> Result<RestoredFile<'_>, DecodeError> {
+        Ok(match form_of(bytes) {
+            Form::AsIs | Form::Indexed => RestoredFile::Within(0..bytes.len()),
+            Form::Packed => {
+                if bytes.len() < LARGE {
+                    self.file.clear();
+                    self.file.shrink_to(LARGE);
+                }
+                self.restorer.restore(bytes, &mut self.file)?;
+                RestoredFile::Apart(&self.file)
+            }
+        })
+    }
+
+    /// The file that `bytes` were made of, like [`FileRestorer::find`].
+    ///
+    /// # Errors
+    /// [`DecodeError::Corrupt`] for damaged bytes.
+    pub fn restore<'a>(&'a mut self, bytes: &'a [u8]) -> Result<&'a [u8], DecodeError> {
+        Ok(match self.find(bytes)? {
+            RestoredFile::Within(range) => &bytes[range],
+            RestoredFile::Apart(file) => file,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::names::NamedValue;
+    use jpeg_encoder::{ColorType, Encoder};
+
+    fn jpeg() -> Vec<u8> {
+        let mut file = Vec::new();
+        let pixels: Vec<u8> = (0..3 * 70 * 45).map(|i| (i * 37 % 251) as u8).collect();
+        Encoder::new(&mut file, 80).encode(&pixels, 70, 45, ColorType::Rgb).unwrap();
+        file
+    }
+
+    #[test]
+    fn every_form_gives_the_file_back_and_says_how_long_it_is() {
+        let (file, mut maker, mut restorer) = (jpeg(), FormMaker::default(), FileRestorer::default());
+        for (name, form) in Form::NAMES.iter().filter(|(_, form)| *form != Form::Indexed) {
+            let mut bytes = file.clone();
+            if let Some(made) = form.made() {
+                maker.make(made, &file, &mut bytes).unwrap();
+            }
+            assert_eq!(form_of(&bytes), *form, "{name}");
+            assert_eq!(original_length(&bytes).unwrap() as usize, file.len(), "{name}");
+            assert!(restorer.restore(&bytes).unwrap() == file, "{name}");
+            let is_within = matches!(restorer.find(&bytes), Ok(RestoredFile::Within(_)));
+            assert_eq!(is_within, *form != Form::Packed, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_given_back_is_an_error() {
+        let (file, mut maker, mut restorer) = (jpeg(), FormMaker::default(), FileRestorer::default());
+        let (made, mut bytes) = (MadeForm::Packed, Vec::new());
+        maker.make(made, &file, &mut bytes).unwrap();
+        for at in [9, bytes.len() / 2, bytes.len() - 1] {
+            let mut damaged = bytes.clone();
+            damaged[at] ^= 0x20;
+            assert!(restorer.restore(&damaged).is_err(), "{made:?}, byte {at}");
+        }
+        assert!(restorer.restore(&bytes[..bytes.len() - 1]).is_err(), "{made:?}");
+    }
+}
