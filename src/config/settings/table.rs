@@ -212,8 +212,9 @@ settings! {
     device: String = "auto".into(), DeviceName, Images.images_only();
 
     /// Who decodes images on a GPU. With `auto` packed images are decoded by a kernel of Foreload's own, with the CPU's
-    /// samples, and JPEGs by nvJPEG. With `own` nvJPEG is neither needed nor used: the CPU decodes what is not packed, so
-    /// that all batches have the bytes that they have with `device="cpu"`. With `nvjpeg` the CPU decodes packed images.
+    /// samples, and JPEGs by nvJPEG. With `own` nvJPEG is neither needed nor used: the CPU decodes what is not packed,
+    /// so that all batches have the bytes that they have with `device="cpu"`. With `nvjpeg` the CPU decodes packed
+    /// images.
     decoder: GpuDecoder = GpuDecoder::Auto, OneOf::names(), Images.images_only();
 
     /// What the CPU decodes when batches end on a GPU. With `fallback` it decodes what the GPU's decoders do not know

@@ -1,4 +1,4 @@
-//! Packed images decoded on a GPU by a kernel of our own, `cuda/packed/`: the same samples as those of the CPU's decoder.
+//! Packed images decoded on a GPU by a kernel of our own, `cuda/packed/`: the samples are those of the CPU's decoder.
 
 mod launcher;
 mod table;

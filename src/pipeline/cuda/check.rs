@@ -78,7 +78,7 @@ impl WriteCheck {
         flight.fill_words(memory, self.word())
     }
 
-    /// Adds the images of a chunk to those whose counts will be queued, if decoders of the GPU have any of them. Returns
+    /// Adds the images of a chunk to those whose counts will be queued, if decoders of the GPU have any of them. Gives
     /// the number of the first one's finding; the findings of all samples' first images come before those of the next
     /// images.
     ///
@@ -105,8 +105,8 @@ impl WriteCheck {
         (&self.kernel, self.counts.ptr() + 4 * first as u64, self.word())
     }
 
-    /// Queues zeros for the counts of damaged rows from the number `first` on, and returns the address of the count with
-    /// the number 0.
+    /// Queues zeros for the counts of damaged rows from the number `first` on, and returns the address of the count
+    /// with the number 0.
     ///
     /// # Errors
     /// [`Error::Gpu`].

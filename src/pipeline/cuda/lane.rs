@@ -7,6 +7,7 @@ use super::GpuStage;
 use super::assembly::{Piece, PreparedSample};
 use super::check::WriteCheck;
 use super::image::{LaneImage, LaneSample, planes_bytes};
+use super::image_view::ImageView;
 use super::packed::PackedDecoder;
 use super::per_image::PerImage;
 use super::placed::{PlacedSample, requests};
@@ -14,7 +15,6 @@ use super::shared_gpu::BorrowedDecoder;
 use super::table::LaneTable;
 use super::timing::Timing;
 use super::work::Intake;
-use crate::augment::DrawnView;
 use crate::augment::cuda::{LaneMemory, LevelsAt, MixLauncher, ViewLauncher};
 use crate::batch::BatchCloser;
 use crate::decode::nvjpeg::{NvJpegBackend, Verdict};
@@ -93,23 +93,6 @@ struct GpuLane<'a> {
     packed: PackedDecoder,
     check: WriteCheck,
     timing: Timing,
-}
-
-/// A view of one image of each sample, whose images are made together.
-pub(super) struct ImageView {
-    pub(super) image: usize,
-    /// The number of the view among those of its image.
-    number: usize,
-    pub(super) launcher: ViewLauncher,
-    /// What mixes its images, if anything does.
-    mix: Option<MixLauncher>,
-}
-
-impl ImageView {
-    /// What the view shows of a sample; `None` where there is no image.
-    pub(super) fn drawn<'a>(&self, sample: &'a PlacedSample) -> Option<&'a DrawnView> {
-        sample.work.images.get(self.image).drawn().map(|drawn| &drawn.views()[self.number])
-    }
 }
 
 /// A sample that is queued and must be checked. The finding of its first image has the number `first`, and that of each
@@ -248,8 +231,7 @@ impl<'a> GpuLane<'a> {
         }
         let first = self.check.add(&placed)?;
         if let Some(first) = first {
-            self.packed.gather(&placed, arena, first);
-            self.packed.launch(self.stage, &mut self.intake.staging, &mut self.flight, &self.check, first)?;
+            self.decode_packed(&placed, arena, first)?;
         }
         self.timing.current().decoded(&stream)?;
         self.augment(closer, arena, &placed, first.filter(|_| by_nvjpeg(&placed)))?;
@@ -419,6 +401,20 @@ impl<'a> GpuLane<'a> {
         }
         refused.sort_by_key(|refusal| (refusal.index, refusal.image));
         Ok(refused)
+    }
+
+    /// Queues the decoding of all packed images by one launch. Their damaged rows are counted from the finding with the
+    /// number `first` on.
+    fn decode_packed(&mut self, placed: &[PlacedSample], arena: u64, first: usize) -> Result<()> {
+        self.packed.gather(placed, arena, first);
+        let Self { packed, intake, flight, .. } = self;
+        let Some((kernel, table, at)) = packed.copy(self.stage, &mut intake.staging, flight)? else {
+            return Ok(());
+        };
+        let damage = self.check.damaged_rows(flight, first)?;
+        // SAFETY: the table, the arena and the counts stay allocated until the flight is done. All of it was written on
+        // this stream.
+        unsafe { kernel.launch(flight.stream(), table, at, damage) }
     }
 
     /// Queues the copy of the table, the check of what nvJPEG wrote, whose first finding has the number `findings`, and

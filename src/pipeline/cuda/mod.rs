@@ -6,6 +6,7 @@ mod backoff;
 mod balance;
 mod check;
 mod image;
+mod image_view;
 pub(super) mod lane;
 mod packed;
 pub(super) mod per_image;

@@ -1,7 +1,6 @@
 //! A lane's part in decoding packed images: the table that the kernel reads, and its launch.
 
 use super::GpuStage;
-use super::check::WriteCheck;
 use super::image::{LaneImage, planes_bytes};
 use super::placed::PlacedSample;
 use super::staging::LaneStaging;
@@ -40,21 +39,19 @@ impl PackedDecoder {
         }
     }
 
-    /// Queues the decoding of the images of the table, all by one launch. `check` counts their damaged rows, from the
-    /// number `first` on.
+    /// Queues the copy of the table, and returns what a launch needs: the kernel, the table and its address on the
+    /// device; `None` where there are no packed images.
     ///
     /// # Errors
     /// [`Error::Gpu`](crate::Error::Gpu) if the driver fails.
-    pub(super) fn launch(
+    pub(super) fn copy(
         &mut self,
         stage: &GpuStage,
         staging: &mut LaneStaging,
         flight: &mut InFlight,
-        check: &WriteCheck,
-        first: usize,
-    ) -> Result<()> {
+    ) -> Result<Option<(&PackedLauncher, &PackedTable, u64)>> {
         if self.table.rows() == 0 {
-            return Ok(());
+            return Ok(None);
         }
         let bytes = self.table.bytes();
         let mut slot = staging.table(bytes, flight)?;
@@ -67,9 +64,6 @@ impl PackedDecoder {
         };
         let device = self.device.insert(device);
         flight.copy_to_device(device.range(0, bytes)?, &from)?;
-        let damage = check.damaged_rows(flight, first)?;
-        // SAFETY: the table, the arena and the counts stay allocated until the flight is done. All of it was written on
-        // this stream.
-        unsafe { self.kernel.launch(flight.stream(), &self.table, device.ptr(), damage) }
+        Ok(Some((&self.kernel, &self.table, device.ptr())))
     }
 }

@@ -88,8 +88,8 @@ impl<'a> Job<'a> {
     }
 }
 
-/// The samples of each of these packed images; `None` for one with damaged rows. The threads of a block run in the order
-/// of `turn`.
+/// The samples of each of these packed images; `None` for one with damaged rows. The threads of a block run in the
+/// order of `turn`.
 fn decode(images: &[(&[u8], PackedPlan)], turn: u32) -> Vec<Option<Vec<u8>>> {
     let from_ends = turn % 3 == 1;
     let mut table = PackedTable::default();
