@@ -49,7 +49,7 @@ use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice};
 use crate::names::named;
 use crate::schedule::{Assignment, LastBatch, Selection};
-use crate::tier::{CacheOptions, TierName, TierOptions, Verify};
+use crate::tier::{CacheOptions, NoForms, TierName, TierOptions, Verify, most_bytes};
 use labels::ReadLabels;
 use requested::RequestedFields;
 use std::sync::Arc;
@@ -252,7 +252,8 @@ impl LoaderOptions {
             (true, _) => Verify::Never,
         };
         let mut tiers = Vec::new();
-        tiers.extend(self.cache_ram.map(|size| TierOptions::Ram { name: TierName::RAM, size }));
+        let form = self.cache_ram_form;
+        tiers.extend(self.cache_ram.map(|size| TierOptions::Ram { name: TierName::RAM, size, form }));
         match (&self.cache_dir, self.cache_size) {
             (None, None) => {}
             (None, Some(_)) => {
@@ -271,6 +272,7 @@ impl LoaderOptions {
                 path: std::path::absolute(directory)
                     .map_err(|error| Error::io("resolve", directory, error))?,
                 size,
+                form: self.cache_form,
             }),
         }
         let peers = self.peers(&tiers)?;
@@ -284,7 +286,31 @@ impl LoaderOptions {
             direct: self.direct,
             queue_depth,
             peers,
+            no_forms: None,
         }))
+    }
+
+    /// Why copies of these fields' samples are not brought to another form; `None` where they may be.
+    fn no_forms(&self, fields: &Fields, device: Device) -> Option<NoForms> {
+        let no = |why, is_impossible| Some(NoForms { why, is_impossible });
+        if self.decoded && !fields.is_image_alone() {
+            no("samples have several files, of which the copy is one piece", true)
+        } else if self.verify == Verify::Checksum {
+            no("verify=\"checksum\" compares them with the dataset's files", true)
+        } else if !self.decoded {
+            no("batches have the files themselves", false)
+        } else if device != Device::Cpu {
+            no("the GPU decodes the files themselves", false)
+        } else {
+            None
+        }
+    }
+}
+
+impl LoaderConfig {
+    /// The most bytes that are read of a sample of `length` bytes: its copy may have another form.
+    pub(crate) fn most_bytes(&self, length: u32) -> u32 {
+        if self.cache.is_some() { most_bytes(length) } else { length }
     }
 }
 
@@ -386,6 +412,10 @@ impl LoaderOptions {
             None => host.with_batches(batch_bytes)?,
             Some(device) => host.beside(device)?,
         };
+        let mut cache = options.cache(queue_depth)?;
+        if let Some(cache) = &mut cache {
+            cache.no_forms = options.no_forms(&fields, chosen.device);
+        }
         Ok(LoaderConfig {
             batch_size: options.batch_size,
             seed: options.seed,
@@ -415,7 +445,7 @@ impl LoaderOptions {
             io: options.io,
             direct: options.direct,
             queue_depth,
-            cache: options.cache(queue_depth)?,
+            cache,
             damaged: options.damaged,
             on_error: options.on_error,
             max_errors: options.max_errors,

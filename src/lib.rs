@@ -108,6 +108,8 @@ pub use notices::Notices;
 pub use pipeline::{Cursor, Epoch, EpochStats, FailureLog, Pipeline, Poll, Progress, SampleFailure, Start};
 pub use schedule::{Draw, LastBatch, Order, Schedule};
 pub use state::State;
-pub use tier::{CacheOptions, FillChoice, PeersOptions, RankMeeting, RanksMet, TierOptions, Verify};
+pub use tier::{
+    CacheOptions, FillChoice, FormChoice, NoForms, PeersOptions, RankMeeting, RanksMet, TierOptions, Verify,
+};
 pub use tier_name::TierName;
 pub use trace::Trace;

@@ -54,7 +54,7 @@ pub mod decode {
     };
     pub mod forms {
         pub use crate::decode::forms::{
-            FileRestorer, Form, FormMaker, MadeForm, RestoredFile, form_of, original_length,
+            FileForm, FileRestorer, FormMaker, MadeForm, RestoredFile, form_of, original_length,
         };
     }
     pub mod packed {
@@ -130,7 +130,7 @@ pub mod state {
     pub use crate::state::{OrderIdentity, State};
 }
 pub mod tier {
-    pub use crate::tier::{CacheStats, FillChoice, Machine, TierOptions, TierStats, Verify};
+    pub use crate::tier::{CacheStats, FillChoice, FormChoice, Machine, TierOptions, TierStats, Verify};
     pub mod store {
         pub use crate::crc::checksum;
         pub use crate::tier::copies::{CopyFault, Location, Offer};

@@ -9,6 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from checks import check
+from forms import forms
+
 if TYPE_CHECKING:
     from run import Bench
 
@@ -19,18 +22,6 @@ FILLS = (("folder", "use"), ("tar", "use"), ("tar", "ahead"))
 MOST_FIRST = {"use": 1.02, "ahead": 1.10}
 RANKS = 4
 STEPS = 250
-
-
-def check(value: float, bound: float, says: str, *, at_least: bool = False) -> dict:
-    """A figure beside what it should be."""
-    met = value >= bound if at_least else value <= bound
-    sign = "≥" if at_least else "≤"
-    return {
-        "value": value,
-        "bound": bound,
-        "met": met,
-        "says": f"{says}: {value:.3f}, wanted {sign} {bound:.3f}",
-    }
 
 
 def lru_misses(capacity: float, samples: int = 20_000, epochs: int = EPOCHS) -> list[float]:
@@ -267,6 +258,7 @@ PARTS = {
     "processes": processes,
     "overhead": overhead,
     "prediction": prediction,
+    "forms": forms,
 }
 
 TITLES = {
@@ -278,4 +270,5 @@ TITLES = {
     "processes": f"{RANKS} processes with one cache",
     "overhead": "What the tiers cost",
     "prediction": "Predictions",
+    "forms": "Copies in the form that auto chooses beside copies as they are",
 }

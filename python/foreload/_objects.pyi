@@ -16,6 +16,7 @@ class Ram:
     Args:
         size: Bytes of this node's memory that copies may take, or a text such as `"20GB"`. Each of the node's ranks has
             an equal part, beside `memory`, and takes it as it fills. It must be free when the first epoch begins.
+        form: The form in which copies are kept in memory, as in a directory.
 
     Raises:
         ConfigError: A setting cannot work, or there is none of that name.
@@ -24,9 +25,12 @@ class Ram:
     def __new__(
         cls,
         size: int | str,
+        form: Literal["auto", "as-is", "indexed", "packed"] = "auto",
     ) -> Self: ...
     @property
     def size(self) -> int | str: ...
+    @property
+    def form(self) -> Literal["auto", "as-is", "indexed", "packed"]: ...
     # What it writes ends here.
     def __eq__(self, other: object, /) -> bool: ...
     def __hash__(self) -> int: ...
@@ -43,6 +47,11 @@ class Directory:
     Args:
         path: A directory on local NVMe, made where it is missing.
         size: Bytes the directory may take, or a text such as `"800GB"`.
+        form: The form in which copies are kept. `packed`: JPEGs without their entropy coder, which decode in a third of
+            the time to the same pixels and take 1.15 times the room. `indexed`: JPEGs with an index of their rows, 1.01
+            times. `as-is`: as they are read. `auto`: packed where there is room for it, or where reads from the dataset
+            are not waited for. Samples are kept as they are read and brought to the form beside training, by a thread
+            of low priority; those of which no JPEG is made, or that have several members, stay as they are.
         fill: How the cache is filled. `use`: with what is read anyway. `ahead`: also by whole shards in large
             sequential reads beside training, in the order of their next use (where all ranks share one cache). `auto`:
             by rates measured at the start.
@@ -57,6 +66,7 @@ class Directory:
         cls,
         path: str | os.PathLike[str],
         size: int | str,
+        form: Literal["auto", "as-is", "indexed", "packed"] = "auto",
         fill: Literal["auto", "use", "ahead"] = "auto",
         stage_bandwidth: int | str | None = None,
     ) -> Self: ...
@@ -64,6 +74,8 @@ class Directory:
     def path(self) -> str | os.PathLike[str]: ...
     @property
     def size(self) -> int | str: ...
+    @property
+    def form(self) -> Literal["auto", "as-is", "indexed", "packed"]: ...
     @property
     def fill(self) -> Literal["auto", "use", "ahead"]: ...
     @property

@@ -19,6 +19,8 @@ const TOGETHER: u64 = 64 << 10;
 /// The place of the bytes of one member of a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum MemberBytes {
+    /// The bytes are all that is read of the sample: its [`Extent`], or a copy of that in any form.
+    Whole,
     /// The bytes are in the sample's [`Extent`], at these places from its first byte on.
     Within(Range<usize>),
     /// The bytes are elsewhere in the shard, and need a read of their own.
@@ -162,7 +164,7 @@ impl DatasetPart {
     pub(super) fn member(&self, sample: u64, member: usize) -> MemberBytes {
         let image = self.image(sample);
         let Some(members) = &self.members else {
-            return MemberBytes::Within(0..image.length as usize);
+            return MemberBytes::Whole;
         };
         if members.places_of(sample)[member].length == MemberPlace::TWICE {
             return MemberBytes::Twice;
@@ -172,6 +174,9 @@ impl DatasetPart {
             return MemberBytes::Absent;
         };
         let (extent, MemberPiece { offset, length, .. }) = (together(&pieces).unwrap_or_default(), *piece);
+        if extent == (offset..offset + u64::from(length)) {
+            return MemberBytes::Whole;
+        }
         if piece.is_within(&extent) {
             let start = (offset - extent.start) as usize;
             return MemberBytes::Within(start..start + length as usize);

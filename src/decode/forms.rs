@@ -1,5 +1,5 @@
-//! The forms in which the file of an image may be kept. Only decoders know what is in them: whoever else is handed bytes
-//! of a sample learns here which form they have, and gets the file itself, checked.
+//! The forms in which the file of an image may be kept. Only decoders know what is in them: whoever else is handed
+//! bytes of a sample learns here which form they have, and gets the file itself, checked.
 
 use super::jpeg::packed::{self, Kept, Packer, Restorer};
 use crate::error::DecodeError;
@@ -10,8 +10,8 @@ use std::ops::Range;
 const LARGE: usize = 4 << 20;
 
 /// A form in which the file of an image is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Form {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FileForm {
     /// The file as it is.
     AsIs,
     /// The file behind an index of its entropy-coded data, by which decoders jump to the rows that they want.
@@ -20,18 +20,18 @@ pub enum Form {
     Packed,
 }
 
-named!(Form: "as-is" => AsIs, "indexed" => Indexed, "packed" => Packed);
+named!(FileForm: "as-is" => AsIs, "indexed" => Indexed, "packed" => Packed);
 
 /// A form that has to be made of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum MadeForm {
-    /// [`Form::Indexed`].
+    /// [`FileForm::Indexed`].
     Indexed,
-    /// [`Form::Packed`].
+    /// [`FileForm::Packed`].
     Packed,
 }
 
-impl Form {
+impl FileForm {
     /// What has to be made of a file to keep it in this form; `None` if the file itself is that.
     pub const fn made(self) -> Option<MadeForm> {
         match self {
@@ -42,9 +42,18 @@ impl Form {
     }
 }
 
+impl From<MadeForm> for FileForm {
+    fn from(form: MadeForm) -> Self {
+        match form {
+            MadeForm::Indexed => Self::Indexed,
+            MadeForm::Packed => Self::Packed,
+        }
+    }
+}
+
 /// The form of `bytes`, by their signature alone.
-pub fn form_of(bytes: &[u8]) -> Form {
-    if packed::is_packed(bytes) { Form::Packed } else { Form::AsIs }
+pub fn form_of(bytes: &[u8]) -> FileForm {
+    if packed::is_packed(bytes) { FileForm::Packed } else { FileForm::AsIs }
 }
 
 /// The number of bytes of the file that `bytes` of any form were made of.
@@ -53,9 +62,9 @@ pub fn form_of(bytes: &[u8]) -> Form {
 /// [`DecodeError::Corrupt`] for a damaged head; [`DecodeError::Unsupported`] for a file of 4 GiB or more.
 pub fn original_length(bytes: &[u8]) -> Result<u32, DecodeError> {
     match form_of(bytes) {
-        Form::AsIs | Form::Indexed => u32::try_from(bytes.len())
+        FileForm::AsIs | FileForm::Indexed => u32::try_from(bytes.len())
             .map_err(|_| DecodeError::Unsupported("a file of 4 GiB or more".to_owned())),
-        Form::Packed => packed::original_length(bytes),
+        FileForm::Packed => packed::original_length(bytes),
     }
 }
 
@@ -66,8 +75,8 @@ pub struct FormMaker {
 }
 
 impl FormMaker {
-    /// Writes `file` in the form `form` to `out`, whose old bytes are dropped. What is written was checked: it gives the
-    /// file back byte for byte, and decodes to the same samples.
+    /// Writes `file` in the form `form` to `out`, whose old bytes are dropped. What is written was checked: it gives
+    /// the file back byte for byte, and decodes to the same samples.
     ///
     /// # Errors
     /// The reason for which the file is better kept as it is; `out` then holds nothing.
@@ -101,15 +110,15 @@ pub struct FileRestorer {
 }
 
 impl FileRestorer {
-    /// Finds the file that `bytes` were made of, or rebuilds it, and checks it. A file that is kept as it is has nothing
-    /// to be checked by.
+    /// Finds the file that `bytes` were made of, or rebuilds it, and checks it. A file that is kept as it is has
+    /// nothing to be checked by.
     ///
     /// # Errors
     /// [`DecodeError::Corrupt`] for damaged bytes.
     pub fn find(&mut self, bytes: &[u8]) -> Result<RestoredFile<'_>, DecodeError> {
         Ok(match form_of(bytes) {
-            Form::AsIs | Form::Indexed => RestoredFile::Within(0..bytes.len()),
-            Form::Packed => {
+            FileForm::AsIs | FileForm::Indexed => RestoredFile::Within(0..bytes.len()),
+            FileForm::Packed => {
                 if bytes.len() < LARGE {
                     self.file.clear();
                     self.file.shrink_to(LARGE);
@@ -148,7 +157,7 @@ mod tests {
     #[test]
     fn every_form_gives_the_file_back_and_says_how_long_it_is() {
         let (file, mut maker, mut restorer) = (jpeg(), FormMaker::default(), FileRestorer::default());
-        for (name, form) in Form::NAMES.iter().filter(|(_, form)| *form != Form::Indexed) {
+        for (name, form) in FileForm::NAMES.iter().filter(|(_, form)| *form != FileForm::Indexed) {
             let mut bytes = file.clone();
             if let Some(made) = form.made() {
                 maker.make(made, &file, &mut bytes).unwrap();
@@ -157,7 +166,7 @@ mod tests {
             assert_eq!(original_length(&bytes).unwrap() as usize, file.len(), "{name}");
             assert!(restorer.restore(&bytes).unwrap() == file, "{name}");
             let is_within = matches!(restorer.find(&bytes), Ok(RestoredFile::Within(_)));
-            assert_eq!(is_within, *form != Form::Packed, "{name}");
+            assert_eq!(is_within, *form != FileForm::Packed, "{name}");
         }
     }
 

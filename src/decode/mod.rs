@@ -13,7 +13,7 @@ mod planes;
 
 pub use codecs::Backend;
 pub(crate) use codecs::{DecodedBy, Format};
-pub(crate) use forms::{FileRestorer, Form, FormMaker, MadeForm, RestoredFile, form_of};
+pub(crate) use forms::{FileForm, FileRestorer, FormMaker, MadeForm, RestoredFile, form_of};
 pub(crate) use header::Process;
 pub use header::{JpegHeader, parse_header};
 pub(crate) use jpeg::packed::{self, Kept};

@@ -205,7 +205,8 @@ impl PeerProbe {
                 let token = self.posted;
                 self.posted += 1;
                 self.since.insert(token, Instant::now());
-                self.transfer.post(PeerRead { token, peer, sample, length, version: Some(VERSION), slot });
+                let (version, most) = (Some(VERSION), length);
+                self.transfer.post(PeerRead { token, peer, sample, length, most, version, slot });
             }
             if self.transfer.in_flight() == 0 {
                 break;

@@ -238,7 +238,8 @@ impl Fetcher {
                 self.pass(run, place, Err(Error::config("memory", message)))?;
                 continue;
             }
-            let Some(slot) = self.slots.try_take(extent.length as usize) else { return Ok(BlockedOn::Slot) };
+            let wanted = (self.shared.config.most_bytes(extent.length) as usize).min(self.slots.largest());
+            let Some(slot) = self.slots.try_take(wanted) else { return Ok(BlockedOn::Slot) };
             self.starved_since = None;
             let place = cursor.open.pop().expect("not empty");
             let mut others = Vec::new();

@@ -62,6 +62,7 @@ impl PipelineShared {
         let Some(member) = field.member else { return Ok(None) };
         let wrong = |message: &str| of_field(field, DecodeError::Damaged(message.into()));
         match self.index.member(sample, member) {
+            MemberBytes::Whole => Ok(Some(Cow::Borrowed(record))),
             MemberBytes::Within(range) => {
                 let bytes = record.get(range);
                 let cut = || Error::Internal("a sample was read without one of its members".into());
@@ -142,16 +143,18 @@ impl PipelineShared {
         }
     }
 
-    /// The range of a field's bytes in what was read of a sample; `None` where they are elsewhere.
-    pub(super) fn member_range(&self, field: &Field, sample: u64) -> Option<Range<usize>> {
+    /// The range of a field's bytes in the `record` that was read of a sample; `None` where they are elsewhere.
+    pub(super) fn member_range(&self, field: &Field, sample: u64, record: &[u8]) -> Option<Range<usize>> {
         match self.index.member(sample, field.member?) {
+            MemberBytes::Whole => Some(0..record.len()),
             MemberBytes::Within(range) => Some(range),
             _ => None,
         }
     }
 
     /// Fills all fields of a place but its images. Of each image this was `seen`; `None` where the sample does not have
-    /// it. A field that is no image is made of the original file, which `originals` restores where it is kept in another form.
+    /// it. A field that is no image is made of the original file, which `originals` restores where it is kept in
+    /// another form.
     ///
     /// # Errors
     /// [`DecodeError::Field`] for bytes that are not what they should be, and the errors of

@@ -1,14 +1,15 @@
 //! The tiers of one pipeline that keep copies, the plans that say what goes into them, and the stager's thread.
 
 mod epoch_plan;
+mod filling;
+mod forms;
 mod keep;
 mod open;
 
+use super::convert::{Converter, FormChoice};
 use super::copies::{CacheTier, CopyFault, Location};
-use super::fill::{self, Fill, FillChoice, FillJob};
-use super::measure;
+use super::fill::{Fill, FillChoice};
 use super::peers::{CacheShelf, PeerMesh, PeersOptions, SharedJob};
-use super::rates::TierRates;
 use super::reader::TieredReader;
 use super::stage::Stager;
 use super::stats::{CacheStats, SourceCounters, UseCounters};
@@ -22,10 +23,11 @@ use crate::slot::SlotPool;
 use crate::tier_name::TierName;
 use crate::trace::Trace;
 use epoch_plan::{EpochPlans, EpochRules};
+use forms::CacheForms;
+pub use forms::NoForms;
 pub(super) use keep::{SampleOrigin, TierPlace};
 use open::OpenedTiers;
 pub use open::TierOptions;
-use std::any::Any;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
@@ -51,6 +53,8 @@ pub struct CacheOptions {
     pub queue_depth: usize,
     /// How the job's nodes share what they keep; `None` where each has its own.
     pub peers: Option<PeersOptions>,
+    /// Why copies are not brought to another form; `None` where they may be.
+    pub no_forms: Option<NoForms>,
 }
 
 impl CacheOptions {
@@ -60,13 +64,6 @@ impl CacheOptions {
         self.tiers.iter().map(TierOptions::name).chain(peers)
     }
 }
-
-/// How long the source is measured, where the rates decide something.
-const MEASURE_FOR: Duration = Duration::from_millis(300);
-
-/// The size in bytes below which a dataset is not measured, for that would read too much of it: a hundredth or two at 1
-/// GB/s.
-const WORTH_MEASURING: u64 = 20_000_000_000;
 
 /// Opens a reader of the source on the calling thread. It reads into slots of the pool, with the given number of reads
 /// in flight.
@@ -86,9 +83,11 @@ pub struct Cache {
     /// How the cache is filled, and the reason in words; set when the source has been opened.
     fill: OnceLock<(Fill, String)>,
     staging: Mutex<StagingState>,
+    forms: CacheForms,
     /// A bit for each sample that was taken by a tier in this epoch, published or not.
     taken: Vec<AtomicU64>,
     demand_waits: AtomicBool,
+    own_reads_wait: AtomicBool,
     /// Whether there is no more room to stage for, in this epoch.
     full: AtomicBool,
     /// Whether a tier had no room for a sample in this epoch.
@@ -102,6 +101,8 @@ pub struct Cache {
 /// A tier, and what the cache counts of it.
 struct KeptTier {
     tier: Box<dyn CacheTier>,
+    /// The form in which the user wants its copies to be kept.
+    form: FormChoice,
     used: UseCounters,
 }
 
@@ -112,10 +113,12 @@ impl KeptTier {
     }
 }
 
-/// The thread that stages ahead, if there is one, and the epoch that it stages for.
+/// The threads that work beside training: the one that stages ahead, if there is one, and the epoch that it stages for;
+/// and the one that brings copies to other forms.
 #[derive(Default)]
 struct StagingState {
     stager: Option<Stager>,
+    converter: Option<Converter>,
     /// The epoch that runs, and its first step.
     epoch: Option<(Schedule, u64)>,
     /// Whether the pipeline has been closed, so that there is nothing to stage for.
@@ -140,7 +143,8 @@ impl Cache {
         if tiers.is_empty() {
             return Ok(None);
         }
-        let tiers = tiers.into_iter().map(|tier| KeptTier { tier, used: UseCounters::default() });
+        let kept = |(tier, form)| KeptTier { tier, form, used: UseCounters::default() };
+        let tiers = tiers.into_iter().map(kept);
         let taken = (0..index.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
         let cache = Arc::new(Self {
             index: index.clone(),
@@ -152,8 +156,10 @@ impl Cache {
             rules: EpochRules::default(),
             fill: OnceLock::new(),
             staging: Mutex::default(),
+            forms: CacheForms::default(),
             taken,
             demand_waits: AtomicBool::default(),
+            own_reads_wait: AtomicBool::default(),
             full: AtomicBool::default(),
             lacks_room: AtomicBool::default(),
             counted: SourceCounters::default(),
@@ -182,14 +188,14 @@ impl Cache {
         };
         let reader = TieredReader::new(self.clone(), source, slots)?;
         self.choose_fill(&open);
+        let failed = |e| Error::Unavailable(format!("cannot start a thread of the cache: {e}"));
+        let converter = self.start_converter().map_err(failed)?;
+        let mut staging = self.staging();
+        if staging.closed {
+            return Err(Error::Unavailable("the pipeline was dropped while its storage was opened".into()));
+        }
+        staging.converter = converter;
         if self.fill.get().is_some_and(|(fill, _)| *fill == Fill::Ahead) {
-            let failed = |e| Error::Unavailable(format!("cannot start the staging thread: {e}"));
-            let mut staging = self.staging();
-            if staging.closed {
-                return Err(Error::Unavailable(
-                    "the pipeline was dropped while its storage was opened".into(),
-                ));
-            }
             let stager = Stager::start(self.clone(), open).map_err(failed)?;
             // The reader is opened when an epoch has begun.
             if let Some((schedule, first_step)) = &staging.epoch {
@@ -197,37 +203,8 @@ impl Cache {
             }
             staging.stager = Some(stager);
         }
+        drop(staging);
         Ok(Box::new(reader))
-    }
-
-    fn choose_fill(&self, open: &Arc<OpenSource>) {
-        self.fill.get_or_init(|| {
-            if self.mesh.is_some() || self.staging().epoch.is_none() {
-                return (Fill::Use, fill::KEPT_AS_READ.into());
-            }
-            let (all, bytes) = (self.index.len(), self.index.total_bytes());
-            let drawn = |(schedule, _): &(Schedule, u64)| schedule.order().selection().members();
-            let samples = self.staging().epoch.as_ref().map_or(all, drawn);
-            let job = FillJob {
-                samples,
-                bytes: epoch_plan::part_of(bytes, samples, all),
-                shards: self.index.is_sharded(),
-                depth: self.options.queue_depth,
-            };
-            fill::choose(self.options.fill, &job, self.measure(&job, open))
-        });
-    }
-
-    /// Measures the rates of the source, where they decide something and are worth the reads; else says why it does
-    /// not.
-    fn measure(&self, job: &FillJob, open: &Arc<OpenSource>) -> Result<TierRates, String> {
-        if self.options.fill != FillChoice::Auto || !job.shards || job.bytes < WORTH_MEASURING {
-            return Err("the dataset is too small to measure its storage".into());
-        }
-        let measured = measure::source(&self.index, &**open, job.depth, MEASURE_FOR);
-        let measured = measured.map_err(|error| format!("its storage could not be measured: {error}"))?;
-        self.counted.bytes.fetch_add(measured.bytes(), Relaxed);
-        Ok(measured.rates)
     }
 
     /// Begins an epoch and turns staging to it. `order_of` gives the order of any epoch.
@@ -253,7 +230,11 @@ impl Cache {
         self.tiers.iter().for_each(|kept| kept.tier.begin(schedule, first_step));
         // What is kept for a later use, or by one node of several, is kept as it is read.
         let keeps_first = (0..self.tiers.len()).any(|place| self.fills_ahead(place));
+        self.forms.begin();
         let mut staging = self.staging();
+        if let Some(converter) = &staging.converter {
+            converter.begin();
+        }
         staging.epoch = keeps_first.then(|| (schedule.clone(), first_step));
         if let (Some(stager), Some((schedule, first_step))) = (&staging.stager, &staging.epoch) {
             stager.begin(schedule.clone(), *first_step);
@@ -268,6 +249,7 @@ impl Cache {
     /// Ends the reads of an epoch: samples that wait to be written together are written now, for the next epoch and for
     /// other processes.
     pub fn end(&self) {
+        self.forms.end();
         self.tiers.iter().for_each(|kept| kept.tier.seal());
     }
 
@@ -276,13 +258,14 @@ impl Cache {
         self.tiers.iter().for_each(|kept| kept.tier.flush());
     }
 
-    /// Says in words how the cache is filled, and why; empty before the first epoch.
+    /// Says in words how the cache is filled, which forms copies have, and why; empty before the first epoch.
     pub fn describe(&self) -> String {
         let fill = |(fill, why): &(Fill, String)| {
             let words = if *fill == Fill::Ahead { "ahead" } else { "on use" };
             format!("filled {words} ({why})")
         };
-        self.fill.get().map(fill).unwrap_or_default()
+        let forms = self.describe_forms();
+        self.fill.get().map(fill).into_iter().chain(forms).collect::<Vec<_>>().join("; ")
     }
 
     /// The latest error that stopped nothing.
@@ -323,11 +306,6 @@ impl Cache {
 
     fn plans(&self) -> MutexGuard<'_, EpochPlans> {
         self.plans.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Whether a tier may be filled ahead: with what comes first, for all ranks.
-    fn fills_ahead(&self, place: TierPlace) -> bool {
-        self.keeps_first(place) && self.rules.are_of_all_ranks(place)
     }
 
     /// Whether a tier is filled with what comes first, and then stops.
@@ -374,11 +352,6 @@ impl Cache {
         }
     }
 
-    /// Claims unit `unit` of the dataset for staging, for all tiers; `None` when another process has it.
-    pub(super) fn claim_unit(&self, unit: u64) -> Option<Vec<Box<dyn Any + Send>>> {
-        self.tiers().map(|tier| tier.claim_unit(unit)).collect()
-    }
-
     pub(super) fn verify(&self) -> Verify {
         self.options.verify
     }
@@ -419,33 +392,9 @@ impl Cache {
         }
     }
 
-    pub(super) fn staged(&self, bytes: u64) {
-        self.counted.staged_bytes.fetch_add(bytes, Relaxed);
-    }
-
-    pub(super) fn staging_begins(&self, units: u64) {
-        self.counted.staged_units.store(0, Relaxed);
-        self.counted.units.store(units, Relaxed);
-    }
-
-    pub(super) fn staged_unit(&self) {
-        self.counted.staged_units.fetch_add(1, Relaxed);
-    }
-
-    /// Whether there is no more room to stage for in this epoch.
-    pub(super) fn is_full(&self) -> bool {
-        self.full.load(Relaxed)
-    }
-
-    /// Notes that the pipeline begins to read one more batch.
-    pub(crate) fn begin_batch(&self) {
-        if let Some(stager) = &self.staging().stager {
-            stager.begin_batch();
-        }
-    }
-
     /// Notes whether the pipeline waits for reads from this node's own tiers, which come before what peers ask for.
     pub(super) fn note_own_reads(&self, wait: bool) {
+        self.own_reads_wait.store(wait, Relaxed);
         if let Some(mesh) = &self.mesh {
             mesh.own_reads_wait.store(wait, Relaxed);
         }
@@ -455,20 +404,17 @@ impl Cache {
         self.demand_waits.store(waits, Relaxed);
     }
 
+    /// Notes that the pipeline has waited so long for reads from the source.
+    pub(super) fn waited_for_source(&self, time: Duration) {
+        self.forms.waited(time);
+    }
+
     /// Whether the pipeline waits for reads of its own.
     pub(super) fn demand_waits(&self) -> bool {
         self.demand_waits.load(Relaxed)
     }
 
-    /// The number of steps that staging keeps ahead of the pipeline where each sample is a file: what is staged only a
-    /// moment before its use is not published yet, and would be read twice.
-    pub(super) fn lead(&self, schedule: &Schedule) -> u64 {
-        let mean = (self.index.total_bytes() / self.index.len().max(1)).max(1);
-        let unpublished = self.tiers().map(CacheTier::unpublished).max().unwrap_or(0) / mean;
-        unpublished.div_ceil(schedule.samples_per_batch()) + 2
-    }
-
-    /// Ends the stager. It holds the cache, so that dropping the cache would not end it.
+    /// Ends the cache's threads. They hold the cache, so that dropping it would not end them.
     pub fn close(&self) {
         // The thread belongs to the parent process.
         if !self.is_ours() {
@@ -476,16 +422,10 @@ impl Cache {
         }
         let mut staging = self.staging();
         staging.closed = true;
-        let stager = staging.stager.take();
-        // The stager's thread may be waiting for this lock.
+        let threads = (staging.stager.take(), staging.converter.take());
+        // They may be waiting for this lock.
         drop(staging);
-        drop(stager);
-    }
-
-    /// Bytes per second that this process may stage.
-    pub(super) fn stage_bandwidth(&self) -> Option<u64> {
-        let ranks = u64::from(self.options.local_world_size.unwrap_or(1).max(1));
-        self.options.stage_bandwidth.map(|bandwidth| (bandwidth / ranks).max(1))
+        drop(threads);
     }
 
     pub(super) fn note_error(&self, error: Error) {

@@ -1,7 +1,8 @@
-//! Which sample is where in which segment: about 22 bytes of memory for a cached sample, half a byte for each other. A
+//! Which sample is where in which segment: about 26 bytes of memory for a cached sample, half a byte for each other. A
 //! segment is a file of the store, or a block of memory.
 
 use crate::dataset::{FileVersion, Stamp};
+use crate::decode::FileForm;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
@@ -19,22 +20,27 @@ pub(in crate::tier) struct SegmentRow {
     pub offset: u32,
     pub length: u32,
     pub crc: u32,
+    /// The form of its bytes.
+    pub form: FileForm,
+    /// The form that it was last brought to. Its bytes have another one where that could not be made of them.
+    pub tried: FileForm,
 }
 
-/// Where the copy of a sample is: the index of its segment, the first byte, the checksum, and the version of the
-/// source's file. The version is kept in halves, so that nothing is lost to alignment.
+/// Where the copy of a sample is: the index of its segment, the first byte, the bytes, the checksum, and the version of
+/// the source's file. The version is kept in halves, so that nothing is lost to alignment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::tier) struct PackedLocation {
     pub segment: SegmentIndex,
     pub offset: u32,
+    pub length: u32,
     pub crc: u32,
     version: [u32; 2],
 }
 
 impl PackedLocation {
     fn new(segment: SegmentIndex, row: &SegmentRow) -> Self {
-        let SegmentRow { offset, crc, version, .. } = *row;
-        Self { segment, offset, crc, version: [version.0 as u32, (version.0 >> 32) as u32] }
+        let SegmentRow { offset, length, crc, version, .. } = *row;
+        Self { segment, offset, length, crc, version: [version.0 as u32, (version.0 >> 32) as u32] }
     }
 
     pub(in crate::tier) fn version(&self) -> FileVersion {
@@ -43,7 +49,8 @@ impl PackedLocation {
 }
 
 /// Stands for the location of a sample that was taken and is not written yet.
-const PENDING: PackedLocation = PackedLocation { segment: u32::MAX, offset: 0, crc: 0, version: [0; 2] };
+const PENDING: PackedLocation =
+    PackedLocation { segment: u32::MAX, offset: 0, length: 0, crc: 0, version: [0; 2] };
 
 /// A published segment as the catalog knows it.
 #[derive(Debug, Clone, Copy)]
@@ -64,9 +71,16 @@ pub(in crate::tier) struct Segment {
     rows: u32,
     /// The number of samples in the file whose source files have changed since.
     stale: u32,
+    /// The lowest form that a sample of it was brought to.
+    pub tried: FileForm,
 }
 
 impl Segment {
+    /// Whether nothing is read from it any more: later segments have all that it had.
+    pub(in crate::tier) fn is_superseded(&self) -> bool {
+        self.rows > 0 && self.samples == 0
+    }
+
     /// Whether most of the file is of no use any more.
     fn is_mostly_stale(&self) -> bool {
         2 * u64::from(self.stale) > u64::from(self.rows)
@@ -240,6 +254,7 @@ impl Catalog {
             samples: 0,
             rows: 0,
             stale: 0,
+            tried: FileForm::Packed,
         });
         self.by_number.insert(number, Some(segment_index));
         self.held_bytes += bytes;
@@ -249,7 +264,7 @@ impl Catalog {
     /// Enters the samples of a published segment, but for those that a later segment has. `checked` says that they are
     /// known to be the source's in this run.
     pub(in crate::tier) fn place(&mut self, segment_index: SegmentIndex, rows: &[SegmentRow], checked: bool) {
-        self.segments[segment_index as usize].rows += rows.len() as u32;
+        self.note_rows(segment_index, rows);
         for row in rows {
             let number = self.segments[segment_index as usize].number;
             let later = |place: PackedLocation| {
@@ -258,11 +273,44 @@ impl Catalog {
             if self.get(row.sample).is_some_and(later) {
                 continue;
             }
-            self.set(row.sample, PackedLocation::new(segment_index, row), checked);
-            let segment = &mut self.segments[segment_index as usize];
-            segment.samples += 1;
-            self.held_samples += u64::from(!segment.forgotten);
+            self.enter(segment_index, row, checked);
         }
+    }
+
+    /// Enters the samples of a published segment that were brought from the segment `former` into another form, but for
+    /// those that are not there any more.
+    pub(in crate::tier) fn replace(
+        &mut self,
+        former: SegmentIndex,
+        segment_index: SegmentIndex,
+        rows: &[SegmentRow],
+    ) {
+        self.note_rows(segment_index, rows);
+        for row in rows {
+            if let Some((_, checked)) = self.locate(row.sample).filter(|(place, _)| place.segment == former) {
+                self.enter(segment_index, row, checked);
+            }
+        }
+    }
+
+    /// Notes that of no sample of a segment this form could be made.
+    pub(in crate::tier) fn set_tried(&mut self, segment_index: SegmentIndex, form: FileForm) {
+        if let Some(segment) = self.segments.get_mut(segment_index as usize) {
+            segment.tried = form;
+        }
+    }
+
+    fn note_rows(&mut self, segment_index: SegmentIndex, rows: &[SegmentRow]) {
+        let segment = &mut self.segments[segment_index as usize];
+        segment.rows += rows.len() as u32;
+        segment.tried = rows.iter().map(|row| row.tried).fold(segment.tried, FileForm::min);
+    }
+
+    fn enter(&mut self, segment_index: SegmentIndex, row: &SegmentRow, checked: bool) {
+        self.set(row.sample, PackedLocation::new(segment_index, row), checked);
+        let segment = &mut self.segments[segment_index as usize];
+        segment.samples += 1;
+        self.held_samples += u64::from(!segment.forgotten);
     }
 
     /// Notes that so many samples of the segment of this index are of files that have changed since. Returns whether
@@ -304,6 +352,11 @@ impl Catalog {
             .map(|&segment_index| (segment_index, self.segments[segment_index as usize]))
     }
 
+    /// The segments that nothing is read from any more, because later ones have all that they had.
+    pub(in crate::tier) fn superseded(&self) -> impl Iterator<Item = SegmentIndex> {
+        self.live().filter(|(_, segment)| segment.is_superseded()).map(|(segment_index, _)| segment_index)
+    }
+
     /// The number of samples that can be located, and the bytes of the segments they are in.
     pub(in crate::tier) fn held(&self) -> (u64, u64) {
         (self.held_samples, self.held_bytes)
@@ -319,7 +372,8 @@ mod tests {
     const STAMP: Stamp = Stamp { size: 10, mtime: 0, ctime: 0, inode: 0 };
 
     fn row(sample: u64, offset: u32) -> SegmentRow {
-        SegmentRow { sample, version: FileVersion(9), offset, length: 1, crc: offset ^ 77 }
+        let (form, tried) = (FileForm::AsIs, FileForm::AsIs);
+        SegmentRow { sample, version: FileVersion(9), offset, length: 1, crc: offset ^ 77, form, tried }
     }
 
     #[test]

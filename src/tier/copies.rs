@@ -3,6 +3,7 @@
 //! The [`super::Cache`] has a list of such tiers, from the fastest to the slowest, and knows nothing else of them. To
 //! add one, implement [`CacheTier`], and open it in `cache/open.rs`.
 
+use super::convert::{Conversion, ConversionResult};
 use super::counters::CopyStats;
 use crate::crc::checksum;
 use crate::dataset::{Extent, FileId, FileVersion};
@@ -133,6 +134,15 @@ pub(crate) trait CacheTier: Send + Sync {
 
     /// Removes all samples of a group soon.
     fn evict_group(&self, group: u64);
+
+    /// Brings the copies of one file of copies, or block of memory, to another form. Unlike other methods it takes its
+    /// time. A tier without copies of its own has nothing to convert.
+    fn convert(&self, _conversion: &mut Conversion<'_>) -> ConversionResult {
+        ConversionResult::Nothing
+    }
+
+    /// Leaves room for the conversion of a file of copies.
+    fn leave_spare(&self) {}
 
     /// Publishes what was taken soon, however little.
     fn publish(&self) {}

@@ -31,6 +31,10 @@ pub struct CopyStats {
     pub evicted_segments: u64,
     /// The bytes of these segments.
     pub evicted_bytes: u64,
+    /// The number of copies that were brought to another form (`form=`).
+    pub converted_samples: u64,
+    /// The number of copies that stay as they are, because no other form can be made of them, or only a large one.
+    pub unconvertible_samples: u64,
     /// Gauge: the number of this dataset's samples that can be located.
     pub held_samples: u64,
     /// Gauge: the bytes of this dataset's segment files that this process knows, footers included.
@@ -56,6 +60,8 @@ pub(in crate::tier) struct CopyCounters {
     pub vanished_segments: AtomicU64,
     pub evicted_segments: AtomicU64,
     pub evicted_bytes: AtomicU64,
+    pub converted_samples: AtomicU64,
+    pub unconvertible_samples: AtomicU64,
     pub used_bytes: AtomicU64,
     last_error: Mutex<Option<String>>,
 }
@@ -82,6 +88,8 @@ impl CopyCounters {
             vanished_segments: read(&self.vanished_segments),
             evicted_segments: read(&self.evicted_segments),
             evicted_bytes: read(&self.evicted_bytes),
+            converted_samples: read(&self.converted_samples),
+            unconvertible_samples: read(&self.unconvertible_samples),
             used_bytes: read(&self.used_bytes),
             ..CopyStats::default()
         }

@@ -1,5 +1,6 @@
 //! The tier in a directory on a local drive: the [`Store`], which all ranks of a node share, as one tier of the list.
 
+use super::convert::{Conversion, ConversionResult};
 use super::copies::{CacheTier, CopyFault, Location, Offer, TierReader};
 use super::counters::CopyStats;
 use super::reader::fault;
@@ -117,6 +118,14 @@ impl CacheTier for Directory {
 
     fn evict_group(&self, group: u64) {
         self.store.evict_group(group);
+    }
+
+    fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult {
+        self.store.convert(conversion)
+    }
+
+    fn leave_spare(&self) {
+        self.store.leave_spare();
     }
 
     fn publish(&self) {

@@ -3,11 +3,12 @@
 //! A [`Cache`] has a list of tiers that keep copies, from the fastest to the slowest ([`copies`] says what they have in
 //! common): memory ([`ram`]), directories on local drives ([`store`]), the caches of the job's other nodes ([`peers`]).
 //! Below them all is the source. A [`plan`] for each tier (pure) says what to admit and what to evict, [`placement`] on
-//! which node a sample is at home, and [`fill`] how the tiers are filled. The cache's reader works over all tiers and
-//! carries the plans out beneath the pipeline.
+//! which node a sample is at home, [`fill`] how the tiers are filled, and [`convert`] which form copies have. The
+//! cache's reader works over all tiers and carries the plans out beneath the pipeline.
 
 mod cache;
 mod catalog;
+mod convert;
 pub(crate) mod copies;
 mod counters;
 mod directory;
@@ -27,7 +28,9 @@ mod stats;
 pub(crate) mod store;
 
 pub(crate) use cache::{Cache, OpenSource};
-pub use cache::{CacheOptions, TierOptions};
+pub use cache::{CacheOptions, NoForms, TierOptions};
+pub use convert::FormChoice;
+pub(crate) use convert::most_bytes;
 pub(crate) use fill::Fill;
 pub use fill::FillChoice;
 pub use peers::{PeersOptions, RankMeeting, RanksMet};

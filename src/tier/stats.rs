@@ -72,6 +72,10 @@ stats! {
         Counter damaged,
         /// The bytes evicted.
         Counter evicted_bytes,
+        /// The number of copies brought to another form (`form=`).
+        Counter converted_samples,
+        /// The number of copies that stay as they are, because the form cannot be made of them, or takes too much room.
+        Counter unconvertible_samples,
         /// The number of this dataset's samples in the tier.
         Gauge held_samples,
         /// The bytes that they take.
@@ -238,6 +242,8 @@ impl UseCounters {
             damaged_segments,
             stale,
             evicted_bytes,
+            converted_samples,
+            unconvertible_samples,
             held_samples,
             held_bytes,
             ..
@@ -257,6 +263,8 @@ impl UseCounters {
             write_errors,
             damaged: damaged_segments,
             evicted_bytes,
+            converted_samples,
+            unconvertible_samples,
             held_samples,
             held_bytes,
             quota: tier.capacity(),

@@ -5,6 +5,7 @@ mod cli;
 #[path = "../common/mod.rs"]
 mod common;
 mod encoded;
+mod forms;
 mod fresh;
 mod io;
 mod locality;

@@ -413,7 +413,9 @@ class Run:
         """Train without faults until nodes have got samples from each other."""
         began = time.monotonic()
         while not any(peer["hits"] for process in self.processes for peer in process.changes.values()):
-            assert time.monotonic() < began + LONGEST_EPOCH, self.account("no node gets anything from another")
+            assert time.monotonic() < began + LONGEST_EPOCH, self.account(
+                "no node gets anything from another"
+            )
             self.epoch([])
 
     def finish(self, begins: list[tuple[float, str]], filled: bool) -> None:

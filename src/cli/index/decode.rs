@@ -100,6 +100,7 @@ impl ImageMembers {
         let mut found: Vec<(&str, FieldKind, Extent, Result<(), DecodeError>)> = Vec::new();
         for (number, (name, kind)) in self.0.iter().enumerate() {
             let (extent, known) = match index.member(sample, number) {
+                MemberBytes::Whole => (record, Ok(())),
                 MemberBytes::Within(range) => {
                     let (offset, length) = (record.offset + range.start as u64, range.len() as u32);
                     (Extent { offset, length, ..record }, Ok(()))

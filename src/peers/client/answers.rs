@@ -131,22 +131,23 @@ impl OpenRead {
         self.read.as_ref().map_or(0, |read| read.peer)
     }
 
-    /// The bytes that the sample goes to.
+    /// The bytes that the sample goes to, at most.
     pub(super) fn room(&mut self) -> &mut [u8] {
         match &mut self.read {
-            Some(read) => &mut read.slot.bytes_mut()[..read.length as usize],
+            Some(read) => &mut read.slot.bytes_mut()[..read.most as usize],
             None => &mut [],
         }
     }
 
-    /// Answers it: `arrived` makes what the caller gets of the slot with its bytes and their number.
-    pub(super) fn finish(mut self, result: Result<impl FnOnce(Slot, usize) -> PeerCopy, Miss>) {
+    /// Answers it: `arrived` makes what the caller gets of the slot with its bytes.
+    pub(super) fn finish(mut self, result: Result<impl FnOnce(Slot) -> PeerCopy, Miss>) {
         match result {
             Ok(arrived) => {
-                if let Some(PeerRead { token, peer, length, slot, .. }) = self.read.take() {
+                if let Some(PeerRead { token, peer, slot, .. }) = self.read.take() {
+                    let copy = arrived(slot);
                     count(&self.counters.hits, 1);
-                    count(&self.counters.bytes, length.into());
-                    let result = Ok(arrived(slot, length as usize));
+                    count(&self.counters.bytes, copy.bytes.len() as u64);
+                    let result = Ok(copy);
                     self.answers.add(PeerAnswer { token, peer, result, slot: None });
                 }
             }

@@ -311,7 +311,15 @@ mod tests {
         let slots = SlotPool::new(2 << 20).unwrap();
         let post = |transfer: &mut HttpTransfer| {
             let slot = slots.try_take(1000).unwrap();
-            transfer.post(PeerRead { token: 7, peer: 0, sample: 7, length: 1000, version: None, slot });
+            transfer.post(PeerRead {
+                token: 7,
+                peer: 0,
+                sample: 7,
+                length: 1000,
+                most: 1000,
+                version: None,
+                slot,
+            });
         };
         post(&mut transfer);
         transfer.flush();

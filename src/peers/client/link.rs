@@ -133,18 +133,19 @@ impl PeerLink {
             self.latency.record(read.times.took());
         }
         self.end_read(&read.times, result.err());
-        read.finish(result.map(|(version, crc)| {
-            move |slot, length| PeerCopy { bytes: Filled::new(slot, 0..length), crc, version }
+        read.finish(result.map(|(version, crc, length)| {
+            move |slot| PeerCopy { bytes: Filled::new(slot, 0..length), crc, version }
         }));
     }
 
-    /// Reads a sample into `room`, which has its length; of the `asked` version, where that is known.
+    /// Reads a sample into `room`; of the `asked` version, where that is known. Returns its version, checksum and
+    /// length.
     async fn get(
         &self,
         sample: u64,
         asked: Option<FileVersion>,
         room: &mut [u8],
-    ) -> Result<(FileVersion, u32), Miss> {
+    ) -> Result<(FileVersion, u32, usize), Miss> {
         let path = self.dataset.path(sample);
         let request = || {
             let mut request = self.request(Method::GET, &path, Bytes::new());
@@ -166,8 +167,9 @@ impl PeerLink {
         let version = wire::version_of(headers, header::ETAG);
         let crc = version.and_then(|version| wire::crc_of(headers, sample, version));
         let (Some(version), Some(crc)) = (version, crc) else { return Err(Miss::Wrong) };
-        if wire::length_of(headers) != Some(room.len() as u64) || asked.is_some_and(|asked| asked != version)
-        {
+        let length = wire::length_of(headers).and_then(|length| usize::try_from(length).ok());
+        let room = length.and_then(|length| room.get_mut(..length)).ok_or(Miss::Wrong)?;
+        if asked.is_some_and(|asked| asked != version) {
             return Err(Miss::Wrong);
         }
         let (mut arrived, mut checksum) = (0, Checksum::new());
@@ -182,7 +184,7 @@ impl PeerLink {
             return Err(Miss::Wrong);
         }
         exchange.keep_connection();
-        Ok((version, crc))
+        Ok((version, crc, arrived))
     }
 
     /// Pushes a sample.

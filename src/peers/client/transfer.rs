@@ -16,11 +16,13 @@ pub struct PeerRead {
     pub peer: usize,
     /// The sample.
     pub sample: u64,
-    /// The sample's length in bytes, by the index. Nothing else is taken.
+    /// The sample's length in bytes, by the index.
     pub length: u32,
+    /// The most bytes that a copy of it has in any form. Nothing longer is taken.
+    pub most: u32,
     /// The version of its file, where the caller knows it. A copy of another one is none.
     pub version: Option<FileVersion>,
-    /// The slot to read into, taken for at least `length` bytes.
+    /// The slot to read into, taken for at least `most` bytes.
     pub slot: Slot,
 }
 

@@ -11,7 +11,7 @@ use crate::batch::Ticket;
 use crate::config::CpuDecode;
 use crate::decode::nvjpeg::{NvJpegBackend, PlanesLayout};
 use crate::decode::packed::PackedImage;
-use crate::decode::{ColorModel, Form, Format, JpegHeader, Planes, form_of, image_size, parse_header};
+use crate::decode::{ColorModel, FileForm, Format, JpegHeader, Planes, form_of, image_size, parse_header};
 use crate::error::{DecodeError, Error, Result};
 use crate::gpu::{PinnedBuffer, PinnedSlice};
 use crate::io::Filled;
@@ -128,7 +128,7 @@ impl<'a> Preparer<'a> {
                 .boxes_of_image(Some(run), image, sample, record)
                 .and_then(|boxes| self.see_image(run, image, draw, &bytes, &boxes));
             self.seen.push(Some(seen.map_err(|error| shared.of_image(image, error))?));
-            Ok(Some(match (shared.member_range(field, sample), bytes) {
+            Ok(Some(match (shared.member_range(field, sample, record), bytes) {
                 (Some(range), _) => ImageBytes::Within(range),
                 (None, Cow::Owned(bytes)) => ImageBytes::Apart(bytes),
                 (None, Cow::Borrowed(_)) => {
@@ -200,7 +200,7 @@ impl<'a> Preparer<'a> {
         };
         // A canvas is the CPU's: the kernels resize what lies in planes, and no backend writes padding into those.
         let on_canvas = drawn.as_ref().is_some_and(|drawn| drawn.canvas().is_some());
-        if !on_canvas && self.stage.decodes_packed() && form_of(&bytes) == Form::Packed {
+        if !on_canvas && self.stage.decodes_packed() && form_of(&bytes) == FileForm::Packed {
             let head = PackedImage::read(&bytes)?;
             let size = self.checked_size(head.size())?;
             let drawn = drawn.map_or_else(|| draw_views(size), Ok)?;
@@ -300,7 +300,7 @@ fn is_ended(bytes: &[u8]) -> bool {
 
 /// The error of an image that the GPU's decoders do not take, where the CPU may not decode.
 pub(crate) fn undecodable(stage: &GpuStage, bytes: &[u8], id: ImageId) -> Error {
-    if form_of(bytes) == Form::Packed {
+    if form_of(bytes) == FileForm::Packed {
         return DecodeError::Unsupported(PACKED.into()).into();
     }
     if let Err(error) = Format::of(bytes) {

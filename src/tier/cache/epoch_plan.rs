@@ -109,6 +109,8 @@ impl Cache {
         self.rules.by_future.store(set_of(plans.tiers.iter().map(Option::is_some)), Relaxed);
         self.rules.of_all_ranks.store(of_all_ranks, Relaxed);
         self.rules.whole.store(whole.map_or(0, |whole| 1 << whole), Relaxed);
+        drop(plans);
+        self.decide_forms(used);
     }
 
     /// How a tier decides by the future, and the future, for an epoch that uses `used` bytes of samples; `None` where

@@ -1,5 +1,6 @@
 //! The tiers of a cache, opened as the user asked for them.
 
+use super::super::convert::FormChoice;
 use super::super::copies::CacheTier;
 use super::super::directory::{Directory, ServedFiles};
 use super::super::peers::{OtherNodes, OwnTiers, PeerMesh, SharedJob};
@@ -8,6 +9,7 @@ use super::super::store::{Store, StoreOptions};
 use super::CacheOptions;
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
+use crate::names::NamedValue;
 use crate::tier_name::TierName;
 use crate::trace::Trace;
 use std::fmt;
@@ -23,6 +25,8 @@ pub enum TierOptions {
         name: TierName,
         /// Bytes that it may take of the node's memory; each of the node's ranks has an equal part.
         size: u64,
+        /// The form in which copies are kept.
+        form: FormChoice,
     },
     /// Copies in a directory on a local drive.
     Directory {
@@ -32,14 +36,20 @@ pub enum TierOptions {
         path: PathBuf,
         /// Bytes that it may take, shared by all jobs and datasets in the directory.
         size: u64,
+        /// The form in which copies are kept.
+        form: FormChoice,
     },
 }
 
 impl fmt::Display for TierOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Ram { size, .. } => write!(f, "{size} bytes of memory"),
-            Self::Directory { path, size, .. } => write!(f, "{size} bytes in {}", path.display()),
+            Self::Ram { size, .. } => write!(f, "{size} bytes of memory")?,
+            Self::Directory { path, size, .. } => write!(f, "{size} bytes in {}", path.display())?,
+        }
+        match self.form() {
+            FormChoice::Auto => Ok(()),
+            form => write!(f, ", {}", form.name()),
         }
     }
 }
@@ -51,11 +61,19 @@ impl TierOptions {
             Self::Ram { name, .. } | Self::Directory { name, .. } => *name,
         }
     }
+
+    /// The form in which copies are kept.
+    pub fn form(&self) -> FormChoice {
+        match self {
+            Self::Ram { form, .. } | Self::Directory { form, .. } => *form,
+        }
+    }
 }
 
 /// The tiers of a process, from the fastest to the slowest.
 pub(super) struct OpenedTiers {
-    pub(super) tiers: Vec<Box<dyn CacheTier>>,
+    /// Each, and the form in which the user wants its copies to be kept.
+    pub(super) tiers: Vec<(Box<dyn CacheTier>, FormChoice)>,
     /// The job's nodes, where they share their caches; then the last tier is that of the others.
     pub(super) mesh: Option<Arc<PeerMesh>>,
 }
@@ -76,7 +94,7 @@ pub(super) fn tiers(
     let mut directories = Vec::new();
     for tier in &options.tiers {
         directories.push(match tier {
-            TierOptions::Directory { name, path, size } => {
+            TierOptions::Directory { name, path, size, .. } => {
                 // The working directory may change while the store is used.
                 let path = std::path::absolute(path).map_err(|error| Error::io("resolve", path, error))?;
                 directory(index, options, *name, path, *size, trace)?
@@ -94,28 +112,31 @@ pub(super) fn tiers(
             let memory = options.memory().map(|(_, size)| size).sum();
             let directories = options.directories().collect();
             let asked = options.tiers.iter().map(TierOptions::to_string).collect();
-            let own = OwnTiers { tiers: &opened, asked, memory, directories, depth: options.queue_depth };
+            let form = options.tiers.last().map_or(FormChoice::AsIs, TierOptions::form);
+            let (depth, no_forms) = (options.queue_depth, options.no_forms);
+            let own = OwnTiers { tiers: &opened, asked, memory, directories, depth, form, no_forms };
             PeerMesh::meet(peers, index, &own, job)?.map(Arc::new)
         }
         _ => None,
     };
-    let mut tiers: Vec<Box<dyn CacheTier>> = Vec::new();
+    let mut tiers: Vec<(Box<dyn CacheTier>, FormChoice)> = Vec::new();
     for (tier, directory) in options.tiers.iter().zip(directories) {
         match (tier, &mesh) {
-            (TierOptions::Directory { .. }, _) => tiers.extend(directory),
-            (TierOptions::Ram { name, size }, None) => {
+            (TierOptions::Directory { form, .. }, _) => tiers.extend(directory.map(|tier| (tier, *form))),
+            (TierOptions::Ram { name, size, form }, None) => {
                 let ranks = u64::from(options.local_world_size.unwrap_or(1).max(1));
-                tiers.push(Box::new(Ram::new(index, *name, *size, ranks)?));
+                tiers.push((Box::new(Ram::new(index, *name, *size, ranks)?), *form));
             }
             // Other processes have it by way of the node's server.
-            (TierOptions::Ram { name, size }, Some(mesh)) if mesh.is_first => {
-                tiers.push(Box::new(Ram::new(index, *name, *size, 1)?));
+            (TierOptions::Ram { name, size, form }, Some(mesh)) if mesh.is_first => {
+                tiers.push((Box::new(Ram::new(index, *name, *size, 1)?), *form));
             }
             (TierOptions::Ram { .. }, Some(_)) => {}
         }
     }
     if let Some(mesh) = &mesh {
-        tiers.push(Box::new(OtherNodes::new(index, mesh.clone(), options.verify, options.queue_depth)));
+        let others = OtherNodes::new(index, mesh.clone(), options.verify, options.queue_depth);
+        tiers.push((Box::new(others), FormChoice::AsIs));
     }
     Ok(OpenedTiers { tiers, mesh })
 }
@@ -124,7 +145,7 @@ impl CacheOptions {
     /// The names of the tiers in memory, and the bytes of the node's memory that they may take.
     fn memory(&self) -> impl Iterator<Item = (TierName, u64)> {
         self.tiers.iter().filter_map(|tier| match tier {
-            TierOptions::Ram { name, size } => Some((*name, *size)),
+            TierOptions::Ram { name, size, .. } => Some((*name, *size)),
             TierOptions::Directory { .. } => None,
         })
     }

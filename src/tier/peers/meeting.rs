@@ -2,11 +2,14 @@
 //! tell what their nodes can keep, then where these listen, and then that they serve. From there on who keeps what is
 //! computed.
 
+use super::super::cache::NoForms;
+use super::super::convert::{FormChoice, FormDecision, FormJob, most_bytes};
 use super::super::copies::CacheTier;
 use super::super::placement::{NodeShare, Placement};
 use super::agreement;
 use super::sockets::{PromisedSockets, ProvidedSockets, SocketNeeds};
 use crate::dataset::DatasetIndex;
+use crate::decode::MadeForm;
 use crate::error::{Error, Result};
 use crate::peers::{CertificatePin, Peer, Server, ServerOptions, SharedDataset, TlsIdentity, Token};
 use crate::schedule::Selection;
@@ -93,6 +96,10 @@ pub(in crate::tier) struct OwnTiers<'a> {
     pub directories: Vec<&'a Path>,
     /// The most reads in flight from other nodes.
     pub depth: usize,
+    /// The form in which the user wants copies to be kept, in the slowest tier.
+    pub form: FormChoice,
+    /// Why copies are not brought to another form.
+    pub no_forms: Option<NoForms>,
 }
 
 /// What a rank tells of its node's cache.
@@ -143,6 +150,8 @@ pub(in crate::tier) struct PeerMesh {
     /// Whether this process is the first of its node, which serves the others.
     pub is_first: bool,
     pub homes: Arc<Placement>,
+    /// The form that all nodes bring their copies to.
+    pub form: FormDecision,
     /// Whether nodes see files of different versions, as if each had a copy of the dataset.
     pub files_differ: bool,
     pub dataset: SharedDataset,
@@ -177,6 +186,8 @@ impl PeerMesh {
         let (memory, depth) = (own.memory - own.memory / 32, own.depth);
         let mut settings = job.settings.clone();
         settings.push(("tls of peers".into(), options.tls.to_string()));
+        let (choice, no_forms) = (own.form, own.no_forms);
+        settings.push(("what becomes of form".into(), no_forms.map_or("", |no| no.why).to_owned()));
         let own = CacheHello {
             settings,
             tiers: own.asked.clone(),
@@ -234,16 +245,29 @@ impl PeerMesh {
         let shares: Vec<NodeShare> = std::iter::zip(&nodes, &met.nodes)
             .map(|(node, ranks)| NodeShare { name: node.name.clone(), capacity: capacity(ranks) })
             .collect();
-        let bytes = |sample| match job.selection.contains(sample) {
+        let bytes_of = |sample, form: Option<MadeForm>| match job.selection.contains(sample) {
+            true if form.is_some() => u64::from(most_bytes(index.extent(sample).length)),
             true => u64::from(index.extent(sample).length),
             false => 0,
         };
+        // All nodes decide this alike, from what they have told each other.
+        let form = FormJob {
+            choice,
+            no_forms,
+            used: (0..index.len()).map(|sample| bytes_of(sample, None)).sum(),
+            room: shares.iter().map(|share| share.capacity).sum(),
+            stays: true,
+            source_waits: None,
+        };
+        let form = FormDecision { may_evict: false, ..form.decide() };
+        let bytes = |sample| bytes_of(sample, form.form);
         let homes = Arc::new(Placement::new(&shares, &fingerprint, index.len(), bytes)?);
         Ok(Some(Self {
             nodes,
             own: own_node,
             is_first,
             homes,
+            form,
             files_differ,
             dataset,
             token,

@@ -1,5 +1,6 @@
 //! Reads samples from the nodes that keep them.
 
+use super::super::convert::most_bytes;
 use super::super::reader::Unconfirmed;
 use super::PeersShared;
 use crate::error::{Error, Result};
@@ -59,8 +60,10 @@ impl Reader for PeersReader {
 
     fn submit(&mut self, ReadRequest { token, extent, slot, version }: ReadRequest) {
         let (peer, sample, length) = (extent.file.0 as usize, extent.offset, extent.length);
+        // A node gives a copy in the form that it has.
+        let most = most_bytes(length).min(u32::try_from(slot.capacity()).unwrap_or(u32::MAX));
         self.stats.reads += 1;
-        self.transfer.post(PeerRead { token, peer, sample, length, version, slot });
+        self.transfer.post(PeerRead { token, peer, sample, length, most, version, slot });
     }
 
     fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {

@@ -5,18 +5,22 @@
 //! and no reader ever points into a block. The catalog that the store on a drive has, too, says what is where; a block
 //! is a segment to it. Arenas are made as they are needed, and stay.
 
+mod block;
+mod convert;
 mod reader;
 
-use super::catalog::{Catalog, SegmentIndex, SegmentRow};
+use super::catalog::{Catalog, SegmentIndex};
+use super::convert::{Conversion, ConversionResult, assert_is_copy};
 use super::copies::{CacheTier, CopyFault, Location, Offer, TierReader};
 use super::counters::{CopyCounters, CopyStats, count};
-use crate::crc::checksum;
 use crate::dataset::{DatasetIndex, Extent, FileId, FileVersion, Stamp};
+use crate::decode::{FileForm, form_of};
 use crate::error::{Error, Result};
 use crate::io::storage::{available_memory, memory_limit};
 use crate::peers::CopyBytes;
 use crate::slot::{OVERHEAD, Slot, SlotPool};
 use crate::tier_name::TierName;
+use block::{BlockKind, MemoryPlace, OpenBlock, RamBlock};
 use reader::RamReader;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
@@ -62,22 +66,11 @@ enum NoRoom {
     Arena,
 }
 
-/// The memory of a block. Bytes that the catalog knows never change.
-type RamBlock = RwLock<Slot>;
-
-/// A block that is being filled.
-struct OpenBlock {
-    segment: SegmentIndex,
-    block: Arc<RamBlock>,
-    /// The bytes that are used.
-    used: usize,
-}
-
 /// Where the next samples go.
 #[derive(Default)]
 struct Filling {
-    /// The blocks that each group fills, a few.
-    open: BTreeMap<u64, Vec<OpenBlock>>,
+    /// The blocks that are being filled, a few of each kind.
+    open: BTreeMap<BlockKind, Vec<OpenBlock>>,
     /// The number that the next block gets.
     next: u64,
     arenas: Vec<SlotPool>,
@@ -156,15 +149,15 @@ impl RamShared {
             let gone = std::io::Error::from(std::io::ErrorKind::NotFound);
             return Err(Error::io("read", format!("a sample's copy in {}", self.name), gone));
         };
-        let slot = block.read().unwrap_or_else(PoisonError::into_inner);
+        let slot = block.memory();
         let begin = extent.offset as usize;
         Ok(take(&slot.bytes()[begin..begin + extent.length as usize]))
     }
 
-    /// Finds room for `length` bytes of `group`: in one of the blocks that the group fills, or in a new one. A sample
-    /// that is larger than a block finds none.
-    fn room(&self, filling: &mut Filling, group: u64, length: usize) -> Result<MemoryPlace, NoRoom> {
-        let mut open = filling.open.get_mut(&group).into_iter().flatten();
+    /// Finds room for `length` bytes: in one of the blocks of this kind that are being filled, or in a new one. A
+    /// sample that is larger than a block finds none.
+    fn room(&self, filling: &mut Filling, kind: BlockKind, length: usize) -> Result<MemoryPlace, NoRoom> {
+        let mut open = filling.open.get_mut(&kind).into_iter().flatten();
         if let Some(open) = open.find(|open| self.fits(open, length)) {
             return Ok(open.take(length));
         }
@@ -172,19 +165,19 @@ impl RamShared {
             return Err(NoRoom::Full);
         }
         let slot = self.new_block(filling)?;
-        let block = Arc::new(RamBlock::new(slot));
+        let block = Arc::new(RamBlock { memory: RwLock::new(slot), samples: Mutex::default() });
         let number = filling.next;
         filling.next += 1;
         let stamp = Stamp { size: self.block_bytes, ..Stamp::default() };
         let segment = {
             let mut catalog = self.catalog_mut();
             catalog.announce(number);
-            catalog.publish(number, group, &stamp)
+            catalog.publish(number, kind.0, &stamp)
         };
         self.blocks.write().unwrap_or_else(PoisonError::into_inner).insert(segment, block.clone());
         let mut new = OpenBlock { segment, block, used: 0 };
         let place = new.take(length);
-        let open = filling.open.entry(group).or_default();
+        let open = filling.open.entry(kind).or_default();
         open.push(new);
         if open.len() > OPEN_BLOCKS {
             let fullest = (0..open.len()).max_by_key(|&number| open[number].used).expect("more than one");
@@ -249,11 +242,54 @@ impl RamShared {
         }
     }
 
-    /// Frees a block.
+    /// Finds room for a sample of this kind and of `length` bytes, with the lock that is held until it is entered, so
+    /// that no other thread takes the same sample. `is_kept` says under that lock that it is kept already.
+    fn place(
+        &self,
+        kind: BlockKind,
+        length: usize,
+        is_kept: impl Fn() -> bool,
+    ) -> Result<(MutexGuard<'_, Filling>, MemoryPlace), Offer> {
+        loop {
+            let mut filling = self.filling();
+            if is_kept() {
+                return Err(Offer::Present);
+            }
+            if filling.refused {
+                return Err(Offer::Off);
+            }
+            match self.room(&mut filling, kind, length) {
+                Ok(place) => return Ok((filling, place)),
+                Err(NoRoom::Full) => return Err(Offer::Full),
+                Err(NoRoom::Arena) => {
+                    let known = filling.arenas.len();
+                    drop(filling);
+                    self.grow(known);
+                }
+            }
+        }
+    }
+
+    /// Frees a block in which the bytes of a sample are wrong.
+    fn note_damage(&self, segment: SegmentIndex, sample: u64) {
+        count(&self.counters.damaged_segments, 1);
+        let name = self.name;
+        self.counters.note(format!("{name}: sample {sample} has other bytes than were kept: faulty memory?"));
+        self.give_back(segment);
+    }
+
+    /// Evicts a block.
     fn give_back(&self, segment: SegmentIndex) {
-        let known = self.catalog_mut().forget(segment);
-        if !known {
-            return;
+        if self.free(segment) {
+            count(&self.counters.evicted_segments, 1);
+            count(&self.counters.evicted_bytes, self.block_bytes);
+        }
+    }
+
+    /// Frees a block, unless that has been done.
+    fn free(&self, segment: SegmentIndex) -> bool {
+        if !self.catalog_mut().forget(segment) {
+            return false;
         }
         // The block is free before anybody is told that there is room.
         self.blocks.write().unwrap_or_else(PoisonError::into_inner).remove(&segment);
@@ -263,26 +299,8 @@ impl RamShared {
             !open.is_empty()
         });
         filling.full = false;
-        drop(filling);
-        count(&self.counters.evicted_segments, 1);
-        count(&self.counters.evicted_bytes, self.block_bytes);
+        true
     }
-}
-
-impl OpenBlock {
-    /// Takes the next `length` bytes.
-    fn take(&mut self, length: usize) -> MemoryPlace {
-        let place = MemoryPlace { segment: self.segment, block: self.block.clone(), offset: self.used };
-        self.used += length;
-        place
-    }
-}
-
-/// Room for a sample.
-struct MemoryPlace {
-    segment: SegmentIndex,
-    block: Arc<RamBlock>,
-    offset: usize,
 }
 
 impl CacheTier for Ram {
@@ -300,8 +318,8 @@ impl CacheTier for Ram {
 
     fn locate(&self, sample: u64) -> Option<Location> {
         let (place, checked) = self.0.catalog().locate(sample)?;
-        let length = self.0.index.extent(sample).length;
-        let extent = Extent { file: FileId(place.segment), offset: place.offset.into(), length };
+        let extent =
+            Extent { file: FileId(place.segment), offset: place.offset.into(), length: place.length };
         Some(Location { extent, crc: Some(place.crc), version: Some(place.version()), checked })
     }
 
@@ -316,40 +334,20 @@ impl CacheTier for Ram {
 
     fn offer(&self, group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
         let shared = &self.0;
-        assert_eq!(bytes.len(), shared.index.extent(sample).length as usize, "bytes of sample {sample}");
+        assert_is_copy(&shared.index, sample, bytes);
         let refused = |counter, offer| {
             count(counter, 1);
             offer
         };
-        // Held to the end, so that no other thread takes the same sample.
-        let (_filling, place) = loop {
-            let mut filling = shared.filling();
-            if shared.catalog().keeps(sample, group) {
-                return Offer::Present;
-            }
-            if filling.refused {
-                return refused(&shared.counters.dropped_off, Offer::Off);
-            }
-            match shared.room(&mut filling, group, bytes.len()) {
-                Ok(place) => break (filling, place),
-                Err(NoRoom::Full) => return refused(&shared.counters.dropped_full, Offer::Full),
-                Err(NoRoom::Arena) => {
-                    let known = filling.arenas.len();
-                    drop(filling);
-                    shared.grow(known);
-                }
-            }
+        let form = form_of(bytes);
+        let placed = shared.place((group, form), bytes.len(), || shared.catalog().keeps(sample, group));
+        let (_filling, place) = match placed {
+            Ok(placed) => placed,
+            Err(Offer::Off) => return refused(&shared.counters.dropped_off, Offer::Off),
+            Err(Offer::Full) => return refused(&shared.counters.dropped_full, Offer::Full),
+            Err(offer) => return offer,
         };
-        let mut slot = place.block.write().unwrap_or_else(PoisonError::into_inner);
-        slot.bytes_mut()[place.offset..place.offset + bytes.len()].copy_from_slice(bytes);
-        drop(slot);
-        let row = SegmentRow {
-            sample,
-            version,
-            offset: place.offset as u32,
-            length: bytes.len() as u32,
-            crc: checksum(bytes),
-        };
+        let row = place.fill((sample, version), form, bytes);
         let mut catalog = shared.catalog_mut();
         // Its former copy, in a group whose time is over, counts no more, whichever block is the newer.
         catalog.expect(sample, group);
@@ -364,9 +362,13 @@ impl CacheTier for Ram {
         let filling = self.0.filling();
         let fits = filling
             .open
-            .get(&group)
+            .get(&(group, FileForm::AsIs))
             .is_some_and(|open| open.iter().any(|open| self.0.fits(open, length as usize)));
         fits || filling.refused || self.0.next_arena(&filling) == 0 || self.0.free_block(&filling).is_some()
+    }
+
+    fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult {
+        self.0.convert(conversion)
     }
 
     fn confirm(&self, sample: u64, location: &Location) {
@@ -388,12 +390,7 @@ impl CacheTier for Ram {
         if why == CopyFault::Gone {
             return;
         }
-        count(&self.0.counters.damaged_segments, 1);
-        let name = self.0.name;
-        self.0
-            .counters
-            .note(format!("{name}: sample {sample} has other bytes than were kept: faulty memory?"));
-        self.0.give_back(location.extent.file.0);
+        self.0.note_damage(location.extent.file.0, sample);
     }
 
     fn groups(&self) -> BTreeMap<u64, u64> {

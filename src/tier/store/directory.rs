@@ -31,7 +31,7 @@ use std::io;
 use std::ops::Range;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The bytes of a page. Sizes are counted in pages, as file systems allocate them.
@@ -55,6 +55,8 @@ pub(super) struct CacheDirectory {
     pub(super) marker: RangeLocks,
     /// Whether this process may publish, reserve and evict.
     writable: bool,
+    /// The pages that are left for the segment into which another is converted.
+    spare: AtomicU64,
     usage: Mutex<DirectoryUsage>,
     /// The units that this process holds locks of.
     pub(super) units: Mutex<HashSet<u64>>,
@@ -105,6 +107,7 @@ impl CacheDirectory {
             lock,
             marker,
             writable,
+            spare: AtomicU64::new(0),
             usage: Mutex::default(),
             units: Mutex::default(),
             counters,
@@ -163,12 +166,35 @@ impl CacheDirectory {
         Ok((numbers.unwrap_or_default(), guard.header.generation))
     }
 
+    /// Leaves so many pages for the segment into which another is converted.
+    pub(super) fn set_spare(&self, pages: u64) {
+        self.spare.store(pages, Relaxed);
+    }
+
     /// Begins a segment of `pages` pages for a group. Where there are not so many free, it returns how many there are.
     pub(super) fn begin(self: &Arc<Self>, group: u64, pages: u64) -> Result<Result<OpenSegment, u64>> {
+        self.begin_beside(self.spare.load(Relaxed), group, pages)
+    }
+
+    /// Begins a segment like [`CacheDirectory::begin`], into which another one is converted.
+    pub(super) fn begin_with_spare(
+        self: &Arc<Self>,
+        group: u64,
+        pages: u64,
+    ) -> Result<Result<OpenSegment, u64>> {
+        self.begin_beside(0, group, pages)
+    }
+
+    fn begin_beside(
+        self: &Arc<Self>,
+        spare: u64,
+        group: u64,
+        pages: u64,
+    ) -> Result<Result<OpenSegment, u64>> {
         let file = nameless::create(&self.own)
             .map_err(|error| Error::io("create a segment in", &self.own, error))?;
         let mut guard = self.enter()?;
-        let free = guard.make_room(pages)?;
+        let free = guard.make_room(pages + spare)?.saturating_sub(spare);
         if free < pages {
             return Ok(Err(free));
         }
@@ -189,7 +215,8 @@ impl CacheDirectory {
             return Ok(Ok(()));
         }
         let mut guard = self.enter()?;
-        let free = guard.make_room(more)?;
+        let spare = self.spare.load(Relaxed);
+        let free = guard.make_room(more + spare)?.saturating_sub(spare);
         if free < more {
             return Ok(Err(open.pages() + free));
         }
@@ -250,7 +277,7 @@ impl CacheDirectory {
     pub(super) fn free(&self) -> Result<u64> {
         let mut guard = self.enter()?;
         guard.list_if_changed()?;
-        Ok(self.quota.saturating_sub(guard.used()?))
+        Ok(self.quota.saturating_sub(guard.used()? + self.spare.load(Relaxed)))
     }
 
     /// Evicts until the directory is within the quota, which may have been larger at another time.

@@ -15,6 +15,7 @@
 //!   drive until they close it.
 
 mod about;
+mod convert;
 mod directory;
 pub(crate) mod inspect;
 mod listing;
@@ -32,6 +33,7 @@ mod writer;
 pub(crate) use unit::UnitClaim;
 pub use verify::Verify;
 
+use super::convert::assert_is_copy;
 use super::copies::{CopyFault, Location, Offer};
 use super::counters::{CopyCounters, CopyStats, count};
 use crate::dataset::{DatasetIndex, Extent, FileId, FileVersion};
@@ -171,8 +173,8 @@ impl Store {
     /// Panics when the dataset has no such sample.
     pub fn locate(&self, sample: u64) -> Option<Location> {
         let (place, checked) = self.shared.catalog().locate(sample)?;
-        let length = self.shared.index.extent(sample).length;
-        let extent = Extent { file: FileId(place.segment), offset: place.offset.into(), length };
+        let extent =
+            Extent { file: FileId(place.segment), offset: place.offset.into(), length: place.length };
         Some(Location { extent, crc: Some(place.crc), version: Some(place.version()), checked })
     }
 
@@ -220,9 +222,9 @@ impl Store {
     /// call never waits for I/O.
     ///
     /// # Panics
-    /// Panics when the dataset has no such sample, or `bytes` is not as long as the sample.
+    /// Panics when the dataset has no such sample, or `bytes` is not as long as the sample or its copy in another form.
     pub fn offer(&self, group: u64, sample: u64, version: FileVersion, bytes: &[u8]) -> Offer {
-        assert_eq!(bytes.len(), self.shared.index.extent(sample).length as usize, "bytes of sample {sample}");
+        assert_is_copy(&self.shared.index, sample, bytes);
         let counters = &self.shared.counters;
         let refused = |counter, offer| {
             count(counter, 1);

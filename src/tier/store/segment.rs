@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! payload            the samples' bytes
-//! table              of each: number u64 · version of its file u64 · offset u32 · bytes u32 · CRC-32C u32
+//! table              of each: number u64 · version of its file u64 · offset u32 · bytes u32 · CRC-32C u32 ·
+//!                    form u16 · form that it was brought to u16
 //! trailer, 64 bytes  magic · version u32 · samples u32 · dataset's key · group u64 · segment's number u64 ·
 //!                    payload's bytes u64 · CRC of the table u32 · CRC of the trailer before it u32
 //! ```
@@ -12,8 +13,10 @@
 //! read.
 
 use super::super::catalog::SegmentRow;
+use super::super::convert::most_bytes;
 use crate::crc::checksum;
 use crate::dataset::{DatasetIndex, FileVersion};
+use crate::decode::FileForm;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -21,9 +24,11 @@ use std::os::unix::fs::FileExt;
 
 const MAGIC: [u8; 8] = *b"FLSEGMNT";
 /// The version of segment files and of the lock file; a directory of another version is refused.
-pub(super) const VERSION: u32 = 2;
-const ROW: usize = 28;
+pub(super) const VERSION: u32 = 3;
+const ROW: usize = 32;
 const TRAILER: usize = 64;
+/// The forms, by their numbers in a table.
+const FORMS: [FileForm; 3] = [FileForm::AsIs, FileForm::Indexed, FileForm::Packed];
 
 /// The key of a dataset's segments: the beginnings of its fingerprint and of the identity of its root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -102,6 +107,9 @@ impl Footer {
             for value in [row.offset, row.length, row.crc] {
                 bytes.extend(value.to_le_bytes());
             }
+            for form in [row.form, row.tried] {
+                bytes.extend((form as u16).to_le_bytes());
+            }
         }
         let table = checksum(&bytes);
         let start = bytes.len();
@@ -176,7 +184,12 @@ fn decode(
         let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let (sample, version) = (u64_at(0), FileVersion(u64_at(8)));
-        let row = SegmentRow { sample, version, offset: u32_at(16), length: u32_at(20), crc: u32_at(24) };
+        let form_at = |at: usize| FORMS.get(usize::from(u16::from_le_bytes([bytes[at], bytes[at + 1]])));
+        let (Some(&form), Some(&tried)) = (form_at(28), form_at(30)) else {
+            return Err(SegmentError::Damaged("its samples are of an unknown form"));
+        };
+        let (offset, length, crc) = (u32_at(16), u32_at(20), u32_at(24));
+        let row = SegmentRow { sample, version, offset, length, crc, form, tried };
         let inside = u64::from(row.offset) + u64::from(row.length) <= payload;
         if !inside || sample >= index.len() || !is_of(index, &row) {
             return Err(SegmentError::Damaged("its table is not of this dataset"));
@@ -186,11 +199,17 @@ fn decode(
     Ok(rows)
 }
 
-/// Whether a row can be of its sample: it is as long, or of another version of its shard. The versions of a dataset
-/// have the same images, but their other members may differ.
+/// Whether a row can be of its sample: it is as long as its form may be, or of another version of its shard. The
+/// versions of a dataset have the same images, but their other members may differ.
 fn is_of(index: &DatasetIndex, row: &SegmentRow) -> bool {
-    let extent = index.extent(row.sample);
-    extent.length == row.length || index.shard_version(extent.file).is_some_and(|now| now != row.version)
+    let file = index.extent(row.sample).file;
+    may_be(index, row) || index.shard_version(file).is_some_and(|now| now != row.version)
+}
+
+/// Whether a row is as long as a copy of its sample may be in its form.
+pub(super) fn may_be(index: &DatasetIndex, row: &SegmentRow) -> bool {
+    let length = index.extent(row.sample).length;
+    row.length == length || row.form != FileForm::AsIs && row.length <= most_bytes(length)
 }
 
 #[cfg(test)]
@@ -217,7 +236,9 @@ mod tests {
 
     #[test]
     fn the_footer_is_as_long_as_it_is_said_to_be() {
-        let row = SegmentRow { sample: 3, version: FileVersion(7), offset: 0, length: 9, crc: 1 };
+        let (form, tried) = (FileForm::Indexed, FileForm::Packed);
+        let row =
+            SegmentRow { sample: 3, version: FileVersion(7), offset: 0, length: 9, crc: 1, form, tried };
         for rows in [&[][..], &[row], &[row; 5]] {
             let footer = Footer { group: 2, rows: rows.to_vec() }.encode(DatasetKey([1; 16]), 1, 9);
             assert_eq!(footer.len() as u64, footer_bytes(rows.len()));

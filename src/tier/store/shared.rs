@@ -4,7 +4,8 @@ use super::super::catalog::SegmentRow;
 use super::super::catalog::{Catalog, SegmentIndex};
 use super::super::counters::{CopyCounters, count};
 use super::directory::CacheDirectory;
-use super::segment::{Footer, SegmentError};
+use super::open_segment::OpenSegment;
+use super::segment::{Footer, SegmentError, may_be};
 use super::verify::{Verify, versions_now};
 use crate::dataset::{DatasetIndex, FileId, FileVersion, Stamp};
 use crate::error::Result;
@@ -106,6 +107,38 @@ impl StoreShared {
         }
     }
 
+    /// Enters the samples of a segment into which the segment `former` was converted.
+    pub(super) fn replace(&self, former: SegmentIndex, segment_index: SegmentIndex, rows: &[SegmentRow]) {
+        for rows in rows.chunks(PLACED_AT_ONCE) {
+            self.catalog_mut().replace(former, segment_index, rows);
+        }
+    }
+
+    /// Gives a segment that has been written its name. Returns its index in the catalog, where its samples are still to
+    /// be entered; `None` where it was there already.
+    pub(super) fn publish(&self, open: &mut OpenSegment, stamp: &Stamp) -> Result<Option<SegmentIndex>> {
+        let number = open.number();
+        // It is announced first, so that a thread which lists the directory meanwhile knows it for ours.
+        let announced = self.catalog_mut().announce(number);
+        if let Err(error) = self.directory.publish(open, stamp.size) {
+            if announced {
+                self.catalog_mut().retract(number);
+            }
+            return Err(error);
+        }
+        Ok(announced.then(|| self.catalog_mut().publish(number, open.footer.group, stamp)))
+    }
+
+    /// Removes a segment that nobody reads from any more, because later ones have all that it had.
+    pub(super) fn remove_superseded(&self, segment_index: SegmentIndex) {
+        let Some(segment) = self.catalog().segment(segment_index) else { return };
+        if self.catalog_mut().forget(segment_index)
+            && let Err(error) = self.directory.remove(segment.number)
+        {
+            self.failed(error.to_string());
+        }
+    }
+
     /// Removes a segment of which most is of files that have changed since: what is left is not worth its room.
     pub(super) fn remove_stale(&self, segment_index: SegmentIndex) {
         let Some(segment) = self.catalog().segment(segment_index).filter(|_| self.directory.is_writable())
@@ -167,7 +200,8 @@ impl StoreShared {
             self.catalog().live().map(|(segment_index, segment)| (segment_index, segment.number)).collect();
         let (published, generation) = self.directory.published()?;
         for (segment_index, number) in known {
-            if !published.contains(&number) && self.catalog_mut().forget(segment_index) {
+            let superseded = self.catalog().segment(segment_index).is_some_and(|known| known.is_superseded());
+            if !published.contains(&number) && self.catalog_mut().forget(segment_index) && !superseded {
                 count(&self.counters.vanished_segments, 1);
             }
         }
@@ -230,7 +264,7 @@ impl StoreShared {
     fn place_loaded(&self, segment_index: SegmentIndex, mut rows: Vec<SegmentRow>) {
         if self.verify == Verify::Never {
             // Whatever is said, a copy of another length cannot be the sample.
-            rows.retain(|row| self.index.extent(row.sample).length == row.length);
+            rows.retain(|row| may_be(&self.index, row));
             return self.place(segment_index, &rows, true);
         }
         let (mut stale, mut shards) = (Vec::new(), Vec::new());
@@ -257,7 +291,7 @@ impl StoreShared {
         }
     }
 
-    fn read_segment(&self, number: u64) -> Result<(Stamp, Footer), SegmentError> {
+    pub(super) fn read_segment(&self, number: u64) -> Result<(Stamp, Footer), SegmentError> {
         let file = File::open(self.directory.segment_path(number))?;
         let metadata = file.metadata()?;
         if !metadata.is_file() {

@@ -2,9 +2,11 @@
 //! full.
 
 use super::super::catalog::SegmentRow;
+use super::super::convert::MadeCopy;
 use super::writer::WriterCommand;
 use crate::crc::checksum;
 use crate::dataset::FileVersion;
+use crate::decode::{FileForm, form_of};
 use crossbeam_channel::{Receiver, Sender};
 use std::collections::HashMap;
 
@@ -38,8 +40,16 @@ impl WriteBuffer {
     pub(super) fn push(&mut self, sample: u64, version: FileVersion, bytes: &[u8]) {
         debug_assert!(self.has_room(bytes.len()));
         let (offset, length) = (self.bytes.len() as u32, bytes.len() as u32);
-        self.rows.push(SegmentRow { sample, version, offset, length, crc: 0 });
+        let form = form_of(bytes);
+        self.rows.push(SegmentRow { sample, version, offset, length, crc: 0, form, tried: form });
         self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Appends the sample of a row in what was `made` of its bytes when they were brought to the form `tried`.
+    pub(super) fn push_made(&mut self, row: &SegmentRow, tried: FileForm, made: &MadeCopy<'_>) {
+        let (offset, length, form) = (self.bytes.len() as u32, made.bytes.len() as u32, made.form);
+        self.rows.push(SegmentRow { offset, length, crc: 0, form, tried, ..*row });
+        self.bytes.extend_from_slice(made.bytes);
     }
 
     /// Keeps the samples that `wanted` accepts, one behind the other, and returns the others.

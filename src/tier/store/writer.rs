@@ -27,6 +27,9 @@ use std::time::{Duration, Instant};
 
 /// How often the writer asks whether other processes have published or evicted something.
 const REFRESH_EVERY: Duration = Duration::from_millis(100);
+/// How long a segment stays that nothing is read from any more: until all processes have learned of the later ones,
+/// some of which refresh late.
+const KNOWN_AFTER: Duration = Duration::from_secs(1);
 /// How long nothing is written after a write failed, unless the store is sealed; and how long the directory is left
 /// alone after listing it failed.
 const PAUSE: Duration = Duration::from_secs(5);
@@ -67,6 +70,8 @@ pub(super) struct SegmentWriter {
     /// What the log calls the store.
     name: TierName,
     paused: Option<Instant>,
+    /// Segments that nothing is read from any more, and since when.
+    superseded: HashMap<SegmentIndex, Instant>,
     refresh_next: Instant,
     room_next: Instant,
 }
@@ -97,6 +102,7 @@ impl SegmentWriter {
             lane,
             name: options.name,
             paused: None,
+            superseded: HashMap::new(),
             refresh_next: now,
             room_next: now,
         }
@@ -138,11 +144,24 @@ impl SegmentWriter {
             self.paused = None;
             self.shared.set_gate(Gate::Open);
         }
+        self.remove_superseded(now);
         if self.shared.gate() == Gate::Full && now >= self.room_next {
             self.room_next = now + ROOM_EVERY;
             let enough = pages(file_bytes(self.shared.index.largest().into(), 1));
             if self.shared.directory.free().is_ok_and(|free| free >= enough) {
                 self.shared.set_gate(Gate::Open);
+            }
+        }
+    }
+
+    /// Removes the segments that have been converted, once other processes know of those that stand for them.
+    fn remove_superseded(&mut self, now: Instant) {
+        let superseded: Vec<SegmentIndex> = self.shared.catalog().superseded().collect();
+        self.superseded.retain(|segment, _| superseded.contains(segment));
+        for segment in superseded {
+            let since = *self.superseded.entry(segment).or_insert(now);
+            if now - since >= KNOWN_AFTER {
+                self.shared.remove_superseded(segment);
             }
         }
     }
@@ -255,18 +274,9 @@ impl SegmentWriter {
             Ok(stamp) => stamp,
             Err(error) => return Err(self.failed(Some(open), "write", error)),
         };
-        // The segment is announced first, so that a thread which lists the directory meanwhile knows it for ours.
-        let announced = shared.catalog_mut().announce(number);
-        if let Err(error) = shared.directory.publish(&mut open, stamp.size) {
-            if announced {
-                shared.catalog_mut().retract(number);
-            }
-            self.lose(&open.footer.rows);
-            return Err(error);
-        }
+        let published = shared.publish(&mut open, &stamp).inspect_err(|_| self.lose(&open.footer.rows))?;
         let rows = &open.footer.rows;
-        if announced {
-            let segment_index = shared.catalog_mut().publish(number, group, &stamp);
+        if let Some(segment_index) = published {
             shared.place(segment_index, rows, true);
         }
         count(&shared.counters.admitted_samples, rows.len() as u64);

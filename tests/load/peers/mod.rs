@@ -213,7 +213,15 @@ impl Client {
     fn post(&mut self, peer: usize, sample: u64) {
         let length = sample_bytes(sample).len() as u32;
         let slot = self.slots.try_take(length as usize).expect("room for the test's reads");
-        self.transfer.post(PeerRead { token: sample, peer, sample, length, version: None, slot });
+        self.transfer.post(PeerRead {
+            token: sample,
+            peer,
+            sample,
+            length,
+            most: length,
+            version: None,
+            slot,
+        });
     }
 
     /// The answers to all reads in flight. A slot comes back with each.

@@ -292,7 +292,7 @@ fn answers_wake_who_listens_and_the_waker_wakes_who_waits() {
     for _ in 0..10 {
         let length = sample_bytes(2).len() as u32;
         let slot = slots.try_take(length as usize).unwrap();
-        transfer.post(PeerRead { token: 2, peer: 0, sample: 2, length, version: None, slot });
+        transfer.post(PeerRead { token: 2, peer: 0, sample: 2, length, most: length, version: None, slot });
         if transfer.listen() {
             wakes.recv_timeout(PATIENCE).unwrap();
         }

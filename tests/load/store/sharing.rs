@@ -72,7 +72,7 @@ fn copies(world: &World) -> HashMap<u64, u64> {
         let bytes = std::fs::read(&path).unwrap();
         let (table, trailer) = bytes[..bytes.len()].split_at(bytes.len() - 64);
         let count = u32::from_le_bytes(trailer[12..16].try_into().unwrap()) as usize;
-        for row in table[table.len() - 28 * count..].chunks(28) {
+        for row in table[table.len() - 32 * count..].chunks(32) {
             *copies.entry(u64::from_le_bytes(row[..8].try_into().unwrap())).or_default() += 1;
         }
     }
@@ -100,7 +100,7 @@ fn four_processes_fill_the_quota_to_its_end() {
     let held = world.check(&store, "a quarter");
     let payload: u64 = (0..400).filter_map(|s| store.locate(s)).map(|l| u64::from(l.extent.length)).sum();
     let used: u64 = linked(&world.cache()).unwrap();
-    assert!(used <= quota && payload * 100 >= quota * 95, "{held} samples of {payload} bytes in {quota}");
+    assert!(used <= quota && payload * 100 >= quota * 94, "{held} samples of {payload} bytes in {quota}");
 }
 
 #[test]

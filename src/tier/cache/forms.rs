@@ -1,0 +1,146 @@
+//! The forms that the copies of each tier are brought to (`form=`), decided anew with each epoch.
+
+use super::{Cache, TierPlace};
+use crate::decode::FileForm;
+use crate::names::NamedValue;
+use crate::tier::convert::{
+    Conversion, ConversionResult, Converter, CopyMaker, FormChoice, FormDecision, FormJob,
+};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+/// Why copies are not brought to another form, whatever the room.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NoForms {
+    /// The reason, in words.
+    pub why: &'static str,
+    /// Whether they cannot, even where the user asks for it.
+    pub is_impossible: bool,
+}
+
+/// What is decided about forms, and what it is decided by.
+#[derive(Default)]
+pub(super) struct CacheForms {
+    /// The decision about each tier.
+    decisions: Mutex<Vec<FormDecision>>,
+    waits: Mutex<SourceWaits>,
+}
+
+/// How long an epoch waited for reads from the dataset.
+#[derive(Default)]
+struct SourceWaits {
+    began: Option<Instant>,
+    waited: Duration,
+    /// The share of its time for which the last epoch that came to its end had waited.
+    share: Option<f64>,
+}
+
+impl CacheForms {
+    /// Notes that an epoch begins.
+    pub(super) fn begin(&self) {
+        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        (waits.began, waits.waited) = (Some(Instant::now()), Duration::ZERO);
+    }
+
+    /// Notes that all of an epoch has been read.
+    pub(super) fn end(&self) {
+        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
+        let took = waits.began.take().map(|began| began.elapsed().as_secs_f64());
+        let share = took.map(|took| waits.waited.as_secs_f64() / took.max(f64::MIN_POSITIVE));
+        waits.share = share.or(waits.share);
+    }
+
+    /// Adds to the time for which nothing but reads from the dataset was waited for.
+    pub(super) fn waited(&self, time: Duration) {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner).waited += time;
+    }
+
+    fn source_waits(&self) -> Option<f64> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner).share
+    }
+}
+
+impl Cache {
+    /// Decides which forms the copies are brought to in an epoch that uses `used` bytes of samples.
+    pub(super) fn decide_forms(&self, used: u64) {
+        let places = 0..self.tiers.len();
+        let stays = |place: TierPlace| self.keeps_first(place) && !self.tier(place).spans_nodes();
+        let room = places.clone().filter(|&place| stays(place)).map(|place| self.tiers[place].room()).max();
+        let decisions = places.map(|place| {
+            let choice = self.tiers[place].form;
+            let job = FormJob {
+                choice,
+                no_forms: self.options.no_forms,
+                used,
+                room: room.unwrap_or(0),
+                stays: stays(place),
+                source_waits: self.forms.source_waits(),
+            };
+            let decision = match &self.mesh {
+                // All nodes have decided together.
+                Some(mesh) if choice != FormChoice::AsIs && job.stays => mesh.form.clone(),
+                _ => job.decide(),
+            };
+            if decision.may_evict {
+                self.tier(place).leave_spare();
+            }
+            if decision.form.is_none() && !matches!(choice, FormChoice::Auto | FormChoice::AsIs) {
+                let (name, form, why) = (self.tier(place).name(), choice.name(), decision.why);
+                self.index.notices().warn_once(("form", name.as_str()), || {
+                    format!("copies in {name} stay as they are, not {form}: {why}")
+                });
+            }
+            decision
+        });
+        let decisions = decisions.collect();
+        *self.forms.decisions.lock().unwrap_or_else(PoisonError::into_inner) = decisions;
+    }
+
+    /// Says in words which forms copies are brought to, and why; empty before the first epoch.
+    pub(super) fn describe_forms(&self) -> Vec<String> {
+        let decisions = self.forms.decisions.lock().unwrap_or_else(PoisonError::into_inner);
+        let named = self.tiers.iter().zip(&*decisions).filter(|(kept, _)| kept.form != FormChoice::AsIs);
+        named
+            .map(|(kept, decision)| {
+                let form = decision.form.map_or(FileForm::AsIs, FileForm::from).name();
+                format!("{} {form} ({})", kept.tier.name(), decision.why)
+            })
+            .collect()
+    }
+
+    /// Starts the thread that brings copies to forms, where any may be.
+    pub(super) fn start_converter(self: &Arc<Self>) -> std::io::Result<Option<Converter>> {
+        let may = |choice: FormChoice| choice != FormChoice::AsIs;
+        let any = self.tiers.iter().any(|kept| may(kept.form));
+        any.then(|| Converter::start(self.clone())).transpose()
+    }
+
+    /// Brings some copies of a tier to its form: those of the slowest tier first, from which faster ones take theirs.
+    pub(in crate::tier) fn convert(
+        &self,
+        maker: &mut CopyMaker,
+        is_over: &dyn Fn() -> bool,
+        rest: &dyn Fn(),
+    ) -> ConversionResult {
+        let decisions = self.forms.decisions.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let mut all = ConversionResult::Nothing;
+        for (place, decision) in decisions.into_iter().enumerate().rev() {
+            let Some(form) = decision.form else { continue };
+            let may_evict = decision.may_evict;
+            let conversion = &mut Conversion { form, may_evict, maker, is_over, rest };
+            match self.tier(place).convert(conversion) {
+                ConversionResult::Some => return ConversionResult::Some,
+                ConversionResult::NoRoom => all = ConversionResult::NoRoom,
+                ConversionResult::Nothing => {}
+            }
+        }
+        all
+    }
+
+    /// Whether the pipeline waits for reads from this node's own tiers.
+    pub(in crate::tier) fn own_reads_wait(&self) -> bool {
+        self.own_reads_wait.load(Relaxed)
+    }
+}

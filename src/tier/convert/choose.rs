@@ -1,0 +1,155 @@
+//! Which form the copies of a tier are brought to, by what the job lacks. Pure.
+
+use super::super::cache::NoForms;
+use crate::decode::MadeForm;
+use crate::names::named;
+
+/// How the user wants copies to be kept (`form=`).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum FormChoice {
+    /// What the job lacks decides: processor time, or room and reads.
+    #[default]
+    Auto,
+    /// As they are read.
+    AsIs,
+    /// With an index of their entropy-coded data.
+    Indexed,
+    /// Without their entropy coder.
+    Packed,
+}
+
+named!(FormChoice: "auto" => Auto, "as-is" => AsIs, "indexed" => Indexed, "packed" => Packed);
+
+impl FormChoice {
+    /// The form that the user asks for by name; `None` where none is to be made, or [`FormChoice::Auto`] decides.
+    fn made(self) -> Option<MadeForm> {
+        match self {
+            Self::Auto | Self::AsIs => None,
+            Self::Indexed => Some(MadeForm::Indexed),
+            Self::Packed => Some(MadeForm::Packed),
+        }
+    }
+}
+
+/// What the files of photographs take packed, for one byte as they are; with what varies among datasets.
+const PACKED: f64 = 1.18;
+
+/// What they take with an index.
+const INDEXED: f64 = 1.01;
+
+/// The share of its time that an epoch may wait for reads from the dataset when it is said that they do not matter.
+const NO_WAIT: f64 = 0.02;
+
+/// What is known of a tier and of the job.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(in crate::tier) struct FormJob {
+    pub choice: FormChoice,
+    /// Why copies are not brought to another form, whatever the room.
+    pub no_forms: Option<NoForms>,
+    /// The bytes of the samples that the epoch uses.
+    pub used: u64,
+    /// The bytes of samples that fit into the largest tier that is filled with what comes first.
+    pub room: u64,
+    /// Whether this tier is filled with what comes first, which stays.
+    pub stays: bool,
+    /// The share of the last epoch's time in which nothing but reads from the dataset was waited for; `None` before the
+    /// end of the first.
+    pub source_waits: Option<f64>,
+}
+
+/// What becomes of the copies of a tier.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(in crate::tier) struct FormDecision {
+    /// The form that they are brought to; `None` where they stay as they are.
+    pub form: Option<MadeForm>,
+    /// Whether copies may leave to make the room that the form takes.
+    pub may_evict: bool,
+    /// The reason, in words.
+    pub why: &'static str,
+}
+
+impl FormDecision {
+    fn as_is(why: &'static str) -> Self {
+        Self { form: None, may_evict: false, why }
+    }
+}
+
+impl FormJob {
+    /// Decides what becomes of the tier's copies in an epoch.
+    pub(in crate::tier) fn decide(&self) -> FormDecision {
+        if self.choice == FormChoice::AsIs {
+            return FormDecision::as_is("form=\"as-is\"");
+        }
+        let asked = self.choice.made();
+        if let Some(NoForms { why, .. }) = self.no_forms.filter(|no| no.is_impossible || asked.is_none()) {
+            return FormDecision::as_is(why);
+        }
+        if !self.stays {
+            return FormDecision::as_is("copies leave after their next use");
+        }
+        if asked.is_some() {
+            return FormDecision { form: asked, may_evict: true, why: "as form= says" };
+        }
+        let fits = |ratio: f64| self.used as f64 * ratio <= self.room as f64;
+        let beside = |form, why| FormDecision { form: Some(form), may_evict: false, why };
+        if fits(PACKED) {
+            beside(MadeForm::Packed, "there is room, and decoding takes a third of the time")
+        } else if self.source_waits.is_some_and(|waits| waits < NO_WAIT) {
+            let why = "there is room for fewer copies, and reads from the dataset are not waited for";
+            FormDecision { form: Some(MadeForm::Packed), may_evict: true, why }
+        } else if fits(INDEXED) {
+            beside(MadeForm::Indexed, "there is no room for packed copies")
+        } else {
+            FormDecision::as_is(
+                "each packed copy would leave room for fewer, and reads from the dataset matter",
+            )
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const JOB: FormJob = FormJob {
+        choice: FormChoice::Auto,
+        no_forms: None,
+        used: 1_000_000,
+        room: 2_000_000,
+        stays: true,
+        source_waits: None,
+    };
+
+    fn form(job: FormJob) -> (Option<MadeForm>, bool) {
+        let FormDecision { form, may_evict, .. } = job.decide();
+        (form, may_evict)
+    }
+
+    #[test]
+    fn room_decides_unless_reads_do_not_matter() {
+        let waits = |room, source_waits| form(FormJob { room, source_waits, ..JOB });
+        assert_eq!(waits(2_000_000, None), (Some(MadeForm::Packed), false));
+        assert_eq!(waits(1_100_000, None), (Some(MadeForm::Indexed), false));
+        assert_eq!(waits(500_000, None), (None, false));
+        assert_eq!(waits(500_000, Some(0.3)), (None, false));
+        assert_eq!(waits(500_000, Some(0.0)), (Some(MadeForm::Packed), true));
+        assert_eq!(waits(1_100_000, Some(0.0)), (Some(MadeForm::Packed), true));
+    }
+
+    #[test]
+    fn the_user_decides_what_can_be() {
+        let no = |is_impossible| Some(NoForms { why: "for a reason", is_impossible });
+        let asked = |choice, no_forms| form(FormJob { choice, no_forms, room: 10, ..JOB }).0;
+        for (choice, made) in [
+            (FormChoice::Packed, Some(MadeForm::Packed)),
+            (FormChoice::Indexed, Some(MadeForm::Indexed)),
+            (FormChoice::AsIs, None),
+        ] {
+            assert_eq!(asked(choice, None), made, "{choice:?}");
+            assert_eq!(asked(choice, no(false)), made, "{choice:?}");
+            assert_eq!(asked(choice, no(true)), None, "{choice:?}");
+        }
+        assert_eq!(form(FormJob { no_forms: no(false), ..JOB }), (None, false));
+        assert_eq!(form(FormJob { choice: FormChoice::Packed, stays: false, ..JOB }), (None, false));
+    }
+}

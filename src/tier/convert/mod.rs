@@ -1,0 +1,80 @@
+//! Copies brought to another form beside training (`form=`): packed, or with an index. They are kept as they are read,
+//! at once; a thread of low priority goes through the files of copies afterwards, and each is replaced as a whole.
+
+mod choose;
+mod thread;
+
+pub use choose::FormChoice;
+pub(super) use choose::{FormDecision, FormJob};
+pub(super) use thread::Converter;
+
+use super::catalog::SegmentRow;
+use crate::dataset::DatasetIndex;
+use crate::decode::{FileForm, FileRestorer, FormMaker, MadeForm, form_of};
+
+/// The most bytes that a copy of a sample of `length` bytes has in any form; what would have more stays as it is.
+pub(crate) fn most_bytes(length: u32) -> u32 {
+    length.saturating_add(length / 4).saturating_add(1024)
+}
+
+/// Panics if `bytes` can be no copy of a sample.
+pub(super) fn assert_is_copy(index: &DatasetIndex, sample: u64, bytes: &[u8]) {
+    let length = index.extent(sample).length;
+    let fits = bytes.len() == length as usize
+        || bytes.len() <= most_bytes(length) as usize && form_of(bytes) != FileForm::AsIs;
+    assert!(fits, "{} bytes of sample {sample}, which has {length}", bytes.len());
+}
+
+/// What a tier is asked to do with one of its files of copies.
+pub(crate) struct Conversion<'a> {
+    /// The form that its copies are brought to.
+    pub form: MadeForm,
+    /// Whether files of copies may leave where the room does not suffice for another form.
+    pub may_evict: bool,
+    pub maker: &'a mut CopyMaker,
+    /// Whether to stop at once.
+    pub is_over: &'a dyn Fn() -> bool,
+    /// Is told after each sample, so that it can rest.
+    pub rest: &'a dyn Fn(),
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ConversionResult {
+    /// Some copies have the form now, or stay as they are for good.
+    Some,
+    /// There is nothing to do, for now.
+    Nothing,
+    /// There was no room.
+    NoRoom,
+}
+
+/// Brings copies to forms. It owns the scratch memory.
+#[derive(Default)]
+pub(crate) struct CopyMaker {
+    maker: FormMaker,
+    restorer: FileRestorer,
+    made: Vec<u8>,
+}
+
+/// A copy in a form.
+pub(super) struct MadeCopy<'a> {
+    pub bytes: &'a [u8],
+    pub form: FileForm,
+}
+
+impl CopyMaker {
+    /// Brings the bytes of a copy to a form. Where that cannot be, or would take too much room, they stay as they are.
+    pub(super) fn make<'a>(&'a mut self, row: &SegmentRow, bytes: &'a [u8], form: MadeForm) -> MadeCopy<'a> {
+        let stays = MadeCopy { bytes, form: row.form };
+        if row.form >= form.into() {
+            return stays;
+        }
+        let Ok(file) = self.restorer.restore(bytes) else { return stays };
+        let most = u32::try_from(file.len()).map_or(0, most_bytes) as usize;
+        match self.maker.make(form, file, &mut self.made) {
+            Ok(()) if self.made.len() <= most => MadeCopy { bytes: &self.made, form: form.into() },
+            _ => stays,
+        }
+    }
+}

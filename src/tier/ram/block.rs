@@ -1,0 +1,70 @@
+//! Blocks of memory, and room for samples in them.
+
+use super::super::catalog::{SegmentIndex, SegmentRow};
+use crate::crc::checksum;
+use crate::dataset::FileVersion;
+use crate::decode::{FileForm, form_of};
+use crate::slot::Slot;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
+
+/// A block of memory.
+pub(super) struct RamBlock {
+    /// Bytes that the catalog knows never change.
+    pub(super) memory: RwLock<Slot>,
+    /// The samples that were copied to it.
+    pub(super) samples: Mutex<Vec<u64>>,
+}
+
+impl RamBlock {
+    pub(super) fn memory(&self) -> RwLockReadGuard<'_, Slot> {
+        self.memory.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn samples(&self) -> MutexGuard<'_, Vec<u64>> {
+        self.samples.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the samples of a block have in common: their group, and the form that they were brought to.
+pub(super) type BlockKind = (u64, FileForm);
+
+/// A block that is being filled.
+pub(super) struct OpenBlock {
+    pub(super) segment: SegmentIndex,
+    pub(super) block: Arc<RamBlock>,
+    /// The bytes that are used.
+    pub(super) used: usize,
+}
+
+impl OpenBlock {
+    /// Takes the next `length` bytes.
+    pub(super) fn take(&mut self, length: usize) -> MemoryPlace {
+        let place = MemoryPlace { segment: self.segment, block: self.block.clone(), offset: self.used };
+        self.used += length;
+        place
+    }
+}
+
+/// Room for a sample.
+pub(super) struct MemoryPlace {
+    pub(super) segment: SegmentIndex,
+    pub(super) block: Arc<RamBlock>,
+    pub(super) offset: usize,
+}
+
+impl MemoryPlace {
+    /// Copies a sample there, and returns the row that says so.
+    pub(super) fn fill(
+        &self,
+        (sample, version): (u64, FileVersion),
+        tried: FileForm,
+        bytes: &[u8],
+    ) -> SegmentRow {
+        let mut slot = self.block.memory.write().unwrap_or_else(PoisonError::into_inner);
+        slot.bytes_mut()[self.offset..self.offset + bytes.len()].copy_from_slice(bytes);
+        drop(slot);
+        self.block.samples().push(sample);
+        let (offset, length) = (self.offset as u32, bytes.len() as u32);
+        SegmentRow { sample, version, offset, length, crc: checksum(bytes), form: form_of(bytes), tried }
+    }
+}

@@ -1,0 +1,137 @@
+//! A block whose samples are brought to another form: their new bytes go into blocks of that form, and the block is
+//! freed.
+
+use super::super::catalog::{SegmentIndex, SegmentRow};
+use super::super::convert::{Conversion, ConversionResult};
+use super::super::copies::Offer;
+use super::super::counters::count;
+use super::{BlockKind, RamBlock, RamShared};
+use crate::crc::checksum;
+use crate::dataset::{Extent, FileId, FileVersion};
+use crate::decode::{FileForm, form_of};
+use std::sync::{Arc, PoisonError};
+
+/// A sample in its new form.
+struct MadeSample {
+    sample: u64,
+    version: FileVersion,
+    bytes: Vec<u8>,
+}
+
+impl RamShared {
+    /// Brings the samples of one block to another form, unless all have been.
+    pub(super) fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult {
+        let form = conversion.form.into();
+        let Some((segment, group, block)) = self.unconverted(form) else { return ConversionResult::Nothing };
+        let Some(made) = self.make(segment, &block, conversion) else { return ConversionResult::Nothing };
+        let formed = made.iter().filter(|sample| form_of(&sample.bytes) == form).count();
+        count(&self.counters.unconvertible_samples, (made.len() - formed) as u64);
+        if formed == 0 {
+            // The block is as good as it can be.
+            self.catalog_mut().set_tried(segment, form);
+            return ConversionResult::Some;
+        }
+        let mut evicted = false;
+        for sample in &made {
+            while let Err(offer) = self.put((!evicted).then_some(segment), (group, form), sample) {
+                if offer != Offer::Full || !conversion.may_evict {
+                    return ConversionResult::NoRoom;
+                } else if evicted {
+                    // These are the samples that the other form has no room for.
+                    break;
+                }
+                evicted = true;
+                self.free(segment);
+            }
+        }
+        self.free(segment);
+        count(&self.counters.converted_samples, formed as u64);
+        ConversionResult::Some
+    }
+
+    /// A block that has samples which were not brought to this form: one that is not being filled any more, else one
+    /// that is nearly full, which then is not filled any more either.
+    fn unconverted(&self, form: FileForm) -> Option<(SegmentIndex, u64, Arc<RamBlock>)> {
+        let mut filling = self.filling();
+        let waiting: Vec<_> = self.catalog().live().filter(|(_, segment)| segment.tried < form).collect();
+        let mut chosen = None;
+        for (index, segment) in waiting {
+            let open = filling.open.values_mut().find_map(|blocks| {
+                let at = blocks.iter().position(|open| open.segment == index)?;
+                Some((blocks, at))
+            });
+            match open {
+                None => {
+                    chosen = Some((index, segment.group));
+                    break;
+                }
+                Some((blocks, at)) if 2 * blocks[at].used as u64 >= self.block_bytes && chosen.is_none() => {
+                    blocks.remove(at);
+                    chosen = Some((index, segment.group));
+                }
+                Some(_) => {}
+            }
+        }
+        let (segment, group) = chosen?;
+        let blocks = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
+        Some((segment, group, blocks.get(&segment)?.clone()))
+    }
+
+    /// The samples of a block in another form; `None` where it is over or a sample is damaged.
+    fn make(
+        &self,
+        segment: SegmentIndex,
+        block: &RamBlock,
+        conversion: &mut Conversion<'_>,
+    ) -> Option<Vec<MadeSample>> {
+        let samples = block.samples().clone();
+        let mut all = Vec::with_capacity(samples.len());
+        for sample in samples {
+            if (conversion.is_over)() {
+                return None;
+            }
+            let place = self.catalog().locate(sample).map(|(place, _)| place);
+            let Some(place) = place.filter(|place| place.segment == segment) else { continue };
+            let (offset, length) = (place.offset, place.length);
+            let extent = Extent { file: FileId(segment), offset: offset.into(), length };
+            let bytes = self.read(&extent, <[u8]>::to_vec).ok()?;
+            if checksum(&bytes) != place.crc {
+                self.note_damage(segment, sample);
+                return None;
+            }
+            let version = place.version();
+            let (form, tried) = (form_of(&bytes), FileForm::AsIs);
+            let row = SegmentRow { sample, version, offset, length, crc: place.crc, form, tried };
+            let made = conversion.maker.make(&row, &bytes, conversion.form).bytes;
+            let fits = made.len() as u64 <= self.block_bytes;
+            let bytes = if fits { made.to_vec() } else { bytes };
+            all.push(MadeSample { sample, version, bytes });
+            (conversion.rest)();
+        }
+        Some(all)
+    }
+
+    /// Enters a sample in its new form in place of its copy in the block `former`, or of none where that is freed.
+    /// Where it has left the block, or another copy is there, that was meanwhile: nothing is entered.
+    fn put(
+        &self,
+        former: Option<SegmentIndex>,
+        kind: BlockKind,
+        MadeSample { sample, version, bytes }: &MadeSample,
+    ) -> Result<(), Offer> {
+        let here = || self.catalog().locate(*sample).map(|(place, _)| place.segment);
+        let (_filling, place) = match self.place(kind, bytes.len(), || here() != former) {
+            Ok(placed) => placed,
+            Err(Offer::Present) => return Ok(()),
+            Err(offer) => return Err(offer),
+        };
+        let row = place.fill((*sample, *version), kind.1, bytes);
+        let mut catalog = self.catalog_mut();
+        match former {
+            Some(former) => catalog.replace(former, place.segment, &[row]),
+            // Whether its file is what it was is looked at again.
+            None => catalog.place(place.segment, &[row], false),
+        }
+        Ok(())
+    }
+}

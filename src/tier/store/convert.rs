@@ -1,0 +1,181 @@
+//! A segment whose samples are brought to another form: read whole, written as a segment of its own, and left to be
+//! removed when nobody reads from it any more.
+
+use super::super::catalog::{SegmentIndex, SegmentRow};
+use super::super::convert::{Conversion, ConversionResult, most_bytes};
+use super::super::copies::CopyFault;
+use super::super::counters::count;
+use super::Store;
+use super::directory::pages;
+use super::open_segment::OpenSegment;
+use super::segment::{SegmentError, footer_bytes};
+use super::unit::UnitClaim;
+use super::write_buffer::WriteBuffer;
+use crate::crc::checksum;
+use crate::dataset::Stamp;
+use crate::decode::FileForm;
+use crate::error::{Error, Result};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+
+/// Claims on segments are those on units from this number on, behind all shards.
+const CLAIMS: u64 = 1 << 40;
+
+/// The bytes that are written at a time.
+const PIECE: usize = 1 << 20;
+
+/// Why a segment was not converted.
+enum Unconverted {
+    NoRoom,
+    /// It is over, the segment is gone, or it is damaged, which has been noted.
+    Given,
+    Failed(Error),
+}
+
+impl From<Error> for Unconverted {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Store {
+    /// Brings the samples of one segment to another form, unless all have been. The segment is claimed meanwhile, so
+    /// that no other process does the same. At every instant the quota holds for both segments together.
+    pub(in crate::tier) fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult {
+        let shared = &self.shared;
+        if !shared.directory.is_ours() || !shared.directory.is_writable() {
+            return ConversionResult::Nothing;
+        }
+        for (segment_index, number) in self.unconverted(conversion.form.into()) {
+            let Some(_claim) = UnitClaim::take(shared, CLAIMS + number) else { continue };
+            // Another process may have converted it before it was claimed.
+            self.refresh();
+            if !self.unconverted(conversion.form.into()).contains(&(segment_index, number)) {
+                continue;
+            }
+            match self.convert_segment(segment_index, number, conversion) {
+                Ok(()) => return ConversionResult::Some,
+                Err(Unconverted::NoRoom) if conversion.may_evict => {
+                    return if self.evict_another(segment_index) {
+                        ConversionResult::Some
+                    } else {
+                        ConversionResult::NoRoom
+                    };
+                }
+                Err(Unconverted::NoRoom) => return ConversionResult::NoRoom,
+                Err(Unconverted::Given) => return ConversionResult::Nothing,
+                Err(Unconverted::Failed(error)) => {
+                    shared.failed(error.to_string());
+                    return ConversionResult::NoRoom;
+                }
+            }
+        }
+        ConversionResult::Nothing
+    }
+
+    /// Leaves room for the conversion of a segment of usual size.
+    pub(in crate::tier) fn leave_spare(&self) {
+        let most = u32::try_from(self.segment_bytes).map_or(u32::MAX, most_bytes);
+        self.shared.directory.set_spare(pages(most.into()));
+    }
+
+    /// The segments that have samples which were not brought to this form, the oldest first.
+    fn unconverted(&self, form: FileForm) -> Vec<(SegmentIndex, u64)> {
+        let catalog = self.shared.catalog();
+        let waiting = catalog.live().filter(|(_, segment)| segment.tried < form && !segment.is_superseded());
+        let mut waiting: Vec<_> =
+            waiting.map(|(segment_index, segment)| (segment_index, segment.number)).collect();
+        waiting.sort_unstable_by_key(|&(_, number)| number);
+        waiting
+    }
+
+    /// Removes the newest segment but this one whose samples are as they were read. Returns whether there was one.
+    fn evict_another(&self, segment_index: SegmentIndex) -> bool {
+        let waiting = self.unconverted(FileForm::Packed);
+        let other = waiting.into_iter().rev().find(|&(other, _)| other != segment_index);
+        other.is_some_and(|(other, _)| {
+            self.shared.remove_stale(other);
+            true
+        })
+    }
+
+    fn convert_segment(
+        &self,
+        segment_index: SegmentIndex,
+        number: u64,
+        conversion: &mut Conversion<'_>,
+    ) -> Result<(), Unconverted> {
+        let shared = &self.shared;
+        let path = shared.directory.segment_path(number);
+        let footer = match shared.read_segment(number) {
+            Ok((_, footer)) => footer,
+            Err(SegmentError::Io(error)) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(Unconverted::Given);
+            }
+            Err(SegmentError::Io(error)) => return Err(Error::io("read", path, error).into()),
+            Err(SegmentError::Damaged(_)) => {
+                shared.remove_stale(segment_index);
+                return Err(Unconverted::Given);
+            }
+        };
+        let is_here = |row: &SegmentRow| {
+            shared.catalog().locate(row.sample).is_some_and(|(place, _)| place.segment == segment_index)
+        };
+        let rows: Vec<SegmentRow> = footer.rows.into_iter().filter(is_here).collect();
+        let most: u64 = rows.iter().map(|row| u64::from(most_bytes(row.length))).sum();
+        let wanted = pages(most + footer_bytes(rows.len()));
+        let Ok(mut open) = shared.directory.begin_with_spare(footer.group, wanted)? else {
+            return Err(Unconverted::NoRoom);
+        };
+        let file = File::open(&path).map_err(|error| Error::io("open", &path, error))?;
+        let failed = |error| Error::io("write a cache segment in", shared.directory.own(), error);
+        let (mut bytes, mut piece) =
+            (Vec::new(), WriteBuffer { group: footer.group, ..WriteBuffer::default() });
+        let write = |open: &mut OpenSegment, piece: &mut WriteBuffer| {
+            piece.compute_checksums();
+            open.file().write_all_at(&piece.bytes, open.payload).map_err(failed)?;
+            open.append(piece);
+            piece.clear();
+            Ok::<_, Error>(())
+        };
+        let mut any = false;
+        for row in &rows {
+            if (conversion.is_over)() {
+                return Err(Unconverted::Given);
+            }
+            bytes.resize(row.length as usize, 0);
+            let read = file.read_exact_at(&mut bytes, row.offset.into());
+            if read.is_err() || checksum(&bytes) != row.crc {
+                let why = if read.is_err() { CopyFault::Unreadable } else { CopyFault::Checksum };
+                if let Some(location) = self.locate(row.sample) {
+                    self.damaged(row.sample, location, why);
+                }
+                return Err(Unconverted::Given);
+            }
+            let made = conversion.maker.make(row, &bytes, conversion.form);
+            piece.push_made(row, conversion.form.into(), &made);
+            any |= made.form == conversion.form.into();
+            if any && piece.bytes.len() >= PIECE {
+                write(&mut open, &mut piece)?;
+            }
+            (conversion.rest)();
+        }
+        if !any {
+            // The segment is as good as it can be.
+            shared.catalog_mut().set_tried(segment_index, conversion.form.into());
+            count(&shared.counters.unconvertible_samples, rows.len() as u64);
+            return Ok(());
+        }
+        write(&mut open, &mut piece)?;
+        let footer = open.footer.encode(shared.directory.key(), open.number(), open.payload);
+        open.file().write_all_at(&footer, open.payload).map_err(failed)?;
+        let stamp = Stamp::of(&open.file().metadata().map_err(failed)?);
+        if let Some(new) = shared.publish(&mut open, &stamp)? {
+            shared.replace(segment_index, new, &open.footer.rows);
+        }
+        let made = open.footer.rows.iter().filter(|row| row.form == conversion.form.into()).count();
+        count(&shared.counters.converted_samples, made as u64);
+        count(&shared.counters.unconvertible_samples, (open.footer.rows.len() - made) as u64);
+        Ok(())
+    }
+}

@@ -1,0 +1,181 @@
+//! Copies that are brought to another form beside training: batches stay the same bytes, rooms keep their quota, and
+//! whoever wants files gets files.
+
+use crate::common::{Dataset, epoch_bytes, small_images};
+use foreload::TierName;
+use foreload::testing::config::LoaderOptions;
+use foreload::testing::dataset::Changed;
+use foreload::testing::pipeline::Pipeline;
+use foreload::testing::tier::{CacheStats, FormChoice, Verify};
+use std::time::{Duration, Instant};
+
+const SAMPLES: usize = 400;
+/// A share that has room for all samples in any form.
+const ALL: f64 = 4.0;
+/// How long copies may take to have their form.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The options of a tier in memory, or in a directory beside the data, that may hold `part` of them.
+fn in_tier(dataset: &Dataset, tier: TierName, part: f64, form: FormChoice) -> LoaderOptions {
+    let options = dataset.cached(part, small_images());
+    if tier == TierName::NVME {
+        return LoaderOptions { cache_form: form, ..options };
+    }
+    let cache_ram = options.cache_size.map(|size| size.max(16 << 20));
+    LoaderOptions { cache_ram, cache_dir: None, cache_size: None, cache_ram_form: form, ..options }
+}
+
+fn stats(pipeline: &Pipeline) -> CacheStats {
+    pipeline.cache().expect("a cache").stats()
+}
+
+/// Waits until `is` holds, looking at the directory's counters.
+fn wait_until(pipeline: &Pipeline, what: &str, is: impl Fn(&CacheStats) -> bool) {
+    let began = Instant::now();
+    while !is(&stats(pipeline)) {
+        assert!(began.elapsed() < PATIENCE, "{what}: {:?}", stats(pipeline));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Waits until nothing is brought to another form any more.
+fn wait_until_all_have_it(pipeline: &Pipeline) {
+    wait_until(pipeline, "all copies have their form", |stats| {
+        let all = stats.all();
+        all.converted_samples + all.unconvertible_samples >= SAMPLES as u64
+    });
+}
+
+#[test]
+fn batches_are_the_same_in_every_form_and_tier() {
+    let dataset = Dataset::folder(SAMPLES);
+    let plain = dataset.pipeline(&small_images());
+    let hashes: Vec<_> = (0..4).map(|number| epoch_bytes(&plain, number)).collect();
+    for tier in [TierName::NVME, TierName::RAM] {
+        for form in [FormChoice::Packed, FormChoice::Auto] {
+            let mut options = in_tier(&dataset, tier, ALL, form);
+            options.cache_dir = options.cache_dir.map(|_| dataset.beside(&format!("cache {form:?}")));
+            let pipeline = dataset.pipeline(&options);
+            for number in 0..3 {
+                assert!(
+                    epoch_bytes(&pipeline, number) == hashes[number as usize],
+                    "{form:?}, epoch {number}"
+                );
+            }
+            pipeline.cache().expect("a cache").flush();
+            let whole = stats(&pipeline).tier(tier).held_samples;
+            assert_eq!(whole, SAMPLES as u64, "{form:?} in {tier}");
+            if tier == TierName::NVME {
+                wait_until_all_have_it(&pipeline);
+            } else {
+                // The blocks that are being filled stay as they are.
+                wait_until(&pipeline, "some copies are packed", |stats| stats.all().converted_samples > 0);
+            }
+            let before = stats(&pipeline);
+            assert!(epoch_bytes(&pipeline, 3) == hashes[3], "{form:?} in {tier}");
+            let since = stats(&pipeline).since(&before);
+            assert_eq!((since.source.source_reads, since.all().fallbacks), (0, 0), "{form:?}: {since:?}");
+        }
+    }
+}
+
+#[test]
+fn the_next_run_and_other_processes_find_the_form() {
+    let dataset = Dataset::folder(SAMPLES);
+    let options = in_tier(&dataset, TierName::NVME, ALL, FormChoice::Packed);
+    let pipeline = dataset.pipeline(&options);
+    let (first, other) = (pipeline, dataset.pipeline(&options));
+    let hash = epoch_bytes(&first, 0);
+    assert!(epoch_bytes(&other, 0) == hash);
+    first.cache().expect("a cache").flush();
+    wait_until(&first, "either has converted them", |stats| {
+        let theirs = other.cache().expect("a cache").stats().all();
+        let both = |of: fn(&foreload::testing::tier::TierStats) -> u64| of(&stats.all()) + of(&theirs);
+        both(|tier| tier.converted_samples) + both(|tier| tier.unconvertible_samples) >= SAMPLES as u64
+    });
+    // Former segments stay until everybody knows of the new ones.
+    wait_until(&first, "former segments are gone", |stats| {
+        stats.all().held_bytes < 3 * stats.all().quota / 4
+    });
+    drop((first, other));
+    for form in [FormChoice::Packed, FormChoice::AsIs] {
+        let pipeline = dataset.pipeline(&LoaderOptions { cache_form: form, ..options.clone() });
+        assert!(epoch_bytes(&pipeline, 0) == hash, "{form:?}");
+        let found = stats(&pipeline);
+        assert_eq!((found.source.source_reads, found.all().converted_samples), (0, 0), "{form:?}: {found:?}");
+        let kept = found.all();
+        assert!(kept.bytes != dataset.index().total_bytes(), "{form:?}: copies are packed: {kept:?}");
+    }
+}
+
+#[test]
+fn a_small_quota_holds_at_every_instant() {
+    let dataset = Dataset::folder(10 * SAMPLES);
+    let plain = dataset.pipeline(&small_images());
+    let options = LoaderOptions {
+        cache_size: Some(6 << 20),
+        ..in_tier(&dataset, TierName::NVME, 1.0, FormChoice::Packed)
+    };
+    assert!(dataset.index().total_bytes() > 6 << 20, "the cache has room for a part");
+    let pipeline = dataset.pipeline(&options);
+    for number in 0..4 {
+        assert!(epoch_bytes(&pipeline, number) == epoch_bytes(&plain, number), "epoch {number}");
+        let all = stats(&pipeline).all();
+        assert!(all.held_bytes <= all.quota, "{all:?}");
+    }
+    wait_until(&pipeline, "some are packed", |stats| stats.all().converted_samples > 0);
+    assert!(epoch_bytes(&pipeline, 4) == epoch_bytes(&plain, 4));
+}
+
+#[test]
+fn files_come_from_packed_copies_as_they_were() {
+    let dataset = Dataset::folder(SAMPLES);
+    let files =
+        LoaderOptions { decoded: false, ..in_tier(&dataset, TierName::NVME, ALL, FormChoice::Packed) };
+    let plain = LoaderOptions { cache_dir: None, cache_size: None, ..files.clone() };
+    let (pipeline, plain) = (dataset.pipeline(&files), dataset.pipeline(&plain));
+    epoch_bytes(&pipeline, 0);
+    pipeline.cache().expect("a cache").flush();
+    wait_until_all_have_it(&pipeline);
+    let (mut epoch, mut expected) = (pipeline.epoch(1, 0, 1, 0).unwrap(), plain.epoch(1, 0, 1, 0).unwrap());
+    while let Some(batch) = epoch.next_batch().unwrap() {
+        let other = expected.next_batch().unwrap().expect("as many batches");
+        for (file, original) in batch.encoded().iter().zip(other.encoded()) {
+            assert!(file.bytes() == original.bytes());
+        }
+    }
+    assert!(epoch.stats().rebuilt > 0, "they were packed");
+}
+
+#[test]
+fn a_changed_file_is_not_served_from_its_packed_copy() {
+    let dataset = Dataset::folder(SAMPLES);
+    let options = LoaderOptions {
+        changed: Changed::Warn,
+        ..in_tier(&dataset, TierName::NVME, ALL, FormChoice::Packed)
+    };
+    let pipeline = dataset.pipeline(&options);
+    epoch_bytes(&pipeline, 0);
+    pipeline.cache().expect("a cache").flush();
+    wait_until_all_have_it(&pipeline);
+    drop(pipeline);
+    // Another image of the same length, so that the index stays as it is.
+    let mut other = std::fs::read(dataset.path(5)).unwrap();
+    let comment = other.len() - 3;
+    other[comment] ^= 1;
+    std::fs::write(dataset.path(5), &other).unwrap();
+    let pipeline = dataset.pipeline(&options);
+    let plain = dataset.pipeline(&small_images());
+    assert!(epoch_bytes(&pipeline, 1) == epoch_bytes(&plain, 1));
+    assert_eq!(stats(&pipeline).all().stale, 1);
+}
+
+#[test]
+fn a_form_that_cannot_be_is_told() {
+    let dataset = Dataset::folder(40);
+    let packed = in_tier(&dataset, TierName::NVME, ALL, FormChoice::Packed);
+    let pipeline = dataset.pipeline(&LoaderOptions { verify: Verify::Checksum, ..packed });
+    epoch_bytes(&pipeline, 0);
+    let told = pipeline.index().notices().take();
+    assert!(told.iter().any(|text| text.contains("stay as they are, not packed")), "{told:?}");
+}
