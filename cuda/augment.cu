@@ -1,11 +1,13 @@
-//! The kernels: the augmentation pass, one block for each tile, blockIdx.y the image (`augment.cuh`); the check of
-//! what was decoded, one block for each image (`untouched.cuh`); what is done to the pixels behind the pass, one
+//! The kernels: the decoder of packed images, one block for each row of MCUs (`packed/decode.cuh`); the augmentation
+//! pass, one block for each tile, blockIdx.y the image (`augment.cuh`); the check of what nvJPEG decoded, one block for
+//! each image (`untouched.cuh`); what is done to the pixels behind the pass, one
 //! block for each image (`ops/walk.cuh`): on grey levels, of which it makes the image, or on the finished image;
 //! and the mixing of rings, some blocks for each (`mix.cuh`).
 
 #include "augment.cuh"
 #include "mix.cuh"
 #include "ops/walk.cuh"
+#include "packed/decode.cuh"
 #include "untouched.cuh"
 
 extern "C" {
@@ -62,6 +64,15 @@ __global__ void __launch_bounds__(MOST_THREADS)
     block.output = &output;
     block.threads = blockDim.x;
     mix(&block, table + blockIdx.y, images, blockIdx.x, gridDim.x);
+}
+
+__global__ void __launch_bounds__(BLOCKS, 8)
+    foreload_packed(const PackedImage* images, const PackedRow* rows, u32* damage) {
+    extern __shared__ __align__(16) u8 memory[];
+    Block block;
+    block.memory = memory;
+    block.threads = blockDim.x;
+    decode_row(&block, images, rows + blockIdx.x, damage);
 }
 
 }

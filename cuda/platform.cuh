@@ -29,6 +29,8 @@ typedef double f64;
 /// Storage that a thread keeps from phase to phase.
 #define OF_THREADS 1
 #define MINE(t) 0
+/// A table whose entry is mostly the same for all threads.
+#define CONSTANTS static __constant__ const
 /// Loops over arrays that should become registers are unrolled; loops whose copies would not pay are not.
 #define UNROLL _Pragma("unroll")
 #define ROLL _Pragma("unroll 1")
@@ -51,6 +53,10 @@ INLINE i32 dot_high(u32 weights, u32 samples, i32 sum) {
     asm("dp2a.hi.s32.u32 %0, %1, %2, %3;" : "=r"(to) : "r"(weights), "r"(samples), "r"(sum));
     return to;
 }
+
+/// The number of bits that are ones, and the place of the lowest of them, which there must be.
+INLINE u32 ones_of(u64 bits) { return (u32)__popcll((i64)bits); }
+INLINE u32 lowest_one_of(u64 bits) { return (u32)__ffsll((i64)bits) - 1; }
 
 INLINE void lower(u32* value, u32 to) { atomicMin(value, to); }
 INLINE void raise(u32* value, u32 to) { atomicMax(value, to); }
@@ -131,6 +137,7 @@ INLINE void store_bits(u8* to, u32 bits, u32 size) {
 #define SYNC()
 #define OF_THREADS MOST_THREADS
 #define MINE(t) (t)
+#define CONSTANTS static const
 #define UNROLL
 #define ROLL
 
@@ -149,6 +156,9 @@ INLINE i32 dot_low(u32 weights, u32 samples, i32 sum) {
     return sum + (i16)weights * (i32)(samples & 255) + (i16)(weights >> 16) * (i32)(samples >> 8 & 255);
 }
 INLINE i32 dot_high(u32 weights, u32 samples, i32 sum) { return dot_low(weights, samples >> 16, sum); }
+
+INLINE u32 ones_of(u64 bits) { return (u32)__builtin_popcountll(bits); }
+INLINE u32 lowest_one_of(u64 bits) { return (u32)__builtin_ctzll(bits); }
 
 INLINE void lower(u32* value, u32 to) {
     if (to < *value) *value = to;

@@ -17,7 +17,7 @@ mod share;
 mod units;
 mod views;
 
-pub use device::{AllowedBackends, CpuDecode, Device, LANES};
+pub use device::{AllowedBackends, CpuDecode, Device, GpuDecoder, LANES};
 pub(crate) use device::{
     ChosenDevice, DevicePools, choose_of as choose_device_of, look_for_libraries_in,
     unavailable as unavailable_device,
@@ -92,7 +92,9 @@ pub struct LoaderConfig {
     pub device: Device,
     /// Why it is that device, in words.
     pub device_reason: String,
-    /// What the CPU decodes when that is a GPU.
+    /// Who decodes images when that is a GPU.
+    pub decoder: GpuDecoder,
+    /// What the CPU decodes then.
     pub cpu_decode: CpuDecode,
     /// Which decoders may be used then.
     pub backends: AllowedBackends,
@@ -161,7 +163,7 @@ impl LoaderOptions {
                 format!("is {}, must be cpu with decoded=False: files stay in host memory", self.device);
             return Err(Error::config("device", message));
         }
-        device::validate(&self.device)?;
+        device::validate(&self.device, self.decoder)?;
         self.cache(1)?;
         if self.labels.is_some() && !self.decoded {
             let message = "cannot be given with decoded=False, which gives files: leave one of them out";
@@ -397,7 +399,7 @@ impl LoaderOptions {
         let device_pools = match chosen.device {
             Device::Cpu => None,
             Device::Cuda { .. } => {
-                options.check_who_decodes(&images)?;
+                options.check_who_decodes(&images, index)?;
                 let own = LaneMemory::new(images.views(), options.batch_size as usize);
                 Some(DevicePools::new(options.device_memory, chosen.memory, own.bytes(), batch_bytes)?)
             }
@@ -430,6 +432,7 @@ impl LoaderOptions {
             decoded: options.decoded,
             device: chosen.device,
             device_reason: chosen.why,
+            decoder: options.decoder,
             cpu_decode: options.cpu_decode,
             backends: AllowedBackends::from_environment()?,
             device_pools,

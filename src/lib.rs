@@ -95,8 +95,8 @@ mod trace;
 pub use augment::{DType, Fidelity, ImageTransforms, MemoryFormat, Mixing, Transform, Transforms};
 pub use batch::{Batch, Element, Place, Tensor};
 pub use config::{
-    CheckedOptions, CpuDecode, Device, FieldOptions, FieldValue, Labels, LoaderConfig, LoaderOptions,
-    OnError, Peers, Weights,
+    CheckedOptions, CpuDecode, Device, FieldOptions, FieldValue, GpuDecoder, Labels, LoaderConfig,
+    LoaderOptions, OnError, Peers, Weights,
 };
 pub use dataset::{
     Changed, ClassRef, Contents, DatasetIndex, FieldKind, Fingerprint, IndexOptions, Layout, Select,

@@ -20,9 +20,9 @@ pub mod batch {
 }
 pub mod config {
     pub use crate::config::{
-        AllowedBackends, CpuDecode, FieldOptions, FieldValue, LANES, LoaderConfig, LoaderKind, LoaderOptions,
-        OnError, SETTINGS, SettingsClass, SettingsObject, Weights, manual, parameters, parse_pfs, signature,
-        stub,
+        AllowedBackends, CpuDecode, FieldOptions, FieldValue, GpuDecoder, LANES, LoaderConfig, LoaderKind,
+        LoaderOptions, OnError, SETTINGS, SettingsClass, SettingsObject, Weights, manual, parameters,
+        parse_pfs, signature, stub,
     };
 }
 pub mod dataset {
@@ -58,7 +58,10 @@ pub mod decode {
         };
     }
     pub mod packed {
-        pub use crate::decode::packed::{Kept, Packer, Restorer};
+        pub use crate::decode::packed::{Kept, PackedImage, PackedPlan, Packer, Restorer};
+    }
+    pub mod cuda {
+        pub use crate::decode::cuda::{PackedLauncher, PackedTable};
     }
     pub mod nvjpeg {
         pub use crate::decode::nvjpeg::{

@@ -34,6 +34,7 @@ class Peer:
 OURS, DALI, VISION = ("torch", "foreload"), ("torch", "nvidia.dali"), ("torch", "torchvision")
 PEERS = {
     "foreload-f16": Peer("**Foreload**, float16", "foreload_gpu", "f16", "cuda", OURS),
+    "foreload-packed-f16": Peer("**Foreload**, packed files, float16", "foreload_gpu", "f16", "packed", OURS),
     "dali-f16": Peer("DALI mixed, float16", "dali_mixed", "f16", needs=DALI),
     "torchvision-f16": Peer("torchvision CUDA, float16", "torchvision_cuda", "f16", needs=VISION),
     "foreload-f32": Peer("**Foreload**, float32", "foreload_gpu", "f32", "cuda", OURS),

@@ -100,9 +100,13 @@ class ImageLoader(Loader):
         device: Where batches end: `cpu`, `cuda` (the GPU of this process's local rank, which its launcher sets, else
             the first), `cuda:N`, or `auto`: a GPU where one serves (see `foreload doctor`), else the CPU. On a GPU,
             batches are the same as on the CPU but for the decoders' rounding.
+        decoder: Who decodes images on a GPU. With `auto` packed images are decoded by a kernel of Foreload's own, with
+            the CPU's samples, and JPEGs by nvJPEG. With `own` nvJPEG is neither needed nor used: the CPU decodes what
+            is not packed, so that all batches have the bytes that they have with `device="cpu"`. With `nvjpeg` the CPU
+            decodes packed images.
         cpu_decode: What the CPU decodes when batches end on a GPU. With `fallback` it decodes what the GPU's decoders
-            do not know (PNG, CMYK, packed images), or would have the host half decode (progressive images; batches of
-            fewer than 51 where there is no decoding engine). With `auto` it also decodes as many more images as makes
+            do not know (PNG, CMYK; see `decoder`), or would have the host half decode (progressive images; batches of
+            fewer than 51 where there is no decoding engine). With `auto` it also decodes as many more JPEGs as makes
             the whole fastest. With `never`, what the GPU's decoders do not know is an error of its sample; a substitute
             for it (`on_error="skip"`) is decoded by the CPU in any case.
         damaged: What happens to JPEGs with damage inside their coded data (wrong bits, lost or stray bytes or restart
@@ -220,6 +224,7 @@ class ImageLoader(Loader):
         decode: Literal["fast", "exact"] = "fast",
         decoded: bool = True,
         device: str = "auto",
+        decoder: Literal["auto", "own", "nvjpeg"] = "auto",
         cpu_decode: Literal["fallback", "auto", "never"] = "fallback",
         damaged: Literal["refuse", "conceal"] = "conceal",
         on_error: Literal["raise", "skip", "zero"] = "raise",

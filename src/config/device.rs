@@ -44,6 +44,21 @@ pub enum CpuDecode {
 
 named!(CpuDecode: "fallback" => Fallback, "auto" => Auto, "never" => Never);
 
+/// Who decodes images on a GPU.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum GpuDecoder {
+    /// Packed images are decoded by a kernel of our own, and JPEGs by nvJPEG.
+    #[default]
+    Auto,
+    /// Packed images are decoded by a kernel of our own, and all others by the CPU. nvJPEG is neither looked for nor
+    /// used, so that batches are the CPU's, bit for bit.
+    Own,
+    /// JPEGs are decoded by nvJPEG, and packed images by the CPU.
+    NvJpeg,
+}
+
+named!(GpuDecoder: "auto" => Auto, "own" => Own, "nvjpeg" => NvJpeg);
+
 /// Which decoders may be used on the way to a GPU. The variable `FORELOAD_GPU_BACKEND` chooses, for tests and
 /// measurements.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -113,10 +128,10 @@ pub(super) fn is_device(text: &str) -> bool {
 ///
 /// # Errors
 /// The errors of [`choose`].
-pub(super) fn validate(text: &str) -> Result<()> {
+pub(super) fn validate(text: &str, decoder: GpuDecoder) -> Result<()> {
     match parse(text)? {
         DeviceRequest::Auto | DeviceRequest::Cpu => Ok(()),
-        DeviceRequest::Cuda(_) => choose(text).map(|_| ()),
+        DeviceRequest::Cuda(_) => choose(text, decoder).map(|_| ()),
     }
 }
 
@@ -138,20 +153,24 @@ pub(crate) struct ChosenDevice {
     pub overlooked: bool,
 }
 
-/// Chooses the device that `text` means on this machine.
+/// Chooses the device that `text` means on this machine, for this decoder.
 ///
 /// # Errors
 /// [`Error::Config`] for a text that means nothing; [`Error::Unavailable`] for a GPU that is asked for and cannot be
 /// used.
-pub(crate) fn choose(text: &str) -> Result<ChosenDevice> {
-    choose_of(text, gpu::probe)
+pub(crate) fn choose(text: &str, decoder: GpuDecoder) -> Result<ChosenDevice> {
+    choose_of(text, decoder, gpu::probe)
 }
 
 /// Chooses the device like [`choose`], among those that `probe` finds. It is called only when the answer depends on it.
 ///
 /// # Errors
 /// The errors of [`choose`].
-pub(crate) fn choose_of(text: &str, probe: impl FnOnce() -> gpu::Probe) -> Result<ChosenDevice> {
+pub(crate) fn choose_of(
+    text: &str,
+    decoder: GpuDecoder,
+    probe: impl FnOnce() -> gpu::Probe,
+) -> Result<ChosenDevice> {
     let cpu = |why: String, overlooked| ChosenDevice { device: Device::Cpu, why, memory: 0, overlooked };
     let asked = parse(text)?;
     if asked == DeviceRequest::Cpu {
@@ -162,7 +181,8 @@ pub(crate) fn choose_of(text: &str, probe: impl FnOnce() -> gpu::Probe) -> Resul
         _ => launcher_request(),
     };
     let probe = probe();
-    match (request.and_then(|request| gpu_that_serves(&probe, request)), asked) {
+    let found = request.and_then(|request| gpu_that_serves(&probe, request, decoder));
+    match (found, asked) {
         (Ok(gpu), _) => {
             let device = Device::Cuda { ordinal: gpu.ordinal };
             Ok(ChosenDevice { device, why: gpu.name, memory: gpu.memory, overlooked: false })
@@ -207,7 +227,11 @@ fn launcher_request() -> Result<GpuRequest, String> {
 }
 
 /// The GPU that is meant, or why it cannot be used.
-fn gpu_that_serves(probe: &gpu::Probe, request: GpuRequest) -> Result<DeviceInfo, String> {
+fn gpu_that_serves(
+    probe: &gpu::Probe,
+    request: GpuRequest,
+    decoder: GpuDecoder,
+) -> Result<DeviceInfo, String> {
     let problem = || probe.problem.clone().unwrap_or_else(|| "the NVIDIA driver finds no device".into());
     let count = probe.devices.len() as u32;
     let found = match request {
@@ -229,7 +253,12 @@ fn gpu_that_serves(probe: &gpu::Probe, request: GpuRequest) -> Result<DeviceInfo
     if let Some(problem) = &info.problem {
         return Err(format!("cuda:{} ({}) cannot be used: {problem}", info.ordinal, info.name));
     }
-    nvjpeg::Library::load().map_err(|error| error.to_string())?;
+    if decoder != GpuDecoder::Own {
+        let why = |error| {
+            format!("{error}; decoder=\"own\" does without it, and the CPU decodes what is not packed")
+        };
+        nvjpeg::Library::load().map_err(why)?;
+    }
     Ok(info.clone())
 }
 
@@ -329,7 +358,7 @@ mod tests {
             assert!(parse(wrong).unwrap_err().to_string().contains("device: is"), "{wrong}");
         }
         assert_eq!(Device::Cuda { ordinal: 3 }.to_string(), "cuda:3");
-        assert_eq!(choose("cpu").unwrap().device, Device::Cpu);
+        assert_eq!(choose("cpu", GpuDecoder::Auto).unwrap().device, Device::Cpu);
     }
 
     #[test]
@@ -348,15 +377,21 @@ mod tests {
             gpu::Probe { driver: None, devices: Vec::new(), problem, absent: true }
         };
         let broken = || gpu::Probe { absent: false, ..none() };
-        assert!(choose_of("auto", broken).unwrap().overlooked, "a driver that does not start");
+        assert!(
+            choose_of("auto", GpuDecoder::Auto, broken).unwrap().overlooked,
+            "a driver that does not start"
+        );
         let old = || gpu::Probe { devices: vec![info.clone()], problem: Some(problem.clone()), ..broken() };
-        let chosen = choose_of("auto", old).unwrap();
+        let chosen = choose_of("auto", GpuDecoder::Auto, old).unwrap();
         assert!(
             chosen.overlooked && chosen.device == Device::Cpu && chosen.why.contains("too old"),
             "{chosen:?}"
         );
-        assert!(!choose_of("auto", none).unwrap().overlooked, "nobody misses what is not there");
-        assert!(!choose_of("cpu", old).unwrap().overlooked, "as asked");
-        assert!(choose_of("cuda", old).is_err());
+        assert!(
+            !choose_of("auto", GpuDecoder::Auto, none).unwrap().overlooked,
+            "nobody misses what is not there"
+        );
+        assert!(!choose_of("cpu", GpuDecoder::Auto, old).unwrap().overlooked, "as asked");
+        assert!(choose_of("cuda", GpuDecoder::Auto, old).is_err());
     }
 }

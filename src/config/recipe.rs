@@ -1,6 +1,6 @@
 //! What is done to images: the list of transforms that was given, or the one that the flat settings stand for.
 
-use super::device::{self, ChosenDevice, CpuDecode, Device};
+use super::device::{self, ChosenDevice, CpuDecode, Device, GpuDecoder};
 use super::views::ViewKind;
 use super::{ImageField, Images, LoaderOptions};
 use crate::augment::{
@@ -100,7 +100,7 @@ impl LoaderOptions {
     /// The errors of [`device::choose`]; [`Error::Config`] for a GPU that is asked for and cannot do it.
     pub(super) fn choose_device(&self, images: &Images, index: &DatasetIndex) -> Result<ChosenDevice> {
         let cpu = |why: String| {
-            let chosen = device::choose("cpu")?;
+            let chosen = device::choose("cpu", self.decoder)?;
             Ok(if self.device == "cpu" { chosen } else { ChosenDevice { why, ..chosen } })
         };
         if !self.decoded {
@@ -114,14 +114,14 @@ impl LoaderOptions {
             Some((_, ImageField { name, .. })) => {
                 format!("batches with images of their own sizes, which the transforms of {name:?} leave them")
             }
-            None => return device::choose(&self.device),
+            None => return device::choose(&self.device, self.decoder),
         };
         if self.device.starts_with("cuda") {
             let message =
                 format!("is {}, but a GPU does not make {missing} yet: device=\"cpu\" does", self.device);
             return Err(Error::config("device", message));
         }
-        if device::choose(&self.device)?.device != Device::Cpu {
+        if device::choose(&self.device, self.decoder)?.device != Device::Cpu {
             index.notices().warn_once("device", || {
                 format!(
                     "the CPU makes the batches: a GPU does not make {missing} yet; device=\"cpu\" says that this is \
@@ -137,7 +137,12 @@ impl LoaderOptions {
     ///
     /// # Errors
     /// [`Error::Config`] naming the transform.
-    pub(super) fn check_who_decodes(&self, images: &Images) -> Result<()> {
+    pub(super) fn check_who_decodes(&self, images: &Images, index: &DatasetIndex) -> Result<()> {
+        if (self.decoder, self.cpu_decode) == (GpuDecoder::Own, CpuDecode::Never) && !index.is_packed() {
+            let message = "is own, which decodes packed images alone, and cpu_decode is never, but this dataset is not \
+                           packed: run `foreload pack`, or say cpu_decode=\"fallback\"";
+            return Err(Error::config("decoder", message));
+        }
         let padded = images.recipes().iter().find_map(Recipe::resizes_padding_of);
         match padded.filter(|_| self.cpu_decode == CpuDecode::Never) {
             None => Ok(()),

@@ -157,6 +157,11 @@ impl DatasetIndex {
         self.parts.iter().all(|placed| placed.part.layout().is_sharded())
     }
 
+    /// Whether all samples lie in shards that `foreload pack` made.
+    pub(crate) fn is_packed(&self) -> bool {
+        self.parts.iter().all(|placed| placed.part.layout() == super::Layout::Packed)
+    }
+
     /// What the samples are.
     pub fn contents(&self) -> Contents {
         self.parts[0].part.file.header().contents

@@ -1,6 +1,7 @@
 //! From compressed bytes to pixels: our region decoder for JPEG, and well-kept decoders for what it does not know.
 
 mod codecs;
+pub(crate) mod cuda;
 mod fallback;
 pub(crate) mod forms;
 mod header;

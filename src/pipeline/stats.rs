@@ -36,8 +36,9 @@ pub(super) struct EpochCounters {
 /// The counters of the way to a GPU.
 #[derive(Default)]
 pub(super) struct GpuCounters {
-    /// The number of images that each backend decoded.
+    /// The number of images that each backend of nvJPEG decoded.
     decoded: [AtomicU64; NvJpegBackend::ALL.len()],
+    decoded_packed: AtomicU64,
     decoded_again: AtomicU64,
     uploaded: AtomicU64,
     copy: AtomicU64,
@@ -104,6 +105,10 @@ impl EpochCounters {
         self.gpu.decoded[backend as usize].fetch_add(images as u64, Ordering::Relaxed);
     }
 
+    pub(super) fn count_packed_on_gpu(&self) {
+        self.gpu.decoded_packed.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(super) fn count_decoded_again(&self) {
         self.gpu.decoded_again.fetch_add(1, Ordering::Relaxed);
     }
@@ -153,6 +158,7 @@ impl EpochCounters {
                 decoded_hardware: number(&self.gpu.decoded[NvJpegBackend::Hardware as usize]),
                 decoded_cuda_batched: number(&self.gpu.decoded[NvJpegBackend::CudaBatched as usize]),
                 decoded_cuda: number(&self.gpu.decoded[NvJpegBackend::Cuda as usize]),
+                decoded_cuda_packed: number(&self.gpu.decoded_packed),
                 decoded_again: number(&self.gpu.decoded_again),
                 h2d_bytes: number(&self.gpu.uploaded),
                 copy: seconds(&self.gpu.copy),
@@ -237,8 +243,10 @@ pub struct GpuStats {
     /// The number of images that CUDA kernels decoded one by one, most of them after the CPU decoded their Huffman
     /// codes.
     pub decoded_cuda: u64,
+    /// The number of packed images that a kernel of our own decoded.
+    pub decoded_cuda_packed: u64,
     /// The number of images that were decoded once more, because a decoder reported them as decoded and did not write
-    /// them, or perhaps not.
+    /// them, or perhaps not, or because rows of a packed image are damaged.
     pub decoded_again: u64,
     /// The number of bytes of files and planes that were copied to it.
     pub h2d_bytes: u64,
@@ -257,6 +265,7 @@ impl std::ops::AddAssign for GpuStats {
         self.decoded_hardware += more.decoded_hardware;
         self.decoded_cuda_batched += more.decoded_cuda_batched;
         self.decoded_cuda += more.decoded_cuda;
+        self.decoded_cuda_packed += more.decoded_cuda_packed;
         self.decoded_again += more.decoded_again;
         self.h2d_bytes += more.h2d_bytes;
         self.copy += more.copy;

@@ -131,6 +131,7 @@ impl Batches {
                 ("decoded_hardware", stats.gpu.decoded_hardware),
                 ("decoded_cuda_batched", stats.gpu.decoded_cuda_batched),
                 ("decoded_cuda", stats.gpu.decoded_cuda),
+                ("decoded_cuda_packed", stats.gpu.decoded_cuda_packed),
                 ("decoded_cpu", stats.decoded_cpu()),
                 ("decoded_again", stats.gpu.decoded_again),
                 ("h2d_bytes", stats.gpu.h2d_bytes),

@@ -12,6 +12,7 @@ mod mixing;
 mod nvjpeg;
 mod ops;
 mod order;
+mod packed;
 mod pauses;
 mod pipeline;
 mod probe;

@@ -6,7 +6,7 @@ use crate::stand_in;
 use foreload::Error;
 use foreload::testing::augment::{DType, Fidelity, MemoryFormat};
 use foreload::testing::batch::{Batch, Place, Tensor};
-use foreload::testing::config::{AllowedBackends, CpuDecode, LoaderOptions, OnError};
+use foreload::testing::config::{AllowedBackends, CpuDecode, GpuDecoder, LoaderOptions, OnError};
 use foreload::testing::decode::Backend;
 use foreload::testing::pipeline::{EpochStats, Pipeline, Poll, release_gpus};
 use foreload::testing::schedule::LastBatch;
@@ -245,19 +245,20 @@ fn the_cpu_decodes_only_what_it_is_asked_to() {
 }
 
 #[test]
-fn packed_images_are_decoded_by_the_cpu() {
+fn packed_images_are_not_nvjpegs() {
     let cuda = stand_in::cuda();
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let dataset = Dataset::folder(16);
     (0..16).step_by(2).for_each(|sample| _ = dataset.pack(sample));
     let dataset = dataset.indexed_anew();
-    let (_, stats) = epoch(&pipeline(&dataset, &options(), AllowedBackends::All), 0);
+    let nvjpeg = LoaderOptions { decoder: GpuDecoder::NvJpeg, ..options() };
+    let (_, stats) = epoch(&pipeline(&dataset, &nvjpeg, AllowedBackends::All), 0);
     assert_eq!((stats.decoded[Backend::Packed], stats.gpu.decoded_hardware + stats.gpu.decoded_cuda), (8, 8));
     assert_eq!(stats.rebuilt, 0);
     let (gpu, _) = epoch(&pipeline(&dataset, &options(), AllowedBackends::Cpu), 0);
     let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&options())), 0);
     assert!(gpu == cpu);
-    let never = LoaderOptions { cpu_decode: CpuDecode::Never, ..options() };
+    let never = LoaderOptions { cpu_decode: CpuDecode::Never, ..nvjpeg };
     let never = pipeline(&dataset, &never, AllowedBackends::All);
     let error = never.epoch(0, 0, 1, 0).unwrap().next_batch().err().expect("half of the images are packed");
     assert!(error.to_string().contains("is packed"), "{error}");

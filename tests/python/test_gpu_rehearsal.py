@@ -346,7 +346,7 @@ def command_line(pid: int) -> bytes:
 
 
 @LONG
-@pytest.mark.parametrize("variant", ["cuda", "cpu"])
+@pytest.mark.parametrize("variant", ["cuda", "packed", "cpu"])
 def test_foreloads_peer_answers_as_the_recording_says(variant: str, dataset: Path, tmp_path: Path) -> None:
     """Torch's CPU takes the place of its CUDA, and batches come from the stand-ins."""
     if os.environ.get("FORELOAD_REQUIRE_TORCH") != "1":
@@ -379,6 +379,9 @@ def test_foreloads_peer_answers_as_the_recording_says(variant: str, dataset: Pat
     assert feed["images"] > 0
     assert [Path(file).parent for file in tuned["nvjpeg"]] == ([STAND_IN] if variant == "cuda" else [])
     assert any(name.startswith("foreload") for name in feed["threads"]), feed["threads"]
+    if variant == "packed":
+        assert feed["counters"]["gpu_decoded_cuda_packed"] > 0
+        assert feed["counters"]["gpu_decoded_cpu"] == 0
     if variant == "cuda":
         # When one backend alone is asked for, no other decodes anything but what was under way.
         assert one_backend["counters"]["gpu_decoded_cuda"] > 0

@@ -1,8 +1,14 @@
-"""Foreload itself. Variant "cuda": all on the device. Variant "cpu": decoded and augmented on the CPU, then copied."""
+"""Foreload itself. Variant "cuda": all on the device. Variant "packed": the same of a packed copy of the files, without
+nvJPEG. Variant "cpu": decoded and augmented on the CPU, then copied.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import foreload
 import serve
@@ -15,8 +21,10 @@ class ForeloadFeed(Feed):
 
     def __init__(self, options: Options) -> None:
         self.on_device = options.variant != "cpu"
+        self.folder = tempfile.TemporaryDirectory() if options.variant == "packed" else None
+        data = packed(options.data, Path(self.folder.name) / "packed") if self.folder else options.data
         self.loader = foreload.ImageLoader(
-            str(options.data),
+            str(data),
             batch_size=options.batch_size,
             image_size=options.image_size,
             seed=options.seed,
@@ -25,6 +33,7 @@ class ForeloadFeed(Feed):
             dtype=str(options.torch_dtype).removeprefix("torch."),
             last_batch="drop",
             epoch_size=serve.EPOCHS * len(serve.list_images(options.data)[0]),
+            decoder="own" if self.folder else "auto",
             **({"cpu_decode": options.cpu_decode} if self.on_device else {}),
         )
         self.ready = 8
@@ -63,6 +72,15 @@ class ForeloadFeed(Feed):
         """End the threads."""
         self.running = None
         del self.loader
+        if self.folder:
+            self.folder.cleanup()
+
+
+def packed(data: Path, into: Path) -> Path:
+    """Pack a dataset, and return where."""
+    command = [sys.executable, "-m", "foreload", "pack", str(data), str(into)]
+    subprocess.run(command, check=True, stdout=sys.stderr)
+    return into
 
 
 if __name__ == "__main__":

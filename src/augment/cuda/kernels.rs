@@ -23,6 +23,7 @@ mod tests {
     use crate::augment::cuda::Launch;
     use crate::augment::cuda::views::{ERASE, OPS};
     use crate::augment::{Fidelity, Output};
+    use crate::decode::cuda::PACKED;
 
     fn names() -> Vec<&'static str> {
         let passes = [Fidelity::Fast, Fidelity::Exact].map(|fidelity| {
@@ -38,7 +39,7 @@ mod tests {
             };
             Launch::kernel(&output)
         });
-        [&passes[..], &["foreload_untouched", OPS, ERASE, super::super::mixing::MIX]].concat()
+        [&passes[..], &["foreload_untouched", OPS, ERASE, super::super::mixing::MIX, PACKED]].concat()
     }
 
     #[test]

@@ -75,7 +75,7 @@ pub(super) fn parts(n: usize) -> impl Iterator<Item = (usize, u32)> {
 /// The kernels as loaded on one device. Clones are the same kernels.
 #[derive(Clone)]
 pub struct Kernels {
-    pub(super) module: Module,
+    pub(crate) module: Module,
     multiprocessors: u32,
 }
 

@@ -235,10 +235,12 @@ fn by_name<S: Serializer>(images: &DecodedBy, to: S) -> Result<S::Ok, S::Error> 
 #[derive(Debug, Default, Serialize)]
 pub(super) struct GpuReport {
     pub(super) ordinal: u32,
+    pub(super) decoder: &'static str,
     pub(super) cpu_decode: &'static str,
     pub(super) decoded_hardware: u64,
     pub(super) decoded_cuda_batched: u64,
     pub(super) decoded_cuda: u64,
+    pub(super) decoded_cuda_packed: u64,
     pub(super) decoded_cpu: u64,
     /// The images that a decoder reported as decoded without surely having written them.
     pub(super) decoded_again: u64,
@@ -255,10 +257,12 @@ fn gpu(config: &LoaderConfig, total: &EpochStats) -> Option<GpuReport> {
     let stats = &total.gpu;
     Some(GpuReport {
         ordinal,
+        decoder: config.decoder.name(),
         cpu_decode: config.cpu_decode.name(),
         decoded_hardware: stats.decoded_hardware,
         decoded_cuda_batched: stats.decoded_cuda_batched,
         decoded_cuda: stats.decoded_cuda,
+        decoded_cuda_packed: stats.decoded_cuda_packed,
         decoded_cpu: total.decoded_cpu(),
         decoded_again: stats.decoded_again,
         h2d_bytes: stats.h2d_bytes,

@@ -53,11 +53,14 @@ pub(super) fn summary(report: &BenchReport) -> String {
             String::new(),
             format!("GPU          cuda:{}, {}", gpu.ordinal, report.device_reason),
             format!(
-                "decoded      by its engine {}, by CUDA in batches {}, one by one {}, by the CPU {} (cpu_decode={})",
+                "decoded      packed {}, by its engine {}, by CUDA in batches {}, one by one {}, by the CPU {} \
+                 (decoder={}, cpu_decode={})",
+                gpu.decoded_cuda_packed,
                 gpu.decoded_hardware,
                 gpu.decoded_cuda_batched,
                 gpu.decoded_cuda,
                 gpu.decoded_cpu,
+                gpu.decoder,
                 gpu.cpu_decode
             ),
             format!(

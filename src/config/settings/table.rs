@@ -14,7 +14,7 @@ use super::{Description, Form, Setting, Topic};
 use crate::augment::{
     CROP_RATIO, CROP_SCALE, DType, Fidelity, ImageTransforms, LARGEST_SIDE, MemoryFormat, Mixing,
 };
-use crate::config::{CpuDecode, FieldOptions, Labels, OnError, Peers, Weights};
+use crate::config::{CpuDecode, FieldOptions, GpuDecoder, Labels, OnError, Peers, Weights};
 use crate::dataset::{Changed, ClassRef};
 use crate::decode::Damaged;
 use crate::io::{Direct, IoChoice};
@@ -211,9 +211,15 @@ settings! {
     /// the same as on the CPU but for the decoders' rounding.
     device: String = "auto".into(), DeviceName, Images.images_only();
 
+    /// Who decodes images on a GPU. With `auto` packed images are decoded by a kernel of Foreload's own, with the CPU's
+    /// samples, and JPEGs by nvJPEG. With `own` nvJPEG is neither needed nor used: the CPU decodes what is not packed,
+    /// so that all batches have the bytes that they have with `device="cpu"`. With `nvjpeg` the CPU decodes packed
+    /// images.
+    decoder: GpuDecoder = GpuDecoder::Auto, OneOf::names(), Images.images_only();
+
     /// What the CPU decodes when batches end on a GPU. With `fallback` it decodes what the GPU's decoders do not know
-    /// (PNG, CMYK, packed images), or would have the host half decode (progressive images; batches of fewer than 51
-    /// where there is no decoding engine). With `auto` it also decodes as many more images as makes the whole fastest.
+    /// (PNG, CMYK; see `decoder`), or would have the host half decode (progressive images; batches of fewer than 51
+    /// where there is no decoding engine). With `auto` it also decodes as many more JPEGs as makes the whole fastest.
     /// With `never`, what the GPU's decoders do not know is an error of its sample; a substitute for it
     /// (`on_error="skip"`) is decoded by the CPU in any case.
     cpu_decode: CpuDecode = CpuDecode::Fallback, OneOf::names(), Images.images_only();

@@ -1,6 +1,8 @@
 //! The layout of an image's planes in device memory: which samples they hold, and where.
 
+use super::super::planes::Sampling;
 use super::super::{ColorModel, JpegHeader, Planes, Region};
+use std::ops::Range;
 
 /// Planes, and their rows, begin at multiples of this many bytes.
 const ALIGNMENT: u64 = 64;
@@ -31,6 +33,38 @@ pub struct PlaneLayout {
     pub step_x: u32,
     /// The image rows that one sample spans: 1, 2 or 4.
     pub step_y: u32,
+}
+
+impl PlaneLayout {
+    /// A plane that begins its memory and holds these columns and rows of a component, as far as the component goes.
+    /// Each of its rows has room for all columns.
+    pub(in crate::decode) fn new(sampling: &Sampling, columns: Range<u32>, rows: Range<u32>) -> Self {
+        let (full_width, full_height) =
+            (sampling.image_width.div_ceil(sampling.step_x), sampling.image_height.div_ceil(sampling.step_y));
+        Self {
+            offset: 0,
+            stride: (columns.len() as u32).next_multiple_of(ALIGNMENT as u32),
+            x0: columns.start,
+            y0: rows.start,
+            width: columns.end.min(full_width) - columns.start,
+            height: rows.end.min(full_height) - rows.start,
+            full_width,
+            full_height,
+            step_x: sampling.step_x,
+            step_y: sampling.step_y,
+        }
+    }
+
+    /// The pixels of an image of this size that its samples span.
+    pub(in crate::decode) fn region(&self, image_width: u32, image_height: u32) -> Region {
+        let (x, y) = (self.x0 * self.step_x, self.y0 * self.step_y);
+        Region {
+            x,
+            y,
+            width: (self.width * self.step_x).min(image_width - x),
+            height: (self.height * self.step_y).min(image_height - y),
+        }
+    }
 }
 
 /// The layout of all planes of an image.
@@ -84,27 +118,26 @@ impl PlanesLayout {
             (start, end.next_multiple_of(mcu).min(full) - start)
         };
         let ((x, width), (y, height)) = (along(true), along(false));
-        let mut planes = [PlaneLayout::default(); 3];
-        let mut bytes = 0;
-        for (plane, sampling) in planes.iter_mut().zip(samplings) {
-            let (step_x, step_y) = (sampling.step_x, sampling.step_y);
-            let (columns, rows) = (width.div_ceil(step_x), height.div_ceil(step_y));
-            let stride = columns.next_multiple_of(ALIGNMENT as u32);
-            *plane = PlaneLayout {
-                offset: bytes,
-                stride,
-                x0: x / step_x,
-                y0: y / step_y,
-                width: columns,
-                height: rows,
-                full_width: header.width.div_ceil(step_x),
-                full_height: header.height.div_ceil(step_y),
-                step_x,
-                step_y,
-            };
-            bytes += u64::from(stride) * u64::from(rows);
+        let planes = samplings.iter().map(|sampling| {
+            let (x0, y0) = (x / sampling.step_x, y / sampling.step_y);
+            let (columns, rows) = (width.div_ceil(sampling.step_x), height.div_ceil(sampling.step_y));
+            PlaneLayout::new(sampling, x0..x0 + columns, y0..y0 + rows)
+        });
+        Some(Self::stacked(color, Region { x, y, width, height }, planes))
+    }
+
+    /// Lays out planes, one behind the other, of which `decoded` is what they hold.
+    pub(in crate::decode) fn stacked(
+        color: ColorModel,
+        decoded: Region,
+        planes: impl Iterator<Item = PlaneLayout>,
+    ) -> Self {
+        let mut layout = Self { color, decoded, planes: Default::default(), bytes: 0 };
+        for (to, plane) in layout.planes.iter_mut().zip(planes) {
+            *to = PlaneLayout { offset: layout.bytes, ..plane };
+            layout.bytes += u64::from(plane.stride) * u64::from(plane.height);
         }
-        Some(Self { color, decoded: Region { x, y, width, height }, planes, bytes })
+        layout
     }
 
     /// The layout of planes that the CPU decoded, if their bytes are copied as they are: `stride * height` of each.
@@ -127,14 +160,7 @@ impl PlanesLayout {
             };
             bytes += (plane.stride as u64 * u64::from(plane.height)).next_multiple_of(ALIGNMENT);
         }
-        let first = &layout[0];
-        let (x, y) = (first.x0 * first.step_x, first.y0 * first.step_y);
-        let decoded = Region {
-            x,
-            y,
-            width: (first.width * first.step_x).min(planes.image_width - x),
-            height: (first.height * first.step_y).min(planes.image_height - y),
-        };
+        let decoded = layout[0].region(planes.image_width, planes.image_height);
         Self { color: planes.color, decoded, planes: layout, bytes }
     }
 

@@ -7,6 +7,7 @@ use crate::config::LANES;
 use crate::dataset::Stamp;
 use crate::decode::JpegHeader;
 use crate::decode::nvjpeg::PlanesLayout;
+use crate::decode::packed::PackedPlan;
 use crate::error::Result;
 use crate::gpu::PinnedSlice;
 use crate::pipeline::EpochRun;
@@ -26,8 +27,10 @@ pub(crate) struct PreparedSample {
 
 /// An image as a worker has prepared it for a lane.
 pub(crate) enum PreparedImage {
-    /// A file for the GPU to decode.
+    /// A file for nvJPEG.
     Encoded { bytes: PinnedSlice, header: JpegHeader, drawn: DrawnViews },
+    /// A packed image for the kernel of our own, and how to decode it.
+    Packed { bytes: PinnedSlice, plan: Box<PackedPlan>, drawn: DrawnViews },
     /// Planes that the CPU has decoded.
     Decoded { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
     /// A file that the lane is to decode on the CPU, because there was no page-locked memory to decode into.

@@ -1,25 +1,58 @@
 //! Checks that images which a decoder reports as decoded were really written, before they go into a batch: see
-//! `cuda/untouched.cuh`. It costs a fill, a small launch and a copy of a few bytes for each piece.
+//! `cuda/untouched.cuh`. It costs a fill, a small launch and a copy of a few bytes for each piece. The kernel that
+//! decodes packed images counts their damaged rows itself.
 
 use super::GpuStage;
+use super::image::LaneImage;
+use super::placed::PlacedSample;
 use crate::augment::cuda::{POISON, Untouched};
 use crate::decode::nvjpeg::PlanesLayout;
 use crate::error::{Error, Result};
 use crate::gpu::{DeviceBuffer, DeviceRange, InFlight, PinnedBuffer};
 
-/// The write checks of one lane.
+/// The checks of what a lane's decoders wrote.
 pub(crate) struct WriteCheck {
     kernel: Untouched,
-    /// A count for each image of a batch, on the device; `arrived` is the same on the host.
+    /// For each image of a batch a count of lines that nobody wrote, then for each a count of damaged rows, on the
+    /// device; `arrived` is the same on the host.
     counts: DeviceBuffer,
     arrived: Option<PinnedBuffer>,
-    /// How many lines of each image whose count is queued may look unwritten by chance.
-    by_chance: Vec<u32>,
+    /// What is counted of each image whose counts are queued.
+    counted: Vec<Counted>,
+    images: usize,
     /// How often counts have arrived.
     round: usize,
 }
 
+/// What is counted of an image.
+#[derive(Debug, Clone, Copy)]
+enum Counted {
+    /// The CPU has decoded it, or it is blank.
+    Nothing,
+    /// Lines that nobody wrote, of which so many may look so by chance.
+    Lines { by_chance: u32 },
+    /// Damaged rows of MCUs.
+    DamagedRows,
+}
+
+impl Counted {
+    fn of(image: &LaneImage, at: &Option<(u64, PlanesLayout)>) -> Self {
+        match (image, at) {
+            (LaneImage::Encoded { .. }, Some((_, layout))) => {
+                Self::Lines { by_chance: Untouched::by_chance(layout) }
+            }
+            (LaneImage::Packed { .. }, _) => Self::DamagedRows,
+            _ => Self::Nothing,
+        }
+    }
+}
+
 impl WriteCheck {
+    /// The bytes of the counts of so many images.
+    pub(crate) fn bytes(images: usize) -> usize {
+        2 * 4 * images
+    }
+
     /// Makes a check for up to `images` images, whose counts arrive in `host`.
     ///
     /// # Errors
@@ -30,10 +63,11 @@ impl WriteCheck {
         images: usize,
         host: PinnedBuffer,
     ) -> Result<Self> {
-        let counts = stage.memory.allocate(flight.stream(), 4 * images)?;
+        let counts = stage.memory.allocate(flight.stream(), Self::bytes(images))?;
         flight.fill(counts.whole(), 0)?;
         let kernel = Untouched::new(&stage.gpu.kernels)?;
-        Ok(Self { kernel, counts, arrived: Some(host), by_chance: Vec::with_capacity(images), round: 0 })
+        let counted = Vec::with_capacity(images);
+        Ok(Self { kernel, counts, arrived: Some(host), counted, images, round: 0 })
     }
 
     /// Queues the poisoning of memory that images will be decoded into.
@@ -44,24 +78,42 @@ impl WriteCheck {
         flight.fill_words(memory, self.word())
     }
 
-    /// The number of images whose counts are queued since the last wait.
-    pub(crate) fn queued(&self) -> usize {
-        self.by_chance.len()
-    }
-
-    /// What a launch on the lane's stream needs: the kernel that counts, the address of its next counts, and the poison
-    /// that it looks for. There is a count for each of `layouts`; `None` is a blank image.
+    /// Adds the images of a chunk to those whose counts will be queued, if decoders of the GPU have any of them. Gives
+    /// the number of the first one's finding; the findings of all samples' first images come before those of the next
+    /// images.
     ///
     /// # Errors
     /// [`Error::Internal`] for more images than there is room for.
-    pub(crate) fn next<'a>(
-        &mut self,
-        layouts: impl Iterator<Item = Option<&'a PlanesLayout>>,
-    ) -> Result<(&Untouched, u64, u32)> {
-        let first = self.by_chance.len();
-        self.by_chance.extend(layouts.map(|layout| layout.map_or(0, Untouched::by_chance)));
-        let to = self.counts.range(4 * first, 4 * (self.by_chance.len() - first))?.ptr();
-        Ok((&self.kernel, to, self.word()))
+    pub(crate) fn add(&mut self, placed: &[PlacedSample]) -> Result<Option<usize>> {
+        if !placed.iter().any(|placed| placed.work.is_for_gpu()) {
+            return Ok(None);
+        }
+        let first = self.counted.len();
+        for image in 0..placed[0].work.images.len() {
+            let of = |placed: &PlacedSample| Counted::of(placed.work.images.get(image), placed.at.get(image));
+            self.counted.extend(placed.iter().map(of));
+        }
+        match self.counted.len() <= self.images {
+            true => Ok(Some(first)),
+            false => Err(Error::Internal(format!("{} images to check", self.counted.len()))),
+        }
+    }
+
+    /// What a launch on the lane's stream needs that counts lines: the kernel, the address of the count with the number
+    /// `first`, and the poison that it looks for.
+    pub(crate) fn lines(&self, first: usize) -> (&Untouched, u64, u32) {
+        (&self.kernel, self.counts.ptr() + 4 * first as u64, self.word())
+    }
+
+    /// Queues zeros for the counts of damaged rows from the number `first` on, and returns the address of the count
+    /// with the number 0.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`].
+    pub(crate) fn damaged_rows(&self, flight: &mut InFlight, first: usize) -> Result<u64> {
+        let at = 4 * (self.images + first);
+        flight.fill(self.counts.range(at, 4 * (self.counted.len() - first))?, 0)?;
+        Ok(self.counts.ptr() + 4 * self.images as u64)
     }
 
     /// Waits for what is queued. Returns the finding of each image that was counted since the last wait, in order.
@@ -74,11 +126,16 @@ impl WriteCheck {
         flight.wait()?;
         self.round += 1;
         let host = self.arrived.insert(flight.arrived().ok_or_else(lost)?);
-        let counts = host.as_chunks::<4>().0.iter().map(|&count| u32::from_ne_bytes(count));
-        Ok(counts
-            .zip(self.by_chance.drain(..))
-            .map(|(lines, by_chance)| Finding::of(lines, by_chance))
-            .collect())
+        let (lines, rows) = host.as_chunks::<4>().0.split_at(self.images);
+        let findings = self.counted.drain(..).zip(lines.iter().zip(rows)).map(|(counted, (lines, rows))| {
+            let [lines, rows] = [lines, rows].map(|count| u32::from_ne_bytes(*count));
+            match counted {
+                Counted::Lines { by_chance } => Finding::of(lines, by_chance),
+                Counted::DamagedRows if rows > 0 => Finding::Damaged,
+                Counted::DamagedRows | Counted::Nothing => Finding::Written,
+            }
+        });
+        Ok(findings.collect())
     }
 
     fn word(&self) -> u32 {
@@ -96,6 +153,8 @@ pub(crate) enum Finding {
     Doubtful,
     /// So many lines were not written that it cannot be chance.
     Skipped,
+    /// It is a packed image with damaged rows.
+    Damaged,
 }
 
 impl Finding {

@@ -6,13 +6,15 @@
 use super::GpuStage;
 use super::assembly::{Piece, PreparedSample};
 use super::check::WriteCheck;
+use super::image::{LaneImage, LaneSample, planes_bytes};
+use super::image_view::ImageView;
+use super::packed::PackedDecoder;
 use super::per_image::PerImage;
 use super::placed::{PlacedSample, requests};
 use super::shared_gpu::BorrowedDecoder;
 use super::table::LaneTable;
 use super::timing::Timing;
-use super::work::{Intake, LaneImage, LaneSample, arena_bytes};
-use crate::augment::DrawnView;
+use super::work::Intake;
 use crate::augment::cuda::{LaneMemory, LevelsAt, MixLauncher, ViewLauncher};
 use crate::batch::BatchCloser;
 use crate::decode::nvjpeg::{NvJpegBackend, Verdict};
@@ -88,25 +90,9 @@ struct GpuLane<'a> {
     table: LaneTable,
     /// The grey levels between the kernels of a view that changes pixels.
     levels: Option<DeviceBuffer>,
+    packed: PackedDecoder,
     check: WriteCheck,
     timing: Timing,
-}
-
-/// A view of one image of each sample, whose images are made together.
-pub(super) struct ImageView {
-    pub(super) image: usize,
-    /// The number of the view among those of its image.
-    number: usize,
-    pub(super) launcher: ViewLauncher,
-    /// What mixes its images, if anything does.
-    mix: Option<MixLauncher>,
-}
-
-impl ImageView {
-    /// What the view shows of a sample; `None` where there is no image.
-    pub(super) fn drawn<'a>(&self, sample: &'a PlacedSample) -> Option<&'a DrawnView> {
-        sample.work.images.get(self.image).drawn().map(|drawn| &drawn.views()[self.number])
-    }
 }
 
 /// A sample that is queued and must be checked. The finding of its first image has the number `first`, and that of each
@@ -143,6 +129,7 @@ impl<'a> GpuLane<'a> {
         Ok(Self {
             stage,
             shared,
+            packed: PackedDecoder::new(stage)?,
             check: WriteCheck::new(stage, &mut flight, stage.batch, intake.staging.counts(stage.batch)?)?,
             intake,
             engine: Stream::new(&stage.device)?,
@@ -226,15 +213,14 @@ impl<'a> GpuLane<'a> {
         let (mut placed, bytes) = self.place(run, todo, finished)?;
         let arena = self.arena(bytes)?;
         let stream = self.flight.stream().clone();
-        let by_gpu = |placed: &[PlacedSample]| placed.iter().any(|placed| placed.work.is_encoded());
-        if let (true, Some(arena)) = (by_gpu(&placed), &self.arena) {
+        let by_nvjpeg = |placed: &[PlacedSample]| placed.iter().any(|placed| placed.work.is_encoded());
+        if let (true, Some(arena)) = (by_nvjpeg(&placed), &self.arena) {
             self.check.poison(&mut self.flight, arena.range(0, bytes as usize)?)?;
         }
         self.timing.next()?.begin(&stream, &self.engine)?;
         self.copy(run, &placed)?;
         self.timing.current().copied(&stream)?;
         let refused = self.decode(run, arena, &placed)?;
-        self.timing.current().decoded(&stream)?;
         let mut refused = refused.into_iter().rev().peekable();
         while let Some(Refusal { index, image, error }) = refused.next() {
             self.intake.demote(&mut placed[index].work, image, error);
@@ -243,14 +229,18 @@ impl<'a> GpuLane<'a> {
                 todo.push_back(placed.remove(index).work);
             }
         }
-        let checked = by_gpu(&placed);
-        let first = self.augment(closer, arena, &placed, checked)?;
+        let first = self.check.add(&placed)?;
+        if let Some(first) = first {
+            self.decode_packed(&placed, arena, first)?;
+        }
+        self.timing.current().decoded(&stream)?;
+        self.augment(closer, arena, &placed, first.filter(|_| by_nvjpeg(&placed)))?;
         self.timing.current().done(&stream)?;
         let step = placed.len();
         for (number, PlacedSample { mut work, .. }) in placed.into_iter().enumerate() {
             // Queued work holds what it reads until it is done, which may be long before the piece is. But a file that
             // may be decoded again is kept, together with the rest of its sample.
-            if !work.is_encoded() {
+            if !work.is_for_gpu() {
                 work.images.set_all(|| LaneImage::Nothing);
             }
             match first {
@@ -281,7 +271,10 @@ impl<'a> GpuLane<'a> {
             let layouts = PerImage::try_new(work.images.len(), |image| {
                 work.images.get(image).layout(&self.stage.gpu.abilities)
             })?;
-            let bytes = layouts.iter().flatten().map(arena_bytes).sum();
+            let bytes_of = |(image, layout): (&LaneImage, &Option<_>)| {
+                layout.as_ref().map_or(0, |layout| image.arena_bytes(layout))
+            };
+            let bytes = work.images.iter().zip(layouts.iter()).map(bytes_of).sum();
             if bytes > limit {
                 self.intake.too_large(&mut work, bytes)?;
                 todo.push_front(work);
@@ -304,13 +297,12 @@ impl<'a> GpuLane<'a> {
                     return Err(Error::Internal(format!("no page-locked {bytes} bytes for planes")));
                 }
             }
-            let mut end = used;
+            let (mut end, mut number) = (used, 0);
             let at = layouts.map(|layout| {
-                layout.map(|layout| {
-                    let start = end;
-                    end += arena_bytes(&layout);
-                    (start, layout)
-                })
+                let start = end;
+                end += bytes_of((work.images.get(number), layout));
+                number += 1;
+                layout.map(|layout| (start, layout))
             });
             placed.push(PlacedSample { work, at });
             used = end;
@@ -335,16 +327,21 @@ impl<'a> GpuLane<'a> {
         Ok(self.arena.as_ref().map_or(0, DeviceBuffer::ptr))
     }
 
-    /// Queues the copies of planes that the CPU decoded.
+    /// Queues the copies of planes that the CPU decoded, and of what is needed of packed images.
     fn copy(&mut self, run: &EpochRun, placed: &[PlacedSample]) -> Result<()> {
         for (image, at) in placed.iter().flat_map(PlacedSample::images) {
-            if let (LaneImage::Planes { bytes, layout, .. }, Some((offset, _))) = (image, at) {
-                let from = bytes.part(0..layout.bytes as usize)?;
-                let to = self.arena.as_ref().map(|arena| arena.range(*offset as usize, from.len()));
-                let to = to.ok_or_else(|| Error::Internal("planes without an arena".into()))??;
-                run.counters.add_uploaded(from.len());
-                self.flight.copy_to_device(to, &from)?;
-            }
+            let Some((offset, layout)) = at else { continue };
+            let (from, at) = match image {
+                LaneImage::Planes { bytes, layout, .. } => (bytes.part(0..layout.bytes as usize)?, *offset),
+                LaneImage::Packed { bytes, plan, .. } => {
+                    (bytes.part(plan.bytes.clone())?, offset + planes_bytes(layout))
+                }
+                _ => continue,
+            };
+            let to = self.arena.as_ref().map(|arena| arena.range(at as usize, from.len()));
+            let to = to.ok_or_else(|| Error::Internal("an image without an arena".into()))??;
+            run.counters.add_uploaded(from.len());
+            self.flight.copy_to_device(to, &from)?;
         }
         Ok(())
     }
@@ -406,27 +403,38 @@ impl<'a> GpuLane<'a> {
         Ok(refused)
     }
 
-    /// Queues the copy of the table, the check of the planes if there is to be one, and for each view the launch that
-    /// makes its images. Returns the number of the first of the check's findings; the findings of all samples' first
-    /// images come before those of the next images.
+    /// Queues the decoding of all packed images by one launch. Their damaged rows are counted from the finding with the
+    /// number `first` on.
+    fn decode_packed(&mut self, placed: &[PlacedSample], arena: u64, first: usize) -> Result<()> {
+        self.packed.gather(placed, arena, first);
+        let Self { packed, intake, flight, .. } = self;
+        let Some((kernel, table, at)) = packed.copy(self.stage, &mut intake.staging, flight)? else {
+            return Ok(());
+        };
+        let damage = self.check.damaged_rows(flight, first)?;
+        // SAFETY: the table, the arena and the counts stay allocated until the flight is done. All of it was written on
+        // this stream.
+        unsafe { kernel.launch(flight.stream(), table, at, damage) }
+    }
+
+    /// Queues the copy of the table, the check of what nvJPEG wrote, whose first finding has the number `findings`, and
+    /// for each view the launch that makes its images.
     fn augment(
         &mut self,
         closer: &BatchCloser,
         arena: u64,
         placed: &[PlacedSample],
-        check: bool,
-    ) -> Result<Option<usize>> {
+        findings: Option<usize>,
+    ) -> Result<()> {
         if placed.is_empty() {
-            return Ok(None);
+            return Ok(());
         }
         let Intake { staging, .. } = &mut self.intake;
         self.table.write(self.stage, staging, &mut self.flight, &self.views, placed, arena)?;
-        let findings = check.then(|| self.check.queued());
-        let first_views = self.views.iter().enumerate().filter(|(_, view)| check && view.number == 0);
-        for (number, ImageView { image, .. }) in first_views {
-            let layouts =
-                placed.iter().map(|placed| placed.at.get(*image).as_ref().map(|(_, layout)| layout));
-            let (kernel, counts, poison) = self.check.next(layouts)?;
+        let first_views = self.views.iter().enumerate().filter(|(_, view)| view.number == 0);
+        for (number, view) in first_views.filter(|_| findings.is_some()) {
+            let first = findings.unwrap_or_default() + view.image * placed.len();
+            let (kernel, counts, poison) = self.check.lines(first);
             let entries = self.table.entries(number);
             // All views of an image use the same planes, which the entries of the first view name. SAFETY: as for the
             // launches below; the counts are this lane's.
@@ -444,7 +452,7 @@ impl<'a> GpuLane<'a> {
             // until the flight is done. All of it was written on this stream or is waited for by it.
             unsafe { launcher.launch(stream, entries, placed.len(), programs, levels, images) }?;
         }
-        Ok(findings)
+        Ok(())
     }
 
     /// Finishes the places of a batch, and queues for each view the launch that mixes its images.

@@ -5,7 +5,10 @@ pub(super) mod assembly;
 mod backoff;
 mod balance;
 mod check;
+mod image;
+mod image_view;
 pub(super) mod lane;
+mod packed;
 pub(super) mod per_image;
 mod placed;
 pub(super) mod prepare;
@@ -18,8 +21,9 @@ mod timing;
 mod work;
 
 use crate::batch::CudaStorage;
-use crate::config::{self, AllowedBackends, CpuDecode, DevicePools, LANES, LoaderConfig};
+use crate::config::{self, AllowedBackends, CpuDecode, DevicePools, GpuDecoder, LANES, LoaderConfig};
 use crate::decode::JpegHeader;
+use crate::decode::cuda::{CUDA_PACKED, PACKED_REGIONS};
 use crate::decode::nvjpeg::{NvJpegBackend, by_host};
 use crate::error::{Error, Result};
 use crate::gpu::{GpuDevice, MemoryPool, Registration, Stream};
@@ -33,12 +37,16 @@ pub use shared_gpu::release_gpus;
 use std::sync::{Arc, Mutex, PoisonError};
 use timing::TimeOrigin;
 
+/// Why nvJPEG's backends can do nothing.
+const NOT_ASKED: &str = "not asked, with decoder=\"own\"";
+
 /// What all workers and lanes of a loader share on the way to a GPU.
 pub(crate) struct GpuStage {
     device: GpuDevice,
     gpu: Arc<SharedGpu>,
     /// Whether the GPU's decoders have been made.
     prepared: Mutex<bool>,
+    decoder: GpuDecoder,
     backends: AllowedBackends,
     /// Whether the CPU may decode at all.
     cpu_may: bool,
@@ -71,10 +79,11 @@ impl GpuStage {
         pools: &DevicePools,
         slots: &SlotPool,
     ) -> Result<Self> {
-        let gpu = SharedGpu::open(ordinal).map_err(|error| match error {
-            Error::Unavailable(why) => config::unavailable_device(&format!("cuda:{ordinal}"), &why),
-            other => other,
-        })?;
+        let gpu =
+            SharedGpu::open(ordinal, config.decoder != GpuDecoder::Own).map_err(|error| match error {
+                Error::Unavailable(why) => config::unavailable_device(&format!("cuda:{ordinal}"), &why),
+                other => other,
+            })?;
         let device = gpu.device.clone();
         let columns = config.layout.column_bytes(config.batch_size as usize);
         let room = (columns + 2 * PAGE).next_multiple_of(PAGE);
@@ -82,6 +91,7 @@ impl GpuStage {
         let origin = TimeOrigin::new(&device, &Stream::new(&device)?, None)?;
         let cores = gpu.abilities.engines().map_or(1, |(engines, cores)| (engines * cores) as usize);
         Ok(Self {
+            decoder: config.decoder,
             backends: config.backends,
             cpu_may: config.cpu_decode != CpuDecode::Never,
             cpu_serves: config.cpu_decode != CpuDecode::Never && config.backends == AllowedBackends::All,
@@ -102,12 +112,27 @@ impl GpuStage {
 
     /// What the GPU's decoders can do, and why not more, each by its name.
     pub(crate) fn decoders(&self) -> Vec<(&'static str, String)> {
-        NvJpegBackend::ALL.map(|backend| (backend.name(), self.gpu.abilities.describe(backend))).into()
+        let own = if self.decodes_packed() { PACKED_REGIONS } else { "no: the CPU decodes packed images" };
+        let of_nvjpeg = |backend: NvJpegBackend| {
+            let described = || self.gpu.abilities.describe(backend);
+            (backend.name(), if self.may_use_nvjpeg() { described() } else { NOT_ASKED.to_owned() })
+        };
+        std::iter::once((CUDA_PACKED, own.to_owned())).chain(NvJpegBackend::ALL.map(of_nvjpeg)).collect()
     }
 
     /// A decoder that failed when it was tried, and why.
     pub(crate) fn failed(&self) -> Option<&(NvJpegBackend, String)> {
-        self.gpu.abilities.failed()
+        self.gpu.abilities.failed().filter(|_| self.may_use_nvjpeg())
+    }
+
+    /// Whether the kernel of our own decodes packed images.
+    fn decodes_packed(&self) -> bool {
+        self.decoder != GpuDecoder::NvJpeg && self.backends != AllowedBackends::Cpu
+    }
+
+    /// Whether nvJPEG may decode anything.
+    fn may_use_nvjpeg(&self) -> bool {
+        self.decoder != GpuDecoder::Own
     }
 
     /// Makes the calling thread one that works for the GPU. If that fails, so does the thread's first call, which
@@ -175,7 +200,7 @@ impl GpuStage {
             AllowedBackends::Cuda => backend == NvJpegBackend::Cuda,
             AllowedBackends::Cpu => false,
         };
-        asked && backend.takes_call_of(self.batch)
+        asked && self.may_use_nvjpeg() && backend.takes_call_of(self.batch)
     }
 
     /// Whether only the size of the batches keeps the GPU from decoding an image.
@@ -183,7 +208,7 @@ impl GpuStage {
         let first = self.gpu.abilities.backends(header).next();
         let small = first == Some(NvJpegBackend::CudaBatched)
             && !NvJpegBackend::CudaBatched.takes_call_of(self.batch);
-        self.cpu_serves && small && self.failed().is_none()
+        self.may_use_nvjpeg() && self.cpu_serves && small && self.failed().is_none()
     }
 
     /// The backend that comes after one that does not take an image. A single image is too few for a call of the

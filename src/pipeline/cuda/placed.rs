@@ -1,13 +1,14 @@
 //! A sample whose images have places in a lane's arena, and what a decoder is asked to decode into them.
 
+use super::image::{LaneImage, LaneSample};
 use super::per_image::PerImage;
-use super::work::{LaneImage, LaneSample};
 use crate::decode::nvjpeg::{NvJpegBackend, PlaneLayout, PlaneTarget, PlanesLayout, Request};
 
 /// A sample whose images have places in the arena.
 pub(crate) struct PlacedSample {
     pub work: LaneSample,
-    /// The offset and the layout of each image's planes; `None` for a blank image.
+    /// The offset and the layout of each image's planes, behind which are the bytes of a packed image; `None` for a
+    /// blank image.
     pub at: PerImage<Option<(u64, PlanesLayout)>>,
 }
 

@@ -10,6 +10,7 @@ use crate::augment::DrawnViews;
 use crate::batch::Ticket;
 use crate::config::CpuDecode;
 use crate::decode::nvjpeg::{NvJpegBackend, PlanesLayout};
+use crate::decode::packed::PackedImage;
 use crate::decode::{
     ColorModel, FileForm, Format, JpegHeader, Planes, file_within, form_of, image_size, parse_header,
 };
@@ -201,6 +202,14 @@ impl<'a> Preparer<'a> {
         };
         // A canvas is the CPU's: the kernels resize what lies in planes, and no backend writes padding into those.
         let on_canvas = drawn.as_ref().is_some_and(|drawn| drawn.canvas().is_some());
+        if !on_canvas && self.stage.decodes_packed() && form_of(&bytes) == FileForm::Packed {
+            let head = PackedImage::read(&bytes)?;
+            let size = self.checked_size(head.size())?;
+            let drawn = drawn.map_or_else(|| draw_views(size), Ok)?;
+            let plan = Box::new(head.plan(drawn.region())?);
+            stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, bytes.len());
+            return Ok(PreparedImage::Packed { bytes, plan, drawn });
+        }
         // The GPU's decoders know files alone; the CPU's decode the other forms.
         let file = file_within(&bytes)?.unwrap_or(0..bytes.len());
         let for_gpu = if on_canvas { None } else { self.for_gpu(&bytes[file.clone()], id, batch) };
@@ -211,11 +220,8 @@ impl<'a> Preparer<'a> {
             });
         }
         if let Some(header) = for_gpu {
-            let (width, height) = (header.width, header.height);
-            if u64::from(width) * u64::from(height) > config.max_pixels {
-                return Err(DecodeError::TooLarge { width, height, limit: config.max_pixels }.into());
-            }
-            let drawn = drawn.map_or_else(|| draw_views((width, height)), Ok)?;
+            let size = self.checked_size((header.width, header.height))?;
+            let drawn = drawn.map_or_else(|| draw_views(size), Ok)?;
             stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, bytes.len());
             return Ok(PreparedImage::Encoded { bytes: bytes.part(file)?, header, drawn });
         }
@@ -233,7 +239,16 @@ impl<'a> Preparer<'a> {
         Ok(PreparedImage::Decoded { bytes: self.stage.slots.pin(slot)?, layout, drawn })
     }
 
-    /// The header of a file that the GPU is to decode. `None` for a file that it cannot decode, or not for certain: the
+    /// The size of an image, unless it is too large.
+    fn checked_size(&self, (width, height): (u32, u32)) -> Result<(u32, u32), DecodeError> {
+        let limit = self.shared.config.max_pixels;
+        match u64::from(width) * u64::from(height) > limit {
+            true => Err(DecodeError::TooLarge { width, height, limit }),
+            false => Ok((width, height)),
+        }
+    }
+
+    /// The header of a file that nvJPEG is to decode. `None` for a file that it cannot decode, or not for certain: the
     /// CPU decodes that, or says what is wrong with it.
     fn for_gpu(&self, bytes: &[u8], id: ImageId, batch: usize) -> Option<JpegHeader> {
         let stage = self.stage;
@@ -276,8 +291,12 @@ const RESIZED_PADDING: &str = "the transforms pad this image before they resize 
                                cpu_decode=\"fallback\" lets it";
 
 /// Why the GPU does not decode a packed image.
-const PACKED: &str =
-    "the image is packed, which nvJPEG does not know and the CPU decodes; cpu_decode=\"fallback\" lets it";
+const PACKED: &str = "the image is packed, which nvJPEG does not know; decoder=\"auto\" lets the GPU decode it, and \
+                      cpu_decode=\"fallback\" the CPU";
+
+/// Why the GPU decodes nothing but packed images.
+const NOT_PACKED: &str = "the image is not packed, and decoder=\"own\" decodes no others on the GPU; \
+                          cpu_decode=\"fallback\" lets the CPU decode it";
 
 fn is_ended(bytes: &[u8]) -> bool {
     bytes.ends_with(&[0xFF, 0xD9])
@@ -290,6 +309,9 @@ pub(crate) fn undecodable(stage: &GpuStage, bytes: &[u8], id: ImageId) -> Error 
     }
     if let Err(error) = Format::of(bytes) {
         return error.into();
+    }
+    if !stage.may_use_nvjpeg() {
+        return DecodeError::Unsupported(NOT_PACKED.into()).into();
     }
     // An image of another format than JPEG has no such header, which does not mean that it is damaged.
     if let Err(error) = parse_header(bytes)

@@ -18,9 +18,10 @@ static SHARED_GPUS: Mutex<Vec<Arc<SharedGpu>>> = Mutex::new(Vec::new());
 /// One GPU, which all loaders of this process share.
 pub(crate) struct SharedGpu {
     pub device: GpuDevice,
+    /// What nvJPEG can do; nothing where no loader has asked for it.
     pub abilities: Abilities,
     pub kernels: Kernels,
-    library: Library,
+    nvjpeg: Option<Library>,
     decoders: Mutex<DecoderPool>,
     /// Signalled when a decoder came back or was dropped.
     returned: Condvar,
@@ -57,28 +58,32 @@ pub fn release_gpus() {
 }
 
 impl SharedGpu {
-    /// Takes the GPU `ordinal` into use, and finds out what it can do unless that is known.
+    /// Takes the GPU `ordinal` into use, and if it is to be used `with_nvjpeg`, finds out what that can do unless it is
+    /// known.
     ///
     /// # Errors
     /// [`Error::Unavailable`] or [`Error::Gpu`] when it cannot serve.
-    pub(crate) fn open(ordinal: u32) -> Result<Arc<Self>> {
+    pub(crate) fn open(ordinal: u32, with_nvjpeg: bool) -> Result<Arc<Self>> {
         // This comes before the lock, because it is an error in a forked child.
         let device = GpuDevice::open(ordinal)?;
         // Held while the GPU is tried, because whoever comes meanwhile needs the result.
         let mut all = lock(&SHARED_GPUS);
-        if let Some(at) = all.iter().position(|known| known.device.ordinal() == ordinal) {
-            if all[at].abilities.failed().is_none() {
+        let serves =
+            |known: &Arc<Self>| known.device.ordinal() == ordinal && (known.nvjpeg.is_some() || !with_nvjpeg);
+        if let Some(at) = all.iter().position(serves) {
+            if all[at].abilities.failed().is_none() || !with_nvjpeg {
                 return Ok(all[at].clone());
             }
             // It may have failed for a moment only: this loader tries again, and others go on with what they have.
             let known = all.swap_remove(at);
             lock(&known.decoders).idle.clear();
         }
-        let library = Library::load()?;
+        let nvjpeg = with_nvjpeg.then(Library::load).transpose()?;
+        let probe = |library: &Library| Abilities::probe(library, &device);
         let gpu = Arc::new(Self {
-            abilities: Abilities::probe(&library, &device)?,
+            abilities: nvjpeg.as_ref().map_or_else(|| Ok(Abilities::default()), probe)?,
             kernels: Kernels::load(&device)?,
-            library,
+            nvjpeg,
             device,
             decoders: Mutex::default(),
             returned: Condvar::new(),
@@ -133,7 +138,9 @@ impl SharedGpu {
         // Its drop counts it off, even where no decoder could be made.
         let mut borrowed = BorrowedDecoder { decoder: idle, gpu: self.clone() };
         if borrowed.decoder.is_none() {
-            borrowed.decoder = Some(NvJpegDecoder::new(&self.library, &self.device, batch)?);
+            let library = self.nvjpeg.as_ref();
+            let library = library.ok_or_else(|| Error::Internal("nvJPEG, which nobody asked for".into()))?;
+            borrowed.decoder = Some(NvJpegDecoder::new(library, &self.device, batch)?);
         }
         Ok(borrowed)
     }

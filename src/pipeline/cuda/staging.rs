@@ -1,7 +1,9 @@
 //! The staging buffers of a lane: page-locked memory of its own for tables, and for planes that find no slot.
 
 use super::GpuStage;
+use super::check::WriteCheck;
 use crate::augment::cuda::LaneMemory;
+use crate::decode::cuda::PackedTable;
 use crate::error::{Error, Result};
 use crate::gpu::{GpuDevice, InFlight, PinnedBuffer, PinnedSlice, Registration};
 use crate::pipeline::PipelineShared;
@@ -26,18 +28,20 @@ impl LaneStaging {
     /// # Errors
     /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory.
     pub(crate) fn new(shared: &PipelineShared, stage: &GpuStage) -> Result<Self> {
-        let table = LaneMemory::new(shared.config.images.views(), shared.config.batch_size as usize).table;
+        let views = LaneMemory::new(shared.config.images.views(), shared.config.batch_size as usize).table;
+        let packed = if stage.decodes_packed() { PackedTable::usual_bytes(stage.batch) } else { 0 };
+        let table = views + packed;
         // There is room for two of the largest tables: one is written while the other is copied.
-        let counts = 4 * stage.batch;
-        let room = 2 * (table + 2 * PAGE) + counts + 2 * PAGE;
+        let counts = WriteCheck::bytes(stage.batch);
+        let room = 2 * (table + 4 * PAGE) + counts + 2 * PAGE;
         let tables = Registration::new(&stage.device, &SlotPool::new(room)?)?;
         Ok(Self { device: stage.device.clone(), tables, planes: None })
     }
 
-    /// Page-locked memory for a count of each of `images` images.
+    /// Page-locked memory for the counts of `images` images.
     pub(crate) fn counts(&self, images: usize) -> Result<PinnedBuffer> {
         self.tables
-            .buffer(4 * images)
+            .buffer(WriteCheck::bytes(images))
             .ok_or_else(|| Error::Internal("no page-locked memory for counts".into()))
     }
 

@@ -2,7 +2,7 @@
 //! the views that have some. It is written in page-locked memory and copied as one.
 
 use super::GpuStage;
-use super::lane::ImageView;
+use super::image_view::ImageView;
 use super::placed::PlacedSample;
 use super::staging::LaneStaging;
 use crate::augment::cuda::{ImageParams, Programs, ProgramsAt, RingParams};

@@ -3,6 +3,7 @@
 use super::GpuStage;
 use super::assembly::{PreparedImage, PreparedSample};
 use super::check::Finding;
+use super::image::{LaneImage, LaneSample};
 use super::per_image::PerImage;
 use super::prepare::{copy, undecodable};
 use super::refused::ImageId;
@@ -11,13 +12,12 @@ use crate::augment::DrawnViews;
 use crate::batch::Ticket;
 use crate::config::{CpuDecode, DevicePools, OnError};
 use crate::dataset::Stamp;
-use crate::decode::nvjpeg::{Abilities, NvJpegBackend, PlanesLayout};
-use crate::decode::{ColorModel, JpegHeader, Planes};
+use crate::decode::ColorModel;
+use crate::decode::nvjpeg::{NvJpegBackend, PlanesLayout};
 use crate::error::{DecodeError, Error, Result};
-use crate::gpu::{PinnedSlice, Registration};
+use crate::gpu::Registration;
 use crate::pipeline::cpu::{CpuDecoder, SampleImage, ViewsFrom};
 use crate::pipeline::fields::SeenImage;
-use crate::pipeline::mixing::FilledPlace;
 use crate::pipeline::one_version::of_one_version;
 use crate::pipeline::originals::OriginalFiles;
 use crate::pipeline::stopwatch::Stopwatch;
@@ -25,103 +25,6 @@ use crate::pipeline::{EpochRun, PipelineShared, substitute};
 use crate::schedule::Draw;
 use crate::trace::TraceLane;
 use std::collections::VecDeque;
-
-/// One sample of a piece. Its images go through the lane together: when one is decoded again, all are, and when one
-/// fails, the sample does.
-pub(crate) struct LaneSample {
-    pub ticket: Ticket,
-    position: u64,
-    /// The sample and which of its draws it is; those of the substitute once there is one.
-    pub draw: Draw,
-    /// The element of the mask: whether the sample counts.
-    pub valid: bool,
-    pub images: PerImage<LaneImage>,
-}
-
-impl LaneSample {
-    /// What identifies an image of the sample.
-    fn id(&self, image: usize) -> ImageId {
-        ImageId { sample: self.draw.sample, image: image as u32 }
-    }
-
-    /// The place of the sample in its batch, filled but for what mixing changes.
-    pub(crate) fn into_place(self) -> FilledPlace {
-        let Draw { sample, occurrence } = self.draw;
-        FilledPlace { ticket: self.ticket, position: self.position, sample, occurrence, valid: self.valid }
-    }
-
-    /// Whether nvJPEG is to decode an image of the sample, or did.
-    pub(crate) fn is_encoded(&self) -> bool {
-        self.images.iter().any(LaneImage::is_encoded)
-    }
-}
-
-/// How far an image has come.
-pub(crate) enum LaneImage {
-    /// A file for nvJPEG.
-    Encoded {
-        bytes: PinnedSlice,
-        header: JpegHeader,
-        drawn: DrawnViews,
-        backend: NvJpegBackend,
-        /// Whether the same decoder has it a second time, because there is no other, or because the check was doubtful.
-        tried_again: bool,
-    },
-    /// Planes in page-locked memory.
-    Planes { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
-    /// A file for the CPU.
-    ForCpu { bytes: PinnedSlice, drawn: DrawnViews },
-    /// A file for the CPU that is still to be read, from the version of its shard that has this stamp.
-    Unread { stamp: Option<Stamp>, drawn: Option<DrawnViews> },
-    /// Planes that the CPU has decoded, before there is page-locked memory for them.
-    Decoded { planes: Box<Planes>, drawn: DrawnViews },
-    /// An image of a sample that failed, whose place a substitute is to take.
-    Replaced,
-    /// The image is zeros.
-    Blank,
-    /// Nothing is left to do: the image is in the batch, or its batch will not be delivered.
-    Nothing,
-}
-
-impl LaneImage {
-    /// Whether nvJPEG is to decode it, or did.
-    pub(crate) fn is_encoded(&self) -> bool {
-        matches!(self, Self::Encoded { .. })
-    }
-
-    /// Gives a file of nvJPEG's to the CPU.
-    fn leave_to_cpu(&mut self) {
-        if let Self::Encoded { bytes, drawn, .. } = self {
-            *self = Self::ForCpu { bytes: bytes.clone(), drawn: drawn.clone() };
-        }
-    }
-
-    /// How its planes lie in the arena of a lane; `None` for a blank image.
-    pub(crate) fn layout(&self, abilities: &Abilities) -> Result<Option<PlanesLayout>> {
-        Ok(match self {
-            Self::Encoded { header, drawn, backend, .. } => {
-                let layout = abilities.layout(header, drawn.region(), *backend);
-                Some(layout.ok_or_else(|| Error::Internal(format!("{} has no layout", backend.name())))?)
-            }
-            Self::Planes { layout, .. } => Some(*layout),
-            Self::Decoded { planes, .. } => Some(PlanesLayout::staged(planes)),
-            Self::Blank => None,
-            Self::ForCpu { .. } | Self::Unread { .. } | Self::Replaced | Self::Nothing => {
-                return Err(Error::Internal("the CPU left an image".into()));
-            }
-        })
-    }
-
-    /// The views that were drawn of it, where they are known.
-    pub(crate) fn drawn(&self) -> Option<&DrawnViews> {
-        match self {
-            Self::Encoded { drawn, .. } | Self::Planes { drawn, .. } | Self::Decoded { drawn, .. } => {
-                Some(drawn)
-            }
-            Self::ForCpu { .. } | Self::Unread { .. } | Self::Replaced | Self::Blank | Self::Nothing => None,
-        }
-    }
-}
 
 /// Takes prepared samples in, and finds a decoder for each image.
 pub(crate) struct Intake<'a> {
@@ -154,6 +57,7 @@ impl<'a> Intake<'a> {
                 PreparedImage::Decoded { bytes, layout, drawn } => {
                     Ok(LaneImage::Planes { bytes, layout, drawn })
                 }
+                PreparedImage::Packed { bytes, plan, drawn } => Ok(LaneImage::Packed { bytes, plan, drawn }),
                 PreparedImage::Waiting { bytes, drawn } => Ok(LaneImage::ForCpu { bytes, drawn }),
                 PreparedImage::Unread { stamp, drawn } => Ok(LaneImage::Unread { stamp, drawn }),
                 PreparedImage::Absent => Ok(LaneImage::Blank),
@@ -348,8 +252,10 @@ impl<'a> Intake<'a> {
         }
         if is_there {
             for image in work.images.iter_mut() {
-                if let LaneImage::Encoded { backend, .. } = image {
-                    run.counters.count_nvjpeg(*backend, 1);
+                match image {
+                    LaneImage::Encoded { backend, .. } => run.counters.count_nvjpeg(*backend, 1),
+                    LaneImage::Packed { .. } => run.counters.count_packed_on_gpu(),
+                    _ => {}
                 }
                 *image = LaneImage::Nothing;
             }
@@ -362,7 +268,7 @@ impl<'a> Intake<'a> {
     fn accept_image(&self, run: &EpochRun, work: &mut LaneSample, number: usize, finding: Finding) -> bool {
         let id = work.id(number);
         let LaneImage::Encoded { header, backend, tried_again, .. } = work.images.get_mut(number) else {
-            return true;
+            return finding != Finding::Damaged || self.leave_damaged(run, work, number);
         };
         let backend = *backend;
         if finding == Finding::Written {
@@ -384,6 +290,19 @@ impl<'a> Intake<'a> {
         false
     }
 
+    /// Gives a packed image with damage to the CPU, which says what is wrong with it. Returns that it is not there.
+    fn leave_damaged(&self, run: &EpochRun, work: &mut LaneSample, number: usize) -> bool {
+        run.counters.count_decoded_again();
+        match self.stage.cpu_may {
+            true => work.images.get_mut(number).leave_to_cpu(),
+            false => {
+                let error = DecodeError::Corrupt(DAMAGED_ROWS.into()).into();
+                self.fail_sample(work, self.shared.of_image(number, error));
+            }
+        }
+        false
+    }
+
     /// Deals with a sample whose images have no room on the device with all their pixels: the CPU decodes only what is
     /// needed of them.
     ///
@@ -391,13 +310,13 @@ impl<'a> Intake<'a> {
     /// [`Error::Sample`] with what `device_memory` must be, where even that has no room or the CPU may not decode. The
     /// setting is at fault and not the sample, which is neither replaced nor left out.
     pub(crate) fn too_large(&self, work: &mut LaneSample, needed: u64) -> Result<()> {
-        let is_encoded = work.is_encoded();
+        let is_for_gpu = work.is_for_gpu();
         for image in work.images.iter_mut() {
             if self.stage.cpu_may {
                 image.leave_to_cpu();
             }
         }
-        if is_encoded && self.stage.cpu_may {
+        if is_for_gpu && self.stage.cpu_may {
             return Ok(());
         }
         Err(self.shared.sample_error(work.draw.sample, no_room(&self.stage.pools, needed)))
@@ -462,11 +381,9 @@ impl<'a> Intake<'a> {
     }
 }
 
-/// The number of bytes of the arena that an image's planes take; they begin at a multiple of 256, as nvJPEG and wide
-/// loads need.
-pub(crate) fn arena_bytes(layout: &PlanesLayout) -> u64 {
-    layout.bytes.next_multiple_of(256)
-}
+/// What is wrong with an image of which the kernel finds damaged rows, where the CPU may not look at it.
+const DAMAGED_ROWS: &str =
+    "packed image: a row of MCUs is damaged; with cpu_decode=\"fallback\" the CPU says which";
 
 fn no_room(pools: &DevicePools, needed: u64) -> Error {
     let remedy = match pools.cap_for(needed) {

@@ -74,6 +74,16 @@ pub fn damage(bytes: &mut Vec<u8>, stream: &mut RandomStream) {
     }
 }
 
+/// A region of an image of this size.
+pub fn region(seed: u64, (full_width, full_height): (u32, u32)) -> Region {
+    let mut stream = RandomKey::new(b"fuzz region", seed, 0, Use::Augment).stream(0);
+    let (width, height) =
+        (1 + stream.below(full_width.into()) as u32, 1 + stream.below(full_height.into()) as u32);
+    let x = stream.below(u64::from(full_width - width) + 1) as u32;
+    let y = stream.below(u64::from(full_height - height) + 1) as u32;
+    Region { x, y, width, height }
+}
+
 /// The decoder's result: the error's words, or the region's samples.
 pub fn answer(
     decoder: &mut Decoder,
@@ -81,14 +91,7 @@ pub fn answer(
     bytes: &[u8],
     seed: u64,
 ) -> Result<Vec<u8>, String> {
-    let mut stream = RandomKey::new(b"fuzz region", seed, 0, Use::Augment).stream(0);
-    let choose = |full_width: u32, full_height: u32| {
-        let (width, height) =
-            (1 + stream.below(full_width.into()) as u32, 1 + stream.below(full_height.into()) as u32);
-        let x = stream.below(u64::from(full_width - width) + 1) as u32;
-        let y = stream.below(u64::from(full_height - height) + 1) as u32;
-        Region { x, y, width, height }
-    };
+    let choose = |width, height| region(seed, (width, height));
     decoder.decode(bytes, choose, planes).map_err(|error| error.to_string())?;
     let used = if planes.color == ColorModel::Gray { 1 } else { 3 };
     let rows = planes.planes[..used].iter().flat_map(|plane| {

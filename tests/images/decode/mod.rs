@@ -8,6 +8,7 @@ mod fuzz;
 mod images;
 mod indexed;
 mod packed_fuzz;
+mod packed_kernel;
 mod progressive;
 mod refusals;
 mod region;

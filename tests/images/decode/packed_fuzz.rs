@@ -1,5 +1,5 @@
 //! Damaged packed images, also with checksums that are right, as an enemy would write them: every level gives the same
-//! pixels or the same error, and what is restored is the original file or an error.
+//! pixels or the same error, and so does the kernel for GPUs; what is restored is the original file or an error.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
@@ -11,6 +11,7 @@ use foreload::testing::simd::Level;
 use foreload::testing::tier::store::checksum;
 
 use super::fuzz::{answer, damage, first_seed, image, seconds};
+use super::packed_kernel;
 
 /// The number of two or four bytes at `at`, or 0 behind the end.
 fn number(bytes: &[u8], at: usize, length: usize) -> usize {
@@ -101,6 +102,12 @@ fn damaged_packed_images_give_pixels_or_an_error() {
             answers.iter().map(briefly).collect::<Vec<_>>()
         );
         let (planes, again) = &answers[0];
+        let by_kernel = packed_kernel::answer(&packed, 1_000_000, seed);
+        assert!(
+            by_kernel.as_ref().ok() == planes.as_ref().ok(),
+            "the kernel differs: FORELOAD_FUZZ_SEED={seed}: {:?} {planes:?}",
+            by_kernel.map(|samples| checksum(&samples))
+        );
         pixels += u64::from(planes.is_ok());
         if let Ok(again) = again {
             assert!(again == &file, "another file is restored: FORELOAD_FUZZ_SEED={seed}");

@@ -1,18 +1,14 @@
 //! Gives the stand-in the name under which programs look for the driver, and compiles the part that knows the kernels'
-//! table.
+//! tables.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
     let kernels = "../../../cuda";
-    for name in ["params", "platform"] {
+    for name in ["params", "platform", "packed/table"] {
         println!("cargo:rerun-if-changed={kernels}/{name}.cuh");
     }
-    println!("cargo:rerun-if-changed=src/augment.c");
-    cc::Build::new()
-        .file("src/augment.c")
-        .std("c11")
-        .include(kernels)
-        .warnings_into_errors(true)
-        .compile("table");
+    let tables = ["src/augment.c", "src/packed.c"];
+    tables.iter().for_each(|table| println!("cargo:rerun-if-changed={table}"));
+    cc::Build::new().files(tables).std("c11").include(kernels).warnings_into_errors(true).compile("table");
 }

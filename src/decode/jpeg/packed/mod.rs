@@ -3,7 +3,8 @@
 //!
 //! A packed image is a head (`head.rs`), the rows of MCUs one after another, each with a checksum in the head and made
 //! of units of sixteen blocks (`unit.rs`), and what of the file is not entropy-coded. `write.rs` makes units of
-//! coefficients, `region.rs` makes samples of them, and `restore.rs` the file.
+//! coefficients, `region.rs` makes samples of them, and `restore.rs` the file; `plan.rs` says what a GPU must know for
+//! the samples.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -13,6 +14,7 @@ mod bits;
 mod coefficients;
 mod head;
 mod masks;
+mod plan;
 mod progressive;
 mod region;
 mod restore;
@@ -21,6 +23,8 @@ mod tests;
 mod unit;
 mod values;
 mod write;
+
+pub use self::plan::{PackedImage, PackedPlan};
 
 use self::coefficients::ImageBlocks;
 use self::head::{Choices, OriginalFile, PackedHead, PackedRow, frame_of, grids, row_end};

@@ -230,10 +230,7 @@ fn out_of_range(row: usize) -> DecodeError {
 impl RegionJob<'_> {
     /// The rows of MCUs that hold wanted blocks.
     fn rows(&self) -> Range<usize> {
-        let over = self.layout.parts.iter().zip(&self.grids);
-        let start = over.clone().map(|(part, grid)| part.rows.start as usize / grid.rows).min();
-        let end = over.map(|(part, grid)| (part.rows.end as usize).div_ceil(grid.rows)).max();
-        start.unwrap_or(0)..end.unwrap_or(0).min(self.head.rows.len())
+        self.layout.rows_of_mcus(&self.grids, self.head.rows.len())
     }
 }
 

@@ -54,14 +54,14 @@ pub fn run(launch: &Launch, running: &mut Running) -> Result<(), String> {
 }
 
 /// Checks all that a kernel touches, after a random delay.
-fn all_sound(touched: Vec<Access>, running: &mut Running) -> bool {
+pub fn all_sound(touched: Vec<Access>, running: &mut Running) -> bool {
     let sound = touched.into_iter().fold(true, |sound, access| sound & running.check(access));
     running.dawdle();
     sound
 }
 
 /// The order of a block's threads, ascending or nearly descending: the kernels must not depend on it.
-fn turn(launch: &Launch, running: &mut Running) -> u32 {
+pub fn turn(launch: &Launch, running: &mut Running) -> u32 {
     if running.draw().is_multiple_of(2) { 1 } else { launch.block[0].max(2) - 1 }
 }
 

@@ -1,6 +1,7 @@
 //! The kernels that the stand-in has: what each touches, and the function of the CPU that does its work.
 
 use crate::augment;
+use crate::packed;
 use crate::shadow::{Access, Kind};
 use crate::status::{INVALID_IMAGE, NO_BINARY_FOR_GPU, Status};
 use crate::stream::Running;
@@ -58,6 +59,11 @@ pub const KERNELS: &[Kernel] = &[
         name: kernels_stand_in::ERASE,
         parameters: || kernels_stand_in::ERASE_PARAMETERS.to_vec(),
         run: augment::run_erase,
+    },
+    Kernel {
+        name: kernels_stand_in::PACKED,
+        parameters: || kernels_stand_in::PACKED_PARAMETERS.to_vec(),
+        run: packed::run,
     },
     Kernel { name: kernels_stand_in::MIX, parameters: augment::parameters, run: augment::run_mix },
 ];

@@ -34,6 +34,7 @@ mod entry;
 mod faults;
 mod kernels;
 mod memory;
+mod packed;
 mod pool;
 mod settings;
 mod shadow;

@@ -1,0 +1,184 @@
+//! A row of MCUs of a packed image: its wanted blocks become samples of the image's planes. The form is specified in
+//! `docs/packed-image.md`, and the samples are those of `src/decode/jpeg/packed/region.rs`.
+//!
+//! The host has checked the head of the image, by which the row is long enough for the lengths of its units, and
+//! nothing else. So nothing that a row says leads to memory beyond the row, beyond the planes or beyond what the block
+//! shares. A row that cannot be right is counted, and what became of its samples is of no matter: the CPU says what is
+//! wrong.
+
+#ifndef FORELOAD_PACKED_DECODE
+#define FORELOAD_PACKED_DECODE
+
+#include "packed/checksum.cuh"
+#include "packed/transform.cuh"
+#include "packed/unit.cuh"
+
+/// The place of each coefficient in coding order, row by row (ITU T.81, figure A.6).
+CONSTANTS u8 zigzag[64] = {
+    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6,
+    7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46,
+    53, 60, 61, 54, 47, 55, 62, 63,
+};
+
+/// The units in a row of blocks of a component.
+INLINE u32 units_of(const PackedComponent* component) { return (component->columns + UNIT - 1) / UNIT; }
+
+/// The number of bytes of the unit with this number in the row.
+INLINE u32 unit_length(const PackedRow* row, u32 number) {
+    const u8* at = (const u8*)(row->bytes + 2 * (u64)number);
+    return load_byte(at) | load_byte(at + 1) << 8;
+}
+
+/// The rows of blocks of a component that are wanted of a row of MCUs: from..to among the component's.
+INLINE void wanted_rows(const PackedComponent* component, u32 number, u32* from, u32* to) {
+    *from = larger(component->wanted[1][0], number * component->rows);
+    *to = larger(*from, smaller(component->wanted[1][1], (number + 1) * component->rows));
+}
+
+/// The units in a row of MCUs, and how many of them have wanted blocks.
+INLINE void count_units(const PackedImage* image, u32 number, u32* all, u32* wanted) {
+    *all = *wanted = 0;
+    ROLL for (u32 c = 0; c < image->count; c++) {
+        const PackedComponent* component = &image->components[c];
+        u32 from, to;
+        wanted_rows(component, number, &from, &to);
+        *all += component->rows * units_of(component);
+        *wanted += (to - from) * ((component->wanted[0][1] + UNIT - 1) / UNIT - component->wanted[0][0] / UNIT);
+    }
+}
+
+/// Adds up the lengths of the row's units, stretch by stretch: each thread has `stretch` units, and the sum of these
+/// and all before them goes to `sums[LEVELS % 2]`.
+INLINE void add_lengths(const Block* block, const PackedRow* row, u32 units, u32 stretch) {
+    PackedShared* shared = (PackedShared*)block->memory;
+    EACH_THREAD(t) {
+        u32 sum = 0;
+        ROLL for (u32 i = t * stretch; i < smaller(units, (t + 1) * stretch); i++) sum += unit_length(row, i);
+        shared->sums[0][t] = sum;
+    }
+    SYNC();
+    ROLL for (u32 level = 0; level < LEVELS; level++) {
+        const u32 before = 1u << level;
+        EACH_THREAD(t) {
+            const u32* from = shared->sums[level % 2];
+            shared->sums[(level + 1) % 2][t] = from[t] + (t >= before ? from[t - before] : 0);
+        }
+        SYNC();
+    }
+}
+
+/// Finds the wanted unit with this number, whose component and place follow from the image; its bytes begin behind
+/// those of the units before it.
+INLINE void find_unit(const PackedShared* shared, const PackedImage* image, const PackedRow* row, u32 number,
+                      u32 units, u32 stretch, PackedUnit* unit) {
+    u32 before = 0;
+    ROLL for (u32 c = 0; c < image->count; c++) {
+        const PackedComponent* component = &image->components[c];
+        const u32* columns = component->wanted[0];
+        const u32 left = columns[0] / UNIT, across = (columns[1] + UNIT - 1) / UNIT - left;
+        u32 from, to;
+        wanted_rows(component, row->number, &from, &to);
+        if (number < (to - from) * across) {
+            const u32 y = number / across, x = left + number % across;
+            const u32 place = before + (from - row->number * component->rows + y) * units_of(component) + x;
+            const u32 all = place / stretch;
+            unit->component = c;
+            unit->x = x * UNIT;
+            unit->y = from + y;
+            unit->count = smaller(UNIT, component->columns - unit->x);
+            unit->first = columns[0] > unit->x ? columns[0] - unit->x : 0;
+            unit->end = smaller(unit->count, columns[1] - unit->x);
+            unit->length = unit_length(row, place);
+            unit->offset = 2 * units + (all ? shared->sums[LEVELS % 2][all - 1] : 0);
+            ROLL for (u32 i = all * stretch; i < place; i++) unit->offset += unit_length(row, i);
+            return;
+        }
+        number -= (to - from) * across;
+        before += component->rows * units_of(component);
+    }
+}
+
+/// Transforms the thread's block and writes its samples.
+INLINE void write_block(PackedShared* shared, const PackedImage* image, u32 t, PackedBlock* mine) {
+    const PackedUnit* unit = unit_of(shared, t);
+    const PackedComponent* component = &image->components[unit->component];
+    i16* coefficients = shared->memory.coefficients[t];
+    coefficients[0] = (i16)mine->dc;
+    mine->damaged |= !transform_columns(coefficients, shared->steps[unit->component]);
+    const u32 x = 8 * (unit->x + t % UNIT - component->wanted[0][0]), y = 8 * (unit->y - component->wanted[1][0]);
+    const u32 rows = smaller(8, component->height - smaller(y, component->height));
+    u8* to = (u8*)(component->plane + (u64)y * component->stride + x);
+    ROLL for (u32 row = 0; row < rows; row++) {
+        u32 words[2];
+        transform_row(coefficients + 8 * row, words);
+        store_words(to + (u64)row * component->stride, words, 2);
+    }
+}
+
+/// Decodes the units in `shared->units`.
+INLINE void decode_units(const Block* block, const PackedImage* image, const PackedRow* row) {
+    PackedShared* shared = (PackedShared*)block->memory;
+    PackedBlock blocks[OF_THREADS];
+    EACH_THREAD(t) {
+        if (t % UNIT < unit_of(shared, t)->count) read_block(shared, row, t, &blocks[MINE(t)]);
+    }
+    SYNC();
+    EACH_THREAD(t) {
+        if (t % UNIT < unit_of(shared, t)->count) read_mask(shared, row, t, &blocks[MINE(t)]);
+    }
+    SYNC();
+    EACH_THREAD(t) {
+        if (t % UNIT < unit_of(shared, t)->count) read_signs(shared, row, t, &blocks[MINE(t)]);
+    }
+    SYNC();
+    EACH_THREAD(t) {
+        if (t % UNIT < unit_of(shared, t)->end) expand(shared, row, t, &blocks[MINE(t)]);
+    }
+    SYNC();
+    EACH_THREAD(t) {
+        PackedBlock* mine = &blocks[MINE(t)];
+        if (t % UNIT >= unit_of(shared, t)->first && t % UNIT < unit_of(shared, t)->end) {
+            add_escapes(shared, row, t, mine);
+            write_block(shared, image, t, mine);
+            // All threads that write, write the same value.
+            if (mine->damaged) shared->damaged = 1;
+        }
+    }
+    SYNC();
+}
+
+/// Decodes what is wanted of a row of MCUs, by a block of `BLOCKS` threads. Adds 1 to the image's count if the row is
+/// damaged.
+INLINE void decode_row(const Block* block, const PackedImage* images, const PackedRow* row, u32* damage) {
+    PackedShared* shared = (PackedShared*)block->memory;
+    const PackedImage* image = images + row->image;
+    u32 units, wanted;
+    count_units(image, row->number, &units, &wanted);
+    EACH_THREAD(t) {
+        if (t < 64) {
+            shared->places[t] = zigzag[t];
+            ROLL for (u32 c = 0; c < image->count; c++) shared->steps[c][t] = image->components[c].steps[t];
+        }
+        if (t == 0) shared->damaged = 0;
+    }
+    u32 damaged = checksum_of(block, row) != row->checksum;
+    const u32 stretch = (units + BLOCKS - 1) / BLOCKS;
+    add_lengths(block, row, units, stretch);
+    damaged |= shared->sums[LEVELS % 2][BLOCKS - 1] > row->length - 2 * units;
+    ROLL for (u32 first = 0; first < wanted; first += UNITS) {
+        EACH_THREAD(t) {
+            if (t < UNITS) {
+                PackedUnit* unit = &shared->units[t];
+                unit->count = unit->first = unit->end = 0;
+                if (first + t < wanted) find_unit(shared, image, row, first + t, units, stretch, unit);
+            }
+        }
+        SYNC();
+        decode_units(block, image, row);
+    }
+    EACH_THREAD(t) {
+        if (t == 0 && (damaged || shared->damaged)) add_count(damage + image->damage, 1);
+    }
+}
+
+#endif

@@ -1,0 +1,198 @@
+//! Packed images on a GPU: the kernel of our own decodes them, and their batches are the CPU's, bit for bit.
+
+use crate::common::{Dataset, child};
+use crate::pipeline::{epoch, on_cpu, options, pipeline};
+use crate::stand_in;
+use foreload::Device;
+use foreload::testing::augment::{DType, Fidelity, MemoryFormat};
+use foreload::testing::config::{AllowedBackends, CpuDecode, GpuDecoder, LoaderOptions, OnError};
+use foreload::testing::dataset::{DatasetIndex, IndexOptions};
+use foreload::testing::decode::Backend;
+use foreload::testing::pipeline::Pipeline;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+/// A dataset of which every sample with a number that `packed` names is packed.
+fn dataset(samples: usize, packed: impl Fn(usize) -> bool) -> Dataset {
+    let dataset = Dataset::folder(samples);
+    (0..samples).filter(|sample| packed(*sample)).for_each(|sample| _ = dataset.pack(sample));
+    dataset.indexed_anew()
+}
+
+fn own(options: LoaderOptions) -> LoaderOptions {
+    LoaderOptions { decoder: GpuDecoder::Own, ..options }
+}
+
+#[test]
+fn batches_are_those_of_the_cpu() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = dataset(32, |_| true);
+    for (decode, dtype, memory_format, train, decoder) in [
+        (Fidelity::Fast, DType::F32, MemoryFormat::Nchw, true, GpuDecoder::Auto),
+        (Fidelity::Fast, DType::F16, MemoryFormat::Nhwc, true, GpuDecoder::Own),
+        (Fidelity::Exact, DType::F32, MemoryFormat::Nchw, false, GpuDecoder::Own),
+        (Fidelity::Exact, DType::U8, MemoryFormat::Nhwc, true, GpuDecoder::Auto),
+    ] {
+        let asked = LoaderOptions { decode, dtype, memory_format, train, decoder, ..options() };
+        let (gpu, stats) = epoch(&pipeline(&dataset, &asked, AllowedBackends::All), 3);
+        let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 3);
+        assert!(gpu == cpu, "{decode:?} {dtype:?} {memory_format:?}, train {train}");
+        assert_eq!((stats.gpu.decoded_cuda_packed, stats.decoded_cpu(), stats.gpu.decoded_again), (32, 0, 0));
+        assert!(stats.gpu.h2d_bytes > 0);
+    }
+}
+
+#[test]
+fn who_decodes_goes_by_the_setting() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = dataset(16, |sample| sample % 2 == 0);
+    let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&options())), 0);
+    for (decoder, [packed, nvjpeg, by_cpu]) in
+        [(GpuDecoder::Auto, [8, 8, 0]), (GpuDecoder::Own, [8, 0, 8]), (GpuDecoder::NvJpeg, [0, 8, 8])]
+    {
+        let asked = LoaderOptions { decoder, ..options() };
+        let (batches, stats) = epoch(&pipeline(&dataset, &asked, AllowedBackends::All), 0);
+        let gpu = &stats.gpu;
+        let of_nvjpeg = gpu.decoded_hardware + gpu.decoded_cuda + gpu.decoded_cuda_batched;
+        let counted = [gpu.decoded_cuda_packed, of_nvjpeg, stats.decoded_cpu()];
+        assert_eq!(counted, [packed, nvjpeg, by_cpu], "{decoder:?}");
+        assert!(batches == cpu || decoder != GpuDecoder::Own, "nvJPEG alone may round in its own way");
+        assert_eq!((stats.rebuilt, gpu.decoded_again), (0, 0));
+    }
+}
+
+#[test]
+fn little_memory_changes_no_byte() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = dataset(48, |sample| sample % 3 != 0);
+    let asked = own(LoaderOptions { batch_size: 24, ..options() });
+    let (expected, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 1);
+    let index = dataset.index();
+    let mut config = asked.check(&index).unwrap();
+    // There are slots for some of 24 files, and device memory for a few of 24 images.
+    config.pools.slot_bytes = 2 << 20;
+    config.device_pools.as_mut().unwrap().arena = 48 << 10;
+    let small = Pipeline::new(index, config);
+    for _ in 0..3 {
+        assert!(epoch(&small, 1).0 == expected);
+    }
+}
+
+/// Flips a bit in the middle of the rows of a packed image, so that the crop meets it in some epoch.
+fn damage_rows(path: &Path) {
+    let mut bytes = std::fs::read(path).unwrap();
+    let head = u32::from_le_bytes(bytes[8..12].try_into().unwrap()) as usize;
+    let plain = u32::from_le_bytes(bytes[20..24].try_into().unwrap()) as usize;
+    let middle = (head + bytes.len() - plain) / 2;
+    bytes[middle] ^= 4;
+    std::fs::write(path, bytes).unwrap();
+}
+
+#[test]
+fn damage_is_answered_as_on_the_cpu() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = dataset(24, |_| true);
+    [3, 11, 20].into_iter().for_each(|sample| damage_rows(&dataset.path(sample)));
+    // The head of this one is damaged.
+    let mut bytes = std::fs::read(dataset.path(7)).unwrap();
+    bytes[30] ^= 1;
+    std::fs::write(dataset.path(7), bytes).unwrap();
+    let mut again = 0;
+    for on_error in [OnError::Zero, OnError::Skip] {
+        let asked = own(LoaderOptions { on_error, train: true, ..options() });
+        let (cpu, gpu) =
+            (dataset.pipeline(&on_cpu(&asked)), pipeline(&dataset, &asked, AllowedBackends::All));
+        for number in 0..3 {
+            let ((got, stats), (expected, _)) = (epoch(&gpu, number), epoch(&cpu, number));
+            assert!(got == expected, "{on_error:?}, epoch {number}");
+            again += stats.gpu.decoded_again;
+        }
+    }
+    assert!(again > 0, "the kernel has found damage");
+    let message = |pipeline: &Pipeline| {
+        let mut running = pipeline.epoch(0, 0, 1, 0).unwrap();
+        std::iter::repeat_with(|| running.next_batch()).find_map(Result::err).unwrap().to_string()
+    };
+    let asked = own(LoaderOptions { batch_size: 24, shuffle: Some(false), train: false, ..options() });
+    let by_gpu = message(&pipeline(&dataset, &asked, AllowedBackends::All));
+    assert_eq!(by_gpu, message(&dataset.pipeline(&on_cpu(&asked))));
+    let never = LoaderOptions { cpu_decode: CpuDecode::Never, decoder: GpuDecoder::Auto, ..asked };
+    let by_gpu = message(&pipeline(&dataset, &never, AllowedBackends::All));
+    assert!(by_gpu.contains("packed image: a row of MCUs is damaged"), "{by_gpu}");
+}
+
+/// What `foreload pack` makes of a dataset, beside it under this name.
+fn packed_dataset(of: &Dataset, name: &str) -> Arc<DatasetIndex> {
+    let (into, index) = (of.beside(name), of.beside(&format!("{name}-index")));
+    let program = Path::new(env!("CARGO_BIN_EXE_foreload"));
+    let root = of.path(0).parent().unwrap().parent().unwrap().to_owned();
+    let done = Command::new(program)
+        .arg("pack")
+        .args([&root, &into])
+        .env("FORELOAD_INDEX_DIR", &index)
+        .output()
+        .unwrap();
+    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+    let options = IndexOptions { directory: Some(index), ..IndexOptions::default() };
+    Arc::new(DatasetIndex::open(&into, &options).unwrap())
+}
+
+#[test]
+fn the_cpu_may_do_nothing_only_where_all_is_packed() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let plain = Dataset::folder(8);
+    let never = own(LoaderOptions { cpu_decode: CpuDecode::Never, ..options() });
+    let refused = never.check(&plain.index()).unwrap_err().to_string();
+    assert!(refused.contains("decoder: is own") && refused.contains("foreload pack"), "{refused}");
+    let index = packed_dataset(&plain, "all");
+    let (batches, stats) = epoch(&Pipeline::new(index.clone(), never.check(&index).unwrap()), 0);
+    assert_eq!((batches.len(), stats.gpu.decoded_cuda_packed, stats.decoded_cpu()), (1, 8, 0));
+    // A file that is not restored byte for byte was kept as it is.
+    let file = std::fs::read(plain.path(5)).unwrap();
+    let (coded, end) = file.split_at(file.len() - 2);
+    std::fs::write(plain.path(5), [coded, &[0x55], end].concat()).unwrap();
+    let index = packed_dataset(&plain, "but one");
+    let zero = LoaderOptions { on_error: OnError::Zero, ..never.clone() };
+    let (batches, stats) = epoch(&Pipeline::new(index.clone(), zero.check(&index).unwrap()), 0);
+    assert_eq!(batches[0].1[2].iter().filter(|&&bit| bit == 1).count(), 7);
+    assert_eq!((stats.gpu.decoded_cuda_packed, stats.decoded_cpu()), (7, 0));
+    let pipeline = Pipeline::new(index.clone(), never.check(&index).unwrap());
+    let error = pipeline.epoch(0, 0, 1, 0).unwrap().next_batch().err().unwrap().to_string();
+    assert!(error.contains("the image is not packed, and decoder=\"own\""), "{error}");
+}
+
+#[test]
+fn nvjpeg_is_not_needed() {
+    let output = child(works_without_nvjpeg).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+#[ignore = "runs in a process that has no nvJPEG"]
+fn works_without_nvjpeg() {
+    let _cuda = stand_in::cuda();
+    let dataset = dataset(16, |sample| sample != 3);
+    let asked = own(options());
+    let refused = options().check(&dataset.index()).unwrap_err().to_string();
+    assert!(refused.contains("decoder=\"own\" does without it"), "{refused}");
+    let (gpu, stats) = epoch(&pipeline(&dataset, &asked, AllowedBackends::All), 0);
+    let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 0);
+    assert!(gpu == cpu);
+    assert_eq!((stats.gpu.decoded_cuda_packed, stats.decoded[Backend::Region]), (15, 1));
+    let auto = LoaderOptions { device: "auto".into(), ..asked };
+    assert_eq!(auto.check(&dataset.index()).unwrap().device, Device::Cuda { ordinal: 0 });
+}
+
+/// Without a GPU the setting is taken and means nothing.
+#[test]
+fn the_setting_is_taken_without_a_gpu() {
+    let dataset = dataset(8, |_| true);
+    let asked = own(LoaderOptions { cpu_decode: CpuDecode::Never, ..on_cpu(&options()) });
+    assert_eq!(epoch(&dataset.pipeline(&asked), 0).1.decoded[Backend::Packed], 8);
+}
