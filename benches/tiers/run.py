@@ -73,7 +73,7 @@ class Bench:
     ) -> list:
         """Return options of `foreload bench` for every sample in every epoch."""
         found = ["bench", data, "--epochs", epochs, "--batch-size", self.batch, "--last-batch", "partial"]
-        found += ["--image-size", self.image_size]
+        more.setdefault("image_size", self.image_size)
         if slow:
             found += ["--emulate-pfs", self.spec]
         if consume_ms:

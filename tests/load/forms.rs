@@ -52,7 +52,7 @@ fn batches_are_the_same_in_every_form_and_tier() {
     let plain = dataset.pipeline(&small_images());
     let hashes: Vec<_> = (0..4).map(|number| epoch_bytes(&plain, number)).collect();
     for tier in [TierName::NVME, TierName::RAM] {
-        for form in [FormChoice::Packed, FormChoice::Auto] {
+        for form in [FormChoice::Indexed, FormChoice::Packed, FormChoice::Auto] {
             let mut options = in_tier(&dataset, tier, ALL, form);
             options.cache_dir = options.cache_dir.map(|_| dataset.beside(&format!("cache {form:?}")));
             let pipeline = dataset.pipeline(&options);
@@ -105,6 +105,20 @@ fn the_next_run_and_other_processes_find_the_form() {
         assert_eq!((found.source.source_reads, found.all().converted_samples), (0, 0), "{form:?}: {found:?}");
         let kept = found.all();
         assert!(kept.bytes != dataset.index().total_bytes(), "{form:?}: copies are packed: {kept:?}");
+    }
+}
+
+#[test]
+fn copies_with_an_index_are_packed_by_a_run_that_wants_that() {
+    let dataset = Dataset::folder(SAMPLES);
+    let plain = dataset.pipeline(&small_images());
+    for form in [FormChoice::Indexed, FormChoice::Packed] {
+        let pipeline = dataset.pipeline(&in_tier(&dataset, TierName::NVME, ALL, form));
+        assert!(epoch_bytes(&pipeline, 0) == epoch_bytes(&plain, 0), "{form:?}");
+        pipeline.cache().expect("a cache").flush();
+        wait_until_all_have_it(&pipeline);
+        assert!(stats(&pipeline).all().converted_samples > 0, "{form:?}");
+        assert!(epoch_bytes(&pipeline, 1) == epoch_bytes(&plain, 1), "{form:?}");
     }
 }
 

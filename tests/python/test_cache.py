@@ -80,6 +80,26 @@ def test_memory_is_a_tier_of_its_own_name(
         )
 
 
+def test_the_form_of_copies_is_said_and_counted(dataset: Path, tmp_path: Path) -> None:
+    digest = run(foreload.ImageLoader(dataset, **SETTINGS), 0)[0]
+    cache = foreload.Directory(tmp_path / "cache", "50MB", form="packed")
+    loader = foreload.ImageLoader(dataset, cache=cache, **SETTINGS)
+    assert run(loader, 0)[0] == digest
+    end = time.monotonic() + 60
+    files = sum(path.stat().st_size for path in paths(dataset))
+    found = files
+    while found in (0, files):
+        assert time.monotonic() < end, "copies stay as they are"
+        time.sleep(0.05)
+        again, stats = run(loader, 0)
+        assert again == digest
+        tier = stats["tiers"]["nvme"]
+        found = tier["bytes"] if tier["hits"] == 60 else 0
+    assert {"converted_samples", "unconvertible_samples"} <= set(tier)
+    with pytest.raises(foreload.ConfigError, match="cache.form: is 'small', must be one of auto, as-is"):
+        foreload.ImageLoader(dataset, cache=foreload.Directory(tmp_path, "50MB", form="small"), **SETTINGS)
+
+
 def test_memory_that_is_not_there_is_named(dataset: Path) -> None:
     loader = foreload.ImageLoader(dataset, cache=foreload.Ram("500TB"), **SETTINGS)
     with pytest.raises(

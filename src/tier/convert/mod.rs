@@ -45,8 +45,8 @@ pub(crate) enum ConversionResult {
     Some,
     /// There is nothing to do, for now.
     Nothing,
-    /// There was no room.
-    NoRoom,
+    /// There is nothing to do before another epoch: there was no room, or no form is wanted.
+    NotNow,
 }
 
 /// Brings copies to forms. It owns the scratch memory.

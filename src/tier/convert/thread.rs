@@ -87,7 +87,7 @@ impl ConverterMailbox {
             match cache.convert(&mut maker, &is_over, &rest) {
                 ConversionResult::Some => {}
                 ConversionResult::Nothing => self.wait(Some(PAUSE)),
-                ConversionResult::NoRoom => self.wait(None),
+                ConversionResult::NotNow => self.wait(None),
             }
         }
     }

@@ -35,7 +35,7 @@ impl RamShared {
         for sample in &made {
             while let Err(offer) = self.put((!evicted).then_some(segment), (group, form), sample) {
                 if offer != Offer::Full || !conversion.may_evict {
-                    return ConversionResult::NoRoom;
+                    return ConversionResult::NotNow;
                 } else if evicted {
                     // These are the samples that the other form has no room for.
                     break;

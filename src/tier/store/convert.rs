@@ -59,14 +59,14 @@ impl Store {
                     return if self.evict_another(segment_index) {
                         ConversionResult::Some
                     } else {
-                        ConversionResult::NoRoom
+                        ConversionResult::NotNow
                     };
                 }
-                Err(Unconverted::NoRoom) => return ConversionResult::NoRoom,
+                Err(Unconverted::NoRoom) => return ConversionResult::NotNow,
                 Err(Unconverted::Given) => return ConversionResult::Nothing,
                 Err(Unconverted::Failed(error)) => {
                     shared.failed(error.to_string());
-                    return ConversionResult::NoRoom;
+                    return ConversionResult::NotNow;
                 }
             }
         }

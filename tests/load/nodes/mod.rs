@@ -2,6 +2,7 @@
 //! are right whatever happens, and that batches are those of one node alone.
 
 mod faults;
+mod forms;
 mod logged;
 mod sharing;
 

@@ -1,0 +1,49 @@
+//! Copies that nodes have brought to another form, as other nodes get them.
+
+use super::*;
+use crate::common::jpeg;
+use foreload::testing::tier::FormChoice;
+use std::time::{Duration, Instant};
+
+const SAMPLES: usize = 400;
+
+#[test]
+fn other_nodes_get_copies_in_the_form_that_they_have_and_make_the_same_files_of_them() {
+    let world = World::new(SAMPLES);
+    let file = |sample: usize| jpeg(sample as u64);
+    (0..SAMPLES).for_each(|sample| std::fs::write(world.path(sample), file(sample)).unwrap());
+    let total: usize = (0..SAMPLES).map(|sample| file(sample).len()).sum();
+    let table = Table::new(vec![vec![0], vec![1]]);
+    let options = |node| LoaderOptions {
+        cache_size: Some(4 * total as u64),
+        cache_form: FormChoice::Packed,
+        ..world.options(node, 1.0, table.clone())
+    };
+    let nodes = [world.pipeline(&options("forms-0")), world.pipeline(&options("forms-1"))];
+    for epoch in 0..2 {
+        run_with(&nodes, epoch, &file);
+    }
+    let converted = || -> u64 {
+        let of = |node: &Pipeline| node.cache().expect("a cache").stats().tier(NVME);
+        nodes.iter().map(of).map(|tier| tier.converted_samples + tier.unconvertible_samples).sum()
+    };
+    let began = Instant::now();
+    while converted() < SAMPLES as u64 {
+        assert!(
+            began.elapsed() < Duration::from_secs(60),
+            "{} copies are packed: {}",
+            converted(),
+            told(&nodes)
+        );
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    for epoch in 2..4 {
+        let ran = run_with(&nodes, epoch, &file);
+        let reads: u64 = ran.iter().map(|ran| ran.stats.source.source_reads).sum();
+        let late: u64 = ran.iter().map(|ran| ran.late).sum();
+        assert!(reads <= late, "{reads} reads from the source, {late} for being late: {}", told(&nodes));
+        assert!(hits(&ran, PEERS) + late > SAMPLES as u64 / 3, "{}", told(&nodes));
+        let bytes: u64 = ran.iter().map(|ran| ran.stats.all().bytes).sum();
+        assert!(reads > 0 || bytes != total as u64, "the copies are not the files");
+    }
+}
