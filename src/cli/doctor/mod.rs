@@ -155,8 +155,8 @@ fn nvjpeg() -> String {
     }
 }
 
-/// The decoder of our own, and what those of nvJPEG can do, found out by trying as a loader does; empty if no GPU will be
-/// used. A loader would keep decoders and kernels for the process, while this only looks.
+/// The decoder of our own, and what those of nvJPEG can do, found out by trying as a loader does; empty if no GPU will
+/// be used. A loader would keep decoders and kernels for the process, while this only looks.
 fn abilities(gpu: &gpu::Probe) -> Vec<(String, String)> {
     let Ok(config::ChosenDevice { device: config::Device::Cuda { ordinal }, .. }) =
         config::choose_device_of("auto", config::GpuDecoder::Auto, || gpu.clone())
