@@ -3,11 +3,13 @@
 use crate::common::{Dataset, child};
 use crate::pipeline::{epoch, on_cpu, options, pipeline};
 use crate::stand_in;
+use crate::steady::never;
 use foreload::Device;
 use foreload::testing::augment::{DType, Fidelity, MemoryFormat};
 use foreload::testing::config::{AllowedBackends, CpuDecode, GpuDecoder, LoaderOptions, OnError};
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use foreload::testing::decode::Backend;
+use foreload::testing::gpu::StreamRef;
 use foreload::testing::pipeline::Pipeline;
 use std::path::Path;
 use std::process::Command;
@@ -80,6 +82,33 @@ fn little_memory_changes_no_byte() {
     for _ in 0..3 {
         assert!(epoch(&small, 1).0 == expected);
     }
+}
+
+/// Once all buffers have their size nothing is made for a batch any more, and a packed image takes one copy.
+#[test]
+fn a_packed_image_takes_the_host_one_copy() {
+    let cuda = stand_in::cuda();
+    let nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = dataset(64, |_| true);
+    let copies = |batch_size: u32| {
+        let asked = own(LoaderOptions { batch_size, ..options() });
+        let pipeline = pipeline(&dataset, &asked, AllowedBackends::All);
+        for window in 0..60 {
+            let (made, copied) = (never(&cuda, &nvjpeg), cuda.calls("cuMemcpyHtoDAsync_v2"));
+            for number in 4 * window..4 * window + 4 {
+                let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
+                while let Some(batch) = epoch.next_batch().unwrap() {
+                    drop(batch.images().lend(StreamRef::LEGACY).unwrap());
+                }
+            }
+            if never(&cuda, &nvjpeg) == made {
+                return (cuda.calls("cuMemcpyHtoDAsync_v2") - copied) / (4 * 64 / u64::from(batch_size));
+            }
+        }
+        panic!("something is made for every few batches");
+    };
+    let (small, large) = (copies(8), copies(32));
+    assert_eq!((large - small, small < 8 + 8), (32 - 8, true), "{small} copies of 8 images, {large} of 32");
 }
 
 /// Flips a bit in the middle of the rows of a packed image, so that the crop meets it in some epoch.

@@ -73,7 +73,8 @@ struct Cost {
     cpu: f64,
 }
 
-fn never(cuda: &Cuda, nvjpeg: &Nvjpeg) -> Vec<u64> {
+/// How often each of those was called.
+pub fn never(cuda: &Cuda, nvjpeg: &Nvjpeg) -> Vec<u64> {
     let calls = |name: &&str| if name.starts_with("cu") { cuda.calls(name) } else { nvjpeg.calls(name) };
     NEVER.iter().map(calls).collect()
 }
