@@ -207,6 +207,7 @@ impl Reading {
                     peer: 0,
                     sample,
                     length: arguments.bytes,
+                    most: arguments.bytes,
                     version: None,
                     slot,
                 });

@@ -96,8 +96,8 @@ pub struct FormMaker {
 }
 
 impl FormMaker {
-    /// Writes `file` in the form `form` to `out`, whose old bytes are dropped. It gives the file back byte for byte, and
-    /// decodes to the same samples.
+    /// Writes `file` in the form `form` to `out`, whose old bytes are dropped. It gives the file back byte for byte,
+    /// and decodes to the same samples.
     ///
     /// # Errors
     /// The reason for which the file is better kept as it is; `out` then holds nothing.

@@ -41,7 +41,7 @@ impl EntryPoint {
 
 /// What the head says of the file, beside the entry points.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct IndexFacts {
+pub(super) struct IndexedFile {
     /// The number of the file's bytes.
     pub(super) file: u32,
     /// The CRC-32C of the file's bytes.
@@ -52,7 +52,7 @@ pub(super) struct IndexFacts {
     pub(super) mcus: (u32, u32),
 }
 
-impl IndexFacts {
+impl IndexedFile {
     /// Writes the head to `out`, with the entry points of all rows.
     pub(super) fn write(&self, entries: &[EntryPoint], out: &mut Vec<u8>) {
         let Self { file, crc, end, mcus: (columns, rows) } = *self;
@@ -70,7 +70,7 @@ impl IndexFacts {
 /// The head of an indexed image, where it lies.
 #[derive(Debug, Clone, Copy)]
 pub(in super::super) struct IndexHead<'a> {
-    pub(super) facts: IndexFacts,
+    pub(super) facts: IndexedFile,
     entries: &'a [[u8; ENTRY]],
     /// The number of bytes of the head; the file follows.
     length: usize,
@@ -87,7 +87,7 @@ impl<'a> IndexHead<'a> {
         let word = |at: usize| u32::from_le_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
         let half = |at: usize| u32::from(u16::from_le_bytes([fixed[at], fixed[at + 1]]));
         let length = word(8) as usize;
-        let facts = IndexFacts { file: word(12), crc: word(16), end: word(20), mcus: (half(24), half(26)) };
+        let facts = IndexedFile { file: word(12), crc: word(16), end: word(20), mcus: (half(24), half(26)) };
         let head = indexed.get(..length).ok_or_else(short)?;
         let (head, crc) = head.split_last_chunk().ok_or_else(short)?;
         if checksum(head) != u32::from_le_bytes(*crc) {
@@ -109,8 +109,8 @@ impl<'a> IndexHead<'a> {
         self.length..self.length + self.facts.file as usize
     }
 
-    /// The entry point of a row of MCUs, and the range of the file's bytes that hold the row. `None` if there is no such
-    /// row.
+    /// The entry point of a row of MCUs, and the range of the file's bytes that hold the row. `None` if there is no
+    /// such row.
     pub(super) fn row(&self, row: u32) -> Option<(EntryPoint, Range<usize>)> {
         let entry = |row: usize| self.entries.get(row).map(EntryPoint::read);
         let start = entry(row as usize)?;

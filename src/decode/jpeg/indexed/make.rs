@@ -1,6 +1,6 @@
 //! From a JPEG to its index: one walk over all its codes, which makes no samples.
 
-use super::head::{EntryPoint, IndexFacts};
+use super::head::{EntryPoint, IndexedFile};
 use crate::crc::checksum;
 use crate::decode::Region;
 use crate::decode::jpeg::bits::{Entropy, FileOffsets};
@@ -40,7 +40,7 @@ impl Indexer {
     }
 
     /// Finds the entry points of a file.
-    fn find(&mut self, file: &[u8]) -> Result<IndexFacts, Kept> {
+    fn find(&mut self, file: &[u8]) -> Result<IndexedFile, Kept> {
         if !is(file) {
             return Err(Kept::NotJpeg);
         }
@@ -76,7 +76,7 @@ impl Indexer {
             _ => walk_with(walk, &mut self.entries),
         };
         done.ok_or(Kept::Damaged)?;
-        Ok(IndexFacts { file: length, crc: checksum(file), end: end as u32, mcus })
+        Ok(IndexedFile { file: length, crc: checksum(file), end: end as u32, mcus })
     }
 }
 

@@ -1,5 +1,5 @@
-//! JPEGs as they are, behind an index of their entropy-coded data: decoding begins where it is wanted, and does not step
-//! over what comes before. `docs/indexed-image.md` specifies the form.
+//! JPEGs as they are, behind an index of their entropy-coded data: decoding begins where it is wanted, and does not
+//! step over what comes before. `docs/indexed-image.md` specifies the form.
 //!
 //! An indexed image is a head (`head.rs`) with the places in the file at which decoding can begin, and the file.
 //! `make.rs` finds these places, and `region.rs` decodes from them. The index is a hint: what it does not lead to is

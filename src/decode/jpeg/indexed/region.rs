@@ -7,8 +7,8 @@ use crate::decode::jpeg::scan::{self, Scan, ScanStart};
 use crate::decode::jpeg::{Jpeg, PROGRESSIVE, RegionLayout};
 use crate::simd::Level;
 
-/// Decodes what `layout` wants of `file` from the entry points of its index into `out`. `None` where they do not lead to
-/// it: the file is damaged, or the index is another's.
+/// Decodes what `layout` wants of `file` from the entry points of its index into `out`. `None` where they do not lead
+/// to it: the file is damaged, or the index is another's.
 pub(in super::super) fn decode_from(
     head: &IndexHead,
     jpeg: &mut Jpeg,

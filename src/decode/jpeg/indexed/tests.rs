@@ -1,6 +1,6 @@
 //! What an index says of its file, and which indexes are used.
 
-use super::head::{EntryPoint, IndexFacts};
+use super::head::{EntryPoint, IndexedFile};
 use super::*;
 use crate::decode::jpeg::bits::FileOffsets;
 use crate::decode::jpeg::packed::Kept;
@@ -25,7 +25,7 @@ fn index(file: &[u8]) -> Vec<u8> {
 }
 
 /// The same file behind an index in which `change` was done.
-fn changed(indexed: &[u8], change: impl Fn(&mut IndexFacts, &mut Vec<EntryPoint>)) -> Vec<u8> {
+fn changed(indexed: &[u8], change: impl Fn(&mut IndexedFile, &mut Vec<EntryPoint>)) -> Vec<u8> {
     let head = IndexHead::read(indexed).unwrap();
     let mut facts = head.facts;
     let mut entries: Vec<EntryPoint> = (0..facts.mcus.1).map(|row| head.row(row).unwrap().0).collect();
@@ -88,7 +88,7 @@ fn an_index_that_leads_nowhere_is_not_used() {
     let indexed = index(&file(|_| {}));
     let (expected, backend) = decode(&indexed);
     assert_eq!(backend, Backend::Indexed);
-    let check = |what: &str, change: &dyn Fn(&mut IndexFacts, &mut Vec<EntryPoint>)| {
+    let check = |what: &str, change: &dyn Fn(&mut IndexedFile, &mut Vec<EntryPoint>)| {
         let (planes, backend) = decode(&changed(&indexed, change));
         assert_eq!(backend, Backend::Region, "{what}");
         assert!(planes.same_samples(&expected), "{what}");
