@@ -96,7 +96,7 @@ def test_the_form_of_copies_is_said_and_counted(dataset: Path, tmp_path: Path) -
         tier = stats["tiers"]["nvme"]
         found = tier["bytes"] if tier["hits"] == 60 else 0
     assert {"converted_samples", "unconvertible_samples"} <= set(tier)
-    with pytest.raises(foreload.ConfigError, match="cache.form: is 'small', must be one of auto, as-is"):
+    with pytest.raises(foreload.ConfigError, match=r"cache\.form: is .small., must be one of auto, as-is"):
         foreload.ImageLoader(dataset, cache=foreload.Directory(tmp_path, "50MB", form="small"), **SETTINGS)
 
 
