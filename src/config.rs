@@ -37,6 +37,7 @@ pub(crate) use settings::{Given, Setting, docstring, python_name, unknown_settin
 pub use settings::{
     LoaderKind, LoaderOptions, SETTINGS, SettingsClass, SettingsObject, manual, parameters, signature, stub,
 };
+pub use share::has_quota;
 pub(crate) use units::{parse_bytes, parse_duration};
 pub(crate) use views::{ViewKind, ViewPlaces};
 
@@ -301,6 +302,8 @@ impl LoaderOptions {
             no("batches have the files themselves", false)
         } else if device != Device::Cpu {
             no("the GPU decodes the files themselves", false)
+        } else if has_quota() {
+            no("a quota of processor time (cgroup) leaves none for it", false)
         } else {
             None
         }

@@ -3,6 +3,13 @@
 use std::os::unix::process::parent_id;
 use std::path::Path;
 
+/// Whether this process's control group has a quota of processor time: then a thread of low priority takes time from
+/// the others, because there is less time than there are processors.
+pub fn has_quota() -> bool {
+    let own = std::thread::available_parallelism().map_or(1, usize::from);
+    allowed("thread-self").is_some_and(|cpus| own < cpus.len())
+}
+
 /// The number of processors for one of `ranks` processes of this machine.
 ///
 /// A launcher may have given each rank processors of its own already, or all ranks the same ones. So what the launcher

@@ -141,8 +141,11 @@ pub(crate) trait CacheTier: Send + Sync {
         ConversionResult::Nothing
     }
 
-    /// Leaves room for the conversion of a file of copies.
-    fn leave_spare(&self) {}
+    /// Leaves room for the conversion of a file of copies, if that is `wanted`. Returns whether the tier is large
+    /// enough for that.
+    fn leave_spare(&self, _wanted: bool) -> bool {
+        true
+    }
 
     /// Publishes what was taken soon, however little.
     fn publish(&self) {}

@@ -124,8 +124,8 @@ impl CacheTier for Directory {
         self.store.convert(conversion)
     }
 
-    fn leave_spare(&self) {
-        self.store.leave_spare();
+    fn leave_spare(&self, wanted: bool) -> bool {
+        self.store.leave_spare(wanted)
     }
 
     fn publish(&self) {

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
 import multiprocessing
 import os
+import random
 import signal
 import time
 from pathlib import Path
@@ -98,6 +100,37 @@ def test_the_form_of_copies_is_said_and_counted(dataset: Path, tmp_path: Path) -
     assert {"converted_samples", "unconvertible_samples"} <= set(tier)
     with pytest.raises(foreload.ConfigError, match=r"cache\.form: is .small., must be one of auto, as-is"):
         foreload.ImageLoader(dataset, cache=foreload.Directory(tmp_path, "50MB", form="small"), **SETTINGS)
+
+
+def _convert(dataset: Path, cache: Path, out: multiprocessing.Queue) -> None:
+    """Train until killed, with a cache whose copies are brought to another form meanwhile."""
+    directory = foreload.Directory(cache, "12MB", form="packed")
+    loader = foreload.ImageLoader(dataset, cache=directory, **SETTINGS)
+    for epoch in itertools.count():
+        out.put(run(loader, epoch)[1]["tiers"]["nvme"]["damaged"])
+
+
+@pytest.mark.timeout(120)
+def test_a_kill_amid_a_conversion_leaves_a_sound_cache(dataset: Path, tmp_path: Path) -> None:
+    seed = random.SystemRandom().randrange(10**9)
+    print(f"seed {seed}")
+    draw = random.Random(seed)
+    context = multiprocessing.get_context("spawn")
+    digest = run(foreload.ImageLoader(dataset, **SETTINGS), 0)[0]
+    for number in range(4):
+        out = context.Queue()
+        process = context.Process(target=_convert, args=(dataset, tmp_path / "cache", out))
+        process.start()
+        assert out.get(timeout=60) == 0, f"run {number}"
+        time.sleep(draw.uniform(0, 0.3))
+        process.kill()
+        process.join()
+        cache = foreload.Directory(tmp_path / "cache", "12MB", form="as-is")
+        again, stats = run(foreload.ImageLoader(dataset, cache=cache, **SETTINGS), 0)
+        assert again == digest
+        tier = stats["tiers"]["nvme"]
+        assert (tier["damaged"], tier["fallbacks"]) == (0, 0), stats
+        assert tier["held_bytes"] <= tier["quota"]
 
 
 def test_memory_that_is_not_there_is_named(dataset: Path) -> None:

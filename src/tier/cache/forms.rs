@@ -83,9 +83,10 @@ impl Cache {
                 Some(mesh) if choice != FormChoice::AsIs && job.stays => mesh.form.clone(),
                 _ => job.decide(),
             };
-            if decision.may_evict {
-                self.tier(place).leave_spare();
-            }
+            let decision = match self.tier(place).leave_spare(decision.may_evict) {
+                false if decision.may_evict => FormDecision::as_is("the cache is too small to convert any"),
+                _ => decision,
+            };
             if decision.form.is_none() && !matches!(choice, FormChoice::Auto | FormChoice::AsIs) {
                 let (name, form, why) = (self.tier(place).name(), choice.name(), decision.why);
                 self.index.notices().warn_once(("form", name.as_str()), || {

@@ -69,7 +69,8 @@ pub(in crate::tier) struct FormDecision {
 }
 
 impl FormDecision {
-    fn as_is(why: &'static str) -> Self {
+    /// Copies stay as they are.
+    pub(in crate::tier) fn as_is(why: &'static str) -> Self {
         Self { form: None, may_evict: false, why }
     }
 }

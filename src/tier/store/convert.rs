@@ -21,6 +21,9 @@ use std::os::unix::fs::FileExt;
 /// Claims on segments are those on units from this number on, behind all shards.
 const CLAIMS: u64 = 1 << 40;
 
+/// How many segments being converted a cache must have room for, where it leaves room for one.
+const SPARES: u64 = 4;
+
 /// The bytes that are written at a time.
 const PIECE: usize = 1 << 20;
 
@@ -73,10 +76,14 @@ impl Store {
         ConversionResult::Nothing
     }
 
-    /// Leaves room for the conversion of a segment of usual size.
-    pub(in crate::tier) fn leave_spare(&self) {
-        let most = u32::try_from(self.segment_bytes).map_or(u32::MAX, most_bytes);
-        self.shared.directory.set_spare(pages(most.into()));
+    /// Leaves room for the conversion of a segment of usual size, if that is `wanted`. Returns whether the quota is
+    /// large enough for that: in a tiny cache little else would be left.
+    pub(in crate::tier) fn leave_spare(&self, wanted: bool) -> bool {
+        let directory = &self.shared.directory;
+        let most = pages(u32::try_from(self.segment_bytes).map_or(u32::MAX, most_bytes).into());
+        let suffices = directory.quota() >= SPARES * most;
+        directory.set_spare(if wanted && suffices { most } else { 0 });
+        suffices
     }
 
     /// The segments that have samples which were not brought to this form, the oldest first.
