@@ -54,9 +54,9 @@ class Directory:
             the cache together, or a text such as `"500MB"`. None: whatever the reads that training waits for leave.
         form: The form in which copies are kept. `packed`: JPEGs without their entropy coder, which decode in a third of
             the time to the same pixels and take 1.15 times the room. `indexed`: JPEGs with an index of their rows, 1.01
-            times. `as-is`: as they are read. `auto`: packed where there is room for it, or where reads from the dataset
-            are not waited for. Samples are kept as they are read and brought to the form beside training, by a thread
-            of low priority; those of which no JPEG is made, or that have several members, stay as they are.
+            times. `as-is`: as they are read. `auto`: packed where there is room for all samples in that form. Samples
+            are kept as they are read and brought to the form beside training, by a thread of low priority; those of
+            which no JPEG is made, or that have several members, stay as they are.
 
     Raises:
         ConfigError: A setting cannot work, or there is none of that name.

@@ -30,7 +30,6 @@ use open::OpenedTiers;
 pub use open::TierOptions;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
 /// The settings of the tiers that keep copies.
 #[derive(Debug, Clone)]
@@ -230,7 +229,6 @@ impl Cache {
         self.tiers.iter().for_each(|kept| kept.tier.begin(schedule, first_step));
         // What is kept for a later use, or by one node of several, is kept as it is read.
         let keeps_first = (0..self.tiers.len()).any(|place| self.fills_ahead(place));
-        self.forms.begin();
         let mut staging = self.staging();
         if let Some(converter) = &staging.converter {
             converter.begin();
@@ -249,7 +247,6 @@ impl Cache {
     /// Ends the reads of an epoch: samples that wait to be written together are written now, for the next epoch and for
     /// other processes.
     pub fn end(&self) {
-        self.forms.end();
         self.tiers.iter().for_each(|kept| kept.tier.seal());
     }
 
@@ -402,11 +399,6 @@ impl Cache {
 
     pub(super) fn note_demand(&self, waits: bool) {
         self.demand_waits.store(waits, Relaxed);
-    }
-
-    /// Notes that the pipeline has waited so long for reads from the source.
-    pub(super) fn waited_for_source(&self, time: Duration) {
-        self.forms.waited(time);
     }
 
     /// Whether the pipeline waits for reads of its own.

@@ -5,6 +5,7 @@ use super::copies::{CopyFault, Location};
 use super::reader::fault;
 use super::revalidate::version_now;
 use super::route::{Route, RouteLookup};
+use crate::decode::FileRestorer;
 use crate::error::Result;
 use crate::io::read_blocking;
 use crate::tier_name::TierName;
@@ -59,9 +60,18 @@ impl Cache {
         None
     }
 
-    /// Compares the source's bytes of a sample with its copy's checksum.
+    /// Whether a copy is of these bytes of the source; one in another form is read and gives back its file.
+    pub(super) fn is_copy_of(&self, place: TierPlace, location: &Location, bytes: &[u8]) -> bool {
+        if location.extent.length as usize == bytes.len() {
+            return location.is_copy(bytes);
+        }
+        let copy = self.tier(place).read_blocking(location).ok().filter(|copy| location.is_copy(copy));
+        copy.is_some_and(|copy| FileRestorer::default().restore(&copy).is_ok_and(|file| file == bytes))
+    }
+
+    /// Compares the source's bytes of a sample with its copy.
     pub(super) fn compare(&self, sample: u64, place: TierPlace, location: &Location, bytes: &[u8]) {
-        if location.is_copy(bytes) {
+        if self.is_copy_of(place, location, bytes) {
             self.tier(place).confirm(sample, location);
         } else {
             self.mismatched(sample, place, location);

@@ -12,7 +12,6 @@ use crate::io::{
 use crate::slot::{Slot, SlotPool};
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Reads samples from the fastest tier that has them, and else from the source; also those that a tier has but cannot
 /// give.
@@ -292,9 +291,7 @@ impl Reader for TieredReader {
         self.go_on();
         // With room left, nobody waits for these reads.
         let full = self.room() == 0;
-        let waits_for_source = full && self.readers.get(SOURCE).in_flight() > 0;
-        self.cache.note_demand(waits_for_source);
-        let began = waits_for_source.then(Instant::now);
+        self.cache.note_demand(full && self.readers.get(SOURCE).in_flight() > 0);
         self.cache.note_own_reads(full && self.own_copies_in_flight());
         loop {
             let waited_for = self.in_flight();
@@ -304,9 +301,6 @@ impl Reader for TieredReader {
             self.come(out);
             // A sample that falls back is no answer yet. Else, an empty return means that a waker was called.
             if out.len() > before || nothing_came || waited_for == 0 {
-                if let Some(began) = began {
-                    self.cache.waited_for_source(began.elapsed());
-                }
                 self.cache.note_demand(false);
                 self.cache.note_own_reads(false);
                 self.cache.count_stats(self.revalidation.take_count());

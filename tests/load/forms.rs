@@ -125,13 +125,13 @@ fn copies_with_an_index_are_packed_by_a_run_that_wants_that() {
 
 #[test]
 fn a_small_quota_holds_at_every_instant() {
-    let dataset = Dataset::folder(10 * SAMPLES);
+    let dataset = Dataset::folder(15 * SAMPLES);
     let plain = dataset.pipeline(&small_images());
     let options = LoaderOptions {
-        cache_size: Some(6 << 20),
+        cache_size: Some(9 << 20),
         ..in_tier(&dataset, TierName::NVME, 1.0, FormChoice::Packed)
     };
-    assert!(dataset.index().total_bytes() > 6 << 20, "the cache has room for a part");
+    assert!(dataset.index().total_bytes() > 9 << 20, "the cache has room for a part");
     let pipeline = dataset.pipeline(&options);
     for number in 0..4 {
         assert!(epoch_bytes(&pipeline, number) == epoch_bytes(&plain, number), "epoch {number}");

@@ -304,9 +304,9 @@ settings! {
 
     /// The form in which copies are kept. `packed`: JPEGs without their entropy coder, which decode in a third of the
     /// time to the same pixels and take 1.15 times the room. `indexed`: JPEGs with an index of their rows, 1.01 times.
-    /// `as-is`: as they are read. `auto`: packed where there is room for it, or where reads from the dataset are not
-    /// waited for. Samples are kept as they are read and brought to the form beside training, by a thread of low
-    /// priority; those of which no JPEG is made, or that have several members, stay as they are.
+    /// `as-is`: as they are read. `auto`: packed where there is room for all samples in that form. Samples are kept as
+    /// they are read and brought to the form beside training, by a thread of low priority; those of which no JPEG is
+    /// made, or that have several members, stay as they are.
     cache_form: FormChoice = FormChoice::Auto, OneOf::names(), Cache.member(OfCache, "form");
 
     /// How a cached copy of an earlier run or another process is known to be the dataset's before this run uses it.

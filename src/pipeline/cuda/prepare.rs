@@ -203,6 +203,7 @@ impl<'a> Preparer<'a> {
         // A canvas is the CPU's: the kernels resize what lies in planes, and no backend writes padding into those.
         let on_canvas = drawn.as_ref().is_some_and(|drawn| drawn.canvas().is_some());
         if !on_canvas && self.stage.decodes_packed() && form_of(&bytes) == FileForm::Packed {
+            self.stage.balancer.count(None);
             let head = PackedImage::read(&bytes)?;
             let size = self.checked_size(head.size())?;
             let drawn = drawn.map_or_else(|| draw_views(size), Ok)?;

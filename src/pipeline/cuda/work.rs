@@ -268,7 +268,9 @@ impl<'a> Intake<'a> {
     fn accept_image(&self, run: &EpochRun, work: &mut LaneSample, number: usize, finding: Finding) -> bool {
         let id = work.id(number);
         let LaneImage::Encoded { header, backend, tried_again, .. } = work.images.get_mut(number) else {
-            return finding != Finding::Damaged || self.leave_damaged(run, work, number);
+            // Where another image of the sample has failed it, nothing is left to do.
+            let is_packed = matches!(work.images.get_mut(number), LaneImage::Packed { .. });
+            return finding != Finding::Damaged || is_packed && self.leave_damaged(run, work, number);
         };
         let backend = *backend;
         if finding == Finding::Written {

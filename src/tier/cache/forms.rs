@@ -9,7 +9,6 @@ use crate::tier::convert::{
 use std::sync::PoisonError;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
 
 /// Why copies are not brought to another form, whatever the room.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,46 +19,11 @@ pub struct NoForms {
     pub is_impossible: bool,
 }
 
-/// What is decided about forms, and what it is decided by.
+/// What is decided about forms.
 #[derive(Default)]
 pub(super) struct CacheForms {
     /// The decision about each tier.
     decisions: Mutex<Vec<FormDecision>>,
-    waits: Mutex<SourceWaits>,
-}
-
-/// How long an epoch waited for reads from the dataset.
-#[derive(Default)]
-struct SourceWaits {
-    began: Option<Instant>,
-    waited: Duration,
-    /// The share of its time for which the last epoch that came to its end had waited.
-    share: Option<f64>,
-}
-
-impl CacheForms {
-    /// Notes that an epoch begins.
-    pub(super) fn begin(&self) {
-        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
-        (waits.began, waits.waited) = (Some(Instant::now()), Duration::ZERO);
-    }
-
-    /// Notes that all of an epoch has been read.
-    pub(super) fn end(&self) {
-        let mut waits = self.waits.lock().unwrap_or_else(PoisonError::into_inner);
-        let took = waits.began.take().map(|began| began.elapsed().as_secs_f64());
-        let share = took.map(|took| waits.waited.as_secs_f64() / took.max(f64::MIN_POSITIVE));
-        waits.share = share.or(waits.share);
-    }
-
-    /// Adds to the time for which nothing but reads from the dataset was waited for.
-    pub(super) fn waited(&self, time: Duration) {
-        self.waits.lock().unwrap_or_else(PoisonError::into_inner).waited += time;
-    }
-
-    fn source_waits(&self) -> Option<f64> {
-        self.waits.lock().unwrap_or_else(PoisonError::into_inner).share
-    }
 }
 
 impl Cache {
@@ -76,7 +40,6 @@ impl Cache {
                 used,
                 room: room.unwrap_or(0),
                 stays: stays(place),
-                source_waits: self.forms.source_waits(),
             };
             let decision = match &self.mesh {
                 // All nodes have decided together.
@@ -141,6 +104,15 @@ impl Cache {
             }
         }
         all
+    }
+
+    /// Says that no copies are brought to other forms any more, because the thread has panicked.
+    pub(in crate::tier) fn note_dead_converter(&self) {
+        self.index.notices().warn_once("dead converter", || {
+            "copies in the cache are not brought to another form any more: a defect in Foreload; please report it, and \
+             use form=\"as-is\" until it is mended"
+                .to_owned()
+        });
     }
 
     /// Whether the pipeline waits for reads from this node's own tiers.

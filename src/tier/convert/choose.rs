@@ -32,13 +32,10 @@ impl FormChoice {
 }
 
 /// What the files of photographs take packed, for one byte as they are; with what varies among datasets.
-const PACKED: f64 = 1.18;
+pub(in crate::tier) const PACKED: f64 = 1.18;
 
 /// What they take with an index.
 const INDEXED: f64 = 1.01;
-
-/// The share of its time that an epoch may wait for reads from the dataset when it is said that they do not matter.
-const NO_WAIT: f64 = 0.02;
 
 /// What is known of a tier and of the job.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -52,9 +49,6 @@ pub(in crate::tier) struct FormJob {
     pub room: u64,
     /// Whether this tier is filled with what comes first, which stays.
     pub stays: bool,
-    /// The share of the last epoch's time in which nothing but reads from the dataset was waited for; `None` before the
-    /// end of the first.
-    pub source_waits: Option<f64>,
 }
 
 /// What becomes of the copies of a tier.
@@ -95,9 +89,6 @@ impl FormJob {
         let beside = |form, why| FormDecision { form: Some(form), may_evict: false, why };
         if fits(PACKED) {
             beside(MadeForm::Packed, "there is room, and decoding takes a third of the time")
-        } else if self.source_waits.is_some_and(|waits| waits < NO_WAIT) {
-            let why = "there is room for fewer copies, and reads from the dataset are not waited for";
-            FormDecision { form: Some(MadeForm::Packed), may_evict: true, why }
         } else if fits(INDEXED) {
             beside(MadeForm::Indexed, "there is no room for packed copies")
         } else {
@@ -112,14 +103,8 @@ impl FormJob {
 mod tests {
     use super::*;
 
-    const JOB: FormJob = FormJob {
-        choice: FormChoice::Auto,
-        no_forms: None,
-        used: 1_000_000,
-        room: 2_000_000,
-        stays: true,
-        source_waits: None,
-    };
+    const JOB: FormJob =
+        FormJob { choice: FormChoice::Auto, no_forms: None, used: 1_000_000, room: 2_000_000, stays: true };
 
     fn form(job: FormJob) -> (Option<MadeForm>, bool) {
         let FormDecision { form, may_evict, .. } = job.decide();
@@ -127,14 +112,11 @@ mod tests {
     }
 
     #[test]
-    fn room_decides_unless_reads_do_not_matter() {
-        let waits = |room, source_waits| form(FormJob { room, source_waits, ..JOB });
-        assert_eq!(waits(2_000_000, None), (Some(MadeForm::Packed), false));
-        assert_eq!(waits(1_100_000, None), (Some(MadeForm::Indexed), false));
-        assert_eq!(waits(500_000, None), (None, false));
-        assert_eq!(waits(500_000, Some(0.3)), (None, false));
-        assert_eq!(waits(500_000, Some(0.0)), (Some(MadeForm::Packed), true));
-        assert_eq!(waits(1_100_000, Some(0.0)), (Some(MadeForm::Packed), true));
+    fn room_decides() {
+        let with = |room| form(FormJob { room, ..JOB });
+        assert_eq!(with(2_000_000), (Some(MadeForm::Packed), false));
+        assert_eq!(with(1_100_000), (Some(MadeForm::Indexed), false));
+        assert_eq!(with(500_000), (None, false));
     }
 
     #[test]

@@ -5,7 +5,7 @@ mod choose;
 mod thread;
 
 pub use choose::FormChoice;
-pub(super) use choose::{FormDecision, FormJob};
+pub(super) use choose::{FormDecision, FormJob, PACKED};
 pub(super) use thread::Converter;
 
 use super::catalog::SegmentRow;

@@ -4,6 +4,7 @@
 use super::{ConversionResult, CopyMaker};
 use crate::tier::cache::Cache;
 use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -84,10 +85,11 @@ impl ConverterMailbox {
             }
         };
         while !is_over() {
-            match cache.convert(&mut maker, &is_over, &rest) {
-                ConversionResult::Some => {}
-                ConversionResult::Nothing => self.wait(Some(PAUSE)),
-                ConversionResult::NotNow => self.wait(None),
+            match catch_unwind(AssertUnwindSafe(|| cache.convert(&mut maker, &is_over, &rest))) {
+                Ok(ConversionResult::Some) => {}
+                Ok(ConversionResult::Nothing) => self.wait(Some(PAUSE)),
+                Ok(ConversionResult::NotNow) => self.wait(None),
+                Err(_) => return cache.note_dead_converter(),
             }
         }
     }

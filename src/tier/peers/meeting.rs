@@ -3,7 +3,7 @@
 //! computed.
 
 use super::super::cache::NoForms;
-use super::super::convert::{FormChoice, FormDecision, FormJob, most_bytes};
+use super::super::convert::{FormChoice, FormDecision, FormJob, PACKED, most_bytes};
 use super::super::copies::CacheTier;
 use super::super::placement::{NodeShare, Placement};
 use super::agreement;
@@ -11,6 +11,7 @@ use super::sockets::{PromisedSockets, ProvidedSockets, SocketNeeds};
 use crate::dataset::DatasetIndex;
 use crate::decode::MadeForm;
 use crate::error::{Error, Result};
+use crate::names::NamedValue;
 use crate::peers::{CertificatePin, Peer, Server, ServerOptions, SharedDataset, TlsIdentity, Token};
 use crate::schedule::Selection;
 use serde::de::DeserializeOwned;
@@ -120,6 +121,9 @@ pub(super) struct CacheHello {
     held: u64,
     /// The versions of some of the dataset's files, by which nodes that see different files are found.
     files: Vec<Option<u64>>,
+    /// Whether its copies are not brought to another form.
+    #[serde(default)]
+    no_forms: bool,
 }
 
 /// Where a rank's node listens, told by its first rank; or why it does not.
@@ -187,7 +191,7 @@ impl PeerMesh {
         let mut settings = job.settings.clone();
         settings.push(("tls of peers".into(), options.tls.to_string()));
         let (choice, no_forms) = (own.form, own.no_forms);
-        settings.push(("what becomes of form".into(), no_forms.map_or("", |no| no.why).to_owned()));
+        settings.push(("form of copies".into(), choice.name().to_owned()));
         let own = CacheHello {
             settings,
             tiers: own.asked.clone(),
@@ -197,6 +201,7 @@ impl PeerMesh {
             memory,
             held: own.tiers.iter().map(|tier| tier.stats().held_samples).sum(),
             files: some_files(index),
+            no_forms: no_forms.is_some(),
         };
         let (hellos, met) = gather::<CacheHello>(options, "what nodes keep", &own, place)?;
         if met.nodes.len() < 2 {
@@ -251,15 +256,23 @@ impl PeerMesh {
             false => 0,
         };
         // All nodes decide this alike, from what they have told each other.
+        let cannot = NoForms { why: "another node cannot, or gains nothing by it", is_impossible: true };
+        let no_forms = no_forms.or_else(|| hellos.iter().any(|hello| hello.no_forms).then_some(cannot));
+        let most: u64 = (0..index.len()).map(|sample| bytes_of(sample, Some(MadeForm::Packed))).sum();
         let form = FormJob {
             choice,
             no_forms,
-            used: (0..index.len()).map(|sample| bytes_of(sample, None)).sum(),
+            // Homes are dealt by the most bytes that each sample may take.
+            used: (most as f64 / PACKED) as u64,
             room: shares.iter().map(|share| share.capacity).sum(),
             stays: true,
-            source_waits: None,
         };
-        let form = FormDecision { may_evict: false, ..form.decide() };
+        let form = match form.decide() {
+            FormDecision { form: Some(MadeForm::Indexed), .. } if choice == FormChoice::Auto => {
+                FormDecision::as_is("the nodes have no room for packed copies")
+            }
+            decision => FormDecision { may_evict: false, ..decision },
+        };
         let bytes = |sample| bytes_of(sample, form.form);
         let homes = Arc::new(Placement::new(&shares, &fingerprint, index.len(), bytes)?);
         Ok(Some(Self {

@@ -89,9 +89,8 @@ impl Shelf for CacheShelf {
             return Accepted::Off;
         };
         for (place, location) in copies(&cache, sample) {
-            // A copy in another form is of other bytes.
-            let is_same = location.crc == Some(crc) || location.extent.length as usize != bytes.len();
-            if location.version == Some(version) && is_same {
+            let is_same = || location.crc == Some(crc) || cache.is_copy_of(place, &location, bytes);
+            if location.version == Some(version) && is_same() {
                 cache.tier(place).confirm(sample, &location);
                 return Accepted::Present;
             }

@@ -31,17 +31,10 @@ impl RamShared {
             self.catalog_mut().set_tried(segment, form);
             return ConversionResult::Some;
         }
-        let mut evicted = false;
         for sample in &made {
-            while let Err(offer) = self.put((!evicted).then_some(segment), (group, form), sample) {
-                if offer != Offer::Full || !conversion.may_evict {
-                    return ConversionResult::NotNow;
-                } else if evicted {
-                    // These are the samples that the other form has no room for.
-                    break;
-                }
-                evicted = true;
-                self.free(segment);
+            // What has no room beside its former bytes stays as it is, with all that follow.
+            if self.put(segment, (group, form), sample).is_err() {
+                return ConversionResult::NotNow;
             }
         }
         self.free(segment);
@@ -111,27 +104,23 @@ impl RamShared {
         Some(all)
     }
 
-    /// Enters a sample in its new form in place of its copy in the block `former`, or of none where that is freed.
-    /// Where it has left the block, or another copy is there, that was meanwhile: nothing is entered.
+    /// Enters a sample in its new form in place of its copy in the block `former`. Where it has left the block
+    /// meanwhile, nothing is entered.
     fn put(
         &self,
-        former: Option<SegmentIndex>,
+        former: SegmentIndex,
         kind: BlockKind,
         MadeSample { sample, version, bytes }: &MadeSample,
     ) -> Result<(), Offer> {
         let here = || self.catalog().locate(*sample).map(|(place, _)| place.segment);
-        let (_filling, place) = match self.place(kind, bytes.len(), || here() != former) {
+        let (_filling, place) = match self.place(kind, bytes.len(), || here() != Some(former)) {
             Ok(placed) => placed,
             Err(Offer::Present) => return Ok(()),
             Err(offer) => return Err(offer),
         };
         let row = place.fill((*sample, *version), kind.1, bytes);
         let mut catalog = self.catalog_mut();
-        match former {
-            Some(former) => catalog.replace(former, place.segment, &[row]),
-            // Whether its file is what it was is looked at again.
-            None => catalog.place(place.segment, &[row], false),
-        }
+        catalog.replace(former, place.segment, &[row]);
         Ok(())
     }
 }

@@ -49,6 +49,11 @@ impl Store {
         if !shared.directory.is_ours() || !shared.directory.is_writable() {
             return ConversionResult::Nothing;
         }
+        // The room that is left is for one: where segments may leave, one process converts at a time.
+        let turn = UnitClaim::take(shared, CLAIMS - 1);
+        if conversion.may_evict && turn.is_none() {
+            return ConversionResult::Nothing;
+        }
         for (segment_index, number) in self.unconverted(conversion.form.into()) {
             let Some(_claim) = UnitClaim::take(shared, CLAIMS + number) else { continue };
             // Another process may have converted it before it was claimed.
@@ -58,6 +63,10 @@ impl Store {
             }
             match self.convert_segment(segment_index, number, conversion) {
                 Ok(()) => return ConversionResult::Some,
+                // What has been converted goes soon, and makes room.
+                Err(Unconverted::NoRoom) if shared.catalog().superseded().next().is_some() => {
+                    return ConversionResult::Nothing;
+                }
                 Err(Unconverted::NoRoom) if conversion.may_evict => {
                     return if self.evict_another(segment_index) {
                         ConversionResult::Some
@@ -80,7 +89,10 @@ impl Store {
     /// large enough for that: in a tiny cache little else would be left.
     pub(in crate::tier) fn leave_spare(&self, wanted: bool) -> bool {
         let directory = &self.shared.directory;
-        let most = pages(u32::try_from(self.segment_bytes).map_or(u32::MAX, most_bytes).into());
+        let index = &self.shared.index;
+        let rows = self.segment_bytes / (index.total_bytes() / index.len().max(1)).max(1) + 1;
+        let of_a_row = u64::from(most_bytes(0)) + footer_bytes(1);
+        let most = pages(self.segment_bytes / 4 * 5 + rows * of_a_row);
         let suffices = directory.quota() >= SPARES * most;
         directory.set_spare(if wanted && suffices { most } else { 0 });
         suffices
@@ -134,7 +146,10 @@ impl Store {
         let Ok(mut open) = shared.directory.begin_with_spare(footer.group, wanted)? else {
             return Err(Unconverted::NoRoom);
         };
-        let file = File::open(&path).map_err(|error| Error::io("open", &path, error))?;
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(Unconverted::Given),
+            opened => opened.map_err(|error| Error::io("open", &path, error))?,
+        };
         let failed = |error| Error::io("write a cache segment in", shared.directory.own(), error);
         let (mut bytes, mut piece) =
             (Vec::new(), WriteBuffer { group: footer.group, ..WriteBuffer::default() });
@@ -145,7 +160,7 @@ impl Store {
             piece.clear();
             Ok::<_, Error>(())
         };
-        let mut any = false;
+        let mut converted = 0;
         for row in &rows {
             if (conversion.is_over)() {
                 return Err(Unconverted::Given);
@@ -163,13 +178,13 @@ impl Store {
             }
             let made = conversion.maker.make(row, &bytes, conversion.form);
             piece.push_made(row, conversion.form.into(), &made);
-            any |= made.form == conversion.form.into();
-            if any && piece.bytes.len() >= PIECE {
+            converted += u64::from(made.form != row.form);
+            if converted > 0 && piece.bytes.len() >= PIECE {
                 write(&mut open, &mut piece)?;
             }
             (conversion.rest)();
         }
-        if !any {
+        if converted == 0 {
             // The segment is as good as it can be.
             shared.catalog_mut().set_tried(segment_index, conversion.form.into());
             count(&shared.counters.unconvertible_samples, rows.len() as u64);
@@ -182,9 +197,8 @@ impl Store {
         if let Some(new) = shared.publish(&mut open, &stamp)? {
             shared.replace(segment_index, new, &open.footer.rows);
         }
-        let made = open.footer.rows.iter().filter(|row| row.form == conversion.form.into()).count();
-        count(&shared.counters.converted_samples, made as u64);
-        count(&shared.counters.unconvertible_samples, (open.footer.rows.len() - made) as u64);
+        count(&shared.counters.converted_samples, converted);
+        count(&shared.counters.unconvertible_samples, rows.len() as u64 - converted);
         Ok(())
     }
 }
