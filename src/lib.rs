@@ -75,6 +75,7 @@ mod json;
 mod names;
 mod notices;
 mod pack;
+mod parts;
 mod peers;
 mod pipeline;
 #[cfg(feature = "python")]

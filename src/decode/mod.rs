@@ -24,6 +24,7 @@ use codecs::Choose;
 
 use crate::error::DecodeError;
 use crate::names::named;
+use crate::parts::ByteParts;
 use crate::simd::Level;
 
 /// A rectangle of image pixels.
@@ -193,6 +194,25 @@ impl Decoder {
         choose: impl FnOnce(u32, u32) -> Region,
         out: &mut Planes,
     ) -> Result<Decoded, DecodeError> {
+        self.decode_read(bytes, None, choose, out)
+    }
+
+    /// Decodes like [`Decoder::decode`] from an image of which only these `parts` were read, where there are some. The
+    /// other bytes may be anything, and are not looked at.
+    ///
+    /// # Errors
+    /// The errors of [`Decoder::decode`]; [`DecodeError::Corrupt`] where more bytes are needed than were read. Only
+    /// packed images can be decoded from parts.
+    ///
+    /// # Panics
+    /// If the region is empty or leaves the image.
+    pub(crate) fn decode_read(
+        &mut self,
+        bytes: &[u8],
+        parts: Option<ByteParts>,
+        choose: impl FnOnce(u32, u32) -> Region,
+        out: &mut Planes,
+    ) -> Result<Decoded, DecodeError> {
         let limit = self.max_pixels;
         let mut choose = Some(choose);
         let mut choose = |width: u32, height: u32| {
@@ -210,7 +230,25 @@ impl Decoder {
             );
             Ok(region)
         };
-        (Format::of(bytes)?.decode)(self, bytes, &mut choose, out)
+        match parts {
+            None => (Format::of(bytes)?.decode)(self, bytes, &mut choose, out),
+            Some(_) if form_of(bytes) == FileForm::Packed => self.packed(bytes, parts, &mut choose, out),
+            Some(_) => {
+                let message = "only a part of it was read, because the dataset's index says it is packed, and it is \
+                     not: pack the dataset again";
+                Err(DecodeError::Corrupt(message.to_owned()))
+            }
+        }
+    }
+
+    fn packed(
+        &mut self,
+        bytes: &[u8],
+        parts: Option<ByteParts>,
+        choose: Choose<'_>,
+        out: &mut Planes,
+    ) -> Result<Decoded, DecodeError> {
+        packed::decode(bytes, parts, self.level, choose, out)
     }
 
     fn jpeg(&mut self, bytes: &[u8], choose: Choose<'_>, out: &mut Planes) -> Result<Decoded, DecodeError> {

@@ -5,6 +5,7 @@ use super::{EpochRun, PipelineShared};
 use crate::augment::{CanvasPainter, DrawnViews, RecipeKeys};
 use crate::decode::{Decoded, Decoder, Planes, Region};
 use crate::error::{DecodeError, Error, Result};
+use crate::parts::ByteParts;
 use crate::schedule::Draw;
 use crate::simd::Level;
 use crate::trace::Stage;
@@ -68,8 +69,20 @@ impl CpuDecoder {
         of: SampleImage<'_>,
         stopwatch: &mut Stopwatch,
     ) -> Result<DrawnViews> {
+        self.decode_read(shared, run, of, None, stopwatch)
+    }
+
+    /// Decodes like [`CpuDecoder::decode`] an image of whose bytes only these `parts` were read, where there are some.
+    pub(super) fn decode_read(
+        &mut self,
+        shared: &PipelineShared,
+        run: &EpochRun,
+        of: SampleImage<'_>,
+        parts: Option<ByteParts>,
+        stopwatch: &mut Stopwatch,
+    ) -> Result<DrawnViews> {
         let (image, draw, length) = (of.image, of.draw, of.bytes.len());
-        let (drawn, decoded) = self.draw_and_decode(shared, &run.keys, of);
+        let (drawn, decoded) = self.draw_and_decode(shared, &run.keys, of, parts);
         stopwatch.lap_as(&run.counters.decode, Stage::Decode, length);
         let (decoded, drawn) = (decoded?, drawn?);
         run.counters.count(decoded.backend);
@@ -88,6 +101,7 @@ impl CpuDecoder {
         shared: &PipelineShared,
         keys: &[RecipeKeys],
         of: SampleImage<'_>,
+        parts: Option<ByteParts>,
     ) -> (Result<DrawnViews>, Result<Decoded, DecodeError>) {
         let SampleImage { image, draw, bytes, views } = of;
         let mut drawn = Err(Error::Internal("a decoder did not ask for its region".into()));
@@ -102,7 +116,7 @@ impl CpuDecoder {
             // An image that a transform cannot take is decoded as little as possible.
             drawn.as_ref().map_or(Region { x: 0, y: 0, width: 1, height: 1 }, DrawnViews::region)
         };
-        let decoded = self.decoder.decode(bytes, choose, &mut self.planes);
+        let decoded = self.decoder.decode_read(bytes, parts, choose, &mut self.planes);
         if let (Ok(drawn), Ok(_)) = (&drawn, &decoded) {
             self.painter.paint(&mut self.planes, drawn);
         }

@@ -183,7 +183,7 @@ impl Pipeline {
         let shared = self.shared_in(epoch);
         let keys = shared.config.images.keys(shared.config.seed, epoch);
         let mut cpu = CpuDecoder::new(shared);
-        let (drawn, decoded) = cpu.draw_and_decode(shared, &keys, of);
+        let (drawn, decoded) = cpu.draw_and_decode(shared, &keys, of, None);
         decoded?;
         Ok((drawn?, cpu.planes))
     }

@@ -47,7 +47,7 @@ static FORMATS: &[Format] = &[
         name: "JPEG",
         is: jpeg::packed::is_packed,
         size: jpeg::packed::size,
-        decode: |decoder, bytes, choose, out| jpeg::packed::decode(bytes, decoder.level, choose, out),
+        decode: |decoder, bytes, choose, out| decoder.packed(bytes, None, choose, out),
     },
     Format {
         name: "PNG",

@@ -119,6 +119,25 @@ pub(super) fn grids(frame: &Frame) -> (Vec<BlockGrid>, usize) {
     (frame.components.iter().map(grid).collect(), rows as usize)
 }
 
+/// The number that stands for the meaning of the components.
+pub(super) fn color_number(color_space: JpegColorSpace) -> u8 {
+    match color_space {
+        JpegColorSpace::Gray => 0,
+        JpegColorSpace::YCbCr => 1,
+        _ => 2,
+    }
+}
+
+/// What a number says so many components mean; `None` for what is not packed.
+pub(super) fn color_of(number: u8, components: usize) -> Option<JpegColorSpace> {
+    match (number, components) {
+        (0, 1) => Some(JpegColorSpace::Gray),
+        (1, 3) => Some(JpegColorSpace::YCbCr),
+        (2, 3) => Some(JpegColorSpace::Rgb),
+        _ => None,
+    }
+}
+
 /// The frame of a file as the head has it: with the index of each component's quantisation table among `tables`. The
 /// only component of a frame has one block an MCU, whatever its factors say.
 pub(super) fn frame_of(header: &ScanHeader) -> Result<(Frame, Vec<[u16; 64]>), DecodeError> {
@@ -140,7 +159,7 @@ pub(super) fn frame_of(header: &ScanHeader) -> Result<(Frame, Vec<[u16; 64]>), D
 
 impl PackedHead {
     /// The bytes of a head of so many components, tables and rows.
-    fn length_of(components: usize, tables: usize, rows: usize) -> usize {
+    pub(super) fn length_of(components: usize, tables: usize, rows: usize) -> usize {
         FIXED + components * COMPONENT + tables * TABLE + rows * ROW + 4
     }
 
@@ -156,12 +175,8 @@ impl PackedHead {
         for value in [frame.width as u16, frame.height as u16, rows.len() as u16, 0] {
             out.extend(value.to_le_bytes());
         }
-        let color_space = match self.color_space {
-            JpegColorSpace::Gray => 0,
-            JpegColorSpace::YCbCr => 1,
-            _ => 2,
-        };
-        out.extend([frame.components.len() as u8, color_space, tables.len() as u8, original.choices.flags()]);
+        let color = color_number(self.color_space);
+        out.extend([frame.components.len() as u8, color, tables.len() as u8, original.choices.flags()]);
         for part in &frame.components {
             out.extend([part.h as u8, part.v as u8, part.table as u8, 0]);
         }
@@ -185,6 +200,11 @@ impl PackedHead {
 
     /// Reads the head of a packed image and checks it, nothing of which is trusted.
     pub(super) fn read(packed: &[u8]) -> Result<Self, DecodeError> {
+        Self::read_start(packed, packed.len())
+    }
+
+    /// Reads the head of a packed image of `bytes` bytes, like [`PackedHead::read`], from those that it begins with.
+    pub(super) fn read_start(packed: &[u8], bytes: usize) -> Result<Self, DecodeError> {
         let fixed: &[u8; FIXED] = packed.first_chunk().ok_or_else(|| corrupt("its head is cut short"))?;
         if fixed[..8] != *SIGNATURE {
             return Err(corrupt("it does not begin as one of this version"));
@@ -192,7 +212,7 @@ impl PackedHead {
         let word = |at: usize| u32::from_le_bytes([fixed[at], fixed[at + 1], fixed[at + 2], fixed[at + 3]]);
         let half = |at: usize| u16::from_le_bytes([fixed[at], fixed[at + 1]]);
         let length = word(8) as usize;
-        let [components, color_space, tables, flags] = [32, 33, 34, 35].map(|at| fixed[at]);
+        let [components, color, tables, flags] = [32, 33, 34, 35].map(|at| fixed[at]);
         let (width, height, rows) = (u32::from(half(24)), u32::from(half(26)), usize::from(half(28)));
         if length != Self::length_of(usize::from(components), usize::from(tables), rows) {
             return Err(corrupt("its head has another length than its parts"));
@@ -204,12 +224,8 @@ impl PackedHead {
         }
         let (parts, rest) = head[FIXED..].split_at(usize::from(components) * COMPONENT);
         let (steps, ends) = rest.split_at(usize::from(tables) * TABLE);
-        let color_space = match (color_space, components) {
-            (0, 1) => JpegColorSpace::Gray,
-            (1, 3) => JpegColorSpace::YCbCr,
-            (2, 3) => JpegColorSpace::Rgb,
-            _ => return Err(corrupt("its head names colours that are not packed")),
-        };
+        let color_space = color_of(color, usize::from(components))
+            .ok_or_else(|| corrupt("its head names colours that are not packed"))?;
         let component = |(id, part): (usize, &[u8])| FrameComponent {
             id: id as u8,
             h: part[0].into(),
@@ -241,7 +257,7 @@ impl PackedHead {
             rows: ends.chunks_exact(ROW).map(row).collect(),
             length,
         };
-        head.check(packed.len())?;
+        head.check(bytes)?;
         Ok(head)
     }
 

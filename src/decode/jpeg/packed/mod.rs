@@ -4,7 +4,7 @@
 //! A packed image is a head (`head.rs`), the rows of MCUs one after another, each with a checksum in the head and made
 //! of units of sixteen blocks (`unit.rs`), and what of the file is not entropy-coded. `write.rs` makes units of
 //! coefficients, `region.rs` makes samples of them, and `restore.rs` the file; `plan.rs` says what a GPU must know for
-//! the samples.
+//! the samples, and `outline.rs` which bytes a region needs, before any of them is read.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
@@ -14,6 +14,7 @@ mod bits;
 mod coefficients;
 mod head;
 mod masks;
+mod outline;
 mod plan;
 mod progressive;
 mod region;
@@ -24,6 +25,7 @@ mod unit;
 mod values;
 mod write;
 
+pub use self::outline::PackedOutline;
 pub use self::plan::{PackedImage, PackedPlan};
 
 use self::coefficients::ImageBlocks;
@@ -36,6 +38,7 @@ use crate::decode::codecs::Choose;
 use crate::decode::{Backend, Damaged, Decoded, Planes, Region};
 use crate::error::DecodeError;
 use crate::names::named;
+use crate::parts::ByteParts;
 use crate::simd::Level;
 
 /// What a packed image begins with; the last byte is the version of the form.
@@ -69,17 +72,31 @@ pub(in crate::decode) fn size(packed: &[u8]) -> Result<(u32, u32), DecodeError> 
     Ok((frame.width, frame.height))
 }
 
-/// Decodes the region of a packed image that `choose` picks into `out`.
+/// Decodes the region of a packed image that `choose` picks into `out`. Where only these `parts` of it were read, no
+/// other byte is looked at.
 pub(in crate::decode) fn decode(
     packed: &[u8],
+    parts: Option<ByteParts>,
     level: Level,
     choose: Choose<'_>,
     out: &mut Planes,
 ) -> Result<Decoded, DecodeError> {
-    let head = PackedHead::read(packed)?;
+    // What was not read is cut off in front of each step, or else refused: decoders load more bytes than they use.
+    let until = |end: u32| packed.get(..end as usize).unwrap_or(packed);
+    let start = parts.map_or(packed, |parts| until(parts.head));
+    let head = PackedHead::read_start(start, packed.len())?;
     let region = choose(head.frame.width, head.frame.height)?;
     let layout = layout(&head, region)?;
-    region::decode(packed, &head, &layout, level, out)?;
+    let read = match parts {
+        None => packed,
+        Some(parts) if parts.holds(&head.bytes_of(&layout)) => until(parts.end),
+        Some(_) => {
+            let message = "rows of it that are wanted were not read: its head does not say what the dataset's index \
+                 says of it; pack the dataset again";
+            return Err(corrupt(message));
+        }
+    };
+    region::decode(read, &head, &layout, level, out)?;
     Ok(Decoded::by(Backend::Packed)(region))
 }
 
@@ -217,7 +234,7 @@ impl Packer {
     /// Whether the packed form gives the samples that the file gave.
     fn decodes_alike(&mut self, packed: &[u8]) -> bool {
         let mut whole = |width, height| Ok(Region { x: 0, y: 0, width, height });
-        let decoded = decode(packed, self.level, &mut whole, &mut self.planes[1]);
+        let decoded = decode(packed, None, self.level, &mut whole, &mut self.planes[1]);
         decoded.is_ok() && self.planes[0].same_samples(&self.planes[1])
     }
 

@@ -72,10 +72,7 @@ impl PackedImage {
         let region = layout(head, region)?;
         let (grids, _) = grids(&head.frame);
         let numbers = region.rows_of_mcus(&grids, head.rows.len());
-        let bytes = match numbers.clone().last() {
-            Some(last) => head.row(numbers.start).start..head.row(last).end,
-            None => 0..0,
-        };
+        let bytes = head.bytes_of(&region);
         let rows = numbers.map(|number| {
             let place = head.row(number);
             PlannedRow {
@@ -98,6 +95,17 @@ impl PackedImage {
             bytes,
             components: region.parts.iter().zip(&grids).map(component).collect(),
         })
+    }
+}
+
+impl PackedHead {
+    /// The bytes of the rows of MCUs that hold wanted blocks.
+    pub(super) fn bytes_of(&self, region: &RegionLayout) -> Range<usize> {
+        let numbers = region.rows_of_mcus(&grids(&self.frame).0, self.rows.len());
+        match numbers.clone().last() {
+            Some(last) => self.row(numbers.start).start..self.row(last).end,
+            None => 0..0,
+        }
     }
 }
 

@@ -99,6 +99,85 @@ fn regions_are_those_of_the_jpeg_at_every_level() {
     }
 }
 
+/// A region is decoded from the parts that the outline says, whatever the other bytes are, and from no fewer.
+#[test]
+fn an_outline_says_which_parts_a_region_needs() {
+    let mut packer = Packer::new();
+    let mut stream = RandomKey::new(b"packed", 0, 2, Use::Augment).stream(0);
+    let mut files = files();
+    files.push(tall());
+    let (mut part, mut whole) = (0, 0);
+    for (number, file) in files.iter().enumerate() {
+        let mut packed = Vec::new();
+        packer.pack(file, &mut packed).unwrap();
+        let outline = PackedOutline::read(&PackedOutline::of(&packed).unwrap()).unwrap();
+        let (width, height) = outline.size();
+        assert_eq!((width, height), size(&packed).unwrap(), "file {number}");
+        for _ in 0..8 {
+            let mut below = |limit: u32| stream.below(limit.into()) as u32;
+            let (x, y) = (below(width), below(height));
+            let region = Region { x, y, width: 1 + below(width - x), height: 1 + below(height - y) };
+            let parts = outline.parts(region, packed.len() as u32).unwrap();
+            let mut poisoned = packed.clone();
+            poisoned[parts.head as usize..parts.start as usize].fill(0xA5);
+            poisoned[parts.end as usize..].fill(0xA5);
+            (part, whole) = (part + parts.bytes() as usize, whole + packed.len());
+            for level in Level::available() {
+                let mut decoder = Decoder::with_level(u64::MAX, level);
+                let (mut expected, mut planes) = (Planes::default(), Planes::default());
+                let choose = |_, _| region;
+                decoder.decode(&packed, choose, &mut expected).unwrap();
+                decoder.decode_read(&poisoned, Some(parts), choose, &mut planes).unwrap();
+                assert!(planes.same_samples(&expected), "file {number} {} {region:?}", level.name());
+                // Bytes that are there are refused all the same, if they were not read.
+                let head = PackedHead::read(&packed).unwrap();
+                let rows = head.bytes_of(&layout(&head, region).unwrap());
+                let (first, last) = (rows.start as u32, rows.end as u32);
+                let late = ByteParts { start: first + 1, ..parts };
+                for fewer in [late, ByteParts { end: last - 1, ..parts }, ByteParts::until(last - 1)] {
+                    let refused = decoder.decode_read(&packed, Some(fewer), choose, &mut planes);
+                    assert!(refused.unwrap_err().to_string().contains("were not read"), "file {number}");
+                }
+                let cut = ByteParts { head: parts.head - 1, ..parts };
+                assert!(decoder.decode_read(&packed, Some(cut), choose, &mut planes).is_err());
+            }
+        }
+    }
+    assert!(part < whole * 9 / 10, "{part} of {whole} bytes");
+}
+
+/// An image with more rows of MCUs than an outline has ends.
+fn tall() -> Vec<u8> {
+    let mut file = Vec::new();
+    let pixels: Vec<u8> = (0..3 * 40 * 3000).map(|at| (at * 37 % 251) as u8).collect();
+    Encoder::new(&mut file, 90).encode(&pixels, 40, 3000, ColorType::Rgb).unwrap();
+    file
+}
+
+#[test]
+fn an_outline_may_be_any_bytes() {
+    let mut stream = RandomKey::new(b"packed", 0, 3, Use::Augment).stream(0);
+    assert!(PackedOutline::read(&[0; PackedOutline::BYTES]).is_none());
+    let mut packed = Vec::new();
+    Packer::new().pack(&tall(), &mut packed).unwrap();
+    let sound = PackedOutline::of(&packed).unwrap();
+    let mut planes = Planes::default();
+    for seed in 0..20_000 {
+        let mut bytes = sound;
+        for _ in 0..1 + stream.below(4) {
+            bytes[stream.below(PackedOutline::BYTES as u64) as usize] = stream.below(256) as u8;
+        }
+        let Some(outline) = PackedOutline::read(&bytes) else { continue };
+        let (width, height) = outline.size();
+        let region = Region { x: width / 3, y: height / 2, width: 1, height: 1 };
+        let length = if seed % 2 == 0 { packed.len() as u32 } else { stream.below(1 << 20) as u32 };
+        let Some(parts) = outline.parts(region, length) else { continue };
+        assert!(parts.head <= parts.start && parts.start < parts.end && parts.end <= length, "{parts:?}");
+        let choose = |width, height| Region { x: width / 3, y: height / 2, width: 1, height: 1 };
+        let _ = Decoder::new(u64::MAX).decode_read(&packed, Some(parts), choose, &mut planes);
+    }
+}
+
 #[test]
 fn what_cannot_be_packed_says_why() {
     let mut packer = Packer::new();
