@@ -4,6 +4,7 @@
 use super::cancel::Cancel;
 use super::format::{GroupEnd, HEADER, IndexHeader, Section, SectionEntry};
 use super::member::{MEMBER_ROW, MemberRow};
+use super::packed::SampleOutline;
 use super::spill::{SpilledGroup, affixes};
 use super::{Contents, Fingerprint, Layout, Stamp, publish};
 use crate::error::{Error, Result};
@@ -53,6 +54,8 @@ pub struct ShardRows {
     pub members: Vec<MemberRow>,
     /// The number of members of each sample; empty where there are no keys.
     pub counts: Vec<u32>,
+    /// The outline of each sample in packed shards; empty in others.
+    pub outlines: Vec<SampleOutline>,
 }
 
 impl ShardRows {
@@ -179,9 +182,11 @@ impl IndexBuilder {
             affixes: [0; 2],
             keys: Vec::new(),
             members: 0,
+            outlines: 0,
         };
         if let GroupRows::Shard(rows) = &group.rows {
             (spilled.keys, spilled.members) = (rows.keys.clone(), rows.members.len() as u64);
+            spilled.outlines = rows.outlines.len() as u64;
         }
         let written = match &group.rows {
             GroupRows::Files { names, files, .. } => self.spill_files(&mut spilled, names, files),
@@ -226,13 +231,14 @@ impl IndexBuilder {
     }
 
     fn spill_shard(&mut self, rows: &ShardRows) -> std::io::Result<()> {
-        let ShardRows { samples, members, counts, .. } = rows;
+        let ShardRows { samples, members, counts, outlines, .. } = rows;
         for sample in samples {
             self.count(sample.length, sample.label);
             self.put(&sample.length.to_le_bytes())?;
         }
         samples.iter().try_for_each(|sample| self.put(&sample.label.to_le_bytes()))?;
         samples.iter().try_for_each(|sample| self.put(&sample.offset.to_le_bytes()))?;
+        self.put(outlines.as_flattened())?;
         counts.iter().try_for_each(|count| self.put(&count.to_le_bytes()))?;
         members.iter().try_for_each(|member| self.put(&member.to_bytes()))
     }
@@ -322,6 +328,9 @@ impl IndexBuilder {
                     groups.iter().try_for_each(|group| out.copy(spill, group.name_ends()))?;
                 }
                 Section::Names => groups.iter().try_for_each(|group| out.copy(spill, group.names()))?,
+                Section::Outlines => {
+                    groups.iter().try_for_each(|group| out.copy(spill, group.outlines()))?;
+                }
                 Section::Keys => out.put(&serde_json::to_vec(&keys)?)?,
                 Section::MemberEnds => {
                     let mut end = 0;

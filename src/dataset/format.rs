@@ -1,4 +1,4 @@
-//! The index file: a header and twelve sections, each with a digest. It is little-endian and never trusted.
+//! The index file: a header and sections, each with a digest. It is little-endian and never trusted.
 //!
 //! It is read whole, into memory of this process's own, and every section is compared with its digest. Whatever happens
 //! to the file afterwards (it may be truncated, overwritten or removed, or its server may go away), a run that has read
@@ -7,6 +7,7 @@
 
 use super::kind::RULES;
 use super::member::MEMBER_ROW;
+use super::packed::OUTLINE;
 use super::parallel::for_each;
 use super::{Contents, Layout, Stamp};
 use crate::error::{Error, Result};
@@ -20,7 +21,7 @@ use std::sync::{Mutex, PoisonError};
 
 pub(super) const MAGIC: [u8; 8] = *b"FORELOAD";
 /// The version of the file format. An index of another version is built again.
-pub(super) const VERSION: u32 = 5;
+pub(super) const VERSION: u32 = 6;
 /// The number of bytes of the header, including its digest.
 pub(super) const HEADER: usize = SECTIONS_AT + Section::COUNT * SECTION_ROW + 32;
 const SECTIONS_AT: usize = 112;
@@ -63,6 +64,8 @@ pub(super) enum Section {
     /// The file names in directories, one after another, without the prefix and suffix of their directory. Names in a
     /// directory are mostly alike ("n01440764_10026.JPEG"), so this leaves a quarter of their bytes.
     Names,
+    /// For packed shards, the outline of each sample ([`SampleOutline`](super::packed::SampleOutline)).
+    Outlines,
     /// The keys of the members that samples in shards have, sorted, as JSON.
     Keys,
     /// For shards with members, how many members each sample and all before it have (u64). This section and the next
@@ -84,7 +87,7 @@ pub(super) enum GroupEnd {
 }
 
 impl Section {
-    pub(super) const COUNT: usize = 13;
+    pub(super) const COUNT: usize = 14;
     pub(super) const ALL: [Self; Self::COUNT] = [
         Self::Root,
         Self::Classes,
@@ -96,6 +99,7 @@ impl Section {
         Self::Lengths,
         Self::Places,
         Self::Names,
+        Self::Outlines,
         Self::Keys,
         Self::MemberEnds,
         Self::Members,
@@ -105,7 +109,8 @@ impl Section {
     /// made from it. The members beside the images are not part of the order: they may be written again, and the order
     /// stays.
     pub(super) fn is_content(self) -> bool {
-        !matches!(self, Self::Root | Self::Notes | Self::Stamps | Self::Keys) && !self.is_of_members()
+        let is_beside = matches!(self, Self::Root | Self::Notes | Self::Stamps | Self::Outlines | Self::Keys);
+        !is_beside && !self.is_of_members()
     }
 
     /// Whether the section says where members are. These sections come last.
@@ -326,6 +331,11 @@ impl IndexFile {
         rows(Section::Labels, samples, 4)?;
         rows(Section::Lengths, samples, 4)?;
         rows(Section::Places, samples, if self.header.layout.is_sharded() { 8 } else { 4 })?;
+        rows(
+            Section::Outlines,
+            if self.header.layout == Layout::Packed { samples } else { 0 },
+            OUTLINE as u64,
+        )?;
         if self.members {
             let keys: Vec<String> = serde_json::from_slice(self.section(Section::Keys)).ok()?;
             let with_members = if keys.is_empty() { 0 } else { samples };

@@ -218,6 +218,16 @@ impl DatasetIndex {
         Extent { file: placed.whole(extent.file), ..extent }
     }
 
+    /// What is known of the layout of a sample's packed image; `None` where nothing is, and where more than the image
+    /// is read of the sample at once.
+    ///
+    /// # Panics
+    /// Panics when `sample` is not below [`DatasetIndex::len`].
+    pub(crate) fn outline(&self, sample: u64) -> Option<&super::packed::SampleOutline> {
+        let placed = self.part_with(sample).1;
+        placed.part.outline(sample - placed.sample)
+    }
+
     /// Where the member with the number `field` in [`IndexOptions::members`] is; without members, the image has number
     /// 0.
     ///

@@ -3,6 +3,7 @@
 use super::format::{
     GROUP_PREFIX, GROUP_ROW, GROUP_SUFFIX, GroupEnd, IndexFile, STAMP_ROW, Section, stamp_at, u32_at, u64_at,
 };
+use super::packed::{OUTLINE, SampleOutline};
 use super::selected_members::MemberSelection;
 use super::summary;
 use super::{Extent, FileId, Fingerprint, IndexOrigin, IndexSummary, Layout, Notes, Stamp};
@@ -113,6 +114,13 @@ impl DatasetPart {
         } else {
             Extent { file: FileId(sample as u32), offset: 0, length }
         }
+    }
+
+    /// What is known of the layout of a sample's packed image, if that is all that is read of the sample at once.
+    pub(super) fn outline(&self, sample: u64) -> Option<&SampleOutline> {
+        let outline = self.file.section(Section::Outlines).as_chunks().0.get(sample as usize)?;
+        let is_known = *outline != [0; OUTLINE];
+        (is_known && (self.members.is_none() || self.extent(sample) == self.image(sample))).then_some(outline)
     }
 
     pub(super) fn sample_of(&self, extent: Extent) -> Option<u64> {

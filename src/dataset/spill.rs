@@ -2,10 +2,11 @@
 
 use super::Stamp;
 use super::member::MEMBER_ROW;
+use super::packed::OUTLINE;
 use std::ops::Range;
 
 /// A group whose rows are in the spill file, one kind of them after another. Of a shard these are lengths, labels,
-/// offsets, counts of members, and members; of a directory lengths, ends of names, and names.
+/// offsets, outlines, counts of members, and members; of a directory lengths, ends of names, and names.
 pub(super) struct SpilledGroup {
     pub(super) class: u32,
     pub(super) path: Vec<u8>,
@@ -22,6 +23,8 @@ pub(super) struct SpilledGroup {
     pub(super) keys: Vec<String>,
     /// The number of members of all samples.
     pub(super) members: u64,
+    /// The number of outlines: one for each sample of a packed shard, none for others.
+    pub(super) outlines: u64,
 }
 
 impl SpilledGroup {
@@ -45,9 +48,15 @@ impl SpilledGroup {
         self.rows(self.labels().end, 8)
     }
 
+    /// The outlines of a packed shard's samples.
+    pub(super) fn outlines(&self) -> Range<u64> {
+        let start = self.offsets().end;
+        start..start + OUTLINE as u64 * self.outlines
+    }
+
     /// The number of members of each of a shard's samples (u32).
     pub(super) fn counts(&self) -> Range<u64> {
-        self.rows(self.offsets().end, 4)
+        self.rows(self.outlines().end, 4)
     }
 
     /// The members of a shard's samples.

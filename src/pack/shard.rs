@@ -7,6 +7,7 @@ use crate::dataset::packed::{
     next_image, next_member,
 };
 use crate::dataset::{DatasetIndex, FileId, Layout};
+use crate::decode::packed::PackedOutline;
 use crate::decode::{FormMaker, Kept, MadeForm};
 use crate::error::{Error, Result};
 use crate::names::NamedValue;
@@ -85,6 +86,7 @@ impl<'a> ShardPacker<'a> {
             samples: Vec::new(),
             members: Vec::new(),
             names: Vec::new(),
+            outlines: Vec::new(),
         };
         let mut shard = GrowingShard { file: BufWriter::with_capacity(WRITTEN, file), path, at: 0, footer };
         shard.write(0, &head())?;
@@ -135,6 +137,9 @@ impl<'a> ShardPacker<'a> {
             };
             if number > 0 {
                 offset = next_member(image, offset, length);
+            } else {
+                let outline = if form == PACKED_FORM { PackedOutline::of(bytes).ok() } else { None };
+                shard.footer.outlines.push(outline.unwrap_or_default());
             }
             length = u32::try_from(bytes.len()).map_err(|_| {
                 let name = String::from_utf8_lossy(&file.name);

@@ -314,7 +314,7 @@ fn any_bytes_are_an_index_or_an_error() {
 fn mend_index(bytes: &mut [u8]) {
     const TABLE: usize = 112;
     const ROW: usize = 48;
-    const END: usize = TABLE + 13 * ROW;
+    const END: usize = TABLE + 14 * ROW;
     if bytes.len() < END + 32 {
         return;
     }

@@ -9,7 +9,7 @@ use super::super::samples::{ShardContents, ShardFindings, split, text};
 use super::super::shards::{self, ShardKind};
 use super::super::source::{Malformed, ReadAt};
 use super::super::{Layout, Notes};
-use super::footer::{PackedFooter, ShardSeal};
+use super::footer::{OUTLINE, PackedFooter, ShardSeal};
 use super::manifest::PackedManifest;
 use super::shard_name;
 use crate::error::{Error, Result};
@@ -73,6 +73,9 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
         }
         rows.samples.push(row);
     }
+    rows.outlines.clone_from(&footer.outlines);
+    // Shards of the version without outlines may stand beside others.
+    rows.outlines.resize(rows.samples.len(), [0; OUTLINE]);
     Ok(rows)
 }
 
