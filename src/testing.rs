@@ -58,7 +58,7 @@ pub mod decode {
         };
     }
     pub mod packed {
-        pub use crate::decode::packed::{Kept, PackedImage, PackedPlan, Packer, Restorer};
+        pub use crate::decode::packed::{Kept, PackedImage, PackedOutline, PackedPlan, Packer, Restorer};
     }
     pub mod cuda {
         pub use crate::decode::cuda::{PackedLauncher, PackedTable};
@@ -94,6 +94,9 @@ pub mod io {
     pub mod uring {
         pub use crate::io::uring::{RingMode, UringOptions, UringReader};
     }
+}
+pub mod parts {
+    pub use crate::parts::ByteParts;
 }
 pub mod peers {
     pub use crate::peers::{

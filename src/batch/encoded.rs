@@ -3,6 +3,7 @@
 use super::memory::{Base, BatchStorage};
 use super::{Batch, Element, Tensor};
 use crate::io::Filled;
+use crate::parts::ByteParts;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
@@ -37,6 +38,22 @@ impl Encoded {
                 Self::Owned(bytes)
             }
         }
+    }
+}
+
+impl Encoded {
+    /// The bytes, and which of them were read, where not all were: the others may be anything.
+    pub(crate) fn in_parts(&self) -> (&[u8], Option<ByteParts>) {
+        match self {
+            Self::Slot(bytes) => bytes.in_parts(),
+            Self::Owned(bytes) => (bytes, None),
+        }
+    }
+}
+
+impl AsRef<[u8]> for Encoded {
+    fn as_ref(&self) -> &[u8] {
+        self
     }
 }
 

@@ -31,6 +31,7 @@ pub use throttled::Throttled;
 use crate::dataset::{Extent, FileVersion};
 use crate::error::{Error, Result};
 use crate::names::named;
+use crate::parts::ByteParts;
 use crate::slot::Slot;
 use crate::tier_name::TierName;
 use std::ops::Range;
@@ -48,12 +49,19 @@ pub struct ReadRequest {
     /// The version of the source's file that a copy must be of, where that is known. Who keeps the copy on another node
     /// compares it.
     pub version: Option<FileVersion>,
+    /// The only bytes of the extent that are wanted, where not all are. Readers may read all of it nevertheless.
+    pub parts: Option<ByteParts>,
 }
 
 impl ReadRequest {
     /// A request for bytes as they are.
     pub fn new(token: u64, extent: Extent, slot: Slot) -> Self {
-        Self { token, extent, slot, version: None }
+        Self { token, extent, slot, version: None, parts: None }
+    }
+
+    /// The number of bytes up to the end of those that are wanted.
+    pub(crate) fn wanted(&self) -> u32 {
+        self.parts.map_or(self.extent.length, |parts| parts.end.min(self.extent.length))
     }
 }
 
@@ -88,11 +96,14 @@ impl Completion {
     }
 }
 
-/// A slot whose bytes have arrived. It dereferences to the extent's bytes, which its clones share.
+/// A slot whose bytes have arrived. It dereferences to the extent's bytes, which its clones share. Where only parts of
+/// them were read, [`Filled::in_parts`] has them, and dereferencing panics: nobody takes for a sample's bytes what the
+/// slot held before.
 #[derive(Clone)]
 pub struct Filled {
     slot: Arc<Slot>,
     data: Range<usize>,
+    parts: Option<ByteParts>,
 }
 
 impl Filled {
@@ -102,14 +113,25 @@ impl Filled {
     /// Panics when the slot has no room for `data`.
     pub fn new(slot: Slot, data: Range<usize>) -> Self {
         assert!(data.start <= data.end && data.end <= slot.capacity(), "{data:?} of a slot");
-        Self { slot: Arc::new(slot), data }
+        Self { slot: Arc::new(slot), data, parts: None }
+    }
+
+    /// The extent's bytes, and which of them were read, where not all were: the others may be anything.
+    pub fn in_parts(&self) -> (&[u8], Option<ByteParts>) {
+        (&self.slot.bytes()[self.data.clone()], self.parts)
+    }
+
+    /// The number of the extent's bytes that have arrived.
+    pub fn arrived(&self) -> usize {
+        self.parts.map_or(self.data.len(), |parts| parts.bytes() as usize)
     }
 
     /// The slot, narrowed to `range` of the bytes that have arrived.
     ///
     /// # Panics
-    /// Panics when fewer bytes have arrived.
+    /// Panics when fewer bytes have arrived, or only parts of them.
     pub fn narrowed(self, range: Range<usize>) -> Self {
+        assert!(self.parts.is_none(), "{PARTS_ALONE}");
         let data = self.data.start + range.start..self.data.start + range.end;
         assert!(
             data.start <= data.end && data.end <= self.data.end,
@@ -132,7 +154,7 @@ impl Filled {
         let last_start = self.room().checked_sub(bytes.len()).expect("a slot with room for the bytes");
         let start = self.data.start.min(last_start);
         self.own_slot().bytes_mut()[start..start + bytes.len()].copy_from_slice(bytes);
-        Self { data: start..start + bytes.len(), ..self }
+        Self { data: start..start + bytes.len(), parts: None, ..self }
     }
 
     /// The slot without its bytes, to be read into anew; `None` while a clone shares it.
@@ -143,8 +165,9 @@ impl Filled {
     /// A pointer to the extent's first byte.
     ///
     /// # Panics
-    /// Panics when a clone shares the bytes.
+    /// Panics when a clone shares the bytes, or only parts of them were read.
     pub fn as_mut_ptr(&mut self) -> *mut u8 {
+        assert!(self.parts.is_none(), "{PARTS_ALONE}");
         let data = self.data.clone();
         self.own_slot().bytes_mut()[data].as_mut_ptr()
     }
@@ -157,6 +180,7 @@ impl Filled {
 impl std::ops::Deref for Filled {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
+        assert!(self.parts.is_none(), "{PARTS_ALONE}");
         &self.slot.bytes()[self.data.clone()]
     }
 }
@@ -167,11 +191,16 @@ impl AsRef<[u8]> for Filled {
     }
 }
 
+/// What is wrong with a caller who takes parts of a sample for all of it.
+const PARTS_ALONE: &str = "all bytes of a sample are needed of which only parts were read";
+
 /// Counters since the reader was made.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct ReadStats {
     /// The bytes that arrived.
     pub bytes: u64,
+    /// The bytes of samples that were not read, because only parts of these were wanted.
+    pub skipped: u64,
     /// The number of reads asked of the system, resubmissions of short reads included.
     pub reads: u64,
     /// The number of files opened.

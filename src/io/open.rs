@@ -76,6 +76,7 @@ fn choose(
         let options = UringOptions {
             direct: is_direct,
             direct_is_required,
+            longest_gap: storage.longest_gap(),
             why: why_direct.clone(),
             ..UringOptions::default()
         };
@@ -114,7 +115,8 @@ fn choose(
         },
     };
     let why = format!("{why_threads}; {why_direct}");
-    let options = PreadOptions { direct: is_direct, direct_is_required, short_reads: None, why };
+    let longest_gap = storage.longest_gap();
+    let options = PreadOptions { direct: is_direct, direct_is_required, longest_gap, short_reads: None, why };
     Ok(Box::new(PreadReader::new(source.files.clone(), depth, options)?))
 }
 

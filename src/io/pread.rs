@@ -51,8 +51,10 @@ struct PreadShared {
     shards: Mutex<ShardTable>,
     woken: AtomicBool,
     bytes: AtomicU64,
+    skipped: AtomicU64,
     reads: AtomicU64,
     opens: AtomicU64,
+    longest_gap: usize,
 }
 
 /// How a [`PreadReader`] reads.
@@ -62,6 +64,8 @@ pub struct PreadOptions {
     pub direct: bool,
     /// Whether a file system that refuses O_DIRECT is an error.
     pub direct_is_required: bool,
+    /// The longest gap in bytes between the parts of a sample that are wanted which is read with them, in one request.
+    pub longest_gap: usize,
     /// The seed of [`ShortReads`] beneath the reader, for tests.
     pub short_reads: Option<u64>,
     /// Why these options were chosen, for [`Reader::describe`].
@@ -81,8 +85,10 @@ impl PreadReader {
             shards: Mutex::new(ShardTable::new()),
             woken: AtomicBool::new(false),
             bytes: AtomicU64::new(0),
+            skipped: AtomicU64::new(0),
             reads: AtomicU64::new(0),
             opens: AtomicU64::new(0),
+            longest_gap: options.longest_gap,
         });
         let (jobs, waiting) = unbounded::<ReadRequest>();
         let (answer, answers) = unbounded();
@@ -176,6 +182,7 @@ impl Reader for PreadReader {
     fn stats(&self) -> ReadStats {
         ReadStats {
             bytes: self.shared.bytes.load(Ordering::Relaxed),
+            skipped: self.shared.skipped.load(Ordering::Relaxed),
             reads: self.shared.reads.load(Ordering::Relaxed),
             opens: self.shared.opens.load(Ordering::Relaxed),
         }
@@ -216,7 +223,8 @@ impl PreadShared {
     fn read(&self, request: ReadRequest, mut short: Option<&mut ShortReads>) -> Completion {
         let file = request.extent.file;
         let path = self.files.path(file);
-        let mut transfer = match Transfer::new(request, self.files.stamp(file).is_none()) {
+        let is_loose = self.files.stamp(file).is_none();
+        let mut transfer = match Transfer::new(request, is_loose, self.longest_gap) {
             Ok(transfer) => transfer,
             Err(refused) => return refused,
         };
@@ -229,6 +237,7 @@ impl PreadShared {
             match attempt {
                 Ok(used) => {
                     self.policy.worked(used);
+                    self.skipped.fetch_add(transfer.skipped(), Ordering::Relaxed);
                     return transfer.finish(|| path);
                 }
                 Err(ReadFailure::Moved(difference)) if moves < MOST_MOVES => {
@@ -305,15 +314,15 @@ impl PreadShared {
     ) -> Result<OpenMode, ReadFailure> {
         transfer.start(mode);
         loop {
-            let piece = transfer.next(short.as_deref_mut());
-            let place = &mut transfer.slot.bytes_mut()[piece.at..piece.at + piece.length];
-            self.reads.fetch_add(1, Ordering::Relaxed);
-            let arrived = rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut *place, piece.offset))
-                .map_err(ReadFailure::Read)?;
-            self.bytes.fetch_add(arrived as u64, Ordering::Relaxed);
-            match transfer.advance(piece, arrived) {
-                TransferProgress::More => {}
-                TransferProgress::Done | TransferProgress::End => return Ok(mode),
+            for piece in transfer.pieces(short.as_deref_mut()).into_iter().flatten() {
+                let place = &mut transfer.slot.bytes_mut()[piece.at..piece.at + piece.length];
+                self.reads.fetch_add(1, Ordering::Relaxed);
+                let arrived = rustix::io::retry_on_intr(|| rustix::io::pread(fd, &mut *place, piece.offset))
+                    .map_err(ReadFailure::Read)?;
+                self.bytes.fetch_add(arrived as u64, Ordering::Relaxed);
+                if transfer.advance(piece, arrived) != TransferProgress::More {
+                    return Ok(mode);
+                }
             }
         }
     }

@@ -79,6 +79,16 @@ impl Storage {
         Ok(storage)
     }
 
+    /// The longest gap in bytes between two parts of a sample that is read with them, in one request rather than two. A
+    /// drive takes about as long for a further request as for so many bytes; storage on other machines has a limit on
+    /// requests, too, so that one request a sample is all that it gets.
+    pub fn longest_gap(&self) -> usize {
+        match self.kind {
+            StorageKind::Local | StorageKind::Memory => 16 << 10,
+            StorageKind::Network | StorageKind::Lustre | StorageKind::Unknown => usize::MAX,
+        }
+    }
+
     /// Finds out about the file system of `path`, like [`Storage::of`], or where that fails of the nearest directory
     /// above it, up to `root`: one sample that was deleted does not hide what the others are on.
     ///

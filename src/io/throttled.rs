@@ -77,7 +77,7 @@ impl Reader for Throttled {
     fn submit(&mut self, request: ReadRequest) {
         let file = request.extent.file;
         let opens = self.files.stamp(file).is_none() || self.open.insert(file);
-        let due = self.pfs.read(opens, request.extent.length.into());
+        let due = self.pfs.read(opens, request.wanted().into());
         self.due.insert(self.next, (request.token, due));
         self.inner.submit(ReadRequest { token: self.next, ..request });
         self.next += 1;

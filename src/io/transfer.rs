@@ -4,6 +4,7 @@ use super::files::{OpenMode, ReadFailure};
 use super::{Completion, Filled, ReadRequest};
 use crate::dataset::Extent;
 use crate::error::{Error, Result};
+use crate::parts::ByteParts;
 use crate::rng::{RandomKey, RandomStream, Use};
 use crate::slot::{OVERHEAD, Slot};
 use std::path::Path;
@@ -17,6 +18,8 @@ pub(super) struct ReadPiece {
     pub at: usize,
     /// The number of bytes.
     pub length: usize,
+    /// The number of the run that it belongs to.
+    run: usize,
 }
 
 /// What an answer of the system means for a transfer.
@@ -35,24 +38,55 @@ pub(super) struct Transfer {
     pub token: u64,
     pub extent: Extent,
     pub slot: Slot,
+    /// The only bytes of the extent that are wanted, where not all are.
+    parts: Option<ByteParts>,
+    /// The longest gap between two parts that is read with them.
+    longest_gap: usize,
     /// Whether the extent is the whole file: then a byte more is asked for, to see that the file has not grown.
     whole: bool,
     alignment: usize,
     /// Bytes from the aligned start to the extent's first byte.
     head: usize,
+    /// What is read: mostly one run. The second one is empty and over then.
+    runs: [ReadRun; 2],
+}
+
+/// Bytes that are read without a gap, by their places in the slot, and how far that has come.
+#[derive(Debug, Clone, Copy, Default)]
+struct ReadRun {
+    start: usize,
+    /// The end of the bytes that are needed.
     need: usize,
+    /// The end of those that are asked for.
     want: usize,
     done: usize,
+    is_over: bool,
+}
+
+impl ReadRun {
+    /// A run from an aligned `start` on.
+    fn new(start: usize, need: usize, want: usize) -> Self {
+        Self { start, need, want, done: start, is_over: false }
+    }
+
+    /// A run of no bytes.
+    fn none() -> Self {
+        Self { is_over: true, ..Self::default() }
+    }
 }
 
 impl Transfer {
-    pub(super) fn new(request: ReadRequest, whole: bool) -> Result<Self, Completion> {
-        let ReadRequest { token, extent, slot, .. } = request;
+    /// A transfer into the request's slot. The extent may be the `whole` file; only where it is not are parts of it
+    /// read alone, with gaps of up to `longest_gap` bytes between them.
+    pub(super) fn new(request: ReadRequest, whole: bool, longest_gap: usize) -> Result<Self, Completion> {
+        let ReadRequest { token, extent, slot, parts, .. } = request;
+        let parts = parts.filter(|parts| !whole && parts.end <= extent.length);
+        let runs = [ReadRun::none(); 2];
         let mut transfer =
-            Self { token, extent, slot, whole, alignment: 1, head: 0, need: 0, want: 0, done: 0 };
+            Self { token, extent, slot, parts, longest_gap, whole, alignment: 1, head: 0, runs };
         transfer.start(OpenMode { direct: false, noatime: false });
         // This is the worst case of the direct mode, so that a slot never turns out too small later.
-        if transfer.slot.capacity() < transfer.need + OVERHEAD {
+        if transfer.slot.capacity() < extent.length as usize + OVERHEAD {
             let (length, capacity) = (extent.length, transfer.slot.capacity());
             let error = Error::Internal(format!("a slot of {capacity} bytes for a read of {length}"));
             return Err(Completion::failed(token, error, transfer.slot));
@@ -64,40 +98,72 @@ impl Transfer {
     pub(super) fn start(&mut self, mode: OpenMode) {
         self.alignment = mode.alignment();
         self.head = (self.extent.offset % self.alignment as u64) as usize;
-        self.need = self.head + self.extent.length as usize;
-        self.want = (self.need + usize::from(self.whole)).next_multiple_of(self.alignment);
-        self.done = 0;
+        let up = |place: usize| place.next_multiple_of(self.alignment);
+        let [head, start, end] = match self.parts {
+            None => [self.extent.length; 3],
+            Some(ByteParts { head, start, end }) => [head, start, end],
+        }
+        .map(|place| self.head + place as usize);
+        let second = start - start % self.alignment;
+        self.runs = if second.saturating_sub(up(head)) > self.longest_gap {
+            [ReadRun::new(0, head, up(head)), ReadRun::new(second, end, up(end))]
+        } else {
+            [ReadRun::new(0, end, up(end + usize::from(self.whole))), ReadRun::none()]
+        };
     }
 
-    /// The piece to ask for now.
-    pub(super) fn next(&self, short: Option<&mut ShortReads>) -> ReadPiece {
-        let left = self.want - self.done;
-        let length = short.map_or(left, |short| short.limit(left, self.alignment));
-        ReadPiece { offset: self.extent.offset - self.head as u64 + self.done as u64, at: self.done, length }
+    /// The pieces to ask for now, which lie apart.
+    pub(super) fn pieces(&self, mut short: Option<&mut ShortReads>) -> [Option<ReadPiece>; 2] {
+        std::array::from_fn(|run| {
+            let ReadRun { want, done, is_over, .. } = self.runs[run];
+            let left = want - done;
+            (!is_over).then(|| ReadPiece {
+                offset: self.extent.offset - self.head as u64 + done as u64,
+                at: done,
+                length: short.as_deref_mut().map_or(left, |short| short.limit(left, self.alignment)),
+                run,
+            })
+        })
     }
 
     /// Notes that `arrived` bytes of `piece` came.
     pub(super) fn advance(&mut self, piece: ReadPiece, arrived: usize) -> TransferProgress {
+        let (whole, alignment) = (self.whole, self.alignment);
+        let run = &mut self.runs[piece.run];
         let reached = piece.at + arrived;
-        // Fewer bytes than asked for, with all that are needed, show the end of the file without another read.
-        let looked_past_end = !self.whole || arrived < piece.length || reached >= self.want;
-        if reached >= self.need && looked_past_end {
-            self.done = reached;
-            return TransferProgress::Done;
-        }
         // O_DIRECT goes on from an aligned offset: the bytes beyond it come again.
-        let next = reached - reached % self.alignment;
-        if arrived == 0 || next <= self.done {
-            self.done = reached;
-            return if reached >= self.need { TransferProgress::Done } else { TransferProgress::End };
+        let next = reached - reached % alignment;
+        // Fewer bytes than asked for, with all that are needed, show the end of the file without another read.
+        let looked_past_end = !whole || arrived < piece.length || reached >= run.want;
+        run.is_over = reached >= run.need && looked_past_end || arrived == 0 || next <= run.done;
+        run.done = if run.is_over { reached } else { next };
+        match self.runs {
+            runs if runs.iter().any(|run| !run.is_over) => TransferProgress::More,
+            runs if runs.iter().all(|run| run.done >= run.need) => TransferProgress::Done,
+            _ => TransferProgress::End,
         }
-        self.done = next;
-        TransferProgress::More
+    }
+
+    /// The number of bytes of the extent that are not wanted and not read.
+    pub(super) fn skipped(&self) -> u64 {
+        let (start, end) = (self.head, self.head + self.extent.length as usize);
+        let read = |run: &ReadRun| run.want.min(end).saturating_sub(run.start.max(start));
+        (end - start - self.runs.iter().map(read).sum::<usize>()) as u64
+    }
+
+    /// The parts that were read of the extent; `None` for all of it.
+    fn read_parts(&self) -> Option<ByteParts> {
+        let has_gap = self.runs[1].need > 0;
+        let read = self.parts.map(|parts| if has_gap { parts } else { ByteParts::until(parts.end) });
+        read.filter(|parts| parts.bytes() < self.extent.length)
     }
 
     /// The completion, once `advance` said that no more bytes are to come.
     pub(super) fn finish(self, path: impl FnOnce() -> std::path::PathBuf) -> Completion {
-        let Self { token, extent, slot, whole, head, need, done, .. } = self;
+        let parts = self.read_parts();
+        let Self { token, extent, slot, whole, head, runs, .. } = self;
+        let cut = runs.into_iter().find(|run| run.done < run.need);
+        let ReadRun { need, done, .. } = cut.unwrap_or(runs[0]);
         let changed = |message| Error::DatasetChanged { path: path(), message };
         if done < need {
             let error = changed(match whole {
@@ -112,7 +178,8 @@ impl Transfer {
             let error = changed(format!("is longer than the {} bytes it was when indexed", extent.length));
             Completion::failed(token, error, slot)
         } else {
-            Completion::arrived(token, Filled::new(slot, head..need))
+            let filled = Filled::new(slot, head..head + extent.length as usize);
+            Completion::arrived(token, Filled { parts, ..filled })
         }
     }
 
@@ -153,7 +220,7 @@ mod tests {
         let pool = SlotPool::new(1 << 21).unwrap();
         let slot = pool.try_take(length as usize).unwrap();
         let request = ReadRequest::new(1, Extent { file: FileId(0), offset, length }, slot);
-        let mut transfer = Transfer::new(request, whole).ok().unwrap();
+        let mut transfer = Transfer::new(request, whole, 0).ok().unwrap();
         transfer.start(OpenMode { direct, noatime: false });
         transfer
     }
@@ -161,7 +228,8 @@ mod tests {
     /// Plays a file of `size` bytes and answers whether the extent arrived; counts reads.
     fn play(mut transfer: Transfer, size: u64, mut short: Option<ShortReads>) -> (Result<usize>, u32) {
         for reads in 1.. {
-            let piece = transfer.next(short.as_mut());
+            let [first, second] = transfer.pieces(short.as_mut());
+            let piece = first.or(second).unwrap();
             assert!(piece.at + piece.length <= transfer.slot.capacity());
             let left = size.saturating_sub(piece.offset) as usize;
             match transfer.advance(piece, left.min(piece.length)) {
@@ -227,6 +295,59 @@ mod tests {
         let pool = SlotPool::new(1 << 21).unwrap();
         let slot = pool.try_take(10).unwrap();
         let extent = Extent { file: FileId(0), offset: 0, length: 10_000 };
-        assert!(Transfer::new(ReadRequest::new(1, extent, slot), true).is_err());
+        assert!(Transfer::new(ReadRequest::new(1, extent, slot), true, 0).is_err());
+    }
+
+    /// The parts of an extent at `offset` arrive in their places, whatever comes short, and what lies between them is
+    /// not read where it is longer than the longest gap.
+    #[test]
+    fn parts_arrive_and_long_gaps_are_not_read() {
+        for seed in 0..2000 {
+            let mut random = RandomKey::new(b"parts", seed, 0, Use::Order).stream(0);
+            let mut below = |limit: u32| random.below(limit.into()) as u32;
+            let length = 3 + below(60_000);
+            let head = 1 + below(length - 2);
+            let start = head + below(length - 1 - head);
+            let parts = ByteParts::new(head, start..start + 1 + below(length - start - 1));
+            let (offset, gap, direct) = (u64::from(below(9000)), below(20_000) as usize, below(2) == 0);
+            let extent = Extent { file: FileId(0), offset, length };
+            let slot = SlotPool::new(1 << 21).unwrap().try_take(length as usize).unwrap();
+            let request = ReadRequest { parts: Some(parts), ..ReadRequest::new(1, extent, slot) };
+            let mut transfer = Transfer::new(request, false, gap).ok().unwrap();
+            transfer.start(OpenMode { direct, noatime: false });
+            let (mut short, mut read, mut asked) = (ShortReads::new(seed, 0), vec![false; 200_000], 0);
+            let capacity = transfer.slot.capacity();
+            let shown = format!("seed {seed}: {parts:?} of {extent:?}, direct {direct}, gap {gap}");
+            'reading: loop {
+                for piece in transfer.pieces(Some(&mut short)).into_iter().flatten() {
+                    assert!(piece.at + piece.length <= capacity, "{shown}");
+                    let first = extent.offset - transfer.head as u64;
+                    assert_eq!(piece.offset - first, piece.at as u64, "{shown}");
+                    read[piece.offset as usize..][..piece.length].fill(true);
+                    asked += 1;
+                    if transfer.advance(piece, piece.length) != TransferProgress::More {
+                        break 'reading;
+                    }
+                }
+            }
+            let is_read = |range: std::ops::Range<u32>| {
+                let at = |place: u32| (offset + u64::from(place)) as usize;
+                read[at(range.start)..at(range.end)].iter().filter(|&&is| is).count() as u32
+            };
+            assert_eq!(is_read(0..head), head, "{shown}");
+            assert_eq!(is_read(parts.start..parts.end), parts.end - parts.start, "{shown}");
+            assert_eq!(transfer.skipped(), u64::from(length - is_read(0..length)), "{shown}");
+            let left = is_read(head..parts.start);
+            assert!(left == start - head || (start - head) as usize > gap, "{shown}: {asked} reads");
+            let filled = transfer.finish(|| "f".into()).result.unwrap();
+            let (bytes, arrived) = filled.in_parts();
+            assert_eq!(bytes.len(), length as usize, "{shown}");
+            let holds = |range: std::ops::Range<u32>| {
+                let range = range.start as usize..range.end as usize;
+                arrived.is_none_or(|arrived| arrived.holds(&range))
+            };
+            assert!(holds(0..head) && holds(start..parts.end), "{shown}: {arrived:?}");
+            assert_eq!(holds(0..parts.end), left == start - head, "{shown}: {arrived:?}");
+        }
     }
 }

@@ -20,6 +20,7 @@ pub(super) struct EpochCounters {
     pub idle: AtomicU64,
     pub consumer: AtomicU64,
     pub bytes: AtomicU64,
+    pub skipped: AtomicU64,
     pub reads: AtomicU64,
     pub opens: AtomicU64,
     /// The number of images that each of the CPU's decoders decoded.
@@ -74,6 +75,7 @@ impl EpochCounters {
             idle: zero(),
             consumer: zero(),
             bytes: zero(),
+            skipped: zero(),
             reads: zero(),
             opens: zero(),
             decoded: Default::default(),
@@ -97,6 +99,7 @@ impl EpochCounters {
 
     pub(super) fn add_reads(&self, more: ReadStats) {
         self.bytes.fetch_add(more.bytes, Ordering::Relaxed);
+        self.skipped.fetch_add(more.skipped, Ordering::Relaxed);
         self.reads.fetch_add(more.reads, Ordering::Relaxed);
         self.opens.fetch_add(more.opens, Ordering::Relaxed);
     }
@@ -148,6 +151,7 @@ impl EpochCounters {
             },
             reads: ReadStats {
                 bytes: number(&self.bytes),
+                skipped: number(&self.skipped),
                 reads: number(&self.reads),
                 opens: number(&self.opens),
             },
@@ -216,6 +220,7 @@ impl std::ops::AddAssign for EpochStats {
     fn add_assign(&mut self, more: Self) {
         self.stages += more.stages;
         self.reads.bytes += more.reads.bytes;
+        self.reads.skipped += more.reads.skipped;
         self.reads.reads += more.reads.reads;
         self.reads.opens += more.reads.opens;
         self.decoded += more.decoded;

@@ -46,7 +46,12 @@ pub(super) fn substitute<T>(
         let sample = order.numbered(stream.below(order.len())).sample;
         let outcome = shared.read_blocking(sample).and_then(|(bytes, tier)| {
             if tier == TierName::SOURCE {
-                run.counters.add_reads(ReadStats { bytes: bytes.len() as u64, reads: 1, opens: 1 });
+                run.counters.add_reads(ReadStats {
+                    bytes: bytes.len() as u64,
+                    reads: 1,
+                    opens: 1,
+                    skipped: 0,
+                });
             }
             make(sample, bytes)
         });

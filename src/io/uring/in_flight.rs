@@ -22,6 +22,8 @@ pub(super) enum RequestTag {
     Read,
     Close,
     OpenShard,
+    /// The read of a second piece, beside the first.
+    SecondRead,
 }
 
 impl RequestTag {
@@ -34,7 +36,8 @@ impl RequestTag {
             0 => Self::Open,
             1 => Self::Read,
             2 => Self::Close,
-            _ => Self::OpenShard,
+            3 => Self::OpenShard,
+            _ => Self::SecondRead,
         };
         (tag, user_data as u32)
     }
@@ -44,17 +47,24 @@ impl RequestTag {
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct RequestResults {
     open: i32,
-    pub read: i32,
+    /// The results of the reads of both pieces.
+    reads: [i32; 2],
 }
 
 impl RequestResults {
     pub(super) fn note(&mut self, tag: RequestTag, result: i32) {
         match tag {
             RequestTag::Open => self.open = result,
-            RequestTag::Read => self.read = result,
+            RequestTag::Read => self.reads[0] = result,
+            RequestTag::SecondRead => self.reads[1] = result,
             // The bytes are there or not, whatever the close returns; the next open takes the place in any case.
             RequestTag::Close | RequestTag::OpenShard => {}
         }
+    }
+
+    /// The bytes that arrived.
+    pub(super) fn bytes(self) -> u64 {
+        self.reads.into_iter().map(|read| read.max(0) as u64).sum()
     }
 }
 
@@ -74,7 +84,8 @@ pub(super) struct InFlightRead {
     pub path: Option<CString>,
     /// The shard of an extent, once the shard is open.
     pub shard: Option<Arc<OpenShard>>,
-    pub piece: Option<ReadPiece>,
+    /// The pieces that were asked for. The second one is of a shard alone.
+    pieces: [Option<ReadPiece>; 2],
     /// The number of completions to come.
     pub pending: u8,
     /// The attempt under way, for a file that is one sample.
@@ -89,52 +100,57 @@ impl InFlightRead {
     pub(super) fn new(transfer: Transfer, mode: OpenMode, path: Option<CString>) -> Self {
         let answers = RequestResults::default();
         let attempt = ReadAttempt::begin(0);
-        Self { transfer, mode, path, shard: None, piece: None, pending: 0, attempt, moves: 0, answers }
+        let pieces = [None; 2];
+        Self { transfer, mode, path, shard: None, pieces, pending: 0, attempt, moves: 0, answers }
     }
 
-    /// Appends the requests for the next piece to `entries`, and returns how many files they open.
+    /// Appends the requests for the next pieces to `entries`, and returns how many of them read, and how many open
+    /// files.
     pub(super) fn requests(
         &mut self,
         number: u32,
         ring: &Ring,
         short: Option<&mut ShortReads>,
         entries: &mut Vec<squeue::Entry>,
-    ) -> u64 {
-        let piece = self.transfer.next(short);
-        self.piece = Some(piece);
+    ) -> (u64, u64) {
+        self.pieces = self.transfer.pieces(short);
         self.answers = RequestResults::default();
-        let place = &mut self.transfer.slot.bytes_mut()[piece.at..piece.at + piece.length];
-        let (address, length) = (place.as_mut_ptr(), place.len() as u32);
-        let buffer = ring.registered(address as usize, piece.length);
+        let base = self.transfer.slot.bytes_mut();
         macro_rules! read {
-            ($file:expr) => {
-                match buffer {
+            ($file:expr, $piece:expr, $tag:expr) => {{
+                let piece: ReadPiece = $piece;
+                let place = &mut base[piece.at..piece.at + piece.length];
+                let (address, length) = (place.as_mut_ptr(), place.len() as u32);
+                match ring.registered(address as usize, piece.length) {
                     Some(buffer) => {
                         opcode::ReadFixed::new($file, address, length, buffer).offset(piece.offset).build()
                     }
                     None => opcode::Read::new($file, address, length).offset(piece.offset).build(),
                 }
-                .user_data(RequestTag::Read.with(number))
-            };
+                .user_data($tag.with(number))
+            }};
         }
-        match (&self.path, &self.shard) {
-            (Some(path), _) => {
+        match (&self.path, &self.shard, self.pieces) {
+            (Some(path), _, [Some(piece), _]) => {
                 let descriptor = DestinationSlot::try_from_slot_target(number).ok();
                 let open = open_request(path, self.mode, descriptor)
                     .flags(Flags::IO_LINK)
                     .user_data(RequestTag::Open.with(number));
                 // The link is hard: a short read must not cancel the close.
-                let read = read!(Fixed(number)).flags(Flags::IO_HARDLINK);
+                let read = read!(Fixed(number), piece, RequestTag::Read).flags(Flags::IO_HARDLINK);
                 let close =
                     opcode::Close::new(Fixed(number)).build().user_data(RequestTag::Close.with(number));
                 entries.extend([open, read, close]);
-                1
+                (1, 1)
             }
-            (None, Some(shard)) => {
-                entries.push(read!(Fd(shard.fd.as_raw_fd())));
-                0
+            (None, Some(shard), pieces) => {
+                let tagged = pieces.into_iter().zip([RequestTag::Read, RequestTag::SecondRead]);
+                for (piece, tag) in tagged.filter_map(|(piece, tag)| Some((piece?, tag))) {
+                    entries.push(read!(Fd(shard.fd.as_raw_fd()), piece, tag));
+                }
+                (entries.len() as u64, 0)
             }
-            (None, None) => 0,
+            _ => (0, 0),
         }
     }
 
@@ -147,18 +163,19 @@ impl InFlightRead {
                 NextStep::Failed(ReadFailure::Open(error))
             };
         }
-        if let Some(error) = errno(self.answers.read) {
-            return if is_transient(error) {
-                NextStep::Again
-            } else {
-                NextStep::Failed(ReadFailure::Read(error))
-            };
+        let mut next = NextStep::Again;
+        for (piece, read) in self.pieces.into_iter().zip(self.answers.reads) {
+            let Some(piece) = piece else { continue };
+            match errno(read) {
+                Some(error) if is_transient(error) => {}
+                Some(error) => return NextStep::Failed(ReadFailure::Read(error)),
+                None if self.transfer.advance(piece, read as usize) != TransferProgress::More => {
+                    next = NextStep::Done;
+                }
+                None => {}
+            }
         }
-        let Some(piece) = self.piece.take() else { return NextStep::Again };
-        match self.transfer.advance(piece, self.answers.read as usize) {
-            TransferProgress::More => NextStep::Again,
-            TransferProgress::Done | TransferProgress::End => NextStep::Done,
-        }
+        next
     }
 
     /// Begins again in a weaker mode.

@@ -38,6 +38,8 @@ pub struct UringOptions {
     pub register: bool,
     /// The only ring setup to use; `None` uses the best that the kernel grants.
     pub mode: Option<RingMode>,
+    /// The longest gap in bytes between the parts of a sample that are wanted which is read with them, in one request.
+    pub longest_gap: usize,
     /// The seed of [`ShortReads`] beneath the reader, for tests.
     pub short_reads: Option<u64>,
     /// Why these options were chosen, for [`Reader::describe`].
@@ -51,6 +53,7 @@ impl Default for UringOptions {
             direct_is_required: false,
             register: true,
             mode: None,
+            longest_gap: 0,
             short_reads: None,
             why: String::new(),
         }
@@ -182,14 +185,14 @@ impl UringReader {
     fn queue(&mut self, number: u32) {
         let Some(read) = &mut self.reads[number as usize] else { return };
         self.requests.clear();
-        let opens = read.requests(number, &self.ring, self.short.as_mut(), &mut self.requests);
+        let (reads, opens) = read.requests(number, &self.ring, self.short.as_mut(), &mut self.requests);
         // SAFETY: the flight owns slot, path and shard and stays in the table until `pending` is zero again; `Drop`
         // leaks what the kernel still holds.
         match unsafe { self.ring.push(&self.requests) } {
             Ok(()) => {
                 read.pending = self.requests.len() as u8;
                 self.outstanding += self.requests.len();
-                self.stats.reads += 1;
+                self.stats.reads += reads;
                 self.stats.opens += opens;
             }
             Err(error) => {
@@ -265,7 +268,7 @@ impl UringReader {
         if read.pending > 0 {
             return;
         }
-        self.stats.bytes += read.answers.read.max(0) as u64;
+        self.stats.bytes += read.answers.bytes();
         match read.step() {
             NextStep::Again if !self.dropping => self.advance(number),
             NextStep::Again => self.fail(number, ReadFailure::Read(Errno::CANCELED)),
@@ -276,6 +279,7 @@ impl UringReader {
                 if let Some(read) = self.retire(number) {
                     self.policy.worked(read.used_mode());
                     let (files, file) = (&self.files, read.transfer.extent.file);
+                    self.stats.skipped += read.transfer.skipped();
                     self.ready.push(read.transfer.finish(|| files.path(file)));
                 }
             }
@@ -398,7 +402,7 @@ impl Reader for UringReader {
         let file = request.extent.file;
         let is_loose = self.files.stamp(file).is_none();
         let mode = self.policy.mode();
-        let mut transfer = match Transfer::new(request, is_loose) {
+        let mut transfer = match Transfer::new(request, is_loose, self.options.longest_gap) {
             Ok(transfer) => transfer,
             Err(refused) => return self.ready.push(refused),
         };

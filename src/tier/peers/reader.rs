@@ -58,7 +58,7 @@ impl Reader for PeersReader {
         self.transfer.in_flight()
     }
 
-    fn submit(&mut self, ReadRequest { token, extent, slot, version }: ReadRequest) {
+    fn submit(&mut self, ReadRequest { token, extent, slot, version, .. }: ReadRequest) {
         let (peer, sample, length) = (extent.file.0 as usize, extent.offset, extent.length);
         // A node gives a copy in the form that it has.
         let most = most_bytes(length).min(u32::try_from(slot.capacity()).unwrap_or(u32::MAX));

@@ -4,6 +4,7 @@ mod conformance;
 mod fallback;
 mod faults;
 mod own_thread;
+mod parts;
 mod throttled;
 mod world;
 mod written;

@@ -61,6 +61,7 @@ impl Reader for Beside {
         let (here, there) = (self.readers.get(0).stats(), self.readers.get(1).stats());
         ReadStats {
             bytes: here.bytes + there.bytes,
+            skipped: here.skipped + there.skipped,
             reads: here.reads + there.reads,
             opens: here.opens + there.opens,
         }
