@@ -175,10 +175,11 @@ class Batches(Iterator[Batch]):
     def stats(self) -> dict[str, Any]:
         """Return seconds of each stage, summed over its threads, and counters of this epoch so far.
 
-        Among them are `decoded_region` (images that Foreload's own decoder for JPEG decoded), one such number for each
-        other decoder of the CPU, as `decoded_png`, `concealed` (damaged JPEGs that were decoded all the same),
-        `rebuilt` (files that were rebuilt from packed images, because their bytes were asked for) and `errors`
-        (samples skipped or replaced by zeros).
+        Among them are `source_bytes` (read from the dataset's storage), `source_bytes_skipped` (bytes of packed images
+        that no view needs, and that were not read), `source_reads` (requests), `decoded_region` (images that Foreload's
+        own decoder for JPEG decoded), one such number for each other decoder of the CPU, as `decoded_png`, `concealed`
+        (damaged JPEGs that were decoded all the same), `rebuilt` (files that were rebuilt from packed images, because
+        their bytes were asked for) and `errors` (samples skipped or replaced by zeros).
 
         On a GPU there is also the dict `gpu`: `decoders` (what each of the GPU's decoders can do, and why not more:
         texts by name), `decoded_cuda_packed`, `decoded_hardware`, `decoded_cuda_batched`, `decoded_cuda` and

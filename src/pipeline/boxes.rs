@@ -23,13 +23,13 @@ impl PipelineShared {
         run: Option<&EpochRun>,
         image: usize,
         sample: u64,
-        record: &[u8],
+        record: &(impl AsRef<[u8]> + ?Sized),
     ) -> Result<Boxes> {
         let Some(field) = self.config.images.boxes(image) else { return Ok(Boxes::new()) };
         let field = &self.config.fields.list[field];
         let bytes = match run {
-            Some(run) => self.field_bytes(run, field, sample, record)?,
-            None => self.member_bytes(field, sample, record)?,
+            Some(run) => self.field_bytes(run, field, sample, record.as_ref())?,
+            None => self.member_bytes(field, sample, record.as_ref())?,
         };
         let (FieldContent::Boxes { format, .. }, Some(bytes)) = (field.content, bytes) else {
             return Ok(Boxes::new());

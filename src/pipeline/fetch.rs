@@ -249,8 +249,9 @@ impl Fetcher {
             }
             let token = self.next_token;
             self.next_token += 1;
+            let parts = self.shared.wanted_parts(run, extent, std::iter::once(&place).chain(&others));
             self.pending.insert(token, PendingRead { place, others, since: self.stopwatch.now() });
-            self.reader().submit(ReadRequest::new(token, extent, slot));
+            self.reader().submit(ReadRequest { parts, ..ReadRequest::new(token, extent, slot) });
         }
         Ok(BlockedOn::Nothing)
     }
@@ -326,7 +327,8 @@ impl Fetcher {
             let Some(PendingRead { place, others, since }) = self.pending.remove(&token) else { continue };
             run.counters.latency(tier).record(self.stopwatch.now() - since);
             self.stopwatch.turn_to(run.epoch, place.step);
-            self.stopwatch.log(Stage::Read(tier), since, result.as_ref().map_or(0, |bytes| bytes.len()), 1);
+            let length = result.as_ref().map_or(0, Filled::arrived);
+            self.stopwatch.log(Stage::Read(tier), since, length, 1);
             match &result {
                 Ok(bytes) => {
                     others.into_iter().try_for_each(|place| self.pass(run, place, Ok(bytes.clone())))?
@@ -340,6 +342,7 @@ impl Fetcher {
         let stats = self.reader.as_ref().expect("opened by fetch").stats();
         run.counters.add_reads(ReadStats {
             bytes: stats.bytes - self.counted.bytes,
+            skipped: stats.skipped - self.counted.skipped,
             reads: stats.reads - self.counted.reads,
             opens: stats.opens - self.counted.opens,
         });

@@ -45,7 +45,7 @@ impl PipelineShared {
     ) -> Result<Option<Cow<'a, [u8]>>> {
         let bytes = self.member_bytes(field, sample, record)?;
         if let Some(Cow::Owned(bytes)) = &bytes {
-            run.counters.add_reads(ReadStats { bytes: bytes.len() as u64, reads: 1, opens: 1 });
+            run.counters.add_reads(ReadStats { bytes: bytes.len() as u64, reads: 1, opens: 1, skipped: 0 });
             self.notify_apart(sample, &field.name);
         }
         Ok(bytes)
@@ -154,7 +154,7 @@ impl PipelineShared {
 
     /// Fills all fields of a place but its images. Of each image this was `seen`; `None` where the sample does not have
     /// it. A field that is no image is made of the original file, which `originals` restores where it is kept in
-    /// another form.
+    /// another form. The record is looked at only where there is such a field.
     ///
     /// # Errors
     /// [`DecodeError::Field`] for bytes that are not what they should be, and the errors of
@@ -163,7 +163,7 @@ impl PipelineShared {
         &self,
         run: &EpochRun,
         sample: u64,
-        record: &[u8],
+        record: &(impl AsRef<[u8]> + ?Sized),
         seen: &[Option<SeenImage>],
         originals: &mut OriginalFiles,
         ticket: &mut Ticket,
@@ -180,7 +180,7 @@ impl PipelineShared {
                 FieldContent::Images { image, .. } => seen[image].is_some(),
                 _ => {
                     let bytes = match self.missing_image(field, seen) {
-                        None => self.field_bytes(run, field, sample, record)?,
+                        None => self.field_bytes(run, field, sample, record.as_ref())?,
                         Some(_) if field.optional.is_some() => None,
                         Some(image) => {
                             let message = format!(

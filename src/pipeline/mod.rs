@@ -25,6 +25,7 @@ mod stats;
 mod stopwatch;
 mod substitute;
 mod threads;
+mod wanted;
 mod work;
 
 pub(crate) use concealed::{ConcealedLog, ConcealedSample};

@@ -247,7 +247,7 @@ impl<'a> HostWorker<'a> {
         &mut self,
         run: &EpochRun,
         draw: Draw,
-        record: &[u8],
+        record: &Encoded,
         ticket: &mut Ticket,
         stopwatch: &mut Stopwatch,
     ) -> Result<()> {
@@ -266,7 +266,7 @@ impl<'a> HostWorker<'a> {
         run: &EpochRun,
         image: usize,
         draw: Draw,
-        record: &[u8],
+        record: &Encoded,
         ticket: &mut Ticket,
         stopwatch: &mut Stopwatch,
     ) -> Result<Option<SeenImage>> {
@@ -276,13 +276,14 @@ impl<'a> HostWorker<'a> {
         let FieldContent::Images { at, .. } = field.content else {
             return Err(Error::Internal(format!("{:?} is no image", field.name)));
         };
-        let Some(bytes) = shared.field_bytes(run, field, draw.sample, record)? else {
+        let (read, parts) = record.in_parts();
+        let Some(bytes) = shared.field_bytes(run, field, draw.sample, read)? else {
             at.clear(ticket, Ticket::image);
             return Ok(None);
         };
         let boxes = shared.boxes_of_image(Some(run), image, draw.sample, record)?;
         let of = SampleImage { image, draw, bytes: &bytes, views: ViewsFrom::Boxes(&boxes) };
-        let drawn = self.cpu.decode(shared, run, of, stopwatch)?;
+        let drawn = self.cpu.decode_read(shared, run, of, parts, stopwatch)?;
         let (planes, renderer, size) = (&self.cpu.planes, &mut self.renderers[leader], drawn.image_size());
         shared.check_size(image, size, &self.seen)?;
         for (number, view) in drawn.views().iter().enumerate() {

@@ -113,6 +113,7 @@ impl Batches {
         }
         for (name, count) in [
             ("source_bytes", stats.reads.bytes),
+            ("source_bytes_skipped", stats.reads.skipped),
             ("source_reads", stats.reads.reads),
             ("source_opens", stats.reads.opens),
             ("concealed", stats.concealed),

@@ -87,6 +87,7 @@ fn run_epoch(
         cpu_seconds,
         wait_seconds: stats.stages.consumer_waiting,
         source_bytes: stats.reads.bytes + stats.cache.source.staged_bytes,
+        source_bytes_skipped: stats.reads.skipped,
         source_reads: stats.reads.reads,
         source_opens: stats.reads.opens,
         cache_hits: cached.hits,

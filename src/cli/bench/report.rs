@@ -138,6 +138,8 @@ pub(super) struct EpochReport {
     pub(super) cpu_seconds: f64,
     pub(super) wait_seconds: f64,
     pub(super) source_bytes: u64,
+    /// The bytes of samples that were not read, because nothing in the batches depends on them.
+    pub(super) source_bytes_skipped: u64,
     pub(super) source_reads: u64,
     pub(super) source_opens: u64,
     /// The number of samples from the cache.

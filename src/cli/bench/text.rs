@@ -19,6 +19,9 @@ pub(super) fn epoch(epoch: &EpochReport) -> String {
         epoch.wait_seconds,
         output::bytes(epoch.source_bytes),
     );
+    if epoch.source_bytes_skipped > 0 {
+        line += &format!(", {} not needed", output::bytes(epoch.source_bytes_skipped));
+    }
     if let Some(cache) = &epoch.cache {
         for (name, tier) in &cache.tiers {
             line += &format!(

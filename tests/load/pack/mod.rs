@@ -3,6 +3,7 @@
 mod hostile;
 mod kills;
 mod odd_shards;
+mod parts;
 mod round_trip;
 mod same_dataset;
 

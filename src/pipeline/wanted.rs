@@ -1,0 +1,52 @@
+//! Which bytes of a sample are wanted, where that is known before they are read: of a packed image the head and the
+//! rows of MCUs that its views touch.
+//!
+//! What is drawn depends on the seed, the epoch, the sample and the image's size alone, and an index has the outlines
+//! of packed images. All of a sample is read where anything but the CPU's decoder sees its bytes: fields beside images,
+//! whoever wants files (`decoded=False`), a GPU's lanes, and the tiers of a cache, which keep whole samples.
+
+use super::work::OpenPlace;
+use super::{EpochRun, PipelineShared};
+use crate::config::{Device, FieldContent};
+use crate::dataset::Extent;
+use crate::decode::packed::PackedOutline;
+use crate::parts::ByteParts;
+
+/// The fewest bytes that are worth leaving out: drives and the page cache give pages of half as many.
+const WORTHWHILE: u32 = 8 << 10;
+
+impl PipelineShared {
+    /// The parts of a sample's `extent` that all `places` which show the sample need together; `None` where all of it
+    /// is to be read.
+    pub(super) fn wanted_parts<'a>(
+        &self,
+        run: &EpochRun,
+        extent: Extent,
+        places: impl Iterator<Item = &'a OpenPlace>,
+    ) -> Option<ByteParts> {
+        if extent.length <= WORTHWHILE || !self.decodes_alone() {
+            return None;
+        }
+        let mut wanted: Option<ByteParts> = None;
+        for draw in places.map(|place| place.entry.draw) {
+            let outline = PackedOutline::read(self.index.outline(draw.sample)?)?;
+            for image in 0..self.config.images.list().len() {
+                // A transform that cannot be done to the image fails where it is decoded.
+                let views = self.draw_views(&run.keys, image, draw, outline.size(), &[]).ok()?;
+                let parts = outline.parts(views.region(), extent.length)?;
+                wanted = Some(wanted.map_or(parts, |others| others.union(parts)));
+            }
+        }
+        wanted.filter(|parts| extent.length - parts.bytes() >= WORTHWHILE)
+    }
+
+    /// Whether the CPU's decoder alone sees the bytes of samples.
+    fn decodes_alone(&self) -> bool {
+        let config = &self.config;
+        let is_image = |content| matches!(content, FieldContent::Images { .. });
+        config.decoded
+            && config.device == Device::Cpu
+            && self.cache.get().is_none()
+            && config.fields.list.iter().all(|field| field.member.is_none() || is_image(field.content))
+    }
+}

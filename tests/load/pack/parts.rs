@@ -1,0 +1,226 @@
+//! Of packed images only what a crop needs is read, and batches are the same.
+
+use super::Scene;
+use crate::common::{epoch_bytes, small_images};
+use foreload::testing::batch::Batch;
+use foreload::testing::config::{FieldOptions, LoaderOptions};
+use foreload::testing::dataset::{Contents, DatasetIndex};
+use foreload::testing::io::{Direct, IoChoice, ReadStats};
+use foreload::testing::pipeline::Pipeline;
+use foreload::testing::rng::{RandomKey, Use};
+use foreload::{Error, Fidelity, FieldKind};
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+use serde_json::Value;
+use sha2::{Digest, Sha256};
+use std::fs;
+use std::ops::Range;
+use std::sync::Arc;
+
+const SAMPLES: u64 = 24;
+
+/// A photograph of some size.
+fn photograph(number: u64) -> Vec<u8> {
+    let mut stream = RandomKey::new(b"parts", 0, 0, Use::Augment).stream(number);
+    let (width, height) = (250 + stream.below(200) as u16, 250 + stream.below(250) as u16);
+    let pixels: Vec<u8> = (0..3 * usize::from(width) * usize::from(height))
+        .map(|at| ((at / 500) as u8).wrapping_add(stream.below(60) as u8))
+        .collect();
+    let mut file = Vec::new();
+    let mut encoder = Encoder::new(&mut file, 92);
+    let factors = [SamplingFactor::F_2_2, SamplingFactor::F_1_1, SamplingFactor::F_2_1];
+    encoder.set_sampling_factor(factors[number as usize % 3]);
+    encoder.encode(&pixels, width, height, ColorType::Rgb).unwrap();
+    file
+}
+
+/// A dataset of photographs, and what it is packed into: one shard.
+fn packed() -> Scene {
+    let scene = Scene::new();
+    for number in 0..SAMPLES {
+        scene.write(format!("data/{}/{number:02}.jpg", number % 2), &photograph(number));
+    }
+    scene.json("pack", "data", "packed", &[]);
+    scene
+}
+
+/// The same of a tar shard.
+fn packed_tar() -> Scene {
+    let scene = Scene::new();
+    let mut archive = tar::Builder::new(Vec::new());
+    for number in 0..SAMPLES {
+        let file = photograph(number);
+        let mut header = tar::Header::new_gnu();
+        header.set_size(file.len() as u64);
+        header.set_mode(0o644);
+        archive.append_data(&mut header, format!("{number:02}.jpg"), &file[..]).unwrap();
+    }
+    scene.write("data/s.tar", &archive.into_inner().unwrap());
+    scene.json("pack", "data", "packed", &[]);
+    scene
+}
+
+fn open(scene: &Scene, root: &str, options: &LoaderOptions) -> Pipeline {
+    let options = LoaderOptions { index_dir: Some(scene.path("index")), ..options.clone() };
+    let checked = options.validate().unwrap();
+    let contents = checked.index_options(Contents::Images);
+    let index = Arc::new(DatasetIndex::open(&scene.path(root), &contents).unwrap());
+    Pipeline::new(index.clone(), checked.check(&index).unwrap())
+}
+
+/// What was read in an epoch, each of whose batches `see` is shown.
+fn epoch(pipeline: &Pipeline, number: u64, mut see: impl FnMut(&Batch)) -> Result<ReadStats, Error> {
+    let mut epoch = pipeline.epoch(number, 0, 1, 0)?;
+    while let Some(batch) = epoch.next_batch()? {
+        see(&batch);
+    }
+    Ok(epoch.stats().reads)
+}
+
+fn bytes_of(pipeline: &Pipeline) -> u64 {
+    pipeline.index().total_bytes()
+}
+
+#[test]
+fn batches_are_the_same_of_fewer_bytes() {
+    let scene = packed();
+    let ways = [
+        (IoChoice::Auto, Direct::Off, 32, 2),
+        (IoChoice::Auto, Direct::On, 3, 1),
+        (IoChoice::Pread, Direct::Off, 1, 3),
+        (IoChoice::Pread, Direct::On, 8, 2),
+    ];
+    for decode in [Fidelity::Fast, Fidelity::Exact] {
+        for (train, repeats) in [(true, 1), (true, 3), (false, 1)] {
+            let options = LoaderOptions { decode, train, repeats, batch_size: 12, ..small_images() };
+            let jpegs = open(&scene, "data", &options);
+            let expected = [0, 1].map(|number| epoch_bytes(&jpegs, number));
+            for (io, direct, depth, threads) in ways {
+                let more = LoaderOptions { io, direct, queue_depth: Some(depth), ..options.clone() };
+                let pipeline = open(&scene, "packed", &LoaderOptions { threads: Some(threads), ..more });
+                for (number, expected) in (0..).zip(&expected) {
+                    let shown = format!("{decode:?}, train {train}, {repeats} times, {io:?}, {direct:?}");
+                    assert!(epoch_bytes(&pipeline, number) == *expected, "{shown}");
+                    let reads = epoch(&pipeline, number, |_| {}).unwrap();
+                    assert!(reads.skipped > 0, "{shown}: {reads:?}");
+                    if repeats > 1 {
+                        continue;
+                    }
+                    let all = bytes_of(&pipeline);
+                    assert!(reads.skipped > all / 10, "{shown}: {reads:?} of {all}");
+                    // O_DIRECT reads whole pages, and these at either end of both parts.
+                    let pages = if direct == Direct::On { 4 * 4096 * SAMPLES } else { 0 };
+                    let sum = reads.bytes + reads.skipped;
+                    assert!((all..=all + pages).contains(&sum), "{shown}: {reads:?} of {all}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn who_needs_all_bytes_gets_all() {
+    let scene = packed_tar();
+    let image = FieldOptions::named("image");
+    let bytes = FieldOptions { kind: Some(FieldKind::Bytes), ..FieldOptions::named("jpg") };
+    let plain = LoaderOptions { fields: Some(vec![image.clone()]), ..small_images() };
+    let beside = LoaderOptions { fields: Some(vec![image, bytes]), ..small_images() };
+    let (cache_dir, cache_size) = (Some(scene.path("cache")), Some(1 << 30));
+    let cached = LoaderOptions { cache_dir, cache_size, ..plain.clone() };
+    let encoded = LoaderOptions { decoded: false, ..small_images() };
+    let looked = |options| {
+        let pipeline = open(&scene, "packed", &options);
+        let reads = epoch(&pipeline, 0, |_| {}).unwrap();
+        (reads, bytes_of(&pipeline))
+    };
+    let (reads, all) = looked(plain);
+    assert!(reads.skipped > all / 10, "{reads:?} of {all}");
+    for (what, options) in [("encoded", encoded), ("cached", cached), ("bytes", beside)] {
+        let (reads, all) = looked(options);
+        assert_eq!((reads.skipped, reads.bytes), (0, all), "{what}");
+    }
+}
+
+/// The only shard's footer.
+fn footer(shard: &[u8]) -> Range<usize> {
+    let trailer = shard.len() - 64;
+    let start = u64::from_le_bytes(shard[trailer..trailer + 8].try_into().unwrap());
+    start as usize..trailer
+}
+
+/// Changes the only shard, and all that is said of its footer elsewhere.
+fn rewrite(scene: &Scene, change: impl FnOnce(&mut Vec<u8>)) {
+    let (shard, manifest) = (scene.path("packed/000000.packed"), scene.path("packed/foreload-packed.json"));
+    let mut bytes = fs::read(&shard).unwrap();
+    change(&mut bytes);
+    let footer = footer(&bytes);
+    let trailer = footer.end;
+    let digest = Sha256::digest(&bytes[footer]);
+    bytes[trailer + 16..trailer + 48].copy_from_slice(&digest);
+    let mut said: Value = serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
+    let hex: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
+    (said["shards"][0]["digest"], said["shards"][0]["bytes"]) = (hex.into(), bytes.len().into());
+    fs::write(&manifest, said.to_string()).unwrap();
+    fs::write(&shard, bytes).unwrap();
+}
+
+/// The bytes of the outlines of all samples.
+const OUTLINES: usize = 32 * SAMPLES as usize;
+
+#[test]
+fn shards_of_the_first_version_are_read_whole() {
+    let scene = packed();
+    let expected = epoch_bytes(&open(&scene, "data", &small_images()), 0);
+    rewrite(&scene, |shard| {
+        let footer = footer(shard);
+        shard.drain(footer.end - OUTLINES..footer.end);
+        let trailer = footer.end - OUTLINES;
+        let length = (footer.len() - OUTLINES) as u64;
+        shard[trailer + 8..trailer + 16].copy_from_slice(&length.to_le_bytes());
+        for version in [8, trailer + 48] {
+            shard[version..version + 4].copy_from_slice(&1u32.to_le_bytes());
+        }
+    });
+    let pipeline = open(&scene, "packed", &small_images());
+    assert!(epoch_bytes(&pipeline, 0) == expected);
+    let reads = epoch(&pipeline, 0, |_| {}).unwrap();
+    assert_eq!((reads.skipped, reads.bytes), (0, bytes_of(&pipeline)));
+    scene.json("unpack", "packed", "again", &[]);
+    assert!(super::tree(&scene.path("again")) == super::tree(&scene.path("data")));
+}
+
+#[test]
+fn an_outline_that_lies_is_an_error_of_its_sample() {
+    let scene = packed();
+    // Ends of rows that are too early, another size, and another number of tables, which makes the head longer.
+    for (place, value) in [(8..32, 1u8), (0..1, 77), (4..5, 0x17)] {
+        rewrite(&scene, |shard| {
+            let end = footer(shard).end;
+            let outline = end - OUTLINES + 32 * 5;
+            shard[outline..outline + 32][place.clone()].fill(value);
+        });
+        let pipeline = open(&scene, "packed", &LoaderOptions { batch_size: 1, ..small_images() });
+        let error = epoch(&pipeline, 0, |_| {}).unwrap_err().to_string();
+        assert!(error.contains("sample 5 ") && error.contains("packed image"), "{place:?}: {error}");
+    }
+}
+
+#[test]
+fn damage_is_seen_where_it_is_read() {
+    let scene = packed();
+    let options = LoaderOptions { train: false, ..small_images() };
+    let pipeline = open(&scene, "packed", &options);
+    let expected = epoch_bytes(&pipeline, 0);
+    let extent = pipeline.index().extent(3);
+    let shard = scene.path("packed/000000.packed");
+    let sound = fs::read(&shard).unwrap();
+    let damaged = |at: u32| {
+        let mut bytes = sound.clone();
+        bytes[(extent.offset + u64::from(at)) as usize] ^= 4;
+        fs::write(&shard, bytes).unwrap();
+        open(&scene, "packed", &options)
+    };
+    let middle = damaged(extent.length / 2);
+    let error = epoch(&middle, 0, |_| {}).unwrap_err().to_string();
+    assert!(error.contains("sample 3 ") && error.contains("of MCUs is damaged"), "{error}");
+    assert!(epoch_bytes(&damaged(extent.length - 9), 0) == expected, "the last bytes are no rows");
+}
