@@ -77,6 +77,7 @@ impl Reader for Throttled {
     fn submit(&mut self, request: ReadRequest) {
         let file = request.extent.file;
         let opens = self.files.stamp(file).is_none() || self.open.insert(file);
+        // Storage behind a network is asked for all up to the end of the last part.
         let due = self.pfs.read(opens, request.wanted().into());
         self.due.insert(self.next, (request.token, due));
         self.inner.submit(ReadRequest { token: self.next, ..request });
