@@ -47,17 +47,29 @@ named!(CpuDecode: "fallback" => Fallback, "auto" => Auto, "never" => Never);
 /// Who decodes images on a GPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum GpuDecoder {
-    /// Packed images are decoded by a kernel of our own, and JPEGs by nvJPEG.
+    /// Packed and indexed images are decoded by kernels of our own, and JPEGs by nvJPEG.
     #[default]
     Auto,
-    /// Packed images are decoded by a kernel of our own, and all others by the CPU. nvJPEG is neither looked for nor
-    /// used, so that batches are the CPU's, bit for bit.
+    /// Packed and indexed images are decoded by kernels of our own, and all others by the CPU. nvJPEG is neither looked
+    /// for nor used, so that batches are the CPU's, bit for bit.
     Own,
-    /// JPEGs are decoded by nvJPEG, and packed images by the CPU.
+    /// JPEGs are decoded by nvJPEG, also those in indexed images, and packed images by the CPU.
     NvJpeg,
 }
 
 named!(GpuDecoder: "auto" => Auto, "own" => Own, "nvjpeg" => NvJpeg);
+
+impl GpuDecoder {
+    /// Whether kernels of our own decode packed and indexed images, where `allowed` says who may decode.
+    pub(crate) fn takes_forms(self, allowed: AllowedBackends) -> bool {
+        self != Self::NvJpeg && allowed != AllowedBackends::Cpu
+    }
+
+    /// Whether nvJPEG decodes JPEGs.
+    pub(crate) fn takes_files(self) -> bool {
+        self != Self::Own
+    }
+}
 
 /// Which decoders may be used on the way to a GPU. The variable `FORELOAD_GPU_BACKEND` chooses, for tests and
 /// measurements.
@@ -253,9 +265,11 @@ fn gpu_that_serves(
     if let Some(problem) = &info.problem {
         return Err(format!("cuda:{} ({}) cannot be used: {problem}", info.ordinal, info.name));
     }
-    if decoder != GpuDecoder::Own {
+    if decoder.takes_files() {
         let why = |error| {
-            format!("{error}; decoder=\"own\" does without it, and the CPU decodes what is not packed")
+            format!(
+                "{error}; decoder=\"own\" does without it, and the CPU decodes what is neither packed nor indexed"
+            )
         };
         nvjpeg::Library::load().map_err(why)?;
     }

@@ -57,7 +57,7 @@ impl<'a> Intake<'a> {
                 PreparedImage::Decoded { bytes, layout, drawn } => {
                     Ok(LaneImage::Planes { bytes, layout, drawn })
                 }
-                PreparedImage::Packed { bytes, plan, drawn } => Ok(LaneImage::Packed { bytes, plan, drawn }),
+                PreparedImage::Own { bytes, plan, drawn } => Ok(LaneImage::Own { bytes, plan, drawn }),
                 PreparedImage::Waiting { bytes, drawn } => Ok(LaneImage::ForCpu { bytes, drawn }),
                 PreparedImage::Unread { stamp, drawn } => Ok(LaneImage::Unread { stamp, drawn }),
                 PreparedImage::Absent => Ok(LaneImage::Blank),
@@ -254,7 +254,7 @@ impl<'a> Intake<'a> {
             for image in work.images.iter_mut() {
                 match image {
                     LaneImage::Encoded { backend, .. } => run.counters.count_nvjpeg(*backend, 1),
-                    LaneImage::Packed { .. } => run.counters.count_packed_on_gpu(),
+                    LaneImage::Own { plan, .. } => run.counters.count_own(plan.kernel()),
                     _ => {}
                 }
                 *image = LaneImage::Nothing;
@@ -269,8 +269,8 @@ impl<'a> Intake<'a> {
         let id = work.id(number);
         let LaneImage::Encoded { header, backend, tried_again, .. } = work.images.get_mut(number) else {
             // Where another image of the sample has failed it, nothing is left to do.
-            let is_packed = matches!(work.images.get_mut(number), LaneImage::Packed { .. });
-            return finding != Finding::Damaged || is_packed && self.leave_damaged(run, work, number);
+            let is_own = matches!(work.images.get_mut(number), LaneImage::Own { .. });
+            return finding != Finding::Damaged || is_own && self.leave_damaged(run, work, number);
         };
         let backend = *backend;
         if finding == Finding::Written {
@@ -292,7 +292,7 @@ impl<'a> Intake<'a> {
         false
     }
 
-    /// Gives a packed image with damage to the CPU, which says what is wrong with it. Returns that it is not there.
+    /// Gives an image with damaged rows to the CPU, which says what is wrong with it. Returns that it is not there.
     fn leave_damaged(&self, run: &EpochRun, work: &mut LaneSample, number: usize) -> bool {
         run.counters.count_decoded_again();
         match self.stage.cpu_may {
@@ -383,9 +383,8 @@ impl<'a> Intake<'a> {
     }
 }
 
-/// What is wrong with an image of which the kernel finds damaged rows, where the CPU may not look at it.
-const DAMAGED_ROWS: &str =
-    "packed image: a row of MCUs is damaged; with cpu_decode=\"fallback\" the CPU says which";
+/// What is wrong with an image of which a kernel finds damaged rows, where the CPU may not look at it.
+const DAMAGED_ROWS: &str = "a row of MCUs is damaged; with cpu_decode=\"fallback\" the CPU says which";
 
 fn no_room(pools: &DevicePools, needed: u64) -> Error {
     let remedy = match pools.cap_for(needed) {

@@ -71,6 +71,21 @@ fn damage_index(indexed: &mut [u8], head: usize, stream: &mut RandomStream) {
     }
 }
 
+/// Damages an indexed image of `file`: mostly the index, whose checksum is right again.
+pub fn damage_anywhere(indexed: &mut Vec<u8>, file: &[u8], stream: &mut RandomStream) {
+    let head = indexed.len() - original_length(indexed).unwrap() as usize;
+    match stream.below(5) {
+        0 => damage(indexed, stream),
+        1 => {
+            damage_index(indexed, head, stream);
+            let at = head + stream.below(file.len() as u64) as usize;
+            indexed[at] ^= 1 << stream.below(8);
+        }
+        _ => damage_index(indexed, head, stream),
+    }
+    repair(indexed);
+}
+
 /// Decoders for every level that treat damage like this.
 fn decoders(damaged: Damaged) -> Vec<(Decoder, Planes)> {
     let decoder = |level| Decoder::with_level(1_000_000, level).with_damaged(damaged);
@@ -139,17 +154,7 @@ fn wrong_indexes_give_pixels_or_an_error() {
         if maker.make(MadeForm::Indexed, &file, &mut indexed).is_err() {
             continue;
         }
-        let head = indexed.len() - original_length(&indexed).unwrap() as usize;
-        match stream.below(5) {
-            0 => damage(&mut indexed, &mut stream),
-            1 => {
-                damage_index(&mut indexed, head, &mut stream);
-                let at = head + stream.below(file.len() as u64) as usize;
-                indexed[at] ^= 1 << stream.below(8);
-            }
-            _ => damage_index(&mut indexed, head, &mut stream),
-        }
-        repair(&mut indexed);
+        damage_anywhere(&mut indexed, &file, &mut stream);
         let expected = answers(&mut decoders, &file, seed);
         match answers(&mut decoders, &indexed, seed) {
             Ok(samples) if Ok(&samples) == expected.as_ref() => same += 1,

@@ -24,7 +24,7 @@ mod unit;
 mod values;
 mod write;
 
-pub use self::plan::{PackedImage, PackedPlan};
+pub(super) use self::plan::PackedImage;
 
 use self::coefficients::ImageBlocks;
 use self::head::{Choices, OriginalFile, PackedHead, PackedRow, frame_of, grids, row_end};
