@@ -46,6 +46,7 @@ use crate::augment::cuda::LaneMemory;
 use crate::batch::{BatchLayout, Pools};
 use crate::dataset::{Contents, DatasetIndex, IndexOptions, SampleColumn};
 use crate::decode::Damaged;
+use crate::decode::cuda::OwnTables;
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice};
 use crate::names::named;
@@ -300,8 +301,10 @@ impl LoaderOptions {
             no("verify=\"checksum\" compares them with the dataset's files", true)
         } else if !self.decoded {
             no("batches have the files themselves", false)
-        } else if device != Device::Cpu {
-            no("the GPU decodes the files themselves", false)
+        } else if device != Device::Cpu && self.decoder.takes_files() {
+            // The CPU's decoder, which may do nothing, would be the only one that knows packed copies.
+            let is_impossible = (self.decoder, self.cpu_decode) == (GpuDecoder::NvJpeg, CpuDecode::Never);
+            no("nvJPEG decodes the files themselves", is_impossible)
         } else if has_quota() {
             no("a quota of processor time (cgroup) leaves none for it", false)
         } else {
@@ -399,12 +402,19 @@ impl LoaderOptions {
                 format!("there is a GPU, but the CPU makes the batches: {why}; device=\"cpu\" says that this is meant")
             });
         }
+        let backends = AllowedBackends::from_environment()?;
         let device_pools = match chosen.device {
             Device::Cpu => None,
             Device::Cuda { .. } => {
-                options.check_who_decodes(&images, index)?;
-                let own = LaneMemory::new(images.views(), options.batch_size as usize);
-                Some(DevicePools::new(options.device_memory, chosen.memory, own.bytes(), batch_bytes)?)
+                options.check_who_decodes(&images, index, backends)?;
+                let batch = options.batch_size as usize;
+                let views = LaneMemory::new(images.views(), batch).bytes();
+                let tables = match options.decoder.takes_forms(backends) {
+                    true => OwnTables::usual_bytes(batch.saturating_mul(images.list().len())),
+                    false => 0,
+                };
+                let lane = views.saturating_add(tables);
+                Some(DevicePools::new(options.device_memory, chosen.memory, lane, batch_bytes)?)
             }
         };
         let has_own_sizes = options.decoded
@@ -437,7 +447,7 @@ impl LoaderOptions {
             device_reason: chosen.why,
             decoder: options.decoder,
             cpu_decode: options.cpu_decode,
-            backends: AllowedBackends::from_environment()?,
+            backends,
             device_pools,
             images,
             fields,

@@ -1,6 +1,6 @@
 //! What is done to images: the list of transforms that was given, or the one that the flat settings stand for.
 
-use super::device::{self, ChosenDevice, CpuDecode, Device, GpuDecoder};
+use super::device::{self, AllowedBackends, ChosenDevice, CpuDecode, Device, GpuDecoder};
 use super::views::ViewKind;
 use super::{ImageField, Images, LoaderOptions};
 use crate::augment::{
@@ -137,14 +137,35 @@ impl LoaderOptions {
     ///
     /// # Errors
     /// [`Error::Config`] naming the transform.
-    pub(super) fn check_who_decodes(&self, images: &Images, index: &DatasetIndex) -> Result<()> {
-        if (self.decoder, self.cpu_decode) == (GpuDecoder::Own, CpuDecode::Never) && !index.is_packed() {
-            let message = "is own, which decodes packed images alone, and cpu_decode is never, but this dataset is not \
-                           packed: run `foreload pack`, or say cpu_decode=\"fallback\"";
-            return Err(Error::config("decoder", message));
+    pub(super) fn check_who_decodes(
+        &self,
+        images: &Images,
+        index: &DatasetIndex,
+        allowed: AllowedBackends,
+    ) -> Result<()> {
+        if self.cpu_decode != CpuDecode::Never {
+            return Ok(());
         }
-        let padded = images.recipes().iter().find_map(Recipe::resizes_padding_of);
-        match padded.filter(|_| self.cpu_decode == CpuDecode::Never) {
+        if allowed == AllowedBackends::Cpu {
+            let message = "is never, but FORELOAD_GPU_BACKEND=cpu lets nobody decode but the CPU: unset it, or say \
+                           cpu_decode=\"fallback\"";
+            return Err(Error::config("cpu_decode", message));
+        }
+        let why = match self.decoder {
+            GpuDecoder::Own if !index.is_packed() => Some(
+                "is own, which decodes packed and indexed images alone, and cpu_decode is never, but this dataset is \
+                 not packed: run `foreload pack`, or say cpu_decode=\"fallback\"",
+            ),
+            GpuDecoder::NvJpeg if index.has_packed() => Some(
+                "is nvjpeg, which knows no packed images, and cpu_decode is never, but samples of this dataset are \
+                 packed: say decoder=\"auto\" or cpu_decode=\"fallback\"",
+            ),
+            _ => None,
+        };
+        if let Some(why) = why {
+            return Err(Error::config("decoder", why));
+        }
+        match images.recipes().iter().find_map(Recipe::resizes_padding_of) {
             None => Ok(()),
             Some(name) => Err(Error::config(
                 "cpu_decode",
