@@ -202,6 +202,9 @@ impl Packer {
             frame,
             length: 0,
         };
+        if head.has_zero_step() {
+            return Err(Kept::Kind);
+        }
         self.write(&mut head, out)?;
         for choices in Choices::ALL.into_iter().filter(|choices| !(is_sequential && choices.runs_alone)) {
             head.original.choices = choices;
