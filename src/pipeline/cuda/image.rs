@@ -71,8 +71,8 @@ pub(crate) enum LaneImage {
     Own { bytes: PinnedSlice, plan: Box<OwnPlan>, drawn: DrawnViews },
     /// Planes in page-locked memory.
     Planes { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
-    /// A file for the CPU.
-    ForCpu { bytes: PinnedSlice, drawn: DrawnViews },
+    /// A file for the CPU. It may be one in which a kernel of our own has found damage.
+    ForCpu { bytes: PinnedSlice, drawn: DrawnViews, is_doubted: bool },
     /// A file for the CPU that is still to be read, from the version of its shard that has this stamp.
     Unread { stamp: Option<Stamp>, drawn: Option<DrawnViews> },
     /// Planes that the CPU has decoded, before there is page-locked memory for them.
@@ -99,7 +99,15 @@ impl LaneImage {
     /// Gives a file of the GPU's to the CPU.
     pub(super) fn leave_to_cpu(&mut self) {
         if let Self::Encoded { bytes, drawn, .. } | Self::Own { bytes, drawn, .. } = self {
-            *self = Self::ForCpu { bytes: bytes.clone(), drawn: drawn.clone() };
+            *self = Self::ForCpu { bytes: bytes.clone(), drawn: drawn.clone(), is_doubted: false };
+        }
+    }
+
+    /// Gives an image in which a kernel of our own has found damage to the CPU.
+    pub(super) fn doubt(&mut self) {
+        self.leave_to_cpu();
+        if let Self::ForCpu { is_doubted, .. } = self {
+            *is_doubted = true;
         }
     }
 

@@ -12,8 +12,8 @@ use crate::augment::DrawnViews;
 use crate::batch::Ticket;
 use crate::config::{CpuDecode, DevicePools, OnError};
 use crate::dataset::Stamp;
-use crate::decode::ColorModel;
 use crate::decode::nvjpeg::{NvJpegBackend, PlanesLayout};
+use crate::decode::{Backend, ColorModel};
 use crate::error::{DecodeError, Error, Result};
 use crate::gpu::Registration;
 use crate::pipeline::cpu::{CpuDecoder, SampleImage, ViewsFrom};
@@ -58,7 +58,9 @@ impl<'a> Intake<'a> {
                     Ok(LaneImage::Planes { bytes, layout, drawn })
                 }
                 PreparedImage::Own { bytes, plan, drawn } => Ok(LaneImage::Own { bytes, plan, drawn }),
-                PreparedImage::Waiting { bytes, drawn } => Ok(LaneImage::ForCpu { bytes, drawn }),
+                PreparedImage::Waiting { bytes, drawn } => {
+                    Ok(LaneImage::ForCpu { bytes, drawn, is_doubted: false })
+                }
                 PreparedImage::Unread { stamp, drawn } => Ok(LaneImage::Unread { stamp, drawn }),
                 PreparedImage::Absent => Ok(LaneImage::Blank),
                 PreparedImage::Encoded { bytes, header, drawn } => {
@@ -67,7 +69,9 @@ impl<'a> Intake<'a> {
                         Some(backend) => {
                             Ok(LaneImage::Encoded { bytes, header, drawn, backend, tried_again: false })
                         }
-                        None if self.stage.cpu_may => Ok(LaneImage::ForCpu { bytes, drawn }),
+                        None if self.stage.cpu_may => {
+                            Ok(LaneImage::ForCpu { bytes, drawn, is_doubted: false })
+                        }
                         // A lane's decoder has refused it since the worker prepared it.
                         None => Err(self.shared.of_image(image, undecodable(self.stage, &bytes, id))),
                     }
@@ -138,9 +142,15 @@ impl<'a> Intake<'a> {
         for image in 0..work.images.len() {
             let draw = work.draw;
             let decoded = match work.images.get(image) {
-                LaneImage::ForCpu { bytes, drawn } => {
+                LaneImage::ForCpu { bytes, drawn, is_doubted } => {
                     let views = ViewsFrom::Header(drawn.clone());
-                    self.decode(run, SampleImage { image, draw, bytes, views })
+                    let decoded = self.decode(run, SampleImage { image, draw, bytes, views });
+                    // The CPU's decoder, which reads the same rows by the same rules, has found no damage in them.
+                    let by_rows = matches!(self.cpu.decoded_by, Some(Backend::Packed | Backend::Indexed));
+                    if *is_doubted && decoded.is_ok() && by_rows {
+                        self.shared.notify_doubted(draw.sample);
+                    }
+                    decoded
                 }
                 LaneImage::Unread { stamp, drawn } => self.read(run, image, draw, *stamp, drawn.clone()),
                 _ => continue,
@@ -296,7 +306,7 @@ impl<'a> Intake<'a> {
     fn leave_damaged(&self, run: &EpochRun, work: &mut LaneSample, number: usize) -> bool {
         run.counters.count_decoded_again();
         match self.stage.cpu_may {
-            true => work.images.get_mut(number).leave_to_cpu(),
+            true => work.images.get_mut(number).doubt(),
             false => {
                 let error = DecodeError::Corrupt(DAMAGED_ROWS.into()).into();
                 self.fail_sample(work, self.shared.of_image(number, error));
