@@ -293,7 +293,7 @@ impl LoaderOptions {
     }
 
     /// Why copies of these fields' samples are not brought to another form; `None` where they may be.
-    fn no_forms(&self, fields: &Fields, device: Device) -> Option<NoForms> {
+    fn no_forms(&self, fields: &Fields, device: Device, decoder: GpuDecoder) -> Option<NoForms> {
         let no = |why, is_impossible| Some(NoForms { why, is_impossible });
         if self.decoded && !fields.is_image_alone() {
             no("samples have several files, of which the copy is one piece", true)
@@ -301,9 +301,9 @@ impl LoaderOptions {
             no("verify=\"checksum\" compares them with the dataset's files", true)
         } else if !self.decoded {
             no("batches have the files themselves", false)
-        } else if device != Device::Cpu && self.decoder.takes_files() {
+        } else if device != Device::Cpu && decoder.takes_files() {
             // The CPU's decoder, which may do nothing, would be the only one that knows packed copies.
-            let is_impossible = (self.decoder, self.cpu_decode) == (GpuDecoder::NvJpeg, CpuDecode::Never);
+            let is_impossible = (decoder, self.cpu_decode) == (GpuDecoder::NvJpeg, CpuDecode::Never);
             no("nvJPEG decodes the files themselves", is_impossible)
         } else if has_quota() {
             no("a quota of processor time (cgroup) leaves none for it", false)
@@ -406,10 +406,10 @@ impl LoaderOptions {
         let device_pools = match chosen.device {
             Device::Cpu => None,
             Device::Cuda { .. } => {
-                options.check_who_decodes(&images, index, backends)?;
+                options.check_who_decodes(&images, index, (chosen.decoder, backends))?;
                 let batch = options.batch_size as usize;
                 let views = LaneMemory::new(images.views(), batch).bytes();
-                let tables = match options.decoder.takes_forms(backends) {
+                let tables = match chosen.decoder.takes_forms(backends) {
                     true => OwnTables::usual_bytes(batch.saturating_mul(images.list().len())),
                     false => 0,
                 };
@@ -427,7 +427,7 @@ impl LoaderOptions {
         };
         let mut cache = options.cache(queue_depth)?;
         if let Some(cache) = &mut cache {
-            cache.no_forms = options.no_forms(&fields, chosen.device);
+            cache.no_forms = options.no_forms(&fields, chosen.device, chosen.decoder);
         }
         Ok(LoaderConfig {
             batch_size: options.batch_size,
@@ -445,7 +445,7 @@ impl LoaderOptions {
             decoded: options.decoded,
             device: chosen.device,
             device_reason: chosen.why,
-            decoder: options.decoder,
+            decoder: chosen.decoder,
             cpu_decode: options.cpu_decode,
             backends,
             device_pools,

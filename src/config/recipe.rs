@@ -100,7 +100,7 @@ impl LoaderOptions {
     /// The errors of [`device::choose`]; [`Error::Config`] for a GPU that is asked for and cannot do it.
     pub(super) fn choose_device(&self, images: &Images, index: &DatasetIndex) -> Result<ChosenDevice> {
         let cpu = |why: String| {
-            let chosen = device::choose("cpu", self.decoder)?;
+            let chosen = device::choose("cpu", self.decoder, false)?;
             Ok(if self.device == "cpu" { chosen } else { ChosenDevice { why, ..chosen } })
         };
         if !self.decoded {
@@ -114,14 +114,24 @@ impl LoaderOptions {
             Some((_, ImageField { name, .. })) => {
                 format!("batches with images of their own sizes, which the transforms of {name:?} leave them")
             }
-            None => return device::choose(&self.device, self.decoder),
+            None => {
+                let chosen = device::choose(&self.device, self.decoder, index.is_packed())?;
+                if chosen.decoder != self.decoder {
+                    index.notices().warn_once("decoder", || {
+                        "nvJPEG cannot be loaded, and is not needed: this dataset is packed. decoder=\"own\" says that \
+                         this is meant; files in it that were kept as they are, are decoded by the CPU"
+                            .to_owned()
+                    });
+                }
+                return Ok(chosen);
+            }
         };
         if self.device.starts_with("cuda") {
             let message =
                 format!("is {}, but a GPU does not make {missing} yet: device=\"cpu\" does", self.device);
             return Err(Error::config("device", message));
         }
-        if device::choose(&self.device, self.decoder)?.device != Device::Cpu {
+        if device::choose(&self.device, self.decoder, index.is_packed())?.device != Device::Cpu {
             index.notices().warn_once("device", || {
                 format!(
                     "the CPU makes the batches: a GPU does not make {missing} yet; device=\"cpu\" says that this is \
@@ -141,7 +151,7 @@ impl LoaderOptions {
         &self,
         images: &Images,
         index: &DatasetIndex,
-        allowed: AllowedBackends,
+        (decoder, allowed): (GpuDecoder, AllowedBackends),
     ) -> Result<()> {
         if self.cpu_decode != CpuDecode::Never {
             return Ok(());
@@ -151,7 +161,7 @@ impl LoaderOptions {
                            cpu_decode=\"fallback\"";
             return Err(Error::config("cpu_decode", message));
         }
-        let why = match self.decoder {
+        let why = match decoder {
             GpuDecoder::Own if !index.is_packed() => Some(
                 "is own, which decodes packed and indexed images alone, and cpu_decode is never, but this dataset is \
                  not packed: run `foreload pack`, or say cpu_decode=\"fallback\"",

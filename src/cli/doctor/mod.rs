@@ -122,7 +122,7 @@ fn simd() -> ChoiceReport {
 }
 
 fn device(gpu: &gpu::Probe) -> ChoiceReport {
-    match config::choose_device_of("auto", config::GpuDecoder::Auto, || gpu.clone()) {
+    match config::choose_device_of("auto", config::GpuDecoder::Auto, false, || gpu.clone()) {
         Ok(found) => ChoiceReport { chosen: found.device.to_string(), because: found.why },
         Err(error) => ChoiceReport { chosen: "none".to_owned(), because: error.to_string() },
     }
@@ -159,7 +159,7 @@ fn nvjpeg() -> String {
 /// be used. A loader would keep decoders and kernels for the process, while this only looks.
 fn abilities(gpu: &gpu::Probe) -> Vec<(String, String)> {
     let Ok(config::ChosenDevice { device: config::Device::Cuda { ordinal }, .. }) =
-        config::choose_device_of("auto", config::GpuDecoder::Auto, || gpu.clone())
+        config::choose_device_of("auto", config::GpuDecoder::Auto, false, || gpu.clone())
     else {
         return Vec::new();
     };
