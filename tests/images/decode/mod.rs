@@ -7,6 +7,7 @@ mod fallback;
 mod fuzz;
 mod images;
 mod indexed;
+mod indexed_fuzz;
 mod own_kernels;
 mod packed_fuzz;
 mod progressive;

@@ -1,15 +1,12 @@
 //! The kernels that decode packed and indexed images on a GPU, compiled for the CPU: they make the samples of the CPU's
 //! decoder, in whichever order their threads run, and touch nothing beside the bytes of the wanted rows and the planes.
 
-use std::time::{Duration, Instant};
-
 use foreload::testing::decode::cuda::{OwnImage, OwnKernel, OwnPlan, OwnTables};
 use foreload::testing::decode::forms::{FormMaker, MadeForm};
-use foreload::testing::decode::{Backend, Decoder, Planes};
+use foreload::testing::decode::{Decoder, Planes};
 use foreload::testing::rng::{RandomKey, Use};
-use foreload::testing::simd::Level;
 
-use super::fuzz::{answer as of_cpu, first_seed, image, region, samples, seconds};
+use super::fuzz::{answer as of_cpu, first_seed, image, region, samples};
 use super::images::{Kind, stream};
 use super::region::any_region;
 
@@ -199,44 +196,6 @@ fn rows_of_indexed_images_are_decoded_side_by_side() {
         }
     }
     assert!(count > 200, "{count}");
-}
-
-/// Whatever is damaged in an indexed image: the kernel gives the samples that the CPU's decoder finds by the index, and
-/// no others.
-#[test]
-fn damaged_indexed_images_are_decoded_by_their_index_or_left_to_the_cpu() {
-    let (first, seconds) = (first_seed(), seconds());
-    println!("seeds from FORELOAD_FUZZ_SEED={first} on");
-    let (mut maker, mut planes, mut indexed) = (FormMaker::default(), Planes::default(), Vec::new());
-    let mut decoders: Vec<_> =
-        Level::available().map(|level| Decoder::with_level(1_000_000, level)).collect();
-    let (start, mut runs, mut by_index, mut left) = (Instant::now(), 0u64, 0u64, 0u64);
-    while start.elapsed() < Duration::from_secs_f64(seconds) {
-        let seed = first + runs;
-        runs += 1;
-        let mut stream = RandomKey::new(b"indexed kernel", seed, 0, Use::Augment).stream(0);
-        let file = image(&mut stream);
-        if maker.make(MadeForm::Indexed, &file, &mut indexed).is_err() {
-            continue;
-        }
-        super::indexed::damage_anywhere(&mut indexed, &file, &mut stream);
-        let by_kernel = answer(&indexed, 1_000_000, seed);
-        if by_kernel == Err("not planned".into()) {
-            continue;
-        }
-        for decoder in &mut decoders {
-            let choose = |width, height| region(seed, (width, height));
-            let decoded = decoder.decode(&indexed, choose, &mut planes);
-            let expected = decoded.ok().filter(|decoded| decoded.backend == Backend::Indexed);
-            let expected = expected.map(|_| samples(&planes));
-            assert!(by_kernel.as_ref().ok() == expected.as_ref(), "FORELOAD_FUZZ_SEED={seed}: {by_kernel:?}");
-        }
-        by_index += u64::from(by_kernel.is_ok());
-        left += u64::from(by_kernel.is_err());
-    }
-    let counts = format!("{runs} images, {by_index} decoded by their index, {left} left to the CPU");
-    println!("{counts}");
-    assert!(by_index > 0 && left > 0, "{counts}");
 }
 
 #[test]
