@@ -86,8 +86,8 @@ pub(in crate::decode) struct PlannedComponent {
 }
 
 impl PlannedComponent {
-    /// The part `part` of a component, of which a row of MCUs has so many columns and rows of blocks. The steps are those
-    /// of `table`, which is in coding order.
+    /// The part `part` of a component, of which a row of MCUs has so many columns and rows of blocks. The steps are
+    /// those of `table`, which is in coding order.
     pub(super) fn new(
         plane: usize,
         part: &ComponentPart,
