@@ -37,7 +37,7 @@ pub(crate) use settings::{Given, Setting, docstring, python_name, unknown_settin
 pub use settings::{
     LoaderKind, LoaderOptions, SETTINGS, SettingsClass, SettingsObject, manual, parameters, signature, stub,
 };
-pub use share::has_quota;
+pub use share::has_unwatched_quota;
 pub(crate) use units::{parse_bytes, parse_duration};
 pub(crate) use views::{ViewKind, ViewPlaces};
 
@@ -51,7 +51,7 @@ use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice};
 use crate::names::named;
 use crate::schedule::{Assignment, LastBatch, Selection};
-use crate::tier::{CacheOptions, NoForms, TierName, TierOptions, Verify, most_bytes};
+use crate::tier::{CacheOptions, NoForms, TierName, TierOptions, Verify};
 use labels::ReadLabels;
 use requested::RequestedFields;
 use std::sync::Arc;
@@ -305,8 +305,8 @@ impl LoaderOptions {
             // The CPU's decoder, which may do nothing, would be the only one that knows packed copies.
             let is_impossible = (decoder, self.cpu_decode) == (GpuDecoder::NvJpeg, CpuDecode::Never);
             no("nvJPEG decodes the files themselves", is_impossible)
-        } else if has_quota() {
-            no("a quota of processor time (cgroup) leaves none for it", false)
+        } else if has_unwatched_quota() {
+            no("a quota of processor time (cgroup) may leave none for it, and nothing says when", false)
         } else {
             None
         }
@@ -314,9 +314,9 @@ impl LoaderOptions {
 }
 
 impl LoaderConfig {
-    /// The most bytes that are read of a sample of `length` bytes: its copy may have another form.
+    /// The most bytes that are read of a sample of `length` bytes.
     pub(crate) fn most_bytes(&self, length: u32) -> u32 {
-        if self.cache.is_some() { most_bytes(length) } else { length }
+        pools::most_read(length, self.cache.is_some())
     }
 }
 
@@ -419,13 +419,14 @@ impl LoaderOptions {
         };
         let has_own_sizes = options.decoded
             && (0..images.list().len()).any(|image| ViewKind::of(images.recipe(image)) == ViewKind::Values);
-        let host = pools::PoolSizing { options, index, threads, queue_depth, has_own_sizes };
+        let mut cache = options.cache(queue_depth)?;
+        let has_cache = cache.is_some();
+        let host = pools::PoolSizing { options, index, threads, queue_depth, has_cache, has_own_sizes };
         host.warn_about_sizes();
         let pools = match &device_pools {
             None => host.with_batches(batch_bytes)?,
             Some(device) => host.beside(device)?,
         };
-        let mut cache = options.cache(queue_depth)?;
         if let Some(cache) = &mut cache {
             cache.no_forms = options.no_forms(&fields, chosen.device, chosen.decoder);
         }

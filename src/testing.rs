@@ -21,8 +21,8 @@ pub mod batch {
 pub mod config {
     pub use crate::config::{
         AllowedBackends, CpuDecode, FieldOptions, FieldValue, GpuDecoder, LANES, LoaderConfig, LoaderKind,
-        LoaderOptions, OnError, SETTINGS, SettingsClass, SettingsObject, Weights, has_quota, manual,
-        parameters, parse_pfs, signature, stub,
+        LoaderOptions, OnError, SETTINGS, SettingsClass, SettingsObject, Weights, has_unwatched_quota,
+        manual, parameters, parse_pfs, signature, stub,
     };
 }
 pub mod dataset {

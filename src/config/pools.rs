@@ -4,6 +4,7 @@ use super::{DevicePools, LANES, LoaderOptions};
 use crate::batch::Pools;
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
+use crate::tier::most_bytes;
 
 const MIB: usize = 1 << 20;
 
@@ -16,6 +17,8 @@ pub(super) struct PoolSizing<'a> {
     pub index: &'a DatasetIndex,
     pub threads: usize,
     pub queue_depth: usize,
+    /// Whether samples may come from a cache, where they may have another form.
+    pub has_cache: bool,
     /// Whether batches have images of their own sizes, which nobody knows before they are decoded.
     pub has_own_sizes: bool,
 }
@@ -130,28 +133,40 @@ impl PoolSizing<'_> {
     /// The room for two of the largest samples, so that one can be read while another is decoded. One huge file does
     /// not decide the size: what does not fit fails like any other bad sample.
     fn two_largest(&self) -> usize {
-        arena(2 * slot_bytes(self.index.largest() as usize)).min(LARGEST_READ_ARENA)
+        arena(2 * self.slot_of_the_largest()).min(LARGEST_READ_ARENA)
     }
 
     /// The room for the reads in flight, for as many that have arrived, and for a few of each worker; and half of that
     /// again because sizes vary.
     fn reads(&self) -> usize {
         let samples = 2 * self.queue_depth + 8 * self.threads;
-        (samples * mean_bytes(self.index) / 2 * 3).clamp(16 * MIB, LARGEST_READ_ARENA)
+        (samples * self.mean_bytes() / 2 * 3).clamp(16 * MIB, LARGEST_READ_ARENA)
     }
 
     /// The number of bytes of slots that the encoded files of a batch take.
     fn slots_of_a_batch(&self) -> usize {
-        let (index, n) = (self.index, self.options.batch_size as usize);
-        let largest = slot_bytes(index.largest() as usize);
+        let n = self.options.batch_size as usize;
+        let largest = self.slot_of_the_largest();
         // A quarter more than the mean, and two of the largest, because a small batch is seldom an average one.
-        let usual = n.saturating_mul(slot_bytes(mean_bytes(index)) / 4 * 5).saturating_add(2 * largest);
+        let usual = n.saturating_mul(slot_bytes(self.mean_bytes()) / 4 * 5).saturating_add(2 * largest);
         usual.min(n.saturating_mul(largest))
+    }
+
+    /// The number of bytes of the slot that the largest sample takes at most.
+    fn slot_of_the_largest(&self) -> usize {
+        slot_bytes(most_read(self.index.largest(), self.has_cache) as usize)
+    }
+
+    /// The number of bytes that are read of a sample of mean size at most.
+    fn mean_bytes(&self) -> usize {
+        let mean = self.index.total_bytes() / self.index.len().max(1);
+        most_read(u32::try_from(mean).unwrap_or(u32::MAX), self.has_cache) as usize
     }
 }
 
-fn mean_bytes(index: &DatasetIndex) -> usize {
-    (index.total_bytes() / index.len().max(1)) as usize
+/// The most bytes that are read of a sample of `length` bytes: its copy in a cache may have another form.
+pub(super) fn most_read(length: u32, has_cache: bool) -> u32 {
+    if has_cache { most_bytes(length) } else { length }
 }
 
 /// The number of bytes of the arena that a slot for a file of `length` bytes takes at most.

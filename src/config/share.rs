@@ -1,13 +1,14 @@
 //! How many of a machine's processors a process takes when other ranks of its job run there too.
 
+use crate::tier::ThrottledPeriods;
 use std::os::unix::process::parent_id;
 use std::path::Path;
 
-/// Whether this process's control group has a quota of processor time: then a thread of low priority takes time from
-/// the others, because there is less time than there are processors.
-pub fn has_quota() -> bool {
+/// Whether this process's control group has a quota of processor time, and nothing says when it is used up: then a
+/// thread of low priority takes time from the others, because there is less time than there are processors.
+pub fn has_unwatched_quota() -> bool {
     let own = std::thread::available_parallelism().map_or(1, usize::from);
-    allowed("thread-self").is_some_and(|cpus| own < cpus.len())
+    allowed("thread-self").is_some_and(|cpus| own < cpus.len()) && !ThrottledPeriods::find().are_known()
 }
 
 /// The number of processors for one of `ranks` processes of this machine.

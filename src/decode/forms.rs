@@ -1,8 +1,11 @@
 //! The forms in which the file of an image may be kept. Only decoders know what is in them: whoever else is handed
 //! bytes of a sample learns here which form they have, and gets the file itself, checked.
 
-use super::jpeg::indexed::{self, Indexer};
 use super::jpeg::packed::{self, Kept, Packer, Restorer};
+use super::jpeg::{
+    self,
+    indexed::{self, Indexer},
+};
 use crate::error::DecodeError;
 use crate::names::named;
 use std::ops::Range;
@@ -61,6 +64,14 @@ pub fn form_of(bytes: &[u8]) -> FileForm {
     } else {
         FileForm::AsIs
     }
+}
+
+/// The bytes at the start of a file, or of what was made of it, by which it is known.
+pub(crate) const SIGNATURE: usize = 8;
+
+/// Whether bytes that begin so may have another form, or have one already.
+pub(crate) fn is_convertible(start: &[u8]) -> bool {
+    jpeg::is(start) || form_of(start) != FileForm::AsIs
 }
 
 /// The number of bytes of the file that `bytes` of any form were made of.

@@ -13,7 +13,10 @@ mod planes;
 
 pub use codecs::Backend;
 pub(crate) use codecs::{DecodedBy, Format};
-pub(crate) use forms::{FileForm, FileRestorer, FormMaker, MadeForm, RestoredFile, file_within, form_of};
+pub(crate) use forms::{
+    FileForm, FileRestorer, FormMaker, MadeForm, RestoredFile, SIGNATURE, file_within, form_of,
+    is_convertible,
+};
 pub(crate) use header::Process;
 pub use header::{JpegHeader, parse_header};
 pub(crate) use jpeg::packed::{self, Kept};

@@ -35,6 +35,10 @@ pub trait Files: Send + Sync {
     fn is_gone(&self, _file: FileId) -> bool {
         false
     }
+    /// How many shards are gone; whoever keeps shards open looks for them when this has changed.
+    fn gone(&self) -> u64 {
+        0
+    }
 }
 
 impl Files for DatasetIndex {
@@ -297,16 +301,13 @@ pub(super) fn dio_fits(memory: u32, offset: u32) -> bool {
 /// How often a read begins anew because its file changed meanwhile.
 pub(crate) const MOST_MOVES: u8 = 3;
 
-/// The number of newly opened shards after which those that are gone are closed.
-const SWEEP: u64 = 16;
-
 /// The shards that are kept open; the least recently used one is closed first. A shard in use stays open until its last
 /// read is over, because readers hold it by `Arc`.
 pub(super) struct ShardTable {
     capacity: usize,
     clock: u64,
-    /// The number of shards that were added so far.
-    opened: u64,
+    /// How many shards were gone when they were last looked for.
+    gone: u64,
     shards: HashMap<FileId, (u64, Arc<ShardCell>)>,
 }
 
@@ -322,7 +323,7 @@ impl ShardTable {
     }
 
     pub(super) fn with_capacity(capacity: usize) -> Self {
-        Self { capacity, clock: 0, opened: 0, shards: HashMap::new() }
+        Self { capacity, clock: 0, gone: 0, shards: HashMap::new() }
     }
 
     /// Closes `file` once nobody reads it, so that the next read opens it anew.
@@ -330,17 +331,17 @@ impl ShardTable {
         self.shards.remove(&file);
     }
 
-    /// The entry of `file`. A new one may close the oldest, and now and then those of shards that are gone from
-    /// `files`.
+    /// The entry of `file`. A new one may close the oldest. Shards that are gone from `files` are closed first.
     pub(super) fn cell(&mut self, file: FileId, files: &dyn Files) -> Arc<ShardCell> {
         self.clock += 1;
+        let gone = files.gone();
+        if gone != self.gone {
+            self.gone = gone;
+            self.shards.retain(|&file, _| !files.is_gone(file));
+        }
         if let Some((used, cell)) = self.shards.get_mut(&file) {
             *used = self.clock;
             return cell.clone();
-        }
-        self.opened += 1;
-        if self.opened.is_multiple_of(SWEEP) {
-            self.shards.retain(|&file, _| !files.is_gone(file));
         }
         if self.shards.len() >= self.capacity
             && let Some(oldest) = self.shards.iter().min_by_key(|(_, (used, _))| *used).map(|(&file, _)| file)
@@ -354,11 +355,13 @@ impl ShardTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
 
     #[test]
     fn the_table_forgets_what_was_used_longest_ago() {
         let mut table = ShardTable::with_capacity(2);
-        let mut cell = |file| table.cell(FileId(file), &Evicted(0..0));
+        let none = Evicted::default();
+        let mut cell = |file| table.cell(FileId(file), &none);
         let first = cell(1);
         let second = cell(2);
         assert!(Arc::ptr_eq(&first, &cell(1)));
@@ -369,16 +372,19 @@ mod tests {
 
     #[test]
     fn what_is_gone_is_closed_before_its_turn() {
-        let mut table = ShardTable::with_capacity(100);
-        for file in 0..2 * SWEEP as u32 {
-            table.cell(FileId(file), &Evicted(3..9));
+        let (mut table, files) = (ShardTable::with_capacity(100), Evicted::default());
+        for file in 0..12 {
+            table.cell(FileId(file), &files);
         }
+        files.0.lock().unwrap().extend(3..9);
+        table.cell(FileId(11), &files);
         let left: Vec<_> = (0..12).filter(|&file| table.shards.contains_key(&FileId(file))).collect();
         assert_eq!(left, [0, 1, 2, 9, 10, 11]);
     }
 
     /// Files of which some are gone.
-    struct Evicted(std::ops::Range<u32>);
+    #[derive(Default)]
+    struct Evicted(Mutex<HashSet<u32>>);
 
     impl Files for Evicted {
         fn path(&self, file: FileId) -> PathBuf {
@@ -388,7 +394,10 @@ mod tests {
             None
         }
         fn is_gone(&self, file: FileId) -> bool {
-            self.0.contains(&file.0)
+            self.0.lock().unwrap().contains(&file.0)
+        }
+        fn gone(&self) -> u64 {
+            self.0.lock().unwrap().len() as u64
         }
     }
 

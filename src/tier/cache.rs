@@ -86,7 +86,8 @@ pub struct Cache {
     /// A bit for each sample that was taken by a tier in this epoch, published or not.
     taken: Vec<AtomicU64>,
     demand_waits: AtomicBool,
-    own_reads_wait: AtomicBool,
+    /// Shared with the server that other nodes ask.
+    own_reads_wait: Arc<AtomicBool>,
     /// Whether there is no more room to stage for, in this epoch.
     full: AtomicBool,
     /// Whether a tier had no room for a sample in this epoch.
@@ -145,6 +146,7 @@ impl Cache {
         let kept = |(tier, form)| KeptTier { tier, form, used: UseCounters::default() };
         let tiers = tiers.into_iter().map(kept);
         let taken = (0..index.len().div_ceil(64)).map(|_| AtomicU64::new(0)).collect();
+        let own_reads_wait = mesh.as_ref().map(|mesh| mesh.own_reads_wait.clone()).unwrap_or_default();
         let cache = Arc::new(Self {
             index: index.clone(),
             options,
@@ -158,7 +160,7 @@ impl Cache {
             forms: CacheForms::default(),
             taken,
             demand_waits: AtomicBool::default(),
-            own_reads_wait: AtomicBool::default(),
+            own_reads_wait,
             full: AtomicBool::default(),
             lacks_room: AtomicBool::default(),
             counted: SourceCounters::default(),
@@ -392,9 +394,6 @@ impl Cache {
     /// Notes whether the pipeline waits for reads from this node's own tiers, which come before what peers ask for.
     pub(super) fn note_own_reads(&self, wait: bool) {
         self.own_reads_wait.store(wait, Relaxed);
-        if let Some(mesh) = &self.mesh {
-            mesh.own_reads_wait.store(wait, Relaxed);
-        }
     }
 
     pub(super) fn note_demand(&self, waits: bool) {

@@ -81,6 +81,11 @@ impl Segment {
         self.rows > 0 && self.samples == 0
     }
 
+    /// Whether it can be read and has samples that were not brought to this form.
+    pub(in crate::tier) fn waits_for(&self, form: FileForm) -> bool {
+        !self.forgotten && self.tried < form && !self.is_superseded()
+    }
+
     /// Whether most of the file is of no use any more.
     fn is_mostly_stale(&self) -> bool {
         2 * u64::from(self.stale) > u64::from(self.rows)

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::io::{
     Completion, GroupBell, GroupedReader, OwnThread, ReadRequest, ReadStats, Reader, ReaderGroup, Waker,
 };
-use crate::slot::{Slot, SlotPool};
+use crate::slot::{OVERHEAD, Slot, SlotPool};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -108,7 +108,7 @@ impl TieredReader {
     /// Submits a sample's read by the given route.
     fn read(&mut self, token: u64, asked: AskedSample, slot: Slot, route: Route) {
         if let Route::Copy(place, location) = &route
-            && location.extent.length as usize > slot.capacity()
+            && location.extent.length as usize + OVERHEAD > slot.capacity()
         {
             // The slot is as large as any, for a huge sample that another form made a little larger.
             self.cache.fell_back(asked.sample, *place, *location, None);

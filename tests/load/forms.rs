@@ -3,7 +3,7 @@
 
 use crate::common::{Dataset, epoch_bytes, small_images};
 use foreload::TierName;
-use foreload::testing::config::{LoaderOptions, has_quota};
+use foreload::testing::config::{LoaderOptions, has_unwatched_quota};
 use foreload::testing::dataset::Changed;
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::{CacheStats, FormChoice, Verify};
@@ -65,7 +65,7 @@ fn batches_are_the_same_in_every_form_and_tier() {
             pipeline.cache().expect("a cache").flush();
             let whole = stats(&pipeline).tier(tier).held_samples;
             assert_eq!(whole, SAMPLES as u64, "{form:?} in {tier}");
-            if form == FormChoice::Auto && has_quota() {
+            if form == FormChoice::Auto && has_unwatched_quota() {
                 // Nothing is converted there unless it is asked for.
                 continue;
             } else if tier == TierName::NVME {
@@ -206,4 +206,82 @@ fn a_form_that_cannot_be_is_told() {
     epoch_bytes(&pipeline, 0);
     let told = pipeline.index().notices().take();
     assert!(told.iter().any(|text| text.contains("stay as they are, not packed")), "{told:?}");
+}
+
+#[test]
+fn what_another_dataset_keeps_does_not_leave_for_another_form() {
+    if has_unwatched_quota() {
+        // Nothing is converted there unless it is asked for.
+        return;
+    }
+    let (first, second) = (Dataset::folder(SAMPLES), Dataset::folder(SAMPLES));
+    let shared = LoaderOptions {
+        cache_size: Some(first.index().total_bytes() * 5 / 2),
+        cache_form: FormChoice::AsIs,
+        ..in_tier(&first, TierName::NVME, 1.0, FormChoice::Auto)
+    };
+    let kept = |dataset: &Dataset, form| {
+        let pipeline = dataset.pipeline(&LoaderOptions { cache_form: form, ..shared.clone() });
+        for number in 0..2 {
+            epoch_bytes(&pipeline, number);
+        }
+        pipeline.cache().expect("a cache").flush();
+        pipeline
+    };
+    drop(kept(&first, FormChoice::AsIs));
+    let pipeline = kept(&second, FormChoice::Auto);
+    let described = pipeline.cache().expect("a cache").describe();
+    assert!(described.contains("nvme packed"), "all would fit alone: {described}");
+    // The quota suffices for some in both forms, so that there is room for a segment or there is none: either way the
+    // first dataset's stay.
+    std::thread::sleep(Duration::from_millis(500));
+    epoch_bytes(&pipeline, 2);
+    drop(pipeline);
+    let pipeline = kept(&first, FormChoice::AsIs);
+    assert_eq!(stats(&pipeline).source.source_reads, 0, "nothing had left");
+}
+
+/// Reads an epoch of files and returns how many there were.
+fn files_of(pipeline: &Pipeline, number: u64) -> usize {
+    let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
+    std::iter::from_fn(|| epoch.next_batch().unwrap()).map(|batch| batch.encoded().iter().len()).sum()
+}
+
+#[test]
+fn the_memory_asked_for_suffices_for_files_from_a_cache() {
+    let dataset = Dataset::folder(64);
+    for sample in 0..64 {
+        let mut bytes = std::fs::read(dataset.path(sample)).unwrap();
+        bytes.resize(300_000, 0);
+        std::fs::write(dataset.path(sample), bytes).unwrap();
+    }
+    let dataset = dataset.indexed_anew();
+    let files = LoaderOptions {
+        decoded: false,
+        memory: Some(1000),
+        batch_size: 32,
+        ..in_tier(&dataset, TierName::NVME, ALL, FormChoice::Packed)
+    };
+    let error = files.check(&dataset.index()).unwrap_err().to_string();
+    let least = error.split("at least ").nth(1).and_then(|rest| rest.split(':').next()).expect("a number");
+    let pipeline = dataset.pipeline(&LoaderOptions { memory: Some(least.parse().unwrap()), ..files });
+    for number in 0..2 {
+        assert_eq!(files_of(&pipeline, number), 64, "epoch {number}");
+    }
+}
+
+#[test]
+fn files_that_have_no_forms_are_counted_and_stay() {
+    let dataset = Dataset::folder(40);
+    for sample in 0..40 {
+        let bytes = [b"\x89PNG\r\n\x1a\n".as_slice(), &[sample as u8; 3000]].concat();
+        std::fs::write(dataset.path(sample), bytes).unwrap();
+    }
+    let dataset = dataset.indexed_anew();
+    let packed = in_tier(&dataset, TierName::NVME, ALL, FormChoice::Packed);
+    let pipeline = dataset.pipeline(&LoaderOptions { decoded: false, cache_size: Some(1 << 24), ..packed });
+    files_of(&pipeline, 0);
+    pipeline.cache().expect("a cache").flush();
+    wait_until(&pipeline, "all are counted", |stats| stats.all().unconvertible_samples == 40);
+    assert_eq!((files_of(&pipeline, 1), stats(&pipeline).all().converted_samples), (40, 0));
 }

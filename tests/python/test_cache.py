@@ -19,6 +19,8 @@ from conftest import paths
 from foreload import dali
 
 SETTINGS = dict(batch_size=10, image_size=32, seed=4, dtype="uint8")
+KILLS = 50 if os.environ.get("FORELOAD_THOROUGH") == "1" else 4
+"""How often a process is killed while it brings copies to another form."""
 
 
 def run(loader: foreload.ImageLoader, epoch: int) -> tuple[str, dict]:
@@ -110,14 +112,14 @@ def _convert(dataset: Path, cache: Path, out: multiprocessing.Queue) -> None:
         out.put(run(loader, epoch)[1]["tiers"]["nvme"]["damaged"])
 
 
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(600)
 def test_a_kill_amid_a_conversion_leaves_a_sound_cache(dataset: Path, tmp_path: Path) -> None:
     seed = random.SystemRandom().randrange(10**9)
     print(f"seed {seed}")
     draw = random.Random(seed)
     context = multiprocessing.get_context("spawn")
     digest = run(foreload.ImageLoader(dataset, **SETTINGS), 0)[0]
-    for number in range(4):
+    for number in range(KILLS):
         out = context.Queue()
         process = context.Process(target=_convert, args=(dataset, tmp_path / "cache", out))
         process.start()

@@ -3,10 +3,12 @@
 
 mod choose;
 mod thread;
+mod throttled;
 
 pub use choose::FormChoice;
 pub(super) use choose::{FormDecision, FormJob, PACKED};
 pub(super) use thread::Converter;
+pub(crate) use throttled::ThrottledPeriods;
 
 use super::catalog::SegmentRow;
 use crate::dataset::DatasetIndex;
@@ -14,8 +16,11 @@ use crate::decode::{FileForm, FileRestorer, FormMaker, MadeForm, form_of};
 
 /// The most bytes that a copy of a sample of `length` bytes has in any form; what would have more stays as it is.
 pub(crate) fn most_bytes(length: u32) -> u32 {
-    length.saturating_add(length / 4).saturating_add(1024)
+    length.saturating_add(length / 4).saturating_add(MOST_HEAD)
 }
+
+/// The most bytes that a form adds to each sample, whatever its length.
+pub(super) const MOST_HEAD: u32 = 1024;
 
 /// Panics if `bytes` can be no copy of a sample.
 pub(super) fn assert_is_copy(index: &DatasetIndex, sample: u64, bytes: &[u8]) {

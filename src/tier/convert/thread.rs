@@ -1,33 +1,29 @@
 //! The thread that brings copies to another form. It has a low priority, so that it takes what training leaves, and
-//! rests while batches wait for reads from this node's own tiers.
+//! rests while batches wait for reads from this node's own tiers, and where the quota of processor time is used up.
 
+use super::throttled::QuotaPace;
 use super::{ConversionResult, CopyMaker};
 use crate::tier::cache::Cache;
-use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use crate::tier::side_thread::SideThread;
+use std::cell::RefCell;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// The priority of the thread, by which it has a tenth of the time that another thread has on the same processor.
-const NICE: i32 = 10;
+/// The priority of the thread, by which it has a thirtieth of the time that another thread has on the same processor.
+const NICE: i32 = 15;
 
 /// How long it waits before it looks for copies again, where there were none.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// How long it rests where batches wait for reads.
+/// How long it rests where it would hold batches up, before it looks again.
 const REST: Duration = Duration::from_millis(20);
-
-/// How long dropping waits for the thread, which looks after each sample whether it is to end.
-const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The handle of the thread.
 pub(in crate::tier) struct Converter {
     mailbox: Arc<ConverterMailbox>,
-    /// Disconnected when the thread has ended.
-    alive: Receiver<()>,
-    thread: Option<JoinHandle<()>>,
+    thread: SideThread,
 }
 
 /// What the cache tells the thread.
@@ -43,17 +39,14 @@ impl Converter {
     /// Starts the thread.
     pub(in crate::tier) fn start(cache: Arc<Cache>) -> std::io::Result<Self> {
         let mailbox = Arc::new(ConverterMailbox::default());
-        let (living, alive) = bounded::<()>(0);
         let work = {
             let mailbox = mailbox.clone();
             move || {
-                let _living = living;
                 lower_priority();
                 mailbox.run(&cache);
             }
         };
-        let thread = std::thread::Builder::new().name("foreload-form".into()).spawn(work)?;
-        Ok(Self { mailbox, alive, thread: Some(thread) })
+        Ok(Self { mailbox, thread: SideThread::start("foreload-form", work)? })
     }
 
     /// Notes that another epoch has begun.
@@ -67,11 +60,7 @@ impl Drop for Converter {
     fn drop(&mut self) {
         self.mailbox.over.store(true, Relaxed);
         self.begin();
-        if self.alive.recv_timeout(FAREWELL) == Err(RecvTimeoutError::Disconnected)
-            && let Some(thread) = self.thread.take()
-        {
-            let _ = thread.join();
-        }
+        self.thread.part();
     }
 }
 
@@ -79,9 +68,16 @@ impl ConverterMailbox {
     fn run(&self, cache: &Cache) {
         let mut maker = CopyMaker::default();
         let is_over = || self.over.load(Relaxed);
+        let pace = RefCell::new(QuotaPace::new());
         let rest = || {
-            while cache.own_reads_wait() && !is_over() {
-                std::thread::sleep(REST);
+            let mut pace = pace.borrow_mut();
+            let until = Instant::now() + pace.rest();
+            let holds_up = || cache.own_reads_wait() || Instant::now() < until;
+            if holds_up() {
+                while holds_up() && !is_over() {
+                    std::thread::sleep(REST);
+                }
+                pace.go_on();
             }
         };
         while !is_over() {

@@ -10,34 +10,28 @@ use super::cache::{Cache, OpenSource};
 use super::copies::Offer;
 use super::fill::PIECE;
 use super::revalidate::version_now;
+use super::side_thread::SideThread;
 use crate::dataset::{FileId, FileVersion};
 use crate::error::Result;
 use crate::io::{Completion, ReadRequest, Reader, Waker};
 use crate::schedule::Schedule;
 use crate::slot::SlotPool;
 use crate::trace::{Stage, StageWork, TraceLane};
-use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
 use pace::Pace;
 use std::any::Any;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use units::{StagedPiece, StagingUnit};
 
 /// The number of staging reads in flight: one is read while the other is stored.
 const DEPTH: usize = 2;
 
-/// How long dropping waits for the thread: a little longer than dropping its reader takes.
-const FAREWELL: Duration = Duration::from_secs(1);
-
 /// The handle of the staging thread.
 pub(super) struct Stager {
     mailbox: Arc<StagingMailbox>,
-    /// Disconnected when the thread has ended.
-    alive: Receiver<()>,
-    thread: Option<JoinHandle<()>>,
+    thread: SideThread,
 }
 
 /// What the pipeline tells the thread.
@@ -60,11 +54,9 @@ impl Stager {
     /// Starts the thread; `open` makes its reader.
     pub(super) fn start(cache: Arc<Cache>, open: Arc<OpenSource>) -> std::io::Result<Self> {
         let mailbox = Arc::new(StagingMailbox::default());
-        let (living, alive) = bounded::<()>(0);
         let work = {
             let mailbox = mailbox.clone();
             move || {
-                let _living = living;
                 if let Err(error) =
                     StagingWorker::new(&cache, &mailbox, &*open).and_then(|mut worker| worker.run())
                 {
@@ -72,8 +64,7 @@ impl Stager {
                 }
             }
         };
-        let thread = std::thread::Builder::new().name("foreload-stage".into()).spawn(work)?;
-        Ok(Self { mailbox, alive, thread: Some(thread) })
+        Ok(Self { mailbox, thread: SideThread::start("foreload-stage", work)? })
     }
 
     /// Stages for this epoch from now on.
@@ -95,8 +86,6 @@ impl Stager {
 }
 
 impl Drop for Stager {
-    /// Waits for reads in flight as long as dropping a reader does. A thread that a dead file system holds is left
-    /// behind.
     fn drop(&mut self) {
         let order = self.mailbox.order.lock().unwrap_or_else(PoisonError::into_inner);
         // The flags are set under the lock, so that the thread cannot begin to wait in between.
@@ -107,11 +96,7 @@ impl Drop for Stager {
         if let Some(waker) = &*self.mailbox.waker.lock().unwrap_or_else(PoisonError::into_inner) {
             (waker.0)();
         }
-        if self.alive.recv_timeout(FAREWELL) == Err(RecvTimeoutError::Disconnected)
-            && let Some(thread) = self.thread.take()
-        {
-            let _ = thread.join();
-        }
+        self.thread.part();
     }
 }
 

@@ -2,7 +2,7 @@
 //! removed when nobody reads from it any more.
 
 use super::super::catalog::{SegmentIndex, SegmentRow};
-use super::super::convert::{Conversion, ConversionResult, most_bytes};
+use super::super::convert::{Conversion, ConversionResult, MOST_HEAD, most_bytes};
 use super::super::copies::CopyFault;
 use super::super::counters::count;
 use super::Store;
@@ -13,7 +13,7 @@ use super::unit::UnitClaim;
 use super::write_buffer::WriteBuffer;
 use crate::crc::checksum;
 use crate::dataset::Stamp;
-use crate::decode::FileForm;
+use crate::decode::{FileForm, SIGNATURE, is_convertible};
 use crate::error::{Error, Result};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -58,7 +58,8 @@ impl Store {
             let Some(_claim) = UnitClaim::take(shared, CLAIMS + number) else { continue };
             // Another process may have converted it before it was claimed.
             self.refresh();
-            if !self.unconverted(conversion.form.into()).contains(&(segment_index, number)) {
+            let found = shared.catalog().segment(segment_index);
+            if !found.is_some_and(|segment| segment.waits_for(conversion.form.into())) {
                 continue;
             }
             match self.convert_segment(segment_index, number, conversion) {
@@ -91,7 +92,7 @@ impl Store {
         let directory = &self.shared.directory;
         let index = &self.shared.index;
         let rows = self.segment_bytes / (index.total_bytes() / index.len().max(1)).max(1) + 1;
-        let of_a_row = u64::from(most_bytes(0)) + footer_bytes(1);
+        let of_a_row = u64::from(MOST_HEAD) + footer_bytes(1);
         let most = pages(self.segment_bytes / 4 * 5 + rows * of_a_row);
         let suffices = directory.quota() >= SPARES * most;
         directory.set_spare(if wanted && suffices { most } else { 0 });
@@ -101,7 +102,7 @@ impl Store {
     /// The segments that have samples which were not brought to this form, the oldest first.
     fn unconverted(&self, form: FileForm) -> Vec<(SegmentIndex, u64)> {
         let catalog = self.shared.catalog();
-        let waiting = catalog.live().filter(|(_, segment)| segment.tried < form && !segment.is_superseded());
+        let waiting = catalog.live().filter(|(_, segment)| segment.waits_for(form));
         let mut waiting: Vec<_> =
             waiting.map(|(segment_index, segment)| (segment_index, segment.number)).collect();
         waiting.sort_unstable_by_key(|&(_, number)| number);
@@ -138,17 +139,28 @@ impl Store {
             }
         };
         let is_here = |row: &SegmentRow| {
-            shared.catalog().locate(row.sample).is_some_and(|(place, _)| place.segment == segment_index)
+            let place = shared.catalog().locate(row.sample).map(|(place, _)| (place.segment, place.offset));
+            place == Some((segment_index, row.offset))
         };
         let rows: Vec<SegmentRow> = footer.rows.into_iter().filter(is_here).collect();
-        let most: u64 = rows.iter().map(|row| u64::from(most_bytes(row.length))).sum();
-        let wanted = pages(most + footer_bytes(rows.len()));
-        let Ok(mut open) = shared.directory.begin_with_spare(footer.group, wanted)? else {
-            return Err(Unconverted::NoRoom);
-        };
         let file = match File::open(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Err(Unconverted::Given),
             opened => opened.map_err(|error| Error::io("open", &path, error))?,
+        };
+        let tried = || {
+            // The segment is as good as it can be.
+            shared.catalog_mut().set_tried(segment_index, conversion.form.into());
+            count(&shared.counters.unconvertible_samples, rows.len() as u64);
+            Ok(())
+        };
+        if !rows.iter().any(|row| begins_convertible(&file, row)) {
+            return tried();
+        }
+        let most: u64 = rows.iter().map(|row| u64::from(most_bytes(row.length))).sum();
+        let wanted = pages(most + footer_bytes(rows.len()));
+        let Ok(mut open) = shared.directory.begin_with_spare(footer.group, wanted, conversion.may_evict)?
+        else {
+            return Err(Unconverted::NoRoom);
         };
         let failed = |error| Error::io("write a cache segment in", shared.directory.own(), error);
         let (mut bytes, mut piece) =
@@ -185,10 +197,7 @@ impl Store {
             (conversion.rest)();
         }
         if converted == 0 {
-            // The segment is as good as it can be.
-            shared.catalog_mut().set_tried(segment_index, conversion.form.into());
-            count(&shared.counters.unconvertible_samples, rows.len() as u64);
-            return Ok(());
+            return tried();
         }
         write(&mut open, &mut piece)?;
         let footer = open.footer.encode(shared.directory.key(), open.number(), open.payload);
@@ -201,4 +210,11 @@ impl Store {
         count(&shared.counters.unconvertible_samples, rows.len() as u64 - converted);
         Ok(())
     }
+}
+
+/// Whether a copy begins like one that can have other forms. What cannot be read is found when all is read.
+fn begins_convertible(file: &File, row: &SegmentRow) -> bool {
+    let mut start = [0; SIGNATURE];
+    let start = &mut start[..SIGNATURE.min(row.length as usize)];
+    file.read_exact_at(start, row.offset.into()).is_err() || is_convertible(start)
 }

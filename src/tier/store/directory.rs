@@ -173,28 +173,31 @@ impl CacheDirectory {
 
     /// Begins a segment of `pages` pages for a group. Where there are not so many free, it returns how many there are.
     pub(super) fn begin(self: &Arc<Self>, group: u64, pages: u64) -> Result<Result<OpenSegment, u64>> {
-        self.begin_beside(self.spare.load(Relaxed), group, pages)
+        let spare = self.spare.load(Relaxed);
+        self.begin_in(group, pages, |guard| Ok(guard.make_room(pages + spare)?.saturating_sub(spare)))
     }
 
-    /// Begins a segment like [`CacheDirectory::begin`], into which another one is converted.
+    /// Begins a segment like [`CacheDirectory::begin`], into which another one is converted. Unless others `may_leave`
+    /// for it, it takes only what is free.
     pub(super) fn begin_with_spare(
         self: &Arc<Self>,
         group: u64,
         pages: u64,
+        may_leave: bool,
     ) -> Result<Result<OpenSegment, u64>> {
-        self.begin_beside(0, group, pages)
+        self.begin_in(group, pages, |guard| if may_leave { guard.make_room(pages) } else { guard.free() })
     }
 
-    fn begin_beside(
+    fn begin_in(
         self: &Arc<Self>,
-        spare: u64,
         group: u64,
         pages: u64,
+        room: impl FnOnce(&mut LockedDirectory<'_>) -> Result<u64>,
     ) -> Result<Result<OpenSegment, u64>> {
         let file = nameless::create(&self.own)
             .map_err(|error| Error::io("create a segment in", &self.own, error))?;
         let mut guard = self.enter()?;
-        let free = guard.make_room(pages + spare)?.saturating_sub(spare);
+        let free = room(&mut guard)?;
         if free < pages {
             return Ok(Err(free));
         }
@@ -275,9 +278,7 @@ impl CacheDirectory {
 
     /// The number of pages that are free without evicting anything.
     pub(super) fn free(&self) -> Result<u64> {
-        let mut guard = self.enter()?;
-        guard.list_if_changed()?;
-        Ok(self.quota.saturating_sub(guard.used()? + self.spare.load(Relaxed)))
+        Ok(self.enter()?.free()?.saturating_sub(self.spare.load(Relaxed)))
     }
 
     /// Evicts until the directory is within the quota, which may have been larger at another time.
@@ -380,19 +381,23 @@ impl LockedDirectory<'_> {
         Ok(used)
     }
 
+    /// The pages that are free.
+    fn free(&mut self) -> Result<u64> {
+        self.list_if_changed()?;
+        Ok(self.directory.quota.saturating_sub(self.used()?))
+    }
+
     /// Evicts what nobody uses until `wanted` pages are free, and returns how many are.
     fn make_room(&mut self, wanted: u64) -> Result<u64> {
-        self.list_if_changed()?;
-        let quota = self.directory.quota;
-        let mut free = quota.saturating_sub(self.used()?);
-        if free < wanted {
-            // Files may have been removed by hand.
-            self.usage.seen = None;
-            self.list_if_changed()?;
-            self.evict(wanted, false)?;
-            free = quota.saturating_sub(self.used()?);
+        let free = self.free()?;
+        if free >= wanted {
+            return Ok(free);
         }
-        Ok(free)
+        // Files may have been removed by hand.
+        self.usage.seen = None;
+        self.list_if_changed()?;
+        self.evict(wanted, false)?;
+        self.free()
     }
 
     /// Evicts until `wanted` pages are free. Datasets that nobody uses go first, the one unused for longest before the

@@ -311,11 +311,8 @@ impl Store {
     /// reported.
     pub fn damaged(&self, sample: u64, location: Location, why: CopyFault) {
         let segment_index = location.extent.file.0;
-        let mut catalog = self.shared.catalog_mut();
-        let Some(segment) = catalog.segment(segment_index).filter(|_| catalog.forget(segment_index)) else {
-            return;
-        };
-        drop(catalog);
+        let segment = self.shared.catalog().segment(segment_index);
+        let Some(segment) = segment.filter(|_| self.shared.forget(segment_index)) else { return };
         let counters = &self.shared.counters;
         if why == CopyFault::Gone {
             return count(&counters.vanished_segments, 1);

@@ -14,7 +14,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The number of samples that are placed while the catalog is locked: readers wait for some ten microseconds at most.
@@ -40,6 +40,8 @@ pub(super) struct StoreShared {
     /// Set when the store is dropped and the drive does not answer: nothing more is written.
     pub abandoned: AtomicBool,
     catalog: RwLock<Catalog>,
+    /// The number of segments that were forgotten.
+    forgotten: AtomicU64,
     gate: AtomicU8,
     /// The generation of the directory that the catalog is up to date with.
     refreshed: Mutex<Option<u64>>,
@@ -66,6 +68,7 @@ impl StoreShared {
             verify,
             shards,
             abandoned: AtomicBool::new(false),
+            forgotten: AtomicU64::new(0),
             gate: AtomicU8::new(Gate::Open as u8),
             refreshed: Mutex::default(),
         }
@@ -77,6 +80,13 @@ impl StoreShared {
 
     pub(super) fn catalog_mut(&self) -> RwLockWriteGuard<'_, Catalog> {
         self.catalog.write().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Forgets a segment with all its samples, and has readers close it. Returns whether it could be read before.
+    pub(super) fn forget(&self, segment_index: SegmentIndex) -> bool {
+        let forgotten = self.catalog_mut().forget(segment_index);
+        self.forgotten.fetch_add(u64::from(forgotten), Relaxed);
+        forgotten
     }
 
     pub(super) fn gate(&self) -> Gate {
@@ -132,7 +142,7 @@ impl StoreShared {
     /// Removes a segment that nobody reads from any more, because later ones have all that it had.
     pub(super) fn remove_superseded(&self, segment_index: SegmentIndex) {
         let Some(segment) = self.catalog().segment(segment_index) else { return };
-        if self.catalog_mut().forget(segment_index)
+        if self.forget(segment_index)
             && let Err(error) = self.directory.remove(segment.number)
         {
             self.failed(error.to_string());
@@ -145,7 +155,7 @@ impl StoreShared {
         else {
             return;
         };
-        if self.catalog_mut().forget(segment_index) {
+        if self.forget(segment_index) {
             match self.directory.remove(segment.number) {
                 Ok(bytes) => {
                     count(&self.counters.evicted_segments, 1);
@@ -185,7 +195,8 @@ impl StoreShared {
         });
     }
 
-    /// Learns which segments were published and evicted, if any were.
+    /// Learns which segments were published and evicted, if any were. Those that are new come first, so that no sample
+    /// is missing meanwhile which another process has brought from one segment into another.
     pub(super) fn refresh(&self) -> Result<()> {
         if !self.directory.is_ours() {
             // The locks of a forked process are its parent's.
@@ -199,17 +210,17 @@ impl StoreShared {
         let known: Vec<(u32, u64)> =
             self.catalog().live().map(|(segment_index, segment)| (segment_index, segment.number)).collect();
         let (published, generation) = self.directory.published()?;
+        let news: Vec<u64> = {
+            let catalog = self.catalog();
+            published.iter().copied().filter(|&number| !catalog.has(number)).collect()
+        };
+        self.load(&news);
         for (segment_index, number) in known {
             let superseded = self.catalog().segment(segment_index).is_some_and(|known| known.is_superseded());
-            if !published.contains(&number) && self.catalog_mut().forget(segment_index) && !superseded {
+            if !published.contains(&number) && self.forget(segment_index) && !superseded {
                 count(&self.counters.vanished_segments, 1);
             }
         }
-        let news: Vec<u64> = {
-            let catalog = self.catalog();
-            published.into_iter().filter(|&number| !catalog.has(number)).collect()
-        };
-        self.load(&news);
         *refreshed = Some(generation);
         Ok(())
     }
@@ -330,5 +341,9 @@ impl Files for StoreShared {
 
     fn is_gone(&self, file: FileId) -> bool {
         self.catalog().segment(file.0).is_none_or(|segment| segment.forgotten)
+    }
+
+    fn gone(&self) -> u64 {
+        self.forgotten.load(Relaxed)
     }
 }

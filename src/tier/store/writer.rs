@@ -334,7 +334,7 @@ impl SegmentWriter {
         let doomed: Vec<_> =
             self.shared.catalog().live().filter(|(_, segment)| segment.group == group).collect();
         for (segment_index, segment) in doomed {
-            self.shared.catalog_mut().forget(segment_index);
+            self.shared.forget(segment_index);
             if let Some(bytes) = self.remove(segment.number) {
                 count(&self.shared.counters.evicted_segments, 1);
                 count(&self.shared.counters.evicted_bytes, bytes);

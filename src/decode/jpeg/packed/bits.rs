@@ -24,12 +24,12 @@ pub(super) struct BitCursor {
 }
 
 impl BitCursor {
-    /// Appends the lowest `count` bits of `bits`, whose others are zero; at most 32. `room` is what
+    /// Appends the lowest `count` bits of `bits`, whose others are zero; at most 56. `room` is what
     /// [`ScanBits::open_block`] gave.
     #[inline(always)]
-    pub(super) fn put(&mut self, room: &mut [u8], bits: u32, count: u32) {
+    pub(super) fn put(&mut self, room: &mut [u8], bits: u64, count: u32) {
         self.filled += count;
-        self.window |= u64::from(bits) << ((64 - self.filled) & 63);
+        self.window |= bits << ((64 - self.filled) & 63);
         // Whole bytes are written with what follows them, without asking how many there are.
         if let Some(bytes) = room.get_mut(self.at..self.at + 8) {
             bytes.copy_from_slice(&self.window.to_be_bytes());
@@ -72,7 +72,7 @@ impl<'a> ScanBits<'a> {
     /// Appends a few bits, as [`BitCursor::put`] does.
     pub(super) fn put(&mut self, bits: u32, count: u32) {
         let (mut cursor, room) = self.open_block();
-        cursor.put(room, bits, count);
+        cursor.put(room, bits.into(), count);
         self.close_block(cursor);
     }
 
@@ -82,7 +82,8 @@ impl<'a> ScanBits<'a> {
         let padding = if self.padded_with_zeros { 0 } else { (1 << missing) - 1 };
         self.put(padding, missing);
         let mut rest = &self.plain[..self.cursor.at];
-        while let Some(ff) = rest.iter().position(|&byte| byte == 0xFF) {
+        self.out.reserve(rest.len() + rest.len() / 64);
+        while let Some(ff) = first_ff(rest) {
             self.out.extend_from_slice(&rest[..=ff]);
             self.out.push(0);
             rest = &rest[ff + 1..];
@@ -99,9 +100,36 @@ impl<'a> ScanBits<'a> {
     }
 }
 
+/// The place of the first byte 0xFF. Eight are looked at together, because few bytes are.
+fn first_ff(bytes: &[u8]) -> Option<usize> {
+    let (eights, rest) = bytes.as_chunks::<8>();
+    for (number, eight) in eights.iter().enumerate() {
+        let inverted = !u64::from_le_bytes(*eight);
+        // The lowest zero byte of a word is the lowest that borrows when each has one taken off.
+        let zeros = inverted.wrapping_sub(0x0101_0101_0101_0101) & !inverted & 0x8080_8080_8080_8080;
+        if zeros != 0 {
+            return Some(8 * number + zeros.trailing_zeros() as usize / 8);
+        }
+    }
+    let found = rest.iter().position(|&byte| byte == 0xFF)?;
+    Some(bytes.len() - rest.len() + found)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_first_ff_is_found_wherever_it_is() {
+        for length in 0..40 {
+            let mut bytes = vec![0xFE; length];
+            assert_eq!(first_ff(&bytes), None, "{length}");
+            for at in (0..length).rev() {
+                bytes[at] = 0xFF;
+                assert_eq!(first_ff(&bytes), Some(at), "{length}");
+            }
+        }
+    }
 
     #[test]
     fn bits_come_highest_first_and_every_ff_is_stuffed() {

@@ -11,12 +11,44 @@ pub(super) struct BlockMasks {
     pub(super) large: u64,
 }
 
+/// What the large coefficients of a block need.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Remainders {
+    /// The largest magnitude of all, 2 if there is none.
+    pub(super) most: u16,
+    /// How many remainders need an escape, for each width: those of as many ones as it has bits, or more.
+    pub(super) escapes: [u8; 8],
+}
+
 /// How to find masks and compress them, for one instruction set.
 pub(super) trait MaskWork {
     fn masks(block: &CodedBlock) -> BlockMasks;
 
     /// The bits of `bits` that `mask` marks, side by side from the lowest on.
     fn compress(bits: u64, mask: u64) -> u64;
+
+    /// Writes what the magnitudes of the `large` coefficients are more than 2 to the front of `rests`.
+    #[inline(always)]
+    fn remainders(block: &CodedBlock, large: u64, rests: &mut [u16; 64]) -> Remainders {
+        // How many remainders, with one added, have one bit, two bits and so on, up to eight and more: a byte each.
+        let mut lengths = 0u64;
+        let (mut left, mut count) = (large, 0);
+        let mut most = 2;
+        while left != 0 {
+            let magnitude = block[left.trailing_zeros() as usize & 63].unsigned_abs();
+            left &= left - 1;
+            most = most.max(magnitude);
+            rests[count & 63] = magnitude - 2;
+            lengths += 1 << (8 * (15 - (magnitude - 1).leading_zeros()).min(7));
+            count += 1;
+        }
+        let (mut escapes, mut left) = ([0; 8], count as u8);
+        for (escapes, fewer) in escapes.iter_mut().zip(lengths.to_le_bytes()) {
+            *escapes = left;
+            left -= fewer;
+        }
+        Remainders { most, escapes }
+    }
 }
 
 /// In plain Rust.

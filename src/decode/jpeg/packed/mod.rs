@@ -11,6 +11,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod bits;
+#[cfg(target_arch = "x86_64")]
+mod blocks_avx512;
 mod coefficients;
 mod head;
 mod masks;
@@ -18,6 +20,7 @@ mod plan;
 mod progressive;
 mod region;
 mod restore;
+mod sequential;
 #[cfg(test)]
 mod tests;
 mod unit;

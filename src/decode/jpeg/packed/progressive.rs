@@ -6,7 +6,7 @@ use super::super::markers::{Progression, ScanHeader};
 use super::bits::ScanBits;
 use super::coefficients::{CodedBlock, ImageBlocks};
 use super::corrupt;
-use super::restore::{SymbolCodes, each_block, size_of_value, value_bits};
+use super::restore::{ScanCoder, SymbolCodes, each_block, size_of_value, value_bits};
 use crate::error::DecodeError;
 
 /// The most blocks of a run, and the most correction bits that wait for one: libjpeg ends a run before the next block
@@ -52,32 +52,36 @@ fn write_dc(
             .map(|scan| header.tables.dc(scan).map(SymbolCodes::new))
             .collect::<Result<_, _>>()?
     };
-    let mut missing = false;
-    let mut context = (bits, [0i32; 4]);
-    each_block(
-        image,
-        header,
-        layout,
-        &mut context,
-        |(bits, before)| {
-            bits.restart();
-            *before = [0; 4];
-        },
-        |(bits, before), place, block| {
-            let value = i32::from(block[0]) >> low;
-            match codes.get(place) {
-                None => bits.put(value as u32 & 1, 1),
-                Some(codes) => {
-                    let difference = value - std::mem::replace(&mut before[place & 3], value);
-                    let size = size_of_value(difference);
-                    let of_value = value_bits(difference, size);
-                    let (code, length) = codes.with_bits(size as usize, of_value, size, &mut missing);
-                    bits.put(code, length);
-                }
-            }
-        },
-    )?;
-    if missing { Err(corrupt("its Huffman tables lack a symbol")) } else { Ok(()) }
+    let mut scan = DcScan { bits, codes, low, before: [0; 4], missing: false };
+    each_block(image, header, layout, &mut scan)?;
+    if scan.missing { Err(corrupt("its Huffman tables lack a symbol")) } else { Ok(()) }
+}
+
+/// A scan of DC coefficients that is being coded.
+struct DcScan<'a, 'b> {
+    bits: &'a mut ScanBits<'b>,
+    /// The codes of each component in the scan; none where a further bit of each is coded.
+    codes: Vec<SymbolCodes>,
+    low: u8,
+    before: [i32; 4],
+    missing: bool,
+}
+
+impl ScanCoder for DcScan<'_, '_> {
+    fn restart(&mut self) {
+        self.bits.restart();
+        self.before = [0; 4];
+    }
+
+    fn block(&mut self, place: usize, block: &CodedBlock) {
+        let value = i32::from(block[0]) >> self.low;
+        let Some(codes) = self.codes.get(place) else { return self.bits.put(value as u32 & 1, 1) };
+        let difference = value - std::mem::replace(&mut self.before[place & 3], value);
+        let size = size_of_value(difference);
+        let of_value = value_bits(difference, size);
+        let (code, length) = codes.with_bits(size as usize, of_value, size, &mut self.missing);
+        self.bits.put(code, length);
+    }
 }
 
 /// A scan of AC coefficients that is being coded.
@@ -105,21 +109,20 @@ fn write_ac(
     let longest_run = if runs_alone { 1 } else { LONGEST_RUN };
     let mut scan =
         AcScan { bits, codes, progression, longest_run, missing: false, run: 0, corrections: Vec::new() };
-    each_block(
-        image,
-        header,
-        layout,
-        &mut scan,
-        |scan| {
-            scan.end_run();
-            scan.bits.restart();
-        },
-        |scan, _, block| {
-            if scan.progression.high == 0 { scan.first(block) } else { scan.refine(block) }
-        },
-    )?;
+    each_block(image, header, layout, &mut scan)?;
     scan.end_run();
     if scan.missing { Err(corrupt("its Huffman tables lack a symbol")) } else { Ok(()) }
+}
+
+impl ScanCoder for AcScan<'_, '_> {
+    fn restart(&mut self) {
+        self.end_run();
+        self.bits.restart();
+    }
+
+    fn block(&mut self, _: usize, block: &CodedBlock) {
+        if self.progression.high == 0 { self.first(block) } else { self.refine(block) }
+    }
 }
 
 impl AcScan<'_, '_> {

@@ -6,8 +6,7 @@ use super::super::{PROGRESSIVE, RegionLayout};
 use super::bits::ScanBits;
 use super::coefficients::{CodedBlock, ImageBlocks};
 use super::head::Choices;
-use super::masks::{MaskWork, PlainMasks};
-use super::{corrupt, progressive};
+use super::{corrupt, progressive, sequential};
 use crate::error::DecodeError;
 use crate::simd::Level;
 
@@ -92,7 +91,7 @@ pub(super) fn restore(
         if header.frame.marker == PROGRESSIVE {
             progressive::write(image, &header, layout, choices.runs_alone, &mut bits)?;
         } else {
-            write_sequential(image, &header, layout, level, &mut bits)?;
+            sequential::write(image, &header, layout, level, &mut bits)?;
         }
         bits.finish();
         if out.len() > most {
@@ -114,23 +113,31 @@ fn check_scan(image: &ImageBlocks, header: &ScanHeader) -> Result<(), DecodeErro
     Ok(())
 }
 
-/// Calls `visit` with each block of a scan in the order in which it is coded, and `restart` where a restart marker
-/// stands: `visit` gets the place of the component in the scan, and the block.
+/// Codes the blocks of a scan one after another. It is no closure, which would be compiled without the instructions of
+/// the function that it stands in.
+pub(super) trait ScanCoder {
+    /// Ends a restart interval with its marker.
+    fn restart(&mut self);
+
+    /// Codes the next block, of the component that has this place in the scan.
+    fn block(&mut self, place: usize, block: &CodedBlock);
+}
+
+/// Hands the blocks of a scan to `coder` in the order in which they are coded.
 #[inline(always)]
-pub(super) fn each_block<'a, C>(
-    image: &'a ImageBlocks,
+pub(super) fn each_block(
+    image: &ImageBlocks,
     header: &ScanHeader,
     layout: &RegionLayout,
-    context: &mut C,
-    mut restart: impl FnMut(&mut C),
-    mut visit: impl FnMut(&mut C, usize, &'a CodedBlock),
+    coder: &mut impl ScanCoder,
 ) -> Result<(), DecodeError> {
     let (columns, rows) = layout.mcus(&header.scan);
     let interval = header.tables.restart_interval;
     let mut left = interval;
+    // The blocks of an MCU: the place of the component in the scan, its row of blocks, and how many of that row.
+    let mut lines: Vec<(usize, &[CodedBlock], usize)> = Vec::with_capacity(10);
     for row in 0..rows as usize {
-        // The blocks of an MCU: the place of the component in the scan, its row of blocks, and how many of that row.
-        let mut lines: Vec<(usize, &[CodedBlock], usize)> = Vec::with_capacity(10);
+        lines.clear();
         for (place, &ScanComponent { component, .. }) in header.scan.iter().enumerate() {
             let blocks = &image.components[component];
             let alone = header.scan.len() == 1;
@@ -145,106 +152,17 @@ pub(super) fn each_block<'a, C>(
         for column in 0..columns as usize {
             if interval > 0 {
                 if left == 0 {
-                    restart(context);
+                    coder.restart();
                     left = interval;
                 }
                 left -= 1;
             }
             for &(place, line, h) in &lines {
                 for block in &line[column * h..(column + 1) * h] {
-                    visit(context, place, block);
+                    coder.block(place, block);
                 }
             }
         }
     }
     Ok(())
-}
-
-/// Codes a scan of a file that is not progressive.
-fn write_sequential(
-    image: &ImageBlocks,
-    header: &ScanHeader,
-    layout: &RegionLayout,
-    level: Level,
-    bits: &mut ScanBits,
-) -> Result<(), DecodeError> {
-    let codes = |scan: &ScanComponent| {
-        Ok((SymbolCodes::new(header.tables.dc(scan)?), SymbolCodes::new(header.tables.ac(scan)?)))
-    };
-    let codes: Vec<_> = header.scan.iter().map(codes).collect::<Result<_, DecodeError>>()?;
-    match level {
-        // SAFETY: the level says that the processor has these instructions.
-        #[cfg(target_arch = "x86_64")]
-        Level::Avx2 | Level::Avx512 => unsafe { write_avx2(image, header, layout, &codes, bits) },
-        _ => write_with::<PlainMasks>(image, header, layout, &codes, bits),
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-fn write_avx2(
-    image: &ImageBlocks,
-    header: &ScanHeader,
-    layout: &RegionLayout,
-    codes: &[(SymbolCodes, SymbolCodes)],
-    bits: &mut ScanBits,
-) -> Result<(), DecodeError> {
-    write_with::<super::masks::VectorMasks>(image, header, layout, codes, bits)
-}
-
-#[inline(always)]
-fn write_with<M: MaskWork>(
-    image: &ImageBlocks,
-    header: &ScanHeader,
-    layout: &RegionLayout,
-    codes: &[(SymbolCodes, SymbolCodes)],
-    bits: &mut ScanBits,
-) -> Result<(), DecodeError> {
-    let mut missing = false;
-    let mut context = (bits, [0i32; 4]);
-    each_block(
-        image,
-        header,
-        layout,
-        &mut context,
-        |(bits, dc)| {
-            bits.restart();
-            *dc = [0; 4];
-        },
-        |(bits, dc), place, block| {
-            let (dc_codes, ac_codes) = &codes[place];
-            let (mut cursor, room) = bits.open_block();
-            let before = &mut dc[place & 3];
-            let difference = i32::from(block[0]) - *before;
-            *before = i32::from(block[0]);
-            let size = size_of_value(difference);
-            let of_value = value_bits(difference, size);
-            let (code, length) = dc_codes.with_bits(size as usize, of_value, size, &mut missing);
-            cursor.put(room, code, length);
-            let mut nonzero = M::masks(block).nonzero;
-            let mut next = 1;
-            while nonzero != 0 {
-                let k = nonzero.trailing_zeros();
-                nonzero &= nonzero - 1;
-                let mut run = k - next;
-                next = k + 1;
-                while run > 15 {
-                    let (code, length) = ac_codes.with_bits(0xF0, 0, 0, &mut missing);
-                    cursor.put(room, code, length);
-                    run -= 16;
-                }
-                let value = i32::from(block[k as usize & 63]);
-                let size = size_of_value(value);
-                let symbol = (run << 4 | size) as usize;
-                let (code, length) = ac_codes.with_bits(symbol, value_bits(value, size), size, &mut missing);
-                cursor.put(room, code, length);
-            }
-            if next < 64 {
-                let (code, length) = ac_codes.with_bits(0, 0, 0, &mut missing);
-                cursor.put(room, code, length);
-            }
-            bits.close_block(cursor);
-        },
-    )?;
-    if missing { Err(corrupt("its Huffman tables lack a symbol")) } else { Ok(()) }
 }

@@ -1,7 +1,7 @@
 //! Writes units: it measures each block, chooses how wide its remainders are, and puts the bits down.
 
 use super::coefficients::{CodedBlock, ImageBlocks};
-use super::masks::{BlockMasks, MaskWork, PlainMasks};
+use super::masks::{BlockMasks, MaskWork, PlainMasks, Remainders};
 use super::unit::{BLOCK_BITS, DC_BITS, DIFFERENCE_BITS, ESCAPE, HEAD_BITS, LAST_BITS, MOST_MAGNITUDE, UNIT};
 use crate::simd::Level;
 
@@ -96,9 +96,23 @@ impl UnitWriter {
         match level {
             // SAFETY: the level says that the processor has these instructions.
             #[cfg(target_arch = "x86_64")]
-            Level::Avx2 | Level::Avx512 => unsafe { self.write_row_avx2(image, number, out) },
+            Level::Avx512 => unsafe { self.write_row_avx512(image, number, out) },
+            // SAFETY: as above.
+            #[cfg(target_arch = "x86_64")]
+            Level::Avx2 => unsafe { self.write_row_avx2(image, number, out) },
             _ => self.write_row_with::<PlainMasks>(image, number, out),
         }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt,avx512f,avx512bw,avx512vl,avx512vbmi,avx512vbmi2")]
+    fn write_row_avx512(
+        &mut self,
+        image: &ImageBlocks,
+        number: usize,
+        out: &mut Vec<u8>,
+    ) -> Result<(), TooLarge> {
+        self.write_row_with::<super::blocks_avx512::WideMasks>(image, number, out)
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -243,28 +257,15 @@ impl MeasuredBlock {
     #[inline(always)]
     fn measure<M: MaskWork>(&mut self, block: &CodedBlock) -> Result<(), TooLarge> {
         let BlockMasks { nonzero, negative, large } = M::masks(block);
-        // How many remainders, with one added, have one bit, two bits and so on, up to eight and more: a byte each.
-        let mut lengths = 0u64;
-        let (mut left, mut count) = (large, 0);
-        let mut most = 2;
-        while left != 0 {
-            let magnitude = block[left.trailing_zeros() as usize & 63].unsigned_abs();
-            left &= left - 1;
-            most = most.max(magnitude);
-            self.rests[count & 63] = magnitude - 2;
-            lengths += 1 << (8 * (15 - (magnitude - 1).leading_zeros()).min(7));
-            count += 1;
-        }
+        let Remainders { most, escapes } = M::remainders(block, large, &mut self.rests);
         if most > MOST_MAGNITUDE as u16 {
             return Err(TooLarge);
         }
-        // A remainder of as many ones as the width has bits, or more, takes an escape.
-        let lengths = lengths.to_le_bytes();
-        let mut escapes = count as u32 - u32::from(lengths[0]);
-        let (mut best, mut width) = (if escapes > 0 { u32::MAX } else { 0 }, 0);
+        let count = large.count_ones();
+        // Without bits all remainders are zero: there is none that takes an escape with one bit.
+        let (mut best, mut width) = (if escapes[1] > 0 { u32::MAX } else { 0 }, 0);
         for candidate in 1..8 {
-            let cost =
-                candidate * count as u32 + escapes_at(&lengths, &mut escapes, candidate) * (8 + ESCAPE_PRICE);
+            let cost = candidate * count + u32::from(escapes[candidate as usize]) * (8 + ESCAPE_PRICE);
             if cost < best {
                 (best, width) = (cost, candidate);
             }
@@ -276,13 +277,4 @@ impl MeasuredBlock {
         self.most = most - 2;
         Ok(())
     }
-}
-
-/// The remainders that need an escape at this width: those left over from the width before, less those that fit now.
-#[inline(always)]
-fn escapes_at(lengths: &[u8; 8], left: &mut u32, width: u32) -> u32 {
-    if width > 1 {
-        *left -= u32::from(lengths[width as usize - 1]);
-    }
-    *left
 }

@@ -1,0 +1,38 @@
+//! A thread that works beside training.
+
+use crossbeam_channel::{Receiver, RecvTimeoutError, bounded};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// How long parting waits for the thread: a little longer than dropping a reader takes.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// The handle of such a thread.
+pub(super) struct SideThread {
+    /// Disconnected when the thread has ended.
+    alive: Receiver<()>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl SideThread {
+    /// Starts a thread of this name.
+    pub(super) fn start(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<Self> {
+        let (living, alive) = bounded::<()>(0);
+        let work = move || {
+            let _living = living;
+            work();
+        };
+        let thread = std::thread::Builder::new().name(name.into()).spawn(work)?;
+        Ok(Self { alive, thread: Some(thread) })
+    }
+
+    /// Waits for the thread, which has been told to end, but not long: one that a dead file system holds is left
+    /// behind.
+    pub(super) fn part(&mut self) {
+        if self.alive.recv_timeout(FAREWELL) == Err(RecvTimeoutError::Disconnected)
+            && let Some(thread) = self.thread.take()
+        {
+            let _ = thread.join();
+        }
+    }
+}
