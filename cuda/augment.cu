@@ -1,10 +1,11 @@
-//! The kernels: the decoder of packed images, one block for each row of MCUs (`packed/decode.cuh`); the augmentation
-//! pass, one block for each tile, blockIdx.y the image (`augment.cuh`); the check of what nvJPEG decoded, one block for
-//! each image (`untouched.cuh`); what is done to the pixels behind the pass, one
-//! block for each image (`ops/walk.cuh`): on grey levels, of which it makes the image, or on the finished image;
-//! and the mixing of rings, some blocks for each (`mix.cuh`).
+//! The kernels: the decoders of packed images, one block for each row of MCUs (`packed/decode.cuh`), and of indexed
+//! ones, one block for some rows (`indexed/decode.cuh`); the augmentation pass, one block for each tile, blockIdx.y the
+//! image (`augment.cuh`); the check of what nvJPEG decoded, one block for each image (`untouched.cuh`); what is done to
+//! the pixels behind the pass, one block for each image (`ops/walk.cuh`): on grey levels, of which it makes the image,
+//! or on the finished image; and the mixing of rings, some blocks for each (`mix.cuh`).
 
 #include "augment.cuh"
+#include "indexed/decode.cuh"
 #include "mix.cuh"
 #include "ops/walk.cuh"
 #include "packed/decode.cuh"
@@ -67,12 +68,22 @@ __global__ void __launch_bounds__(MOST_THREADS)
 }
 
 __global__ void __launch_bounds__(BLOCKS, 8)
-    foreload_packed(const PackedImage* images, const PackedRow* rows, u32* damage) {
+    foreload_packed(const JpegImage* images, const PackedRow* rows, u32* damage) {
     extern __shared__ __align__(16) u8 memory[];
     Block block;
     block.memory = memory;
     block.threads = blockDim.x;
     decode_row(&block, images, rows + blockIdx.x, damage);
+}
+
+__global__ void __launch_bounds__(GROUP_THREADS, 4)
+    foreload_indexed(const IndexedImage* images, const HuffmanCode* codes, const IndexedRow* rows,
+                     const RowGroup* groups, u32* damage) {
+    extern __shared__ __align__(16) u8 memory[];
+    Block block;
+    block.memory = memory;
+    block.threads = blockDim.x;
+    decode_group(&block, images, codes, rows, groups + blockIdx.x, damage);
 }
 
 }

@@ -42,6 +42,9 @@ INLINE u32 load_byte(const u8* at) { return __ldg(at); }
 /// The four bytes from byte `skew / 8` on of two words that follow each other; `skew` < 32.
 INLINE u32 join_words(u32 low, u32 high, u32 skew) { return __funnelshift_r(low, high, skew); }
 
+/// The bytes of a word in reverse order.
+INLINE u32 reversed_bytes(u32 word) { return __byte_perm(word, 0, 0x0123); }
+
 /// `sum` plus two 16-bit weights times two bytes: the lower ones of `samples`, or the upper ones.
 INLINE i32 dot_low(u32 weights, u32 samples, i32 sum) {
     i32 to;
@@ -151,6 +154,7 @@ INLINE u32 load_byte(const u8* at) { return *at; }
 INLINE u32 join_words(u32 low, u32 high, u32 skew) {
     return (u32)((((u64)high << 32) | low) >> skew);
 }
+INLINE u32 reversed_bytes(u32 word) { return __builtin_bswap32(word); }
 
 INLINE i32 dot_low(u32 weights, u32 samples, i32 sum) {
     return sum + (i16)weights * (i32)(samples & 255) + (i16)(weights >> 16) * (i32)(samples >> 8 & 255);

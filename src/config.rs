@@ -46,6 +46,7 @@ use crate::augment::cuda::LaneMemory;
 use crate::batch::{BatchLayout, Pools};
 use crate::dataset::{Contents, DatasetIndex, IndexOptions, SampleColumn};
 use crate::decode::Damaged;
+use crate::decode::cuda::OwnTables;
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice};
 use crate::names::named;
@@ -292,7 +293,7 @@ impl LoaderOptions {
     }
 
     /// Why copies of these fields' samples are not brought to another form; `None` where they may be.
-    fn no_forms(&self, fields: &Fields, device: Device) -> Option<NoForms> {
+    fn no_forms(&self, fields: &Fields, device: Device, decoder: GpuDecoder) -> Option<NoForms> {
         let no = |why, is_impossible| Some(NoForms { why, is_impossible });
         if self.decoded && !fields.is_image_alone() {
             no("samples have several files, of which the copy is one piece", true)
@@ -300,8 +301,10 @@ impl LoaderOptions {
             no("verify=\"checksum\" compares them with the dataset's files", true)
         } else if !self.decoded {
             no("batches have the files themselves", false)
-        } else if device != Device::Cpu {
-            no("the GPU decodes the files themselves", false)
+        } else if device != Device::Cpu && decoder.takes_files() {
+            // The CPU's decoder, which may do nothing, would be the only one that knows packed copies.
+            let is_impossible = (decoder, self.cpu_decode) == (GpuDecoder::NvJpeg, CpuDecode::Never);
+            no("nvJPEG decodes the files themselves", is_impossible)
         } else if has_unwatched_quota() {
             no("a quota of processor time (cgroup) may leave none for it, and nothing says when", false)
         } else {
@@ -399,12 +402,19 @@ impl LoaderOptions {
                 format!("there is a GPU, but the CPU makes the batches: {why}; device=\"cpu\" says that this is meant")
             });
         }
+        let backends = AllowedBackends::from_environment()?;
         let device_pools = match chosen.device {
             Device::Cpu => None,
             Device::Cuda { .. } => {
-                options.check_who_decodes(&images, index)?;
-                let own = LaneMemory::new(images.views(), options.batch_size as usize);
-                Some(DevicePools::new(options.device_memory, chosen.memory, own.bytes(), batch_bytes)?)
+                options.check_who_decodes(&images, index, (chosen.decoder, backends))?;
+                let batch = options.batch_size as usize;
+                let views = LaneMemory::new(images.views(), batch).bytes();
+                let tables = match chosen.decoder.takes_forms(backends) {
+                    true => OwnTables::usual_bytes(batch.saturating_mul(images.list().len())),
+                    false => 0,
+                };
+                let lane = views.saturating_add(tables);
+                Some(DevicePools::new(options.device_memory, chosen.memory, lane, batch_bytes)?)
             }
         };
         let has_own_sizes = options.decoded
@@ -418,7 +428,7 @@ impl LoaderOptions {
             Some(device) => host.beside(device)?,
         };
         if let Some(cache) = &mut cache {
-            cache.no_forms = options.no_forms(&fields, chosen.device);
+            cache.no_forms = options.no_forms(&fields, chosen.device, chosen.decoder);
         }
         Ok(LoaderConfig {
             batch_size: options.batch_size,
@@ -436,9 +446,9 @@ impl LoaderOptions {
             decoded: options.decoded,
             device: chosen.device,
             device_reason: chosen.why,
-            decoder: options.decoder,
+            decoder: chosen.decoder,
             cpu_decode: options.cpu_decode,
-            backends: AllowedBackends::from_environment()?,
+            backends,
             device_pools,
             images,
             fields,

@@ -58,10 +58,10 @@ pub mod decode {
         };
     }
     pub mod packed {
-        pub use crate::decode::packed::{Kept, PackedImage, PackedOutline, PackedPlan, Packer, Restorer};
+        pub use crate::decode::packed::{Kept, PackedOutline, Packer, Restorer};
     }
     pub mod cuda {
-        pub use crate::decode::cuda::{PackedLauncher, PackedTable};
+        pub use crate::decode::cuda::{OwnImage, OwnKernel, OwnLaunch, OwnPlan, OwnTables};
     }
     pub mod nvjpeg {
         pub use crate::decode::nvjpeg::{

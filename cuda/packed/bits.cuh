@@ -5,7 +5,8 @@
 
 #include "packed/table.cuh"
 
-/// The bits of a row of MCUs from one of its bytes on. Behind the row there are zeros, whatever is asked for.
+/// The bits of a row of MCUs from one of its bytes on. Behind the row there are up to three bytes of what follows it in
+/// memory, then zeros, whatever is asked for.
 typedef struct {
     /// The address of the word that holds the first byte, and the bits of that word before it.
     u64 words;

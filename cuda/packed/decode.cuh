@@ -10,18 +10,10 @@
 #define FORELOAD_PACKED_DECODE
 
 #include "packed/checksum.cuh"
-#include "packed/transform.cuh"
 #include "packed/unit.cuh"
 
-/// The place of each coefficient in coding order, row by row (ITU T.81, figure A.6).
-CONSTANTS u8 zigzag[64] = {
-    0,  1,  8,  16, 9,  2,  3,  10, 17, 24, 32, 25, 18, 11, 4,  5,  12, 19, 26, 33, 40, 48, 41, 34, 27, 20, 13, 6,
-    7,  14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59, 52, 45, 38, 31, 39, 46,
-    53, 60, 61, 54, 47, 55, 62, 63,
-};
-
 /// The units in a row of blocks of a component.
-INLINE u32 units_of(const PackedComponent* component) { return (component->columns + UNIT - 1) / UNIT; }
+INLINE u32 units_of(const JpegComponent* component) { return (component->columns + UNIT - 1) / UNIT; }
 
 /// The number of bytes of the unit with this number in the row.
 INLINE u32 unit_length(const PackedRow* row, u32 number) {
@@ -29,17 +21,11 @@ INLINE u32 unit_length(const PackedRow* row, u32 number) {
     return load_byte(at) | load_byte(at + 1) << 8;
 }
 
-/// The rows of blocks of a component that are wanted of a row of MCUs: from..to among the component's.
-INLINE void wanted_rows(const PackedComponent* component, u32 number, u32* from, u32* to) {
-    *from = larger(component->wanted[1][0], number * component->rows);
-    *to = larger(*from, smaller(component->wanted[1][1], (number + 1) * component->rows));
-}
-
 /// The units in a row of MCUs, and how many of them have wanted blocks.
-INLINE void count_units(const PackedImage* image, u32 number, u32* all, u32* wanted) {
+INLINE void count_units(const JpegImage* image, u32 number, u32* all, u32* wanted) {
     *all = *wanted = 0;
     ROLL for (u32 c = 0; c < image->count; c++) {
-        const PackedComponent* component = &image->components[c];
+        const JpegComponent* component = &image->components[c];
         u32 from, to;
         wanted_rows(component, number, &from, &to);
         *all += component->rows * units_of(component);
@@ -69,11 +55,11 @@ INLINE void add_lengths(const Block* block, const PackedRow* row, u32 units, u32
 
 /// Finds the wanted unit with this number, whose component and place follow from the image; its bytes begin behind
 /// those of the units before it.
-INLINE void find_unit(const PackedShared* shared, const PackedImage* image, const PackedRow* row, u32 number,
+INLINE void find_unit(const PackedShared* shared, const JpegImage* image, const PackedRow* row, u32 number,
                       u32 units, u32 stretch, PackedUnit* unit) {
     u32 before = 0;
     ROLL for (u32 c = 0; c < image->count; c++) {
-        const PackedComponent* component = &image->components[c];
+        const JpegComponent* component = &image->components[c];
         const u32* columns = component->wanted[0];
         const u32 left = columns[0] / UNIT, across = (columns[1] + UNIT - 1) / UNIT - left;
         u32 from, to;
@@ -99,24 +85,17 @@ INLINE void find_unit(const PackedShared* shared, const PackedImage* image, cons
 }
 
 /// Transforms the thread's block and writes its samples.
-INLINE void write_block(PackedShared* shared, const PackedImage* image, u32 t, PackedBlock* mine) {
+INLINE void write_block(PackedShared* shared, const JpegImage* image, u32 t, PackedBlock* mine) {
     const PackedUnit* unit = unit_of(shared, t);
-    const PackedComponent* component = &image->components[unit->component];
+    const u16* steps = shared->tables.steps[unit->component];
     i16* coefficients = shared->memory.coefficients[t];
     coefficients[0] = (i16)mine->dc;
-    mine->damaged |= !transform_columns(coefficients, shared->steps[unit->component]);
-    const u32 x = 8 * (unit->x + t % UNIT - component->wanted[0][0]), y = 8 * (unit->y - component->wanted[1][0]);
-    const u32 rows = smaller(8, component->height - smaller(y, component->height));
-    u8* to = (u8*)(component->plane + (u64)y * component->stride + x);
-    ROLL for (u32 row = 0; row < rows; row++) {
-        u32 words[2];
-        transform_row(coefficients + 8 * row, words);
-        store_words(to + (u64)row * component->stride, words, 2);
-    }
+    const JpegComponent* component = &image->components[unit->component];
+    mine->damaged |= !write_samples(component, steps, coefficients, unit->x + t % UNIT, unit->y);
 }
 
 /// Decodes the units in `shared->units`.
-INLINE void decode_units(const Block* block, const PackedImage* image, const PackedRow* row) {
+INLINE void decode_units(const Block* block, const JpegImage* image, const PackedRow* row) {
     PackedShared* shared = (PackedShared*)block->memory;
     PackedBlock blocks[OF_THREADS];
     EACH_THREAD(t) {
@@ -149,16 +128,13 @@ INLINE void decode_units(const Block* block, const PackedImage* image, const Pac
 
 /// Decodes what is wanted of a row of MCUs, by a block of `BLOCKS` threads. Adds 1 to the image's count if the row is
 /// damaged.
-INLINE void decode_row(const Block* block, const PackedImage* images, const PackedRow* row, u32* damage) {
+INLINE void decode_row(const Block* block, const JpegImage* images, const PackedRow* row, u32* damage) {
     PackedShared* shared = (PackedShared*)block->memory;
-    const PackedImage* image = images + row->image;
+    const JpegImage* image = images + row->image;
     u32 units, wanted;
     count_units(image, row->number, &units, &wanted);
     EACH_THREAD(t) {
-        if (t < 64) {
-            shared->places[t] = zigzag[t];
-            ROLL for (u32 c = 0; c < image->count; c++) shared->steps[c][t] = image->components[c].steps[t];
-        }
+        share_tables(&shared->tables, image, t);
         if (t == 0) shared->damaged = 0;
     }
     u32 damaged = checksum_of(block, row) != row->checksum;

@@ -5,6 +5,7 @@
 #define FORELOAD_PACKED_SHARED
 
 #include "block.cuh"
+#include "decode/samples.cuh"
 #include "packed/table.cuh"
 
 /// The most blocks of a unit, the units that are decoded at a time, and so many blocks, which is the number of threads;
@@ -13,10 +14,6 @@
 #define UNITS 8u
 #define BLOCKS (UNIT * UNITS)
 #define LEVELS 7u
-
-/// From a block's coefficients to the next block's: two words more than they are, so that threads which look at the
-/// same coefficients of their blocks meet in few banks of the memory.
-#define COEFFICIENTS 68
 
 /// A unit that is being decoded; one that is not there has no blocks.
 typedef struct {
@@ -43,10 +40,7 @@ typedef struct {
     i16 differences[BLOCKS];
     u16 remainder_bits[BLOCKS];
     u8 mask_bits[BLOCKS], nonzeros[BLOCKS], escapes[BLOCKS];
-    /// The place of each coefficient in coding order.
-    u8 places[64];
-    /// The steps of each component.
-    u16 steps[3][64];
+    CodingTables tables;
     /// Whether something in the row cannot be.
     u32 damaged;
 } PackedShared;

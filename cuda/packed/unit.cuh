@@ -39,7 +39,7 @@ INLINE void read_block(PackedShared* shared, const PackedRow* row, u32 t, Packed
     const PackedUnit* unit = unit_of(shared, t);
     const BitSource bits = bits_from(row, unit->offset);
     const u32 b = t % UNIT;
-    ROLL for (u32 i = 0; i < 64; i++) shared->memory.coefficients[t][i] = 0;
+    clear(shared->memory.coefficients[t]);
     const u64 head = bits_at(&bits, 0);
     const u32 width = (u32)lowest(head >> DC_BITS, DIFFERENCE_BITS);
     mine->dc = with_sign_of(head, DC_BITS);
@@ -120,7 +120,7 @@ INLINE void expand(PackedShared* shared, const PackedRow* row, u32 t, PackedBloc
             number++;
         }
         const i32 value = negative & 1 ? -(i32)magnitude : (i32)magnitude;
-        coefficients[shared->places[lowest_one_of(nonzero)]] = (signed char)value;
+        coefficients[shared->tables.places[lowest_one_of(nonzero)]] = (signed char)value;
         negative >>= 1;
         large >>= 1;
     }
@@ -154,7 +154,7 @@ INLINE void add_escapes(PackedShared* shared, const PackedRow* row, u32 t, Packe
                 const u32 magnitude = smaller(more + 2 + escape_of(mine->width), MOST_MAGNITUDE + 1);
                 mine->damaged |= magnitude > MOST_MAGNITUDE;
                 const i32 value = negative & 1 ? -(i32)magnitude : (i32)magnitude;
-                coefficients[shared->places[lowest_one_of(nonzero)]] = (i16)value;
+                coefficients[shared->tables.places[lowest_one_of(nonzero)]] = (i16)value;
             }
             escaped >>= 1;
         }

@@ -182,11 +182,11 @@ class Batches(Iterator[Batch]):
         their bytes were asked for) and `errors` (samples skipped or replaced by zeros).
 
         On a GPU there is also the dict `gpu`: `decoders` (what each of the GPU's decoders can do, and why not more:
-        texts by name), `decoded_cuda_packed`, `decoded_hardware`, `decoded_cuda_batched`, `decoded_cuda` and
-        `decoded_cpu` (images by backend), `decoded_again` (images that a decoder reported as decoded and may not have
-        written, and damaged packed images), `h2d_bytes` (files and planes given to it), `copy_seconds`,
-        `decode_seconds`, `augment_seconds` (summed over batches that are under way side by side) and `idle_seconds` (in
-        which nothing was queued on it).
+        texts by name), `decoded_cuda_packed`, `decoded_cuda_indexed`, `decoded_hardware`, `decoded_cuda_batched`,
+        `decoded_cuda` and `decoded_cpu` (images by backend), `decoded_again` (images that a decoder reported as decoded
+        and may not have written, and packed and indexed ones with damage), `h2d_bytes` (files and planes given to it),
+        `copy_seconds`, `decode_seconds`, `augment_seconds` (summed over batches that are under way side by side) and
+        `idle_seconds` (in which nothing was queued on it).
 
         With a cache there is also the dict `cache` for this epoch: `source_reads`, `source_bytes` (samples from the
         dataset's storage, as they were needed), `looks` (files that were asked whether they changed), `staged_bytes`,

@@ -47,17 +47,29 @@ named!(CpuDecode: "fallback" => Fallback, "auto" => Auto, "never" => Never);
 /// Who decodes images on a GPU.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum GpuDecoder {
-    /// Packed images are decoded by a kernel of our own, and JPEGs by nvJPEG.
+    /// Packed and indexed images are decoded by kernels of our own, and JPEGs by nvJPEG.
     #[default]
     Auto,
-    /// Packed images are decoded by a kernel of our own, and all others by the CPU. nvJPEG is neither looked for nor
-    /// used, so that batches are the CPU's, bit for bit.
+    /// Packed and indexed images are decoded by kernels of our own, and all others by the CPU. nvJPEG is neither looked
+    /// for nor used, so that batches are the CPU's, bit for bit.
     Own,
-    /// JPEGs are decoded by nvJPEG, and packed images by the CPU.
+    /// JPEGs are decoded by nvJPEG, also those in indexed images, and packed images by the CPU.
     NvJpeg,
 }
 
 named!(GpuDecoder: "auto" => Auto, "own" => Own, "nvjpeg" => NvJpeg);
+
+impl GpuDecoder {
+    /// Whether kernels of our own decode packed and indexed images, where `allowed` says who may decode.
+    pub(crate) fn takes_forms(self, allowed: AllowedBackends) -> bool {
+        self != Self::NvJpeg && allowed != AllowedBackends::Cpu
+    }
+
+    /// Whether nvJPEG decodes JPEGs.
+    pub(crate) fn takes_files(self) -> bool {
+        self != Self::Own
+    }
+}
 
 /// Which decoders may be used on the way to a GPU. The variable `FORELOAD_GPU_BACKEND` chooses, for tests and
 /// measurements.
@@ -129,9 +141,11 @@ pub(super) fn is_device(text: &str) -> bool {
 /// # Errors
 /// The errors of [`choose`].
 pub(super) fn validate(text: &str, decoder: GpuDecoder) -> Result<()> {
+    // What the dataset needs is checked when there is one.
+    let is_packed = true;
     match parse(text)? {
         DeviceRequest::Auto | DeviceRequest::Cpu => Ok(()),
-        DeviceRequest::Cuda(_) => choose(text, decoder).map(|_| ()),
+        DeviceRequest::Cuda(_) => choose(text, decoder, is_packed).map(|_| ()),
     }
 }
 
@@ -149,17 +163,19 @@ pub(crate) struct ChosenDevice {
     pub why: String,
     /// The number of bytes of the GPU's memory; 0 for the CPU.
     pub memory: u64,
+    /// Who decodes there. Where nvJPEG cannot be loaded and is not needed, that is not what was asked for.
+    pub decoder: GpuDecoder,
     /// Whether there is a GPU that cannot be used, or a driver that does not start, while no GPU was asked for by name.
     pub overlooked: bool,
 }
 
-/// Chooses the device that `text` means on this machine, for this decoder.
+/// Chooses the device that `text` means on this machine, for this decoder and a dataset that is packed or not.
 ///
 /// # Errors
 /// [`Error::Config`] for a text that means nothing; [`Error::Unavailable`] for a GPU that is asked for and cannot be
 /// used.
-pub(crate) fn choose(text: &str, decoder: GpuDecoder) -> Result<ChosenDevice> {
-    choose_of(text, decoder, gpu::probe)
+pub(crate) fn choose(text: &str, decoder: GpuDecoder, is_packed: bool) -> Result<ChosenDevice> {
+    choose_of(text, decoder, is_packed, gpu::probe)
 }
 
 /// Chooses the device like [`choose`], among those that `probe` finds. It is called only when the answer depends on it.
@@ -169,9 +185,11 @@ pub(crate) fn choose(text: &str, decoder: GpuDecoder) -> Result<ChosenDevice> {
 pub(crate) fn choose_of(
     text: &str,
     decoder: GpuDecoder,
+    is_packed: bool,
     probe: impl FnOnce() -> gpu::Probe,
 ) -> Result<ChosenDevice> {
-    let cpu = |why: String, overlooked| ChosenDevice { device: Device::Cpu, why, memory: 0, overlooked };
+    let cpu =
+        |why: String, overlooked| ChosenDevice { device: Device::Cpu, why, memory: 0, decoder, overlooked };
     let asked = parse(text)?;
     if asked == DeviceRequest::Cpu {
         return Ok(cpu("as asked".into(), false));
@@ -181,11 +199,11 @@ pub(crate) fn choose_of(
         _ => launcher_request(),
     };
     let probe = probe();
-    let found = request.and_then(|request| gpu_that_serves(&probe, request, decoder));
+    let found = request.and_then(|request| gpu_that_serves(&probe, request, decoder, is_packed));
     match (found, asked) {
-        (Ok(gpu), _) => {
+        (Ok((gpu, decoder)), _) => {
             let device = Device::Cuda { ordinal: gpu.ordinal };
-            Ok(ChosenDevice { device, why: gpu.name, memory: gpu.memory, overlooked: false })
+            Ok(ChosenDevice { device, why: gpu.name, memory: gpu.memory, decoder, overlooked: false })
         }
         (Err(why), DeviceRequest::Auto) => Ok(cpu(why, !probe.absent)),
         (Err(why), _) => Err(unavailable(text, &why)),
@@ -226,12 +244,13 @@ fn launcher_request() -> Result<GpuRequest, String> {
     Ok(GpuRequest::Any)
 }
 
-/// The GPU that is meant, or why it cannot be used.
+/// The GPU that is meant and who decodes there, or why it cannot be used.
 fn gpu_that_serves(
     probe: &gpu::Probe,
     request: GpuRequest,
     decoder: GpuDecoder,
-) -> Result<DeviceInfo, String> {
+    is_packed: bool,
+) -> Result<(DeviceInfo, GpuDecoder), String> {
     let problem = || probe.problem.clone().unwrap_or_else(|| "the NVIDIA driver finds no device".into());
     let count = probe.devices.len() as u32;
     let found = match request {
@@ -253,13 +272,22 @@ fn gpu_that_serves(
     if let Some(problem) = &info.problem {
         return Err(format!("cuda:{} ({}) cannot be used: {problem}", info.ordinal, info.name));
     }
-    if decoder != GpuDecoder::Own {
-        let why = |error| {
-            format!("{error}; decoder=\"own\" does without it, and the CPU decodes what is not packed")
-        };
-        nvjpeg::Library::load().map_err(why)?;
-    }
-    Ok(info.clone())
+    let decoder = match nvjpeg_for(decoder) {
+        // A packed dataset has no need of it.
+        Err(_) if decoder == GpuDecoder::Auto && is_packed => GpuDecoder::Own,
+        Err(error) => {
+            return Err(format!(
+                "{error}; decoder=\"own\" does without it, and the CPU decodes what is neither packed nor indexed"
+            ));
+        }
+        Ok(()) => decoder,
+    };
+    Ok((info.clone(), decoder))
+}
+
+/// Loads nvJPEG, if this decoder uses it.
+fn nvjpeg_for(decoder: GpuDecoder) -> Result<()> {
+    if decoder.takes_files() { nvjpeg::Library::load().map(|_| ()) } else { Ok(()) }
 }
 
 /// The number of lanes: how many batches a GPU works on at a time, while one is copied, one decoded and one augmented.
@@ -358,7 +386,7 @@ mod tests {
             assert!(parse(wrong).unwrap_err().to_string().contains("device: is"), "{wrong}");
         }
         assert_eq!(Device::Cuda { ordinal: 3 }.to_string(), "cuda:3");
-        assert_eq!(choose("cpu", GpuDecoder::Auto).unwrap().device, Device::Cpu);
+        assert_eq!(choose("cpu", GpuDecoder::Auto, false).unwrap().device, Device::Cpu);
     }
 
     #[test]
@@ -378,20 +406,20 @@ mod tests {
         };
         let broken = || gpu::Probe { absent: false, ..none() };
         assert!(
-            choose_of("auto", GpuDecoder::Auto, broken).unwrap().overlooked,
+            choose_of("auto", GpuDecoder::Auto, false, broken).unwrap().overlooked,
             "a driver that does not start"
         );
         let old = || gpu::Probe { devices: vec![info.clone()], problem: Some(problem.clone()), ..broken() };
-        let chosen = choose_of("auto", GpuDecoder::Auto, old).unwrap();
+        let chosen = choose_of("auto", GpuDecoder::Auto, false, old).unwrap();
         assert!(
             chosen.overlooked && chosen.device == Device::Cpu && chosen.why.contains("too old"),
             "{chosen:?}"
         );
         assert!(
-            !choose_of("auto", GpuDecoder::Auto, none).unwrap().overlooked,
+            !choose_of("auto", GpuDecoder::Auto, false, none).unwrap().overlooked,
             "nobody misses what is not there"
         );
-        assert!(!choose_of("cpu", GpuDecoder::Auto, old).unwrap().overlooked, "as asked");
-        assert!(choose_of("cuda", GpuDecoder::Auto, old).is_err());
+        assert!(!choose_of("cpu", GpuDecoder::Auto, false, old).unwrap().overlooked, "as asked");
+        assert!(choose_of("cuda", GpuDecoder::Auto, false, old).is_err());
     }
 }

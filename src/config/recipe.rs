@@ -1,6 +1,6 @@
 //! What is done to images: the list of transforms that was given, or the one that the flat settings stand for.
 
-use super::device::{self, ChosenDevice, CpuDecode, Device, GpuDecoder};
+use super::device::{self, AllowedBackends, ChosenDevice, CpuDecode, Device, GpuDecoder};
 use super::views::ViewKind;
 use super::{ImageField, Images, LoaderOptions};
 use crate::augment::{
@@ -100,7 +100,7 @@ impl LoaderOptions {
     /// The errors of [`device::choose`]; [`Error::Config`] for a GPU that is asked for and cannot do it.
     pub(super) fn choose_device(&self, images: &Images, index: &DatasetIndex) -> Result<ChosenDevice> {
         let cpu = |why: String| {
-            let chosen = device::choose("cpu", self.decoder)?;
+            let chosen = device::choose("cpu", self.decoder, false)?;
             Ok(if self.device == "cpu" { chosen } else { ChosenDevice { why, ..chosen } })
         };
         if !self.decoded {
@@ -114,14 +114,24 @@ impl LoaderOptions {
             Some((_, ImageField { name, .. })) => {
                 format!("batches with images of their own sizes, which the transforms of {name:?} leave them")
             }
-            None => return device::choose(&self.device, self.decoder),
+            None => {
+                let chosen = device::choose(&self.device, self.decoder, index.is_packed())?;
+                if chosen.decoder != self.decoder {
+                    index.notices().warn_once("decoder", || {
+                        "nvJPEG cannot be loaded, and is not needed: this dataset is packed. decoder=\"own\" says that \
+                         this is meant; files in it that were kept as they are, are decoded by the CPU"
+                            .to_owned()
+                    });
+                }
+                return Ok(chosen);
+            }
         };
         if self.device.starts_with("cuda") {
             let message =
                 format!("is {}, but a GPU does not make {missing} yet: device=\"cpu\" does", self.device);
             return Err(Error::config("device", message));
         }
-        if device::choose(&self.device, self.decoder)?.device != Device::Cpu {
+        if device::choose(&self.device, self.decoder, index.is_packed())?.device != Device::Cpu {
             index.notices().warn_once("device", || {
                 format!(
                     "the CPU makes the batches: a GPU does not make {missing} yet; device=\"cpu\" says that this is \
@@ -137,14 +147,35 @@ impl LoaderOptions {
     ///
     /// # Errors
     /// [`Error::Config`] naming the transform.
-    pub(super) fn check_who_decodes(&self, images: &Images, index: &DatasetIndex) -> Result<()> {
-        if (self.decoder, self.cpu_decode) == (GpuDecoder::Own, CpuDecode::Never) && !index.is_packed() {
-            let message = "is own, which decodes packed images alone, and cpu_decode is never, but this dataset is not \
-                           packed: run `foreload pack`, or say cpu_decode=\"fallback\"";
-            return Err(Error::config("decoder", message));
+    pub(super) fn check_who_decodes(
+        &self,
+        images: &Images,
+        index: &DatasetIndex,
+        (decoder, allowed): (GpuDecoder, AllowedBackends),
+    ) -> Result<()> {
+        if self.cpu_decode != CpuDecode::Never {
+            return Ok(());
         }
-        let padded = images.recipes().iter().find_map(Recipe::resizes_padding_of);
-        match padded.filter(|_| self.cpu_decode == CpuDecode::Never) {
+        if allowed == AllowedBackends::Cpu {
+            let message = "is never, but FORELOAD_GPU_BACKEND=cpu lets nobody decode but the CPU: unset it, or say \
+                           cpu_decode=\"fallback\"";
+            return Err(Error::config("cpu_decode", message));
+        }
+        let why = match decoder {
+            GpuDecoder::Own if !index.is_packed() => Some(
+                "is own, which decodes packed and indexed images alone, and cpu_decode is never, but this dataset is \
+                 not packed: run `foreload pack`, or say cpu_decode=\"fallback\"",
+            ),
+            GpuDecoder::NvJpeg if index.has_packed() => Some(
+                "is nvjpeg, which knows no packed images, and cpu_decode is never, but samples of this dataset are \
+                 packed: say decoder=\"auto\" or cpu_decode=\"fallback\"",
+            ),
+            _ => None,
+        };
+        if let Some(why) = why {
+            return Err(Error::config("decoder", why));
+        }
+        match images.recipes().iter().find_map(Recipe::resizes_padding_of) {
             None => Ok(()),
             Some(name) => Err(Error::config(
                 "cpu_decode",

@@ -162,6 +162,11 @@ impl DatasetIndex {
         self.parts.iter().all(|placed| placed.part.layout() == super::Layout::Packed)
     }
 
+    /// Whether any samples do.
+    pub(crate) fn has_packed(&self) -> bool {
+        self.parts.iter().any(|placed| placed.part.layout() == super::Layout::Packed)
+    }
+
     /// What the samples are.
     pub fn contents(&self) -> Contents {
         self.parts[0].part.file.header().contents

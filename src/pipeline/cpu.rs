@@ -3,7 +3,7 @@
 use super::stopwatch::Stopwatch;
 use super::{EpochRun, PipelineShared};
 use crate::augment::{CanvasPainter, DrawnViews, RecipeKeys};
-use crate::decode::{Decoded, Decoder, Planes, Region};
+use crate::decode::{Backend, Decoded, Decoder, Planes, Region};
 use crate::error::{DecodeError, Error, Result};
 use crate::parts::ByteParts;
 use crate::schedule::Draw;
@@ -52,13 +52,16 @@ pub(super) struct CpuDecoder {
     painter: CanvasPainter,
     /// The planes of which the views are that were drawn last: the image's, or those of a canvas on which it lies.
     pub(super) planes: Planes,
+    /// Who decoded the latest image.
+    pub(super) decoded_by: Option<Backend>,
 }
 
 impl CpuDecoder {
     pub(super) fn new(shared: &PipelineShared) -> Self {
         let config = &shared.config;
         let decoder = Decoder::new(config.max_pixels).with_damaged(config.damaged);
-        Self { decoder, painter: CanvasPainter::new(Level::detect()), planes: Planes::default() }
+        let painter = CanvasPainter::new(Level::detect());
+        Self { decoder, painter, planes: Planes::default(), decoded_by: None }
     }
 
     /// Decodes an image into `planes`, as far as all its views together need.
@@ -86,6 +89,7 @@ impl CpuDecoder {
         stopwatch.lap_as(&run.counters.decode, Stage::Decode, length);
         let (decoded, drawn) = (decoded?, drawn?);
         run.counters.count(decoded.backend);
+        self.decoded_by = Some(decoded.backend);
         if let Some(damage) = &decoded.concealed {
             run.conceal(shared, image, draw, damage);
         }

@@ -87,6 +87,20 @@ impl PipelineShared {
         });
     }
 
+    /// Warns of the first image in which a kernel of our own found damage and the CPU's decoder found none.
+    pub(super) fn notify_doubted(&self, sample: u64) {
+        self.index.notices().warn_once("doubted", || {
+            let path = self.index.path(self.index.extent(sample).file);
+            format!(
+                "Foreload's decoder on the GPU finds damage in images in which the one on the CPU finds none; the \
+                 first is sample {sample} ({}): the CPU decodes them, so that batches are right, and `decoded_again` \
+                 of the statistics counts them; this is a defect of Foreload or of the GPU, please report it with \
+                 what `foreload doctor` prints",
+                path.display()
+            )
+        });
+    }
+
     /// Tells of the first image that a decoder of the GPU has refused for good.
     pub(super) fn notify_refused(&self, backend: NvJpegBackend, sample: u64, error: &DecodeError) {
         self.index.notices().inform_once("refused", || {

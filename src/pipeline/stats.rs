@@ -1,5 +1,6 @@
 //! What every stage did and how long it waited, counted while an epoch runs.
 
+use crate::decode::cuda::OwnKernel;
 use crate::decode::nvjpeg::NvJpegBackend;
 use crate::decode::{Backend, DecodedBy};
 use crate::io::ReadStats;
@@ -39,7 +40,8 @@ pub(super) struct EpochCounters {
 pub(super) struct GpuCounters {
     /// The number of images that each backend of nvJPEG decoded.
     decoded: [AtomicU64; NvJpegBackend::ALL.len()],
-    decoded_packed: AtomicU64,
+    /// The number of images that each kernel of our own decoded.
+    decoded_own: [AtomicU64; OwnKernel::ALL.len()],
     decoded_again: AtomicU64,
     uploaded: AtomicU64,
     copy: AtomicU64,
@@ -108,8 +110,8 @@ impl EpochCounters {
         self.gpu.decoded[backend as usize].fetch_add(images as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn count_packed_on_gpu(&self) {
-        self.gpu.decoded_packed.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn count_own(&self, kernel: OwnKernel) {
+        self.gpu.decoded_own[kernel as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn count_decoded_again(&self) {
@@ -162,7 +164,8 @@ impl EpochCounters {
                 decoded_hardware: number(&self.gpu.decoded[NvJpegBackend::Hardware as usize]),
                 decoded_cuda_batched: number(&self.gpu.decoded[NvJpegBackend::CudaBatched as usize]),
                 decoded_cuda: number(&self.gpu.decoded[NvJpegBackend::Cuda as usize]),
-                decoded_cuda_packed: number(&self.gpu.decoded_packed),
+                decoded_cuda_packed: number(&self.gpu.decoded_own[OwnKernel::Packed as usize]),
+                decoded_cuda_indexed: number(&self.gpu.decoded_own[OwnKernel::Indexed as usize]),
                 decoded_again: number(&self.gpu.decoded_again),
                 h2d_bytes: number(&self.gpu.uploaded),
                 copy: seconds(&self.gpu.copy),
@@ -250,8 +253,10 @@ pub struct GpuStats {
     pub decoded_cuda: u64,
     /// The number of packed images that a kernel of our own decoded.
     pub decoded_cuda_packed: u64,
+    /// The number of indexed images that a kernel of our own decoded.
+    pub decoded_cuda_indexed: u64,
     /// The number of images that were decoded once more, because a decoder reported them as decoded and did not write
-    /// them, or perhaps not, or because rows of a packed image are damaged.
+    /// them, or perhaps not, or because rows of a packed or an indexed image are damaged.
     pub decoded_again: u64,
     /// The number of bytes of files and planes that were copied to it.
     pub h2d_bytes: u64,
@@ -271,6 +276,7 @@ impl std::ops::AddAssign for GpuStats {
         self.decoded_cuda_batched += more.decoded_cuda_batched;
         self.decoded_cuda += more.decoded_cuda;
         self.decoded_cuda_packed += more.decoded_cuda_packed;
+        self.decoded_cuda_indexed += more.decoded_cuda_indexed;
         self.decoded_again += more.decoded_again;
         self.h2d_bytes += more.h2d_bytes;
         self.copy += more.copy;

@@ -133,6 +133,7 @@ impl Batches {
                 ("decoded_cuda_batched", stats.gpu.decoded_cuda_batched),
                 ("decoded_cuda", stats.gpu.decoded_cuda),
                 ("decoded_cuda_packed", stats.gpu.decoded_cuda_packed),
+                ("decoded_cuda_indexed", stats.gpu.decoded_cuda_indexed),
                 ("decoded_cpu", stats.decoded_cpu()),
                 ("decoded_again", stats.gpu.decoded_again),
                 ("h2d_bytes", stats.gpu.h2d_bytes),

@@ -7,7 +7,7 @@ pub mod scene;
 pub use child::{await_no_threads, child, threads};
 use foreload::testing::config::{LoaderConfig, LoaderOptions};
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
-use foreload::testing::decode::packed::Packer;
+use foreload::testing::decode::forms::{FormMaker, MadeForm};
 use foreload::testing::io::fault::{FaultOptions, FaultReader};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::rng::{RandomKey, Use};
@@ -125,12 +125,17 @@ impl Dataset {
         std::fs::write(&self.paths[sample], bytes).unwrap();
     }
 
+    /// Puts another form of a sample's image in the place of its file, and returns the file.
+    pub fn bring_to(&self, form: MadeForm, sample: usize) -> Vec<u8> {
+        let (file, mut made) = (std::fs::read(&self.paths[sample]).unwrap(), Vec::new());
+        FormMaker::default().make(form, &file, &mut made).unwrap();
+        std::fs::write(&self.paths[sample], made).unwrap();
+        file
+    }
+
     /// Puts the packed form of a sample's image in the place of its file, and returns the file.
     pub fn pack(&self, sample: usize) -> Vec<u8> {
-        let (file, mut packed) = (std::fs::read(&self.paths[sample]).unwrap(), Vec::new());
-        Packer::new().pack(&file, &mut packed).unwrap();
-        std::fs::write(&self.paths[sample], packed).unwrap();
-        file
+        self.bring_to(MadeForm::Packed, sample)
     }
 
     /// Overwrites a sample with as many bytes that are not an image.

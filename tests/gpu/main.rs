@@ -7,6 +7,7 @@ mod children;
 mod common;
 mod counting;
 mod faults;
+mod forms;
 mod memory;
 mod mixing;
 mod nvjpeg;

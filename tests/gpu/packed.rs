@@ -22,7 +22,7 @@ fn dataset(samples: usize, packed: impl Fn(usize) -> bool) -> Dataset {
     dataset.indexed_anew()
 }
 
-fn own(options: LoaderOptions) -> LoaderOptions {
+pub fn own(options: LoaderOptions) -> LoaderOptions {
     LoaderOptions { decoder: GpuDecoder::Own, ..options }
 }
 
@@ -152,7 +152,7 @@ fn damage_is_answered_as_on_the_cpu() {
     assert_eq!(by_gpu, message(&dataset.pipeline(&on_cpu(&asked))));
     let never = LoaderOptions { cpu_decode: CpuDecode::Never, decoder: GpuDecoder::Auto, ..asked };
     let by_gpu = message(&pipeline(&dataset, &never, AllowedBackends::All));
-    assert!(by_gpu.contains("packed image: a row of MCUs is damaged"), "{by_gpu}");
+    assert!(by_gpu.contains("a row of MCUs is damaged"), "{by_gpu}");
 }
 
 /// What `foreload pack` makes of a dataset, beside it under this name.
@@ -182,6 +182,9 @@ fn the_cpu_may_do_nothing_only_where_all_is_packed() {
     let index = packed_dataset(&plain, "all");
     let (batches, stats) = epoch(&Pipeline::new(index.clone(), never.check(&index).unwrap()), 0);
     assert_eq!((batches.len(), stats.gpu.decoded_cuda_packed, stats.decoded_cpu()), (1, 8, 0));
+    let nvjpeg = LoaderOptions { decoder: GpuDecoder::NvJpeg, ..never.clone() };
+    let refused = nvjpeg.check(&index).unwrap_err().to_string();
+    assert!(refused.contains("decoder: is nvjpeg, which knows no packed images"), "{refused}");
     // A file that is not restored byte for byte was kept as it is.
     let file = std::fs::read(plain.path(5)).unwrap();
     let (coded, end) = file.split_at(file.len() - 2);
@@ -193,7 +196,22 @@ fn the_cpu_may_do_nothing_only_where_all_is_packed() {
     assert_eq!((stats.gpu.decoded_cuda_packed, stats.decoded_cpu()), (7, 0));
     let pipeline = Pipeline::new(index.clone(), never.check(&index).unwrap());
     let error = pipeline.epoch(0, 0, 1, 0).unwrap().next_batch().err().unwrap().to_string();
-    assert!(error.contains("the image is not packed, and decoder=\"own\""), "{error}");
+    assert!(error.contains("the image is neither packed nor indexed, and decoder=\"own\""), "{error}");
+}
+
+/// What the kernels read of a batch is memory of each lane.
+#[test]
+fn tables_count_as_device_memory() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = dataset(8, |_| true);
+    let cap = |decoder| {
+        let asked = LoaderOptions { batch_size: 256, decoder, ..options() };
+        let pools = asked.check(&dataset.index()).unwrap().device_pools.unwrap();
+        pools.cap_for(16 << 20).unwrap()
+    };
+    let tables = cap(GpuDecoder::Auto) - cap(GpuDecoder::NvJpeg);
+    assert!((3 * 256 * 1000..3 * 256 * 10_000).contains(&tables), "{tables}");
 }
 
 #[test]
@@ -214,6 +232,12 @@ fn works_without_nvjpeg() {
     let (cpu, _) = epoch(&dataset.pipeline(&on_cpu(&asked)), 0);
     assert!(gpu == cpu);
     assert_eq!((stats.gpu.decoded_cuda_packed, stats.decoded[Backend::Region]), (15, 1));
+    // A packed dataset needs no nvJPEG, but a warning says that it is not there.
+    let index = packed_dataset(&Dataset::folder(8), "all");
+    let config = options().check(&index).unwrap();
+    assert_eq!((config.device, config.decoder), (Device::Cuda { ordinal: 0 }, GpuDecoder::Own));
+    let strict = LoaderOptions { decoder: GpuDecoder::NvJpeg, ..options() };
+    assert!(strict.check(&index).is_err());
     let auto = LoaderOptions { device: "auto".into(), ..asked };
     assert_eq!(auto.check(&dataset.index()).unwrap().device, Device::Cuda { ordinal: 0 });
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use tempfile::TempDir;
 
 /// A shard of samples with three images of different sizes: two JPEGs, and a PNG that the CPU decodes.
-struct Shard(TempDir);
+pub struct Shard(TempDir);
 
 /// Two views of the first image and one of each other; no image has a multiple of 16 bytes.
 const EACH: &str = r#"{
@@ -29,6 +29,11 @@ impl Shard {
     /// Makes this many samples. The second file of those in `spoiled` is no image; the one of `apart` lies far from the
     /// others.
     fn new(samples: usize, spoiled: &[usize], apart: bool) -> Self {
+        Self::with_left(samples, spoiled, apart, jpeg)
+    }
+
+    /// Makes samples like [`Shard::new`], whose first files are made by `left` of their numbers.
+    pub fn with_left(samples: usize, spoiled: &[usize], apart: bool, left: impl Fn(u64) -> Vec<u8>) -> Self {
         let directory = tempfile::tempdir().unwrap();
         std::fs::create_dir(directory.path().join("data")).unwrap();
         let shard = std::fs::File::create(directory.path().join("data/0.tar")).unwrap();
@@ -44,7 +49,7 @@ impl Shard {
             false => jpeg(1000 + sample as u64),
         };
         for sample in 0..samples {
-            add(format!("{sample:04}.left.jpg"), &jpeg(sample as u64));
+            add(format!("{sample:04}.left.jpg"), &left(sample as u64));
             add(format!("{sample:04}.map.png"), &png(sample as u8));
             if !apart {
                 add(format!("{sample:04}.right.jpg"), &right(sample));
@@ -65,7 +70,7 @@ impl Shard {
         Arc::new(DatasetIndex::open(&self.0.path().join("data"), &options).unwrap())
     }
 
-    fn pipeline(&self, options: &LoaderOptions, change: impl FnOnce(&mut LoaderConfig)) -> Pipeline {
+    pub fn pipeline(&self, options: &LoaderOptions, change: impl FnOnce(&mut LoaderConfig)) -> Pipeline {
         let index = self.index(options);
         let mut config = options.check(&index).unwrap();
         change(&mut config);
@@ -73,12 +78,12 @@ impl Shard {
     }
 
     /// The batches of an epoch on the CPU.
-    fn expected(&self, options: &LoaderOptions, number: u64) -> Vec<Tensors> {
+    pub fn expected(&self, options: &LoaderOptions, number: u64) -> Vec<Tensors> {
         epoch(&self.pipeline(&on_cpu(options), |_| ()), number, Place::Host).0
     }
 }
 
-fn asked() -> LoaderOptions {
+pub fn asked() -> LoaderOptions {
     LoaderOptions {
         transforms: Some(ImageTransforms::from_json(EACH).unwrap()),
         fields: Some(["left.jpg", "right.jpg", "map.png"].map(FieldOptions::named).to_vec()),

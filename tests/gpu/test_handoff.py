@@ -191,7 +191,7 @@ def test_what_is_kept_for_the_next_loader_can_be_given_back(dataset: Path) -> No
     loader = foreload.ImageLoader(dataset, **SETTINGS)
     batch = next(batches := iter(loader))
     known = batches.stats()["gpu"]["decoders"]
-    assert set(known) == {"hardware", "cuda_batched", "cuda", "cuda_packed"}
+    assert set(known) == {"hardware", "cuda_batched", "cuda", "cuda_packed", "cuda_indexed"}
     foreload.release_gpus()
     # Decoders in use stay in use.
     assert batches.stats()["gpu"]["decoders"] == known

@@ -9,11 +9,11 @@ use foreload::testing::config::{AllowedBackends, CpuDecode, LoaderOptions, OnErr
 use foreload::testing::pipeline::{EpochStats, Pipeline};
 use foreload::testing::schedule::Draw;
 
-const TWO: &str = r#"{"Views": {"n": 2, "transforms": [
+pub const TWO: &str = r#"{"Views": {"n": 2, "transforms": [
     {"RandomResizedCrop": {"size": 32}}, {"RandomHorizontalFlip": {}}, {"ToDtype": {"dtype": "uint8"}}]}}"#;
 
 /// Global and local crops of different sizes and types. No image of either list has a multiple of 16 bytes.
-const TEN: &str = r#"[
+pub const TEN: &str = r#"[
     {"Views": {"n": 2, "transforms": [
         {"RandomResizedCrop": {"size": [33, 21], "scale": [0.3, 1]}}, {"ToDtype": {"dtype": "float16"}},
         {"Normalize": {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.3, 0.4]}}]}},

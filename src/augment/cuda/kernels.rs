@@ -23,7 +23,7 @@ mod tests {
     use crate::augment::cuda::Launch;
     use crate::augment::cuda::views::{ERASE, OPS};
     use crate::augment::{Fidelity, Output};
-    use crate::decode::cuda::PACKED;
+    use crate::decode::cuda::OwnKernel;
 
     fn names() -> Vec<&'static str> {
         let passes = [Fidelity::Fast, Fidelity::Exact].map(|fidelity| {
@@ -39,7 +39,8 @@ mod tests {
             };
             Launch::kernel(&output)
         });
-        [&passes[..], &["foreload_untouched", OPS, ERASE, super::super::mixing::MIX, PACKED]].concat()
+        let more = ["foreload_untouched", OPS, ERASE, super::super::mixing::MIX];
+        [&passes[..], &more, &OwnKernel::ALL.map(OwnKernel::name)].concat()
     }
 
     #[test]

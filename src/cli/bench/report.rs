@@ -243,6 +243,7 @@ pub(super) struct GpuReport {
     pub(super) decoded_cuda_batched: u64,
     pub(super) decoded_cuda: u64,
     pub(super) decoded_cuda_packed: u64,
+    pub(super) decoded_cuda_indexed: u64,
     pub(super) decoded_cpu: u64,
     /// The images that a decoder reported as decoded without surely having written them.
     pub(super) decoded_again: u64,
@@ -265,6 +266,7 @@ fn gpu(config: &LoaderConfig, total: &EpochStats) -> Option<GpuReport> {
         decoded_cuda_batched: stats.decoded_cuda_batched,
         decoded_cuda: stats.decoded_cuda,
         decoded_cuda_packed: stats.decoded_cuda_packed,
+        decoded_cuda_indexed: stats.decoded_cuda_indexed,
         decoded_cpu: total.decoded_cpu(),
         decoded_again: stats.decoded_again,
         h2d_bytes: stats.h2d_bytes,

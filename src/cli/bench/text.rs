@@ -56,9 +56,10 @@ pub(super) fn summary(report: &BenchReport) -> String {
             String::new(),
             format!("GPU          cuda:{}, {}", gpu.ordinal, report.device_reason),
             format!(
-                "decoded      packed {}, by its engine {}, by CUDA in batches {}, one by one {}, by the CPU {} \
-                 (decoder={}, cpu_decode={})",
+                "decoded      packed {}, indexed {}, by its engine {}, by CUDA in batches {}, one by one {}, by the \
+                 CPU {} (decoder={}, cpu_decode={})",
                 gpu.decoded_cuda_packed,
+                gpu.decoded_cuda_indexed,
                 gpu.decoded_hardware,
                 gpu.decoded_cuda_batched,
                 gpu.decoded_cuda,

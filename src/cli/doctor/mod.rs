@@ -6,7 +6,7 @@ mod mesh;
 use super::job::FindsJob;
 use super::output;
 use crate::config;
-use crate::decode::cuda::{CUDA_PACKED, PACKED_REGIONS};
+use crate::decode::cuda::OwnKernel;
 use crate::decode::nvjpeg;
 use crate::gpu;
 use crate::io::{IoChoice, PathReport, ProbeReport, probe};
@@ -122,7 +122,7 @@ fn simd() -> ChoiceReport {
 }
 
 fn device(gpu: &gpu::Probe) -> ChoiceReport {
-    match config::choose_device_of("auto", config::GpuDecoder::Auto, || gpu.clone()) {
+    match config::choose_device_of("auto", config::GpuDecoder::Auto, false, || gpu.clone()) {
         Ok(found) => ChoiceReport { chosen: found.device.to_string(), because: found.why },
         Err(error) => ChoiceReport { chosen: "none".to_owned(), because: error.to_string() },
     }
@@ -155,11 +155,11 @@ fn nvjpeg() -> String {
     }
 }
 
-/// The decoder of our own, and what those of nvJPEG can do, found out by trying as a loader does; empty if no GPU will
+/// The decoders of our own, and what those of nvJPEG can do, found out by trying as a loader does; empty if no GPU will
 /// be used. A loader would keep decoders and kernels for the process, while this only looks.
 fn abilities(gpu: &gpu::Probe) -> Vec<(String, String)> {
     let Ok(config::ChosenDevice { device: config::Device::Cuda { ordinal }, .. }) =
-        config::choose_device_of("auto", config::GpuDecoder::Auto, || gpu.clone())
+        config::choose_device_of("auto", config::GpuDecoder::Auto, false, || gpu.clone())
     else {
         return Vec::new();
     };
@@ -174,8 +174,8 @@ fn abilities(gpu: &gpu::Probe) -> Vec<(String, String)> {
                 let engines = if backend == nvjpeg::NvJpegBackend::Hardware { &engines[..] } else { "" };
                 (backend.name().to_owned(), format!("{engines}{}", abilities.describe(backend)))
             };
-            let own = (CUDA_PACKED.to_owned(), PACKED_REGIONS.to_owned());
-            std::iter::once(own).chain(nvjpeg::NvJpegBackend::ALL.map(describe)).collect()
+            let own = |kernel: OwnKernel| (kernel.title().to_owned(), kernel.can().to_owned());
+            OwnKernel::ALL.map(own).into_iter().chain(nvjpeg::NvJpegBackend::ALL.map(describe)).collect()
         }
         Err(error) => vec![("none".to_owned(), error.to_string())],
     }

@@ -211,10 +211,10 @@ settings! {
     /// the same as on the CPU but for the decoders' rounding.
     device: String = "auto".into(), DeviceName, Images.images_only();
 
-    /// Who decodes images on a GPU. With `auto` packed images are decoded by a kernel of Foreload's own, with the CPU's
-    /// samples, and JPEGs by nvJPEG. With `own` nvJPEG is neither needed nor used: the CPU decodes what is not packed,
-    /// so that all batches have the bytes that they have with `device="cpu"`. With `nvjpeg` the CPU decodes packed
-    /// images.
+    /// Who decodes images on a GPU. With `auto` packed images and the indexed copies of caches are decoded by kernels
+    /// of Foreload's own, with the CPU's samples, and JPEGs by nvJPEG. With `own` nvJPEG is neither needed nor used:
+    /// the CPU decodes what is neither packed nor indexed, so that all batches have the bytes that they have with
+    /// `device="cpu"`. With `nvjpeg` the CPU decodes packed images, and nvJPEG the JPEG in an indexed one.
     decoder: GpuDecoder = GpuDecoder::Auto, OneOf::names(), Images.images_only();
 
     /// What the CPU decodes when batches end on a GPU. With `fallback` it decodes what the GPU's decoders do not know

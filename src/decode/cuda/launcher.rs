@@ -1,43 +1,45 @@
-//! Launches the kernel that decodes packed images.
+//! Launches the kernels that decode images.
 
-use super::table::PackedTable;
+use super::tables::{OwnKernel, OwnTables};
 use crate::error::Result;
 use crate::gpu::{Arg, Function, Module, Stream};
 
-/// The name of the kernel.
-pub(crate) const PACKED: &str = "foreload_packed";
-
-/// The threads of a block, each of which decodes a block of 8×8 samples at a time, and the bytes that they share.
-const THREADS: u32 = 128;
-const SHARED_BYTES: u32 = 20_036;
-
-/// Decodes packed images on one device.
-pub struct PackedLauncher {
-    function: Function,
+/// Decodes packed and indexed images on one device.
+pub(crate) struct OwnLauncher {
+    kernels: [Function; OwnKernel::ALL.len()],
 }
 
-impl PackedLauncher {
-    /// The threads of a block, and the bytes of shared memory that it needs.
-    pub const BLOCK: (u32, u32) = (THREADS, SHARED_BYTES);
-
-    /// Finds the kernel. The error is [`Error::Gpu`](crate::Error::Gpu) if the driver fails.
-    pub fn new(kernels: &Module) -> Result<Self> {
-        Ok(Self { function: kernels.function(PACKED, &[8, 8, 8])? })
+impl OwnLauncher {
+    /// Finds the kernels. The error is [`Error::Gpu`](crate::Error::Gpu) if the driver fails.
+    pub(crate) fn new(module: &Module) -> Result<Self> {
+        let find = |kernel: OwnKernel| module.function(kernel.name(), &vec![8; kernel.parameters()]);
+        let [packed, indexed] = OwnKernel::ALL.map(find);
+        Ok(Self { kernels: [packed?, indexed?] })
     }
 
-    /// Queues the decoding of all images of `table`, which was copied to the device address `at`, on `stream`. All
-    /// samples of their planes are written. The number of damaged rows of each image is added to the 32-bit number of
-    /// its own behind `damage`; the planes of an image with damage hold nothing of use.
+    /// Queues the decoding of all images of `tables`, which were copied to the device address `at`, on `stream`. All
+    /// samples of their planes are written. What is damaged of each image is added to the 32-bit number of its own
+    /// behind `damage`; the planes of an image with damage hold nothing of use.
     ///
     /// # Safety
     ///
-    /// The table, and the planes, bytes and numbers that it names must be device memory that stays allocated until the
-    /// stream has passed the launch, and whose other users are ordered with `stream` by events.
-    pub unsafe fn launch(&self, stream: &Stream, table: &PackedTable, at: u64, damage: u64) -> Result<()> {
-        let rows = at + table.rows_at() as u64;
-        let arguments = [at, rows, damage].map(Arg::Pointer);
-        let (grid, block) = ([table.rows() as u32, 1, 1], [THREADS, 1, 1]);
-        // SAFETY: the arguments are the kernel's; what they point to is the caller's promise.
-        unsafe { self.function.launch(stream, grid, block, SHARED_BYTES, &arguments) }
+    /// The tables, and the planes, bytes and numbers that they name must be device memory that stays allocated until
+    /// the stream has passed the launches, and whose other users are ordered with `stream` by events.
+    pub(crate) unsafe fn launch(
+        &self,
+        stream: &Stream,
+        tables: &OwnTables,
+        at: u64,
+        damage: u64,
+    ) -> Result<()> {
+        for launch in tables.launches(at, damage) {
+            let arguments: Vec<Arg> = launch.arguments.into_iter().map(Arg::Pointer).collect();
+            let (threads, shared) = launch.kernel.block();
+            let function = &self.kernels[launch.kernel as usize];
+            let (grid, block) = ([launch.blocks, 1, 1], [threads, 1, 1]);
+            // SAFETY: the arguments are the kernel's; what they point to is the caller's promise.
+            unsafe { function.launch(stream, grid, block, shared, &arguments) }?;
+        }
+        Ok(())
     }
 }

@@ -1,13 +1,41 @@
-//! Packed images decoded on a GPU by a kernel of our own, `cuda/packed/`: the samples are those of the CPU's decoder.
+//! Packed and indexed images decoded on a GPU by kernels of our own, `cuda/packed/` and `cuda/indexed/`: the samples
+//! are those of the CPU's decoder.
 
+mod image;
+mod indexed;
 mod launcher;
-mod table;
+mod packed;
+mod tables;
 
-#[cfg(test)]
-pub(crate) use launcher::PACKED;
-pub use launcher::PackedLauncher;
-pub use table::PackedTable;
+use super::jpeg::plan::PlannedRows;
+pub use super::jpeg::plan::{OwnImage, OwnPlan};
+pub(crate) use launcher::OwnLauncher;
+pub use tables::{OwnKernel, OwnLaunch, OwnTables};
 
-/// The name in metrics and messages of the kernel that decodes packed images, and what it can do.
-pub(crate) const CUDA_PACKED: &str = "cuda_packed";
-pub(crate) const PACKED_REGIONS: &str = "regions of packed images, with the CPU's samples";
+impl OwnKernel {
+    /// Its name in metrics and messages.
+    pub(crate) const fn title(self) -> &'static str {
+        match self {
+            Self::Packed => "cuda_packed",
+            Self::Indexed => "cuda_indexed",
+        }
+    }
+
+    /// What it can do.
+    pub(crate) const fn can(self) -> &'static str {
+        match self {
+            Self::Packed => "regions of packed images, with the CPU's samples",
+            Self::Indexed => "regions of indexed images, with the CPU's samples",
+        }
+    }
+}
+
+impl OwnPlan {
+    /// The kernel that decodes by this plan.
+    pub(crate) fn kernel(&self) -> OwnKernel {
+        match &self.rows {
+            PlannedRows::Packed(_) => OwnKernel::Packed,
+            PlannedRows::Indexed(..) => OwnKernel::Indexed,
+        }
+    }
+}

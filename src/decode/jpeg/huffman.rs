@@ -131,9 +131,10 @@ impl LookupEntry {
     }
 }
 
-/// The whole code, for symbols that the lookups leave out.
-#[derive(Debug)]
-pub(super) struct Codes {
+/// The whole code, for symbols that the lookups leave out; `HuffmanCode` of `cuda/indexed/table.cuh`, field by field.
+#[repr(C)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::decode) struct Codes {
     /// The first code that is too large for codes of this length, left-aligned to 16 bits; by length - 1.
     limit: [u32; 16],
     /// The index of a symbol minus its code; by length - 1.

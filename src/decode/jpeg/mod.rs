@@ -10,6 +10,7 @@ pub(super) mod indexed;
 mod markers;
 pub(crate) mod packed;
 mod pairs;
+pub(in crate::decode) mod plan;
 mod progressive;
 mod scan;
 mod tables;

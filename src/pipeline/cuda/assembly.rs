@@ -6,8 +6,8 @@ use crate::batch::{BatchCloser, Ticket};
 use crate::config::LANES;
 use crate::dataset::Stamp;
 use crate::decode::JpegHeader;
+use crate::decode::cuda::OwnPlan;
 use crate::decode::nvjpeg::PlanesLayout;
-use crate::decode::packed::PackedPlan;
 use crate::error::Result;
 use crate::gpu::PinnedSlice;
 use crate::pipeline::EpochRun;
@@ -29,8 +29,8 @@ pub(crate) struct PreparedSample {
 pub(crate) enum PreparedImage {
     /// A file for nvJPEG.
     Encoded { bytes: PinnedSlice, header: JpegHeader, drawn: DrawnViews },
-    /// A packed image for the kernel of our own, and how to decode it.
-    Packed { bytes: PinnedSlice, plan: Box<PackedPlan>, drawn: DrawnViews },
+    /// A packed or an indexed image for a kernel of our own, and how to decode it.
+    Own { bytes: PinnedSlice, plan: Box<OwnPlan>, drawn: DrawnViews },
     /// Planes that the CPU has decoded.
     Decoded { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
     /// A file that the lane is to decode on the CPU, because there was no page-locked memory to decode into.

@@ -1,6 +1,6 @@
 //! Checks that images which a decoder reports as decoded were really written, before they go into a batch: see
-//! `cuda/untouched.cuh`. It costs a fill, a small launch and a copy of a few bytes for each piece. The kernel that
-//! decodes packed images counts their damaged rows itself.
+//! `cuda/untouched.cuh`. It costs a fill, a small launch and a copy of a few bytes for each piece. The kernels of
+//! our own count what is damaged themselves.
 
 use super::GpuStage;
 use super::image::LaneImage;
@@ -41,7 +41,7 @@ impl Counted {
             (LaneImage::Encoded { .. }, Some((_, layout))) => {
                 Self::Lines { by_chance: Untouched::by_chance(layout) }
             }
-            (LaneImage::Packed { .. }, _) => Self::DamagedRows,
+            (LaneImage::Own { .. }, _) => Self::DamagedRows,
             _ => Self::Nothing,
         }
     }
@@ -153,7 +153,7 @@ pub(crate) enum Finding {
     Doubtful,
     /// So many lines were not written that it cannot be chance.
     Skipped,
-    /// It is a packed image with damaged rows.
+    /// It is a packed or an indexed image with damaged rows.
     Damaged,
 }
 

@@ -5,8 +5,8 @@ use super::refused::ImageId;
 use crate::augment::DrawnViews;
 use crate::batch::Ticket;
 use crate::dataset::Stamp;
+use crate::decode::cuda::OwnPlan;
 use crate::decode::nvjpeg::{Abilities, NvJpegBackend, PlanesLayout};
-use crate::decode::packed::PackedPlan;
 use crate::decode::{JpegHeader, Planes};
 use crate::error::{Error, Result};
 use crate::gpu::PinnedSlice;
@@ -67,12 +67,12 @@ pub(crate) enum LaneImage {
         /// Whether the same decoder has it a second time, because there is no other, or because the check was doubtful.
         tried_again: bool,
     },
-    /// A packed image for the kernel of our own.
-    Packed { bytes: PinnedSlice, plan: Box<PackedPlan>, drawn: DrawnViews },
+    /// A packed or an indexed image for a kernel of our own.
+    Own { bytes: PinnedSlice, plan: Box<OwnPlan>, drawn: DrawnViews },
     /// Planes in page-locked memory.
     Planes { bytes: PinnedSlice, layout: PlanesLayout, drawn: DrawnViews },
-    /// A file for the CPU.
-    ForCpu { bytes: PinnedSlice, drawn: DrawnViews },
+    /// A file for the CPU. It may be one in which a kernel of our own has found damage.
+    ForCpu { bytes: PinnedSlice, drawn: DrawnViews, is_doubted: bool },
     /// A file for the CPU that is still to be read, from the version of its shard that has this stamp.
     Unread { stamp: Option<Stamp>, drawn: Option<DrawnViews> },
     /// Planes that the CPU has decoded, before there is page-locked memory for them.
@@ -93,13 +93,21 @@ impl LaneImage {
 
     /// Whether a decoder of the GPU is to decode it, or did.
     pub(crate) fn is_for_gpu(&self) -> bool {
-        matches!(self, Self::Encoded { .. } | Self::Packed { .. })
+        matches!(self, Self::Encoded { .. } | Self::Own { .. })
     }
 
     /// Gives a file of the GPU's to the CPU.
     pub(super) fn leave_to_cpu(&mut self) {
-        if let Self::Encoded { bytes, drawn, .. } | Self::Packed { bytes, drawn, .. } = self {
-            *self = Self::ForCpu { bytes: bytes.clone(), drawn: drawn.clone() };
+        if let Self::Encoded { bytes, drawn, .. } | Self::Own { bytes, drawn, .. } = self {
+            *self = Self::ForCpu { bytes: bytes.clone(), drawn: drawn.clone(), is_doubted: false };
+        }
+    }
+
+    /// Gives an image in which a kernel of our own has found damage to the CPU.
+    pub(super) fn doubt(&mut self) {
+        self.leave_to_cpu();
+        if let Self::ForCpu { is_doubted, .. } = self {
+            *is_doubted = true;
         }
     }
 
@@ -110,7 +118,7 @@ impl LaneImage {
                 let layout = abilities.layout(header, drawn.region(), *backend);
                 Some(layout.ok_or_else(|| Error::Internal(format!("{} has no layout", backend.name())))?)
             }
-            Self::Packed { plan, .. } => Some(plan.layout),
+            Self::Own { plan, .. } => Some(plan.layout),
             Self::Planes { layout, .. } => Some(*layout),
             Self::Decoded { planes, .. } => Some(PlanesLayout::staged(planes)),
             Self::Blank => None,
@@ -124,7 +132,7 @@ impl LaneImage {
     pub(crate) fn arena_bytes(&self, layout: &PlanesLayout) -> u64 {
         match self {
             // Kernels read words of four bytes.
-            Self::Packed { plan, .. } => {
+            Self::Own { plan, .. } => {
                 planes_bytes(layout) + (plan.bytes.len() as u64 + 4).next_multiple_of(ALIGNMENT)
             }
             _ => planes_bytes(layout),
@@ -135,7 +143,7 @@ impl LaneImage {
     pub(crate) fn drawn(&self) -> Option<&DrawnViews> {
         match self {
             Self::Encoded { drawn, .. }
-            | Self::Packed { drawn, .. }
+            | Self::Own { drawn, .. }
             | Self::Planes { drawn, .. }
             | Self::Decoded { drawn, .. } => Some(drawn),
             Self::ForCpu { .. } | Self::Unread { .. } | Self::Replaced | Self::Blank | Self::Nothing => None,

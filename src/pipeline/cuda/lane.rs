@@ -8,7 +8,7 @@ use super::assembly::{Piece, PreparedSample};
 use super::check::WriteCheck;
 use super::image::{LaneImage, LaneSample, planes_bytes};
 use super::image_view::ImageView;
-use super::packed::PackedDecoder;
+use super::own::OwnDecoder;
 use super::per_image::PerImage;
 use super::placed::{PlacedSample, requests};
 use super::shared_gpu::BorrowedDecoder;
@@ -22,6 +22,7 @@ use crate::error::{Error, Result};
 use crate::gpu::{DeviceBuffer, InFlight, Stream};
 use crate::pipeline::mixing::KeptPlaces;
 use crate::pipeline::{EpochRun, PipelineShared};
+use crate::slot::Slot;
 use crossbeam_channel::{Receiver, select};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -90,7 +91,7 @@ struct GpuLane<'a> {
     table: LaneTable,
     /// The grey levels between the kernels of a view that changes pixels.
     levels: Option<DeviceBuffer>,
-    packed: PackedDecoder,
+    own: OwnDecoder,
     check: WriteCheck,
     timing: Timing,
 }
@@ -129,7 +130,7 @@ impl<'a> GpuLane<'a> {
         Ok(Self {
             stage,
             shared,
-            packed: PackedDecoder::new(stage)?,
+            own: OwnDecoder::new(stage)?,
             check: WriteCheck::new(stage, &mut flight, stage.batch, intake.staging.counts(stage.batch)?)?,
             intake,
             engine: Stream::new(&stage.device)?,
@@ -220,6 +221,7 @@ impl<'a> GpuLane<'a> {
         self.timing.next()?.begin(&stream, &self.engine)?;
         self.copy(run, &placed)?;
         self.timing.current().copied(&stream)?;
+        let tables = OwnDecoder::reserve(&placed, &mut self.intake.staging, &mut self.flight)?;
         let refused = self.decode(run, arena, &placed)?;
         let mut refused = refused.into_iter().rev().peekable();
         while let Some(Refusal { index, image, error }) = refused.next() {
@@ -231,7 +233,7 @@ impl<'a> GpuLane<'a> {
         }
         let first = self.check.add(&placed)?;
         if let Some(first) = first {
-            self.decode_packed(&placed, arena, first)?;
+            self.decode_own(&placed, arena, first, tables)?;
         }
         self.timing.current().decoded(&stream)?;
         self.augment(closer, arena, &placed, first.filter(|_| by_nvjpeg(&placed)))?;
@@ -327,13 +329,13 @@ impl<'a> GpuLane<'a> {
         Ok(self.arena.as_ref().map_or(0, DeviceBuffer::ptr))
     }
 
-    /// Queues the copies of planes that the CPU decoded, and of what is needed of packed images.
+    /// Queues the copies of planes that the CPU decoded, and of what is needed of packed and indexed images.
     fn copy(&mut self, run: &EpochRun, placed: &[PlacedSample]) -> Result<()> {
         for (image, at) in placed.iter().flat_map(PlacedSample::images) {
             let Some((offset, layout)) = at else { continue };
             let (from, at) = match image {
                 LaneImage::Planes { bytes, layout, .. } => (bytes.part(0..layout.bytes as usize)?, *offset),
-                LaneImage::Packed { bytes, plan, .. } => {
+                LaneImage::Own { bytes, plan, .. } => {
                     (bytes.part(plan.bytes.clone())?, offset + planes_bytes(layout))
                 }
                 _ => continue,
@@ -403,18 +405,24 @@ impl<'a> GpuLane<'a> {
         Ok(refused)
     }
 
-    /// Queues the decoding of all packed images by one launch. Their damaged rows are counted from the finding with the
-    /// number `first` on.
-    fn decode_packed(&mut self, placed: &[PlacedSample], arena: u64, first: usize) -> Result<()> {
-        self.packed.gather(placed, arena, first);
-        let Self { packed, intake, flight, .. } = self;
-        let Some((kernel, table, at)) = packed.copy(self.stage, &mut intake.staging, flight)? else {
+    /// Queues the decoding of all images of the kernels of our own, by one launch of each, whose tables go through the
+    /// buffer `slot`. Their damaged rows are counted from the finding with the number `first` on.
+    fn decode_own(
+        &mut self,
+        placed: &[PlacedSample],
+        arena: u64,
+        first: usize,
+        slot: Option<Slot>,
+    ) -> Result<()> {
+        self.own.gather(placed, arena, first);
+        let Self { own, intake, flight, .. } = self;
+        let Some((kernels, tables, at)) = own.copy(self.stage, slot, &intake.staging, flight)? else {
             return Ok(());
         };
         let damage = self.check.damaged_rows(flight, first)?;
         // SAFETY: the table, the arena and the counts stay allocated until the flight is done. All of it was written on
         // this stream.
-        unsafe { kernel.launch(flight.stream(), table, at, damage) }
+        unsafe { kernels.launch(flight.stream(), tables, at, damage) }
     }
 
     /// Queues the copy of the table, the check of what nvJPEG wrote, whose first finding has the number `findings`, and

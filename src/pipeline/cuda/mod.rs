@@ -8,7 +8,7 @@ mod check;
 mod image;
 mod image_view;
 pub(super) mod lane;
-mod packed;
+mod own;
 pub(super) mod per_image;
 mod placed;
 pub(super) mod prepare;
@@ -23,7 +23,7 @@ mod work;
 use crate::batch::CudaStorage;
 use crate::config::{self, AllowedBackends, CpuDecode, DevicePools, GpuDecoder, LANES, LoaderConfig};
 use crate::decode::JpegHeader;
-use crate::decode::cuda::{CUDA_PACKED, PACKED_REGIONS};
+use crate::decode::cuda::OwnKernel;
 use crate::decode::nvjpeg::{NvJpegBackend, by_host};
 use crate::error::{Error, Result};
 use crate::gpu::{GpuDevice, MemoryPool, Registration, Stream};
@@ -36,6 +36,10 @@ use shared_gpu::SharedGpu;
 pub use shared_gpu::release_gpus;
 use std::sync::{Arc, Mutex, PoisonError};
 use timing::TimeOrigin;
+
+/// Why the kernels of our own do nothing.
+const FORMS_LEFT: &str =
+    "not asked: the CPU decodes packed images, and nvJPEG or the CPU the JPEG in indexed ones";
 
 /// Why nvJPEG's backends can do nothing.
 const NOT_ASKED: &str = "not asked, with decoder=\"own\"";
@@ -79,11 +83,10 @@ impl GpuStage {
         pools: &DevicePools,
         slots: &SlotPool,
     ) -> Result<Self> {
-        let gpu =
-            SharedGpu::open(ordinal, config.decoder != GpuDecoder::Own).map_err(|error| match error {
-                Error::Unavailable(why) => config::unavailable_device(&format!("cuda:{ordinal}"), &why),
-                other => other,
-            })?;
+        let gpu = SharedGpu::open(ordinal, config.decoder.takes_files()).map_err(|error| match error {
+            Error::Unavailable(why) => config::unavailable_device(&format!("cuda:{ordinal}"), &why),
+            other => other,
+        })?;
         let device = gpu.device.clone();
         let columns = config.layout.column_bytes(config.batch_size as usize);
         let room = (columns + 2 * PAGE).next_multiple_of(PAGE);
@@ -112,12 +115,14 @@ impl GpuStage {
 
     /// What the GPU's decoders can do, and why not more, each by its name.
     pub(crate) fn decoders(&self) -> Vec<(&'static str, String)> {
-        let own = if self.decodes_packed() { PACKED_REGIONS } else { "no: the CPU decodes packed images" };
+        let own = |kernel: OwnKernel| {
+            (kernel.title(), if self.decodes_forms() { kernel.can() } else { FORMS_LEFT }.to_owned())
+        };
         let of_nvjpeg = |backend: NvJpegBackend| {
             let described = || self.gpu.abilities.describe(backend);
             (backend.name(), if self.may_use_nvjpeg() { described() } else { NOT_ASKED.to_owned() })
         };
-        std::iter::once((CUDA_PACKED, own.to_owned())).chain(NvJpegBackend::ALL.map(of_nvjpeg)).collect()
+        OwnKernel::ALL.map(own).into_iter().chain(NvJpegBackend::ALL.map(of_nvjpeg)).collect()
     }
 
     /// A decoder that failed when it was tried, and why.
@@ -125,14 +130,14 @@ impl GpuStage {
         self.gpu.abilities.failed().filter(|_| self.may_use_nvjpeg())
     }
 
-    /// Whether the kernel of our own decodes packed images.
-    fn decodes_packed(&self) -> bool {
-        self.decoder != GpuDecoder::NvJpeg && self.backends != AllowedBackends::Cpu
+    /// Whether kernels of our own decode packed and indexed images.
+    fn decodes_forms(&self) -> bool {
+        self.decoder.takes_forms(self.backends)
     }
 
     /// Whether nvJPEG may decode anything.
     fn may_use_nvjpeg(&self) -> bool {
-        self.decoder != GpuDecoder::Own
+        self.decoder.takes_files()
     }
 
     /// Makes the calling thread one that works for the GPU. If that fails, so does the thread's first call, which

@@ -7,8 +7,8 @@ use crate::decode::nvjpeg::{NvJpegBackend, PlaneLayout, PlaneTarget, PlanesLayou
 /// A sample whose images have places in the arena.
 pub(crate) struct PlacedSample {
     pub work: LaneSample,
-    /// The offset and the layout of each image's planes, behind which are the bytes of a packed image; `None` for a
-    /// blank image.
+    /// The offset and the layout of each image's planes, behind which are the bytes that a kernel of our own
+    /// needs; `None` for a blank image.
     pub at: PerImage<Option<(u64, PlanesLayout)>>,
 }
 

@@ -9,8 +9,8 @@ use super::refused::ImageId;
 use crate::augment::DrawnViews;
 use crate::batch::Ticket;
 use crate::config::CpuDecode;
+use crate::decode::cuda::OwnImage;
 use crate::decode::nvjpeg::{NvJpegBackend, PlanesLayout};
-use crate::decode::packed::PackedImage;
 use crate::decode::{
     ColorModel, FileForm, Format, JpegHeader, Planes, file_within, form_of, image_size, parse_header,
 };
@@ -202,16 +202,21 @@ impl<'a> Preparer<'a> {
         };
         // A canvas is the CPU's: the kernels resize what lies in planes, and no backend writes padding into those.
         let on_canvas = drawn.as_ref().is_some_and(|drawn| drawn.canvas().is_some());
-        if !on_canvas && self.stage.decodes_packed() && form_of(&bytes) == FileForm::Packed {
-            self.stage.balancer.count(None);
-            let head = PackedImage::read(&bytes)?;
-            let size = self.checked_size(head.size())?;
-            let drawn = drawn.map_or_else(|| draw_views(size), Ok)?;
-            let plan = Box::new(head.plan(drawn.region())?);
-            stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, bytes.len());
-            return Ok(PreparedImage::Packed { bytes, plan, drawn });
+        let mut drawn = drawn;
+        if !on_canvas
+            && self.stage.decodes_forms()
+            && let Some(own) = OwnImage::read(&bytes)?
+        {
+            let size = self.checked_size(own.size())?;
+            let views = drawn.take().map_or_else(|| draw_views(size), Ok)?;
+            if let Some(plan) = own.plan(views.region())? {
+                self.stage.balancer.count(None);
+                stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, bytes.len());
+                return Ok(PreparedImage::Own { bytes, plan: Box::new(plan), drawn: views });
+            }
+            drawn = Some(views);
         }
-        // The GPU's decoders know files alone; the CPU's decode the other forms.
+        // nvJPEG knows files alone; the CPU's decoders know all forms.
         let file = file_within(&bytes)?.unwrap_or(0..bytes.len());
         let for_gpu = if on_canvas { None } else { self.for_gpu(&bytes[file.clone()], id, batch) };
         if for_gpu.is_none() && config.cpu_decode == CpuDecode::Never {
@@ -295,8 +300,8 @@ const RESIZED_PADDING: &str = "the transforms pad this image before they resize 
 const PACKED: &str = "the image is packed, which nvJPEG does not know; decoder=\"auto\" lets the GPU decode it, and \
                       cpu_decode=\"fallback\" the CPU";
 
-/// Why the GPU decodes nothing but packed images.
-const NOT_PACKED: &str = "the image is not packed, and decoder=\"own\" decodes no others on the GPU; \
+/// Why the GPU decodes nothing but packed and indexed images.
+const NOT_PACKED: &str = "the image is neither packed nor indexed, and decoder=\"own\" decodes no others on the GPU; \
                           cpu_decode=\"fallback\" lets the CPU decode it";
 
 fn is_ended(bytes: &[u8]) -> bool {

@@ -3,7 +3,7 @@
 use super::GpuStage;
 use super::check::WriteCheck;
 use crate::augment::cuda::LaneMemory;
-use crate::decode::cuda::PackedTable;
+use crate::decode::cuda::OwnTables;
 use crate::error::{Error, Result};
 use crate::gpu::{GpuDevice, InFlight, PinnedBuffer, PinnedSlice, Registration};
 use crate::pipeline::PipelineShared;
@@ -29,8 +29,8 @@ impl LaneStaging {
     /// [`Error::Gpu`] or [`Error::Config`] when there is no page-locked memory.
     pub(crate) fn new(shared: &PipelineShared, stage: &GpuStage) -> Result<Self> {
         let views = LaneMemory::new(shared.config.images.views(), shared.config.batch_size as usize).table;
-        let packed = if stage.decodes_packed() { PackedTable::usual_bytes(stage.batch) } else { 0 };
-        let table = views + packed;
+        let own = if stage.decodes_forms() { OwnTables::usual_bytes(stage.batch) } else { 0 };
+        let table = views + own;
         // There is room for two of the largest tables: one is written while the other is copied.
         let counts = WriteCheck::bytes(stage.batch);
         let room = 2 * (table + 4 * PAGE) + counts + 2 * PAGE;

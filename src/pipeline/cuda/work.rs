@@ -12,8 +12,8 @@ use crate::augment::DrawnViews;
 use crate::batch::Ticket;
 use crate::config::{CpuDecode, DevicePools, OnError};
 use crate::dataset::Stamp;
-use crate::decode::ColorModel;
 use crate::decode::nvjpeg::{NvJpegBackend, PlanesLayout};
+use crate::decode::{Backend, ColorModel};
 use crate::error::{DecodeError, Error, Result};
 use crate::gpu::Registration;
 use crate::pipeline::cpu::{CpuDecoder, SampleImage, ViewsFrom};
@@ -57,8 +57,10 @@ impl<'a> Intake<'a> {
                 PreparedImage::Decoded { bytes, layout, drawn } => {
                     Ok(LaneImage::Planes { bytes, layout, drawn })
                 }
-                PreparedImage::Packed { bytes, plan, drawn } => Ok(LaneImage::Packed { bytes, plan, drawn }),
-                PreparedImage::Waiting { bytes, drawn } => Ok(LaneImage::ForCpu { bytes, drawn }),
+                PreparedImage::Own { bytes, plan, drawn } => Ok(LaneImage::Own { bytes, plan, drawn }),
+                PreparedImage::Waiting { bytes, drawn } => {
+                    Ok(LaneImage::ForCpu { bytes, drawn, is_doubted: false })
+                }
                 PreparedImage::Unread { stamp, drawn } => Ok(LaneImage::Unread { stamp, drawn }),
                 PreparedImage::Absent => Ok(LaneImage::Blank),
                 PreparedImage::Encoded { bytes, header, drawn } => {
@@ -67,7 +69,9 @@ impl<'a> Intake<'a> {
                         Some(backend) => {
                             Ok(LaneImage::Encoded { bytes, header, drawn, backend, tried_again: false })
                         }
-                        None if self.stage.cpu_may => Ok(LaneImage::ForCpu { bytes, drawn }),
+                        None if self.stage.cpu_may => {
+                            Ok(LaneImage::ForCpu { bytes, drawn, is_doubted: false })
+                        }
                         // A lane's decoder has refused it since the worker prepared it.
                         None => Err(self.shared.of_image(image, undecodable(self.stage, &bytes, id))),
                     }
@@ -138,9 +142,15 @@ impl<'a> Intake<'a> {
         for image in 0..work.images.len() {
             let draw = work.draw;
             let decoded = match work.images.get(image) {
-                LaneImage::ForCpu { bytes, drawn } => {
+                LaneImage::ForCpu { bytes, drawn, is_doubted } => {
                     let views = ViewsFrom::Header(drawn.clone());
-                    self.decode(run, SampleImage { image, draw, bytes, views })
+                    let decoded = self.decode(run, SampleImage { image, draw, bytes, views });
+                    // The CPU's decoder, which reads the same rows by the same rules, has found no damage in them.
+                    let by_rows = matches!(self.cpu.decoded_by, Some(Backend::Packed | Backend::Indexed));
+                    if *is_doubted && decoded.is_ok() && by_rows {
+                        self.shared.notify_doubted(draw.sample);
+                    }
+                    decoded
                 }
                 LaneImage::Unread { stamp, drawn } => self.read(run, image, draw, *stamp, drawn.clone()),
                 _ => continue,
@@ -254,7 +264,7 @@ impl<'a> Intake<'a> {
             for image in work.images.iter_mut() {
                 match image {
                     LaneImage::Encoded { backend, .. } => run.counters.count_nvjpeg(*backend, 1),
-                    LaneImage::Packed { .. } => run.counters.count_packed_on_gpu(),
+                    LaneImage::Own { plan, .. } => run.counters.count_own(plan.kernel()),
                     _ => {}
                 }
                 *image = LaneImage::Nothing;
@@ -269,8 +279,8 @@ impl<'a> Intake<'a> {
         let id = work.id(number);
         let LaneImage::Encoded { header, backend, tried_again, .. } = work.images.get_mut(number) else {
             // Where another image of the sample has failed it, nothing is left to do.
-            let is_packed = matches!(work.images.get_mut(number), LaneImage::Packed { .. });
-            return finding != Finding::Damaged || is_packed && self.leave_damaged(run, work, number);
+            let is_own = matches!(work.images.get_mut(number), LaneImage::Own { .. });
+            return finding != Finding::Damaged || is_own && self.leave_damaged(run, work, number);
         };
         let backend = *backend;
         if finding == Finding::Written {
@@ -292,11 +302,11 @@ impl<'a> Intake<'a> {
         false
     }
 
-    /// Gives a packed image with damage to the CPU, which says what is wrong with it. Returns that it is not there.
+    /// Gives an image with damaged rows to the CPU, which says what is wrong with it. Returns that it is not there.
     fn leave_damaged(&self, run: &EpochRun, work: &mut LaneSample, number: usize) -> bool {
         run.counters.count_decoded_again();
         match self.stage.cpu_may {
-            true => work.images.get_mut(number).leave_to_cpu(),
+            true => work.images.get_mut(number).doubt(),
             false => {
                 let error = DecodeError::Corrupt(DAMAGED_ROWS.into()).into();
                 self.fail_sample(work, self.shared.of_image(number, error));
@@ -383,9 +393,8 @@ impl<'a> Intake<'a> {
     }
 }
 
-/// What is wrong with an image of which the kernel finds damaged rows, where the CPU may not look at it.
-const DAMAGED_ROWS: &str =
-    "packed image: a row of MCUs is damaged; with cpu_decode=\"fallback\" the CPU says which";
+/// What is wrong with an image of which a kernel finds damaged rows, where the CPU may not look at it.
+const DAMAGED_ROWS: &str = "a row of MCUs is damaged; with cpu_decode=\"fallback\" the CPU says which";
 
 fn no_room(pools: &DevicePools, needed: u64) -> Error {
     let remedy = match pools.cap_for(needed) {

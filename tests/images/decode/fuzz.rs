@@ -93,11 +93,16 @@ pub fn answer(
 ) -> Result<Vec<u8>, String> {
     let choose = |width, height| region(seed, (width, height));
     decoder.decode(bytes, choose, planes).map_err(|error| error.to_string())?;
+    Ok(samples(planes))
+}
+
+/// The samples of the planes that are used, plane by plane and row by row.
+pub fn samples(planes: &Planes) -> Vec<u8> {
     let used = if planes.color == ColorModel::Gray { 1 } else { 3 };
     let rows = planes.planes[..used].iter().flat_map(|plane| {
         (0..plane.height as usize).map(|y| &plane.data[y * plane.stride..][..plane.width as usize])
     });
-    Ok(rows.flatten().copied().collect())
+    rows.flatten().copied().collect()
 }
 
 /// How long to go on, in seconds.

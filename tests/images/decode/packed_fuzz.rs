@@ -11,7 +11,7 @@ use foreload::testing::simd::Level;
 use foreload::testing::tier::store::checksum;
 
 use super::fuzz::{answer, damage, first_seed, image, seconds};
-use super::packed_kernel;
+use super::own_kernels;
 
 /// The number of two or four bytes at `at`, or 0 behind the end.
 fn number(bytes: &[u8], at: usize, length: usize) -> usize {
@@ -102,7 +102,7 @@ fn damaged_packed_images_give_pixels_or_an_error() {
             answers.iter().map(briefly).collect::<Vec<_>>()
         );
         let (planes, again) = &answers[0];
-        let by_kernel = packed_kernel::answer(&packed, 1_000_000, seed);
+        let by_kernel = own_kernels::answer(&packed, 1_000_000, seed);
         assert!(
             by_kernel.as_ref().ok() == planes.as_ref().ok(),
             "the kernel differs: FORELOAD_FUZZ_SEED={seed}: {:?} {planes:?}",

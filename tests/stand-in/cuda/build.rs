@@ -5,10 +5,10 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
     let kernels = "../../../cuda";
-    for name in ["params", "platform", "packed/table"] {
+    for name in ["params", "platform", "decode/table", "indexed/table", "packed/table"] {
         println!("cargo:rerun-if-changed={kernels}/{name}.cuh");
     }
-    let tables = ["src/augment.c", "src/packed.c"];
+    let tables = ["src/augment.c", "src/decode.c"];
     tables.iter().for_each(|table| println!("cargo:rerun-if-changed={table}"));
     cc::Build::new().files(tables).std("c11").include(kernels).warnings_into_errors(true).compile("table");
 }

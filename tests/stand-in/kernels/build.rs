@@ -1,12 +1,12 @@
 //! Compiles the kernels for the CPU, with the arithmetic of the GPU: no multiplication is fused with an addition.
 //!
-//! What decodes packed images may read an enemy's bytes. It is compiled so that a program ends at an index beyond an
+//! What decodes images may read an enemy's bytes. It is compiled so that a program ends at an index beyond an
 //! array, a shift that has no meaning, or a sum that leaves its type.
 
 fn main() {
     let cuda = "../../../cuda";
     // A folder stands for all files in it, but not in its own folders.
-    for folder in ["ops", "packed"] {
+    for folder in ["decode", "indexed", "ops", "packed"] {
         println!("cargo:rerun-if-changed={cuda}/{folder}");
     }
     for entry in std::fs::read_dir(cuda).expect("the folder of the kernels") {
@@ -26,5 +26,5 @@ fn main() {
     };
     compile("augment_cpu", &[]);
     let watched = "-fsanitize=bounds,shift,signed-integer-overflow,integer-divide-by-zero";
-    compile("packed_cpu", &[watched, "-fsanitize-undefined-trap-on-error"]);
+    compile("decode_cpu", &[watched, "-fsanitize-undefined-trap-on-error"]);
 }

@@ -12,13 +12,13 @@ const ENTRY: usize = 12;
 
 /// A place in the entropy-coded data at which decoding can begin: the start of a row of MCUs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct EntryPoint {
+pub(in crate::decode) struct EntryPoint {
     /// The offset in the file of the byte that holds the first bit.
-    pub(super) byte: u32,
+    pub(in crate::decode) byte: u32,
     /// The number of that byte's bits before it, at most 7.
-    pub(super) skip: u32,
+    pub(in crate::decode) skip: u32,
     /// The DC coefficients of the blocks before it, by the components' order in the scan.
-    pub(super) dc: [i16; 3],
+    pub(in crate::decode) dc: [i16; 3],
 }
 
 impl EntryPoint {
@@ -72,6 +72,7 @@ impl IndexedFile {
 pub(in super::super) struct IndexHead<'a> {
     pub(super) facts: IndexedFile,
     entries: &'a [[u8; ENTRY]],
+    bytes: &'a [u8],
     /// The number of bytes of the head; the file follows.
     length: usize,
 }
@@ -101,7 +102,7 @@ impl<'a> IndexHead<'a> {
         if means != indexed.len() as u64 {
             return Err(corrupt(&format!("it has {} bytes, and its head means {means}", indexed.len())));
         }
-        Ok(Self { facts, entries, length })
+        Ok(Self { facts, entries, bytes: indexed, length })
     }
 
     /// The range of the file's bytes in the indexed image.
@@ -115,8 +116,13 @@ impl<'a> IndexHead<'a> {
         let entry = |row: usize| self.entries.get(row).map(EntryPoint::read);
         let start = entry(row as usize)?;
         let end = match entry(row as usize + 1) {
-            // The row may end amid the byte with which the next one begins.
-            Some(next) => next.byte as usize + usize::from(next.skip > 0),
+            // The row ends amid the byte with which the next one begins. Behind an FF the zero belongs to it, without
+            // which that would be no byte of coded data.
+            Some(EntryPoint { byte, skip: 1.., .. }) => {
+                let shared = self.bytes[self.file()].get(byte as usize);
+                byte as usize + 1 + usize::from(shared == Some(&0xFF))
+            }
+            Some(next) => next.byte as usize,
             None => self.facts.end as usize,
         };
         Some((start, start.byte as usize..end))

@@ -2,17 +2,21 @@
 //! step over what comes before. `docs/indexed-image.md` specifies the form.
 //!
 //! An indexed image is a head (`head.rs`) with the places in the file at which decoding can begin, and the file.
-//! `make.rs` finds these places, and `region.rs` decodes from them. The index is a hint: what it does not lead to is
+//! `make.rs` finds these places, and `region.rs` decodes from them; `plan.rs` says what a GPU must know for that. The
+//! index is a hint: what it does not lead to is
 //! decoded as if there was none.
 
 mod head;
 mod make;
+mod plan;
 mod region;
 #[cfg(test)]
 mod tests;
 
+pub(in crate::decode) use self::head::EntryPoint;
 pub(super) use self::head::IndexHead;
 pub(in crate::decode) use self::make::Indexer;
+pub(super) use self::plan::IndexedImage;
 pub(super) use self::region::decode_from;
 
 use super::Jpeg;

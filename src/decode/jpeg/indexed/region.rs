@@ -17,11 +17,10 @@ pub(in super::super) fn decode_from(
     level: Level,
     out: &mut Planes,
 ) -> Option<()> {
-    let (width, height) = layout.mcus(&header.scan);
-    let is_one_scan = header.scan.len() == header.frame.components.len();
-    if header.frame.marker == PROGRESSIVE || !is_one_scan || head.facts.mcus != (width, height) {
+    if !head.is_of(header, layout) {
         return None;
     }
+    let (width, height) = layout.mcus(&header.scan);
     header.tables.add_standard();
     layout.shape(&header.frame, out);
     let interval = header.tables.restart_interval;
@@ -50,4 +49,12 @@ pub(in super::super) fn decode_from(
         scan::decode(&scan, &mut out.planes, level).ok()?;
     }
     Some(())
+}
+
+impl IndexHead<'_> {
+    /// Whether the index can be that of a file with these headers.
+    pub(super) fn is_of(&self, header: &ScanHeader, layout: &RegionLayout) -> bool {
+        let is_one_scan = header.scan.len() == header.frame.components.len();
+        header.frame.marker != PROGRESSIVE && is_one_scan && self.facts.mcus == layout.mcus(&header.scan)
+    }
 }

@@ -83,6 +83,32 @@ fn a_row_goes_on_from_the_bits_and_coefficients_before_it() {
     assert_eq!(FileOffsets::new(&file, head.row(0).unwrap().1.start).of(usize::MAX), before);
 }
 
+/// Where rows share an FF, the one before needs its zero, too.
+#[test]
+fn a_row_ends_with_the_zero_behind_an_ff() {
+    let mut found = 0;
+    for height in 1..150u16 {
+        let pixels: Vec<u8> =
+            (0..48 * u64::from(height)).map(|at| (at * at * u64::from(height) / 7 % 251) as u8).collect();
+        let mut file = Vec::new();
+        Encoder::new(&mut file, 95).encode(&pixels, 48, height, ColorType::Luma).unwrap();
+        let indexed = index(&file);
+        let head = IndexHead::read(&indexed).unwrap();
+        for row in 1..head.facts.mcus.1 {
+            let (entry, _) = head.row(row).unwrap();
+            if entry.skip == 0 || file[entry.byte as usize] != 0xFF {
+                continue;
+            }
+            found += 1;
+            let above = |_, _| Region { x: 0, y: 8 * row - 8, width: 48, height: 8 };
+            let mut planes = Planes::default();
+            let decoded = Decoder::new(1_000_000).decode(&indexed, above, &mut planes).unwrap();
+            assert_eq!(decoded.backend, Backend::Indexed, "height {height}, row {row}");
+        }
+    }
+    assert!(found > 2, "{found}");
+}
+
 #[test]
 fn an_index_that_leads_nowhere_is_not_used() {
     let indexed = index(&file(|_| {}));

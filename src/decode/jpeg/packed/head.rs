@@ -270,6 +270,9 @@ impl PackedHead {
             grid.rows * units.sum::<usize>()
         };
         let least: usize = grids.iter().map(least).sum();
+        if self.has_zero_step() {
+            return Err(corrupt("a step of quantisation is 0"));
+        }
         let mut start = 0;
         for row in &self.rows {
             let length = row.end.checked_sub(start).ok_or_else(|| corrupt("its rows overlap"))?;
@@ -283,6 +286,12 @@ impl PackedHead {
             return Err(corrupt(&format!("it has {bytes} bytes, and its head means {end}")));
         }
         Ok(())
+    }
+
+    /// Whether a step of quantisation is 0, which none may be (ITU T.81, B.2.4.1): nobody says how large a coefficient
+    /// is that it multiplies.
+    pub(super) fn has_zero_step(&self) -> bool {
+        self.tables.iter().flatten().any(|&step| step == 0)
     }
 
     /// The place of a row of MCUs in the packed image.

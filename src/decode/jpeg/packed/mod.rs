@@ -29,7 +29,7 @@ mod values;
 mod write;
 
 pub use self::outline::PackedOutline;
-pub use self::plan::{PackedImage, PackedPlan};
+pub(super) use self::plan::PackedImage;
 
 use self::coefficients::ImageBlocks;
 use self::head::{Choices, OriginalFile, PackedHead, PackedRow, frame_of, grids, row_end};
@@ -222,6 +222,9 @@ impl Packer {
             frame,
             length: 0,
         };
+        if head.has_zero_step() {
+            return Err(Kept::Kind);
+        }
         self.write(&mut head, out)?;
         for choices in Choices::ALL.into_iter().filter(|choices| !(is_sequential && choices.runs_alone)) {
             head.original.choices = choices;

@@ -202,6 +202,22 @@ fn what_cannot_be_packed_says_why() {
 }
 
 #[test]
+fn no_step_of_quantisation_is_zero() {
+    let mut file = image(1, 90, ColorType::Rgb, SamplingFactor::F_2_2, |_| {});
+    let (mut packer, mut packed) = (Packer::new(), Vec::new());
+    packer.pack(&file, &mut packed).unwrap();
+    let mut head = PackedHead::read(&packed).unwrap();
+    head.tables[0][63] = 0;
+    head.overwrite(&mut packed);
+    let error = PackedHead::read(&packed).unwrap_err().to_string();
+    assert!(error.contains("a step of quantisation is 0"), "{error}");
+    // The marker, the length, the number of the table, then its steps.
+    let at = file.windows(2).position(|marker| marker == [0xFF, 0xDB]).unwrap() + 5;
+    file[at + 63] = 0;
+    assert_eq!(packer.pack(&file, &mut packed), Err(Kept::Kind));
+}
+
+#[test]
 fn damage_is_found_wherever_it_is() {
     let mut packer = Packer::new();
     let file = image(3, 80, ColorType::Rgb, SamplingFactor::F_2_2, |_| {});

@@ -1,7 +1,7 @@
 //! The kernels that the stand-in has: what each touches, and the function of the CPU that does its work.
 
 use crate::augment;
-use crate::packed;
+use crate::decode;
 use crate::shadow::{Access, Kind};
 use crate::status::{INVALID_IMAGE, NO_BINARY_FOR_GPU, Status};
 use crate::stream::Running;
@@ -63,7 +63,12 @@ pub const KERNELS: &[Kernel] = &[
     Kernel {
         name: kernels_stand_in::PACKED,
         parameters: || kernels_stand_in::PACKED_PARAMETERS.to_vec(),
-        run: packed::run,
+        run: decode::run_packed,
+    },
+    Kernel {
+        name: kernels_stand_in::INDEXED,
+        parameters: || kernels_stand_in::INDEXED_PARAMETERS.to_vec(),
+        run: decode::run_indexed,
     },
     Kernel { name: kernels_stand_in::MIX, parameters: augment::parameters, run: augment::run_mix },
 ];

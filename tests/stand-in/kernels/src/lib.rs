@@ -1,5 +1,11 @@
 //! The kernels of `cuda/` as functions of this machine, which do what a launch would do on a GPU, thread by thread.
 
+mod decode;
+
+pub use decode::{
+    INDEXED, INDEXED_PARAMETERS, PACKED, PACKED_PARAMETERS, launch_indexed, launch_packed, shared_bytes,
+};
+
 use std::ffi::c_void;
 
 type Kernel = unsafe extern "C" fn(u32, u32, u32, u32, u32, *const c_void, *mut c_void, *const c_void) -> u32;
@@ -67,16 +73,6 @@ unsafe extern "C" {
         images: *mut c_void,
         output: *const c_void,
     ) -> u32;
-    fn foreload_packed(
-        n: u32,
-        threads: u32,
-        shared: u32,
-        turn: u32,
-        images: *const c_void,
-        rows: *const c_void,
-        damage: *mut c_void,
-    ) -> u32;
-    fn foreload_packed_shared() -> u32;
     fn foreload_half_bits(value: f32) -> u32;
     fn foreload_brain_bits(value: f32) -> u32;
 }
@@ -116,12 +112,6 @@ pub const RING: usize = 48;
 
 /// The most places of a ring.
 pub const RING_PLACES: u64 = 4;
-
-/// The name of the kernel that decodes packed images.
-pub const PACKED: &str = "foreload_packed";
-
-/// The sizes of the parameters of [`PACKED`]: images, rows, damage.
-pub const PACKED_PARAMETERS: [usize; 3] = [8, 8, 8];
 
 /// The names of the kernels that make images.
 pub const KERNELS: [&str; 2] = ["foreload_augment_fast", "foreload_augment_exact"];
@@ -172,19 +162,13 @@ pub unsafe fn launch_untouched(
     turn: u32,
     arguments: [*const c_void; 3],
 ) -> Result<(), String> {
-    if grid[1..] != [1, 1] || block[1..] != [1, 1] {
-        return Err(format!("{UNTOUCHED}: a grid of {grid:?} blocks of {block:?} threads"));
-    }
     // SAFETY: the first two arguments are addresses, as the caller promises.
     let [table, counts] = [0, 1].map(|i| unsafe { arguments[i].cast::<*mut c_void>().read_unaligned() });
     // SAFETY: the last is a number, as the caller promises.
     let poison = unsafe { arguments[2].cast::<u32>().read_unaligned() };
     // SAFETY: as the caller promises.
-    match unsafe { foreload_untouched(grid[0], block[0], shared, turn, table, counts, poison) } {
-        0 => Ok(()),
-        1 => Err(format!("{UNTOUCHED}: {grid:?} blocks of {block:?} threads")),
-        _ => Err(format!("{UNTOUCHED}: {shared} bytes of shared memory")),
-    }
+    let status = unsafe { foreload_untouched(grid[0], block[0], shared, turn, table, counts, poison) };
+    judged(UNTOUCHED, status, grid, block, shared)
 }
 
 /// Runs [`OPS`] to its end, like [`launch`].
@@ -258,31 +242,6 @@ pub unsafe fn launch_mix(
         0 if block[1..] == [1, 1] => Ok(()),
         _ => Err(format!("{MIX}: {grid:?} blocks of {block:?} threads")),
     }
-}
-
-/// Runs [`PACKED`] to its end, like [`launch`].
-///
-/// # Safety
-/// The rules of [`launch`], with the sizes of [`PACKED_PARAMETERS`].
-pub unsafe fn launch_packed(
-    grid: [u32; 3],
-    block: [u32; 3],
-    shared: u32,
-    turn: u32,
-    arguments: [*const c_void; 3],
-) -> Result<(), String> {
-    // SAFETY: the arguments are addresses, as the caller promises.
-    let [images, rows, damage] =
-        [0, 1, 2].map(|i| unsafe { arguments[i].cast::<*mut c_void>().read_unaligned() });
-    // SAFETY: as the caller promises.
-    let status = unsafe { foreload_packed(grid[0], block[0], shared, turn, images, rows, damage) };
-    judged(PACKED, status, grid, block, shared)
-}
-
-/// The bytes of shared memory that a block of [`PACKED`] needs.
-pub fn packed_shared() -> u32 {
-    // SAFETY: a pure function.
-    unsafe { foreload_packed_shared() }
 }
 
 /// The half that the kernels make of a float.

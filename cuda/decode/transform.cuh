@@ -1,10 +1,10 @@
 //! From the coefficients of a block to samples: the accurate integer inverse DCT of libjpeg, with the same bits as
 //! `src/decode/jpeg/idct.rs`, which says where it is from.
 
-#ifndef FORELOAD_PACKED_TRANSFORM
-#define FORELOAD_PACKED_TRANSFORM
+#ifndef FORELOAD_DECODE_TRANSFORM
+#define FORELOAD_DECODE_TRANSFORM
 
-#include "packed/shared.cuh"
+#include "platform.cuh"
 
 /// A bound on the sum of the magnitudes of four coefficients that share a column: rows 0, 1, 2, 5 and rows 3, 4, 6, 7.
 /// Anything beyond is damage.

@@ -1,0 +1,45 @@
+//! What the kernels that decode images are told of an image, in device memory: what it is, what is wanted of it, and
+//! where its planes are.
+//!
+//! The Rust side is `src/decode/cuda/image.rs`; both assert the same sizes and offsets.
+
+#ifndef FORELOAD_DECODE_TABLE
+#define FORELOAD_DECODE_TABLE
+
+#include "params.cuh"
+
+/// A component of an image.
+typedef struct {
+    /// The address of the plane that gets the wanted blocks, which must be a multiple of 8.
+    u64 plane;
+    /// The bytes from one row of samples to the next, a multiple of 8 that has room for all wanted columns of blocks.
+    u32 stride;
+    /// The number of rows of samples that the plane has; of blocks that go beyond it the rest is left out.
+    u32 height;
+    /// The columns of blocks of the component, with those that only fill MCUs, and its rows of blocks in a row of MCUs.
+    u32 columns, rows;
+    /// The wanted columns and rows of blocks: from..to along x, then along y.
+    u32 wanted[2][2];
+    /// The steps of quantisation, row by row of the block.
+    u16 steps[64];
+} JpegComponent;
+
+/// An image.
+typedef struct {
+    JpegComponent components[3];
+    /// The number of components, 1 or 3.
+    u32 count;
+    /// Which number behind `damage` counts what is damaged of the image.
+    u32 damage;
+} JpegImage;
+
+SAME(jpeg_component, sizeof(JpegComponent) == 168);
+SAME(jpeg_image, sizeof(JpegImage) == 512);
+
+/// The rows of blocks of a component that are wanted of a row of MCUs: from..to among the component's.
+INLINE void wanted_rows(const JpegComponent* component, u32 number, u32* from, u32* to) {
+    *from = larger(component->wanted[1][0], number * component->rows);
+    *to = larger(*from, smaller(component->wanted[1][1], (number + 1) * component->rows));
+}
+
+#endif

@@ -1,0 +1,47 @@
+//! The kernels that decode images as ordinary functions, like those of `augment_cpu.c`. They stand apart, so that the
+//! compiler can be asked to watch their accesses to arrays, their shifts and their sums: what they read may be an
+//! enemy's.
+
+#include "indexed/decode.cuh"
+#include "packed/decode.cuh"
+
+/// The bytes that the threads of a block share.
+u32 foreload_packed_shared(void) { return sizeof(PackedShared); }
+u32 foreload_indexed_shared(void) { return sizeof(IndexedShared); }
+
+/// A block of so many threads, which finds in shared memory what other blocks left there.
+static Block block_of(u32 threads, u32 turn, void* memory, u32 bytes) {
+    Block block;
+    memset(&block, 0, sizeof block);
+    memset(memory, 0xa5, bytes);
+    block.memory = (u8*)memory;
+    block.threads = threads;
+    block.turn = turn;
+    return block;
+}
+
+/// Returns 0, or 1 for a launch of another shape, 2 for one with too little shared memory.
+u32 foreload_packed(u32 n, u32 threads, u32 shared_bytes, u32 turn, const JpegImage* images, const PackedRow* rows,
+                    u32* damage) {
+    PackedShared memory;
+    if (n == 0 || threads != BLOCKS) return 1;
+    if (shared_bytes < sizeof memory) return 2;
+    for (u32 row = 0; row < n; row++) {
+        const Block block = block_of(threads, turn, &memory, sizeof memory);
+        decode_row(&block, images, rows + row, damage);
+    }
+    return 0;
+}
+
+/// Returns what `foreload_packed` returns.
+u32 foreload_indexed(u32 n, u32 threads, u32 shared_bytes, u32 turn, const IndexedImage* images,
+                     const HuffmanCode* codes, const IndexedRow* rows, const RowGroup* groups, u32* damage) {
+    IndexedShared memory;
+    if (n == 0 || threads != GROUP_THREADS) return 1;
+    if (shared_bytes < sizeof memory) return 2;
+    for (u32 group = 0; group < n; group++) {
+        const Block block = block_of(threads, turn, &memory, sizeof memory);
+        decode_group(&block, images, codes, rows, groups + group, damage);
+    }
+    return 0;
+}

@@ -1,0 +1,115 @@
+//! The bits of a row of MCUs of a JPEG, the highest of each byte first, without the zeros that are stuffed behind FF.
+
+#ifndef FORELOAD_INDEXED_BITS
+#define FORELOAD_INDEXED_BITS
+
+#include "indexed/table.cuh"
+
+/// How far a thread has come in the bits of its row.
+typedef struct {
+    /// The bits that follow, the first one highest; behind them are zeros.
+    u64 window;
+    /// The number of these bits; less than 0 when more were taken than there are.
+    i32 count;
+    /// The offset in the row of the next byte to read.
+    u32 at;
+    /// Whether a marker or the row's end is there.
+    u32 ended;
+} RowBits;
+
+/// What `next_byte` gives in front of a marker and at the row's end: no byte.
+#define NO_BYTE 256u
+
+/// The four bytes of a row from `at` on, the first one lowest. One of them at least is in the row; of those behind it
+/// nothing is known.
+INLINE u32 four_bytes(const IndexedRow* row, u32 at) {
+    const u64 address = row->bytes + at, word = address & ~(u64)3;
+    const u32 high = word + 4 < row->bytes + row->length ? load_word((const u8*)(word + 4)) : 0;
+    return join_words(load_word((const u8*)word), high, 8 * (u32)(address & 3));
+}
+
+/// Whether one of four bytes is FF.
+INLINE u32 has_ff(u32 bytes) { return (~bytes - 0x01010101u) & bytes & 0x80808080u; }
+
+/// Whether the four bytes from `at` on are all in the row and none of them is FF.
+INLINE u32 are_plain(const IndexedRow* row, u32 at, u32 bytes) { return row->length - at >= 4 && !has_ff(bytes); }
+
+/// Steps over a byte of coded data and gives it, without the zero that is stuffed behind it. More than one FF may stand
+/// before a marker.
+INLINE u32 next_byte(const IndexedRow* row, u32* at) {
+    ROLL while (*at < row->length) {
+        const u32 bytes = four_bytes(row, *at), byte = bytes & 255, next = bytes >> 8 & 255;
+        const u32 is_last = row->length - *at == 1;
+        if (byte != 255) {
+            *at += 1;
+            return byte;
+        }
+        if (!is_last && next == 0) {
+            *at += 2;
+            return byte;
+        }
+        if (is_last || next != 255) return NO_BYTE;
+        *at += 1;
+    }
+    return NO_BYTE;
+}
+
+/// Makes sure that there are more than 32 bits, if the row has them. No code with its value is longer than 27.
+INLINE void refill(const IndexedRow* row, RowBits* bits) {
+    ROLL while (bits->count <= 32 && !bits->ended) {
+        const u32 bytes = bits->at < row->length ? four_bytes(row, bits->at) : 0;
+        if (bits->at < row->length && are_plain(row, bits->at, bytes)) {
+            bits->window |= (u64)reversed_bytes(bytes) << (32 - bits->count);
+            bits->count += 32;
+            bits->at += 4;
+            continue;
+        }
+        const u32 byte = next_byte(row, &bits->at);
+        bits->ended = byte == NO_BYTE;
+        if (!bits->ended) {
+            bits->window |= (u64)byte << (56 - bits->count);
+            bits->count += 8;
+        }
+    }
+}
+
+INLINE void take_bits(RowBits* bits, u32 count) {
+    bits->window <<= count;
+    bits->count -= (i32)count;
+}
+
+/// Whether nothing but padding is left in front of a marker or the row's end: less than a byte, or bytes of zeros or of
+/// ones. These are taken.
+INLINE u32 only_padding(const IndexedRow* row, RowBits* bits) {
+    if (bits->count < 0) return 0;
+    take_bits(bits, (u32)bits->count % 8);
+    u32 padding = NO_BYTE;
+    ROLL for (refill(row, bits); bits->count > 0; refill(row, bits)) {
+        const u32 byte = (u32)(bits->window >> 56);
+        if ((byte != 0 && byte != 255) || (padding != NO_BYTE && byte != padding)) return 0;
+        padding = byte;
+        take_bits(bits, 8);
+    }
+    return 1;
+}
+
+/// Goes on behind the next marker, which must be the one before this restart interval. Returns 0 if it is not.
+INLINE u32 begin_interval(const IndexedRow* row, RowBits* bits, u32 interval) {
+    u32 at = bits->at;
+    ROLL while (at < row->length) {
+        const u32 bytes = four_bytes(row, at);
+        if (are_plain(row, at, bytes)) {
+            at += 4;
+        } else if (next_byte(row, &at) == NO_BYTE) {
+            break;
+        }
+    }
+    if (row->length - at < 2 || (four_bytes(row, at) >> 8 & 255) != 0xd0 + (interval - 1) % 8) return 0;
+    bits->window = 0;
+    bits->count = 0;
+    bits->at = at + 2;
+    bits->ended = 0;
+    return 1;
+}
+
+#endif

@@ -1,0 +1,57 @@
+//! What decodes indexed images is told, in device memory: a table with an entry for each image, one for the Huffman
+//! codes of all, one for each row of MCUs that is wanted of the images, and one for each group of rows that a block of
+//! threads decodes. The form is specified in `docs/indexed-image.md`.
+//!
+//! The Rust side is `src/decode/cuda/indexed.rs`; both assert the same sizes and offsets.
+
+#ifndef FORELOAD_INDEXED_TABLE
+#define FORELOAD_INDEXED_TABLE
+
+#include "decode/table.cuh"
+
+/// An image, whose components are in the order of its scan.
+typedef struct {
+    JpegImage image;
+    /// The columns and rows of MCUs, and the MCUs from one restart marker to the next; 0 if there are none.
+    u32 columns, rows, interval;
+    /// The columns of MCUs that hold wanted blocks: from..to.
+    u32 wanted[2];
+    /// The number in the table of codes of each component's code of DC differences and of its code of AC coefficients.
+    u32 codes[3][2];
+    u32 unused;
+} IndexedImage;
+
+/// A Huffman code: `Codes` of `src/decode/jpeg/huffman.rs`. Its symbols are sizes of DC differences, at most 15, or
+/// runs and sizes of AC coefficients.
+typedef struct {
+    /// The first code that is too large for codes of this length, left-aligned to 16 bits; by length - 1.
+    u32 limit[16];
+    /// The index of a symbol minus its code; by length - 1.
+    i32 offset[16];
+    u8 symbols[256];
+} HuffmanCode;
+
+/// A row of MCUs.
+typedef struct {
+    /// The address of the byte that holds its first bit; words that hold a byte of the row are read whole.
+    u64 bytes;
+    /// The number of its bytes, and which row of its image it is.
+    u32 length, number;
+    /// The bits of the first byte that belong to the row before.
+    u16 skip;
+    /// The DC coefficients before the row, by component.
+    i16 dc[3];
+} IndexedRow;
+
+/// Rows of one image that follow each other in the table.
+typedef struct {
+    /// The number of their image, the number in the table of the first of them, and how many there are.
+    u32 image, first, count;
+} RowGroup;
+
+SAME(indexed_image, sizeof(IndexedImage) == 560);
+SAME(huffman_code, sizeof(HuffmanCode) == 384);
+SAME(indexed_row, sizeof(IndexedRow) == 24);
+SAME(row_group, sizeof(RowGroup) == 12);
+
+#endif

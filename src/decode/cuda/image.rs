@@ -1,0 +1,87 @@
+//! What the kernels read of every image: `cuda/decode/table.cuh` in Rust, field by field.
+
+use crate::decode::jpeg::plan::OwnPlan;
+
+/// An entry of a table that a kernel reads.
+///
+/// # Safety
+/// It must be a `repr(C)` structure of integers, of which no byte is padding.
+pub(super) unsafe trait TableEntry: Copy {}
+
+/// The bytes of entries as the kernel reads them.
+pub(super) fn bytes_of<T: TableEntry>(entries: &[T]) -> &[u8] {
+    // SAFETY: integers without padding are bytes.
+    unsafe { std::slice::from_raw_parts(entries.as_ptr().cast(), size_of_val(entries)) }
+}
+
+/// A component of an image. Arrays of two are along x and along y.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct ComponentEntry {
+    plane: u64,
+    stride: u32,
+    height: u32,
+    columns: u32,
+    rows: u32,
+    wanted: [[u32; 2]; 2],
+    steps: [u16; 64],
+}
+
+/// An image.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ImageEntry {
+    components: [ComponentEntry; 3],
+    count: u32,
+    damage: u32,
+}
+
+// The sizes are those in `cuda/decode/table.cuh`; no byte is padding.
+const _: () = assert!(size_of::<ComponentEntry>() == 8 + 8 * 4 + 64 * 2);
+const _: () = assert!(size_of::<ImageEntry>() == 3 * 168 + 2 * 4);
+
+// SAFETY: integers without padding, as asserted above.
+unsafe impl TableEntry for ImageEntry {}
+
+impl ImageEntry {
+    /// The entry of an image to be decoded as `plan` says: its planes go behind the device address `planes`, a multiple
+    /// of 64. What is damaged of it is counted by the number `damage`.
+    pub(super) fn new(plan: &OwnPlan, planes: u64, damage: u32) -> Self {
+        let none = ComponentEntry {
+            plane: 0,
+            stride: 0,
+            height: 0,
+            columns: 0,
+            rows: 0,
+            wanted: [[0; 2]; 2],
+            steps: [0; 64],
+        };
+        let mut components = [none; 3];
+        for (to, part) in components.iter_mut().zip(&plan.components) {
+            let plane = &plan.layout.planes[part.plane];
+            *to = ComponentEntry {
+                plane: planes + plane.offset,
+                stride: plane.stride,
+                height: plane.height,
+                columns: part.columns,
+                rows: part.rows,
+                wanted: part.wanted.each_ref().map(|blocks| [blocks.start, blocks.end]),
+                steps: part.steps,
+            };
+        }
+        Self { components, count: plan.components.len() as u32, damage }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    /// The same numbers follow from the fields in `cuda/decode/table.cuh`.
+    #[test]
+    fn fields_lie_where_the_kernels_look() {
+        assert_eq!((offset_of!(ComponentEntry, wanted), offset_of!(ComponentEntry, steps)), (24, 40));
+        assert_eq!((offset_of!(ImageEntry, count), offset_of!(ImageEntry, damage)), (504, 508));
+    }
+}

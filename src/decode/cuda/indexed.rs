@@ -1,0 +1,152 @@
+//! What the kernel reads of indexed images: `cuda/indexed/table.cuh` in Rust, field by field.
+
+use super::image::{ImageEntry, TableEntry, bytes_of};
+use crate::decode::jpeg::plan::{Codes, EntryPoint, OwnPlan, PlannedRow, PlannedScan};
+
+/// An image, whose components are in the order of its scan.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct IndexedEntry {
+    image: ImageEntry,
+    mcus: [u32; 2],
+    interval: u32,
+    wanted: [u32; 2],
+    codes: [[u32; 2]; 3],
+    unused: u32,
+}
+
+/// A row of MCUs.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct IndexedRowEntry {
+    bytes: u64,
+    length: u32,
+    number: u32,
+    skip: u16,
+    dc: [i16; 3],
+}
+
+/// Rows of one image that follow each other in the table.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct RowGroupEntry {
+    image: u32,
+    first: u32,
+    count: u32,
+}
+
+// The sizes are those in `cuda/indexed/table.cuh`; no byte is padding.
+const _: () = assert!(size_of::<IndexedEntry>() == 512 + 12 * 4);
+const _: () = assert!(size_of::<Codes>() == 2 * 16 * 4 + 256);
+const _: () = assert!(size_of::<IndexedRowEntry>() == 8 + 2 * 4 + 4 * 2);
+const _: () = assert!(size_of::<RowGroupEntry>() == 3 * 4);
+
+// SAFETY: integers without padding, as asserted above.
+unsafe impl TableEntry for IndexedEntry {}
+// SAFETY: likewise.
+unsafe impl TableEntry for Codes {}
+// SAFETY: likewise.
+unsafe impl TableEntry for IndexedRowEntry {}
+// SAFETY: likewise.
+unsafe impl TableEntry for RowGroupEntry {}
+
+/// The most rows of a group: `GROUP_ROWS` of `cuda/indexed/shared.cuh`.
+const GROUP_ROWS: usize = 16;
+
+/// How many of the latest codes are compared with an image's. Mostly all images of a launch have the same four.
+const KNOWN_CODES: usize = 8;
+
+/// The indexed images of a launch, their codes, and the rows of MCUs that are wanted of them, in groups.
+#[derive(Debug, Default)]
+pub(super) struct IndexedTable {
+    images: Vec<IndexedEntry>,
+    codes: Vec<Codes>,
+    rows: Vec<IndexedRowEntry>,
+    groups: Vec<RowGroupEntry>,
+}
+
+impl IndexedTable {
+    /// The bytes of an image with so many rows, and so many codes that are its own.
+    pub(super) const fn image_bytes(rows: usize, codes: usize) -> usize {
+        let groups = rows.div_ceil(GROUP_ROWS);
+        size_of::<IndexedEntry>()
+            + codes * size_of::<Codes>()
+            + rows * size_of::<IndexedRowEntry>()
+            + groups * size_of::<RowGroupEntry>()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.images.clear();
+        self.codes.clear();
+        self.rows.clear();
+        self.groups.clear();
+    }
+
+    /// Adds an image whose needed bytes lie at the device address `bytes`.
+    pub(super) fn add(
+        &mut self,
+        plan: &OwnPlan,
+        (scan, rows): (&PlannedScan, &[(PlannedRow, EntryPoint)]),
+        [planes, bytes]: [u64; 2],
+        damage: u32,
+    ) {
+        let image = self.images.len() as u32;
+        let mut codes = [[0; 2]; 3];
+        for (to, both) in codes.iter_mut().zip(&scan.codes) {
+            *to = both.each_ref().map(|code| self.number_of(code));
+        }
+        self.images.push(IndexedEntry {
+            image: ImageEntry::new(plan, planes, damage),
+            mcus: [scan.mcus.0, scan.mcus.1],
+            interval: scan.restart_interval,
+            wanted: [scan.wanted.start, scan.wanted.end],
+            codes,
+            unused: 0,
+        });
+        for group in rows.chunks(GROUP_ROWS) {
+            let (first, count) = (self.rows.len() as u32, group.len() as u32);
+            self.groups.push(RowGroupEntry { image, first, count });
+            self.rows.extend(group.iter().map(|(row, entry)| IndexedRowEntry {
+                bytes: bytes + row.start,
+                length: row.length,
+                number: row.number,
+                skip: entry.skip as u16,
+                dc: entry.dc,
+            }));
+        }
+    }
+
+    /// The number of a code in the table, which has it from now on.
+    fn number_of(&mut self, code: &Codes) -> u32 {
+        let latest = self.codes.iter().enumerate().rev().take(KNOWN_CODES);
+        let known = latest.into_iter().find(|(_, known)| *known == code).map(|(number, _)| number);
+        let number = known.unwrap_or_else(|| {
+            self.codes.push(*code);
+            self.codes.len() - 1
+        });
+        number as u32
+    }
+
+    /// The parts of the table: images, codes, rows and groups.
+    pub(super) fn parts(&self) -> [&[u8]; 4] {
+        [bytes_of(&self.images), bytes_of(&self.codes), bytes_of(&self.rows), bytes_of(&self.groups)]
+    }
+
+    /// The blocks of threads that decode it: one a group.
+    pub(super) fn blocks(&self) -> u32 {
+        self.groups.len() as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    /// The same numbers follow from the fields in `cuda/indexed/table.cuh`.
+    #[test]
+    fn fields_lie_where_the_kernel_looks() {
+        assert_eq!((offset_of!(IndexedEntry, interval), offset_of!(IndexedEntry, codes)), (520, 532));
+        assert_eq!((offset_of!(IndexedRowEntry, skip), offset_of!(IndexedRowEntry, dc)), (16, 18));
+    }
+}

@@ -1,0 +1,81 @@
+//! What the kernel reads of packed images: `cuda/packed/table.cuh` in Rust, field by field.
+
+use super::image::{ImageEntry, TableEntry, bytes_of};
+use crate::decode::jpeg::plan::{OwnPlan, PlannedRow};
+
+/// A row of MCUs.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct PackedRowEntry {
+    bytes: u64,
+    length: u32,
+    checksum: u32,
+    image: u32,
+    number: u32,
+}
+
+// The size is that in `cuda/packed/table.cuh`; no byte is padding.
+const _: () = assert!(size_of::<PackedRowEntry>() == 8 + 4 * 4);
+
+// SAFETY: integers without padding, as asserted above.
+unsafe impl TableEntry for PackedRowEntry {}
+
+/// The packed images of a launch, and the rows of MCUs that are wanted of them.
+#[derive(Debug, Default)]
+pub(super) struct PackedTable {
+    images: Vec<ImageEntry>,
+    rows: Vec<PackedRowEntry>,
+}
+
+impl PackedTable {
+    /// The bytes of an image with so many rows.
+    pub(super) const fn image_bytes(rows: usize) -> usize {
+        size_of::<ImageEntry>() + rows * size_of::<PackedRowEntry>()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.images.clear();
+        self.rows.clear();
+    }
+
+    /// Adds an image whose needed bytes lie at the device address `bytes`.
+    pub(super) fn add(
+        &mut self,
+        plan: &OwnPlan,
+        rows: &[(PlannedRow, u32)],
+        [planes, bytes]: [u64; 2],
+        damage: u32,
+    ) {
+        let image = self.images.len() as u32;
+        self.images.push(ImageEntry::new(plan, planes, damage));
+        self.rows.extend(rows.iter().map(|&(row, checksum)| PackedRowEntry {
+            bytes: bytes + row.start,
+            length: row.length,
+            checksum,
+            image,
+            number: row.number,
+        }));
+    }
+
+    /// The parts of the table: images and rows.
+    pub(super) fn parts(&self) -> [&[u8]; 2] {
+        [bytes_of(&self.images), bytes_of(&self.rows)]
+    }
+
+    /// The blocks of threads that decode it: one a row.
+    pub(super) fn blocks(&self) -> u32 {
+        self.rows.len() as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::mem::offset_of;
+
+    /// The same numbers follow from the fields in `cuda/packed/table.cuh`.
+    #[test]
+    fn fields_lie_where_the_kernel_looks() {
+        assert_eq!((offset_of!(PackedRowEntry, image), offset_of!(PackedRowEntry, number)), (16, 20));
+    }
+}

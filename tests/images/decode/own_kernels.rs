@@ -1,0 +1,230 @@
+//! The kernels that decode packed and indexed images on a GPU, compiled for the CPU: they make the samples of the CPU's
+//! decoder, in whichever order their threads run, and touch nothing beside the bytes of the wanted rows and the planes.
+
+use foreload::testing::decode::cuda::{OwnImage, OwnKernel, OwnPlan, OwnTables};
+use foreload::testing::decode::forms::{FormMaker, MadeForm};
+use foreload::testing::decode::{Decoder, Planes};
+use foreload::testing::rng::{RandomKey, Use};
+
+use super::fuzz::{answer as of_cpu, first_seed, image, region, samples};
+use super::images::{Kind, stream};
+use super::region::any_region;
+
+const PAGE: usize = 4096;
+
+/// Memory between pages that nobody may touch.
+struct Guarded {
+    mapping: *mut u8,
+    bytes: usize,
+}
+
+impl Guarded {
+    fn new(bytes: usize) -> Self {
+        let bytes = bytes.max(1).next_multiple_of(PAGE);
+        let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS;
+        // SAFETY: new memory, nobody else's.
+        let mapping = unsafe {
+            libc::mmap(std::ptr::null_mut(), bytes + 2 * PAGE, libc::PROT_NONE, flags, -1, 0).cast::<u8>()
+        };
+        assert_ne!(mapping.cast(), libc::MAP_FAILED);
+        // SAFETY: these pages are in the mapping.
+        let opened =
+            unsafe { libc::mprotect(mapping.add(PAGE).cast(), bytes, libc::PROT_READ | libc::PROT_WRITE) };
+        assert_eq!(opened, 0);
+        Self { mapping, bytes }
+    }
+
+    /// The last `bytes` bytes of the memory, or the first.
+    fn part(&mut self, bytes: usize, is_last: bool) -> &mut [u8] {
+        let skipped = if is_last { self.bytes - bytes } else { 0 };
+        // SAFETY: the bytes are in the mapping, which lives as long as `self`.
+        unsafe { std::slice::from_raw_parts_mut(self.mapping.add(PAGE + skipped), bytes) }
+    }
+}
+
+impl Drop for Guarded {
+    fn drop(&mut self) {
+        // SAFETY: the mapping is ours, and nobody has a part of it any more.
+        unsafe { libc::munmap(self.mapping.cast(), self.bytes + 2 * PAGE) };
+    }
+}
+
+/// An image with the memory that it is decoded from and to.
+struct Job<'a> {
+    plan: &'a OwnPlan,
+    planes: Guarded,
+    bytes: Guarded,
+}
+
+impl<'a> Job<'a> {
+    /// What is decoded from ends where the memory does, or else what is decoded to.
+    fn new(image: &[u8], plan: &'a OwnPlan, from_ends: bool) -> Self {
+        let [planes, bytes] = [plan.layout.bytes as usize, plan.bytes.len()].map(Guarded::new);
+        let mut job = Self { plan, planes, bytes };
+        job.from(from_ends)[..plan.bytes.len()].copy_from_slice(&image[plan.bytes.clone()]);
+        job.to(from_ends).fill(0xa5);
+        job
+    }
+
+    fn from(&mut self, from_ends: bool) -> &mut [u8] {
+        // Words are read whole, so that the last one ends where the memory does.
+        let bytes = self.plan.bytes.len();
+        self.bytes.part(if from_ends { bytes.next_multiple_of(4) } else { bytes }, from_ends)
+    }
+
+    fn to(&mut self, from_ends: bool) -> &mut [u8] {
+        self.planes.part(self.plan.layout.bytes as usize, !from_ends)
+    }
+
+    /// The samples, plane by plane and row by row.
+    fn samples(mut self, from_ends: bool) -> Vec<u8> {
+        let plan = self.plan;
+        let to = self.to(from_ends);
+        let mut samples = Vec::new();
+        for plane in plan.layout.used() {
+            for row in to[plane.offset as usize..].chunks(plane.stride as usize).take(plane.height as usize) {
+                samples.extend(&row[..plane.width as usize]);
+            }
+        }
+        samples
+    }
+}
+
+/// The samples of each of these images; `None` for one with damaged rows. The threads of a block run in the order of
+/// `turn`.
+fn decode(images: &[(&[u8], OwnPlan)], turn: u32) -> Vec<Option<Vec<u8>>> {
+    let from_ends = turn % 3 == 1;
+    let mut tables = OwnTables::default();
+    let mut jobs: Vec<_> = images.iter().map(|(image, plan)| Job::new(image, plan, from_ends)).collect();
+    for (number, job) in jobs.iter_mut().enumerate() {
+        let [to, from] = [job.to(from_ends).as_ptr() as u64, job.from(from_ends).as_ptr() as u64];
+        // Numbers in reverse order, so that they are not those of the images by chance.
+        tables.add(job.plan, to, from, (images.len() - 1 - number) as u32);
+    }
+    let mut entries = vec![0u64; tables.bytes().div_ceil(8)];
+    // SAFETY: integers are bytes, and there are at least as many.
+    tables.write(unsafe { std::slice::from_raw_parts_mut(entries.as_mut_ptr().cast(), tables.bytes()) });
+    let mut damage = vec![0u32; images.len()];
+    for launch in tables.launches(entries.as_ptr() as u64, damage.as_mut_ptr() as u64) {
+        let (threads, shared) = launch.kernel.block();
+        let (grid, block) = ([launch.blocks, 1, 1], [threads, 1, 1]);
+        let arguments: Vec<_> =
+            launch.arguments.iter().map(|argument| (&raw const *argument).cast()).collect();
+        // SAFETY: the arguments are the kernel's, and what they point to is as large as it takes it to be.
+        let done = unsafe {
+            match launch.kernel {
+                OwnKernel::Packed => {
+                    kernels_stand_in::launch_packed(grid, block, shared, turn, arguments.try_into().unwrap())
+                }
+                OwnKernel::Indexed => {
+                    kernels_stand_in::launch_indexed(grid, block, shared, turn, arguments.try_into().unwrap())
+                }
+            }
+        };
+        done.unwrap();
+    }
+    let jobs = jobs.into_iter().zip(damage.iter().rev());
+    jobs.map(|(job, damage)| (*damage == 0).then(|| job.samples(from_ends))).collect()
+}
+
+/// What a kernel answers where the CPU gives [`of_cpu`] of at most `most` pixels: the samples, or why there are none.
+pub fn answer(image: &[u8], most: u64, seed: u64) -> Result<Vec<u8>, String> {
+    let own = OwnImage::read(image).map_err(|error| error.to_string())?.ok_or("not read")?;
+    let (width, height) = own.size();
+    if u64::from(width) * u64::from(height) > most {
+        return Err("too large".into());
+    }
+    let plan = own.plan(region(seed, (width, height))).map_err(|error| error.to_string())?;
+    let turn = [1, 3, 127, 37][seed as usize % 4];
+    decode(&[(image, plan.ok_or("not planned")?)], turn).remove(0).ok_or("damaged rows".into())
+}
+
+#[test]
+fn a_launch_makes_the_samples_of_the_cpu() {
+    let first = first_seed();
+    println!("seeds from FORELOAD_FUZZ_SEED={first} on");
+    let (mut maker, mut decoder, mut planes) =
+        (FormMaker::default(), Decoder::new(1_000_000), Planes::default());
+    for launch in 0..60 {
+        let (mut expected, mut files) = (Vec::new(), Vec::new());
+        for seed in (first + 100 * launch..).take(20) {
+            let mut stream = RandomKey::new(b"own kernels", seed, 0, Use::Augment).stream(0);
+            let (file, mut made) = (image(&mut stream), Vec::new());
+            let form = [MadeForm::Packed, MadeForm::Indexed][seed as usize % 2];
+            if maker.make(form, &file, &mut made).is_ok() {
+                expected.push((seed, of_cpu(&mut decoder, &mut planes, &made, seed).ok()));
+                files.push((seed, made));
+            }
+        }
+        let plan = |(seed, made): &(u64, Vec<u8>)| {
+            let own = OwnImage::read(made).unwrap().unwrap();
+            own.plan(region(*seed, own.size())).unwrap().unwrap()
+        };
+        let images: Vec<_> = files.iter().map(|file| (&file.1[..], plan(file))).collect();
+        for turn in [1, 127] {
+            for (got, (seed, expected)) in decode(&images, turn).into_iter().zip(&expected) {
+                assert!(&got == expected, "FORELOAD_FUZZ_SEED={seed}, in turns of {turn}");
+            }
+        }
+    }
+}
+
+/// Larger images of every kind, with restart markers at any distance.
+#[test]
+fn rows_of_indexed_images_are_decoded_side_by_side() {
+    let (mut maker, mut decoder, mut planes) =
+        (FormMaker::default(), Decoder::new(1_000_000), Planes::default());
+    let (mut indexed, mut count) = (Vec::new(), 0);
+    for number in 0..400 {
+        let mut stream = stream(number);
+        let kind = Kind::baseline(&mut stream);
+        if maker.make(MadeForm::Indexed, &kind.encode(&mut stream), &mut indexed).is_err() {
+            continue;
+        }
+        count += 1;
+        for turn in [1, 127] {
+            let own = OwnImage::read(&indexed).unwrap().unwrap();
+            let (width, height) = own.size();
+            let region = any_region(&mut stream, width, height);
+            let plan = own.plan(region).unwrap().unwrap();
+            decoder.decode(&indexed, |_, _| region, &mut planes).unwrap();
+            let got = decode(&[(&indexed, plan)], turn).remove(0);
+            assert!(
+                got == Some(samples(&planes)),
+                "image {number}, {kind:?}, {region:?}, in turns of {turn}"
+            );
+        }
+    }
+    assert!(count > 200, "{count}");
+}
+
+#[test]
+fn a_block_has_the_memory_that_it_needs() {
+    assert_eq!(OwnKernel::ALL.map(|kernel| kernel.block().1), kernels_stand_in::shared_bytes());
+}
+
+/// An image as wide as can be has more units in a row than a block has threads.
+#[test]
+fn the_widest_images_are_decoded_too() {
+    use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+    for (width, height, sampling) in [
+        (65_500, 9, SamplingFactor::F_2_2),
+        (65_500, 17, SamplingFactor::F_1_1),
+        (3, 3000, SamplingFactor::F_2_1),
+    ] {
+        let pixels: Vec<u8> =
+            (0..3 * usize::from(width) * usize::from(height)).map(|i| (i * i / 77 % 251) as u8).collect();
+        let (mut file, mut made) = (Vec::new(), Vec::new());
+        let mut encoder = Encoder::new(&mut file, 97);
+        encoder.set_sampling_factor(sampling);
+        encoder.encode(&pixels, width, height, ColorType::Rgb).unwrap();
+        for form in [MadeForm::Packed, MadeForm::Indexed] {
+            FormMaker::default().make(form, &file, &mut made).unwrap();
+            for seed in 0..4 {
+                let expected =
+                    of_cpu(&mut Decoder::new(1 << 24), &mut Planes::default(), &made, seed).unwrap();
+                assert!(answer(&made, 1 << 24, seed) == Ok(expected), "{width}×{height} {form:?}, {seed}");
+            }
+        }
+    }
+}

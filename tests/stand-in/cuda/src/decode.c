@@ -1,0 +1,61 @@
+//! Which memory the entries of the tables of packed and of indexed images make the kernels touch.
+
+#include "indexed/table.cuh"
+#include "packed/table.cuh"
+
+u64 standin_packed_row_bytes(void) { return sizeof(PackedRow); }
+u64 standin_jpeg_image_bytes(void) { return sizeof(JpegImage); }
+u64 standin_indexed_row_bytes(void) { return sizeof(IndexedRow); }
+u64 standin_indexed_image_bytes(void) { return sizeof(IndexedImage); }
+u64 standin_code_bytes(void) { return sizeof(HuffmanCode); }
+u64 standin_group_bytes(void) { return sizeof(RowGroup); }
+
+u32 standin_image_of_row(const PackedRow* row) { return row->image; }
+u32 standin_image_of_group(const RowGroup* group) { return group->image; }
+u32 standin_first_of_group(const RowGroup* group) { return group->first; }
+u32 standin_rows_of_group(const RowGroup* group) { return group->count; }
+
+/// The number of a code of an image, whose first codes are of DC differences; 0 for a component that it has not.
+u32 standin_code_of(const IndexedImage* image, u32 component, u32 kind) {
+    return component < image->image.count ? image->codes[component][kind] : 0;
+}
+
+/// Visits the samples that are made of a row of MCUs.
+static void visit_samples(const JpegImage* image, u32 number, void (*visit)(void*, u64, u64), void* to) {
+    for (u32 c = 0; c < image->count; c++) {
+        const JpegComponent* component = &image->components[c];
+        const u32 bytes = 8 * (component->wanted[0][1] - component->wanted[0][0]);
+        u32 from, end;
+        wanted_rows(component, number, &from, &end);
+        for (u32 y = 8 * from; y < 8 * end; y++) {
+            const u32 line = y - 8 * component->wanted[1][0];
+            if (line >= component->height) break;
+            const u64 at = component->plane + (u64)line * component->stride;
+            visit(to, at, at + bytes);
+        }
+    }
+}
+
+/// Visits the bytes of a row of a packed image.
+void standin_packed_reads(const PackedRow* row, void (*visit)(void*, u64, u64), void* to) {
+    visit(to, row->bytes, row->bytes + row->length);
+}
+
+/// Visits the samples that are made of the row, and the image's count of damaged rows.
+void standin_packed_writes(const JpegImage* image, const PackedRow* row, u64 damage,
+                           void (*visit)(void*, u64, u64), void* to) {
+    visit_samples(image, row->number, visit, to);
+    visit(to, damage + 4 * (u64)image->damage, damage + 4 * (u64)image->damage + 4);
+}
+
+/// Visits the bytes of a row of an indexed image.
+void standin_indexed_reads(const IndexedRow* row, void (*visit)(void*, u64, u64), void* to) {
+    visit(to, row->bytes, row->bytes + row->length);
+}
+
+/// Visits the samples that are made of the row, and the image's count of damaged rows.
+void standin_indexed_writes(const IndexedImage* image, const IndexedRow* row, u64 damage,
+                            void (*visit)(void*, u64, u64), void* to) {
+    visit_samples(&image->image, row->number, visit, to);
+    visit(to, damage + 4 * (u64)image->image.damage, damage + 4 * (u64)image->image.damage + 4);
+}
