@@ -306,6 +306,11 @@ fn compare_shard(
             return Some(format!("labels its sample at byte {at} {now}, labelled it {label} when indexed"));
         }
     }
+    let knows = |(at, sample): (usize, u64)| index.known_outline(sample) == found.outlines.get(at);
+    if let Some((_, sample)) = (0..).zip(known.clone()).find(|&seen| !knows(seen)) {
+        let at = index.image(sample).offset;
+        return Some(format!("has another packed image at byte {at} than when indexed"));
+    }
     let (now, then) = if index.notes.unlabeled { ("a", "none") } else { ("no", "one") };
     if let Some(sample) = odd {
         return Some(format!("has {now} label for its sample {sample:?}, had {then} when indexed"));

@@ -116,9 +116,14 @@ impl DatasetPart {
         }
     }
 
+    /// The outline of a sample's first member, which is zeros where that is not packed.
+    pub(super) fn known_outline(&self, sample: u64) -> Option<&SampleOutline> {
+        self.file.section(Section::Outlines).as_chunks().0.get(sample as usize)
+    }
+
     /// What is known of the layout of a sample's packed image, if that is all that is read of the sample at once.
     pub(super) fn outline(&self, sample: u64) -> Option<&SampleOutline> {
-        let outline = self.file.section(Section::Outlines).as_chunks().0.get(sample as usize)?;
+        let outline = self.known_outline(sample)?;
         let is_known = *outline != [0; OUTLINE];
         (is_known && (self.members.is_none() || self.extent(sample) == self.image(sample))).then_some(outline)
     }

@@ -348,6 +348,10 @@ impl ShardTable {
         {
             self.shards.remove(&oldest);
         }
+        // A file that has gone since it was asked for is opened for this read alone.
+        if files.is_gone(file) {
+            return Arc::default();
+        }
         self.shards.entry(file).or_insert((self.clock, Arc::default())).1.clone()
     }
 }

@@ -84,7 +84,8 @@ impl CpuDecoder {
         parts: Option<ByteParts>,
         stopwatch: &mut Stopwatch,
     ) -> Result<DrawnViews> {
-        let (image, draw, length) = (of.image, of.draw, of.bytes.len());
+        let (image, draw) = (of.image, of.draw);
+        let length = parts.map_or(of.bytes.len(), |parts| parts.bytes() as usize);
         let (drawn, decoded) = self.draw_and_decode(shared, &run.keys, of, parts);
         stopwatch.lap_as(&run.counters.decode, Stage::Decode, length);
         let (decoded, drawn) = (decoded?, drawn?);

@@ -7,8 +7,8 @@
 
 use super::work::OpenPlace;
 use super::{EpochRun, PipelineShared};
-use crate::config::{Device, FieldContent};
-use crate::dataset::Extent;
+use crate::config::{Device, FieldContent, ImageField};
+use crate::dataset::{Extent, MemberBytes};
 use crate::decode::packed::PackedOutline;
 use crate::parts::ByteParts;
 
@@ -30,7 +30,12 @@ impl PipelineShared {
         let mut wanted: Option<ByteParts> = None;
         for draw in places.map(|place| place.entry.draw) {
             let outline = PackedOutline::read(self.index.outline(draw.sample)?)?;
-            for image in 0..self.config.images.list().len() {
+            for (image, ImageField { field, .. }) in self.config.images.list().iter().enumerate() {
+                let member = self.config.fields.list[*field].member?;
+                // An image that is another member has bytes of its own.
+                if !matches!(self.index.member(draw.sample, member), MemberBytes::Whole) {
+                    return None;
+                }
                 // A transform that cannot be done to the image fails where it is decoded.
                 let views = self.draw_views(&run.keys, image, draw, outline.size(), &[]).ok()?;
                 let parts = outline.parts(views.region(), extent.length)?;

@@ -22,6 +22,7 @@ use crate::schedule::{BatchEntry, Draw};
 use crate::simd::Level;
 use crate::trace::{Stage as Traced, TraceLane};
 use crossbeam_channel::Receiver;
+use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -281,6 +282,8 @@ impl<'a> HostWorker<'a> {
             at.clear(ticket, Ticket::image);
             return Ok(None);
         };
+        // What was read apart was read whole.
+        let parts = parts.filter(|_| matches!(bytes, Cow::Borrowed(_)));
         let boxes = shared.boxes_of_image(Some(run), image, draw.sample, record)?;
         let of = SampleImage { image, draw, bytes: &bytes, views: ViewsFrom::Boxes(&boxes) };
         let drawn = self.cpu.decode_read(shared, run, of, parts, stopwatch)?;

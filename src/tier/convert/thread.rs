@@ -71,12 +71,12 @@ impl ConverterMailbox {
         let pace = RefCell::new(QuotaPace::new());
         let rest = || {
             let mut pace = pace.borrow_mut();
-            let until = Instant::now() + pace.rest();
-            let holds_up = || cache.own_reads_wait() || Instant::now() < until;
-            if holds_up() {
-                while holds_up() && !is_over() {
-                    std::thread::sleep(REST);
-                }
+            let rest = pace.rest();
+            let until = Instant::now() + rest;
+            while (cache.own_reads_wait() || Instant::now() < until) && !is_over() {
+                std::thread::sleep(REST);
+            }
+            if !rest.is_zero() {
                 pace.go_on();
             }
         };

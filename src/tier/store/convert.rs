@@ -153,7 +153,11 @@ impl Store {
             count(&shared.counters.unconvertible_samples, rows.len() as u64);
             Ok(())
         };
-        if !rows.iter().any(|row| begins_convertible(&file, row)) {
+        let is_convertible = |row| {
+            (conversion.rest)();
+            (conversion.is_over)() || begins_convertible(&file, row)
+        };
+        if !rows.iter().any(is_convertible) {
             return tried();
         }
         let most: u64 = rows.iter().map(|row| u64::from(most_bytes(row.length))).sum();

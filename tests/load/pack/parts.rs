@@ -1,7 +1,7 @@
 //! Of packed images only what a crop needs is read, and batches are the same.
 
 use super::Scene;
-use crate::common::{epoch_bytes, small_images};
+use crate::common::{epoch_bytes, jpeg, small_images};
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, LoaderOptions};
 use foreload::testing::dataset::{Contents, DatasetIndex};
@@ -43,16 +43,17 @@ fn packed() -> Scene {
     scene
 }
 
-/// The same of a tar shard.
-fn packed_tar() -> Scene {
+/// The same of a tar shard whose samples have these members.
+fn packed_tar(members: impl Fn(u64) -> Vec<(&'static str, Vec<u8>)>) -> Scene {
     let scene = Scene::new();
     let mut archive = tar::Builder::new(Vec::new());
     for number in 0..SAMPLES {
-        let file = photograph(number);
-        let mut header = tar::Header::new_gnu();
-        header.set_size(file.len() as u64);
-        header.set_mode(0o644);
-        archive.append_data(&mut header, format!("{number:02}.jpg"), &file[..]).unwrap();
+        for (name, file) in members(number) {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(file.len() as u64);
+            header.set_mode(0o644);
+            archive.append_data(&mut header, format!("{number:02}.{name}"), &file[..]).unwrap();
+        }
     }
     scene.write("data/s.tar", &archive.into_inner().unwrap());
     scene.json("pack", "data", "packed", &[]);
@@ -119,7 +120,7 @@ fn batches_are_the_same_of_fewer_bytes() {
 
 #[test]
 fn who_needs_all_bytes_gets_all() {
-    let scene = packed_tar();
+    let scene = packed_tar(|number| vec![("jpg", photograph(number))]);
     let image = FieldOptions::named("image");
     let bytes = FieldOptions { kind: Some(FieldKind::Bytes), ..FieldOptions::named("jpg") };
     let plain = LoaderOptions { fields: Some(vec![image.clone()]), ..small_images() };
@@ -138,6 +139,39 @@ fn who_needs_all_bytes_gets_all() {
         let (reads, all) = looked(options);
         assert_eq!((reads.skipped, reads.bytes), (0, all), "{what}");
     }
+}
+
+#[test]
+fn an_image_that_is_read_apart_is_whole() {
+    // What lies between the images is so long that it is not read.
+    let between = || vec![7; 70_000];
+    let scene = packed_tar(|number| {
+        vec![("left.jpg", photograph(number)), ("note.bin", between()), ("right.jpg", jpeg(number))]
+    });
+    let fields = ["left.jpg", "right.jpg"].map(FieldOptions::named).to_vec();
+    let options = LoaderOptions { fields: Some(fields), ..small_images() };
+    let digest = |root| {
+        let mut digest = Sha256::new();
+        let see = |batch: &Batch| (0..2).for_each(|image| digest.update(batch.images_of(image).bytes()));
+        epoch(&open(&scene, root, &options), 0, see).unwrap();
+        digest.finalize()
+    };
+    assert!(digest("packed") == digest("data"));
+}
+
+#[test]
+fn what_is_packed_again_in_its_place_is_known_anew() {
+    let scene = packed();
+    let (shard, manifest) = (scene.path("packed/000000.packed"), scene.path("packed/foreload-packed.json"));
+    let sound = [&shard, &manifest].map(|path| fs::read(path).unwrap());
+    rewrite(&scene, |shard| {
+        let end = footer(shard).end;
+        shard[end - OUTLINES..end].fill(0);
+    });
+    let skipped = || epoch(&open(&scene, "packed", &small_images()), 0, |_| {}).unwrap().skipped;
+    assert_eq!(skipped(), 0, "nothing is known of the images");
+    [&shard, &manifest].iter().zip(sound).for_each(|(path, bytes)| fs::write(path, bytes).unwrap());
+    assert!(skipped() > 0);
 }
 
 /// The only shard's footer.
@@ -190,9 +224,9 @@ fn shards_of_the_first_version_are_read_whole() {
 
 #[test]
 fn an_outline_that_lies_is_an_error_of_its_sample() {
-    let scene = packed();
     // Ends of rows that are too early, another size, and another number of tables, which makes the head longer.
     for (place, value) in [(8..32, 1u8), (0..1, 77), (4..5, 0x17)] {
+        let scene = packed();
         rewrite(&scene, |shard| {
             let end = footer(shard).end;
             let outline = end - OUTLINES + 32 * 5;
