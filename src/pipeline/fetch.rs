@@ -321,6 +321,8 @@ impl Fetcher {
         self.stopwatch.gauge(Gauge::InFlight, self.pending.len());
         let (now, cache) = (self.stopwatch.now(), self.shared.cache.get());
         self.peers_log.tick(self.stopwatch.lane(), now, cache.map(|cache| &**cache));
+        // Before they are passed on: who has the last batch finds all of its reads counted.
+        self.count_reads(run);
         let mut arrived = std::mem::take(&mut self.arrived);
         for Completion { token, result, tier, .. } in arrived.drain(..) {
             // A read that is not there was submitted for an epoch that was stopped.
@@ -339,7 +341,12 @@ impl Fetcher {
             self.pass(run, place, result)?;
         }
         self.arrived = arrived;
-        let stats = self.reader.as_ref().expect("opened by fetch").stats();
+        Ok(())
+    }
+
+    /// Counts what the reader has read since it was last asked.
+    fn count_reads(&mut self, run: &EpochRun) {
+        let stats = self.reader().stats();
         run.counters.add_reads(ReadStats {
             bytes: stats.bytes - self.counted.bytes,
             skipped: stats.skipped - self.counted.skipped,
@@ -347,6 +354,5 @@ impl Fetcher {
             opens: stats.opens - self.counted.opens,
         });
         self.counted = stats;
-        Ok(())
     }
 }
