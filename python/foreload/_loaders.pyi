@@ -100,10 +100,11 @@ class ImageLoader(Loader):
         device: Where batches end: `cpu`, `cuda` (the GPU of this process's local rank, which its launcher sets, else
             the first), `cuda:N`, or `auto`: a GPU where one serves (see `foreload doctor`), else the CPU. On a GPU,
             batches are the same as on the CPU but for the decoders' rounding.
-        decoder: Who decodes images on a GPU. With `auto` packed images are decoded by a kernel of Foreload's own, with
-            the CPU's samples, and JPEGs by nvJPEG. With `own` nvJPEG is neither needed nor used: the CPU decodes what
-            is not packed, so that all batches have the bytes that they have with `device="cpu"`. With `nvjpeg` the CPU
-            decodes packed images.
+        decoder: Who decodes images on a GPU. With `auto` packed images and the indexed copies of caches are decoded by
+            kernels of Foreload's own, with the CPU's samples, and JPEGs by nvJPEG. With `own` nvJPEG is neither needed
+            nor used: the CPU decodes what is neither packed nor indexed, so that all batches have the bytes that they
+            have with `device="cpu"`. With `nvjpeg` the CPU decodes packed images, and nvJPEG the JPEG in an indexed
+            one.
         cpu_decode: What the CPU decodes when batches end on a GPU. With `fallback` it decodes what the GPU's decoders
             do not know (PNG, CMYK; see `decoder`), or would have the host half decode (progressive images; batches of
             fewer than 51 where there is no decoding engine). With `auto` it also decodes as many more JPEGs as makes

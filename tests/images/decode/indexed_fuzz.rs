@@ -1,5 +1,5 @@
-//! Broken indexed images: each decodes as the file in it does, damaged or not, a wrong index leads to pixels or an error,
-//! and the kernel for GPUs decodes what the CPU's decoder decodes by the index.
+//! Broken indexed images: each decodes as the file in it does, damaged or not, and a wrong index leads to pixels or an
+//! error; and the kernel for GPUs decodes what the CPU's decoder decodes by the index.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
