@@ -1,15 +1,15 @@
 //! The index of all datasets that a job reads, as one. Samples and files are numbered consecutively, in the order of
 //! the datasets.
 
+mod versions;
+
 use super::cancel::Cancel;
 use super::checks::{check_members, faulty, refuse_repeated};
 use super::classes::Classes;
 use super::format::IndexFile;
 use super::part::DatasetPart;
 use super::selected_members::MemberBytes;
-use super::{
-    Contents, Extent, FileId, FileVersion, Fingerprint, IndexOptions, IndexOrigin, IndexSummary, Stamp, open,
-};
+use super::{Contents, Extent, FileId, Fingerprint, IndexOptions, IndexOrigin, IndexSummary, open};
 use crate::error::{Error, Result};
 use crate::notices::Notices;
 use sha2::{Digest, Sha256};
@@ -257,12 +257,6 @@ impl DatasetIndex {
         placed.part.is_apart(sample - placed.sample)
     }
 
-    /// Whether a shard has another stamp than when the index was opened, and still holds the same samples.
-    pub(crate) fn has_moved(&self, file: FileId) -> bool {
-        let (placed, file) = self.part_of(file);
-        placed.part.has_moved(file)
-    }
-
     /// A sample that has several images, none of which is clearly its own, so that `fields` must say which is meant.
     pub fn ambiguous(&self) -> Option<&str> {
         self.parts.iter().find_map(|placed| placed.part.notes.ambiguous.as_deref())
@@ -405,60 +399,6 @@ impl DatasetIndex {
     /// The number of bytes of all samples.
     pub fn total_bytes(&self) -> u64 {
         self.parts.iter().map(|placed| placed.part.total_bytes()).sum()
-    }
-
-    /// The stamp of a shard when it was indexed, or last accepted; `None` for a sample's own file.
-    pub fn shard_stamp(&self, file: FileId) -> Option<Stamp> {
-        let (placed, file) = self.part_of(file);
-        placed.part.shard_stamp(file)
-    }
-
-    /// The stamp that a file has now, be it a shard or a sample's own. The system is asked, and on a network file
-    /// system its server.
-    ///
-    /// # Errors
-    /// [`Error::Io`] when there is no such file any more, or its stamp cannot be read.
-    pub fn stat(&self, file: FileId) -> Result<Stamp> {
-        let path = self.path(file);
-        let gone = || Error::io("look at", path.clone(), std::io::ErrorKind::NotFound.into());
-        let stamp = super::changes::stamp_now(&path)?.ok_or_else(gone)?;
-        Ok(self.known(file, stamp))
-    }
-
-    /// The version of a shard that was indexed; `None` for a sample's own file, whose version only its stamp tells. No
-    /// copy has the version of a shard that holds other samples than the index says.
-    pub fn shard_version(&self, file: FileId) -> Option<FileVersion> {
-        let (placed, file) = self.part_of(file);
-        let stamp = placed.part.shard_stamp(file)?;
-        Some(if placed.part.is_as_indexed(file) { stamp.version() } else { FileVersion::NO_COPY })
-    }
-
-    /// Checks a shard that has another stamp than [`DatasetIndex::shard_stamp`] says. It is parsed again, and if it
-    /// holds the same samples, that is its stamp from now on.
-    ///
-    /// # Errors
-    /// [`Error::DatasetChanged`] where it holds others; [`Error::Io`] when it cannot be read.
-    pub fn accept_shard(&self, file: FileId) -> Result<()> {
-        let (placed, file) = self.part_of(file);
-        super::changes::accept_shard(&placed.part, file.0 as usize)
-    }
-
-    /// The part that is compared of a stamp that a file was found to have: all of it, without the inode where inodes do
-    /// not last.
-    ///
-    /// # Panics
-    /// Panics when the index has no such file.
-    pub fn known(&self, file: FileId, found: Stamp) -> Stamp {
-        self.part_of(file).0.part.known(found)
-    }
-
-    /// Lists every directory and parses every shard again, whatever their stamps say, and compares them with the index,
-    /// which takes as long as indexing. The index file itself was verified when it was opened.
-    ///
-    /// # Errors
-    /// [`Error::DatasetChanged`] that names what differs; [`Error::Io`] for what cannot be read.
-    pub fn verify(&self) -> Result<()> {
-        self.parts.iter().try_for_each(|placed| open::verify(&placed.part))
     }
 
     /// Whether some sample has a member of this name.

@@ -103,7 +103,9 @@ impl IndexedTable {
             codes,
             unused: 0,
         });
-        for group in rows.chunks(GROUP_ROWS) {
+        // Each group of an image has about as many rows: one that is left over would take as long as a whole group.
+        let groups = rows.len().div_ceil(GROUP_ROWS).max(1);
+        for group in rows.chunks(rows.len().div_ceil(groups).max(1)) {
             let (first, count) = (self.rows.len() as u32, group.len() as u32);
             self.groups.push(RowGroupEntry { image, first, count });
             self.rows.extend(group.iter().map(|(row, entry)| IndexedRowEntry {

@@ -22,9 +22,9 @@ mod work;
 
 use crate::batch::CudaStorage;
 use crate::config::{self, AllowedBackends, CpuDecode, DevicePools, GpuDecoder, LANES, LoaderConfig};
-use crate::decode::JpegHeader;
 use crate::decode::cuda::OwnKernel;
 use crate::decode::nvjpeg::{NvJpegBackend, by_host};
+use crate::decode::{FileForm, JpegHeader};
 use crate::error::{Error, Result};
 use crate::gpu::{GpuDevice, MemoryPool, Registration, Stream};
 use crate::slot::{PAGE, SlotPool};
@@ -133,6 +133,13 @@ impl GpuStage {
     /// Whether kernels of our own decode packed and indexed images.
     fn decodes_forms(&self) -> bool {
         self.decoder.takes_forms(self.backends)
+    }
+
+    /// Whether kernels of our own decode images of this form. What a damaged index hides, others may still decode; and
+    /// where the decoder of files is fixed, it gets the file behind the index, whether it is indexed yet or not.
+    fn decodes_form(&self, form: FileForm) -> bool {
+        let are_files_left = self.may_use_nvjpeg() && !self.cpu_serves;
+        self.decodes_forms() && !(form == FileForm::Indexed && are_files_left)
     }
 
     /// Whether nvJPEG may decode anything.

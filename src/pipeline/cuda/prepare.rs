@@ -204,7 +204,7 @@ impl<'a> Preparer<'a> {
         let on_canvas = drawn.as_ref().is_some_and(|drawn| drawn.canvas().is_some());
         let mut drawn = drawn;
         if !on_canvas
-            && self.stage.decodes_forms()
+            && self.stage.decodes_form(form_of(&bytes))
             && let Some(own) = OwnImage::read(&bytes)?
         {
             let size = self.checked_size(own.size())?;

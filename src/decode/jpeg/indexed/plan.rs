@@ -9,6 +9,11 @@ use crate::decode::jpeg::plan::{OwnPlan, PlannedComponent, PlannedRow, PlannedRo
 use crate::decode::jpeg::{RegionLayout, check_size, refuse_unknown};
 use crate::error::DecodeError;
 
+/// The most bytes of a block of a row: 64 codes of up to 27 bits with their values, each byte of them stuffed, and a
+/// restart marker. A longer row is filled up with bytes that code nothing, which one thread of a GPU would step over
+/// for seconds; the CPU decodes such an image.
+const LONGEST_BLOCK: usize = 64 * 4 * 2 + 8;
+
 /// An indexed image: its index, and the headers of its JPEG.
 #[derive(Debug)]
 pub(in super::super) struct IndexedImage<'a> {
@@ -54,6 +59,12 @@ impl<'a> IndexedImage<'a> {
             Some((number, entry, part))
         });
         let rows = rows.collect::<Option<Vec<_>>>()?;
+        let factors = |scan: &ScanComponent| layout.parts[scan.component].factors(&header.scan);
+        let blocks: u32 = header.scan.iter().map(factors).map(|(h, v)| h * v).sum();
+        let longest = mcus.0 as usize * blocks as usize * LONGEST_BLOCK;
+        if rows.iter().any(|(_, _, part)| part.len() > longest) {
+            return None;
+        }
         let start = rows.iter().map(|(_, _, part)| part.start).min()?;
         let end = rows.iter().map(|(_, _, part)| part.end).max()?;
         let row = |(number, entry, part): (u32, _, std::ops::Range<usize>)| {

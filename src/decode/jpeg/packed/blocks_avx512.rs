@@ -234,14 +234,14 @@ fn remainders(block: &CodedBlock, large: u64, rests: &mut [u16; 64]) -> Remainde
     let most = (!_mm_cvtsi128_si32(least) as u16).max(2);
     let mut escapes = [0; 8];
     escapes[0] = large.count_ones() as u8;
-    for width in 1..8 {
+    for (width, escapes) in escapes.iter_mut().enumerate().skip(1) {
         // No remainder needs an escape from here on.
         if most <= 1 << width {
             break;
         }
         let fits = _mm512_set1_epi16(1 << width);
         let of = |half| _mm512_cmpgt_epu16_mask(half, fits).count_ones() as u8;
-        escapes[width] = of(low) + of(high);
+        *escapes = of(low) + of(high);
     }
     Remainders { most, escapes }
 }
