@@ -1,7 +1,8 @@
-//! The kernels that decode images as ordinary functions, like those of `augment_cpu.c`. They stand apart, so that the
+//! The kernels that decode images, and the one that gathers their bytes, as ordinary functions, like those of `augment_cpu.c`. They stand apart, so that the
 //! compiler can be asked to watch their accesses to arrays, their shifts and their sums: what they read may be an
 //! enemy's.
 
+#include "decode/gather.cuh"
 #include "indexed/decode.cuh"
 #include "packed/decode.cuh"
 
@@ -13,11 +14,21 @@ u32 foreload_indexed_shared(void) { return sizeof(IndexedShared); }
 static Block block_of(u32 threads, u32 turn, void* memory, u32 bytes) {
     Block block;
     memset(&block, 0, sizeof block);
-    memset(memory, 0xa5, bytes);
+    if (bytes > 0) memset(memory, 0xa5, bytes);
     block.memory = (u8*)memory;
     block.threads = threads;
     block.turn = turn;
     return block;
+}
+
+/// Returns 0, or 1 for a launch of another shape.
+u32 foreload_gather(u32 n, u32 threads, u32 turn, const GatheredPiece* pieces) {
+    if (n == 0 || threads != GATHER_THREADS) return 1;
+    for (u32 piece = 0; piece < n; piece++) {
+        const Block block = block_of(threads, turn, 0, 0);
+        gather(&block, pieces + piece);
+    }
+    return 0;
 }
 
 /// Returns 0, or 1 for a launch of another shape, 2 for one with too little shared memory.

@@ -106,6 +106,15 @@ INLINE void load_two(const u16* from, u32 to[2]) {
     to[1] = two.word[1];
 }
 
+/// Loads 4 words; `from` is aligned to all of them.
+INLINE void load_four(const u8* from, u32 to[4]) {
+    const Four four = *(const Four*)from;
+    to[0] = four.word[0];
+    to[1] = four.word[1];
+    to[2] = four.word[2];
+    to[3] = four.word[3];
+}
+
 /// Stores 1, 2 or 4 words; `to` is aligned to all of them.
 INLINE void store_words(u8* to, const u32* words, u32 count) {
     if (count == 4) {
@@ -217,6 +226,7 @@ INLINE u32 brain_bits(f32 value) {
 }
 
 INLINE void load_two(const u16* from, u32 to[2]) { memcpy(to, from, 8); }
+INLINE void load_four(const u8* from, u32 to[4]) { memcpy(to, from, 16); }
 INLINE void store_words(u8* to, const u32* words, u32 count) { memcpy(to, words, 4 * count); }
 INLINE u32 load_bits(const u8* from, u32 size) {
     u32 bits = 0;

@@ -61,7 +61,7 @@ pub mod decode {
         pub use crate::decode::packed::{Kept, PackedOutline, Packer, Restorer};
     }
     pub mod cuda {
-        pub use crate::decode::cuda::{OwnImage, OwnKernel, OwnLaunch, OwnPlan, OwnTables};
+        pub use crate::decode::cuda::{OwnImage, OwnKernel, OwnLaunch, OwnPlaces, OwnPlan, OwnTables};
     }
     pub mod nvjpeg {
         pub use crate::decode::nvjpeg::{

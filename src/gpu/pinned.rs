@@ -20,6 +20,8 @@ struct Locked {
     device: GpuDevice,
     /// The pool, which keeps the memory mapped for as long as the driver knows it.
     slots: SlotPool,
+    /// The address at which the device sees the first byte of the arena.
+    seen_at: u64,
 }
 
 impl Registration {
@@ -28,7 +30,7 @@ impl Registration {
         let bound = device.bind()?;
         let (base, bytes) = slots.as_raw();
         // The memory is never write-combined: processors read it.
-        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE;
+        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
         // SAFETY: the range is mapped and stays so, for the registration holds the pool.
         let done = unsafe { call!(bound.driver(), cuMemHostRegister_v2(base.cast(), bytes, flags)) };
         done.map_err(|error| match error {
@@ -38,7 +40,13 @@ impl Registration {
             }
             other => other,
         })?;
-        Ok(Self { inner: Arc::new(Locked { device: device.clone(), slots: slots.clone() }) })
+        // From here on it is registered, and no more once this is dropped.
+        let mut locked = Locked { device: device.clone(), slots: slots.clone(), seen_at: 0 };
+        // SAFETY: the range was just registered, and the pointer is valid for the call.
+        unsafe {
+            call!(bound.driver(), cuMemHostGetDevicePointer_v2(&mut locked.seen_at, base.cast(), 0))
+        }?;
+        Ok(Self { inner: Arc::new(locked) })
     }
 
     /// The pool whose arena is page-locked.
@@ -58,7 +66,7 @@ impl Registration {
         if !self.inner.contains(bytes) {
             return Err(Error::Internal("a copy from memory that is not page-locked".to_owned()));
         }
-        Ok(PinnedSlice { ptr, bytes: length, _owner: owner, _locked: self.inner.clone() })
+        Ok(PinnedSlice { ptr, bytes: length, _owner: owner, locked: self.inner.clone() })
     }
 }
 
@@ -99,7 +107,7 @@ pub struct PinnedSlice {
     bytes: usize,
     /// The owner of the bytes, which must be dropped before the registration.
     _owner: Arc<dyn Any + Send + Sync>,
-    _locked: Arc<Locked>,
+    locked: Arc<Locked>,
 }
 
 // SAFETY: the bytes belong to the owner, which is Send and Sync, and are only read.
@@ -108,6 +116,12 @@ unsafe impl Send for PinnedSlice {}
 unsafe impl Sync for PinnedSlice {}
 
 impl PinnedSlice {
+    /// The address at which kernels of the device read the bytes. The arena around them can be read too, from and to
+    /// its pages' bounds.
+    pub fn seen_at(&self) -> u64 {
+        self.locked.seen_at + (self.ptr as u64 - self.locked.slots.as_raw().0 as u64)
+    }
+
     /// A part of the bytes; an error if the range leaves them.
     pub fn part(&self, range: Range<usize>) -> Result<Self> {
         if range.start > range.end || range.end > self.bytes {

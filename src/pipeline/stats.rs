@@ -41,7 +41,7 @@ pub(super) struct GpuCounters {
     /// The number of images that each backend of nvJPEG decoded.
     decoded: [AtomicU64; NvJpegBackend::ALL.len()],
     /// The number of images that each kernel of our own decoded.
-    decoded_own: [AtomicU64; OwnKernel::ALL.len()],
+    decoded_own: [AtomicU64; OwnKernel::DECODERS.len()],
     decoded_again: AtomicU64,
     uploaded: AtomicU64,
     copy: AtomicU64,

@@ -175,7 +175,7 @@ fn abilities(gpu: &gpu::Probe) -> Vec<(String, String)> {
                 (backend.name().to_owned(), format!("{engines}{}", abilities.describe(backend)))
             };
             let own = |kernel: OwnKernel| (kernel.title().to_owned(), kernel.can().to_owned());
-            OwnKernel::ALL.map(own).into_iter().chain(nvjpeg::NvJpegBackend::ALL.map(describe)).collect()
+            OwnKernel::DECODERS.map(own).into_iter().chain(nvjpeg::NvJpegBackend::ALL.map(describe)).collect()
         }
         Err(error) => vec![("none".to_owned(), error.to_string())],
     }

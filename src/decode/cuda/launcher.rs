@@ -1,4 +1,4 @@
-//! Launches the kernels that decode images.
+//! Launches the kernels that decode images, and the one that gathers their bytes.
 
 use super::tables::{OwnKernel, OwnTables};
 use crate::error::Result;
@@ -13,18 +13,19 @@ impl OwnLauncher {
     /// Finds the kernels. The error is [`Error::Gpu`](crate::Error::Gpu) if the driver fails.
     pub(crate) fn new(module: &Module) -> Result<Self> {
         let find = |kernel: OwnKernel| module.function(kernel.name(), &vec![8; kernel.parameters()]);
-        let [packed, indexed] = OwnKernel::ALL.map(find);
-        Ok(Self { kernels: [packed?, indexed?] })
+        let [packed, indexed, gather] = OwnKernel::ALL.map(find);
+        Ok(Self { kernels: [packed?, indexed?, gather?] })
     }
 
-    /// Queues the decoding of all images of `tables`, which were copied to the device address `at`, on `stream`. All
+    /// Queues the gathering and decoding of all images of `tables`, which were copied to the device address `at`, on `stream`. All
     /// samples of their planes are written. What is damaged of each image is added to the 32-bit number of its own
     /// behind `damage`; the planes of an image with damage hold nothing of use.
     ///
     /// # Safety
     ///
     /// The tables, and the planes, bytes and numbers that they name must be device memory that stays allocated until
-    /// the stream has passed the launches, and whose other users are ordered with `stream` by events.
+    /// the stream has passed the launches, and whose other users are ordered with `stream` by events. What the bytes
+    /// are gathered from must be page-locked that long, and nobody may write it.
     pub(crate) unsafe fn launch(
         &self,
         stream: &Stream,

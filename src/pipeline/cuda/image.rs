@@ -5,7 +5,7 @@ use super::refused::ImageId;
 use crate::augment::DrawnViews;
 use crate::batch::Ticket;
 use crate::dataset::Stamp;
-use crate::decode::cuda::OwnPlan;
+use crate::decode::cuda::{OwnPlan, OwnTables};
 use crate::decode::nvjpeg::{Abilities, NvJpegBackend, PlanesLayout};
 use crate::decode::{JpegHeader, Planes};
 use crate::error::{Error, Result};
@@ -131,9 +131,8 @@ impl LaneImage {
     /// The number of bytes of the arena that it takes, of which the first are planes of this `layout`.
     pub(crate) fn arena_bytes(&self, layout: &PlanesLayout) -> u64 {
         match self {
-            // Kernels read words of four bytes.
             Self::Own { plan, .. } => {
-                planes_bytes(layout) + (plan.bytes.len() as u64 + 4).next_multiple_of(ALIGNMENT)
+                planes_bytes(layout) + OwnTables::room(plan.bytes.len() as u64).next_multiple_of(ALIGNMENT)
             }
             _ => planes_bytes(layout),
         }

@@ -6,7 +6,7 @@
 use super::GpuStage;
 use super::assembly::{Piece, PreparedSample};
 use super::check::WriteCheck;
-use super::image::{LaneImage, LaneSample, planes_bytes};
+use super::image::{LaneImage, LaneSample};
 use super::image_view::ImageView;
 use super::own::OwnDecoder;
 use super::per_image::PerImage;
@@ -329,18 +329,21 @@ impl<'a> GpuLane<'a> {
         Ok(self.arena.as_ref().map_or(0, DeviceBuffer::ptr))
     }
 
-    /// Queues the copies of planes that the CPU decoded, and of what is needed of packed and indexed images.
+    /// Queues the copies of planes that the CPU decoded. What is needed of packed and indexed images, kernels read by
+    /// themselves where it is, so that it is only kept.
     fn copy(&mut self, run: &EpochRun, placed: &[PlacedSample]) -> Result<()> {
         for (image, at) in placed.iter().flat_map(PlacedSample::images) {
-            let Some((offset, layout)) = at else { continue };
-            let (from, at) = match image {
-                LaneImage::Planes { bytes, layout, .. } => (bytes.part(0..layout.bytes as usize)?, *offset),
+            let Some((offset, _)) = at else { continue };
+            let from = match image {
+                LaneImage::Planes { bytes, layout, .. } => bytes.part(0..layout.bytes as usize)?,
                 LaneImage::Own { bytes, plan, .. } => {
-                    (bytes.part(plan.bytes.clone())?, offset + planes_bytes(layout))
+                    run.counters.add_uploaded(plan.bytes.len());
+                    self.flight.keep(bytes.clone());
+                    continue;
                 }
                 _ => continue,
             };
-            let to = self.arena.as_ref().map(|arena| arena.range(at as usize, from.len()));
+            let to = self.arena.as_ref().map(|arena| arena.range(*offset as usize, from.len()));
             let to = to.ok_or_else(|| Error::Internal("an image without an arena".into()))??;
             run.counters.add_uploaded(from.len());
             self.flight.copy_to_device(to, &from)?;
@@ -414,14 +417,14 @@ impl<'a> GpuLane<'a> {
         first: usize,
         slot: Option<Slot>,
     ) -> Result<()> {
-        self.own.gather(placed, arena, first);
+        self.own.gather(placed, arena, first)?;
         let Self { own, intake, flight, .. } = self;
         let Some((kernels, tables, at)) = own.copy(self.stage, slot, &intake.staging, flight)? else {
             return Ok(());
         };
         let damage = self.check.damaged_rows(flight, first)?;
         // SAFETY: the table, the arena and the counts stay allocated until the flight is done. All of it was written on
-        // this stream.
+        // this stream. The flight keeps what is gathered, too.
         unsafe { kernels.launch(flight.stream(), tables, at, damage) }
     }
 

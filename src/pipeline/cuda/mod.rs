@@ -122,7 +122,7 @@ impl GpuStage {
             let described = || self.gpu.abilities.describe(backend);
             (backend.name(), if self.may_use_nvjpeg() { described() } else { NOT_ASKED.to_owned() })
         };
-        OwnKernel::ALL.map(own).into_iter().chain(NvJpegBackend::ALL.map(of_nvjpeg)).collect()
+        OwnKernel::DECODERS.map(own).into_iter().chain(NvJpegBackend::ALL.map(of_nvjpeg)).collect()
     }
 
     /// A decoder that failed when it was tried, and why.

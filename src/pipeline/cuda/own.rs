@@ -4,7 +4,7 @@ use super::GpuStage;
 use super::image::{LaneImage, planes_bytes};
 use super::placed::PlacedSample;
 use super::staging::LaneStaging;
-use crate::decode::cuda::{OwnLauncher, OwnTables};
+use crate::decode::cuda::{OwnLauncher, OwnPlaces, OwnTables};
 use crate::error::Result;
 use crate::gpu::{DeviceBuffer, InFlight};
 use crate::slot::Slot;
@@ -25,19 +25,25 @@ impl OwnDecoder {
         Ok(Self { kernels, tables: OwnTables::default(), device: None })
     }
 
-    /// Makes the tables of the images of the `placed` samples that are the kernels', whose planes and bytes are in the
+    /// Makes the tables of the images of the `placed` samples that are the kernels', whose planes and bytes go to the
     /// arena at this address. What is damaged of them will be counted by the numbers from `first` on, the first images
     /// of all samples before the next ones.
-    pub(super) fn gather(&mut self, placed: &[PlacedSample], arena: u64, first: usize) {
+    ///
+    /// # Errors
+    /// [`Error::Internal`](crate::Error::Internal).
+    pub(super) fn gather(&mut self, placed: &[PlacedSample], arena: u64, first: usize) -> Result<()> {
         self.tables.clear();
         for (index, sample) in placed.iter().enumerate() {
             for (number, image) in sample.images().enumerate() {
-                if let (LaneImage::Own { plan, .. }, Some((offset, layout))) = image {
-                    let (planes, damage) = (arena + offset, first + number * placed.len() + index);
-                    self.tables.add(plan, planes, planes + planes_bytes(layout), damage as u32);
+                if let (LaneImage::Own { plan, bytes, .. }, Some((offset, layout))) = image {
+                    let planes = arena + offset;
+                    let from = bytes.part(plan.bytes.clone())?.seen_at();
+                    let places = OwnPlaces { from, bytes: planes + planes_bytes(layout), planes };
+                    self.tables.add(plan, places, (first + number * placed.len() + index) as u32);
                 }
             }
         }
+        Ok(())
     }
 
     /// Takes a staging buffer for the tables of the images of the `placed` samples, or of some of them. Where none is

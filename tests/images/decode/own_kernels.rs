@@ -1,7 +1,7 @@
 //! The kernels that decode packed and indexed images on a GPU, compiled for the CPU: they make the samples of the CPU's
 //! decoder, in whichever order their threads run, and touch nothing beside the bytes of the wanted rows and the planes.
 
-use foreload::testing::decode::cuda::{OwnImage, OwnKernel, OwnPlan, OwnTables};
+use foreload::testing::decode::cuda::{OwnImage, OwnKernel, OwnPlaces, OwnPlan, OwnTables};
 use foreload::testing::decode::forms::{FormMaker, MadeForm};
 use foreload::testing::decode::{Decoder, Planes};
 use foreload::testing::rng::{RandomKey, Use};
@@ -53,23 +53,37 @@ impl Drop for Guarded {
 struct Job<'a> {
     plan: &'a OwnPlan,
     planes: Guarded,
+    /// The bytes as they were read, and where they are gathered.
     bytes: Guarded,
+    gathered: Guarded,
 }
 
 impl<'a> Job<'a> {
     /// What is decoded from ends where the memory does, or else what is decoded to.
     fn new(image: &[u8], plan: &'a OwnPlan, from_ends: bool) -> Self {
-        let [planes, bytes] = [plan.layout.bytes as usize, plan.bytes.len()].map(Guarded::new);
-        let mut job = Self { plan, planes, bytes };
+        let quads = Self::quads(plan);
+        let [planes, bytes, gathered] = [plan.layout.bytes as usize, quads, quads].map(Guarded::new);
+        let mut job = Self { plan, planes, bytes, gathered };
         job.from(from_ends)[..plan.bytes.len()].copy_from_slice(&image[plan.bytes.clone()]);
         job.to(from_ends).fill(0xa5);
         job
     }
 
+    /// The bytes of the memory with what is needed, which is read in whole quads of 16 bytes and does not begin with
+    /// the first byte of one.
+    fn quads(plan: &OwnPlan) -> usize {
+        (plan.bytes.start % 16 + plan.bytes.len()).next_multiple_of(16)
+    }
+
     fn from(&mut self, from_ends: bool) -> &mut [u8] {
-        // Words are read whole, so that the last one ends where the memory does.
-        let bytes = self.plan.bytes.len();
-        self.bytes.part(if from_ends { bytes.next_multiple_of(4) } else { bytes }, from_ends)
+        &mut self.bytes.part(Self::quads(self.plan), from_ends)[self.plan.bytes.start % 16..]
+    }
+
+    /// Where all of it is.
+    fn places(&mut self, from_ends: bool) -> OwnPlaces {
+        let from = self.from(from_ends).as_ptr() as u64;
+        let bytes = self.gathered.part(Self::quads(self.plan), from_ends).as_ptr() as u64;
+        OwnPlaces { from, bytes, planes: self.to(from_ends).as_ptr() as u64 }
     }
 
     fn to(&mut self, from_ends: bool) -> &mut [u8] {
@@ -97,9 +111,8 @@ fn decode(images: &[(&[u8], OwnPlan)], turn: u32) -> Vec<Option<Vec<u8>>> {
     let mut tables = OwnTables::default();
     let mut jobs: Vec<_> = images.iter().map(|(image, plan)| Job::new(image, plan, from_ends)).collect();
     for (number, job) in jobs.iter_mut().enumerate() {
-        let [to, from] = [job.to(from_ends).as_ptr() as u64, job.from(from_ends).as_ptr() as u64];
         // Numbers in reverse order, so that they are not those of the images by chance.
-        tables.add(job.plan, to, from, (images.len() - 1 - number) as u32);
+        tables.add(job.plan, job.places(from_ends), (images.len() - 1 - number) as u32);
     }
     let mut entries = vec![0u64; tables.bytes().div_ceil(8)];
     // SAFETY: integers are bytes, and there are at least as many.
@@ -113,6 +126,9 @@ fn decode(images: &[(&[u8], OwnPlan)], turn: u32) -> Vec<Option<Vec<u8>>> {
         // SAFETY: the arguments are the kernel's, and what they point to is as large as it takes it to be.
         let done = unsafe {
             match launch.kernel {
+                OwnKernel::Gather => {
+                    kernels_stand_in::launch_gather(grid, block, shared, turn, arguments.try_into().unwrap())
+                }
                 OwnKernel::Packed => {
                     kernels_stand_in::launch_packed(grid, block, shared, turn, arguments.try_into().unwrap())
                 }
@@ -200,7 +216,7 @@ fn rows_of_indexed_images_are_decoded_side_by_side() {
 
 #[test]
 fn a_block_has_the_memory_that_it_needs() {
-    assert_eq!(OwnKernel::ALL.map(|kernel| kernel.block().1), kernels_stand_in::shared_bytes());
+    assert_eq!(OwnKernel::DECODERS.map(|kernel| kernel.block().1), kernels_stand_in::shared_bytes());
 }
 
 /// An image as wide as can be has more units in a row than a block has threads.

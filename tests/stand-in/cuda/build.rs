@@ -5,7 +5,7 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rustc-cdylib-link-arg=-Wl,-soname,libcuda.so.1");
     let kernels = "../../../cuda";
-    for name in ["params", "platform", "decode/table", "indexed/table", "packed/table"] {
+    for name in ["params", "platform", "decode/gather", "decode/table", "indexed/table", "packed/table"] {
         println!("cargo:rerun-if-changed={kernels}/{name}.cuh");
     }
     let tables = ["src/augment.c", "src/decode.c"];

@@ -1,8 +1,10 @@
 //! Which memory the entries of the tables of packed and of indexed images make the kernels touch.
 
+#include "decode/gather.cuh"
 #include "indexed/table.cuh"
 #include "packed/table.cuh"
 
+u64 standin_piece_bytes(void) { return sizeof(GatheredPiece); }
 u64 standin_packed_row_bytes(void) { return sizeof(PackedRow); }
 u64 standin_jpeg_image_bytes(void) { return sizeof(JpegImage); }
 u64 standin_indexed_row_bytes(void) { return sizeof(IndexedRow); }
@@ -34,6 +36,14 @@ static void visit_samples(const JpegImage* image, u32 number, void (*visit)(void
             visit(to, at, at + bytes);
         }
     }
+}
+
+/// Visits what a piece is read from, then what is written of it.
+void standin_gather_reads(const GatheredPiece* piece, void (*visit)(void*, u64, u64), void* to) {
+    visit(to, piece->from, piece->from + WIDE * (u64)piece->quads);
+}
+void standin_gather_writes(const GatheredPiece* piece, void (*visit)(void*, u64, u64), void* to) {
+    visit(to, piece->to, piece->to + WIDE * (u64)piece->quads);
 }
 
 /// Visits the bytes of a row of a packed image.

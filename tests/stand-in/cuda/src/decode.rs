@@ -1,4 +1,4 @@
-//! The kernels that decode packed and indexed images: what a launch of them touches, and their CPU build.
+//! The kernels that gather the bytes of packed and indexed images, and decode them: what a launch of them touches, and their CPU build.
 
 use crate::augment::{all_sound, turn};
 use crate::kernels::Launch;
@@ -8,6 +8,9 @@ use std::ffi::c_void;
 
 // These functions are in `decode.c`.
 unsafe extern "C" {
+    fn standin_piece_bytes() -> u64;
+    fn standin_gather_reads(piece: u64, visit: Visit, to: *mut c_void);
+    fn standin_gather_writes(piece: u64, visit: Visit, to: *mut c_void);
     fn standin_packed_row_bytes() -> u64;
     fn standin_jpeg_image_bytes() -> u64;
     fn standin_indexed_row_bytes() -> u64;
@@ -54,6 +57,35 @@ impl Table {
     fn entries(self, first: u32, count: u32) -> Access {
         Access { kind: Kind::Read, start: self.at(first), end: self.at(first + count) }
     }
+}
+
+/// Enters all accesses of the kernel that gathers bytes, then does the work; returns what is wrong with the launch.
+pub fn run_gather(launch: &Launch, running: &mut Running) -> Result<(), String> {
+    // SAFETY: a pure function.
+    let pieces = Table(launch.address(0), unsafe { standin_piece_bytes() });
+    if !running.check(pieces.entries(0, launch.grid[0])) {
+        return Ok(());
+    }
+    let mut touched: Vec<Access> = Vec::new();
+    let to = (&raw mut touched).cast();
+    for piece in (0..launch.grid[0]).map(|number| pieces.at(number)) {
+        // SAFETY: the pieces were checked to be device memory that is written.
+        unsafe {
+            standin_gather_reads(piece, read, to);
+            standin_gather_writes(piece, write, to);
+        }
+    }
+    // Loads and stores of 16 bytes fault at other addresses.
+    if let Some(Access { start, .. }) = touched.iter().find(|access| !access.start.is_multiple_of(16)) {
+        return Err(format!("a piece at {start:#x}, which is no multiple of 16"));
+    }
+    if !all_sound(touched, running) {
+        return Ok(());
+    }
+    let turn = turn(launch, running);
+    let arguments = [launch.arguments[0].as_ptr().cast()];
+    // SAFETY: the argument has the kernel's size, and all that it reads and writes was checked.
+    unsafe { kernels_stand_in::launch_gather(launch.grid, launch.block, launch.shared, turn, arguments) }
 }
 
 /// Enters all accesses of the kernel that decodes packed images, then does the work; returns what is wrong with the

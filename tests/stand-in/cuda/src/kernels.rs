@@ -60,6 +60,7 @@ pub const KERNELS: &[Kernel] = &[
         parameters: || kernels_stand_in::ERASE_PARAMETERS.to_vec(),
         run: augment::run_erase,
     },
+    Kernel { name: kernels_stand_in::GATHER, parameters: || vec![8], run: decode::run_gather },
     Kernel {
         name: kernels_stand_in::PACKED,
         parameters: || kernels_stand_in::PACKED_PARAMETERS.to_vec(),

@@ -1,9 +1,10 @@
-//! The kernels that decode packed and indexed images.
+//! The kernels that decode packed and indexed images, and the one that gathers their bytes.
 
 use super::judged;
 use std::ffi::c_void;
 
 unsafe extern "C" {
+    fn foreload_gather(n: u32, threads: u32, turn: u32, pieces: *const c_void) -> u32;
     fn foreload_packed(
         n: u32,
         threads: u32,
@@ -28,6 +29,9 @@ unsafe extern "C" {
     fn foreload_indexed_shared() -> u32;
 }
 
+/// The name of the kernel that gathers the bytes of images, which has one parameter: its pieces.
+pub const GATHER: &str = "foreload_gather";
+
 /// The name of the kernel that decodes packed images.
 pub const PACKED: &str = "foreload_packed";
 
@@ -39,6 +43,22 @@ pub const INDEXED: &str = "foreload_indexed";
 
 /// The sizes of the parameters of [`INDEXED`]: images, codes, rows, groups, damage.
 pub const INDEXED_PARAMETERS: [usize; 5] = [8, 8, 8, 8, 8];
+
+/// Runs [`GATHER`] to its end, like [`launch`](super::launch).
+///
+/// # Safety
+/// The rules of [`launch`](super::launch), with one address.
+pub unsafe fn launch_gather(
+    grid: [u32; 3],
+    block: [u32; 3],
+    shared: u32,
+    turn: u32,
+    [pieces]: [*const c_void; 1],
+) -> Result<(), String> {
+    // SAFETY: the argument is an address, as the caller promises, and so are all that its entries name.
+    let status = unsafe { foreload_gather(grid[0], block[0], turn, pieces.cast::<*const c_void>().read_unaligned()) };
+    judged(GATHER, status, grid, block, shared)
+}
 
 /// Runs [`PACKED`] to its end, like [`launch`](super::launch).
 ///

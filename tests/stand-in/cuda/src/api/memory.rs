@@ -246,6 +246,17 @@ extern "C" fn cuMemHostRegister_v2(start: *mut c_void, bytes: usize, flags: u32)
     })
 }
 
+#[unsafe(no_mangle)]
+extern "C" fn cuMemHostGetDevicePointer_v2(pointer: *mut u64, start: *mut c_void, flags: u32) -> Status {
+    enter("cuMemHostGetDevicePointer_v2", Needs::Context, |call| {
+        let start = start as u64;
+        if flags != 0 || !call.is_locked(start, start + 1, call.context) {
+            return Err(status::INVALID_VALUE);
+        }
+        put(pointer, start)
+    })
+}
+
 /// Removes a range; using it afterwards is a violation.
 fn remove_range(call: &mut Call, start: u64, allocated: bool) -> Result<HostRange, Status> {
     let fits = call.host_ranges.get(&start).is_some_and(|range| range.allocated.is_some() == allocated);

@@ -1,0 +1,95 @@
+//! What the kernel reads that gathers the bytes of images: `cuda/decode/gather.cuh` in Rust, field by field.
+
+use super::image::{TableEntry, bytes_of};
+
+/// The bytes that a thread moves at a time; pieces begin and end at multiples of it.
+const QUAD: u64 = 16;
+
+/// The most bytes of a piece: what the threads of a block move at once.
+const MOST_BYTES: u64 = 4 * 128 * QUAD;
+
+/// A piece of what is needed of an image.
+#[repr(C)]
+#[derive(Debug, Clone, Copy)]
+struct PieceEntry {
+    from: u64,
+    to: u64,
+    quads: u32,
+    unused: u32,
+}
+
+// The size is that in `cuda/decode/gather.cuh`; no byte is padding.
+const _: () = assert!(size_of::<PieceEntry>() == 2 * 8 + 2 * 4);
+
+// SAFETY: integers without padding, as asserted above.
+unsafe impl TableEntry for PieceEntry {}
+
+/// The bytes of the images of a launch, in pieces.
+#[derive(Debug, Default)]
+pub(super) struct GatherTable {
+    pieces: Vec<PieceEntry>,
+}
+
+impl GatherTable {
+    /// The most bytes of the table for an image of which so many are needed.
+    pub(super) const fn image_bytes(needed: usize) -> usize {
+        needed.div_ceil(MOST_BYTES as usize).saturating_add(1) * size_of::<PieceEntry>()
+    }
+
+    /// The most bytes that an image takes in device memory of which so many are needed.
+    pub(super) const fn room(needed: u64) -> u64 {
+        needed + 2 * QUAD
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.pieces.clear();
+    }
+
+    /// Adds the bytes of an image, so many from the address `from` on, which go to the quads behind `to`. Returns the
+    /// address of the first.
+    pub(super) fn add(&mut self, from: u64, length: u64, to: u64) -> u64 {
+        let start = from / QUAD * QUAD;
+        let end = (from + length).next_multiple_of(QUAD);
+        self.pieces.extend((start..end).step_by(MOST_BYTES as usize).map(|piece| PieceEntry {
+            from: piece,
+            to: to + (piece - start),
+            quads: ((end - piece).min(MOST_BYTES) / QUAD) as u32,
+            unused: 0,
+        }));
+        to + (from - start)
+    }
+
+    /// The table.
+    pub(super) fn part(&self) -> &[u8] {
+        bytes_of(&self.pieces)
+    }
+
+    /// The blocks of threads that gather: one a piece.
+    pub(super) fn blocks(&self) -> u32 {
+        self.pieces.len() as u32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Pieces have all bytes of an image once, in quads that no other image has.
+    #[test]
+    fn pieces_cover_what_is_needed() {
+        for (from, length) in [(0, 1), (15, 1), (15, 2), (7, 8_185), (7, 8_186), (32, 8_192), (33, 100_000)] {
+            let (mut table, to) = (GatherTable::default(), 1 << 20);
+            let first = table.add(from, length, to);
+            assert_eq!(first % QUAD, from % QUAD);
+            let mut next = from / QUAD * QUAD;
+            for piece in &table.pieces {
+                assert_eq!((piece.from, piece.to - to), (next, next - from / QUAD * QUAD));
+                assert!((1..=512).contains(&piece.quads));
+                next += QUAD * u64::from(piece.quads);
+            }
+            assert!((from + length..from + length + QUAD).contains(&next), "{from} {length}");
+            assert!(next - from / QUAD * QUAD <= GatherTable::room(length));
+            assert!(table.part().len() <= GatherTable::image_bytes(length as usize));
+        }
+    }
+}
