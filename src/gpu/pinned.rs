@@ -43,9 +43,7 @@ impl Registration {
         // From here on it is registered, and no more once this is dropped.
         let mut locked = Locked { device: device.clone(), slots: slots.clone(), seen_at: 0 };
         // SAFETY: the range was just registered, and the pointer is valid for the call.
-        unsafe {
-            call!(bound.driver(), cuMemHostGetDevicePointer_v2(&mut locked.seen_at, base.cast(), 0))
-        }?;
+        unsafe { call!(bound.driver(), cuMemHostGetDevicePointer_v2(&mut locked.seen_at, base.cast(), 0)) }?;
         Ok(Self { inner: Arc::new(locked) })
     }
 

@@ -56,7 +56,8 @@ pub unsafe fn launch_gather(
     [pieces]: [*const c_void; 1],
 ) -> Result<(), String> {
     // SAFETY: the argument is an address, as the caller promises, and so are all that its entries name.
-    let status = unsafe { foreload_gather(grid[0], block[0], turn, pieces.cast::<*const c_void>().read_unaligned()) };
+    let status =
+        unsafe { foreload_gather(grid[0], block[0], turn, pieces.cast::<*const c_void>().read_unaligned()) };
     judged(GATHER, status, grid, block, shared)
 }
 

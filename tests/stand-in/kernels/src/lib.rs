@@ -3,8 +3,8 @@
 mod decode;
 
 pub use decode::{
-    GATHER, INDEXED, INDEXED_PARAMETERS, PACKED, PACKED_PARAMETERS, launch_gather, launch_indexed, launch_packed,
-    shared_bytes,
+    GATHER, INDEXED, INDEXED_PARAMETERS, PACKED, PACKED_PARAMETERS, launch_gather, launch_indexed,
+    launch_packed, shared_bytes,
 };
 
 use std::ffi::c_void;
