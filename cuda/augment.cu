@@ -1,9 +1,9 @@
-//! The kernels: what gathers the bytes to decode, one block for each piece (`decode/gather.cuh`); the decoders of packed
-//! images, one block for each row of MCUs (`packed/decode.cuh`), and of indexed ones, one block for some rows
-//! (`indexed/decode.cuh`); the augmentation pass, one block for each tile, blockIdx.y the
-//! image (`augment.cuh`); the check of what nvJPEG decoded, one block for each image (`untouched.cuh`); what is done to
-//! the pixels behind the pass, one block for each image (`ops/walk.cuh`): on grey levels, of which it makes the image,
-//! or on the finished image; and the mixing of rings, some blocks for each (`mix.cuh`).
+//! The kernels: what gathers the bytes to decode, one block for each piece (`decode/gather.cuh`); the decoders of
+//! packed images, one block for each row of MCUs (`packed/decode.cuh`), and of indexed ones, one block for some rows
+//! (`indexed/decode.cuh`); the augmentation pass, one block for each tile, blockIdx.y the image (`augment.cuh`); the
+//! check of what nvJPEG decoded, one block for each image (`untouched.cuh`); what is done to the pixels behind the
+//! pass, one block for each image (`ops/walk.cuh`): on grey levels, of which it makes the image, or on the finished
+//! image; and the mixing of rings, some blocks for each (`mix.cuh`).
 
 #include "augment.cuh"
 #include "decode/gather.cuh"

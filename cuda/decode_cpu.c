@@ -1,6 +1,6 @@
-//! The kernels that decode images, and the one that gathers their bytes, as ordinary functions, like those of `augment_cpu.c`. They stand apart, so that the
-//! compiler can be asked to watch their accesses to arrays, their shifts and their sums: what they read may be an
-//! enemy's.
+//! The kernels that decode images, and the one that gathers their bytes, as ordinary functions, like those of
+//! `augment_cpu.c`. They stand apart, so that the compiler can be asked to watch their accesses to arrays, their shifts
+//! and their sums: what they read may be an enemy's.
 
 #include "decode/gather.cuh"
 #include "indexed/decode.cuh"

@@ -17,9 +17,9 @@ impl OwnLauncher {
         Ok(Self { kernels: [packed?, indexed?, gather?] })
     }
 
-    /// Queues the gathering and decoding of all images of `tables`, which were copied to the device address `at`, on `stream`. All
-    /// samples of their planes are written. What is damaged of each image is added to the 32-bit number of its own
-    /// behind `damage`; the planes of an image with damage hold nothing of use.
+    /// Queues the gathering and decoding of all images of `tables`, which were copied to the device address `at`, on
+    /// `stream`. All samples of their planes are written. What is damaged of each image is added to the 32-bit number
+    /// of its own behind `damage`; the planes of an image with damage hold nothing of use.
     ///
     /// # Safety
     ///

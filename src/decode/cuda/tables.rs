@@ -150,8 +150,8 @@ impl OwnTables {
         }
     }
 
-    /// The launches that gather what all images need and then decode them, whose tables are at the address `at`, a multiple of 8, and whose damage is
-    /// counted by 32-bit numbers behind `damage`.
+    /// The launches that gather what all images need and then decode them, whose tables are at the address `at`, a
+    /// multiple of 8, and whose damage is counted by 32-bit numbers behind `damage`.
     pub fn launches(&self, at: u64, damage: u64) -> impl Iterator<Item = OwnLaunch> {
         let mut end = at;
         let addresses = self.parts().map(|part| {

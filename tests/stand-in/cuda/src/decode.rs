@@ -1,4 +1,5 @@
-//! The kernels that gather the bytes of packed and indexed images, and decode them: what a launch of them touches, and their CPU build.
+//! The kernels that gather the bytes of packed and indexed images, and decode them: what a launch of them touches, and
+//! their CPU build.
 
 use crate::augment::{all_sound, turn};
 use crate::kernels::Launch;
