@@ -3,6 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::simd::Simd;
+use crate::augment::taps::Taps;
 
 /// A value of this type shows that AVX2 and F16C may be used: it is made only in functions compiled for them.
 #[derive(Clone, Copy)]
@@ -43,7 +44,9 @@ impl Simd for Avx2 {
     // Bytes can be picked within 128 bits only: four columns from sixteen samples.
     const WINDOWS: usize = 2;
     const WINDOW: usize = 16;
+    const WIDE: usize = 32;
     type I = __m256i;
+    type Wide = [__m256i; 2];
     type F = __m256;
 
     #[inline(always)]
@@ -71,7 +74,11 @@ impl Simd for Avx2 {
         op!(_mm256_storeu_si256(to(out, 16).cast(), v));
     }
     #[inline(always)]
-    fn store_bytes(self, out: &mut [u8], v: Self::I) {
+    fn load8(self, v: &[u8]) -> Self::I {
+        op!(_mm256_loadu_si256(from(v, 32).cast()))
+    }
+    #[inline(always)]
+    fn store8(self, out: &mut [u8], v: Self::I) {
         op!(_mm256_storeu_si256(to(out, 32).cast(), v));
     }
     #[inline(always)]
@@ -98,12 +105,30 @@ impl Simd for Avx2 {
         op!(_mm256_shuffle_epi8(windows, _mm256_loadu_si256(from(index, 32).cast())))
     }
     #[inline(always)]
+    fn wide_windows(self, row: &[u8], bases: &[u32]) -> Self::Wide {
+        let at = |base: u32| op!(_mm256_loadu_si256(from(&row[base as usize..], 32).cast()));
+        let (a, b) = (at(bases[0]), at(bases[1]));
+        op!([_mm256_permute2x128_si256::<0x20>(a, b), _mm256_permute2x128_si256::<0x31>(a, b)])
+    }
+    #[inline(always)]
+    fn pick_wide(self, [first, second]: Self::Wide, index: &[u8]) -> Self::I {
+        let index = op!(_mm256_loadu_si256(from(index, 32).cast()));
+        // Bytes from 128 on pick nothing: 16 to 31 from the first half, the others, which wrap around, from the second.
+        let in_first = op!(_mm256_adds_epu8(index, _mm256_set1_epi8(0x70)));
+        let in_second = op!(_mm256_sub_epi8(index, _mm256_set1_epi8(0x10)));
+        op!(_mm256_or_si256(_mm256_shuffle_epi8(first, in_first), _mm256_shuffle_epi8(second, in_second)))
+    }
+    #[inline(always)]
     fn add(self, a: Self::I, b: Self::I) -> Self::I {
         op!(_mm256_add_epi32(a, b))
     }
     #[inline(always)]
     fn or(self, a: Self::I, b: Self::I) -> Self::I {
         op!(_mm256_or_si256(a, b))
+    }
+    #[inline(always)]
+    fn xor(self, a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm256_xor_si256(a, b))
     }
     #[inline(always)]
     fn dot_add(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I {
@@ -130,8 +155,8 @@ impl Simd for Avx2 {
         op!(_mm256_sub_epi16(a, b))
     }
     #[inline(always)]
-    fn mul_high16(self, a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm256_mulhi_epi16(a, b))
+    fn mul_round16(self, a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm256_mulhrs_epi16(a, b))
     }
     #[inline(always)]
     fn shift_right16<const BY: i32>(self, v: Self::I) -> Self::I {
@@ -142,13 +167,20 @@ impl Simd for Avx2 {
         op!(_mm256_slli_epi16::<BY>(v))
     }
     #[inline(always)]
-    fn weigh16(self, a: Self::I, b: Self::I, wa: i16, wb: i16) -> Self::I {
-        let weights = self.splat(super::columns::couple(wa, wb));
-        let half = self.splat(1 << 15);
-        let (low, high) = op!((_mm256_unpacklo_epi16(a, b), _mm256_unpackhi_epi16(a, b)));
-        let low = op!(_mm256_srai_epi32::<16>(self.dot_add(half, low, weights)));
-        let high = op!(_mm256_srai_epi32::<16>(self.dot_add(half, high, weights)));
-        op!(_mm256_packs_epi32(low, high))
+    fn split8_first(self, a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm256_unpacklo_epi8(a, b))
+    }
+    #[inline(always)]
+    fn split8_second(self, a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm256_unpackhi_epi8(a, b))
+    }
+    #[inline(always)]
+    fn join8(self, first: Self::I, second: Self::I) -> Self::I {
+        op!(_mm256_packus_epi16(first, second))
+    }
+    #[inline(always)]
+    fn dot8(self, weights: Self::I, v: Self::I) -> Self::I {
+        op!(_mm256_maddubs_epi16(weights, v))
     }
     #[inline(always)]
     fn float(self, v: Self::I) -> Self::F {
@@ -254,35 +286,47 @@ fn bf16_of(s: Avx2, v: __m256) -> __m128i {
 /// Takes sixteen taps at a time along the row, and four columns together for the sums across lanes.
 #[target_feature(enable = "avx2")]
 pub(super) fn resize_long<const CLAMPED: bool>(
-    [first, second]: [&[u8]; 2],
+    rows: [&[u8]; 2],
     columns: &super::ColumnTaps,
     shift: u32,
     out: &mut [i32],
 ) {
-    let taps = &columns.taps;
     let (half, by) = (_mm_set1_epi32(1 << (shift - 1)), _mm_cvtsi32_si128(shift as i32));
     let (least, most) = (_mm_setzero_si128(), _mm_set1_epi32(columns.most(shift)));
     for (i, out) in out.chunks_exact_mut(4).enumerate() {
-        let sum = |row: &[u8], o: usize| {
-            let (mut sum, row) = (_mm256_setzero_si256(), &row[taps.start[o] as usize..]);
-            for (samples, weights) in row.chunks_exact(16).zip(taps.padded(o).chunks_exact(16)) {
-                let samples = op!(_mm256_cvtepu8_epi16(_mm_loadu_si128(from(samples, 16).cast())));
-                let weights = op!(_mm256_loadu_si256(from(weights, 16).cast()));
-                sum = _mm256_add_epi32(sum, _mm256_madd_epi16(samples, weights));
+        let mut sums = [_mm_setzero_si128(); 2];
+        for (sums, row) in sums.iter_mut().zip(rows) {
+            *sums = _mm_sra_epi32(_mm_add_epi32(four_columns(row, &columns.taps, 4 * i), half), by);
+            if CLAMPED {
+                *sums = _mm_min_epi32(_mm_max_epi32(*sums, least), most);
             }
-            sum
-        };
-        let four = |row: &[u8]| {
-            let a = _mm256_hadd_epi32(sum(row, 4 * i), sum(row, 4 * i + 1));
-            let b = _mm256_hadd_epi32(sum(row, 4 * i + 2), sum(row, 4 * i + 3));
-            let lanes = _mm256_hadd_epi32(a, b);
-            let sums = _mm_add_epi32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256::<1>(lanes));
-            let sums = _mm_sra_epi32(_mm_add_epi32(sums, half), by);
-            if CLAMPED { _mm_min_epi32(_mm_max_epi32(sums, least), most) } else { sums }
-        };
-        let both = _mm_or_si128(four(first), _mm_slli_epi32::<16>(four(second)));
+        }
+        let both = _mm_or_si128(sums[0], _mm_slli_epi32::<16>(sums[1]));
         op!(_mm_storeu_si128(to(out, 4).cast(), both));
     }
+}
+
+/// The sums of four columns from column `o` on.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn four_columns(row: &[u8], taps: &Taps, o: usize) -> __m128i {
+    let a = _mm256_hadd_epi32(column(row, taps, o), column(row, taps, o + 1));
+    let b = _mm256_hadd_epi32(column(row, taps, o + 2), column(row, taps, o + 3));
+    let lanes = _mm256_hadd_epi32(a, b);
+    _mm_add_epi32(_mm256_castsi256_si128(lanes), _mm256_extracti128_si256::<1>(lanes))
+}
+
+/// The parts of the sum of column `o`.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn column(row: &[u8], taps: &Taps, o: usize) -> __m256i {
+    let (mut sum, row) = (_mm256_setzero_si256(), &row[taps.start[o] as usize..]);
+    for (samples, weights) in row.chunks_exact(16).zip(taps.padded(o).chunks_exact(16)) {
+        let samples = op!(_mm256_cvtepu8_epi16(_mm_loadu_si128(from(samples, 16).cast())));
+        let weights = op!(_mm256_loadu_si256(from(weights, 16).cast()));
+        sum = _mm256_add_epi32(sum, _mm256_madd_epi16(samples, weights));
+    }
+    sum
 }
 
 super::kernels!(Avx2, #[target_feature(enable = "avx2,fma,f16c,bmi1,bmi2,lzcnt,popcnt")]);

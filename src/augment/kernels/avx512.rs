@@ -35,7 +35,9 @@ impl Simd for Avx512 {
     const LANES: usize = 16;
     const WINDOWS: usize = 1;
     const WINDOW: usize = 64;
+    const WIDE: usize = 128;
     type I = __m512i;
+    type Wide = [__m512i; 2];
     type F = __m512;
 
     #[inline(always)]
@@ -63,7 +65,11 @@ impl Simd for Avx512 {
         op!(_mm512_storeu_si512(to(out, 32).cast(), v));
     }
     #[inline(always)]
-    fn store_bytes(self, out: &mut [u8], v: Self::I) {
+    fn load8(self, v: &[u8]) -> Self::I {
+        op!(_mm512_loadu_si512(from(v, 64).cast()))
+    }
+    #[inline(always)]
+    fn store8(self, out: &mut [u8], v: Self::I) {
         op!(_mm512_storeu_si512(to(out, 64).cast(), v));
     }
     #[inline(always)]
@@ -89,12 +95,26 @@ impl Simd for Avx512 {
         op!(_mm512_maskz_permutexvar_epi8(0x5555_5555_5555_5555, index, windows))
     }
     #[inline(always)]
+    fn wide_windows(self, row: &[u8], bases: &[u32]) -> Self::Wide {
+        let window = from(&row[bases[0] as usize..], 128);
+        op!([_mm512_loadu_si512(window.cast()), _mm512_loadu_si512(window.add(64).cast())])
+    }
+    #[inline(always)]
+    fn pick_wide(self, [first, second]: Self::Wide, index: &[u8]) -> Self::I {
+        let index = op!(_mm512_loadu_si512(from(index, 64).cast()));
+        op!(_mm512_maskz_permutex2var_epi8(0x5555_5555_5555_5555, first, index, second))
+    }
+    #[inline(always)]
     fn add(self, a: Self::I, b: Self::I) -> Self::I {
         op!(_mm512_add_epi32(a, b))
     }
     #[inline(always)]
     fn or(self, a: Self::I, b: Self::I) -> Self::I {
         op!(_mm512_or_si512(a, b))
+    }
+    #[inline(always)]
+    fn xor(self, a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm512_xor_si512(a, b))
     }
     #[inline(always)]
     fn dot_add(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I {
@@ -121,8 +141,8 @@ impl Simd for Avx512 {
         op!(_mm512_sub_epi16(a, b))
     }
     #[inline(always)]
-    fn mul_high16(self, a: Self::I, b: Self::I) -> Self::I {
-        op!(_mm512_mulhi_epi16(a, b))
+    fn mul_round16(self, a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm512_mulhrs_epi16(a, b))
     }
     #[inline(always)]
     fn shift_right16<const BY: i32>(self, v: Self::I) -> Self::I {
@@ -133,13 +153,20 @@ impl Simd for Avx512 {
         op!(_mm512_sll_epi16(v, _mm_cvtsi32_si128(BY)))
     }
     #[inline(always)]
-    fn weigh16(self, a: Self::I, b: Self::I, wa: i16, wb: i16) -> Self::I {
-        let weights = self.splat(super::columns::couple(wa, wb));
-        let half = self.splat(1 << 15);
-        let (low, high) = op!((_mm512_unpacklo_epi16(a, b), _mm512_unpackhi_epi16(a, b)));
-        let low = op!(_mm512_srai_epi32::<16>(self.dot_add(half, low, weights)));
-        let high = op!(_mm512_srai_epi32::<16>(self.dot_add(half, high, weights)));
-        op!(_mm512_packs_epi32(low, high))
+    fn split8_first(self, a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm512_unpacklo_epi8(a, b))
+    }
+    #[inline(always)]
+    fn split8_second(self, a: Self::I, b: Self::I) -> Self::I {
+        op!(_mm512_unpackhi_epi8(a, b))
+    }
+    #[inline(always)]
+    fn join8(self, first: Self::I, second: Self::I) -> Self::I {
+        op!(_mm512_packus_epi16(first, second))
+    }
+    #[inline(always)]
+    fn dot8(self, weights: Self::I, v: Self::I) -> Self::I {
+        op!(_mm512_maddubs_epi16(weights, v))
     }
     #[inline(always)]
     fn float(self, v: Self::I) -> Self::F {

@@ -3,11 +3,12 @@
 use super::VECTOR;
 use super::simd::Simd;
 use crate::augment::taps::{Taps, Upsampling};
+use crate::augment::upsample::PADDING;
 use crate::augment::view::ViewAxis;
 use crate::simd::Level;
 
 /// The byte index that picks nothing.
-const NOTHING: u8 = 0x80;
+const NOTHING: u8 = 0xff;
 
 /// The taps of the output's columns, laid out for the vectors of one level.
 #[derive(Debug, Default)]
@@ -17,6 +18,8 @@ pub(in crate::augment) struct ColumnTaps {
     pub(super) clamped: bool,
     /// The number of pairs of taps that a column has; 0 if a filter is too long for the windows.
     pairs: usize,
+    /// Whether the windows are wide ones.
+    is_wide: bool,
     /// The first sample of each window.
     bases: Vec<u32>,
     /// For each vector and pair of taps: where in the window the two samples of each column lie.
@@ -25,16 +28,18 @@ pub(in crate::augment) struct ColumnTaps {
     weights: Vec<i32>,
 }
 
-/// How the vectors of a level read a row: vectors of `lanes` columns from `windows` windows of `window` samples.
+/// How the vectors of a level read a row: vectors of `lanes` columns from `windows` windows of `window` samples, or of
+/// `wide` where filters are too long for those.
 #[derive(Debug, Clone, Copy)]
 pub(in crate::augment) struct Shape {
     pub lanes: usize,
     pub windows: usize,
     pub window: usize,
+    pub wide: usize,
 }
 
 pub(super) fn shape<S: Simd>(_: S) -> Shape {
-    Shape { lanes: S::LANES, windows: S::WINDOWS, window: S::WINDOW }
+    Shape { lanes: S::LANES, windows: S::WINDOWS, window: S::WINDOW, wide: S::WIDE }
 }
 
 impl ColumnTaps {
@@ -77,15 +82,11 @@ impl ColumnTaps {
         if shape.windows == 0 {
             return;
         }
-        let longest = self.taps.longest as u32;
         let columns = shape.lanes / shape.windows;
-        self.bases.clear();
-        for starts in self.taps.start.chunks_exact(columns) {
-            let (low, high) = starts.iter().fold((u32::MAX, 0), |(l, h), &s| (l.min(s), h.max(s)));
-            if (high - low + longest) as usize > shape.window {
-                return;
-            }
-            self.bases.push(low);
+        self.is_wide = !self.fit(columns, shape.window);
+        let window = if self.is_wide { shape.wide } else { shape.window };
+        if self.is_wide && !self.fit(columns, window) {
+            return;
         }
         let pairs = (self.taps.longest).div_ceil(2);
         self.pairs = pairs;
@@ -93,7 +94,7 @@ impl ColumnTaps {
         self.index.resize(4 * padded * pairs, NOTHING);
         self.weights.clear();
         self.weights.resize(padded * pairs, 0);
-        let limit = (shape.window - 1) as u32;
+        let limit = (window - 1) as u32;
         let vectors = self
             .index
             .chunks_exact_mut(4 * shape.lanes * pairs)
@@ -113,6 +114,56 @@ impl ColumnTaps {
             }
         }
     }
+
+    /// Finds where windows of so many samples begin, each under the filters of so many columns, if they are wide enough.
+    fn fit(&mut self, columns: usize, window: usize) -> bool {
+        let longest = self.taps.longest as u32;
+        // No window ends behind the bytes that may be read. Near them it begins earlier than its filters do.
+        let most = (self.taps.reach.len() + PADDING).saturating_sub(window) as u32;
+        self.bases.clear();
+        for starts in self.taps.start.chunks_exact(columns) {
+            let (low, high) = starts.iter().fold((u32::MAX, 0), |(l, h), &s| (l.min(s), h.max(s)));
+            if (high - low + longest) as usize > window {
+                return false;
+            }
+            self.bases.push(low.min(most));
+        }
+        true
+    }
+}
+
+/// A vector's windows of samples.
+trait Windows<S: Simd>: Copy {
+    fn load(s: S, row: &[u8], bases: &[u32]) -> Self;
+    fn pick(self, s: S, index: &[u8]) -> S::I;
+}
+
+#[derive(Clone, Copy)]
+struct Narrow<S: Simd>(S::I);
+
+impl<S: Simd> Windows<S> for Narrow<S> {
+    #[inline(always)]
+    fn load(s: S, row: &[u8], bases: &[u32]) -> Self {
+        Self(s.windows(row, bases))
+    }
+    #[inline(always)]
+    fn pick(self, s: S, index: &[u8]) -> S::I {
+        s.pick(self.0, index)
+    }
+}
+
+#[derive(Clone, Copy)]
+struct Wide<S: Simd>(S::Wide);
+
+impl<S: Simd> Windows<S> for Wide<S> {
+    #[inline(always)]
+    fn load(s: S, row: &[u8], bases: &[u32]) -> Self {
+        Self(s.wide_windows(row, bases))
+    }
+    #[inline(always)]
+    fn pick(self, s: S, index: &[u8]) -> S::I {
+        s.pick_wide(self.0, index)
+    }
 }
 
 /// Puts two 16-bit weights into one word, the first into the low half.
@@ -123,26 +174,28 @@ pub(in crate::augment) fn couple(low: i16, high: i16) -> i32 {
 /// The kernel of [`super::resize_columns`].
 #[inline(always)]
 pub(super) fn resize<S: Simd>(s: S, rows: [&[u8]; 2], columns: &ColumnTaps, shift: u32, out: &mut [i32]) {
-    match (columns.clamped, columns.pairs) {
-        (false, 0) => s.resize_long::<false>(rows, columns, shift, out),
-        (false, 1) => windowed::<S, 1, false>(s, rows, columns, shift, out),
-        (false, 2) => windowed::<S, 2, false>(s, rows, columns, shift, out),
-        (false, 3) => windowed::<S, 3, false>(s, rows, columns, shift, out),
-        (false, 4) => windowed::<S, 4, false>(s, rows, columns, shift, out),
-        (false, _) => windowed::<S, 0, false>(s, rows, columns, shift, out),
-        (true, 0) => s.resize_long::<true>(rows, columns, shift, out),
-        (true, 2) => windowed::<S, 2, true>(s, rows, columns, shift, out),
-        (true, 3) => windowed::<S, 3, true>(s, rows, columns, shift, out),
-        (true, 4) => windowed::<S, 4, true>(s, rows, columns, shift, out),
-        (true, 5) => windowed::<S, 5, true>(s, rows, columns, shift, out),
-        (true, _) => windowed::<S, 0, true>(s, rows, columns, shift, out),
+    match (columns.clamped, columns.is_wide, columns.pairs) {
+        (false, _, 0) => s.resize_long::<false>(rows, columns, shift, out),
+        (false, true, _) => windowed::<S, Wide<S>, 0, false>(s, rows, columns, shift, out),
+        (false, _, 1) => windowed::<S, Narrow<S>, 1, false>(s, rows, columns, shift, out),
+        (false, _, 2) => windowed::<S, Narrow<S>, 2, false>(s, rows, columns, shift, out),
+        (false, _, 3) => windowed::<S, Narrow<S>, 3, false>(s, rows, columns, shift, out),
+        (false, _, 4) => windowed::<S, Narrow<S>, 4, false>(s, rows, columns, shift, out),
+        (false, _, _) => windowed::<S, Narrow<S>, 0, false>(s, rows, columns, shift, out),
+        (true, _, 0) => s.resize_long::<true>(rows, columns, shift, out),
+        (true, true, _) => windowed::<S, Wide<S>, 0, true>(s, rows, columns, shift, out),
+        (true, _, 2) => windowed::<S, Narrow<S>, 2, true>(s, rows, columns, shift, out),
+        (true, _, 3) => windowed::<S, Narrow<S>, 3, true>(s, rows, columns, shift, out),
+        (true, _, 4) => windowed::<S, Narrow<S>, 4, true>(s, rows, columns, shift, out),
+        (true, _, 5) => windowed::<S, Narrow<S>, 5, true>(s, rows, columns, shift, out),
+        (true, _, _) => windowed::<S, Narrow<S>, 0, true>(s, rows, columns, shift, out),
     }
 }
 
-/// Resizes with windows: each vector of columns picks its samples from windows of the row. `PAIRS` is `columns.pairs`,
+/// Resizes with windows: each vector of columns picks its samples from windows `W` of the row. `PAIRS` is `columns.pairs`,
 /// or 0 for any; `CLAMPED` is `columns.clamped`.
 #[inline(always)]
-fn windowed<S: Simd, const PAIRS: usize, const CLAMPED: bool>(
+fn windowed<S: Simd, W: Windows<S>, const PAIRS: usize, const CLAMPED: bool>(
     s: S,
     [first, second]: [&[u8]; 2],
     columns: &ColumnTaps,
@@ -158,13 +211,13 @@ fn windowed<S: Simd, const PAIRS: usize, const CLAMPED: bool>(
         .zip(columns.index.chunks_exact(4 * S::LANES * pairs))
         .zip(columns.weights.chunks_exact(S::LANES * pairs));
     for (((out, bases), index), weights) in vectors {
-        let (a, b) = (s.windows(first, bases), s.windows(second, bases));
+        let (a, b) = (W::load(s, first, bases), W::load(s, second, bases));
         let (mut sum_a, mut sum_b) = (half, half);
         let taps = index.chunks_exact(4 * S::LANES).zip(weights.chunks_exact(S::LANES));
         for (index, weights) in taps {
             let w = s.load(weights);
-            sum_a = s.dot_add(sum_a, s.pick(a, index), w);
-            sum_b = s.dot_add(sum_b, s.pick(b, index), w);
+            sum_a = s.dot_add(sum_a, a.pick(s, index), w);
+            sum_b = s.dot_add(sum_b, b.pick(s, index), w);
         }
         let [a, b] = [sum_a, sum_b].map(|sum| s.shift_right(sum, shift));
         let [a, b] = if CLAMPED { [a, b].map(|v| s.limit(v, least, most)) } else { [a, b] };

@@ -64,38 +64,119 @@ fn blend_by<S: Simd, const SHIFT: i32>(s: S, sums: &[i16], bias: [i16; 2], out: 
         let odd = s.add16(s.add16(this, s.load16(&sums[2..])), odd_bias);
         // Both fit a byte: side by side they are the pixels in order.
         let odd = s.shift_left16::<8>(s.shift_right16::<SHIFT>(odd));
-        s.store_bytes(out, s.or(s.shift_right16::<SHIFT>(even), odd));
+        s.store8(out, s.or(s.shift_right16::<SHIFT>(even), odd));
     }
 }
 
-/// The kernel of [`super::convert`]. libjpeg rounds 1.402·cr, 1.772·cb and -0.34414·cb - 0.71414·cr in 16-bit fixed
-/// point; whole multiples are split off so that the rest of each factor fits 16 signed bits.
+/// The kernel of [`super::convert`]. libjpeg rounds 1.402·cr, 1.772·cb and -0.34414·cb - 0.71414·cr in fixed point, with
+/// 16 bits after the point. Whole multiples are split off from the first two, so that the rest of each factor fits 16
+/// signed bits: with 15 after the point they round alike for all values of a byte.
 #[inline(always)]
 pub(super) fn convert<S: Simd>(s: S, [y, cb, cr]: [&[u8]; 3], [r, g, b]: [&mut [u8]; 3]) {
-    const fn fixed(factor: f64) -> i32 {
-        (factor * 65_536.0 + 0.5) as i32
-    }
-    const CR_R: i16 = (fixed(1.402) - 65_536) as i16;
-    const CB_B: i16 = (fixed(1.772) - 131_072) as i16;
-    const CB_G: i16 = -fixed(0.344_14) as i16;
-    const CR_G: i16 = (65_536 - fixed(0.714_14)) as i16;
-    let step = 2 * S::LANES;
-    let (centre, one) = (s.splat16(128), s.splat16(1));
-    let (cr_r, cb_b) = (s.splat16(CR_R), s.splat16(CB_B));
+    let conversion = Conversion::new(s);
+    let step = 4 * S::LANES;
     let out = r.chunks_exact_mut(step).zip(g.chunks_exact_mut(step)).zip(b.chunks_exact_mut(step));
     for (i, ((r, g), b)) in out.enumerate() {
         let x = i * step;
-        let y = s.widen(&y[x..]);
-        let cb = s.sub16(s.widen(&cb[x..]), centre);
-        let cr = s.sub16(s.widen(&cr[x..]), centre);
-        s.narrow(r, s.add16(s.add16(y, cr), scaled(s, cr, cr_r, one)));
-        s.narrow(g, s.add16(s.sub16(y, cr), s.weigh16(cb, cr, CB_G, CR_G)));
-        s.narrow(b, s.add16(s.add16(y, s.add16(cb, cb)), scaled(s, cb, cb_b, one)));
+        let y = s.load8(&y[x..]);
+        // Without its top bit's meaning a byte is itself less 128.
+        let [cb, cr] = [cb, cr].map(|from| s.xor(s.load8(&from[x..]), conversion.sign));
+        let zero = s.splat(0);
+        let first = conversion.colours(
+            s,
+            s.split8_first(y, zero),
+            [s.split8_first(zero, cb), s.split8_first(zero, cr)],
+            s.split8_first(cb, cr),
+        );
+        let second = conversion.colours(
+            s,
+            s.split8_second(y, zero),
+            [s.split8_second(zero, cb), s.split8_second(zero, cr)],
+            s.split8_second(cb, cr),
+        );
+        for (to, c) in [r, g, b].into_iter().zip(0..) {
+            s.store8(to, s.join8(first[c], second[c]));
+        }
     }
 }
 
-/// Computes (factor·v + 2^15) >> 16 by way of the high half of factor·2v.
-#[inline(always)]
-fn scaled<S: Simd>(s: S, v: S::I, factor: S::I, one: S::I) -> S::I {
-    s.shift_right16::<1>(s.add16(s.mul_high16(s.add16(v, v), factor), one))
+/// The constants of the conversion.
+struct Conversion<S: Simd> {
+    /// The top bit of each byte.
+    sign: S::I,
+    /// What a Cr is in R and a Cb in B, beside whole multiples.
+    cr_r: S::I,
+    cb_b: S::I,
+    /// What a Cb and a Cr take from G, in units of 2^-15: the high and the low bytes of both factors.
+    high: S::I,
+    low: S::I,
+    half: S::I,
+}
+
+impl<S: Simd> Conversion<S> {
+    #[inline(always)]
+    fn new(s: S) -> Self {
+        const fn fixed(factor: f64) -> i16 {
+            (factor * 32_768.0 + if factor < 0.0 { -0.5 } else { 0.5 }) as i16
+        }
+        // Both of libjpeg's factors, 22554 and 46802, are even.
+        const CB_G: i16 = fixed(0.344_14);
+        const CR_G: i16 = fixed(0.714_14);
+        Self {
+            sign: s.splat16(i16::from_ne_bytes([0x80; 2])),
+            cr_r: s.splat16(fixed(1.402 - 1.0)),
+            cb_b: s.splat16(fixed(1.772 - 2.0)),
+            high: s.splat16(CB_G >> 8 | CR_G & !0xff),
+            low: s.splat16(CB_G & 0xff | CR_G << 8),
+            half: s.splat16(1 << 14),
+        }
+    }
+
+    /// R, G and B of 16-bit Y, centred Cb and Cr times 256, and pairs of these as bytes.
+    #[inline(always)]
+    fn colours(&self, s: S, y: S::I, [cb, cr]: [S::I; 2], pairs: S::I) -> [S::I; 3] {
+        let (cb, cr) = (s.shift_right16::<8>(cb), s.shift_right16::<8>(cr));
+        let r = s.add16(s.add16(y, cr), s.mul_round16(cr, self.cr_r));
+        let b = s.add16(s.add16(y, s.add16(cb, cb)), s.mul_round16(cb, self.cb_b));
+        // G takes 256 · high + low units, which exceed 16 bits. Rounding down in two steps is rounding down.
+        let low = s.shift_right16::<8>(s.sub16(self.half, s.dot8(self.low, pairs)));
+        let g = s.shift_right16::<7>(s.sub16(low, s.dot8(self.high, pairs)));
+        [r, s.add16(y, g), b]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::augment::kernels;
+    use crate::simd::Level;
+
+    /// libjpeg's `ycc_rgb_convert` (jdcolor.c), which looks these up in tables.
+    fn expected(y: u8, cb: u8, cr: u8) -> [u8; 3] {
+        let fixed = |factor: f64| (factor * 65_536.0 + 0.5) as i32;
+        let (cb, cr, half) = (i32::from(cb) - 128, i32::from(cr) - 128, 1 << 15);
+        [
+            (fixed(1.402) * cr + half) >> 16,
+            (-fixed(0.344_14) * cb - fixed(0.714_14) * cr + half) >> 16,
+            (fixed(1.772) * cb + half) >> 16,
+        ]
+        .map(|colour| (i32::from(y) + colour).clamp(0, 255) as u8)
+    }
+
+    #[test]
+    fn all_chroma_is_converted_as_by_libjpeg() {
+        let all: Vec<u8> = (0..=255).collect();
+        for level in Level::available() {
+            for y in [0, 1, 77, 128, 254, 255] {
+                for cr in 0..=255 {
+                    let mut pixels = [const { [0; 256] }; 3];
+                    let to = pixels.each_mut().map(|colour| &mut colour[..]);
+                    kernels::convert(level, [&[y; 256], &all, &[cr; 256]], to);
+                    for cb in 0..=255 {
+                        let got = pixels.map(|colour| colour[usize::from(cb)]);
+                        assert_eq!(got, expected(y, cb, cr), "{} ({y}, {cb}, {cr})", level.name());
+                    }
+                }
+            }
+        }
+    }
 }

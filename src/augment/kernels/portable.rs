@@ -16,6 +16,12 @@ fn halves(v: [i32; N]) -> [i16; 2 * N] {
     from_fn(|i| (v[i / 2] >> (16 * (i % 2))) as i16)
 }
 
+/// The bytes of a vector.
+#[inline(always)]
+fn bytes(v: [i32; N]) -> [u8; 4 * N] {
+    from_fn(|i| (v[i / 4] >> (8 * (i % 4))) as u8)
+}
+
 #[inline(always)]
 fn join(f: impl Fn(usize) -> i16) -> [i32; N] {
     from_fn(|i| super::columns::couple(f(2 * i), f(2 * i + 1)))
@@ -26,7 +32,9 @@ impl Simd for Portable {
     // Picking from windows is no faster than walking the taps.
     const WINDOWS: usize = 0;
     const WINDOW: usize = 0;
+    const WIDE: usize = 0;
     type I = [i32; N];
+    type Wide = [i32; N];
     type F = [f32; N];
 
     #[inline(always)]
@@ -58,7 +66,12 @@ impl Simd for Portable {
         join(|i| i16::from(from[..2 * N][i]))
     }
     #[inline(always)]
-    fn store_bytes(self, to: &mut [u8], v: Self::I) {
+    fn load8(self, from: &[u8]) -> Self::I {
+        let (words, _) = from[..4 * N].as_chunks();
+        from_fn(|i| i32::from_le_bytes(words[i]))
+    }
+    #[inline(always)]
+    fn store8(self, to: &mut [u8], v: Self::I) {
         for (to, v) in to[..4 * N].chunks_exact_mut(4).zip(v) {
             to.copy_from_slice(&v.to_le_bytes());
         }
@@ -79,6 +92,12 @@ impl Simd for Portable {
     fn pick(self, _windows: Self::I, _index: &[u8]) -> Self::I {
         unreachable!("the portable level has no windows")
     }
+    fn wide_windows(self, _row: &[u8], _bases: &[u32]) -> Self::Wide {
+        unreachable!("the portable level has no windows")
+    }
+    fn pick_wide(self, _windows: Self::Wide, _index: &[u8]) -> Self::I {
+        unreachable!("the portable level has no windows")
+    }
     #[inline(always)]
     fn add(self, a: Self::I, b: Self::I) -> Self::I {
         from_fn(|i| a[i].wrapping_add(b[i]))
@@ -86,6 +105,10 @@ impl Simd for Portable {
     #[inline(always)]
     fn or(self, a: Self::I, b: Self::I) -> Self::I {
         from_fn(|i| a[i] | b[i])
+    }
+    #[inline(always)]
+    fn xor(self, a: Self::I, b: Self::I) -> Self::I {
+        from_fn(|i| a[i] ^ b[i])
     }
     #[inline(always)]
     fn dot_add(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I {
@@ -116,9 +139,9 @@ impl Simd for Portable {
         join(|i| a[i].wrapping_sub(b[i]))
     }
     #[inline(always)]
-    fn mul_high16(self, a: Self::I, b: Self::I) -> Self::I {
+    fn mul_round16(self, a: Self::I, b: Self::I) -> Self::I {
         let (a, b) = (halves(a), halves(b));
-        join(|i| ((i32::from(a[i]) * i32::from(b[i])) >> 16) as i16)
+        join(|i| ((i32::from(a[i]) * i32::from(b[i]) + (1 << 14)) >> 15) as i16)
     }
     #[inline(always)]
     fn shift_right16<const BY: i32>(self, v: Self::I) -> Self::I {
@@ -131,9 +154,26 @@ impl Simd for Portable {
         join(|i| v[i] << BY)
     }
     #[inline(always)]
-    fn weigh16(self, a: Self::I, b: Self::I, wa: i16, wb: i16) -> Self::I {
-        let (a, b) = (halves(a), halves(b));
-        join(|i| ((i32::from(a[i]) * i32::from(wa) + i32::from(b[i]) * i32::from(wb) + 32_768) >> 16) as i16)
+    fn split8_first(self, a: Self::I, b: Self::I) -> Self::I {
+        let (a, b) = (bytes(a), bytes(b));
+        join(|i| i16::from_le_bytes([a[i], b[i]]))
+    }
+    #[inline(always)]
+    fn split8_second(self, a: Self::I, b: Self::I) -> Self::I {
+        let (a, b) = (bytes(a), bytes(b));
+        join(|i| i16::from_le_bytes([a[2 * N + i], b[2 * N + i]]))
+    }
+    #[inline(always)]
+    fn join8(self, first: Self::I, second: Self::I) -> Self::I {
+        let (first, second) = (halves(first), halves(second));
+        let level = |i: usize| (if i < 2 * N { first[i] } else { second[i - 2 * N] }).clamp(0, 255) as u8;
+        from_fn(|i| i32::from_le_bytes(from_fn(|b| level(4 * i + b))))
+    }
+    #[inline(always)]
+    fn dot8(self, weights: Self::I, v: Self::I) -> Self::I {
+        let (weights, v) = (bytes(weights), bytes(v));
+        let product = |i: usize| i16::from(weights[i]) * i16::from(v[i] as i8);
+        join(|i| product(2 * i) + product(2 * i + 1))
     }
     #[inline(always)]
     fn float(self, v: Self::I) -> Self::F {

@@ -11,8 +11,12 @@ pub(super) trait Simd: Copy {
     const WINDOWS: usize;
     /// The samples of a window.
     const WINDOW: usize;
+    /// The samples of a wide window, which longer filters are picked from.
+    const WIDE: usize;
     /// A vector of integers.
     type I: Copy;
+    /// The wide windows of a vector of outputs.
+    type Wide: Copy;
     /// A vector of 32-bit floats.
     type F: Copy;
 
@@ -22,22 +26,29 @@ pub(super) trait Simd: Copy {
     fn load16(self, from: &[i16]) -> Self::I;
     fn store(self, to: &mut [i32], v: Self::I);
     fn store16(self, to: &mut [i16], v: Self::I);
+    /// Loads 4 · LANES bytes as they are.
+    fn load8(self, from: &[u8]) -> Self::I;
     /// Loads 2 · LANES bytes, zero-extended to 16 bits.
     fn widen(self, from: &[u8]) -> Self::I;
     /// Loads LANES bytes, zero-extended to 32 bits.
     fn load_bytes(self, from: &[u8]) -> Self::I;
     /// Stores the vector as it is: 4 · LANES bytes.
-    fn store_bytes(self, to: &mut [u8], v: Self::I);
+    fn store8(self, to: &mut [u8], v: Self::I);
     /// Stores 16-bit lanes as 2 · LANES bytes, clamped to 0..=255.
     fn narrow(self, to: &mut [u8], v: Self::I);
     /// Loads the windows that begin at `bases` in `row`.
     fn windows(self, row: &[u8], bases: &[u32]) -> Self::I;
     /// Picks the pairs of samples at byte `index` of their windows, zero-extended to 16 bits; odd bytes of `index` are
-    /// 0x80.
+    /// 0xff.
     fn pick(self, windows: Self::I, index: &[u8]) -> Self::I;
+    /// Loads the wide windows that begin at `bases` in `row`.
+    fn wide_windows(self, row: &[u8], bases: &[u32]) -> Self::Wide;
+    /// Picks from wide windows as [`Simd::pick`] does from others.
+    fn pick_wide(self, windows: Self::Wide, index: &[u8]) -> Self::I;
 
     fn add(self, a: Self::I, b: Self::I) -> Self::I;
     fn or(self, a: Self::I, b: Self::I) -> Self::I;
+    fn xor(self, a: Self::I, b: Self::I) -> Self::I;
     /// Adds the products of pairs of 16-bit lanes to 32-bit lanes.
     fn dot_add(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I;
     /// Shifts 32-bit lanes right, with the sign shifted in.
@@ -49,13 +60,22 @@ pub(super) trait Simd: Copy {
 
     fn add16(self, a: Self::I, b: Self::I) -> Self::I;
     fn sub16(self, a: Self::I, b: Self::I) -> Self::I;
-    /// Computes the high halves of products of 16-bit lanes.
-    fn mul_high16(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Computes (a·b + 2^14) / 2^15 of 16-bit lanes, rounded down.
+    fn mul_round16(self, a: Self::I, b: Self::I) -> Self::I;
     /// Shifts 16-bit lanes right, with the sign shifted in.
     fn shift_right16<const BY: i32>(self, v: Self::I) -> Self::I;
     fn shift_left16<const BY: i32>(self, v: Self::I) -> Self::I;
-    /// Computes (a·wa + b·wb + 2^15) / 2^16 of 16-bit lanes.
-    fn weigh16(self, a: Self::I, b: Self::I, wa: i16, wb: i16) -> Self::I;
+
+    /// Puts half of the bytes of `a` into the low halves of 16-bit lanes, and those of `b` into the high ones. Which half
+    /// that is, and in which order, only [`Simd::join8`] knows.
+    fn split8_first(self, a: Self::I, b: Self::I) -> Self::I;
+    /// The other half of [`Simd::split8_first`].
+    fn split8_second(self, a: Self::I, b: Self::I) -> Self::I;
+    /// Joins both halves, 16-bit lanes that are clamped to 0..=255, to bytes in order.
+    fn join8(self, first: Self::I, second: Self::I) -> Self::I;
+    /// Computes the sums of products of unsigned `weights` and signed bytes `v`, two to a 16-bit lane, into which all sums
+    /// must fit.
+    fn dot8(self, weights: Self::I, v: Self::I) -> Self::I;
 
     fn float(self, v: Self::I) -> Self::F;
     fn splat_f(self, value: f32) -> Self::F;
