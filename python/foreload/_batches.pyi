@@ -184,7 +184,8 @@ class Batches(Iterator[Batch]):
         On a GPU there is also the dict `gpu`: `decoders` (what each of the GPU's decoders can do, and why not more:
         texts by name), `decoded_cuda_packed`, `decoded_cuda_indexed`, `decoded_hardware`, `decoded_cuda_batched`,
         `decoded_cuda` and `decoded_cpu` (images by backend), `decoded_again` (images that a decoder reported as decoded
-        and may not have written, and packed and indexed ones with damage), `h2d_bytes` (files and planes given to it),
+        and may not have written, and packed and indexed ones with damage), `h2d_bytes` (files, planes and rows given to it; packed
+        and indexed images are read in `decode_seconds`),
         `copy_seconds`, `decode_seconds`, `augment_seconds` (summed over batches that are under way side by side) and
         `idle_seconds` (in which nothing was queued on it).
 
@@ -193,7 +194,8 @@ class Batches(Iterator[Batch]):
         `staged_samples`, `staged_units` of `units` (filled ahead); `last_error`, a text, or None; and `tiers`, a dict
         for each tier by its name (`ram`, `nvme`, `peers`), from the fastest to the slowest: `hits`, `bytes` (samples
         that it gave), `fallbacks` (it had them and could not give them), `stale`, `mismatched` (copies of what has
-        changed), `admitted_samples`, `admitted_bytes` (written), `dropped_busy`, `dropped_full`, `dropped_off`,
+        changed), `admitted_samples`, `admitted_bytes` (written), `converted_samples`, `unconvertible_samples` (brought
+        to the form that copies are kept in; that stay as they are), `dropped_busy`, `dropped_full`, `dropped_off`,
         `dropped_changed` (not kept: writing was behind; the tier is full, a slower one may have taken them; a write had
         failed; the file changed), `write_errors`, `damaged`, `evicted_bytes`; `held_samples`, `held_bytes` and `quota`
         as they are now.

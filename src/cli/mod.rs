@@ -47,7 +47,7 @@ enum Command {
     Doctor(doctor::DoctorArgs),
     /// Build, check and show the persistent index of a dataset
     Index(index::IndexArgs),
-    /// Pack a dataset into shards of which images are decoded in a third of the time, without loss
+    /// Pack a dataset into shards whose images are decoded in less than half of the time, without loss
     Pack(pack::PackArgs),
     /// Say what a job will cost before it runs: seconds of an epoch, what limits it, what more NVMe would buy
     Plan(plan::PlanArgs),

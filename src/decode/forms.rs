@@ -107,6 +107,11 @@ pub struct FormMaker {
 }
 
 impl FormMaker {
+    /// Makes one that keeps an image as it is where its form would take more than about so many bytes of memory.
+    pub(crate) fn with_memory(bytes: usize) -> Self {
+        Self { packer: Packer::default().with_memory(bytes), indexer: Indexer::default() }
+    }
+
     /// Writes `file` in the form `form` to `out`, whose old bytes are dropped. It gives the file back byte for byte,
     /// and decodes to the same samples.
     ///

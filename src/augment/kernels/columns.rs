@@ -117,13 +117,13 @@ impl ColumnTaps {
 
     /// Finds where windows of so many samples begin, each under the filters of so many columns, if they are wide enough.
     fn fit(&mut self, columns: usize, window: usize) -> bool {
-        let longest = self.taps.longest as u32;
+        let (reach, longest) = (self.taps.reach.len() as u32, self.taps.longest as u32);
         // No window ends behind the bytes that may be read. Near them it begins earlier than its filters do.
-        let most = (self.taps.reach.len() + PADDING).saturating_sub(window) as u32;
+        let most = (reach + PADDING as u32).saturating_sub(window as u32);
         self.bases.clear();
         for starts in self.taps.start.chunks_exact(columns) {
             let (low, high) = starts.iter().fold((u32::MAX, 0), |(l, h), &s| (l.min(s), h.max(s)));
-            if (high - low + longest) as usize > window {
+            if ((high + longest).min(reach) - low) as usize > window {
                 return false;
             }
             self.bases.push(low.min(most));

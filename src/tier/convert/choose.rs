@@ -1,4 +1,4 @@
-//! Which form the copies of a tier are brought to, by what the job lacks. Pure.
+//! Which form the copies of a tier are brought to, by the room that there is. Pure.
 
 use super::super::cache::NoForms;
 use crate::decode::MadeForm;
@@ -7,7 +7,7 @@ use crate::names::named;
 /// How the user wants copies to be kept (`form=`).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum FormChoice {
-    /// What the job lacks decides: processor time, or room and reads.
+    /// The room decides: a form is worth its processor time, but no reads from the dataset.
     #[default]
     Auto,
     /// As they are read.
@@ -88,7 +88,7 @@ impl FormJob {
         let fits = |ratio: f64| self.used as f64 * ratio <= self.room as f64;
         let beside = |form, why| FormDecision { form: Some(form), may_evict: false, why };
         if fits(PACKED) {
-            beside(MadeForm::Packed, "there is room, and decoding takes a third of the time")
+            beside(MadeForm::Packed, "there is room, and decoding takes less than half of the time")
         } else if fits(INDEXED) {
             beside(MadeForm::Indexed, "there is no room for packed copies")
         } else {

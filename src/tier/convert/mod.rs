@@ -22,6 +22,10 @@ pub(crate) fn most_bytes(length: u32) -> u32 {
 /// The most bytes that a form adds to each sample, whatever its length.
 pub(super) const MOST_HEAD: u32 = 1024;
 
+/// About how much memory may be taken to bring a copy to another form: that of an image of 15 megapixels with chroma of
+/// half the size. A larger one stays as it is.
+const MEMORY: usize = 128 << 20;
+
 /// Panics if `bytes` can be no copy of a sample.
 pub(super) fn assert_is_copy(index: &DatasetIndex, sample: u64, bytes: &[u8]) {
     let length = index.extent(sample).length;
@@ -55,7 +59,6 @@ pub(crate) enum ConversionResult {
 }
 
 /// Brings copies to forms. It owns the scratch memory.
-#[derive(Default)]
 pub(crate) struct CopyMaker {
     maker: FormMaker,
     restorer: FileRestorer,
@@ -66,6 +69,12 @@ pub(crate) struct CopyMaker {
 pub(super) struct MadeCopy<'a> {
     pub bytes: &'a [u8],
     pub form: FileForm,
+}
+
+impl Default for CopyMaker {
+    fn default() -> Self {
+        Self { maker: FormMaker::with_memory(MEMORY), restorer: FileRestorer::default(), made: Vec::new() }
+    }
 }
 
 impl CopyMaker {

@@ -25,10 +25,11 @@ impl RamShared {
         let Some((segment, group, block)) = self.unconverted(form) else { return ConversionResult::Nothing };
         let Some(made) = self.make(segment, &block, conversion) else { return ConversionResult::Nothing };
         let formed = made.iter().filter(|sample| form_of(&sample.bytes) == form).count();
-        count(&self.counters.unconvertible_samples, (made.len() - formed) as u64);
+        let kept = (made.len() - formed) as u64;
         if formed == 0 {
             // The block is as good as it can be.
             self.catalog_mut().set_tried(segment, form);
+            count(&self.counters.unconvertible_samples, kept);
             return ConversionResult::Some;
         }
         for sample in &made {
@@ -38,6 +39,7 @@ impl RamShared {
             }
         }
         self.free(segment);
+        count(&self.counters.unconvertible_samples, kept);
         count(&self.counters.converted_samples, formed as u64);
         ConversionResult::Some
     }

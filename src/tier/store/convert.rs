@@ -69,7 +69,7 @@ impl Store {
                     return ConversionResult::Nothing;
                 }
                 Err(Unconverted::NoRoom) if conversion.may_evict => {
-                    return if self.evict_another(segment_index) {
+                    return if self.evict_another(segment_index, conversion.form.into()) {
                         ConversionResult::Some
                     } else {
                         ConversionResult::NotNow
@@ -109,9 +109,10 @@ impl Store {
         waiting
     }
 
-    /// Removes the newest segment but this one whose samples are as they were read. Returns whether there was one.
-    fn evict_another(&self, segment_index: SegmentIndex) -> bool {
-        let waiting = self.unconverted(FileForm::Packed);
+    /// Removes the newest segment but this one whose samples were not brought to this form. Returns whether there was
+    /// one.
+    fn evict_another(&self, segment_index: SegmentIndex, form: FileForm) -> bool {
+        let waiting = self.unconverted(form);
         let other = waiting.into_iter().rev().find(|&(other, _)| other != segment_index);
         other.is_some_and(|(other, _)| {
             self.shared.remove_stale(other);

@@ -17,6 +17,10 @@ use crate::simd::Level;
 /// The coefficients of a block in coding order.
 pub(super) type CodedBlock = [i16; 64];
 
+/// The most blocks of an image that is packed, 44 megapixels with chroma of half the size: packing and restoring hold all
+/// of them in memory.
+pub(super) const MOST_BLOCKS: usize = 1 << 20;
+
 /// Memory beyond this many blocks is given back after the image.
 const MOST_KEPT: usize = (16 << 20) / size_of::<CodedBlock>();
 
@@ -93,6 +97,12 @@ impl ImageBlocks {
         }
         true
     }
+}
+
+/// The number of blocks of a frame, with those that only fill MCUs.
+pub(super) fn block_count(frame: &Frame) -> usize {
+    let (grids, rows) = grids(frame);
+    grids.iter().map(|grid| grid.columns * grid.rows * rows).sum()
 }
 
 /// Reads all coefficients of the file that `header` begins. Its only fault may be one that `restore` would show.

@@ -31,7 +31,7 @@ mod write;
 pub use self::outline::PackedOutline;
 pub(super) use self::plan::PackedImage;
 
-use self::coefficients::ImageBlocks;
+use self::coefficients::{CodedBlock, ImageBlocks, MOST_BLOCKS, block_count};
 use self::head::{Choices, OriginalFile, PackedHead, PackedRow, frame_of, grids, row_end};
 use self::write::{TooLarge, UnitWriter};
 use super::markers::ScanHeader;
@@ -119,6 +119,9 @@ pub enum Kept {
     Kind,
     /// Its bytes do not follow from its coefficients.
     NotRestorable,
+    /// It is so large an image that packing would take more memory than there is for it, or it codes so much in so few
+    /// bytes that other forms would take far more of them.
+    Large,
 }
 
 named!(Kept:
@@ -126,12 +129,22 @@ named!(Kept:
     "damaged" => Damaged,
     "kind" => Kind,
     "not_restorable" => NotRestorable,
+    "large" => Large,
 );
+
+/// What packing holds in memory for a block, at most: its coefficients as they are read and as they are restored, and the
+/// samples of both forms where these are compared.
+const MEMORY_OF_BLOCK: usize = 2 * size_of::<CodedBlock>() + 2 * 64;
+
+/// What takes more than this many times its bytes and so many more is no photograph, and is kept as it is.
+const MOST_GROWTH: usize = 2;
+const MOST_HEAD: usize = 4096;
 
 /// Packs one file after another. It owns the scratch memory; each thread has one.
 #[derive(Debug)]
 pub struct Packer {
     level: Level,
+    most_blocks: usize,
     jpeg: Jpeg,
     blocks: ImageBlocks,
     writer: UnitWriter,
@@ -159,6 +172,7 @@ impl Packer {
         let level = level.lowered();
         Self {
             level,
+            most_blocks: MOST_BLOCKS,
             jpeg: Jpeg::default(),
             blocks: ImageBlocks::default(),
             writer: UnitWriter::default(),
@@ -167,6 +181,11 @@ impl Packer {
             restored: Vec::new(),
             planes: Default::default(),
         }
+    }
+
+    /// Returns this packer, which keeps images as they are that would take more than about so many bytes of memory.
+    pub(in crate::decode) fn with_memory(self, bytes: usize) -> Self {
+        Self { most_blocks: MOST_BLOCKS.min(bytes / MEMORY_OF_BLOCK), ..self }
     }
 
     /// Writes the packed form of the JPEG `file` to `out`, whose old bytes are dropped. It is verified: `file` was
@@ -193,6 +212,9 @@ impl Packer {
         let (width, height) = (header.frame.width, header.frame.height);
         let whole = Region { x: 0, y: 0, width, height };
         let layout = RegionLayout::of(&header.frame, header.color_space, whole).ok_or(Kept::Kind)?;
+        if block_count(&header.frame) > self.most_blocks {
+            return Err(Kept::Large);
+        }
         // A file that is not plain comes to its coefficients by a more forgiving way, so it must be sound by the other.
         let is_sequential = header.frame.marker != PROGRESSIVE;
         let is_plain = is_sequential && header.scan.len() == header.frame.components.len();
@@ -225,7 +247,7 @@ impl Packer {
         if head.has_zero_step() {
             return Err(Kept::Kind);
         }
-        self.write(&mut head, out)?;
+        self.write(&mut head, MOST_GROWTH * file.len() + MOST_HEAD, out)?;
         for choices in Choices::ALL.into_iter().filter(|choices| !(is_sequential && choices.runs_alone)) {
             head.original.choices = choices;
             head.overwrite(out);
@@ -244,17 +266,21 @@ impl Packer {
         decoded.is_ok() && self.planes[0].same_samples(&self.planes[1])
     }
 
-    /// Writes room for the head, the rows, which `head` gets to know, and what is not entropy-coded.
-    fn write(&mut self, head: &mut PackedHead, out: &mut Vec<u8>) -> Result<(), Kept> {
+    /// Writes room for the head, the rows, which `head` gets to know, and what is not entropy-coded: `most` bytes, or
+    /// fewer.
+    fn write(&mut self, head: &mut PackedHead, most: usize, out: &mut Vec<u8>) -> Result<(), Kept> {
         out.clear();
         // The head is as long as it will be when it knows its rows.
         head.write(out);
         let start = out.len();
         for (number, row) in head.rows.iter_mut().enumerate() {
             let row_at = out.len();
-            self.writer.write_row(&self.blocks, number, self.level, out).map_err(|TooLarge| Kept::Kind)?;
+            self.writer.write_row(&self.blocks, number, self.level, out).map_err(|TooLarge| Kept::Damaged)?;
             let end = row_end(out.len() - start).ok_or(Kept::Kind)?;
             *row = PackedRow { end, crc: checksum(&out[row_at..]) };
+            if out.len() + self.plain.len() > most {
+                return Err(Kept::Large);
+            }
         }
         out.extend_from_slice(&self.plain);
         Ok(())
@@ -303,6 +329,9 @@ impl Restorer {
         let head = PackedHead::read(packed)?;
         let (width, height) = (head.frame.width, head.frame.height);
         let layout = layout(&head, Region { x: 0, y: 0, width, height })?;
+        if block_count(&head.frame) > MOST_BLOCKS {
+            return Err(corrupt("it has more blocks than an image that is packed may have"));
+        }
         coefficients::read_packed(packed, &head, self.level, &mut self.blocks)?;
         let OriginalFile { length, crc, choices, .. } = head.original;
         let choice = (choices, length as usize);

@@ -201,6 +201,26 @@ fn what_cannot_be_packed_says_why() {
     assert_eq!(packer.pack(&trailing, &mut out), Ok(()));
 }
 
+/// Neither the memory nor the bytes that a form takes may grow with what a few bytes of a file can code.
+#[test]
+fn what_would_take_far_more_than_its_file_is_kept() {
+    let file = image(1, 90, ColorType::Rgb, SamplingFactor::F_2_2, |_| {});
+    let blocks = block_count(&ScanHeader::parse(&file).unwrap().frame);
+    let mut out = Vec::new();
+    assert_eq!(Packer::new().with_memory(blocks * MEMORY_OF_BLOCK).pack(&file, &mut out), Ok(()));
+    let less = blocks * MEMORY_OF_BLOCK - 1;
+    assert_eq!(Packer::new().with_memory(less).pack(&file, &mut out), Err(Kept::Large));
+    assert!(out.is_empty());
+    // Progressive scans of a flat image code each block in two bits.
+    let mut flat = Vec::new();
+    let mut encoder = Encoder::new(&mut flat, 80);
+    encoder.set_progressive(true);
+    encoder.set_optimized_huffman_tables(true);
+    encoder.encode(&[77; 1 << 20], 1 << 10, 1 << 10, ColorType::Luma).unwrap();
+    assert_eq!(Packer::new().pack(&flat, &mut out), Err(Kept::Large));
+    assert!(out.is_empty());
+}
+
 #[test]
 fn no_step_of_quantisation_is_zero() {
     let mut file = image(1, 90, ColorType::Rgb, SamplingFactor::F_2_2, |_| {});

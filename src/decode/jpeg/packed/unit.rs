@@ -1,4 +1,5 @@
-//! A unit: up to sixteen neighbouring blocks of a row, and all that is said of them. `docs/packed.md` has the layout.
+//! A unit: up to sixteen neighbouring blocks of a row, and all that is said of them. `docs/packed-image.md` has the
+//! layout.
 
 use super::corrupt;
 use crate::error::DecodeError;
