@@ -184,10 +184,10 @@ class Batches(Iterator[Batch]):
         On a GPU there is also the dict `gpu`: `decoders` (what each of the GPU's decoders can do, and why not more:
         texts by name), `decoded_cuda_packed`, `decoded_cuda_indexed`, `decoded_hardware`, `decoded_cuda_batched`,
         `decoded_cuda` and `decoded_cpu` (images by backend), `decoded_again` (images that a decoder reported as decoded
-        and may not have written, and packed and indexed ones with damage), `h2d_bytes` (files, planes and rows given to it; packed
-        and indexed images are read in `decode_seconds`),
-        `copy_seconds`, `decode_seconds`, `augment_seconds` (summed over batches that are under way side by side) and
-        `idle_seconds` (in which nothing was queued on it).
+        and may not have written, and packed and indexed ones with damage), `h2d_bytes` (files, planes and
+        rows given to it), `copy_seconds`, `decode_seconds` (in which packed and indexed images are read, too),
+        `augment_seconds` (all summed over batches that are under way side by side) and `idle_seconds` (in which nothing
+        was queued on it).
 
         With a cache there is also the dict `cache` for this epoch: `source_reads`, `source_bytes` (samples from the
         dataset's storage, as they were needed), `looks` (files that were asked whether they changed), `staged_bytes`,

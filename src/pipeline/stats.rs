@@ -258,8 +258,8 @@ pub struct GpuStats {
     /// The number of images that were decoded once more, because a decoder reported them as decoded and did not write
     /// them, or perhaps not, or because rows of a packed or an indexed image are damaged.
     pub decoded_again: u64,
-    /// The number of bytes of files, planes and rows that were given to it. Packed and indexed images are read while they
-    /// are decoded.
+    /// The number of bytes of files, planes and rows that were given to it. Packed and indexed images are read while
+    /// they are decoded.
     pub h2d_bytes: u64,
     /// Seconds of copies of planes and tables, summed over the lanes, which work side by side.
     pub copy: f64,

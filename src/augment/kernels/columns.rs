@@ -115,7 +115,8 @@ impl ColumnTaps {
         }
     }
 
-    /// Finds where windows of so many samples begin, each under the filters of so many columns, if they are wide enough.
+    /// Finds where windows of so many samples begin, each under the filters of so many columns, if they are wide
+    /// enough.
     fn fit(&mut self, columns: usize, window: usize) -> bool {
         let (reach, longest) = (self.taps.reach.len() as u32, self.taps.longest as u32);
         // No window ends behind the bytes that may be read. Near them it begins earlier than its filters do.
@@ -192,8 +193,8 @@ pub(super) fn resize<S: Simd>(s: S, rows: [&[u8]; 2], columns: &ColumnTaps, shif
     }
 }
 
-/// Resizes with windows: each vector of columns picks its samples from windows `W` of the row. `PAIRS` is `columns.pairs`,
-/// or 0 for any; `CLAMPED` is `columns.clamped`.
+/// Resizes with windows: each vector of columns picks its samples from windows `W` of the row. `PAIRS` is
+/// `columns.pairs`, or 0 for any; `CLAMPED` is `columns.clamped`.
 #[inline(always)]
 fn windowed<S: Simd, W: Windows<S>, const PAIRS: usize, const CLAMPED: bool>(
     s: S,

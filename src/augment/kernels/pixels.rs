@@ -68,12 +68,12 @@ fn blend_by<S: Simd, const SHIFT: i32>(s: S, sums: &[i16], bias: [i16; 2], out: 
     }
 }
 
-/// The kernel of [`super::convert`]. libjpeg rounds 1.402·cr, 1.772·cb and -0.34414·cb - 0.71414·cr in fixed point, with
-/// 16 bits after the point. Whole multiples are split off from the first two, so that the rest of each factor fits 16
-/// signed bits: with 15 after the point they round alike for all values of a byte.
+/// The kernel of [`super::convert`]. libjpeg rounds 1.402·cr, 1.772·cb and -0.34414·cb - 0.71414·cr in fixed point,
+/// with 16 bits after the point. Whole multiples are split off from the first two, so that the rest of each factor fits
+/// 16 signed bits: with 15 after the point they round alike for all values of a byte.
 #[inline(always)]
 pub(super) fn convert<S: Simd>(s: S, [y, cb, cr]: [&[u8]; 3], [r, g, b]: [&mut [u8]; 3]) {
-    let conversion = Conversion::new(s);
+    let conversion = ColourConversion::new(s);
     let step = 4 * S::LANES;
     let out = r.chunks_exact_mut(step).zip(g.chunks_exact_mut(step)).zip(b.chunks_exact_mut(step));
     for (i, ((r, g), b)) in out.enumerate() {
@@ -101,7 +101,7 @@ pub(super) fn convert<S: Simd>(s: S, [y, cb, cr]: [&[u8]; 3], [r, g, b]: [&mut [
 }
 
 /// The constants of the conversion.
-struct Conversion<S: Simd> {
+struct ColourConversion<S: Simd> {
     /// The top bit of each byte.
     sign: S::I,
     /// What a Cr is in R and a Cb in B, beside whole multiples.
@@ -113,7 +113,7 @@ struct Conversion<S: Simd> {
     half: S::I,
 }
 
-impl<S: Simd> Conversion<S> {
+impl<S: Simd> ColourConversion<S> {
     #[inline(always)]
     fn new(s: S) -> Self {
         const fn fixed(factor: f64) -> i16 {

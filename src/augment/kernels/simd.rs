@@ -66,15 +66,15 @@ pub(super) trait Simd: Copy {
     fn shift_right16<const BY: i32>(self, v: Self::I) -> Self::I;
     fn shift_left16<const BY: i32>(self, v: Self::I) -> Self::I;
 
-    /// Puts half of the bytes of `a` into the low halves of 16-bit lanes, and those of `b` into the high ones. Which half
-    /// that is, and in which order, only [`Simd::join8`] knows.
+    /// Puts half of the bytes of `a` into the low halves of 16-bit lanes, and those of `b` into the high ones. Which
+    /// half that is, and in which order, only [`Simd::join8`] knows.
     fn split8_first(self, a: Self::I, b: Self::I) -> Self::I;
     /// The other half of [`Simd::split8_first`].
     fn split8_second(self, a: Self::I, b: Self::I) -> Self::I;
     /// Joins both halves, 16-bit lanes that are clamped to 0..=255, to bytes in order.
     fn join8(self, first: Self::I, second: Self::I) -> Self::I;
-    /// Computes the sums of products of unsigned `weights` and signed bytes `v`, two to a 16-bit lane, into which all sums
-    /// must fit.
+    /// Computes the sums of products of unsigned `weights` and signed bytes `v`, two to a 16-bit lane, into which all
+    /// sums must fit.
     fn dot8(self, weights: Self::I, v: Self::I) -> Self::I;
 
     fn float(self, v: Self::I) -> Self::F;

@@ -17,8 +17,8 @@ use crate::simd::Level;
 /// The coefficients of a block in coding order.
 pub(super) type CodedBlock = [i16; 64];
 
-/// The most blocks of an image that is packed, 44 megapixels with chroma of half the size: packing and restoring hold all
-/// of them in memory.
+/// The most blocks of an image that is packed, 44 megapixels with chroma of half the size: packing and restoring hold
+/// all of them in memory.
 pub(super) const MOST_BLOCKS: usize = 1 << 20;
 
 /// Memory beyond this many blocks is given back after the image.

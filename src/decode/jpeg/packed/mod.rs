@@ -132,8 +132,8 @@ named!(Kept:
     "large" => Large,
 );
 
-/// What packing holds in memory for a block, at most: its coefficients as they are read and as they are restored, and the
-/// samples of both forms where these are compared.
+/// What packing holds in memory for a block, at most: its coefficients as they are read and as they are restored, and
+/// the samples of both forms where these are compared.
 const MEMORY_OF_BLOCK: usize = 2 * size_of::<CodedBlock>() + 2 * 64;
 
 /// What takes more than this many times its bytes and so many more is no photograph, and is kept as it is.
