@@ -257,7 +257,13 @@ fn rows_of_indexed_images_are_decoded_side_by_side() {
 
 #[test]
 fn a_block_has_the_memory_that_it_needs() {
-    assert_eq!(OwnKernel::DECODERS.map(|kernel| kernel.block().1), kernels_stand_in::shared_bytes());
+    let kernels = [OwnKernel::Packed, OwnKernel::Indexed];
+    assert_eq!(kernels.map(|kernel| kernel.block().1), kernels_stand_in::shared_bytes());
+}
+
+#[test]
+fn pieces_are_what_a_block_moves_at_once() {
+    assert_eq!(OwnTables::PIECE_BYTES, kernels_stand_in::piece_bytes().map(u64::from));
 }
 
 /// An image as wide as can be has more units in a row than a block has threads.
