@@ -10,14 +10,24 @@
 u32 foreload_packed_shared(void) { return sizeof(PackedShared); }
 u32 foreload_indexed_shared(void) { return sizeof(IndexedShared); }
 
-/// A block of so many threads, which finds in shared memory what other blocks left there.
-static Block block_of(u32 threads, u32 turn, void* memory, u32 bytes) {
+/// The bytes of a quad, and of the largest piece that is gathered.
+u32 foreload_quad_bytes(void) { return QUAD_BYTES; }
+u32 foreload_piece_bytes(void) { return GATHER_THREADS * QUADS_OF_THREAD * QUAD_BYTES; }
+
+/// A block of so many threads, which share no memory.
+static Block block_of(u32 threads, u32 turn) {
     Block block;
     memset(&block, 0, sizeof block);
-    if (bytes > 0) memset(memory, 0xa5, bytes);
-    block.memory = (u8*)memory;
     block.threads = threads;
     block.turn = turn;
+    return block;
+}
+
+/// A block that finds in shared memory what other blocks left there.
+static Block sharing_block_of(u32 threads, u32 turn, void* memory, u32 bytes) {
+    Block block = block_of(threads, turn);
+    memset(memory, 0xa5, bytes);
+    block.memory = (u8*)memory;
     return block;
 }
 
@@ -25,7 +35,7 @@ static Block block_of(u32 threads, u32 turn, void* memory, u32 bytes) {
 u32 foreload_gather(u32 n, u32 threads, u32 turn, const GatheredPiece* pieces) {
     if (n == 0 || threads != GATHER_THREADS) return 1;
     for (u32 piece = 0; piece < n; piece++) {
-        const Block block = block_of(threads, turn, 0, 0);
+        const Block block = block_of(threads, turn);
         gather(&block, pieces + piece);
     }
     return 0;
@@ -38,7 +48,7 @@ u32 foreload_packed(u32 n, u32 threads, u32 shared_bytes, u32 turn, const JpegIm
     if (n == 0 || threads != BLOCKS) return 1;
     if (shared_bytes < sizeof memory) return 2;
     for (u32 row = 0; row < n; row++) {
-        const Block block = block_of(threads, turn, &memory, sizeof memory);
+        const Block block = sharing_block_of(threads, turn, &memory, sizeof memory);
         decode_row(&block, images, rows + row, damage);
     }
     return 0;
@@ -51,7 +61,7 @@ u32 foreload_indexed(u32 n, u32 threads, u32 shared_bytes, u32 turn, const Index
     if (n == 0 || threads != GROUP_THREADS) return 1;
     if (shared_bytes < sizeof memory) return 2;
     for (u32 group = 0; group < n; group++) {
-        const Block block = block_of(threads, turn, &memory, sizeof memory);
+        const Block block = sharing_block_of(threads, turn, &memory, sizeof memory);
         decode_group(&block, images, codes, rows, groups + group, damage);
     }
     return 0;

@@ -10,13 +10,13 @@
 
 /// The threads of a block, and the bytes that each of them moves at a time: a quad.
 #define GATHER_THREADS 128
-#define WIDE 16
+#define QUAD_BYTES 16
 
 /// The most quads of a piece that a thread moves. It reads all of them before it writes the first, so that the way over
 /// the bus is waited for once.
 #define QUADS_OF_THREAD 4
 
-/// A piece of what is needed of an image, of at most 8 KiB.
+/// A piece of what is needed of an image: at most what the threads of a block move at once.
 typedef struct {
     /// The address in page-locked memory of the host, as the device sees it, and the one in device memory. Both are
     /// multiples of 16.
@@ -33,16 +33,16 @@ INLINE void gather(const Block* block, const GatheredPiece* piece) {
     const u8* from = (const u8*)piece->from;
     u8* to = (u8*)piece->to;
     EACH_THREAD(t) {
-        u32 words[QUADS_OF_THREAD][WIDE / 4];
+        u32 words[QUADS_OF_THREAD][QUAD_BYTES / 4];
         UNROLL
         for (u32 i = 0; i < QUADS_OF_THREAD; i++) {
             const u32 quad = i * GATHER_THREADS + t;
-            if (quad < piece->quads) load_four(from + WIDE * (u64)quad, words[i]);
+            if (quad < piece->quads) load_four(from + QUAD_BYTES * (u64)quad, words[i]);
         }
         UNROLL
         for (u32 i = 0; i < QUADS_OF_THREAD; i++) {
             const u32 quad = i * GATHER_THREADS + t;
-            if (quad < piece->quads) store_words(to + WIDE * (u64)quad, words[i], WIDE / 4);
+            if (quad < piece->quads) store_words(to + QUAD_BYTES * (u64)quad, words[i], QUAD_BYTES / 4);
         }
     }
 }

@@ -1,8 +1,7 @@
 //! What every stage did and how long it waited, counted while an epoch runs.
 
-use crate::decode::cuda::OwnKernel;
 use crate::decode::nvjpeg::NvJpegBackend;
-use crate::decode::{Backend, DecodedBy};
+use crate::decode::{Backend, DecodedBy, MadeForm};
 use crate::io::ReadStats;
 use crate::tier::CacheStats;
 use crate::tier_name::TierName;
@@ -40,8 +39,9 @@ pub(super) struct EpochCounters {
 pub(super) struct GpuCounters {
     /// The number of images that each backend of nvJPEG decoded.
     decoded: [AtomicU64; NvJpegBackend::ALL.len()],
-    /// The number of images that each kernel of our own decoded.
-    decoded_own: [AtomicU64; OwnKernel::DECODERS.len()],
+    /// The numbers of packed and of indexed images that the kernels of our own decoded.
+    decoded_packed: AtomicU64,
+    decoded_indexed: AtomicU64,
     decoded_again: AtomicU64,
     uploaded: AtomicU64,
     copy: AtomicU64,
@@ -110,8 +110,12 @@ impl EpochCounters {
         self.gpu.decoded[backend as usize].fetch_add(images as u64, Ordering::Relaxed);
     }
 
-    pub(super) fn count_own(&self, kernel: OwnKernel) {
-        self.gpu.decoded_own[kernel as usize].fetch_add(1, Ordering::Relaxed);
+    pub(super) fn count_own(&self, form: MadeForm) {
+        let counter = match form {
+            MadeForm::Packed => &self.gpu.decoded_packed,
+            MadeForm::Indexed => &self.gpu.decoded_indexed,
+        };
+        counter.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn count_decoded_again(&self) {
@@ -164,8 +168,8 @@ impl EpochCounters {
                 decoded_hardware: number(&self.gpu.decoded[NvJpegBackend::Hardware as usize]),
                 decoded_cuda_batched: number(&self.gpu.decoded[NvJpegBackend::CudaBatched as usize]),
                 decoded_cuda: number(&self.gpu.decoded[NvJpegBackend::Cuda as usize]),
-                decoded_cuda_packed: number(&self.gpu.decoded_own[OwnKernel::Packed as usize]),
-                decoded_cuda_indexed: number(&self.gpu.decoded_own[OwnKernel::Indexed as usize]),
+                decoded_cuda_packed: number(&self.gpu.decoded_packed),
+                decoded_cuda_indexed: number(&self.gpu.decoded_indexed),
                 decoded_again: number(&self.gpu.decoded_again),
                 h2d_bytes: number(&self.gpu.uploaded),
                 copy: seconds(&self.gpu.copy),

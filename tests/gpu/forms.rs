@@ -9,10 +9,12 @@ use crate::stand_in;
 use crate::views;
 use foreload::testing::augment::{DType, Fidelity, MemoryFormat};
 use foreload::testing::batch::Place;
-use foreload::testing::config::{AllowedBackends, GpuDecoder, LoaderOptions, OnError};
+use foreload::testing::config::{AllowedBackends, CpuDecode, GpuDecoder, LoaderOptions, OnError};
 use foreload::testing::decode::Backend;
 use foreload::testing::decode::forms::{FormMaker, MadeForm};
 use foreload::testing::pipeline::Pipeline;
+use foreload::testing::tier::FormChoice;
+use std::time::{Duration, Instant};
 
 /// A dataset whose samples are in turn indexed, packed and JPEGs as they are, or all indexed.
 fn dataset(samples: usize, is_mixed: bool) -> Dataset {
@@ -85,6 +87,37 @@ fn who_decodes_goes_by_the_setting() {
             }
         }
     }
+}
+
+/// A cache that another job has filled may hold packed copies, of which nvJPEG gets the files where nobody else may
+/// decode them.
+#[test]
+fn nvjpeg_alone_decodes_packed_copies_of_another_job() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::folder(200);
+    let packed =
+        LoaderOptions { cache_form: FormChoice::Packed, ..dataset.cached(200.0, on_cpu(&options())) };
+    let filling = dataset.pipeline(&packed);
+    epoch(&filling, 0);
+    let cache = filling.cache().expect("a cache");
+    cache.flush();
+    // With an epoch it looks anew for what is to be converted.
+    epoch(&filling, 1);
+    let began = Instant::now();
+    while cache.stats().all().converted_samples < 200 {
+        assert!(began.elapsed() < Duration::from_secs(60), "{:?}", cache.stats());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(filling);
+    let asked = LoaderOptions { decoder: GpuDecoder::NvJpeg, cpu_decode: CpuDecode::Never, ..options() };
+    let (expected, _) = epoch(&pipeline(&dataset, &asked, AllowedBackends::Hardware), 1);
+    let cached = LoaderOptions { cache_form: FormChoice::AsIs, ..dataset.cached(200.0, asked) };
+    let with_copies = pipeline(&dataset, &cached, AllowedBackends::Hardware);
+    let (batches, stats) = epoch(&with_copies, 1);
+    assert!(batches == expected);
+    assert_eq!((stats.gpu.decoded_hardware, stats.rebuilt, stats.decoded_cpu()), (200, 200, 0));
+    assert_eq!(with_copies.cache().expect("a cache").stats().source.source_reads, 0);
 }
 
 #[test]

@@ -201,7 +201,8 @@ fn one_rank_of_several_keeps_in_memory_what_it_uses_soonest() {
     // Half of all samples, four epochs: what came first would be hit as often as there is room, 0.55 at the most.
     let share = hits as f64 / (2 * files.samples) as f64;
     println!("{share:.3} of the samples came from a tier");
-    assert!(share > 0.65, "{share:.3}: {all:?}");
+    // 0.75 by measurement, and 0.70 where ends of blocks stay empty because their groups have no more samples.
+    assert!(share > 0.72, "{share:.3}: {all:?}");
 }
 
 #[test]

@@ -6,7 +6,7 @@ mod mesh;
 use super::job::FindsJob;
 use super::output;
 use crate::config;
-use crate::decode::cuda::OwnKernel;
+use crate::decode::cuda::OWN_DECODERS;
 use crate::decode::nvjpeg;
 use crate::gpu;
 use crate::io::{IoChoice, PathReport, ProbeReport, probe};
@@ -174,8 +174,8 @@ fn abilities(gpu: &gpu::Probe) -> Vec<(String, String)> {
                 let engines = if backend == nvjpeg::NvJpegBackend::Hardware { &engines[..] } else { "" };
                 (backend.name().to_owned(), format!("{engines}{}", abilities.describe(backend)))
             };
-            let own = |kernel: OwnKernel| (kernel.title().to_owned(), kernel.can().to_owned());
-            OwnKernel::DECODERS.map(own).into_iter().chain(nvjpeg::NvJpegBackend::ALL.map(describe)).collect()
+            let own = |(name, can): (&str, &str)| (name.to_owned(), can.to_owned());
+            OWN_DECODERS.map(own).into_iter().chain(nvjpeg::NvJpegBackend::ALL.map(describe)).collect()
         }
         Err(error) => vec![("none".to_owned(), error.to_string())],
     }

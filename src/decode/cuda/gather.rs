@@ -1,12 +1,16 @@
 //! What the kernel reads that gathers the bytes of images: `cuda/decode/gather.cuh` in Rust, field by field.
 
+use super::OwnKernel;
 use super::image::{TableEntry, bytes_of};
 
 /// The bytes that a thread moves at a time; pieces begin and end at multiples of it.
-const QUAD: u64 = 16;
+pub(super) const QUAD_BYTES: u64 = 16;
+
+/// How many of these a thread moves of a piece.
+const QUADS_OF_THREAD: u64 = 4;
 
 /// The most bytes of a piece: what the threads of a block move at once.
-const MOST_BYTES: u64 = 4 * 128 * QUAD;
+pub(super) const PIECE_BYTES: u64 = OwnKernel::Gather.block().0 as u64 * QUADS_OF_THREAD * QUAD_BYTES;
 
 /// A piece of what is needed of an image.
 #[repr(C)]
@@ -33,12 +37,12 @@ pub(super) struct GatherTable {
 impl GatherTable {
     /// The most bytes of the table for an image of which so many are needed.
     pub(super) const fn image_bytes(needed: usize) -> usize {
-        needed.div_ceil(MOST_BYTES as usize).saturating_add(1) * size_of::<PieceEntry>()
+        needed.div_ceil(PIECE_BYTES as usize).saturating_add(1) * size_of::<PieceEntry>()
     }
 
     /// The most bytes that an image takes in device memory of which so many are needed.
     pub(super) const fn room(needed: u64) -> u64 {
-        needed + 2 * QUAD
+        needed + 2 * QUAD_BYTES
     }
 
     pub(super) fn clear(&mut self) {
@@ -48,12 +52,12 @@ impl GatherTable {
     /// Adds the bytes of an image, so many from the address `from` on, which go to the quads behind `to`. Returns the
     /// address of the first.
     pub(super) fn add(&mut self, from: u64, length: u64, to: u64) -> u64 {
-        let start = from / QUAD * QUAD;
-        let end = (from + length).next_multiple_of(QUAD);
-        self.pieces.extend((start..end).step_by(MOST_BYTES as usize).map(|piece| PieceEntry {
+        let start = from / QUAD_BYTES * QUAD_BYTES;
+        let end = (from + length).next_multiple_of(QUAD_BYTES);
+        self.pieces.extend((start..end).step_by(PIECE_BYTES as usize).map(|piece| PieceEntry {
             from: piece,
             to: to + (piece - start),
-            quads: ((end - piece).min(MOST_BYTES) / QUAD) as u32,
+            quads: ((end - piece).min(PIECE_BYTES) / QUAD_BYTES) as u32,
             unused: 0,
         }));
         to + (from - start)
@@ -80,15 +84,15 @@ mod tests {
         for (from, length) in [(0, 1), (15, 1), (15, 2), (7, 8_185), (7, 8_186), (32, 8_192), (33, 100_000)] {
             let (mut table, to) = (GatherTable::default(), 1 << 20);
             let first = table.add(from, length, to);
-            assert_eq!(first % QUAD, from % QUAD);
-            let mut next = from / QUAD * QUAD;
+            assert_eq!(first % QUAD_BYTES, from % QUAD_BYTES);
+            let mut next = from / QUAD_BYTES * QUAD_BYTES;
             for piece in &table.pieces {
-                assert_eq!((piece.from, piece.to - to), (next, next - from / QUAD * QUAD));
-                assert!((1..=512).contains(&piece.quads));
-                next += QUAD * u64::from(piece.quads);
+                assert_eq!((piece.from, piece.to - to), (next, next - from / QUAD_BYTES * QUAD_BYTES));
+                assert!(piece.quads >= 1 && QUAD_BYTES * u64::from(piece.quads) <= PIECE_BYTES);
+                next += QUAD_BYTES * u64::from(piece.quads);
             }
-            assert!((from + length..from + length + QUAD).contains(&next), "{from} {length}");
-            assert!(next - from / QUAD * QUAD <= GatherTable::room(length));
+            assert!((from + length..from + length + QUAD_BYTES).contains(&next), "{from} {length}");
+            assert!(next - from / QUAD_BYTES * QUAD_BYTES <= GatherTable::room(length));
             assert!(table.part().len() <= GatherTable::image_bytes(length as usize));
         }
     }

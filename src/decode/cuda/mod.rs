@@ -8,37 +8,24 @@ mod launcher;
 mod packed;
 mod tables;
 
+use super::MadeForm;
 use super::jpeg::plan::PlannedRows;
 pub use super::jpeg::plan::{OwnImage, OwnPlan};
 pub(crate) use launcher::OwnLauncher;
 pub use tables::{OwnKernel, OwnLaunch, OwnPlaces, OwnTables};
 
-impl OwnKernel {
-    /// Its name in metrics and messages.
-    pub(crate) const fn title(self) -> &'static str {
-        match self {
-            Self::Gather => "cuda_gather",
-            Self::Packed => "cuda_packed",
-            Self::Indexed => "cuda_indexed",
-        }
-    }
-
-    /// What it can do.
-    pub(crate) const fn can(self) -> &'static str {
-        match self {
-            Self::Gather => "the bytes of packed and indexed images, read from page-locked memory",
-            Self::Packed => "regions of packed images, with the CPU's samples",
-            Self::Indexed => "regions of indexed images, with the CPU's samples",
-        }
-    }
-}
+/// The kernels that decode images, by their names in metrics and messages, and what each can do.
+pub(crate) const OWN_DECODERS: [(&str, &str); 2] = [
+    ("cuda_packed", "regions of packed images, with the CPU's samples"),
+    ("cuda_indexed", "regions of indexed images, with the CPU's samples"),
+];
 
 impl OwnPlan {
-    /// The kernel that decodes by this plan.
-    pub(crate) fn kernel(&self) -> OwnKernel {
+    /// The form of the image, which has a kernel of its own.
+    pub(crate) fn form(&self) -> MadeForm {
         match &self.rows {
-            PlannedRows::Packed(_) => OwnKernel::Packed,
-            PlannedRows::Indexed(..) => OwnKernel::Indexed,
+            PlannedRows::Packed(_) => MadeForm::Packed,
+            PlannedRows::Indexed(..) => MadeForm::Indexed,
         }
     }
 }

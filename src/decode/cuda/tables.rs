@@ -1,6 +1,6 @@
 //! What the kernels of our own read of the images that they decode, one table behind the other.
 
-use super::gather::GatherTable;
+use super::gather::{GatherTable, PIECE_BYTES, QUAD_BYTES};
 use super::indexed::IndexedTable;
 use super::packed::PackedTable;
 use crate::decode::jpeg::plan::{OwnPlan, PlannedRows};
@@ -19,9 +19,6 @@ pub enum OwnKernel {
 impl OwnKernel {
     /// All of them, each at the index that is its number.
     pub const ALL: [Self; 3] = [Self::Packed, Self::Indexed, Self::Gather];
-
-    /// Those that decode images.
-    pub const DECODERS: [Self; 2] = [Self::Packed, Self::Indexed];
 
     /// The name of the kernel.
     pub const fn name(self) -> &'static str {
@@ -110,6 +107,9 @@ impl OwnTables {
         };
         GatherTable::image_bytes(plan.bytes.len()) + decoder
     }
+
+    /// The bytes of a quad, and the most of a piece that [`OwnKernel::Gather`] moves.
+    pub const PIECE_BYTES: [u64; 2] = [QUAD_BYTES, PIECE_BYTES];
 
     /// The device memory in which the bytes of an image are gathered, of which so many are needed.
     pub const fn room(needed: u64) -> u64 {

@@ -22,7 +22,7 @@ mod work;
 
 use crate::batch::CudaStorage;
 use crate::config::{self, AllowedBackends, CpuDecode, DevicePools, GpuDecoder, LANES, LoaderConfig};
-use crate::decode::cuda::OwnKernel;
+use crate::decode::cuda::OWN_DECODERS;
 use crate::decode::nvjpeg::{NvJpegBackend, by_host};
 use crate::decode::{FileForm, JpegHeader};
 use crate::error::{Error, Result};
@@ -115,14 +115,14 @@ impl GpuStage {
 
     /// What the GPU's decoders can do, and why not more, each by its name.
     pub(crate) fn decoders(&self) -> Vec<(&'static str, String)> {
-        let own = |kernel: OwnKernel| {
-            (kernel.title(), if self.decodes_forms() { kernel.can() } else { FORMS_LEFT }.to_owned())
+        let own = |(name, can): (&'static str, &str)| {
+            (name, if self.decodes_forms() { can } else { FORMS_LEFT }.to_owned())
         };
         let of_nvjpeg = |backend: NvJpegBackend| {
             let described = || self.gpu.abilities.describe(backend);
             (backend.name(), if self.may_use_nvjpeg() { described() } else { NOT_ASKED.to_owned() })
         };
-        OwnKernel::DECODERS.map(own).into_iter().chain(NvJpegBackend::ALL.map(of_nvjpeg)).collect()
+        OWN_DECODERS.map(own).into_iter().chain(NvJpegBackend::ALL.map(of_nvjpeg)).collect()
     }
 
     /// A decoder that failed when it was tried, and why.

@@ -216,6 +216,10 @@ impl<'a> Preparer<'a> {
             }
             drawn = Some(views);
         }
+        let bytes = match form_of(&bytes) {
+            FileForm::Packed if !self.stage.cpu_may && !on_canvas => self.rebuilt(run, &bytes)?,
+            _ => bytes,
+        };
         // nvJPEG knows files alone; the CPU's decoders know all forms.
         let file = file_within(&bytes)?.unwrap_or(0..bytes.len());
         let for_gpu = if on_canvas { None } else { self.for_gpu(&bytes[file.clone()], id, batch) };
@@ -243,6 +247,13 @@ impl<'a> Preparer<'a> {
         stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, 0);
         self.stage.balancer.cpu_took(config.threads, (stopwatch.now() - start).as_secs_f64());
         Ok(PreparedImage::Decoded { bytes: self.stage.slots.pin(slot)?, layout, drawn })
+    }
+
+    /// The file that a packed image was made of, for nvJPEG. A cache has such images where another job filled it; a job
+    /// of which the CPU decodes nothing makes none, and is refused at its start for a dataset that has any.
+    fn rebuilt(&mut self, run: &EpochRun, bytes: &[u8]) -> Result<PinnedSlice> {
+        let file = self.originals.restore(run, bytes)?.to_vec();
+        self.pinned(&file)?.ok_or_else(|| Error::Internal("a rebuilt file was left unread".into()))
     }
 
     /// The size of an image, unless it is too large.
@@ -296,10 +307,6 @@ impl<'a> Preparer<'a> {
 const RESIZED_PADDING: &str = "the transforms pad this image before they resize it, for which the CPU decodes it; \
                                cpu_decode=\"fallback\" lets it";
 
-/// Why the GPU does not decode a packed image.
-const PACKED: &str = "the image is packed, which nvJPEG does not know; decoder=\"auto\" lets the GPU decode it, and \
-                      cpu_decode=\"fallback\" the CPU";
-
 /// Why the GPU decodes nothing but packed and indexed images.
 const NOT_PACKED: &str = "the image is neither packed nor indexed, and decoder=\"own\" decodes no others on the GPU; \
                           cpu_decode=\"fallback\" lets the CPU decode it";
@@ -310,9 +317,6 @@ fn is_ended(bytes: &[u8]) -> bool {
 
 /// The error of an image that the GPU's decoders do not take, where the CPU may not decode.
 pub(crate) fn undecodable(stage: &GpuStage, bytes: &[u8], id: ImageId) -> Error {
-    if form_of(bytes) == FileForm::Packed {
-        return DecodeError::Unsupported(PACKED.into()).into();
-    }
     if let Err(error) = Format::of(bytes) {
         return error.into();
     }

@@ -264,7 +264,7 @@ impl<'a> Intake<'a> {
             for image in work.images.iter_mut() {
                 match image {
                     LaneImage::Encoded { backend, .. } => run.counters.count_nvjpeg(*backend, 1),
-                    LaneImage::Own { plan, .. } => run.counters.count_own(plan.kernel()),
+                    LaneImage::Own { plan, .. } => run.counters.count_own(plan.form()),
                     _ => {}
                 }
                 *image = LaneImage::Nothing;

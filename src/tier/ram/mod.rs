@@ -164,7 +164,11 @@ impl RamShared {
         if length as u64 > self.block_bytes {
             return Err(NoRoom::Full);
         }
-        let slot = self.new_block(filling)?;
+        let slot = match self.new_block(filling) {
+            Ok(slot) => slot,
+            Err(NoRoom::Full) => return self.room_of_later(filling, kind, length).ok_or(NoRoom::Full),
+            Err(NoRoom::Arena) => return Err(NoRoom::Arena),
+        };
         let block = Arc::new(RamBlock { memory: RwLock::new(slot), samples: Mutex::default() });
         let number = filling.next;
         filling.next += 1;
@@ -184,6 +188,13 @@ impl RamShared {
             open.remove(fullest);
         }
         Ok(place)
+    }
+
+    /// Finds room for `length` bytes where there is no other block: in one of a group that leaves later. A sample may
+    /// then stay longer than it needs to, but the ends of the blocks of many groups are much of a small memory.
+    fn room_of_later(&self, filling: &mut Filling, kind: BlockKind, length: usize) -> Option<MemoryPlace> {
+        let later = filling.open.range_mut(kind..).filter(|((_, form), _)| *form == kind.1);
+        later.flat_map(|(_, open)| open).find(|open| self.fits(open, length)).map(|open| open.take(length))
     }
 
     /// Whether a block that is being filled has room for `length` bytes.

@@ -53,37 +53,67 @@ impl Drop for Guarded {
 struct Job<'a> {
     plan: &'a OwnPlan,
     planes: Guarded,
-    /// The bytes as they were read, and where they are gathered.
+    /// The bytes as they were read, and where they are gathered: whole quads, before and behind which is nothing.
     bytes: Guarded,
     gathered: Guarded,
+    /// What the decoders are given of the gathered bytes: words of four, before and behind which is nothing.
+    words: Guarded,
 }
 
 impl<'a> Job<'a> {
     /// What is decoded from ends where the memory does, or else what is decoded to.
     fn new(image: &[u8], plan: &'a OwnPlan, from_ends: bool) -> Self {
-        let quads = Self::quads(plan);
-        let [planes, bytes, gathered] = [plan.layout.bytes as usize, quads, quads].map(Guarded::new);
-        let mut job = Self { plan, planes, bytes, gathered };
+        let (quads, words) = (Self::whole(plan, 16), Self::whole(plan, 4));
+        let [planes, bytes, gathered, words] =
+            [plan.layout.bytes as usize, quads, quads, words].map(Guarded::new);
+        let mut job = Self { plan, planes, bytes, gathered, words };
         job.from(from_ends)[..plan.bytes.len()].copy_from_slice(&image[plan.bytes.clone()]);
         job.to(from_ends).fill(0xa5);
         job
     }
 
-    /// The bytes of the memory with what is needed, which is read in whole quads of 16 bytes and does not begin with
-    /// the first byte of one.
-    fn quads(plan: &OwnPlan) -> usize {
-        (plan.bytes.start % 16 + plan.bytes.len()).next_multiple_of(16)
+    /// The bytes of the memory with what is needed, which is read in whole units of so many bytes and does not begin
+    /// with the first byte of one.
+    fn whole(plan: &OwnPlan, unit: usize) -> usize {
+        (plan.bytes.start % unit + plan.bytes.len()).next_multiple_of(unit)
     }
 
     fn from(&mut self, from_ends: bool) -> &mut [u8] {
-        &mut self.bytes.part(Self::quads(self.plan), from_ends)[self.plan.bytes.start % 16..]
+        &mut self.bytes.part(Self::whole(self.plan, 16), from_ends)[self.plan.bytes.start % 16..]
     }
 
-    /// Where all of it is.
+    fn gathered(&mut self, from_ends: bool) -> &mut [u8] {
+        self.gathered.part(Self::whole(self.plan, 16), from_ends)
+    }
+
+    fn words(&mut self, from_ends: bool) -> &mut [u8] {
+        self.words.part(Self::whole(self.plan, 4), from_ends)
+    }
+
+    /// Where all of it is for the kernel that gathers.
     fn places(&mut self, from_ends: bool) -> OwnPlaces {
         let from = self.from(from_ends).as_ptr() as u64;
-        let bytes = self.gathered.part(Self::quads(self.plan), from_ends).as_ptr() as u64;
+        let bytes = self.gathered(from_ends).as_ptr() as u64;
         OwnPlaces { from, bytes, planes: self.to(from_ends).as_ptr() as u64 }
+    }
+
+    /// The bytes of the first quad that are in front of the first word.
+    fn skipped(plan: &OwnPlan) -> usize {
+        plan.bytes.start % 16 / 4 * 4
+    }
+
+    /// Where all of it is for the decoders. What comes before the first word is in no memory.
+    fn places_in_words(&mut self, from_ends: bool) -> OwnPlaces {
+        let bytes = self.words(from_ends).as_ptr() as u64 - Self::skipped(self.plan) as u64;
+        OwnPlaces { bytes, ..self.places(from_ends) }
+    }
+
+    /// Copies the words of what was gathered that the decoders may read.
+    fn hand_over(&mut self, from_ends: bool) {
+        let skipped = Self::skipped(self.plan);
+        let gathered = self.gathered(from_ends)[skipped..].to_vec();
+        let words = self.words(from_ends);
+        words.copy_from_slice(&gathered[..words.len()]);
     }
 
     fn to(&mut self, from_ends: bool) -> &mut [u8] {
@@ -104,21 +134,13 @@ impl<'a> Job<'a> {
     }
 }
 
-/// The samples of each of these images; `None` for one with damaged rows. The threads of a block run in the order of
-/// `turn`.
-fn decode(images: &[(&[u8], OwnPlan)], turn: u32) -> Vec<Option<Vec<u8>>> {
-    let from_ends = turn % 3 == 1;
-    let mut tables = OwnTables::default();
-    let mut jobs: Vec<_> = images.iter().map(|(image, plan)| Job::new(image, plan, from_ends)).collect();
-    for (number, job) in jobs.iter_mut().enumerate() {
-        // Numbers in reverse order, so that they are not those of the images by chance.
-        tables.add(job.plan, job.places(from_ends), (images.len() - 1 - number) as u32);
-    }
+/// Runs those launches of the tables whose kernel is one that is `asked` for.
+fn run(tables: &OwnTables, turn: u32, damage: &mut [u32], asked: impl Fn(OwnKernel) -> bool) {
     let mut entries = vec![0u64; tables.bytes().div_ceil(8)];
     // SAFETY: integers are bytes, and there are at least as many.
     tables.write(unsafe { std::slice::from_raw_parts_mut(entries.as_mut_ptr().cast(), tables.bytes()) });
-    let mut damage = vec![0u32; images.len()];
-    for launch in tables.launches(entries.as_ptr() as u64, damage.as_mut_ptr() as u64) {
+    let launches = tables.launches(entries.as_ptr() as u64, damage.as_mut_ptr() as u64);
+    for launch in launches.filter(|launch| asked(launch.kernel)) {
         let (threads, shared) = launch.kernel.block();
         let (grid, block) = ([launch.blocks, 1, 1], [threads, 1, 1]);
         let arguments: Vec<_> =
@@ -139,6 +161,25 @@ fn decode(images: &[(&[u8], OwnPlan)], turn: u32) -> Vec<Option<Vec<u8>>> {
         };
         done.unwrap();
     }
+}
+
+/// The samples of each of these images; `None` for one with damaged rows. The threads of a block run in the order of
+/// `turn`.
+fn decode(images: &[(&[u8], OwnPlan)], turn: u32) -> Vec<Option<Vec<u8>>> {
+    let from_ends = turn % 3 == 1;
+    let (mut gathering, mut decoding) = (OwnTables::default(), OwnTables::default());
+    let mut jobs: Vec<_> = images.iter().map(|(image, plan)| Job::new(image, plan, from_ends)).collect();
+    for (number, job) in jobs.iter_mut().enumerate() {
+        // Numbers in reverse order, so that they are not those of the images by chance.
+        let damage = (images.len() - 1 - number) as u32;
+        gathering.add(job.plan, job.places(from_ends), damage);
+        decoding.add(job.plan, job.places_in_words(from_ends), damage);
+    }
+    let mut damage = vec![0u32; images.len()];
+    // What is gathered may end in the midst of a quad, of which the decoders read the words alone that they need.
+    run(&gathering, turn, &mut damage, |kernel| kernel == OwnKernel::Gather);
+    jobs.iter_mut().for_each(|job| job.hand_over(from_ends));
+    run(&decoding, turn, &mut damage, |kernel| kernel != OwnKernel::Gather);
     let jobs = jobs.into_iter().zip(damage.iter().rev());
     jobs.map(|(job, damage)| (*damage == 0).then(|| job.samples(from_ends))).collect()
 }
@@ -216,7 +257,13 @@ fn rows_of_indexed_images_are_decoded_side_by_side() {
 
 #[test]
 fn a_block_has_the_memory_that_it_needs() {
-    assert_eq!(OwnKernel::DECODERS.map(|kernel| kernel.block().1), kernels_stand_in::shared_bytes());
+    let kernels = [OwnKernel::Packed, OwnKernel::Indexed];
+    assert_eq!(kernels.map(|kernel| kernel.block().1), kernels_stand_in::shared_bytes());
+}
+
+#[test]
+fn pieces_are_what_a_block_moves_at_once() {
+    assert_eq!(OwnTables::PIECE_BYTES, kernels_stand_in::piece_bytes().map(u64::from));
 }
 
 /// An image as wide as can be has more units in a row than a block has threads.

@@ -40,10 +40,10 @@ static void visit_samples(const JpegImage* image, u32 number, void (*visit)(void
 
 /// Visits what a piece is read from, then what is written of it.
 void standin_gather_reads(const GatheredPiece* piece, void (*visit)(void*, u64, u64), void* to) {
-    visit(to, piece->from, piece->from + WIDE * (u64)piece->quads);
+    visit(to, piece->from, piece->from + QUAD_BYTES * (u64)piece->quads);
 }
 void standin_gather_writes(const GatheredPiece* piece, void (*visit)(void*, u64, u64), void* to) {
-    visit(to, piece->to, piece->to + WIDE * (u64)piece->quads);
+    visit(to, piece->to, piece->to + QUAD_BYTES * (u64)piece->quads);
 }
 
 /// Visits the bytes of a row of a packed image.

@@ -54,6 +54,13 @@ impl Table {
         self.0 + u64::from(number) * self.1
     }
 
+    /// Checks that the entries of all of a launch's blocks were written, one for each block; gives their addresses if
+    /// so.
+    fn of_blocks(self, launch: &Launch, running: &mut Running) -> Option<impl Iterator<Item = u64> + use<>> {
+        let blocks = launch.grid[0];
+        running.check(self.entries(0, blocks)).then(move || (0..blocks).map(move |number| self.at(number)))
+    }
+
     /// The reading of `count` entries from `first` on.
     fn entries(self, first: u32, count: u32) -> Access {
         Access { kind: Kind::Read, start: self.at(first), end: self.at(first + count) }
@@ -64,12 +71,10 @@ impl Table {
 pub fn run_gather(launch: &Launch, running: &mut Running) -> Result<(), String> {
     // SAFETY: a pure function.
     let pieces = Table(launch.address(0), unsafe { standin_piece_bytes() });
-    if !running.check(pieces.entries(0, launch.grid[0])) {
-        return Ok(());
-    }
+    let Some(pieces) = pieces.of_blocks(launch, running) else { return Ok(()) };
     let mut touched: Vec<Access> = Vec::new();
     let to = (&raw mut touched).cast();
-    for piece in (0..launch.grid[0]).map(|number| pieces.at(number)) {
+    for piece in pieces {
         // SAFETY: the pieces were checked to be device memory that is written.
         unsafe {
             standin_gather_reads(piece, read, to);
@@ -96,13 +101,11 @@ pub fn run_packed(launch: &Launch, running: &mut Running) -> Result<(), String> 
     let sizes = unsafe { [standin_jpeg_image_bytes(), standin_packed_row_bytes()] };
     let [images, rows] = [0, 1].map(|index| Table(launch.address(index), sizes[index]));
     let damage = launch.address(2);
-    if !running.check(rows.entries(0, launch.grid[0])) {
-        return Ok(());
-    }
+    let Some(rows) = rows.of_blocks(launch, running) else { return Ok(()) };
     let mut touched: Vec<Access> = Vec::new();
     let to = (&raw mut touched).cast();
     let mut known = None;
-    for row in (0..launch.grid[0]).map(|number| rows.at(number)) {
+    for row in rows {
         // SAFETY: the rows were checked to be device memory that is written.
         let image = unsafe { standin_image_of_row(row) };
         if known != Some(image) && !running.check(images.entries(image, 1)) {
@@ -133,12 +136,10 @@ pub fn run_indexed(launch: &Launch, running: &mut Running) -> Result<(), String>
     };
     let [images, codes, rows, groups] = [0, 1, 2, 3].map(|index| Table(launch.address(index), sizes[index]));
     let damage = launch.address(4);
-    if !running.check(groups.entries(0, launch.grid[0])) {
-        return Ok(());
-    }
+    let Some(groups) = groups.of_blocks(launch, running) else { return Ok(()) };
     let mut touched: Vec<Access> = Vec::new();
     let to = (&raw mut touched).cast();
-    for group in (0..launch.grid[0]).map(|number| groups.at(number)) {
+    for group in groups {
         // SAFETY: the groups were checked to be device memory that is written.
         let [image, first, count] = unsafe {
             [standin_image_of_group(group), standin_first_of_group(group), standin_rows_of_group(group)]

@@ -27,6 +27,8 @@ unsafe extern "C" {
     ) -> u32;
     fn foreload_packed_shared() -> u32;
     fn foreload_indexed_shared() -> u32;
+    fn foreload_quad_bytes() -> u32;
+    fn foreload_piece_bytes() -> u32;
 }
 
 /// The name of the kernel that gathers the bytes of images, which has one parameter: its pieces.
@@ -103,4 +105,10 @@ pub unsafe fn launch_indexed(
 pub fn shared_bytes() -> [u32; 2] {
     // SAFETY: pure functions.
     unsafe { [foreload_packed_shared(), foreload_indexed_shared()] }
+}
+
+/// The bytes of a quad, and the most bytes of a piece that [`GATHER`] moves.
+pub fn piece_bytes() -> [u32; 2] {
+    // SAFETY: pure functions.
+    unsafe { [foreload_quad_bytes(), foreload_piece_bytes()] }
 }

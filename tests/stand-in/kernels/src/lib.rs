@@ -4,7 +4,7 @@ mod decode;
 
 pub use decode::{
     GATHER, INDEXED, INDEXED_PARAMETERS, PACKED, PACKED_PARAMETERS, launch_gather, launch_indexed,
-    launch_packed, shared_bytes,
+    launch_packed, piece_bytes, shared_bytes,
 };
 
 use std::ffi::c_void;
