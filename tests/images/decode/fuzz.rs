@@ -106,8 +106,14 @@ pub fn samples(planes: &Planes) -> Vec<u8> {
 }
 
 /// How long to go on, in seconds.
-pub fn seconds() -> f64 {
+fn seconds() -> f64 {
     std::env::var("FORELOAD_FUZZ_SECONDS").map_or(2.0, |text| text.parse().expect("seconds"))
+}
+
+/// Whether to go on: for the seconds that are asked for, and for so many images that each outcome is among them, however
+/// slow the machine is.
+pub fn goes_on(start: Instant, runs: u64) -> bool {
+    start.elapsed() < Duration::from_secs_f64(seconds()) || runs < 500
 }
 
 /// The seed to begin with.
@@ -118,7 +124,7 @@ pub fn first_seed() -> u64 {
 
 #[test]
 fn damaged_images_give_pixels_or_an_error() {
-    let (first, seconds) = (first_seed(), seconds());
+    let first = first_seed();
     println!("seeds from FORELOAD_FUZZ_SEED={first} on");
     let decoders = |damaged: Damaged| -> Vec<_> {
         let decoder = |level| Decoder::with_level(1_000_000, level).with_damaged(damaged);
@@ -126,7 +132,7 @@ fn damaged_images_give_pixels_or_an_error() {
     };
     let (mut decoders, mut concealing) = (decoders(Damaged::Refuse), decoders(Damaged::Conceal));
     let (start, mut runs, mut pixels, mut concealed) = (Instant::now(), 0u64, 0u64, 0u64);
-    while start.elapsed() < Duration::from_secs_f64(seconds) {
+    while goes_on(start, runs) {
         let seed = first + runs;
         let mut stream = RandomKey::new(b"fuzz", seed, 0, Use::Augment).stream(0);
         let mut bytes = image(&mut stream);

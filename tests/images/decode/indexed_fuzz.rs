@@ -2,7 +2,7 @@
 //! error; and the kernel for GPUs decodes what the CPU's decoder decodes by the index.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use foreload::testing::decode::forms::{FileRestorer, FormMaker, MadeForm, original_length};
 use foreload::testing::decode::{Backend, Damaged, Decoder, Planes};
@@ -10,7 +10,7 @@ use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::simd::Level;
 use foreload::testing::tier::store::checksum;
 
-use super::fuzz::{answer, damage, first_seed, image, region, samples, seconds};
+use super::fuzz::{answer, damage, first_seed, goes_on, image, region, samples};
 use super::own_kernels;
 
 /// Makes the checksum of the head that of its bytes, as far as the head can still be read.
@@ -72,12 +72,12 @@ fn answers(decoders: &mut [(Decoder, Planes)], bytes: &[u8], seed: u64) -> Resul
 
 #[test]
 fn damaged_files_answer_alike_with_and_without_an_index() {
-    let (first, seconds) = (first_seed(), seconds());
+    let first = first_seed();
     println!("seeds from FORELOAD_FUZZ_SEED={first} on");
     let mut both = [decoders(Damaged::Refuse), decoders(Damaged::Conceal)];
     let (mut maker, mut indexed) = (FormMaker::default(), Vec::new());
     let (start, mut runs, mut indexes, mut errors) = (Instant::now(), 0u64, 0u64, 0u64);
-    while start.elapsed() < Duration::from_secs_f64(seconds) {
+    while goes_on(start, runs) {
         let seed = first + runs;
         runs += 1;
         let mut stream = RandomKey::new(b"index fuzz", seed, 0, Use::Augment).stream(0);
@@ -108,12 +108,12 @@ fn damaged_files_answer_alike_with_and_without_an_index() {
 
 #[test]
 fn wrong_indexes_give_pixels_or_an_error() {
-    let (first, seconds) = (first_seed(), seconds());
+    let first = first_seed();
     println!("seeds from FORELOAD_FUZZ_SEED={first} on");
     let mut decoders = decoders(Damaged::Refuse);
     let (mut maker, mut restorer, mut indexed) = (FormMaker::default(), FileRestorer::default(), Vec::new());
     let (start, mut runs, mut same, mut other, mut errors) = (Instant::now(), 0u64, 0u64, 0u64, 0u64);
-    while start.elapsed() < Duration::from_secs_f64(seconds) {
+    while goes_on(start, runs) {
         let seed = first + runs;
         runs += 1;
         let mut stream = RandomKey::new(b"wrong index", seed, 0, Use::Augment).stream(0);
@@ -145,13 +145,13 @@ fn wrong_indexes_give_pixels_or_an_error() {
 /// no others.
 #[test]
 fn damaged_indexed_images_are_decoded_by_their_index_or_left_to_the_cpu() {
-    let (first, seconds) = (first_seed(), seconds());
+    let first = first_seed();
     println!("seeds from FORELOAD_FUZZ_SEED={first} on");
     let (mut maker, mut planes, mut indexed) = (FormMaker::default(), Planes::default(), Vec::new());
     let mut decoders: Vec<_> =
         Level::available().map(|level| Decoder::with_level(1_000_000, level)).collect();
     let (start, mut runs, mut by_index, mut left) = (Instant::now(), 0u64, 0u64, 0u64);
-    while start.elapsed() < Duration::from_secs_f64(seconds) {
+    while goes_on(start, runs) {
         let seed = first + runs;
         runs += 1;
         let mut stream = RandomKey::new(b"indexed kernel", seed, 0, Use::Augment).stream(0);

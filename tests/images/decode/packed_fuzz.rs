@@ -2,7 +2,7 @@
 //! pixels or the same error, and so does the kernel for GPUs; what is restored is the original file or an error.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use foreload::testing::decode::packed::{Packer, Restorer};
 use foreload::testing::decode::{Decoder, Planes};
@@ -10,7 +10,7 @@ use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::simd::Level;
 use foreload::testing::tier::store::checksum;
 
-use super::fuzz::{answer, damage, first_seed, image, seconds};
+use super::fuzz::{answer, damage, first_seed, goes_on, image};
 use super::own_kernels;
 
 /// The number of two or four bytes at `at`, or 0 behind the end.
@@ -64,14 +64,14 @@ fn briefly((planes, again): &Answer) -> Brief<'_> {
 
 #[test]
 fn damaged_packed_images_give_pixels_or_an_error() {
-    let (first, seconds) = (first_seed(), seconds());
+    let first = first_seed();
     println!("seeds from FORELOAD_FUZZ_SEED={first} on");
     let mut packer = Packer::new();
     let mut levels: Vec<_> = Level::available()
         .map(|level| (Decoder::with_level(1_000_000, level), Planes::default(), Restorer::with_level(level)))
         .collect();
     let (start, mut runs, mut pixels, mut restored) = (Instant::now(), 0u64, 0u64, 0u64);
-    while start.elapsed() < Duration::from_secs_f64(seconds) {
+    while goes_on(start, runs) {
         let seed = first + runs;
         runs += 1;
         let mut stream = RandomKey::new(b"packed fuzz", seed, 0, Use::Augment).stream(0);
