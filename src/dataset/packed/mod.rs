@@ -10,7 +10,7 @@ mod manifest;
 mod sample_names;
 mod sources;
 
-pub(crate) use facts::PackingFacts;
+pub(crate) use facts::{PackingFacts, SourceStamps};
 pub(super) use footer::OUTLINE;
 pub(crate) use footer::{
     FIRST_MEMBER, LARGEST_FOOTER, PACKED_FORM, PackedFooter, PackedMember, PackedSample, SampleOutline,
