@@ -29,21 +29,26 @@ pub(super) fn finished(
     })?;
     let numbers: Vec<usize> = (0..manifest.shards.len()).collect();
     let changed: Mutex<Vec<usize>> = Mutex::default();
-    each_job(options.threads, &numbers, || (), |(), &number, stop| {
-        stop.check()?;
-        OpenPackedShard::open(into, &manifest, number).map_err(|error| {
+    each_job(
+        options.threads,
+        &numbers,
+        || (),
+        |(), &number, stop| {
+            stop.check()?;
+            OpenPackedShard::open(into, &manifest, number).map_err(|error| {
             let message = format!(
                 "is finished, but not whole any more ({error}): remove it and pack again, or name another directory"
             );
             Error::dataset(into, message)
         })?;
-        if let Some(stamps) = &manifest.shards[number].stamps
-            && *stamps != index.packing_stamps(manifest.samples_of(number))?
-        {
-            changed.lock().unwrap_or_else(PoisonError::into_inner).push(number);
-        }
-        Ok(())
-    })?;
+            if let Some(stamps) = &manifest.shards[number].stamps
+                && *stamps != index.packing_stamps(manifest.samples_of(number))?
+            {
+                changed.lock().unwrap_or_else(PoisonError::into_inner).push(number);
+            }
+            Ok(())
+        },
+    )?;
     let mut changed = changed.into_inner().unwrap_or_else(PoisonError::into_inner);
     changed.sort_unstable();
     if let Some(&number) = changed.first() {

@@ -4,7 +4,9 @@
 //! its name when it is whole; the manifest comes last. So a run that was killed is gone on with by the next one, and
 //! what comes out is the same, bit for bit. `dataset::packed` has the format.
 
+mod finished;
 mod names;
+mod open_shard;
 mod place;
 mod plan;
 mod shard;
@@ -134,7 +136,7 @@ pub(crate) fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync
     let place = match PackingPlace::open(into, &record)? {
         FoundPlace::Open(place) => place,
         FoundPlace::Finished => {
-            let manifest = finished(into, &record)?;
+            let manifest = finished::finished(options, &index, &record)?;
             place::tidy_finished(into)?;
             let samples = manifest.tally.samples;
             return Ok(report(manifest, samples, 0));
@@ -149,16 +151,6 @@ pub(crate) fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync
     })?;
     place.finish()?;
     Ok(report(manifest, samples_before, shards_again))
-}
-
-/// The manifest of a dataset that is there already, if it was packed by this record.
-fn finished(into: &Path, record: &PackingRecord) -> Result<PackedManifest> {
-    let manifest = PackedManifest::find(into)?.filter(|manifest| manifest.fingerprint == record.fingerprint);
-    manifest.ok_or_else(|| {
-        let message = "holds another packed dataset, or the dataset has changed since it was packed: remove it, or \
-                       name another directory";
-        Error::dataset(into, message)
-    })
 }
 
 /// What the threads that pack shards share.
@@ -245,12 +237,13 @@ impl PackingWork<'_> {
             return Err(wrong("is a shard of another packed dataset"));
         }
         // Where a file is gone, packing the shard again says so.
-        let stamps = self.index.packing_stamps(samples.clone()).ok();
-        if stamps.is_none() || stamps.as_ref() != self.place.noted(number) {
-            return Ok(FoundShard::Stale);
+        match self.index.packing_stamps(samples.clone()) {
+            Ok(stamps) if Some(&stamps) == self.place.noted(number) => {
+                (0..footer.samples.len()).for_each(|_| (self.progress)(None));
+                Ok(FoundShard::Finished(finish(&footer, &seal, stamps)))
+            }
+            _ => Ok(FoundShard::Stale),
         }
-        (0..footer.samples.len()).for_each(|_| (self.progress)(None));
-        Ok(FoundShard::Finished(finish(&footer, &seal)))
     }
 
     /// Checks that the file system has room for the shards that are missing.
@@ -288,12 +281,13 @@ impl PackingWork<'_> {
                 stop.check()
             };
             let samples = self.shards[number].clone();
-            let (footer, seal) = self.place.publish(&name, |file| {
+            let (footer, seal, stamps) = self.place.publish(&name, |file| {
                 let (footer, seal, stamps) = packer.pack(number, samples, file, &path, &done)?;
                 self.place.note(number, &stamps)?;
-                Ok((footer, seal))
+                Ok((footer, seal, stamps))
             })?;
-            found.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(finish(&footer, &seal));
+            found.lock().unwrap_or_else(PoisonError::into_inner)[number] =
+                Some(finish(&footer, &seal, stamps));
             Ok(())
         })
     }
@@ -310,7 +304,7 @@ impl PackingWork<'_> {
 }
 
 /// What the manifest says of a shard.
-fn finish(footer: &PackedFooter, seal: &ShardSeal) -> FinishedShard {
+fn finish(footer: &PackedFooter, seal: &ShardSeal, stamps: String) -> FinishedShard {
     let tally = ShardTally::of(footer);
-    (PackedShard::new(seal, tally.samples), tally)
+    (PackedShard::new(seal, tally.samples, stamps), tally)
 }

@@ -4,20 +4,20 @@
 //! packed dataset may have been written by an enemy: names are checked part by part, checksums before anything is
 //! written, and nothing is overwritten.
 
+use super::open_shard::OpenPackedShard;
 use super::tar_file::TarFile;
 use super::threads::{JobStop, each_job};
 use super::tree::OutputTree;
 use super::{names, place};
 use crate::crc::checksum;
-use crate::dataset::packed::{MANIFEST, PACKED_FORM, PackedFooter, PackedManifest, PackedMember, shard_name};
-use crate::dataset::{Layout, ReadAt, SizedFile, Skipped, tfrecord};
+use crate::dataset::packed::{MANIFEST, PACKED_FORM, PackedManifest, PackedMember};
+use crate::dataset::{Layout, ReadAt, Skipped, tfrecord};
 use crate::decode::FileRestorer;
 use crate::error::{Error, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -73,13 +73,6 @@ pub(crate) fn unpack(
     Ok(UnpackReport { left_out, members_left_out: tally.members_left_out, seconds, ..report })
 }
 
-/// A packed shard that is open.
-struct OpenPackedShard {
-    path: PathBuf,
-    file: SizedFile,
-    footer: PackedFooter,
-}
-
 /// What one thread does at a time.
 enum UnpackJob {
     /// Write the loose files of the packed shard with this number.
@@ -131,18 +124,8 @@ impl Unpacking<'_> {
         Ok(archives.into_iter().map(|(name, shards)| UnpackJob::Archive(name, shards)).collect())
     }
 
-    /// Opens a packed shard, and checks that it is the one that the manifest means.
     fn open(&self, number: usize) -> Result<OpenPackedShard> {
-        let path = self.source.join(shard_name(number));
-        let open = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
-        let (size, file) = open.map_err(|error| Error::io("open", &path, error))?;
-        let file = SizedFile { file, size };
-        let (footer, seal) =
-            PackedFooter::read(&file).map_err(|error| Error::dataset(&path, error.message))?;
-        let first = self.manifest.shards[..number].iter().map(|shard| shard.samples).sum();
-        let checked = self.manifest.check_shard(number, first, &footer, &seal);
-        checked.map_err(|message| Error::dataset(&path, message))?;
-        Ok(OpenPackedShard { path, file, footer })
+        OpenPackedShard::open(self.source, self.manifest, number)
     }
 
     fn write_files(
