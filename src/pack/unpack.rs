@@ -47,7 +47,7 @@ pub(crate) struct UnpackReport {
 /// # Errors
 /// [`Error::Config`] for a directory that is not empty or lies in the other one; [`Error::Dataset`] for what is no
 /// packed dataset, and for a damaged or hostile one; [`Error::Io`] where something cannot be read or written. What was
-/// written until then stays.
+/// written until then stays, and is refused as a dataset.
 pub(crate) fn unpack(
     source: &Path,
     into: &Path,
@@ -68,6 +68,7 @@ pub(crate) fn unpack(
     }
     let unpacking = Unpacking { source, manifest: &manifest, tree: &tree, progress };
     let report = unpacking.run(threads)?;
+    tree.finish()?;
     let seconds = began.elapsed().as_secs_f64();
     let PackedManifest { left_out, tally, .. } = manifest;
     Ok(UnpackReport { left_out, members_left_out: tally.members_left_out, seconds, ..report })
@@ -138,8 +139,9 @@ impl Unpacking<'_> {
         for (member, name) in shard.footer.by_sample().flat_map(|(_, members)| members) {
             stop.check()?;
             let bytes = files.read(shard, member, name)?;
-            let mut file = self.tree.create(name)?;
-            file.write_all(bytes).map_err(|error| Error::io("write", self.tree.named(name), error))?;
+            self.tree.create(name, |mut file| {
+                file.write_all(bytes).map_err(|error| Error::io("write", self.tree.named(name), error))
+            })?;
             report.files += 1;
             report.bytes += bytes.len() as u64;
             (self.progress)(None);
@@ -176,19 +178,21 @@ impl Unpacking<'_> {
         }
         let layout = self.manifest.layout;
         let fail = |error| Error::io("write", self.tree.named(archive), error);
-        let mut file = Archive::new(layout, BufWriter::with_capacity(WRITTEN, self.tree.create(archive)?));
-        let mut report = UnpackReport { archives: 1, ..UnpackReport::default() };
-        for (shard, member, name) in members {
-            stop.check()?;
-            names::check(name, layout, || shard.path.clone())?;
-            let bytes = files.read(shard, member, name)?;
-            file.append(name, bytes).map_err(fail)?;
-            report.files += 1;
-            report.bytes += bytes.len() as u64;
-            (self.progress)(None);
-        }
-        file.finish().map_err(fail)?;
-        Ok(report)
+        self.tree.create(archive, |file| {
+            let mut file = Archive::new(layout, BufWriter::with_capacity(WRITTEN, file));
+            let mut report = UnpackReport { archives: 1, ..UnpackReport::default() };
+            for (shard, member, name) in members {
+                stop.check()?;
+                names::check(name, layout, || shard.path.clone())?;
+                let bytes = files.read(shard, member, name)?;
+                file.append(name, bytes).map_err(fail)?;
+                report.files += 1;
+                report.bytes += bytes.len() as u64;
+                (self.progress)(None);
+            }
+            file.finish().map_err(fail)?;
+            Ok(report)
+        })
     }
 }
 

@@ -3,7 +3,7 @@
 use super::super::summary::{Notes, Skipped};
 use super::super::{Contents, Fingerprint, Layout};
 use super::footer::{PACKED_FORM, PackedFooter, ShardSeal};
-use super::{MANIFEST, MOST_SHARDS, UNFINISHED, shard_name};
+use super::{MANIFEST, MOST_SHARDS, UNFINISHED, UNPACKING, shard_name};
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -149,7 +149,7 @@ impl PackedManifest {
     /// Reads the manifest in the directory `root`; `None` where there is none and nothing says that there should be.
     ///
     /// # Errors
-    /// [`Error::Dataset`] for a dataset that is not finished, and for a manifest that is damaged or of another version;
+    /// [`Error::Dataset`] for a dataset that is not finished or not unpacked whole, and for a manifest that is damaged or of another version;
     /// [`Error::Io`] where it cannot be read.
     pub(crate) fn find(root: &Path) -> Result<Option<Self>> {
         let path = root.join(MANIFEST);
@@ -158,6 +158,13 @@ impl PackedManifest {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 if root.join(UNFINISHED).exists() {
                     let message = "is not finished: run `foreload pack` again with the same arguments";
+                    return Err(Error::dataset(root, message));
+                }
+                if root.join(UNPACKING).exists() {
+                    let message = format!(
+                        "is not unpacked whole: it has {UNPACKING}, so `foreload unpack` runs, or has failed or was \
+                         killed: remove all of it and unpack again"
+                    );
                     return Err(Error::dataset(root, message));
                 }
                 return Ok(None);
