@@ -107,7 +107,8 @@ pub(super) fn with_bar<T>(
 }
 
 fn describe(args: &PackArgs, summary: &PackSummary) -> String {
-    let PackReport { tally, bytes, shards, samples_before, threads, seconds, .. } = &summary.report;
+    let PackReport { tally, bytes, shards, samples_before, shards_again, threads, seconds, .. } =
+        &summary.report;
     let mut lines = vec![
         format!("{}: {} samples in {shards} packed shards", args.into.display(), tally.samples),
         format!(
@@ -127,6 +128,11 @@ fn describe(args: &PackArgs, summary: &PackSummary) -> String {
     lines.extend(left_out(&summary.report.left_out, tally.members_left_out));
     if *samples_before > 0 {
         lines.push(format!("  before       {samples_before} samples were packed by an earlier run"));
+    }
+    if *shards_again > 0 {
+        lines.push(format!(
+            "  again        {shards_again} shards of an earlier run, whose files were written or replaced since"
+        ));
     }
     let rate = summary.samples_per_second;
     lines.push(format!(

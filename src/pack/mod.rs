@@ -4,7 +4,9 @@
 //! its name when it is whole; the manifest comes last. So a run that was killed is gone on with by the next one, and
 //! what comes out is the same, bit for bit. `dataset::packed` has the format.
 
+mod finished;
 mod names;
+mod open_shard;
 mod place;
 mod plan;
 mod shard;
@@ -20,7 +22,7 @@ use crate::dataset::packed::{
     MANIFEST, MOST_SHARDS, PackedFooter, PackedManifest, PackedShard, PackingFacts, RawName, ShardSeal,
     ShardTally, shard_name,
 };
-use crate::dataset::{Contents, DatasetIndex, Fingerprint, IndexOptions, Layout, SizedFile, Skipped};
+use crate::dataset::{Contents, DatasetIndex, IndexOptions, Layout, SizedFile, Skipped};
 use crate::error::{Error, Result};
 use place::{FoundPlace, PackingPlace, PackingRecord};
 use serde::Serialize;
@@ -28,7 +30,7 @@ use shard::ShardPacker;
 use source::PackSource;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::Write;
+use std::io::{ErrorKind, Write};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -71,6 +73,8 @@ pub(crate) struct PackReport {
     pub(crate) shards: u64,
     /// The number of samples in shards that an earlier run had finished.
     pub(crate) samples_before: u64,
+    /// The number of shards of an earlier run that were packed again, since files of theirs were written meanwhile.
+    pub(crate) shards_again: u64,
     /// The fingerprint of the source, which the packed dataset has too.
     pub(crate) fingerprint: String,
     /// The number of threads.
@@ -81,6 +85,14 @@ pub(crate) struct PackReport {
 
 /// A shard that is there.
 type FinishedShard = (PackedShard, ShardTally);
+
+/// What an earlier run left of a shard.
+enum FoundShard {
+    Missing,
+    /// Files of the source were written since they were packed into it.
+    Stale,
+    Finished(FinishedShard),
+}
 
 /// Packs a dataset. `progress` is called with the number of all samples at first, and with `None` for each that is
 /// done.
@@ -107,15 +119,15 @@ pub(crate) fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync
     let record = PackingRecord {
         version: PackingRecord::VERSION,
         fingerprint: index.fingerprint().to_string(),
-        stamps: Fingerprint(facts.stamps).to_string(),
         shard_size: options.shard_size,
     };
-    let report = |manifest: PackedManifest, samples_before| PackReport {
+    let report = |manifest: PackedManifest, samples_before, shards_again| PackReport {
         bytes: manifest.shards.iter().map(|shard| shard.bytes).sum(),
         shards: manifest.shards.len() as u64,
         tally: manifest.tally,
         left_out: manifest.left_out,
         samples_before,
+        shards_again,
         fingerprint: manifest.fingerprint,
         threads: options.threads,
         seconds: began.elapsed().as_secs_f64(),
@@ -124,31 +136,21 @@ pub(crate) fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync
     let place = match PackingPlace::open(into, &record)? {
         FoundPlace::Open(place) => place,
         FoundPlace::Finished => {
-            let manifest = finished(into, &record)?;
+            let manifest = finished::finished(options, &index, &record)?;
             place::tidy_finished(into)?;
             let samples = manifest.tally.samples;
-            return Ok(report(manifest, samples));
+            return Ok(report(manifest, samples, 0));
         }
     };
     let work =
         PackingWork { index: &index, facts: &facts, place: &place, options, progress, shards: &shards };
-    let (manifest, samples_before) = work.run()?;
+    let (manifest, samples_before, shards_again) = work.run()?;
     place.publish(MANIFEST, |mut file| {
         let text = serde_json::to_vec(&manifest).map_err(|error| Error::Internal(error.to_string()))?;
         file.write_all(&text).map_err(|error| Error::io("write", into.join(MANIFEST), error))
     })?;
     place.finish()?;
-    Ok(report(manifest, samples_before))
-}
-
-/// The manifest of a dataset that is there already, if it was packed by this record.
-fn finished(into: &Path, record: &PackingRecord) -> Result<PackedManifest> {
-    let manifest = PackedManifest::find(into)?.filter(|manifest| manifest.fingerprint == record.fingerprint);
-    manifest.ok_or_else(|| {
-        let message = "holds another packed dataset, or the dataset has changed since it was packed: remove it, or \
-                       name another directory";
-        Error::dataset(into, message)
-    })
+    Ok(report(manifest, samples_before, shards_again))
 }
 
 /// What the threads that pack shards share.
@@ -162,10 +164,10 @@ struct PackingWork<'a> {
 }
 
 impl PackingWork<'_> {
-    /// Packs all shards that are not there yet. Returns the manifest, and the number of samples that were there.
-    fn run(&self) -> Result<(PackedManifest, u64)> {
-        let found: Vec<Option<FinishedShard>> =
-            (0..self.shards.len()).map(|number| self.find(number)).collect::<Result<_>>()?;
+    /// Packs all shards that are not there yet. Returns the manifest, the number of samples that were there, and that
+    /// of the shards that had to be packed again.
+    fn run(&self) -> Result<(PackedManifest, u64, u64)> {
+        let (found, again) = self.find_all()?;
         let samples_before = found.iter().flatten().map(|(shard, _)| shard.samples).sum();
         let missing: Vec<usize> = (0..found.len()).filter(|&number| found[number].is_none()).collect();
         self.check_room(&missing)?;
@@ -188,15 +190,39 @@ impl PackingWork<'_> {
             tally,
             shards: found.into_iter().map(|(shard, _)| shard).collect(),
         };
-        Ok((manifest, samples_before))
+        Ok((manifest, samples_before, again))
     }
 
-    /// The shard with this number, if an earlier run has finished it.
-    fn find(&self, number: usize) -> Result<Option<FinishedShard>> {
+    /// The shards that an earlier run has finished, and the number of those that must be packed again. The source's
+    /// files are looked at by all threads, since storage behind a network takes its time for each.
+    fn find_all(&self) -> Result<(Vec<Option<FinishedShard>>, u64)> {
+        let numbers: Vec<usize> = (0..self.shards.len()).collect();
+        let found = Mutex::new((vec![None; numbers.len()], 0));
+        threads::each_job(
+            self.options.threads,
+            &numbers,
+            || (),
+            |(), &number, stop| {
+                stop.check()?;
+                let shard = self.find(number)?;
+                let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
+                match shard {
+                    FoundShard::Missing => {}
+                    FoundShard::Stale => found.1 += 1,
+                    FoundShard::Finished(shard) => found.0[number] = Some(shard),
+                }
+                Ok(())
+            },
+        )?;
+        Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// What an earlier run left of the shard with this number.
+    fn find(&self, number: usize) -> Result<FoundShard> {
         let path = self.place.path().join(shard_name(number));
         let file = match File::open(&path) {
             Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(FoundShard::Missing),
             Err(error) => return Err(Error::io("open", path, error)),
         };
         let size = file.metadata().map_err(|error| Error::io("look at", &path, error))?.len();
@@ -210,8 +236,14 @@ impl PackingWork<'_> {
         if !same {
             return Err(wrong("is a shard of another packed dataset"));
         }
-        (0..footer.samples.len()).for_each(|_| (self.progress)(None));
-        Ok(Some(finish(&footer, &seal)))
+        // Where a file is gone, packing the shard again says so.
+        match self.index.packing_stamps(samples.clone()) {
+            Ok(stamps) if Some(&stamps) == self.place.noted(number) => {
+                (0..footer.samples.len()).for_each(|_| (self.progress)(None));
+                Ok(FoundShard::Finished(finish(&footer, &seal, stamps)))
+            }
+            _ => Ok(FoundShard::Stale),
+        }
     }
 
     /// Checks that the file system has room for the shards that are missing.
@@ -249,9 +281,13 @@ impl PackingWork<'_> {
                 stop.check()
             };
             let samples = self.shards[number].clone();
-            let written = self.place.publish(&name, |file| packer.pack(number, samples, file, &path, &done));
-            let (footer, seal) = written?;
-            found.lock().unwrap_or_else(PoisonError::into_inner)[number] = Some(finish(&footer, &seal));
+            let (footer, seal, stamps) = self.place.publish(&name, |file| {
+                let (footer, seal, stamps) = packer.pack(number, samples, file, &path, &done)?;
+                self.place.note(number, &stamps)?;
+                Ok((footer, seal, stamps))
+            })?;
+            found.lock().unwrap_or_else(PoisonError::into_inner)[number] =
+                Some(finish(&footer, &seal, stamps));
             Ok(())
         })
     }
@@ -268,7 +304,7 @@ impl PackingWork<'_> {
 }
 
 /// What the manifest says of a shard.
-fn finish(footer: &PackedFooter, seal: &ShardSeal) -> FinishedShard {
+fn finish(footer: &PackedFooter, seal: &ShardSeal, stamps: String) -> FinishedShard {
     let tally = ShardTally::of(footer);
-    (PackedShard::new(seal, tally.samples), tally)
+    (PackedShard::new(seal, tally.samples, stamps), tally)
 }

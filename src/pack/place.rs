@@ -5,10 +5,12 @@ use crate::error::{Error, Result};
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
-use std::io::{ErrorKind, Read, Seek, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// The end of the name of a file that is being written.
 const PARTIAL: &str = ".partial";
@@ -20,17 +22,26 @@ pub(super) struct PackingRecord {
     pub(super) version: u32,
     /// The fingerprint of the source, in hexadecimal.
     pub(super) fingerprint: String,
-    /// The digest of the stamps of its shards, in hexadecimal; they say that no shard was written again.
-    pub(super) stamps: String,
     /// The most bytes of the source in a shard.
     pub(super) shard_size: u64,
+}
+
+/// A further line of the record's file: of which versions of the source's files a shard is made.
+#[derive(Debug, Serialize, Deserialize)]
+struct ShardNote {
+    shard: usize,
+    /// The digest of their stamps, in hexadecimal.
+    stamps: String,
 }
 
 /// The directory, with its lock.
 pub(super) struct PackingPlace {
     path: PathBuf,
-    /// The file of the record; the kernel releases its lock when the process ends, however it does.
-    _lock: File,
+    /// The file of the record, to which notes are appended. The kernel releases its lock when the process ends, however
+    /// it does.
+    record: Mutex<File>,
+    /// The last note on each shard when it was opened.
+    noted: BTreeMap<usize, String>,
 }
 
 /// What was found at the directory.
@@ -77,7 +88,7 @@ impl PackingPlace {
         }
         refuse_strangers(path)?;
         let named = path.join(UNFINISHED);
-        let opened = File::options().read(true).write(true).create(true).truncate(false).open(&named);
+        let opened = File::options().read(true).append(true).create(true).open(&named);
         let mut file = opened.map_err(|error| Error::io("create", &named, error))?;
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             // On a file system without locks, nothing but the user keeps two processes apart.
@@ -93,33 +104,57 @@ impl PackingPlace {
             return Ok(FoundPlace::Finished);
         }
         remove_partial(path)?;
-        let mut text = String::new();
-        file.read_to_string(&mut text).map_err(|error| Error::io("read", &named, error))?;
-        match serde_json::from_str::<PackingRecord>(&text) {
+        let mut text = Vec::new();
+        file.read_to_end(&mut text).map_err(|error| Error::io("read", &named, error))?;
+        let text = String::from_utf8_lossy(&text);
+        let (first, notes) = text.split_once('\n').unwrap_or((&text, ""));
+        match serde_json::from_str::<PackingRecord>(first) {
             Ok(known) if known == *record => {}
-            Ok(known) => return Err(Error::dataset(path, record.difference(&known))),
+            Ok(known) => return Err(Error::dataset(path, record.difference(Some(&known)))),
+            // A record of another version has other fields, and should not be called damaged for that.
+            Err(_) if PackingRecord::is_of_another_version(first) => {
+                return Err(Error::dataset(path, record.difference(None)));
+            }
             // A process that was killed at its first step left an incomplete record, and no shard.
             Err(_) if !names(path)?.iter().any(|name| is_shard_name(name.as_encoded_bytes())) => {
                 let text =
                     serde_json::to_string(record).map_err(|error| Error::Internal(error.to_string()))?;
-                let written = file.set_len(0).and_then(|()| {
-                    file.rewind()?;
-                    file.write_all(text.as_bytes())?;
-                    file.sync_data()
-                });
-                written.map_err(|error| Error::io("write", &named, error))?;
+                let written = file.set_len(0).and_then(|()| file.write_all(text.as_bytes()));
+                written.and_then(|()| file.sync_data()).map_err(|error| Error::io("write", &named, error))?;
             }
             Err(error) => {
                 let message = format!("is damaged ({error}): remove {} and pack again", path.display());
                 return Err(Error::dataset(named, message));
             }
         }
-        Ok(FoundPlace::Open(Self { path: path.to_path_buf(), _lock: file }))
+        // A line that was half written when the machine stopped says nothing.
+        let noted = notes.lines().filter_map(|line| serde_json::from_str::<ShardNote>(line).ok());
+        let noted = noted.map(|note| (note.shard, note.stamps)).collect();
+        Ok(FoundPlace::Open(Self { path: path.to_path_buf(), record: Mutex::new(file), noted }))
     }
 
     /// The directory.
     pub(super) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// The digest of the stamps that a shard of an earlier run was made of, if that run noted it.
+    pub(super) fn noted(&self, shard: usize) -> Option<&String> {
+        self.noted.get(&shard)
+    }
+
+    /// Notes the digest of the stamps of what a shard was made of. It must be noted before the shard is published, so
+    /// that no shard is there without its note, or with that of what stood there before.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where it cannot be written.
+    pub(super) fn note(&self, shard: usize, stamps: &str) -> Result<()> {
+        let note = ShardNote { shard, stamps: stamps.to_owned() };
+        let text = serde_json::to_string(&note).map_err(|error| Error::Internal(error.to_string()))?;
+        let mut file = self.record.lock().unwrap_or_else(PoisonError::into_inner);
+        // The end of the line comes first: what was half written before it is then a line of its own.
+        let written = file.write_all(format!("\n{text}").as_bytes()).and_then(|()| file.sync_data());
+        written.map_err(|error| Error::io("write", self.path.join(UNFINISHED), error))
     }
 
     /// Writes a file under its final name, whole or not at all.
@@ -197,11 +232,20 @@ fn remove_partial(path: &Path) -> Result<()> {
 
 impl PackingRecord {
     /// The version that is written.
-    pub(super) const VERSION: u32 = 1;
+    pub(super) const VERSION: u32 = 2;
 
-    /// Why a run by this record cannot go on with what was begun by `known`.
-    fn difference(&self, known: &Self) -> String {
+    /// Whether this text is a record of a version that this program does not write.
+    fn is_of_another_version(text: &str) -> bool {
+        let value = serde_json::from_str::<serde_json::Value>(text).unwrap_or_default();
+        value["version"].as_u64().is_some_and(|version| version != u64::from(Self::VERSION))
+    }
+
+    /// Why a run by this record cannot go on with what was begun by `known`, or by a record of another version.
+    fn difference(&self, known: Option<&Self>) -> String {
         let anew = "remove it, or name another directory";
+        let Some(known) = known.filter(|known| known.version == self.version) else {
+            return format!("was begun by another version of this program: {anew}");
+        };
         if known.fingerprint == self.fingerprint && known.shard_size != self.shard_size {
             let (then, now) = (known.shard_size, self.shard_size);
             return format!("was begun with --shard-size {then}, not {now}: give the same, or {anew}");

@@ -3,8 +3,8 @@
 use super::source::{PackSource, SampleFiles, SampleReader};
 use crate::crc::checksum;
 use crate::dataset::packed::{
-    FIRST_MEMBER, LARGEST_FOOTER, PACKED_FORM, PackedFooter, PackedMember, PackedSample, ShardSeal, head,
-    next_image, next_member,
+    FIRST_MEMBER, LARGEST_FOOTER, PACKED_FORM, PackedFooter, PackedMember, PackedSample, ShardSeal,
+    SourceStamps, head, next_image, next_member,
 };
 use crate::dataset::{DatasetIndex, FileId, Layout};
 use crate::decode::packed::PackedOutline;
@@ -62,7 +62,7 @@ impl<'a> ShardPacker<'a> {
     }
 
     /// Writes the shard `number` with these samples to `file`, which messages call `path`, and calls `done` for each
-    /// sample.
+    /// sample. Returns its footer and seal, and the [`SourceStamps`] of what it was made of.
     ///
     /// # Errors
     /// Those of [`SampleReader::read`]; [`Error::Io`] where the shard cannot be written; [`Error::Dataset`] for a
@@ -74,7 +74,7 @@ impl<'a> ShardPacker<'a> {
         file: &File,
         path: &Path,
         done: &(dyn Fn() -> Result<()> + Sync),
-    ) -> Result<(PackedFooter, ShardSeal)> {
+    ) -> Result<(PackedFooter, ShardSeal, String)> {
         let footer = PackedFooter {
             fingerprint: self.index.fingerprint().0,
             first: samples.start,
@@ -93,6 +93,7 @@ impl<'a> ShardPacker<'a> {
         let mut reader = SampleReader::new(self.source);
         let mut free = FIRST_MEMBER;
         let mut known: Option<FileId> = None;
+        let mut stamps = SourceStamps::new();
         for sample in samples {
             let of = self.index.extent(sample).file;
             if self.layout.is_sharded() && known != Some(of) {
@@ -100,6 +101,7 @@ impl<'a> ShardPacker<'a> {
                 self.begin_source(&mut shard.footer, sample, of)?;
             }
             reader.read(sample, &mut self.files)?;
+            stamps.add(of, self.files.stamp);
             free = self.add(&mut shard, sample, free)?;
             done()?;
         }
@@ -111,7 +113,7 @@ impl<'a> ShardPacker<'a> {
         }
         shard.write(shard.at, &bytes)?;
         shard.file.flush().map_err(|error| Error::io("write", path, error))?;
-        Ok((shard.footer, seal))
+        Ok((shard.footer, seal, stamps.finish()))
     }
 
     /// Notes that the samples from `sample` on are of another shard of the source.

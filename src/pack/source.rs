@@ -2,7 +2,7 @@
 
 use crate::crc::checksum;
 use crate::dataset::packed::TarListing;
-use crate::dataset::{DatasetIndex, FileId, Layout, ReadAt, SizedFile, Stamp, tfrecord};
+use crate::dataset::{COARSE_TICK, DatasetIndex, FileId, Layout, ReadAt, SizedFile, Stamp, tfrecord};
 use crate::error::{Error, Result};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -26,6 +26,8 @@ pub(super) struct SampleFile {
 #[derive(Default)]
 pub(super) struct SampleFiles {
     pub(super) files: Vec<SampleFile>,
+    /// The stamp of the loose file, or of the shard, when they were read.
+    pub(super) stamp: Stamp,
     bytes: Vec<u8>,
 }
 
@@ -148,10 +150,14 @@ impl<'a> SampleReader<'a> {
         found.files.clear();
         found.bytes.clear();
         match self.source.layout {
-            Layout::Folder => self.read_file(sample, found),
-            Layout::TfRecord => self.read_record(sample, found),
-            Layout::Tar | Layout::Packed => self.read_members(sample, found),
+            Layout::Folder => return self.read_file(sample, found),
+            Layout::TfRecord => self.read_record(sample, found)?,
+            Layout::Tar | Layout::Packed => self.read_members(sample, found)?,
         }
+        // A shard whose stamp is not the one that was indexed is refused before and after it is read.
+        let indexed = self.source.index.shard_stamp(self.source.index.extent(sample).file);
+        found.stamp = indexed.unwrap_or_default();
+        Ok(())
     }
 
     /// Checks that the shard that is open still is what it was when it was opened.
@@ -175,7 +181,7 @@ impl<'a> SampleReader<'a> {
         let extent = index.extent(sample);
         let path = index.path(extent.file);
         let name = index.packing_name(extent.file);
-        read_whole(&path, extent.length, &mut found.bytes)?;
+        found.stamp = index.known(extent.file, read_whole(&path, extent.length, &mut found.bytes)?);
         found.files.push(SampleFile { name, order: 0, at: 0, length: extent.length as usize });
         Ok(())
     }
@@ -225,13 +231,14 @@ impl<'a> SampleReader<'a> {
     }
 }
 
-/// Reads a loose file that must have `length` bytes, and must not change meanwhile.
-fn read_whole(path: &Path, length: u32, bytes: &mut Vec<u8>) -> Result<()> {
+/// Reads a loose file that must have `length` bytes, and must not change meanwhile. Returns its stamp, which every later
+/// write alters.
+fn read_whole(path: &Path, length: u32, bytes: &mut Vec<u8>) -> Result<Stamp> {
     let fail = |error| Error::io("read", path, error);
     let changed = |message: String| Error::DatasetChanged { path: path.to_path_buf(), message };
     let file = File::open(path).map_err(fail)?;
     let look = || file.metadata().map(|metadata| Stamp::of(&metadata)).map_err(fail);
-    let stamp = look()?;
+    let stamp = Stamp::stable(COARSE_TICK, look)?;
     if stamp.size != u64::from(length) {
         return Err(changed(format!("is {} bytes, was {length} when indexed", stamp.size)));
     }
@@ -240,5 +247,5 @@ fn read_whole(path: &Path, length: u32, bytes: &mut Vec<u8>) -> Result<()> {
     if look()? != stamp {
         return Err(changed("was written to while it was packed".to_owned()));
     }
-    Ok(())
+    Ok(stamp)
 }

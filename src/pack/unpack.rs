@@ -4,20 +4,20 @@
 //! packed dataset may have been written by an enemy: names are checked part by part, checksums before anything is
 //! written, and nothing is overwritten.
 
+use super::open_shard::OpenPackedShard;
 use super::tar_file::TarFile;
 use super::threads::{JobStop, each_job};
 use super::tree::OutputTree;
 use super::{names, place};
 use crate::crc::checksum;
-use crate::dataset::packed::{MANIFEST, PACKED_FORM, PackedFooter, PackedManifest, PackedMember, shard_name};
-use crate::dataset::{Layout, ReadAt, SizedFile, Skipped, tfrecord};
+use crate::dataset::packed::{MANIFEST, PACKED_FORM, PackedManifest, PackedMember};
+use crate::dataset::{Layout, ReadAt, Skipped, tfrecord};
 use crate::decode::FileRestorer;
 use crate::error::{Error, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
 
@@ -47,7 +47,7 @@ pub(crate) struct UnpackReport {
 /// # Errors
 /// [`Error::Config`] for a directory that is not empty or lies in the other one; [`Error::Dataset`] for what is no
 /// packed dataset, and for a damaged or hostile one; [`Error::Io`] where something cannot be read or written. What was
-/// written until then stays.
+/// written until then stays, and is refused as a dataset.
 pub(crate) fn unpack(
     source: &Path,
     into: &Path,
@@ -68,16 +68,10 @@ pub(crate) fn unpack(
     }
     let unpacking = Unpacking { source, manifest: &manifest, tree: &tree, progress };
     let report = unpacking.run(threads)?;
+    tree.finish()?;
     let seconds = began.elapsed().as_secs_f64();
     let PackedManifest { left_out, tally, .. } = manifest;
     Ok(UnpackReport { left_out, members_left_out: tally.members_left_out, seconds, ..report })
-}
-
-/// A packed shard that is open.
-struct OpenPackedShard {
-    path: PathBuf,
-    file: SizedFile,
-    footer: PackedFooter,
 }
 
 /// What one thread does at a time.
@@ -131,18 +125,8 @@ impl Unpacking<'_> {
         Ok(archives.into_iter().map(|(name, shards)| UnpackJob::Archive(name, shards)).collect())
     }
 
-    /// Opens a packed shard, and checks that it is the one that the manifest means.
     fn open(&self, number: usize) -> Result<OpenPackedShard> {
-        let path = self.source.join(shard_name(number));
-        let open = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
-        let (size, file) = open.map_err(|error| Error::io("open", &path, error))?;
-        let file = SizedFile { file, size };
-        let (footer, seal) =
-            PackedFooter::read(&file).map_err(|error| Error::dataset(&path, error.message))?;
-        let first = self.manifest.shards[..number].iter().map(|shard| shard.samples).sum();
-        let checked = self.manifest.check_shard(number, first, &footer, &seal);
-        checked.map_err(|message| Error::dataset(&path, message))?;
-        Ok(OpenPackedShard { path, file, footer })
+        OpenPackedShard::open(self.source, self.manifest, number)
     }
 
     fn write_files(
@@ -155,8 +139,9 @@ impl Unpacking<'_> {
         for (member, name) in shard.footer.by_sample().flat_map(|(_, members)| members) {
             stop.check()?;
             let bytes = files.read(shard, member, name)?;
-            let mut file = self.tree.create(name)?;
-            file.write_all(bytes).map_err(|error| Error::io("write", self.tree.named(name), error))?;
+            self.tree.create(name, |mut file| {
+                file.write_all(bytes).map_err(|error| Error::io("write", self.tree.named(name), error))
+            })?;
             report.files += 1;
             report.bytes += bytes.len() as u64;
             (self.progress)(None);
@@ -193,19 +178,21 @@ impl Unpacking<'_> {
         }
         let layout = self.manifest.layout;
         let fail = |error| Error::io("write", self.tree.named(archive), error);
-        let mut file = Archive::new(layout, BufWriter::with_capacity(WRITTEN, self.tree.create(archive)?));
-        let mut report = UnpackReport { archives: 1, ..UnpackReport::default() };
-        for (shard, member, name) in members {
-            stop.check()?;
-            names::check(name, layout, || shard.path.clone())?;
-            let bytes = files.read(shard, member, name)?;
-            file.append(name, bytes).map_err(fail)?;
-            report.files += 1;
-            report.bytes += bytes.len() as u64;
-            (self.progress)(None);
-        }
-        file.finish().map_err(fail)?;
-        Ok(report)
+        self.tree.create(archive, |file| {
+            let mut file = Archive::new(layout, BufWriter::with_capacity(WRITTEN, file));
+            let mut report = UnpackReport { archives: 1, ..UnpackReport::default() };
+            for (shard, member, name) in members {
+                stop.check()?;
+                names::check(name, layout, || shard.path.clone())?;
+                let bytes = files.read(shard, member, name)?;
+                file.append(name, bytes).map_err(fail)?;
+                report.files += 1;
+                report.bytes += bytes.len() as u64;
+                (self.progress)(None);
+            }
+            file.finish().map_err(fail)?;
+            Ok(report)
+        })
     }
 }
 

@@ -3,11 +3,12 @@
 use super::super::summary::{Notes, Skipped};
 use super::super::{Contents, Fingerprint, Layout};
 use super::footer::{PACKED_FORM, PackedFooter, ShardSeal};
-use super::{MANIFEST, MOST_SHARDS, UNFINISHED, shard_name};
+use super::{MANIFEST, MOST_SHARDS, UNFINISHED, UNPACKING, shard_name};
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
+use std::ops::Range;
 use std::path::Path;
 
 /// The version of the format of manifests.
@@ -95,12 +96,23 @@ pub(crate) struct PackedShard {
     pub(crate) samples: u64,
     /// The SHA-256 of its footer, in hexadecimal.
     pub(crate) digest: String,
+    /// The digest of the stamps that the source's files had when they were packed into it, in hexadecimal. Manifests of
+    /// older versions have none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) stamps: Option<String>,
 }
 
 impl PackedShard {
-    /// The shard with this seal and so many samples.
-    pub(crate) fn new(seal: &ShardSeal, samples: u64) -> Self {
-        Self { bytes: seal.bytes, samples, digest: Fingerprint(seal.digest).to_string() }
+    /// The shard with this seal and so many samples, made of files with these stamps.
+    pub(crate) fn new(seal: &ShardSeal, samples: u64, stamps: String) -> Self {
+        let digest = Fingerprint(seal.digest).to_string();
+        Self { bytes: seal.bytes, samples, digest, stamps: Some(stamps) }
+    }
+
+    /// Whether it has this seal and so many samples.
+    fn is(&self, seal: &ShardSeal, samples: u64) -> bool {
+        (self.bytes, self.samples) == (seal.bytes, samples)
+            && self.digest == Fingerprint(seal.digest).to_string()
     }
 }
 
@@ -137,7 +149,7 @@ impl PackedManifest {
     /// Reads the manifest in the directory `root`; `None` where there is none and nothing says that there should be.
     ///
     /// # Errors
-    /// [`Error::Dataset`] for a dataset that is not finished, and for a manifest that is damaged or of another version;
+    /// [`Error::Dataset`] for a dataset that is not finished or not unpacked whole, and for a manifest that is damaged or of another version;
     /// [`Error::Io`] where it cannot be read.
     pub(crate) fn find(root: &Path) -> Result<Option<Self>> {
         let path = root.join(MANIFEST);
@@ -146,6 +158,13 @@ impl PackedManifest {
             Err(error) if error.kind() == ErrorKind::NotFound => {
                 if root.join(UNFINISHED).exists() {
                     let message = "is not finished: run `foreload pack` again with the same arguments";
+                    return Err(Error::dataset(root, message));
+                }
+                if root.join(UNPACKING).exists() {
+                    let message = format!(
+                        "is not unpacked whole: it has {UNPACKING}, so `foreload unpack` runs, or has failed or was \
+                         killed: remove all of it and unpack again"
+                    );
                     return Err(Error::dataset(root, message));
                 }
                 return Ok(None);
@@ -202,6 +221,12 @@ impl PackedManifest {
         (0..self.shards.len()).map(shard_name)
     }
 
+    /// The samples of the shard with this number.
+    pub(crate) fn samples_of(&self, number: usize) -> Range<u64> {
+        let first = self.shards[..number].iter().map(|shard| shard.samples).sum();
+        first..first + self.shards[number].samples
+    }
+
     /// Checks that a shard, by its number, is the one that the manifest means; `first` is the number of its first
     /// sample.
     ///
@@ -214,10 +239,11 @@ impl PackedManifest {
         footer: &PackedFooter,
         seal: &ShardSeal,
     ) -> Result<(), String> {
-        let found = PackedShard::new(seal, footer.samples.len() as u64);
+        let samples = footer.samples.len() as u64;
         let (own, layout) = (self.fingerprint().0, self.layout);
         let same = footer.fingerprint == own && footer.layout == layout && footer.number as usize == number;
-        if self.shards.get(number) != Some(&found) || !same || footer.first != first {
+        let meant = self.shards.get(number).is_some_and(|shard| shard.is(seal, samples));
+        if !meant || !same || footer.first != first {
             return Err(format!("is not the shard that {MANIFEST} means: copy or pack the dataset anew"));
         }
         Ok(())

@@ -10,7 +10,7 @@ mod manifest;
 mod sample_names;
 mod sources;
 
-pub(crate) use facts::PackingFacts;
+pub(crate) use facts::{PackingFacts, SourceStamps};
 pub(super) use footer::OUTLINE;
 pub(crate) use footer::{
     FIRST_MEMBER, LARGEST_FOOTER, PACKED_FORM, PackedFooter, PackedMember, PackedSample, SampleOutline,
@@ -26,6 +26,9 @@ pub(crate) use sources::TarListing;
 pub(crate) const MANIFEST: &str = "foreload-packed.json";
 /// The file that says what a dataset is made of while it is not finished. Whoever works on it has it locked.
 pub(crate) const UNFINISHED: &str = "foreload-packing.json";
+/// The directory that a directory has while a packed dataset is unpacked into it. Files are written in it, and moved to
+/// their places when they are whole.
+pub(crate) const UNPACKING: &str = "foreload-unpacking";
 /// The largest number of shards, whose names have six digits so that they are sorted as they are numbered.
 pub(crate) const MOST_SHARDS: usize = 1_000_000;
 

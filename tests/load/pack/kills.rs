@@ -60,26 +60,34 @@ fn what_was_begun_is_gone_on_with_only_where_nothing_has_changed() {
     for number in 0..9 {
         scene.write(format!("data/class/{number}.jpg"), &jpeg(number));
     }
-    let more = ["--shard-size", "9000"];
+    let more = ["--shard-size", "4000"];
     scene.json("pack", "data", "packed", &more);
     // As a run that was killed before the manifest leaves it, while it wrote a shard.
-    let begin = || {
-        let fingerprint = scene.json("index", "data", "packed", &[])["datasets"][0]["fingerprint"].clone();
-        let stamps = {
-            use sha2::{Digest, Sha256};
-            let digest = Sha256::digest(b"foreload packing 1");
-            digest.iter().map(|byte| format!("{byte:02x}")).collect::<String>()
-        };
-        format!(r#"{{"version":1,"fingerprint":{fingerprint},"stamps":"{stamps}","shard_size":9000}}"#)
+    let begin = |missing: Option<usize>| {
+        let manifest = fs::read(scene.path("packed/foreload-packed.json")).unwrap();
+        let manifest: serde_json::Value = serde_json::from_slice(&manifest).unwrap();
+        let fingerprint = &manifest["fingerprint"];
+        let mut record = format!(r#"{{"version":2,"fingerprint":{fingerprint},"shard_size":4000}}"#);
+        record += "\n{\"shard\":0,\"stam";
+        for (number, shard) in manifest["shards"].as_array().unwrap().iter().enumerate() {
+            if missing != Some(number) {
+                record += &format!("\n{{\"shard\":{number},\"stamps\":{}}}", shard["stamps"]);
+            }
+        }
+        record
     };
-    let record = begin();
+    let record = begin(Some(2));
     let expected = tree(&scene.path("packed"));
     fs::remove_file(scene.path("packed/foreload-packed.json")).unwrap();
     fs::remove_file(scene.path("packed/000001.packed")).unwrap();
+    let older = record.replace("\"version\":2", "\"version\":1");
+    fs::write(scene.path("packed/foreload-packing.json"), older).unwrap();
+    let said = scene.error("pack", "data", "packed", &more);
+    assert!(said.contains("begun by another version of this program"), "{said}");
     fs::write(scene.path("packed/foreload-packing.json"), record).unwrap();
     fs::write(scene.path("packed/000001.packed.partial"), b"half").unwrap();
-    let said = scene.error("pack", "data", "packed", &["--shard-size", "8000"]);
-    assert!(said.contains("was begun with --shard-size 9000, not 8000"), "{said}");
+    let said = scene.error("pack", "data", "packed", &["--shard-size", "3000"]);
+    assert!(said.contains("was begun with --shard-size 4000, not 3000"), "{said}");
     let said = scene.error("unpack", "packed", "back", &[]);
     assert!(said.contains("is not finished"), "{said}");
     // While another process works on it, nobody else does.
@@ -90,9 +98,10 @@ fn what_was_begun_is_gone_on_with_only_where_nothing_has_changed() {
     drop(lock);
     let report = scene.json("pack", "data", "packed", &more);
     assert!(report["samples_before"].as_u64().unwrap() > 0);
+    assert_eq!(report["shards_again"], 1, "nobody knows what shard 2 was made of");
     assert!(tree(&scene.path("packed")) == expected);
     // As a run leaves it that was killed at its last step.
-    fs::write(scene.path("packed/foreload-packing.json"), begin()).unwrap();
+    fs::write(scene.path("packed/foreload-packing.json"), begin(None)).unwrap();
     assert_eq!(scene.json("pack", "data", "packed", &more)["samples_before"], 9);
     assert!(tree(&scene.path("packed")) == expected);
 }

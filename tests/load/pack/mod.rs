@@ -1,5 +1,7 @@
 //! Datasets that are packed into shards, read from them, and unpacked again.
 
+mod broken_off;
+mod changed;
 mod hostile;
 mod kills;
 mod odd_shards;

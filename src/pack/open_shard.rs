@@ -1,0 +1,33 @@
+//! A shard of a packed dataset that is finished, open for reading.
+
+use crate::dataset::SizedFile;
+use crate::dataset::packed::{PackedFooter, PackedManifest, shard_name};
+use crate::error::{Error, Result};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+/// A packed shard that is open.
+pub(super) struct OpenPackedShard {
+    pub(super) path: PathBuf,
+    pub(super) file: SizedFile,
+    pub(super) footer: PackedFooter,
+}
+
+impl OpenPackedShard {
+    /// Opens the shard `number` of the packed dataset at `root`, and checks that it is the one that the manifest means.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where it cannot be opened, [`Error::Dataset`] where it is damaged or another one.
+    pub(super) fn open(root: &Path, manifest: &PackedManifest, number: usize) -> Result<Self> {
+        let path = root.join(shard_name(number));
+        let open = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
+        let (size, file) = open.map_err(|error| Error::io("open", &path, error))?;
+        let file = SizedFile { file, size };
+        let (footer, seal) =
+            PackedFooter::read(&file).map_err(|error| Error::dataset(&path, error.message))?;
+        let first = manifest.samples_of(number).start;
+        let checked = manifest.check_shard(number, first, &footer, &seal);
+        checked.map_err(|message| Error::dataset(&path, message))?;
+        Ok(Self { path, file, footer })
+    }
+}

@@ -1,0 +1,56 @@
+//! Unpacking that was killed or failed leaves nothing that is taken for the dataset.
+
+use super::{Scene, tree};
+use crate::common::jpeg;
+use std::fs;
+use std::time::Duration;
+
+#[test]
+fn what_is_not_unpacked_whole_is_no_dataset() {
+    let scene = Scene::new();
+    (0..400).for_each(|number| scene.write(format!("data/class/{number:03}.jpg"), &jpeg(number % 20)));
+    scene.json("pack", "data", "packed", &[]);
+    let expected = tree(&scene.path("data"));
+    let back = scene.path("back");
+    let mut child =
+        scene.command("unpack", &scene.path("packed"), &back, &["--threads", "1"]).spawn().unwrap();
+    while !back.join("class/002.jpg").exists() {
+        assert_eq!(child.try_wait().unwrap(), None, "it ended before it was killed");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut found = tree(&back);
+    found.retain(|name, _| !name.starts_with(b"foreload-unpacking"));
+    assert!(found.len() < expected.len(), "it was finished before it was killed");
+    assert!(
+        found.iter().all(|(name, bytes)| expected.get(name) == Some(bytes)),
+        "all that have names are whole"
+    );
+    let said = scene.error("index", "back", "data", &[]);
+    assert!(said.contains("is not unpacked whole") && said.contains("remove all of it"), "{said}");
+    let said = scene.error("unpack", "packed", "back", &[]);
+    assert!(said.contains("an earlier run did not finish there"), "{said}");
+
+    fs::remove_dir_all(&back).unwrap();
+    scene.json("unpack", "packed", "back", &[]);
+    assert!(tree(&back) == expected);
+    scene.json("index", "back", "data", &[]);
+}
+
+#[test]
+fn what_fails_to_be_unpacked_is_no_dataset() {
+    let scene = Scene::new();
+    (0..9).for_each(|number| scene.write(format!("data/class/{number}.jpg"), &jpeg(number)));
+    scene.json("pack", "data", "packed", &[]);
+    let shard = scene.path("packed/000000.packed");
+    let mut bytes = fs::read(&shard).unwrap();
+    // Somewhere in the images, behind the first.
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&shard, bytes).unwrap();
+    assert!(scene.error("unpack", "packed", "back", &[]).contains("is damaged"));
+    assert!(scene.path("back/class/0.jpg").exists(), "what was written until then stays");
+    let said = scene.error("index", "back", "data", &[]);
+    assert!(said.contains("is not unpacked whole"), "{said}");
+}

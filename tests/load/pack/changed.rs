@@ -1,0 +1,122 @@
+//! Files that are written while a dataset is packed, or after it was.
+
+use super::{Scene, tree};
+use crate::common::jpeg;
+use serde_json::Value;
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+/// Changes a bit of a file in place, so that neither its name, its size nor its directory changes.
+fn flip(path: &Path) {
+    let mut bytes = fs::read(path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(path, bytes).unwrap();
+}
+
+fn class(scene: &Scene, files: u64) {
+    (0..files).for_each(|number| scene.write(format!("data/class/{number:03}.jpg"), &jpeg(number % 20)));
+}
+
+#[test]
+fn a_run_that_goes_on_packs_anew_what_was_written_meanwhile() {
+    let scene = Scene::new();
+    class(&scene, 400);
+    let more = ["--shard-size", "3000", "--threads", "1"];
+    let kill = |into: &str| {
+        let into = scene.path(into);
+        let mut child = scene.command("pack", &scene.path("data"), &into, &more).spawn().unwrap();
+        while !into.join("000003.packed").exists() {
+            assert_eq!(child.try_wait().unwrap(), None, "it ended before it was killed");
+            std::thread::sleep(Duration::from_micros(200));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert!(!into.join("foreload-packed.json").exists(), "it was finished before it was killed");
+    };
+    kill("flipped");
+    flip(&scene.path("data/class/001.jpg"));
+    let said = scene.json("pack", "data", "flipped", &more);
+    assert!(said["shards_again"].as_u64().unwrap() >= 1, "{said}");
+    assert!(said["samples_before"].as_u64().unwrap() >= 1, "shards of other files are kept: {said}");
+    scene.json("unpack", "flipped", "back", &[]);
+    assert!(tree(&scene.path("back")) == tree(&scene.path("data")));
+
+    kill("grown");
+    let grown = scene.path("data/class/000.jpg");
+    fs::write(&grown, [&fs::read(&grown).unwrap()[..], b"more"].concat()).unwrap();
+    let said = scene.error("pack", "data", "grown", &more);
+    assert!(said.contains("000.jpg") && said.contains("when indexed"), "{said}");
+}
+
+#[test]
+fn what_is_finished_is_compared_with_its_source() {
+    let scene = Scene::new();
+    class(&scene, 9);
+    let image = jpeg(1);
+    let mut archive = tar::Builder::new(Vec::new());
+    for name in ["aa.jpg", "bb.jpg"] {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(image.len() as u64);
+        archive.append_data(&mut header, name, &image[..]).unwrap();
+    }
+    scene.write("tar/shard.tar", &archive.into_inner().unwrap());
+    for (from, file) in [("data", "data/class/003.jpg"), ("tar", "tar/shard.tar")] {
+        let into = format!("{from}-packed");
+        let first = scene.json("pack", from, &into, &["--shard-size", "4000"]);
+        let again = scene.json("pack", from, &into, &["--shard-size", "4000"]);
+        assert_eq!((&again["samples_before"], &again["notices"]), (&first["samples"], &Value::Array(vec![])));
+        let before = tree(&scene.path(&into));
+        flip(&scene.path(file));
+        let said = scene.error("pack", from, &into, &["--shard-size", "4000"]);
+        assert!(
+            said.contains("written or replaced since they were packed") && said.contains(".packed ("),
+            "{said}"
+        );
+        assert!(tree(&scene.path(&into)) == before, "it is left as it is");
+    }
+}
+
+/// The messages of the notices of a summary.
+fn notices(summary: &Value) -> Vec<String> {
+    let notices = summary["notices"].as_array().unwrap();
+    notices.iter().map(|notice| notice["message"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn what_is_finished_is_not_called_a_success_whatever_is_there() {
+    let scene = Scene::new();
+    class(&scene, 9);
+    let more = ["--shard-size", "9000"];
+    scene.json("pack", "data", "packed", &more);
+    let said = notices(&scene.json("pack", "data", "packed", &["--shard-size", "8000"]));
+    assert!(said.len() == 1 && said[0].contains("was packed with --shard-size 9000, not 8000"), "{said:?}");
+
+    let shard = scene.path("packed/000000.packed");
+    let sound = fs::read(&shard).unwrap();
+    for version in [0, 1, 3] {
+        let mut bytes = sound.clone();
+        bytes[8] = version;
+        fs::write(&shard, bytes).unwrap();
+        let said = scene.error("pack", "data", "packed", &more);
+        assert!(said.contains("not whole any more") && said.contains("000000.packed"), "{version}: {said}");
+    }
+    fs::remove_file(&shard).unwrap();
+    let said = scene.error("pack", "data", "packed", &more);
+    assert!(said.contains("000000.packed") && said.contains("remove it and pack again"), "{said}");
+    fs::write(&shard, sound).unwrap();
+    assert!(notices(&scene.json("pack", "data", "packed", &more)).is_empty());
+
+    // A manifest of an older version has no stamps. It still is a dataset.
+    let manifest = scene.path("packed/foreload-packed.json");
+    let mut old: Value = serde_json::from_slice(&fs::read(&manifest).unwrap()).unwrap();
+    for shard in old["shards"].as_array_mut().unwrap() {
+        shard.as_object_mut().unwrap().remove("stamps").expect("stamps");
+    }
+    fs::write(&manifest, old.to_string()).unwrap();
+    let said = notices(&scene.json("pack", "data", "packed", &more));
+    assert!(said.len() == 1 && said[0].contains("packed by an older version"), "{said:?}");
+    scene.json("unpack", "packed", "back", &[]);
+    assert!(tree(&scene.path("back")) == tree(&scene.path("data")));
+}
