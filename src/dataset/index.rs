@@ -248,6 +248,25 @@ impl DatasetIndex {
         }
     }
 
+    /// Whether the member with the number `field` is packed in its shard, as [`DatasetIndex::member`] counts members.
+    /// Only this tells: a file that is kept as it is may begin as a packed image does.
+    ///
+    /// # Panics
+    /// Panics when `sample` is not below [`DatasetIndex::len`], or there is no such member.
+    pub(crate) fn is_packed_member(&self, sample: u64, field: usize) -> bool {
+        let placed = self.part_with(sample).1;
+        placed.part.is_packed_member(sample - placed.sample, field)
+    }
+
+    /// Whether what is read of a sample at once is one packed member.
+    ///
+    /// # Panics
+    /// Panics when `sample` is not below [`DatasetIndex::len`].
+    pub(crate) fn is_packed_record(&self, sample: u64) -> bool {
+        let placed = self.part_with(sample).1;
+        placed.part.is_packed_record(sample - placed.sample)
+    }
+
     /// Whether some member of a sample lies so far from the others that it is read by itself.
     ///
     /// # Panics
