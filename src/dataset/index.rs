@@ -7,6 +7,7 @@ use super::cancel::Cancel;
 use super::checks::{check_members, faulty, refuse_repeated};
 use super::classes::Classes;
 use super::format::IndexFile;
+use super::packed::PackedFooter;
 use super::part::DatasetPart;
 use super::selected_members::MemberBytes;
 use super::{Contents, Extent, FileId, Fingerprint, IndexOptions, IndexOrigin, IndexSummary, open};
@@ -248,6 +249,25 @@ impl DatasetIndex {
         }
     }
 
+    /// Whether the member with the number `field` is packed in its shard, as [`DatasetIndex::member`] counts members.
+    /// Only this tells: a file that is kept as it is may begin as a packed image does.
+    ///
+    /// # Panics
+    /// Panics when `sample` is not below [`DatasetIndex::len`], or there is no such member.
+    pub(crate) fn is_packed_member(&self, sample: u64, field: usize) -> bool {
+        let placed = self.part_with(sample).1;
+        placed.part.is_packed_member(sample - placed.sample, field)
+    }
+
+    /// Whether what is read of a sample at once is one packed member.
+    ///
+    /// # Panics
+    /// Panics when `sample` is not below [`DatasetIndex::len`].
+    pub(crate) fn is_packed_record(&self, sample: u64) -> bool {
+        let placed = self.part_with(sample).1;
+        placed.part.is_packed_record(sample - placed.sample)
+    }
+
     /// Whether some member of a sample lies so far from the others that it is read by itself.
     ///
     /// # Panics
@@ -299,6 +319,19 @@ impl DatasetIndex {
         self.parts.iter().try_for_each(|PlacedPart { part, sample, .. }| {
             part.each_name(|samples, path| visit(sample + samples.start..sample + samples.end, path))
         })
+    }
+
+    /// The footer of a file that is a packed shard, read anew; `None` for any other file.
+    ///
+    /// # Errors
+    /// [`Error::Io`] and [`Error::Dataset`] for a shard that cannot be read.
+    ///
+    /// # Panics
+    /// Panics when there is no such file.
+    pub(crate) fn packed_footer(&self, file: FileId) -> Result<Option<PackedFooter>> {
+        let (placed, file) = self.part_of(file);
+        let is_packed = placed.part.layout() == super::Layout::Packed;
+        is_packed.then(|| placed.part.packed_footer(file)).transpose()
     }
 
     /// The path by which messages name a sample: its file or shard; in packed shards the shard, and the name that the

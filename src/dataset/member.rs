@@ -2,8 +2,12 @@
 
 use super::format::u32_at;
 
-/// The bytes of a [`MemberRow`] in the index: the number of its key (u32), its blocks (i32) and its length (u32).
+/// The bytes of a [`MemberRow`] in the index: the number of its key, whose highest bit says whether it is packed (u32),
+/// its blocks (i32) and its length (u32).
 pub(super) const MEMBER_ROW: usize = 12;
+
+/// The bit of a key's number in the index that says that the member is packed.
+const PACKED: u32 = 1 << 31;
 
 /// The place of a sample's member in its shard. Members begin at multiples of [`MemberPlace::BLOCK`], as tar has them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +16,8 @@ pub struct MemberPlace {
     pub blocks: i32,
     /// The length of the member in bytes; [`MemberPlace::TWICE`] and more mean something else.
     pub length: u32,
+    /// Whether what lies there is a packed image that stands for the member, as only packed datasets have it.
+    pub packed: bool,
 }
 
 impl MemberPlace {
@@ -20,7 +26,7 @@ impl MemberPlace {
     /// The length that stands for two members of one name.
     pub const TWICE: u32 = u32::MAX - 1;
     /// The place of a member that the sample does not have.
-    pub const ABSENT: Self = Self { blocks: 0, length: u32::MAX };
+    pub const ABSENT: Self = Self { blocks: 0, length: u32::MAX, packed: false };
 
     /// Whether there is such a member, and no other of its name.
     pub(super) fn is_single(self) -> bool {
@@ -31,7 +37,7 @@ impl MemberPlace {
     /// too far apart.
     pub fn new(image: u64, offset: u64, length: u32) -> Option<Self> {
         let apart = offset.cast_signed().checked_sub(image.cast_signed())?;
-        Some(Self { blocks: i32::try_from(apart / Self::BLOCK).ok()?, length })
+        Some(Self { blocks: i32::try_from(apart / Self::BLOCK).ok()?, length, packed: false })
     }
 }
 
@@ -47,14 +53,15 @@ pub struct MemberRow {
 impl MemberRow {
     pub(super) fn to_bytes(self) -> [u8; MEMBER_ROW] {
         let mut bytes = [0; MEMBER_ROW];
-        bytes[..4].copy_from_slice(&self.key.to_le_bytes());
+        let packed = if self.place.packed { PACKED } else { 0 };
+        bytes[..4].copy_from_slice(&(self.key | packed).to_le_bytes());
         bytes[4..8].copy_from_slice(&self.place.blocks.to_le_bytes());
         bytes[8..].copy_from_slice(&self.place.length.to_le_bytes());
         bytes
     }
 
     pub(super) fn from_bytes(bytes: &[u8]) -> Self {
-        let place = MemberPlace { blocks: u32_at(bytes, 4).cast_signed(), length: u32_at(bytes, 8) };
-        Self { key: u32_at(bytes, 0), place }
+        let (key, blocks, length) = (u32_at(bytes, 0), u32_at(bytes, 4).cast_signed(), u32_at(bytes, 8));
+        Self { key: key & !PACKED, place: MemberPlace { blocks, length, packed: key & PACKED != 0 } }
     }
 }

@@ -116,6 +116,11 @@ impl DatasetPart {
         }
     }
 
+    /// Whether a sample's image, or what stands for it, is packed in its shard.
+    pub(super) fn has_packed_image(&self, sample: u64) -> bool {
+        self.known_outline(sample).is_some_and(|outline| *outline != [0; OUTLINE])
+    }
+
     /// The outline of a sample's first member, which is zeros where that is not packed.
     pub(super) fn known_outline(&self, sample: u64) -> Option<&SampleOutline> {
         self.file.section(Section::Outlines).as_chunks().0.get(sample as usize)
@@ -124,8 +129,9 @@ impl DatasetPart {
     /// What is known of the layout of a sample's packed image, if that is all that is read of the sample at once.
     pub(super) fn outline(&self, sample: u64) -> Option<&SampleOutline> {
         let outline = self.known_outline(sample)?;
-        let is_known = *outline != [0; OUTLINE];
-        (is_known && (self.members.is_none() || self.extent(sample) == self.image(sample))).then_some(outline)
+        let is_packed = self.has_packed_image(sample);
+        (is_packed && (self.members.is_none() || self.extent(sample) == self.image(sample)))
+            .then_some(outline)
     }
 
     pub(super) fn sample_of(&self, extent: Extent) -> Option<u64> {

@@ -86,7 +86,8 @@ impl DatasetPart {
             for (member, place) in places.iter_mut().enumerate() {
                 if selected[member] == IMAGE {
                     if has_image {
-                        *place = MemberPlace { blocks: 0, length: self.image(sample).length };
+                        let (length, packed) = (self.image(sample).length, self.has_packed_image(sample));
+                        *place = MemberPlace { blocks: 0, length, packed };
                     }
                 } else if let Some(key_number) = key_numbers[member] {
                     let found = self.members_in_file(sample).find(|row| row.key == key_number);
@@ -184,10 +185,25 @@ impl DatasetPart {
         MemberBytes::Apart(Extent { offset, length, ..image })
     }
 
+    /// Whether the member of a sample with this number among those that are read is packed in its shard.
+    pub(super) fn is_packed_member(&self, sample: u64, member: usize) -> bool {
+        let places = self.members.as_ref().map(|members| members.places_of(sample));
+        places.map_or_else(|| self.has_packed_image(sample), |places| places[member].packed)
+    }
+
+    /// Whether what is read of a sample at once is one packed member.
+    pub(super) fn is_packed_record(&self, sample: u64) -> bool {
+        let members = self.members.as_ref().map_or(1, |members| members.keys.len());
+        (0..members).any(|member| {
+            self.is_packed_member(sample, member) && self.member(sample, member) == MemberBytes::Whole
+        })
+    }
+
     /// The members of a sample that are there, in the order in which they lie in the shard.
     fn pieces(&self, members: &MemberSelection, sample: u64, image: Extent) -> Vec<MemberPiece> {
         let mut pieces: Vec<MemberPiece> = Vec::with_capacity(members.keys.len());
-        for (member, &place @ MemberPlace { blocks, length }) in members.places_of(sample).iter().enumerate()
+        for (member, &place @ MemberPlace { blocks, length, .. }) in
+            members.places_of(sample).iter().enumerate()
         {
             if place.is_single() {
                 let apart = i64::from(blocks) * MemberPlace::BLOCK;

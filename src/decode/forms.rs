@@ -55,7 +55,8 @@ impl From<MadeForm> for FileForm {
     }
 }
 
-/// The form of `bytes`, by their signature alone.
+/// The form of `bytes`, by their signature alone. A file may begin like any of the forms: ask this only of bytes that
+/// are known to be an image, or known to be made.
 pub fn form_of(bytes: &[u8]) -> FileForm {
     if packed::is_packed(bytes) {
         FileForm::Packed
@@ -143,13 +144,13 @@ pub struct FileRestorer {
 }
 
 impl FileRestorer {
-    /// Finds the file that `bytes` were made of, or rebuilds it, and checks it. A file that is kept as it is has
-    /// nothing to be checked by.
+    /// Finds the file that `bytes` of this form were made of, or rebuilds it, and checks it. A file that is kept as it
+    /// is has nothing to be checked by.
     ///
     /// # Errors
-    /// [`DecodeError::Corrupt`] for damaged bytes.
-    pub fn find(&mut self, bytes: &[u8]) -> Result<RestoredFile<'_>, DecodeError> {
-        Ok(match form_of(bytes) {
+    /// [`DecodeError::Corrupt`] for damaged bytes, and those of another form.
+    pub fn find(&mut self, form: FileForm, bytes: &[u8]) -> Result<RestoredFile<'_>, DecodeError> {
+        Ok(match form {
             FileForm::AsIs => RestoredFile::Within(0..bytes.len()),
             FileForm::Indexed => RestoredFile::Within(indexed::checked_file(bytes)?),
             FileForm::Packed => {
@@ -163,12 +164,12 @@ impl FileRestorer {
         })
     }
 
-    /// The file that `bytes` were made of, like [`FileRestorer::find`].
+    /// The file that `bytes` of this form were made of, like [`FileRestorer::find`].
     ///
     /// # Errors
-    /// [`DecodeError::Corrupt`] for damaged bytes.
-    pub fn restore<'a>(&'a mut self, bytes: &'a [u8]) -> Result<&'a [u8], DecodeError> {
-        Ok(match self.find(bytes)? {
+    /// [`DecodeError::Corrupt`] for damaged bytes, and those of another form.
+    pub fn restore<'a>(&'a mut self, form: FileForm, bytes: &'a [u8]) -> Result<&'a [u8], DecodeError> {
+        Ok(match self.find(form, bytes)? {
             RestoredFile::Within(range) => &bytes[range],
             RestoredFile::Apart(file) => file,
         })
@@ -198,8 +199,8 @@ mod tests {
             }
             assert_eq!(form_of(&bytes), *form, "{name}");
             assert_eq!(original_length(&bytes).unwrap() as usize, file.len(), "{name}");
-            assert!(restorer.restore(&bytes).unwrap() == file, "{name}");
-            let is_within = matches!(restorer.find(&bytes), Ok(RestoredFile::Within(_)));
+            assert!(restorer.restore(*form, &bytes).unwrap() == file, "{name}");
+            let is_within = matches!(restorer.find(*form, &bytes), Ok(RestoredFile::Within(_)));
             assert_eq!(is_within, *form != FileForm::Packed, "{name}");
         }
     }
@@ -210,12 +211,12 @@ mod tests {
         for made in FileForm::NAMES.iter().filter_map(|(_, form)| form.made()) {
             let mut bytes = Vec::new();
             maker.make(made, &file, &mut bytes).unwrap();
-            for at in [9, bytes.len() / 2, bytes.len() - 1] {
+            for at in [3, 9, bytes.len() / 2, bytes.len() - 1] {
                 let mut damaged = bytes.clone();
                 damaged[at] ^= 0x20;
-                assert!(restorer.restore(&damaged).is_err(), "{made:?}, byte {at}");
+                assert!(restorer.restore(made.into(), &damaged).is_err(), "{made:?}, byte {at}");
             }
-            assert!(restorer.restore(&bytes[..bytes.len() - 1]).is_err(), "{made:?}");
+            assert!(restorer.restore(made.into(), &bytes[..bytes.len() - 1]).is_err(), "{made:?}");
         }
     }
 }

@@ -12,7 +12,7 @@ use super::{names, place};
 use crate::crc::checksum;
 use crate::dataset::packed::{MANIFEST, PACKED_FORM, PackedManifest, PackedMember};
 use crate::dataset::{Layout, ReadAt, Skipped, tfrecord};
-use crate::decode::FileRestorer;
+use crate::decode::{FileForm, FileRestorer};
 use crate::error::{Error, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -219,7 +219,10 @@ impl FileReader {
         if member.form != PACKED_FORM {
             return Ok(&self.packed);
         }
-        let file = self.restorer.restore(&self.packed).map_err(|error| damaged(error.to_string()))?;
+        let file = self
+            .restorer
+            .restore(FileForm::Packed, &self.packed)
+            .map_err(|error| damaged(error.to_string()))?;
         if file.len() != member.original as usize {
             let (found, stated) = (file.len(), member.original);
             return Err(damaged(format!("has {found} bytes when it is restored, not {stated}")));

@@ -191,7 +191,13 @@ impl PipelineShared {
                         }
                     };
                     let bytes = bytes.as_deref();
-                    let file = bytes.map(|bytes| originals.restore(run, bytes)).transpose();
+                    let file = match field.member.zip(bytes) {
+                        Some((member, bytes)) => {
+                            let form = self.form_of_member(sample, member, bytes);
+                            originals.restore(run, form, bytes).map(Some)
+                        }
+                        None => Ok(None),
+                    };
                     let file = file.map_err(|error| of_field(field, error))?;
                     self.fill_field(field, file, seen, ticket).map_err(|error| of_field(field, error))?;
                     bytes.is_some()

@@ -20,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::io::Filled;
 use crate::schedule::{BatchEntry, Draw};
 use crate::simd::Level;
+use crate::tier::form_of_record;
 use crate::trace::{Stage as Traced, TraceLane};
 use crossbeam_channel::Receiver;
 use std::borrow::Cow;
@@ -212,7 +213,11 @@ impl<'a> HostWorker<'a> {
             return of_one_version(index, draw.sample, bytes, replace, make).map(|_| ());
         }
         let length = bytes.len();
-        let bytes = match self.originals.find(run, &bytes)? {
+        let bytes = match self.originals.find(
+            run,
+            form_of_record(&self.shared.index, draw.sample, &bytes),
+            &bytes,
+        )? {
             RestoredFile::Within(range) => bytes.narrowed(range),
             RestoredFile::Apart(file) => {
                 let bytes = bytes.replaced(file);

@@ -31,7 +31,7 @@ pub(crate) mod store;
 pub(crate) use cache::{Cache, OpenSource};
 pub use cache::{CacheOptions, NoForms, TierOptions};
 pub use convert::FormChoice;
-pub(crate) use convert::{ThrottledPeriods, most_bytes};
+pub(crate) use convert::{ThrottledPeriods, form_of_record, most_bytes};
 pub(crate) use fill::Fill;
 pub use fill::FillChoice;
 pub use peers::{PeersOptions, RankMeeting, RanksMet};

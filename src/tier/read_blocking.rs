@@ -5,7 +5,7 @@ use super::copies::{CopyFault, Location};
 use super::reader::fault;
 use super::revalidate::version_now;
 use super::route::{Route, RouteLookup};
-use crate::decode::FileRestorer;
+use crate::decode::{FileRestorer, form_of};
 use crate::error::Result;
 use crate::io::read_blocking;
 use crate::tier_name::TierName;
@@ -66,7 +66,9 @@ impl Cache {
             return location.is_copy(bytes);
         }
         let copy = self.tier(place).read_blocking(location).ok().filter(|copy| location.is_copy(copy));
-        copy.is_some_and(|copy| FileRestorer::default().restore(&copy).is_ok_and(|file| file == bytes))
+        copy.is_some_and(|copy| {
+            FileRestorer::default().restore(form_of(&copy), &copy).is_ok_and(|file| file == bytes)
+        })
     }
 
     /// Compares the source's bytes of a sample with its copy.

@@ -72,10 +72,12 @@ stats! {
         Counter damaged,
         /// The bytes evicted.
         Counter evicted_bytes,
-        /// The number of copies brought to another form (`form=`).
-        Counter converted_samples,
-        /// The number of copies that stay as they are, because the form cannot be made of them, or takes too much room.
-        Counter unconvertible_samples,
+        /// The number of copies brought to another form (`form=`) since the tier was opened: much of that happens
+        /// between epochs, in no period.
+        Gauge converted_samples,
+        /// The number of copies that stay as they are, because the form cannot be made of them, or takes too much room;
+        /// since the tier was opened.
+        Gauge unconvertible_samples,
         /// The number of this dataset's samples in the tier.
         Gauge held_samples,
         /// The bytes that they take.
@@ -278,19 +280,19 @@ mod tests {
 
     #[test]
     fn counters_add_and_gauges_are_the_last() {
-        let stats = |hits, evicted_bytes, held_samples, source_reads| CacheStats {
+        let stats = |hits, evicted_bytes, held_samples, converted_samples, source_reads| CacheStats {
             source: SourceStats { source_reads, ..SourceStats::default() },
             tiers: vec![(
                 TierName::NVME,
-                TierStats { hits, evicted_bytes, held_samples, ..TierStats::default() },
+                TierStats { hits, evicted_bytes, held_samples, converted_samples, ..TierStats::default() },
             )],
         };
-        let first = stats(3, 5, 7, 1);
+        let first = stats(3, 5, 7, 4, 1);
         let mut both = CacheStats::default();
         both += first.clone();
-        both += stats(4, 0, 3, 2);
-        assert_eq!(both, stats(7, 5, 3, 3));
-        assert_eq!(both.since(&first), stats(4, 0, 3, 2));
+        both += stats(4, 0, 3, 9, 2);
+        assert_eq!(both, stats(7, 5, 3, 9, 3));
+        assert_eq!(both.since(&first), stats(4, 0, 3, 9, 2));
         assert_eq!(both.since(&CacheStats::default()), both);
         let json = serde_json::to_value(&both).expect("numbers");
         assert_eq!((&json["tiers"]["nvme"]["hits"], &json["source_reads"]), (&7.into(), &3.into()));

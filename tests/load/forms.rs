@@ -176,6 +176,23 @@ fn files_come_from_packed_copies_as_they_were() {
 }
 
 #[test]
+fn what_is_converted_between_epochs_is_in_the_numbers_of_the_next() {
+    let dataset = Dataset::folder(SAMPLES);
+    let pipeline = dataset.pipeline(&in_tier(&dataset, TierName::NVME, ALL, FormChoice::Packed));
+    epoch_bytes(&pipeline, 0);
+    pipeline.cache().expect("a cache").flush();
+    wait_until_all_have_it(&pipeline);
+    let mut epoch = pipeline.epoch(1, 0, 1, 0).unwrap();
+    while epoch.next_batch().unwrap().is_some() {}
+    let (of_epoch, all) = (epoch.stats().cache.all(), stats(&pipeline).all());
+    assert!(
+        of_epoch.converted_samples > 0 && of_epoch.converted_samples == all.converted_samples,
+        "{of_epoch:?}"
+    );
+    assert_eq!(of_epoch.unconvertible_samples, all.unconvertible_samples);
+}
+
+#[test]
 fn a_changed_file_is_not_served_from_its_packed_copy() {
     let dataset = Dataset::folder(SAMPLES);
     let options = LoaderOptions {

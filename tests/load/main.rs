@@ -1,5 +1,6 @@
 //! Reading, the cache, the whole pipeline on the CPU, and the program.
 
+mod alike;
 mod campaign;
 mod cli;
 #[path = "../common/mod.rs"]

@@ -6,6 +6,7 @@ use foreload::testing::batch::{Batch, Tensor};
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::io::{Direct, IoChoice};
 use foreload::testing::schedule::LastBatch;
+use std::process::Command;
 
 fn options() -> LoaderOptions {
     LoaderOptions {
@@ -17,14 +18,20 @@ fn options() -> LoaderOptions {
     }
 }
 
-/// A folder in which all images but every fourth are packed, and the files as they were before.
+/// A packed dataset, of whose images every fourth is kept as it was, and the files that it was made of.
 fn packed(samples: usize) -> (Dataset, Vec<Vec<u8>>) {
     let dataset = Dataset::folder(samples);
-    let file = |sample| match sample % 4 {
-        3 => std::fs::read(dataset.path(sample)).unwrap(),
-        _ => dataset.pack(sample),
-    };
-    let files = (0..samples).map(file).collect();
+    for sample in (3..samples).step_by(4) {
+        let bytes = [b"\x89PNG\r\n\x1a\n".as_slice(), &[sample as u8; 3000]].concat();
+        std::fs::write(dataset.path(sample), bytes).unwrap();
+    }
+    let files = (0..samples).map(|sample| std::fs::read(dataset.path(sample)).unwrap()).collect();
+    let (data, loose) = (dataset.beside("data"), dataset.beside("loose"));
+    std::fs::rename(&data, &loose).unwrap();
+    let mut program = Command::new(env!("CARGO_BIN_EXE_foreload"));
+    program.arg("pack").args([&loose, &data]).env("FORELOAD_INDEX_DIR", dataset.beside("other"));
+    let output = program.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     (dataset.indexed_anew(), files)
 }
 
@@ -64,12 +71,18 @@ fn the_files_are_the_originals_however_they_are_read_and_kept() {
 #[test]
 fn a_damaged_packed_image_is_raised_replaced_or_empty() {
     let (dataset, files) = packed(40);
-    let mut bytes = std::fs::read(dataset.path(9)).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 0x10;
-    std::fs::write(dataset.path(9), bytes).unwrap();
-    let dataset = dataset.indexed_anew();
+    let (extent, shard) = (dataset.index().extent(9), dataset.beside("data/000000.packed"));
+    let sound = std::fs::read(&shard).unwrap();
+    // Its signature is a part of it like any other: without it, it is no file that was kept as it is.
+    for at in [3, extent.length as usize / 2] {
+        let mut bytes = sound.clone();
+        bytes[extent.offset as usize + at] ^= 0x10;
+        std::fs::write(&shard, bytes).unwrap();
+        check_damaged(&dataset, &files);
+    }
+}
 
+fn check_damaged(dataset: &Dataset, files: &[Vec<u8>]) {
     let pipeline = dataset.pipeline(&options());
     let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
     let error = loop {

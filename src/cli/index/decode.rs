@@ -1,8 +1,10 @@
 //! The flag `foreload index --decode`: every image and mask is read and decoded whole, on all processors, and damaged
-//! ones are listed.
+//! ones are listed. Of packed datasets all members are read, and compared with the checksums in their shards' footers.
 
+use super::packed::PackedSums;
 use crate::cli::output;
 use crate::config::LoaderOptions;
+use crate::crc::checksum;
 use crate::dataset::kind::IMAGE_EXTENSIONS;
 use crate::dataset::{DatasetIndex, Extent, FieldKind, IMAGE, MemberBytes};
 use crate::decode::{Damaged as Handling, Decoder, Mask, Planes, Region};
@@ -23,6 +25,8 @@ pub(super) struct DecodedImages {
     /// The number of images and masks that were read.
     #[serde(rename = "decoded")]
     pub(super) images: u64,
+    /// The number of further members of packed datasets that were compared with their checksums.
+    pub(super) compared: u64,
     /// The images that cannot become part of a batch, by sample.
     pub(super) damaged: Vec<DamagedImage>,
     /// The images that become part of a batch nevertheless, unless `damaged="refuse"` is asked for, by sample.
@@ -32,7 +36,7 @@ pub(super) struct DecodedImages {
     pub(super) what: &'static str,
 }
 
-/// A damaged image or mask.
+/// A damaged image or mask, or another damaged member of a packed dataset.
 #[derive(Debug, Serialize)]
 pub(super) struct DamagedImage {
     /// The sample's number in the index.
@@ -40,7 +44,7 @@ pub(super) struct DamagedImage {
     /// The name of the field that reads it; `None` where samples have one image each.
     #[serde(skip_serializing_if = "Option::is_none")]
     member: Option<String>,
-    /// The image's file, or the shard that holds it.
+    /// The image's file, or the shard that holds it; in a packed shard, with the name that it had before.
     path: PathBuf,
     /// The offset of the image's bytes in that file.
     offset: u64,
@@ -140,17 +144,46 @@ pub(super) fn damaged(index: &DatasetIndex, members: &ImageMembers, threads: usi
                 return;
             }
             for sample in block {
-                for (name, kind, extent, known) in members.of_sample(index, sample) {
+                let sums = decoder.sums.of_sample(index, sample);
+                let of_sample = members.of_sample(index, sample);
+                let others = sums
+                    .iter()
+                    .flatten()
+                    .filter(|sum| of_sample.iter().all(|(_, _, extent, _)| *extent != sum.extent));
+                for sum in others {
+                    let outcome =
+                        read_blocking(index, sum.extent).and_then(|bytes| compare(&bytes, sum.checksum));
+                    let mut decoded = decoded.lock().unwrap_or_else(PoisonError::into_inner);
+                    decoded.compared += 1;
+                    if let Err(error) = outcome {
+                        let Extent { offset, length: bytes, .. } = sum.extent;
+                        let (path, reason) = (sum.path.clone(), error.to_string());
+                        let member = None;
+                        decoded.damaged.push(DamagedImage {
+                            sample_id: sample,
+                            member,
+                            path,
+                            offset,
+                            bytes,
+                            reason,
+                        });
+                    }
+                }
+                for (name, kind, extent, known) in of_sample {
+                    let sum = sums.iter().flatten().find(|sum| sum.extent == extent);
                     let describe = |reason| DamagedImage {
                         sample_id: sample,
                         member: (!members.is_single()).then(|| name.to_owned()),
-                        path: index.path(extent.file),
+                        path: sum.map_or_else(|| index.path(extent.file), |sum| sum.path.clone()),
                         offset: extent.offset,
                         bytes: extent.length,
                         reason,
                     };
-                    let outcome = known.map_err(Error::from);
-                    let outcome = outcome.and_then(|()| decoder.decode(index, extent, kind));
+                    // A shard whose footer cannot be read says nothing of any of its members.
+                    let unreadable = sums.as_ref().err().map(|why| Err(DecodeError::Damaged(why.clone())));
+                    let outcome = unreadable.unwrap_or(known).map_err(Error::from);
+                    let expected = sum.map(|sum| sum.checksum);
+                    let outcome = outcome.and_then(|()| decoder.decode(index, extent, kind, expected));
                     let mut decoded = decoded.lock().unwrap_or_else(PoisonError::into_inner);
                     decoded.images += 1;
                     match outcome {
@@ -191,23 +224,44 @@ struct MemberDecoder {
     max_pixels: u64,
     decoder: Decoder,
     planes: Planes,
+    sums: PackedSums,
 }
 
 impl MemberDecoder {
     fn new() -> Self {
         let max_pixels = LoaderOptions::default().max_pixels;
         let decoder = Decoder::new(max_pixels).with_damaged(Handling::Conceal);
-        Self { max_pixels, decoder, planes: Planes::default() }
+        Self { max_pixels, decoder, planes: Planes::default(), sums: PackedSums::default() }
     }
 
-    /// Decodes an image or a mask; returns what was concealed if it is damaged and can be decoded.
-    fn decode(&mut self, index: &DatasetIndex, extent: Extent, kind: FieldKind) -> Result<Option<String>> {
+    /// Decodes an image or a mask, whose bytes have the checksum `expected` where one is known; returns what was
+    /// concealed if it is damaged and can be decoded.
+    fn decode(
+        &mut self,
+        index: &DatasetIndex,
+        extent: Extent,
+        kind: FieldKind,
+        expected: Option<u32>,
+    ) -> Result<Option<String>> {
         let bytes = read_blocking(index, extent)?;
+        expected.map_or(Ok(()), |expected| compare(&bytes, expected))?;
         if kind == FieldKind::Mask {
             Mask::decode(&bytes, self.max_pixels)?;
             return Ok(None);
         }
         let whole = |width, height| Region { x: 0, y: 0, width, height };
         Ok(self.decoder.decode(&bytes, whole, &mut self.planes)?.concealed)
+    }
+}
+
+/// Compares bytes with the checksum that they had when they were packed.
+fn compare(bytes: &[u8], expected: u32) -> Result<()> {
+    match checksum(bytes) == expected {
+        true => Ok(()),
+        false => {
+            let message =
+                "its bytes have another checksum than when they were packed: pack the dataset again";
+            Err(DecodeError::Damaged(message.to_owned()).into())
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The command `foreload index`, which builds, checks and shows the persistent index of a dataset.
 
 mod decode;
+mod packed;
 
 use super::settings::{Settings, TakesSettings};
 use super::{choice, output};
@@ -28,7 +29,8 @@ pub(crate) struct IndexArgs {
     #[arg(long)]
     verify: bool,
     /// With --verify: decode every image and mask too, on all processors, and list those that are damaged; exit code 1
-    /// if any cannot be decoded. Of samples in shards, members are images and masks by their names
+    /// if any cannot be decoded. Of samples in shards, members are images and masks by their names. All members of
+    /// packed datasets are compared with their checksums
     #[arg(long, requires = "verify", conflicts_with = "files")]
     decode: bool,
     /// A dataset that is not what its index says: rebuild (index it anew), warn (go on with the old index) or refuse
@@ -128,13 +130,15 @@ fn decode(args: &IndexArgs, index: &DatasetIndex, options: &IndexOptions) -> Res
 }
 
 /// The failure of the command if images are damaged.
-fn verdict(index: &DatasetIndex, DecodedImages { images, damaged, what, .. }: &DecodedImages) -> Result<()> {
+fn verdict(index: &DatasetIndex, decoded: &DecodedImages) -> Result<()> {
+    let DecodedImages { images, compared, damaged, what, .. } = decoded;
     if damaged.is_empty() {
         return Ok(());
     }
     let message = format!(
-        "{} of {images} {what} cannot be decoded: repair or remove them, or train with on_error=\"skip\"",
+        "{} of {images} {what}{} cannot be decoded: repair or remove them, or train with on_error=\"skip\"",
         damaged.len(),
+        and_others(*compared, "")
     );
     Err(Error::dataset(index.root(), message))
 }
@@ -160,10 +164,11 @@ fn show(args: &IndexArgs, index: &DatasetIndex, findings: IndexFindings) -> Resu
         let of = of_classes(classes);
         lines.push(format!("together: {samples} samples {of}\n  fingerprint  {fingerprint}"));
     }
-    if let Some(DecodedImages { images, damaged, concealed, what }) = &findings.decoded {
+    if let Some(DecodedImages { images, compared, damaged, concealed, what }) = &findings.decoded {
         lines.extend(damaged.iter().map(|one| format!("damaged: {}", one.describe())));
         lines.extend(concealed.iter().map(|one| format!("damaged, but used: {}", one.describe())));
-        let mut sum = format!("{images} {what} decoded, {} damaged", damaged.len());
+        let others = and_others(*compared, " compared with their checksums");
+        let mut sum = format!("{images} {what} decoded{others}, {} damaged", damaged.len());
         if !concealed.is_empty() {
             let count = concealed.len();
             sum += &format!(
@@ -173,6 +178,11 @@ fn show(args: &IndexArgs, index: &DatasetIndex, findings: IndexFindings) -> Resu
         lines.push(sum);
     }
     output::print(&lines.join("\n"))
+}
+
+/// What was looked at beside the images, in words; empty where nothing was.
+fn and_others(count: u64, how: &str) -> String {
+    if count == 0 { String::new() } else { format!(" and {count} other members{how}") }
 }
 
 impl IndexReport {

@@ -9,13 +9,21 @@ use super::super::samples::{ShardContents, ShardFindings, split, text};
 use super::super::shards::{self, ShardKind};
 use super::super::source::{Malformed, ReadAt};
 use super::super::{Layout, Notes};
-use super::footer::{OUTLINE, PackedFooter, ShardSeal};
+use super::footer::{OUTLINE, PACKED_FORM, PackedFooter, SampleOutline, ShardSeal};
 use super::manifest::PackedManifest;
 use super::shard_name;
 use crate::error::{Error, Result};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// What the index has of a packed image whose outline the shard does not have: no image is 0 pixels wide, so that
+/// nobody takes it for an outline, and zeros alone say that the file was kept as it is.
+const UNKNOWN: SampleOutline = {
+    let mut outline = [0; OUTLINE];
+    outline[OUTLINE - 1] = 1;
+    outline
+};
 
 /// The samples of a packed shard.
 ///
@@ -43,8 +51,16 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
         let keys = footer.by_sample().flat_map(|(_, members)| members).map(|(_, name)| key(name));
         rows.keys = keys.collect::<Result<BTreeSet<String>, String>>()?.into_iter().collect();
     }
+    // Shards of the version without outlines may stand beside others.
+    let mut outlines = footer.outlines.iter();
     for (sample, members) in footer.by_sample() {
         let image = members[0].0;
+        let outline = outlines.next().copied().unwrap_or_default();
+        rows.outlines.push(match image.form {
+            PACKED_FORM if outline == [0; OUTLINE] => UNKNOWN,
+            PACKED_FORM => outline,
+            _ => [0; OUTLINE],
+        });
         let mut row = SampleRow { offset: image.offset, length: image.length, label: sample.label };
         if with_members {
             let mut own = Vec::with_capacity(members.len());
@@ -53,6 +69,7 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
                 let number = rows.keys.partition_point(|known| *known < key) as u32;
                 let place = MemberPlace::new(image.offset, member.offset, member.length);
                 let place = place.ok_or("a member of the packed shard is too far from its image")?;
+                let place = MemberPlace { packed: member.form == PACKED_FORM, ..place };
                 own.push(MemberRow { key: number, place });
             }
             let stands = own[0].key;
@@ -73,9 +90,6 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
         }
         rows.samples.push(row);
     }
-    rows.outlines.clone_from(&footer.outlines);
-    // Shards of the version without outlines may stand beside others.
-    rows.outlines.resize(rows.samples.len(), [0; OUTLINE]);
     Ok(rows)
 }
 

@@ -13,7 +13,7 @@ use std::path::PathBuf;
 
 impl DatasetPart {
     /// Reads the footer of a packed shard.
-    fn packed_footer(&self, file: FileId) -> Result<PackedFooter> {
+    pub(in crate::dataset) fn packed_footer(&self, file: FileId) -> Result<PackedFooter> {
         let path = self.path(file);
         let open = std::fs::File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
         let (size, file) = open.map_err(|error| Error::io("open", &path, error))?;

@@ -26,6 +26,17 @@ pub(super) const MOST_HEAD: u32 = 1024;
 /// half the size. A larger one stays as it is.
 const MEMORY: usize = 128 << 20;
 
+/// The form of the bytes that were read of a sample, from its dataset or from a copy. They have the sample's length
+/// just where nothing was made of them ([`CopyMaker::make`]); what they begin with says nothing then, since files may
+/// begin with anything.
+pub(crate) fn form_of_record(index: &DatasetIndex, sample: u64, bytes: &[u8]) -> FileForm {
+    match bytes.len() == index.extent(sample).length as usize {
+        false => form_of(bytes),
+        true if index.is_packed_record(sample) => FileForm::Packed,
+        true => FileForm::AsIs,
+    }
+}
+
 /// Panics if `bytes` can be no copy of a sample.
 pub(super) fn assert_is_copy(index: &DatasetIndex, sample: u64, bytes: &[u8]) {
     let length = index.extent(sample).length;
@@ -78,16 +89,19 @@ impl Default for CopyMaker {
 }
 
 impl CopyMaker {
-    /// Brings the bytes of a copy to a form. Where that cannot be, or would take too much room, they stay as they are.
+    /// Brings the bytes of a copy to a form. Where that cannot be, or would take too much room, they stay as they are;
+    /// and so does what would have as many bytes as the file, whose length tells it from all that is made of it.
     pub(super) fn make<'a>(&'a mut self, row: &SegmentRow, bytes: &'a [u8], form: MadeForm) -> MadeCopy<'a> {
         let stays = MadeCopy { bytes, form: row.form };
         if row.form >= form.into() {
             return stays;
         }
-        let Ok(file) = self.restorer.restore(bytes) else { return stays };
+        let Ok(file) = self.restorer.restore(row.form, bytes) else { return stays };
         let most = u32::try_from(file.len()).map_or(0, most_bytes) as usize;
         match self.maker.make(form, file, &mut self.made) {
-            Ok(()) if self.made.len() <= most => MadeCopy { bytes: &self.made, form: form.into() },
+            Ok(()) if self.made.len() <= most && self.made.len() != file.len() => {
+                MadeCopy { bytes: &self.made, form: form.into() }
+            }
             _ => stays,
         }
     }

@@ -3,7 +3,7 @@
 use super::super::catalog::{SegmentIndex, SegmentRow};
 use crate::crc::checksum;
 use crate::dataset::FileVersion;
-use crate::decode::{FileForm, form_of};
+use crate::decode::FileForm;
 use crate::slot::Slot;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 
@@ -53,11 +53,11 @@ pub(super) struct MemoryPlace {
 }
 
 impl MemoryPlace {
-    /// Copies a sample there, and returns the row that says so.
+    /// Copies a sample in this form there, and returns the row that says so.
     pub(super) fn fill(
         &self,
         (sample, version): (u64, FileVersion),
-        tried: FileForm,
+        (form, tried): (FileForm, FileForm),
         bytes: &[u8],
     ) -> SegmentRow {
         let mut slot = self.block.memory.write().unwrap_or_else(PoisonError::into_inner);
@@ -65,6 +65,6 @@ impl MemoryPlace {
         drop(slot);
         self.block.samples().push(sample);
         let (offset, length) = (self.offset as u32, bytes.len() as u32);
-        SegmentRow { sample, version, offset, length, crc: checksum(bytes), form: form_of(bytes), tried }
+        SegmentRow { sample, version, offset, length, crc: checksum(bytes), form, tried }
     }
 }

@@ -2,19 +2,20 @@
 //! freed.
 
 use super::super::catalog::{SegmentIndex, SegmentRow};
-use super::super::convert::{Conversion, ConversionResult};
+use super::super::convert::{Conversion, ConversionResult, form_of_record};
 use super::super::copies::Offer;
 use super::super::counters::count;
 use super::{BlockKind, RamBlock, RamShared};
 use crate::crc::checksum;
 use crate::dataset::{Extent, FileId, FileVersion};
-use crate::decode::{FileForm, form_of};
+use crate::decode::FileForm;
 use std::sync::{Arc, PoisonError};
 
 /// A sample in its new form.
 struct MadeSample {
     sample: u64,
     version: FileVersion,
+    form: FileForm,
     bytes: Vec<u8>,
 }
 
@@ -24,7 +25,7 @@ impl RamShared {
         let form = conversion.form.into();
         let Some((segment, group, block)) = self.unconverted(form) else { return ConversionResult::Nothing };
         let Some(made) = self.make(segment, &block, conversion) else { return ConversionResult::Nothing };
-        let formed = made.iter().filter(|sample| form_of(&sample.bytes) == form).count();
+        let formed = made.iter().filter(|sample| sample.form == form).count();
         let kept = (made.len() - formed) as u64;
         if formed == 0 {
             // The block is as good as it can be.
@@ -95,12 +96,12 @@ impl RamShared {
                 return None;
             }
             let version = place.version();
-            let (form, tried) = (form_of(&bytes), FileForm::AsIs);
+            let (form, tried) = (form_of_record(&self.index, sample, &bytes), FileForm::AsIs);
             let row = SegmentRow { sample, version, offset, length, crc: place.crc, form, tried };
-            let made = conversion.maker.make(&row, &bytes, conversion.form).bytes;
-            let fits = made.len() as u64 <= self.block_bytes;
-            let bytes = if fits { made.to_vec() } else { bytes };
-            all.push(MadeSample { sample, version, bytes });
+            let made = conversion.maker.make(&row, &bytes, conversion.form);
+            let fits = made.bytes.len() as u64 <= self.block_bytes;
+            let (form, bytes) = if fits { (made.form, made.bytes.to_vec()) } else { (form, bytes) };
+            all.push(MadeSample { sample, version, form, bytes });
             (conversion.rest)();
         }
         Some(all)
@@ -112,7 +113,7 @@ impl RamShared {
         &self,
         former: SegmentIndex,
         kind: BlockKind,
-        MadeSample { sample, version, bytes }: &MadeSample,
+        MadeSample { sample, version, form, bytes }: &MadeSample,
     ) -> Result<(), Offer> {
         let here = || self.catalog().locate(*sample).map(|(place, _)| place.segment);
         let (_filling, place) = match self.place(kind, bytes.len(), || here() != Some(former)) {
@@ -120,7 +121,7 @@ impl RamShared {
             Err(Offer::Present) => return Ok(()),
             Err(offer) => return Err(offer),
         };
-        let row = place.fill((*sample, *version), kind.1, bytes);
+        let row = place.fill((*sample, *version), (*form, kind.1), bytes);
         let mut catalog = self.catalog_mut();
         catalog.replace(former, place.segment, &[row]);
         Ok(())

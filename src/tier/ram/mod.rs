@@ -10,11 +10,11 @@ mod convert;
 mod reader;
 
 use super::catalog::{Catalog, SegmentIndex};
-use super::convert::{Conversion, ConversionResult, assert_is_copy};
+use super::convert::{Conversion, ConversionResult, assert_is_copy, form_of_record};
 use super::copies::{CacheTier, CopyFault, Location, Offer, TierReader};
 use super::counters::{CopyCounters, CopyStats, count};
 use crate::dataset::{DatasetIndex, Extent, FileId, FileVersion, Stamp};
-use crate::decode::{FileForm, form_of};
+use crate::decode::FileForm;
 use crate::error::{Error, Result};
 use crate::io::storage::{available_memory, memory_limit};
 use crate::peers::CopyBytes;
@@ -350,7 +350,7 @@ impl CacheTier for Ram {
             count(counter, 1);
             offer
         };
-        let form = form_of(bytes);
+        let form = form_of_record(&shared.index, sample, bytes);
         let placed = shared.place((group, form), bytes.len(), || shared.catalog().keeps(sample, group));
         let (_filling, place) = match placed {
             Ok(placed) => placed,
@@ -358,7 +358,7 @@ impl CacheTier for Ram {
             Err(Offer::Full) => return refused(&shared.counters.dropped_full, Offer::Full),
             Err(offer) => return offer,
         };
-        let row = place.fill((sample, version), form, bytes);
+        let row = place.fill((sample, version), (form, form), bytes);
         let mut catalog = shared.catalog_mut();
         // Its former copy, in a group whose time is over, counts no more, whichever block is the newer.
         catalog.expect(sample, group);

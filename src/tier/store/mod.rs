@@ -33,7 +33,7 @@ mod writer;
 pub(crate) use unit::UnitClaim;
 pub use verify::Verify;
 
-use super::convert::assert_is_copy;
+use super::convert::{assert_is_copy, form_of_record};
 use super::copies::{CopyFault, Location, Offer};
 use super::counters::{CopyCounters, CopyStats, count};
 use crate::dataset::{DatasetIndex, Extent, FileId, FileVersion};
@@ -249,7 +249,7 @@ impl Store {
         if !self.shared.catalog_mut().expect(sample, group) {
             return Offer::Present;
         }
-        buffer.push(sample, version, bytes);
+        buffer.push(sample, version, form_of_record(&self.shared.index, sample, bytes), bytes);
         Offer::Taken
     }
 

@@ -6,7 +6,7 @@ use super::super::convert::MadeCopy;
 use super::writer::WriterCommand;
 use crate::crc::checksum;
 use crate::dataset::FileVersion;
-use crate::decode::{FileForm, form_of};
+use crate::decode::FileForm;
 use crossbeam_channel::{Receiver, Sender};
 use std::collections::HashMap;
 
@@ -36,11 +36,10 @@ impl WriteBuffer {
         self.bytes.capacity() - self.bytes.len() >= length
     }
 
-    /// Copies a sample; there must be room.
-    pub(super) fn push(&mut self, sample: u64, version: FileVersion, bytes: &[u8]) {
+    /// Copies a sample in this form; there must be room.
+    pub(super) fn push(&mut self, sample: u64, version: FileVersion, form: FileForm, bytes: &[u8]) {
         debug_assert!(self.has_room(bytes.len()));
         let (offset, length) = (self.bytes.len() as u32, bytes.len() as u32);
-        let form = form_of(bytes);
         self.rows.push(SegmentRow { sample, version, offset, length, crc: 0, form, tried: form });
         self.bytes.extend_from_slice(bytes);
     }
@@ -167,7 +166,12 @@ mod tests {
     fn what_is_kept_moves_together() {
         let mut buffer = WriteBuffer::new(100);
         for sample in 0..6u8 {
-            buffer.push(sample.into(), FileVersion(0), &vec![sample; 3 + usize::from(sample)]);
+            buffer.push(
+                sample.into(),
+                FileVersion(0),
+                FileForm::AsIs,
+                &vec![sample; 3 + usize::from(sample)],
+            );
         }
         let others = buffer.keep(|row| [1, 2, 5].contains(&row.sample));
         assert_eq!(others.iter().map(|row| row.sample).collect::<Vec<_>>(), [0, 3, 4]);
@@ -188,9 +192,10 @@ mod tests {
         buffers.buffer_for(1, BUFFER - 4).expect("a new buffer").push(
             0,
             FileVersion(0),
+            FileForm::AsIs,
             &vec![0; BUFFER - 4],
         );
-        buffers.buffer_for(2, 4).expect("a second").push(1, FileVersion(0), &[0; 4]);
+        buffers.buffer_for(2, 4).expect("a second").push(1, FileVersion(0), FileForm::AsIs, &[0; 4]);
         assert!(buffers.buffer_for(3, 1).is_none(), "a third is too many, and lets the fullest go");
         let Ok(WriterCommand::Write(mut buffer)) = handed.try_recv() else {
             panic!("the fullest was not handed over")
@@ -211,6 +216,7 @@ mod tests {
         buffers.buffer_for(1, 3 * BUFFER).expect("nothing else waits").push(
             0,
             FileVersion(0),
+            FileForm::AsIs,
             &vec![0; 3 * BUFFER],
         );
         assert!(buffers.buffer_for(1, 1).is_none(), "its buffer is full");

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use foreload::DecodeError;
-use foreload::testing::decode::forms::{FileRestorer, FormMaker, MadeForm};
+use foreload::testing::decode::forms::{FileForm, FileRestorer, FormMaker, MadeForm};
 use foreload::testing::decode::packed::{Packer, Restorer};
 use foreload::testing::decode::{Backend, ColorModel};
 use foreload::testing::simd::Level;
@@ -152,7 +152,7 @@ fn every_file_is_indexed_so_that_nothing_changes_or_kept() {
             continue;
         }
         count += 1;
-        assert!(restorer.restore(&indexed).unwrap() == bytes, "{name}");
+        assert!(restorer.restore(FileForm::Indexed, &indexed).unwrap() == bytes, "{name}");
         for level in Level::available() {
             let mut stream = stream(number as u64);
             for _ in 0..4 {

@@ -1,7 +1,7 @@
 //! Indexed JPEGs: each decodes as the file in it does.
 
 use foreload::testing::decode::Backend;
-use foreload::testing::decode::forms::{FileRestorer, FormMaker, MadeForm};
+use foreload::testing::decode::forms::{FileForm, FileRestorer, FormMaker, MadeForm};
 use foreload::testing::decode::packed::Kept;
 use foreload::testing::simd::Level;
 
@@ -25,7 +25,7 @@ fn regions_are_those_of_the_jpeg_at_every_level() {
                 continue;
             }
         }
-        assert!(restorer.restore(&indexed).unwrap() == file, "{what}");
+        assert!(restorer.restore(FileForm::Indexed, &indexed).unwrap() == file, "{what}");
         for _ in 0..4 {
             let mut region = None;
             let choose = |width, height| *region.insert(any_region(&mut stream, width, height));

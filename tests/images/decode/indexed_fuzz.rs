@@ -4,7 +4,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use foreload::testing::decode::forms::{FileRestorer, FormMaker, MadeForm, original_length};
+use foreload::testing::decode::forms::{FileForm, FileRestorer, FormMaker, MadeForm, original_length};
 use foreload::testing::decode::{Backend, Damaged, Decoder, Planes};
 use foreload::testing::rng::{RandomKey, RandomStream, Use};
 use foreload::testing::simd::Level;
@@ -128,8 +128,10 @@ fn wrong_indexes_give_pixels_or_an_error() {
             Ok(_) => other += 1,
             Err(_) => errors += 1,
         }
-        let restored = catch_unwind(AssertUnwindSafe(|| restorer.restore(&indexed).map(<[u8]>::to_vec)))
-            .unwrap_or_else(|_| panic!("restoring panicked: FORELOAD_FUZZ_SEED={seed}"));
+        let restored = catch_unwind(AssertUnwindSafe(|| {
+            restorer.restore(FileForm::Indexed, &indexed).map(<[u8]>::to_vec)
+        }))
+        .unwrap_or_else(|_| panic!("restoring panicked: FORELOAD_FUZZ_SEED={seed}"));
         let begins_alike = indexed.starts_with(b"\x8AFLINDX\x01");
         assert!(
             !begins_alike || restored.is_err() || restored.is_ok_and(|restored| restored == file),

@@ -8,6 +8,7 @@ mod odd_shards;
 mod parts;
 mod round_trip;
 mod same_dataset;
+mod verify;
 
 use crate::common::jpeg;
 use serde_json::Value;

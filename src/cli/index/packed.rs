@@ -1,0 +1,58 @@
+//! What the footers of packed shards say of members: where each is, its checksum, and what it was called.
+
+use crate::dataset::{DatasetIndex, Extent, FileId};
+use crate::error::Result;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+
+/// A member of a packed shard.
+#[derive(Clone)]
+pub(super) struct MemberSum {
+    pub(super) extent: Extent,
+    /// The CRC-32C of its bytes.
+    pub(super) checksum: u32,
+    /// The shard, and the name that the member had before it was packed, as if the shard were a directory.
+    pub(super) path: PathBuf,
+}
+
+/// The members of one packed shard after another, by sample. Neighbours lie in one shard, so that footers are rarely
+/// read. Each thread has its own.
+#[derive(Default)]
+pub(super) struct PackedSums {
+    of: Option<FileId>,
+    members: Vec<Vec<MemberSum>>,
+}
+
+impl PackedSums {
+    /// The members of a sample; none where the sample is in no packed shard. The error says why the shard's footer
+    /// cannot be read.
+    pub(super) fn of_sample(&mut self, index: &DatasetIndex, sample: u64) -> Result<Vec<MemberSum>, String> {
+        let file = index.extent(sample).file;
+        if self.of != Some(file) {
+            self.of = None;
+            self.members = members(index, file).map_err(|error| error.to_string())?;
+            self.of = Some(file);
+        }
+        let number = (sample - index.samples_of(file).start) as usize;
+        Ok(self.members.get(number).cloned().unwrap_or_default())
+    }
+}
+
+/// The members of each sample of a file that is a packed shard; nothing for any other file.
+fn members(index: &DatasetIndex, file: FileId) -> Result<Vec<Vec<MemberSum>>> {
+    let Some(footer) = index.packed_footer(file)? else { return Ok(Vec::new()) };
+    let shard = index.path(file);
+    let of_sample = footer.by_sample().map(|(_, members)| {
+        let sums = members.into_iter().map(|(member, name)| MemberSum {
+            extent: Extent { file, offset: member.offset, length: member.length },
+            checksum: member.checksum,
+            path: match name.strip_prefix(b"/").unwrap_or(name) {
+                [] => shard.clone(),
+                name => shard.join(OsStr::from_bytes(name)),
+            },
+        });
+        sums.collect()
+    });
+    Ok(of_sample.collect())
+}

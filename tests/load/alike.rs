@@ -1,0 +1,189 @@
+//! Files that begin as packed and indexed images do, and are none of Foreload's making: wherever they lie they are
+//! files like any other, and are delivered as they are.
+
+use crate::common::jpeg;
+use foreload::TierName;
+use foreload::testing::batch::Batch;
+use foreload::testing::config::{FieldOptions, FieldValue, LoaderOptions};
+use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
+use foreload::testing::decode::forms::{FormMaker, MadeForm};
+use foreload::testing::pipeline::Pipeline;
+use foreload::testing::tier::FormChoice;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tempfile::TempDir;
+
+/// How many of each kind there are: enough to fill more than a block of memory.
+const EACH: u64 = 60;
+
+/// Contents of files: real images, packed and indexed ones, and what only begins like these.
+fn contents() -> Vec<Vec<u8>> {
+    let mut maker = FormMaker::default();
+    let mut files = Vec::new();
+    for number in 0..EACH {
+        let image = jpeg(number);
+        for form in [MadeForm::Packed, MadeForm::Indexed] {
+            let mut made = Vec::new();
+            maker.make(form, &image, &mut made).unwrap();
+            files.push([&made[..8], &[number as u8; 3000]].concat());
+            files.push(made);
+        }
+        files.push(image);
+    }
+    files
+}
+
+struct Alike {
+    directory: TempDir,
+    files: Vec<Vec<u8>>,
+}
+
+impl Alike {
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// A folder of such files.
+    fn folder() -> Self {
+        let alike = Self { directory: tempfile::tempdir().unwrap(), files: contents() };
+        std::fs::create_dir(alike.path("data")).unwrap();
+        for (number, file) in alike.files.iter().enumerate() {
+            std::fs::write(alike.path(&format!("data/{number:04}.bin")), file).unwrap();
+        }
+        alike
+    }
+
+    /// A tar shard whose samples have such a file beside their image, and a caption.
+    fn shard() -> Self {
+        let alike = Self { directory: tempfile::tempdir().unwrap(), files: contents() };
+        std::fs::create_dir(alike.path("data")).unwrap();
+        let mut archive = tar::Builder::new(std::fs::File::create(alike.path("data/0.tar")).unwrap());
+        for (number, file) in alike.files.iter().enumerate() {
+            for (key, bytes) in [("jpg", &jpeg(number as u64)), ("bin", file), ("txt", &b"caption".to_vec())]
+            {
+                let mut header = tar::Header::new_gnu();
+                header.set_size(bytes.len() as u64);
+                header.set_mode(0o644);
+                archive.append_data(&mut header, format!("{number:04}.{key}"), &bytes[..]).unwrap();
+            }
+        }
+        archive.finish().unwrap();
+        alike
+    }
+
+    /// Packs the dataset, and returns where it is then.
+    fn packed(&self, more: &[&str]) -> PathBuf {
+        let mut program = Command::new(env!("CARGO_BIN_EXE_foreload"));
+        program.arg("pack").args([self.path("data"), self.path("packed")]).args(more);
+        let output = program.env("FORELOAD_INDEX_DIR", self.path("index")).output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        self.path("packed")
+    }
+
+    fn pipeline(&self, root: &Path, contents: Contents, options: &LoaderOptions) -> Pipeline {
+        let options = LoaderOptions { index_dir: Some(self.path("index")), ..options.clone() };
+        let asked: IndexOptions = options.validate().unwrap().index_options(contents);
+        let index = Arc::new(DatasetIndex::open(root, &asked).unwrap());
+        let config = options.check(&index).unwrap();
+        Pipeline::new(index, config)
+    }
+
+    /// Reads an epoch, each sample of which must have its own file, and returns how many files were rebuilt.
+    fn check(&self, pipeline: &Pipeline, number: u64, files: impl Fn(&Batch) -> Vec<Vec<u8>>) -> u64 {
+        let mut epoch = pipeline.epoch(number, 0, 1, 0).unwrap();
+        let mut seen = 0;
+        while let Some(batch) = epoch.next_batch().unwrap() {
+            let ids = batch.sample_ids();
+            for (id, file) in ids.bytes().as_chunks().0.iter().zip(files(&batch)) {
+                let sample = i64::from_ne_bytes(*id) as usize;
+                assert!(file == self.files[sample], "sample {sample}, epoch {number}");
+                seen += 1;
+            }
+        }
+        assert_eq!(seen, self.files.len());
+        epoch.stats().rebuilt
+    }
+}
+
+fn members(pipeline: &Pipeline, batch: &Batch) -> Vec<Vec<u8>> {
+    match pipeline.config().field(batch, "bin").expect("the field").first_view() {
+        FieldValue::Bytes(files) => files.into_iter().map(|file| file.expect("each has one")).collect(),
+        _ => panic!("a field of another kind"),
+    }
+}
+
+fn encoded(batch: &Batch) -> Vec<Vec<u8>> {
+    batch.encoded().iter().map(|file| file.bytes().to_vec()).collect()
+}
+
+fn files() -> LoaderOptions {
+    use foreload::testing::schedule::LastBatch;
+    LoaderOptions {
+        batch_size: 8,
+        decoded: false,
+        device: "cpu".into(),
+        last_batch: Some(LastBatch::Partial),
+        ..LoaderOptions::default()
+    }
+}
+
+#[test]
+fn a_folder_of_files_and_its_packed_shards_give_them_as_they_are() {
+    let alike = Alike::folder();
+    let plain = alike.pipeline(&alike.path("data"), Contents::Files, &files());
+    assert_eq!(alike.check(&plain, 0, encoded), 0);
+    let packed = alike.pipeline(&alike.packed(&["--files"]), Contents::Files, &files());
+    assert_eq!(alike.check(&packed, 0, encoded), EACH, "real images are packed there");
+}
+
+#[test]
+fn copies_in_a_cache_are_of_what_was_read() {
+    let alike = Alike::folder();
+    for tier in [TierName::NVME, TierName::RAM] {
+        for form in [FormChoice::Indexed, FormChoice::Packed] {
+            let (dir, room) = (tier == TierName::NVME, Some(64 << 20));
+            let options = LoaderOptions {
+                cache_dir: dir.then(|| alike.path(&format!("cache {form:?}"))),
+                cache_size: room.filter(|_| dir),
+                cache_ram: room.filter(|_| !dir),
+                cache_form: form,
+                cache_ram_form: form,
+                ..files()
+            };
+            let pipeline = alike.pipeline(&alike.path("data"), Contents::Files, &options);
+            assert_eq!(alike.check(&pipeline, 0, encoded), 0);
+            let cache = pipeline.cache().expect("a cache");
+            cache.flush();
+            let began = Instant::now();
+            while cache.stats().all().converted_samples == 0 {
+                assert!(began.elapsed() < Duration::from_secs(60), "{form:?} in {tier}: {:?}", cache.stats());
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            for number in 1..3 {
+                alike.check(&pipeline, number, encoded);
+            }
+        }
+    }
+}
+
+#[test]
+fn members_of_samples_are_given_as_they_are() {
+    let alike = Alike::shard();
+    let options = LoaderOptions {
+        decoded: true,
+        fields: Some(["bin", "txt"].map(FieldOptions::named).to_vec()),
+        ..files()
+    };
+    for root in [alike.path("data"), alike.packed(&[])] {
+        for options in [
+            options.clone(),
+            LoaderOptions { fields: Some([FieldOptions::named("bin")].to_vec()), ..options.clone() },
+        ] {
+            let pipeline = alike.pipeline(&root, Contents::Images, &options);
+            let rebuilt = alike.check(&pipeline, 0, |batch| members(&pipeline, batch));
+            assert_eq!(rebuilt, if root == alike.path("data") { 0 } else { EACH });
+        }
+    }
+}
