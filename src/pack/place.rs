@@ -216,6 +216,10 @@ pub(super) fn tidy_finished(path: &Path) -> Result<()> {
 
 /// Removes a file, if it is there.
 fn remove(path: &Path) -> Result<()> {
+    // A file system that can only be read refuses to remove even what is not there.
+    if fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        return Ok(());
+    }
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("remove", path, error)),
         _ => Ok(()),
