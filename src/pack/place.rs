@@ -86,7 +86,10 @@ impl PackingPlace {
         if path.join(MANIFEST).exists() {
             return Ok(FoundPlace::Finished);
         }
-        refuse_strangers(path)?;
+        if let Err(error) = refuse_strangers(path) {
+            // Another process may have finished between both looks; its manifest is no stranger.
+            return if path.join(MANIFEST).exists() { Ok(FoundPlace::Finished) } else { Err(error) };
+        }
         let named = path.join(UNFINISHED);
         let opened = File::options().read(true).append(true).create(true).open(&named);
         let mut file = opened.map_err(|error| Error::io("create", &named, error))?;
@@ -216,6 +219,10 @@ pub(super) fn tidy_finished(path: &Path) -> Result<()> {
 
 /// Removes a file, if it is there.
 fn remove(path: &Path) -> Result<()> {
+    // A file system that can only be read refuses to remove even what is not there.
+    if fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        return Ok(());
+    }
     match fs::remove_file(path) {
         Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::io("remove", path, error)),
         _ => Ok(()),
@@ -251,5 +258,40 @@ impl PackingRecord {
             return format!("was begun with --shard-size {then}, not {now}: give the same, or {anew}");
         }
         format!("was begun with another dataset, or the dataset has changed since then: {anew}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MANIFEST, PackingPlace, PackingRecord, UNFINISHED};
+    use std::fs;
+    use std::sync::Barrier;
+
+    #[test]
+    fn what_another_process_finishes_meanwhile_is_finished() {
+        let record =
+            PackingRecord { version: PackingRecord::VERSION, fingerprint: "00".repeat(32), shard_size: 1 };
+        let scene = tempfile::tempdir().unwrap();
+        for round in 0..4000 {
+            let path = scene.path().join(round.to_string());
+            fs::create_dir(&path).unwrap();
+            fs::write(path.join(UNFINISHED), serde_json::to_string(&record).unwrap()).unwrap();
+            fs::write(path.join("whole.partial"), "{}").unwrap();
+            let begin = Barrier::new(2);
+            std::thread::scope(|scope| {
+                scope.spawn(|| {
+                    begin.wait();
+                    // The other is met at another moment each time.
+                    (0..round % 200 * 5).for_each(|_| std::hint::spin_loop());
+                    // The other may have removed what it takes for a leftover.
+                    if fs::rename(path.join("whole.partial"), path.join(MANIFEST)).is_ok() {
+                        fs::remove_file(path.join(UNFINISHED)).unwrap();
+                    }
+                });
+                begin.wait();
+                PackingPlace::open(&path, &record).unwrap();
+            });
+            fs::remove_dir_all(&path).unwrap();
+        }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{Scene, tree};
 use crate::common::jpeg;
+use crate::store::world::on_tmpfs;
 use std::fs;
 use std::time::Duration;
 
@@ -53,4 +54,19 @@ fn what_fails_to_be_unpacked_is_no_dataset() {
     assert!(scene.path("back/class/0.jpg").exists(), "what was written until then stays");
     let said = scene.error("index", "back", "data", &[]);
     assert!(said.contains("is not unpacked whole"), "{said}");
+}
+
+#[test]
+fn no_room_leaves_no_half_file() {
+    on_tmpfs(64 << 10, |path| {
+        let scene = Scene::new();
+        (0..99).for_each(|number| scene.write(format!("data/class/{number:02}.jpg"), &jpeg(number)));
+        scene.json("pack", "data", "packed", &[]);
+        let (expected, back) = (tree(&scene.path("data")), path.join("back"));
+        let said = scene.error("unpack", "packed", back.to_str().unwrap(), &["--threads", "1"]);
+        assert!(said.contains("No space left"), "{said}");
+        let mut found = tree(&back);
+        assert!(found.remove(&b"foreload-unpacking"[..]).is_some(), "it says that it is not whole");
+        assert!(found.len() > 1 && found.iter().all(|(name, bytes)| expected.get(name) == Some(bytes)));
+    });
 }

@@ -2,6 +2,7 @@
 
 use super::{Scene, tree};
 use crate::common::jpeg;
+use crate::store::world::{make_read_only, on_tmpfs};
 use serde_json::Value;
 use std::fs;
 use std::path::Path;
@@ -119,4 +120,16 @@ fn what_is_finished_is_not_called_a_success_whatever_is_there() {
     assert!(said.len() == 1 && said[0].contains("packed by an older version"), "{said:?}");
     scene.json("unpack", "packed", "back", &[]);
     assert!(tree(&scene.path("back")) == tree(&scene.path("data")));
+}
+
+#[test]
+fn what_is_finished_and_can_only_be_read_is_finished() {
+    on_tmpfs(8 << 20, |path| {
+        let scene = Scene::new();
+        class(&scene, 9);
+        let into = path.join("packed");
+        scene.json("pack", "data", into.to_str().unwrap(), &[]);
+        make_read_only(path);
+        assert_eq!(scene.json("pack", "data", into.to_str().unwrap(), &[])["samples_before"], 9);
+    });
 }

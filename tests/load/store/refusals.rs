@@ -1,6 +1,6 @@
 //! What a cache cannot be made of is refused with words that say what to do.
 
-use super::world::{World, on_tmpfs, random, shuffled, small, told};
+use super::world::{World, make_read_only, on_tmpfs, random, shuffled, small, told};
 use crate::common::child;
 use foreload::testing::tier::store::{CopyFault, Offer, Store, StoreOptions};
 use std::fs::{self, File};
@@ -102,18 +102,6 @@ fn without_rights() {
     // SAFETY: changes who this process is, which ends soon; 65534 is nobody. Without the right to, nothing changes.
     unsafe { libc::setuid(65534) };
     eprintln!("{}", refused(&world, &world.options(1 << 20)));
-}
-
-/// Makes the file system at `path` read-only.
-fn make_read_only(path: &Path) {
-    let target = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
-    let (flags, null) = (libc::MS_REMOUNT | libc::MS_RDONLY, std::ptr::null());
-    // SAFETY: the string lives as long as the call; source and type are not looked at for a remount.
-    while unsafe { libc::mount(null, target.as_ptr(), null, flags, null.cast()) } != 0 {
-        // A process that another test is starting has our descriptors for a moment.
-        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EBUSY));
-        std::thread::yield_now();
-    }
 }
 
 #[test]

@@ -231,6 +231,18 @@ fn mount(path: &Path, bytes: u64) -> std::io::Result<()> {
     if failed { Err(std::io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Makes the file system at `path` read-only.
+pub fn make_read_only(path: &Path) {
+    let target = std::ffi::CString::new(path.to_str().unwrap()).unwrap();
+    let (flags, null) = (libc::MS_REMOUNT | libc::MS_RDONLY, std::ptr::null());
+    // SAFETY: the string lives as long as the call; source and type are not looked at for a remount.
+    while unsafe { libc::mount(null, target.as_ptr(), null, flags, null.cast()) } != 0 {
+        // A process that another test is starting has our descriptors for a moment.
+        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EBUSY));
+        std::thread::yield_now();
+    }
+}
+
 /// The bytes taken on a file system, nameless files included.
 pub fn taken(path: &Path) -> u64 {
     let found = rustix::fs::statvfs(path).expect("a file system");
