@@ -252,7 +252,7 @@ impl<'a> Preparer<'a> {
     /// The file that a packed image was made of, for nvJPEG. A cache has such images where another job filled it; a job
     /// of which the CPU decodes nothing makes none, and is refused at its start for a dataset that has any.
     fn rebuilt(&mut self, run: &EpochRun, bytes: &[u8]) -> Result<PinnedSlice> {
-        let file = self.originals.restore(run, bytes, FileForm::Packed)?.to_vec();
+        let file = self.originals.restore(run, FileForm::Packed, bytes)?.to_vec();
         self.pinned(&file)?.ok_or_else(|| Error::Internal("a rebuilt file was left unread".into()))
     }
 
