@@ -231,8 +231,8 @@ impl<'a> SampleReader<'a> {
     }
 }
 
-/// Reads a loose file that must have `length` bytes, and must not change meanwhile. Returns its stamp, which every later
-/// write alters.
+/// Reads a loose file that must have `length` bytes, and must not change meanwhile. Returns its stamp, which every
+/// later write alters.
 fn read_whole(path: &Path, length: u32, bytes: &mut Vec<u8>) -> Result<Stamp> {
     let fail = |error| Error::io("read", path, error);
     let changed = |message: String| Error::DatasetChanged { path: path.to_path_buf(), message };

@@ -110,8 +110,8 @@ fn seconds() -> f64 {
     std::env::var("FORELOAD_FUZZ_SECONDS").map_or(2.0, |text| text.parse().expect("seconds"))
 }
 
-/// Whether to go on: for the seconds that are asked for, and for so many images that each outcome is among them, however
-/// slow the machine is.
+/// Whether to go on: for the seconds that are asked for, and for so many images that each outcome is among them,
+/// however slow the machine is.
 pub fn goes_on(start: Instant, runs: u64) -> bool {
     start.elapsed() < Duration::from_secs_f64(seconds()) || runs < 500
 }
