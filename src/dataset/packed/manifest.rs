@@ -149,8 +149,8 @@ impl PackedManifest {
     /// Reads the manifest in the directory `root`; `None` where there is none and nothing says that there should be.
     ///
     /// # Errors
-    /// [`Error::Dataset`] for a dataset that is not finished or not unpacked whole, and for a manifest that is damaged or
-    /// of another version; [`Error::Io`] where it cannot be read.
+    /// [`Error::Dataset`] for a dataset that is not finished or not unpacked whole, and for a manifest that is damaged
+    /// or of another version; [`Error::Io`] where it cannot be read.
     pub(crate) fn find(root: &Path) -> Result<Option<Self>> {
         let path = root.join(MANIFEST);
         let file = match std::fs::File::open(&path) {
