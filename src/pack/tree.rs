@@ -179,7 +179,12 @@ mod tests {
         let (root, elsewhere) = (scene.path().join("out"), scene.path().join("elsewhere"));
         fs::create_dir(&elsewhere).unwrap();
         let tree = OutputTree::open(&root).unwrap();
-        let write = |name: &[u8]| tree.create(name, |mut file| Ok(file.write_all(b"whole").unwrap()));
+        let write = |name: &[u8]| {
+            tree.create(name, |mut file| {
+                file.write_all(b"whole").unwrap();
+                Ok(())
+            })
+        };
         write(b"a/b/c.jpg").unwrap();
         std::os::unix::fs::symlink(&elsewhere, root.join("link")).unwrap();
         std::os::unix::fs::symlink(elsewhere.join("file"), root.join("file")).unwrap();
