@@ -132,7 +132,7 @@ bench: setup $(DATA)/folder ## the main job on 4000 ImageNet-like photographs: f
 
 fuzz: $(VENV)/.tools ## hammer the parsers with broken input, FORELOAD_FUZZ_SECONDS (60) each
 	FORELOAD_FUZZ_SECONDS=$(FORELOAD_FUZZ_SECONDS) $(CARGO_TEST) --release --test data --test images --test load \
-		fuzz:: -- --nocapture --test-threads 1
+		-- --nocapture --test-threads 1 fuzz:: any_bytes
 
 bench-tiers: setup ## the cache on NVMe beside an emulated slow storage: bytes, stalls, overhead, predictions
 	$(BIN)/python benches/tiers/run.py --data $(DATA)/tiers --output benches/results/tiers

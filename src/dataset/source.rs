@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 
 /// The number of bytes of a window. One read covers the small things between two samples: headers, labels, small
 /// records.
@@ -34,6 +35,14 @@ pub(crate) struct SizedFile {
     pub file: File,
     /// Its size in bytes.
     pub size: u64,
+}
+
+impl SizedFile {
+    /// Opens a file for reading.
+    pub(crate) fn open(path: &Path) -> io::Result<Self> {
+        let file = File::open(path)?;
+        Ok(Self { size: file.metadata()?.len(), file })
+    }
 }
 
 impl ReadAt for SizedFile {

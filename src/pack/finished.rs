@@ -35,12 +35,13 @@ pub(super) fn finished(
         || (),
         |(), &number, stop| {
             stop.check()?;
-            OpenPackedShard::open(into, &manifest, number).map_err(|error| {
-            let message = format!(
-                "is finished, but not whole any more ({error}): remove it and pack again, or name another directory"
-            );
-            Error::dataset(into, message)
-        })?;
+            if let Err(error) = OpenPackedShard::open(into, &manifest, number) {
+                let message = format!(
+                    "is finished, but not whole any more ({error}): remove it and pack again, or name another \
+                     directory"
+                );
+                return Err(Error::dataset(into, message));
+            }
             if let Some(stamps) = &manifest.shards[number].stamps
                 && *stamps != index.packing_stamps(manifest.samples_of(number))?
             {

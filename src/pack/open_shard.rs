@@ -3,7 +3,6 @@
 use crate::dataset::SizedFile;
 use crate::dataset::packed::{PackedFooter, PackedManifest, shard_name};
 use crate::error::{Error, Result};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 
 /// A packed shard that is open.
@@ -20,9 +19,7 @@ impl OpenPackedShard {
     /// [`Error::Io`] where it cannot be opened, [`Error::Dataset`] where it is damaged or another one.
     pub(super) fn open(root: &Path, manifest: &PackedManifest, number: usize) -> Result<Self> {
         let path = root.join(shard_name(number));
-        let open = File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
-        let (size, file) = open.map_err(|error| Error::io("open", &path, error))?;
-        let file = SizedFile { file, size };
+        let file = SizedFile::open(&path).map_err(|error| Error::io("open", &path, error))?;
         let (footer, seal) =
             PackedFooter::read(&file).map_err(|error| Error::dataset(&path, error.message))?;
         let first = manifest.samples_of(number).start;

@@ -15,9 +15,8 @@ impl DatasetPart {
     /// Reads the footer of a packed shard.
     pub(in crate::dataset) fn packed_footer(&self, file: FileId) -> Result<PackedFooter> {
         let path = self.path(file);
-        let open = std::fs::File::open(&path).and_then(|file| Ok((file.metadata()?.len(), file)));
-        let (size, file) = open.map_err(|error| Error::io("open", &path, error))?;
-        let read = PackedFooter::read(&SizedFile { file, size });
+        let shard = SizedFile::open(&path).map_err(|error| Error::io("open", &path, error))?;
+        let read = PackedFooter::read(&shard);
         read.map(|(footer, _)| footer).map_err(|error| Error::dataset(path, error.message))
     }
 
