@@ -68,12 +68,8 @@ fn batches_are_the_same_in_every_form_and_tier() {
             if form == FormChoice::Auto && has_unwatched_quota() {
                 // Nothing is converted there unless it is asked for.
                 continue;
-            } else if tier == TierName::NVME {
-                wait_until_all_have_it(&pipeline);
-            } else {
-                // The blocks that are being filled stay as they are.
-                wait_until(&pipeline, "some copies are packed", |stats| stats.all().converted_samples > 0);
             }
+            wait_until_all_have_it(&pipeline);
             let before = stats(&pipeline);
             assert!(epoch_bytes(&pipeline, 3) == hashes[3], "{form:?} in {tier}");
             let since = stats(&pipeline).since(&before);

@@ -34,6 +34,8 @@ pub(super) struct OpenBlock {
     pub(super) block: Arc<RamBlock>,
     /// The bytes that are used.
     pub(super) used: usize,
+    /// Whether nothing came since the end of an epoch: most likely nothing more will.
+    pub(super) rested: bool,
 }
 
 impl OpenBlock {
@@ -41,6 +43,7 @@ impl OpenBlock {
     pub(super) fn take(&mut self, length: usize) -> MemoryPlace {
         let place = MemoryPlace { segment: self.segment, block: self.block.clone(), offset: self.used };
         self.used += length;
+        self.rested = false;
         place
     }
 }

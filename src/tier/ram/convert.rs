@@ -46,9 +46,11 @@ impl RamShared {
     }
 
     /// A block that has samples which were not brought to this form: one that is not being filled any more, else one
-    /// that is nearly full, which then is not filled any more either.
+    /// that is nearly full or, where memory is left, that nothing came to since an epoch ended. Such a block then is
+    /// not filled any more either. Each class has blocks of its own, so that most of them never become full.
     fn unconverted(&self, form: FileForm) -> Option<(SegmentIndex, u64, Arc<RamBlock>)> {
         let mut filling = self.filling();
+        let is_full = filling.full;
         let waiting: Vec<_> = self.catalog().live().filter(|(_, segment)| segment.tried < form).collect();
         let mut chosen = None;
         for (index, segment) in waiting {
@@ -61,9 +63,12 @@ impl RamShared {
                     chosen = Some((index, segment.group));
                     break;
                 }
-                Some((blocks, at)) if 2 * blocks[at].used as u64 >= self.block_bytes && chosen.is_none() => {
-                    blocks.remove(at);
-                    chosen = Some((index, segment.group));
+                Some((blocks, at)) if chosen.is_none() => {
+                    let is_nearly_full = 2 * blocks[at].used as u64 >= self.block_bytes;
+                    if is_nearly_full || blocks[at].rested && !is_full {
+                        blocks.remove(at);
+                        chosen = Some((index, segment.group));
+                    }
                 }
                 Some(_) => {}
             }

@@ -179,7 +179,7 @@ impl RamShared {
             catalog.publish(number, kind.0, &stamp)
         };
         self.blocks.write().unwrap_or_else(PoisonError::into_inner).insert(segment, block.clone());
-        let mut new = OpenBlock { segment, block, used: 0 };
+        let mut new = OpenBlock { segment, block, used: 0, rested: false };
         let place = new.take(length);
         let open = filling.open.entry(kind).or_default();
         open.push(new);
@@ -423,6 +423,7 @@ impl CacheTier for Ram {
     fn seal(&self) {
         let mut filling = self.0.filling();
         (filling.refused, filling.full) = (false, false);
+        filling.open.values_mut().flatten().for_each(|open| open.rested = true);
     }
 
     fn stats(&self) -> CopyStats {
