@@ -19,7 +19,7 @@ COLOUR_TOLERANCE = 0.15
 RIVALS = ("dali", "torchvision")
 DECODED = "gpu_decoded_"
 """The prefix of the counters of Foreload's decoding backends."""
-BACKENDS = ("hardware", "cuda_batched", "cuda", "cpu")
+BACKENDS = ("cuda_packed", "cuda_indexed", "hardware", "cuda_batched", "cuda", "cpu")
 NAMED = 6
 """The number of threads that a line on CPU time names."""
 STAGES = ("copy", "decode", "augment", "idle")

@@ -35,6 +35,9 @@ OURS, DALI, VISION = ("torch", "foreload"), ("torch", "nvidia.dali"), ("torch", 
 PEERS = {
     "foreload-f16": Peer("**Foreload**, float16", "foreload_gpu", "f16", "cuda", OURS),
     "foreload-packed-f16": Peer("**Foreload**, packed files, float16", "foreload_gpu", "f16", "packed", OURS),
+    "foreload-indexed-f16": Peer(
+        "**Foreload**, indexed copies, float16", "foreload_gpu", "f16", "indexed", OURS
+    ),
     "dali-f16": Peer("DALI mixed, float16", "dali_mixed", "f16", needs=DALI),
     "torchvision-f16": Peer("torchvision CUDA, float16", "torchvision_cuda", "f16", needs=VISION),
     "foreload-f32": Peer("**Foreload**, float32", "foreload_gpu", "f32", "cuda", OURS),

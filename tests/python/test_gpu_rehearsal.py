@@ -346,7 +346,7 @@ def command_line(pid: int) -> bytes:
 
 
 @LONG
-@pytest.mark.parametrize("variant", ["cuda", "packed", "cpu"])
+@pytest.mark.parametrize("variant", ["cuda", "packed", "indexed", "cpu"])
 def test_foreloads_peer_answers_as_the_recording_says(variant: str, dataset: Path, tmp_path: Path) -> None:
     """Torch's CPU takes the place of its CUDA, and batches come from the stand-ins."""
     if os.environ.get("FORELOAD_REQUIRE_TORCH") != "1":
@@ -381,6 +381,9 @@ def test_foreloads_peer_answers_as_the_recording_says(variant: str, dataset: Pat
     assert any(name.startswith("foreload") for name in feed["threads"]), feed["threads"]
     if variant == "packed":
         assert feed["counters"]["gpu_decoded_cuda_packed"] > 0
+        assert feed["counters"]["gpu_decoded_cpu"] == 0
+    if variant == "indexed":
+        assert feed["counters"]["gpu_decoded_cuda_indexed"] > 0
         assert feed["counters"]["gpu_decoded_cpu"] == 0
     if variant == "cuda":
         # When one backend alone is asked for, no other decodes anything but what was under way.

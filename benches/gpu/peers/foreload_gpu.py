@@ -1,5 +1,6 @@
 """Foreload itself. Variant "cuda": all on the device. Variant "packed": the same of a packed copy of the files, without
-nvJPEG. Variant "cpu": decoded and augmented on the CPU, then copied.
+nvJPEG. Variant "indexed": the same of the files' indexed copies in memory. Variant "cpu": decoded and augmented on the
+CPU, then copied.
 """
 
 from __future__ import annotations
@@ -7,6 +8,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +16,13 @@ import foreload
 import serve
 import torch
 from serve import Batch, Feed, Options
+
+CACHE = "16 GB"
+"""The room for indexed copies: more than any files of this comparison take."""
+STILL = 2.0
+"""The seconds without another indexed copy after which the cache has indexed what it can."""
+PATIENCE = 40.0
+"""The seconds that indexing may take."""
 
 
 class ForeloadFeed(Feed):
@@ -33,16 +42,18 @@ class ForeloadFeed(Feed):
             dtype=str(options.torch_dtype).removeprefix("torch."),
             last_batch="drop",
             epoch_size=serve.EPOCHS * len(serve.list_images(options.data)[0]),
-            decoder="own" if self.folder else "auto",
+            decoder="own" if options.variant in ("packed", "indexed") else "auto",
+            cache=[foreload.Ram(CACHE, form="indexed")] if options.variant == "indexed" else None,
             **({"cpu_decode": options.cpu_decode} if self.on_device else {}),
         )
+        self.is_indexed = options.variant == "indexed"
         self.ready = 8
         self.past: dict[str, float] = {}
         self.running: foreload.Batches | None = None
 
     def batches(self) -> Iterator[Batch]:
         """Yield epoch after epoch."""
-        epoch = 0
+        epoch = self.index() if self.is_indexed else 0
         while True:
             self.loader.set_epoch(epoch)
             self.running = iter(self.loader)
@@ -51,6 +62,20 @@ class ForeloadFeed(Feed):
                 yield (images, labels) if self.on_device else (images.cuda(), labels.cuda())
             self.past, self.running = self.counters(), None
             epoch += 1
+
+    def index(self) -> int:
+        """Let the cache index the files: it does so beside an epoch, and wholly after it. Return the next epoch."""
+        for _ in self.loader:
+            pass
+        self.loader.set_epoch(1)
+        running = iter(self.loader)
+        indexed, changed, begun = 0, time.monotonic(), time.monotonic()
+        while time.monotonic() - changed < STILL and time.monotonic() - begun < PATIENCE:
+            time.sleep(0.1)
+            now = running.stats()["cache"]["tiers"]["ram"]["converted_samples"]
+            if now != indexed:
+                indexed, changed = now, time.monotonic()
+        return 2
 
     def counters(self) -> dict[str, float]:
         """Return seconds and counts of all epochs; those of the GPU have the prefix `gpu_`."""
