@@ -1,7 +1,7 @@
 //! What has to be known to decode a region of an image by a kernel of our own on a GPU: where its planes will lie, and
 //! which rows of MCUs they are made of. All of it follows from the headers of a packed or an indexed image.
 
-pub(in crate::decode) use super::huffman::Codes;
+pub(in crate::decode) use super::huffman::HuffmanCode;
 pub(in crate::decode) use super::indexed::EntryPoint;
 use super::indexed::{IndexedImage, is_indexed};
 use super::markers::Frame;
@@ -129,7 +129,7 @@ pub(in crate::decode) struct PlannedScan {
     /// The columns of MCUs that hold wanted blocks.
     pub(in crate::decode) wanted: Range<u32>,
     /// Of each component the code of DC differences and that of AC coefficients.
-    pub(in crate::decode) codes: Vec<[Codes; 2]>,
+    pub(in crate::decode) codes: Vec<[HuffmanCode; 2]>,
 }
 
 impl RegionLayout {
