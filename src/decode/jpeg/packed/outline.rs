@@ -13,8 +13,9 @@ use crate::parts::ByteParts;
 const ENDS: usize = 24;
 /// The bytes before the ends.
 const FIXED: usize = PackedOutline::BYTES - ENDS;
-/// The ends are counted in such parts of the bytes behind the head.
-const UNITS: u32 = 256;
+/// The bytes behind the head are divided into so many sections, which are equally long but for the last. An end is the
+/// number of its section.
+const SECTIONS: u32 = 256;
 
 /// What is known of a packed image without reading it.
 #[derive(Debug, Clone)]
@@ -23,6 +24,7 @@ pub struct PackedOutline {
     color_space: JpegColorSpace,
     /// The bytes of the head.
     head: u32,
+    /// The section in which each end lies.
     ends: [u8; ENDS],
 }
 
@@ -43,11 +45,11 @@ impl PackedOutline {
         for (byte, part) in bytes[5..FIXED].iter_mut().zip(&head.frame.components) {
             *byte = part.h as u8 | (part.v as u8) << 4;
         }
-        let unit = unit(packed.len() - head.length);
+        let section = section_bytes(packed.len() - head.length);
         let rows = head.rows.chunks(rows_an_end(head.rows.len()));
         for (byte, rows) in bytes[FIXED..].iter_mut().zip(rows) {
             let end = rows.last().map_or(0, |row| row.end);
-            *byte = (end / unit).min(UNITS - 1) as u8;
+            *byte = (end / section).min(SECTIONS - 1) as u8;
         }
         Ok(bytes)
     }
@@ -90,21 +92,21 @@ impl PackedOutline {
         let (grids, count) = grids(&self.frame);
         let rows = layout.rows_of_mcus(&grids, count);
         let behind = length.checked_sub(self.head).filter(|&behind| behind > 0 && !rows.is_empty())?;
-        let (unit, each) = (unit(behind as usize), rows_an_end(count));
-        // An end lies in the unit that its number says: it is not before that begins, and before that is over.
+        let (section, each) = (section_bytes(behind as usize), rows_an_end(count));
+        // A row ends not before its section begins, and before that is over.
         let start = match rows.start / each {
             0 => 0,
-            first => u32::from(self.ends[first - 1]) * unit,
+            first => u32::from(self.ends[first - 1]) * section,
         };
         let last = u32::from(self.ends[(rows.end - 1) / each]);
-        let end = (last + 1).saturating_mul(unit).min(behind);
+        let end = (last + 1).saturating_mul(section).min(behind);
         (start < end).then(|| ByteParts::new(self.head, self.head + start..self.head + end))
     }
 }
 
-/// The bytes of a unit in which ends are counted, of an image that has so many bytes behind its head.
-fn unit(behind: usize) -> u32 {
-    (behind as u32).div_ceil(UNITS).max(1)
+/// The bytes of a section of an image that has so many bytes behind its head.
+fn section_bytes(behind: usize) -> u32 {
+    (behind as u32).div_ceil(SECTIONS).max(1)
 }
 
 /// The rows of MCUs for which there is one end.
