@@ -50,7 +50,8 @@ pub mod dataset {
 }
 pub mod decode {
     pub use crate::decode::{
-        Backend, ColorModel, Damaged, Decoded, Decoder, JpegHeader, Plane, Planes, Region, parse_header,
+        Backend, ColorModel, Damaged, Decoded, Decoder, JpegHeader, Plane, Planes, PlanesLayout, Region,
+        parse_header,
     };
     pub mod forms {
         pub use crate::decode::forms::{
@@ -65,8 +66,8 @@ pub mod decode {
     }
     pub mod nvjpeg {
         pub use crate::decode::nvjpeg::{
-            Abilities, Ability, Library, NvJpegBackend, NvJpegDecoder, PlaneTarget, PlanesLayout, Request,
-            Subsampling, Verdict, by_host,
+            Abilities, Ability, Library, NvJpegBackend, NvJpegDecoder, PlaneTarget, Request, Subsampling,
+            Verdict, by_host,
         };
     }
 }

@@ -106,9 +106,26 @@ pub fn parse_header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
+
+    /// The header of a baseline file of 100×80 pixels.
+    pub(in crate::decode) fn header_of(factors: [(u8, u8); 4], components: u8) -> JpegHeader {
+        let color_space = if components == 1 { JpegColorSpace::Gray } else { JpegColorSpace::YCbCr };
+        JpegHeader {
+            width: 100,
+            height: 80,
+            process: Process::Baseline,
+            precision: 8,
+            color_space,
+            components,
+            factors,
+            restart_interval: 0,
+            interleaved: true,
+            region_decodable: true,
+        }
+    }
 
     fn header(color: ColorType, sampling: SamplingFactor, progressive: bool) -> JpegHeader {
         let mut bytes = Vec::new();

@@ -6,6 +6,7 @@ mod fallback;
 pub(crate) mod forms;
 mod header;
 mod jpeg;
+mod layout;
 mod mask;
 mod npy;
 pub(crate) mod nvjpeg;
@@ -20,6 +21,8 @@ pub(crate) use forms::{
 pub(crate) use header::Process;
 pub use header::{JpegHeader, parse_header};
 pub(crate) use jpeg::packed::{self, Kept};
+pub(crate) use layout::PlaneLayout;
+pub use layout::PlanesLayout;
 pub(crate) use mask::Mask;
 pub(crate) use npy::{NpyArray, Number};
 

@@ -6,8 +6,7 @@ use super::super::upsample;
 use super::super::view::ViewAxis;
 use super::super::weights;
 use super::super::{DType, Filter, MemoryFormat, Output, Padding, View};
-use crate::decode::nvjpeg::{PlaneLayout, PlanesLayout};
-use crate::decode::{ColorModel, Region};
+use crate::decode::{ColorModel, PlaneLayout, PlanesLayout, Region};
 use std::mem::offset_of;
 
 /// The samples of one component in device memory. Arrays of two are along x and along y.

@@ -7,8 +7,7 @@ use super::indexed::{IndexedImage, is_indexed};
 use super::markers::Frame;
 use super::packed::{PackedImage, is_packed};
 use super::{ComponentPart, RegionLayout};
-use crate::decode::Region;
-use crate::decode::nvjpeg::{PlaneLayout, PlanesLayout};
+use crate::decode::{PlaneLayout, PlanesLayout, Region};
 use crate::error::DecodeError;
 use std::ops::Range;
 
