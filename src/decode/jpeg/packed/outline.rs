@@ -2,17 +2,17 @@
 //! size, its sampling, and about where its rows of MCUs end. `docs/packed.md` specifies it byte by byte.
 
 use super::super::RegionLayout;
-use super::super::markers::{Frame, FrameComponent};
-use super::head::{PackedHead, color_number, color_of, grids};
+use super::super::markers::Frame;
+use super::head::{PackedHead, color_number, color_of, grids, packed_frame};
 use crate::decode::Region;
 use crate::decode::header::JpegColorSpace;
 use crate::error::DecodeError;
-use crate::parts::ByteParts;
+use crate::parts::{ByteParts, OutlineBytes};
 
 /// The number of ends of rows that an outline has. A photograph of 500 × 375 pixels has as many rows of MCUs.
 const ENDS: usize = 24;
 /// The bytes before the ends.
-const FIXED: usize = PackedOutline::BYTES - ENDS;
+const FIXED: usize = size_of::<OutlineBytes>() - ENDS;
 /// The bytes behind the head are divided into so many sections, which are equally long but for the last. An end is the
 /// number of its section.
 const SECTIONS: u32 = 256;
@@ -29,16 +29,13 @@ pub struct PackedOutline {
 }
 
 impl PackedOutline {
-    /// The bytes that an index keeps of an image. All of them are zero where nothing is known.
-    pub const BYTES: usize = 32;
-
     /// The outline of a packed image, as an index keeps it.
     ///
     /// # Errors
     /// [`DecodeError::Corrupt`] for a damaged head.
-    pub fn of(packed: &[u8]) -> Result<[u8; Self::BYTES], DecodeError> {
+    pub fn of(packed: &[u8]) -> Result<OutlineBytes, DecodeError> {
         let head = PackedHead::read(packed)?;
-        let mut bytes = [0; Self::BYTES];
+        let mut bytes = OutlineBytes::default();
         bytes[..2].copy_from_slice(&(head.frame.width as u16).to_le_bytes());
         bytes[2..4].copy_from_slice(&(head.frame.height as u16).to_le_bytes());
         bytes[4] = head.tables.len() as u8 | color_number(head.color_space) << 4;
@@ -55,24 +52,14 @@ impl PackedOutline {
     }
 
     /// Reads what an index keeps, which is not trusted; `None` where nothing is known, or what is there is none.
-    pub fn read(bytes: &[u8; Self::BYTES]) -> Option<Self> {
+    pub fn read(bytes: &OutlineBytes) -> Option<Self> {
         let half = |at: usize| u32::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
         let (width, height, tables) = (half(0), half(2), usize::from(bytes[4] & 15));
         let factors = &bytes[5..FIXED];
         let components = factors.iter().take_while(|&&byte| byte != 0).count();
         let color_space = color_of(bytes[4] >> 4, components)?;
-        let component = |(id, &byte): (usize, &u8)| FrameComponent {
-            id: id as u8,
-            h: u32::from(byte & 15),
-            v: u32::from(byte >> 4),
-            table: 0,
-        };
-        let components: Vec<_> = factors[..components].iter().enumerate().map(component).collect();
-        let known = |part: &FrameComponent| (1..=4).contains(&part.h) && (1..=4).contains(&part.v);
-        if width == 0 || height == 0 || !components.iter().all(known) {
-            return None;
-        }
-        let frame = Frame { marker: 0xC0, precision: 8, width, height, components };
+        let component = |&byte: &u8| [byte & 15, byte >> 4, 0];
+        let frame = packed_frame((width, height), factors[..components].iter().map(component))?;
         let (grids, rows) = grids(&frame);
         let head = PackedHead::length_of(grids.len(), tables, rows) as u32;
         let mut ends = [0; ENDS];
