@@ -65,7 +65,7 @@ impl<'a> ShardPacker<'a> {
     /// sample. Returns its footer and seal, and the [`SourceStamps`] of what it was made of.
     ///
     /// # Errors
-    /// Those of [`SampleReader::read`]; [`Error::Io`] where the shard cannot be written; [`Error::Dataset`] for a
+    /// Those of [`SampleReader::read`]; [`Error::Io`] where the shard cannot be written; [`Error::Config`] for a
     /// footer that would be too long.
     pub(super) fn pack(
         &mut self,
