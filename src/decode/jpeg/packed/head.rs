@@ -298,10 +298,10 @@ impl PackedHead {
         Ok(())
     }
 
-    /// Whether a step of quantisation is 0, which none may be (ITU T.81, B.2.4.1): nobody says how large a coefficient
-    /// is that it multiplies.
+    /// Whether a step of quantisation of a component is 0, which none may be (ITU T.81, B.2.4.1): nobody says how large
+    /// a coefficient is that it multiplies.
     pub(super) fn has_zero_step(&self) -> bool {
-        self.tables.iter().flatten().any(|&step| step == 0)
+        self.frame.components.iter().any(|part| self.tables[part.table].contains(&0))
     }
 
     /// The place of a row of MCUs in the packed image.

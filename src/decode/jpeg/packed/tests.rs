@@ -238,6 +238,24 @@ fn no_step_of_quantisation_is_zero() {
     assert_eq!(packer.pack(&file, &mut packed), Err(Kept::Kind));
 }
 
+/// Nothing is multiplied by the steps of a table that no component names.
+#[test]
+fn a_step_that_is_not_used_may_be_zero() {
+    let file = image(1, 90, ColorType::Rgb, SamplingFactor::F_2_2, |_| {});
+    let unused = [&[0xFF, 0xDB, 0, 67, 3][..], &[0; 64]].concat();
+    let file = [&file[..2], &unused, &file[2..]].concat();
+    let (mut packer, mut packed, mut restored) = (Packer::new(), Vec::new(), Vec::new());
+    assert_eq!(packer.pack(&file, &mut packed), Ok(()));
+    let head = PackedHead::read(&packed).unwrap();
+    let rows = &packed[head.length..];
+    let head = PackedHead { tables: [&head.tables[..], &[[0; 64]]].concat(), ..head };
+    let mut with_table = Vec::new();
+    head.write(&mut with_table);
+    with_table.extend(rows);
+    Restorer::new().restore(&with_table, &mut restored).unwrap();
+    assert!(restored == file);
+}
+
 #[test]
 fn damage_is_found_wherever_it_is() {
     let mut packer = Packer::new();
