@@ -7,7 +7,7 @@ use super::super::Layout;
 use super::super::format::{u32_at, u64_at};
 use super::super::member::MemberPlace;
 use super::super::source::{Malformed, ReadAt};
-use crate::parts::OutlineBytes;
+use crate::parts::RawOutline;
 use sha2::{Digest, Sha256};
 
 /// What a shard begins and ends with.
@@ -95,7 +95,7 @@ pub(crate) struct PackedFooter {
     /// The names of the members, one after another: paths below the source's root, or names in its tar shards.
     pub(crate) names: Vec<u8>,
     /// The outline of each sample's first member.
-    pub(crate) outlines: Vec<OutlineBytes>,
+    pub(crate) outlines: Vec<RawOutline>,
 }
 
 /// What is wrong with a footer whose parts do not fit together.
@@ -251,7 +251,7 @@ impl PackedFooter {
         let (forms, sources) = (lists.names(forms)?, lists.names(sources)?);
         let (rows, members) = (rest.take(samples, SAMPLE_ROW)?, rest.take(members, MEMBER_ROW)?);
         let names = rest.take(names, 1)?.to_vec();
-        let outlines = rest.take(samples, size_of::<OutlineBytes>())?.as_chunks().0.to_vec();
+        let outlines = rest.take(samples, size_of::<RawOutline>())?.as_chunks().0.to_vec();
         if !rest.0.is_empty() || !lists.0.is_empty() {
             return Err(CONTRADICTS.to_owned());
         }
@@ -308,7 +308,7 @@ impl PackedFooter {
             if sample.source as usize >= sources {
                 return fail("is of no shard of the source");
             }
-            if (image.form == PACKED_FORM) != (*outline != OutlineBytes::default()) {
+            if (image.form == PACKED_FORM) != (*outline != RawOutline::default()) {
                 return fail("has an outline, or none, against its form");
             }
             for (member, _) in &members {

@@ -7,12 +7,12 @@ use super::head::{PackedHead, color_number, color_of, grids, packed_frame};
 use crate::decode::Region;
 use crate::decode::header::JpegColorSpace;
 use crate::error::DecodeError;
-use crate::parts::{ByteParts, OutlineBytes};
+use crate::parts::{ByteParts, RawOutline};
 
 /// The number of ends of rows that an outline has. A photograph of 500 × 375 pixels has as many rows of MCUs.
 const ENDS: usize = 24;
 /// The bytes before the ends.
-const FIXED: usize = size_of::<OutlineBytes>() - ENDS;
+const FIXED: usize = PackedOutline::BYTES - ENDS;
 /// The bytes behind the head are divided into so many sections, which are equally long but for the last. An end is the
 /// number of its section.
 const SECTIONS: u32 = 256;
@@ -29,13 +29,16 @@ pub struct PackedOutline {
 }
 
 impl PackedOutline {
+    /// The bytes that an index keeps of an image.
+    pub const BYTES: usize = size_of::<RawOutline>();
+
     /// The outline of a packed image, as an index keeps it.
     ///
     /// # Errors
     /// [`DecodeError::Corrupt`] for a damaged head.
-    pub fn of(packed: &[u8]) -> Result<OutlineBytes, DecodeError> {
+    pub fn of(packed: &[u8]) -> Result<RawOutline, DecodeError> {
         let head = PackedHead::read(packed)?;
-        let mut bytes = OutlineBytes::default();
+        let mut bytes = RawOutline::default();
         bytes[..2].copy_from_slice(&(head.frame.width as u16).to_le_bytes());
         bytes[2..4].copy_from_slice(&(head.frame.height as u16).to_le_bytes());
         bytes[4] = head.tables.len() as u8 | color_number(head.color_space) << 4;
@@ -52,7 +55,7 @@ impl PackedOutline {
     }
 
     /// Reads what an index keeps, which is not trusted; `None` where nothing is known, or what is there is none.
-    pub fn read(bytes: &OutlineBytes) -> Option<Self> {
+    pub fn read(bytes: &RawOutline) -> Option<Self> {
         let half = |at: usize| u32::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
         let (width, height, tables) = (half(0), half(2), usize::from(bytes[4] & 15));
         let factors = &bytes[5..FIXED];

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::decode::Decoder;
-use crate::parts::OutlineBytes;
 use crate::rng::{RandomKey, Use};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
@@ -158,7 +157,7 @@ fn tall() -> Vec<u8> {
 #[test]
 fn an_outline_may_be_any_bytes() {
     let mut stream = RandomKey::new(b"packed", 0, 3, Use::Augment).stream(0);
-    assert!(PackedOutline::read(&OutlineBytes::default()).is_none());
+    assert!(PackedOutline::read(&[0; PackedOutline::BYTES]).is_none());
     let mut packed = Vec::new();
     Packer::new().pack(&tall(), &mut packed).unwrap();
     let sound = PackedOutline::of(&packed).unwrap();
@@ -166,7 +165,7 @@ fn an_outline_may_be_any_bytes() {
     for seed in 0..20_000 {
         let mut bytes = sound;
         for _ in 0..1 + stream.below(4) {
-            bytes[stream.below(size_of::<OutlineBytes>() as u64) as usize] = stream.below(256) as u8;
+            bytes[stream.below(PackedOutline::BYTES as u64) as usize] = stream.below(256) as u8;
         }
         let Some(outline) = PackedOutline::read(&bytes) else { continue };
         let (width, height) = outline.size();
