@@ -55,11 +55,11 @@ pub mod decode {
     };
     pub mod forms {
         pub use crate::decode::forms::{
-            FileForm, FileRestorer, FormMaker, MadeForm, RestoredFile, form_of, original_length,
+            FileForm, FileRestorer, FormMaker, Kept, MadeForm, RestoredFile, form_of, original_length,
         };
     }
     pub mod packed {
-        pub use crate::decode::packed::{Kept, PackedOutline, Packer, Restorer};
+        pub use crate::decode::packed::{PackedOutline, Packer, Restorer};
     }
     pub mod cuda {
         pub use crate::decode::cuda::{OwnImage, OwnKernel, OwnLaunch, OwnPlaces, OwnPlan, OwnTables};

@@ -1,7 +1,10 @@
 //! What is packed restores, and decodes to the same planes at every level.
 
+use super::coefficients::block_count;
+use super::pack::MEMORY_OF_BLOCK;
 use super::*;
-use crate::decode::Decoder;
+use crate::decode::jpeg::markers::ScanHeader;
+use crate::decode::{Decoder, Kept};
 use crate::rng::{RandomKey, Use};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
