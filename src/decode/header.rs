@@ -106,14 +106,11 @@ pub fn parse_header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
-    use super::*;
-    use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
-
+impl JpegHeader {
     /// The header of a baseline file of 100×80 pixels.
-    pub(in crate::decode) fn header_of(factors: [(u8, u8); 4], components: u8) -> JpegHeader {
+    pub(super) fn baseline(factors: [(u8, u8); 4], components: u8) -> Self {
         let color_space = if components == 1 { JpegColorSpace::Gray } else { JpegColorSpace::YCbCr };
-        JpegHeader {
+        Self {
             width: 100,
             height: 80,
             process: Process::Baseline,
@@ -126,6 +123,12 @@ pub(super) mod tests {
             region_decodable: true,
         }
     }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
     fn header(color: ColorType, sampling: SamplingFactor, progressive: bool) -> JpegHeader {
         let mut bytes = Vec::new();

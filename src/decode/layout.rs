@@ -173,11 +173,10 @@ impl PlanesLayout {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::decode::header::tests::header_of;
 
     #[test]
     fn a_whole_image_lies_plane_behind_plane() {
-        let header = header_of([(2, 2), (1, 1), (1, 1), (0, 0)], 3);
+        let header = JpegHeader::baseline([(2, 2), (1, 1), (1, 1), (0, 0)], 3);
         let layout = PlanesLayout::of(&header, header.whole()).unwrap();
         assert_eq!(layout.decoded, header.whole());
         let shapes = layout.used().iter().map(|p| (p.offset, p.stride, p.width, p.height));
@@ -187,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_region_grows_to_whole_mcus_with_chromas_margin() {
-        let header = header_of([(2, 2), (1, 1), (1, 1), (0, 0)], 3);
+        let header = JpegHeader::baseline([(2, 2), (1, 1), (1, 1), (0, 0)], 3);
         let region = Region { x: 32, y: 17, width: 16, height: 14 };
         let layout = PlanesLayout::of(&header, region).unwrap();
         // The chroma sample to the left of column 32 lies in the MCU before; rows 15..33 touch three MCUs.
@@ -201,7 +200,7 @@ mod tests {
     fn every_layout_holds_what_the_cpu_would_decode() {
         for factors in [[(2, 2), (1, 1)], [(2, 1), (1, 1)], [(1, 2), (1, 1)], [(1, 1), (1, 1)]] {
             let [luma, chroma] = factors;
-            let header = header_of([luma, chroma, chroma, (0, 0)], 3);
+            let header = JpegHeader::baseline([luma, chroma, chroma, (0, 0)], 3);
             for x in 0..header.width {
                 for width in [1, 2, 17, header.width] {
                     let width = width.min(header.width - x);

@@ -297,7 +297,6 @@ pub struct Request<'a> {
 mod tests {
     use super::*;
     use crate::decode::header::JpegColorSpace;
-    use crate::decode::header::tests::header_of;
 
     fn all(ability: Ability) -> Abilities {
         let mut abilities = Abilities::default();
@@ -313,19 +312,19 @@ mod tests {
     fn the_backends_of_an_image_go_by_its_header() {
         let abilities = all(Ability::Whole);
         let backends = |header: &JpegHeader| abilities.backends(header).collect::<Vec<_>>();
-        let plain = header_of([(2, 2), (1, 1), (1, 1), (0, 0)], 3);
+        let plain = JpegHeader::baseline([(2, 2), (1, 1), (1, 1), (0, 0)], 3);
         assert_eq!(backends(&plain), NvJpegBackend::ALL);
         assert_eq!(backends(&JpegHeader { interleaved: false, ..plain }), [NvJpegBackend::Cuda]);
         assert_eq!(backends(&JpegHeader { process: Process::Progressive, ..plain }), [NvJpegBackend::Cuda]);
         assert_eq!(backends(&JpegHeader { process: Process::Extended, ..plain }), []);
         assert_eq!(backends(&JpegHeader { precision: 12, ..plain }), []);
         assert_eq!(backends(&JpegHeader { color_space: JpegColorSpace::Rgb, ..plain }), []);
-        assert_eq!(backends(&header_of([(4, 1), (1, 1), (1, 1), (0, 0)], 3)), []);
-        assert_eq!(backends(&header_of([(2, 1), (1, 1), (2, 1), (0, 0)], 3)), []);
-        assert_eq!(backends(&header_of([(1, 1), (1, 1), (1, 1), (1, 1)], 4)), []);
+        assert_eq!(backends(&JpegHeader::baseline([(4, 1), (1, 1), (1, 1), (0, 0)], 3)), []);
+        assert_eq!(backends(&JpegHeader::baseline([(2, 1), (1, 1), (2, 1), (0, 0)], 3)), []);
+        assert_eq!(backends(&JpegHeader::baseline([(1, 1), (1, 1), (1, 1), (1, 1)], 4)), []);
         let mut engine_only_420 = abilities.clone();
         engine_only_420.set(NvJpegBackend::Hardware, Subsampling::S444, Ability::None);
-        let full = header_of([(1, 1), (1, 1), (1, 1), (0, 0)], 3);
+        let full = JpegHeader::baseline([(1, 1), (1, 1), (1, 1), (0, 0)], 3);
         assert_eq!(
             engine_only_420.backends(&full).collect::<Vec<_>>(),
             [NvJpegBackend::CudaBatched, NvJpegBackend::Cuda]
@@ -335,13 +334,16 @@ mod tests {
 
     #[test]
     fn subsampling_has_its_usual_names() {
-        let of = |y, c| Subsampling::of(&header_of([y, c, c, (0, 0)], 3));
+        let of = |y, c| Subsampling::of(&JpegHeader::baseline([y, c, c, (0, 0)], 3));
         assert_eq!(of((1, 1), (1, 1)), Some(Subsampling::S444));
         assert_eq!(of((2, 2), (2, 2)), Some(Subsampling::S444));
         assert_eq!(of((2, 1), (1, 1)), Some(Subsampling::S422));
         assert_eq!(of((2, 2), (1, 1)), Some(Subsampling::S420));
         assert_eq!(of((1, 2), (1, 1)), Some(Subsampling::S440));
         assert_eq!(of((4, 1), (1, 1)), None);
-        assert_eq!(Subsampling::of(&header_of([(1, 1), (0, 0), (0, 0), (0, 0)], 1)), Some(Subsampling::Gray));
+        assert_eq!(
+            Subsampling::of(&JpegHeader::baseline([(1, 1), (0, 0), (0, 0), (0, 0)], 1)),
+            Some(Subsampling::Gray)
+        );
     }
 }
