@@ -1,10 +1,8 @@
 //! The kernels as ordinary functions, for machines without a GPU: `foreload_augment_fast`, `foreload_augment_exact`,
 //! `foreload_ops`, `foreload_erase`, `foreload_mix` and `foreload_untouched` with the arguments of the kernels, behind
-//! the launch's grid and block.
+//! the launch's grid and block. The addresses in the table and `images` are then addresses of this process.
 //!
-//! Build: `cc -O2 -ffp-contract=off -I. -c augment_cpu.c` (from build.rs: `cc::Build::new().file("cuda/augment_cpu.c")
-//! .include("cuda").flag("-ffp-contract=off")`). The addresses in the table and `images` are then addresses of this
-//! process.
+//! `tests/stand-in/kernels/build.rs` compiles them.
 
 #include "augment.cuh"
 #include "mix.cuh"

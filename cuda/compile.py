@@ -58,9 +58,9 @@ class Compiler:
         names = (ctypes.c_char_p * len(headers))(*(str(path.relative_to(HERE)).encode() for path in headers))
         options = [f"--gpu-architecture={architecture}", *OPTIONS]
         program = ctypes.c_void_p()
-        source = (HERE / "augment.cu").read_bytes()
+        source = (HERE / "kernels.cu").read_bytes()
         self.call(
-            "nvrtcCreateProgram", ctypes.byref(program), source, b"augment.cu", len(headers), texts, names
+            "nvrtcCreateProgram", ctypes.byref(program), source, b"kernels.cu", len(headers), texts, names
         )
         try:
             words = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
@@ -128,7 +128,7 @@ def main() -> int:
             print(f"{architecture:14}{name:26}{registers:>10}{spilled:>9}{stack:>7}{len(code):>9}")
             if spilled:
                 stale.append(f"{architecture}: {name} spills {spilled} bytes of registers")
-        path = KERNELS / f"augment.{architecture}.{suffix}"
+        path = KERNELS / f"{architecture}.{suffix}"
         if not options.check:
             KERNELS.mkdir(exist_ok=True)
             path.write_bytes(code)

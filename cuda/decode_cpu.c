@@ -32,7 +32,7 @@ static Block sharing_block_of(u32 threads, u32 turn, void* memory, u32 bytes) {
 }
 
 /// Returns 0, or 1 for a launch of another shape.
-u32 foreload_gather(u32 n, u32 threads, u32 turn, const GatheredPiece* pieces) {
+u32 foreload_gather(u32 n, u32 threads, u32 turn, const PieceEntry* pieces) {
     if (n == 0 || threads != GATHER_THREADS) return 1;
     for (u32 piece = 0; piece < n; piece++) {
         const Block block = block_of(threads, turn);
@@ -42,8 +42,8 @@ u32 foreload_gather(u32 n, u32 threads, u32 turn, const GatheredPiece* pieces) {
 }
 
 /// Returns 0, or 1 for a launch of another shape, 2 for one with too little shared memory.
-u32 foreload_packed(u32 n, u32 threads, u32 shared_bytes, u32 turn, const JpegImage* images, const PackedRow* rows,
-                    u32* damage) {
+u32 foreload_packed(u32 n, u32 threads, u32 shared_bytes, u32 turn, const ImageEntry* images,
+                    const PackedRowEntry* rows, u32* damage) {
     PackedShared memory;
     if (n == 0 || threads != BLOCKS) return 1;
     if (shared_bytes < sizeof memory) return 2;
@@ -55,8 +55,8 @@ u32 foreload_packed(u32 n, u32 threads, u32 shared_bytes, u32 turn, const JpegIm
 }
 
 /// Returns what `foreload_packed` returns.
-u32 foreload_indexed(u32 n, u32 threads, u32 shared_bytes, u32 turn, const IndexedImage* images,
-                     const HuffmanCode* codes, const IndexedRow* rows, const RowGroup* groups, u32* damage) {
+u32 foreload_indexed(u32 n, u32 threads, u32 shared_bytes, u32 turn, const IndexedImageEntry* images,
+                     const HuffmanCode* codes, const IndexedRowEntry* rows, const RowGroupEntry* groups, u32* damage) {
     IndexedShared memory;
     if (n == 0 || threads != GROUP_THREADS) return 1;
     if (shared_bytes < sizeof memory) return 2;

@@ -111,15 +111,26 @@ typedef struct {
 /// The most rows of a tile.
 #define MOST_ROWS 64
 
-#ifdef __cplusplus
-#define SAME(name, condition) static_assert(condition, #name)
-#else
-#define SAME(name, condition) _Static_assert(condition, #name)
-#endif
+/// Assert the size of a structure that Rust has as well, and where a field of it lies.
+#define SAME_SIZE(type, bytes) ASSERT(sizeof(type) == (bytes))
+#define SAME_OFFSET(type, field, bytes) ASSERT(OFFSET_OF(type, field) == (bytes))
 
-SAME(plane, sizeof(PlaneParams) == 56);
-SAME(axis, sizeof(AxisParams) == 48);
-SAME(image, sizeof(ImageParams) == 280);
-SAME(output, sizeof(OutputParams) == 88);
+SAME_SIZE(PlaneParams, 56);
+SAME_OFFSET(PlaneParams, full, 28);
+SAME_OFFSET(PlaneParams, like, 52);
+SAME_SIZE(AxisParams, 48);
+SAME_OFFSET(AxisParams, start, 16);
+SAME_OFFSET(AxisParams, shown_end, 36);
+SAME_OFFSET(AxisParams, padding, 44);
+SAME_SIZE(ImageParams, 280);
+SAME_OFFSET(ImageParams, axes, 168);
+SAME_OFFSET(ImageParams, color, 264);
+SAME_OFFSET(ImageParams, blank, 272);
+SAME_OFFSET(ImageParams, place, 276);
+SAME_SIZE(OutputParams, 88);
+SAME_OFFSET(OutputParams, gain, 24);
+SAME_OFFSET(OutputParams, fill, 48);
+SAME_OFFSET(OutputParams, tile_columns, 60);
+SAME_OFFSET(OutputParams, shared_bytes, 80);
 
 #endif

@@ -24,6 +24,9 @@ typedef double f64;
 #ifdef __CUDACC_RTC__
 
 #define INLINE static __device__ __forceinline__
+/// The offset of a field, for which NVRTC has no other expression that is a constant.
+#define OFFSET_OF(type, field) __INTADDR__(&((type*)0)->field)
+#define ASSERT(condition) static_assert(condition, #condition)
 #define EACH_THREAD(t) for (u32 t = threadIdx.x, t##_once = 1; t##_once; t##_once = 0)
 #define SYNC() __syncthreads()
 /// Storage that a thread keeps from phase to phase.
@@ -145,6 +148,8 @@ INLINE void store_bits(u8* to, u32 bits, u32 size) {
 #include <string.h>
 
 #define INLINE static inline
+#define OFFSET_OF(type, field) __builtin_offsetof(type, field)
+#define ASSERT(condition) _Static_assert(condition, #condition)
 #define EACH_THREAD(t) for (u32 t##_i = 0, t; t##_i < block->threads && (t = thread_at(block, t##_i), 1); t##_i++)
 #define SYNC()
 #define OF_THREADS MOST_THREADS

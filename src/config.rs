@@ -304,7 +304,7 @@ impl LoaderOptions {
         } else if device != Device::Cpu && decoder.takes_files() {
             // The CPU's decoder, which may do nothing, would be the only one that knows packed copies.
             let is_impossible = (decoder, self.cpu_decode) == (GpuDecoder::NvJpeg, CpuDecode::Never);
-            no("nvJPEG decodes the files themselves", is_impossible)
+            no("JPEGs are left to nvJPEG, which knows no other form", is_impossible)
         } else if has_unwatched_quota() {
             no("a quota of processor time (cgroup) may leave none for it, and nothing says when", false)
         } else {

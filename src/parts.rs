@@ -2,6 +2,10 @@
 
 use std::ops::Range;
 
+/// What an index keeps of a packed image, so that parts of it can be read. Only decoders know what is in it. All of it
+/// is zero for a file that is not packed.
+pub(crate) type RawOutline = [u8; 32];
+
 /// Two parts of a sample's bytes, counted from its first byte: those that it begins with, and a range behind them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ByteParts {

@@ -50,23 +50,24 @@ pub mod dataset {
 }
 pub mod decode {
     pub use crate::decode::{
-        Backend, ColorModel, Damaged, Decoded, Decoder, JpegHeader, Plane, Planes, Region, parse_header,
+        Backend, ColorModel, Damaged, Decoded, Decoder, JpegHeader, Plane, Planes, PlanesLayout, Region,
+        parse_header,
     };
     pub mod forms {
         pub use crate::decode::forms::{
-            FileForm, FileRestorer, FormMaker, MadeForm, RestoredFile, form_of, original_length,
+            FileForm, FileRestorer, FormMaker, Kept, MadeForm, RestoredFile, form_of, original_length,
         };
     }
     pub mod packed {
-        pub use crate::decode::packed::{Kept, PackedOutline, Packer, Restorer};
+        pub use crate::decode::packed::{PackedOutline, Packer, Restorer};
     }
     pub mod cuda {
         pub use crate::decode::cuda::{OwnImage, OwnKernel, OwnLaunch, OwnPlaces, OwnPlan, OwnTables};
     }
     pub mod nvjpeg {
         pub use crate::decode::nvjpeg::{
-            Abilities, Ability, Library, NvJpegBackend, NvJpegDecoder, PlaneTarget, PlanesLayout, Request,
-            Subsampling, Verdict, by_host,
+            Abilities, Ability, Library, NvJpegBackend, NvJpegDecoder, PlaneTarget, Request, Subsampling,
+            Verdict, by_host,
         };
     }
 }

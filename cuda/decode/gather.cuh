@@ -24,12 +24,14 @@ typedef struct {
     /// The number of 16-byte quads.
     u32 quads;
     u32 unused;
-} GatheredPiece;
+} PieceEntry;
 
-SAME(gathered_piece, sizeof(GatheredPiece) == 24);
+SAME_SIZE(PieceEntry, 24);
+SAME_OFFSET(PieceEntry, to, 8);
+SAME_OFFSET(PieceEntry, quads, 16);
 
 /// Moves a piece.
-INLINE void gather(const Block* block, const GatheredPiece* piece) {
+INLINE void gather(const Block* block, const PieceEntry* piece) {
     const u8* from = (const u8*)piece->from;
     u8* to = (u8*)piece->to;
     EACH_THREAD(t) {

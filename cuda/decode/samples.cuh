@@ -24,7 +24,7 @@ typedef struct {
 } CodingTables;
 
 /// Copies the tables to memory that the threads of a block share.
-INLINE void share_tables(CodingTables* tables, const JpegImage* image, u32 t) {
+INLINE void share_tables(CodingTables* tables, const ImageEntry* image, u32 t) {
     if (t >= 64) return;
     tables->places[t] = zigzag[t];
     ROLL for (u32 c = 0; c < image->count; c++) tables->steps[c][t] = image->components[c].steps[t];
@@ -38,7 +38,7 @@ INLINE void clear(i16* coefficients) {
 
 /// Transforms the coefficients of the block in this column and row of its component's blocks, which are changed, and
 /// writes its samples. Returns 0 for coefficients beyond what samples of 8 bits can have.
-INLINE u32 write_samples(const JpegComponent* component, const u16* steps, i16* coefficients, u32 column, u32 row) {
+INLINE u32 write_samples(const ComponentEntry* component, const u16* steps, i16* coefficients, u32 column, u32 row) {
     const u32 within = transform_columns(coefficients, steps);
     const u32 x = 8 * (column - component->wanted[0][0]), y = 8 * (row - component->wanted[1][0]);
     const u32 lines = smaller(8, component->height - smaller(y, component->height));

@@ -22,22 +22,26 @@ typedef struct {
     u32 wanted[2][2];
     /// The steps of quantisation, row by row of the block.
     u16 steps[64];
-} JpegComponent;
+} ComponentEntry;
 
 /// An image.
 typedef struct {
-    JpegComponent components[3];
+    ComponentEntry components[3];
     /// The number of components, 1 or 3.
     u32 count;
     /// Which number behind `damage` counts what is damaged of the image.
     u32 damage;
-} JpegImage;
+} ImageEntry;
 
-SAME(jpeg_component, sizeof(JpegComponent) == 168);
-SAME(jpeg_image, sizeof(JpegImage) == 512);
+SAME_SIZE(ComponentEntry, 168);
+SAME_OFFSET(ComponentEntry, wanted, 24);
+SAME_OFFSET(ComponentEntry, steps, 40);
+SAME_SIZE(ImageEntry, 512);
+SAME_OFFSET(ImageEntry, count, 504);
+SAME_OFFSET(ImageEntry, damage, 508);
 
 /// The rows of blocks of a component that are wanted of a row of MCUs: from..to among the component's.
-INLINE void wanted_rows(const JpegComponent* component, u32 number, u32* from, u32* to) {
+INLINE void wanted_rows(const ComponentEntry* component, u32 number, u32* from, u32* to) {
     *from = larger(component->wanted[1][0], number * component->rows);
     *to = larger(*from, smaller(component->wanted[1][1], (number + 1) * component->rows));
 }

@@ -22,7 +22,7 @@ typedef struct {
 
 /// The four bytes of a row from `at` on, the first one lowest. One of them at least is in the row; of those behind it
 /// nothing is known.
-INLINE u32 four_bytes(const IndexedRow* row, u32 at) {
+INLINE u32 four_bytes(const IndexedRowEntry* row, u32 at) {
     const u64 address = row->bytes + at, word = address & ~(u64)3;
     const u32 high = word + 4 < row->bytes + row->length ? load_word((const u8*)(word + 4)) : 0;
     return join_words(load_word((const u8*)word), high, 8 * (u32)(address & 3));
@@ -32,11 +32,11 @@ INLINE u32 four_bytes(const IndexedRow* row, u32 at) {
 INLINE u32 has_ff(u32 bytes) { return (~bytes - 0x01010101u) & bytes & 0x80808080u; }
 
 /// Whether the four bytes from `at` on are all in the row and none of them is FF.
-INLINE u32 are_plain(const IndexedRow* row, u32 at, u32 bytes) { return row->length - at >= 4 && !has_ff(bytes); }
+INLINE u32 are_plain(const IndexedRowEntry* row, u32 at, u32 bytes) { return row->length - at >= 4 && !has_ff(bytes); }
 
 /// Steps over a byte of coded data and gives it, without the zero that is stuffed behind it. More than one FF may stand
 /// before a marker.
-INLINE u32 next_byte(const IndexedRow* row, u32* at) {
+INLINE u32 next_byte(const IndexedRowEntry* row, u32* at) {
     ROLL while (*at < row->length) {
         const u32 bytes = four_bytes(row, *at), byte = bytes & 255, next = bytes >> 8 & 255;
         const u32 is_last = row->length - *at == 1;
@@ -55,7 +55,7 @@ INLINE u32 next_byte(const IndexedRow* row, u32* at) {
 }
 
 /// Makes sure that there are more than 32 bits, if the row has them. No code with its value is longer than 27.
-INLINE void refill(const IndexedRow* row, RowBits* bits) {
+INLINE void refill(const IndexedRowEntry* row, RowBits* bits) {
     ROLL while (bits->count <= 32 && !bits->ended) {
         const u32 bytes = bits->at < row->length ? four_bytes(row, bits->at) : 0;
         if (bits->at < row->length && are_plain(row, bits->at, bytes)) {
@@ -80,7 +80,7 @@ INLINE void take_bits(RowBits* bits, u32 count) {
 
 /// Whether nothing but padding is left in front of a marker or the row's end: less than a byte, or bytes of zeros or of
 /// ones. These are taken.
-INLINE u32 only_padding(const IndexedRow* row, RowBits* bits) {
+INLINE u32 only_padding(const IndexedRowEntry* row, RowBits* bits) {
     if (bits->count < 0) return 0;
     take_bits(bits, (u32)bits->count % 8);
     u32 padding = NO_BYTE;
@@ -94,7 +94,7 @@ INLINE u32 only_padding(const IndexedRow* row, RowBits* bits) {
 }
 
 /// Goes on behind the next marker, which must be the one before this restart interval. Returns 0 if it is not.
-INLINE u32 begin_interval(const IndexedRow* row, RowBits* bits, u32 interval) {
+INLINE u32 begin_interval(const IndexedRowEntry* row, RowBits* bits, u32 interval) {
     u32 at = bits->at;
     ROLL while (at < row->length) {
         const u32 bytes = four_bytes(row, at);

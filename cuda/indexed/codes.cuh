@@ -49,8 +49,8 @@ INLINE i32 take_value(RowBits* bits, u32 length, u32 size) {
 
 /// Reads the block of a component that follows in the bits of a row, whose last DC coefficient is `dc`. Puts its
 /// coefficients in their places in `to`, which are zeros, unless that is null. Returns 0 for what cannot be.
-INLINE u32 read_coefficients(const IndexedShared* shared, const IndexedImage* image, const HuffmanCode* codes,
-                      const IndexedRow* row, u32 component, RowBits* bits, i32* dc, i16* to) {
+INLINE u32 read_coefficients(const IndexedShared* shared, const IndexedImageEntry* image, const HuffmanCode* codes,
+                      const IndexedRowEntry* row, u32 component, RowBits* bits, i32* dc, i16* to) {
     const u32* numbers = image->codes[component];
     refill(row, bits);
     const u32 first = next_code(codes + numbers[0], shared->dc_codes[component], DC_LOOKUP, bits);

@@ -24,12 +24,12 @@ typedef struct {
 } RowReader;
 
 /// The columns of blocks of a component in an MCU.
-INLINE u32 columns_of(const IndexedImage* image, u32 component) {
-    return image->image.components[component].columns / image->columns;
+INLINE u32 columns_of(const IndexedImageEntry* image, u32 component) {
+    return image->image.components[component].columns / image->mcus[0];
 }
 
 /// Writes down in which order the blocks of an MCU come.
-INLINE void list_blocks(IndexedShared* shared, const IndexedImage* image) {
+INLINE void list_blocks(IndexedShared* shared, const IndexedImageEntry* image) {
     u32 number = 0;
     ROLL for (u32 c = 0; c < image->image.count; c++) {
         const u32 columns = columns_of(image, c), blocks = columns * image->image.components[c].rows;
@@ -43,7 +43,7 @@ INLINE void list_blocks(IndexedShared* shared, const IndexedImage* image) {
 }
 
 /// Goes to where reading a row begins: its first bit, or the last restart marker before what is wanted.
-INLINE void begin_row(IndexedShared* shared, const IndexedImage* image, const IndexedRow* row, u32 r,
+INLINE void begin_row(IndexedShared* shared, const IndexedImageEntry* image, const IndexedRowEntry* row, u32 r,
                       RowReader* mine) {
     const RowReader begun = {{0, 0, 0, 0}, 0, 0, 0};
     *mine = begun;
@@ -51,7 +51,7 @@ INLINE void begin_row(IndexedShared* shared, const IndexedImage* image, const In
     refill(row, &mine->bits);
     take_bits(&mine->bits, row->skip);
     if (image->interval == 0) return;
-    const u32 before = row->number * image->columns;
+    const u32 before = row->number * image->mcus[0];
     const u32 wanted = (before + image->wanted[0]) / image->interval;
     ROLL for (u32 interval = before / image->interval; interval < wanted && !mine->damaged; interval++) {
         mine->damaged = !begin_interval(row, &mine->bits, interval + 1);
@@ -61,14 +61,15 @@ INLINE void begin_row(IndexedShared* shared, const IndexedImage* image, const In
 }
 
 /// Goes on behind an MCU, over a restart marker if one follows.
-INLINE void end_mcu(IndexedShared* shared, const IndexedImage* image, const IndexedRow* row, u32 r, RowReader* mine) {
+INLINE void end_mcu(IndexedShared* shared, const IndexedImageEntry* image, const IndexedRowEntry* row, u32 r,
+                    RowReader* mine) {
     mine->number = 0;
     mine->column++;
     mine->damaged |= mine->bits.count < 0;
-    const u32 mcu = row->number * image->columns + mine->column;
+    const u32 mcu = row->number * image->mcus[0] + mine->column;
     if (mine->damaged || image->interval == 0 || mcu % image->interval) return;
     // Behind the last interval libjpeg lets anything pass.
-    if (mcu < image->rows * image->columns) mine->damaged = !only_padding(row, &mine->bits);
+    if (mcu < image->mcus[1] * image->mcus[0]) mine->damaged = !only_padding(row, &mine->bits);
     if (mine->column < image->wanted[1] && !mine->damaged) {
         mine->damaged = !begin_interval(row, &mine->bits, mcu / image->interval);
         ROLL for (u32 c = 0; c < 3; c++) shared->dc[r][c] = 0;
@@ -76,13 +77,13 @@ INLINE void end_mcu(IndexedShared* shared, const IndexedImage* image, const Inde
 }
 
 /// Reads the codes of row `r` on until each of its threads has a wanted block, or to the end of what is wanted.
-INLINE void read_blocks(IndexedShared* shared, const IndexedImage* image, const HuffmanCode* codes,
-                        const IndexedRow* row, u32 r, RowReader* mine) {
+INLINE void read_blocks(IndexedShared* shared, const IndexedImageEntry* image, const HuffmanCode* codes,
+                        const IndexedRowEntry* row, u32 r, RowReader* mine) {
     u32 found = 0;
     ROLL while (mine->column < image->wanted[1] && !mine->damaged) {
         const McuBlock* block = &shared->mcu[mine->number];
         const u32 c = block->component;
-        const JpegComponent* component = &image->image.components[c];
+        const ComponentEntry* component = &image->image.components[c];
         const u32 x = mine->column * columns_of(image, c) + block->column;
         const u32 y = row->number * component->rows + block->row;
         const u32 wanted = x >= component->wanted[0][0] && x < component->wanted[0][1] &&
@@ -103,10 +104,10 @@ INLINE void read_blocks(IndexedShared* shared, const IndexedImage* image, const 
 }
 
 /// The most wanted blocks of a row.
-INLINE u32 most_blocks(const IndexedImage* image) {
+INLINE u32 most_blocks(const IndexedImageEntry* image) {
     u32 blocks = 0;
     ROLL for (u32 c = 0; c < image->image.count; c++) {
-        const JpegComponent* component = &image->image.components[c];
+        const ComponentEntry* component = &image->image.components[c];
         blocks += (component->wanted[0][1] - component->wanted[0][0]) * component->rows;
     }
     return blocks;
@@ -114,10 +115,10 @@ INLINE u32 most_blocks(const IndexedImage* image) {
 
 /// Decodes what is wanted of a group of rows, by a block of `GROUP_THREADS` threads. Adds 1 to the image's count if one
 /// of them is damaged.
-INLINE void decode_group(const Block* block, const IndexedImage* images, const HuffmanCode* codes,
-                         const IndexedRow* rows, const RowGroup* group, u32* damage) {
+INLINE void decode_group(const Block* block, const IndexedImageEntry* images, const HuffmanCode* codes,
+                         const IndexedRowEntry* rows, const RowGroupEntry* group, u32* damage) {
     IndexedShared* shared = (IndexedShared*)block->memory;
-    const IndexedImage* image = images + group->image;
+    const IndexedImageEntry* image = images + group->image;
     RowReader readers[OF_THREADS];
     EACH_THREAD(t) {
         share_tables(&shared->tables, &image->image, t);
@@ -152,7 +153,7 @@ INLINE void decode_group(const Block* block, const IndexedImage* images, const H
         EACH_THREAD(t) {
             if (t % ROW_THREADS < shared->found[t / ROW_THREADS]) {
                 const BlockPlace place = shared->places[t];
-                const JpegComponent* component = &image->image.components[place.component];
+                const ComponentEntry* component = &image->image.components[place.component];
                 const u16* steps = shared->tables.steps[place.component];
                 i16* mine = shared->coefficients[t];
                 if (!write_samples(component, steps, mine, place.column, place.row)) shared->damaged = 1;

@@ -11,18 +11,20 @@
 
 /// An image, whose components are in the order of its scan.
 typedef struct {
-    JpegImage image;
-    /// The columns and rows of MCUs, and the MCUs from one restart marker to the next; 0 if there are none.
-    u32 columns, rows, interval;
+    ImageEntry image;
+    /// The columns and rows of MCUs.
+    u32 mcus[2];
+    /// The MCUs from one restart marker to the next; 0 if there are none.
+    u32 interval;
     /// The columns of MCUs that hold wanted blocks: from..to.
     u32 wanted[2];
     /// The number in the table of codes of each component's code of DC differences and of its code of AC coefficients.
     u32 codes[3][2];
     u32 unused;
-} IndexedImage;
+} IndexedImageEntry;
 
-/// A Huffman code: `Codes` of `src/decode/jpeg/huffman.rs`. Its symbols are sizes of DC differences, at most 15, or
-/// runs and sizes of AC coefficients.
+/// A Huffman code, which Rust has in `src/decode/jpeg/huffman.rs`. Its symbols are sizes of DC differences, at most
+/// 15, or runs and sizes of AC coefficients.
 typedef struct {
     /// The first code that is too large for codes of this length, left-aligned to 16 bits; by length - 1.
     u32 limit[16];
@@ -41,17 +43,26 @@ typedef struct {
     u16 skip;
     /// The DC coefficients before the row, by component.
     i16 dc[3];
-} IndexedRow;
+} IndexedRowEntry;
 
 /// Rows of one image that follow each other in the table.
 typedef struct {
     /// The number of their image, the number in the table of the first of them, and how many there are.
     u32 image, first, count;
-} RowGroup;
+} RowGroupEntry;
 
-SAME(indexed_image, sizeof(IndexedImage) == 560);
-SAME(huffman_code, sizeof(HuffmanCode) == 384);
-SAME(indexed_row, sizeof(IndexedRow) == 24);
-SAME(row_group, sizeof(RowGroup) == 12);
+SAME_SIZE(IndexedImageEntry, 560);
+SAME_OFFSET(IndexedImageEntry, interval, 520);
+SAME_OFFSET(IndexedImageEntry, codes, 532);
+SAME_SIZE(HuffmanCode, 384);
+SAME_OFFSET(HuffmanCode, offset, 64);
+SAME_OFFSET(HuffmanCode, symbols, 128);
+SAME_SIZE(IndexedRowEntry, 24);
+SAME_OFFSET(IndexedRowEntry, length, 8);
+SAME_OFFSET(IndexedRowEntry, skip, 16);
+SAME_OFFSET(IndexedRowEntry, dc, 18);
+SAME_SIZE(RowGroupEntry, 12);
+SAME_OFFSET(RowGroupEntry, first, 4);
+SAME_OFFSET(RowGroupEntry, count, 8);
 
 #endif

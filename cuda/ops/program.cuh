@@ -116,8 +116,8 @@ typedef struct {
     u64 sum;
 } OpsShared;
 
-SAME(ops_shared, sizeof(OpsShared) == 3 * 256 * 5 + 32);
-SAME(program_span, sizeof(ProgramSpan) == 12);
+SAME_SIZE(OpsShared, 3 * 256 * 5 + 32);
+SAME_SIZE(ProgramSpan, 12);
 
 INLINE OpsShared* ops_shared(const Block* block) { return (OpsShared*)block->memory; }
 

@@ -16,7 +16,7 @@ typedef struct {
 } BitSource;
 
 /// The bits from byte `offset` of a row on.
-INLINE BitSource bits_from(const PackedRow* row, u32 offset) {
+INLINE BitSource bits_from(const PackedRowEntry* row, u32 offset) {
     const u64 address = row->bytes + offset, end = row->bytes + row->length;
     BitSource source;
     source.words = address & ~(u64)3;

@@ -36,7 +36,7 @@ INLINE u32 product_of(u32 a, u32 b) {
 
 /// The four bytes of a row from `at` on, of which those before the row are zeros. The remainder begins with ones, which
 /// is the same as if the row's first four bytes were inverted.
-INLINE u32 word_of_row(const PackedRow* row, i64 at) {
+INLINE u32 word_of_row(const PackedRowEntry* row, i64 at) {
     if (at <= -4) return 0;
     const u64 address = row->bytes + (u64)at, words = address & ~(u64)3;
     const u32 skew = 8 * (u32)(address & 3);
@@ -48,7 +48,7 @@ INLINE u32 word_of_row(const PackedRow* row, i64 at) {
 }
 
 /// The checksum of a row, the same for all threads of the block. It needs the coefficients' memory.
-INLINE u32 checksum_of(const Block* block, const PackedRow* row) {
+INLINE u32 checksum_of(const Block* block, const PackedRowEntry* row) {
     PackedShared* shared = (PackedShared*)block->memory;
     EACH_THREAD(t) {
         ROLL for (u32 byte = t; byte < 256; byte += BLOCKS) {

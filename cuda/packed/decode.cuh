@@ -13,19 +13,19 @@
 #include "packed/unit.cuh"
 
 /// The units in a row of blocks of a component.
-INLINE u32 units_of(const JpegComponent* component) { return (component->columns + UNIT - 1) / UNIT; }
+INLINE u32 units_of(const ComponentEntry* component) { return (component->columns + UNIT - 1) / UNIT; }
 
 /// The number of bytes of the unit with this number in the row.
-INLINE u32 unit_length(const PackedRow* row, u32 number) {
+INLINE u32 unit_length(const PackedRowEntry* row, u32 number) {
     const u8* at = (const u8*)(row->bytes + 2 * (u64)number);
     return load_byte(at) | load_byte(at + 1) << 8;
 }
 
 /// The units in a row of MCUs, and how many of them have wanted blocks.
-INLINE void count_units(const JpegImage* image, u32 number, u32* all, u32* wanted) {
+INLINE void count_units(const ImageEntry* image, u32 number, u32* all, u32* wanted) {
     *all = *wanted = 0;
     ROLL for (u32 c = 0; c < image->count; c++) {
-        const JpegComponent* component = &image->components[c];
+        const ComponentEntry* component = &image->components[c];
         u32 from, to;
         wanted_rows(component, number, &from, &to);
         *all += component->rows * units_of(component);
@@ -35,7 +35,7 @@ INLINE void count_units(const JpegImage* image, u32 number, u32* all, u32* wante
 
 /// Adds up the lengths of the row's units, stretch by stretch: each thread has `stretch` units, and the sum of these
 /// and all before them goes to `sums[LEVELS % 2]`.
-INLINE void add_lengths(const Block* block, const PackedRow* row, u32 units, u32 stretch) {
+INLINE void add_lengths(const Block* block, const PackedRowEntry* row, u32 units, u32 stretch) {
     PackedShared* shared = (PackedShared*)block->memory;
     EACH_THREAD(t) {
         u32 sum = 0;
@@ -55,11 +55,11 @@ INLINE void add_lengths(const Block* block, const PackedRow* row, u32 units, u32
 
 /// Finds the wanted unit with this number, whose component and place follow from the image; its bytes begin behind
 /// those of the units before it.
-INLINE void find_unit(const PackedShared* shared, const JpegImage* image, const PackedRow* row, u32 number,
+INLINE void find_unit(const PackedShared* shared, const ImageEntry* image, const PackedRowEntry* row, u32 number,
                       u32 units, u32 stretch, PackedUnit* unit) {
     u32 before = 0;
     ROLL for (u32 c = 0; c < image->count; c++) {
-        const JpegComponent* component = &image->components[c];
+        const ComponentEntry* component = &image->components[c];
         const u32* columns = component->wanted[0];
         const u32 left = columns[0] / UNIT, across = (columns[1] + UNIT - 1) / UNIT - left;
         u32 from, to;
@@ -85,17 +85,17 @@ INLINE void find_unit(const PackedShared* shared, const JpegImage* image, const 
 }
 
 /// Transforms the thread's block and writes its samples.
-INLINE void write_block(PackedShared* shared, const JpegImage* image, u32 t, PackedBlock* mine) {
+INLINE void write_block(PackedShared* shared, const ImageEntry* image, u32 t, PackedBlock* mine) {
     const PackedUnit* unit = unit_of(shared, t);
     const u16* steps = shared->tables.steps[unit->component];
     i16* coefficients = shared->memory.coefficients[t];
     coefficients[0] = (i16)mine->dc;
-    const JpegComponent* component = &image->components[unit->component];
+    const ComponentEntry* component = &image->components[unit->component];
     mine->damaged |= !write_samples(component, steps, coefficients, unit->x + t % UNIT, unit->y);
 }
 
 /// Decodes the units in `shared->units`.
-INLINE void decode_units(const Block* block, const JpegImage* image, const PackedRow* row) {
+INLINE void decode_units(const Block* block, const ImageEntry* image, const PackedRowEntry* row) {
     PackedShared* shared = (PackedShared*)block->memory;
     PackedBlock blocks[OF_THREADS];
     EACH_THREAD(t) {
@@ -128,9 +128,9 @@ INLINE void decode_units(const Block* block, const JpegImage* image, const Packe
 
 /// Decodes what is wanted of a row of MCUs, by a block of `BLOCKS` threads. Adds 1 to the image's count if the row is
 /// damaged.
-INLINE void decode_row(const Block* block, const JpegImage* images, const PackedRow* row, u32* damage) {
+INLINE void decode_row(const Block* block, const ImageEntry* images, const PackedRowEntry* row, u32* damage) {
     PackedShared* shared = (PackedShared*)block->memory;
-    const JpegImage* image = images + row->image;
+    const ImageEntry* image = images + row->image;
     u32 units, wanted;
     count_units(image, row->number, &units, &wanted);
     EACH_THREAD(t) {

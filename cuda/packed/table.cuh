@@ -17,8 +17,11 @@ typedef struct {
     u32 length, checksum;
     /// The number of its image in the table of images, and which row of that image it is.
     u32 image, number;
-} PackedRow;
+} PackedRowEntry;
 
-SAME(packed_row, sizeof(PackedRow) == 24);
+SAME_SIZE(PackedRowEntry, 24);
+SAME_OFFSET(PackedRowEntry, length, 8);
+SAME_OFFSET(PackedRowEntry, image, 16);
+SAME_OFFSET(PackedRowEntry, number, 20);
 
 #endif

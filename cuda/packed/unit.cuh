@@ -35,7 +35,7 @@ INLINE const PackedUnit* unit_of(const PackedShared* shared, u32 t) { return &sh
 INLINE u32 escape_of(u32 width) { return width == 0 ? ~0u : width == 7 ? 126 : (1u << width) - 1; }
 
 /// Reads what the unit says of the block before the masks.
-INLINE void read_block(PackedShared* shared, const PackedRow* row, u32 t, PackedBlock* mine) {
+INLINE void read_block(PackedShared* shared, const PackedRowEntry* row, u32 t, PackedBlock* mine) {
     const PackedUnit* unit = unit_of(shared, t);
     const BitSource bits = bits_from(row, unit->offset);
     const u32 b = t % UNIT;
@@ -58,7 +58,7 @@ INLINE void read_block(PackedShared* shared, const PackedRow* row, u32 t, Packed
 }
 
 /// Reads the block's mask, and adds the differences up.
-INLINE void read_mask(PackedShared* shared, const PackedRow* row, u32 t, PackedBlock* mine) {
+INLINE void read_mask(PackedShared* shared, const PackedRowEntry* row, u32 t, PackedBlock* mine) {
     const PackedUnit* unit = unit_of(shared, t);
     const BitSource bits = bits_from(row, unit->offset);
     const u32 first = t - t % UNIT;
@@ -74,7 +74,7 @@ INLINE void read_mask(PackedShared* shared, const PackedRow* row, u32 t, PackedB
 }
 
 /// Reads which coefficients are negative, and which are large.
-INLINE void read_signs(PackedShared* shared, const PackedRow* row, u32 t, PackedBlock* mine) {
+INLINE void read_signs(PackedShared* shared, const PackedRowEntry* row, u32 t, PackedBlock* mine) {
     const PackedUnit* unit = unit_of(shared, t);
     const BitSource bits = bits_from(row, unit->offset);
     const u32 first = t - t % UNIT, nonzeros = shared->nonzeros[t];
@@ -89,7 +89,7 @@ INLINE void read_signs(PackedShared* shared, const PackedRow* row, u32 t, Packed
 }
 
 /// Puts the AC coefficients in their places. Those that have escapes are wrong until these are read.
-INLINE void expand(PackedShared* shared, const PackedRow* row, u32 t, PackedBlock* mine) {
+INLINE void expand(PackedShared* shared, const PackedRowEntry* row, u32 t, PackedBlock* mine) {
     const PackedUnit* unit = unit_of(shared, t);
     const BitSource bits = bits_from(row, unit->offset);
     const u32 first = t - t % UNIT;
@@ -129,7 +129,7 @@ INLINE void expand(PackedShared* shared, const PackedRow* row, u32 t, PackedBloc
 }
 
 /// Puts the coefficients that have escapes in their places.
-INLINE void add_escapes(PackedShared* shared, const PackedRow* row, u32 t, PackedBlock* mine) {
+INLINE void add_escapes(PackedShared* shared, const PackedRowEntry* row, u32 t, PackedBlock* mine) {
     if (!mine->escaped) return;
     const PackedUnit* unit = unit_of(shared, t);
     const BitSource bits = bits_from(row, unit->offset);

@@ -167,8 +167,8 @@ impl LoaderOptions {
                  not packed: run `foreload pack`, or say cpu_decode=\"fallback\"",
             ),
             GpuDecoder::NvJpeg if index.has_packed() => Some(
-                "is nvjpeg, which knows no packed images, and cpu_decode is never, but samples of this dataset are \
-                 packed: say decoder=\"auto\" or cpu_decode=\"fallback\"",
+                "is nvjpeg, which knows no packed images, and cpu_decode is never, but samples of this dataset lie in \
+                 packed shards: say decoder=\"auto\" or cpu_decode=\"fallback\"",
             ),
             _ => None,
         };

@@ -4,10 +4,10 @@
 use super::cancel::Cancel;
 use super::format::{GroupEnd, HEADER, IndexHeader, Section, SectionEntry};
 use super::member::{MEMBER_ROW, MemberRow};
-use super::packed::SampleOutline;
 use super::spill::{SpilledGroup, affixes};
 use super::{Contents, Fingerprint, Layout, Stamp, publish};
 use crate::error::{Error, Result};
+use crate::parts::RawOutline;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -55,7 +55,7 @@ pub struct ShardRows {
     /// The number of members of each sample; empty where there are no keys.
     pub counts: Vec<u32>,
     /// The outline of each sample in packed shards; empty in others.
-    pub outlines: Vec<SampleOutline>,
+    pub outlines: Vec<RawOutline>,
 }
 
 impl ShardRows {

@@ -7,10 +7,10 @@
 
 use super::kind::RULES;
 use super::member::MEMBER_ROW;
-use super::packed::OUTLINE;
 use super::parallel::for_each;
 use super::{Contents, Layout, Stamp};
 use crate::error::{Error, Result};
+use crate::parts::RawOutline;
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{self, Read};
@@ -64,7 +64,7 @@ pub(super) enum Section {
     /// The file names in directories, one after another, without the prefix and suffix of their directory. Names in a
     /// directory are mostly alike ("n01440764_10026.JPEG"), so this leaves a quarter of their bytes.
     Names,
-    /// For packed shards, the outline of each sample ([`SampleOutline`](super::packed::SampleOutline)).
+    /// For packed shards, the outline of each sample ([`RawOutline`]).
     Outlines,
     /// The keys of the members that samples in shards have, sorted, as JSON.
     Keys,
@@ -334,7 +334,7 @@ impl IndexFile {
         rows(
             Section::Outlines,
             if self.header.layout == Layout::Packed { samples } else { 0 },
-            OUTLINE as u64,
+            size_of::<RawOutline>() as u64,
         )?;
         if self.members {
             let keys: Vec<String> = serde_json::from_slice(self.section(Section::Keys)).ok()?;

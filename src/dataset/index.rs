@@ -13,6 +13,7 @@ use super::selected_members::MemberBytes;
 use super::{Contents, Extent, FileId, Fingerprint, IndexOptions, IndexOrigin, IndexSummary, open};
 use crate::error::{Error, Result};
 use crate::notices::Notices;
+use crate::parts::RawOutline;
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -229,7 +230,7 @@ impl DatasetIndex {
     ///
     /// # Panics
     /// Panics when `sample` is not below [`DatasetIndex::len`].
-    pub(crate) fn outline(&self, sample: u64) -> Option<&super::packed::SampleOutline> {
+    pub(crate) fn outline(&self, sample: u64) -> Option<&RawOutline> {
         let placed = self.part_with(sample).1;
         placed.part.outline(sample - placed.sample)
     }

@@ -3,11 +3,11 @@
 use super::format::{
     GROUP_PREFIX, GROUP_ROW, GROUP_SUFFIX, GroupEnd, IndexFile, STAMP_ROW, Section, stamp_at, u32_at, u64_at,
 };
-use super::packed::{OUTLINE, SampleOutline};
 use super::selected_members::MemberSelection;
 use super::summary;
 use super::{Extent, FileId, Fingerprint, IndexOrigin, IndexSummary, Layout, Notes, Stamp};
 use crate::error::{Error, Result};
+use crate::parts::RawOutline;
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
 use std::ffi::{OsStr, OsString};
@@ -118,16 +118,16 @@ impl DatasetPart {
 
     /// Whether a sample's image, or what stands for it, is packed in its shard.
     pub(super) fn has_packed_image(&self, sample: u64) -> bool {
-        self.known_outline(sample).is_some_and(|outline| *outline != [0; OUTLINE])
+        self.known_outline(sample).is_some_and(|outline| *outline != RawOutline::default())
     }
 
     /// The outline of a sample's first member, which is zeros where that is not packed.
-    pub(super) fn known_outline(&self, sample: u64) -> Option<&SampleOutline> {
+    pub(super) fn known_outline(&self, sample: u64) -> Option<&RawOutline> {
         self.file.section(Section::Outlines).as_chunks().0.get(sample as usize)
     }
 
     /// What is known of the layout of a sample's packed image, if that is all that is read of the sample at once.
-    pub(super) fn outline(&self, sample: u64) -> Option<&SampleOutline> {
+    pub(super) fn outline(&self, sample: u64) -> Option<&RawOutline> {
         let outline = self.known_outline(sample)?;
         let is_packed = self.has_packed_image(sample);
         (is_packed && (self.members.is_none() || self.extent(sample) == self.image(sample)))

@@ -2,7 +2,7 @@
 
 use super::Stamp;
 use super::member::MEMBER_ROW;
-use super::packed::OUTLINE;
+use crate::parts::RawOutline;
 use std::ops::Range;
 
 /// A group whose rows are in the spill file, one kind of them after another. Of a shard these are lengths, labels,
@@ -51,7 +51,7 @@ impl SpilledGroup {
     /// The outlines of a packed shard's samples.
     pub(super) fn outlines(&self) -> Range<u64> {
         let start = self.offsets().end;
-        start..start + OUTLINE as u64 * self.outlines
+        start..start + size_of::<RawOutline>() as u64 * self.outlines
     }
 
     /// The number of members of each of a shard's samples (u32).

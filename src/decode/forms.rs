@@ -1,7 +1,7 @@
 //! The forms in which the file of an image may be kept. Only decoders know what is in them: whoever else is handed
 //! bytes of a sample learns here which form they have, and gets the file itself, checked.
 
-use super::jpeg::packed::{self, Kept, Packer, Restorer};
+use super::jpeg::packed::{self, Packer, Restorer};
 use super::jpeg::{
     self,
     indexed::{self, Indexer},
@@ -54,6 +54,30 @@ impl From<MadeForm> for FileForm {
         }
     }
 }
+
+/// The reason for which a file stays as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Kept {
+    /// It is no JPEG.
+    NotJpeg,
+    /// It is damaged, or was cut short.
+    Damaged,
+    /// It is of a kind that is not packed: CMYK, uneven sampling, arithmetic coding, 12 bits and so on.
+    Kind,
+    /// Its bytes do not follow from its coefficients.
+    NotRestorable,
+    /// It is so large an image that packing would take more memory than there is for it, or it codes so much in so few
+    /// bytes that other forms would take far more of them.
+    Large,
+}
+
+named!(Kept:
+    "not_jpeg" => NotJpeg,
+    "damaged" => Damaged,
+    "kind" => Kind,
+    "not_restorable" => NotRestorable,
+    "large" => Large,
+);
 
 /// The form of `bytes`, by their signature alone. A file may begin like any of the forms: ask this only of bytes that
 /// are known to be an image, or known to be made.

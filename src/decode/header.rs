@@ -106,6 +106,26 @@ pub fn parse_header(bytes: &[u8]) -> Result<JpegHeader, DecodeError> {
 }
 
 #[cfg(test)]
+impl JpegHeader {
+    /// The header of a baseline file of 100×80 pixels.
+    pub(super) fn baseline(factors: [(u8, u8); 4], components: u8) -> Self {
+        let color_space = if components == 1 { JpegColorSpace::Gray } else { JpegColorSpace::YCbCr };
+        Self {
+            width: 100,
+            height: 80,
+            process: Process::Baseline,
+            precision: 8,
+            color_space,
+            components,
+            factors,
+            restart_interval: 0,
+            interleaved: true,
+            region_decodable: true,
+        }
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use jpeg_encoder::{ColorType, Encoder, SamplingFactor};

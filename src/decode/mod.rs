@@ -6,6 +6,7 @@ mod fallback;
 pub(crate) mod forms;
 mod header;
 mod jpeg;
+mod layout;
 mod mask;
 mod npy;
 pub(crate) mod nvjpeg;
@@ -14,12 +15,14 @@ mod planes;
 pub use codecs::Backend;
 pub(crate) use codecs::{DecodedBy, Format};
 pub(crate) use forms::{
-    FileForm, FileRestorer, FormMaker, MadeForm, RestoredFile, SIGNATURE, file_within, form_of,
+    FileForm, FileRestorer, FormMaker, Kept, MadeForm, RestoredFile, SIGNATURE, file_within, form_of,
     is_convertible,
 };
 pub(crate) use header::Process;
 pub use header::{JpegHeader, parse_header};
-pub(crate) use jpeg::packed::{self, Kept};
+pub(crate) use jpeg::packed;
+pub(crate) use layout::PlaneLayout;
+pub use layout::PlanesLayout;
 pub(crate) use mask::Mask;
 pub(crate) use npy::{NpyArray, Number};
 

@@ -27,21 +27,29 @@ pub(super) fn finished(
                        name another directory";
         Error::dataset(into, message)
     })?;
+    refuse_changed(options, index, &manifest)?;
+    warn(options, index, &manifest);
+    Ok(manifest)
+}
+
+/// Refuses a dataset of which a shard is not there whole, or was packed of files that were written since.
+fn refuse_changed(options: &PackOptions, index: &DatasetIndex, manifest: &PackedManifest) -> Result<()> {
+    let into = &options.into;
     let numbers: Vec<usize> = (0..manifest.shards.len()).collect();
     let changed: Mutex<Vec<usize>> = Mutex::default();
+    let not_whole = |error| {
+        let message = format!(
+            "is finished, but not whole any more ({error}): remove it and pack again, or name another directory"
+        );
+        Error::dataset(into, message)
+    };
     each_job(
         options.threads,
         &numbers,
         || (),
         |(), &number, stop| {
             stop.check()?;
-            if let Err(error) = OpenPackedShard::open(into, &manifest, number) {
-                let message = format!(
-                    "is finished, but not whole any more ({error}): remove it and pack again, or name another \
-                     directory"
-                );
-                return Err(Error::dataset(into, message));
-            }
+            OpenPackedShard::open(into, manifest, number).map_err(not_whole)?;
             if let Some(stamps) = &manifest.shards[number].stamps
                 && *stamps != index.packing_stamps(manifest.samples_of(number))?
             {
@@ -52,22 +60,25 @@ pub(super) fn finished(
     )?;
     let mut changed = changed.into_inner().unwrap_or_else(PoisonError::into_inner);
     changed.sort_unstable();
-    if let Some(&number) = changed.first() {
-        let samples = manifest.samples_of(number);
-        let path = |sample| index.path(index.extent(sample).file);
-        let message = format!(
-            "is finished, but of the dataset's files some were written or replaced since they were packed: those of \
-             {} shards, first {} ({} to {}): remove it and pack again, or name another directory; where they were \
-             only touched or copied, it can be used as it is",
-            changed.len(),
-            shard_name(number),
-            path(samples.start).display(),
-            path(samples.end.saturating_sub(1)).display(),
-        );
-        return Err(Error::dataset(into, message));
-    }
+    let Some(&number) = changed.first() else { return Ok(()) };
+    let samples = manifest.samples_of(number);
+    let path = |sample| index.path(index.extent(sample).file);
+    let message = format!(
+        "is finished, but of the dataset's files some were written or replaced since they were packed: those of {} \
+         shards, first {} ({} to {}): remove it and pack again, or name another directory; where they were only \
+         touched or copied, it can be used as it is",
+        changed.len(),
+        shard_name(number),
+        path(samples.start).display(),
+        path(samples.end.saturating_sub(1)).display(),
+    );
+    Err(Error::dataset(into, message))
+}
+
+/// Warns of what cannot be said of the dataset, and of what is otherwise than it was asked for.
+fn warn(options: &PackOptions, index: &DatasetIndex, manifest: &PackedManifest) {
     let notices = index.notices();
-    let into = into.display();
+    let into = options.into.display();
     if manifest.shards.iter().any(|shard| shard.stamps.is_none()) {
         notices.warn_once("packed without stamps", || {
             format!(
@@ -86,5 +97,4 @@ pub(super) fn finished(
             )
         });
     }
-    Ok(manifest)
 }

@@ -22,14 +22,14 @@ use crate::dataset::packed::{
     MANIFEST, MOST_SHARDS, PackedFooter, PackedManifest, PackedShard, PackingFacts, RawName, ShardSeal,
     ShardTally, shard_name,
 };
-use crate::dataset::{Contents, DatasetIndex, IndexOptions, Layout, SizedFile, Skipped};
+use crate::dataset::{Contents, DatasetIndex, IndexOptions, Layout, Skipped};
 use crate::error::{Error, Result};
+use open_shard::OpenPackedShard;
 use place::{FoundPlace, PackingPlace, PackingRecord};
 use serde::Serialize;
 use shard::ShardPacker;
 use source::PackSource;
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::ops::Range;
 use std::path::PathBuf;
@@ -219,28 +219,28 @@ impl PackingWork<'_> {
 
     /// What an earlier run left of the shard with this number.
     fn find(&self, number: usize) -> Result<FoundShard> {
-        let path = self.place.path().join(shard_name(number));
-        let file = match File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(FoundShard::Missing),
-            Err(error) => return Err(Error::io("open", path, error)),
+        let wrong =
+            |path, message: &str| Error::dataset(path, format!("{message}: remove it and pack again"));
+        let (shard, seal) = match OpenPackedShard::read(self.place.path().join(shard_name(number))) {
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
+                return Ok(FoundShard::Missing);
+            }
+            Err(Error::Dataset { path, message }) => return Err(wrong(path, &message)),
+            read => read?,
         };
-        let size = file.metadata().map_err(|error| Error::io("look at", &path, error))?.len();
-        let wrong = |message: &str| Error::dataset(&path, format!("{message}: remove it and pack again"));
-        let (footer, seal) =
-            PackedFooter::read(&SizedFile { file, size }).map_err(|error| wrong(&error.message))?;
+        let footer = &shard.footer;
         let samples = &self.shards[number];
         let same = footer.fingerprint == self.index.fingerprint().0
             && (footer.number as usize, footer.first) == (number, samples.start)
             && footer.samples.len() as u64 == samples.end - samples.start;
         if !same {
-            return Err(wrong("is a shard of another packed dataset"));
+            return Err(wrong(shard.path, "is a shard of another packed dataset"));
         }
         // Where a file is gone, packing the shard again says so.
         match self.index.packing_stamps(samples.clone()) {
             Ok(stamps) if Some(&stamps) == self.place.noted(number) => {
                 (0..footer.samples.len()).for_each(|_| (self.progress)(None));
-                Ok(FoundShard::Finished(finish(&footer, &seal, stamps)))
+                Ok(FoundShard::Finished(finish(footer, &seal, stamps)))
             }
             _ => Ok(FoundShard::Stale),
         }

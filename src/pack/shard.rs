@@ -65,7 +65,7 @@ impl<'a> ShardPacker<'a> {
     /// sample. Returns its footer and seal, and the [`SourceStamps`] of what it was made of.
     ///
     /// # Errors
-    /// Those of [`SampleReader::read`]; [`Error::Io`] where the shard cannot be written; [`Error::Dataset`] for a
+    /// Those of [`SampleReader::read`]; [`Error::Io`] where the shard cannot be written; [`Error::Config`] for a
     /// footer that would be too long.
     pub(super) fn pack(
         &mut self,
@@ -140,8 +140,12 @@ impl<'a> ShardPacker<'a> {
             if number > 0 {
                 offset = next_member(image, offset, length);
             } else {
-                let outline = if form == PACKED_FORM { PackedOutline::of(bytes).ok() } else { None };
-                shard.footer.outlines.push(outline.unwrap_or_default());
+                shard.footer.outlines.push(match form {
+                    PACKED_FORM => {
+                        PackedOutline::of(bytes).map_err(|error| Error::Internal(error.to_string()))?
+                    }
+                    _ => Default::default(),
+                });
             }
             length = u32::try_from(bytes.len()).map_err(|_| {
                 let name = String::from_utf8_lossy(&file.name);

@@ -10,13 +10,14 @@ use std::fs;
 
 const SIGNATURE: &[u8; 8] = b"\x8AFLSHARD";
 const TRAILER: usize = 64;
+const VERSION: u32 = 2;
 
 /// A sample to write: its class number, and the names and bytes of its members.
 type Written<'a> = (u32, &'a [(&'a str, &'a [u8])]);
 
-/// A shard of samples of one tar shard, the only one of its dataset. Version 2 has outlines.
-fn shard(version: u32, samples: &[Written]) -> Vec<u8> {
-    let mut bytes = [&SIGNATURE[..], &version.to_le_bytes(), &[0; 4]].concat();
+/// A shard of samples of one tar shard, the only one of its dataset.
+fn shard(samples: &[Written]) -> Vec<u8> {
+    let mut bytes = [&SIGNATURE[..], &VERSION.to_le_bytes(), &[0; 4]].concat();
     let (mut rows, mut members, mut names) = (Vec::new(), Vec::new(), Vec::new());
     let mut order = 0u32;
     for (label, own) in samples {
@@ -47,24 +48,24 @@ fn shard(version: u32, samples: &[Written]) -> Vec<u8> {
     counts.iter().for_each(|&value| footer.extend((value as u64).to_le_bytes()));
     [0u32, 1, 2, 1].iter().for_each(|value| footer.extend(value.to_le_bytes()));
     footer.extend((lists.len() as u64).to_le_bytes());
-    let outlines = if version == 2 { vec![0; 32 * samples.len()] } else { Vec::new() };
+    let outlines = vec![0; 32 * samples.len()];
     [lists, rows, members, names, outlines].iter().for_each(|part| footer.extend(part));
     let trailer = [&(bytes.len() as u64).to_le_bytes()[..], &(footer.len() as u64).to_le_bytes()].concat();
     let digest = Sha256::digest(&footer);
     bytes.extend(footer);
-    [&trailer[..], &digest, &version.to_le_bytes(), &[0; 4], SIGNATURE]
+    [&trailer[..], &digest, &VERSION.to_le_bytes(), &[0; 4], SIGNATURE]
         .iter()
         .for_each(|part| bytes.extend(*part));
     bytes
 }
 
-fn sound(version: u32) -> Vec<u8> {
+fn sound() -> Vec<u8> {
     let samples: [Written; 3] = [
         (2, &[("a/1.jpg", b"first image"), ("a/1.txt", b""), ("a/1.cls", b"2")]),
         (0, &[("a/2.JPG", b"")]),
         (5, &[("3.png", &[1; 700]), ("3.jpeg.x", b"x"), ("3.txt", b"one"), ("3.TXT", b"another")]),
     ];
-    shard(version, &samples)
+    shard(&samples)
 }
 
 /// Where the footer lies, by the trailer.
@@ -86,12 +87,8 @@ fn mend(bytes: &mut [u8]) {
 
 #[test]
 fn a_dataset_is_listed_as_the_page_says() {
-    [1, 2].into_iter().for_each(is_listed_as_the_page_says);
-}
-
-fn is_listed_as_the_page_says(version: u32) {
     let scene = Scene::new();
-    let bytes = sound(version);
+    let bytes = sound();
     let digest: String =
         Sha256::digest(&bytes[footer(&bytes).unwrap()]).iter().map(|byte| format!("{byte:02x}")).collect();
     scene.write("000000.packed", &bytes);
@@ -143,8 +140,34 @@ fn manifests_are_refused_for_what_is_wrong_with_them() {
 }
 
 #[test]
+fn shards_of_other_versions_are_refused() {
+    for version in [0, 1, VERSION + 1] {
+        let mut bytes = sound();
+        let trailer = bytes.len() - TRAILER;
+        for at in [8, trailer + 48] {
+            bytes[at..at + 4].copy_from_slice(&version.to_le_bytes());
+        }
+        let error = shard_contents(&bytes[..]).expect_err("a shard of another version").message;
+        assert_eq!(
+            error,
+            format!("a packed shard of version {version}, this program reads version {VERSION}")
+        );
+    }
+}
+
+#[test]
+fn outlines_are_of_packed_images_alone() {
+    let mut bytes = sound();
+    let end = footer(&bytes).expect("a footer").end;
+    bytes[end - 1] = 1;
+    mend(&mut bytes);
+    let error = shard_contents(&bytes[..]).expect_err("a shard with an outline of a file").message;
+    assert!(error.contains("sample 2 of the packed shard has an outline"), "{error}");
+}
+
+#[test]
 fn any_bytes_are_a_packed_shard_or_an_error() {
-    let seed = sound(2);
+    let seed = sound();
     let contents = shard_contents(&seed[..]).expect("the seed is sound");
     assert_eq!((contents.rows.samples.len(), contents.rows.counts), (3, vec![3, 1, 3]));
     let mut found = 0;

@@ -6,8 +6,7 @@ use foreload::testing::augment::cuda::{ImageParams, Kernels, Launcher};
 use foreload::testing::augment::{
     Augmenter, DType, Fidelity, MemoryFormat, Output, Recipe, Transforms, View,
 };
-use foreload::testing::decode::nvjpeg::PlanesLayout;
-use foreload::testing::decode::{Decoder, Planes};
+use foreload::testing::decode::{Decoder, Planes, PlanesLayout};
 use foreload::testing::gpu::{GpuDevice, InFlight, MemoryPool, PinnedBuffer, Registration, Stream};
 use foreload::testing::simd::Level;
 use foreload::testing::slot::SlotPool;

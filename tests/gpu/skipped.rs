@@ -6,8 +6,7 @@ use crate::stand_in;
 use foreload::testing::augment::cuda::{ImageParams, POISON, Untouched};
 use foreload::testing::augment::{Axis, DType, Fidelity, Filter, MemoryFormat, Output, Padding, View};
 use foreload::testing::config::{AllowedBackends, CpuDecode, LoaderOptions, OnError};
-use foreload::testing::decode::nvjpeg::PlanesLayout;
-use foreload::testing::decode::{ColorModel, Planes};
+use foreload::testing::decode::{ColorModel, Planes, PlanesLayout};
 use jpeg_encoder::{ColorType, Encoder};
 
 #[test]

@@ -162,7 +162,7 @@ def load(_context: Context, image: bytes) -> dict:
 
 def images() -> Iterator[tuple[str, bytes]]:
     """Load the kernels as they are shipped, and ones that are damaged or newer than the driver."""
-    files = {path.name: path.read_bytes() for path in sorted(KERNELS.glob("augment.*"))}
+    files = {path.name: path.read_bytes() for path in sorted(KERNELS.iterdir())}
     for name, image in files.items():
         yield name, image + b"\0"
     for name, image in files.items():

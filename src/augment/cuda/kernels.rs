@@ -8,13 +8,13 @@ const fn capability(major: u32, minor: u32) -> Capability {
 
 /// The kernels as machine code for today's devices, and as PTX of an old version for later ones.
 pub(crate) const KERNELS: [KernelImage; 7] = [
-    KernelImage::Cubin(capability(8, 0), include_bytes!("../../../cuda/kernels/augment.sm_80.cubin")),
-    KernelImage::Cubin(capability(8, 6), include_bytes!("../../../cuda/kernels/augment.sm_86.cubin")),
-    KernelImage::Cubin(capability(8, 9), include_bytes!("../../../cuda/kernels/augment.sm_89.cubin")),
-    KernelImage::Cubin(capability(9, 0), include_bytes!("../../../cuda/kernels/augment.sm_90.cubin")),
-    KernelImage::Cubin(capability(10, 0), include_bytes!("../../../cuda/kernels/augment.sm_100.cubin")),
-    KernelImage::Cubin(capability(12, 0), include_bytes!("../../../cuda/kernels/augment.sm_120.cubin")),
-    KernelImage::Ptx(capability(8, 0), include_str!("../../../cuda/kernels/augment.compute_80.ptx")),
+    KernelImage::Cubin(capability(8, 0), include_bytes!("../../../cuda/kernels/sm_80.cubin")),
+    KernelImage::Cubin(capability(8, 6), include_bytes!("../../../cuda/kernels/sm_86.cubin")),
+    KernelImage::Cubin(capability(8, 9), include_bytes!("../../../cuda/kernels/sm_89.cubin")),
+    KernelImage::Cubin(capability(9, 0), include_bytes!("../../../cuda/kernels/sm_90.cubin")),
+    KernelImage::Cubin(capability(10, 0), include_bytes!("../../../cuda/kernels/sm_100.cubin")),
+    KernelImage::Cubin(capability(12, 0), include_bytes!("../../../cuda/kernels/sm_120.cubin")),
+    KernelImage::Ptx(capability(8, 0), include_str!("../../../cuda/kernels/compute_80.ptx")),
 ];
 
 #[cfg(test)]

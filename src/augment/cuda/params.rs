@@ -6,8 +6,8 @@ use super::super::upsample;
 use super::super::view::ViewAxis;
 use super::super::weights;
 use super::super::{DType, Filter, MemoryFormat, Output, Padding, View};
-use crate::decode::nvjpeg::{PlaneLayout, PlanesLayout};
-use crate::decode::{ColorModel, Region};
+use crate::decode::{ColorModel, PlaneLayout, PlanesLayout, Region};
+use std::mem::offset_of;
 
 /// The samples of one component in device memory. Arrays of two are along x and along y.
 #[repr(C)]
@@ -89,11 +89,24 @@ pub struct OutputParams {
     pub unused: u32,
 }
 
-// The sizes are those in `cuda/params.cuh`; no byte is padding.
+// The sizes and offsets are those in `cuda/params.cuh`; no byte is padding.
 const _: () = assert!(size_of::<PlaneParams>() == 8 + 12 * 4);
+const _: () = assert!(offset_of!(PlaneParams, full) == 28);
+const _: () = assert!(offset_of!(PlaneParams, like) == 52);
 const _: () = assert!(size_of::<AxisParams>() == 2 * 8 + 8 * 4);
+const _: () = assert!(offset_of!(AxisParams, start) == 16);
+const _: () = assert!(offset_of!(AxisParams, shown_end) == 36);
+const _: () = assert!(offset_of!(AxisParams, padding) == 44);
 const _: () = assert!(size_of::<ImageParams>() == 3 * 56 + 2 * 48 + 4 * 4);
+const _: () = assert!(offset_of!(ImageParams, axes) == 168);
+const _: () = assert!(offset_of!(ImageParams, color) == 264);
+const _: () = assert!(offset_of!(ImageParams, blank) == 272);
+const _: () = assert!(offset_of!(ImageParams, place) == 276);
 const _: () = assert!(size_of::<OutputParams>() == 8 + 20 * 4);
+const _: () = assert!(offset_of!(OutputParams, gain) == 24);
+const _: () = assert!(offset_of!(OutputParams, fill) == 48);
+const _: () = assert!(offset_of!(OutputParams, tile_columns) == 60);
+const _: () = assert!(offset_of!(OutputParams, shared_bytes) == 80);
 
 impl PlaneParams {
     fn new(plane: &PlaneLayout, data: u64) -> Self {
@@ -259,25 +272,6 @@ impl OutputParams {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::mem::offset_of;
-
-    /// The same numbers stand in `cuda/params.cuh`, where the C compiler asserts them.
-    #[test]
-    fn fields_lie_where_the_kernels_look() {
-        assert_eq!(offset_of!(PlaneParams, full), 28);
-        assert_eq!(offset_of!(PlaneParams, like), 52);
-        assert_eq!(offset_of!(AxisParams, start), 16);
-        assert_eq!(offset_of!(AxisParams, shown_end), 36);
-        assert_eq!(offset_of!(AxisParams, padding), 44);
-        assert_eq!(offset_of!(ImageParams, axes), 168);
-        assert_eq!(offset_of!(ImageParams, color), 264);
-        assert_eq!(offset_of!(ImageParams, blank), 272);
-        assert_eq!(offset_of!(ImageParams, place), 276);
-        assert_eq!(offset_of!(OutputParams, gain), 24);
-        assert_eq!(offset_of!(OutputParams, fill), 48);
-        assert_eq!(offset_of!(OutputParams, tile_columns), 60);
-        assert_eq!(offset_of!(OutputParams, shared_bytes), 80);
-    }
 
     #[test]
     fn a_blank_entry_is_its_flag() {

@@ -1,7 +1,7 @@
 //! Launches the check that a decoder has written the planes; see `cuda/untouched.cuh`.
 
 use super::launcher::Kernels;
-use crate::decode::nvjpeg::PlanesLayout;
+use crate::decode::PlanesLayout;
 use crate::error::Result;
 use crate::gpu::{Arg, Function, Stream};
 

@@ -1,7 +1,7 @@
 //! The flag `foreload index --decode`: every image and mask is read and decoded whole, on all processors, and damaged
 //! ones are listed. Of packed datasets all members are read, and compared with the checksums in their shards' footers.
 
-use super::packed::PackedSums;
+use super::packed::{MemberSum, PackedSums};
 use crate::cli::output;
 use crate::config::LoaderOptions;
 use crate::crc::checksum;
@@ -54,13 +54,39 @@ pub(super) struct DamagedImage {
     reason: String,
 }
 
+impl DecodedImages {
+    /// Adds what was found in a sample.
+    fn add(&mut self, of_sample: Self) {
+        let Self { images, compared, damaged, concealed, .. } = of_sample;
+        self.images += images;
+        self.compared += compared;
+        self.damaged.extend(damaged);
+        self.concealed.extend(concealed);
+    }
+}
+
 impl DamagedImage {
+    fn at(sample_id: u64, extent: Extent, path: PathBuf, reason: String) -> Self {
+        let Extent { offset, length: bytes, .. } = extent;
+        Self { sample_id, member: None, path, offset, bytes, reason }
+    }
+
     /// Describes the image in one line.
     pub(super) fn describe(&self) -> String {
         let Self { sample_id, member, path, offset, bytes, reason } = self;
         let of = member.as_ref().map_or_else(String::new, |name| format!(", {name:?} of sample {sample_id}"));
         format!("{}{of}, bytes {offset}+{bytes}: {reason}", path.display())
     }
+}
+
+/// A member of a sample that is to be decoded.
+struct FoundMember<'a> {
+    name: &'a str,
+    kind: FieldKind,
+    /// Where it is, or where its sample is.
+    extent: Extent,
+    /// Why it cannot be told where it is.
+    known: Result<(), DecodeError>,
 }
 
 /// The members that are decoded of each sample.
@@ -93,15 +119,10 @@ impl ImageMembers {
         (!self.is_single()).then(|| self.0.iter().map(|(name, _)| name.clone()).collect())
     }
 
-    /// Where the members of a sample are, each with its name and kind. What cannot be told is an error beside what is
-    /// read of the sample.
-    fn of_sample(
-        &self,
-        index: &DatasetIndex,
-        sample: u64,
-    ) -> Vec<(&str, FieldKind, Extent, Result<(), DecodeError>)> {
+    /// The members of a sample.
+    fn of_sample(&self, index: &DatasetIndex, sample: u64) -> Vec<FoundMember<'_>> {
         let record = index.extent(sample);
-        let mut found: Vec<(&str, FieldKind, Extent, Result<(), DecodeError>)> = Vec::new();
+        let mut found: Vec<FoundMember<'_>> = Vec::new();
         for (number, (name, kind)) in self.0.iter().enumerate() {
             let (extent, known) = match index.member(sample, number) {
                 MemberBytes::Whole => (record, Ok(())),
@@ -117,8 +138,8 @@ impl ImageMembers {
                 MemberBytes::Absent => continue,
             };
             // The sample's own image comes first and comes again under its own name.
-            if known.is_err() || found.iter().all(|(_, _, other, _)| *other != extent) {
-                found.push((name, *kind, extent, known));
+            if known.is_err() || found.iter().all(|other| other.extent != extent) {
+                found.push(FoundMember { name, kind: *kind, extent, known });
             }
         }
         found
@@ -136,7 +157,7 @@ pub(super) fn damaged(index: &DatasetIndex, members: &ImageMembers, threads: usi
     let what = if has_masks { "images and masks" } else { "images" };
     let (next, decoded) = (AtomicU64::new(0), Mutex::new(DecodedImages { what, ..DecodedImages::default() }));
     let work = || {
-        let mut decoder = MemberDecoder::new();
+        let mut checker = SampleChecker::new(index, members);
         loop {
             let first = next.fetch_add(AT_ONCE, Relaxed);
             let block = first..index.len().min(first.saturating_add(AT_ONCE));
@@ -144,54 +165,8 @@ pub(super) fn damaged(index: &DatasetIndex, members: &ImageMembers, threads: usi
                 return;
             }
             for sample in block {
-                let sums = decoder.sums.of_sample(index, sample);
-                let of_sample = members.of_sample(index, sample);
-                let others = sums
-                    .iter()
-                    .flatten()
-                    .filter(|sum| of_sample.iter().all(|(_, _, extent, _)| *extent != sum.extent));
-                for sum in others {
-                    let outcome =
-                        read_blocking(index, sum.extent).and_then(|bytes| compare(&bytes, sum.checksum));
-                    let mut decoded = decoded.lock().unwrap_or_else(PoisonError::into_inner);
-                    decoded.compared += 1;
-                    if let Err(error) = outcome {
-                        let Extent { offset, length: bytes, .. } = sum.extent;
-                        let (path, reason) = (sum.path.clone(), error.to_string());
-                        let member = None;
-                        decoded.damaged.push(DamagedImage {
-                            sample_id: sample,
-                            member,
-                            path,
-                            offset,
-                            bytes,
-                            reason,
-                        });
-                    }
-                }
-                for (name, kind, extent, known) in of_sample {
-                    let sum = sums.iter().flatten().find(|sum| sum.extent == extent);
-                    let describe = |reason| DamagedImage {
-                        sample_id: sample,
-                        member: (!members.is_single()).then(|| name.to_owned()),
-                        path: sum.map_or_else(|| index.path(extent.file), |sum| sum.path.clone()),
-                        offset: extent.offset,
-                        bytes: extent.length,
-                        reason,
-                    };
-                    // A shard whose footer cannot be read says nothing of any of its members.
-                    let unreadable = sums.as_ref().err().map(|why| Err(DecodeError::Damaged(why.clone())));
-                    let outcome = unreadable.unwrap_or(known).map_err(Error::from);
-                    let expected = sum.map(|sum| sum.checksum);
-                    let outcome = outcome.and_then(|()| decoder.decode(index, extent, kind, expected));
-                    let mut decoded = decoded.lock().unwrap_or_else(PoisonError::into_inner);
-                    decoded.images += 1;
-                    match outcome {
-                        Ok(None) => {}
-                        Ok(Some(reason)) => decoded.concealed.push(describe(reason)),
-                        Err(error) => decoded.damaged.push(describe(error.to_string())),
-                    }
-                }
+                let of_sample = checker.check(sample);
+                decoded.lock().unwrap_or_else(PoisonError::into_inner).add(of_sample);
                 bar.inc(1);
             }
         }
@@ -219,19 +194,71 @@ pub(super) fn damaged(index: &DatasetIndex, members: &ImageMembers, threads: usi
     Ok(decoded)
 }
 
+/// Checks one sample after another. Each thread has its own.
+struct SampleChecker<'a> {
+    index: &'a DatasetIndex,
+    members: &'a ImageMembers,
+    sums: PackedSums,
+    decoder: MemberDecoder,
+}
+
+impl<'a> SampleChecker<'a> {
+    fn new(index: &'a DatasetIndex, members: &'a ImageMembers) -> Self {
+        Self { index, members, sums: PackedSums::default(), decoder: MemberDecoder::new() }
+    }
+
+    /// Reads a sample, and returns what was found in it.
+    fn check(&mut self, sample: u64) -> DecodedImages {
+        let (index, members) = (self.index, self.members);
+        let Self { sums, decoder, .. } = self;
+        let found = members.of_sample(index, sample);
+        let (sums, unreadable) = match sums.of_sample(index, sample) {
+            Ok(sums) => (sums, None),
+            Err(why) => (&[][..], Some(why)),
+        };
+        let mut checked = DecodedImages::default();
+        let is_further = |sum: &&MemberSum| found.iter().all(|member| member.extent != sum.extent);
+        for sum in sums.iter().filter(is_further) {
+            checked.compared += 1;
+            let read = read_blocking(index, sum.extent);
+            if let Err(error) = read.and_then(|bytes| compare(&bytes, sum.checksum)) {
+                let path = sum.path.clone();
+                checked.damaged.push(DamagedImage::at(sample, sum.extent, path, error.to_string()));
+            }
+        }
+        for FoundMember { name, kind, extent, known } in found {
+            let sum = sums.iter().find(|sum| sum.extent == extent);
+            // A shard whose footer cannot be read says nothing of any of its members.
+            let unreadable = unreadable.clone().map(|why| Err(DecodeError::Damaged(why)));
+            let outcome = unreadable.unwrap_or(known).map_err(Error::from);
+            let expected = sum.map(|sum| sum.checksum);
+            let outcome = outcome.and_then(|()| decoder.decode(index, extent, kind, expected));
+            checked.images += 1;
+            let (list, reason) = match outcome {
+                Ok(None) => continue,
+                Ok(Some(reason)) => (&mut checked.concealed, reason),
+                Err(error) => (&mut checked.damaged, error.to_string()),
+            };
+            let path = sum.map_or_else(|| index.path(extent.file), |sum| sum.path.clone());
+            let member = (!members.is_single()).then(|| name.to_owned());
+            list.push(DamagedImage { member, ..DamagedImage::at(sample, extent, path, reason) });
+        }
+        checked
+    }
+}
+
 /// What a thread decodes with.
 struct MemberDecoder {
     max_pixels: u64,
     decoder: Decoder,
     planes: Planes,
-    sums: PackedSums,
 }
 
 impl MemberDecoder {
     fn new() -> Self {
         let max_pixels = LoaderOptions::default().max_pixels;
         let decoder = Decoder::new(max_pixels).with_damaged(Handling::Conceal);
-        Self { max_pixels, decoder, planes: Planes::default(), sums: PackedSums::default() }
+        Self { max_pixels, decoder, planes: Planes::default() }
     }
 
     /// Decodes an image or a mask, whose bytes have the checksum `expected` where one is known; returns what was

@@ -7,7 +7,6 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
 /// A member of a packed shard.
-#[derive(Clone)]
 pub(super) struct MemberSum {
     pub(super) extent: Extent,
     /// The CRC-32C of its bytes.
@@ -27,7 +26,7 @@ pub(super) struct PackedSums {
 impl PackedSums {
     /// The members of a sample; none where the sample is in no packed shard. The error says why the shard's footer
     /// cannot be read.
-    pub(super) fn of_sample(&mut self, index: &DatasetIndex, sample: u64) -> Result<Vec<MemberSum>, String> {
+    pub(super) fn of_sample(&mut self, index: &DatasetIndex, sample: u64) -> Result<&[MemberSum], String> {
         let file = index.extent(sample).file;
         if self.of != Some(file) {
             self.of = None;
@@ -35,7 +34,7 @@ impl PackedSums {
             self.of = Some(file);
         }
         let number = (sample - index.samples_of(file).start) as usize;
-        Ok(self.members.get(number).cloned().unwrap_or_default())
+        Ok(self.members.get(number).map_or(&[], Vec::as_slice))
     }
 }
 

@@ -7,14 +7,13 @@ use super::super::Layout;
 use super::super::format::{u32_at, u64_at};
 use super::super::member::MemberPlace;
 use super::super::source::{Malformed, ReadAt};
+use crate::parts::RawOutline;
 use sha2::{Digest, Sha256};
 
 /// What a shard begins and ends with.
 const SIGNATURE: [u8; 8] = *b"\x8AFLSHARD";
-/// The version of the format of shards that say nothing of how their images are laid out.
-const WITHOUT_OUTLINES: u32 = 1;
-/// The version of the format of shards with an outline of each sample.
-const WITH_OUTLINES: u32 = 2;
+/// The version of the format. Shards of another one are refused.
+const VERSION: u32 = 2;
 /// The place of the first member, behind signature, version and four zeros.
 pub(crate) const FIRST_MEMBER: u64 = 16;
 /// The number of bytes of the trailer.
@@ -27,16 +26,10 @@ const FIXED: usize = 96;
 const SAMPLE_ROW: usize = 12;
 /// The number of bytes of a [`PackedMember`] in the footer, without its name.
 const MEMBER_ROW: usize = 32;
-/// The number of bytes of a [`SampleOutline`].
-pub(in crate::dataset) const OUTLINE: usize = 32;
 /// Images begin at multiples of so many bytes.
 const IMAGE_ALIGNMENT: u64 = 8;
 /// The number of the form of members that are packed; members of all other forms are the source's bytes.
 pub(crate) const PACKED_FORM: u32 = 0;
-
-/// What is known of the layout of a sample's packed image, so that parts of it can be read. Only decoders know what is
-/// in it. All of it is zero where nothing is known.
-pub(crate) type SampleOutline = [u8; OUTLINE];
 
 /// What a shard is, by which its manifest knows it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -101,8 +94,8 @@ pub(crate) struct PackedFooter {
     pub(crate) members: Vec<PackedMember>,
     /// The names of the members, one after another: paths below the source's root, or names in its tar shards.
     pub(crate) names: Vec<u8>,
-    /// The outline of each sample's image; empty in a shard of the version that has none.
-    pub(crate) outlines: Vec<SampleOutline>,
+    /// The outline of each sample's first member.
+    pub(crate) outlines: Vec<RawOutline>,
 }
 
 /// What is wrong with a footer whose parts do not fit together.
@@ -132,15 +125,11 @@ impl<'a> FooterBytes<'a> {
     }
 }
 
-/// The bytes that a shard with outlines begins with.
+/// The bytes that a shard begins with.
 pub(crate) fn head() -> [u8; FIRST_MEMBER as usize] {
-    head_of(WITH_OUTLINES)
-}
-
-fn head_of(version: u32) -> [u8; FIRST_MEMBER as usize] {
     let mut bytes = [0; FIRST_MEMBER as usize];
     bytes[..8].copy_from_slice(&SIGNATURE);
-    bytes[8..12].copy_from_slice(&version.to_le_bytes());
+    bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
     bytes
 }
 
@@ -194,7 +183,7 @@ impl PackedFooter {
         bytes.extend(offset.to_le_bytes());
         bytes.extend(length.to_le_bytes());
         bytes.extend(digest);
-        bytes.extend(WITH_OUTLINES.to_le_bytes());
+        bytes.extend(VERSION.to_le_bytes());
         bytes.extend([0; 4]);
         bytes.extend(SIGNATURE);
         let seal = ShardSeal { bytes: offset + bytes.len() as u64, digest };
@@ -227,13 +216,13 @@ impl PackedFooter {
         let at = size - TRAILER as u64;
         let mut trailer = [0; TRAILER];
         fill(&mut trailer, at)?;
-        let (version, stated) = (u32_at(&start, 8), u32_at(&trailer, 48));
-        if ![WITHOUT_OUTLINES, WITH_OUTLINES].contains(&version) {
+        let version = u32_at(&start, 8);
+        if version != VERSION {
             let message =
-                format!("a packed shard of version {version}, this program reads up to {WITH_OUTLINES}");
+                format!("a packed shard of version {version}, this program reads version {VERSION}");
             return Err(fail(8, &message));
         }
-        let is_alike = start == head_of(version) && stated == version;
+        let is_alike = start == head() && u32_at(&trailer, 48) == VERSION;
         if !is_alike || trailer[56..] != SIGNATURE || trailer[52..56] != [0; 4] {
             return Err(fail(at, "the packed shard does not end as one: it is truncated or damaged"));
         }
@@ -247,23 +236,22 @@ impl PackedFooter {
         if trailer[16..48] != digest {
             return Err(fail(offset, "the packed shard's footer is damaged"));
         }
-        let footer = Self::decode(&bytes, version).and_then(|footer| footer.check(offset).map(|()| footer));
+        let footer = Self::decode(&bytes).and_then(|footer| footer.check(offset).map(|()| footer));
         let footer = footer.map_err(|message| fail(offset, &message))?;
         Ok((footer, ShardSeal { bytes: size, digest }))
     }
 
     /// Parses the bytes of a footer, whose length bounds what is allocated.
-    fn decode(bytes: &[u8], version: u32) -> Result<Self, String> {
+    fn decode(bytes: &[u8]) -> Result<Self, String> {
         let mut rest = FooterBytes(bytes);
         let fixed = rest.take(FIXED as u64, 1)?;
         let [samples, members, names, lists] = [48, 56, 64, 88].map(|at| u64_at(fixed, at));
         let [number, layout, forms, sources] = [72, 76, 80, 84].map(|at| u32_at(fixed, at));
         let mut lists = FooterBytes(rest.take(lists, 1)?);
         let (forms, sources) = (lists.names(forms)?, lists.names(sources)?);
-        let with_outlines = if version == WITH_OUTLINES { samples } else { 0 };
-        let (samples, members) = (rest.take(samples, SAMPLE_ROW)?, rest.take(members, MEMBER_ROW)?);
+        let (rows, members) = (rest.take(samples, SAMPLE_ROW)?, rest.take(members, MEMBER_ROW)?);
         let names = rest.take(names, 1)?.to_vec();
-        let outlines = rest.take(with_outlines, OUTLINE)?.as_chunks().0.to_vec();
+        let outlines = rest.take(samples, size_of::<RawOutline>())?.as_chunks().0.to_vec();
         if !rest.0.is_empty() || !lists.0.is_empty() {
             return Err(CONTRADICTS.to_owned());
         }
@@ -277,7 +265,7 @@ impl PackedFooter {
             layout: layout.ok_or("the packed shard is of a layout that this program does not know")?,
             forms: forms.iter().map(|form| String::from_utf8_lossy(form).into_owned()).collect(),
             sources,
-            samples: samples
+            samples: rows
                 .chunks_exact(SAMPLE_ROW)
                 .map(|row| PackedSample {
                     label: u32_at(row, 0),
@@ -312,13 +300,16 @@ impl PackedFooter {
         }
         let sources = if self.layout.is_sharded() { self.sources.len() } else { 1 };
         let mut free = FIRST_MEMBER;
-        for (number, (sample, members)) in self.by_sample().enumerate() {
+        for (number, ((sample, members), outline)) in self.by_sample().zip(&self.outlines).enumerate() {
             let fail = |message: &str| {
                 Err(format!("sample {number} of the packed shard {message}: its footer is damaged"))
             };
             let Some((image, _)) = members.first() else { return fail("has no members") };
             if sample.source as usize >= sources {
                 return fail("is of no shard of the source");
+            }
+            if (image.form == PACKED_FORM) != (*outline != RawOutline::default()) {
+                return fail("has an outline, or none, against its form");
             }
             for (member, _) in &members {
                 let Some(stop) = member.offset.checked_add(u64::from(member.length)) else {

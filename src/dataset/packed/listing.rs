@@ -9,21 +9,13 @@ use super::super::samples::{ShardContents, ShardFindings, split, text};
 use super::super::shards::{self, ShardKind};
 use super::super::source::{Malformed, ReadAt};
 use super::super::{Layout, Notes};
-use super::footer::{OUTLINE, PACKED_FORM, PackedFooter, SampleOutline, ShardSeal};
+use super::footer::{PACKED_FORM, PackedFooter, ShardSeal};
 use super::manifest::PackedManifest;
 use super::shard_name;
 use crate::error::{Error, Result};
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
-
-/// What the index has of a packed image whose outline the shard does not have: no image is 0 pixels wide, so that
-/// nobody takes it for an outline, and zeros alone say that the file was kept as it is.
-const UNKNOWN: SampleOutline = {
-    let mut outline = [0; OUTLINE];
-    outline[OUTLINE - 1] = 1;
-    outline
-};
 
 /// The samples of a packed shard.
 ///
@@ -40,7 +32,7 @@ pub fn shard_contents<S: ReadAt + ?Sized>(source: &S) -> Result<ShardContents, M
 
 /// The rows of the index for the samples of a shard.
 fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
-    let mut rows = ShardRows::default();
+    let mut rows = ShardRows { outlines: footer.outlines.clone(), ..ShardRows::default() };
     // Loose files and records are samples without members.
     let with_members = footer.layout == Layout::Tar;
     let key = |name: &[u8]| {
@@ -51,16 +43,8 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
         let keys = footer.by_sample().flat_map(|(_, members)| members).map(|(_, name)| key(name));
         rows.keys = keys.collect::<Result<BTreeSet<String>, String>>()?.into_iter().collect();
     }
-    // Shards of the version without outlines may stand beside others.
-    let mut outlines = footer.outlines.iter();
     for (sample, members) in footer.by_sample() {
         let image = members[0].0;
-        let outline = outlines.next().copied().unwrap_or_default();
-        rows.outlines.push(match image.form {
-            PACKED_FORM if outline == [0; OUTLINE] => UNKNOWN,
-            PACKED_FORM => outline,
-            _ => [0; OUTLINE],
-        });
         let mut row = SampleRow { offset: image.offset, length: image.length, label: sample.label };
         if with_members {
             let mut own = Vec::with_capacity(members.len());

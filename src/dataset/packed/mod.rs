@@ -11,10 +11,9 @@ mod sample_names;
 mod sources;
 
 pub(crate) use facts::{PackingFacts, SourceStamps};
-pub(super) use footer::OUTLINE;
 pub(crate) use footer::{
-    FIRST_MEMBER, LARGEST_FOOTER, PACKED_FORM, PackedFooter, PackedMember, PackedSample, SampleOutline,
-    ShardSeal, head, next_image, next_member,
+    FIRST_MEMBER, LARGEST_FOOTER, PACKED_FORM, PackedFooter, PackedMember, PackedSample, ShardSeal, head,
+    next_image, next_member,
 };
 pub(super) use listing::index;
 pub use listing::shard_contents;

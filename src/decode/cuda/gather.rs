@@ -2,6 +2,7 @@
 
 use super::OwnKernel;
 use super::image::{TableEntry, bytes_of};
+use std::mem::offset_of;
 
 /// The bytes that a thread moves at a time; pieces begin and end at multiples of it.
 pub(super) const QUAD_BYTES: u64 = 16;
@@ -22,8 +23,10 @@ struct PieceEntry {
     unused: u32,
 }
 
-// The size is that in `cuda/decode/gather.cuh`; no byte is padding.
+// The size and the offsets are those in `cuda/decode/gather.cuh`; no byte is padding.
 const _: () = assert!(size_of::<PieceEntry>() == 2 * 8 + 2 * 4);
+const _: () = assert!(offset_of!(PieceEntry, to) == 8);
+const _: () = assert!(offset_of!(PieceEntry, quads) == 16);
 
 // SAFETY: integers without padding, as asserted above.
 unsafe impl TableEntry for PieceEntry {}

@@ -1,12 +1,13 @@
 //! What the kernel reads of indexed images: `cuda/indexed/table.cuh` in Rust, field by field.
 
 use super::image::{ImageEntry, TableEntry, bytes_of};
-use crate::decode::jpeg::plan::{Codes, EntryPoint, OwnPlan, PlannedRow, PlannedScan};
+use crate::decode::jpeg::plan::{EntryPoint, HuffmanCode, OwnPlan, PlannedRow, PlannedScan};
+use std::mem::offset_of;
 
 /// An image, whose components are in the order of its scan.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-struct IndexedEntry {
+struct IndexedImageEntry {
     image: ImageEntry,
     mcus: [u32; 2],
     interval: u32,
@@ -35,16 +36,23 @@ struct RowGroupEntry {
     count: u32,
 }
 
-// The sizes are those in `cuda/indexed/table.cuh`; no byte is padding.
-const _: () = assert!(size_of::<IndexedEntry>() == 512 + 12 * 4);
-const _: () = assert!(size_of::<Codes>() == 2 * 16 * 4 + 256);
+// The sizes and offsets are those in `cuda/indexed/table.cuh`, and those of codes stand beside the type; no byte is
+// padding.
+const _: () = assert!(size_of::<IndexedImageEntry>() == 512 + 12 * 4);
+const _: () = assert!(offset_of!(IndexedImageEntry, interval) == 520);
+const _: () = assert!(offset_of!(IndexedImageEntry, codes) == 532);
 const _: () = assert!(size_of::<IndexedRowEntry>() == 8 + 2 * 4 + 4 * 2);
+const _: () = assert!(offset_of!(IndexedRowEntry, length) == 8);
+const _: () = assert!(offset_of!(IndexedRowEntry, skip) == 16);
+const _: () = assert!(offset_of!(IndexedRowEntry, dc) == 18);
 const _: () = assert!(size_of::<RowGroupEntry>() == 3 * 4);
+const _: () = assert!(offset_of!(RowGroupEntry, first) == 4);
+const _: () = assert!(offset_of!(RowGroupEntry, count) == 8);
 
 // SAFETY: integers without padding, as asserted above.
-unsafe impl TableEntry for IndexedEntry {}
+unsafe impl TableEntry for IndexedImageEntry {}
 // SAFETY: likewise.
-unsafe impl TableEntry for Codes {}
+unsafe impl TableEntry for HuffmanCode {}
 // SAFETY: likewise.
 unsafe impl TableEntry for IndexedRowEntry {}
 // SAFETY: likewise.
@@ -59,8 +67,8 @@ const KNOWN_CODES: usize = 8;
 /// The indexed images of a launch, their codes, and the rows of MCUs that are wanted of them, in groups.
 #[derive(Debug, Default)]
 pub(super) struct IndexedTable {
-    images: Vec<IndexedEntry>,
-    codes: Vec<Codes>,
+    images: Vec<IndexedImageEntry>,
+    codes: Vec<HuffmanCode>,
     rows: Vec<IndexedRowEntry>,
     groups: Vec<RowGroupEntry>,
 }
@@ -69,8 +77,8 @@ impl IndexedTable {
     /// The bytes of an image with so many rows, and so many codes that are its own.
     pub(super) const fn image_bytes(rows: usize, codes: usize) -> usize {
         let groups = rows.div_ceil(GROUP_ROWS);
-        size_of::<IndexedEntry>()
-            + codes * size_of::<Codes>()
+        size_of::<IndexedImageEntry>()
+            + codes * size_of::<HuffmanCode>()
             + rows * size_of::<IndexedRowEntry>()
             + groups * size_of::<RowGroupEntry>()
     }
@@ -95,7 +103,7 @@ impl IndexedTable {
         for (to, both) in codes.iter_mut().zip(&scan.codes) {
             *to = both.each_ref().map(|code| self.number_of(code));
         }
-        self.images.push(IndexedEntry {
+        self.images.push(IndexedImageEntry {
             image: ImageEntry::new(plan, planes, damage),
             mcus: [scan.mcus.0, scan.mcus.1],
             interval: scan.restart_interval,
@@ -119,7 +127,7 @@ impl IndexedTable {
     }
 
     /// The number of a code in the table, which has it from now on.
-    fn number_of(&mut self, code: &Codes) -> u32 {
+    fn number_of(&mut self, code: &HuffmanCode) -> u32 {
         let latest = self.codes.iter().enumerate().rev().take(KNOWN_CODES);
         let known = latest.into_iter().find(|(_, known)| *known == code).map(|(number, _)| number);
         let number = known.unwrap_or_else(|| {
@@ -137,18 +145,5 @@ impl IndexedTable {
     /// The blocks of threads that decode it: one a group.
     pub(super) fn blocks(&self) -> u32 {
         self.groups.len() as u32
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::mem::offset_of;
-
-    /// The same numbers follow from the fields in `cuda/indexed/table.cuh`.
-    #[test]
-    fn fields_lie_where_the_kernel_looks() {
-        assert_eq!((offset_of!(IndexedEntry, interval), offset_of!(IndexedEntry, codes)), (520, 532));
-        assert_eq!((offset_of!(IndexedRowEntry, skip), offset_of!(IndexedRowEntry, dc)), (16, 18));
     }
 }

@@ -2,6 +2,7 @@
 
 use super::image::{ImageEntry, TableEntry, bytes_of};
 use crate::decode::jpeg::plan::{OwnPlan, PlannedRow};
+use std::mem::offset_of;
 
 /// A row of MCUs.
 #[repr(C)]
@@ -14,8 +15,11 @@ struct PackedRowEntry {
     number: u32,
 }
 
-// The size is that in `cuda/packed/table.cuh`; no byte is padding.
+// The size and the offsets are those in `cuda/packed/table.cuh`; no byte is padding.
 const _: () = assert!(size_of::<PackedRowEntry>() == 8 + 4 * 4);
+const _: () = assert!(offset_of!(PackedRowEntry, length) == 8);
+const _: () = assert!(offset_of!(PackedRowEntry, image) == 16);
+const _: () = assert!(offset_of!(PackedRowEntry, number) == 20);
 
 // SAFETY: integers without padding, as asserted above.
 unsafe impl TableEntry for PackedRowEntry {}
@@ -65,17 +69,5 @@ impl PackedTable {
     /// The blocks of threads that decode it: one a row.
     pub(super) fn blocks(&self) -> u32 {
         self.rows.len() as u32
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::mem::offset_of;
-
-    /// The same numbers follow from the fields in `cuda/packed/table.cuh`.
-    #[test]
-    fn fields_lie_where_the_kernel_looks() {
-        assert_eq!((offset_of!(PackedRowEntry, image), offset_of!(PackedRowEntry, number)), (16, 20));
     }
 }

@@ -1,6 +1,7 @@
 //! Huffman codes as lookup tables: one table decodes a symbol and its value bits, one steps over several symbols.
 
 use crate::error::DecodeError;
+use std::mem::offset_of;
 
 /// The bits of the AC lookups. With one more the tables of two components would not fit into 32 KB of first-level cache
 /// together.
@@ -22,7 +23,7 @@ pub(super) const END: usize = 128;
 pub(super) const NONE: usize = 192;
 
 /// The most entries of the lookup of long codes. Annex K's codes need a tenth; where these are not enough
-/// [`Codes::find`] knows the rest.
+/// [`HuffmanCode::find`] knows the rest.
 const MOST_LONG: usize = 1 << 12;
 
 /// The most value bits that a coefficient of an 8-bit image has (ITU T.81, F.1.2.1.1 and F.1.2.2.1).
@@ -103,8 +104,8 @@ impl LookupEntry {
     const SPECIAL: u32 = 1 << 31;
     const END: u32 = 1 << 30;
     const ZEROS: u32 = 1 << 29;
-    /// The entry for a code longer than the lookup, a value longer than allowed, or no code at all. [`Codes::find`]
-    /// knows more.
+    /// The entry for a code longer than the lookup, a value longer than allowed, or no code at all.
+    /// [`HuffmanCode::find`] knows more.
     pub(super) const OTHER: Self = Self(Self::SPECIAL);
 
     #[inline(always)]
@@ -131,10 +132,10 @@ impl LookupEntry {
     }
 }
 
-/// The whole code, for symbols that the lookups leave out; `HuffmanCode` of `cuda/indexed/table.cuh`, field by field.
+/// The whole code, for symbols that the lookups leave out; as `cuda/indexed/table.cuh` has it, field by field.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::decode) struct Codes {
+pub(in crate::decode) struct HuffmanCode {
     /// The first code that is too large for codes of this length, left-aligned to 16 bits; by length - 1.
     limit: [u32; 16],
     /// The index of a symbol minus its code; by length - 1.
@@ -142,7 +143,12 @@ pub(in crate::decode) struct Codes {
     symbols: [u8; 256],
 }
 
-impl Codes {
+// The size and the offsets are those in `cuda/indexed/table.cuh`; no byte is padding.
+const _: () = assert!(size_of::<HuffmanCode>() == 2 * 16 * 4 + 256);
+const _: () = assert!(offset_of!(HuffmanCode, offset) == 64);
+const _: () = assert!(offset_of!(HuffmanCode, symbols) == 128);
+
+impl HuffmanCode {
     pub(super) fn new(spec: &Spec) -> Self {
         let (mut limit, mut offset, mut symbols) = ([0; 16], [0; 16], [0; 256]);
         symbols[..spec.symbols.len()].copy_from_slice(&spec.symbols);
@@ -184,7 +190,7 @@ pub(super) struct DcTable {
     /// The lookup by the next [`DC_BITS`] bits. Plain entries take at most 16 bits with their value; their shift is one
     /// less than an AC entry's, because the size may be 0.
     pub(super) fast: [LookupEntry; 1 << DC_BITS],
-    pub(super) codes: Codes,
+    pub(super) code: HuffmanCode,
 }
 
 impl DcTable {
@@ -197,7 +203,7 @@ impl DcTable {
                 fast[span(code, length, DC_BITS)].fill(entry);
             }
         }
-        Self { fast, codes: Codes::new(spec) }
+        Self { fast, code: HuffmanCode::new(spec) }
     }
 }
 
@@ -210,12 +216,12 @@ pub(super) struct AcTable {
     long: Vec<LookupEntry>,
     /// The first of the longer codes, left-aligned to 16 bits.
     long_from: usize,
-    pub(super) codes: Codes,
+    pub(super) code: HuffmanCode,
 }
 
 impl AcTable {
     /// Makes the table. Values of more than `max_size` bits, which is at most [`MAX_AC_SIZE`], are left to
-    /// [`Codes::find`] and its callers.
+    /// [`HuffmanCode::find`] and its callers.
     pub(super) fn new(spec: &Spec, max_size: u8) -> Self {
         let mut fast = [LookupEntry::OTHER; 1 << AC_BITS];
         let first_long = spec.codes().find(|&(_, length, _)| length > AC_BITS);
@@ -231,7 +237,7 @@ impl AcTable {
                 long[(span.start - long_from).min(end)..end].fill(entry);
             }
         }
-        Self { fast, long, long_from, codes: Codes::new(spec) }
+        Self { fast, long, long_from, code: HuffmanCode::new(spec) }
     }
 
     /// The entry of a symbol whose code has this length.
@@ -387,7 +393,7 @@ mod tests {
         for spec in specs() {
             let (ac, skip) = (AcTable::new(&spec, MAX_AC_SIZE), SkipTable::new(&spec));
             for window in (0..1u64 << 16).map(|top| top << 48 | 0x5A5A_5A5A_5A5A) {
-                let found = ac.codes.find(window);
+                let found = ac.code.find(window);
                 let by_hand =
                     spec.codes().find(|&(code, length, _)| window >> (64 - length) == u64::from(code));
                 assert_eq!(found, by_hand.map(|(_, length, symbol)| (length, symbol)));
@@ -416,7 +422,7 @@ mod tests {
                 }
                 // The expected result goes step by step as far as codes lie in the lookup's bits.
                 let (mut bits, mut advance, mut end) = (0, 0, false);
-                while let Some((length, symbol)) = ac.codes.find(window << bits) {
+                while let Some((length, symbol)) = ac.code.find(window << bits) {
                     let (run, size) = (u32::from(symbol >> 4), u32::from(symbol & 15));
                     let step = if size == 0 && run != 15 { 0 } else { run + 1 };
                     let known = bits + length <= SKIP_BITS && size <= 10 && bits + length + size <= MAX_STEP;

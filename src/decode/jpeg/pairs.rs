@@ -119,7 +119,7 @@ mod tests {
 
     /// Finds the symbol at the top of `window` step by step: the length of its code, and what should be found of it.
     fn by_hand(table: &AcTable, window: u64) -> Option<(u32, KnownSymbol)> {
-        let (length, symbol) = table.codes.find(window).filter(|&(_, symbol)| symbol & 15 <= MAX_AC_SIZE)?;
+        let (length, symbol) = table.code.find(window).filter(|&(_, symbol)| symbol & 15 <= MAX_AC_SIZE)?;
         let size = u32::from(symbol & 15);
         let bits = (window << length >> 1 >> (63 - size)) as i32;
         let negative = size > 0 && bits >> (size - 1) == 0;

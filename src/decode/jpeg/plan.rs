@@ -1,14 +1,13 @@
 //! What has to be known to decode a region of an image by a kernel of our own on a GPU: where its planes will lie, and
 //! which rows of MCUs they are made of. All of it follows from the headers of a packed or an indexed image.
 
-pub(in crate::decode) use super::huffman::Codes;
+pub(in crate::decode) use super::huffman::HuffmanCode;
 pub(in crate::decode) use super::indexed::EntryPoint;
 use super::indexed::{IndexedImage, is_indexed};
 use super::markers::Frame;
 use super::packed::{PackedImage, is_packed};
 use super::{ComponentPart, RegionLayout};
-use crate::decode::Region;
-use crate::decode::nvjpeg::{PlaneLayout, PlanesLayout};
+use crate::decode::{PlaneLayout, PlanesLayout, Region};
 use crate::error::DecodeError;
 use std::ops::Range;
 
@@ -129,7 +128,7 @@ pub(in crate::decode) struct PlannedScan {
     /// The columns of MCUs that hold wanted blocks.
     pub(in crate::decode) wanted: Range<u32>,
     /// Of each component the code of DC differences and that of AC coefficients.
-    pub(in crate::decode) codes: Vec<[Codes; 2]>,
+    pub(in crate::decode) codes: Vec<[HuffmanCode; 2]>,
 }
 
 impl RegionLayout {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::bits::{BitReader, Entropy, value};
 use super::blocks::{BlockPlace, BlockSink, CoefficientOrder, OneByOne};
 use super::huffman::{
-    AC_BITS, AcTable, Codes, DC_BITS, DcTable, END, LookupEntry, MAX_AC_SIZE, MAX_DC_SIZE, SKIP_BITS,
+    AC_BITS, AcTable, DC_BITS, DcTable, END, HuffmanCode, LookupEntry, MAX_AC_SIZE, MAX_DC_SIZE, SKIP_BITS,
     SkipTable,
 };
 use super::idct::{IdctBlock, OutOfRange, PortableIdct, Quantisation};
@@ -228,7 +228,7 @@ pub(super) fn skip_mcu(
 pub(super) fn read_difference(bits: &mut BitReader, table: &DcTable) -> Result<i32, ScanFault> {
     let entry = table.fast[(bits.window >> (64 - DC_BITS)) as usize];
     if entry.is_special() {
-        return Ok(read_long(bits, &table.codes, MAX_DC_SIZE)?.1);
+        return Ok(read_long(bits, &table.code, MAX_DC_SIZE)?.1);
     }
     let difference = value(bits.window, entry.0 >> 8, |x| x >> 1 >> (entry.0 >> 16 & 63));
     bits.consume(entry.0);
@@ -250,7 +250,11 @@ fn read_dc(bits: &mut BitReader, component: &Component, dc: &mut i32) -> Result<
 /// This is inlined, like all functions that take a reader by reference: a call would force it out of registers
 /// everywhere.
 #[inline(always)]
-pub(super) fn read_long(bits: &mut BitReader, codes: &Codes, max_size: u8) -> Result<(u8, i32), ScanFault> {
+pub(super) fn read_long(
+    bits: &mut BitReader,
+    codes: &HuffmanCode,
+    max_size: u8,
+) -> Result<(u8, i32), ScanFault> {
     bits.refill();
     let (length, symbol) = codes.find(bits.window).ok_or(ScanFault::BadCode)?;
     let size = symbol & 15;
@@ -329,7 +333,7 @@ fn read_symbol(bits: &mut BitReader, table: &AcTable, k: &mut usize) -> Result<(
         bits.consume(entry.0);
         (16, 0)
     } else {
-        let (symbol, value) = read_long(bits, &table.codes, MAX_AC_SIZE)?;
+        let (symbol, value) = read_long(bits, &table.code, MAX_AC_SIZE)?;
         if symbol & 15 == 0 && symbol != 0xF0 {
             return Ok((true, 0));
         }

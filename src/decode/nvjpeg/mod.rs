@@ -4,7 +4,6 @@
 
 mod batched;
 mod decoder;
-mod layout;
 mod library;
 mod memory;
 mod phased;
@@ -13,9 +12,9 @@ mod trial;
 
 pub(crate) use decoder::ImageOutcome;
 pub use decoder::{NvJpegDecoder, Verdict};
-pub(crate) use layout::PlaneLayout;
-pub use layout::PlanesLayout;
 pub use library::Library;
+
+pub(crate) use super::{PlaneLayout, PlanesLayout};
 
 use super::{ColorModel, JpegHeader, Process, Region};
 use std::fmt::Write;
@@ -299,23 +298,6 @@ mod tests {
     use super::*;
     use crate::decode::header::JpegColorSpace;
 
-    /// The header of a baseline file of 100×80 pixels.
-    pub(super) fn header(factors: [(u8, u8); 4], components: u8) -> JpegHeader {
-        let color_space = if components == 1 { JpegColorSpace::Gray } else { JpegColorSpace::YCbCr };
-        JpegHeader {
-            width: 100,
-            height: 80,
-            process: Process::Baseline,
-            precision: 8,
-            color_space,
-            components,
-            factors,
-            restart_interval: 0,
-            interleaved: true,
-            region_decodable: true,
-        }
-    }
-
     fn all(ability: Ability) -> Abilities {
         let mut abilities = Abilities::default();
         for backend in NvJpegBackend::ALL {
@@ -330,19 +312,19 @@ mod tests {
     fn the_backends_of_an_image_go_by_its_header() {
         let abilities = all(Ability::Whole);
         let backends = |header: &JpegHeader| abilities.backends(header).collect::<Vec<_>>();
-        let plain = header([(2, 2), (1, 1), (1, 1), (0, 0)], 3);
+        let plain = JpegHeader::baseline([(2, 2), (1, 1), (1, 1), (0, 0)], 3);
         assert_eq!(backends(&plain), NvJpegBackend::ALL);
         assert_eq!(backends(&JpegHeader { interleaved: false, ..plain }), [NvJpegBackend::Cuda]);
         assert_eq!(backends(&JpegHeader { process: Process::Progressive, ..plain }), [NvJpegBackend::Cuda]);
         assert_eq!(backends(&JpegHeader { process: Process::Extended, ..plain }), []);
         assert_eq!(backends(&JpegHeader { precision: 12, ..plain }), []);
         assert_eq!(backends(&JpegHeader { color_space: JpegColorSpace::Rgb, ..plain }), []);
-        assert_eq!(backends(&header([(4, 1), (1, 1), (1, 1), (0, 0)], 3)), []);
-        assert_eq!(backends(&header([(2, 1), (1, 1), (2, 1), (0, 0)], 3)), []);
-        assert_eq!(backends(&header([(1, 1), (1, 1), (1, 1), (1, 1)], 4)), []);
+        assert_eq!(backends(&JpegHeader::baseline([(4, 1), (1, 1), (1, 1), (0, 0)], 3)), []);
+        assert_eq!(backends(&JpegHeader::baseline([(2, 1), (1, 1), (2, 1), (0, 0)], 3)), []);
+        assert_eq!(backends(&JpegHeader::baseline([(1, 1), (1, 1), (1, 1), (1, 1)], 4)), []);
         let mut engine_only_420 = abilities.clone();
         engine_only_420.set(NvJpegBackend::Hardware, Subsampling::S444, Ability::None);
-        let full = header([(1, 1), (1, 1), (1, 1), (0, 0)], 3);
+        let full = JpegHeader::baseline([(1, 1), (1, 1), (1, 1), (0, 0)], 3);
         assert_eq!(
             engine_only_420.backends(&full).collect::<Vec<_>>(),
             [NvJpegBackend::CudaBatched, NvJpegBackend::Cuda]
@@ -352,13 +334,16 @@ mod tests {
 
     #[test]
     fn subsampling_has_its_usual_names() {
-        let of = |y, c| Subsampling::of(&header([y, c, c, (0, 0)], 3));
+        let of = |y, c| Subsampling::of(&JpegHeader::baseline([y, c, c, (0, 0)], 3));
         assert_eq!(of((1, 1), (1, 1)), Some(Subsampling::S444));
         assert_eq!(of((2, 2), (2, 2)), Some(Subsampling::S444));
         assert_eq!(of((2, 1), (1, 1)), Some(Subsampling::S422));
         assert_eq!(of((2, 2), (1, 1)), Some(Subsampling::S420));
         assert_eq!(of((1, 2), (1, 1)), Some(Subsampling::S440));
         assert_eq!(of((4, 1), (1, 1)), None);
-        assert_eq!(Subsampling::of(&header([(1, 1), (0, 0), (0, 0), (0, 0)], 1)), Some(Subsampling::Gray));
+        assert_eq!(
+            Subsampling::of(&JpegHeader::baseline([(1, 1), (0, 0), (0, 0), (0, 0)], 1)),
+            Some(Subsampling::Gray)
+        );
     }
 }

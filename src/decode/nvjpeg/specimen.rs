@@ -4,7 +4,8 @@
 use std::f64::consts::{PI, SQRT_2};
 use std::sync::LazyLock;
 
-use super::{PlanesLayout, Subsampling};
+use super::Subsampling;
+use crate::decode::PlanesLayout;
 use crate::decode::jpeg::usual_codes;
 
 /// The grey levels that a decoder may be off by its own way of rounding.

@@ -6,11 +6,8 @@
 //! of nvJPEG need not be true of another.
 
 use super::specimen::{self, is_right};
-use super::{
-    Abilities, Ability, Library, NvJpegBackend, NvJpegDecoder, PlaneTarget, PlanesLayout, Request,
-    Subsampling,
-};
-use crate::decode::{JpegHeader, Region, parse_header};
+use super::{Abilities, Ability, Library, NvJpegBackend, NvJpegDecoder, PlaneTarget, Request, Subsampling};
+use crate::decode::{JpegHeader, PlanesLayout, Region, parse_header};
 use crate::error::{Error, Result};
 use crate::gpu::{GpuDevice, InFlight, MemoryPool, PinnedBuffer, Stream};
 

@@ -8,9 +8,9 @@ mod planes;
 use crate::stand_in;
 use foreload::Result;
 use foreload::testing::decode::nvjpeg::{
-    Abilities, Library, NvJpegBackend, NvJpegDecoder, PlaneTarget, PlanesLayout, Request, Verdict,
+    Abilities, Library, NvJpegBackend, NvJpegDecoder, PlaneTarget, Request, Verdict,
 };
-use foreload::testing::decode::{JpegHeader, Planes, Region, parse_header};
+use foreload::testing::decode::{JpegHeader, Planes, PlanesLayout, Region, parse_header};
 use foreload::testing::gpu::{
     DeviceBuffer, GpuDevice, InFlight, MemoryPool, PinnedBuffer, PinnedSlice, Stream,
 };

@@ -3,8 +3,7 @@
 
 use foreload::testing::augment::cuda::{ImageParams, Launch, OutputParams};
 use foreload::testing::augment::{Augmenter, Axis, DType, Fidelity, MemoryFormat, Output, View};
-use foreload::testing::decode::Planes;
-use foreload::testing::decode::nvjpeg::PlanesLayout;
+use foreload::testing::decode::{Planes, PlanesLayout};
 use foreload::testing::rng::RandomStream;
 use foreload::testing::simd::Level;
 

@@ -1,8 +1,7 @@
 //! Indexed JPEGs: each decodes as the file in it does.
 
 use foreload::testing::decode::Backend;
-use foreload::testing::decode::forms::{FileForm, FileRestorer, FormMaker, MadeForm};
-use foreload::testing::decode::packed::Kept;
+use foreload::testing::decode::forms::{FileForm, FileRestorer, FormMaker, Kept, MadeForm};
 use foreload::testing::simd::Level;
 
 use super::decode;

@@ -171,7 +171,8 @@ fn what_is_packed_again_in_its_place_is_known_anew() {
     let sound = [&shard, &manifest].map(|path| fs::read(path).unwrap());
     rewrite(&scene, |shard| {
         let end = footer(shard).end;
-        shard[end - OUTLINES..end].fill(0);
+        // An image that is 0 pixels wide is none.
+        shard[end - OUTLINES..end].chunks_exact_mut(32).for_each(|outline| outline[..2].fill(0));
     });
     let skipped = || epoch(&open(&scene, "packed", &small_images()), 0, |_| {}).unwrap().skipped;
     assert_eq!(skipped(), 0, "nothing is known of the images");
@@ -204,28 +205,6 @@ fn rewrite(scene: &Scene, change: impl FnOnce(&mut Vec<u8>)) {
 
 /// The bytes of the outlines of all samples.
 const OUTLINES: usize = 32 * SAMPLES as usize;
-
-#[test]
-fn shards_of_the_first_version_are_read_whole() {
-    let scene = packed();
-    let expected = epoch_bytes(&open(&scene, "data", &small_images()), 0);
-    rewrite(&scene, |shard| {
-        let footer = footer(shard);
-        shard.drain(footer.end - OUTLINES..footer.end);
-        let trailer = footer.end - OUTLINES;
-        let length = (footer.len() - OUTLINES) as u64;
-        shard[trailer + 8..trailer + 16].copy_from_slice(&length.to_le_bytes());
-        for version in [8, trailer + 48] {
-            shard[version..version + 4].copy_from_slice(&1u32.to_le_bytes());
-        }
-    });
-    let pipeline = open(&scene, "packed", &small_images());
-    assert!(epoch_bytes(&pipeline, 0) == expected);
-    let reads = epoch(&pipeline, 0, |_| {}).unwrap();
-    assert_eq!((reads.skipped, reads.bytes), (0, bytes_of(&pipeline)));
-    scene.json("unpack", "packed", "again", &[]);
-    assert!(super::tree(&scene.path("again")) == super::tree(&scene.path("data")));
-}
 
 #[test]
 fn an_outline_that_lies_changes_no_batch() {

@@ -1,6 +1,6 @@
 //! Reads the coefficients of one block that one scan holds, whatever its bits say.
 
-use super::super::huffman::Codes;
+use super::super::huffman::HuffmanCode;
 use super::super::markers::Progression;
 use super::source::{ScanSource, Stop};
 use crate::error::DecodeError;
@@ -16,8 +16,8 @@ fn store(block: &mut ZigzagBlock, k: usize, value: i32) {
 /// Reads all coefficients of a block of a sequential file; `previous` is the component's last DC coefficient.
 pub(super) fn sequential(
     source: &mut ScanSource,
-    dc: &Codes,
-    ac: &Codes,
+    dc: &HuffmanCode,
+    ac: &HuffmanCode,
     previous: &mut i32,
     block: &mut ZigzagBlock,
 ) -> Result<(), Stop> {
@@ -44,7 +44,7 @@ pub(super) fn sequential(
 /// Reads the first bits of a DC coefficient.
 pub(super) fn dc_first(
     source: &mut ScanSource,
-    codes: &Codes,
+    codes: &HuffmanCode,
     low: u8,
     previous: &mut i32,
     block: &mut ZigzagBlock,
@@ -72,7 +72,7 @@ fn ended_blocks(source: &mut ScanSource, run: usize) -> Result<u32, Stop> {
 /// Reads the first bits of a block's AC coefficients; `ended` blocks to come have none in this scan.
 pub(super) fn ac_first(
     source: &mut ScanSource,
-    codes: &Codes,
+    codes: &HuffmanCode,
     progression: Progression,
     ended: &mut u32,
     block: &mut ZigzagBlock,
@@ -102,7 +102,7 @@ pub(super) fn ac_first(
 /// Reads one more bit of a block's AC coefficients, and the coefficients that it makes other than zero.
 pub(super) fn ac_refine(
     source: &mut ScanSource,
-    codes: &Codes,
+    codes: &HuffmanCode,
     progression: Progression,
     ended: &mut u32,
     block: &mut ZigzagBlock,

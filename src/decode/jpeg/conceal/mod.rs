@@ -19,7 +19,7 @@ mod transform;
 use std::ops::Range;
 
 use super::RegionLayout;
-use super::huffman::{Codes, Spec};
+use super::huffman::{HuffmanCode, Spec};
 use super::markers::{Progression, ScanHeader, truncated};
 use super::progressive::MOST_SCANS;
 use crate::decode::Planes;
@@ -135,18 +135,18 @@ fn read_scans(
 
 /// The kind of a scan, with the codes of its components.
 enum ScanCoding {
-    Sequential(Vec<(Codes, Codes)>),
-    DcFirst(Vec<Codes>),
+    Sequential(Vec<(HuffmanCode, HuffmanCode)>),
+    DcFirst(Vec<HuffmanCode>),
     DcRefine,
-    AcFirst(Codes),
-    AcRefine(Codes),
+    AcFirst(HuffmanCode),
+    AcRefine(HuffmanCode),
 }
 
 impl ScanCoding {
     fn new(header: &ScanHeader) -> Result<Self, DecodeError> {
         let (tables, scan) = (&header.tables, &header.scan);
-        let dc = |part| tables.dc(part).and_then(Spec::check_dc).map(Codes::new);
-        let ac = |part| tables.ac(part).map(Codes::new);
+        let dc = |part| tables.dc(part).and_then(Spec::check_dc).map(HuffmanCode::new);
+        let ac = |part| tables.ac(part).map(HuffmanCode::new);
         if header.frame.marker != super::PROGRESSIVE {
             let codes = scan.iter().map(|part| Ok((dc(part)?, ac(part)?)));
             return codes.collect::<Result<_, _>>().map(Self::Sequential);

@@ -3,7 +3,7 @@
 //! A scan's bits end at the first marker, whatever it is; zeros without end follow. The marker is looked at when the
 //! next restart interval begins or the scan ends.
 
-use super::super::huffman::Codes;
+use super::super::huffman::HuffmanCode;
 use super::super::markers::{ScanHeader, read_scan};
 use crate::error::DecodeError;
 
@@ -226,7 +226,7 @@ impl<'a> ScanSource<'a> {
     }
 
     /// Takes the next symbol. Bits that no code begins with stand for symbol 0, and 17 of them are taken.
-    pub(super) fn symbol(&mut self, codes: &Codes) -> Result<u8, Stop> {
+    pub(super) fn symbol(&mut self, codes: &HuffmanCode) -> Result<u8, Stop> {
         if self.left < SHORT {
             self.load(0)?;
         }

@@ -2,10 +2,10 @@
 
 use super::head::{EntryPoint, IndexedFile};
 use crate::crc::checksum;
+use crate::decode::Kept;
 use crate::decode::Region;
 use crate::decode::jpeg::bits::{Entropy, FileOffsets};
 use crate::decode::jpeg::markers::{ScanHeader, check_end};
-use crate::decode::jpeg::packed::Kept;
 use crate::decode::jpeg::scan::{Component, skip_mcu};
 use crate::decode::jpeg::{Jpeg, PROGRESSIVE, RegionLayout, check_size, is, refuse_unknown, unstuff};
 use crate::error::DecodeError;

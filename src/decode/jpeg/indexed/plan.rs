@@ -3,7 +3,7 @@
 
 use super::IndexHead;
 use crate::decode::Region;
-use crate::decode::jpeg::huffman::Codes;
+use crate::decode::jpeg::huffman::HuffmanCode;
 use crate::decode::jpeg::markers::{ScanComponent, ScanHeader};
 use crate::decode::jpeg::plan::{OwnPlan, PlannedComponent, PlannedRow, PlannedRows, PlannedScan};
 use crate::decode::jpeg::{RegionLayout, check_size, refuse_unknown};
@@ -81,7 +81,7 @@ impl<'a> IndexedImage<'a> {
         };
         let codes = |scan: &ScanComponent| {
             let dc = header.tables.dc(scan).and_then(|dc| dc.check_dc()).ok()?;
-            Some([dc, header.tables.ac(scan).ok()?].map(Codes::new))
+            Some([dc, header.tables.ac(scan).ok()?].map(HuffmanCode::new))
         };
         let scan = PlannedScan {
             mcus,

@@ -2,8 +2,8 @@
 
 use super::head::{EntryPoint, IndexedFile};
 use super::*;
+use crate::decode::Kept;
 use crate::decode::jpeg::bits::FileOffsets;
-use crate::decode::jpeg::packed::Kept;
 use crate::decode::{Backend, Decoder, Region};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 

@@ -2,9 +2,9 @@
 
 use std::arch::x86_64::*;
 
-use super::bits::BitCursor;
 use super::coefficients::CodedBlock;
 use super::masks::{BlockMasks, MaskWork, Remainders};
+use super::scan_bits::BitCursor;
 use super::sequential::{AcCodes, CodeBlock, END};
 
 /// The number of bits of each magnitude.

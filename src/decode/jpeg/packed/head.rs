@@ -157,6 +157,24 @@ pub(super) fn frame_of(header: &ScanHeader) -> Result<(Frame, Vec<[u16; 64]>), D
     Ok((frame, tables))
 }
 
+/// The frame of a packed image of this size, with components of these (h, v, index of the quantisation table); `None`
+/// for numbers that no image has.
+pub(super) fn packed_frame(
+    (width, height): (u32, u32),
+    components: impl Iterator<Item = [u8; 3]>,
+) -> Option<Frame> {
+    let component = |(id, [h, v, table]): (usize, [u8; 3])| FrameComponent {
+        id: id as u8,
+        h: h.into(),
+        v: v.into(),
+        table: table.into(),
+    };
+    let components: Vec<_> = components.enumerate().map(component).collect();
+    let factors = |part: &FrameComponent| (1..=4).contains(&part.h) && (1..=4).contains(&part.v);
+    let is_possible = width > 0 && height > 0 && components.iter().all(factors);
+    is_possible.then_some(Frame { marker: 0xC0, precision: 8, width, height, components })
+}
+
 impl PackedHead {
     /// The bytes of a head of so many components, tables and rows.
     pub(super) fn length_of(components: usize, tables: usize, rows: usize) -> usize {
@@ -226,18 +244,10 @@ impl PackedHead {
         let (steps, ends) = rest.split_at(usize::from(tables) * TABLE);
         let color_space = color_of(color, usize::from(components))
             .ok_or_else(|| corrupt("its head names colours that are not packed"))?;
-        let component = |(id, part): (usize, &[u8])| FrameComponent {
-            id: id as u8,
-            h: part[0].into(),
-            v: part[1].into(),
-            table: part[2].into(),
-        };
-        let components: Vec<_> = parts.chunks_exact(COMPONENT).enumerate().map(component).collect();
-        let factors = |part: &FrameComponent| (1..=4).contains(&part.h) && (1..=4).contains(&part.v);
-        let known = |part: &FrameComponent| part.table < usize::from(tables);
-        if width == 0 || height == 0 || !components.iter().all(|part| factors(part) && known(part)) {
-            return Err(corrupt("its head contradicts itself"));
-        }
+        let components = parts.chunks_exact(COMPONENT).map(|part| [part[0], part[1], part[2]]);
+        let frame = packed_frame((width, height), components)
+            .filter(|frame| frame.components.iter().all(|part| part.table < usize::from(tables)))
+            .ok_or_else(|| corrupt("its head contradicts itself"))?;
         let table =
             |steps: &[u8]| std::array::from_fn(|k| u16::from_le_bytes([steps[2 * k], steps[2 * k + 1]]));
         let row = |row: &[u8]| PackedRow {
@@ -245,7 +255,7 @@ impl PackedHead {
             crc: u32::from_le_bytes([row[4], row[5], row[6], row[7]]),
         };
         let head = Self {
-            frame: Frame { marker: 0xC0, precision: 8, width, height, components },
+            frame,
             color_space,
             tables: steps.chunks_exact(TABLE).map(table).collect(),
             original: OriginalFile {
@@ -288,10 +298,10 @@ impl PackedHead {
         Ok(())
     }
 
-    /// Whether a step of quantisation is 0, which none may be (ITU T.81, B.2.4.1): nobody says how large a coefficient
-    /// is that it multiplies.
+    /// Whether a step of quantisation of a component is 0, which none may be (ITU T.81, B.2.4.1): nobody says how large
+    /// a coefficient is that it multiplies.
     pub(super) fn has_zero_step(&self) -> bool {
-        self.tables.iter().flatten().any(|&step| step == 0)
+        self.frame.components.iter().any(|part| self.tables[part.table].contains(&0))
     }
 
     /// The place of a row of MCUs in the packed image.

@@ -2,19 +2,20 @@
 //! size, its sampling, and about where its rows of MCUs end. `docs/packed.md` specifies it byte by byte.
 
 use super::super::RegionLayout;
-use super::super::markers::{Frame, FrameComponent};
-use super::head::{PackedHead, color_number, color_of, grids};
+use super::super::markers::Frame;
+use super::head::{PackedHead, color_number, color_of, grids, packed_frame};
 use crate::decode::Region;
 use crate::decode::header::JpegColorSpace;
 use crate::error::DecodeError;
-use crate::parts::ByteParts;
+use crate::parts::{ByteParts, RawOutline};
 
 /// The number of ends of rows that an outline has. A photograph of 500 × 375 pixels has as many rows of MCUs.
 const ENDS: usize = 24;
 /// The bytes before the ends.
 const FIXED: usize = PackedOutline::BYTES - ENDS;
-/// The ends are counted in such parts of the bytes behind the head.
-const UNITS: u32 = 256;
+/// The bytes behind the head are divided into so many sections, which are equally long but for the last. An end is the
+/// number of its section.
+const SECTIONS: u32 = 256;
 
 /// What is known of a packed image without reading it.
 #[derive(Debug, Clone)]
@@ -23,54 +24,45 @@ pub struct PackedOutline {
     color_space: JpegColorSpace,
     /// The bytes of the head.
     head: u32,
+    /// The section in which each end lies.
     ends: [u8; ENDS],
 }
 
 impl PackedOutline {
-    /// The bytes that an index keeps of an image. All of them are zero where nothing is known.
-    pub const BYTES: usize = 32;
+    /// The bytes that an index keeps of an image.
+    pub const BYTES: usize = size_of::<RawOutline>();
 
     /// The outline of a packed image, as an index keeps it.
     ///
     /// # Errors
     /// [`DecodeError::Corrupt`] for a damaged head.
-    pub fn of(packed: &[u8]) -> Result<[u8; Self::BYTES], DecodeError> {
+    pub fn of(packed: &[u8]) -> Result<RawOutline, DecodeError> {
         let head = PackedHead::read(packed)?;
-        let mut bytes = [0; Self::BYTES];
+        let mut bytes = RawOutline::default();
         bytes[..2].copy_from_slice(&(head.frame.width as u16).to_le_bytes());
         bytes[2..4].copy_from_slice(&(head.frame.height as u16).to_le_bytes());
         bytes[4] = head.tables.len() as u8 | color_number(head.color_space) << 4;
         for (byte, part) in bytes[5..FIXED].iter_mut().zip(&head.frame.components) {
             *byte = part.h as u8 | (part.v as u8) << 4;
         }
-        let unit = unit(packed.len() - head.length);
+        let section = section_bytes(packed.len() - head.length);
         let rows = head.rows.chunks(rows_an_end(head.rows.len()));
         for (byte, rows) in bytes[FIXED..].iter_mut().zip(rows) {
             let end = rows.last().map_or(0, |row| row.end);
-            *byte = (end / unit).min(UNITS - 1) as u8;
+            *byte = (end / section).min(SECTIONS - 1) as u8;
         }
         Ok(bytes)
     }
 
     /// Reads what an index keeps, which is not trusted; `None` where nothing is known, or what is there is none.
-    pub fn read(bytes: &[u8; Self::BYTES]) -> Option<Self> {
+    pub fn read(bytes: &RawOutline) -> Option<Self> {
         let half = |at: usize| u32::from(u16::from_le_bytes([bytes[at], bytes[at + 1]]));
         let (width, height, tables) = (half(0), half(2), usize::from(bytes[4] & 15));
         let factors = &bytes[5..FIXED];
         let components = factors.iter().take_while(|&&byte| byte != 0).count();
         let color_space = color_of(bytes[4] >> 4, components)?;
-        let component = |(id, &byte): (usize, &u8)| FrameComponent {
-            id: id as u8,
-            h: u32::from(byte & 15),
-            v: u32::from(byte >> 4),
-            table: 0,
-        };
-        let components: Vec<_> = factors[..components].iter().enumerate().map(component).collect();
-        let known = |part: &FrameComponent| (1..=4).contains(&part.h) && (1..=4).contains(&part.v);
-        if width == 0 || height == 0 || !components.iter().all(known) {
-            return None;
-        }
-        let frame = Frame { marker: 0xC0, precision: 8, width, height, components };
+        let component = |&byte: &u8| [byte & 15, byte >> 4, 0];
+        let frame = packed_frame((width, height), factors[..components].iter().map(component))?;
         let (grids, rows) = grids(&frame);
         let head = PackedHead::length_of(grids.len(), tables, rows) as u32;
         let mut ends = [0; ENDS];
@@ -90,21 +82,21 @@ impl PackedOutline {
         let (grids, count) = grids(&self.frame);
         let rows = layout.rows_of_mcus(&grids, count);
         let behind = length.checked_sub(self.head).filter(|&behind| behind > 0 && !rows.is_empty())?;
-        let (unit, each) = (unit(behind as usize), rows_an_end(count));
-        // An end lies in the unit that its number says: it is not before that begins, and before that is over.
+        let (section, each) = (section_bytes(behind as usize), rows_an_end(count));
+        // A row ends not before its section begins, and before that is over.
         let start = match rows.start / each {
             0 => 0,
-            first => u32::from(self.ends[first - 1]) * unit,
+            first => u32::from(self.ends[first - 1]) * section,
         };
         let last = u32::from(self.ends[(rows.end - 1) / each]);
-        let end = (last + 1).saturating_mul(unit).min(behind);
+        let end = (last + 1).saturating_mul(section).min(behind);
         (start < end).then(|| ByteParts::new(self.head, self.head + start..self.head + end))
     }
 }
 
-/// The bytes of a unit in which ends are counted, of an image that has so many bytes behind its head.
-fn unit(behind: usize) -> u32 {
-    (behind as u32).div_ceil(UNITS).max(1)
+/// The bytes of a section of an image that has so many bytes behind its head.
+fn section_bytes(behind: usize) -> u32 {
+    (behind as u32).div_ceil(SECTIONS).max(1)
 }
 
 /// The rows of MCUs for which there is one end.

@@ -3,10 +3,11 @@
 
 use super::super::RegionLayout;
 use super::super::markers::{Progression, ScanHeader};
-use super::bits::ScanBits;
 use super::coefficients::{CodedBlock, ImageBlocks};
 use super::corrupt;
-use super::restore::{ScanCoder, SymbolCodes, each_block, size_of_value, value_bits};
+use super::restore::{ScanCoder, each_block};
+use super::scan_bits::ScanBits;
+use super::symbols::{SymbolCodes, size_of_value, value_bits};
 use crate::error::DecodeError;
 
 /// The most blocks of a run, and the most correction bits that wait for one: libjpeg ends a run before the next block

@@ -3,11 +3,12 @@
 use super::super::RegionLayout;
 use super::super::huffman::Spec;
 use super::super::markers::{ScanComponent, ScanHeader};
-use super::bits::{BitCursor, ScanBits};
 use super::coefficients::{CodedBlock, ImageBlocks};
 use super::corrupt;
 use super::masks::{MaskWork, PlainMasks};
-use super::restore::{ScanCoder, SymbolCodes, each_block, size_of_value, value_bits};
+use super::restore::{ScanCoder, each_block};
+use super::scan_bits::{BitCursor, ScanBits};
+use super::symbols::{SymbolCodes, size_of_value, value_bits};
 use crate::error::DecodeError;
 use crate::simd::Level;
 use std::marker::PhantomData;

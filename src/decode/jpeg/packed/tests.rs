@@ -1,7 +1,10 @@
 //! What is packed restores, and decodes to the same planes at every level.
 
+use super::coefficients::block_count;
+use super::pack::MEMORY_OF_BLOCK;
 use super::*;
-use crate::decode::Decoder;
+use crate::decode::jpeg::markers::ScanHeader;
+use crate::decode::{Decoder, Kept};
 use crate::rng::{RandomKey, Use};
 use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 
@@ -235,6 +238,24 @@ fn no_step_of_quantisation_is_zero() {
     let at = file.windows(2).position(|marker| marker == [0xFF, 0xDB]).unwrap() + 5;
     file[at + 63] = 0;
     assert_eq!(packer.pack(&file, &mut packed), Err(Kept::Kind));
+}
+
+/// Nothing is multiplied by the steps of a table that no component names.
+#[test]
+fn a_step_that_is_not_used_may_be_zero() {
+    let file = image(1, 90, ColorType::Rgb, SamplingFactor::F_2_2, |_| {});
+    let unused = [&[0xFF, 0xDB, 0, 67, 3][..], &[0; 64]].concat();
+    let file = [&file[..2], &unused, &file[2..]].concat();
+    let (mut packer, mut packed, mut restored) = (Packer::new(), Vec::new(), Vec::new());
+    assert_eq!(packer.pack(&file, &mut packed), Ok(()));
+    let head = PackedHead::read(&packed).unwrap();
+    let rows = &packed[head.length..];
+    let head = PackedHead { tables: [&head.tables[..], &[[0; 64]]].concat(), ..head };
+    let mut with_table = Vec::new();
+    head.write(&mut with_table);
+    with_table.extend(rows);
+    Restorer::new().restore(&with_table, &mut restored).unwrap();
+    assert!(restored == file);
 }
 
 #[test]

@@ -185,19 +185,7 @@ impl UnitWriter {
             if block.width == 0 {
                 continue;
             }
-            // Eight remainders at a time: each takes the lowest bits of a byte, and the others are left out.
-            let fields = 0x0101_0101_0101_0101 * ((1 << block.width) - 1);
-            let mut left = block.large.count_ones();
-            for eight in block.rests.as_chunks::<8>().0 {
-                if left == 0 {
-                    break;
-                }
-                let count = left.min(8);
-                left -= count;
-                let bytes = u64::from_le_bytes(eight.map(|rest| rest.min(escape) as u8));
-                let packed = M::compress(bytes, fields);
-                bits.put(room, packed & !(u64::MAX << (block.width * count)), block.width * count);
-            }
+            write_remainders::<M>(&mut bits, room, block, escape);
             if block.most < escape {
                 continue;
             }
@@ -245,6 +233,29 @@ fn write_dc(
         bits.put(room, difference(pair) as u32 as u64 & ((1 << width) - 1), width);
     }
     Ok(())
+}
+
+/// Writes a block's remainders, of which those that are too large are `escape`.
+#[inline(always)]
+fn write_remainders<M: MaskWork>(
+    bits: &mut UnitCursor,
+    room: &mut UnitRoom,
+    block: &MeasuredBlock,
+    escape: u16,
+) {
+    // Eight at a time: each takes the lowest bits of a byte, and the others are left out.
+    let fields = 0x0101_0101_0101_0101 * ((1 << block.width) - 1);
+    let mut left = block.large.count_ones();
+    for eight in block.rests.as_chunks::<8>().0 {
+        if left == 0 {
+            break;
+        }
+        let count = left.min(8);
+        left -= count;
+        let bytes = u64::from_le_bytes(eight.map(|rest| rest.min(escape) as u8));
+        let packed = M::compress(bytes, fields);
+        bits.put(room, packed & !(u64::MAX << (block.width * count)), block.width * count);
+    }
 }
 
 impl MeasuredBlock {

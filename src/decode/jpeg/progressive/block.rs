@@ -167,7 +167,7 @@ fn special(
         bits.consume(entry.0);
         return Ok(SpecialSymbol::Zeros);
     } else {
-        let (symbol, value) = read_long(bits, &table.codes, max_size)?;
+        let (symbol, value) = read_long(bits, &table.code, max_size)?;
         match (symbol >> 4, symbol & 15) {
             (15, 0) => return Ok(SpecialSymbol::Zeros),
             (run, 0) => run.into(),

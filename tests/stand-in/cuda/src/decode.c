@@ -4,28 +4,28 @@
 #include "indexed/table.cuh"
 #include "packed/table.cuh"
 
-u64 standin_piece_bytes(void) { return sizeof(GatheredPiece); }
-u64 standin_packed_row_bytes(void) { return sizeof(PackedRow); }
-u64 standin_jpeg_image_bytes(void) { return sizeof(JpegImage); }
-u64 standin_indexed_row_bytes(void) { return sizeof(IndexedRow); }
-u64 standin_indexed_image_bytes(void) { return sizeof(IndexedImage); }
+u64 standin_piece_bytes(void) { return sizeof(PieceEntry); }
+u64 standin_packed_row_bytes(void) { return sizeof(PackedRowEntry); }
+u64 standin_jpeg_image_bytes(void) { return sizeof(ImageEntry); }
+u64 standin_indexed_row_bytes(void) { return sizeof(IndexedRowEntry); }
+u64 standin_indexed_image_bytes(void) { return sizeof(IndexedImageEntry); }
 u64 standin_code_bytes(void) { return sizeof(HuffmanCode); }
-u64 standin_group_bytes(void) { return sizeof(RowGroup); }
+u64 standin_group_bytes(void) { return sizeof(RowGroupEntry); }
 
-u32 standin_image_of_row(const PackedRow* row) { return row->image; }
-u32 standin_image_of_group(const RowGroup* group) { return group->image; }
-u32 standin_first_of_group(const RowGroup* group) { return group->first; }
-u32 standin_rows_of_group(const RowGroup* group) { return group->count; }
+u32 standin_image_of_row(const PackedRowEntry* row) { return row->image; }
+u32 standin_image_of_group(const RowGroupEntry* group) { return group->image; }
+u32 standin_first_of_group(const RowGroupEntry* group) { return group->first; }
+u32 standin_rows_of_group(const RowGroupEntry* group) { return group->count; }
 
 /// The number of a code of an image, whose first codes are of DC differences; 0 for a component that it has not.
-u32 standin_code_of(const IndexedImage* image, u32 component, u32 kind) {
+u32 standin_code_of(const IndexedImageEntry* image, u32 component, u32 kind) {
     return component < image->image.count ? image->codes[component][kind] : 0;
 }
 
 /// Visits the samples that are made of a row of MCUs.
-static void visit_samples(const JpegImage* image, u32 number, void (*visit)(void*, u64, u64), void* to) {
+static void visit_samples(const ImageEntry* image, u32 number, void (*visit)(void*, u64, u64), void* to) {
     for (u32 c = 0; c < image->count; c++) {
-        const JpegComponent* component = &image->components[c];
+        const ComponentEntry* component = &image->components[c];
         const u32 bytes = 8 * (component->wanted[0][1] - component->wanted[0][0]);
         u32 from, end;
         wanted_rows(component, number, &from, &end);
@@ -39,32 +39,32 @@ static void visit_samples(const JpegImage* image, u32 number, void (*visit)(void
 }
 
 /// Visits what a piece is read from, then what is written of it.
-void standin_gather_reads(const GatheredPiece* piece, void (*visit)(void*, u64, u64), void* to) {
+void standin_gather_reads(const PieceEntry* piece, void (*visit)(void*, u64, u64), void* to) {
     visit(to, piece->from, piece->from + QUAD_BYTES * (u64)piece->quads);
 }
-void standin_gather_writes(const GatheredPiece* piece, void (*visit)(void*, u64, u64), void* to) {
+void standin_gather_writes(const PieceEntry* piece, void (*visit)(void*, u64, u64), void* to) {
     visit(to, piece->to, piece->to + QUAD_BYTES * (u64)piece->quads);
 }
 
 /// Visits the bytes of a row of a packed image.
-void standin_packed_reads(const PackedRow* row, void (*visit)(void*, u64, u64), void* to) {
+void standin_packed_reads(const PackedRowEntry* row, void (*visit)(void*, u64, u64), void* to) {
     visit(to, row->bytes, row->bytes + row->length);
 }
 
 /// Visits the samples that are made of the row, and the image's count of damaged rows.
-void standin_packed_writes(const JpegImage* image, const PackedRow* row, u64 damage,
+void standin_packed_writes(const ImageEntry* image, const PackedRowEntry* row, u64 damage,
                            void (*visit)(void*, u64, u64), void* to) {
     visit_samples(image, row->number, visit, to);
     visit(to, damage + 4 * (u64)image->damage, damage + 4 * (u64)image->damage + 4);
 }
 
 /// Visits the bytes of a row of an indexed image.
-void standin_indexed_reads(const IndexedRow* row, void (*visit)(void*, u64, u64), void* to) {
+void standin_indexed_reads(const IndexedRowEntry* row, void (*visit)(void*, u64, u64), void* to) {
     visit(to, row->bytes, row->bytes + row->length);
 }
 
 /// Visits the samples that are made of the row, and the image's count of damaged rows.
-void standin_indexed_writes(const IndexedImage* image, const IndexedRow* row, u64 damage,
+void standin_indexed_writes(const IndexedImageEntry* image, const IndexedRowEntry* row, u64 damage,
                             void (*visit)(void*, u64, u64), void* to) {
     visit_samples(&image->image, row->number, visit, to);
     visit(to, damage + 4 * (u64)image->image.damage, damage + 4 * (u64)image->image.damage + 4);

@@ -1,7 +1,7 @@
 //! The layout of an image's planes in device memory: which samples they hold, and where.
 
-use super::super::planes::Sampling;
-use super::super::{ColorModel, JpegHeader, Planes, Region};
+use super::planes::Sampling;
+use super::{ColorModel, JpegHeader, Planes, Region};
 use std::ops::Range;
 
 /// Planes, and their rows, begin at multiples of this many bytes.
@@ -38,7 +38,7 @@ pub struct PlaneLayout {
 impl PlaneLayout {
     /// A plane that begins its memory and holds these columns and rows of a component, as far as the component goes.
     /// Each of its rows has room for all columns.
-    pub(in crate::decode) fn new(sampling: &Sampling, columns: Range<u32>, rows: Range<u32>) -> Self {
+    pub(super) fn new(sampling: &Sampling, columns: Range<u32>, rows: Range<u32>) -> Self {
         let (full_width, full_height) =
             (sampling.image_width.div_ceil(sampling.step_x), sampling.image_height.div_ceil(sampling.step_y));
         Self {
@@ -56,7 +56,7 @@ impl PlaneLayout {
     }
 
     /// The pixels of an image of this size that its samples span.
-    pub(in crate::decode) fn region(&self, image_width: u32, image_height: u32) -> Region {
+    pub(super) fn region(&self, image_width: u32, image_height: u32) -> Region {
         let (x, y) = (self.x0 * self.step_x, self.y0 * self.step_y);
         Region {
             x,
@@ -127,7 +127,7 @@ impl PlanesLayout {
     }
 
     /// Lays out planes, one behind the other, of which `decoded` is what they hold.
-    pub(in crate::decode) fn stacked(
+    pub(super) fn stacked(
         color: ColorModel,
         decoded: Region,
         planes: impl Iterator<Item = PlaneLayout>,
@@ -172,12 +172,11 @@ impl PlanesLayout {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::header;
     use super::*;
 
     #[test]
     fn a_whole_image_lies_plane_behind_plane() {
-        let header = header([(2, 2), (1, 1), (1, 1), (0, 0)], 3);
+        let header = JpegHeader::baseline([(2, 2), (1, 1), (1, 1), (0, 0)], 3);
         let layout = PlanesLayout::of(&header, header.whole()).unwrap();
         assert_eq!(layout.decoded, header.whole());
         let shapes = layout.used().iter().map(|p| (p.offset, p.stride, p.width, p.height));
@@ -187,7 +186,7 @@ mod tests {
 
     #[test]
     fn a_region_grows_to_whole_mcus_with_chromas_margin() {
-        let header = header([(2, 2), (1, 1), (1, 1), (0, 0)], 3);
+        let header = JpegHeader::baseline([(2, 2), (1, 1), (1, 1), (0, 0)], 3);
         let region = Region { x: 32, y: 17, width: 16, height: 14 };
         let layout = PlanesLayout::of(&header, region).unwrap();
         // The chroma sample to the left of column 32 lies in the MCU before; rows 15..33 touch three MCUs.
@@ -201,7 +200,7 @@ mod tests {
     fn every_layout_holds_what_the_cpu_would_decode() {
         for factors in [[(2, 2), (1, 1)], [(2, 1), (1, 1)], [(1, 2), (1, 1)], [(1, 1), (1, 1)]] {
             let [luma, chroma] = factors;
-            let header = header([luma, chroma, chroma, (0, 0)], 3);
+            let header = JpegHeader::baseline([luma, chroma, chroma, (0, 0)], 3);
             for x in 0..header.width {
                 for width in [1, 2, 17, header.width] {
                     let width = width.min(header.width - x);

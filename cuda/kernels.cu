@@ -70,14 +70,14 @@ __global__ void __launch_bounds__(MOST_THREADS)
 }
 
 __global__ void __launch_bounds__(GATHER_THREADS)
-    foreload_gather(const GatheredPiece* pieces) {
+    foreload_gather(const PieceEntry* pieces) {
     Block block;
     block.threads = blockDim.x;
     gather(&block, pieces + blockIdx.x);
 }
 
 __global__ void __launch_bounds__(BLOCKS, 8)
-    foreload_packed(const JpegImage* images, const PackedRow* rows, u32* damage) {
+    foreload_packed(const ImageEntry* images, const PackedRowEntry* rows, u32* damage) {
     extern __shared__ __align__(16) u8 memory[];
     Block block;
     block.memory = memory;
@@ -86,8 +86,8 @@ __global__ void __launch_bounds__(BLOCKS, 8)
 }
 
 __global__ void __launch_bounds__(GROUP_THREADS, 4)
-    foreload_indexed(const IndexedImage* images, const HuffmanCode* codes, const IndexedRow* rows,
-                     const RowGroup* groups, u32* damage) {
+    foreload_indexed(const IndexedImageEntry* images, const HuffmanCode* codes, const IndexedRowEntry* rows,
+                     const RowGroupEntry* groups, u32* damage) {
     extern __shared__ __align__(16) u8 memory[];
     Block block;
     block.memory = memory;
