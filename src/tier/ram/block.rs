@@ -3,6 +3,7 @@
 use super::super::catalog::{SegmentIndex, SegmentRow};
 use crate::crc::checksum;
 use crate::dataset::FileVersion;
+use crate::dataset::packed::SampleOutline;
 use crate::decode::FileForm;
 use crate::slot::Slot;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
@@ -65,6 +66,8 @@ impl MemoryPlace {
         drop(slot);
         self.block.samples().push(sample);
         let (offset, length) = (self.offset as u32, bytes.len() as u32);
-        SegmentRow { sample, version, offset, length, crc: checksum(bytes), form, tried }
+        // Nobody reads parts of what is in memory.
+        let outline = SampleOutline::default();
+        SegmentRow { sample, version, offset, length, crc: checksum(bytes), form, tried, outline }
     }
 }

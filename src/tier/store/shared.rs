@@ -2,12 +2,15 @@
 
 use super::super::catalog::SegmentRow;
 use super::super::catalog::{Catalog, SegmentIndex};
+use super::super::copies::Location;
 use super::super::counters::{CopyCounters, count};
 use super::directory::CacheDirectory;
 use super::open_segment::OpenSegment;
+use super::outlines::{SegmentOutlines, StoreOutlines};
 use super::segment::{Footer, SegmentError, may_be};
 use super::verify::{Verify, versions_now};
-use crate::dataset::{DatasetIndex, FileId, FileVersion, Stamp};
+use crate::dataset::packed::SampleOutline;
+use crate::dataset::{DatasetIndex, Extent, FileId, FileVersion, Stamp};
 use crate::error::Result;
 use crate::io::Files;
 use std::collections::HashMap;
@@ -40,6 +43,9 @@ pub(super) struct StoreShared {
     /// Set when the store is dropped and the drive does not answer: nothing more is written.
     pub abandoned: AtomicBool,
     catalog: RwLock<Catalog>,
+    /// Of the segments of the catalog. A segment's are entered before the catalog's lock is given back, so that they
+    /// cannot be forgotten before.
+    outlines: StoreOutlines,
     /// The number of segments that were forgotten.
     forgotten: AtomicU64,
     gate: AtomicU8,
@@ -62,6 +68,7 @@ impl StoreShared {
         let shards = versions_now(&index, &shards);
         Self {
             catalog: RwLock::new(Catalog::new(index.len())),
+            outlines: StoreOutlines::default(),
             index,
             directory: Arc::new(directory),
             counters,
@@ -85,6 +92,7 @@ impl StoreShared {
     /// Forgets a segment with all its samples, and has readers close it. Returns whether it could be read before.
     pub(super) fn forget(&self, segment_index: SegmentIndex) -> bool {
         let forgotten = self.catalog_mut().forget(segment_index);
+        self.outlines.forget(segment_index);
         self.forgotten.fetch_add(u64::from(forgotten), Relaxed);
         forgotten
     }
@@ -136,7 +144,30 @@ impl StoreShared {
             }
             return Err(error);
         }
-        Ok(announced.then(|| self.catalog_mut().publish(number, open.footer.group, stamp)))
+        Ok(announced.then(|| self.enter(number, &open.footer, stamp, self.catalog_mut())))
+    }
+
+    /// Enters an announced segment, which is published now, into the `catalog`, and keeps the outlines of its samples.
+    fn enter(
+        &self,
+        number: u64,
+        footer: &Footer,
+        stamp: &Stamp,
+        mut catalog: RwLockWriteGuard<'_, Catalog>,
+    ) -> SegmentIndex {
+        let segment_index = catalog.publish(number, footer.group, stamp);
+        self.outlines.enter(segment_index, SegmentOutlines::of(&footer.rows));
+        segment_index
+    }
+
+    /// The outline of a sample's packed copy at `location`, by which parts of it can be read, where that is known.
+    pub(super) fn outline(&self, sample: u64, location: &Location) -> Option<SampleOutline> {
+        let Extent { file, offset, length } = location.extent;
+        match length == self.index.extent(sample).length {
+            // Nothing was made of it for the cache.
+            true => self.index.outline(sample).copied(),
+            false => self.outlines.get(file.0, u32::try_from(offset).ok()?),
+        }
     }
 
     /// Removes a segment that nobody reads from any more, because later ones have all that it had.
@@ -249,8 +280,7 @@ impl StoreShared {
             Ok((stamp, footer)) => {
                 let mut catalog = self.catalog_mut();
                 if catalog.announce(number) {
-                    let segment_index = catalog.publish(number, footer.group, &stamp);
-                    drop(catalog);
+                    let segment_index = self.enter(number, &footer, &stamp, catalog);
                     self.place_loaded(segment_index, footer.rows);
                 }
             }
