@@ -5,7 +5,7 @@ use crate::common::{Dataset, epoch_bytes, small_images};
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::io::{Direct, IoChoice};
 use foreload::testing::pipeline::Pipeline;
-use foreload::testing::tier::{CacheStats, FormChoice, TierStats};
+use foreload::testing::tier::{CacheStats, FormChoice};
 use foreload::{Fidelity, TierName};
 use std::fs;
 use std::ops::Range;
