@@ -9,8 +9,8 @@
 //! ```
 //!
 //! All numbers are little-endian. The outline is that of an image that was packed for the cache; of other copies it is
-//! zeros. Nothing is synced to the drive before a segment is published: after a power cut parts
-//! of it may be missing. The checksums find that: those of table and trailer when it is loaded, a sample's when it is
+//! zeros. Nothing is synced to the drive before a segment is published: after a power cut parts of it may be missing.
+//! The checksums find that: those of table and trailer when it is loaded, a sample's, or those of its rows, when it is
 //! read.
 
 use super::super::catalog::SegmentRow;
@@ -27,8 +27,6 @@ const MAGIC: [u8; 8] = *b"FLSEGMNT";
 /// The version of segment files and of the lock file; a directory of another version is refused.
 pub(super) const VERSION: u32 = 4;
 const ROW: usize = 64;
-/// Where in a row the outline begins.
-const OUTLINE_AT: usize = 32;
 const TRAILER: usize = 64;
 /// The forms, by their numbers in a table.
 const FORMS: [FileForm; 3] = [FileForm::AsIs, FileForm::Indexed, FileForm::Packed];
@@ -193,7 +191,7 @@ fn decode(
             return Err(SegmentError::Damaged("its samples are of an unknown form"));
         };
         let (offset, length, crc) = (u32_at(16), u32_at(20), u32_at(24));
-        let outline = *bytes.last_chunk::<{ ROW - OUTLINE_AT }>().expect("a row ends with it");
+        let outline = *bytes.last_chunk().expect("a row ends with its outline");
         let row = SegmentRow { sample, version, offset, length, crc, form, tried, outline };
         let inside = u64::from(row.offset) + u64::from(row.length) <= payload;
         if !inside || sample >= index.len() || !is_of(index, &row) {
@@ -242,16 +240,8 @@ mod tests {
     #[test]
     fn the_footer_is_as_long_as_it_is_said_to_be() {
         let (form, tried, outline) = (FileForm::Indexed, FileForm::Packed, [0; 32]);
-        let row = SegmentRow {
-            sample: 3,
-            version: FileVersion(7),
-            offset: 0,
-            length: 9,
-            crc: 1,
-            form,
-            tried,
-            outline,
-        };
+        let (sample, version, offset, length, crc) = (3, FileVersion(7), 0, 9, 1);
+        let row = SegmentRow { sample, version, offset, length, crc, form, tried, outline };
         for rows in [&[][..], &[row], &[row; 5]] {
             let footer = Footer { group: 2, rows: rows.to_vec() }.encode(DatasetKey([1; 16]), 1, 9);
             assert_eq!(footer.len() as u64, footer_bytes(rows.len()));

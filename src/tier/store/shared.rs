@@ -144,19 +144,15 @@ impl StoreShared {
             }
             return Err(error);
         }
-        Ok(announced.then(|| self.enter(number, &open.footer, stamp, self.catalog_mut())))
+        Ok(announced.then(|| self.enter(number, &open.footer, stamp)))
     }
 
-    /// Enters an announced segment, which is published now, into the `catalog`, and keeps the outlines of its samples.
-    fn enter(
-        &self,
-        number: u64,
-        footer: &Footer,
-        stamp: &Stamp,
-        mut catalog: RwLockWriteGuard<'_, Catalog>,
-    ) -> SegmentIndex {
+    /// Enters an announced segment, which is published now, and keeps the outlines of its samples.
+    fn enter(&self, number: u64, footer: &Footer, stamp: &Stamp) -> SegmentIndex {
+        let outlines = SegmentOutlines::of(&footer.rows);
+        let mut catalog = self.catalog_mut();
         let segment_index = catalog.publish(number, footer.group, stamp);
-        self.outlines.enter(segment_index, SegmentOutlines::of(&footer.rows));
+        self.outlines.enter(segment_index, outlines);
         segment_index
     }
 
@@ -278,9 +274,9 @@ impl StoreShared {
     fn load_one(&self, number: u64) {
         match self.read_segment(number) {
             Ok((stamp, footer)) => {
-                let mut catalog = self.catalog_mut();
-                if catalog.announce(number) {
-                    let segment_index = self.enter(number, &footer, &stamp, catalog);
+                let announced = self.catalog_mut().announce(number);
+                if announced {
+                    let segment_index = self.enter(number, &footer, &stamp);
                     self.place_loaded(segment_index, footer.rows);
                 }
             }

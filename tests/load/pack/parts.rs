@@ -220,6 +220,7 @@ fn an_outline_that_lies_changes_no_batch() {
             shard[outline..outline + 32][place.clone()].fill(value);
         });
         let options = LoaderOptions { batch_size: 1, ..small_images() };
+        lies_cost_a_cache_no_copy(&scene, &options);
         let pipeline = open(&scene, "packed", &options);
         match epoch(&pipeline, 0, |_| {}) {
             Ok(_) => {
@@ -232,6 +233,21 @@ fn an_outline_that_lies_changes_no_batch() {
             }
         }
     }
+}
+
+/// Compares batches of copies of a packed dataset, one of whose outlines lies, with those of its source.
+fn lies_cost_a_cache_no_copy(scene: &Scene, options: &LoaderOptions) {
+    let (cache_dir, cache_size) = (Some(scene.path("cache")), Some(1 << 30));
+    let pipeline = open(scene, "packed", &LoaderOptions { cache_dir, cache_size, ..options.clone() });
+    let expected = epoch_bytes(&open(scene, "data", options), 0);
+    for number in 0..2 {
+        assert!(epoch_bytes(&pipeline, 0) == expected, "time {number}");
+        pipeline.cache().expect("a cache").flush();
+    }
+    let stats = pipeline.cache().expect("a cache").stats();
+    let (read, copies) = (stats.source.source_reads, stats.all());
+    assert_eq!((read, copies.hits, copies.fallbacks), (SAMPLES, SAMPLES, 0), "{stats:?}");
+    assert!(copies.bytes < bytes_of(&pipeline) / 20 * 19, "{stats:?}");
 }
 
 #[test]
