@@ -52,3 +52,13 @@ impl ByteParts {
         self.head + (self.end - self.start)
     }
 }
+
+/// What parts of a packed image are chosen by: its outline, and the number of its bytes. The same parts of images of
+/// the same outline and length hold the same rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct OutlinedBytes {
+    /// The outline, as indexes and segments keep it.
+    pub outline: RawOutline,
+    /// The number of the image's bytes.
+    pub length: u32,
+}

@@ -193,12 +193,12 @@ class Batches(Iterator[Batch]):
         dataset's storage, as they were needed), `looks` (files that were asked whether they changed), `staged_bytes`,
         `staged_samples`, `staged_units` of `units` (filled ahead); `last_error`, a text, or None; and `tiers`, a dict
         for each tier by its name (`ram`, `nvme`, `peers`), from the fastest to the slowest: `hits`, `bytes` (samples
-        that it gave), `fallbacks` (it had them and could not give them), `stale`, `mismatched` (copies of what has
-        changed), `admitted_samples`, `admitted_bytes` (written), `converted_samples`, `unconvertible_samples` (brought
-        to the form that copies are kept in; that stay as they are), `dropped_busy`, `dropped_full`, `dropped_off`,
-        `dropped_changed` (not kept: writing was behind; the tier is full, a slower one may have taken them; a write had
-        failed; the file changed), `write_errors`, `damaged`, `evicted_bytes`; `held_samples`, `held_bytes` and `quota`
-        as they are now.
+        that it gave, and what was read of them), `fallbacks` (it had them and could not give them), `stale`,
+        `mismatched` (copies of what has changed), `admitted_samples`, `admitted_bytes` (written), `converted_samples`,
+        `unconvertible_samples` (brought to the form that copies are kept in; that stay as they are), `dropped_busy`,
+        `dropped_full`, `dropped_off`, `dropped_changed` (not kept: writing was behind; the tier is full, a slower one
+        may have taken them; a write had failed; the file changed), `write_errors`, `damaged`, `evicted_bytes`;
+        `held_samples`, `held_bytes` and `quota` as they are now.
 
         With `peers=` there is also the dict `peers`, since the loader's first epoch: `nodes`, for each node of the job
         by its name a dict of what was asked of it and what became of that, and `served`, what this process did for

@@ -31,7 +31,7 @@ pub use throttled::Throttled;
 use crate::dataset::{Extent, FileVersion};
 use crate::error::{Error, Result};
 use crate::names::named;
-use crate::parts::ByteParts;
+use crate::parts::{ByteParts, OutlinedBytes};
 use crate::slot::Slot;
 use crate::tier_name::TierName;
 use std::ops::Range;
@@ -51,12 +51,15 @@ pub struct ReadRequest {
     pub version: Option<FileVersion>,
     /// The only bytes of the extent that are wanted, where not all are. Readers may read all of it nevertheless.
     pub parts: Option<ByteParts>,
+    /// What the parts were chosen by, if that is known. Who reads a copy in place of the extent compares it with what
+    /// is known of the copy, since the parts of another form are others.
+    pub chosen_by: Option<OutlinedBytes>,
 }
 
 impl ReadRequest {
     /// A request for bytes as they are.
     pub fn new(token: u64, extent: Extent, slot: Slot) -> Self {
-        Self { token, extent, slot, version: None, parts: None }
+        Self { token, extent, slot, version: None, parts: None, chosen_by: None }
     }
 
     /// The number of bytes up to the end of those that are wanted.

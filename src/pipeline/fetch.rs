@@ -249,9 +249,10 @@ impl Fetcher {
             }
             let token = self.next_token;
             self.next_token += 1;
-            let parts = self.shared.wanted_parts(run, extent, std::iter::once(&place).chain(&others));
+            let wanted = self.shared.wanted_parts(run, extent, std::iter::once(&place).chain(&others));
+            let (parts, chosen_by) = wanted.unzip();
             self.pending.insert(token, PendingRead { place, others, since: self.stopwatch.now() });
-            self.reader().submit(ReadRequest { parts, ..ReadRequest::new(token, extent, slot) });
+            self.reader().submit(ReadRequest { parts, chosen_by, ..ReadRequest::new(token, extent, slot) });
         }
         Ok(BlockedOn::Nothing)
     }

@@ -1,48 +1,57 @@
 //! Which bytes of a sample are wanted, where that is known before they are read: of a packed image the head and the
 //! rows of MCUs that its views touch.
 //!
-//! What is drawn depends on the seed, the epoch, the sample and the image's size alone, and an index has the outlines
-//! of packed images. All of a sample is read where anything but the CPU's decoder sees its bytes: fields beside images,
-//! whoever wants files (`decoded=False`), a GPU's lanes, and the tiers of a cache, which keep whole samples.
+//! What is drawn depends on the seed, the epoch, the sample and the image's size alone, and the outlines of packed
+//! images are known: an index has those of a packed dataset, and a cache those of what it packed. All of a sample is
+//! read where anything but the CPU's decoder sees its bytes: fields beside images, whoever wants files
+//! (`decoded=False`), a GPU's lanes, and the tiers of a cache that are to keep it, because they keep whole samples.
 
 use super::work::OpenPlace;
 use super::{EpochRun, PipelineShared};
 use crate::config::{Device, FieldContent, ImageField};
 use crate::dataset::{Extent, MemberBytes};
 use crate::decode::packed::PackedOutline;
-use crate::parts::ByteParts;
+use crate::parts::{ByteParts, OutlinedBytes};
 
 /// The fewest bytes that are worth leaving out: drives and the page cache give pages of half as many.
 const WORTHWHILE: u32 = 8 << 10;
 
 impl PipelineShared {
-    /// The parts of a sample's `extent` that all `places` which show the sample need together; `None` where all of it
-    /// is to be read.
+    /// The parts of a sample's `extent`, or of its copy in a tier, that all `places` which show the sample need
+    /// together, and what they were chosen by; `None` where all of it is to be read.
     pub(super) fn wanted_parts<'a>(
         &self,
         run: &EpochRun,
         extent: Extent,
         places: impl Iterator<Item = &'a OpenPlace>,
-    ) -> Option<ByteParts> {
-        if extent.length <= WORTHWHILE || !self.decodes_alone() {
+    ) -> Option<(ByteParts, OutlinedBytes)> {
+        if !self.decodes_alone() {
             return None;
         }
+        let mut draws = places.map(|place| place.entry.draw).peekable();
+        let sample = draws.peek()?.sample;
+        let outlined = match self.cache.get() {
+            // What comes from the source is kept, and so is read whole.
+            Some(cache) => cache.outline_of_copy(sample)?,
+            None => OutlinedBytes { outline: *self.index.outline(sample)?, length: extent.length },
+        };
+        let outline = PackedOutline::read(&outlined.outline).filter(|_| outlined.length > WORTHWHILE)?;
         let mut wanted: Option<ByteParts> = None;
-        for draw in places.map(|place| place.entry.draw) {
-            let outline = PackedOutline::read(self.index.outline(draw.sample)?)?;
+        for draw in draws {
             for (image, ImageField { field, .. }) in self.config.images.list().iter().enumerate() {
                 let member = self.config.fields.list[*field].member?;
                 // An image that is another member has bytes of its own.
-                if !matches!(self.index.member(draw.sample, member), MemberBytes::Whole) {
+                if !matches!(self.index.member(sample, member), MemberBytes::Whole) {
                     return None;
                 }
                 // A transform that cannot be done to the image fails where it is decoded.
                 let views = self.draw_views(&run.keys, image, draw, outline.size(), &[]).ok()?;
-                let parts = outline.parts(views.region(), extent.length)?;
+                let parts = outline.parts(views.region(), outlined.length)?;
                 wanted = Some(wanted.map_or(parts, |others| others.union(parts)));
             }
         }
-        wanted.filter(|parts| extent.length - parts.bytes() >= WORTHWHILE)
+        let parts = wanted.filter(|parts| outlined.length - parts.bytes() >= WORTHWHILE)?;
+        Some((parts, outlined))
     }
 
     /// Whether the CPU's decoder alone sees the bytes of samples.
@@ -51,7 +60,6 @@ impl PipelineShared {
         let is_image = |content| matches!(content, FieldContent::Images { .. });
         config.decoded
             && config.device == Device::Cpu
-            && self.cache.get().is_none()
             && config.fields.list.iter().all(|field| field.member.is_none() || is_image(field.content))
     }
 }

@@ -1,6 +1,7 @@
 //! Which sample is where in which segment: about 26 bytes of memory for a cached sample, half a byte for each other. A
-//! segment is a file of the store, or a block of memory.
+//! segment is a file of the store, or a block of memory. The store keeps outlines beside it (`store/outlines.rs`).
 
+use crate::parts::RawOutline;
 use crate::dataset::{FileVersion, Stamp};
 use crate::decode::FileForm;
 use std::collections::HashMap;
@@ -24,6 +25,8 @@ pub(in crate::tier) struct SegmentRow {
     pub form: FileForm,
     /// The form that it was last brought to. Its bytes have another one where that could not be made of them.
     pub tried: FileForm,
+    /// The outline of a packed image that was made of the sample's file, where the segment keeps it; else zeros.
+    pub outline: RawOutline,
 }
 
 /// Where the copy of a sample is: the index of its segment, the first byte, the bytes, the checksum, and the version of
@@ -378,7 +381,8 @@ mod tests {
 
     fn row(sample: u64, offset: u32) -> SegmentRow {
         let (form, tried) = (FileForm::AsIs, FileForm::AsIs);
-        SegmentRow { sample, version: FileVersion(9), offset, length: 1, crc: offset ^ 77, form, tried }
+        let (version, outline) = (FileVersion(9), [0; 32]);
+        SegmentRow { sample, version, offset, length: 1, crc: offset ^ 77, form, tried, outline }
     }
 
     #[test]

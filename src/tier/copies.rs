@@ -6,6 +6,7 @@
 use super::convert::{Conversion, ConversionResult};
 use super::counters::CopyStats;
 use crate::crc::checksum;
+use crate::parts::RawOutline;
 use crate::dataset::{Extent, FileId, FileVersion};
 use crate::error::Result;
 use crate::io::{ListeningReader, Reader, Waker};
@@ -80,6 +81,12 @@ pub(crate) trait CacheTier: Send + Sync {
 
     /// The location of a sample's copy, if there is one.
     fn locate(&self, sample: u64) -> Option<Location>;
+
+    /// The outline of a sample's packed copy at `location`, where that is known and the tier's reader may read parts of
+    /// the copy alone.
+    fn outline(&self, _sample: u64, _location: &Location) -> Option<RawOutline> {
+        None
+    }
 
     /// Whether the tier is the caches of the job's other nodes. Then it has no room of its own, and says by
     /// [`CacheTier::claims`] which samples the tiers of this node leave to it.

@@ -5,6 +5,7 @@ use super::copies::{CacheTier, CopyFault, Location, Offer, TierReader};
 use super::counters::CopyStats;
 use super::reader::fault;
 use super::store::Store;
+use crate::parts::RawOutline;
 use crate::dataset::{Extent, FileId, FileVersion};
 use crate::error::{Error, Result};
 use crate::io::{DataSource, Direct, Files, IoChoice, open_source, read_blocking};
@@ -82,6 +83,10 @@ impl CacheTier for Directory {
 
     fn locate(&self, sample: u64) -> Option<Location> {
         self.store.locate(sample)
+    }
+
+    fn outline(&self, sample: u64, location: &Location) -> Option<RawOutline> {
+        self.store.outline(sample, location)
     }
 
     fn is_open(&self) -> bool {

@@ -5,13 +5,19 @@ use super::copies::{CopyFault, Location, TierReader};
 use super::revalidate::{Revalidation, VersionAnswer};
 use super::route::{Route, RouteLookup};
 use crate::dataset::Extent;
+use crate::decode::packed::PackedOutline;
 use crate::error::{Error, Result};
 use crate::io::{
-    Completion, GroupBell, GroupedReader, OwnThread, ReadRequest, ReadStats, Reader, ReaderGroup, Waker,
+    Completion, Filled, GroupBell, GroupedReader, OwnThread, ReadRequest, ReadStats, Reader, ReaderGroup,
+    Waker,
 };
+use crate::parts::{ByteParts, OutlinedBytes};
 use crate::slot::{OVERHEAD, Slot, SlotPool};
 use std::collections::HashMap;
 use std::sync::Arc;
+
+#[cfg(test)]
+mod tests;
 
 /// Reads samples from the fastest tier that has them, and else from the source; also those that a tier has but cannot
 /// give.
@@ -40,6 +46,22 @@ struct AskedSample {
     extent: Extent,
     /// Where it comes from if it is read from the source.
     at_source: SampleOrigin,
+    /// The parts that are enough of a copy with this outline.
+    parts: Option<(ByteParts, OutlinedBytes)>,
+}
+
+impl AskedSample {
+    /// Whether what was read of the copy at `location` is what was written there. Of a copy that was read in parts its
+    /// own checksums say that, of the head and of the rows; bytes that were not read are not checked.
+    fn is_intact(&self, location: &Location, bytes: &Filled) -> bool {
+        match (bytes.in_parts(), &self.parts) {
+            ((all, None), _) => location.is_copy(all),
+            ((bytes, Some(read)), Some((_, chosen_by))) => {
+                PackedOutline::is_of_parts(&chosen_by.outline, bytes, read)
+            }
+            ((_, Some(_)), None) => false,
+        }
+    }
 }
 
 /// How far a sample in flight has come.
@@ -117,8 +139,13 @@ impl TieredReader {
         }
         match &route {
             Route::Copy(place, location) => {
+                // The copy may be another than the one that the parts were chosen for.
+                let outlined = || self.cache.outline(asked.sample, *place, location);
+                let parts = asked.parts.filter(|(_, chosen_by)| outlined() == Some(*chosen_by));
+                let parts = parts.map(|(parts, _)| parts);
                 let request = ReadRequest::new(token, location.extent, slot);
-                self.readers.submit(of(*place), ReadRequest { version: location.version, ..request });
+                let request = ReadRequest { version: location.version, parts, ..request };
+                self.readers.submit(of(*place), request);
             }
             Route::Source { .. } => {
                 self.readers.submit(SOURCE, ReadRequest::new(token, asked.extent, slot));
@@ -180,12 +207,25 @@ impl TieredReader {
     ) {
         let (token, AskedSample { sample, extent, .. }) = (completion.token, asked);
         let (slot, fault) = match completion.result {
-            Ok(bytes) if location.is_copy(&bytes) => {
-                let version = completion.version.or(location.version);
-                self.cache.arrived(sample, &bytes, SampleOrigin::Copy(place), version);
+            Ok(bytes) if asked.is_intact(&location, &bytes) => {
+                match bytes.in_parts() {
+                    (_, Some(_)) => self.cache.count_hit(place, bytes.arrived()),
+                    (all, None) => {
+                        let version = completion.version.or(location.version);
+                        self.cache.arrived(sample, all, SampleOrigin::Copy(place), version);
+                    }
+                }
                 out.push(Completion::arrived(token, bytes).of(self.cache.tier(place).name()));
                 return;
             }
+            Ok(bytes) if bytes.in_parts().1.is_some() => match bytes.into_slot() {
+                // The checksum of the whole copy says whether it is damaged, or was outlined wrongly.
+                Some(slot) => {
+                    let asked = AskedSample { parts: None, ..asked };
+                    return self.read(token, asked, slot, Route::Copy(place, location));
+                }
+                None => (None, Some(CopyFault::Checksum)),
+            },
             Ok(bytes) => (bytes.into_slot(), Some(CopyFault::Checksum)),
             Err(error) => (completion.slot, fault(&error)),
         };
@@ -278,11 +318,12 @@ impl Reader for TieredReader {
     fn submit(&mut self, request: ReadRequest) {
         let Some(sample) = self.cache.index().sample_of(request.extent) else {
             // An extent that is no sample is kept nowhere.
-            return self.readers.submit(SOURCE, request);
+            return self.readers.submit(SOURCE, ReadRequest { parts: None, ..request });
         };
-        let ReadRequest { token, extent, slot, .. } = request;
+        let ReadRequest { token, extent, slot, parts, chosen_by, .. } = request;
         let lookup = self.cache.look_up_route(sample, extent.file);
-        let asked = AskedSample { sample, extent, at_source: SampleOrigin::Source };
+        let asked =
+            AskedSample { sample, extent, at_source: SampleOrigin::Source, parts: parts.zip(chosen_by) };
         self.follow(token, asked, slot, lookup);
     }
 

@@ -44,7 +44,7 @@ stats! {
     TierStats {
         /// The number of samples that came from the tier.
         Counter hits,
-        /// The bytes of these samples.
+        /// The bytes that were read of these samples.
         Counter bytes,
         /// The number of samples that it had and could not give, because they were damaged, evicted or unreadable. They
         /// came from the source.

@@ -12,9 +12,10 @@ use foreload::testing::io::fault::{FaultOptions, FaultReader};
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::rng::{RandomKey, Use};
 use foreload::testing::schedule::LastBatch;
-use jpeg_encoder::{ColorType, Encoder};
+use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use sha2::{Digest, Sha256};
 use std::path::PathBuf;
+use std::process::Command;
 use std::sync::Arc;
 use tempfile::TempDir;
 
@@ -39,6 +40,15 @@ impl Dataset {
         let dataset = Self { directory, paths };
         dataset.index();
         dataset
+    }
+
+    /// Makes `samples` files like [`Dataset::folder`], of photographs.
+    pub fn photographs(samples: usize) -> Self {
+        let dataset = Self::folder(samples);
+        for (number, path) in (0..).zip(&dataset.paths) {
+            std::fs::write(path, photograph(number, 92)).unwrap();
+        }
+        dataset.indexed_anew()
     }
 
     /// Makes `samples` JPEG files in tar shards of `each`, the last with the rest; sample i is the i-th file.
@@ -74,6 +84,17 @@ impl Dataset {
     pub fn indexed_anew(self) -> Self {
         self.open(true);
         self
+    }
+
+    /// The dataset, packed in its place by the program.
+    pub fn packed(self) -> Self {
+        let (data, loose) = (self.beside("data"), self.beside("loose"));
+        std::fs::rename(&data, &loose).unwrap();
+        let mut program = Command::new(env!("CARGO_BIN_EXE_foreload"));
+        program.arg("pack").args([&loose, &data]).env("FORELOAD_INDEX_DIR", self.beside("other"));
+        let output = program.output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        self.indexed_anew()
     }
 
     fn open(&self, rebuild: bool) -> Arc<DatasetIndex> {
@@ -175,6 +196,22 @@ pub fn jpeg(number: u64) -> Vec<u8> {
     let mut bytes = Vec::new();
     Encoder::new(&mut bytes, 85).encode(&pixels, width, height, ColorType::Rgb).unwrap();
     bytes
+}
+
+/// A JPEG file of this quality, large enough that parts of it are worth reading alone. Its size, sampling and content
+/// are drawn from `number`.
+pub fn photograph(number: u64, quality: u8) -> Vec<u8> {
+    let mut stream = RandomKey::new(b"parts", 0, 0, Use::Augment).stream(number);
+    let (width, height) = (250 + stream.below(200) as u16, 250 + stream.below(250) as u16);
+    let pixels: Vec<u8> = (0..3 * usize::from(width) * usize::from(height))
+        .map(|at| ((at / 500) as u8).wrapping_add(stream.below(60) as u8))
+        .collect();
+    let mut file = Vec::new();
+    let mut encoder = Encoder::new(&mut file, quality);
+    let factors = [SamplingFactor::F_2_2, SamplingFactor::F_1_1, SamplingFactor::F_2_1];
+    encoder.set_sampling_factor(factors[number as usize % 3]);
+    encoder.encode(&pixels, width, height, ColorType::Rgb).unwrap();
+    file
 }
 
 /// A small PNG file.

@@ -6,7 +6,6 @@ use foreload::testing::batch::{Batch, Tensor};
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::io::{Direct, IoChoice};
 use foreload::testing::schedule::LastBatch;
-use std::process::Command;
 
 fn options() -> LoaderOptions {
     LoaderOptions {
@@ -26,13 +25,7 @@ fn packed(samples: usize) -> (Dataset, Vec<Vec<u8>>) {
         std::fs::write(dataset.path(sample), bytes).unwrap();
     }
     let files = (0..samples).map(|sample| std::fs::read(dataset.path(sample)).unwrap()).collect();
-    let (data, loose) = (dataset.beside("data"), dataset.beside("loose"));
-    std::fs::rename(&data, &loose).unwrap();
-    let mut program = Command::new(env!("CARGO_BIN_EXE_foreload"));
-    program.arg("pack").args([&loose, &data]).env("FORELOAD_INDEX_DIR", dataset.beside("other"));
-    let output = program.output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    (dataset.indexed_anew(), files)
+    (dataset.packed(), files)
 }
 
 /// The files of a batch with the samples that they are of.

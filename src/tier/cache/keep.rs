@@ -4,10 +4,11 @@
 //! that gives up what is used last of all. Only where a tier has room for the whole dataset does it have all of it, for
 //! the next run, and the faster ones keep copies.
 
-use super::super::copies::Offer;
+use super::super::copies::{Location, Offer};
 use super::super::plan::Admission;
 use super::Cache;
 use crate::dataset::{FileId, FileVersion};
+use crate::parts::OutlinedBytes;
 use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::atomic::Ordering::Relaxed;
@@ -24,6 +25,14 @@ pub(in crate::tier) enum SampleOrigin {
     SourceUnpushed,
     /// A tier.
     Copy(TierPlace),
+}
+
+/// The tiers that are offered a sample which has come, unless another one claims it.
+struct SampleTakers {
+    /// One of the tiers before this place is to keep it.
+    once_before: Option<TierPlace>,
+    /// This tier is to keep it beside that.
+    whole: Option<TierPlace>,
 }
 
 /// A sample whose bytes are at hand.
@@ -49,31 +58,76 @@ impl Cache {
             SampleOrigin::Copy(place) => Some(place),
             SampleOrigin::Source | SampleOrigin::SourceUnpushed => None,
         };
-        let (count, sum) = match from {
-            None => (&self.counted.reads, &self.counted.bytes),
-            Some(place) => (&self.tiers[place].used.hits, &self.tiers[place].used.bytes),
-        };
-        count.fetch_add(1, Relaxed);
-        sum.fetch_add(bytes.len() as u64, Relaxed);
+        match from {
+            None => {
+                self.counted.reads.fetch_add(1, Relaxed);
+                self.counted.bytes.fetch_add(bytes.len() as u64, Relaxed);
+            }
+            Some(place) => self.count_hit(place, bytes.len()),
+        }
         let Some(version) = version else { return };
         let sample = SampleAtHand { sample, bytes, version };
-        let whole = self.rules.whole();
-        let once = whole.unwrap_or(self.tiers.len());
-        // Where it came from it stays, unless it was kept for this use alone.
-        let stays = from.filter(|&place| self.keeps_first(place));
+        let takers = self.takers(from);
         match self.claimed_by(sample.sample) {
             // Who reads the source brings it to who keeps it; what was kept anywhere has been there.
             Some(place) if origin == SampleOrigin::Source => {
                 self.offer(place, 0, &sample);
             }
             Some(_) => {}
-            None if stays.is_none_or(|place| place >= once) => self.keep_once(&sample, once, from.is_none()),
-            None => {}
+            None => {
+                if let Some(end) = takers.once_before {
+                    self.keep_once(&sample, end, from.is_none());
+                }
+            }
         }
-        if let Some(whole) = whole.filter(|&whole| stays != Some(whole) && self.takes(whole)) {
+        if let Some(whole) = takers.whole {
             // A copy that is there already is no other.
             self.offer(whole, 0, &sample);
         }
+    }
+
+    /// Counts a sample of which so many bytes were read from a tier.
+    pub(in crate::tier) fn count_hit(&self, place: TierPlace, bytes: usize) {
+        let used = &self.tiers[place].used;
+        used.hits.fetch_add(1, Relaxed);
+        used.bytes.fetch_add(bytes as u64, Relaxed);
+    }
+
+    /// Which tiers are offered what has come `from` a tier, or from the source.
+    fn takers(&self, from: Option<TierPlace>) -> SampleTakers {
+        let whole = self.rules.whole();
+        let end = whole.unwrap_or(self.tiers.len());
+        // Where it came from it stays, unless it was kept for this use alone.
+        let stays = from.filter(|&place| self.keeps_first(place));
+        SampleTakers {
+            once_before: stays.is_none_or(|place| place >= end).then_some(end),
+            whole: whole.filter(|&whole| stays != Some(whole) && self.takes(whole)),
+        }
+    }
+
+    /// Whether a sample that has come from a tier is offered to any other, so that all of it must be read.
+    fn is_kept_again(&self, sample: u64, place: TierPlace) -> bool {
+        let SampleTakers { once_before, whole } = self.takers(Some(place));
+        let any_takes = |end: TierPlace| (0..end).any(|place| self.takes(place));
+        whole.is_some() || once_before.is_some_and(any_takes) && self.claimed_by(sample).is_none()
+    }
+
+    /// The outline of a sample's packed copy at `location`, where that is known and no tier wants all of the copy.
+    pub(in crate::tier) fn outline(
+        &self,
+        sample: u64,
+        place: TierPlace,
+        location: &Location,
+    ) -> Option<OutlinedBytes> {
+        let outline = self.tier(place).outline(sample, location)?;
+        let length = location.extent.length;
+        (!self.is_kept_again(sample, place)).then_some(OutlinedBytes { outline, length })
+    }
+
+    /// The outline of the copy that a sample would be read from, where parts of that may be read alone.
+    pub(crate) fn outline_of_copy(&self, sample: u64) -> Option<OutlinedBytes> {
+        let (place, location) = self.locate(sample)?;
+        self.outline(sample, place, &location)
     }
 
     /// Has one of the tiers before `end` keep a sample. One that is `new` to them all is offered to those that are

@@ -10,8 +10,9 @@ pub(super) use choose::{FormDecision, FormJob, PACKED};
 pub(super) use thread::Converter;
 pub(crate) use throttled::ThrottledPeriods;
 
-use super::catalog::SegmentRow;
 use crate::dataset::DatasetIndex;
+use crate::parts::RawOutline;
+use crate::decode::packed::PackedOutline;
 use crate::decode::{FileForm, FileRestorer, FormMaker, MadeForm, form_of};
 
 /// The most bytes that a copy of a sample of `length` bytes has in any form; what would have more stays as it is.
@@ -35,6 +36,19 @@ pub(crate) fn form_of_record(index: &DatasetIndex, sample: u64, bytes: &[u8]) ->
         true if index.is_packed_record(sample) => FileForm::Packed,
         true => FileForm::AsIs,
     }
+}
+
+/// What a segment keeps of a copy so that parts of it can be read: the outline of an image that was packed for the
+/// cache. Of what was packed in the dataset, as a copy of the sample's own length is, the index has the outline.
+pub(super) fn outline_to_keep(
+    index: &DatasetIndex,
+    sample: u64,
+    form: FileForm,
+    bytes: &[u8],
+) -> RawOutline {
+    let is_made = bytes.len() != index.extent(sample).length as usize;
+    let outline = (is_made && form == FileForm::Packed).then(|| PackedOutline::of(bytes).ok());
+    outline.flatten().unwrap_or_default()
 }
 
 /// Panics if `bytes` can be no copy of a sample.
@@ -89,14 +103,15 @@ impl Default for CopyMaker {
 }
 
 impl CopyMaker {
-    /// Brings the bytes of a copy to a form. Where that cannot be, or would take too much room, they stay as they are;
-    /// and so does what would have as many bytes as the file, whose length tells it from all that is made of it.
-    pub(super) fn make<'a>(&'a mut self, row: &SegmentRow, bytes: &'a [u8], form: MadeForm) -> MadeCopy<'a> {
-        let stays = MadeCopy { bytes, form: row.form };
-        if row.form >= form.into() {
+    /// Brings the bytes of a copy in the form `from` to another one. Where that cannot be, or would take too much room,
+    /// they stay as they are; and so does what would have as many bytes as the file, whose length tells it from all
+    /// that is made of it.
+    pub(super) fn make<'a>(&'a mut self, from: FileForm, bytes: &'a [u8], form: MadeForm) -> MadeCopy<'a> {
+        let stays = MadeCopy { bytes, form: from };
+        if from >= form.into() {
             return stays;
         }
-        let Ok(file) = self.restorer.restore(row.form, bytes) else { return stays };
+        let Ok(file) = self.restorer.restore(from, bytes) else { return stays };
         let most = u32::try_from(file.len()).map_or(0, most_bytes) as usize;
         match self.maker.make(form, file, &mut self.made) {
             Ok(()) if self.made.len() <= most && self.made.len() != file.len() => {

@@ -3,6 +3,7 @@
 use super::super::catalog::{SegmentIndex, SegmentRow};
 use crate::crc::checksum;
 use crate::dataset::FileVersion;
+use crate::parts::RawOutline;
 use crate::decode::FileForm;
 use crate::slot::Slot;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
@@ -68,6 +69,8 @@ impl MemoryPlace {
         drop(slot);
         self.block.samples().push(sample);
         let (offset, length) = (self.offset as u32, bytes.len() as u32);
-        SegmentRow { sample, version, offset, length, crc: checksum(bytes), form, tried }
+        // Nobody reads parts of what is in memory.
+        let outline = RawOutline::default();
+        SegmentRow { sample, version, offset, length, crc: checksum(bytes), form, tried, outline }
     }
 }

@@ -1,7 +1,7 @@
 //! A block whose samples are brought to another form: their new bytes go into blocks of that form, and the block is
 //! freed.
 
-use super::super::catalog::{SegmentIndex, SegmentRow};
+use super::super::catalog::SegmentIndex;
 use super::super::convert::{Conversion, ConversionResult, form_of_record};
 use super::super::copies::Offer;
 use super::super::counters::count;
@@ -101,9 +101,8 @@ impl RamShared {
                 return None;
             }
             let version = place.version();
-            let (form, tried) = (form_of_record(&self.index, sample, &bytes), FileForm::AsIs);
-            let row = SegmentRow { sample, version, offset, length, crc: place.crc, form, tried };
-            let made = conversion.maker.make(&row, &bytes, conversion.form);
+            let form = form_of_record(&self.index, sample, &bytes);
+            let made = conversion.maker.make(form, &bytes, conversion.form);
             let fits = made.bytes.len() as u64 <= self.block_bytes;
             let (form, bytes) = if fits { (made.form, made.bytes.to_vec()) } else { (form, bytes) };
             all.push(MadeSample { sample, version, form, bytes });

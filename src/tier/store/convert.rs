@@ -172,6 +172,7 @@ impl Store {
             (Vec::new(), WriteBuffer { group: footer.group, ..WriteBuffer::default() });
         let write = |open: &mut OpenSegment, piece: &mut WriteBuffer| {
             piece.compute_checksums();
+            piece.note_outlines(&shared.index);
             open.file().write_all_at(&piece.bytes, open.payload).map_err(failed)?;
             open.append(piece);
             piece.clear();
@@ -193,7 +194,7 @@ impl Store {
                 }
                 return Err(Unconverted::Given);
             }
-            let made = conversion.maker.make(row, &bytes, conversion.form);
+            let made = conversion.maker.make(row.form, &bytes, conversion.form);
             piece.push_made(row, conversion.form.into(), &made);
             converted += u64::from(made.form != row.form);
             if converted > 0 && piece.bytes.len() >= PIECE {

@@ -21,6 +21,7 @@ pub(crate) mod inspect;
 mod listing;
 mod nameless;
 mod open_segment;
+mod outlines;
 mod ranges;
 mod segment;
 mod setup;
@@ -36,6 +37,7 @@ pub use verify::Verify;
 use super::convert::{assert_is_copy, form_of_record};
 use super::copies::{CopyFault, Location, Offer};
 use super::counters::{CopyCounters, CopyStats, count};
+use crate::parts::RawOutline;
 use crate::dataset::{DatasetIndex, Extent, FileId, FileVersion};
 use crate::error::{Error, Result};
 use crate::io::Files;
@@ -176,6 +178,11 @@ impl Store {
         let extent =
             Extent { file: FileId(place.segment), offset: place.offset.into(), length: place.length };
         Some(Location { extent, crc: Some(place.crc), version: Some(place.version()), checked })
+    }
+
+    /// The outline of a sample's packed copy at `location`, by which parts of it can be read, where that is known.
+    pub(in crate::tier) fn outline(&self, sample: u64, location: &Location) -> Option<RawOutline> {
+        self.shared.outline(sample, location)
     }
 
     /// Notes that the copy of a sample at `location` is the source's: it need not be checked again in this run.

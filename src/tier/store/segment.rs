@@ -3,13 +3,14 @@
 //! ```text
 //! payload            the samples' bytes
 //! table              of each: number u64 · version of its file u64 · offset u32 · bytes u32 · CRC-32C u32 ·
-//!                    form u16 · form that it was brought to u16
+//!                    form u16 · form that it was brought to u16 · outline, 32 bytes
 //! trailer, 64 bytes  magic · version u32 · samples u32 · dataset's key · group u64 · segment's number u64 ·
 //!                    payload's bytes u64 · CRC of the table u32 · CRC of the trailer before it u32
 //! ```
 //!
-//! All numbers are little-endian. Nothing is synced to the drive before a segment is published: after a power cut parts
-//! of it may be missing. The checksums find that: those of table and trailer when it is loaded, a sample's when it is
+//! All numbers are little-endian. The outline is that of an image that was packed for the cache; of other copies it is
+//! zeros. Nothing is synced to the drive before a segment is published: after a power cut parts of it may be missing.
+//! The checksums find that: those of table and trailer when it is loaded, a sample's, or those of its rows, when it is
 //! read.
 
 use super::super::catalog::SegmentRow;
@@ -24,8 +25,8 @@ use std::os::unix::fs::FileExt;
 
 const MAGIC: [u8; 8] = *b"FLSEGMNT";
 /// The version of segment files and of the lock file; a directory of another version is refused.
-pub(super) const VERSION: u32 = 3;
-const ROW: usize = 32;
+pub(super) const VERSION: u32 = 4;
+const ROW: usize = 64;
 const TRAILER: usize = 64;
 /// The forms, by their numbers in a table.
 const FORMS: [FileForm; 3] = [FileForm::AsIs, FileForm::Indexed, FileForm::Packed];
@@ -110,6 +111,7 @@ impl Footer {
             for form in [row.form, row.tried] {
                 bytes.extend((form as u16).to_le_bytes());
             }
+            bytes.extend(row.outline);
         }
         let table = checksum(&bytes);
         let start = bytes.len();
@@ -138,7 +140,7 @@ impl Footer {
         index: &DatasetIndex,
     ) -> Result<Self, SegmentError> {
         // The last bytes hold the whole table, mostly.
-        let guess = size.min(16 << 10);
+        let guess = size.min(32 << 10);
         if guess < TRAILER as u64 {
             return Err(SegmentError::Damaged("too short"));
         }
@@ -180,7 +182,7 @@ fn decode(
         return Err(SegmentError::Damaged("its table is damaged"));
     }
     let mut rows = Vec::with_capacity(table.len() / ROW);
-    for bytes in table.chunks_exact(ROW) {
+    for bytes in table.as_chunks::<ROW>().0 {
         let u32_at = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let (sample, version) = (u64_at(0), FileVersion(u64_at(8)));
@@ -189,7 +191,8 @@ fn decode(
             return Err(SegmentError::Damaged("its samples are of an unknown form"));
         };
         let (offset, length, crc) = (u32_at(16), u32_at(20), u32_at(24));
-        let row = SegmentRow { sample, version, offset, length, crc, form, tried };
+        let outline = *bytes.last_chunk().expect("a row ends with its outline");
+        let row = SegmentRow { sample, version, offset, length, crc, form, tried, outline };
         let inside = u64::from(row.offset) + u64::from(row.length) <= payload;
         if !inside || sample >= index.len() || !is_of(index, &row) {
             return Err(SegmentError::Damaged("its table is not of this dataset"));
@@ -236,9 +239,9 @@ mod tests {
 
     #[test]
     fn the_footer_is_as_long_as_it_is_said_to_be() {
-        let (form, tried) = (FileForm::Indexed, FileForm::Packed);
-        let row =
-            SegmentRow { sample: 3, version: FileVersion(7), offset: 0, length: 9, crc: 1, form, tried };
+        let (form, tried, outline) = (FileForm::Indexed, FileForm::Packed, [0; 32]);
+        let (sample, version, offset, length, crc) = (3, FileVersion(7), 0, 9, 1);
+        let row = SegmentRow { sample, version, offset, length, crc, form, tried, outline };
         for rows in [&[][..], &[row], &[row; 5]] {
             let footer = Footer { group: 2, rows: rows.to_vec() }.encode(DatasetKey([1; 16]), 1, 9);
             assert_eq!(footer.len() as u64, footer_bytes(rows.len()));

@@ -2,12 +2,15 @@
 
 use super::super::catalog::SegmentRow;
 use super::super::catalog::{Catalog, SegmentIndex};
+use super::super::copies::Location;
 use super::super::counters::{CopyCounters, count};
 use super::directory::CacheDirectory;
 use super::open_segment::OpenSegment;
+use super::outlines::{SegmentOutlines, StoreOutlines};
 use super::segment::{Footer, SegmentError, may_be};
 use super::verify::{Verify, versions_now};
-use crate::dataset::{DatasetIndex, FileId, FileVersion, Stamp};
+use crate::parts::RawOutline;
+use crate::dataset::{DatasetIndex, Extent, FileId, FileVersion, Stamp};
 use crate::error::Result;
 use crate::io::Files;
 use std::collections::HashMap;
@@ -40,6 +43,9 @@ pub(super) struct StoreShared {
     /// Set when the store is dropped and the drive does not answer: nothing more is written.
     pub abandoned: AtomicBool,
     catalog: RwLock<Catalog>,
+    /// Of the segments of the catalog. A segment's are entered before the catalog's lock is given back, so that they
+    /// cannot be forgotten before.
+    outlines: StoreOutlines,
     /// The number of segments that were forgotten.
     forgotten: AtomicU64,
     gate: AtomicU8,
@@ -62,6 +68,7 @@ impl StoreShared {
         let shards = versions_now(&index, &shards);
         Self {
             catalog: RwLock::new(Catalog::new(index.len())),
+            outlines: StoreOutlines::default(),
             index,
             directory: Arc::new(directory),
             counters,
@@ -85,6 +92,7 @@ impl StoreShared {
     /// Forgets a segment with all its samples, and has readers close it. Returns whether it could be read before.
     pub(super) fn forget(&self, segment_index: SegmentIndex) -> bool {
         let forgotten = self.catalog_mut().forget(segment_index);
+        self.outlines.forget(segment_index);
         self.forgotten.fetch_add(u64::from(forgotten), Relaxed);
         forgotten
     }
@@ -136,7 +144,26 @@ impl StoreShared {
             }
             return Err(error);
         }
-        Ok(announced.then(|| self.catalog_mut().publish(number, open.footer.group, stamp)))
+        Ok(announced.then(|| self.enter(number, &open.footer, stamp)))
+    }
+
+    /// Enters an announced segment, which is published now, and keeps the outlines of its samples.
+    fn enter(&self, number: u64, footer: &Footer, stamp: &Stamp) -> SegmentIndex {
+        let outlines = SegmentOutlines::of(&footer.rows);
+        let mut catalog = self.catalog_mut();
+        let segment_index = catalog.publish(number, footer.group, stamp);
+        self.outlines.enter(segment_index, outlines);
+        segment_index
+    }
+
+    /// The outline of a sample's packed copy at `location`, by which parts of it can be read, where that is known.
+    pub(super) fn outline(&self, sample: u64, location: &Location) -> Option<RawOutline> {
+        let Extent { file, offset, length } = location.extent;
+        match length == self.index.extent(sample).length {
+            // Nothing was made of it for the cache.
+            true => self.index.outline(sample).copied(),
+            false => self.outlines.get(file.0, u32::try_from(offset).ok()?),
+        }
     }
 
     /// Removes a segment that nobody reads from any more, because later ones have all that it had.
@@ -247,10 +274,9 @@ impl StoreShared {
     fn load_one(&self, number: u64) {
         match self.read_segment(number) {
             Ok((stamp, footer)) => {
-                let mut catalog = self.catalog_mut();
-                if catalog.announce(number) {
-                    let segment_index = catalog.publish(number, footer.group, &stamp);
-                    drop(catalog);
+                let announced = self.catalog_mut().announce(number);
+                if announced {
+                    let segment_index = self.enter(number, &footer, &stamp);
                     self.place_loaded(segment_index, footer.rows);
                 }
             }

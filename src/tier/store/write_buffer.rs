@@ -2,10 +2,11 @@
 //! full.
 
 use super::super::catalog::SegmentRow;
-use super::super::convert::MadeCopy;
+use super::super::convert::{MadeCopy, outline_to_keep};
 use super::writer::WriterCommand;
 use crate::crc::checksum;
-use crate::dataset::FileVersion;
+use crate::parts::RawOutline;
+use crate::dataset::{DatasetIndex, FileVersion};
 use crate::decode::FileForm;
 use crossbeam_channel::{Receiver, Sender};
 use std::collections::HashMap;
@@ -39,8 +40,9 @@ impl WriteBuffer {
     /// Copies a sample in this form; there must be room.
     pub(super) fn push(&mut self, sample: u64, version: FileVersion, form: FileForm, bytes: &[u8]) {
         debug_assert!(self.has_room(bytes.len()));
-        let (offset, length) = (self.bytes.len() as u32, bytes.len() as u32);
-        self.rows.push(SegmentRow { sample, version, offset, length, crc: 0, form, tried: form });
+        let (offset, length, outline) =
+            (self.bytes.len() as u32, bytes.len() as u32, RawOutline::default());
+        self.rows.push(SegmentRow { sample, version, offset, length, crc: 0, form, tried: form, outline });
         self.bytes.extend_from_slice(bytes);
     }
 
@@ -76,6 +78,14 @@ impl WriteBuffer {
     pub(super) fn compute_checksums(&mut self) {
         for row in &mut self.rows {
             row.crc = checksum(&self.bytes[row.offset as usize..][..row.length as usize]);
+        }
+    }
+
+    /// Notes the outlines of the samples that were packed for the cache.
+    pub(super) fn note_outlines(&mut self, index: &DatasetIndex) {
+        for row in &mut self.rows {
+            let bytes = &self.bytes[row.offset as usize..][..row.length as usize];
+            row.outline = outline_to_keep(index, row.sample, row.form, bytes);
         }
     }
 

@@ -178,6 +178,7 @@ impl SegmentWriter {
             let (start, samples, bytes) =
                 (Instant::now(), buffer.rows.len() as u64, buffer.bytes.len() as u64);
             buffer.compute_checksums();
+            buffer.note_outlines(&self.shared.index);
             if let Err(error) = self.append(&mut buffer) {
                 self.lose(&buffer.rows);
                 self.pause(&error);

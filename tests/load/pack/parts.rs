@@ -1,15 +1,13 @@
 //! Of packed images only what a crop needs is read, and batches are the same.
 
 use super::Scene;
-use crate::common::{epoch_bytes, small_images};
+use crate::common::{epoch_bytes, photograph, small_images};
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, LoaderOptions};
 use foreload::testing::dataset::{Contents, DatasetIndex};
 use foreload::testing::io::{Direct, IoChoice, ReadStats};
 use foreload::testing::pipeline::Pipeline;
-use foreload::testing::rng::{RandomKey, Use};
 use foreload::{Error, Fidelity, FieldKind};
-use jpeg_encoder::{ColorType, Encoder, SamplingFactor};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -18,31 +16,11 @@ use std::sync::Arc;
 
 const SAMPLES: u64 = 24;
 
-/// A photograph of some size.
-fn photograph(number: u64) -> Vec<u8> {
-    encoded(number, 92)
-}
-
-/// The photograph of this number in some quality.
-fn encoded(number: u64, quality: u8) -> Vec<u8> {
-    let mut stream = RandomKey::new(b"parts", 0, 0, Use::Augment).stream(number);
-    let (width, height) = (250 + stream.below(200) as u16, 250 + stream.below(250) as u16);
-    let pixels: Vec<u8> = (0..3 * usize::from(width) * usize::from(height))
-        .map(|at| ((at / 500) as u8).wrapping_add(stream.below(60) as u8))
-        .collect();
-    let mut file = Vec::new();
-    let mut encoder = Encoder::new(&mut file, quality);
-    let factors = [SamplingFactor::F_2_2, SamplingFactor::F_1_1, SamplingFactor::F_2_1];
-    encoder.set_sampling_factor(factors[number as usize % 3]);
-    encoder.encode(&pixels, width, height, ColorType::Rgb).unwrap();
-    file
-}
-
 /// A dataset of photographs, and what it is packed into: one shard.
 fn packed() -> Scene {
     let scene = Scene::new();
     for number in 0..SAMPLES {
-        scene.write(format!("data/{}/{number:02}.jpg", number % 2), &photograph(number));
+        scene.write(format!("data/{}/{number:02}.jpg", number % 2), &photograph(number, 92));
     }
     scene.json("pack", "data", "packed", &[]);
     scene
@@ -125,7 +103,7 @@ fn batches_are_the_same_of_fewer_bytes() {
 
 #[test]
 fn who_needs_all_bytes_gets_all() {
-    let scene = packed_tar(|number| vec![("jpg", photograph(number))]);
+    let scene = packed_tar(|number| vec![("jpg", photograph(number, 92))]);
     let image = FieldOptions::named("image");
     let bytes = FieldOptions { kind: Some(FieldKind::Bytes), ..FieldOptions::named("jpg") };
     let plain = LoaderOptions { fields: Some(vec![image.clone()]), ..small_images() };
@@ -151,7 +129,11 @@ fn an_image_that_is_read_apart_is_whole() {
     // What lies between the images is so long that it is not read.
     let between = || vec![7; 70_000];
     let scene = packed_tar(|number| {
-        vec![("left.jpg", photograph(number)), ("note.bin", between()), ("right.jpg", encoded(number, 60))]
+        vec![
+            ("left.jpg", photograph(number, 92)),
+            ("note.bin", between()),
+            ("right.jpg", photograph(number, 60)),
+        ]
     });
     let fields = ["left.jpg", "right.jpg"].map(FieldOptions::named).to_vec();
     let options = LoaderOptions { fields: Some(fields), ..small_images() };
@@ -217,6 +199,7 @@ fn an_outline_that_lies_changes_no_batch() {
             shard[outline..outline + 32][place.clone()].fill(value);
         });
         let options = LoaderOptions { batch_size: 1, ..small_images() };
+        lies_cost_a_cache_no_copy(&scene, &options);
         let pipeline = open(&scene, "packed", &options);
         match epoch(&pipeline, 0, |_| {}) {
             Ok(_) => {
@@ -229,6 +212,21 @@ fn an_outline_that_lies_changes_no_batch() {
             }
         }
     }
+}
+
+/// Compares batches of copies of a packed dataset, one of whose outlines lies, with those of its source.
+fn lies_cost_a_cache_no_copy(scene: &Scene, options: &LoaderOptions) {
+    let (cache_dir, cache_size) = (Some(scene.path("cache")), Some(1 << 30));
+    let pipeline = open(scene, "packed", &LoaderOptions { cache_dir, cache_size, ..options.clone() });
+    let expected = epoch_bytes(&open(scene, "data", options), 0);
+    for number in 0..2 {
+        assert!(epoch_bytes(&pipeline, 0) == expected, "time {number}");
+        pipeline.cache().expect("a cache").flush();
+    }
+    let stats = pipeline.cache().expect("a cache").stats();
+    let (read, copies) = (stats.source.source_reads, stats.all());
+    assert_eq!((read, copies.hits, copies.fallbacks), (SAMPLES, SAMPLES, 0), "{stats:?}");
+    assert!(copies.bytes < bytes_of(&pipeline) / 20 * 19, "{stats:?}");
 }
 
 #[test]

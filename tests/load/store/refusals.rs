@@ -55,7 +55,7 @@ fn somebody_elses_directory_or_another_format() {
     drop(world.open(1 << 20));
     File::options().write(true).open(&lock).unwrap().write_all_at(&[9], 8).unwrap();
     let error = refused(&world, &world.options(1 << 20));
-    assert!(error.contains("has format 9, this program's is 3"), "{error}");
+    assert!(error.contains("has format 9, this program's is 4"), "{error}");
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn copies(world: &World) -> HashMap<u64, u64> {
         let bytes = std::fs::read(&path).unwrap();
         let (table, trailer) = bytes[..bytes.len()].split_at(bytes.len() - 64);
         let count = u32::from_le_bytes(trailer[12..16].try_into().unwrap()) as usize;
-        for row in table[table.len() - 32 * count..].chunks(32) {
+        for row in table[table.len() - 64 * count..].chunks(64) {
             *copies.entry(u64::from_le_bytes(row[..8].try_into().unwrap())).or_default() += 1;
         }
     }

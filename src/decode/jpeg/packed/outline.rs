@@ -4,6 +4,7 @@
 use super::super::RegionLayout;
 use super::super::markers::Frame;
 use super::head::{PackedHead, color_number, color_of, grids, packed_frame};
+use crate::crc::checksum;
 use crate::decode::Region;
 use crate::decode::header::JpegColorSpace;
 use crate::error::DecodeError;
@@ -37,7 +38,11 @@ impl PackedOutline {
     /// # Errors
     /// [`DecodeError::Corrupt`] for a damaged head.
     pub fn of(packed: &[u8]) -> Result<RawOutline, DecodeError> {
-        let head = PackedHead::read(packed)?;
+        Ok(Self::of_head(&PackedHead::read(packed)?, packed.len()))
+    }
+
+    /// The outline of a packed image of so many bytes, which begins with this head.
+    fn of_head(head: &PackedHead, length: usize) -> RawOutline {
         let mut bytes = RawOutline::default();
         bytes[..2].copy_from_slice(&(head.frame.width as u16).to_le_bytes());
         bytes[2..4].copy_from_slice(&(head.frame.height as u16).to_le_bytes());
@@ -45,13 +50,27 @@ impl PackedOutline {
         for (byte, part) in bytes[5..FIXED].iter_mut().zip(&head.frame.components) {
             *byte = part.h as u8 | (part.v as u8) << 4;
         }
-        let section = section_bytes(packed.len() - head.length);
+        let section = section_bytes(length - head.length);
         let rows = head.rows.chunks(rows_an_end(head.rows.len()));
         for (byte, rows) in bytes[FIXED..].iter_mut().zip(rows) {
             let end = rows.last().map_or(0, |row| row.end);
             *byte = (end / section).min(SECTIONS - 1) as u8;
         }
-        Ok(bytes)
+        bytes
+    }
+
+    /// Whether these parts of the bytes of a packed image are what was written: the head and the rows of MCUs among
+    /// them have their checksums, and the image has this outline, so that the parts hold all rows that they were chosen
+    /// for. The other bytes may be anything, and are not looked at.
+    pub fn is_of_parts(outline: &RawOutline, packed: &[u8], parts: ByteParts) -> bool {
+        let start = packed.get(..parts.head as usize).unwrap_or(packed);
+        let Ok(head) = PackedHead::read_start(start, packed.len()) else { return false };
+        let is_intact = |row: usize| {
+            let place = head.row(row);
+            !parts.holds(&place)
+                || packed.get(place).is_some_and(|bytes| checksum(bytes) == head.rows[row].crc)
+        };
+        Self::of_head(&head, packed.len()) == *outline && (0..head.rows.len()).all(is_intact)
     }
 
     /// Reads what an index keeps, which is not trusted; `None` where nothing is known, or what is there is none.

@@ -157,6 +157,40 @@ fn tall() -> Vec<u8> {
     file
 }
 
+/// Parts are told from damaged ones by the bytes that were read, whatever the other bytes are.
+#[test]
+fn parts_are_sound_where_all_bytes_that_were_read_are() {
+    let mut packed = Vec::new();
+    Packer::new().pack(&tall(), &mut packed).unwrap();
+    let known = PackedOutline::of(&packed).unwrap();
+    let region = Region { x: 3, y: 1400, width: 20, height: 300 };
+    let parts = PackedOutline::read(&known).unwrap().parts(region, packed.len() as u32).unwrap();
+    let head = PackedHead::read(&packed).unwrap();
+    let wanted = head.bytes_of(&layout(&head, region).unwrap());
+    let until = ByteParts::until(parts.end);
+    for parts in [parts, until] {
+        assert!(PackedOutline::is_of_parts(&known, &packed, parts));
+        for at in (0..packed.len()).step_by(7) {
+            let mut damaged = packed.clone();
+            damaged[at] ^= 1;
+            let is_sound = PackedOutline::is_of_parts(&known, &damaged, parts);
+            let is_read = parts.holds(&(at..at + 1));
+            let is_wanted = at < head.length || wanted.contains(&at);
+            // Of a row that was read to its middle nothing is said, and none of its bytes is wanted.
+            assert!(if is_wanted { !is_sound } else { is_sound || is_read }, "byte {at} of {parts:?}");
+        }
+    }
+    for at in 0..PackedOutline::BYTES {
+        let mut other = known;
+        other[at] ^= 1;
+        assert!(!PackedOutline::is_of_parts(&other, &packed, parts), "byte {at}");
+    }
+    let short = &packed[..packed.len() - 1];
+    assert!(
+        !PackedOutline::is_of_parts(&known, short, parts) && !PackedOutline::is_of_parts(&known, &[], parts)
+    );
+}
+
 #[test]
 fn an_outline_may_be_any_bytes() {
     let mut stream = RandomKey::new(b"packed", 0, 3, Use::Augment).stream(0);

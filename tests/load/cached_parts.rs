@@ -1,0 +1,263 @@
+//! Of packed copies in a directory only what a crop needs is read: batches are the same, damage that is read costs a
+//! read of the source, and tiers that keep a sample get all of it.
+
+use crate::common::{Dataset, epoch_bytes, small_images};
+use foreload::testing::config::LoaderOptions;
+use foreload::testing::io::{Direct, IoChoice};
+use foreload::testing::pipeline::Pipeline;
+use foreload::testing::tier::{CacheStats, FormChoice};
+use foreload::{Fidelity, TierName};
+use std::fs;
+use std::ops::Range;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+const SAMPLES: usize = 24;
+/// A share that has room for all samples in both forms.
+const ALL: f64 = 12.0;
+/// How long copies may take to have their form.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Options of images in a directory beside the data, where copies are packed.
+fn packed(dataset: &Dataset, options: LoaderOptions) -> LoaderOptions {
+    LoaderOptions { cache_form: FormChoice::Packed, ..dataset.cached(ALL, options) }
+}
+
+fn stats(pipeline: &Pipeline) -> CacheStats {
+    pipeline.cache().expect("a cache").stats()
+}
+
+/// The hash of an epoch, and what the cache did for it.
+fn epoch(pipeline: &Pipeline, number: u64) -> ([u8; 32], CacheStats) {
+    let before = pipeline.cache().map(|cache| cache.stats()).unwrap_or_default();
+    let hash = epoch_bytes(pipeline, number);
+    let cache = pipeline.cache().expect("a cache");
+    cache.flush();
+    (hash, cache.stats().since(&before))
+}
+
+/// Waits until this many copies are packed.
+fn wait_until_packed(pipeline: &Pipeline, samples: usize) {
+    pipeline.cache().expect("a cache").flush();
+    let began = Instant::now();
+    while stats(pipeline).all().converted_samples != samples as u64 {
+        assert!(began.elapsed() < PATIENCE, "{:?}", stats(pipeline));
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Fills the directory with this many samples and has all copies packed. Returns their bytes.
+fn fill(dataset: &Dataset, samples: usize) -> u64 {
+    let pipeline = dataset.pipeline(&packed(dataset, small_images()));
+    epoch_bytes(&pipeline, 0);
+    wait_until_packed(&pipeline, samples);
+    drop(pipeline);
+    whole_bytes(dataset, samples)
+}
+
+/// The bytes of all copies, as who wants files reads them.
+fn whole_bytes(dataset: &Dataset, samples: usize) -> u64 {
+    let files = LoaderOptions { decoded: false, ..packed(dataset, small_images()) };
+    let pipeline = dataset.pipeline(&files);
+    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+    while epoch.next_batch().unwrap().is_some() {}
+    let found = stats(&pipeline);
+    assert_eq!((found.source.source_reads, found.all().hits), (0, samples as u64), "{found:?}");
+    found.all().bytes
+}
+
+#[test]
+fn batches_are_the_same_of_fewer_bytes() {
+    let dataset = Dataset::photographs(SAMPLES);
+    let whole = fill(&dataset, SAMPLES);
+    are_the_same(&dataset, whole);
+}
+
+#[test]
+fn batches_of_a_packed_dataset_are_the_same_of_fewer_bytes() {
+    let dataset = Dataset::photographs(SAMPLES).packed();
+    epoch(&dataset.pipeline(&packed(&dataset, small_images())), 0);
+    let whole = whole_bytes(&dataset, SAMPLES);
+    assert_eq!(whole, dataset.index().total_bytes(), "nothing was made of them");
+    are_the_same(&dataset, whole);
+}
+
+/// Compares batches of copies of so many bytes with those of the dataset.
+fn are_the_same(dataset: &Dataset, whole: u64) {
+    let ways = [
+        (IoChoice::Auto, Direct::Off, 32, 2),
+        (IoChoice::Auto, Direct::On, 3, 1),
+        (IoChoice::Pread, Direct::Off, 1, 3),
+        (IoChoice::Pread, Direct::On, 8, 2),
+    ];
+    for decode in [Fidelity::Fast, Fidelity::Exact] {
+        for (train, repeats) in [(true, 1), (true, 3), (false, 1)] {
+            let options = LoaderOptions { decode, train, repeats, batch_size: 12, ..small_images() };
+            let plain = dataset.pipeline(&options);
+            let expected = [0, 1].map(|number| epoch_bytes(&plain, number));
+            for (io, direct, depth, threads) in ways {
+                let (queue_depth, threads) = (Some(depth), Some(threads));
+                let options = LoaderOptions { io, direct, queue_depth, threads, ..options.clone() };
+                let pipeline = dataset.pipeline(&packed(dataset, options));
+                for (number, expected) in (0..).zip(&expected) {
+                    let shown = format!("{decode:?}, train {train}, {repeats} times, {io:?}, {direct:?}");
+                    let (hash, found) = epoch(&pipeline, number);
+                    assert!(hash == *expected, "{shown}");
+                    let copies = found.all();
+                    assert_eq!((found.source.source_reads, copies.fallbacks), (0, 0), "{shown}");
+                    let is_less = repeats > 1 || copies.bytes < whole / 20 * 19;
+                    assert!(is_less, "{shown}: {} of {whole} bytes", copies.bytes);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn another_process_knows_the_outlines_too() {
+    let dataset = Dataset::photographs(SAMPLES);
+    let options = packed(&dataset, small_images());
+    let as_they_come = LoaderOptions { cache_form: FormChoice::AsIs, ..options.clone() };
+    // This one was there before anything was packed.
+    let other = dataset.pipeline(&as_they_come);
+    let expected = epoch_bytes(&other, 0);
+    other.cache().expect("a cache").flush();
+    let first = dataset.pipeline(&options);
+    assert!(epoch_bytes(&first, 0) == expected);
+    wait_until_packed(&first, SAMPLES);
+    let began = Instant::now();
+    let whole = whole_bytes(&dataset, SAMPLES);
+    loop {
+        let (hash, found) = epoch(&other, 0);
+        assert!(hash == expected);
+        assert_eq!((found.source.source_reads, found.all().fallbacks), (0, 0), "{found:?}");
+        // Until it has looked, it reads the former segments.
+        if found.all().bytes < whole / 10 * 9 && stats(&other).all().held_bytes < whole + whole / 10 {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "{found:?} of {whole} bytes");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// The segments of the cache, the newest last.
+fn segments(dataset: &Dataset) -> Vec<PathBuf> {
+    let datasets = fs::read_dir(dataset.beside("cache")).unwrap().map(|entry| entry.unwrap().path());
+    let files = datasets.filter(|path| path.is_dir()).flat_map(|own| fs::read_dir(own).unwrap());
+    let mut segments: Vec<_> = files.map(|entry| entry.unwrap().path()).collect();
+    segments.retain(|path| path.extension().is_some_and(|extension| extension == "seg"));
+    segments.sort();
+    segments
+}
+
+/// The newest copy of a sample: the segment, and its bytes there.
+fn copy_of(dataset: &Dataset, sample: u64) -> (PathBuf, Range<usize>) {
+    let find = |path: &PathBuf| {
+        let bytes = fs::read(path).unwrap();
+        let number = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap());
+        let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap()) as usize;
+        let (rows, table) = (half(bytes.len() - 52), number(bytes.len() - 16) as usize);
+        let mut rows = (0..rows).map(|row| table + 64 * row);
+        let row = rows.find(|&row| number(row) == sample)?;
+        Some((path.clone(), half(row + 16)..half(row + 16) + half(row + 20)))
+    };
+    segments(dataset).iter().rev().find_map(find).expect("a copy")
+}
+
+/// Changes a byte of a sample's copy, at so many hundredths of it.
+fn damage(dataset: &Dataset, sample: u64, hundredths: usize) {
+    let (path, copy) = copy_of(dataset, sample);
+    let mut bytes = fs::read(&path).unwrap();
+    bytes[copy.start + copy.len() * hundredths / 100] ^= 4;
+    fs::write(&path, bytes).unwrap();
+}
+
+#[test]
+fn damage_costs_a_read_where_it_is_read_and_no_byte() {
+    // The fourth photograph is tall, so that the middle that is shown ends far before its last row.
+    const TALL: u64 = 3;
+    let options = LoaderOptions { train: false, ..small_images() };
+    for (hundredths, is_read) in [(90, false), (50, true), (0, true)] {
+        for is_running in [false, true] {
+            let shown = format!("{hundredths} hundredths, running {is_running}");
+            let dataset = Dataset::photographs(SAMPLES);
+            make_tall(&dataset, TALL as usize);
+            let dataset = dataset.indexed_anew();
+            let expected = epoch_bytes(&dataset.pipeline(&options), 1);
+            fill(&dataset, SAMPLES);
+            let running = is_running.then(|| dataset.pipeline(&packed(&dataset, options.clone())));
+            if let Some(running) = &running {
+                assert!(epoch(running, 1).0 == expected, "{shown}");
+            }
+            damage(&dataset, TALL, hundredths);
+            let pipeline = running.unwrap_or_else(|| dataset.pipeline(&packed(&dataset, options.clone())));
+            let (hash, found) = epoch(&pipeline, 1);
+            assert!(hash == expected, "{shown}");
+            let copies = found.all();
+            assert_eq!(copies.damaged, u64::from(is_read), "{shown}: {found:?}");
+            assert_eq!(copies.fallbacks > 0, is_read, "{shown}: {found:?}");
+            assert_eq!(found.source.source_reads > 0, is_read, "{shown}: {found:?}");
+            for number in 1..3 {
+                // What lay beside it comes again, too.
+                epoch(&pipeline, number);
+            }
+            let (hash, found) = epoch(&pipeline, 1);
+            assert!(hash == expected, "{shown}");
+            assert_eq!((found.source.source_reads, found.all().fallbacks), (0, 0), "{shown}: {found:?}");
+        }
+    }
+}
+
+/// Puts an image of twice the height in the place of a sample's.
+fn make_tall(dataset: &Dataset, sample: usize) {
+    let mut file = Vec::new();
+    let pixels: Vec<u8> = (0..3 * 256 * 600).map(|at: u32| (at.wrapping_mul(at) / 7 % 60) as u8).collect();
+    jpeg_encoder::Encoder::new(&mut file, 92)
+        .encode(&pixels, 256, 600, jpeg_encoder::ColorType::Rgb)
+        .unwrap();
+    fs::write(dataset.path(sample), file).unwrap();
+}
+
+#[test]
+fn what_memory_takes_is_read_whole() {
+    let dataset = Dataset::photographs(SAMPLES);
+    let whole = fill(&dataset, SAMPLES);
+    let expected = epoch_bytes(&dataset.pipeline(&small_images()), 0);
+    let options = LoaderOptions {
+        cache_ram: Some(64 << 20),
+        cache_ram_form: FormChoice::AsIs,
+        ..packed(&dataset, small_images())
+    };
+    let pipeline = dataset.pipeline(&options);
+    let (hash, found) = epoch(&pipeline, 0);
+    let (memory, directory) = (found.tier(TierName::RAM), found.tier(TierName::NVME));
+    assert!(hash == expected);
+    assert_eq!((directory.hits, directory.bytes), (SAMPLES as u64, whole), "{found:?}");
+    assert_eq!(memory.admitted_samples, SAMPLES as u64, "{found:?}");
+    fs::remove_dir_all(dataset.beside("cache")).unwrap();
+    let (hash, found) = epoch(&pipeline, 0);
+    assert!(hash == expected);
+    assert_eq!(found.tier(TierName::RAM).hits, SAMPLES as u64, "{found:?}");
+    assert_eq!(found.source.source_reads, 0, "{found:?}");
+}
+
+#[test]
+fn what_memory_has_no_room_for_is_read_in_parts() {
+    const MANY: usize = 5 * SAMPLES;
+    let dataset = Dataset::photographs(MANY);
+    let expected = epoch_bytes(&dataset.pipeline(&small_images()), 0);
+    let whole = fill(&dataset, MANY);
+    let options = LoaderOptions {
+        cache_ram: Some(4 << 20),
+        cache_ram_form: FormChoice::AsIs,
+        ..packed(&dataset, small_images())
+    };
+    let pipeline = dataset.pipeline(&options);
+    assert!(epoch(&pipeline, 0).0 == expected);
+    let (hash, found) = epoch(&pipeline, 0);
+    let (memory, directory) = (found.tier(TierName::RAM), found.tier(TierName::NVME));
+    assert!(hash == expected);
+    assert!(memory.hits > 0 && directory.hits > 0, "{found:?}");
+    assert_eq!((memory.hits + directory.hits, found.source.source_reads), (MANY as u64, 0), "{found:?}");
+    assert!(memory.bytes + directory.bytes < whole / 10 * 9, "{found:?} of {whole} bytes");
+}
