@@ -86,6 +86,7 @@ mod show;
 mod simd;
 mod simulate;
 mod slot;
+mod source;
 mod state;
 #[cfg(feature = "testing")]
 pub mod testing;

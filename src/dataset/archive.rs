@@ -5,7 +5,7 @@
 //! It reads POSIX.1-1988 ustar, POSIX.1-2001 pax, and GNU's format (`L` long names, base-256 numbers, `S` sparse
 //! files), as described in GNU tar's manual, "Basic Tar Format".
 
-use super::source::{Malformed, ReadAt, WINDOW, Window};
+use crate::source::{Malformed, ReadAt, WINDOW, Window};
 
 const BLOCK: usize = 512;
 /// The longest name that an archive may give a member, in bytes; Linux refuses paths longer than 4096.

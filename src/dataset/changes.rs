@@ -15,12 +15,8 @@ use super::part::DatasetPart;
 use super::shards::{ShardContents, ShardKind};
 use super::{Stamp, folder, shards, survey};
 use crate::error::{Error, Result};
-use rustix::fs::{AtFlags, CWD, StatxFlags};
-use rustix::io::Errno;
+use crate::source::is_gone;
 use std::collections::HashMap;
-use std::ffi::OsStr;
-use std::io::ErrorKind;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -70,7 +66,7 @@ impl MovedStamps {
         // Threads take many at a time, so that they do not contend for every one.
         for_each(threads, count.div_ceil(WORTH_A_THREAD), |chunk| {
             for group in chunk * WORTH_A_THREAD..count.min((chunk + 1) * WORTH_A_THREAD) {
-                let found = stamp_now(&index.directory_or_shard(group))?;
+                let found = index.source.stamp(index.group_path(group))?;
                 let moved = found
                     .is_none_or(|found| index.group_stamp(group).difference(index.known(found)).is_some());
                 if moved {
@@ -81,7 +77,7 @@ impl MovedStamps {
         })?;
         let mut groups = groups.into_inner().unwrap_or_else(PoisonError::into_inner);
         groups.sort_unstable();
-        let root = stamp_now(index.base())?;
+        let root = index.source.stamp(&[])?;
         let root = root.is_none_or(|root| index.root_stamp().difference(index.known(root)).is_some());
         Ok(Self { root, groups })
     }
@@ -109,7 +105,7 @@ impl MovedStamps {
     ) -> Result<Comparison> {
         let mut seen = Comparison { root: None, same: Vec::new(), change: None, different: Vec::new() };
         if self.root {
-            let stamp = stamp_now(index.base())?;
+            let stamp = index.source.stamp(&[])?;
             seen.change = changed(index.base(), compare_root(index, cancel))?;
             seen.root = stamp.map(|stamp| index.known(stamp)).filter(|_| seen.change.is_none());
         } else {
@@ -152,7 +148,7 @@ impl MovedStamps {
 pub(super) fn accept_shard(index: &DatasetPart, group: usize) -> Result<()> {
     // One thread at a time does this, so that the next one finds the shard accepted and need not parse it again.
     let _alone = index.accepting.lock().unwrap_or_else(PoisonError::into_inner);
-    let found = stamp_now(&index.directory_or_shard(group))?;
+    let found = index.source.stamp(index.group_path(group))?;
     if found.is_some_and(|found| index.stamp_within(group).difference(index.known(found)).is_none()) {
         return Ok(());
     }
@@ -171,28 +167,6 @@ pub(super) fn accept_shard(index: &DatasetPart, group: usize) -> Result<()> {
     }
 }
 
-/// The stamp of what is at `path` now; `None` for nothing. The server of a network file system is asked, because what
-/// its client remembers may be a minute old.
-pub(super) fn stamp_now(path: &Path) -> Result<Option<Stamp>> {
-    let flags = AtFlags::STATX_FORCE_SYNC;
-    let found = match rustix::fs::statx(CWD, path, flags, StatxFlags::BASIC_STATS) {
-        Ok(found) => Ok(Stamp::of_statx(&found)),
-        // Sandboxes that do not know `statx` answer with either of these.
-        Err(Errno::NOSYS | Errno::PERM) => Stamp::at(path),
-        Err(error) => Err(error.into()),
-    };
-    match found {
-        Ok(stamp) => Ok(Some(stamp)),
-        Err(error) if is_gone(&error) => Ok(None),
-        Err(error) => Err(Error::io("look at", path, error)),
-    }
-}
-
-fn is_gone(error: &std::io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
-        || error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
-}
-
 /// What differs at `path`, found by comparing, or else the reason why it cannot be what it was.
 fn changed(path: &Path, compared: Result<Option<Change>>) -> Result<Option<Change>> {
     match compared {
@@ -208,8 +182,7 @@ fn changed(path: &Path, compared: Result<Option<Change>>) -> Result<Option<Chang
 /// Compares the names in the root with the index.
 fn compare_root(index: &DatasetPart, cancel: &Cancel) -> Result<Option<Change>> {
     let base = index.base();
-    let canonical = base.canonicalize().map_err(|error| Error::io("open dataset", base, error))?;
-    let found = survey::survey(base, &canonical, index.file.header().contents, cancel)?;
+    let found = survey::survey(&*index.source, index.file.header().contents, cancel)?;
     let change = |message: String| Some(Change { path: base.to_path_buf(), message });
     if found.layout != index.layout() {
         let (now, then) = (found.layout.title(), index.layout().title());
@@ -238,9 +211,9 @@ fn compare(
     let contents = index.file.header().contents;
     let full = index.directory_or_shard(group);
     let (found, message) = if let Some(kind) = ShardKind::of(index.layout(), index.notes.every_stem) {
-        let (stamp, ShardContents { rows, findings }) = shards::read(index.base(), path, kind, cancel)?;
+        let (stamp, ShardContents { rows, findings }) = shards::read(&*index.source, path, kind, cancel)?;
         if let Some((footer, seal)) = &findings.packed
-            && let Some(manifest) = PackedManifest::find(index.base())?
+            && let Some(manifest) = PackedManifest::find(&*index.source)?
             && let Err(message) =
                 manifest.check_shard(group, index.samples_of_group(group).start, footer, seal)
         {
@@ -256,7 +229,7 @@ fn compare(
         };
         (stamp, compare_shard(index, group, &rows, odd))
     } else {
-        let (found, directories) = folder::list_again(index.base(), contents, path, cancel)?;
+        let (found, directories) = folder::list_again(&*index.source, contents, path, cancel)?;
         let directories: Vec<&[u8]> = directories.iter().map(Vec::as_slice).collect();
         let known = below.get(path).map(Vec::as_slice).unwrap_or_default();
         let message =
@@ -345,8 +318,7 @@ fn difference(then: &[&[u8]], now: &[&[u8]], kind: &str) -> Option<String> {
 impl DatasetPart {
     /// The full path of a group.
     fn directory_or_shard(&self, group: usize) -> PathBuf {
-        let path = self.group_path(group);
-        if path.is_empty() { self.base().to_path_buf() } else { self.base().join(OsStr::from_bytes(path)) }
+        self.source.path(self.group_path(group))
     }
 
     /// The names of the directories in each directory that has any, by its path below the root.

@@ -5,6 +5,7 @@ use super::part::DatasetPart;
 use super::selected_members::IMAGE;
 use super::summary::LabelFault;
 use crate::error::{Error, Result};
+use crate::source;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -55,7 +56,7 @@ pub(super) fn refuse_repeated(roots: &[impl AsRef<Path>]) -> Result<()> {
     }
     let mut known: Vec<(PathBuf, &Path)> = Vec::new();
     for root in roots.iter().map(AsRef::as_ref) {
-        let canonical = super::open::canonical(root)?;
+        let canonical = source::at(root).canonical()?;
         if let Some((path, other)) =
             known.iter().find(|(path, _)| path.starts_with(&canonical) || canonical.starts_with(path))
         {

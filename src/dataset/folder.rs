@@ -13,15 +13,12 @@ use super::kind::is_image_file;
 use super::left_out::LeftOut;
 use super::open::IndexProgress;
 use super::parallel::collect;
-use super::{COARSE_TICK, Contents, Notes, Stamp, survey};
+use super::survey::{self, below};
+use super::{Contents, Notes};
 use crate::error::{Error, Result};
-use rustix::fs::{AtFlags, FileType, RawDir};
-use rustix::io::Errno;
-use std::ffi::{CString, OsStr};
-use std::fs::File;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::Path;
+use crate::source::{Directory, EntryKind, Identity, Source};
+use std::ops::ControlFlow;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -34,9 +31,9 @@ const NO_FILE: u32 = u32::MAX;
 /// Extensions of images that torchvision would take and no decoder here knows.
 const OTHER_IMAGES: [&str; 5] = [".ppm", ".bmp", ".pgm", ".tif", ".tiff"];
 
-/// Indexes the directories `classes` (sorted names) below `root`; without classes, everything below `root`, as class 0.
+/// Indexes the directories `classes` (sorted names) below the root; without classes, everything below it, as class 0.
 pub(super) fn index(
-    root: &Path,
+    source: &dyn Source,
     classes: &[Vec<u8>],
     contents: Contents,
     builder: &mut IndexBuilder,
@@ -46,13 +43,13 @@ pub(super) fn index(
 ) -> Result<Notes> {
     let mut notes = Notes::default();
     let mut filled = vec![false; classes.len().max(1)];
-    let walk = FolderWalk { root, contents, cancel, queue: JobQueue::new() };
+    let walk = FolderWalk::new(source, contents, cancel);
     progress.expect(0, if contents == Contents::Images { "images" } else { "files" });
     if classes.is_empty() {
         walk.queue.push(WalkJob::List(ListedDirectory { class: 0, path: Vec::new(), above: None }));
     }
     for (class, name) in classes.iter().enumerate().rev() {
-        let above = above(root, name)?;
+        let above = above(source, name)?;
         walk.queue.push(WalkJob::List(ListedDirectory { class: class as u32, path: name.clone(), above }));
     }
     collect(
@@ -81,16 +78,17 @@ pub(super) fn index(
     Ok(notes)
 }
 
-/// Lists one directory below `root` anew, as [`index`] does. Returns its files, whose class means nothing, and the
+/// Lists one directory anew, as [`index`] does. Returns its files, whose class means nothing, and the
 /// sorted names of the directories in it.
 pub(super) fn list_again(
-    root: &Path,
+    source: &dyn Source,
     contents: Contents,
     path: &[u8],
     cancel: &Cancel,
 ) -> Result<(IndexGroup, Vec<Vec<u8>>)> {
-    let walk = FolderWalk { root, contents, cancel, queue: JobQueue::new() };
-    let listing = walk.list(ListedDirectory { class: 0, path: path.to_vec(), above: above(root, path)? })?;
+    let walk = FolderWalk::new(source, contents, cancel);
+    let listing =
+        walk.list(ListedDirectory { class: 0, path: path.to_vec(), above: above(source, path)? })?;
     walk.measure(&listing, 0..listing.files.len())?;
     let mut directories: Vec<Vec<u8>> = std::mem::take(&mut walk.queue.state().jobs)
         .into_iter()
@@ -106,17 +104,16 @@ pub(super) fn list_again(
     Ok((listing.finish().0, directories))
 }
 
-/// The directories above the one at `path` below `root`, including the root.
-fn above(root: &Path, path: &[u8]) -> Result<Option<Arc<Ancestors>>> {
+/// The directories above the one at `path`, including the root, where links may lead to them.
+fn above(source: &dyn Source, path: &[u8]) -> Result<Option<Arc<Ancestors>>> {
     if path.is_empty() {
         return Ok(None);
     }
     let slashes = (0..path.len()).filter(|&at| path[at] == b'/');
     let mut above = None;
     for end in std::iter::once(0).chain(slashes) {
-        let path = root.join(OsStr::from_bytes(&path[..end]));
-        let metadata = path.metadata().map_err(|error| Error::io("look at", &path, error))?;
-        above = Some(Arc::new(Ancestors { identity: (metadata.dev(), metadata.ino()), next: above }));
+        let Some(identity) = source.identity(&path[..end])? else { return Ok(None) };
+        above = Some(Arc::new(Ancestors { identity, next: above }));
     }
     Ok(above)
 }
@@ -131,7 +128,7 @@ struct ListedDirectory {
 
 /// The directories above one, by device and inode, because a link to one of them would be a loop.
 struct Ancestors {
-    identity: (u64, u64),
+    identity: Identity,
     next: Option<Arc<Ancestors>>,
 }
 
@@ -139,10 +136,9 @@ struct Ancestors {
 struct Listing {
     class: u32,
     path: Vec<u8>,
-    stamp: Stamp,
-    directory: File,
+    directory: Box<dyn Directory>,
     notes: Notes,
-    /// The names, each followed by NUL, as system calls take them.
+    /// The names, one after another.
     names: Vec<u8>,
     files: Vec<FolderEntry>,
 }
@@ -160,13 +156,19 @@ enum WalkJob {
 }
 
 struct FolderWalk<'a> {
-    root: &'a Path,
+    source: &'a dyn Source,
+    /// What messages call the dataset.
+    root: PathBuf,
     contents: Contents,
     cancel: &'a Cancel,
     queue: JobQueue,
 }
 
-impl FolderWalk<'_> {
+impl<'a> FolderWalk<'a> {
+    fn new(source: &'a dyn Source, contents: Contents, cancel: &'a Cancel) -> Self {
+        Self { source, root: source.path(&[]), contents, cancel, queue: JobQueue::new() }
+    }
+
     fn run(&self, job: WalkJob) -> Result<Option<(IndexGroup, Notes)>> {
         match job {
             WalkJob::List(place) => {
@@ -191,108 +193,66 @@ impl FolderWalk<'_> {
     }
 
     /// Reads the names of a directory and queues the directories in it.
-    fn list(&self, place: ListedDirectory) -> Result<Listing> {
-        let path = self.root.join(OsStr::from_bytes(&place.path));
-        let fail = |error: std::io::Error| Error::io("list", &path, error);
-        let directory =
-            File::options().read(true).custom_flags(libc::O_DIRECTORY).open(&path).map_err(fail)?;
-        // The stamp is taken before the names are read, so that what is added meanwhile shows as a change.
-        let look = || directory.metadata();
-        let stamp =
-            Stamp::stable(COARSE_TICK, || look().map(|metadata| Stamp::of(&metadata))).map_err(fail)?;
-        let metadata = look().map_err(fail)?;
-        let identity = (metadata.dev(), metadata.ino());
-        let mut listing = Listing {
-            class: place.class,
-            path: place.path,
-            stamp,
-            directory,
-            notes: Notes::default(),
-            names: Vec::new(),
-            files: Vec::new(),
-        };
-        let above = Arc::new(Ancestors { identity, next: place.above });
-        if std::iter::successors(above.next.as_deref(), |above| above.next.as_deref())
-            .any(|above| above.identity == identity)
-        {
+    fn list(&self, ListedDirectory { class, path, above }: ListedDirectory) -> Result<Listing> {
+        let directory = self.source.directory(&path)?;
+        let identity = self.source.identity(&path)?;
+        let mut listing =
+            Listing { class, path, directory, notes: Notes::default(), names: Vec::new(), files: Vec::new() };
+        let known = std::iter::successors(above.as_deref(), |above| above.next.as_deref());
+        if identity.is_some_and(|identity| known.into_iter().any(|above| above.identity == identity)) {
             let name = || String::from_utf8_lossy(&listing.path).into_owned();
             listing.notes.skip(LeftOut::LinkAbove, name);
             return Ok(listing);
         }
-        let mut buffer = Vec::with_capacity(1 << 16);
-        let mut entries = RawDir::new(&listing.directory, buffer.spare_capacity_mut());
-        while let Some(entry) = entries.next() {
-            self.cancel.check(self.root)?;
-            let entry = entry.map_err(|error| fail(error.into()))?;
-            let name = entry.file_name();
-            let mut kind = entry.file_type();
-            if matches!(kind, FileType::Symlink | FileType::Unknown) {
-                kind = match rustix::fs::statat(&listing.directory, name, AtFlags::empty()) {
-                    Ok(stat) => FileType::from_raw_mode(stat.st_mode),
-                    // A link to nothing, or to itself, is a file without a size.
-                    Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => FileType::Unknown,
-                    Err(error) => {
-                        let path = path.join(OsStr::from_bytes(name.to_bytes()));
-                        return Err(Error::io("look at", path, error.into()));
-                    }
-                };
-            }
-            let name = name.to_bytes();
-            match kind {
-                FileType::Directory if name == b"." || name == b".." => {}
+        let above = identity.map(|identity| Arc::new(Ancestors { identity, next: above }));
+        let Listing { path, directory, notes, names, files, .. } = &mut listing;
+        directory.entries(&mut |entry| {
+            self.cancel.check(&self.root)?;
+            let name = entry.name;
+            match entry.kind {
                 _ if self.contents == Contents::Files && survey::is_hidden(name) => {
-                    listing.notes.skip(LeftOut::Hidden, || display(&listing.path, name));
+                    notes.skip(LeftOut::Hidden, || display(path, name));
                 }
-                FileType::Directory => {
-                    let path = below(&listing.path, name);
-                    self.queue.push(WalkJob::List(ListedDirectory {
-                        class: listing.class,
-                        path,
-                        above: Some(above.clone()),
-                    }));
+                EntryKind::Directory => {
+                    let path = below(path, name);
+                    self.queue.push(WalkJob::List(ListedDirectory { class, path, above: above.clone() }));
                 }
                 _ if self.contents == Contents::Files && survey::is_tfrecord(name) => {
                     let message = "is a TFRecord shard among other files or in a directory of them: open each \
                                    directory of shards as a dataset; several may be read as one";
-                    return Err(Error::dataset(path.join(OsStr::from_bytes(name)), message));
+                    return Err(Error::dataset(self.source.path(&below(path, name)), message));
                 }
                 _ if self.contents == Contents::Files || is_image_file(name) => {
-                    let at = u32::try_from(listing.names.len()).map_err(|_| {
-                        Error::dataset(&path, "holds more than 4 GiB of file names: split the directory")
+                    let at = u32::try_from(names.len()).map_err(|_| {
+                        let message = "holds more than 4 GiB of file names: split the directory";
+                        Error::dataset(self.source.path(path), message)
                     })?;
-                    listing.names.extend(name);
-                    listing.names.push(0);
+                    names.extend(name);
                     let size = AtomicU32::new(NO_FILE);
-                    listing.files.push(FolderEntry { name: at, name_length: name.len() as u32, size });
+                    files.push(FolderEntry { name: at, name_length: name.len() as u32, size });
                 }
                 _ => {
                     let other = OTHER_IMAGES.iter().find(|&&ending| has_ending(name, ending));
                     let what = other.map_or(LeftOut::NoImage, |ending| LeftOut::OtherImage(ending));
-                    listing.notes.skip(what, || display(&listing.path, name));
+                    notes.skip(what, || display(path, name));
                 }
             }
-        }
+            Ok(ControlFlow::Continue(()))
+        })?;
         Ok(listing)
     }
 
     /// Reads the sizes of a portion of the files.
     fn measure(&self, listing: &Listing, portion: std::ops::Range<usize>) -> Result<()> {
         for file in &listing.files[portion] {
-            self.cancel.check(self.root)?;
+            self.cancel.check(&self.root)?;
             let name = listing.name(file);
-            let path = || self.root.join(OsStr::from_bytes(&listing.path)).join(OsStr::from_bytes(name));
-            let with_nul = CString::new(name).map_err(|_| Error::dataset(path(), "has a NUL in its name"))?;
-            let stat = match rustix::fs::statat(&listing.directory, &with_nul, AtFlags::empty()) {
-                Ok(stat) => stat,
-                Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => continue,
-                Err(error) => return Err(Error::io("look at", path(), error.into())),
-            };
-            if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-                continue;
-            }
-            let size = u32::try_from(stat.st_size).ok().filter(|&size| size != NO_FILE);
-            let message = || format!("has {} bytes: files of 4 GiB or more cannot be loaded", stat.st_size);
-            file.size.store(size.ok_or_else(|| Error::dataset(path(), message()))?, Ordering::Relaxed);
+            let Some(bytes) = listing.directory.size(name)? else { continue };
+            let size = u32::try_from(bytes).ok().filter(|&size| size != NO_FILE).ok_or_else(|| {
+                let message = format!("has {bytes} bytes: files of 4 GiB or more cannot be loaded");
+                Error::dataset(self.source.path(&below(&listing.path, name)), message)
+            })?;
+            file.size.store(size, Ordering::Relaxed);
         }
         Ok(())
     }
@@ -325,17 +285,12 @@ impl Listing {
             })
             .collect();
         let rows = GroupRows::Files { class: self.class, names: self.names, files };
-        (IndexGroup { path: self.path, stamp: self.stamp, rows }, self.notes)
+        (IndexGroup { path: self.path, stamp: self.directory.stamp(), rows }, self.notes)
     }
 }
 
 fn display(directory: &[u8], name: &[u8]) -> String {
     String::from_utf8_lossy(&below(directory, name)).into_owned()
-}
-
-/// The path of `name` in `directory`, which may be the root.
-fn below(directory: &[u8], name: &[u8]) -> Vec<u8> {
-    if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
 }
 
 fn has_ending(name: &[u8], ending: &str) -> bool {

@@ -2,8 +2,8 @@
 
 use super::archive::{TarMember, TarMembers};
 use super::samples::text;
-use super::source::{Malformed, ReadAt};
 use crate::json;
+use crate::source::{Malformed, ReadAt};
 
 /// The most bytes of a `.cls` member, which holds a number and white space.
 const MAX_CLS: u64 = 64;

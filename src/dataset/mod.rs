@@ -38,13 +38,14 @@ mod samples;
 mod select;
 mod selected_members;
 pub(crate) mod shards;
-pub(crate) mod source;
 mod spill;
-mod stamp;
 mod summary;
 mod survey;
 pub(crate) mod tfrecord;
 
+pub(crate) use crate::source::COARSE_TICK;
+pub use crate::source::{FileVersion, Stamp, TICK};
+pub(crate) use crate::source::{ReadAt, SizedFile};
 pub(crate) use columns::{ColumnItem, ColumnValues, LabelTable, SampleColumn, typed as typed_column};
 pub use index::DatasetIndex;
 pub(crate) use index::TO_LABEL;
@@ -52,9 +53,6 @@ pub use kind::FieldKind;
 pub use select::{ClassRef, Select};
 pub(crate) use selected_members::IMAGE;
 pub use selected_members::MemberBytes;
-pub(crate) use source::{ReadAt, SizedFile};
-pub(crate) use stamp::COARSE_TICK;
-pub use stamp::{FileVersion, Stamp, TICK};
 pub use summary::{IndexOrigin, IndexSummary};
 pub(crate) use summary::{Notes, SampleBytes, Skipped};
 

@@ -15,17 +15,20 @@ use super::{
 use crate::error::{Error, Result};
 use crate::names::NamedValue;
 use crate::notices::NoticeKind;
+use crate::source::{self, Source};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<DatasetPart> {
     let start = Instant::now();
-    let canonical = canonical(root)?;
-    let inodes = !is_on_fuse(&canonical);
-    let opening = IndexOpening { root, canonical, options, cancel, inodes };
+    let source = source::at(root);
+    let canonical = source.canonical()?;
+    let inodes = source.has_lasting_inodes();
+    let opening = IndexOpening { root, source, canonical, options, cancel, inodes };
     let mut index = match IndexDirectory::of(options)? {
         None => opening.open_in_temporary("HOME is not set"),
         Some(directory) => match opening.open_in(&directory) {
@@ -44,22 +47,10 @@ pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Resu
     Ok(index)
 }
 
-/// The path of the dataset at `root` without links.
-///
-/// # Errors
-/// [`Error::Dataset`] where there is none, [`Error::Io`] where that cannot be told.
-pub(super) fn canonical(root: &Path) -> Result<PathBuf> {
-    root.canonicalize().map_err(|error| match error.kind() {
-        ErrorKind::NotFound | ErrorKind::NotADirectory => {
-            Error::dataset(root, "does not exist: name a directory or a shard that does")
-        }
-        _ => Error::io("open dataset", root, error),
-    })
-}
-
 /// A dataset whose index is asked for.
 struct IndexOpening<'a> {
     root: &'a Path,
+    source: Arc<dyn Source>,
     canonical: PathBuf,
     options: &'a IndexOptions,
     cancel: &'a Cancel,
@@ -197,15 +188,16 @@ impl IndexOpening<'_> {
     }
 
     fn build(&self, file: &Path) -> Result<()> {
-        let Self { root, canonical, options, cancel, inodes } = self;
+        let Self { root, source, canonical, options, cancel, inodes } = self;
+        let source = &**source;
         cancel.check(root)?;
         let threads = threads(options);
         let progress = IndexProgress::new(options.progress);
         // The stamp is taken before the names are read, so that what is added meanwhile shows as a change.
-        let stamp = Stamp::stable(COARSE_TICK, || Stamp::at(canonical))
-            .map_err(|error| Error::io("open dataset", *root, error))?;
+        let gone = || Error::io("open dataset", *root, ErrorKind::NotFound.into());
+        let stamp = Stamp::stable(COARSE_TICK, || source.stamp(&[])?.ok_or_else(gone))?;
         let Survey { layout, classes, shards, mut notes, mut nothing, packed } =
-            survey::survey(root, canonical, options.contents, cancel)?;
+            survey::survey(source, options.contents, cancel)?;
         if let Some(manifest) = &packed {
             manifest.check_asked(root, options.contents, options.every_stem)?;
         }
@@ -214,7 +206,7 @@ impl IndexOpening<'_> {
         // A loader of images finds none in shards without images. A loader of other members, which may be images by
         // other names, takes all stems.
         let any_image = || {
-            let mut images = shards.iter().map(|shard| shards::first_image(root, shard, cancel));
+            let mut images = shards.iter().map(|shard| shards::first_image(source, shard, cancel));
             images.find_map(Result::transpose).transpose()
         };
         let every_stem = layout == Layout::Tar
@@ -223,12 +215,12 @@ impl IndexOpening<'_> {
             nothing = "the shards hold no sample".to_owned();
         }
         let more = match (&packed, ShardKind::of(layout, every_stem)) {
-            (Some(manifest), _) => packed::index(root, manifest, &mut builder, threads, &progress, cancel)?,
+            (Some(manifest), _) => packed::index(source, manifest, &mut builder, threads, &progress, cancel)?,
             (None, Some(kind)) => {
-                shards::index(root, &shards, kind, &mut builder, threads, &progress, cancel)?
+                shards::index(source, &shards, kind, &mut builder, threads, &progress, cancel)?
             }
             (None, None) => {
-                folder::index(root, &classes, options.contents, &mut builder, threads, &progress, cancel)?
+                folder::index(source, &classes, options.contents, &mut builder, threads, &progress, cancel)?
             }
         };
         notes.absorb(more);
@@ -277,12 +269,6 @@ fn threads(options: &IndexOptions) -> usize {
         0 => std::thread::available_parallelism().map_or(4, |n| n.get().max(4)),
         threads => threads,
     }
-}
-
-/// Whether inodes are given out by a program of the user's, which may count anew at every mount.
-fn is_on_fuse(path: &Path) -> bool {
-    // FUSE_SUPER_MAGIC, as statfs(2) lists it.
-    rustix::fs::statfs(path).is_ok_and(|found| found.f_type as u32 == 0x6573_5546)
 }
 
 /// A progress bar on stderr: of known length, or counting up.

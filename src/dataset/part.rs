@@ -8,20 +8,23 @@ use super::summary;
 use super::{Extent, FileId, Fingerprint, IndexOrigin, IndexSummary, Layout, Notes, Stamp};
 use crate::error::{Error, Result};
 use crate::parts::RawOutline;
+use crate::source::{self, Source};
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 /// The index file of one root. Methods panic where a number is out of range, as [`super::DatasetIndex`] says.
 pub(super) struct DatasetPart {
     /// The root as the user named it.
     pub(super) root: PathBuf,
-    /// The root's absolute path, so that a later change of the working directory does not matter.
+    /// Where it lies, by its absolute path, so that a later change of the working directory does not matter.
+    pub(super) source: Arc<dyn Source>,
+    /// What that place is called.
     base: PathBuf,
     pub(super) file: IndexFile,
     pub(super) notes: Notes,
@@ -52,6 +55,7 @@ impl DatasetPart {
         })?;
         Ok(Self {
             root: root.to_path_buf(),
+            source: source::at(&base),
             base,
             inodes: file.header().root.inode != 0,
             file,
@@ -170,8 +174,7 @@ impl DatasetPart {
 
     pub(super) fn path(&self, file: FileId) -> PathBuf {
         if self.layout().is_sharded() {
-            let path = self.group_path(file.0 as usize);
-            return if path.is_empty() { self.base.clone() } else { self.base.join(OsStr::from_bytes(path)) };
+            return self.source.path(self.group_path(file.0 as usize));
         }
         let sample = u64::from(file.0);
         let group = self.group_of(sample);
@@ -223,6 +226,19 @@ impl DatasetPart {
     fn shard_name(&self, group: usize) -> &[u8] {
         let own = || self.base.file_name().unwrap_or_default().as_bytes();
         Some(self.group_path(group)).filter(|path| !path.is_empty()).unwrap_or_else(own)
+    }
+
+    /// The name of a file in its place.
+    pub(super) fn name_in_source(&self, file: FileId) -> Vec<u8> {
+        if self.layout().is_sharded() {
+            return self.group_path(file.0 as usize).to_vec();
+        }
+        self.name_below(file)
+    }
+
+    /// The stamp that a file has now; `None` where there is none.
+    pub(super) fn stamp_now(&self, file: FileId) -> Result<Option<Stamp>> {
+        self.source.stamp(&self.name_in_source(file))
     }
 
     /// A file's path below the root; its own name where it is the root.

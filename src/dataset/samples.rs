@@ -13,7 +13,7 @@ use super::left_out::LeftOut;
 use super::member::{MemberPlace, MemberRow};
 use super::packed::{PackedFooter, ShardSeal};
 use super::shards::refuse_compressed;
-use super::source::{Malformed, ReadAt};
+use crate::source::{Malformed, ReadAt};
 use std::collections::HashMap;
 use std::num::NonZeroU64;
 use std::rc::Rc;

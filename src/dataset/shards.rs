@@ -6,14 +6,14 @@ use super::open::IndexProgress;
 use super::parallel::collect;
 pub(crate) use super::samples::{ShardContents, ShardFindings};
 pub use super::samples::{Stems, contents};
-use super::source::{Malformed, ReadAt, SizedFile};
 use super::summary::LabelFault;
 use super::tfrecord::records;
-use super::{COARSE_TICK, Layout, Notes, Stamp, packed, samples};
+use super::{Layout, Notes, Stamp, packed, samples};
 use crate::error::{Error, Result};
+use crate::source::{Malformed, OpenFile, ReadAt, Source};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Samples can only be read from what is not compressed.
@@ -43,9 +43,9 @@ pub(super) fn is_compressed_name(name: &OsStr) -> bool {
     tar.iter().any(|ending| name.ends_with(ending.as_bytes()))
 }
 
-/// Indexes `shards` (file names below `root`; one empty name where the root is the shard).
+/// Indexes the shards of these names; the only name is empty where the root is the shard.
 pub(super) fn index(
-    root: &Path,
+    source: &dyn Source,
     shards: &[Vec<u8>],
     kind: ShardKind,
     builder: &mut IndexBuilder,
@@ -64,7 +64,7 @@ pub(super) fn index(
         threads.min(shards.len()),
         |send| {
             while let Some(shard) = shards.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let contents = read(root, shard, kind, cancel);
+                let contents = read(source, shard, kind, cancel);
                 if !send(contents.map(|(stamp, contents)| (shard, stamp, contents))) {
                     return;
                 }
@@ -87,7 +87,7 @@ pub(super) fn index(
             let message = format!(
                 "sample {sample:?} has neither a .cls member nor a .json member with label or cls, but {labeled:?} of \
                  {} has a label: label all samples or none",
-                join(root, with).display()
+                source.path(with).display()
             );
             Some(LabelFault::new(&shard, message))
         }
@@ -109,36 +109,25 @@ fn keep_first(first: &mut Option<Named>, shard: &[u8], said: Option<String>) {
     }
 }
 
-fn join(root: &Path, shard: &[u8]) -> PathBuf {
-    if shard.is_empty() { root.to_path_buf() } else { root.join(OsStr::from_bytes(shard)) }
-}
-
 /// A shard that can no longer be read once indexing is cancelled.
 struct Cancellable<'a> {
-    file: SizedFile,
+    bytes: Box<dyn ReadAt + Send + Sync>,
     cancel: &'a Cancel,
 }
 
 impl ReadAt for Cancellable<'_> {
     fn size(&self) -> u64 {
-        self.file.size()
+        self.bytes.size()
     }
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
         self.cancel.check_io()?;
-        self.file.read_at(buffer, offset)
+        self.bytes.read_at(buffer, offset)
     }
 }
 
-fn open<'a>(path: &Path, cancel: &'a Cancel) -> Result<(Cancellable<'a>, Stamp)> {
-    let file = std::fs::File::open(path).map_err(|error| Error::io("open", path, error))?;
-    let look = || file.metadata().map_err(|error| Error::io("look at", path, error));
-    if !look()?.is_file() {
-        return Err(Error::dataset(path, "is not a regular file, as a shard must be"));
-    }
-    let stamp = Stamp::stable(COARSE_TICK, || look().map(|metadata| Stamp::of(&metadata)))?;
-    // Headers are far apart: reading ahead would read the images. A hint; refusing it costs only speed.
-    let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
-    Ok((Cancellable { file: SizedFile { file, size: stamp.size }, cancel }, stamp))
+fn open<'a>(source: &dyn Source, shard: &[u8], cancel: &'a Cancel) -> Result<(Cancellable<'a>, Stamp)> {
+    let OpenFile { bytes, stamp } = source.open(shard)?;
+    Ok((Cancellable { bytes, cancel }, stamp))
 }
 
 fn malformed(path: &Path, Malformed { offset, message }: Malformed) -> Error {
@@ -169,28 +158,26 @@ impl ShardKind {
 
 /// Parses one shard, which has this stamp.
 pub(super) fn read(
-    root: &Path,
+    source: &dyn Source,
     shard: &[u8],
     kind: ShardKind,
     cancel: &Cancel,
 ) -> Result<(Stamp, ShardContents)> {
-    cancel.check(root)?;
-    let path = join(root, shard);
-    let (source, stamp) = open(&path, cancel)?;
+    cancel.check(&source.path(&[]))?;
+    let (bytes, stamp) = open(source, shard, cancel)?;
     let contents = match kind {
-        ShardKind::Tar(stems) => contents(&source, stems),
-        ShardKind::Packed => packed::shard_contents(&source),
-        ShardKind::TfRecord => records(&source).map(|samples| ShardContents {
+        ShardKind::Tar(stems) => contents(&bytes, stems),
+        ShardKind::Packed => packed::shard_contents(&bytes),
+        ShardKind::TfRecord => records(&bytes).map(|samples| ShardContents {
             rows: ShardRows { samples, ..ShardRows::default() },
             findings: ShardFindings::default(),
         }),
     };
-    Ok((stamp, contents.map_err(|error| malformed(&path, error))?))
+    Ok((stamp, contents.map_err(|error| malformed(&source.path(shard), error))?))
 }
 
 /// The name of the first image in a tar shard; what lies behind it is not looked at.
-pub(super) fn first_image(root: &Path, shard: &[u8], cancel: &Cancel) -> Result<Option<String>> {
-    let path = join(root, shard);
-    let (source, _) = open(&path, cancel)?;
-    samples::first_image(&source).map_err(|error| malformed(&path, error))
+pub(super) fn first_image(source: &dyn Source, shard: &[u8], cancel: &Cancel) -> Result<Option<String>> {
+    let (bytes, _) = open(source, shard, cancel)?;
+    samples::first_image(&bytes).map_err(|error| malformed(&source.path(shard), error))
 }

@@ -6,11 +6,12 @@ use super::left_out::LeftOut;
 use super::packed::{self, PackedManifest};
 use super::{Contents, Layout, Notes, shards};
 use crate::error::{Error, Result};
+use crate::source::{EntryKind, Source};
 use std::collections::HashSet;
 use std::ffi::OsStr;
+use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// The directories or shards that must be indexed.
 pub(super) struct Survey {
@@ -42,17 +43,19 @@ struct RootListing {
 /// The endings of names of files that describe the TFRecord shards beside them.
 const DESCRIPTIONS: [&str; 8] = [".json", ".txt", ".md", ".csv", ".pbtxt", ".idx", ".index", ".sha256"];
 
-/// Surveys `root`, whose canonical path is `canonical`.
-pub(super) fn survey(root: &Path, canonical: &Path, contents: Contents, cancel: &Cancel) -> Result<Survey> {
-    if !canonical.is_dir() {
-        return single(root, canonical.file_name().unwrap_or_default(), contents);
+/// Surveys the root of `source`.
+pub(super) fn survey(source: &dyn Source, contents: Contents, cancel: &Cancel) -> Result<Survey> {
+    if !source.is_directory() {
+        let canonical = source.canonical()?;
+        return single(&source.path(&[]), canonical.file_name().unwrap_or_default(), contents);
     }
-    if let Some(manifest) = PackedManifest::find(canonical)? {
+    if let Some(manifest) = PackedManifest::find(source)? {
         return Ok(packed(manifest));
     }
+    let found = list_root(source, contents, cancel)?;
     match contents {
-        Contents::Images => images(root, list_root(root, contents, cancel)?, cancel),
-        Contents::Files => files(root, list_root(root, contents, cancel)?),
+        Contents::Images => images(source, found, cancel),
+        Contents::Files => files(source, found),
     }
 }
 
@@ -98,8 +101,8 @@ fn no_images() -> String {
     format!("the shards hold no {} image (fields= names other members to read)", image_extensions())
 }
 
-fn images(root: &Path, mut found: RootListing, cancel: &Cancel) -> Result<Survey> {
-    if found.are_classes(root, cancel)? {
+fn images(source: &dyn Source, mut found: RootListing, cancel: &Cancel) -> Result<Survey> {
+    if found.are_classes(source, cancel)? {
         return Ok(Survey {
             layout: Layout::Folder,
             classes: found.directories,
@@ -113,18 +116,18 @@ fn images(root: &Path, mut found: RootListing, cancel: &Cancel) -> Result<Survey
         let beside = if found.shards.is_empty() { "" } else { " beside plain ones" };
         let message =
             format!("is a compressed tar{beside}: samples can only be read from plain tar; unpack it");
-        return Err(Error::dataset(root.join(OsStr::from_bytes(name)), message));
+        return Err(Error::dataset(source.path(name), message));
     }
     if found.shards.is_empty() {
         let what = "holds neither class directories (root/class/image.jpg) nor .tar shards";
-        return Err(Error::dataset(root, found.notes.explain(what)));
+        return Err(Error::dataset(source.path(&[]), found.notes.explain(what)));
     }
     let RootListing { shards, notes, .. } = found;
     let (classes, nothing) = (Vec::new(), no_images());
     Ok(Survey { layout: Layout::Tar, classes, shards, notes, nothing, packed: None })
 }
 
-fn files(root: &Path, found: RootListing) -> Result<Survey> {
+fn files(source: &dyn Source, found: RootListing) -> Result<Survey> {
     let RootListing { directories, shards, descriptions, other, mut notes, .. } = found;
     if !shards.is_empty() && directories.is_empty() {
         if let Some(other) = other {
@@ -134,7 +137,7 @@ fn files(root: &Path, found: RootListing) -> Result<Survey> {
                 text(&shards[0]),
                 DESCRIPTIONS.join(", ")
             );
-            return Err(Error::dataset(root.join(OsStr::from_bytes(&other)), message));
+            return Err(Error::dataset(source.path(&other), message));
         }
         descriptions.iter().for_each(|name| notes.skip(LeftOut::BesideRecords, || text(name)));
         let (layout, classes) = (Layout::TfRecord, Vec::new());
@@ -151,66 +154,51 @@ fn files(root: &Path, found: RootListing) -> Result<Survey> {
     Ok(Survey { layout: Layout::Folder, classes, shards: Vec::new(), notes, nothing, packed: None })
 }
 
-/// The first image that is found in these directories, by its path below `root`. The search ends with it.
-fn first_image(root: &Path, directories: &[Vec<u8>], cancel: &Cancel) -> Result<Option<PathBuf>> {
-    let mut waiting: Vec<PathBuf> =
-        directories.iter().rev().map(|name| OsStr::from_bytes(name).into()).collect();
-    let identity = |path: &Path| -> Result<(u64, u64)> {
-        let metadata = path.metadata().map_err(|error| Error::io("look at", path, error))?;
-        Ok((metadata.dev(), metadata.ino()))
-    };
+/// The first image that is found in these directories, by its path below the root. The search ends with it.
+fn first_image(source: &dyn Source, directories: &[Vec<u8>], cancel: &Cancel) -> Result<Option<Vec<u8>>> {
+    let root = source.path(&[]);
+    let mut waiting: Vec<Vec<u8>> = directories.iter().rev().cloned().collect();
     // Links may lead in circles, and to the root, whose own files are in no class.
-    let mut seen = HashSet::from([identity(root)?]);
+    let mut seen = HashSet::from([source.identity(&[])?]);
     while let Some(directory) = waiting.pop() {
-        let path = root.join(&directory);
-        let fail = |error| Error::io("list", &path, error);
-        if !seen.insert(identity(&path)?) {
+        let identity = source.identity(&directory)?;
+        if identity.is_some() && !seen.insert(identity) {
             continue;
         }
-        for entry in path.read_dir().map_err(fail)? {
-            cancel.check(root)?;
-            let entry = entry.map_err(fail)?;
-            let mut kind = entry.file_type().map_err(fail)?;
-            if kind.is_symlink() {
-                // A broken link is no image.
-                let Ok(metadata) = entry.path().metadata() else { continue };
-                kind = metadata.file_type();
+        let mut image = None;
+        source.directory(&directory)?.entries(&mut |entry| {
+            cancel.check(&root)?;
+            match entry.kind {
+                EntryKind::Directory => waiting.push(below(&directory, entry.name)),
+                EntryKind::File if is_image_file(entry.name) => {
+                    image = Some(below(&directory, entry.name));
+                    return Ok(ControlFlow::Break(()));
+                }
+                _ => {}
             }
-            let name = entry.file_name();
-            if kind.is_dir() {
-                waiting.push(directory.join(&name));
-            } else if kind.is_file() && is_image_file(name.as_bytes()) {
-                return Ok(Some(directory.join(&name)));
-            }
+            Ok(ControlFlow::Continue(()))
+        })?;
+        if image.is_some() {
+            return Ok(image);
         }
     }
     Ok(None)
 }
 
-fn list_root(root: &Path, contents: Contents, cancel: &Cancel) -> Result<RootListing> {
-    let fail = |error| Error::io("list dataset", root, error);
+fn list_root(source: &dyn Source, contents: Contents, cancel: &Cancel) -> Result<RootListing> {
     let mut found = RootListing::default();
-    let own = std::fs::metadata(root).map(|metadata| (metadata.dev(), metadata.ino())).map_err(fail)?;
-    for entry in std::fs::read_dir(root).map_err(fail)? {
-        cancel.check(root)?;
-        let entry = entry.map_err(fail)?;
-        let mut kind = entry.file_type().map_err(fail)?;
-        let name = entry.file_name().into_encoded_bytes();
-        if kind.is_symlink() {
-            match std::fs::metadata(entry.path()) {
-                Ok(metadata) if (metadata.dev(), metadata.ino()) == own => {
-                    found.notes.skip(LeftOut::LinkAbove, || text(&name));
-                    continue;
-                }
-                Ok(metadata) => kind = metadata.file_type(),
-                Err(_) => {
-                    found.notes.skip(LeftOut::BrokenLink, || text(&name));
-                    continue;
-                }
-            }
+    let (root, own) = (source.path(&[]), source.identity(&[])?);
+    source.directory(&[])?.entries(&mut |entry| {
+        cancel.check(&root)?;
+        if entry.kind == EntryKind::BrokenLink {
+            found.notes.skip(LeftOut::BrokenLink, || text(entry.name));
+        } else if entry.target.is_some() && entry.target == own {
+            found.notes.skip(LeftOut::LinkAbove, || text(entry.name));
+        } else {
+            found.add(entry.name.to_vec(), entry.kind == EntryKind::Directory, contents);
         }
-        found.add(name, kind.is_dir(), contents);
-    }
+        Ok(ControlFlow::Continue(()))
+    })?;
     for names in [&mut found.directories, &mut found.shards, &mut found.compressed] {
         names.sort_unstable();
     }
@@ -220,26 +208,26 @@ fn list_root(root: &Path, contents: Contents, cancel: &Cancel) -> Result<RootLis
 impl RootListing {
     /// Whether the directories are classes. Where shards lie beside them, contents decide: whichever of the two holds
     /// no image is left out, with a note.
-    fn are_classes(&mut self, root: &Path, cancel: &Cancel) -> Result<bool> {
+    fn are_classes(&mut self, source: &dyn Source, cancel: &Cancel) -> Result<bool> {
         if self.directories.is_empty() || (self.shards.is_empty() && self.compressed.is_empty()) {
             return Ok(!self.directories.is_empty());
         }
-        let Some(image) = first_image(root, &self.directories, cancel)? else {
+        let Some(image) = first_image(source, &self.directories, cancel)? else {
             for name in &self.directories {
                 self.notes.skip(LeftOut::DirectoryWithoutImages, || text(name));
             }
             return Ok(false);
         };
         for shard in &self.shards {
-            if let Some(packed) = shards::first_image(root, shard, cancel)? {
+            if let Some(packed) = shards::first_image(source, shard, cancel)? {
                 let message = format!(
                     "holds images both in class directories ({}) and in shards ({packed} in {}), which cannot be one \
                      dataset as they lie: move the directories or the shards to a place of their own and name that; \
                      both places in a list are read as one",
-                    image.display(),
+                    text(&image),
                     text(shard)
                 );
-                return Err(Error::dataset(root, message));
+                return Err(Error::dataset(source.path(&[]), message));
             }
             self.notes.skip(LeftOut::ShardWithoutImages, || text(shard));
         }
@@ -267,6 +255,11 @@ impl RootListing {
             }
         }
     }
+}
+
+/// The path of `name` in `directory`, which may be the root.
+pub(super) fn below(directory: &[u8], name: &[u8]) -> Vec<u8> {
+    if directory.is_empty() { name.to_vec() } else { [directory, b"/", name].concat() }
 }
 
 /// Whether a file of this name is left out where files of any kind are taken.

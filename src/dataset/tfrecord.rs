@@ -6,8 +6,8 @@
 
 use super::build::SampleRow;
 use super::shards;
-use super::source::{Malformed, ReadAt, Window};
 use crate::crc::checksum;
+use crate::source::{Malformed, ReadAt, Window};
 
 /// The number of bytes of a record's length and its checksum.
 const HEADER: u64 = 12;

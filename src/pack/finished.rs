@@ -7,6 +7,7 @@ use super::threads::each_job;
 use crate::dataset::DatasetIndex;
 use crate::dataset::packed::{PackedManifest, shard_name};
 use crate::error::{Error, Result};
+use crate::source;
 use std::sync::{Mutex, PoisonError};
 
 /// The manifest of a dataset that is there already, if it was packed of this source and nothing has changed since. Of
@@ -21,7 +22,8 @@ pub(super) fn finished(
     record: &PackingRecord,
 ) -> Result<PackedManifest> {
     let into = &options.into;
-    let manifest = PackedManifest::find(into)?.filter(|manifest| manifest.fingerprint == record.fingerprint);
+    let manifest = PackedManifest::find(&*source::at(into))?
+        .filter(|manifest| manifest.fingerprint == record.fingerprint);
     let manifest = manifest.filter(|manifest| manifest.tally.samples == index.len()).ok_or_else(|| {
         let message = "holds another packed dataset, or the dataset has changed since it was packed: remove it, or \
                        name another directory";

@@ -56,7 +56,7 @@ pub(crate) fn unpack(
 ) -> Result<UnpackReport> {
     let began = Instant::now();
     place::refuse_nested(source, into)?;
-    let manifest = PackedManifest::find(source)?
+    let manifest = PackedManifest::find(&*crate::source::at(source))?
         .ok_or_else(|| Error::dataset(source, format!("is no packed dataset: it has no {MANIFEST}")))?;
     let tree = OutputTree::open(into)?;
     let files =

@@ -1,9 +1,9 @@
 //! Which sample is where in which segment: about 26 bytes of memory for a cached sample, half a byte for each other. A
 //! segment is a file of the store, or a block of memory. The store keeps outlines beside it (`store/outlines.rs`).
 
-use crate::parts::RawOutline;
 use crate::dataset::{FileVersion, Stamp};
 use crate::decode::FileForm;
+use crate::parts::RawOutline;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 

@@ -6,10 +6,10 @@
 use super::convert::{Conversion, ConversionResult};
 use super::counters::CopyStats;
 use crate::crc::checksum;
-use crate::parts::RawOutline;
 use crate::dataset::{Extent, FileId, FileVersion};
 use crate::error::Result;
 use crate::io::{ListeningReader, Reader, Waker};
+use crate::parts::RawOutline;
 use crate::peers::{CopyBytes, PeerStats};
 use crate::schedule::Schedule;
 use crate::slot::SlotPool;

@@ -17,10 +17,10 @@ impl DatasetIndex {
     /// # Errors
     /// [`Error::Io`] when there is no such file any more, or its stamp cannot be read.
     pub fn stat(&self, file: FileId) -> Result<Stamp> {
-        let path = self.path(file);
-        let gone = || Error::io("look at", path.clone(), std::io::ErrorKind::NotFound.into());
-        let stamp = changes::stamp_now(&path)?.ok_or_else(gone)?;
-        Ok(self.known(file, stamp))
+        let gone = || Error::io("look at", self.path(file), std::io::ErrorKind::NotFound.into());
+        let (placed, own) = self.part_of(file);
+        let stamp = placed.part.stamp_now(own)?.ok_or_else(gone)?;
+        Ok(placed.part.known(stamp))
     }
 
     /// The version of a shard that was indexed; `None` for a sample's own file, whose version only its stamp tells. No

@@ -6,8 +6,8 @@
 use super::super::Layout;
 use super::super::format::{u32_at, u64_at};
 use super::super::member::MemberPlace;
-use super::super::source::{Malformed, ReadAt};
 use crate::parts::RawOutline;
+use crate::source::{Malformed, ReadAt};
 use sha2::{Digest, Sha256};
 
 /// What a shard begins and ends with.

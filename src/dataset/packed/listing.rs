@@ -7,14 +7,13 @@ use super::super::open::IndexProgress;
 use super::super::parallel::collect;
 use super::super::samples::{ShardContents, ShardFindings, split, text};
 use super::super::shards::{self, ShardKind};
-use super::super::source::{Malformed, ReadAt};
 use super::super::{Layout, Notes};
 use super::footer::{PACKED_FORM, PackedFooter, ShardSeal};
 use super::manifest::PackedManifest;
 use super::shard_name;
 use crate::error::{Error, Result};
+use crate::source::{Malformed, ReadAt, Source};
 use std::collections::BTreeSet;
-use std::path::Path;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// The samples of a packed shard.
@@ -77,10 +76,10 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
     Ok(rows)
 }
 
-/// Indexes the shards of the packed dataset at `root`, and checks that they are those that `manifest` means. Returns
-/// the notes on its source.
+/// Indexes the shards of a packed dataset, and checks that they are those that `manifest` means. Returns the notes on
+/// what it was packed of.
 pub(in crate::dataset) fn index(
-    root: &Path,
+    source: &dyn Source,
     manifest: &PackedManifest,
     builder: &mut IndexBuilder,
     threads: usize,
@@ -97,8 +96,8 @@ pub(in crate::dataset) fn index(
         .collect();
     let read = |number: usize| -> Result<IndexGroup> {
         let name = shard_name(number).into_bytes();
-        let (stamp, contents) = shards::read(root, &name, ShardKind::Packed, cancel)?;
-        let wrong = |message: String| Error::dataset(root.join(shard_name(number)), message);
+        let (stamp, contents) = shards::read(source, &name, ShardKind::Packed, cancel)?;
+        let wrong = |message: String| Error::dataset(source.path(shard_name(number).as_bytes()), message);
         let (footer, seal): (PackedFooter, ShardSeal) =
             contents.findings.packed.ok_or_else(|| wrong("is no packed shard".to_owned()))?;
         manifest.check_shard(number, firsts[number], &footer, &seal).map_err(wrong)?;

@@ -5,9 +5,10 @@ use super::super::{Contents, Fingerprint, Layout};
 use super::footer::{PACKED_FORM, PackedFooter, ShardSeal};
 use super::{MANIFEST, MOST_SHARDS, UNFINISHED, UNPACKING, shard_name};
 use crate::error::{Error, Result};
+use crate::source::{OpenFile, Source};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::io::{ErrorKind, Read};
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
 
@@ -146,38 +147,28 @@ impl PackedManifest {
     /// The version that is written.
     pub(crate) const VERSION: u32 = VERSION;
 
-    /// Reads the manifest in the directory `root`; `None` where there is none and nothing says that there should be.
+    /// Reads the manifest of a packed dataset; `None` where there is none and nothing says that there should be.
     ///
     /// # Errors
     /// [`Error::Dataset`] for a dataset that is not finished or not unpacked whole, and for a manifest that is damaged
     /// or of another version; [`Error::Io`] where it cannot be read.
-    pub(crate) fn find(root: &Path) -> Result<Option<Self>> {
-        let path = root.join(MANIFEST);
-        let file = match std::fs::File::open(&path) {
-            Ok(file) => file,
-            Err(error) if error.kind() == ErrorKind::NotFound => {
-                if root.join(UNFINISHED).exists() {
-                    let message = "is not finished: run `foreload pack` again with the same arguments";
-                    return Err(Error::dataset(root, message));
-                }
-                if root.join(UNPACKING).exists() {
-                    let message = format!(
-                        "is not unpacked whole: it has {UNPACKING}, so `foreload unpack` runs, or has failed or was \
-                         killed: remove all of it and unpack again"
-                    );
-                    return Err(Error::dataset(root, message));
-                }
-                return Ok(None);
+    pub(crate) fn find(source: &dyn Source) -> Result<Option<Self>> {
+        let path = source.path(MANIFEST.as_bytes());
+        let bytes = match source.open(MANIFEST.as_bytes()) {
+            Ok(OpenFile { bytes, .. }) => bytes,
+            Err(Error::Io { source: error, .. }) if error.kind() == ErrorKind::NotFound => {
+                return refuse_unfinished(source).map(|()| None);
             }
-            Err(error) => return Err(Error::io("open", path, error)),
+            Err(error) => return Err(error),
         };
-        let mut text = Vec::new();
-        file.take(LARGEST + 1).read_to_end(&mut text).map_err(|error| Error::io("read", &path, error))?;
         let damaged =
             |why: String| Error::dataset(&path, format!("is no manifest of a packed dataset: {why}"));
-        if text.len() as u64 > LARGEST {
+        if bytes.size() > LARGEST {
             return Err(damaged(format!("it has more than {LARGEST} bytes")));
         }
+        let mut text = vec![0; bytes.size() as usize];
+        let read = bytes.read_at(&mut text, 0).map_err(|error| Error::io("read", &path, error))?;
+        text.truncate(read);
         let value: serde_json::Value =
             serde_json::from_slice(&text).map_err(|error| damaged(error.to_string()))?;
         // A manifest of another version has other fields, and should not be called damaged for that.
@@ -278,4 +269,20 @@ impl PackedManifest {
             .map(|(_, s)| s.count)
             .sum()
     }
+}
+
+/// Refuses a directory that is to be a packed dataset, or the files of one, and is not whole yet.
+fn refuse_unfinished(source: &dyn Source) -> Result<()> {
+    if source.stamp(UNFINISHED.as_bytes())?.is_some() {
+        let message = "is not finished: run `foreload pack` again with the same arguments";
+        return Err(Error::dataset(source.path(&[]), message));
+    }
+    if source.stamp(UNPACKING.as_bytes())?.is_some() {
+        let message = format!(
+            "is not unpacked whole: it has {UNPACKING}, so `foreload unpack` runs, or has failed or was killed: remove \
+             all of it and unpack again"
+        );
+        return Err(Error::dataset(source.path(&[]), message));
+    }
+    Ok(())
 }

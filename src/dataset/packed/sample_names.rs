@@ -3,7 +3,6 @@
 use super::super::FileId;
 use super::super::Layout;
 use super::super::part::DatasetPart;
-use super::super::source::SizedFile;
 use super::footer::PackedFooter;
 use crate::error::{Error, Result};
 use std::ffi::OsStr;
@@ -14,10 +13,9 @@ use std::path::PathBuf;
 impl DatasetPart {
     /// Reads the footer of a packed shard.
     pub(in crate::dataset) fn packed_footer(&self, file: FileId) -> Result<PackedFooter> {
-        let path = self.path(file);
-        let shard = SizedFile::open(&path).map_err(|error| Error::io("open", &path, error))?;
-        let read = PackedFooter::read(&shard);
-        read.map(|(footer, _)| footer).map_err(|error| Error::dataset(path, error.message))
+        let shard = self.source.open(&self.name_in_source(file))?;
+        let read = PackedFooter::read(&*shard.bytes);
+        read.map(|(footer, _)| footer).map_err(|error| Error::dataset(self.path(file), error.message))
     }
 
     /// Calls `visit` with the names of the source's files and the samples of each, in order: of loose files, or of

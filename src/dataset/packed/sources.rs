@@ -3,7 +3,7 @@
 use super::super::archive::{TarMember, TarMembers};
 use super::super::member::MemberPlace;
 use super::super::samples::split;
-use super::super::source::{Malformed, ReadAt};
+use crate::source::{Malformed, ReadAt};
 use std::collections::HashMap;
 
 /// A member of a tar shard.

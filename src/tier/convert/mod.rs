@@ -11,9 +11,9 @@ pub(super) use thread::Converter;
 pub(crate) use throttled::ThrottledPeriods;
 
 use crate::dataset::DatasetIndex;
-use crate::parts::RawOutline;
 use crate::decode::packed::PackedOutline;
 use crate::decode::{FileForm, FileRestorer, FormMaker, MadeForm, form_of};
+use crate::parts::RawOutline;
 
 /// The most bytes that a copy of a sample of `length` bytes has in any form; what would have more stays as it is.
 pub(crate) fn most_bytes(length: u32) -> u32 {
@@ -40,12 +40,7 @@ pub(crate) fn form_of_record(index: &DatasetIndex, sample: u64, bytes: &[u8]) ->
 
 /// What a segment keeps of a copy so that parts of it can be read: the outline of an image that was packed for the
 /// cache. Of what was packed in the dataset, as a copy of the sample's own length is, the index has the outline.
-pub(super) fn outline_to_keep(
-    index: &DatasetIndex,
-    sample: u64,
-    form: FileForm,
-    bytes: &[u8],
-) -> RawOutline {
+pub(super) fn outline_to_keep(index: &DatasetIndex, sample: u64, form: FileForm, bytes: &[u8]) -> RawOutline {
     let is_made = bytes.len() != index.extent(sample).length as usize;
     let outline = (is_made && form == FileForm::Packed).then(|| PackedOutline::of(bytes).ok());
     outline.flatten().unwrap_or_default()

@@ -3,8 +3,8 @@
 use super::super::catalog::{SegmentIndex, SegmentRow};
 use crate::crc::checksum;
 use crate::dataset::FileVersion;
-use crate::parts::RawOutline;
 use crate::decode::FileForm;
+use crate::parts::RawOutline;
 use crate::slot::Slot;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard};
 

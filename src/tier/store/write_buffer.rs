@@ -5,9 +5,9 @@ use super::super::catalog::SegmentRow;
 use super::super::convert::{MadeCopy, outline_to_keep};
 use super::writer::WriterCommand;
 use crate::crc::checksum;
-use crate::parts::RawOutline;
 use crate::dataset::{DatasetIndex, FileVersion};
 use crate::decode::FileForm;
+use crate::parts::RawOutline;
 use crossbeam_channel::{Receiver, Sender};
 use std::collections::HashMap;
 
@@ -40,8 +40,7 @@ impl WriteBuffer {
     /// Copies a sample in this form; there must be room.
     pub(super) fn push(&mut self, sample: u64, version: FileVersion, form: FileForm, bytes: &[u8]) {
         debug_assert!(self.has_room(bytes.len()));
-        let (offset, length, outline) =
-            (self.bytes.len() as u32, bytes.len() as u32, RawOutline::default());
+        let (offset, length, outline) = (self.bytes.len() as u32, bytes.len() as u32, RawOutline::default());
         self.rows.push(SegmentRow { sample, version, offset, length, crc: 0, form, tried: form, outline });
         self.bytes.extend_from_slice(bytes);
     }

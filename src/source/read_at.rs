@@ -7,7 +7,7 @@ use std::path::Path;
 
 /// The number of bytes of a window. One read covers the small things between two samples: headers, labels, small
 /// records.
-pub(super) const WINDOW: usize = 4096;
+pub(crate) const WINDOW: usize = 4096;
 
 /// Bytes that can be read at any offset.
 pub trait ReadAt {
@@ -73,19 +73,19 @@ pub struct Malformed {
 }
 
 /// Reads parts of a source; what lies close together is read at once.
-pub(super) struct Window<'a, S: ReadAt + ?Sized> {
+pub(crate) struct Window<'a, S: ReadAt + ?Sized> {
     source: &'a S,
     window: Vec<u8>,
     window_at: u64,
 }
 
 impl<'a, S: ReadAt + ?Sized> Window<'a, S> {
-    pub(super) fn new(source: &'a S) -> Self {
+    pub(crate) fn new(source: &'a S) -> Self {
         Self { source, window: Vec::new(), window_at: 0 }
     }
 
     /// The number of bytes of the source.
-    pub(super) fn size(&self) -> u64 {
+    pub(crate) fn size(&self) -> u64 {
         self.source.size()
     }
 
@@ -94,7 +94,7 @@ impl<'a, S: ReadAt + ?Sized> Window<'a, S> {
     /// # Errors
     /// [`Malformed`] where the archive has fewer bytes or cannot be read. Check `size` before the call, because it is
     /// allocated.
-    pub(super) fn read(&mut self, offset: u64, size: u64) -> Result<Vec<u8>, Malformed> {
+    pub(crate) fn read(&mut self, offset: u64, size: u64) -> Result<Vec<u8>, Malformed> {
         let end = offset.checked_add(size).filter(|&end| end <= self.source.size());
         let Some(end) = end else { return Err(self.truncated(offset, size)) };
         if offset < self.window_at || end > self.window_at + self.window.len() as u64 {
@@ -116,14 +116,14 @@ impl<'a, S: ReadAt + ?Sized> Window<'a, S> {
     }
 
     /// Fills a buffer with the bytes at `offset`, as far as there are any, and returns how many there were.
-    pub(super) fn fill(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Malformed> {
+    pub(crate) fn fill(&self, buffer: &mut [u8], offset: u64) -> Result<usize, Malformed> {
         self.source
             .read_at(buffer, offset)
             .map_err(|error| Malformed { offset, message: format!("reading failed: {error}") })
     }
 
     /// The error where the shard has fewer than `size` bytes at `offset`.
-    pub(super) fn truncated(&self, offset: u64, size: u64) -> Malformed {
+    pub(crate) fn truncated(&self, offset: u64, size: u64) -> Malformed {
         let message = format!(
             "{size} bytes should follow, but the shard ends at byte {}: it is truncated",
             self.source.size()

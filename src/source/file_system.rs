@@ -1,0 +1,167 @@
+//! Files below a path of this machine's file systems.
+
+use super::{COARSE_TICK, Directory, Entry, EntryKind, Identity, OpenFile, SizedFile, Source, Stamp};
+use crate::error::{Error, Result};
+use rustix::fs::{Advice, AtFlags, CWD, FileType, RawDir, StatxFlags};
+use rustix::io::Errno;
+use std::ffi::{CString, OsStr};
+use std::fs::File;
+use std::io::ErrorKind;
+use std::ops::ControlFlow;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+/// A directory, or a single file, of a file system.
+pub(super) struct FileSystem {
+    root: PathBuf,
+}
+
+impl FileSystem {
+    /// The place at `root`, which messages call so.
+    pub(super) fn at(root: &Path) -> Self {
+        Self { root: root.to_path_buf() }
+    }
+}
+
+impl Source for FileSystem {
+    fn path(&self, name: &[u8]) -> PathBuf {
+        if name.is_empty() { self.root.clone() } else { self.root.join(OsStr::from_bytes(name)) }
+    }
+
+    fn canonical(&self) -> Result<PathBuf> {
+        self.root.canonicalize().map_err(|error| match error.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory => {
+                Error::dataset(&self.root, "does not exist: name a directory or a shard that does")
+            }
+            _ => Error::io("open dataset", &self.root, error),
+        })
+    }
+
+    /// On FUSE a program of the user's gives inodes out, and may count anew at every mount.
+    fn has_lasting_inodes(&self) -> bool {
+        // FUSE_SUPER_MAGIC, as statfs(2) lists it.
+        !rustix::fs::statfs(&self.root).is_ok_and(|found| found.f_type as u32 == 0x6573_5546)
+    }
+
+    fn is_directory(&self) -> bool {
+        self.root.is_dir()
+    }
+
+    fn directory(&self, name: &[u8]) -> Result<Box<dyn Directory>> {
+        let path = self.path(name);
+        let fail = |error: std::io::Error| Error::io("list", &path, error);
+        let directory =
+            File::options().read(true).custom_flags(libc::O_DIRECTORY).open(&path).map_err(fail)?;
+        let look = || directory.metadata().map(|metadata| Stamp::of(&metadata));
+        let stamp = Stamp::stable(COARSE_TICK, look).map_err(fail)?;
+        Ok(Box::new(FileDirectory { path, directory, stamp }))
+    }
+
+    fn identity(&self, name: &[u8]) -> Result<Option<Identity>> {
+        let path = self.path(name);
+        let metadata = path.metadata().map_err(|error| Error::io("look at", &path, error))?;
+        Ok(Some((metadata.dev(), metadata.ino())))
+    }
+
+    /// The server of a network file system is asked, because what its client remembers may be a minute old.
+    fn stamp(&self, name: &[u8]) -> Result<Option<Stamp>> {
+        let path = self.path(name);
+        let flags = AtFlags::STATX_FORCE_SYNC;
+        let found = match rustix::fs::statx(CWD, &path, flags, StatxFlags::BASIC_STATS) {
+            Ok(found) => Ok(Stamp::of_statx(&found)),
+            // Sandboxes that do not know `statx` answer with either of these.
+            Err(Errno::NOSYS | Errno::PERM) => Stamp::at(&path),
+            Err(error) => Err(error.into()),
+        };
+        match found {
+            Ok(stamp) => Ok(Some(stamp)),
+            Err(error) if is_gone(&error) => Ok(None),
+            Err(error) => Err(Error::io("look at", path, error)),
+        }
+    }
+
+    fn open(&self, name: &[u8]) -> Result<OpenFile> {
+        let path = self.path(name);
+        let file = File::open(&path).map_err(|error| Error::io("open", &path, error))?;
+        let look = || file.metadata().map_err(|error| Error::io("look at", &path, error));
+        if !look()?.is_file() {
+            return Err(Error::dataset(path, "is not a regular file, as a shard must be"));
+        }
+        let stamp = Stamp::stable(COARSE_TICK, || look().map(|metadata| Stamp::of(&metadata)))?;
+        // Headers are far apart: reading ahead would read the images. A hint; refusing it costs only speed.
+        let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);
+        Ok(OpenFile { bytes: Box::new(SizedFile { file, size: stamp.size }), stamp })
+    }
+}
+
+/// Whether an error says that nothing is at a path.
+pub(crate) fn is_gone(error: &std::io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
+        || error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
+}
+
+/// An open directory.
+struct FileDirectory {
+    path: PathBuf,
+    directory: File,
+    stamp: Stamp,
+}
+
+impl FileDirectory {
+    /// The error of looking at an entry.
+    fn unseen(&self, name: &[u8], error: Errno) -> Error {
+        Error::io("look at", self.path.join(OsStr::from_bytes(name)), error.into())
+    }
+}
+
+impl Directory for FileDirectory {
+    fn stamp(&self) -> Stamp {
+        self.stamp
+    }
+
+    fn entries(&self, show: &mut dyn FnMut(Entry<'_>) -> Result<ControlFlow<()>>) -> Result<()> {
+        let mut buffer = Vec::with_capacity(1 << 16);
+        let mut entries = RawDir::new(&self.directory, buffer.spare_capacity_mut());
+        while let Some(entry) = entries.next() {
+            let entry = entry.map_err(|error| Error::io("list", &self.path, error.into()))?;
+            let name = entry.file_name();
+            if matches!(name.to_bytes(), b"." | b"..") {
+                continue;
+            }
+            let (mut kind, mut target) = (entry.file_type(), None);
+            if matches!(kind, FileType::Symlink | FileType::Unknown) {
+                match rustix::fs::statat(&self.directory, name, AtFlags::empty()) {
+                    Ok(found) => {
+                        kind = FileType::from_raw_mode(found.st_mode);
+                        target = Some((found.st_dev, found.st_ino));
+                    }
+                    Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => kind = FileType::Symlink,
+                    Err(error) => return Err(self.unseen(name.to_bytes(), error)),
+                }
+            }
+            let kind = match kind {
+                FileType::Directory => EntryKind::Directory,
+                FileType::RegularFile => EntryKind::File,
+                FileType::Symlink => EntryKind::BrokenLink,
+                _ => EntryKind::Special,
+            };
+            if show(Entry { name: name.to_bytes(), kind, target })?.is_break() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn size(&self, name: &[u8]) -> Result<Option<u64>> {
+        let with_nul = CString::new(name)
+            .map_err(|_| Error::dataset(self.path.join(OsStr::from_bytes(name)), "has a NUL in its name"))?;
+        match rustix::fs::statat(&self.directory, &with_nul, AtFlags::empty()) {
+            Ok(found) if FileType::from_raw_mode(found.st_mode) == FileType::RegularFile => {
+                Ok(Some(found.st_size as u64))
+            }
+            Ok(_) | Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => Ok(None),
+            Err(error) => Err(self.unseen(name, error)),
+        }
+    }
+}
