@@ -1,8 +1,8 @@
 //! Where datasets lie: a place with files that can be listed, looked at and read in parts, by their names below a root.
 //!
-//! [`Source`] is all that indexing asks of such a place, and [`at`] the only function that knows which kinds of them there
-//! are: for another kind, implement the trait and name it there. Samples are read by [`crate::io`], whose readers take
-//! bytes into slots.
+//! [`Source`] is all that indexing asks of such a place, and [`at`] the only function that knows which kinds of places
+//! there are: for another kind, implement the trait and name it there. Samples are read by [`crate::io`], whose readers
+//! take bytes into slots.
 
 mod file_system;
 mod read_at;
