@@ -14,9 +14,7 @@ pub(crate) use decoder::ImageOutcome;
 pub use decoder::{NvJpegDecoder, Verdict};
 pub use library::Library;
 
-pub(crate) use super::{PlaneLayout, PlanesLayout};
-
-use super::{ColorModel, JpegHeader, Process, Region};
+use super::{ColorModel, JpegHeader, PlanesLayout, Process, Region};
 use std::fmt::Write;
 use std::sync::Arc;
 

@@ -6,7 +6,7 @@ use super::GpuStage;
 use super::image::LaneImage;
 use super::placed::PlacedSample;
 use crate::augment::cuda::{POISON, Untouched};
-use crate::decode::nvjpeg::PlanesLayout;
+use crate::decode::PlanesLayout;
 use crate::error::{Error, Result};
 use crate::gpu::{DeviceBuffer, DeviceRange, InFlight, PinnedBuffer};
 

@@ -417,7 +417,7 @@ impl<'a> GpuLane<'a> {
         first: usize,
         slot: Option<Slot>,
     ) -> Result<()> {
-        self.own.gather(placed, arena, first)?;
+        self.own.fill_tables(placed, arena, first)?;
         let Self { own, intake, flight, .. } = self;
         let Some((kernels, tables, at)) = own.copy(self.stage, slot, &intake.staging, flight)? else {
             return Ok(());

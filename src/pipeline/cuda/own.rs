@@ -25,13 +25,13 @@ impl OwnDecoder {
         Ok(Self { kernels, tables: OwnTables::default(), device: None })
     }
 
-    /// Makes the tables of the images of the `placed` samples that are the kernels', whose planes and bytes go to the
+    /// Fills the tables with the images of the `placed` samples that are the kernels', whose planes and bytes go to the
     /// arena at this address. What is damaged of them will be counted by the numbers from `first` on, the first images
     /// of all samples before the next ones.
     ///
     /// # Errors
     /// [`Error::Internal`](crate::Error::Internal).
-    pub(super) fn gather(&mut self, placed: &[PlacedSample], arena: u64, first: usize) -> Result<()> {
+    pub(super) fn fill_tables(&mut self, placed: &[PlacedSample], arena: u64, first: usize) -> Result<()> {
         self.tables.clear();
         for (index, sample) in placed.iter().enumerate() {
             for (number, image) in sample.images().enumerate() {

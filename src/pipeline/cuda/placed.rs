@@ -2,7 +2,8 @@
 
 use super::image::{LaneImage, LaneSample};
 use super::per_image::PerImage;
-use crate::decode::nvjpeg::{NvJpegBackend, PlaneLayout, PlaneTarget, PlanesLayout, Request};
+use crate::decode::nvjpeg::{NvJpegBackend, PlaneTarget, Request};
+use crate::decode::{PlaneLayout, PlanesLayout};
 
 /// A sample whose images have places in the arena.
 pub(crate) struct PlacedSample {

@@ -10,9 +10,10 @@ use crate::augment::DrawnViews;
 use crate::batch::Ticket;
 use crate::config::CpuDecode;
 use crate::decode::cuda::OwnImage;
-use crate::decode::nvjpeg::{NvJpegBackend, PlanesLayout};
+use crate::decode::nvjpeg::NvJpegBackend;
 use crate::decode::{
-    ColorModel, FileForm, Format, JpegHeader, Planes, file_within, form_of, image_size, parse_header,
+    ColorModel, FileForm, Format, JpegHeader, Planes, PlanesLayout, file_within, form_of, image_size,
+    parse_header,
 };
 use crate::error::{DecodeError, Error, Result};
 use crate::gpu::{PinnedBuffer, PinnedSlice};
@@ -91,7 +92,7 @@ impl<'a> Preparer<'a> {
                 None => return Ok(PreparedImage::Absent),
                 Some(_) if only => record.clone(),
                 Some(ImageBytes::Within(range)) => record.part(range)?,
-                Some(ImageBytes::Apart(bytes)) => match self.pinned(&bytes)? {
+                Some(ImageBytes::Apart(bytes)) => match pinned(self.stage, &bytes)? {
                     Some(bytes) => bytes,
                     None => return Ok(PreparedImage::Unread { stamp, drawn: self.drawn_of(image) }),
                 },
@@ -168,19 +169,6 @@ impl<'a> Preparer<'a> {
         self.seen.get_mut(image)?.as_mut()?.drawn.take()
     }
 
-    /// Copies bytes that lie apart from their sample to page-locked memory. `None` where there is no slot and the CPU
-    /// may decode them: then a lane reads them when it is their turn, so that they wait for no slot and take no memory.
-    fn pinned(&self, bytes: &[u8]) -> Result<Option<PinnedSlice>> {
-        if let Some(slot) = self.stage.slots.slots().try_take(bytes.len()) {
-            return self.stage.slots.pin(Filled::new(slot, 0..0).replaced(bytes)).map(Some);
-        } else if self.stage.cpu_may {
-            return Ok(None);
-        }
-        let mut buffer = PinnedBuffer::new(&self.stage.device, bytes.len())?;
-        buffer.copy_from_slice(bytes);
-        buffer.into_slice().map(Some)
-    }
-
     /// Decides who decodes `bytes`, an image of a batch of `batch` images, and decodes it when that is the CPU.
     fn prepare_image(
         &mut self,
@@ -235,6 +223,17 @@ impl<'a> Preparer<'a> {
             stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, bytes.len());
             return Ok(PreparedImage::Encoded { bytes: bytes.part(file)?, header, drawn });
         }
+        self.decode_here(run, (image, draw, drawn), bytes, stopwatch)
+    }
+
+    /// Decodes an image by the CPU.
+    fn decode_here(
+        &mut self,
+        run: &EpochRun,
+        (image, draw, drawn): (usize, Draw, Option<DrawnViews>),
+        bytes: PinnedSlice,
+        stopwatch: &mut Stopwatch,
+    ) -> Result<PreparedImage> {
         let start = stopwatch.now();
         let views = drawn.map_or(ViewsFrom::Boxes(&[]), ViewsFrom::Header);
         let of = SampleImage { image, draw, bytes: &bytes, views };
@@ -245,15 +244,15 @@ impl<'a> Preparer<'a> {
         };
         copy(&self.cpu.planes, &layout, slot.bytes_mut());
         stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, 0);
-        self.stage.balancer.cpu_took(config.threads, (stopwatch.now() - start).as_secs_f64());
+        self.stage.balancer.cpu_took(self.shared.config.threads, (stopwatch.now() - start).as_secs_f64());
         Ok(PreparedImage::Decoded { bytes: self.stage.slots.pin(slot)?, layout, drawn })
     }
 
     /// The file that a packed image was made of, for nvJPEG. A cache has such images where another job filled it; a job
     /// of which the CPU decodes nothing makes none, and is refused at its start for a dataset that has any.
     fn rebuilt(&mut self, run: &EpochRun, bytes: &[u8]) -> Result<PinnedSlice> {
-        let file = self.originals.restore(run, FileForm::Packed, bytes)?.to_vec();
-        self.pinned(&file)?.ok_or_else(|| Error::Internal("a rebuilt file was left unread".into()))
+        let file = self.originals.restore(run, FileForm::Packed, bytes)?;
+        pinned(self.stage, file)?.ok_or_else(|| Error::Internal("a rebuilt file was left unread".into()))
     }
 
     /// The size of an image, unless it is too large.
@@ -310,6 +309,19 @@ const RESIZED_PADDING: &str = "the transforms pad this image before they resize 
 /// Why the GPU decodes nothing but packed and indexed images.
 const NOT_PACKED: &str = "the image is neither packed nor indexed, and decoder=\"own\" decodes no others on the GPU; \
                           cpu_decode=\"fallback\" lets the CPU decode it";
+
+/// Copies bytes that lie apart from their sample to page-locked memory. `None` where there is no slot and the CPU
+/// may decode them: then a lane reads them when it is their turn, so that they wait for no slot and take no memory.
+fn pinned(stage: &GpuStage, bytes: &[u8]) -> Result<Option<PinnedSlice>> {
+    if let Some(slot) = stage.slots.slots().try_take(bytes.len()) {
+        return stage.slots.pin(Filled::new(slot, 0..0).replaced(bytes)).map(Some);
+    } else if stage.cpu_may {
+        return Ok(None);
+    }
+    let mut buffer = PinnedBuffer::new(&stage.device, bytes.len())?;
+    buffer.copy_from_slice(bytes);
+    buffer.into_slice().map(Some)
+}
 
 fn is_ended(bytes: &[u8]) -> bool {
     bytes.ends_with(&[0xFF, 0xD9])
