@@ -16,7 +16,7 @@ use super::parallel::collect;
 use super::survey::{self, below};
 use super::{Contents, Notes};
 use crate::error::{Error, Result};
-use crate::source::{Directory, EntryKind, Identity, Source};
+use crate::source::{DatasetSource, EntryKind, Identity, SourceDirectory};
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -33,7 +33,7 @@ const OTHER_IMAGES: [&str; 5] = [".ppm", ".bmp", ".pgm", ".tif", ".tiff"];
 
 /// Indexes the directories `classes` (sorted names) below the root; without classes, everything below it, as class 0.
 pub(super) fn index(
-    source: &dyn Source,
+    source: &dyn DatasetSource,
     classes: &[Vec<u8>],
     contents: Contents,
     builder: &mut IndexBuilder,
@@ -81,7 +81,7 @@ pub(super) fn index(
 /// Lists one directory anew, as [`index`] does. Returns its files, whose class means nothing, and the
 /// sorted names of the directories in it.
 pub(super) fn list_again(
-    source: &dyn Source,
+    source: &dyn DatasetSource,
     contents: Contents,
     path: &[u8],
     cancel: &Cancel,
@@ -105,7 +105,7 @@ pub(super) fn list_again(
 }
 
 /// The directories above the one at `path`, including the root, where links may lead to them.
-fn above(source: &dyn Source, path: &[u8]) -> Result<Option<Arc<Ancestors>>> {
+fn above(source: &dyn DatasetSource, path: &[u8]) -> Result<Option<Arc<Ancestors>>> {
     if path.is_empty() {
         return Ok(None);
     }
@@ -136,7 +136,7 @@ struct Ancestors {
 struct Listing {
     class: u32,
     path: Vec<u8>,
-    directory: Box<dyn Directory>,
+    directory: Box<dyn SourceDirectory>,
     notes: Notes,
     /// The names, one after another.
     names: Vec<u8>,
@@ -156,7 +156,7 @@ enum WalkJob {
 }
 
 struct FolderWalk<'a> {
-    source: &'a dyn Source,
+    source: &'a dyn DatasetSource,
     /// What messages call the dataset.
     root: PathBuf,
     contents: Contents,
@@ -165,7 +165,7 @@ struct FolderWalk<'a> {
 }
 
 impl<'a> FolderWalk<'a> {
-    fn new(source: &'a dyn Source, contents: Contents, cancel: &'a Cancel) -> Self {
+    fn new(source: &'a dyn DatasetSource, contents: Contents, cancel: &'a Cancel) -> Self {
         Self { source, root: source.path(&[]), contents, cancel, queue: JobQueue::new() }
     }
 

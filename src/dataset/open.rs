@@ -15,7 +15,7 @@ use super::{
 use crate::error::{Error, Result};
 use crate::names::NamedValue;
 use crate::notices::NoticeKind;
-use crate::source::{self, Source};
+use crate::source::{self, DatasetSource};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
@@ -50,7 +50,7 @@ pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Resu
 /// A dataset whose index is asked for.
 struct IndexOpening<'a> {
     root: &'a Path,
-    source: Arc<dyn Source>,
+    source: Arc<dyn DatasetSource>,
     canonical: PathBuf,
     options: &'a IndexOptions,
     cancel: &'a Cancel,

@@ -8,7 +8,7 @@ use super::summary;
 use super::{Extent, FileId, Fingerprint, IndexOrigin, IndexSummary, Layout, Notes, Stamp};
 use crate::error::{Error, Result};
 use crate::parts::RawOutline;
-use crate::source::{self, Source};
+use crate::source::{self, DatasetSource};
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -23,7 +23,7 @@ pub(super) struct DatasetPart {
     /// The root as the user named it.
     pub(super) root: PathBuf,
     /// Where it lies, by its absolute path, so that a later change of the working directory does not matter.
-    pub(super) source: Arc<dyn Source>,
+    pub(super) source: Arc<dyn DatasetSource>,
     /// What that place is called.
     base: PathBuf,
     pub(super) file: IndexFile,

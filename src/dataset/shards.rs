@@ -10,7 +10,7 @@ use super::summary::LabelFault;
 use super::tfrecord::records;
 use super::{Layout, Notes, Stamp, packed, samples};
 use crate::error::{Error, Result};
-use crate::source::{Malformed, OpenFile, ReadAt, Source};
+use crate::source::{DatasetSource, Malformed, OpenFile, ReadAt};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -45,7 +45,7 @@ pub(super) fn is_compressed_name(name: &OsStr) -> bool {
 
 /// Indexes the shards of these names; the only name is empty where the root is the shard.
 pub(super) fn index(
-    source: &dyn Source,
+    source: &dyn DatasetSource,
     shards: &[Vec<u8>],
     kind: ShardKind,
     builder: &mut IndexBuilder,
@@ -125,7 +125,11 @@ impl ReadAt for Cancellable<'_> {
     }
 }
 
-fn open<'a>(source: &dyn Source, shard: &[u8], cancel: &'a Cancel) -> Result<(Cancellable<'a>, Stamp)> {
+fn open<'a>(
+    source: &dyn DatasetSource,
+    shard: &[u8],
+    cancel: &'a Cancel,
+) -> Result<(Cancellable<'a>, Stamp)> {
     let OpenFile { bytes, stamp } = source.open(shard)?;
     Ok((Cancellable { bytes, cancel }, stamp))
 }
@@ -158,7 +162,7 @@ impl ShardKind {
 
 /// Parses one shard, which has this stamp.
 pub(super) fn read(
-    source: &dyn Source,
+    source: &dyn DatasetSource,
     shard: &[u8],
     kind: ShardKind,
     cancel: &Cancel,
@@ -177,7 +181,11 @@ pub(super) fn read(
 }
 
 /// The name of the first image in a tar shard; what lies behind it is not looked at.
-pub(super) fn first_image(source: &dyn Source, shard: &[u8], cancel: &Cancel) -> Result<Option<String>> {
+pub(super) fn first_image(
+    source: &dyn DatasetSource,
+    shard: &[u8],
+    cancel: &Cancel,
+) -> Result<Option<String>> {
     let (bytes, _) = open(source, shard, cancel)?;
     samples::first_image(&bytes).map_err(|error| malformed(&source.path(shard), error))
 }

@@ -6,7 +6,7 @@ use super::left_out::LeftOut;
 use super::packed::{self, PackedManifest};
 use super::{Contents, Layout, Notes, shards};
 use crate::error::{Error, Result};
-use crate::source::{EntryKind, Source};
+use crate::source::{DatasetSource, EntryKind};
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
@@ -44,7 +44,7 @@ struct RootListing {
 const DESCRIPTIONS: [&str; 8] = [".json", ".txt", ".md", ".csv", ".pbtxt", ".idx", ".index", ".sha256"];
 
 /// Surveys the root of `source`.
-pub(super) fn survey(source: &dyn Source, contents: Contents, cancel: &Cancel) -> Result<Survey> {
+pub(super) fn survey(source: &dyn DatasetSource, contents: Contents, cancel: &Cancel) -> Result<Survey> {
     if !source.is_directory() {
         let canonical = source.canonical()?;
         return single(&source.path(&[]), canonical.file_name().unwrap_or_default(), contents);
@@ -101,7 +101,7 @@ fn no_images() -> String {
     format!("the shards hold no {} image (fields= names other members to read)", image_extensions())
 }
 
-fn images(source: &dyn Source, mut found: RootListing, cancel: &Cancel) -> Result<Survey> {
+fn images(source: &dyn DatasetSource, mut found: RootListing, cancel: &Cancel) -> Result<Survey> {
     if found.are_classes(source, cancel)? {
         return Ok(Survey {
             layout: Layout::Folder,
@@ -127,7 +127,7 @@ fn images(source: &dyn Source, mut found: RootListing, cancel: &Cancel) -> Resul
     Ok(Survey { layout: Layout::Tar, classes, shards, notes, nothing, packed: None })
 }
 
-fn files(source: &dyn Source, found: RootListing) -> Result<Survey> {
+fn files(source: &dyn DatasetSource, found: RootListing) -> Result<Survey> {
     let RootListing { directories, shards, descriptions, other, mut notes, .. } = found;
     if !shards.is_empty() && directories.is_empty() {
         if let Some(other) = other {
@@ -155,7 +155,11 @@ fn files(source: &dyn Source, found: RootListing) -> Result<Survey> {
 }
 
 /// The first image that is found in these directories, by its path below the root. The search ends with it.
-fn first_image(source: &dyn Source, directories: &[Vec<u8>], cancel: &Cancel) -> Result<Option<Vec<u8>>> {
+fn first_image(
+    source: &dyn DatasetSource,
+    directories: &[Vec<u8>],
+    cancel: &Cancel,
+) -> Result<Option<Vec<u8>>> {
     let root = source.path(&[]);
     let mut waiting: Vec<Vec<u8>> = directories.iter().rev().cloned().collect();
     // Links may lead in circles, and to the root, whose own files are in no class.
@@ -185,7 +189,7 @@ fn first_image(source: &dyn Source, directories: &[Vec<u8>], cancel: &Cancel) ->
     Ok(None)
 }
 
-fn list_root(source: &dyn Source, contents: Contents, cancel: &Cancel) -> Result<RootListing> {
+fn list_root(source: &dyn DatasetSource, contents: Contents, cancel: &Cancel) -> Result<RootListing> {
     let mut found = RootListing::default();
     let (root, own) = (source.path(&[]), source.identity(&[])?);
     source.directory(&[])?.entries(&mut |entry| {
@@ -208,7 +212,7 @@ fn list_root(source: &dyn Source, contents: Contents, cancel: &Cancel) -> Result
 impl RootListing {
     /// Whether the directories are classes. Where shards lie beside them, contents decide: whichever of the two holds
     /// no image is left out, with a note.
-    fn are_classes(&mut self, source: &dyn Source, cancel: &Cancel) -> Result<bool> {
+    fn are_classes(&mut self, source: &dyn DatasetSource, cancel: &Cancel) -> Result<bool> {
         if self.directories.is_empty() || (self.shards.is_empty() && self.compressed.is_empty()) {
             return Ok(!self.directories.is_empty());
         }

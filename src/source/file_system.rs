@@ -1,6 +1,8 @@
 //! Files below a path of this machine's file systems.
 
-use super::{COARSE_TICK, Directory, Entry, EntryKind, Identity, OpenFile, SizedFile, Source, Stamp};
+use super::{
+    COARSE_TICK, DatasetSource, Entry, EntryKind, Identity, OpenFile, SizedFile, SourceDirectory, Stamp,
+};
 use crate::error::{Error, Result};
 use rustix::fs::{Advice, AtFlags, CWD, FileType, RawDir, StatxFlags};
 use rustix::io::Errno;
@@ -24,7 +26,7 @@ impl FileSystem {
     }
 }
 
-impl Source for FileSystem {
+impl DatasetSource for FileSystem {
     fn path(&self, name: &[u8]) -> PathBuf {
         if name.is_empty() { self.root.clone() } else { self.root.join(OsStr::from_bytes(name)) }
     }
@@ -48,7 +50,7 @@ impl Source for FileSystem {
         self.root.is_dir()
     }
 
-    fn directory(&self, name: &[u8]) -> Result<Box<dyn Directory>> {
+    fn directory(&self, name: &[u8]) -> Result<Box<dyn SourceDirectory>> {
         let path = self.path(name);
         let fail = |error: std::io::Error| Error::io("list", &path, error);
         let directory =
@@ -115,7 +117,7 @@ impl FileDirectory {
     }
 }
 
-impl Directory for FileDirectory {
+impl SourceDirectory for FileDirectory {
     fn stamp(&self) -> Stamp {
         self.stamp
     }

@@ -1,8 +1,8 @@
 //! Where datasets lie: a place with files that can be listed, looked at and read in parts, by their names below a root.
 //!
-//! [`Source`] is all that indexing asks of such a place, and [`at`] the only function that knows which kinds of places
-//! there are: for another kind, implement the trait and name it there. Samples are read by [`crate::io`], whose readers
-//! take bytes into slots.
+//! [`DatasetSource`] is all that indexing asks of such a place, and [`at`] the only function that knows which kinds of
+//! places there are: for another kind, implement the trait and name it there. Samples are read by [`crate::io`], whose
+//! readers take bytes into slots.
 
 mod file_system;
 mod read_at;
@@ -22,7 +22,7 @@ use std::sync::Arc;
 
 /// A place where the files of a dataset are. Names are paths below its root, of bytes, with slashes between their
 /// parts; the empty name is the root itself, which may be a single file.
-pub(crate) trait Source: Send + Sync {
+pub(crate) trait DatasetSource: Send + Sync {
     /// The path or URL of what has this name, for messages and for readers.
     fn path(&self, name: &[u8]) -> PathBuf;
 
@@ -42,7 +42,7 @@ pub(crate) trait Source: Send + Sync {
     ///
     /// # Errors
     /// [`crate::Error::Io`] for what is no directory or cannot be listed.
-    fn directory(&self, name: &[u8]) -> Result<Box<dyn Directory>>;
+    fn directory(&self, name: &[u8]) -> Result<Box<dyn SourceDirectory>>;
 
     /// What tells a directory from all others, where links may lead to one in circles; else `None`.
     ///
@@ -64,7 +64,7 @@ pub(crate) trait Source: Send + Sync {
 }
 
 /// The place that the user named `root`.
-pub(crate) fn at(root: &Path) -> Arc<dyn Source> {
+pub(crate) fn at(root: &Path) -> Arc<dyn DatasetSource> {
     Arc::new(FileSystem::at(root))
 }
 
@@ -80,7 +80,7 @@ pub(crate) struct OpenFile {
 }
 
 /// A directory that can be listed.
-pub(crate) trait Directory: Send + Sync {
+pub(crate) trait SourceDirectory: Send + Sync {
     /// Its stamp from before its names are read, so that what is added meanwhile shows as a change.
     fn stamp(&self) -> Stamp;
 

@@ -41,9 +41,9 @@ const HOMES: &[(&str, &[&str])] = &[
     ("zune-jpeg", &["cli", "decode"]),
     ("crossbeam-channel", &["cli", "dataset", "io", "peers", "pipeline", "tier", "trace"]),
     ("indicatif", &["cli", "dataset"]),
-    ("libc", &["cli", "dataset", "gpu", "io", "slot", "tier"]),
+    ("libc", &["cli", "gpu", "io", "slot", "source", "tier"]),
     ("libloading", &["gpu"]),
-    ("rustix", &["cli", "dataset", "io", "pack", "peers", "slot", "tier"]),
+    ("rustix", &["cli", "dataset", "io", "pack", "peers", "slot", "source", "tier"]),
     (
         "serde",
         &[
@@ -74,7 +74,7 @@ const HOMES: &[(&str, &[&str])] = &[
             "state", "tier", "trace",
         ],
     ),
-    ("sha2", &["cli", "dataset", "peers", "rng", "schedule", "tier"]),
+    ("sha2", &["cli", "dataset", "peers", "rng", "schedule", "source", "tier"]),
     ("thiserror", &["error"]),
 ];
 

@@ -12,7 +12,7 @@ use super::footer::{PACKED_FORM, PackedFooter, ShardSeal};
 use super::manifest::PackedManifest;
 use super::shard_name;
 use crate::error::{Error, Result};
-use crate::source::{Malformed, ReadAt, Source};
+use crate::source::{DatasetSource, Malformed, ReadAt};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -79,7 +79,7 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
 /// Indexes the shards of a packed dataset, and checks that they are those that `manifest` means. Returns the notes on
 /// what it was packed of.
 pub(in crate::dataset) fn index(
-    source: &dyn Source,
+    source: &dyn DatasetSource,
     manifest: &PackedManifest,
     builder: &mut IndexBuilder,
     threads: usize,

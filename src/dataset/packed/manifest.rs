@@ -5,7 +5,7 @@ use super::super::{Contents, Fingerprint, Layout};
 use super::footer::{PACKED_FORM, PackedFooter, ShardSeal};
 use super::{MANIFEST, MOST_SHARDS, UNFINISHED, UNPACKING, shard_name};
 use crate::error::{Error, Result};
-use crate::source::{OpenFile, Source};
+use crate::source::{DatasetSource, OpenFile};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -152,7 +152,7 @@ impl PackedManifest {
     /// # Errors
     /// [`Error::Dataset`] for a dataset that is not finished or not unpacked whole, and for a manifest that is damaged
     /// or of another version; [`Error::Io`] where it cannot be read.
-    pub(crate) fn find(source: &dyn Source) -> Result<Option<Self>> {
+    pub(crate) fn find(source: &dyn DatasetSource) -> Result<Option<Self>> {
         let path = source.path(MANIFEST.as_bytes());
         let bytes = match source.open(MANIFEST.as_bytes()) {
             Ok(OpenFile { bytes, .. }) => bytes,
@@ -272,7 +272,7 @@ impl PackedManifest {
 }
 
 /// Refuses a directory that is to be a packed dataset, or the files of one, and is not whole yet.
-fn refuse_unfinished(source: &dyn Source) -> Result<()> {
+fn refuse_unfinished(source: &dyn DatasetSource) -> Result<()> {
     if source.stamp(UNFINISHED.as_bytes())?.is_some() {
         let message = "is not finished: run `foreload pack` again with the same arguments";
         return Err(Error::dataset(source.path(&[]), message));

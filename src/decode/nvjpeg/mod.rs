@@ -269,7 +269,7 @@ impl AbilityTable {
     }
 }
 
-/// The device memory that a plane of a [`PlaneLayout`] is written to.
+/// The device memory that a plane of a [`PlaneLayout`](crate::decode::layout::PlaneLayout) is written to.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct PlaneTarget {
     /// The device address of the first stored sample.
