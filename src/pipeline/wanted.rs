@@ -3,12 +3,12 @@
 //!
 //! What is drawn depends on the seed, the epoch, the sample and the image's size alone, and the outlines of packed
 //! images are known: an index has those of a packed dataset, and a cache those of what it packed. All of a sample is
-//! read where anything but the CPU's decoder sees its bytes: fields beside images, whoever wants files
-//! (`decoded=False`), a GPU's lanes, and the tiers of a cache that are to keep it, because they keep whole samples.
+//! read where anything but a decoder of packed images sees its bytes: fields beside images, whoever wants files
+//! (`decoded=False`, nvJPEG), and the tiers of a cache that are to keep it, because they keep whole samples.
 
 use super::work::OpenPlace;
 use super::{EpochRun, PipelineShared};
-use crate::config::{Device, FieldContent, ImageField};
+use crate::config::{CpuDecode, Device, FieldContent, ImageField};
 use crate::dataset::{Extent, MemberBytes};
 use crate::decode::packed::PackedOutline;
 use crate::parts::{ByteParts, OutlinedBytes};
@@ -25,7 +25,7 @@ impl PipelineShared {
         extent: Extent,
         places: impl Iterator<Item = &'a OpenPlace>,
     ) -> Option<(ByteParts, OutlinedBytes)> {
-        if !self.decodes_alone() {
+        if !self.decodes_rows_alone() {
             return None;
         }
         let mut draws = places.map(|place| place.entry.draw).peekable();
@@ -54,12 +54,20 @@ impl PipelineShared {
         Some((parts, outlined))
     }
 
-    /// Whether the CPU's decoder alone sees the bytes of samples.
-    fn decodes_alone(&self) -> bool {
+    /// Whether nobody sees the bytes of samples but decoders that look at the wanted rows of packed images alone.
+    fn decodes_rows_alone(&self) -> bool {
         let config = &self.config;
         let is_image = |content| matches!(content, FieldContent::Images { .. });
+        let are_images =
+            || config.fields.list.iter().all(|field| field.member.is_none() || is_image(field.content));
         config.decoded
-            && config.device == Device::Cpu
-            && config.fields.list.iter().all(|field| field.member.is_none() || is_image(field.content))
+            && match config.device {
+                Device::Cpu => are_images(),
+                // Where the CPU may not decode what the kernels do not take, nvJPEG gets the file, which is rebuilt of
+                // the whole image.
+                Device::Cuda { .. } => {
+                    config.fields.is_image_alone() && config.cpu_decode != CpuDecode::Never
+                }
+            }
     }
 }

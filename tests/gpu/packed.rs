@@ -46,6 +46,33 @@ fn batches_are_those_of_the_cpu() {
     }
 }
 
+/// Of a packed dataset, and of packed copies in a cache, only the rows are read that a kernel decodes, or the CPU where
+/// no kernel may.
+#[test]
+fn batches_are_the_same_of_fewer_bytes() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::photographs(24).packed();
+    let whole = dataset.index().total_bytes();
+    for decode in [Fidelity::Fast, Fidelity::Exact] {
+        let usual = LoaderOptions { decode, ..options() };
+        let (cpu, of_cpu) = epoch(&dataset.pipeline(&on_cpu(&usual)), 1);
+        assert!(of_cpu.reads.skipped > whole / 20, "{:?} of {whole}", of_cpu.reads);
+        for decoder in [GpuDecoder::Own, GpuDecoder::Auto, GpuDecoder::NvJpeg] {
+            let asked = LoaderOptions { decoder, ..usual.clone() };
+            let (gpu, stats) = epoch(&pipeline(&dataset, &asked, AllowedBackends::All), 1);
+            assert!(gpu == cpu, "{decode:?} {decoder:?}");
+            assert_eq!(stats.reads.skipped, of_cpu.reads.skipped, "{decode:?} {decoder:?}");
+            let by_kernel = if decoder == GpuDecoder::NvJpeg { 0 } else { 24 };
+            assert_eq!((stats.gpu.decoded_cuda_packed, stats.decoded_cpu()), (by_kernel, 24 - by_kernel));
+        }
+        // Without the CPU's help an image may have to be rebuilt for nvJPEG, which takes all of its bytes.
+        let alone = own(LoaderOptions { cpu_decode: CpuDecode::Never, ..usual });
+        let (gpu, stats) = epoch(&pipeline(&dataset, &alone, AllowedBackends::All), 1);
+        assert!(gpu == cpu && stats.reads.skipped == 0, "{:?}", stats.reads);
+    }
+}
+
 #[test]
 fn who_decodes_goes_by_the_setting() {
     let cuda = stand_in::cuda();
@@ -154,6 +181,33 @@ fn damage_is_answered_as_on_the_cpu() {
     let never = LoaderOptions { cpu_decode: CpuDecode::Never, decoder: GpuDecoder::Auto, ..asked };
     let by_gpu = message(&pipeline(&dataset, &never, AllowedBackends::All));
     assert!(by_gpu.contains("a row of MCUs is damaged"), "{by_gpu}");
+}
+
+/// Bits of rows that are read and of rows that are not.
+#[test]
+fn damage_of_what_is_read_in_parts_is_answered_as_on_the_cpu() {
+    let cuda = stand_in::cuda();
+    let _nvjpeg = stand_in::nvjpeg(&cuda);
+    let dataset = Dataset::photographs(24).packed();
+    let shard = dataset.beside("data").join("000000.packed");
+    let mut bytes = std::fs::read(&shard).unwrap();
+    let images = dataset.index().total_bytes() as usize;
+    (images / 50..images).step_by(images / 40).for_each(|at| bytes[at] ^= 2);
+    std::fs::write(&shard, bytes).unwrap();
+    for decoder in [GpuDecoder::Own, GpuDecoder::NvJpeg] {
+        let asked = LoaderOptions { decoder, on_error: OnError::Zero, ..options() };
+        let (cpu, gpu) =
+            (dataset.pipeline(&on_cpu(&asked)), pipeline(&dataset, &asked, AllowedBackends::All));
+        let (mut again, mut failed) = (0, 0);
+        for number in 0..3 {
+            let ((got, stats), (expected, of_cpu)) = (epoch(&gpu, number), epoch(&cpu, number));
+            assert!(got == expected, "{decoder:?}, epoch {number}");
+            assert_eq!(stats.reads.skipped, of_cpu.reads.skipped);
+            again += stats.gpu.decoded_again;
+            failed += 24 - of_cpu.decoded_cpu();
+        }
+        assert!((again > 0) == (decoder == GpuDecoder::Own) && failed > 0, "{again} and {failed}");
+    }
 }
 
 /// What `foreload pack` makes of a dataset, beside it under this name.

@@ -18,6 +18,7 @@ use crate::decode::{
 use crate::error::{DecodeError, Error, Result};
 use crate::gpu::{PinnedBuffer, PinnedSlice};
 use crate::io::Filled;
+use crate::parts::ByteParts;
 use crate::pipeline::cpu::{CpuDecoder, SampleImage, ViewsFrom};
 use crate::pipeline::fields::SeenImage;
 use crate::pipeline::one_version::of_one_version;
@@ -37,6 +38,29 @@ pub(crate) struct Preparer<'a> {
     originals: OriginalFiles,
     /// The views that were drawn of the images of the current sample.
     seen: Vec<Option<SeenImage>>,
+}
+
+/// An image in page-locked memory.
+struct ReadImage {
+    bytes: PinnedSlice,
+    /// Which of the bytes were read, where not all were: the others may be anything.
+    parts: Option<ByteParts>,
+}
+
+impl ReadImage {
+    /// The number of bytes that were read.
+    fn arrived(&self) -> usize {
+        self.parts.map_or(self.bytes.len(), |parts| parts.bytes() as usize)
+    }
+}
+
+/// What was read of a sample, of which perhaps not all bytes have arrived.
+struct AllBytes(Filled);
+
+impl AsRef<[u8]> for AllBytes {
+    fn as_ref(&self) -> &[u8] {
+        self.0.in_parts().0
+    }
 }
 
 /// Where the bytes of an image are.
@@ -69,9 +93,10 @@ impl<'a> Preparer<'a> {
     ) -> Result<PerImage<PreparedImage>> {
         let shared = self.shared;
         if shared.config.fields.is_image_alone() {
-            let bytes = self.stage.slots.pin(record)?;
+            let parts = record.in_parts().1;
+            let read = ReadImage { bytes: self.stage.slots.pin(AllBytes(record))?, parts };
             self.seen.clear();
-            return self.prepare_image(run, 0, draw, batch, bytes, stopwatch).map(PerImage::one);
+            return self.prepare_image(run, 0, draw, batch, read, stopwatch).map(PerImage::one);
         }
         let replace = |record: Filled, bytes: Vec<u8>| record.replaced(&bytes);
         let locate = |record: &Filled| {
@@ -102,7 +127,7 @@ impl<'a> Preparer<'a> {
                 image,
                 draw,
                 batch * shared.config.images.list().len(),
-                bytes,
+                ReadImage { bytes, parts: None },
                 stopwatch,
             );
             made.map_err(|error| shared.of_image(image, error))
@@ -169,17 +194,19 @@ impl<'a> Preparer<'a> {
         self.seen.get_mut(image)?.as_mut()?.drawn.take()
     }
 
-    /// Decides who decodes `bytes`, an image of a batch of `batch` images, and decodes it when that is the CPU.
+    /// Decides who decodes an image of a batch of `batch` images, and decodes it when that is the CPU.
     fn prepare_image(
         &mut self,
         run: &EpochRun,
         image: usize,
         draw: Draw,
         batch: usize,
-        bytes: PinnedSlice,
+        read: ReadImage,
         stopwatch: &mut Stopwatch,
     ) -> Result<PreparedImage> {
         let config = &self.shared.config;
+        let arrived = read.arrived();
+        let ReadImage { bytes, parts } = read;
         let id = ImageId { sample: draw.sample, image: image as u32 };
         let draw_views = |size| self.shared.draw_views(&run.keys, image, draw, size, &[]);
         let drawn = match self.drawn_of(image) {
@@ -199,10 +226,14 @@ impl<'a> Preparer<'a> {
             let views = drawn.take().map_or_else(|| draw_views(size), Ok)?;
             if let Some(plan) = own.plan(views.region())? {
                 self.stage.balancer.count(None);
-                stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, bytes.len());
+                stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, arrived);
                 return Ok(PreparedImage::Own { bytes, plan: Box::new(plan), drawn: views });
             }
             drawn = Some(views);
+        }
+        if parts.is_some() {
+            // It is packed: of nothing else parts are read.
+            return self.decode_here(run, (image, draw, drawn), ReadImage { bytes, parts }, stopwatch);
         }
         let bytes = match form_of(&bytes) {
             FileForm::Packed if !self.stage.cpu_may && !on_canvas => self.rebuilt(run, &bytes)?,
@@ -223,7 +254,7 @@ impl<'a> Preparer<'a> {
             stopwatch.lap_as(&run.counters.decode, trace::Stage::Decode, bytes.len());
             return Ok(PreparedImage::Encoded { bytes: bytes.part(file)?, header, drawn });
         }
-        self.decode_here(run, (image, draw, drawn), bytes, stopwatch)
+        self.decode_here(run, (image, draw, drawn), ReadImage { bytes, parts: None }, stopwatch)
     }
 
     /// Decodes an image by the CPU.
@@ -231,15 +262,16 @@ impl<'a> Preparer<'a> {
         &mut self,
         run: &EpochRun,
         (image, draw, drawn): (usize, Draw, Option<DrawnViews>),
-        bytes: PinnedSlice,
+        ReadImage { bytes, parts }: ReadImage,
         stopwatch: &mut Stopwatch,
     ) -> Result<PreparedImage> {
         let start = stopwatch.now();
         let views = drawn.map_or(ViewsFrom::Boxes(&[]), ViewsFrom::Header);
         let of = SampleImage { image, draw, bytes: &bytes, views };
-        let drawn = self.cpu.decode(self.shared, run, of, stopwatch)?;
+        let drawn = self.cpu.decode_read(self.shared, run, of, parts, stopwatch)?;
         let layout = PlanesLayout::staged(&self.cpu.planes);
         let Some(mut slot) = self.stage.slots.slots().try_take(layout.bytes as usize) else {
+            // The same views need the same rows again, so that nobody looks at bytes that were not read.
             return Ok(PreparedImage::Waiting { bytes, drawn });
         };
         copy(&self.cpu.planes, &layout, slot.bytes_mut());
