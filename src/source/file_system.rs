@@ -85,11 +85,13 @@ impl DatasetSource for FileSystem {
 
     fn open(&self, name: &[u8]) -> Result<OpenFile> {
         let path = self.path(name);
-        let file = File::open(&path).map_err(|error| Error::io("open", &path, error))?;
-        let look = || file.metadata().map_err(|error| Error::io("look at", &path, error));
-        if !look()?.is_file() {
+        let fail = |error| Error::io("open", &path, error);
+        // It is looked at before it is opened, because opening a pipe would wait for somebody who writes to it.
+        if !path.metadata().map_err(fail)?.is_file() {
             return Err(Error::dataset(path, "is not a regular file, as a shard must be"));
         }
+        let file = File::open(&path).map_err(fail)?;
+        let look = || file.metadata().map_err(|error| Error::io("look at", &path, error));
         let stamp = Stamp::stable(COARSE_TICK, || look().map(|metadata| Stamp::of(&metadata)))?;
         // Headers are far apart: reading ahead would read the images. A hint; refusing it costs only speed.
         let _ = rustix::fs::fadvise(&file, 0, None, Advice::Random);

@@ -3,6 +3,7 @@
 use crate::common::scene::{Scene, bytes_of, python, samples_are_found_by_extent, summary};
 use foreload::testing::dataset::archive::{TarMember, TarMembers};
 use foreload::testing::dataset::{DatasetIndex, FileId, IndexOptions, Layout, Stamp};
+use rustix::fs::{CWD, FileType, Mode};
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -252,6 +253,19 @@ fn shards_are_taken_by_name_and_may_stand_alone() {
     let one = DatasetIndex::open(&scene.root.join("s-9.tar"), &scene.options).unwrap();
     assert_eq!((one.len(), bytes_of(&one, 0)), (1, b"s-9.tar".to_vec()));
     assert_eq!(one.path(FileId(0)), scene.root.join("s-9.tar"));
+}
+
+/// Nobody waits for what somebody might write to it.
+#[test]
+fn a_pipe_is_no_shard() {
+    let scene = Scene::new();
+    scene.write("1.tar", &shard(&[("1.jpg", b"an image")]));
+    let pipe = scene.root.join("2.tar");
+    rustix::fs::mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    let message = scene.open().err().expect("a pipe").to_string();
+    assert!(message.ends_with("2.tar: is not a regular file, as a shard must be"), "{message}");
+    fs::remove_file(&pipe).unwrap();
+    assert_eq!(scene.open().unwrap().len(), 1);
 }
 
 #[test]
