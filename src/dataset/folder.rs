@@ -195,7 +195,7 @@ impl<'a> FolderWalk<'a> {
     /// Reads the names of a directory and queues the directories in it.
     fn list(&self, ListedDirectory { class, path, above }: ListedDirectory) -> Result<Listing> {
         let directory = self.source.directory(&path)?;
-        let identity = self.source.identity(&path)?;
+        let identity = directory.identity()?;
         let mut listing =
             Listing { class, path, directory, notes: Notes::default(), names: Vec::new(), files: Vec::new() };
         let known = std::iter::successors(above.as_deref(), |above| above.next.as_deref());
@@ -213,6 +213,8 @@ impl<'a> FolderWalk<'a> {
                 _ if self.contents == Contents::Files && survey::is_hidden(name) => {
                     notes.skip(LeftOut::Hidden, || display(path, name));
                 }
+                // The error says why.
+                EntryKind::Unseen => _ = directory.size(name)?,
                 EntryKind::Directory => {
                     let path = below(path, name);
                     self.queue.push(WalkJob::List(ListedDirectory { class, path, above: above.clone() }));

@@ -45,7 +45,7 @@ const DESCRIPTIONS: [&str; 8] = [".json", ".txt", ".md", ".csv", ".pbtxt", ".idx
 
 /// Surveys the root of `source`.
 pub(super) fn survey(source: &dyn DatasetSource, contents: Contents, cancel: &Cancel) -> Result<Survey> {
-    if !source.is_directory() {
+    if !source.is_directory()? {
         let canonical = source.canonical()?;
         return single(&source.path(&[]), canonical.file_name().unwrap_or_default(), contents);
     }
@@ -194,7 +194,7 @@ fn list_root(source: &dyn DatasetSource, contents: Contents, cancel: &Cancel) ->
     let (root, own) = (source.path(&[]), source.identity(&[])?);
     source.directory(&[])?.entries(&mut |entry| {
         cancel.check(&root)?;
-        if entry.kind == EntryKind::BrokenLink {
+        if matches!(entry.kind, EntryKind::BrokenLink | EntryKind::Unseen) {
             found.notes.skip(LeftOut::BrokenLink, || text(entry.name));
         } else if entry.target.is_some() && entry.target == own {
             found.notes.skip(LeftOut::LinkAbove, || text(entry.name));

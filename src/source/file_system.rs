@@ -46,8 +46,9 @@ impl DatasetSource for FileSystem {
         !rustix::fs::statfs(&self.root).is_ok_and(|found| found.f_type as u32 == 0x6573_5546)
     }
 
-    fn is_directory(&self) -> bool {
-        self.root.is_dir()
+    fn is_directory(&self) -> Result<bool> {
+        let found = self.root.metadata().map_err(|error| Error::io("open dataset", &self.root, error))?;
+        Ok(found.is_dir())
     }
 
     fn directory(&self, name: &[u8]) -> Result<Box<dyn SourceDirectory>> {
@@ -88,7 +89,7 @@ impl DatasetSource for FileSystem {
         let fail = |error| Error::io("open", &path, error);
         // It is looked at before it is opened, because opening a pipe would wait for somebody who writes to it.
         if !path.metadata().map_err(fail)?.is_file() {
-            return Err(Error::dataset(path, "is not a regular file, as a shard must be"));
+            return Err(Error::dataset(path, "is not a regular file"));
         }
         let file = File::open(&path).map_err(fail)?;
         let look = || file.metadata().map_err(|error| Error::io("look at", &path, error));
@@ -103,6 +104,15 @@ impl DatasetSource for FileSystem {
 pub(crate) fn is_gone(error: &std::io::Error) -> bool {
     matches!(error.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory)
         || error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
+}
+
+/// What an entry is, no link.
+fn kind_of(kind: FileType) -> EntryKind {
+    match kind {
+        FileType::Directory => EntryKind::Directory,
+        FileType::RegularFile => EntryKind::File,
+        _ => EntryKind::Special,
+    }
 }
 
 /// An open directory.
@@ -124,6 +134,11 @@ impl SourceDirectory for FileDirectory {
         self.stamp
     }
 
+    fn identity(&self) -> Result<Option<Identity>> {
+        let metadata = self.directory.metadata().map_err(|error| Error::io("look at", &self.path, error))?;
+        Ok(Some((metadata.dev(), metadata.ino())))
+    }
+
     fn entries(&self, show: &mut dyn FnMut(Entry<'_>) -> Result<ControlFlow<()>>) -> Result<()> {
         let mut buffer = Vec::with_capacity(1 << 16);
         let mut entries = RawDir::new(&self.directory, buffer.spare_capacity_mut());
@@ -133,22 +148,18 @@ impl SourceDirectory for FileDirectory {
             if matches!(name.to_bytes(), b"." | b"..") {
                 continue;
             }
-            let (mut kind, mut target) = (entry.file_type(), None);
-            if matches!(kind, FileType::Symlink | FileType::Unknown) {
-                match rustix::fs::statat(&self.directory, name, AtFlags::empty()) {
-                    Ok(found) => {
-                        kind = FileType::from_raw_mode(found.st_mode);
-                        target = Some((found.st_dev, found.st_ino));
+            let (kind, target) = match entry.file_type() {
+                FileType::Symlink | FileType::Unknown => {
+                    match rustix::fs::statat(&self.directory, name, AtFlags::empty()) {
+                        Ok(found) => {
+                            let kind = FileType::from_raw_mode(found.st_mode);
+                            (kind_of(kind), Some((found.st_dev, found.st_ino)))
+                        }
+                        Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => (EntryKind::BrokenLink, None),
+                        Err(_) => (EntryKind::Unseen, None),
                     }
-                    Err(Errno::NOENT | Errno::LOOP | Errno::NOTDIR) => kind = FileType::Symlink,
-                    Err(error) => return Err(self.unseen(name.to_bytes(), error)),
                 }
-            }
-            let kind = match kind {
-                FileType::Directory => EntryKind::Directory,
-                FileType::RegularFile => EntryKind::File,
-                FileType::Symlink => EntryKind::BrokenLink,
-                _ => EntryKind::Special,
+                kind => (kind_of(kind), None),
             };
             if show(Entry { name: name.to_bytes(), kind, target })?.is_break() {
                 break;

@@ -10,8 +10,7 @@ mod stamp;
 
 use file_system::FileSystem;
 pub(crate) use file_system::is_gone;
-pub(crate) use read_at::{Malformed, ReadAt};
-pub(crate) use read_at::{SizedFile, WINDOW, Window};
+pub(crate) use read_at::{Malformed, ReadAt, SizedFile, WINDOW, Window};
 pub(crate) use stamp::COARSE_TICK;
 pub use stamp::{FileVersion, Stamp, TICK};
 
@@ -36,7 +35,10 @@ pub(crate) trait DatasetSource: Send + Sync {
     fn has_lasting_inodes(&self) -> bool;
 
     /// Whether the root is a directory, and not a single file.
-    fn is_directory(&self) -> bool;
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`] where it cannot be looked at.
+    fn is_directory(&self) -> Result<bool>;
 
     /// Opens a directory to list it.
     ///
@@ -84,6 +86,12 @@ pub(crate) trait SourceDirectory: Send + Sync {
     /// Its stamp from before its names are read, so that what is added meanwhile shows as a change.
     fn stamp(&self) -> Stamp;
 
+    /// What tells it from all other directories, where links may lead to one in circles; else `None`.
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`] where it cannot be looked at.
+    fn identity(&self) -> Result<Option<Identity>>;
+
     /// Shows the entries, in no order, until `show` breaks it off.
     ///
     /// # Errors
@@ -117,4 +125,6 @@ pub(crate) enum EntryKind {
     Special,
     /// A link that leads to nothing, or in a circle.
     BrokenLink,
+    /// What cannot be looked at: [`SourceDirectory::size`] says why.
+    Unseen,
 }

@@ -89,18 +89,16 @@ impl Cache {
         rest: &dyn Fn(),
     ) -> ConversionResult {
         let decisions = self.forms.decisions.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let mut all = match decisions.iter().any(|decision| decision.form.is_some()) {
-            true => ConversionResult::Nothing,
-            false => ConversionResult::NotNow,
-        };
+        // While one tier may have something soon, it is looked at again, also where another one has no room.
+        let mut all = ConversionResult::NotNow;
         for (place, decision) in decisions.into_iter().enumerate().rev() {
             let Some(form) = decision.form else { continue };
             let may_evict = decision.may_evict;
             let conversion = &mut Conversion { form, may_evict, maker, is_over, rest };
             match self.tier(place).convert(conversion) {
                 ConversionResult::Some => return ConversionResult::Some,
-                ConversionResult::NotNow => all = ConversionResult::NotNow,
-                ConversionResult::Nothing => {}
+                ConversionResult::Nothing => all = ConversionResult::Nothing,
+                ConversionResult::NotNow => {}
             }
         }
         all

@@ -37,6 +37,8 @@ pub(super) struct OpenBlock {
     pub(super) used: usize,
     /// Whether nothing came since the end of an epoch: most likely nothing more will.
     pub(super) rested: bool,
+    /// How many of its samples are known to have no other form.
+    pub(super) unconvertible: u64,
 }
 
 impl OpenBlock {

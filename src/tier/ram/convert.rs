@@ -5,10 +5,11 @@ use super::super::catalog::SegmentIndex;
 use super::super::convert::{Conversion, ConversionResult, form_of_record};
 use super::super::copies::Offer;
 use super::super::counters::count;
-use super::{BlockKind, RamBlock, RamShared};
+use super::{BlockKind, OpenBlock, RamBlock, RamShared};
 use crate::crc::checksum;
 use crate::dataset::{Extent, FileId, FileVersion};
 use crate::decode::FileForm;
+use std::collections::HashMap;
 use std::sync::{Arc, PoisonError};
 
 /// A sample in its new form.
@@ -19,18 +20,34 @@ struct MadeSample {
     bytes: Vec<u8>,
 }
 
+/// A block whose samples are to be brought to another form.
+struct ChosenBlock {
+    segment: SegmentIndex,
+    group: u64,
+    block: Arc<RamBlock>,
+    /// Its place among the blocks that are being filled, where it was one of them.
+    open: Option<OpenBlock>,
+}
+
 impl RamShared {
     /// Brings the samples of one block to another form, unless all have been.
     pub(super) fn convert(&self, conversion: &mut Conversion<'_>) -> ConversionResult {
         let form = conversion.form.into();
-        let Some((segment, group, block)) = self.unconverted(form) else { return ConversionResult::Nothing };
+        let Some(ChosenBlock { segment, group, block, open }) = self.unconverted(form) else {
+            return ConversionResult::Nothing;
+        };
         let Some(made) = self.make(segment, &block, conversion) else { return ConversionResult::Nothing };
         let formed = made.iter().filter(|sample| sample.form == form).count();
         let kept = (made.len() - formed) as u64;
+        let counted = open.as_ref().map_or(0, |open| open.unconvertible);
         if formed == 0 {
-            // The block is as good as it can be.
+            // The block is as good as it can be, and may have room for more.
             self.catalog_mut().set_tried(segment, form);
-            count(&self.counters.unconvertible_samples, kept);
+            count(&self.counters.unconvertible_samples, kept.saturating_sub(counted));
+            if let Some(open) = open {
+                let open = OpenBlock { unconvertible: kept, ..open };
+                self.filling().open.entry((group, FileForm::AsIs)).or_default().push(open);
+            }
             return ConversionResult::Some;
         }
         for sample in &made {
@@ -38,44 +55,33 @@ impl RamShared {
             if self.put(segment, (group, form), sample).is_err() {
                 return ConversionResult::NotNow;
             }
+            count(&self.counters.converted_samples, u64::from(sample.form == form));
         }
         self.free(segment);
-        count(&self.counters.unconvertible_samples, kept);
-        count(&self.counters.converted_samples, formed as u64);
+        count(&self.counters.unconvertible_samples, kept.saturating_sub(counted));
         ConversionResult::Some
     }
 
     /// A block that has samples which were not brought to this form: one that is not being filled any more, else one
-    /// that is nearly full or, where memory is left, that nothing came to since an epoch ended. Such a block then is
-    /// not filled any more either. Each class has blocks of its own, so that most of them never become full.
-    fn unconverted(&self, form: FileForm) -> Option<(SegmentIndex, u64, Arc<RamBlock>)> {
+    /// that is half full or, where memory is left, that nothing came to since an epoch ended. Such a block is not
+    /// filled any more from here on. Each class of samples has blocks of its own, so that most never become full.
+    fn unconverted(&self, form: FileForm) -> Option<ChosenBlock> {
         let mut filling = self.filling();
-        let is_full = filling.full;
         let waiting: Vec<_> = self.catalog().live().filter(|(_, segment)| segment.tried < form).collect();
-        let mut chosen = None;
-        for (index, segment) in waiting {
-            let open = filling.open.values_mut().find_map(|blocks| {
-                let at = blocks.iter().position(|open| open.segment == index)?;
-                Some((blocks, at))
-            });
-            match open {
-                None => {
-                    chosen = Some((index, segment.group));
-                    break;
-                }
-                Some((blocks, at)) if chosen.is_none() => {
-                    let is_nearly_full = 2 * blocks[at].used as u64 >= self.block_bytes;
-                    if is_nearly_full || blocks[at].rested && !is_full {
-                        blocks.remove(at);
-                        chosen = Some((index, segment.group));
-                    }
-                }
-                Some(_) => {}
-            }
-        }
-        let (segment, group) = chosen?;
+        let is_ripe =
+            |open: &OpenBlock| 2 * open.used as u64 >= self.block_bytes || open.rested && !filling.full;
+        let open: HashMap<SegmentIndex, bool> =
+            filling.open.values().flatten().map(|open| (open.segment, is_ripe(open))).collect();
+        let is_closed = |(index, _): &&(SegmentIndex, _)| !open.contains_key(index);
+        let is_ripe = |(index, _): &&(SegmentIndex, _)| open.get(index).copied().unwrap_or(false);
+        let chosen = waiting.iter().find(is_closed).or_else(|| waiting.iter().find(is_ripe));
+        let (segment, group) = chosen.map(|(index, segment)| (*index, segment.group))?;
+        let open = filling.open.values_mut().find_map(|blocks| {
+            let at = blocks.iter().position(|open| open.segment == segment)?;
+            Some(blocks.remove(at))
+        });
         let blocks = self.blocks.read().unwrap_or_else(PoisonError::into_inner);
-        Some((segment, group, blocks.get(&segment)?.clone()))
+        Some(ChosenBlock { segment, group, block: blocks.get(&segment)?.clone(), open })
     }
 
     /// The samples of a block in another form; `None` where it is over or a sample is damaged.

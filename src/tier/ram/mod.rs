@@ -179,7 +179,7 @@ impl RamShared {
             catalog.publish(number, kind.0, &stamp)
         };
         self.blocks.write().unwrap_or_else(PoisonError::into_inner).insert(segment, block.clone());
-        let mut new = OpenBlock { segment, block, used: 0, rested: false };
+        let mut new = OpenBlock { segment, block, used: 0, rested: false, unconvertible: 0 };
         let place = new.take(length);
         let open = filling.open.entry(kind).or_default();
         open.push(new);
