@@ -78,8 +78,8 @@ pub(super) fn index(
     Ok(notes)
 }
 
-/// Lists one directory anew, as [`index`] does. Returns its files, whose class means nothing, and the
-/// sorted names of the directories in it.
+/// Lists one directory anew, as [`index`] does. Returns its files, whose class means nothing, and the sorted names of
+/// the directories in it.
 pub(super) fn list_again(
     source: &dyn DatasetSource,
     contents: Contents,

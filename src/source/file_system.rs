@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use rustix::fs::{Advice, AtFlags, CWD, FileType, RawDir, StatxFlags};
 use rustix::io::Errno;
 use std::ffi::{CString, OsStr};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::ErrorKind;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
@@ -63,8 +63,7 @@ impl DatasetSource for FileSystem {
 
     fn identity(&self, name: &[u8]) -> Result<Option<Identity>> {
         let path = self.path(name);
-        let metadata = path.metadata().map_err(|error| Error::io("look at", &path, error))?;
-        Ok(Some((metadata.dev(), metadata.ino())))
+        identity_of(&path, path.metadata())
     }
 
     /// The server of a network file system is asked, because what its client remembers may be a minute old.
@@ -106,6 +105,12 @@ pub(crate) fn is_gone(error: &std::io::Error) -> bool {
         || error.raw_os_error() == Some(Errno::LOOP.raw_os_error())
 }
 
+/// What the system's answer about the directory at `path` tells it by.
+fn identity_of(path: &Path, found: std::io::Result<Metadata>) -> Result<Option<Identity>> {
+    let metadata = found.map_err(|error| Error::io("look at", path, error))?;
+    Ok(Some((metadata.dev(), metadata.ino())))
+}
+
 /// What an entry is, no link.
 fn kind_of(kind: FileType) -> EntryKind {
     match kind {
@@ -135,8 +140,7 @@ impl SourceDirectory for FileDirectory {
     }
 
     fn identity(&self) -> Result<Option<Identity>> {
-        let metadata = self.directory.metadata().map_err(|error| Error::io("look at", &self.path, error))?;
-        Ok(Some((metadata.dev(), metadata.ino())))
+        identity_of(&self.path, self.directory.metadata())
     }
 
     fn entries(&self, show: &mut dyn FnMut(Entry<'_>) -> Result<ControlFlow<()>>) -> Result<()> {

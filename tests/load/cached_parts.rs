@@ -2,6 +2,7 @@
 //! read of the source, and tiers that keep a sample get all of it.
 
 use crate::common::{Dataset, epoch_bytes, small_images};
+use crate::tiers::epoch;
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::io::{Direct, IoChoice};
 use foreload::testing::pipeline::Pipeline;
@@ -18,6 +19,14 @@ const ALL: f64 = 12.0;
 /// How long copies may take to have their form.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Ways to read: with which depth of the queue, and how many threads that decode.
+pub const WAYS: [(IoChoice, Direct, u32, u32); 4] = [
+    (IoChoice::Auto, Direct::Off, 32, 2),
+    (IoChoice::Auto, Direct::On, 3, 1),
+    (IoChoice::Pread, Direct::Off, 1, 3),
+    (IoChoice::Pread, Direct::On, 8, 2),
+];
+
 /// Options of images in a directory beside the data, where copies are packed.
 fn packed(dataset: &Dataset, options: LoaderOptions) -> LoaderOptions {
     LoaderOptions { cache_form: FormChoice::Packed, ..dataset.cached(ALL, options) }
@@ -25,15 +34,6 @@ fn packed(dataset: &Dataset, options: LoaderOptions) -> LoaderOptions {
 
 fn stats(pipeline: &Pipeline) -> CacheStats {
     pipeline.cache().expect("a cache").stats()
-}
-
-/// The hash of an epoch, and what the cache did for it.
-fn epoch(pipeline: &Pipeline, number: u64) -> ([u8; 32], CacheStats) {
-    let before = pipeline.cache().map(|cache| cache.stats()).unwrap_or_default();
-    let hash = epoch_bytes(pipeline, number);
-    let cache = pipeline.cache().expect("a cache");
-    cache.flush();
-    (hash, cache.stats().since(&before))
 }
 
 /// Waits until this many copies are packed.
@@ -84,18 +84,12 @@ fn batches_of_a_packed_dataset_are_the_same_of_fewer_bytes() {
 
 /// Compares batches of copies of so many bytes with those of the dataset.
 fn are_the_same(dataset: &Dataset, whole: u64) {
-    let ways = [
-        (IoChoice::Auto, Direct::Off, 32, 2),
-        (IoChoice::Auto, Direct::On, 3, 1),
-        (IoChoice::Pread, Direct::Off, 1, 3),
-        (IoChoice::Pread, Direct::On, 8, 2),
-    ];
     for decode in [Fidelity::Fast, Fidelity::Exact] {
         for (train, repeats) in [(true, 1), (true, 3), (false, 1)] {
             let options = LoaderOptions { decode, train, repeats, batch_size: 12, ..small_images() };
             let plain = dataset.pipeline(&options);
             let expected = [0, 1].map(|number| epoch_bytes(&plain, number));
-            for (io, direct, depth, threads) in ways {
+            for (io, direct, depth, threads) in WAYS {
                 let (queue_depth, threads) = (Some(depth), Some(threads));
                 let options = LoaderOptions { io, direct, queue_depth, threads, ..options.clone() };
                 let pipeline = dataset.pipeline(&packed(dataset, options));

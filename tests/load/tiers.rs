@@ -32,7 +32,7 @@ fn smallest(dataset: &Dataset) -> u64 {
 }
 
 /// The hash and the tier counters of an epoch; all that was kept is published after it.
-fn epoch(pipeline: &Pipeline, number: u64) -> ([u8; 32], CacheStats) {
+pub fn epoch(pipeline: &Pipeline, number: u64) -> ([u8; 32], CacheStats) {
     let before = pipeline.cache().map(|cache| cache.stats()).unwrap_or_default();
     let hash = epoch_bytes(pipeline, number);
     let cache = pipeline.cache().expect("a cache");

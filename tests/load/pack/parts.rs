@@ -1,6 +1,7 @@
 //! Of packed images only what a crop needs is read, and batches are the same.
 
 use super::Scene;
+use crate::cached_parts::WAYS;
 use crate::common::{epoch_bytes, photograph, small_images};
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, LoaderOptions};
@@ -67,18 +68,12 @@ fn bytes_of(pipeline: &Pipeline) -> u64 {
 #[test]
 fn batches_are_the_same_of_fewer_bytes() {
     let scene = packed();
-    let ways = [
-        (IoChoice::Auto, Direct::Off, 32, 2),
-        (IoChoice::Auto, Direct::On, 3, 1),
-        (IoChoice::Pread, Direct::Off, 1, 3),
-        (IoChoice::Pread, Direct::On, 8, 2),
-    ];
     for decode in [Fidelity::Fast, Fidelity::Exact] {
         for (train, repeats) in [(true, 1), (true, 3), (false, 1)] {
             let options = LoaderOptions { decode, train, repeats, batch_size: 12, ..small_images() };
             let jpegs = open(&scene, "data", &options);
             let expected = [0, 1].map(|number| epoch_bytes(&jpegs, number));
-            for (io, direct, depth, threads) in ways {
+            for (io, direct, depth, threads) in WAYS {
                 let more = LoaderOptions { io, direct, queue_depth: Some(depth), ..options.clone() };
                 let pipeline = open(&scene, "packed", &LoaderOptions { threads: Some(threads), ..more });
                 for (number, expected) in (0..).zip(&expected) {
