@@ -6,7 +6,7 @@ use crate::common::{epoch_bytes, photograph, small_images};
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, LoaderOptions};
 use foreload::testing::dataset::{Contents, DatasetIndex};
-use foreload::testing::io::{Direct, IoChoice, ReadStats};
+use foreload::testing::io::{Direct, ReadStats};
 use foreload::testing::pipeline::Pipeline;
 use foreload::{Error, Fidelity, FieldKind};
 use serde_json::Value;
