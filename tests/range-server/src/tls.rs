@@ -1,6 +1,6 @@
 //! Certificates that the server proves itself by: sound ones, and those a client must refuse.
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair, date_time_ymd};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::{ServerConfig, version};
 use std::error::Error;
@@ -77,6 +77,7 @@ impl Identity {
         server.not_before = date_time_ymd(2020, 1, 1);
         server.not_after = date_time_ymd(if kind == CertificateKind::Expired { 2021 } else { 2099 }, 1, 1);
         let key = KeyPair::generate()?;
+        server.distinguished_name.push(DnType::CommonName, named("server", &key));
         let (certificate, ca_pem) = if kind == CertificateKind::SelfSigned {
             let certificate = server.self_signed(&key)?;
             let pem = certificate.pem();
@@ -85,6 +86,7 @@ impl Identity {
             let mut authority = CertificateParams::new(Vec::new())?;
             authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
             let authority_key = KeyPair::generate()?;
+            authority.distinguished_name.push(DnType::CommonName, named("authority", &authority_key));
             let pem = authority.self_signed(&authority_key)?.pem();
             (server.signed_by(&key, &Issuer::new(authority, authority_key))?, pem)
         };
@@ -126,4 +128,11 @@ impl Identity {
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Arc::new(config))
     }
+}
+
+/// A name that no other key's certificate has: a client looks for an issuer by its name.
+fn named(role: &str, key: &KeyPair) -> String {
+    let part: Vec<String> =
+        key.public_key_raw().iter().skip(1).take(8).map(|byte| format!("{byte:02x}")).collect();
+    format!("range-server's {role} {}", part.concat())
 }

@@ -267,6 +267,9 @@ fn send_disturbed(
         // So slow a body comes in 20 parts a second.
         let most = rate.map_or(PIECE as u64, |rate| (rate / 20).clamp(1, PIECE as u64));
         let count = (stop - at).min(most).min(chunk.unwrap_or(u64::MAX));
+        if let Some(rate) = rate {
+            pause(wire.socket(), Duration::from_secs_f64(count as f64 / rate as f64))?;
+        }
         buffer.clear();
         if chunk.is_some() {
             buffer.extend_from_slice(format!("{count:x}\r\n").as_bytes());
@@ -280,9 +283,6 @@ fn send_disturbed(
         wire.write(&buffer)?;
         at += count;
         *sent += count;
-        if let Some(rate) = rate {
-            pause(wire.socket(), Duration::from_secs_f64(count as f64 / rate as f64))?;
-        }
     }
     if chunk.is_some() && end.is_none() {
         wire.write(b"0\r\n\r\n")?;
