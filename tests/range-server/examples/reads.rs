@@ -1,4 +1,4 @@
-//! `reads HOST:PORT PATH [CONNECTIONS] [SECONDS] [BYTES]`: how many ranges a second one thread gets, and what they cost it.
+//! `reads HOST:PORT PATH [CONNECTIONS] [SECONDS] [BYTES]`: how many ranges a second one thread gets, at what cost.
 //!
 //! The simplest client that there is: it writes a request to each connection, then reads each answer, in turn.
 

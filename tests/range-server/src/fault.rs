@@ -10,8 +10,8 @@ use std::time::Duration;
 /// One way of failing.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Kind {
-    /// `status:WHEN:503`, `status:WHEN:429,retry=2`, `status:WHEN:503,date=2`: this status, and `Retry-After` in seconds
-    /// or as a date that lies so many seconds ahead. A 401 asks for basic authentication.
+    /// `status:WHEN:503`, `status:WHEN:429,retry=2`, `status:WHEN:503,date=2`: this status, and `Retry-After` in
+    /// seconds or as a date that lies so many seconds ahead. A 401 asks for basic authentication.
     Status {
         /// Such as 401, 403, 404, 429, 500, 503.
         code: u16,
@@ -34,7 +34,7 @@ pub enum Kind {
         rate: u64,
     },
     /// `stall:WHEN:30` or `stall:WHEN:30,after=1000`: nothing comes for so many seconds, after the header and so many
-    /// bytes of the body; then the rest does.
+    /// bytes of the body (all but one, if it is not longer); then the rest does.
     Stall {
         /// How long.
         time: Duration,
@@ -75,8 +75,8 @@ pub enum Kind {
     /// `changed:WHEN`: the object has changed. It has other bytes of the same number, another `ETag` and another
     /// `Last-Modified`, by which conditions are judged.
     Changed,
-    /// `redirect:WHEN:URL` or `redirect:WHEN:301,URL`: elsewhere, with 302 if no status is given. `{path}` in the URL is
-    /// the path and the query that were asked for; `{path}` alone is a loop.
+    /// `redirect:WHEN:URL` or `redirect:WHEN:301,URL`: elsewhere, with 302 if no status is given. `{path}` in the URL
+    /// is the path and the query that were asked for; `{path}` alone is a loop.
     Redirect {
         /// Such as 301, 302, 303, 307, 308.
         code: u16,

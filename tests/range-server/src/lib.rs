@@ -1,8 +1,8 @@
 //! A web server that serves a directory by ranges, quickly, and fails on demand: the judge of clients in tests and
 //! benchmarks.
 //!
-//! It speaks HTTP/1.1, plain or over TLS, keeps connections open, and has a thread for each, which does nothing but wait
-//! in the kernel: bodies go from the page cache to the socket. What it serves is what the files are; nothing is kept.
+//! It speaks HTTP/1.1, plain or over TLS, and keeps connections open. Each has a thread of its own, which can wait
+//! wherever a fault wants it to. What it serves is what the files are now; nothing of them is kept.
 
 mod answer;
 mod connection;

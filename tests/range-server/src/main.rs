@@ -93,8 +93,10 @@ fn run() -> Result<(), Box<dyn Error + Send + Sync>> {
     println!("{}", server.url());
     std::io::stdout().flush()?;
     std::io::copy(&mut std::io::stdin(), &mut std::io::sink())?;
-    while stay {
-        std::thread::park();
+    if stay {
+        loop {
+            std::thread::park();
+        }
     }
     println!("{}", serde_json::to_string_pretty(&server.stats())?);
     Ok(())

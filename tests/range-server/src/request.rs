@@ -148,7 +148,8 @@ fn more(from: &mut impl Read, buffer: &mut Vec<u8>) -> bool {
     }
 }
 
-/// A request, the length of its header and that of its body, if the header is complete; else the status to refuse it by.
+/// A request, the length of its header and that of its body, if the header is complete. An error is the status to
+/// refuse it by.
 fn parse(buffer: &[u8]) -> Result<Option<(Request, usize, usize)>, u16> {
     let mut fields = [httparse::EMPTY_HEADER; 64];
     let mut parsed = httparse::Request::new(&mut fields);

@@ -253,10 +253,13 @@ fn send_disturbed(
     if let Some((after, _)) = end {
         length = after.min(whole.saturating_sub(1));
     }
+    for (after, _) in &mut stalls {
+        *after = (*after).min(length.saturating_sub(1));
+    }
     let mut buffer = Vec::new();
     let mut at = 0;
     loop {
-        if let Some(due) = stalls.iter().position(|(after, _)| *after <= at || at == length) {
+        if let Some(due) = stalls.iter().position(|(after, _)| *after <= at) {
             pause(wire.socket(), stalls.swap_remove(due).1)?;
             continue;
         }
