@@ -73,23 +73,22 @@ fn exchange(
     let number = shared.number.fetch_add(1, Ordering::Relaxed);
     let range = request.field("range").filter(|_| !head);
     let faults = locked(&shared.rules).draw(&request.target, range, head);
-    count(shared, &request, range.is_some(), &faults);
     let answer = answer(&shared.root, &shared.options, &request, &faults, number);
+    // All but the bytes is counted before the client can know of the answer, so that it finds it counted.
+    count(shared, &request, range.is_some(), &faults, answer.status);
+    if shared.options.record {
+        locked(&shared.recorded).push(request.clone());
+    }
     let mut sent = 0;
     let outcome = transmit(wire, &answer, head, &faults, last, &mut sent);
     let mut counters = locked(&shared.counters);
     counters.answering -= 1;
     counters.stats.bytes += sent;
-    *counters.stats.statuses.entry(answer.status).or_insert(0) += 1;
     counters.path(request.raw_path()).bytes += sent;
-    drop(counters);
-    if shared.options.record {
-        locked(&shared.recorded).push(request);
-    }
     outcome
 }
 
-fn count(shared: &Shared, request: &Request, ranged: bool, faults: &[Kind]) {
+fn count(shared: &Shared, request: &Request, ranged: bool, faults: &[Kind], status: u16) {
     let mut counters = locked(&shared.counters);
     counters.asked();
     counters.path(request.raw_path()).requests += 1;
@@ -100,6 +99,7 @@ fn count(shared: &Shared, request: &Request, ranged: bool, faults: &[Kind]) {
     stats.with_credentials += u64::from(credentials.iter().any(|name| request.field(name).is_some()));
     stats.with_query += u64::from(request.query().is_some());
     stats.proxied += u64::from(request.proxied);
+    *stats.statuses.entry(status).or_insert(0) += 1;
     for fault in faults {
         *stats.faults.entry(fault.name().to_owned()).or_insert(0) += 1;
     }

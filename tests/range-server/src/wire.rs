@@ -7,7 +7,7 @@ use rustls::{ServerConfig, ServerConnection, StreamOwned};
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 /// A client's connection.
 pub(crate) struct Wire {
@@ -295,7 +295,15 @@ fn send_disturbed(
 
 /// Waits, at most until the client hangs up or the server stops, which is an error.
 fn pause(socket: &TcpStream, time: Duration) -> io::Result<()> {
-    let time = Timespec::try_from(time).map_err(io::Error::other)?;
-    let mut awaited = [PollFd::new(socket, PollFlags::RDHUP)];
-    if poll(&mut awaited, Some(&time))? == 0 { Ok(()) } else { Err(io::ErrorKind::ConnectionAborted.into()) }
+    let end = Instant::now() + time;
+    loop {
+        let left =
+            Timespec::try_from(end.saturating_duration_since(Instant::now())).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(socket, PollFlags::RDHUP)], Some(&left)) {
+            Ok(0) => return Ok(()),
+            Ok(_) => return Err(io::ErrorKind::ConnectionAborted.into()),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
 }

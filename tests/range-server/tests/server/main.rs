@@ -71,6 +71,8 @@ impl<S: Read + Write> Client<S> {
                 self.left.extend_from_slice(&part[..count]);
                 Ok(())
             }
+            // A read that has a limit of time is not taken up again by the system after a signal.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
             Err(error) => Err(error.kind()),
         }
     }
