@@ -274,7 +274,9 @@ fn parse_status(text: &str) -> Option<u16> {
 }
 
 fn parse_time(text: &str, unit: f64) -> Option<Duration> {
-    Duration::try_from_secs_f64(text.parse::<f64>().ok()? * unit).ok()
+    let time = Duration::try_from_secs_f64(text.parse::<f64>().ok()? * unit).ok()?;
+    // A clock goes no further than some centuries ahead.
+    (time < Duration::from_secs(1 << 30)).then_some(time)
 }
 
 impl fmt::Display for When {

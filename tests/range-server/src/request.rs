@@ -12,6 +12,8 @@ pub struct Request {
     pub method: String,
     /// Path and query, as they stand in the first line.
     pub target: String,
+    /// Whether it is of HTTP/1.0, whose connections end after the answer.
+    pub old: bool,
     /// Whether the first line gave a whole address, as a proxy is given it.
     pub proxied: bool,
     /// The fields in their order; names as they were sent. Bytes that are no UTF-8 are replaced.
@@ -52,7 +54,7 @@ impl Request {
 
     /// Whether the client wants the connection closed after the answer.
     pub(crate) fn closes(&self) -> bool {
-        self.field("connection").is_some_and(|value| value.to_ascii_lowercase().contains("close"))
+        self.old || self.field("connection").is_some_and(|value| value.to_ascii_lowercase().contains("close"))
     }
 }
 
@@ -171,6 +173,7 @@ fn parse(buffer: &[u8]) -> Result<Option<(Request, usize, usize)>, u16> {
     let request = Request {
         method: parsed.method.ok_or(400u16)?.to_owned(),
         target: target.to_owned(),
+        old: parsed.version == Some(0),
         proxied,
         fields: parsed.headers.iter().map(text).collect(),
         body: Vec::new(),

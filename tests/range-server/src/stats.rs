@@ -32,7 +32,7 @@ pub struct Stats {
     pub statuses: BTreeMap<u16, u64>,
     /// Faults by their names. An answer may have several.
     pub faults: BTreeMap<String, u64>,
-    /// Requests by their paths, decoded and without their queries.
+    /// Requests by their paths, as they stand in requests, without their queries.
     pub paths: BTreeMap<String, PathStats>,
 }
 
