@@ -171,6 +171,10 @@ compare-ops: setup ## each transform beside torchvision's function, given what w
 compare-outputs: setup ## recipes beside their sources' own transforms, as distributions: 40 minutes
 	$(BIN)/python benches/transforms/run.py outputs --data $(DATA)/folder --output benches/results/outputs
 
+# 6 GB of the libraries, nearly all of it torch's and TensorFlow's, and 5 GB of data.
+bench-layouts: setup $(DATA)/folder ## each layout beside its own library; opening 10 million samples: 20 minutes
+	$(BIN)/python benches/layouts/run.py --data $(DATA)/folder --output benches/results/layouts
+
 limits: setup ## the reader against fio, decoding against libjpeg-turbo, depth against storage that takes milliseconds
 	$(BIN)/python benches/limits/run.py --data $(DATA)/folder
 	cargo build --locked --release -p slow-fs

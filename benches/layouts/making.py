@@ -44,7 +44,7 @@ def thumbnails(source: Path, count: int, folder: Path, envs: Path) -> Path:
     """Return a folder with `count` images of 16 by 16 pixels in two classes, made of a folder's first images."""
     if folder.is_dir():
         return folder
-    python = environments.ensure("reference", envs)
+    python = environments.ensure("huggingface", envs)
     beside = folder.with_name(f"{folder.name}.new")
     shutil.rmtree(beside, ignore_errors=True)
     code = "import sys; from PIL import Image; Image.open(sys.argv[1]).resize((16, 16)).save(sys.argv[2])"

@@ -287,7 +287,8 @@ def main() -> int:
     """Write, measure, report; return 1 when Foreload failed, or missed a target that was required."""
     chosen = parse_arguments()
     contest.use_cores(chosen.threads)
-    photographs.ensure_known(chosen.data, chosen.foreload_python.parent / "foreload")
+    if chosen.data.name == "folder":
+        photographs.ensure(chosen.data, "folder", chosen.foreload_python.parent / "foreload")
     part = photographs.part(chosen.data, chosen.images, chosen.envs / "scratch")
     result = {
         "benchmark": "layouts",
