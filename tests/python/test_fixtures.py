@@ -92,18 +92,12 @@ def check(found: list[tuple[int, Row]], reading: dict[str, Any], kinds: dict[str
             assert agrees(row[key], wanted[key], kinds[key]), (number, key, row[key], wanted[key])
 
 
-def kinds_of(name: str, expected: dict[str, Any]) -> dict[str, str]:
-    """Return the kinds of the fields that are read of a fixture."""
-    unread = READABLE[name].unread
-    return {key: kind for key, kind in expected["kinds"].items() if key not in unread and kind in KINDS}
-
-
 def epochs(
     name: str, expected: dict[str, Any], reading: dict[str, Any], count: int = 1, **settings: Any
 ) -> Iterator[list[tuple[int, Row]]]:
     """Yield what each epoch of a readable fixture has, on all ranks together."""
     way = READABLE[name]
-    kinds = kinds_of(name, expected)
+    kinds = {key: kind for key, kind in expected["kinds"].items() if key not in way.unread and kind in KINDS}
     if way.files:
         settings["decoded"] = False
     else:
@@ -180,7 +174,8 @@ def test_an_epoch_that_is_resumed_has_the_rest(case: tuple[str, Any, Any]) -> No
         settings["decoded"] = False
     else:
         settings["fields"] = asked_for(expected, reading, way.unread)
-    rows = files_of if way.files else lambda loader: rows_of(loader, kinds_of(name, expected))
+    kinds = {key: kind for key, kind in expected["kinds"].items() if key not in way.unread and kind in KINDS}
+    rows = files_of if way.files else lambda loader: rows_of(loader, kinds)
 
     def read() -> list[tuple[int, Row]]:
         first, second = (opened(name, reading["path"], reading["split"], **settings) for _ in range(2))
