@@ -70,6 +70,7 @@ mod decode;
 mod dlpack;
 mod error;
 mod gpu;
+mod http;
 mod io;
 mod json;
 mod names;

@@ -30,6 +30,8 @@ pub enum Use {
     Mix = 6,
     /// The homes of samples among nodes.
     Home = 7,
+    /// The pauses between the tries of a request to a server.
+    Pause = 8,
 }
 
 /// The key of all streams of one (dataset, seed, epoch, use).

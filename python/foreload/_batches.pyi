@@ -176,8 +176,10 @@ class Batches(Iterator[Batch]):
         """Return seconds of each stage, summed over its threads, and counters of this epoch so far.
 
         Among them are `source_bytes` (read from the dataset's storage), `source_bytes_skipped` (bytes of packed images
-        that no view needs, and that were not read), `source_reads` (requests), `decoded_region` (images that Foreload's
-        own decoder for JPEG decoded), one such number for each other decoder of the CPU, as `decoded_png`, `concealed`
+        that no view needs, and that were not read), `source_reads` (reads asked of the system or of a server),
+        `source_requests` (requests to servers; among them `source_retries` that were made again after a failure, and
+        `source_hedges` that were made beside one that took long), `decoded_region` (images that Foreload's own decoder
+        for JPEG decoded), one such number for each other decoder of the CPU, as `decoded_png`, `concealed`
         (damaged JPEGs that were decoded all the same), `rebuilt` (files that were rebuilt from packed images, because
         their bytes were asked for) and `errors` (samples skipped or replaced by zeros).
 

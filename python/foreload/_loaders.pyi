@@ -26,7 +26,8 @@ class ImageLoader(Loader):
             wherever they lie in it: an image, known by its extension, and its class number in `.cls` or in `.json` (key
             `label` or `cls`). Either all samples have a class number or none has: then batches have no `labels`.
             Several datasets, in a list, are one: their samples follow one another, and classes of one name are one
-            class.
+            class. It may be a URL of http:// or https://, as a string: of a shard, of a list of shards (`.txt`), of a
+            packed dataset, or of a directory with an index page.
         batch_size: Samples per step and rank.
         seed: Seed of order and augmentation.
         train: True: random crops and flips, in shuffled order. False: Resize and CenterCrop, in the dataset's order.
@@ -138,9 +139,9 @@ class ImageLoader(Loader):
             of three lanes, more for larger images.
         io: How files are read: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
         direct: Whether reads bypass the page cache: `auto` (by file system and size), `on` or `off`.
-        queue_depth: The number of reads in flight. None: 32. With `pread` each takes a thread of its own, of which
-            there are up to 256, with about 30 KB of memory each; network file systems are faster the more of them there
-            are.
+        queue_depth: The number of reads in flight. None: 32, and 64 where a dataset lies on a server, to which there
+            are as many connections. With `pread` each takes a thread of its own, of which there are up to 256, with
+            about 30 KB of memory each; network file systems are faster the more of them there are.
         device_memory: Cap of the memory on the GPU, beside what nvJPEG takes: bytes, or a text such as `"8GB"`. None: a
             quarter of it.
         local_world_size: How many ranks this node has, numbered one after another: they share the cache, processors and
@@ -350,7 +351,8 @@ class FileLoader(Loader):
 
     Args:
         path: A directory, whose files are the samples, in whatever directories below it; or a directory of
-            `*.tfrecord*` shards, whose records are. Several of them, in a list, are one dataset.
+            `*.tfrecord*` shards, whose records are. Several of them, in a list, are one dataset. It may be a URL of
+            http:// or https://, as a string.
         batch_size: Samples per step and rank.
         seed: Seed of order and augmentation.
         shuffle: Whether the order is shuffled.
@@ -391,9 +393,9 @@ class FileLoader(Loader):
             of three lanes, more for larger images.
         io: How files are read: `auto` (io_uring where it works, else threads), `io_uring` or `pread`.
         direct: Whether reads bypass the page cache: `auto` (by file system and size), `on` or `off`.
-        queue_depth: The number of reads in flight. None: 32. With `pread` each takes a thread of its own, of which
-            there are up to 256, with about 30 KB of memory each; network file systems are faster the more of them there
-            are.
+        queue_depth: The number of reads in flight. None: 32, and 64 where a dataset lies on a server, to which there
+            are as many connections. With `pread` each takes a thread of its own, of which there are up to 256, with
+            about 30 KB of memory each; network file systems are faster the more of them there are.
         local_world_size: How many ranks this node has, numbered one after another: they share the cache, processors and
             memory. None: what the launcher (see `rank`) says, else all share the cache, and this process has processors
             and memory alone.

@@ -116,7 +116,7 @@ fn describe(args: &PackArgs, summary: &PackSummary) -> String {
             output::bytes(*bytes),
             summary.ratio,
             output::bytes(tally.source_bytes),
-            args.source.display()
+            crate::source::shown(&args.source).display()
         ),
         format!("  packed       {} files", tally.packed),
     ];

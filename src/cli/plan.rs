@@ -169,7 +169,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
     let without_peers = |_| predict(&PredictedJob { network: None, ..job }, &machine);
     let report = PlanReport {
         version: super::version(),
-        dataset: args.dir.clone(),
+        dataset: index.root().to_owned(),
         samples: job.samples,
         dataset_bytes: job.bytes,
         shards: job.shards,

@@ -15,7 +15,7 @@ use super::part::DatasetPart;
 use super::shards::{ShardContents, ShardKind};
 use super::{Stamp, folder, shards, survey};
 use crate::error::{Error, Result};
-use crate::source::is_gone;
+use crate::source::{Seen, is_gone};
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -62,14 +62,13 @@ impl MovedStamps {
     pub(super) fn since(index: &DatasetPart) -> Result<Self> {
         let count = index.groups();
         let groups = Mutex::new(Vec::new());
-        let threads = (count / WORTH_A_THREAD).min(ASKERS);
-        // Threads take many at a time, so that they do not contend for every one.
-        for_each(threads, count.div_ceil(WORTH_A_THREAD), |chunk| {
-            for group in chunk * WORTH_A_THREAD..count.min((chunk + 1) * WORTH_A_THREAD) {
+        // Threads take many at a time, so that they do not contend for every one; of requests, one.
+        let portion = if index.is_remote() { 1 } else { WORTH_A_THREAD };
+        let threads = (count / portion).min(ASKERS);
+        for_each(threads, count.div_ceil(portion), |chunk| {
+            for group in chunk * portion..count.min((chunk + 1) * portion) {
                 let found = index.source.stamp(index.group_path(group))?;
-                let moved = found
-                    .is_none_or(|found| index.group_stamp(group).difference(index.known(found)).is_some());
-                if moved {
+                if has_moved(index, index.group_stamp(group), found) {
                     groups.lock().unwrap_or_else(PoisonError::into_inner).push(group);
                 }
             }
@@ -77,8 +76,7 @@ impl MovedStamps {
         })?;
         let mut groups = groups.into_inner().unwrap_or_else(PoisonError::into_inner);
         groups.sort_unstable();
-        let root = index.source.stamp(&[])?;
-        let root = root.is_none_or(|root| index.root_stamp().difference(index.known(root)).is_some());
+        let root = has_moved(index, index.root_stamp(), index.source.stamp(&[])?);
         Ok(Self { root, groups })
     }
 
@@ -105,7 +103,7 @@ impl MovedStamps {
     ) -> Result<Comparison> {
         let mut seen = Comparison { root: None, same: Vec::new(), change: None, different: Vec::new() };
         if self.root {
-            let stamp = index.source.stamp(&[])?;
+            let stamp = index.source.stamp(&[])?.stamp();
             seen.change = changed(index.base(), compare_root(index, cancel))?;
             seen.root = stamp.map(|stamp| index.known(stamp)).filter(|_| seen.change.is_none());
         } else {
@@ -149,7 +147,7 @@ pub(super) fn accept_shard(index: &DatasetPart, group: usize) -> Result<()> {
     // One thread at a time does this, so that the next one finds the shard accepted and need not parse it again.
     let _alone = index.accepting.lock().unwrap_or_else(PoisonError::into_inner);
     let found = index.source.stamp(index.group_path(group))?;
-    if found.is_some_and(|found| index.stamp_within(group).difference(index.known(found)).is_none()) {
+    if !has_moved(index, index.stamp_within(group), found) {
         return Ok(());
     }
     let mut stamp = None;
@@ -164,6 +162,14 @@ pub(super) fn accept_shard(index: &DatasetPart, group: usize) -> Result<()> {
             Ok(())
         }
         (None, None) => Ok(()),
+    }
+}
+
+/// Whether what was `seen` of something may be another version than the one with the stamp `then`.
+fn has_moved(index: &DatasetPart, then: Stamp, seen: Seen) -> bool {
+    match seen {
+        Seen::As(now) => then.difference(index.known(now)).is_some(),
+        Seen::Unstamped | Seen::Gone => true,
     }
 }
 

@@ -54,9 +54,10 @@ pub(super) fn refuse_repeated(roots: &[impl AsRef<Path>]) -> Result<()> {
     if roots.is_empty() {
         return Err(Error::config("path", "names no dataset"));
     }
-    let mut known: Vec<(PathBuf, &Path)> = Vec::new();
+    let mut known: Vec<(PathBuf, PathBuf)> = Vec::new();
     for root in roots.iter().map(AsRef::as_ref) {
-        let canonical = source::at(root).canonical()?;
+        let shown = source::shown(root);
+        let canonical = source::at(root)?.canonical()?;
         if let Some((path, other)) =
             known.iter().find(|(path, _)| path.starts_with(&canonical) || canonical.starts_with(path))
         {
@@ -68,9 +69,9 @@ pub(super) fn refuse_repeated(roots: &[impl AsRef<Path>]) -> Result<()> {
                     "and {other} lie one within the other, so that samples would come twice: give one of them"
                 )
             };
-            return Err(Error::dataset(root, message));
+            return Err(Error::dataset(shown.into_owned(), message));
         }
-        known.push((canonical, root));
+        known.push((canonical, shown.into_owned()));
     }
     Ok(())
 }

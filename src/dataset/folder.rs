@@ -25,6 +25,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 /// The number of files of a directory whose sizes are read at a time, so that one huge directory keeps all threads
 /// busy.
 const PORTION: usize = 1024;
+/// The same where each size is a request.
+const REMOTE_PORTION: usize = 16;
 /// The size of what is not a regular file.
 const NO_FILE: u32 = u32::MAX;
 
@@ -174,13 +176,14 @@ impl<'a> FolderWalk<'a> {
             WalkJob::List(place) => {
                 let listing = self.list(place)?;
                 let count = listing.files.len();
-                if count <= 2 * PORTION {
+                let portion = if self.source.is_remote() { REMOTE_PORTION } else { PORTION };
+                if count <= 2 * portion {
                     self.measure(&listing, 0..count)?;
                     return Ok(Some(listing.finish()));
                 }
                 let listing = Arc::new(listing);
-                for start in (0..count).step_by(PORTION) {
-                    self.queue.push(WalkJob::Measure(listing.clone(), start..count.min(start + PORTION)));
+                for start in (0..count).step_by(portion) {
+                    self.queue.push(WalkJob::Measure(listing.clone(), start..count.min(start + portion)));
                 }
                 // Other threads may have finished all portions already.
                 Ok(Arc::into_inner(listing).map(Listing::finish))
@@ -230,7 +233,8 @@ impl<'a> FolderWalk<'a> {
                         Error::dataset(self.source.path(path), message)
                     })?;
                     names.extend(name);
-                    let size = AtomicU32::new(NO_FILE);
+                    let size = entry.size.and_then(|size| u32::try_from(size).ok()).unwrap_or(NO_FILE);
+                    let size = AtomicU32::new(size);
                     files.push(FolderEntry { name: at, name_length: name.len() as u32, size });
                 }
                 _ => {
@@ -248,6 +252,9 @@ impl<'a> FolderWalk<'a> {
     fn measure(&self, listing: &Listing, portion: std::ops::Range<usize>) -> Result<()> {
         for file in &listing.files[portion] {
             self.cancel.check(&self.root)?;
+            if file.size.load(Ordering::Relaxed) != NO_FILE {
+                continue;
+            }
             let name = listing.name(file);
             let Some(bytes) = listing.directory.size(name)? else { continue };
             let size = u32::try_from(bytes).ok().filter(|&size| size != NO_FILE).ok_or_else(|| {

@@ -1,6 +1,7 @@
 //! The index of all datasets that a job reads, as one. Samples and files are numbered consecutively, in the order of
 //! the datasets.
 
+mod places;
 mod versions;
 
 use super::cancel::Cancel;
@@ -14,6 +15,7 @@ use super::{Contents, Extent, FileId, Fingerprint, IndexOptions, IndexOrigin, In
 use crate::error::{Error, Result};
 use crate::notices::Notices;
 use crate::parts::RawOutline;
+use crate::source;
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
 use std::ops::Range;
@@ -97,7 +99,7 @@ impl DatasetIndex {
     /// [`Error::Io`] when it cannot be read, [`Error::Dataset`] when it is not a sound index file.
     pub fn load(root: &Path, file: &Path) -> Result<Self> {
         Self::concatenate(
-            vec![DatasetPart::new(root, IndexFile::load(file, true)?)?],
+            vec![DatasetPart::new(&source::shown(root), &*source::at(root)?, IndexFile::load(file, true)?)?],
             &IndexOptions::default(),
         )
     }
@@ -142,11 +144,6 @@ impl DatasetIndex {
     pub fn parts(&self) -> impl ExactSizeIterator<Item = (&Path, Range<u64>)> {
         let range = |placed: &PlacedPart| placed.sample..placed.sample + placed.part.len();
         self.parts.iter().map(move |placed| (placed.part.root.as_path(), range(placed)))
-    }
-
-    /// The absolute paths of the datasets, in order.
-    pub fn places(&self) -> impl ExactSizeIterator<Item = &Path> {
-        self.parts.iter().map(|placed| placed.part.base())
     }
 
     /// The first dataset's directory as the user named it, which errors about the whole name.

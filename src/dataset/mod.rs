@@ -43,7 +43,7 @@ mod summary;
 mod survey;
 pub(crate) mod tfrecord;
 
-pub(crate) use crate::source::COARSE_TICK;
+pub(crate) use crate::source::{COARSE_TICK, shown as shown_root};
 pub use crate::source::{FileVersion, Stamp, TICK};
 pub(crate) use crate::source::{ReadAt, SizedFile};
 pub(crate) use columns::{ColumnItem, ColumnValues, LabelTable, SampleColumn, typed as typed_column};

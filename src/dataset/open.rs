@@ -23,12 +23,16 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// The number of threads that index what lies on another machine.
+const REMOTE_THREADS: usize = 64;
+
 pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<DatasetPart> {
     let start = Instant::now();
-    let source = source::at(root);
+    let source = source::at(root)?;
+    let root = &*source::shown(root);
     let canonical = source.canonical()?;
     let inodes = source.has_lasting_inodes();
-    let opening = IndexOpening { root, source, canonical, options, cancel, inodes };
+    let opening = IndexOpening { root, source: source.clone(), canonical, options, cancel, inodes };
     let mut index = match IndexDirectory::of(options)? {
         None => opening.open_in_temporary("HOME is not set"),
         Some(directory) => match opening.open_in(&directory) {
@@ -38,6 +42,9 @@ pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Resu
             opened => opened,
         },
     }?;
+    if let Some(warning) = source.warning() {
+        options.notices.warn_once("versions", || warning);
+    }
     index.seconds = start.elapsed().as_secs_f64();
     if index.notes.imageless && !options.every_stem && options.members.is_none() {
         let keys = Vec::from_iter(index.keys().iter().map(|key| format!("{key:?}"))).join(", ");
@@ -103,7 +110,7 @@ impl IndexOpening<'_> {
     /// that `may_write` gets the new stamps, so that the next start need not look again.
     fn revalidate(&self, mut index: DatasetPart, moved: MovedStamps, may_write: bool) -> Result<Revalidated> {
         let all = self.options.changed == Changed::Warn;
-        let seen = moved.compare(&index, threads(self.options), all, self.cancel)?;
+        let seen = moved.compare(&index, threads(self.options, &*self.source), all, self.cancel)?;
         let Some(change) = seen.change else {
             index.file.accept(seen.root.unwrap_or(index.root_stamp()), &seen.same);
             if may_write {
@@ -178,7 +185,7 @@ impl IndexOpening<'_> {
     }
 
     fn load(&self, file: &Path, members: bool) -> Result<DatasetPart> {
-        let mut index = DatasetPart::new(self.root, IndexFile::load(file, members)?)?;
+        let mut index = DatasetPart::new(self.root, &*self.source, IndexFile::load(file, members)?)?;
         index.inodes = self.inodes;
         let same_root = index.file.section(Section::Root) == self.canonical.as_os_str().as_bytes();
         if !same_root || index.file.header().contents != self.options.contents {
@@ -191,11 +198,11 @@ impl IndexOpening<'_> {
         let Self { root, source, canonical, options, cancel, inodes } = self;
         let source = &**source;
         cancel.check(root)?;
-        let threads = threads(options);
+        let threads = threads(options, source);
         let progress = IndexProgress::new(options.progress);
         // The stamp is taken before the names are read, so that what is added meanwhile shows as a change.
         let gone = || Error::io("open dataset", *root, ErrorKind::NotFound.into());
-        let stamp = Stamp::stable(COARSE_TICK, || source.stamp(&[])?.ok_or_else(gone))?;
+        let stamp = Stamp::stable(COARSE_TICK, || source.stamp(&[])?.stamp().ok_or_else(gone))?;
         let Survey { layout, classes, shards, mut notes, mut nothing, packed } =
             survey::survey(source, options.contents, cancel)?;
         if let Some(manifest) = &packed {
@@ -257,15 +264,17 @@ enum Revalidated {
 
 /// Compares all that lies below the root of `index` with it.
 pub(super) fn verify(index: &DatasetPart) -> Result<()> {
-    let threads = threads(&IndexOptions::default());
+    let threads = threads(&IndexOptions::default(), &*index.source);
     match MovedStamps::all(index).compare(index, threads, false, &Cancel::default())?.change {
         None => Ok(()),
         Some(Change { path, message }) => Err(Error::DatasetChanged { path, message }),
     }
 }
 
-fn threads(options: &IndexOptions) -> usize {
+/// The number of threads that index what lies at `source`. Those that ask another machine mostly wait.
+fn threads(options: &IndexOptions, source: &dyn DatasetSource) -> usize {
     match options.threads {
+        0 if source.is_remote() => REMOTE_THREADS,
         0 => std::thread::available_parallelism().map_or(4, |n| n.get().max(4)),
         threads => threads,
     }

@@ -8,7 +8,7 @@ use super::summary;
 use super::{Extent, FileId, Fingerprint, IndexOrigin, IndexSummary, Layout, Notes, Stamp};
 use crate::error::{Error, Result};
 use crate::parts::RawOutline;
-use crate::source::{self, DatasetSource};
+use crate::source::{DatasetSource, OpenFile, RangeSource, Seen};
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -24,6 +24,8 @@ pub(super) struct DatasetPart {
     pub(super) root: PathBuf,
     /// Where it lies, by its absolute path, so that a later change of the working directory does not matter.
     pub(super) source: Arc<dyn DatasetSource>,
+    /// The same place, where files are read by requests.
+    ranges: Option<Arc<dyn RangeSource>>,
     /// What that place is called.
     base: PathBuf,
     pub(super) file: IndexFile,
@@ -48,14 +50,17 @@ pub(super) struct DatasetPart {
 pub(super) const MAX_OFFSET: u64 = i64::MAX as u64 - u32::MAX as u64;
 
 impl DatasetPart {
-    pub(super) fn new(root: &Path, file: IndexFile) -> Result<Self> {
-        let base = std::path::absolute(root).map_err(|error| Error::io("resolve", root, error))?;
+    /// The part of the index `file` whose root is called `root` and lies at `source`.
+    pub(super) fn new(root: &Path, source: &dyn DatasetSource, file: IndexFile) -> Result<Self> {
+        let source = source.settled()?;
+        let base = source.path(&[]);
         let notes = serde_json::from_slice(file.section(Section::Notes)).map_err(|error| {
             Error::dataset(file.path(), format!("not a usable index file: its notes are no JSON: {error}"))
         })?;
         Ok(Self {
             root: root.to_path_buf(),
-            source: source::at(&base),
+            ranges: source.ranges(),
+            source,
             base,
             inodes: file.header().root.inode != 0,
             file,
@@ -241,9 +246,23 @@ impl DatasetPart {
         self.name_below(file)
     }
 
-    /// The stamp that a file has now; `None` where there is none.
-    pub(super) fn stamp_now(&self, file: FileId) -> Result<Option<Stamp>> {
+    /// The stamp that a file has now.
+    pub(super) fn stamp_now(&self, file: FileId) -> Result<Seen> {
         self.source.stamp(&self.name_in_source(file))
+    }
+
+    /// Opens a file on a server for its parsers; `None` for one that has a path.
+    pub(super) fn open_remote(&self, file: FileId) -> Result<Option<OpenFile>> {
+        if !self.is_remote() {
+            return Ok(None);
+        }
+        self.source.open(&self.name_in_source(file)).map(Some)
+    }
+
+    /// Who gives a file's bytes by requests, and its name there; `None` where it is read by its path.
+    pub(super) fn remote(&self, file: FileId) -> Option<(Arc<dyn RangeSource>, Vec<u8>)> {
+        let ranges = self.ranges.clone()?;
+        Some((ranges, self.name_in_source(file)))
     }
 
     /// A file's path below the root; its own name where it is the root.
@@ -268,7 +287,13 @@ impl DatasetPart {
         Fingerprint(self.file.header().fingerprint)
     }
 
-    /// Identifies the directory, or the single shard, that the root was when it was indexed.
+    /// Whether files are read by requests, and not by their paths.
+    pub(super) fn is_remote(&self) -> bool {
+        self.ranges.is_some()
+    }
+
+    /// Identifies the directory, or the single shard, that the root was when it was indexed. A place on a server is
+    /// known by its name.
     pub(super) fn identity(&self) -> [u8; 32] {
         // Where inodes do not last, a packed dataset still differs from its source, which has the same fingerprint.
         let domain: &[u8] = match self.layout() {
@@ -276,7 +301,10 @@ impl DatasetPart {
             _ => b"foreload root 1",
         };
         let hash = Sha256::new_with_prefix(domain);
-        hash.chain_update(self.root_stamp().inode.to_le_bytes()).finalize().into()
+        match self.is_remote() {
+            true => hash.chain_update(self.file.section(Section::Root)).finalize().into(),
+            false => hash.chain_update(self.root_stamp().inode.to_le_bytes()).finalize().into(),
+        }
     }
 
     pub(super) fn shard_stamp(&self, file: FileId) -> Option<Stamp> {

@@ -3,6 +3,7 @@
 use crate::dataset::{DatasetIndex, Extent, FileId, Stamp, TICK};
 use crate::error::{Error, Result};
 use crate::slot::PAGE;
+use crate::source::RangeSource;
 use rustix::fs::{Advice, AtFlags, CWD, Mode as Permissions, OFlags, StatxFlags};
 use rustix::io::Errno;
 use std::collections::HashMap;
@@ -27,6 +28,10 @@ pub trait Files: Send + Sync {
     fn accept(&self, file: FileId, difference: String) -> Result<()> {
         Err(Error::DatasetChanged { path: self.path(file), message: difference })
     }
+    /// Who gives a file's bytes by requests; `None` where it is read by its path.
+    fn remote(&self, _file: FileId) -> Option<RemoteFile> {
+        None
+    }
     /// Whether shards never change while they exist: then their stamps are not compared after each read.
     fn never_change(&self) -> bool {
         false
@@ -41,7 +46,18 @@ pub trait Files: Send + Sync {
     }
 }
 
+/// A file whose bytes are asked for by requests.
+pub struct RemoteFile {
+    /// Who prepares the requests.
+    pub(super) ranges: Arc<dyn RangeSource>,
+    /// The file's name there.
+    pub(super) name: Vec<u8>,
+}
+
 impl Files for DatasetIndex {
+    fn remote(&self, file: FileId) -> Option<RemoteFile> {
+        DatasetIndex::remote(self, file).map(|(ranges, name)| RemoteFile { ranges, name })
+    }
     fn accept(&self, file: FileId, _: String) -> Result<()> {
         self.accept_shard(file)
     }

@@ -4,11 +4,13 @@
 pub(crate) mod fault;
 mod files;
 mod group;
+mod mixed;
 mod open;
 mod own_thread;
 mod pfs;
 pub(crate) mod pread;
 mod probe;
+mod ranged;
 mod read_blocking;
 mod resident;
 pub(crate) mod storage;
@@ -208,6 +210,43 @@ pub struct ReadStats {
     pub reads: u64,
     /// The number of files opened.
     pub opens: u64,
+    /// The number of requests to servers, each of which is among the reads: the first ones, repeated and hedged ones.
+    pub requests: u64,
+    /// The number of requests that were made again because one had failed.
+    pub retries: u64,
+    /// The number of requests that were made beside one that took long.
+    pub hedges: u64,
+}
+
+impl std::ops::Add for ReadStats {
+    type Output = Self;
+
+    fn add(self, more: Self) -> Self {
+        Self {
+            bytes: self.bytes + more.bytes,
+            skipped: self.skipped + more.skipped,
+            reads: self.reads + more.reads,
+            opens: self.opens + more.opens,
+            requests: self.requests + more.requests,
+            retries: self.retries + more.retries,
+            hedges: self.hedges + more.hedges,
+        }
+    }
+}
+
+impl ReadStats {
+    /// What was done since the counters were `before`.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            bytes: self.bytes - before.bytes,
+            skipped: self.skipped - before.skipped,
+            reads: self.reads - before.reads,
+            opens: self.opens - before.opens,
+            requests: self.requests - before.requests,
+            retries: self.retries - before.retries,
+            hedges: self.hedges - before.hedges,
+        }
+    }
 }
 
 /// A reader with many reads in flight, driven by one thread.

@@ -1,8 +1,10 @@
 //! Chooses a reader: by what the user asked for, what the storage suits, and what the system allows, in this order.
 
 use super::files::Files;
+use super::mixed::MixedReader;
 use super::pread::{PreadOptions, PreadReader};
 use super::probe::huge_pages;
+use super::ranged::RangedReader;
 use super::read_blocking::read_blocking;
 use super::storage::{Storage, StorageKind, available_memory};
 use super::uring::{UringOptions, UringReader};
@@ -27,11 +29,16 @@ pub fn open(
     direct: Direct,
     depth: usize,
 ) -> Result<Box<dyn Reader>> {
-    let root =
-        std::path::absolute(index.root()).map_err(|error| Error::io("resolve", index.root(), error))?;
-    let source =
-        DataSource { files: index.clone(), root, first: index.extent(0), bytes: index.total_bytes() };
-    choose(&source, slots, io, direct, depth, index.notices())
+    let Some((root, sample)) = index.local_parts().next() else {
+        return Ok(Box::new(RangedReader::new(index.clone(), depth)?));
+    };
+    let (root, first) = (root.to_path_buf(), index.extent(sample));
+    let source = DataSource { files: index.clone(), root, first, bytes: index.total_bytes() };
+    let local = choose(&source, slots, io, direct, depth, index.notices())?;
+    if !index.has_remote() {
+        return Ok(local);
+    }
+    Ok(Box::new(MixedReader::new(index.clone(), local, depth)?))
 }
 
 /// What [`open_source`] must know about the data.

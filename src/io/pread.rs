@@ -185,6 +185,7 @@ impl Reader for PreadReader {
             skipped: self.shared.skipped.load(Ordering::Relaxed),
             reads: self.shared.reads.load(Ordering::Relaxed),
             opens: self.shared.opens.load(Ordering::Relaxed),
+            ..ReadStats::default()
         }
     }
 

@@ -1,6 +1,7 @@
 //! Reads one sample with plain blocking calls.
 
 use super::files::{Files, MOST_MOVES, OpenMode, OpenShard, ReadAttempt, ReadFailure, open_file};
+use super::ranged;
 use crate::dataset::Extent;
 use crate::error::{Error, Result};
 use std::os::fd::OwnedFd;
@@ -11,6 +12,9 @@ use std::path::Path;
 /// # Errors
 /// The errors of any reader: [`Error::Io`], [`Error::DatasetChanged`].
 pub fn read_blocking(files: &dyn Files, extent: Extent) -> Result<Vec<u8>> {
+    if let Some(file) = files.remote(extent.file) {
+        return ranged::read_blocking(files, &file, extent);
+    }
     let path = files.path(extent.file);
     let mut result = read_once(files, extent, &path, 0);
     for former in 1..=MOST_MOVES {

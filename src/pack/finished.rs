@@ -22,7 +22,7 @@ pub(super) fn finished(
     record: &PackingRecord,
 ) -> Result<PackedManifest> {
     let into = &options.into;
-    let manifest = PackedManifest::find(&*source::at(into))?
+    let manifest = PackedManifest::find(&*source::at(into)?)?
         .filter(|manifest| manifest.fingerprint == record.fingerprint);
     let manifest = manifest.filter(|manifest| manifest.tally.samples == index.len()).ok_or_else(|| {
         let message = "holds another packed dataset, or the dataset has changed since it was packed: remove it, or \

@@ -108,7 +108,7 @@ pub(crate) fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync
     let index = DatasetIndex::open(source, &options.index)?;
     let facts = index.packing_facts();
     if facts.layout == Layout::Packed {
-        return Err(Error::dataset(source, "is packed already"));
+        return Err(Error::dataset(index.root(), "is packed already"));
     }
     let shards = plan::shards(&index, options.shard_size);
     if shards.len() > MOST_SHARDS {

@@ -2,6 +2,7 @@
 
 use crate::dataset::packed::{MANIFEST, UNFINISHED, is_shard_name};
 use crate::error::{Error, Result};
+use crate::source;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
@@ -53,7 +54,11 @@ pub(super) enum FoundPlace {
 }
 
 /// Refuses two directories of which one lies in the other or is the other; `into` need not exist.
-pub(super) fn refuse_nested(source: &Path, into: &Path) -> Result<()> {
+pub(super) fn refuse_nested(from: &Path, into: &Path) -> Result<()> {
+    refuse_url(into)?;
+    if source::url(from).is_some() {
+        return Ok(());
+    }
     let resolve = |path: &Path| -> Result<PathBuf> {
         let absolute = std::path::absolute(path).map_err(|error| Error::io("resolve", path, error))?;
         // What does not exist yet has no links.
@@ -63,11 +68,11 @@ pub(super) fn refuse_nested(source: &Path, into: &Path) -> Result<()> {
             .unwrap_or_else(|| (&absolute, absolute.clone()));
         Ok(canonical.join(absolute.strip_prefix(known).unwrap_or(Path::new(""))))
     };
-    let (one, other) = (resolve(source)?, resolve(into)?);
+    let (one, other) = (resolve(from)?, resolve(into)?);
     if one.starts_with(&other) || other.starts_with(&one) {
         let message = format!(
             "{} and {} lie one within the other: name another directory",
-            source.display(),
+            from.display(),
             into.display()
         );
         return Err(Error::config("DST", message));
@@ -261,6 +266,16 @@ impl PackingRecord {
     }
 }
 
+/// Refuses a URL where only a directory of a file system will do.
+///
+/// # Errors
+/// [`Error::Dataset`] for a URL.
+pub(super) fn refuse_url(path: &Path) -> Result<()> {
+    match source::url(path) {
+        None => Ok(()),
+        Some(_) => Err(Error::dataset(source::shown(path), "is a URL: give a directory of a file system")),
+    }
+}
 #[cfg(test)]
 mod tests {
     use super::{MANIFEST, PackingPlace, PackingRecord, UNFINISHED};

@@ -4,6 +4,7 @@ use crate::crc::checksum;
 use crate::dataset::packed::TarListing;
 use crate::dataset::{COARSE_TICK, DatasetIndex, FileId, Layout, ReadAt, SizedFile, Stamp, tfrecord};
 use crate::error::{Error, Result};
+use crate::source::OpenFile;
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
@@ -85,17 +86,43 @@ impl<'a> PackSource<'a> {
 /// A shard of the source that is open.
 struct SourceShard {
     file: FileId,
-    source: SizedFile,
+    source: ShardBytes,
     window: Vec<u8>,
     window_at: u64,
 }
 
+/// The bytes of a shard: on a file system, or on a server, which is asked for a version with each part of them.
+enum ShardBytes {
+    File(SizedFile),
+    Remote(OpenFile),
+}
+
+impl ReadAt for ShardBytes {
+    fn size(&self) -> u64 {
+        match self {
+            Self::File(file) => file.size(),
+            Self::Remote(open) => open.bytes.size(),
+        }
+    }
+
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
+        match self {
+            Self::File(file) => file.read_at(buffer, offset),
+            Self::Remote(open) => open.bytes.read_at(buffer, offset),
+        }
+    }
+}
+
 impl SourceShard {
     fn open(index: &DatasetIndex, file: FileId) -> Result<Self> {
-        let path = index.path(file);
-        let opened = File::open(&path).map_err(|error| Error::io("open", &path, error))?;
-        let size = opened.metadata().map_err(|error| Error::io("look at", &path, error))?.len();
-        let shard = Self { file, source: SizedFile { file: opened, size }, window: Vec::new(), window_at: 0 };
+        let source = match index.open_remote(file)? {
+            Some(open) => ShardBytes::Remote(open),
+            None => {
+                let path = index.path(file);
+                ShardBytes::File(SizedFile::open(&path).map_err(|error| Error::io("open", &path, error))?)
+            }
+        };
+        let shard = Self { file, source, window: Vec::new(), window_at: 0 };
         shard.check(index)?;
         Ok(shard)
     }
@@ -103,8 +130,13 @@ impl SourceShard {
     /// Checks that it is still the version that was indexed.
     fn check(&self, index: &DatasetIndex) -> Result<()> {
         let path = index.path(self.file);
-        let metadata = self.source.file.metadata().map_err(|error| Error::io("look at", &path, error))?;
-        let found = index.known(self.file, Stamp::of(&metadata));
+        let found = match &self.source {
+            ShardBytes::File(SizedFile { file, .. }) => {
+                let metadata = file.metadata().map_err(|error| Error::io("look at", &path, error))?;
+                index.known(self.file, Stamp::of(&metadata))
+            }
+            ShardBytes::Remote(open) => open.stamp,
+        };
         let difference = index.shard_stamp(self.file).and_then(|stamp| stamp.difference(found));
         difference.map_or(Ok(()), |message| Err(Error::DatasetChanged { path, message }))
     }
@@ -181,7 +213,10 @@ impl<'a> SampleReader<'a> {
         let extent = index.extent(sample);
         let path = index.path(extent.file);
         let name = index.packing_name(extent.file);
-        found.stamp = index.known(extent.file, read_whole(&path, extent.length, &mut found.bytes)?);
+        found.stamp = match index.open_remote(extent.file)? {
+            Some(open) => read_whole_remote(&path, open, extent.length, &mut found.bytes)?,
+            None => index.known(extent.file, read_whole(&path, extent.length, &mut found.bytes)?),
+        };
         found.files.push(SampleFile { name, order: 0, at: 0, length: extent.length as usize });
         Ok(())
     }
@@ -248,4 +283,16 @@ fn read_whole(path: &Path, length: u32, bytes: &mut Vec<u8>) -> Result<Stamp> {
         return Err(changed("was written to while it was packed".to_owned()));
     }
     Ok(stamp)
+}
+
+/// The same for a file on a server, whose answers tell its version.
+fn read_whole_remote(path: &Path, open: OpenFile, length: u32, bytes: &mut Vec<u8>) -> Result<Stamp> {
+    if open.stamp.size != u64::from(length) {
+        let message = format!("is {} bytes, was {length} when indexed", open.stamp.size);
+        return Err(Error::DatasetChanged { path: path.to_path_buf(), message });
+    }
+    bytes.resize(length as usize, 0);
+    let got = open.bytes.read_at(bytes, 0).map_err(|error| Error::io("read", path, error))?;
+    bytes.truncate(got);
+    Ok(open.stamp)
 }

@@ -5,6 +5,7 @@
 //! written, and nothing is overwritten.
 
 use super::open_shard::OpenPackedShard;
+use super::place::refuse_url;
 use super::tar_file::TarFile;
 use super::threads::{JobStop, each_job};
 use super::tree::OutputTree;
@@ -56,7 +57,8 @@ pub(crate) fn unpack(
 ) -> Result<UnpackReport> {
     let began = Instant::now();
     place::refuse_nested(source, into)?;
-    let manifest = PackedManifest::find(&*crate::source::at(source))?
+    refuse_url(source)?;
+    let manifest = PackedManifest::find(&*crate::source::at(source)?)?
         .ok_or_else(|| Error::dataset(source, format!("is no packed dataset: it has no {MANIFEST}")))?;
     let tree = OutputTree::open(into)?;
     let files =

@@ -14,7 +14,6 @@ mod client;
 mod counters;
 mod open_files;
 mod probe;
-mod runtime;
 mod server;
 mod shelf;
 mod telemetry;
@@ -22,10 +21,11 @@ mod tls;
 mod token;
 mod wire;
 
+pub use crate::http::DeadlineLimits;
 pub use bytes::Bytes;
 pub use client::{
-    BreakerLimits, BreakerState, DeadlineLimits, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerCopy,
-    PeerCounts, PeerPusher, PeerRead, PeerStats, PeerTransfer,
+    BreakerLimits, BreakerState, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerCopy, PeerCounts,
+    PeerPusher, PeerRead, PeerStats, PeerTransfer,
 };
 pub(crate) use open_files::allow_open_files;
 pub(crate) use probe::{LONGEST_IN_VAIN, PeerProbe, ProbeShelf, ProbedReads, most_in_flight, probe_dataset};

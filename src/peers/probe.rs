@@ -1,7 +1,7 @@
 //! How fast other nodes give samples: made-up samples in memory, and reads of them by the client that training uses.
 
 use super::client::{
-    BreakerLimits, DeadlineLimits, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerRead, PeerTransfer,
+    BreakerLimits, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerRead, PeerTransfer,
 };
 use super::shelf::{Accepted, CopyBytes, Found, Shelf};
 use super::token::Token;
@@ -9,6 +9,7 @@ use super::wire::SharedDataset;
 use crate::crc::checksum;
 use crate::dataset::{FileVersion, Fingerprint};
 use crate::error::Result;
+use crate::http::DeadlineLimits;
 use crate::io::Waker;
 use crate::slot::SlotPool;
 use crate::trace::Histogram;

@@ -2,12 +2,13 @@
 //! the digest of the certificate travels with the node's address, and a client takes no other.
 
 use crate::error::{Error, Result};
+use crate::http::provider;
 use rcgen::CertifiedKey;
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::sync::Arc;
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use tokio_rustls::rustls::crypto::{CryptoProvider, WebPkiSupportedAlgorithms, ring, verify_tls13_signature};
+use tokio_rustls::rustls::crypto::{WebPkiSupportedAlgorithms, ring, verify_tls13_signature};
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use tokio_rustls::rustls::{
@@ -106,10 +107,6 @@ pub(super) fn connector(pin: CertificatePin) -> TlsConnector {
 /// A name for the handshake, which wants one; nobody looks at it.
 pub(super) fn server_name() -> ServerName<'static> {
     ServerName::try_from("foreload").expect("a DNS name")
-}
-
-fn provider() -> Arc<CryptoProvider> {
-    Arc::new(ring::default_provider())
 }
 
 fn pin_of(certificate: &CertificateDer<'_>) -> CertificatePin {

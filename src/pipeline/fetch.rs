@@ -348,12 +348,7 @@ impl Fetcher {
     /// Counts what the reader has read since it was last asked.
     fn count_reads(&mut self, run: &EpochRun) {
         let stats = self.reader().stats();
-        run.counters.add_reads(ReadStats {
-            bytes: stats.bytes - self.counted.bytes,
-            skipped: stats.skipped - self.counted.skipped,
-            reads: stats.reads - self.counted.reads,
-            opens: stats.opens - self.counted.opens,
-        });
+        run.counters.add_reads(stats.since(self.counted));
         self.counted = stats;
     }
 }

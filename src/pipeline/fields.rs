@@ -9,7 +9,7 @@ use crate::config::{Field, FieldContent, ViewKind, ViewPlaces};
 use crate::dataset::{ColumnValues, FieldKind, MemberBytes};
 use crate::decode::{Mask, NpyArray, Number};
 use crate::error::{DecodeError, Error, Result};
-use crate::io::{ReadStats, read_blocking};
+use crate::io::read_blocking;
 use crate::json;
 use std::borrow::Cow;
 use std::ops::Range;
@@ -45,7 +45,7 @@ impl PipelineShared {
     ) -> Result<Option<Cow<'a, [u8]>>> {
         let bytes = self.member_bytes(field, sample, record)?;
         if let Some(Cow::Owned(bytes)) = &bytes {
-            run.counters.add_reads(ReadStats { bytes: bytes.len() as u64, reads: 1, opens: 1, skipped: 0 });
+            run.counters.add_reads(self.one_read(sample, bytes.len() as u64));
             self.notify_apart(sample, &field.name);
         }
         Ok(bytes)

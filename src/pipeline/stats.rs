@@ -23,6 +23,9 @@ pub(super) struct EpochCounters {
     pub skipped: AtomicU64,
     pub reads: AtomicU64,
     pub opens: AtomicU64,
+    pub requests: AtomicU64,
+    pub retries: AtomicU64,
+    pub hedges: AtomicU64,
     /// The number of images that each of the CPU's decoders decoded.
     decoded: [AtomicU64; Backend::ALL.len()],
     pub concealed: AtomicU64,
@@ -80,6 +83,9 @@ impl EpochCounters {
             skipped: zero(),
             reads: zero(),
             opens: zero(),
+            requests: zero(),
+            retries: zero(),
+            hedges: zero(),
             decoded: Default::default(),
             concealed: zero(),
             rebuilt: zero(),
@@ -104,6 +110,9 @@ impl EpochCounters {
         self.skipped.fetch_add(more.skipped, Ordering::Relaxed);
         self.reads.fetch_add(more.reads, Ordering::Relaxed);
         self.opens.fetch_add(more.opens, Ordering::Relaxed);
+        self.requests.fetch_add(more.requests, Ordering::Relaxed);
+        self.retries.fetch_add(more.retries, Ordering::Relaxed);
+        self.hedges.fetch_add(more.hedges, Ordering::Relaxed);
     }
 
     pub(super) fn count_nvjpeg(&self, backend: NvJpegBackend, images: usize) {
@@ -160,6 +169,9 @@ impl EpochCounters {
                 skipped: number(&self.skipped),
                 reads: number(&self.reads),
                 opens: number(&self.opens),
+                requests: number(&self.requests),
+                retries: number(&self.retries),
+                hedges: number(&self.hedges),
             },
             decoded: DecodedBy::counted(|backend| number(&self.decoded[backend as usize])),
             concealed: number(&self.concealed),
@@ -226,10 +238,7 @@ impl EpochStats {
 impl std::ops::AddAssign for EpochStats {
     fn add_assign(&mut self, more: Self) {
         self.stages += more.stages;
-        self.reads.bytes += more.reads.bytes;
-        self.reads.skipped += more.reads.skipped;
-        self.reads.reads += more.reads.reads;
-        self.reads.opens += more.reads.opens;
+        self.reads = self.reads + more.reads;
         self.decoded += more.decoded;
         self.concealed += more.concealed;
         self.rebuilt += more.rebuilt;

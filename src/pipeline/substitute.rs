@@ -46,12 +46,7 @@ pub(super) fn substitute<T>(
         let sample = order.numbered(stream.below(order.len())).sample;
         let outcome = shared.read_blocking(sample).and_then(|(bytes, tier)| {
             if tier == TierName::SOURCE {
-                run.counters.add_reads(ReadStats {
-                    bytes: bytes.len() as u64,
-                    reads: 1,
-                    opens: 1,
-                    skipped: 0,
-                });
+                run.counters.add_reads(shared.one_read(sample, bytes.len() as u64));
             }
             make(sample, bytes)
         });
@@ -64,4 +59,13 @@ pub(super) fn substitute<T>(
     let message =
         format!("none of {ATTEMPTS} samples tried in place of a bad one is good either; the last: {last}");
     Err(Error::dataset(index.root(), message))
+}
+
+impl PipelineShared {
+    /// What a thread that read so many bytes of a sample by itself has done.
+    pub(super) fn one_read(&self, sample: u64, bytes: u64) -> ReadStats {
+        let is_remote = self.index.remote(self.index.extent(sample).file).is_some();
+        let (opens, requests) = if is_remote { (0, 1) } else { (1, 0) };
+        ReadStats { bytes, reads: 1, opens, requests, ..ReadStats::default() }
+    }
 }

@@ -1,7 +1,7 @@
 //! Files below a path of this machine's file systems.
 
 use super::{
-    COARSE_TICK, DatasetSource, Entry, EntryKind, Identity, OpenFile, SizedFile, SourceDirectory, Stamp,
+    COARSE_TICK, DatasetSource, Entry, EntryKind, Identity, OpenFile, Seen, SizedFile, SourceDirectory, Stamp,
 };
 use crate::error::{Error, Result};
 use rustix::fs::{Advice, AtFlags, CWD, FileType, RawDir, StatxFlags};
@@ -13,6 +13,7 @@ use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// A directory, or a single file, of a file system.
 pub(super) struct FileSystem {
@@ -38,6 +39,10 @@ impl DatasetSource for FileSystem {
             }
             _ => Error::io("open dataset", &self.root, error),
         })
+    }
+
+    fn settled(&self) -> Result<Arc<dyn DatasetSource>> {
+        Ok(Arc::new(Self { root: super::absolute(&self.root)? }))
     }
 
     /// On FUSE a program of the user's gives inodes out, and may count anew at every mount.
@@ -67,7 +72,7 @@ impl DatasetSource for FileSystem {
     }
 
     /// The server of a network file system is asked, because what its client remembers may be a minute old.
-    fn stamp(&self, name: &[u8]) -> Result<Option<Stamp>> {
+    fn stamp(&self, name: &[u8]) -> Result<Seen> {
         let path = self.path(name);
         let flags = AtFlags::STATX_FORCE_SYNC;
         let found = match rustix::fs::statx(CWD, &path, flags, StatxFlags::BASIC_STATS) {
@@ -77,8 +82,8 @@ impl DatasetSource for FileSystem {
             Err(error) => Err(error.into()),
         };
         match found {
-            Ok(stamp) => Ok(Some(stamp)),
-            Err(error) if is_gone(&error) => Ok(None),
+            Ok(stamp) => Ok(Seen::As(stamp)),
+            Err(error) if is_gone(&error) => Ok(Seen::Gone),
             Err(error) => Err(Error::io("look at", path, error)),
         }
     }
@@ -165,7 +170,7 @@ impl SourceDirectory for FileDirectory {
                 }
                 kind => (kind_of(kind), None),
             };
-            if show(Entry { name: name.to_bytes(), kind, target })?.is_break() {
+            if show(Entry { name: name.to_bytes(), kind, target, size: None })?.is_break() {
                 break;
             }
         }

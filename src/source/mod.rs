@@ -2,19 +2,24 @@
 //!
 //! [`DatasetSource`] is all that indexing asks of such a place, and [`at`] the only function that knows which kinds of
 //! places there are: for another kind, implement the trait and name it there. Samples are read by [`crate::io`], whose
-//! readers take bytes into slots.
+//! readers take bytes into slots: by the path of a file, or, where the place is a [`RangeSource`] too, by requests.
 
 mod file_system;
+mod http;
+mod ranges;
 mod read_at;
 mod stamp;
 
 use file_system::FileSystem;
 pub(crate) use file_system::is_gone;
+use http::HttpSource;
+pub(crate) use ranges::{ContentRange, PreparedRequest, RangeSource};
 pub(crate) use read_at::{Malformed, ReadAt, SizedFile, WINDOW, Window};
 pub(crate) use stamp::COARSE_TICK;
 pub use stamp::{FileVersion, Stamp, TICK};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
+use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +35,17 @@ pub(crate) trait DatasetSource: Send + Sync {
     /// # Errors
     /// [`crate::Error::Dataset`] where there is nothing; [`crate::Error::Io`] where that cannot be told.
     fn canonical(&self) -> Result<PathBuf>;
+
+    /// The same place by a name that lasts, whatever becomes of this process's working directory.
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`] where there is no working directory any more.
+    fn settled(&self) -> Result<Arc<dyn DatasetSource>>;
+
+    /// Whether each question to it is a request to another machine, of which many are best made at a time.
+    fn is_remote(&self) -> bool {
+        false
+    }
 
     /// Whether inode numbers last, so that they tell one file from another.
     fn has_lasting_inodes(&self) -> bool;
@@ -52,22 +68,100 @@ pub(crate) trait DatasetSource: Send + Sync {
     /// [`crate::Error::Io`] where it cannot be looked at.
     fn identity(&self, name: &[u8]) -> Result<Option<Identity>>;
 
-    /// The stamp that a file or directory has now, and not what was remembered of it; `None` for nothing.
+    /// The stamp that a file or directory has now, and not what was remembered of it.
     ///
     /// # Errors
     /// [`crate::Error::Io`] for what exists and cannot be looked at.
-    fn stamp(&self, name: &[u8]) -> Result<Option<Stamp>>;
+    fn stamp(&self, name: &[u8]) -> Result<Seen>;
 
     /// Opens a file to read parts of it in any order.
     ///
     /// # Errors
     /// [`crate::Error::Io`] for what cannot be opened; [`crate::Error::Dataset`] for what is no regular file.
     fn open(&self, name: &[u8]) -> Result<OpenFile>;
+
+    /// The same place for readers, where its files are read by requests; `None` where they are read by their paths.
+    fn ranges(&self) -> Option<Arc<dyn RangeSource>> {
+        None
+    }
+
+    /// What the user should know of the place, as far as it was seen.
+    fn warning(&self) -> Option<String> {
+        None
+    }
+}
+
+/// What a place says of a file or directory.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// It has this stamp.
+    As(Stamp),
+    /// It is there, and nothing shows whether it has changed.
+    Unstamped,
+    /// There is nothing.
+    Gone,
+}
+
+impl Seen {
+    /// The stamp of what is there; `None` for nothing. What has no stamp has one that says nothing.
+    pub(crate) fn stamp(self) -> Option<Stamp> {
+        match self {
+            Self::As(stamp) => Some(stamp),
+            Self::Unstamped => Some(Stamp::default()),
+            Self::Gone => None,
+        }
+    }
 }
 
 /// The place that the user named `root`.
-pub(crate) fn at(root: &Path) -> Arc<dyn DatasetSource> {
-    Arc::new(FileSystem::at(root))
+///
+/// # Errors
+/// [`Error::Dataset`] for a URL that cannot be read, or of a kind that is not known.
+pub(crate) fn at(root: &Path) -> Result<Arc<dyn DatasetSource>> {
+    let Some(url) = url(root) else { return Ok(Arc::new(FileSystem::at(root))) };
+    let refused = |why: String| Err(Error::dataset(shown(root).into_owned(), why));
+    if crate::http::is_http(url.as_bytes()) {
+        return Ok(Arc::new(HttpSource::at(url)?));
+    }
+    match url.split_once("://") {
+        Some((scheme, _)) => refused(format!(
+            "is a URL of {scheme}://, which cannot be read: give one of http:// or https://, or a path"
+        )),
+        None => refused(
+            "is a URL that has lost a slash, as pathlib.Path makes it of one: give the URL as a string"
+                .to_owned(),
+        ),
+    }
+}
+
+/// The URL that a root is; `None` for a path of a file system. Also what was a URL before it was taken for a path.
+pub(crate) fn url(root: &Path) -> Option<&str> {
+    let text = root.to_str()?;
+    let (scheme, rest) = text.split_once(":/")?;
+    let is_scheme = scheme.len() > 1
+        && scheme.starts_with(|first: char| first.is_ascii_alphabetic())
+        && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'));
+    let was_url = ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
+    (is_scheme && (rest.starts_with('/') || was_url)).then_some(text)
+}
+
+/// A root as it may be shown and kept: of a URL without user, password and query, which are credentials.
+pub(crate) fn shown(root: &Path) -> Cow<'_, Path> {
+    match url(root) {
+        Some(url) => Cow::Owned(PathBuf::from(http::shown(url))),
+        None => Cow::Borrowed(root),
+    }
+}
+
+/// The path of a root that does not go by the working directory; a URL as it may be shown.
+///
+/// # Errors
+/// [`Error::Io`] where there is no working directory any more.
+pub(crate) fn absolute(root: &Path) -> Result<PathBuf> {
+    match url(root) {
+        Some(_) => Ok(shown(root).into_owned()),
+        None => std::path::absolute(root).map_err(|error| Error::io("resolve", root, error)),
+    }
 }
 
 /// The device and the inode of a directory.
@@ -114,6 +208,8 @@ pub(crate) struct Entry<'a> {
     pub(crate) kind: EntryKind,
     /// What it leads to, if it is a link.
     pub(crate) target: Option<Identity>,
+    /// The number of bytes of a file, where the listing tells.
+    pub(crate) size: Option<u64>,
 }
 
 /// What an [`Entry`] is.

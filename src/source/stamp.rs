@@ -7,7 +7,13 @@
 //! and from node to node. So do, on FUSE, the inodes of many file systems, which are left out there. What changes none
 //! of the four, as a write within the same tick of the file system's clock, cannot be seen by a stamp: so a stamp is
 //! taken when the last change lies further back than that.
+//!
+//! The stamp of an object on a server has its size, its Last-Modified as modification time, and in place of an inode a
+//! digest of its ETag: so it has the same 32 bytes. Where there is an ETag the server vouches for it, and there is no
+//! change time. Where there is none, Last-Modified is the change time too, since it is kept in whole seconds, within
+//! which an object may change again. The page of a remote directory has the page's digest in the same place.
 
+use crate::http::{HeaderMap, header};
 use rustix::fs::{FileType, Statx};
 use sha2::{Digest, Sha256};
 use std::fs::Metadata;
@@ -29,7 +35,7 @@ pub struct Stamp {
     pub mtime: i64,
     /// The time of the last change of the file or of its metadata, in nanoseconds since 1970.
     pub ctime: i64,
-    /// The file's number in its file system.
+    /// The file's number in its file system; for an object on a server, a digest of its ETag.
     pub inode: u64,
 }
 
@@ -66,6 +72,45 @@ impl Stamp {
             ctime: nanoseconds(found.stx_ctime.tv_sec, found.stx_ctime.tv_nsec.into()),
             inode: found.stx_ino,
         }
+    }
+
+    /// The stamp of an object of `size` bytes that a server describes by these headers.
+    pub(crate) fn of_object(size: u64, headers: &HeaderMap) -> Self {
+        let text = |name| headers.get(name).map(|value: &crate::http::HeaderValue| value.as_bytes());
+        let etag = text(header::ETAG).filter(|etag| !etag.is_empty()).map_or(0, |etag| {
+            // Whether it vouches for every byte is for the server to know; which version it names is not.
+            let digest: [u8; 32] = Sha256::digest(etag.strip_prefix(b"W/").unwrap_or(etag)).into();
+            u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")) | 1
+        });
+        let modified = text(header::LAST_MODIFIED).and_then(|date| std::str::from_utf8(date).ok());
+        let modified = modified.and_then(|date| httpdate::parse_http_date(date).ok());
+        let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
+        let mtime = i64::try_from(since.as_nanos()).unwrap_or(i64::MAX);
+        Self { size, mtime, ctime: if etag == 0 { mtime } else { 0 }, inode: etag }
+    }
+
+    /// Whether it tells versions of the same size apart.
+    pub(crate) fn has_version(self) -> bool {
+        self.mtime != 0 || self.inode != 0
+    }
+
+    /// How an object of `size` bytes that a server sends with these headers differs from the one that has this stamp,
+    /// in words that follow "the file". What the headers leave out is not compared, unless they leave out all.
+    pub(crate) fn difference_of_object(self, headers: &HeaderMap, size: u64) -> Option<String> {
+        let found = Self::of_object(size, headers);
+        if size != self.size {
+            return self.difference(found);
+        }
+        if self.inode != 0 && found.inode != 0 {
+            let other = found.inode != self.inode;
+            return other.then(|| "has another ETag than when it was indexed".to_owned());
+        }
+        if self.mtime != 0 && found.mtime != 0 {
+            let same_time = Self { ctime: 0, inode: 0, ..self };
+            return same_time.difference(found);
+        }
+        let lost = self.has_version() && !found.has_version();
+        lost.then(|| "is sent without the ETag or Last-Modified that it had when it was indexed".to_owned())
     }
 
     /// The stamp of what is at `path` now, links followed.
@@ -143,7 +188,8 @@ impl Stamp {
             return Some(format!("was modified at {now}, at {then} when indexed (seconds since 1970)"));
         }
         if self.inode != 0 && found.inode != self.inode {
-            return Some("is another file of the same size and time than was indexed".to_owned());
+            let message = "is another file or object of the same size and time than was indexed";
+            return Some(message.to_owned());
         }
         if self.ctime != 0 && found.ctime != self.ctime {
             let (now, then) = (seconds(found.ctime), seconds(self.ctime));

@@ -13,6 +13,8 @@ use std::thread::JoinHandle;
 
 /// The most threads.
 const MOST_THREADS: usize = 16;
+/// The same where each question is a request to a server.
+const MOST_REMOTE_THREADS: usize = 64;
 
 /// The answer of the file system about the version of a file.
 pub(super) struct VersionAnswer {
@@ -60,14 +62,18 @@ impl Revalidation {
     /// # Errors
     /// [`Error::Unavailable`] when no thread can be started.
     pub(super) fn new(index: &Arc<DatasetIndex>, depth: usize, rouse: Waker) -> Result<Self> {
-        let local = |root: &std::path::Path| {
+        let near = |root: &std::path::Path| {
             let kind = Storage::of(root).map(|storage| storage.kind);
             matches!(kind, Ok(StorageKind::Local | StorageKind::Memory))
         };
-        let threads = if index.is_sharded() || index.places().all(local) {
+        let is_near = !index.has_remote() && index.local_parts().all(|(root, _)| near(root));
+        let threads = if index.is_sharded() || is_near {
             None
         } else {
-            Some(RevalidationThreads::start(index, depth.min(MOST_THREADS), rouse)?)
+            Some({
+                let most = if index.has_remote() { MOST_REMOTE_THREADS } else { MOST_THREADS };
+                RevalidationThreads::start(index, depth.min(most), rouse)?
+            })
         };
         Ok(Self { index: index.clone(), in_flight: 0, ready: VecDeque::new(), threads, count: 0 })
     }

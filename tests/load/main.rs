@@ -9,6 +9,7 @@ mod common;
 mod encoded;
 mod forms;
 mod fresh;
+mod http;
 mod io;
 mod locality;
 mod mixing;

@@ -142,6 +142,10 @@ pub(super) struct EpochReport {
     pub(super) source_bytes_skipped: u64,
     pub(super) source_reads: u64,
     pub(super) source_opens: u64,
+    /// The number of requests to servers; those that were made again, and those that were made beside a slow one.
+    pub(super) source_requests: u64,
+    pub(super) source_retries: u64,
+    pub(super) source_hedges: u64,
     /// The number of samples from the cache.
     pub(super) cache_hits: u64,
     pub(super) cache_bytes: u64,

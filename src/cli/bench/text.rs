@@ -22,6 +22,12 @@ pub(super) fn epoch(epoch: &EpochReport) -> String {
     if epoch.source_bytes_skipped > 0 {
         line += &format!(", {} not needed", output::bytes(epoch.source_bytes_skipped));
     }
+    if epoch.source_requests > 0 {
+        line += &format!(
+            ", {} requests ({} again, {} hedged)",
+            epoch.source_requests, epoch.source_retries, epoch.source_hedges
+        );
+    }
     if let Some(cache) = &epoch.cache {
         for (name, tier) in &cache.tiers {
             line += &format!(

@@ -165,9 +165,13 @@ fn source(
     emulated: Option<PfsRates>,
     limit: Duration,
 ) -> Result<SourceReport> {
-    let first = index.path(index.extent(0).file);
-    let storage = Storage::near(&first, index.root())?;
-    let direct = if goes_direct(&storage) { Direct::On } else { Direct::Off };
+    let (direct, file_system) = match index.local_parts().next() {
+        None => (Direct::Off, "http".to_owned()),
+        Some((root, sample)) => {
+            let storage = Storage::near(&index.path(index.extent(sample).file), root)?;
+            (if goes_direct(&storage) { Direct::On } else { Direct::Off }, storage.file_system)
+        }
+    };
     let config = LoaderConfig { direct, ..config.clone() };
     let open_reader = emulate::open_reader(emulated);
     let open = |slots: &SlotPool, depth: usize| {
@@ -175,7 +179,7 @@ fn source(
         open_reader(index, slots, &config)
     };
     let measured = measure::source(index, &open, config.queue_depth, limit)?;
-    Ok(SourceReport { path: index.root().to_owned(), file_system: storage.file_system, measured })
+    Ok(SourceReport { path: index.root().to_owned(), file_system, measured })
 }
 
 /// Whether reads bypass the page cache, so that it does not answer for the drive.

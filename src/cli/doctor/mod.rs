@@ -208,6 +208,12 @@ fn gpus(DoctorReport { gpu, nvjpeg, decoders, abilities, .. }: &DoctorReport) ->
 const COUNT_LIMIT: Duration = Duration::from_secs(2);
 
 fn look_at(path: &Path, probe: &ProbeReport) -> Result<PathFindings> {
+    if crate::source::url(path).is_some() {
+        return Err(Error::dataset(
+            crate::source::shown(path),
+            "is a URL: give a path, whose file system is looked at",
+        ));
+    }
     // An error of the path itself is reported; a directory below that cannot be listed only leaves bytes out.
     std::fs::metadata(path).map_err(|error| Error::io("look at", path, error))?;
     let began = Instant::now();

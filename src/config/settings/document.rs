@@ -106,11 +106,13 @@ fn path_of(loader: LoaderKind) -> Parameter {
              wherever they lie in it: an image, known by its extension, and its class number in `.cls` or in `.json` \
              (key `label` or `cls`). Either all samples have a class number or none has: then batches have no \
              `labels`. Several datasets, in a list, are one: their samples follow one another, and classes of one name \
-             are one class."
+             are one class. It may be a URL of http:// or https://, as a string: of a shard, of a list of shards \
+             (`.txt`), of a packed dataset, or of a directory with an index page."
         }
         LoaderKind::Files => {
             "A directory, whose files are the samples, in whatever directories below it; or a directory of \
-             `*.tfrecord*` shards, whose records are. Several of them, in a list, are one dataset."
+             `*.tfrecord*` shards, whose records are. Several of them, in a list, are one dataset. It may be a URL \
+             of http:// or https://, as a string."
         }
     };
     Parameter {

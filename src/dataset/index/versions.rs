@@ -19,7 +19,7 @@ impl DatasetIndex {
     pub fn stat(&self, file: FileId) -> Result<Stamp> {
         let gone = || Error::io("look at", self.path(file), std::io::ErrorKind::NotFound.into());
         let (placed, own) = self.part_of(file);
-        let stamp = placed.part.stamp_now(own)?.ok_or_else(gone)?;
+        let stamp = placed.part.stamp_now(own)?.stamp().ok_or_else(gone)?;
         Ok(placed.part.known(stamp))
     }
 

@@ -5,7 +5,7 @@ use super::super::{Contents, Fingerprint, Layout};
 use super::footer::{PACKED_FORM, PackedFooter, ShardSeal};
 use super::{MANIFEST, MOST_SHARDS, UNFINISHED, UNPACKING, shard_name};
 use crate::error::{Error, Result};
-use crate::source::{DatasetSource, OpenFile};
+use crate::source::{DatasetSource, OpenFile, Seen};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -273,11 +273,11 @@ impl PackedManifest {
 
 /// Refuses a directory that is to be a packed dataset, or the files of one, and is not whole yet.
 fn refuse_unfinished(source: &dyn DatasetSource) -> Result<()> {
-    if source.stamp(UNFINISHED.as_bytes())?.is_some() {
+    if source.stamp(UNFINISHED.as_bytes())? != Seen::Gone {
         let message = "is not finished: run `foreload pack` again with the same arguments";
         return Err(Error::dataset(source.path(&[]), message));
     }
-    if source.stamp(UNPACKING.as_bytes())?.is_some() {
+    if source.stamp(UNPACKING.as_bytes())? != Seen::Gone {
         let message = format!(
             "is not unpacked whole: it has {UNPACKING}, so `foreload unpack` runs, or has failed or was killed: remove \
              all of it and unpack again"

@@ -1,9 +1,9 @@
 //! The answers on their way from the client's thread to the thread that asked.
 
-use super::deadline::PostedRead;
 use super::stats::PeerCounters;
 use super::transfer::{Miss, PeerAnswer, PeerCopy, PeerRead};
 use crate::dataset::FileVersion;
+use crate::http::PostedRead;
 use crate::io::Waker;
 use crate::peers::counters::count;
 use crate::slot::Slot;

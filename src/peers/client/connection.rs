@@ -2,43 +2,30 @@
 
 use super::stats::PeerCounters;
 use super::transfer::Miss;
+use crate::http::{HttpConnection, HttpRequest};
 use crate::peers::counters::count;
 use crate::peers::tls;
-use bytes::Bytes;
-use http_body_util::Full;
+use hyper::Response;
 use hyper::body::Incoming;
-use hyper::client::conn::http1::{self, SendRequest};
-use hyper::{Request, Response};
-use hyper_util::rt::TokioIo;
 use std::net::SocketAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{Semaphore, SemaphorePermit};
-use tokio::task::AbortHandle;
 use tokio_rustls::TlsConnector;
 
-/// The bytes that are read at a time, and the most of an answer's headers. More of them would cost memory for each
-/// connection and leave the processor's cache before they are copied into the slot, and gain nothing measurable.
-const READ_BUFFER: usize = 64 << 10;
-
-/// The most headers of an answer.
-const HEADERS: usize = 32;
-
 /// A request whose body, if it has one, is all there.
-pub(super) type PeerRequest = Request<Full<Bytes>>;
+pub(super) type PeerRequest = HttpRequest;
 
-/// A connection that carries one request at a time. Dropping it closes it, also in the middle of an answer.
+/// A connection that is counted as long as it is open.
 pub(super) struct PeerConnection {
-    sender: SendRequest<Full<Bytes>>,
-    driver: AbortHandle,
+    http: HttpConnection,
     counters: Arc<PeerCounters>,
 }
 
 impl Drop for PeerConnection {
     fn drop(&mut self) {
-        self.driver.abort();
         self.counters.connections.fetch_sub(1, Relaxed);
     }
 }
@@ -107,14 +94,10 @@ impl ConnectionPool {
         &self,
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     ) -> Result<PeerConnection, Miss> {
-        let mut http = http1::Builder::new();
-        http.read_buf_exact_size(Some(READ_BUFFER)).max_headers(HEADERS);
-        let (sender, driver) = http.handshake(TokioIo::new(stream)).await.map_err(|_| Miss::Unreachable)?;
-        // What is wrong with a connection is told to the request that is on it.
-        let driver = tokio::spawn(async move { drop(driver.await) }).abort_handle();
+        let http = HttpConnection::begin(stream).await.map_err(|_| Miss::Unreachable)?;
         count(&self.counters.connects, 1);
         count(&self.counters.connections, 1);
-        Ok(PeerConnection { sender, driver, counters: self.counters.clone() })
+        Ok(PeerConnection { http, counters: self.counters.clone() })
     }
 
     fn idle(&self) -> MutexGuard<'_, Vec<PeerConnection>> {
@@ -135,10 +118,10 @@ impl<'a> ConnectionTurn<'a> {
             };
             // The peer may have closed a connection while it was not used. A request that failed for that is made
             // once more: nothing is lost when it came through after all.
-            if used && connection.sender.ready().await.is_err() {
+            if used && connection.http.ready().await.is_err() {
                 continue;
             }
-            match connection.sender.send_request(request()).await {
+            match connection.http.send(request()).await {
                 Ok(response) => return Ok(Exchange { response, connection, pool, _permit: permit }),
                 Err(_) if used => {}
                 Err(error) => return Err(if error.is_parse() { Miss::Wrong } else { Miss::Unreachable }),

@@ -2,17 +2,16 @@
 
 use super::answers::{AnswerQueue, OpenRead};
 use super::breaker::BreakerLimits;
-use super::deadline::DeadlineLimits;
 use super::link::{PeerLink, PeerPush};
 use super::stats::{PeerCounts, PeerStats};
 use super::transfer::{Miss, PeerAnswer, PeerRead, PeerTransfer};
 use crate::dataset::FileVersion;
 use crate::error::{Error, Result};
+use crate::http::{DeadlineLimits, RuntimeThread};
 use crate::io::Waker;
 use crate::notices::Notices;
 use crate::peers::bound::BytesUnderWay;
 use crate::peers::counters::count;
-use crate::peers::runtime::RuntimeThread;
 use crate::peers::tls::CertificatePin;
 use crate::peers::token::Token;
 use crate::peers::wire::SharedDataset;

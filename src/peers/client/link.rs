@@ -3,13 +3,13 @@
 use super::answers::OpenRead;
 use super::breaker::{Breaker, BreakerState};
 use super::connection::{ConnectionPool, ConnectionTurn, PeerRequest};
-use super::deadline::{DeadlineLimits, PeerDeadline, PostedRead, ReadEnd};
 use super::http::{HttpOptions, Peer};
 use super::stats::{PeerCounters, PeerStats};
 use super::transfer::{Miss, PeerCopy};
 use crate::crc::Checksum;
 use crate::dataset::FileVersion;
 use crate::decode::{FileForm, form_of};
+use crate::http::{DeadlineLimits, PostedRead, ReadEnd, RequestDeadline};
 use crate::io::Filled;
 use crate::names::NamedValue;
 use crate::notices::Notices;
@@ -51,7 +51,7 @@ pub(super) struct PeerLink {
 /// What is thought of a peer.
 struct Judgement {
     breaker: Breaker,
-    deadline: PeerDeadline,
+    deadline: RequestDeadline,
 }
 
 /// A sample to push.
@@ -79,7 +79,7 @@ impl PeerLink {
             limits: options.deadline,
             judgement: Mutex::new(Judgement {
                 breaker: Breaker::new(options.breaker),
-                deadline: PeerDeadline::new(options.deadline, Instant::now()),
+                deadline: RequestDeadline::new(options.deadline, Instant::now()),
             }),
             counters,
             latency: SharedHistogram::default(),

@@ -3,14 +3,12 @@
 mod answers;
 mod breaker;
 mod connection;
-mod deadline;
 mod http;
 mod link;
 mod stats;
 mod transfer;
 
 pub use breaker::{BreakerLimits, BreakerState};
-pub use deadline::DeadlineLimits;
 pub use http::{HttpOptions, HttpTransfer, Peer, PeerPusher};
 pub use stats::{PeerCounts, PeerStats};
 pub use transfer::{Miss, PeerAnswer, PeerCopy, PeerRead, PeerTransfer};

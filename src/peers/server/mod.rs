@@ -11,12 +11,12 @@ pub use connections::ConnectionLimits;
 pub use stats::ServerStats;
 
 use super::bound::BytesUnderWay;
-use super::runtime::RuntimeThread;
 use super::shelf::Shelf;
 use super::tls::TlsIdentity;
 use super::token::Token;
 use super::wire::SharedDataset;
 use crate::error::{Error, Result};
+use crate::http::RuntimeThread;
 use crate::notices::Notices;
 use connections::OpenConnections;
 use copies::CopyReader;

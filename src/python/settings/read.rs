@@ -149,5 +149,10 @@ fn paths(path: Option<Bound<'_, PyAny>>) -> PyResult<Vec<PathBuf>> {
             items.map(|item| usable(&item)).collect::<Option<Vec<_>>>().filter(|paths| !paths.is_empty())
         }
     };
-    paths.ok_or_else(|| wrong("path", format!("is {}, {MUST}", shown(&path))))
+    paths.ok_or_else(|| {
+        let found = shown(&path);
+        // A URL may hold a password or a signature.
+        let found = if found.contains("://") { "no such thing, with a URL in it".to_owned() } else { found };
+        wrong("path", format!("is {found}, {MUST}"))
+    })
 }

@@ -20,6 +20,7 @@ pub(super) struct DatasetInfo {
 
 impl DatasetInfo {
     pub(super) fn of(index: &DatasetIndex) -> Self {
+        // A URL is no path, and stays what it is.
         let whole = |root: &Path| root.canonicalize().unwrap_or_else(|_| root.to_path_buf());
         let roots = index.parts().map(|(root, _)| whole(root).to_string_lossy().into_owned()).collect();
         Self { fingerprint: index.fingerprint().to_string(), roots }

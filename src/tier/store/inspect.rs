@@ -8,6 +8,7 @@ use super::directory::{PAGE, RESERVATIONS};
 use super::ranges::RangeLocks;
 use super::segment::{self, DatasetKey, VERSION};
 use super::setup::{HEADER, MAGIC, PATIENCE, open_file, read_directory, wait_for};
+use crate::dataset::shown_root;
 use crate::error::{Error, Result};
 use serde::Serialize;
 use std::fs::{self, File};
@@ -172,9 +173,10 @@ fn clear_locked(directory: &Path, lock: &RangeLocks, which: Option<&str>) -> Res
 /// The datasets of `held` that `which` names.
 fn choose(held: &CacheContents, which: &str) -> Result<Vec<CachedDataset>> {
     let bad = |message: String| Error::config("dataset", message);
-    let at_path = Path::new(which)
-        .canonicalize()
-        .map_or_else(|_| which.into(), |path| path.to_string_lossy().into_owned());
+    let at_path = Path::new(which).canonicalize().map_or_else(
+        |_| shown_root(Path::new(which)).to_string_lossy().into_owned(),
+        |path| path.to_string_lossy().into_owned(),
+    );
     let used_there = |dataset: &&CachedDataset| dataset.roots.contains(&at_path);
     let found: Vec<_> = held.datasets.iter().filter(used_there).cloned().collect();
     if !found.is_empty() {

@@ -64,6 +64,7 @@ impl Reader for Beside {
             skipped: here.skipped + there.skipped,
             reads: here.reads + there.reads,
             opens: here.opens + there.opens,
+            ..ReadStats::default()
         }
     }
     fn describe(&self) -> String {

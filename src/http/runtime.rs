@@ -16,7 +16,7 @@ const DROP_LIMIT: Duration = Duration::from_millis(800);
 const BLOCKING_THREADS: usize = 2;
 
 /// A thread with a runtime, and all that was spawned on it. Both end when this is dropped.
-pub(super) struct RuntimeThread {
+pub(crate) struct RuntimeThread {
     /// The process that started the thread: a forked child does not have it.
     process: u32,
     /// Ends the thread's first future when it is dropped.
@@ -33,7 +33,7 @@ impl RuntimeThread {
     ///
     /// # Errors
     /// [`Error::Unavailable`] when the system refuses the thread, or what its runtime needs.
-    pub(super) fn start<Work>(
+    pub(crate) fn start<Work>(
         name: &str,
         begin: impl FnOnce() -> std::io::Result<Work>,
         died: impl FnOnce() + Send + 'static,
@@ -70,7 +70,7 @@ impl RuntimeThread {
     }
 
     /// Whether the thread is one of this process, and not of one that this was forked from.
-    pub(super) fn is_here(&self) -> bool {
+    pub(crate) fn is_here(&self) -> bool {
         self.process == std::process::id()
     }
 }

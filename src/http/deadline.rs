@@ -47,14 +47,14 @@ impl Default for DeadlineLimits {
 
 impl DeadlineLimits {
     /// How long a peer may take for a request of so many bytes that waits for no other, whatever it took before.
-    pub(super) fn longest(&self, bytes: u64) -> Duration {
+    pub(crate) fn longest(&self, bytes: u64) -> Duration {
         self.ceiling + Duration::from_secs_f64(self.factor * bytes as f64 / self.slowest as f64)
     }
 }
 
 /// A read that was posted, and how long it may take.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct PostedRead {
+pub(crate) struct PostedRead {
     posted: Instant,
     /// When it must be answered.
     pub deadline: Instant,
@@ -65,14 +65,14 @@ pub(super) struct PostedRead {
 
 impl PostedRead {
     /// How long it has taken so far.
-    pub(super) fn took(&self) -> Duration {
+    pub(crate) fn took(&self) -> Duration {
         self.posted.elapsed()
     }
 }
 
 /// How a read ended, as far as deadlines are concerned.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ReadEnd {
+pub(crate) enum ReadEnd {
     /// Its bytes came.
     Arrived,
     /// It was given up at its deadline.
@@ -82,10 +82,12 @@ pub(super) enum ReadEnd {
 }
 
 /// The deadlines of reads from one peer.
-pub(super) struct PeerDeadline {
+pub(crate) struct RequestDeadline {
     limits: DeadlineLimits,
     /// The latency that is allowed.
     latency: Duration,
+    /// The latency of 99 of 100 reads, once it is known.
+    usual: Option<Duration>,
     /// The usual bytes a second.
     rate: f64,
     recent: AnswerWindow,
@@ -108,11 +110,12 @@ struct AnswerWindow {
     busy: Duration,
 }
 
-impl PeerDeadline {
-    pub(super) fn new(limits: DeadlineLimits, now: Instant) -> Self {
+impl RequestDeadline {
+    pub(crate) fn new(limits: DeadlineLimits, now: Instant) -> Self {
         Self {
             limits,
             latency: limits.first.min(limits.ceiling),
+            usual: None,
             rate: limits.slowest as f64,
             recent: AnswerWindow::default(),
             before: AnswerWindow::default(),
@@ -123,8 +126,13 @@ impl PeerDeadline {
     }
 
     /// How long a read of so many bytes may take that is posted now.
-    pub(super) fn allowed(&self, bytes: u64) -> Duration {
+    pub(crate) fn allowed(&self, bytes: u64) -> Duration {
         self.latency + self.for_bytes(bytes).mul_f64(self.limits.factor)
+    }
+
+    /// How long 99 of 100 reads of so many bytes take, posted now; `None` while too few have ended to say.
+    pub(crate) fn usual(&self, bytes: u64) -> Option<Duration> {
+        Some(self.usual? + self.for_bytes(bytes))
     }
 
     /// The time for bytes that are asked for now, at the usual rate.
@@ -133,7 +141,7 @@ impl PeerDeadline {
     }
 
     /// A read of so many bytes is posted. Its end is to be told.
-    pub(super) fn post(&mut self, bytes: u64, now: Instant) -> PostedRead {
+    pub(crate) fn post(&mut self, bytes: u64, now: Instant) -> PostedRead {
         let read = PostedRead {
             posted: now,
             deadline: now + self.allowed(bytes),
@@ -148,7 +156,7 @@ impl PeerDeadline {
 
     /// Learns how a read ended. One that was late took as long as it was allowed, so that what a peer is allowed that
     /// became slow grows again.
-    pub(super) fn end(&mut self, read: &PostedRead, end: ReadEnd, now: Instant) {
+    pub(crate) fn end(&mut self, read: &PostedRead, end: ReadEnd, now: Instant) {
         self.count_until(now);
         self.reads -= 1;
         self.bytes -= read.bytes;
@@ -173,6 +181,7 @@ impl PeerDeadline {
         let mut latencies = self.before.latencies.clone();
         latencies += &self.recent.latencies;
         let usual = Duration::from_secs_f64(latencies.quantile(QUANTILE));
+        self.usual = Some(usual);
         self.latency = usual.mul_f64(self.limits.factor).clamp(self.limits.floor, self.limits.ceiling);
         let busy = (self.before.busy + self.recent.busy).as_secs_f64();
         let rate = (self.before.bytes + self.recent.bytes) as f64 / busy.max(1e-9);
@@ -203,13 +212,13 @@ mod tests {
     /// A clock that the test sets, and deadlines by it.
     struct World {
         now: Instant,
-        deadline: PeerDeadline,
+        deadline: RequestDeadline,
     }
 
     impl World {
         fn new() -> Self {
             let now = Instant::now();
-            Self { now, deadline: PeerDeadline::new(LIMITS, now) }
+            Self { now, deadline: RequestDeadline::new(LIMITS, now) }
         }
 
         /// Reads of so many bytes, one after another, each of which takes so long, or ends at its deadline.

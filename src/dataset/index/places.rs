@@ -1,0 +1,36 @@
+//! Where the files of an index lie: on file systems or on servers.
+
+use super::super::FileId;
+use super::DatasetIndex;
+use crate::error::Result;
+use crate::source::{OpenFile, RangeSource};
+use std::path::Path;
+use std::sync::Arc;
+
+impl DatasetIndex {
+    /// The parts whose files are read by their paths, as their places and first samples; those of servers are left out.
+    pub(crate) fn local_parts(&self) -> impl Iterator<Item = (&Path, u64)> {
+        let local = self.parts.iter().filter(|placed| !placed.part.is_remote());
+        local.map(|placed| (placed.part.base(), placed.sample))
+    }
+
+    /// Whether any file is read by requests to a server.
+    pub(crate) fn has_remote(&self) -> bool {
+        self.parts.iter().any(|placed| placed.part.is_remote())
+    }
+
+    /// Opens a file of a dataset on a server to read parts of it in any order; `None` for one that has a path.
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`] where it cannot be opened.
+    pub(crate) fn open_remote(&self, file: FileId) -> Result<Option<OpenFile>> {
+        let (placed, file) = self.part_of(file);
+        placed.part.open_remote(file)
+    }
+
+    /// Who gives a file's bytes by requests, and its name there; `None` where it is read by its path.
+    pub(crate) fn remote(&self, file: FileId) -> Option<(Arc<dyn RangeSource>, Vec<u8>)> {
+        let (placed, file) = self.part_of(file);
+        placed.part.remote(file)
+    }
+}

@@ -1,0 +1,28 @@
+//! HTTP as a client of other machines, below everything that speaks it: the other nodes of a job, and the servers that
+//! datasets lie on. URLs, connections, proxies, trust, redirects, deadlines and retries have their homes here.
+//!
+//! What a URL carries to prove who asks (user, password, query) is a credential: it goes into requests to that host and
+//! nowhere else, and nothing here shows it.
+
+mod blocking;
+mod client;
+mod connection;
+mod deadline;
+mod failure;
+mod retry;
+mod runtime;
+mod tls;
+mod url;
+
+pub(crate) use blocking::{BlockingHttp, Fetched};
+pub(crate) use client::{Ask, HttpAnswer, HttpClient, HttpTarget};
+pub(crate) use connection::{HttpConnection, HttpRequest};
+pub use deadline::DeadlineLimits;
+pub(crate) use deadline::{PostedRead, ReadEnd, RequestDeadline};
+pub(crate) use failure::{GaveUp, HttpFailure};
+pub(crate) use hyper::StatusCode;
+pub(crate) use hyper::header::{self, HeaderMap, HeaderValue};
+pub(crate) use retry::Retries;
+pub(crate) use runtime::RuntimeThread;
+pub(crate) use tls::provider;
+pub(crate) use url::{HttpUrl, is_http};

@@ -1,0 +1,55 @@
+//! One sample, by a thread that waits for it.
+
+use super::MOST_MOVES;
+use super::attempt::{RangeFailure, Wanted};
+use crate::dataset::Extent;
+use crate::error::Result;
+use crate::http::{HttpFailure, Retries};
+use crate::io::files::{Files, RemoteFile};
+
+/// Reads the bytes of `extent`, which are of `file`.
+pub(in crate::io) fn read_blocking(files: &dyn Files, file: &RemoteFile, extent: Extent) -> Result<Vec<u8>> {
+    let mut moves = 0;
+    let mut retries = Retries::new();
+    loop {
+        let wanted = Wanted { extent, stamp: files.stamp(extent.file) };
+        if wanted.stamp.is_some() && extent.length == 0 {
+            return Ok(Vec::new());
+        }
+        let failure = match read_once(file, wanted)? {
+            Ok(bytes) => return Ok(bytes),
+            Err(failure) => failure,
+        };
+        match failure {
+            RangeFailure::Moved(difference) if moves < MOST_MOVES => {
+                moves += 1;
+                files.accept(extent.file, difference)?;
+            }
+            RangeFailure::Passing(failure) => match retries.after(failure) {
+                Ok(pause) => std::thread::sleep(pause),
+                Err(gave_up) => {
+                    return Err(RangeFailure::GaveUp(gave_up).into_error(&files.path(extent.file), extent));
+                }
+            },
+            failure => return Err(failure.into_error(&files.path(extent.file), extent)),
+        }
+    }
+}
+
+/// One answer, and whether it is what was wanted. What the server does not answer at all is an error.
+fn read_once(file: &RemoteFile, wanted: Wanted) -> Result<Result<Vec<u8>, RangeFailure>> {
+    let length = wanted.extent.length as usize;
+    let found = match file.ranges.fetch(&file.name, wanted.ask(), u64::from(u32::MAX))? {
+        Ok(found) => found,
+        Err(gave_up) if gave_up.failure.is_gone() => return Ok(Err(gave_up.failure.into())),
+        Err(gave_up) => return Ok(Err(RangeFailure::GaveUp(gave_up))),
+    };
+    let checked = wanted.check(found.status, &found.headers, || HttpFailure::Status(found.status, None));
+    Ok(checked.and_then(|_| match found.bytes.len() {
+        got if got == length => Ok(found.bytes),
+        got if got > length && wanted.stamp.is_none() => {
+            Err(RangeFailure::Changed(format!("is {got} bytes, was {length} when indexed")))
+        }
+        got => Err(HttpFailure::Broken(format!("the answer has {got} of {length} bytes")).into()),
+    }))
+}

@@ -1,0 +1,107 @@
+//! What a root on a server is.
+
+use super::{Ask, Error, FORMS, HttpRoot, LARGEST_PAGE, Result, is_list};
+use crate::http::HttpUrl;
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::PathBuf;
+
+/// What a root on a server is.
+pub(super) enum RootForm {
+    /// A single file.
+    File,
+    /// A directory. Whether it can be listed is not said.
+    Directory,
+    /// A list of shards: the URL of each by its name.
+    List(BTreeMap<Vec<u8>, HttpUrl>),
+}
+
+/// Finds out what a root is.
+pub(super) fn find(root: &HttpRoot) -> Result<RootForm> {
+    if root.url.is_directory() {
+        return Ok(RootForm::Directory);
+    }
+    let name = root.url.file_name();
+    let path = PathBuf::from(OsString::from_vec(name.clone()));
+    if is_list(&path) {
+        let list = root.fetch(&root.url, Ask::Whole, LARGEST_PAGE);
+        let list =
+            list.map_err(|gave_up| Error::dataset(&root.shown, format!("cannot be read: {gave_up}")))?;
+        let bad = |why| Error::dataset(&root.shown, format!("is no list of shards: {why}"));
+        return shards(&root.url, &list.bytes).map(RootForm::List).map_err(bad);
+    }
+    match root.look(&root.url) {
+        Ok(found) if found.url.is_directory() || found.is_page => Ok(RootForm::Directory),
+        Ok(_) => Ok(RootForm::File),
+        // A packed dataset is found by its manifest, where the server shows no directory.
+        Err(gave_up)
+            if !name.contains(&b'.') && (gave_up.failure.is_gone() || gave_up.failure.is_denied()) =>
+        {
+            Ok(RootForm::Directory)
+        }
+        Err(gave_up) if gave_up.failure.is_gone() => {
+            Err(Error::dataset(&root.shown, format!("does not exist ({gave_up}): {FORMS}")))
+        }
+        Err(gave_up) => Err(root.failed("open dataset", &[], gave_up)),
+    }
+}
+
+/// The shards that a list at `url` names: one a line, relative to the list or a whole URL of its server. A shard's name
+/// is its path below the list's directory, or else from the server's root on.
+fn shards(url: &HttpUrl, text: &[u8]) -> Result<BTreeMap<Vec<u8>, HttpUrl>, String> {
+    let text = std::str::from_utf8(text).map_err(|_| "it is no text".to_owned())?;
+    let directory = url.join(".")?.as_directory();
+    let mut shards = BTreeMap::new();
+    for (number, line) in (1..).zip(text.lines()) {
+        let line = line.trim();
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        // A line may hold a signature, so that it is not shown.
+        let found = url.join(line).map_err(|why| format!("line {number} {why}"))?;
+        if !found.is_of_origin(url) {
+            return Err(format!(
+                "line {number} names a file of another server: give each server a list of its own"
+            ));
+        }
+        let name = found.below(&directory).unwrap_or_else(|| found.decoded_path()[1..].to_vec());
+        if name.is_empty() || name.ends_with(b"/") || name.contains(&0) {
+            return Err(format!("line {number} names no file"));
+        }
+        if shards.insert(name, found.or_query_of(url)).is_some() {
+            return Err(format!("line {number} names a shard that was named before"));
+        }
+    }
+    if shards.is_empty() {
+        return Err("it names no shard".to_owned());
+    }
+    Ok(shards)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_name_shards_of_their_own_server() {
+        let url = HttpUrl::parse("http://h:1/data/list.txt?sig=s").unwrap();
+        let found =
+            shards(&url, b"# train\na.tar\n\n  sub/b%20c.tar \r\nhttp://h:1/other/d.tar?sig=own\n").unwrap();
+        let names: Vec<_> = found.keys().map(|name| String::from_utf8_lossy(name).into_owned()).collect();
+        assert_eq!(names, ["a.tar", "other/d.tar", "sub/b c.tar"]);
+        for (text, said) in [
+            ("", "no shard"),
+            ("# nothing", "no shard"),
+            ("a.tar\na.tar", "line 2"),
+            ("http://other/a.tar", "another server"),
+            ("file:///etc/passwd", "line 1"),
+            ("dir/", "no file"),
+        ] {
+            let error = shards(&url, text.as_bytes()).unwrap_err();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+        let error = shards(&url, b"ftp://u:secret@h/?token").unwrap_err();
+        assert!(!error.contains("secret") && !error.contains("token"), "{error}");
+    }
+}

@@ -1,0 +1,60 @@
+//! With a cache that holds everything, later epochs and runs ask the server for no bytes.
+
+use super::Served;
+use crate::common::{Dataset, epoch_bytes, small_images};
+use foreload::testing::config::LoaderOptions;
+
+const SAMPLES: usize = 80;
+
+#[test]
+fn later_epochs_and_runs_make_no_requests() {
+    for dataset in [Dataset::folder(SAMPLES), Dataset::shards(SAMPLES, 25), Dataset::folder(SAMPLES).packed()]
+    {
+        let expected: Vec<_> = {
+            let plain = dataset.pipeline(&small_images());
+            (0..3).map(|number| epoch_bytes(&plain, number)).collect()
+        };
+        let options = dataset.cached(4.0, small_images());
+        let sharded = dataset.index().is_sharded();
+        let served = Served::new(dataset);
+        let gets = || {
+            let stats = served.server.stats();
+            stats.requests - stats.heads
+        };
+        for run in 0..3 {
+            // What the start looks at counts apart.
+            let pipeline = served.pipeline(&options);
+            let started = gets();
+            for number in 0..3 {
+                let before = served.requests();
+                assert!(
+                    epoch_bytes(&pipeline, number) == expected[number as usize],
+                    "run {run}, epoch {number}"
+                );
+                let made = served.requests() - before;
+                pipeline.cache().expect("a cache").flush();
+                match (run, number) {
+                    (0, 0) => assert!(made >= SAMPLES as u64, "{made}"),
+                    // A run looks once at the versions of files, and of shards when the cache is opened.
+                    (_, 0) if sharded => assert_eq!(gets(), started, "run {run}"),
+                    (_, 0) => assert_eq!((made, gets()), (SAMPLES as u64, started), "run {run}"),
+                    _ => assert_eq!(made, 0, "run {run}, epoch {number}"),
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn memory_is_a_cache_too() {
+    let dataset = Dataset::folder(SAMPLES);
+    let expected = epoch_bytes(&dataset.pipeline(&small_images()), 1);
+    let options = LoaderOptions { cache_ram: Some(64 << 20), ..small_images() };
+    let served = Served::new(dataset);
+    let pipeline = served.pipeline(&options);
+    epoch_bytes(&pipeline, 0);
+    pipeline.cache().expect("a cache").flush();
+    let before = served.requests();
+    assert!(epoch_bytes(&pipeline, 1) == expected);
+    assert_eq!(served.requests(), before);
+}

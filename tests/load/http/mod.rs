@@ -1,0 +1,95 @@
+//! Datasets on a web server: whatever the server does, the batches are those of the directory that it serves, or there
+//! is an error that says why not.
+
+mod cached;
+mod changes;
+mod faults;
+mod roots;
+mod same;
+mod secrets;
+
+use crate::common::{Dataset, epoch_bytes};
+use foreload::testing::config::LoaderOptions;
+use foreload::testing::dataset::{DatasetIndex, IndexOptions};
+use foreload::testing::pipeline::Pipeline;
+use range_server::{Fault, Options, RangeServer};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// A dataset, and a server of the directory that it lies in.
+struct Served {
+    dataset: Dataset,
+    server: RangeServer,
+}
+
+impl Served {
+    fn new(dataset: Dataset) -> Self {
+        Self::with(dataset, Options::default())
+    }
+
+    fn with(dataset: Dataset, options: Options) -> Self {
+        let options = Options { record: true, ..options };
+        let server = RangeServer::start(&dataset.beside(""), options).unwrap();
+        Self { dataset, server }
+    }
+
+    /// The URL of something beside the data.
+    fn url(&self, name: &str) -> String {
+        format!("{}/{name}", self.server.url())
+    }
+
+    /// Opens the dataset at this URL, whose index is kept apart from that of the directory.
+    fn open(&self, url: &str) -> foreload::Result<Arc<DatasetIndex>> {
+        let options =
+            IndexOptions { directory: Some(self.dataset.beside("http-index")), ..IndexOptions::default() };
+        DatasetIndex::open(url.as_ref(), &options).map(Arc::new)
+    }
+
+    /// The index of what the server shows of the data.
+    fn index(&self) -> Arc<DatasetIndex> {
+        self.open(&self.url("data")).unwrap()
+    }
+
+    fn pipeline(&self, options: &LoaderOptions) -> Pipeline {
+        pipeline(self.index(), options)
+    }
+
+    /// From now on the server fails so.
+    fn fail(&self, faults: &[&str]) {
+        self.server.set_faults(faults.iter().map(|fault| fault.parse::<Fault>().unwrap()).collect());
+    }
+
+    /// The number of requests so far.
+    fn requests(&self) -> u64 {
+        self.server.stats().requests
+    }
+
+    /// A file that lies beside the data.
+    fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.dataset.beside(name);
+        std::fs::write(&path, text).unwrap();
+        path
+    }
+}
+
+fn pipeline(index: Arc<DatasetIndex>, options: &LoaderOptions) -> Pipeline {
+    let config = options.check(&index).unwrap();
+    Pipeline::new(index, config)
+}
+
+/// What a consumer sees of two epochs.
+fn two_epochs(pipeline: &Pipeline) -> [[u8; 32]; 2] {
+    [0, 1].map(|number| epoch_bytes(pipeline, number))
+}
+
+/// The error of the first epoch, which must have one.
+fn failure(pipeline: &Pipeline) -> String {
+    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+    loop {
+        match epoch.next_batch() {
+            Ok(Some(_)) => {}
+            Ok(None) => panic!("the epoch ended in order"),
+            Err(error) => return error.to_string(),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! What may be named, and what is said of the rest.
+
+use super::Served;
+use crate::common::Dataset;
+use range_server::{IndexStyle, Options};
+
+#[test]
+fn what_is_no_dataset_is_said_with_the_forms() {
+    let served = Served::new(Dataset::shards(10, 10));
+    served.write("data/other.txt", "shard-000.tar\nhttp://example.com/a.tar\n");
+    served.write("data/empty.txt", "# nothing\n");
+    served.write("data/hello.html", "<p>hello");
+    for (name, said) in [
+        ("data/other.txt", "line 2 names a file of another server"),
+        ("data/empty.txt", "names no shard"),
+        ("data/none.txt", "404 Not Found"),
+        ("data/none.tar", "does not exist"),
+        ("none", "404 Not Found"),
+        ("none/", "name a shard, a list of shards"),
+    ] {
+        let error = served.open(&served.url(name)).err().unwrap().to_string();
+        assert!(error.contains(said) && error.contains(&served.url("")), "{name}: {error}");
+    }
+    let hidden =
+        Served::with(Dataset::shards(10, 10), Options { index: IndexStyle::Off, ..Options::default() });
+    let error = hidden.open(&hidden.url("data/")).err().unwrap().to_string();
+    assert!(error.contains("cannot be listed") && error.contains("a list of shards"), "{error}");
+}
+
+#[test]
+fn other_urls_and_lost_slashes_are_refused() {
+    let served = Served::new(Dataset::shards(10, 10));
+    for (root, said) in [
+        ("http:/127.0.0.1/data", "give the URL as a string"),
+        ("https:/127.0.0.1/data", "give the URL as a string"),
+        ("s3://bucket/data", "cannot be read: give one of http:// or https://"),
+        ("http://user:geheim@/data?sig=geheim", "no host"),
+        ("http://127.0.0.1:geheim/data", "a port that is no number"),
+    ] {
+        let error = served.open(root).err().unwrap().to_string();
+        assert!(error.contains(said), "{root}: {error}");
+        assert!(!error.contains("user:geheim") && !error.contains("sig="), "{error}");
+    }
+}
+
+/// What the program says of a dataset, with these variables.
+fn bench(served: &Served, url: &str, variables: &[(&str, &str)]) -> (bool, String) {
+    let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_foreload"));
+    program.args(["bench", url, "--json", "--epochs", "1", "--batch-size", "4"]);
+    program.env("FORELOAD_INDEX_DIR", served.dataset.beside("proxy-index"));
+    for name in [
+        "HTTP_PROXY",
+        "http_proxy",
+        "HTTPS_PROXY",
+        "https_proxy",
+        "ALL_PROXY",
+        "all_proxy",
+        "NO_PROXY",
+        "no_proxy",
+    ] {
+        program.env_remove(name);
+    }
+    let output = program.envs(variables.iter().copied()).output().unwrap();
+    (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn proxies_are_asked_for_hosts_that_are_not_excepted() {
+    let served = Served::new(Dataset::shards(20, 20));
+    let proxy = served.server.url().replace("http://", "http://wanda:geheim@");
+    let elsewhere = "http://elsewhere.invalid/data";
+    let (fine, said) = bench(&served, elsewhere, &[("http_proxy", &proxy)]);
+    assert!(fine, "{said}");
+    let stats = served.server.stats();
+    assert!(stats.proxied == stats.requests && stats.with_credentials == stats.requests, "{stats:?}");
+    let (fine, said) =
+        bench(&served, elsewhere, &[("http_proxy", &proxy), ("no_proxy", "elsewhere.invalid")]);
+    assert!(!fine && said.contains("the host elsewhere.invalid cannot be found"), "{said}");
+    // The server is no proxy for encrypted connections, and says so.
+    let (fine, said) = bench(&served, "https://elsewhere.invalid/data", &[("https_proxy", &proxy)]);
+    assert!(!fine && said.contains("the proxy does not connect to elsewhere.invalid:443"), "{said}");
+    assert!(!said.contains("geheim"), "{said}");
+}

@@ -1,0 +1,99 @@
+//! Credentials go into requests to their host, and nowhere else.
+
+use super::Served;
+use crate::common::Dataset;
+use range_server::{Access, Options};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// All files below a directory.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let (mut files, mut left) = (Vec::new(), vec![directory.to_owned()]);
+    while let Some(directory) = left.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { left.push(path) } else { files.push(path) }
+        }
+    }
+    files
+}
+
+fn contains(text: &[u8], word: &str) -> bool {
+    text.windows(word.len()).any(|part| part == word.as_bytes())
+}
+
+#[test]
+fn credentials_are_in_no_file_and_no_output() {
+    // `Z2VoZWlt` is the password in base64, as it may stand in a header.
+    let words = ["geheim", "wanda", "Z2VoZWlt", "unterschrift"];
+    for (access, user, query) in [
+        (Access::Header("Basic d2FuZGE6Z2VoZWlt".to_owned()), "wanda:geheim@", ""),
+        (Access::Query("sig=unterschrift".to_owned()), "", "?sig=unterschrift"),
+    ] {
+        let served =
+            Served::with(Dataset::folder(30), Options { access: Some(access), ..Options::default() });
+        let url = format!("{}{query}", served.url("data").replace("http://", &format!("http://{user}")));
+        let kept = served.dataset.beside("kept");
+        std::fs::create_dir(&kept).unwrap();
+        let run = |args: &[&str]| {
+            let mut program = Command::new(env!("CARGO_BIN_EXE_foreload"));
+            program.args(args).env("FORELOAD_INDEX_DIR", kept.join("index"));
+            let output = program.output().unwrap();
+            for (what, text) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
+                for word in words {
+                    assert!(
+                        !contains(text, word),
+                        "{word} in {what} of {args:?}: {}",
+                        String::from_utf8_lossy(text)
+                    );
+                }
+            }
+            output
+        };
+        let path = |name: &str| kept.join(name).to_str().unwrap().to_owned();
+        let (cache, trace, packed) = (path("cache"), path("trace.json"), path("packed"));
+        for args in [
+            &["index", &url][..],
+            &["index", &url, "--json", "--verify", "--decode"],
+            &[
+                "bench",
+                &url,
+                "--json",
+                "--epochs",
+                "2",
+                "--batch-size",
+                "4",
+                "--cache",
+                &cache,
+                "--cache-size",
+                "50MB",
+                "--trace",
+                &trace,
+            ],
+            &["bench", &url, "--epochs", "1", "--batch-size", "4"],
+            &["plan", &url, "--json", "--cache-size", "50MB", "--cache", &path("plan-cache")],
+            &["pack", &url, &packed],
+            &["show", &url, "--out", &path("show.png")],
+            &["cache", "show", &cache],
+        ] {
+            let output = run(args);
+            assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        // What fails says where, and shows no more.
+        served.fail(&["status:always:403"]);
+        let output = run(&["bench", &url, "--epochs", "1", "--batch-size", "4"]);
+        assert!(!output.status.success());
+        assert!(contains(&output.stderr, "/data"), "{}", String::from_utf8_lossy(&output.stderr));
+        let wrong = url.replace("/data", "/other");
+        assert!(!run(&["index", &wrong]).status.success());
+        let found = files(&kept);
+        assert!(found.len() > 5, "{found:?}");
+        for file in found {
+            let bytes = std::fs::read(&file).unwrap();
+            for word in words {
+                assert!(!contains(&bytes, word), "{word} in {}", file.display());
+                assert!(!file.to_string_lossy().contains(word), "{word} in {}", file.display());
+            }
+        }
+    }
+}
