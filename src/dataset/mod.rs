@@ -41,6 +41,7 @@ pub(crate) mod shards;
 mod spill;
 mod summary;
 mod survey;
+mod table;
 pub(crate) mod tfrecord;
 
 pub(crate) use crate::source::COARSE_TICK;
