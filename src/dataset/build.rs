@@ -2,14 +2,16 @@
 //! number of samples: rows go to a spill file at once and are copied into their columns at the end.
 
 use super::cancel::Cancel;
+use super::cells::{CellType, ColumnFacts, spilled as spilled_cells};
 use super::format::{GroupEnd, HEADER, IndexHeader, Section, SectionEntry};
 use super::member::{MEMBER_ROW, MemberRow};
-use super::spill::{SpilledGroup, affixes};
-use super::{Contents, Fingerprint, Layout, Stamp, publish};
+use super::spill::{SpilledColumn, SpilledGroup, affixes};
+use super::table::TableColumn;
+use super::{Contents, FieldKind, Fingerprint, Layout, Stamp, publish};
 use crate::error::{Error, Result};
 use crate::parts::RawOutline;
 use sha2::{Digest, Sha256};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::ops::Range;
@@ -44,11 +46,15 @@ pub struct SampleRow {
 /// The samples of a shard and their members.
 #[derive(Debug, Default)]
 pub struct ShardRows {
-    /// The samples, sorted by the offsets of their images; an unlabelled one has label 0. Where samples need no image,
-    /// the first member of a stem without one stands for it.
+    /// The samples, sorted by the offsets of their images but in tables; an unlabelled one has label 0. Where samples
+    /// need no image, the first member of a stem without one stands for it.
     pub samples: Vec<SampleRow>,
     /// The keys of their members, sorted.
     pub keys: Vec<String>,
+    /// The kinds of their members, by key; empty where the keys' endings say them.
+    pub kinds: Vec<FieldKind>,
+    /// The columns of small values that samples of tables have, sorted by name.
+    pub columns: Vec<TableColumn>,
     /// The members of each sample in turn, sorted by their keys. Most shards have few keys; but names that count
     /// something behind their first dot make as many as there are members.
     pub members: Vec<MemberRow>,
@@ -181,16 +187,21 @@ impl IndexBuilder {
             names: 0,
             affixes: [0; 2],
             keys: Vec::new(),
+            kinds: Vec::new(),
             members: 0,
             outlines: 0,
+            columns: Vec::new(),
         };
         if let GroupRows::Shard(rows) = &group.rows {
             (spilled.keys, spilled.members) = (rows.keys.clone(), rows.members.len() as u64);
             spilled.outlines = rows.outlines.len() as u64;
+            spilled.kinds.clone_from(&rows.kinds);
         }
         let written = match &group.rows {
             GroupRows::Files { names, files, .. } => self.spill_files(&mut spilled, names, files),
-            GroupRows::Shard(rows) => self.spill_shard(rows),
+            GroupRows::Shard(rows) => {
+                self.spill_shard(rows).and_then(|()| self.spill_columns(&mut spilled, rows))
+            }
         };
         written.map_err(|error| Error::io("write", &self.target, error))?;
         self.header.samples += samples;
@@ -243,6 +254,15 @@ impl IndexBuilder {
         members.iter().try_for_each(|member| self.put(&member.to_bytes()))
     }
 
+    fn spill_columns(&mut self, group: &mut SpilledGroup, rows: &ShardRows) -> std::io::Result<()> {
+        for column in &rows.columns {
+            let Some(facts) = ColumnFacts::of(column) else { continue };
+            group.columns.push(SpilledColumn { facts, at: self.spilled });
+            self.put(&spilled_cells(&column.cells))?;
+        }
+        Ok(())
+    }
+
     fn count(&mut self, length: u32, label: u32) {
         self.header.total_bytes += u64::from(length);
         self.header.largest = self.header.largest.max(length);
@@ -278,6 +298,7 @@ impl IndexBuilder {
         let groups = &self.groups;
         let keys: BTreeSet<&String> = groups.iter().flat_map(|group| &group.keys).collect();
         let keys: Vec<&String> = keys.into_iter().collect();
+        let (kinds, columns) = (kinds(groups, &keys), columns(groups, &keys));
         let sharded = self.header.layout.is_sharded();
         let mut table = [SectionEntry::default(); Section::COUNT];
         for section in Section::ALL {
@@ -332,6 +353,8 @@ impl IndexBuilder {
                     groups.iter().try_for_each(|group| out.copy(spill, group.outlines()))?;
                 }
                 Section::Keys => out.put(&serde_json::to_vec(&keys)?)?,
+                Section::Kinds => out.put(&serde_json::to_vec(&kinds)?)?,
+                Section::Columns => out.put(&serde_json::to_vec(&columns)?)?,
                 Section::MemberEnds => {
                     let mut end = 0;
                     for group in groups.iter().filter(|_| !keys.is_empty()) {
@@ -340,6 +363,9 @@ impl IndexBuilder {
                 }
                 Section::Members => {
                     groups.iter().try_for_each(|group| out.copy_members(spill, group, &keys))?;
+                }
+                Section::Cells => {
+                    columns.iter().try_for_each(|column| out.copy_column(spill, groups, column))?;
                 }
             }
             table[section as usize] = out.end();
@@ -368,6 +394,38 @@ fn fingerprint(header: &IndexHeader, table: &[SectionEntry; Section::COUNT]) -> 
         hash.update(table[section as usize].digest);
     }
     hash.finalize().into()
+}
+
+/// The kind of each key, where shards say kinds. What is of another kind in another shard is bytes.
+fn kinds(groups: &[SpilledGroup], keys: &[&String]) -> Vec<FieldKind> {
+    if groups.iter().all(|group| group.kinds.is_empty()) {
+        return Vec::new();
+    }
+    let mut kinds: Vec<Option<FieldKind>> = vec![None; keys.len()];
+    for (key, kind) in groups.iter().flat_map(|group| group.keys.iter().zip(&group.kinds)) {
+        let known = &mut kinds[keys.partition_point(|known| *known < key)];
+        *known = Some(known.map_or(*kind, |known| if known == *kind { known } else { FieldKind::Bytes }));
+    }
+    kinds.into_iter().map(|kind| kind.unwrap_or(FieldKind::Bytes)).collect()
+}
+
+/// The columns of all shards, sorted by name.
+fn columns(groups: &[SpilledGroup], keys: &[&String]) -> Vec<ColumnFacts> {
+    let mut columns: BTreeMap<&str, ColumnFacts> = BTreeMap::new();
+    for column in groups.iter().flat_map(|group| &group.columns) {
+        let name = column.facts.name.as_str();
+        match columns.get_mut(name) {
+            Some(known) => known.merge(&column.facts),
+            None => drop(columns.insert(name, column.facts.clone())),
+        }
+    }
+    for column in columns.values_mut() {
+        if keys.binary_search(&&column.name).is_ok() && !matches!(column.cells, CellType::Refused(_)) {
+            let words = column.cells.words();
+            column.refuse(format!("holds {words} in some shards and bytes in others"));
+        }
+    }
+    columns.into_values().collect()
 }
 
 /// Writes sections one after the other and digests them on the way.
@@ -445,6 +503,55 @@ impl SectionWriter<'_> {
             let row = MemberRow::from_bytes(row);
             self.put(&MemberRow { key: whole[row.key as usize], ..row }.to_bytes())
         })
+    }
+
+    /// Copies the values of a column from the groups that have it; of the others it has none.
+    fn copy_column(
+        &mut self,
+        from: &File,
+        groups: &[SpilledGroup],
+        column: &ColumnFacts,
+    ) -> std::io::Result<()> {
+        if matches!(column.cells, CellType::Refused(_)) {
+            return Ok(());
+        }
+        let is_text = column.cells == CellType::Texts;
+        let with_own = || groups.iter().map(|group| (group, group.column(&column.name)));
+        for (group, own) in with_own() {
+            match own {
+                Some(own) => self.copy(from, own.present(group.samples))?,
+                None => self.zeros(group.samples)?,
+            }
+        }
+        let mut end = 0;
+        for (group, own) in with_own() {
+            match own {
+                Some(own) if is_text => {
+                    Self::each_row(from, own.values(group.samples), |length: &[u8; 4]| {
+                        end += u64::from(u32::from_le_bytes(*length));
+                        self.put(&u64::to_le_bytes(end))
+                    })?;
+                }
+                Some(own) => self.copy(from, own.values(group.samples))?,
+                None if is_text => (0..group.samples).try_for_each(|_| self.put(&u64::to_le_bytes(end)))?,
+                None => self.zeros(column.cells.width() * group.samples)?,
+            }
+        }
+        for (group, own) in with_own().filter(|_| is_text) {
+            own.map_or(Ok(()), |own| self.copy(from, own.texts(group.samples)))?;
+        }
+        Ok(())
+    }
+
+    fn zeros(&mut self, count: u64) -> std::io::Result<()> {
+        let zeros = [0; 1 << 12];
+        let mut left = count;
+        while left > 0 {
+            let now = left.min(zeros.len() as u64);
+            self.put(&zeros[..now as usize])?;
+            left -= now;
+        }
+        Ok(())
     }
 
     fn end(&mut self) -> SectionEntry {

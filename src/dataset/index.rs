@@ -4,9 +4,9 @@
 mod versions;
 
 use super::cancel::Cancel;
-use super::checks::{check_members, faulty, refuse_repeated};
+use super::checks::{check_members, columns_and_members, faulty, refuse_repeated};
 use super::classes::Classes;
-use super::format::IndexFile;
+use super::format::{Beside, IndexFile};
 use super::packed::PackedFooter;
 use super::part::DatasetPart;
 use super::selected_members::MemberBytes;
@@ -33,7 +33,7 @@ pub struct DatasetIndex {
     samples: u64,
     files: u32,
     notices: Notices,
-    /// The members that are read of each sample; `None` where its image is.
+    /// The members that are read of each sample, columns left out; `None` where its image is.
     members: Option<Vec<String>>,
 }
 
@@ -97,7 +97,7 @@ impl DatasetIndex {
     /// [`Error::Io`] when it cannot be read, [`Error::Dataset`] when it is not a sound index file.
     pub fn load(root: &Path, file: &Path) -> Result<Self> {
         Self::concatenate(
-            vec![DatasetPart::new(root, IndexFile::load(file, true)?)?],
+            vec![DatasetPart::new(root, IndexFile::load(file, Beside::All)?)?],
             &IndexOptions::default(),
         )
     }
@@ -105,7 +105,14 @@ impl DatasetIndex {
     fn concatenate(mut parts: Vec<DatasetPart>, options: &IndexOptions) -> Result<Self> {
         if let Some(members) = &options.members {
             check_members(&parts, members, options)?;
-            parts.iter_mut().try_for_each(|part| part.select(members))?;
+        }
+        let (columns, members) = columns_and_members(&parts, options);
+        for part in &mut parts {
+            part.select_columns(&columns);
+            part.select(members.as_deref().unwrap_or_default())?;
+            if !columns.is_empty() {
+                part.file.forget_members();
+            }
         }
         if let Some((part, fault)) = faulty(&parts).filter(|_| !options.without_labels) {
             return Err(fault.error(&part.root));
@@ -117,7 +124,7 @@ impl DatasetIndex {
             samples: 0,
             files: 0,
             notices: options.notices.clone(),
-            members: options.members.clone(),
+            members,
         };
         for part in parts {
             part.notes.notify(&part.root, part.origin != IndexOrigin::Loaded, &index.notices);
@@ -348,6 +355,11 @@ impl DatasetIndex {
     /// Whether samples are files of their own, or were before they were packed, so that each has a name.
     pub(super) fn has_sample_names(&self) -> bool {
         !self.parts.iter().all(|placed| placed.part.has_shards_of_samples())
+    }
+
+    /// The datasets, in order.
+    pub(super) fn dataset_parts(&self) -> impl Iterator<Item = &DatasetPart> {
+        self.parts.iter().map(|placed| &placed.part)
     }
 
     /// The first of the datasets.
