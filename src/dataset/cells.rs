@@ -5,6 +5,7 @@ use super::FieldKind;
 use super::format::u64_at;
 use super::table::{TableCells, TableColumn};
 use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
 
 /// What the values of a column are.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -139,22 +140,27 @@ pub(super) enum CellValue<'a> {
 }
 
 /// The values of a column for all samples of a dataset.
-pub(super) struct ColumnCells {
+pub(super) struct ColumnCells<'a> {
     pub(super) facts: ColumnFacts,
     samples: usize,
-    bytes: Vec<u8>,
+    bytes: Cow<'a, [u8]>,
 }
 
-impl ColumnCells {
+impl<'a> ColumnCells<'a> {
     /// The column with this number among `columns`, of which `section` has the bytes.
-    pub(super) fn read(columns: &[ColumnFacts], number: usize, section: &[u8], samples: u64) -> Self {
+    pub(super) fn of(columns: &[ColumnFacts], number: usize, section: &'a [u8], samples: u64) -> Self {
         let before: u64 =
             columns[..number].iter().fold(0, |sum, column| sum.saturating_add(column.bytes(samples)));
         let facts = columns[number].clone();
         let end = before.saturating_add(facts.bytes(samples));
         let bytes = usize::try_from(before).ok().zip(usize::try_from(end).ok());
-        let bytes = bytes.and_then(|(start, end)| section.get(start..end)).unwrap_or_default().to_vec();
-        Self { facts, samples: samples as usize, bytes }
+        let bytes = bytes.and_then(|(start, end)| section.get(start..end)).unwrap_or_default();
+        Self { facts, samples: samples as usize, bytes: Cow::Borrowed(bytes) }
+    }
+
+    /// The same column with bytes of its own.
+    pub(super) fn owned(self) -> ColumnCells<'static> {
+        ColumnCells { facts: self.facts, samples: self.samples, bytes: Cow::Owned(self.bytes.into_owned()) }
     }
 
     /// The value that a sample has, by its number in the dataset.

@@ -41,7 +41,7 @@ pub(super) struct DatasetPart {
     /// The members that are read of each sample; `None` where its image is.
     pub(super) members: Option<MemberSelection>,
     /// The columns of small values that are read.
-    pub(super) selected_columns: Vec<ColumnCells>,
+    pub(super) selected_columns: Vec<ColumnCells<'static>>,
     /// The samples of a shard of a table, by their numbers there, in the order of their images. Only shards whose images
     /// lie in another order have an entry.
     image_order: HashMap<u32, Vec<u32>>,
@@ -77,22 +77,22 @@ impl DatasetPart {
             different: HashSet::new(),
         };
         if part.layout().is_table() {
-            part.image_order = part.orders(|sample| part.image(sample).offset);
+            part.image_order = part.orders_of_images();
         }
         Ok(part)
     }
 
-    /// The samples of each shard in the order of their offsets; of those shards alone in which they have another.
-    pub(super) fn orders(&self, offset: impl Fn(u64) -> u64) -> HashMap<u32, Vec<u32>> {
+    /// The offset of a sample's image in its shard.
+    fn place(&self, sample: u64) -> u64 {
+        u64_at(self.file.section(Section::Places), 8 * sample as usize).min(MAX_OFFSET)
+    }
+
+    /// The samples of each shard of a table in the order of their images, where they have another.
+    fn orders_of_images(&self) -> HashMap<u32, Vec<u32>> {
         let mut orders = HashMap::new();
         for group in 0..self.groups() {
-            let samples = self.samples_of_group(group);
-            let offset = |number: &u32| offset(samples.start + u64::from(*number));
-            let mut order: Vec<u32> = (0..(samples.end - samples.start) as u32).collect();
-            if !order.is_sorted_by_key(offset) {
-                order.sort_by_key(offset);
-                orders.insert(group as u32, order);
-            }
+            let offsets: Vec<u64> = self.samples_of_group(group).map(|sample| self.place(sample)).collect();
+            orders.extend(order(&offsets).map(|order| (group as u32, order)));
         }
         orders
     }
@@ -140,8 +140,7 @@ impl DatasetPart {
     pub(super) fn image(&self, sample: u64) -> Extent {
         let length = self.column(Section::Lengths, sample).min(self.file.header().largest);
         if self.layout().is_sharded() {
-            let offset = u64_at(self.file.section(Section::Places), 8 * sample as usize).min(MAX_OFFSET);
-            Extent { file: FileId(self.group_of(sample) as u32), offset, length }
+            Extent { file: FileId(self.group_of(sample) as u32), offset: self.place(sample), length }
         } else {
             Extent { file: FileId(sample as u32), offset: 0, length }
         }
@@ -451,6 +450,16 @@ impl DatasetPart {
     pub(super) fn known(&self, found: Stamp) -> Stamp {
         if self.inodes { found } else { found.without_inode() }
     }
+}
+
+/// The numbers of samples with these offsets, in the order of the offsets; `None` where they are sorted.
+pub(super) fn order(offsets: &[u64]) -> Option<Vec<u32>> {
+    if offsets.is_sorted() {
+        return None;
+    }
+    let mut order: Vec<u32> = (0..offsets.len() as u32).collect();
+    order.sort_by_key(|&number| offsets[number as usize]);
+    Some(order)
 }
 
 /// The first of `low..high` that is not `before`, or `high`; all that are `before` come first.

@@ -7,6 +7,7 @@ use super::part::DatasetPart;
 use super::summary::TableField;
 use super::{DatasetIndex, FieldKind};
 use crate::error::{Error, Result};
+use serde_json::Value;
 
 impl DatasetPart {
     /// The columns of small values that its samples have, sorted by name.
@@ -49,14 +50,14 @@ impl DatasetPart {
         let columns = self.columns();
         let section = self.file.section(Section::Cells);
         let wanted = (0..columns.len()).filter(|&of| names.contains(&columns[of].name));
-        let read = |number| ColumnCells::read(&columns, number, section, self.len());
+        let read = |number| ColumnCells::of(&columns, number, section, self.len()).owned();
         self.selected_columns = wanted.map(read).collect();
     }
 
     /// A column in which the samples from `first` on have other values than those `found` in their shard, as far as the
     /// index was read with its columns.
     pub(super) fn different_column(&self, first: u64, found: &super::build::ShardRows) -> Option<String> {
-        let differs = |cells: &ColumnCells| {
+        let differs = |cells: &ColumnCells<'_>| {
             let own = found.columns.iter().find(|column| column.name == cells.facts.name);
             let is_known = !matches!(cells.facts.cells, CellType::Refused(_));
             match own {
@@ -75,7 +76,7 @@ impl DatasetPart {
         let section = self.file.section(Section::Cells);
         let new = found.columns.iter().find(|column| columns.iter().all(|known| known.name != column.name));
         let known = (0..columns.len())
-            .find(|&number| differs(&ColumnCells::read(&columns, number, section, self.len())));
+            .find(|&number| differs(&ColumnCells::of(&columns, number, section, self.len())));
         new.map(|column| column.name.clone()).or_else(|| known.map(|number| columns[number].name.clone()))
     }
 }
@@ -89,6 +90,28 @@ impl DatasetIndex {
     /// Whether a column of small values by this name is read of some dataset.
     pub(crate) fn has_column(&self, name: &str) -> bool {
         self.dataset_parts().any(|part| part.selected_columns.iter().any(|column| column.facts.name == name))
+    }
+
+    /// The value of a sample in a column that is read, as JSON; null where it has none.
+    ///
+    /// # Panics
+    /// Panics when `sample` is not below [`DatasetIndex::len`].
+    pub(crate) fn column_value(&self, name: &str, sample: u64) -> Value {
+        let mut before = 0;
+        for part in self.dataset_parts() {
+            if sample < before + part.len() {
+                let column = part.selected_columns.iter().find(|column| column.facts.name == name);
+                return match column.and_then(|column| column.get(sample - before)) {
+                    Some(CellValue::Truth(truth)) => Value::from(truth),
+                    Some(CellValue::Integer(number)) => Value::from(number),
+                    Some(CellValue::Float(number)) => Value::from(number),
+                    Some(CellValue::Text(text)) => Value::from(text),
+                    None => Value::Null,
+                };
+            }
+            before += part.len();
+        }
+        panic!("sample {sample} of a dataset of {before}")
     }
 
     /// The kind that the schema of a table gives the field of this name; `None` where none does.
@@ -106,7 +129,7 @@ impl DatasetIndex {
     /// [`Error::Config`] for `fields` where it is refused, or cannot be of that kind.
     pub(crate) fn column(&self, name: &str, kind: Option<FieldKind>) -> Result<SampleColumn> {
         let wrong = |message: String| Error::config("fields", format!("has {name:?}, {message}"));
-        let parts: Vec<(&DatasetPart, Option<&ColumnCells>)> = self
+        let parts: Vec<(&DatasetPart, Option<&ColumnCells<'_>>)> = self
             .dataset_parts()
             .map(|part| (part, part.selected_columns.iter().find(|column| column.facts.name == name)))
             .collect();

@@ -4,7 +4,7 @@ use super::Extent;
 use super::format::{Section, u64_at};
 use super::kind::image_rank;
 use super::member::{MEMBER_ROW, MemberPlace, MemberRow};
-use super::part::{DatasetPart, search};
+use super::part::{DatasetPart, order, search};
 use super::summary::SampleBytes;
 use crate::error::{Error, Result};
 use std::collections::HashMap;
@@ -105,14 +105,19 @@ impl DatasetPart {
         let (largest, total, any_apart) = (0, 0, false);
         let keys = selected.to_vec();
         let mut members = MemberSelection { keys, places, largest, total, any_apart, sorted: HashMap::new() };
-        for sample in 0..self.len() {
-            let pieces = self.pieces(&members, sample, self.image(sample));
-            let extent = self.read_extent(&members, sample);
-            members.largest = members.largest.max(extent.length);
-            members.total += u64::from(extent.length);
-            members.any_apart |= pieces.iter().any(|piece| !piece.is_within(&range(extent)));
+        for group in 0..self.groups() {
+            let samples = self.samples_of_group(group);
+            let mut offsets = Vec::with_capacity((samples.end - samples.start) as usize);
+            for sample in samples {
+                let pieces = self.pieces(&members, sample, self.image(sample));
+                let extent = self.read_extent(&members, sample);
+                members.largest = members.largest.max(extent.length);
+                members.total += u64::from(extent.length);
+                members.any_apart |= pieces.iter().any(|piece| !piece.is_within(&range(extent)));
+                offsets.push(extent.offset);
+            }
+            members.sorted.extend(order(&offsets).map(|order| (group as u32, order)));
         }
-        members.sorted = self.orders(|sample| self.read_extent(&members, sample).offset);
         self.members = Some(members);
         Ok(())
     }

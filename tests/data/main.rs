@@ -5,12 +5,14 @@ mod changes;
 #[path = "../common/mod.rs"]
 mod common;
 mod dataset;
+mod examples;
 mod fields;
 mod files;
 mod fuzz;
 mod index_file;
 mod labels;
 mod locality;
+mod mds;
 mod packed;
 mod scale;
 mod schedule;

@@ -1,7 +1,7 @@
 //! Packed shards as a layout of the table. Their manifest, which lists them, is looked for before all other layouts.
 
 use super::super::Contents;
-use super::super::packed::{is_shard_name, shard_contents};
+use super::super::packed::shard_contents;
 use super::super::samples::ShardContents;
 use super::{ShardLayout, ShardParser};
 use crate::error::Result;
