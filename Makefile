@@ -14,7 +14,8 @@ SOURCES := $(shell find src python build.rs -name '*.rs' -o -name '*.py' -o -nam
 .DELETE_ON_ERROR:
 .PHONY: help setup test test-all test-rust test-python test-module test-dali test-frameworks test-dlio stand-in check \
 	stub bindings kernels bench fuzz bench-tiers bench-nodes bench-dlio compare compare-recipes compare-packed \
-	compare-ops compare-outputs limits fidelity accuracy accuracy-recipe wheel gpu-kit gpu-kit-dali clean distclean
+	compare-ops compare-outputs limits fidelity accuracy accuracy-recipe wheel gpu-kit gpu-kit-dali fixtures \
+	fixtures-check bench-layouts clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -118,6 +119,13 @@ stub: ## write the stub and docs/settings.md anew from the table of settings
 bindings: $(VENV)/.tools ## write nvJPEG's bindings anew from the headers in PyPI's wheels
 	bash cuda/nvjpeg-bindings/run.sh $(BIN)/python
 
+# 2 GB of the libraries, most of it TensorFlow's. What is committed is all that the tests read.
+fixtures: ## write the fixtures of all layouts anew, by the libraries whose layouts they are
+	$(PYTHON) tests/fixtures/make.py
+
+fixtures-check: ## write them elsewhere and compare with those that are committed
+	$(PYTHON) tests/fixtures/make.py --check
+
 kernels: $(VENV)/.tools ## compile the CUDA kernels, with NVRTC from PyPI; print registers and spills
 	$(BIN)/python cuda/compile.py
 
@@ -162,6 +170,10 @@ compare-ops: setup ## each transform beside torchvision's function, given what w
 
 compare-outputs: setup ## recipes beside their sources' own transforms, as distributions: 40 minutes
 	$(BIN)/python benches/transforms/run.py outputs --data $(DATA)/folder --output benches/results/outputs
+
+# 6 GB of the libraries, nearly all of it torch's and TensorFlow's, and 5 GB of data.
+bench-layouts: setup $(DATA)/folder ## each layout beside its own library; opening 10 million samples: 20 minutes
+	$(BIN)/python benches/layouts/run.py --data $(DATA)/folder --output benches/results/layouts
 
 limits: setup ## the reader against fio, decoding against libjpeg-turbo, depth against storage that takes milliseconds
 	$(BIN)/python benches/limits/run.py --data $(DATA)/folder

@@ -48,6 +48,32 @@ def pinned(name: str, version: str) -> tuple[str, str]:
 
 NUMPY = pinned("numpy", "2.4.6")
 IMAGES = (*NUMPY, *pinned("pillow", "13.0.0"))
+DATASETS = (
+    "datasets==5.2.0",
+    "pyarrow==26.0.1",
+    "anyio==4.16.0",
+    "click==8.5.1",
+    "dill==0.4.1",
+    "filelock==4.3.1",
+    "fsspec==2026.9.0",
+    "h11==0.16.0",
+    "hf-xet==1.8.0",
+    "httpcore2==2.16.2",
+    "httpx2==2.16.2",
+    "huggingface_hub==2.4.0",
+    "idna==3.20",
+    "multiprocess==0.70.19",
+    "packaging==26.4",
+    "pandas==3.1.1",
+    "python-dateutil==4.0.0",
+    "PyYAML==6.0.4",
+    "tqdm==4.70.1",
+    "truststore==0.10.5",
+    "typing_extensions==4.16.0",
+    "tzdata==2026.6",
+    "xxhash==4.1.0",
+)
+"""Hugging Face's `datasets` with all that it imports, without which it would bring other releases each month."""
 
 RECIPES: dict[str, Recipe] = {
     "torch": Recipe(
@@ -121,6 +147,32 @@ RECIPES: dict[str, Recipe] = {
         ),
         extends="torch",
         check="import dlio_benchmark.data_loader.base_data_loader, dlio_benchmark.framework.torch_framework",
+        no_dependencies=True,
+    ),
+    "datasets": Recipe(DATASETS, extends="torch", check="import datasets", no_dependencies=True),
+    # The next three, with `tensorflow`, write the tests' fixtures (tests/fixtures), without torch.
+    "huggingface": Recipe(
+        (*DATASETS, *IMAGES), check="import datasets, pyarrow.parquet, PIL", no_dependencies=True
+    ),
+    "mds": Recipe(
+        (
+            "mosaicml-streaming==0.13.0",
+            "brotli==1.2.1",
+            "cramjam==2.14.0",
+            "filelock==4.3.1",
+            "python-snappy==0.7.3",
+            "tqdm==4.70.1",
+            "typing_extensions==4.16.0",
+            "xxhash==4.1.0",
+            "zstd==1.5.7.2",
+            *IMAGES,
+        ),
+        check="import brotli, snappy, xxhash, zstd, PIL",
+        no_dependencies=True,
+    ),
+    "webdataset": Recipe(
+        ("webdataset==1.0.2", "braceexpand==0.1.7", "PyYAML==6.0.4", *IMAGES),
+        check="import webdataset",
         no_dependencies=True,
     ),
     "reference": Recipe(("simplejpeg==1.9.0", *IMAGES), check="import PIL, simplejpeg"),

@@ -14,9 +14,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import contest
-import datasets
 import environments
 import packed_verdicts
+import photographs
 import report
 from contest import Program
 
@@ -117,9 +117,9 @@ def program_of(entrant: Entrant, data: Path, packed: Path, chosen: argparse.Name
 
 def measure_dataset(data: Path, packed: Path, vbmi2: bool, chosen: argparse.Namespace) -> dict:
     """Do all rounds of all entrants on one dataset."""
-    files = datasets.jpegs(data)
-    size = datasets.warm(files)
-    datasets.warm([path for path in packed.rglob("*") if path.is_file()])
+    files = photographs.jpegs(data)
+    size = photographs.warm(files)
+    photographs.warm([path for path in packed.rglob("*") if path.is_file()])
 
     def check(name: str, result: dict) -> None:
         contest.check_images(result, len(files), chosen.batch_size if name != "pack" else 1)
@@ -128,7 +128,7 @@ def measure_dataset(data: Path, packed: Path, vbmi2: bool, chosen: argparse.Name
         name: functools.partial(program_of, ENTRANTS[name], data, packed, chosen) for name in chosen.entrants
     }
     standings = contest.hold(entrants, check, chosen.rounds, memory=False, title=data.name)
-    sizes = {"jpeg": size, "packed": datasets.size(packed)}
+    sizes = {"jpeg": size, "packed": photographs.size(packed)}
     for run in standings["ffcv-raw"].runs[-1:] if "ffcv-raw" in standings else []:
         sizes["ffcv-raw"] = run["copy_bytes"]
     titles = {name: ENTRANTS[name].title for name in standings}
@@ -152,8 +152,8 @@ def main() -> int:
         "datasets": [],
     }
     for position, data in enumerate(chosen.data):
-        packed = chosen.packed[position] if chosen.packed else datasets.packed_beside(data)
-        datasets.ensure_packed(data, packed, program)
+        packed = chosen.packed[position] if chosen.packed else photographs.packed_beside(data)
+        photographs.ensure_packed(data, packed, program)
         vbmi2 = packed_verdicts.has_vbmi2(result["machine"])
         result["datasets"].append(measure_dataset(data, packed, vbmi2, chosen))
     report.deliver(result, packed_verdicts.as_text(result), chosen.json, chosen.output)

@@ -15,8 +15,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 import contest
-import datasets
 import environments
+import photographs
 import report
 from contest import Program, Standing
 from environments import Unavailable
@@ -120,9 +120,9 @@ def program_of(peer: Peer, data: Path, shards: Path | None, chosen: argparse.Nam
 
 def measure_dataset(data: Path, shards: Path | None, chosen: argparse.Namespace) -> dict:
     """Do all rounds of all peers on one dataset."""
-    files = datasets.jpegs(data)
-    size = datasets.warm(files)
-    datasets.warm(list(shards.glob("*.tar")) if shards else [])
+    files = photographs.jpegs(data)
+    size = photographs.warm(files)
+    photographs.warm(list(shards.glob("*.tar")) if shards else [])
 
     def check(name: str, result: dict) -> None:
         # Every worker of a sharded loader may drop a partial batch of its own.
@@ -263,8 +263,8 @@ def main() -> int:
         "datasets": [],
     }
     for position, data in enumerate(chosen.data):
-        datasets.ensure_known(data, chosen.foreload_python.parent / "foreload")
-        beside = chosen.shards[position] if chosen.shards else datasets.shards_beside(data)
+        photographs.ensure_known(data, chosen.foreload_python.parent / "foreload")
+        beside = chosen.shards[position] if chosen.shards else photographs.shards_beside(data)
         shards = beside if beside.is_dir() else None
         result["datasets"].append(measure_dataset(data, shards, chosen))
     report.deliver(result, as_text(result, chosen), chosen.json, chosen.output)

@@ -17,8 +17,8 @@ import tempfile
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
-import datasets
 import environments
+import photographs
 import report
 from environments import ROOT, Unavailable
 
@@ -106,7 +106,7 @@ def run_method(python: Path, request: dict, output: Path) -> None:
 
 def measure(chosen: argparse.Namespace, folder: Path) -> dict:
     """Return the scores of every method, and where the boxes came from."""
-    paths = [str(path) for path in datasets.jpegs(chosen.data)]
+    paths = [str(path) for path in photographs.jpegs(chosen.data)]
     count = min(chosen.images, len(paths))
     reference_python = environments.ensure("reference", chosen.envs)
     loader = {"path": str(chosen.data), "batch_size": 64, "seed": chosen.seed, "last_batch": "partial"}
@@ -202,7 +202,7 @@ def row(entry: dict) -> list[str]:
 def main() -> int:
     """Measure and report; return 1 when Foreload failed, or missed a target that was required."""
     chosen = parse_arguments()
-    datasets.ensure_known(chosen.data, chosen.foreload_python.parent / "foreload")
+    photographs.ensure_known(chosen.data, chosen.foreload_python.parent / "foreload")
     result = {"benchmark": "fidelity", "machine": report.machine(), "image_size": chosen.image_size}
     with tempfile.TemporaryDirectory(prefix="foreload-fidelity-") as folder:
         result |= measure(chosen, Path(folder))

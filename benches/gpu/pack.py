@@ -40,7 +40,7 @@ SCRIPTS = (
     "benches/gpu",
     "cuda/kernels",
     "benches/compare/accounting.py",
-    "benches/compare/datasets.py",
+    "benches/compare/photographs.py",
     "benches/compare/report.py",
 )
 TESTS = ("tests/gpu",)

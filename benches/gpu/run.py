@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
-import datasets
 import judge
+import photographs
 import report
 from standings import PEERS, POINTS, PYTHON, Standing
 
@@ -101,7 +101,7 @@ class Comparison:
     def __init__(self, chosen: argparse.Namespace, gpu: dict, began: float) -> None:
         self.chosen, self.gpu = chosen, gpu
         self.deadline = began + (chosen.budget or 24 * 3600)
-        files = datasets.jpegs(chosen.data)
+        files = photographs.jpegs(chosen.data)
         self.images = len(files)
         self.mean_bytes = sum(path.stat().st_size for path in files) / len(files)
         self.standings: list[Standing] = []

@@ -21,8 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
-import datasets
 import environments
+import photographs
 import report
 from environments import ROOT, Unavailable
 
@@ -70,7 +70,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--output", type=Path, help="keep the result in OUTPUT.json and OUTPUT.md too")
     parser.add_argument("--json", action="store_true", help="print one JSON object instead of the tables")
     chosen = parser.parse_args()
-    chosen.shards = chosen.shards or datasets.shards_beside(chosen.data)
+    chosen.shards = chosen.shards or photographs.shards_beside(chosen.data)
     return chosen
 
 
@@ -228,7 +228,7 @@ def measure_decode(chosen: argparse.Namespace) -> dict:
         "libjpeg-turbo, full RGB alone": lambda: run_json(bare),
         "libjpeg-turbo + resize of the crop": lambda: run_json([*bare, "--resize"]),
     }
-    for path in datasets.jpegs(chosen.data):
+    for path in photographs.jpegs(chosen.data):
         path.read_bytes()
     results = alternate(runs, chosen.rounds, lambda: None)
     entries = {}
@@ -304,7 +304,7 @@ def decode_row(entry: dict) -> list[str]:
 def main() -> int:
     """Measure and report; return 1 when something could not be measured, or a required target was missed."""
     chosen = parse_arguments()
-    datasets.ensure_known(chosen.data, chosen.foreload)
+    photographs.ensure_known(chosen.data, chosen.foreload)
     result = {"benchmark": "limits", "machine": report.machine()}
     with tempfile.TemporaryDirectory(prefix="foreload-limits-") as scratch:
         for part in chosen.parts:

@@ -15,8 +15,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
 import contest
-import datasets
 import environments
+import photographs
 import recipes
 import report
 import verdicts
@@ -82,7 +82,7 @@ def program_of(peer: Peer, letter: str, data: Path, chosen: argparse.Namespace) 
 
 def measure(data: Path, chosen: argparse.Namespace) -> dict[tuple[str, str], contest.Standing]:
     """Do all rounds of all recipes and loaders."""
-    files = datasets.jpegs(data)
+    files = photographs.jpegs(data)
     pairs = {f"{letter} {peer}": (letter, peer) for letter in chosen.recipes for peer in chosen.peers}
     entrants = {
         name: functools.partial(program_of, PEERS[peer], letter, data, chosen)
@@ -100,9 +100,9 @@ def main() -> int:
     """Install, measure, report; return 1 when Foreload failed, or missed an aim that was required."""
     chosen = parse_arguments()
     contest.use_cores(chosen.threads)
-    datasets.ensure_known(chosen.data, chosen.foreload_python.parent / "foreload")
-    part = datasets.part(chosen.data, chosen.images, chosen.envs / "scratch")
-    size = datasets.warm(datasets.jpegs(part))
+    photographs.ensure_known(chosen.data, chosen.foreload_python.parent / "foreload")
+    part = photographs.part(chosen.data, chosen.images, chosen.envs / "scratch")
+    size = photographs.warm(photographs.jpegs(part))
     machine = report.machine()
     standings = measure(part, chosen)
     result = {

@@ -17,9 +17,9 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
-import datasets
 import environments
 import foreload
+import photographs
 import report
 import tables
 from environments import ROOT
@@ -135,8 +135,8 @@ def begun(output: Path | None, result: dict) -> dict:
 def main() -> int:
     """Measure and report; return 1 when something is off and that was asked for."""
     chosen = parse_arguments()
-    datasets.ensure_known(chosen.data, Path(sys.executable).parent / "foreload")
-    data = datasets.part(chosen.data, chosen.images, chosen.envs / "scratch")
+    photographs.ensure_known(chosen.data, Path(sys.executable).parent / "foreload")
+    data = photographs.part(chosen.data, chosen.images, chosen.envs / "scratch")
     python = environments.ensure("frameworks", chosen.envs)
     result = {
         "benchmark": chosen.what,

@@ -18,8 +18,8 @@ ROOT = Path(__file__).resolve().parents[2]
 COMPARE, RECIPES = ROOT / "benches" / "compare", ROOT / "benches" / "recipes"
 sys.path += [str(COMPARE), str(RECIPES)]
 import contest  # noqa: E402
-import datasets  # noqa: E402
 import measure  # noqa: E402
+import photographs  # noqa: E402
 import recipes  # noqa: E402
 import verdicts  # noqa: E402
 
@@ -157,12 +157,12 @@ def test_the_figures_of_batches_are_those_of_all_views() -> None:
 
 
 def test_a_part_of_a_dataset_has_images_of_all_classes(dataset: Path, tmp_path: Path) -> None:
-    part = datasets.part(dataset, 12, tmp_path)
+    part = photographs.part(dataset, 12, tmp_path)
     links = paths(part)
     assert len(links) == 12
     assert [sum(1 for _ in folder.iterdir()) for folder in sorted(part.iterdir())] == [4, 4, 4]
     assert all(link.read_bytes() == (dataset / link.relative_to(part)).read_bytes() for link in links)
-    assert datasets.part(dataset, 60, tmp_path) == dataset
+    assert photographs.part(dataset, 60, tmp_path) == dataset
 
 
 @pytest.mark.parametrize("letter", recipes.RECIPES)

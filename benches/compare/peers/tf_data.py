@@ -2,63 +2,22 @@
 
 from __future__ import annotations
 
-import os
-
-os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import measure
-import numpy as np
-import tensorflow as tf
-from measure import MEAN, RATIO, SCALE, STD, Batches, Epoch, Options
+import tf_common
+from measure import Epoch, Options
+from tf_common import tf
 
 
 def prepare(options: Options) -> Epoch:
     """Map files in `threads` parallel calls; resize and flip by sample, normalise by batch."""
-    tf.config.threading.set_intra_op_parallelism_threads(options.threads)
-    tf.config.threading.set_inter_op_parallelism_threads(options.threads)
+    tf_common.use_threads(options)
     paths, labels = measure.list_images(options.data)
-    antialias = options.variant != "plain"
-    mean = tf.constant([255 * value for value in MEAN])
-    deviation = tf.constant([255 * value for value in STD])
 
     def load(path: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        encoded = tf.io.read_file(path)
-        begin, size, _ = tf.image.sample_distorted_bounding_box(
-            tf.image.extract_jpeg_shape(encoded),
-            bounding_boxes=tf.constant([[[0.0, 0.0, 1.0, 1.0]]]),
-            min_object_covered=0.0,
-            aspect_ratio_range=RATIO,
-            area_range=SCALE,
-            max_attempts=10,
-            use_image_if_no_bounding_boxes=True,
-        )
-        y, x, _ = tf.unstack(begin)
-        height, width, _ = tf.unstack(size)
-        image = tf.image.decode_and_crop_jpeg(encoded, tf.stack([y, x, height, width]), channels=3)
-        image = tf.image.resize(image, [options.image_size] * 2, method="bilinear", antialias=antialias)
-        return tf.image.random_flip_left_right(image), label
+        return tf_common.view(tf.io.read_file(path), options), label
 
-    def normalise(images: tf.Tensor, label: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        return tf.transpose((images - mean) / deviation, [0, 3, 1, 2]), label
-
-    dataset = (
-        tf.data.Dataset.from_tensor_slices((paths, labels))
-        .shuffle(len(paths), seed=options.seed)
-        .map(load, num_parallel_calls=options.threads, deterministic=False)
-        .batch(options.batch_size, drop_remainder=True)
-        .map(normalise)
-        .prefetch(2)
-    )
-    choices = tf.data.Options()
-    choices.threading.private_threadpool_size = options.threads
-    choices.threading.max_intra_op_parallelism = 1
-    dataset = dataset.with_options(choices)
-
-    def epoch(_number: int, batches: int | None) -> Batches:
-        # np.asarray takes the tensor's memory as it is; .numpy() would copy it.
-        for images, label in dataset if batches is None else dataset.take(batches):
-            yield np.asarray(images), np.asarray(label)
-
-    return epoch
+    shuffled = tf.data.Dataset.from_tensor_slices((paths, labels)).shuffle(len(paths), seed=options.seed)
+    return tf_common.epochs_of(shuffled, load, options)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,52 @@
+"""MDS through MosaicML Streaming, torchvision v2 and torch's DataLoader.
+
+Streaming hands out images that Pillow has opened but not decoded; torchvision.io decodes their bytes: the fastest way.
+With the variant `pil` Pillow decodes them.
+"""
+
+from __future__ import annotations
+
+import measure
+import torch
+from streaming import StreamingDataset
+from torch.utils.data import DataLoader
+from torch_common import Epoch, Options, normalised
+from torch_images import decoded, transforms
+
+
+class Views(StreamingDataset):
+    """A dataset of views and labels."""
+
+    def __init__(self, options: Options) -> None:
+        """Open the directory, without a copy."""
+        super().__init__(
+            local=str(options.data), shuffle=True, shuffle_seed=options.seed, batch_size=options.batch_size
+        )
+        self.by_pillow = options.variant == "pil"
+        self.transform = transforms(options)
+
+    def __getitem__(self, at: int) -> tuple[torch.Tensor, int]:
+        """Return a sample."""
+        sample = super().__getitem__(at)
+        image = sample["image"]
+        pixels = decoded(image.convert("RGB") if self.by_pillow else image.fp.getvalue())
+        return self.transform(pixels), sample["label"]
+
+
+def prepare(options: Options) -> Epoch:
+    """Batches are stacked in the workers, which Streaming gives a part of the samples each."""
+    torch.set_num_threads(1)
+    loader = DataLoader(
+        Views(options), batch_size=options.batch_size, num_workers=options.threads, drop_last=True
+    )
+
+    def epoch(_number: int, _batches: int | None) -> measure.Batches:
+        # An epoch that is cut short would be counted as begun; so the warm-up is a whole one.
+        for images, labels in loader:
+            yield normalised(images).numpy(), labels.numpy()
+
+    return epoch
+
+
+if __name__ == "__main__":
+    measure.main(prepare)

@@ -1,0 +1,53 @@
+"""What the writers of layouts share: their command line, and the images of a folder shard by shard."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import measure
+
+
+@dataclass(frozen=True)
+class Sample:
+    """An image file and its class."""
+
+    path: Path
+    label: int
+
+    def image(self) -> bytes:
+        """Return the file's bytes."""
+        return self.path.read_bytes()
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a writer is asked for."""
+
+    output: Path
+    """A folder, which is there and empty."""
+    samples: list[Sample]
+    shard_samples: int
+    """The most samples of a shard."""
+
+    def shards(self) -> Iterator[tuple[int, list[Sample]]]:
+        """Yield the samples of every shard with its number."""
+        for number, start in enumerate(range(0, len(self.samples), self.shard_samples)):
+            yield number, self.samples[start : start + self.shard_samples]
+
+
+def job() -> Job:
+    """Return what the command line asks for."""
+    parser = argparse.ArgumentParser(
+        description="Writes an image folder in a layout, by the layout's own library."
+    )
+    parser.add_argument("source", type=Path, help="image folder, one sub-folder a class")
+    parser.add_argument("output", type=Path, help="an empty folder")
+    parser.add_argument("--copies", type=int, default=1, help="how often every image is written")
+    parser.add_argument("--shard-samples", type=int, default=500)
+    chosen = parser.parse_args()
+    paths, labels = measure.list_images(chosen.source)
+    samples = [Sample(Path(path), label) for path, label in zip(paths, labels, strict=True)]
+    return Job(chosen.output, samples * chosen.copies, chosen.shard_samples)

@@ -1,0 +1,20 @@
+"""Writes tar shards by WebDataset: `jpg` and `cls` of every sample."""
+
+from __future__ import annotations
+
+import webdataset
+
+import source
+
+
+def main() -> None:
+    """Write all shards."""
+    job = source.job()
+    pattern = str(job.output / "train-%06d.tar")
+    with webdataset.ShardWriter(pattern, maxcount=job.shard_samples, verbose=0) as writer:
+        for number, sample in enumerate(job.samples):
+            writer.write({"__key__": f"{number:08}", "jpg": sample.image(), "cls": sample.label})
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,336 @@
+"""What the original libraries wrote (tests/fixtures) is read as they read it, field by field, or refused clearly.
+
+`READABLE` says which fixtures Foreload reads today. All others must be errors: nothing is read by halves or unnoticed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import foreload
+import numpy as np
+import pytest
+from foreload import fields
+
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
+
+
+@dataclass(frozen=True)
+class Reads:
+    """How a fixture is read."""
+
+    files: bool = False
+    """Whether its samples are single files, of which batches have the bytes and the label but no fields."""
+    unread: tuple[str, ...] = ()
+    """Fields that are refused, by name and with a reason, though the library reads them."""
+
+
+READABLE = {
+    "folder/images": Reads(files=True),
+    "webdataset/shards": Reads(),
+    "webdataset/several-images": Reads(),
+    "webdataset/hostile-pickle": Reads(),
+    "webdataset/hostile-names": Reads(),
+}
+"""The fixtures that are read. A layout that is added has its own here, but for those that lead astray."""
+
+REFUSED = {"webdataset/gzip": r"train-000000\.tar\.gz: is a compressed tar"}
+"""What is said of fixtures that are refused, where it is more than that the dataset cannot be used."""
+
+WARNINGS = {"webdataset/hostile-names": "3 links, devices and sparse files in shards"}
+"""What is told of fixtures that are read."""
+
+SETTINGS: dict[str, Any] = {"batch_size": 3, "last_batch": "partial", "train": False, "device": "cpu"}
+
+ORDERS: dict[str, dict[str, Any]] = {
+    "as-written": {"shuffle": False},
+    "shuffled": {"shuffle": True, "seed": 7},
+    "shuffled-pread": {"shuffle": True, "seed": 8, "io": "pread"},
+    "ranks": {"shuffle": True, "seed": 9, "world_size": 2, "batch_size": 1},
+}
+
+KINDS = {
+    "image": fields.Bytes,
+    "mask": fields.Bytes,
+    "bytes": fields.Bytes,
+    "text": fields.Text,
+    "json": fields.Json,
+    "array": fields.Array,
+    "integer": fields.Integer,
+    "truth": fields.Integer,
+    "float": fields.Float,
+}
+"""How a field of each kind is asked for: images by the bytes of their files."""
+
+Row = dict[str, Any]
+Cases = list[tuple[str, dict[str, Any], dict[str, Any]]]
+
+
+def cases() -> Cases:
+    """Return each way to open each fixture: its name, all that is expected of it, and this way."""
+    found = []
+    for path in sorted(FIXTURES.glob("*/*/expected.json")):
+        expected = json.loads(path.read_text(encoding="utf-8"))
+        name = path.parent.relative_to(FIXTURES).as_posix()
+        found += [(name, expected, reading) for reading in expected["readings"]]
+    return found
+
+
+def named(case: tuple[str, dict[str, Any], dict[str, Any]]) -> str:
+    """Return a test's name."""
+    name, _, reading = case
+    split = f":{reading['split']}" if reading["split"] else ""
+    return f"{name}/{reading['path']}{split}".replace("/.", "")
+
+
+def opened(name: str, path: str, split: str | None = None, **settings: Any) -> foreload.ImageLoader:
+    """Return a loader of a fixture."""
+    if split:
+        settings["split"] = split
+    root = (FIXTURES / name / "files" / path).resolve()
+    return foreload.ImageLoader(root, **{**SETTINGS, **settings})
+
+
+def asked_for(expected: dict[str, Any], reading: dict[str, Any], unread: tuple[str, ...]) -> list[Any]:
+    """Return the settings of all fields that are read; those that a sample lacks are optional."""
+    return [
+        KINDS[kind](key, optional=any(row.get(key) is None for row in reading["samples"]))
+        for key, kind in expected["kinds"].items()
+        if key not in unread and kind in KINDS
+    ]
+
+
+def values_of(batch: foreload.Batch, key: str, kind: str) -> list[Any]:
+    """Return the cells of a field as Python's own values, with None where they are absent."""
+    column = batch[key]
+    if kind == "array":
+        column = arrays(column)
+    elif not isinstance(column, list):
+        column = np.from_dlpack(column).tolist()
+    try:
+        there = np.from_dlpack(batch.present(key)).tolist()
+    except AttributeError:
+        there = [True] * len(batch)
+    return [value if here else None for value, here in zip(column, there, strict=True)]
+
+
+def arrays(column: Any) -> list[np.ndarray]:
+    """Return the arrays of a batch one by one."""
+    if isinstance(column, tuple):
+        values, offsets = map(np.from_dlpack, column)
+        return [values[start:end] for start, end in itertools.pairwise(offsets)]
+    if isinstance(column, list):
+        return [np.from_dlpack(each) for each in column]
+    return list(np.from_dlpack(column))
+
+
+def rows_of(loader: foreload.ImageLoader, kinds: dict[str, str]) -> Iterator[tuple[int, Row]]:
+    """Yield the samples of an epoch with their numbers."""
+    for batch in loader:
+        columns = {key: values_of(batch, key, kind) for key, kind in kinds.items()}
+        for at, number in enumerate(np.from_dlpack(batch.sample_ids).tolist()):
+            yield number, {key: cells[at] for key, cells in columns.items()}
+
+
+def files_of(loader: foreload.ImageLoader) -> Iterator[tuple[int, Row]]:
+    """Yield the samples of an epoch of single files."""
+    for batch in loader:
+        labels = np.from_dlpack(batch.labels).tolist()
+        numbers = np.from_dlpack(batch.sample_ids).tolist()
+        for number, file, label in zip(numbers, batch.files, labels, strict=True):
+            yield number, {"image": np.from_dlpack(file).tobytes(), "label": label}
+
+
+def agrees(found: Any, wanted: Any, kind: str) -> bool:
+    """Whether a value is what the library reads."""
+    if wanted is None or found is None:
+        return wanted is None and found is None
+    if kind in ("image", "mask", "bytes"):
+        digest = hashlib.sha256(found).hexdigest()
+        return {"sha256": digest, "length": len(found)} == wanted
+    if kind == "float":
+        # A column of numbers is float32, as CSV and all other tables are.
+        return found == float(np.float32(wanted))
+    if kind == "array":
+        same = found.dtype == wanted["dtype"] and list(found.shape) == wanted["shape"]
+        return same and found.tolist() == wanted["values"]
+    return type(found) in (type(wanted), int) and found == wanted
+
+
+def check(found: list[tuple[int, Row]], reading: dict[str, Any], kinds: dict[str, str]) -> None:
+    """Check that all samples came once, with the values that the library reads."""
+    assert sorted(number for number, _ in found) == list(range(len(reading["samples"])))
+    for number, row in found:
+        wanted = reading["samples"][number]
+        for key in row:
+            assert agrees(row[key], wanted[key], kinds[key]), (number, key, row[key], wanted[key])
+
+
+def epochs(
+    name: str, expected: dict[str, Any], reading: dict[str, Any], count: int = 1, **settings: Any
+) -> Iterator[list[tuple[int, Row]]]:
+    """Yield what each epoch of a readable fixture has, on all ranks together."""
+    way = READABLE[name]
+    kinds = {key: kind for key, kind in expected["kinds"].items() if key not in way.unread and kind in KINDS}
+    if way.files:
+        settings["decoded"] = False
+    else:
+        settings["fields"] = asked_for(expected, reading, way.unread)
+    ranks = range(settings.get("world_size", 1))
+    loaders = [
+        opened(
+            name, reading["path"], reading["split"], **settings, **({"rank": rank} if len(ranks) > 1 else {})
+        )
+        for rank in ranks
+    ]
+    for _ in range(count):
+        yield [
+            sample
+            for loader in loaders
+            for sample in (files_of(loader) if way.files else rows_of(loader, kinds))
+        ]
+
+
+def quietly(name: str, body: Any) -> Any:
+    """Do something with the warnings that the fixture is known for, and no others."""
+    if name not in WARNINGS:
+        return body()
+    with pytest.warns(foreload.Warning, match=WARNINGS[name]):
+        return body()
+
+
+READ = [case for case in cases() if case[0] in READABLE]
+UNREAD = [case for case in cases() if case[0] not in READABLE]
+
+
+def test_the_lists_name_fixtures() -> None:
+    there = {path.parent.relative_to(FIXTURES).as_posix() for path in FIXTURES.glob("*/*/expected.json")}
+    assert there, f"no fixtures in {FIXTURES}"
+    assert {*READABLE, *REFUSED, *WARNINGS} <= there
+    assert not READABLE.keys() & REFUSED.keys()
+    assert {path.parent.relative_to(FIXTURES).as_posix() for path in FIXTURES.glob("*/*/files")} == there
+
+
+def in_all_orders() -> list[Any]:
+    """Return all readings in all orders; ranks have equally many samples, so that some of an odd number come twice."""
+    return [
+        pytest.param(case, order, id=f"{named(case)}-{order}")
+        for case in READ
+        for order, settings in ORDERS.items()
+        if len(case[2]["samples"]) % settings.get("world_size", 1) == 0
+    ]
+
+
+@pytest.mark.parametrize(("case", "order"), in_all_orders())
+def test_samples_are_what_their_library_reads(case: tuple[str, Any, Any], order: str) -> None:
+    name, expected, reading = case
+    for found in quietly(name, lambda: list(epochs(*case, count=2, **ORDERS[order]))):
+        check(found, reading, expected["kinds"])
+        if not ORDERS[order]["shuffle"]:
+            assert [number for number, _ in found] == list(range(len(reading["samples"])))
+
+
+@pytest.mark.parametrize("case", READ, ids=named)
+def test_samples_from_a_cache_are_the_same(case: tuple[str, Any, Any], tmp_path: Path) -> None:
+    name, expected, reading = case
+    for _start in range(2):
+        cache = foreload.Directory(tmp_path / "cache", "10MB")
+        for found in quietly(name, lambda cache=cache: list(epochs(*case, count=2, cache=cache))):
+            check(found, reading, expected["kinds"])
+
+
+@pytest.mark.parametrize("case", READ, ids=named)
+def test_an_epoch_that_is_resumed_has_the_rest(case: tuple[str, Any, Any]) -> None:
+    name, expected, reading = case
+    way = READABLE[name]
+    settings: dict[str, Any] = {"shuffle": True, "seed": 4, "batch_size": 1}
+    if way.files:
+        settings["decoded"] = False
+    else:
+        settings["fields"] = asked_for(expected, reading, way.unread)
+    rows = files_of if way.files else lambda loader: rows_of(loader, expected["kinds"])
+
+    def read() -> list[tuple[int, Row]]:
+        first, second = (opened(name, reading["path"], reading["split"], **settings) for _ in range(2))
+        begun = rows(first)
+        found = [next(begun)]
+        second.load_state_dict(first.state_dict())
+        return found + list(rows(second))
+
+    check(quietly(name, read), reading, expected["kinds"])
+
+
+@pytest.mark.parametrize("case", [case for case in READ if case[1].get("classes")], ids=named)
+def test_classes_have_the_library_s_names(case: tuple[str, Any, Any]) -> None:
+    name, expected, reading = case
+    loader = opened(name, reading["path"], reading["split"])
+    assert loader.classes == expected["classes"]
+    labels = {row["label"] for row in reading["samples"]}
+    assert set(itertools.chain(*(np.from_dlpack(batch.labels).tolist() for batch in loader))) == labels
+
+
+@pytest.mark.parametrize("case", READ, ids=named)
+def test_fields_that_are_not_read_are_refused_by_name(case: tuple[str, Any, Any]) -> None:
+    name, _, reading = case
+    for key in READABLE[name].unread:
+        with pytest.raises(foreload.Error, match=re.escape(f'"{key}"')):
+            list(opened(name, reading["path"], reading["split"], fields=[key]))
+
+
+def refusal(path: Path, name: str, error: foreload.Error) -> None:
+    """Check that an error says what to do something about: the path or the setting, and why."""
+    told = str(error)
+    assert not isinstance(error, foreload.InternalError), told
+    assert str(path) in told or told.startswith("config: "), told
+    assert re.search(REFUSED.get(name, ""), told), told
+
+
+@pytest.mark.parametrize("case", UNREAD, ids=named)
+def test_what_is_not_read_is_refused(case: tuple[str, Any, Any]) -> None:
+    name, expected, reading = case
+    for asked in ({}, {"fields": asked_for(expected, reading, ())}):
+        with pytest.raises(foreload.Error) as caught:
+            list(opened(name, reading["path"], reading["split"], **asked))
+        refusal(FIXTURES / name / "files", name, caught.value)
+
+
+def traps() -> list[tuple[str, str, str]]:
+    """Return what must not be read of fixtures: their names, a path or field of each, and why not."""
+    return [
+        (path.parent.relative_to(FIXTURES).as_posix(), what, why)
+        for path in sorted(FIXTURES.glob("*/*/expected.json"))
+        for what, why in json.loads(path.read_text(encoding="utf-8")).get("refused", {}).items()
+    ]
+
+
+@pytest.mark.parametrize("trap", traps(), ids=lambda trap: f"{trap[0]}/{trap[1]}")
+def test_what_leads_astray_is_not_followed(
+    trap: tuple[str, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Paths that name something outside, and datasets of several splits, are errors; pickles are bytes, or errors."""
+    monkeypatch.chdir(tmp_path)
+    name, what, why = trap
+    files = FIXTURES / name / "files"
+    if (files / what).exists():
+        with pytest.raises(foreload.Error) as caught:
+            list(opened(name, what))
+        refusal(files, name, caught.value)
+        return
+    told, values = "", []
+    try:
+        for batch in opened(name, ".", fields=[what], shuffle=False):
+            values += batch[what]
+    except foreload.Error as error:
+        told = str(error)
+    # A layout that is not read at all has other reasons.
+    assert f'"{what}"' in told or (told and name not in READABLE) or "pickle" in why, told
+    assert bool(told) != bool(values)
+    assert all(type(value) is bytes for value in values)
+    assert list(tmp_path.iterdir()) == []
