@@ -76,7 +76,8 @@ impl<'a> RequestedFields<'a> {
 /// The fields with the kinds that the schemas of tables give them, where the user says none.
 pub(super) fn with_kinds(asked: &[FieldOptions], index: &DatasetIndex) -> Vec<FieldOptions> {
     let with_kind = |field: &FieldOptions| {
-        let by_schema = || if field.name == IMAGE { None } else { index.field_kind(&field.name) };
+        let is_own = [IMAGE, LABEL].contains(&field.name.as_str());
+        let by_schema = || if is_own { None } else { index.field_kind(&field.name) };
         FieldOptions { kind: field.kind.or_else(by_schema), ..field.clone() }
     };
     asked.iter().map(with_kind).collect()

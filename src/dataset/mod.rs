@@ -37,6 +37,7 @@ mod part;
 mod publish;
 mod rows_of_table;
 mod samples;
+mod section_writer;
 mod select;
 mod selected_columns;
 mod selected_members;

@@ -18,7 +18,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("csv", &["dataset"]),
     ("cudarc", &["gpu"]),
     ("font8x8", &["show"]),
-    ("half", &["augment"]),
+    ("half", &["augment", "dataset"]),
     ("http-body-util", &["peers"]),
     ("hyper", &["peers"]),
     ("hyper-util", &["peers"]),
