@@ -147,3 +147,66 @@ fn take_members(found: &mut ShardContents, table: &ShardTable) {
         rows.counts.push((rows.members.len() - first) as u32);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn column(name: &str, kind: FieldKind, cells: TableCells) -> TableColumn {
+        TableColumn { name: name.to_owned(), kind, classes: Vec::new(), cells }
+    }
+
+    fn extents(extents: &[Option<(u64, u32)>]) -> TableCells {
+        let extent = |cell: &Option<(u64, u32)>| cell.map(|(offset, length)| CellExtent { offset, length });
+        TableCells::Extents(extents.iter().map(extent).collect())
+    }
+
+    fn rows(columns: Vec<TableColumn>) -> ShardContents {
+        contents(ShardTable { samples: 3, columns }, &["label", "class"]).unwrap()
+    }
+
+    #[test]
+    fn the_image_is_the_column_of_that_name_or_the_only_one() {
+        let one = || extents(&[Some((90, 5)), None, Some((10, 7))]);
+        let found = rows(vec![column("b", FieldKind::Image, one()), column("c", FieldKind::Text, one())]);
+        let places: Vec<_> = found.rows.samples.iter().map(|row| (row.offset, row.length)).collect();
+        assert_eq!(places, [(90, 5), (95, 0), (10, 7)]);
+        let notes = &found.findings.notes;
+        assert_eq!((notes.image.as_deref(), notes.images_missing), (Some("b"), true));
+        assert_eq!((found.rows.keys.len(), &found.rows.counts[..]), (2, &[2, 0, 2][..]));
+        let image = |name| column(name, FieldKind::Image, one());
+        let several = rows(vec![image("left"), image("depth")]).findings.notes;
+        assert_eq!(several.ambiguous.as_deref(), Some("\"depth\", \"left\""));
+        let named = rows(vec![image("left"), image("image")]).findings.notes;
+        assert_eq!((named.ambiguous, named.image.as_deref()), (None, Some("image")));
+    }
+
+    #[test]
+    fn labels_are_whole_numbers_that_have_names_where_any_have() {
+        let labels = |cells: [Option<i64>; 3], classes: &[&str]| {
+            let mut labels = column("class", FieldKind::Integer, TableCells::Integers(cells.to_vec()));
+            labels.classes = classes.iter().map(|name| (*name).to_owned()).collect();
+            // A label that is no whole number is none.
+            let other = column("label", FieldKind::Float, TableCells::Floats(vec![Some(0.5); 3]));
+            rows(vec![other, labels])
+        };
+        let found = labels([Some(1), Some(0), Some(1)], &["cat", "dog"]);
+        assert_eq!(found.rows.samples.iter().map(|row| row.label).collect::<Vec<_>>(), [1, 0, 1]);
+        assert_eq!(found.findings.classes, ["cat", "dog"]);
+        assert_eq!((found.findings.unlabeled, found.findings.unusable), (None, None));
+        let odd = |cells, classes| labels(cells, classes).findings.unusable.unwrap_or_default();
+        assert!(odd([Some(1), Some(2), Some(1)], &["cat", "dog"]).contains("sample 1 has 2"));
+        assert!(odd([Some(1), Some(2), Some(-1)], &[]).contains("sample 2 has -1"));
+        assert_eq!(labels([Some(1), None, Some(1)], &[]).findings.unlabeled.as_deref(), Some("1"));
+    }
+
+    #[test]
+    fn tables_that_contradict_themselves_are_refused() {
+        let wrong = |columns| contents(ShardTable { samples: 3, columns }, &[]).unwrap_err().message;
+        let short = || column("a", FieldKind::Integer, TableCells::Integers(vec![None]));
+        assert!(wrong(vec![short()]).contains("not one value for each sample"));
+        assert!(wrong(vec![short(), short()]).contains("two columns \"a\""));
+        let far = extents(&[Some((u64::MAX - 1, 5)), None, None]);
+        assert!(wrong(vec![column("a", FieldKind::Bytes, far)]).contains("has a value at byte"));
+    }
+}

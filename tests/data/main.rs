@@ -23,4 +23,5 @@ mod simulate;
 mod simulate_caches;
 mod simulate_cli;
 mod simulate_nodes;
+mod table_order;
 mod together;
