@@ -39,7 +39,8 @@ pub(super) fn check_members(parts: &[DatasetPart], members: &[String], options: 
         let lower = member.to_ascii_lowercase();
         if lower != *member && !any_table {
             let message = format!(
-                "has {member:?}, but members are named in lower case, whatever their files are called: ask for {lower:?}"
+                "has {member:?}, but members are named in lower case, whatever their files are called: ask for \
+                 {lower:?}"
             );
             return Err(Error::config("fields", message));
         }

@@ -3,8 +3,9 @@
 //! Images lie in class directories, as torchvision's `ImageFolder` reads them ([`Layout::Folder`]), or in tar shards as
 //! WebDataset writes them ([`Layout::Tar`]), or in shards that are tables (`layouts/`), with labels or without
 //! ([`DatasetIndex::is_labeled`]). [`Contents::Files`] takes files of any kind below a directory, or the records of
-//! TFRecord shards ([`Layout::TfRecord`]). What was packed of either kind ([`Layout::Packed`]) has the samples, the order
-//! and the fingerprint of its source. All are listed once, by several threads, into a file that later starts read whole; nothing of the dataset is then listed again.
+//! TFRecord shards ([`Layout::TfRecord`]). What was packed of either kind ([`Layout::Packed`]) has the samples, the
+//! order and the fingerprint of its source. All are listed once, by several threads, into a file that later starts read
+//! whole; nothing of the dataset is then listed again.
 //! Whether it is still what the index says is looked at in every start (`changes.rs`); what changes later is found when
 //! it is read, by [`DatasetIndex::shard_stamp`] and by lengths. Several datasets can be opened as one
 //! ([`DatasetIndex::open_all`]), and a part of the samples selected ([`Select`]).
@@ -141,8 +142,8 @@ pub struct IndexOptions {
     /// Whether all stems of tar shards are samples, those without an image too. Unless each has an image, this is
     /// another dataset, with an index and an order of its own.
     pub every_stem: bool,
-    /// Whether the field `label` is asked for by its name, so that a column of that name is read where it holds no class
-    /// numbers.
+    /// Whether the field `label` is asked for by its name, so that a column of that name is read where it holds no
+    /// class numbers.
     pub label_column: bool,
     /// Whether nobody asks for labels. Then it is no error if some are missing or are no class numbers, and the dataset
     /// has none.

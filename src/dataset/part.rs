@@ -42,8 +42,8 @@ pub(super) struct DatasetPart {
     pub(super) members: Option<MemberSelection>,
     /// The columns of small values that are read.
     pub(super) selected_columns: Vec<ColumnCells<'static>>,
-    /// The samples of a shard of a table, by their numbers there, in the order of their images. Only shards whose images
-    /// lie in another order have an entry.
+    /// The samples of a shard of a table, by their numbers there, in the order of their images. Only shards whose
+    /// images lie in another order have an entry.
     image_order: HashMap<u32, Vec<u32>>,
     /// The shards that hold other samples than the index says. The user wants to go on with the index, so they are
     /// refused when they are read.

@@ -171,7 +171,8 @@ impl DatasetIndex {
             ColumnValues::Texts(cells().map(text).collect())
         } else {
             if !matches!(kind, None | Some(FieldKind::Integer | FieldKind::Float)) {
-                let message = "a column of numbers, as another kind than Integer or Float: ask for it by its name alone";
+                let message =
+                    "a column of numbers, as another kind than Integer or Float: ask for it by its name";
                 return Err(wrong(message.to_owned()));
             }
             // A sample without a value has a zero of the type of the others.

@@ -124,15 +124,16 @@ pub(super) fn index(
         (_, _, Some((shard, message))) => Some(LabelFault::new(&shard, message)),
         (Some((labeled, with_label)), Some((shard, sample)), None) if layout.is_table() => {
             let message = format!(
-                "has no label for its sample {sample}, but sample {with_label} of {} has one: label all samples or none",
+                "has no label for its sample {sample}, but sample {with_label} of {} has one: label all samples or \
+                 none",
                 with(labeled)
             );
             Some(LabelFault::new(&shard, message))
         }
         (Some((labeled, with_label)), Some((shard, sample)), None) => {
             let message = format!(
-                "sample {sample:?} has neither a .cls member nor a .json member with label or cls, but {with_label:?} of \
-                 {} has a label: label all samples or none",
+                "sample {sample:?} has neither a .cls member nor a .json member with label or cls, but {with_label:?} \
+                 of {} has a label: label all samples or none",
                 with(labeled)
             );
             Some(LabelFault::new(&shard, message))
@@ -147,8 +148,8 @@ pub(super) fn index(
     Ok(ShardsFound { notes, classes })
 }
 
-/// What all shards must agree on that say anything of it. Which two of them differ does not depend on the order in which
-/// they were read.
+/// What all shards must agree on that say anything of it. Which two of them differ does not depend on the order in
+/// which they were read.
 struct Agreed<T> {
     /// The first shard by name, and what it says.
     first: Option<(Vec<u8>, T)>,

@@ -111,7 +111,8 @@ fn what_a_sample_lacks_is_named_with_the_sample() {
     examples(&scene, 8);
     let fields = vec![FieldOptions::named("image"), FieldOptions::named("height")];
     let raising = LoaderOptions { shuffle: Some(false), ..options(&scene, fields) };
-    let mut epoch = pipeline(&scene, &raising).unwrap().epoch(0, 0, 1, 0).unwrap();
+    let raises = pipeline(&scene, &raising).unwrap();
+    let mut epoch = raises.epoch(0, 0, 1, 0).unwrap();
     let error = epoch.next_batch().err().expect("the first sample has no height").to_string();
     assert!(error.contains("height") && error.contains("no value in this column"), "{error}");
     let skipping = pipeline(&scene, &LoaderOptions { on_error: OnError::Skip, ..raising }).unwrap();
@@ -191,7 +192,8 @@ fn an_image_that_a_sample_lacks_is_absent() {
     }
     assert_eq!(seen, 6);
     fields[0].optional = false;
-    let mut epoch = pipeline(&scene, &options(&scene, fields)).unwrap().epoch(0, 0, 1, 0).unwrap();
+    let raises = pipeline(&scene, &options(&scene, fields)).unwrap();
+    let mut epoch = raises.epoch(0, 0, 1, 0).unwrap();
     let error =
         std::iter::from_fn(|| epoch.next_batch().transpose()).find_map(Result::err).unwrap().to_string();
     assert!(error.contains("no such"), "{error}");

@@ -6,18 +6,19 @@
 mod kinds;
 mod mds;
 mod packed;
-mod tar;
+
 mod tf_example;
 pub(in crate::dataset) mod tfrecord;
+mod webdataset;
 mod wire;
 
 pub use mds::mds_table;
 pub(super) use packed::PackedShards;
-pub(super) use tar::TarShards;
 pub use tf_example::tf_examples;
 pub(super) use tfrecord::RecordShards;
 pub(crate) use tfrecord::masked;
 pub use tfrecord::records;
+pub(super) use webdataset::TarShards;
 
 use super::Contents;
 use super::samples::ShardContents;
@@ -124,7 +125,7 @@ layouts! {
     /// Every sample is a file of its own: `root/class/…/image.jpg`, or any file below the root.
     Folder = 0, "loose files", None;
     /// Tar shards as WebDataset writes them, with many samples in a file.
-    Tar = 1, "tar shards", Some(&tar::TarShards);
+    Tar = 1, "tar shards", Some(&webdataset::TarShards);
     /// TFRecord shards, with many records in a file.
     TfRecord = 2, "TFRecord shards", Some(&tfrecord::RecordShards);
     /// Shards that `foreload pack` made of a dataset of another layout.

@@ -23,9 +23,8 @@ fn fields_and_first_samples_are_shown() {
     let records: Vec<Vec<u8>> = (0..12).map(record).collect();
     scene.write("x.tfrecord", &tfrecord(&records.iter().map(Vec::as_slice).collect::<Vec<_>>()));
     let (root, kept) = (scene.root.to_str().unwrap(), scene.options.directory.clone().unwrap());
-    let run = |more: &[&str]| {
-        foreload(&[&["index", root, "--index-dir", kept.to_str().unwrap()], more].concat())
-    };
+    let run =
+        |more: &[&str]| foreload(&[&["index", root, "--index-dir", kept.to_str().unwrap()], more].concat());
     let shown = run(&[]);
     let text = String::from_utf8(shown.stdout.clone()).unwrap();
     assert_eq!(code(&shown), 0, "{}", stderr(&shown));
@@ -43,7 +42,6 @@ fn fields_and_first_samples_are_shown() {
     assert!(json(&run(&["--json", "--samples", "0"])).get("first_samples").is_none());
     // Nothing packs tables yet.
     let target = kept.parent().unwrap().join("packed");
-    let packed =
-        foreload(&["pack", root, target.to_str().unwrap(), "--index-dir", kept.to_str().unwrap()]);
+    let packed = foreload(&["pack", root, target.to_str().unwrap(), "--index-dir", kept.to_str().unwrap()]);
     assert!(code(&packed) != 0 && stderr(&packed).contains("cannot be packed yet"), "{}", stderr(&packed));
 }

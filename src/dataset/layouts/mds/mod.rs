@@ -1,8 +1,8 @@
 //! Shards as MosaicML Streaming writes them (MDS): an `index.json` beside files of samples.
 //!
 //! A shard is the number of its samples n (u32), n + 1 offsets (u32), a description that `index.json` has too, and the
-//! samples. A sample is the sizes (u32) of those of its columns whose values differ in size, and then all values, column
-//! by column (MosaicML Streaming, `base/format/mds/`). Nothing of it is trusted, and nothing is ever unpickled.
+//! samples. A sample is the sizes (u32) of those of its columns whose values differ in size, and then all values,
+//! column by column (MosaicML Streaming, `base/format/mds/`). Nothing of it is trusted, and nothing is ever unpickled.
 
 mod encoding;
 mod list;
