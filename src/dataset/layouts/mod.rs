@@ -6,7 +6,6 @@
 mod kinds;
 mod mds;
 mod packed;
-
 mod tf_example;
 pub(in crate::dataset) mod tfrecord;
 mod webdataset;
