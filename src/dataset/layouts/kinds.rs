@@ -8,18 +8,14 @@ use crate::source::{Malformed, ReadAt, Window};
 const HEAD: u64 = 64;
 
 /// What is common to the values of a column that were seen so far.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct ValueKinds {
-    images: bool,
-    texts: bool,
-    /// Whether any value had bytes.
-    any: bool,
-}
-
-impl Default for ValueKinds {
-    fn default() -> Self {
-        Self { images: true, texts: true, any: false }
-    }
+    /// The values that had bytes.
+    looked_at: u64,
+    /// Those of them that begin as images.
+    images: u64,
+    /// Those of them that begin as texts.
+    texts: u64,
 }
 
 impl ValueKinds {
@@ -32,21 +28,22 @@ impl ValueKinds {
         bytes: &mut Window<'_, S>,
         value: CellExtent,
     ) -> Result<(), Malformed> {
-        if value.length == 0 || !self.images && !self.texts {
+        if value.length == 0 {
             return Ok(());
         }
         let head = bytes.read(value.offset, HEAD.min(u64::from(value.length)))?;
-        self.any = true;
-        self.images &= is_image(&head);
-        self.texts &= is_text(&head, u64::from(value.length) > HEAD);
+        self.looked_at += 1;
+        self.images += u64::from(is_image(&head));
+        self.texts += u64::from(is_text(&head, u64::from(value.length) > HEAD));
         Ok(())
     }
 
-    /// The kind of all values.
+    /// The kind of all values: images where most are, so that a damaged one is an error of its sample alone, and texts
+    /// where all are.
     pub(super) fn kind(self) -> FieldKind {
         match self {
-            Self { any: true, images: true, .. } => FieldKind::Image,
-            Self { texts: true, .. } => FieldKind::Text,
+            Self { looked_at, images, .. } if images > looked_at / 2 => FieldKind::Image,
+            Self { looked_at, texts, .. } if texts == looked_at => FieldKind::Text,
             _ => FieldKind::Bytes,
         }
     }
