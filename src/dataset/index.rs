@@ -447,9 +447,11 @@ impl DatasetIndex {
         self.parts.iter().map(|placed| placed.part.total_bytes()).sum()
     }
 
-    /// Whether some sample has a member of this name.
+    /// Whether some sample has a member, or a column of a table, of this name.
     pub(crate) fn has_member(&self, name: &str) -> bool {
-        self.parts.iter().any(|placed| placed.part.keys().iter().any(|key| key == name))
+        self.parts.iter().any(|PlacedPart { part, .. }| {
+            part.keys().iter().any(|key| key == name) || part.columns().iter().any(|of| of.name == name)
+        })
     }
 
     /// What `foreload index` shows of each dataset.
