@@ -110,7 +110,7 @@ pub struct LoaderConfig {
     pub(crate) layout: BatchLayout,
     /// What is done to the images of a batch, if anything.
     pub(crate) mix: Option<MixPlan>,
-    /// The columns of `labels`.
+    /// The columns of `labels`, and those of tables that are fields.
     pub(crate) label_columns: Arc<Vec<SampleColumn>>,
     /// The number of decoding threads.
     pub threads: usize,
@@ -205,6 +205,12 @@ impl LoaderOptions {
                 Ok((Fields::usual(images, &[], index.is_labeled())?.0, BatchLayout::default()))
             }
             None => {
+                if let Some(columns) = index.ambiguous().filter(|_| index.has_tables()) {
+                    let message = format!(
+                        "must say which image is meant, for samples have several, {columns}: fields=[...] names it"
+                    );
+                    return Err(Error::config("fields", message));
+                }
                 if let Some(sample) = index.ambiguous() {
                     let message = format!(
                         "must say which image is meant, for samples have several ({sample:?} for one): \
@@ -333,6 +339,7 @@ impl CheckedOptions<'_> {
             optional: fields.as_ref().map(RequestedFields::optional).unwrap_or_default(),
             members: fields.as_ref().and_then(RequestedFields::members),
             every_stem: fields.as_ref().is_some_and(RequestedFields::take_every_stem),
+            label_column: fields.as_ref().is_some_and(RequestedFields::want_labels),
             without_labels: !fields.as_ref().map_or(self.labels.is_none(), RequestedFields::want_labels),
             ..IndexOptions::default()
         }
@@ -347,9 +354,21 @@ impl CheckedOptions<'_> {
         let Self { options, labels, fields: asked, images } = self;
         options.warn_about_scale(&images, index);
         options.warn_about_evaluation(index);
-        let label_columns = labels.map_or(Ok(Vec::new()), |labels| {
-            labels.columns(index, options.fields.as_deref().unwrap_or_default())
-        })?;
+        let names = labels.as_ref().map(ReadLabels::names).unwrap_or_default();
+        let given = options.fields.as_deref().unwrap_or_default();
+        let mut label_columns = labels.map_or(Ok(Vec::new()), |labels| labels.columns(index, given))?;
+        label_columns.extend(requested::columns_of_tables(given, &names, index)?);
+        // The schema of tables says the kinds of fields, and so which of them are images.
+        let by_schema = requested::with_kinds(given, index);
+        let (asked, images) = match asked {
+            Some(_) if index.has_tables() => {
+                let asked = RequestedFields::new(&by_schema, &names);
+                let images = options.images(Some(&asked))?;
+                options.check_mix(Some(&asked), &images)?;
+                (Some(asked), images)
+            }
+            asked => (asked, images),
+        };
         let same = SameForAllSizes {
             selection: Arc::new(selection::select(options, index)?),
             label_columns: Arc::new(label_columns),

@@ -27,8 +27,8 @@ pub mod config {
 }
 pub mod dataset {
     pub use crate::dataset::{
-        Changed, ClassRef, Contents, DatasetIndex, Extent, FileId, FileVersion, Fingerprint, IndexOptions,
-        IndexOrigin, IndexSummary, Layout, MemberBytes, Select, Stamp, TICK,
+        Changed, ClassRef, Contents, DatasetIndex, Extent, FieldKind, FileId, FileVersion, Fingerprint,
+        IndexOptions, IndexOrigin, IndexSummary, Layout, MemberBytes, Select, Stamp, TICK, TableField,
     };
     pub mod archive {
         pub use crate::dataset::archive::{TarMember, TarMembers};
@@ -44,8 +44,14 @@ pub mod dataset {
     pub mod shards {
         pub use crate::dataset::shards::{Stems, contents};
     }
+    pub mod layouts {
+        pub use crate::dataset::layouts::{mds_table, tf_examples};
+    }
+    pub mod table {
+        pub use crate::dataset::table::{CellExtent, ShardTable, TableCells, TableColumn};
+    }
     pub mod tfrecord {
-        pub use crate::dataset::tfrecord::records;
+        pub use crate::dataset::layouts::records;
     }
 }
 pub mod decode {

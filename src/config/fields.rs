@@ -139,7 +139,7 @@ pub(crate) enum FieldContent {
     },
     /// Class numbers.
     Label,
-    /// Numbers of a column of `labels`.
+    /// Numbers of a column of `labels`, or of a table.
     ColumnNumbers {
         /// The number of the column among those of `labels`.
         of: usize,
@@ -151,7 +151,7 @@ pub(crate) enum FieldContent {
         /// The column of the batch.
         column: usize,
     },
-    /// Texts of a column of `labels`.
+    /// Texts of a column of `labels`, or of a table.
     ColumnTexts {
         /// The number of the column among those of `labels`.
         of: usize,
@@ -261,8 +261,27 @@ impl Fields {
         let mut layout = BatchLayout::default();
         let places = places(images, &mut layout);
         let mut list = Vec::new();
+        let mut columns_before = 0;
         for (number, (source, field)) in asked.iter().enumerate() {
             let known = |content| Field { name: field.name.clone(), member: None, content, optional: None };
+            let of_table = match source {
+                FieldSource::Column(_) => None,
+                FieldSource::Label if index.is_labeled() => None,
+                FieldSource::Label | FieldSource::Member(_) => Some(&field.name),
+            };
+            if let Some(name) = of_table.filter(|name| index.has_column(name)) {
+                let of = label_columns.iter().position(|column| column.name == *name);
+                let of = of.ok_or_else(|| Error::Internal(format!("the column {name:?} was not read")))?;
+                let content = label_columns[of].content(of, &mut layout);
+                let present = || {
+                    layout.columns.push(Column { element: Element::Bool, shape: Vec::new() });
+                    layout.columns.len() - 1
+                };
+                let optional = field.optional.then(present);
+                list.push(Field { optional, ..known(content) });
+                columns_before += usize::from(matches!(source, FieldSource::Member(_)));
+                continue;
+            }
             let member = match source {
                 FieldSource::Column(of) => {
                     check_no_member(index, &field.name)?;
@@ -283,7 +302,7 @@ impl Fields {
                     list.push(known(FieldContent::Label));
                     continue;
                 }
-                FieldSource::Member(member) => member,
+                FieldSource::Member(member) => member - columns_before,
             };
             let kind = field.kind();
             let column = |layout: &mut BatchLayout, element, shape| {

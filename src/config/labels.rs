@@ -90,7 +90,7 @@ impl ReadLabels<'_> {
             };
             wrong(format!("has {number} for sample {sample}, {why}"))
         })?;
-        Ok(vec![SampleColumn { name: LABEL.to_owned(), values: typed }])
+        Ok(vec![SampleColumn { name: LABEL.to_owned(), values: typed, missing: None }])
     }
 }
 
@@ -110,7 +110,8 @@ pub(super) fn check_names(asked: &RequestedFields<'_>) -> Result<()> {
         match (source, by_name) {
             (FieldSource::Column(_), Some(by_name)) => return Err(is_ambiguous(&field.name, by_name)),
             (FieldSource::Column(_) | FieldSource::Label, _) => {}
-            (FieldSource::Member(_), _) if lower == field.name => {}
+            // Columns of tables have names of any kind; these are found when the dataset is known.
+            (FieldSource::Member(_), _) if lower == field.name || !lower.contains('.') => {}
             (FieldSource::Member(_), _) => {
                 let message = format!(
                     "has {:?}, but members are named in lower case, whatever their files are called: ask for \

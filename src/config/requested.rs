@@ -2,6 +2,8 @@
 
 use super::LABEL;
 use super::fields::FieldOptions;
+use crate::dataset::{DatasetIndex, IMAGE, SampleColumn};
+use crate::error::Result;
 
 /// Where the values of a field come from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,6 +71,32 @@ impl<'a> RequestedFields<'a> {
     pub(super) fn want_labels(&self) -> bool {
         self.iter().any(|(source, _)| source == FieldSource::Label)
     }
+}
+
+/// The fields with the kinds that the schemas of tables give them, where the user says none.
+pub(super) fn with_kinds(asked: &[FieldOptions], index: &DatasetIndex) -> Vec<FieldOptions> {
+    let with_kind = |field: &FieldOptions| {
+        let is_own = [IMAGE, LABEL].contains(&field.name.as_str());
+        let by_schema = || if is_own { None } else { index.field_kind(&field.name) };
+        FieldOptions { kind: field.kind.or_else(by_schema), ..field.clone() }
+    };
+    asked.iter().map(with_kind).collect()
+}
+
+/// The columns of small values of tables that are asked for, but for those that `labels` replaces.
+///
+/// # Errors
+/// [`crate::Error::Config`] for a column that is refused, or cannot be of the kind that it is asked for as.
+pub(super) fn columns_of_tables(
+    asked: &[FieldOptions],
+    labels: &[String],
+    index: &DatasetIndex,
+) -> Result<Vec<SampleColumn>> {
+    let is_read = |field: &&FieldOptions| {
+        let is_label = field.name == LABEL && index.is_labeled();
+        index.has_column(&field.name) && !labels.contains(&field.name) && !is_label
+    };
+    asked.iter().filter(is_read).map(|field| index.column(&field.name, field.kind)).collect()
 }
 
 #[cfg(test)]

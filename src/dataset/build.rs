@@ -2,22 +2,21 @@
 //! number of samples: rows go to a spill file at once and are copied into their columns at the end.
 
 use super::cancel::Cancel;
+use super::cells::{CellType, ColumnFacts, spilled as spilled_cells};
 use super::format::{GroupEnd, HEADER, IndexHeader, Section, SectionEntry};
-use super::member::{MEMBER_ROW, MemberRow};
-use super::spill::{SpilledGroup, affixes};
-use super::{Contents, Fingerprint, Layout, Stamp, publish};
+use super::member::MemberRow;
+use super::section_writer::SectionWriter;
+use super::spill::{SpilledColumn, SpilledGroup, affixes};
+use super::table::TableColumn;
+use super::{Contents, FieldKind, Fingerprint, Layout, Stamp, publish};
 use crate::error::{Error, Result};
 use crate::parts::RawOutline;
 use sha2::{Digest, Sha256};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{BufWriter, Write};
-use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-
-/// The number of members, or of counts of them, that are copied at a time.
-const ROWS: u64 = 4096;
 
 /// A loose file in its directory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,11 +43,15 @@ pub struct SampleRow {
 /// The samples of a shard and their members.
 #[derive(Debug, Default)]
 pub struct ShardRows {
-    /// The samples, sorted by the offsets of their images; an unlabelled one has label 0. Where samples need no image,
-    /// the first member of a stem without one stands for it.
+    /// The samples, sorted by the offsets of their images but in tables; an unlabelled one has label 0. Where samples
+    /// need no image, the first member of a stem without one stands for it.
     pub samples: Vec<SampleRow>,
     /// The keys of their members, sorted.
     pub keys: Vec<String>,
+    /// The kinds of their members, by key; empty where the keys' endings say them.
+    pub kinds: Vec<FieldKind>,
+    /// The columns of small values that samples of tables have, sorted by name.
+    pub columns: Vec<TableColumn>,
     /// The members of each sample in turn, sorted by their keys. Most shards have few keys; but names that count
     /// something behind their first dot make as many as there are members.
     pub members: Vec<MemberRow>,
@@ -181,16 +184,21 @@ impl IndexBuilder {
             names: 0,
             affixes: [0; 2],
             keys: Vec::new(),
+            kinds: Vec::new(),
             members: 0,
             outlines: 0,
+            columns: Vec::new(),
         };
         if let GroupRows::Shard(rows) = &group.rows {
             (spilled.keys, spilled.members) = (rows.keys.clone(), rows.members.len() as u64);
             spilled.outlines = rows.outlines.len() as u64;
+            spilled.kinds.clone_from(&rows.kinds);
         }
         let written = match &group.rows {
             GroupRows::Files { names, files, .. } => self.spill_files(&mut spilled, names, files),
-            GroupRows::Shard(rows) => self.spill_shard(rows),
+            GroupRows::Shard(rows) => {
+                self.spill_shard(rows).and_then(|()| self.spill_columns(&mut spilled, rows))
+            }
         };
         written.map_err(|error| Error::io("write", &self.target, error))?;
         self.header.samples += samples;
@@ -243,6 +251,15 @@ impl IndexBuilder {
         members.iter().try_for_each(|member| self.put(&member.to_bytes()))
     }
 
+    fn spill_columns(&mut self, group: &mut SpilledGroup, rows: &ShardRows) -> std::io::Result<()> {
+        for column in &rows.columns {
+            let Some(facts) = ColumnFacts::of(column) else { continue };
+            group.columns.push(SpilledColumn { facts, at: self.spilled });
+            self.put(&spilled_cells(&column.cells))?;
+        }
+        Ok(())
+    }
+
     fn count(&mut self, length: u32, label: u32) {
         self.header.total_bytes += u64::from(length);
         self.header.largest = self.header.largest.max(length);
@@ -268,16 +285,12 @@ impl IndexBuilder {
         self.spill.flush()?;
         self.groups.sort_unstable_by(|a, b| (a.class, a.own_path()).cmp(&(b.class, b.own_path())));
         file.write_all(&[0; HEADER])?;
-        let mut out = SectionWriter {
-            file: BufWriter::with_capacity(1 << 18, file),
-            at: HEADER as u64,
-            open: None,
-            cancel: &self.cancel,
-        };
+        let mut out = SectionWriter::new(file, &self.cancel);
         let spill = self.spill.get_ref();
         let groups = &self.groups;
         let keys: BTreeSet<&String> = groups.iter().flat_map(|group| &group.keys).collect();
         let keys: Vec<&String> = keys.into_iter().collect();
+        let (kinds, columns) = (kinds(groups, &keys), columns(groups, &keys));
         let sharded = self.header.layout.is_sharded();
         let mut table = [SectionEntry::default(); Section::COUNT];
         for section in Section::ALL {
@@ -332,6 +345,8 @@ impl IndexBuilder {
                     groups.iter().try_for_each(|group| out.copy(spill, group.outlines()))?;
                 }
                 Section::Keys => out.put(&serde_json::to_vec(&keys)?)?,
+                Section::Kinds => out.put(&serde_json::to_vec(&kinds)?)?,
+                Section::Columns => out.put(&serde_json::to_vec(&columns)?)?,
                 Section::MemberEnds => {
                     let mut end = 0;
                     for group in groups.iter().filter(|_| !keys.is_empty()) {
@@ -340,6 +355,9 @@ impl IndexBuilder {
                 }
                 Section::Members => {
                     groups.iter().try_for_each(|group| out.copy_members(spill, group, &keys))?;
+                }
+                Section::Cells => {
+                    columns.iter().try_for_each(|column| out.copy_column(spill, groups, column))?;
                 }
             }
             table[section as usize] = out.end();
@@ -370,85 +388,34 @@ fn fingerprint(header: &IndexHeader, table: &[SectionEntry; Section::COUNT]) -> 
     hash.finalize().into()
 }
 
-/// Writes sections one after the other and digests them on the way.
-struct SectionWriter<'a> {
-    file: BufWriter<&'a File>,
-    at: u64,
-    open: Option<(u64, Sha256)>,
-    cancel: &'a Cancel,
+/// The kind of each key, where shards say kinds. What is of another kind in another shard is bytes.
+fn kinds(groups: &[SpilledGroup], keys: &[&String]) -> Vec<FieldKind> {
+    if groups.iter().all(|group| group.kinds.is_empty()) {
+        return Vec::new();
+    }
+    let mut kinds: Vec<Option<FieldKind>> = vec![None; keys.len()];
+    for (key, kind) in groups.iter().flat_map(|group| group.keys.iter().zip(&group.kinds)) {
+        let known = &mut kinds[keys.partition_point(|known| *known < key)];
+        *known = Some(known.map_or(*kind, |known| if known == *kind { known } else { FieldKind::Bytes }));
+    }
+    kinds.into_iter().map(|kind| kind.unwrap_or(FieldKind::Bytes)).collect()
 }
 
-impl SectionWriter<'_> {
-    fn begin(&mut self) -> std::io::Result<()> {
-        let padding = self.at.next_multiple_of(8) - self.at;
-        self.file.write_all(&[0; 8][..padding as usize])?;
-        self.at += padding;
-        self.open = Some((self.at, Sha256::new()));
-        Ok(())
-    }
-
-    fn put(&mut self, bytes: &[u8]) -> std::io::Result<()> {
-        self.cancel.check_io()?;
-        if let Some((_, hash)) = &mut self.open {
-            hash.update(bytes);
+/// The columns of all shards, sorted by name.
+fn columns(groups: &[SpilledGroup], keys: &[&String]) -> Vec<ColumnFacts> {
+    let mut columns: BTreeMap<&str, ColumnFacts> = BTreeMap::new();
+    for column in groups.iter().flat_map(|group| &group.columns) {
+        let name = column.facts.name.as_str();
+        match columns.get_mut(name) {
+            Some(known) => known.merge(&column.facts),
+            None => drop(columns.insert(name, column.facts.clone())),
         }
-        self.at += bytes.len() as u64;
-        self.file.write_all(bytes)
     }
-
-    /// Copies this part of the spill file.
-    fn copy(&mut self, from: &File, part: Range<u64>) -> std::io::Result<()> {
-        let mut buffer = [0; 1 << 16];
-        let Range { start: mut at, end } = part;
-        while at < end {
-            let part = &mut buffer[..(end - at).min(1 << 16) as usize];
-            from.read_exact_at(part, at)?;
-            at += part.len() as u64;
-            self.put(part)?;
+    for column in columns.values_mut() {
+        if keys.binary_search(&&column.name).is_ok() && !matches!(column.cells, CellType::Refused(_)) {
+            let words = column.cells.words();
+            column.refuse(format!("holds {words} in some shards and bytes in others"));
         }
-        Ok(())
     }
-
-    /// Shows the rows of `N` bytes each in this part of the spill file.
-    fn each_row<const N: usize>(
-        from: &File,
-        part: Range<u64>,
-        mut show: impl FnMut(&[u8; N]) -> std::io::Result<()>,
-    ) -> std::io::Result<()> {
-        let Range { start: mut at, end } = part;
-        let mut buffer = vec![0; (ROWS * N as u64).min(end - at) as usize];
-        while at < end {
-            let part = &mut buffer[..(ROWS * N as u64).min(end - at) as usize];
-            from.read_exact_at(part, at)?;
-            at += part.len() as u64;
-            part.as_chunks().0.iter().try_for_each(&mut show)?;
-        }
-        Ok(())
-    }
-
-    /// Writes the end of each sample's members, for a shard that has `end` members before it.
-    fn put_ends(&mut self, from: &File, group: &SpilledGroup, end: &mut u64) -> std::io::Result<()> {
-        if group.keys.is_empty() {
-            return (0..group.samples).try_for_each(|_| self.put(&end.to_le_bytes()));
-        }
-        Self::each_row(from, group.counts(), |count: &[u8; 4]| {
-            *end += u64::from(u32::from_le_bytes(*count));
-            self.put(&end.to_le_bytes())
-        })
-    }
-
-    /// Copies the members of a shard's samples, with the numbers of their keys among all `keys`.
-    fn copy_members(&mut self, from: &File, group: &SpilledGroup, keys: &[&String]) -> std::io::Result<()> {
-        let whole: Vec<u32> =
-            group.keys.iter().map(|key| keys.partition_point(|known| *known < key) as u32).collect();
-        Self::each_row(from, group.members(), |row: &[u8; MEMBER_ROW]| {
-            let row = MemberRow::from_bytes(row);
-            self.put(&MemberRow { key: whole[row.key as usize], ..row }.to_bytes())
-        })
-    }
-
-    fn end(&mut self) -> SectionEntry {
-        let (offset, hash) = self.open.take().unwrap_or_default();
-        SectionEntry { offset, length: self.at - offset, digest: hash.finalize().into() }
-    }
+    columns.into_values().collect()
 }

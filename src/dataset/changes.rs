@@ -12,7 +12,7 @@ use super::member::MemberRow;
 use super::packed::PackedManifest;
 use super::parallel::for_each;
 use super::part::DatasetPart;
-use super::shards::{ShardContents, ShardKind};
+use super::shards::ShardContents;
 use super::{Stamp, folder, shards, survey};
 use crate::error::{Error, Result};
 use crate::source::{Seen, is_gone};
@@ -216,8 +216,9 @@ fn compare(
     let path = index.group_path(group);
     let contents = index.file.header().contents;
     let full = index.directory_or_shard(group);
-    let (found, message) = if let Some(kind) = ShardKind::of(index.layout(), index.notes.every_stem) {
-        let (stamp, ShardContents { rows, findings }) = shards::read(&*index.source, path, kind, cancel)?;
+    let (found, message) = if let Some(knows) = index.layout().shards() {
+        let parser = knows.parser(&*index.source, index.notes.every_stem)?;
+        let (stamp, ShardContents { rows, findings }) = shards::read(&*index.source, path, &*parser, cancel)?;
         if let Some((footer, seal)) = &findings.packed
             && let Some(manifest) = PackedManifest::find(&*index.source)?
             && let Err(message) =
@@ -293,6 +294,9 @@ fn compare_shard(
     let (now, then) = if index.notes.unlabeled { ("a", "none") } else { ("no", "one") };
     if let Some(sample) = odd {
         return Some(format!("has {now} label for its sample {sample:?}, had {then} when indexed"));
+    }
+    if let Some(column) = index.different_column(known.start, found) {
+        return Some(format!("has other values in its column {column:?} than when indexed"));
     }
     // For a run that reads images alone, nothing has changed.
     let moved =

@@ -16,16 +16,35 @@ pub(super) fn faulty<'a>(
     parts.into_iter().find_map(|part| Some((part, part.notes.label_fault.as_ref()?)))
 }
 
+/// The name of a sample's class number among the fields.
+const LABEL: &str = "label";
+
 /// The number of keys that a message names: a dataset may have as many as members.
 const KEYS_NAMED: usize = 20;
 
 /// Checks that each member is one that some sample has. A notice tells of those that samples may be without.
 pub(super) fn check_members(parts: &[DatasetPart], members: &[String], options: &IndexOptions) -> Result<()> {
     let keys: BTreeSet<String> = parts.iter().flat_map(DatasetPart::keys).collect();
+    let columns = parts.iter().flat_map(DatasetPart::columns).map(|column| column.name);
+    let with_columns: BTreeSet<String> = keys.iter().cloned().chain(columns).collect();
+    let is_column = |name: &String| parts.iter().any(|part| part.columns().iter().any(|of| of.name == *name));
+    let any_table = parts.iter().any(|part| part.layout().is_table());
     for member in members {
+        if is_column(member) {
+            continue;
+        }
         if keys.contains(member) || member == IMAGE && parts.iter().any(|part| !part.notes.imageless) {
             continue;
         }
+        let lower = member.to_ascii_lowercase();
+        if lower != *member && !any_table {
+            let message = format!(
+                "has {member:?}, but members are named in lower case, whatever their files are called: ask for \
+                 {lower:?}"
+            );
+            return Err(Error::config("fields", message));
+        }
+        let keys = &with_columns;
         let mut known = Vec::from_iter(keys.iter().take(KEYS_NAMED).map(|key| format!("{key:?}")));
         if keys.len() > KEYS_NAMED {
             known.push(format!("and {} others", keys.len() - KEYS_NAMED));
@@ -47,6 +66,26 @@ pub(super) fn check_members(parts: &[DatasetPart], members: &[String], options: 
         return Err(Error::config("fields", message));
     }
     Ok(())
+}
+
+/// The names that are asked for and are columns of small values in some of `parts`, and the others, which are members.
+pub(super) fn columns_and_members(
+    parts: &[DatasetPart],
+    options: &IndexOptions,
+) -> (Vec<String>, Option<Vec<String>>) {
+    let names: BTreeSet<String> =
+        parts.iter().flat_map(|part| part.columns().into_iter().map(|of| of.name)).collect();
+    // The image of a sample is the image, whatever its column is called.
+    let is_column = |name: &String| {
+        names.contains(name) && (name != IMAGE || parts.iter().all(|part| part.notes.image.is_none()))
+    };
+    let asked = options.members.iter().flatten();
+    let mut columns: Vec<String> = asked.clone().filter(|name| is_column(name)).cloned().collect();
+    if options.label_column && names.contains(LABEL) && parts.iter().any(|part| part.notes.unlabeled) {
+        columns.push(LABEL.to_owned());
+    }
+    let members = options.members.as_ref();
+    (columns, members.map(|_| asked.filter(|name| !is_column(name)).cloned().collect()))
 }
 
 /// Refuses datasets that overlap: a sample that is there twice would be drawn twice in an epoch by mistake.

@@ -49,9 +49,20 @@ impl Classes {
     pub(super) fn of(parts: &[DatasetPart], unasked: bool) -> Result<Self> {
         let labeled = parts.iter().all(|part| LabelKind::of(part) != LabelKind::Missing);
         let largest = parts.iter().map(DatasetPart::num_classes).max().unwrap_or(0);
-        let names: BTreeSet<&[u8]> = parts.iter().flat_map(DatasetPart::class_names).collect();
-        let names: Vec<&[u8]> = names.into_iter().collect();
-        let own = |part: &DatasetPart| part.class_names().iter().map(|name| position(&names, name)).collect();
+        let names: Vec<&[u8]> = match parts {
+            // The order of the names is the dataset's own, as a schema may have it.
+            [first, others @ ..] if others.iter().all(|part| part.class_names() == first.class_names()) => {
+                first.class_names()
+            }
+            _ => {
+                parts.iter().flat_map(DatasetPart::class_names).collect::<BTreeSet<_>>().into_iter().collect()
+            }
+        };
+        let is_own = parts.iter().all(|part| part.class_names() == names);
+        let own = |part: &DatasetPart| match is_own {
+            true => (0..part.class_names().len() as u32).collect(),
+            false => part.class_names().iter().map(|name| position(&names, name)).collect(),
+        };
         let mut classes = Self {
             names: names.iter().map(|name| String::from_utf8_lossy(name).into_owned()).collect(),
             count: if labeled { largest.max(names.len() as u32) } else { 0 },

@@ -24,6 +24,8 @@ pub(crate) struct SampleColumn {
     pub name: String,
     /// The values of the samples.
     pub values: ColumnValues,
+    /// Which samples have no value; `None` where all have one.
+    pub missing: Option<Vec<bool>>,
 }
 
 /// The values of a column, sample by sample.
@@ -37,6 +39,13 @@ pub(crate) enum ColumnValues {
     Floats(Option<u32>, Vec<f32>),
     /// A text for each sample.
     Texts(Vec<String>),
+}
+
+impl SampleColumn {
+    /// Whether a sample has a value.
+    pub(crate) fn has(&self, sample: u64) -> bool {
+        self.missing.as_ref().is_none_or(|missing| !missing[sample as usize])
+    }
 }
 
 impl ColumnValues {
@@ -151,7 +160,7 @@ impl LabelTable {
         let column = |column: usize| {
             let name = &header[column];
             let values = values::values(path, name, column, rows, &samples, kind(name))?;
-            Ok(SampleColumn { name: name.clone(), values })
+            Ok(SampleColumn { name: name.clone(), values, missing: None })
         };
         self.of_values().map(column).collect()
     }

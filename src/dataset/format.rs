@@ -5,6 +5,7 @@
 //! it goes on with what it read. A mapping of the file would answer that with a signal or with other bytes. The digests
 //! tell damage, not malice: answers stay within bounds even where a digest was made to fit.
 
+use super::cells::ColumnFacts;
 use super::kind::RULES;
 use super::member::MEMBER_ROW;
 use super::parallel::for_each;
@@ -21,7 +22,7 @@ use std::sync::{Mutex, PoisonError};
 
 pub(super) const MAGIC: [u8; 8] = *b"FORELOAD";
 /// The version of the file format. An index of another version is built again.
-pub(super) const VERSION: u32 = 7;
+pub(super) const VERSION: u32 = 8;
 /// The number of bytes of the header, including its digest.
 pub(super) const HEADER: usize = SECTIONS_AT + Section::COUNT * SECTION_ROW + 32;
 const SECTIONS_AT: usize = 112;
@@ -68,11 +69,17 @@ pub(super) enum Section {
     Outlines,
     /// The keys of the members that samples in shards have, sorted, as JSON.
     Keys,
+    /// The kinds of these members, as JSON; an empty list where the keys' endings say them.
+    Kinds,
+    /// The columns of small values that samples of tables have ([`ColumnFacts`]), sorted by name, as JSON.
+    Columns,
     /// For shards with members, how many members each sample and all before it have (u64). This section and the next
     /// are read on demand, because only fields need them.
     MemberEnds,
     /// The members of each sample in turn, sorted by the numbers of their keys: rows of [`MEMBER_ROW`] bytes.
     Members,
+    /// The values of the columns, one column after another (`cells.rs`). They are read on demand, too.
+    Cells,
 }
 
 /// What a row of [`Section::Groups`] says the ends (exclusive) of, in their order.
@@ -87,7 +94,7 @@ pub(super) enum GroupEnd {
 }
 
 impl Section {
-    pub(super) const COUNT: usize = 14;
+    pub(super) const COUNT: usize = 17;
     pub(super) const ALL: [Self; Self::COUNT] = [
         Self::Root,
         Self::Classes,
@@ -101,21 +108,24 @@ impl Section {
         Self::Names,
         Self::Outlines,
         Self::Keys,
+        Self::Kinds,
+        Self::Columns,
         Self::MemberEnds,
         Self::Members,
+        Self::Cells,
     ];
 
     /// Whether the section is the same wherever and whenever the same data is indexed, so that the dataset's order is
     /// made from it. The members beside the images are not part of the order: they may be written again, and the order
     /// stays.
     pub(super) fn is_content(self) -> bool {
-        let is_beside = matches!(self, Self::Root | Self::Notes | Self::Stamps | Self::Outlines | Self::Keys);
-        !is_beside && !self.is_of_members()
+        let is_beside = matches!(self, Self::Root | Self::Notes | Self::Stamps | Self::Outlines);
+        !is_beside && !matches!(self, Self::Keys | Self::Kinds | Self::Columns) && !self.is_of_members()
     }
 
-    /// Whether the section says where members are. These sections come last.
+    /// Whether the section says where members are, or what small values there are. These sections come last.
     fn is_of_members(self) -> bool {
-        matches!(self, Self::MemberEnds | Self::Members)
+        matches!(self, Self::MemberEnds | Self::Members | Self::Cells)
     }
 }
 
@@ -229,6 +239,15 @@ fn leave_out_members(table: &mut [SectionEntry; Section::COUNT]) -> u64 {
     offset
 }
 
+/// What is read of an index file beside the samples: their members and columns.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beside {
+    Nothing,
+    /// Those of tables, nothing of others.
+    OfTables,
+    All,
+}
+
 /// An index file that was read whole and verified. The file is not needed any more.
 pub(super) struct IndexFile {
     path: PathBuf,
@@ -241,12 +260,12 @@ pub(super) struct IndexFile {
 }
 
 impl IndexFile {
-    /// Reads and checks the file at `path`: about a gigabyte a second and thread. Without `members` their section,
-    /// which may be as large as all others, is left out.
+    /// Reads and checks the file at `path`: about a gigabyte a second and thread. The sections of members and of
+    /// columns, which may be as large as all others, are left out unless they are `wanted`.
     ///
     /// # Errors
     /// [`Error::Io`] when it cannot be read; [`Error::Dataset`] when it is not an index of this version, or damaged.
-    pub(super) fn load(path: &Path, members: bool) -> Result<Self> {
+    pub(super) fn load(path: &Path, wanted: Beside) -> Result<Self> {
         let fail = |what| move |error| Error::io(what, path, error);
         let damaged = |what: &str| Error::dataset(path, format!("not a usable index file: {what}"));
         let mut file = File::open(path).map_err(fail("open index"))?;
@@ -266,6 +285,11 @@ impl IndexFile {
         }
         let header = IndexHeader::decode(facts)
             .ok_or_else(|| damaged("it was listed by the rules of another version"))?;
+        let members = match wanted {
+            Beside::Nothing => false,
+            Beside::OfTables => header.layout.is_table(),
+            Beside::All => true,
+        };
         let mut table = Section::ALL.map(|section| {
             let at = SECTIONS_AT + section as usize * SECTION_ROW;
             let (offset, length) = (u64_at(facts, at), u64_at(facts, at + 8));
@@ -343,6 +367,10 @@ impl IndexFile {
             let ends = self.section(Section::MemberEnds).as_chunks().0;
             let count = ends.last().map_or(0, |end| u64::from_le_bytes(*end));
             rows(Section::Members, count, MEMBER_ROW as u64)?;
+            let columns: Vec<ColumnFacts> = serde_json::from_slice(self.section(Section::Columns)).ok()?;
+            let bytes =
+                columns.iter().try_fold(0u64, |sum, column| sum.checked_add(column.bytes(samples)))?;
+            rows(Section::Cells, bytes, 1)?;
         }
         rows(Section::Groups, groups, GROUP_ROW as u64)?;
         rows(Section::Stamps, groups, STAMP_ROW as u64)

@@ -5,9 +5,9 @@ mod places;
 mod versions;
 
 use super::cancel::Cancel;
-use super::checks::{check_members, faulty, refuse_repeated};
+use super::checks::{check_members, columns_and_members, faulty, refuse_repeated};
 use super::classes::Classes;
-use super::format::IndexFile;
+use super::format::{Beside, IndexFile};
 use super::packed::PackedFooter;
 use super::part::DatasetPart;
 use super::selected_members::MemberBytes;
@@ -35,7 +35,7 @@ pub struct DatasetIndex {
     samples: u64,
     files: u32,
     notices: Notices,
-    /// The members that are read of each sample; `None` where its image is.
+    /// The members that are read of each sample, columns left out; `None` where its image is.
     members: Option<Vec<String>>,
 }
 
@@ -99,7 +99,11 @@ impl DatasetIndex {
     /// [`Error::Io`] when it cannot be read, [`Error::Dataset`] when it is not a sound index file.
     pub fn load(root: &Path, file: &Path) -> Result<Self> {
         Self::concatenate(
-            vec![DatasetPart::new(&source::shown(root), &*source::at(root)?, IndexFile::load(file, true)?)?],
+            vec![DatasetPart::new(
+                &source::shown(root),
+                &*source::at(root)?,
+                IndexFile::load(file, Beside::All)?,
+            )?],
             &IndexOptions::default(),
         )
     }
@@ -107,7 +111,14 @@ impl DatasetIndex {
     fn concatenate(mut parts: Vec<DatasetPart>, options: &IndexOptions) -> Result<Self> {
         if let Some(members) = &options.members {
             check_members(&parts, members, options)?;
-            parts.iter_mut().try_for_each(|part| part.select(members))?;
+        }
+        let (columns, members) = columns_and_members(&parts, options);
+        for part in &mut parts {
+            part.select_columns(&columns);
+            part.select(members.as_deref().unwrap_or_default())?;
+            if !columns.is_empty() {
+                part.file.forget_members();
+            }
         }
         if let Some((part, fault)) = faulty(&parts).filter(|_| !options.without_labels) {
             return Err(fault.error(&part.root));
@@ -119,7 +130,7 @@ impl DatasetIndex {
             samples: 0,
             files: 0,
             notices: options.notices.clone(),
-            members: options.members.clone(),
+            members,
         };
         for part in parts {
             part.notes.notify(&part.root, part.origin != IndexOrigin::Loaded, &index.notices);
@@ -347,6 +358,11 @@ impl DatasetIndex {
         !self.parts.iter().all(|placed| placed.part.has_shards_of_samples())
     }
 
+    /// The datasets, in order.
+    pub(super) fn dataset_parts(&self) -> impl Iterator<Item = &DatasetPart> {
+        self.parts.iter().map(|placed| &placed.part)
+    }
+
     /// The first of the datasets.
     pub(super) fn first_part(&self) -> &DatasetPart {
         &self.parts[0].part
@@ -437,9 +453,11 @@ impl DatasetIndex {
         self.parts.iter().map(|placed| placed.part.total_reads()).sum()
     }
 
-    /// Whether some sample has a member of this name.
+    /// Whether some sample has a member, or a column of a table, of this name.
     pub(crate) fn has_member(&self, name: &str) -> bool {
-        self.parts.iter().any(|placed| placed.part.keys().iter().any(|key| key == name))
+        self.parts.iter().any(|PlacedPart { part, .. }| {
+            part.keys().iter().any(|key| key == name) || part.columns().iter().any(|of| of.name == name)
+        })
     }
 
     /// What `foreload index` shows of each dataset.

@@ -1,22 +1,23 @@
 //! What is there: sample id → (file, offset, length, label), in a persistent index.
 //!
 //! Images lie in class directories, as torchvision's `ImageFolder` reads them ([`Layout::Folder`]), or in tar shards as
-//! WebDataset writes them ([`Layout::Tar`]), with labels or without ([`DatasetIndex::is_labeled`]). [`Contents::Files`]
-//! takes files of any kind below a directory, or the records of TFRecord shards ([`Layout::TfRecord`]). What was packed
-//! of either kind ([`Layout::Packed`]) has the samples, the order and the fingerprint of its source. All are listed
-//! once, by several threads, into a file that later starts read whole; nothing of the dataset is then listed again.
+//! WebDataset writes them ([`Layout::Tar`]), or in shards that are tables (`layouts/`), with labels or without
+//! ([`DatasetIndex::is_labeled`]). [`Contents::Files`] takes files of any kind below a directory, or the records of
+//! TFRecord shards ([`Layout::TfRecord`]). What was packed of either kind ([`Layout::Packed`]) has the samples, the
+//! order and the fingerprint of its source. All are listed once, by several threads, into a file that later starts read
+//! whole; nothing of the dataset is then listed again.
 //! Whether it is still what the index says is looked at in every start (`changes.rs`); what changes later is found when
 //! it is read, by [`DatasetIndex::shard_stamp`] and by lengths. Several datasets can be opened as one
 //! ([`DatasetIndex::open_all`]), and a part of the samples selected ([`Select`]).
 
 use crate::names::named;
 use crate::notices::Notices;
-use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 pub(crate) mod archive;
 pub(crate) mod build;
 mod cancel;
+mod cells;
 mod changes;
 mod checks;
 mod classes;
@@ -27,6 +28,7 @@ mod format;
 mod index;
 pub(crate) mod kind;
 mod labels;
+pub(crate) mod layouts;
 mod left_out;
 mod member;
 mod open;
@@ -34,14 +36,17 @@ pub(crate) mod packed;
 mod parallel;
 mod part;
 mod publish;
+mod rows_of_table;
 mod samples;
+mod section_writer;
 mod select;
+mod selected_columns;
 mod selected_members;
 pub(crate) mod shards;
 mod spill;
 mod summary;
 mod survey;
-pub(crate) mod tfrecord;
+pub(crate) mod table;
 
 pub(crate) use crate::source::{COARSE_TICK, shown as shown_root};
 pub use crate::source::{FileVersion, Stamp, TICK};
@@ -50,9 +55,11 @@ pub(crate) use columns::{ColumnItem, ColumnValues, LabelTable, SampleColumn, typ
 pub use index::DatasetIndex;
 pub(crate) use index::TO_LABEL;
 pub use kind::FieldKind;
+pub use layouts::Layout;
 pub use select::{ClassRef, Select};
 pub(crate) use selected_members::IMAGE;
 pub use selected_members::MemberBytes;
+pub use summary::TableField;
 pub use summary::{IndexOrigin, IndexSummary};
 pub(crate) use summary::{Notes, SampleBytes, Skipped};
 
@@ -80,45 +87,6 @@ pub struct Extent {
     pub offset: u64,
     /// The number of bytes.
     pub length: u32,
-}
-
-/// How the samples are stored.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Layout {
-    /// Every sample is a file of its own: `root/class/…/image.jpg`, or any file below the root.
-    Folder,
-    /// Tar shards as WebDataset writes them, with many samples in a file.
-    Tar,
-    /// TFRecord shards, with many records in a file.
-    TfRecord,
-    /// Shards that `foreload pack` made of a dataset of another layout.
-    Packed,
-}
-
-impl Layout {
-    /// Every layout: an index file is read only if its layout is one of these.
-    pub(crate) const ALL: &'static [Self] = &[Self::Folder, Self::Tar, Self::TfRecord, Self::Packed];
-
-    /// What holds the samples, in words.
-    pub(crate) fn title(self) -> &'static str {
-        match self {
-            Self::Folder => "loose files",
-            Self::Tar => "tar shards",
-            Self::TfRecord => "TFRecord shards",
-            Self::Packed => "packed shards",
-        }
-    }
-
-    /// What a group of samples is that lie together, in the plural.
-    pub(crate) fn group_title(self) -> &'static str {
-        if self.is_sharded() { "shards" } else { "directories" }
-    }
-
-    /// Whether a file holds many samples.
-    pub fn is_sharded(self) -> bool {
-        self != Self::Folder
-    }
 }
 
 /// The kind of samples. A dataset has an index for each kind.
@@ -174,6 +142,9 @@ pub struct IndexOptions {
     /// Whether all stems of tar shards are samples, those without an image too. Unless each has an image, this is
     /// another dataset, with an index and an order of its own.
     pub every_stem: bool,
+    /// Whether the field `label` is asked for by its name, so that a column of that name is read where it holds no
+    /// class numbers.
+    pub label_column: bool,
     /// Whether nobody asks for labels. Then it is no error if some are missing or are no class numbers, and the dataset
     /// has none.
     pub without_labels: bool,

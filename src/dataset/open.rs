@@ -4,23 +4,25 @@ use super::build::{IndexBuilder, IndexFacts};
 use super::cancel::Cancel;
 use super::changes::{Change, MovedStamps};
 use super::directory::{self, IndexDirectory};
-use super::format::{IndexFile, Section};
+use super::format::{Beside, IndexFile, Section};
+use super::parallel::for_each;
 use super::part::DatasetPart;
-use super::shards::ShardKind;
+use super::shards::{DatasetShards, ShardsFound};
 use super::survey::{self, Survey};
 use super::{
-    COARSE_TICK, Changed, Fingerprint, IndexOptions, IndexOrigin, Layout, Stamp, folder, kind, packed,
-    publish, shards,
+    COARSE_TICK, Changed, Fingerprint, IndexOptions, IndexOrigin, Layout, Stamp, folder, kind, layouts,
+    packed, publish, shards,
 };
 use crate::error::{Error, Result};
 use crate::names::NamedValue;
-use crate::notices::NoticeKind;
+use crate::notices::{NoticeKind, Notices};
 use crate::source::{self, DatasetSource};
 use indicatif::{ProgressBar, ProgressStyle};
+use std::collections::BTreeSet;
 use std::io::{ErrorKind, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 /// The number of threads that index what lies on another machine.
@@ -46,6 +48,9 @@ pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Resu
         options.notices.warn_once("versions", || warning);
     }
     index.seconds = start.elapsed().as_secs_f64();
+    if index.notes.imageless && index.layout().is_table() && options.members.is_none() {
+        return Err(Error::dataset(root, index.without_images()));
+    }
     if index.notes.imageless && !options.every_stem && options.members.is_none() {
         let keys = Vec::from_iter(index.keys().iter().map(|key| format!("{key:?}"))).join(", ");
         let message = format!("the shards hold no {} image; fields= reads {keys}", kind::image_extensions());
@@ -92,7 +97,7 @@ impl IndexOpening<'_> {
         let _lock = lock?;
         // The error of the interruption itself would say less.
         self.build(&file).map_err(|error| self.cancel.check(self.root).err().unwrap_or(error))?;
-        let mut built = self.load(&file, self.options.members.is_some())?;
+        let mut built = self.load(&file, self.wanted())?;
         built.origin = IndexOrigin::Built(because);
         if let Some((change, was)) = change {
             let then = match was == built.fingerprint() {
@@ -161,7 +166,7 @@ impl IndexOpening<'_> {
     }
 
     fn find(&self, file: &Path) -> Result<FoundIndex> {
-        match self.load(file, self.options.members.is_some()) {
+        match self.load(file, self.wanted()) {
             Ok(index) => {
                 let moved = MovedStamps::since(&index)?;
                 if moved.is_empty() {
@@ -171,7 +176,7 @@ impl IndexOpening<'_> {
                     return Ok(FoundIndex::Moved(index, moved));
                 }
                 // Shards that moved are compared with all their members.
-                match self.load(file, true) {
+                match self.load(file, Beside::All) {
                     Ok(index) => Ok(FoundIndex::Moved(index, moved)),
                     Err(error) => Ok(FoundIndex::Nothing(error.to_string())),
                 }
@@ -184,8 +189,17 @@ impl IndexOpening<'_> {
         }
     }
 
-    fn load(&self, file: &Path, members: bool) -> Result<DatasetPart> {
-        let mut index = DatasetPart::new(self.root, &*self.source, IndexFile::load(file, members)?)?;
+    /// What is read of the index file beside the samples.
+    fn wanted(&self) -> Beside {
+        match (&self.options.members, self.options.label_column) {
+            (Some(_), _) => Beside::All,
+            (None, true) => Beside::OfTables,
+            (None, false) => Beside::Nothing,
+        }
+    }
+
+    fn load(&self, file: &Path, wanted: Beside) -> Result<DatasetPart> {
+        let mut index = DatasetPart::new(self.root, &*self.source, IndexFile::load(file, wanted)?)?;
         index.inodes = self.inodes;
         let same_root = index.file.section(Section::Root) == self.canonical.as_os_str().as_bytes();
         if !same_root || index.file.header().contents != self.options.contents {
@@ -203,7 +217,7 @@ impl IndexOpening<'_> {
         // The stamp is taken before the names are read, so that what is added meanwhile shows as a change.
         let gone = || Error::io("open dataset", *root, ErrorKind::NotFound.into());
         let stamp = Stamp::stable(COARSE_TICK, || source.stamp(&[])?.stamp().ok_or_else(gone))?;
-        let Survey { layout, classes, shards, mut notes, mut nothing, packed } =
+        let Survey { layout, mut classes, shards, mut notes, mut nothing, packed } =
             survey::survey(source, options.contents, cancel)?;
         if let Some(manifest) = &packed {
             manifest.check_asked(root, options.contents, options.every_stem)?;
@@ -221,16 +235,31 @@ impl IndexOpening<'_> {
         if every_stem {
             nothing = "the shards hold no sample".to_owned();
         }
-        let more = match (&packed, ShardKind::of(layout, every_stem)) {
-            (Some(manifest), _) => packed::index(source, manifest, &mut builder, threads, &progress, cancel)?,
-            (None, Some(kind)) => {
-                shards::index(source, &shards, kind, &mut builder, threads, &progress, cancel)?
+        let more = match &packed {
+            Some(manifest) => packed::index(source, manifest, &mut builder, threads, &progress, cancel)?,
+            None if layout.is_sharded() => {
+                let shards = DatasetShards { source, layout, names: &shards, every_stem };
+                let found = shards::index(&shards, &mut builder, threads, &progress, cancel)?;
+                let ShardsFound { notes, classes: named } = found;
+                classes = named;
+                notes
             }
-            (None, None) => {
+            None => {
                 folder::index(source, &classes, options.contents, &mut builder, threads, &progress, cancel)?
             }
         };
         notes.absorb(more);
+        if builder.samples() == 0
+            && let Some((layout, splits)) = layouts::marked_directories(source, &classes, options.contents)?
+        {
+            let splits: Vec<_> = splits.iter().map(|name| String::from_utf8_lossy(name)).collect();
+            let message = format!(
+                "holds datasets of {} in {}, and not one itself: name one of them, or several to read them as one",
+                layout.title(),
+                splits.join(", ")
+            );
+            return Err(Error::dataset(*root, message));
+        }
         if builder.samples() == 0 {
             return Err(Error::dataset(*root, notes.explain(&nothing)));
         }
@@ -262,13 +291,28 @@ enum Revalidated {
     Changed(Change, Fingerprint),
 }
 
-/// Compares all that lies below the root of `index` with it.
-pub(super) fn verify(index: &DatasetPart) -> Result<()> {
+/// Compares all that lies below the root of `index` with it, and shards with the checksums that their layout keeps.
+/// Checksums that cannot be compared are told.
+pub(super) fn verify(index: &DatasetPart, notices: &Notices) -> Result<()> {
     let threads = threads(&IndexOptions::default(), &*index.source);
-    match MovedStamps::all(index).compare(index, threads, false, &Cancel::default())?.change {
-        None => Ok(()),
-        Some(Change { path, message }) => Err(Error::DatasetChanged { path, message }),
+    let cancel = Cancel::default();
+    if let Some(Change { path, message }) =
+        MovedStamps::all(index).compare(index, threads, false, &cancel)?.change
+    {
+        return Err(Error::DatasetChanged { path, message });
     }
+    let Some(knows) = index.layout().shards() else { return Ok(()) };
+    let parser = knows.parser(&*index.source, index.notes.every_stem)?;
+    let not_compared = Mutex::new(BTreeSet::new());
+    for_each(threads, index.groups(), |group| {
+        let unknown = shards::verify(&*index.source, index.group_path(group), &*parser, &cancel)?;
+        not_compared.lock().unwrap_or_else(PoisonError::into_inner).extend(unknown);
+        Ok(())
+    })?;
+    for why in not_compared.into_inner().unwrap_or_else(PoisonError::into_inner) {
+        notices.notify(NoticeKind::Warning, format!("{}: {why}", index.root.display()));
+    }
+    Ok(())
 }
 
 /// The number of threads that index what lies at `source`. Those that ask another machine mostly wait.

@@ -1,5 +1,6 @@
 //! One dataset of those in an index: everything below one root. Samples and files are numbered from 0 here.
 
+use super::cells::ColumnCells;
 use super::format::{
     GROUP_PREFIX, GROUP_ROW, GROUP_SUFFIX, GroupEnd, IndexFile, STAMP_ROW, Section, stamp_at, u32_at, u64_at,
 };
@@ -41,6 +42,11 @@ pub(super) struct DatasetPart {
     pub(super) accepting: Mutex<()>,
     /// The members that are read of each sample; `None` where its image is.
     pub(super) members: Option<MemberSelection>,
+    /// The columns of small values that are read.
+    pub(super) selected_columns: Vec<ColumnCells<'static>>,
+    /// The samples of a shard of a table, by their numbers there, in the order of their images. Only shards whose
+    /// images lie in another order have an entry.
+    image_order: HashMap<u32, Vec<u32>>,
     /// The shards that hold other samples than the index says. The user wants to go on with the index, so they are
     /// refused when they are read.
     different: HashSet<usize>,
@@ -57,7 +63,7 @@ impl DatasetPart {
         let notes = serde_json::from_slice(file.section(Section::Notes)).map_err(|error| {
             Error::dataset(file.path(), format!("not a usable index file: its notes are no JSON: {error}"))
         })?;
-        Ok(Self {
+        let mut part = Self {
             root: root.to_path_buf(),
             ranges: source.ranges(),
             source,
@@ -71,8 +77,29 @@ impl DatasetPart {
             any_moved: AtomicBool::default(),
             accepting: Mutex::default(),
             members: None,
+            selected_columns: Vec::new(),
+            image_order: HashMap::new(),
             different: HashSet::new(),
-        })
+        };
+        if part.layout().is_table() {
+            part.image_order = part.orders_of_images();
+        }
+        Ok(part)
+    }
+
+    /// The offset of a sample's image in its shard.
+    fn place(&self, sample: u64) -> u64 {
+        u64_at(self.file.section(Section::Places), 8 * sample as usize).min(MAX_OFFSET)
+    }
+
+    /// The samples of each shard of a table in the order of their images, where they have another.
+    fn orders_of_images(&self) -> HashMap<u32, Vec<u32>> {
+        let mut orders = HashMap::new();
+        for group in 0..self.groups() {
+            let offsets: Vec<u64> = self.samples_of_group(group).map(|sample| self.place(sample)).collect();
+            orders.extend(order(&offsets).map(|order| (group as u32, order)));
+        }
+        orders
     }
 
     pub(super) fn layout(&self) -> Layout {
@@ -118,8 +145,7 @@ impl DatasetPart {
     pub(super) fn image(&self, sample: u64) -> Extent {
         let length = self.column(Section::Lengths, sample).min(self.file.header().largest);
         if self.layout().is_sharded() {
-            let offset = u64_at(self.file.section(Section::Places), 8 * sample as usize).min(MAX_OFFSET);
-            Extent { file: FileId(self.group_of(sample) as u32), offset, length }
+            Extent { file: FileId(self.group_of(sample) as u32), offset: self.place(sample), length }
         } else {
             Extent { file: FileId(sample as u32), offset: 0, length }
         }
@@ -149,12 +175,27 @@ impl DatasetPart {
             match &self.members {
                 Some(members) => self.sample_with(members, start..end, extent)?,
                 // The samples of a shard are indexed in the order in which their images stand in it.
-                None => search(start, end, |sample| self.image(sample).offset < extent.offset),
+                None => self.sample_with_image(start..end, extent),
             }
         } else {
             u64::from(extent.file.0)
         };
         (sample < self.len() && self.extent(sample) == extent).then_some(sample)
+    }
+
+    /// The one of `samples`, those of one shard, that may have `extent` as its image.
+    fn sample_with_image(&self, samples: Range<u64>, extent: Extent) -> u64 {
+        let Range { start, end } = samples;
+        let count = end - start;
+        let sample = |number: u64| match self.image_order.get(&extent.file.0) {
+            Some(order) => start + u64::from(order[number as usize]),
+            None => start + number,
+        };
+        let first = search(0, count, |number| self.image(sample(number)).offset < extent.offset);
+        // Images without bytes may begin where another does.
+        let here = (first..count).take_while(|&number| self.image(sample(number)).offset == extent.offset);
+        let found = here.map(sample).find(|&sample| self.image(sample) == extent);
+        found.unwrap_or(end)
     }
 
     /// The number of bytes of the largest extent.
@@ -356,6 +397,7 @@ impl DatasetPart {
             groups: header.groups,
             notes: self.notes.clone(),
             keys: self.keys(),
+            fields: self.table_fields(),
             fingerprint: self.fingerprint().to_string(),
             index_path: self.file.path().to_path_buf(),
             index_bytes: self.file.size(),
@@ -441,6 +483,16 @@ impl DatasetPart {
     pub(super) fn known(&self, found: Stamp) -> Stamp {
         if self.inodes { found } else { found.without_inode() }
     }
+}
+
+/// The numbers of samples with these offsets, in the order of the offsets; `None` where they are sorted.
+pub(super) fn order(offsets: &[u64]) -> Option<Vec<u32>> {
+    if offsets.is_sorted() {
+        return None;
+    }
+    let mut order: Vec<u32> = (0..offsets.len() as u32).collect();
+    order.sort_by_key(|&number| offsets[number as usize]);
+    Some(order)
 }
 
 /// The first of `low..high` that is not `before`, or `high`; all that are `before` come first.

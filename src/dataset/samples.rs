@@ -40,6 +40,12 @@ pub struct ShardFindings {
     pub unusable: Option<String>,
     /// Whether some sample has an image.
     pub has_images: bool,
+    /// The column of a table from which the labels are.
+    pub label_column: Option<String>,
+    /// The names of the classes by number, as the schema of a table has them; empty where there are only numbers.
+    pub classes: Vec<String>,
+    /// The smallest label of a table's samples.
+    pub smallest_label: Option<u32>,
     /// The footer and the seal of a packed shard, which has nothing of the others here.
     pub(super) packed: Option<(PackedFooter, ShardSeal)>,
 }

@@ -4,7 +4,7 @@ use super::Extent;
 use super::format::{Section, u64_at};
 use super::kind::image_rank;
 use super::member::{MEMBER_ROW, MemberPlace, MemberRow};
-use super::part::{DatasetPart, search};
+use super::part::{DatasetPart, order, search};
 use super::summary::SampleBytes;
 use crate::error::{Error, Result};
 use std::collections::HashMap;
@@ -66,7 +66,8 @@ impl DatasetPart {
     /// The index file must have been read with its members. The places of all others are forgotten. No keys at all
     /// select nothing.
     pub(super) fn select(&mut self, selected: &[String]) -> Result<()> {
-        if selected.is_empty() || selected.iter().all(|key| key == IMAGE) && !self.notes.every_stem {
+        let all_have_images = !self.notes.every_stem && !self.notes.images_missing;
+        if selected.is_empty() || selected.iter().all(|key| key == IMAGE) && all_have_images {
             return Ok(());
         }
         if !self.file.has_members() {
@@ -75,19 +76,24 @@ impl DatasetPart {
         let keys = self.keys();
         let key_number = |key: &String| keys.binary_search(key).ok().map(|number| number as u32);
         let key_numbers: Vec<Option<u32>> = selected.iter().map(key_number).collect();
-        let is_image: Vec<bool> = keys.iter().map(|key| image_rank(key.as_bytes()).is_some()).collect();
+        let is_image = |key: &String| match &self.notes.image {
+            Some(image) => key == image,
+            None => image_rank(key.as_bytes()).is_some(),
+        };
+        let is_image: Vec<bool> = keys.iter().map(is_image).collect();
         let mut places = vec![MemberPlace::ABSENT; selected.len() * self.len() as usize];
         for (sample, places) in (0..self.len()).zip(places.chunks_exact_mut(selected.len())) {
             // The member that stands for a missing image is no image by its key.
             let own = |row: &MemberRow| {
-                row.place.blocks == 0 && is_image.get(row.key as usize).is_some_and(|&is_image| is_image)
+                row.place.apart == 0 && is_image.get(row.key as usize).is_some_and(|&is_image| is_image)
             };
-            let has_image = !self.notes.every_stem || self.members_in_file(sample).any(|row| own(&row));
+            let needs_none = self.notes.every_stem || self.layout().is_table();
+            let has_image = !needs_none || self.members_in_file(sample).any(|row| own(&row));
             for (member, place) in places.iter_mut().enumerate() {
                 if selected[member] == IMAGE {
                     if has_image {
                         let (length, packed) = (self.image(sample).length, self.has_packed_image(sample));
-                        *place = MemberPlace { blocks: 0, length, packed };
+                        *place = MemberPlace { apart: 0, length, packed };
                     }
                 } else if let Some(key_number) = key_numbers[member] {
                     let found = self.members_in_file(sample).find(|row| row.key == key_number);
@@ -111,11 +117,7 @@ impl DatasetPart {
                     pieces.iter().filter(|piece| !piece.is_within(&range(extent))).count() as u64;
                 offsets.push(extent.offset);
             }
-            if !offsets.is_sorted() {
-                let mut order: Vec<u32> = (0..offsets.len() as u32).collect();
-                order.sort_unstable_by_key(|&number| offsets[number as usize]);
-                members.sorted.insert(group as u32, order);
-            }
+            members.sorted.extend(order(&offsets).map(|order| (group as u32, order)));
         }
         self.members = Some(members);
         Ok(())
@@ -203,11 +205,10 @@ impl DatasetPart {
     /// The members of a sample that are there, in the order in which they lie in the shard.
     fn pieces(&self, members: &MemberSelection, sample: u64, image: Extent) -> Vec<MemberPiece> {
         let mut pieces: Vec<MemberPiece> = Vec::with_capacity(members.keys.len());
-        for (member, &place @ MemberPlace { blocks, length, .. }) in
+        for (member, &place @ MemberPlace { apart, length, .. }) in
             members.places_of(sample).iter().enumerate()
         {
             if place.is_single() {
-                let apart = i64::from(blocks) * MemberPlace::BLOCK;
                 let offset = image.offset.saturating_add_signed(apart).min(super::part::MAX_OFFSET);
                 pieces.push(MemberPiece { offset, length, member });
             }

@@ -1,14 +1,14 @@
 //! Shards of a dataset, tar, TFRecord or packed: each is read once, by several threads.
 
-use super::build::{GroupRows, IndexBuilder, IndexGroup, ShardRows};
+use super::build::{GroupRows, IndexBuilder, IndexGroup};
 use super::cancel::Cancel;
+use super::layouts::ShardParser;
 use super::open::IndexProgress;
 use super::parallel::collect;
-pub(crate) use super::samples::{ShardContents, ShardFindings};
+pub(crate) use super::samples::ShardContents;
 pub use super::samples::{Stems, contents};
 use super::summary::LabelFault;
-use super::tfrecord::records;
-use super::{Layout, Notes, Stamp, packed, samples};
+use super::{Layout, Notes, Stamp, samples};
 use crate::error::{Error, Result};
 use crate::source::{DatasetSource, Malformed, OpenFile, ReadAt};
 use std::ffi::OsStr;
@@ -43,20 +43,43 @@ pub(super) fn is_compressed_name(name: &OsStr) -> bool {
     tar.iter().any(|ending| name.ends_with(ending.as_bytes()))
 }
 
-/// Indexes the shards of these names; the only name is empty where the root is the shard.
+/// The shards of a dataset.
+pub(super) struct DatasetShards<'a> {
+    pub(super) source: &'a dyn DatasetSource,
+    pub(super) layout: Layout,
+    /// Their names; the only one is empty where the root is the shard.
+    pub(super) names: &'a [Vec<u8>],
+    /// Whether stems without an image are samples, too.
+    pub(super) every_stem: bool,
+}
+
+/// What was found in all shards beside the samples.
+pub(super) struct ShardsFound {
+    pub(super) notes: Notes,
+    /// The names of the classes by number.
+    pub(super) classes: Vec<Vec<u8>>,
+}
+
+/// Indexes all shards.
 pub(super) fn index(
-    source: &dyn DatasetSource,
-    shards: &[Vec<u8>],
-    kind: ShardKind,
+    shards: &DatasetShards<'_>,
     builder: &mut IndexBuilder,
     threads: usize,
     progress: &IndexProgress,
     cancel: &Cancel,
-) -> Result<Notes> {
+) -> Result<ShardsFound> {
+    let &DatasetShards { source, layout, names: shards, every_stem } = shards;
+    let Some(knows) = layout.shards() else {
+        return Err(Error::Internal("loose files are no shards".into()));
+    };
+    let parser = knows.parser(source, every_stem)?;
     progress.expect(shards.len() as u64, "shards");
     let next = AtomicUsize::new(0);
-    let mut notes = Notes { every_stem: kind == ShardKind::Tar(Stems::All), ..Notes::default() };
-    let mut has_images = false;
+    let mut notes = Notes { every_stem, ..Notes::default() };
+    let (mut has_images, mut smallest_label) = (false, None);
+    // Of tables: the column of the images, and that of the labels with the names of the classes.
+    let (mut image, mut label): (Agreed<String>, Agreed<(String, Vec<String>)>) =
+        (Agreed::default(), Agreed::default());
     // The first in the order of the shards, whoever found it first.
     let (mut labeled, mut unlabeled, mut unusable): (Option<Named>, Option<Named>, Option<Named>) =
         (None, None, None);
@@ -64,7 +87,7 @@ pub(super) fn index(
         threads.min(shards.len()),
         |send| {
             while let Some(shard) = shards.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let contents = read(source, shard, kind, cancel);
+                let contents = read(source, shard, &*parser, cancel);
                 if !send(contents.map(|(stamp, contents)| (shard, stamp, contents))) {
                     return;
                 }
@@ -77,25 +100,90 @@ pub(super) fn index(
             keep_first(&mut unlabeled, shard, findings.unlabeled);
             keep_first(&mut unusable, shard, findings.unusable);
             has_images |= findings.has_images;
+            smallest_label = smallest_label.into_iter().chain(findings.smallest_label).min();
+            image.add(shard, findings.notes.image.clone());
+            label.add(shard, findings.label_column.map(|column| (column, findings.classes)));
             notes.absorb(findings.notes);
             Ok(())
         },
     )?;
+    if let Some([(one, of_one), (other, of_other)]) = image.differing() {
+        let message = format!(
+            "has its images in the column {of_other:?}, and {} in {of_one:?}: shards of one dataset need one schema",
+            source.path(one).display()
+        );
+        return Err(Error::dataset(source.path(other), message));
+    }
+    if let Some([(one, _), (other, _)]) = label.differing() {
+        let message =
+            format!("has other class names than {}, or another column of labels", source.path(one).display());
+        return Err(Error::dataset(source.path(other), message));
+    }
+    let with = |shard: &Vec<u8>| source.path(shard).display().to_string();
     notes.label_fault = match (&labeled, unlabeled, unusable) {
         (_, _, Some((shard, message))) => Some(LabelFault::new(&shard, message)),
-        (Some((with, labeled)), Some((shard, sample)), None) => {
+        (Some((labeled, with_label)), Some((shard, sample)), None) if layout.is_table() => {
             let message = format!(
-                "sample {sample:?} has neither a .cls member nor a .json member with label or cls, but {labeled:?} of \
-                 {} has a label: label all samples or none",
-                source.path(with).display()
+                "has no label for its sample {sample}, but sample {with_label} of {} has one: label all samples or \
+                 none",
+                with(labeled)
+            );
+            Some(LabelFault::new(&shard, message))
+        }
+        (Some((labeled, with_label)), Some((shard, sample)), None) => {
+            let message = format!(
+                "sample {sample:?} has neither a .cls member nor a .json member with label or cls, but {with_label:?} \
+                 of {} has a label: label all samples or none",
+                with(labeled)
             );
             Some(LabelFault::new(&shard, message))
         }
         _ => None,
     };
     notes.unlabeled = labeled.is_none() || notes.label_fault.is_some();
-    notes.imageless = notes.every_stem && !has_images;
-    Ok(notes)
+    notes.imageless = (notes.every_stem || layout.is_table()) && !has_images;
+    notes.labels_from_one = !notes.unlabeled && smallest_label == Some(1);
+    let classes = label.first.filter(|_| !notes.unlabeled).map(|(_, (_, classes))| classes);
+    let classes = classes.unwrap_or_default().into_iter().map(String::into_bytes).collect();
+    Ok(ShardsFound { notes, classes })
+}
+
+/// What all shards must agree on that say anything of it. Which two of them differ does not depend on the order in
+/// which they were read.
+struct Agreed<T> {
+    /// The first shard by name, and what it says.
+    first: Option<(Vec<u8>, T)>,
+    /// The first of those that say something else than another.
+    other: Option<(Vec<u8>, T)>,
+}
+
+impl<T> Default for Agreed<T> {
+    fn default() -> Self {
+        Self { first: None, other: None }
+    }
+}
+
+impl<T: PartialEq> Agreed<T> {
+    fn add(&mut self, shard: &[u8], said: Option<T>) {
+        let Some(said) = said else { return };
+        let mut now = (shard.to_vec(), said);
+        let Some(first) = &mut self.first else {
+            self.first = Some(now);
+            return;
+        };
+        if now.0 < first.0 {
+            std::mem::swap(first, &mut now);
+        }
+        if now.1 != first.1 && self.other.as_ref().is_none_or(|(known, _)| now.0 < *known) {
+            self.other = Some(now);
+        }
+    }
+
+    /// Two shards that differ, with what they say.
+    fn differing(&self) -> Option<[(&Vec<u8>, &T); 2]> {
+        let ((one, of_one), (other, of_other)) = (self.first.as_ref()?, self.other.as_ref()?);
+        Some([(one, of_one), (other, of_other)])
+    }
 }
 
 /// A shard, with a sample in it or a message about it.
@@ -138,46 +226,28 @@ fn malformed(path: &Path, Malformed { offset, message }: Malformed) -> Error {
     Error::dataset(path, format!("at byte {offset}: {message}"))
 }
 
-/// What shards are, and what in them is a sample.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum ShardKind {
-    Tar(Stems),
-    TfRecord,
-    Packed,
-}
-
-impl ShardKind {
-    /// The kind of shards of `layout`, in which stems without an image are samples if `every_stem` says so; `None`
-    /// where samples are loose files.
-    pub(super) fn of(layout: Layout, every_stem: bool) -> Option<Self> {
-        match layout {
-            Layout::Folder => None,
-            Layout::Tar if every_stem => Some(Self::Tar(Stems::All)),
-            Layout::Tar => Some(Self::Tar(Stems::WithImage)),
-            Layout::TfRecord => Some(Self::TfRecord),
-            Layout::Packed => Some(Self::Packed),
-        }
-    }
-}
-
 /// Parses one shard, which has this stamp.
 pub(super) fn read(
     source: &dyn DatasetSource,
     shard: &[u8],
-    kind: ShardKind,
+    parser: &dyn ShardParser,
     cancel: &Cancel,
 ) -> Result<(Stamp, ShardContents)> {
     cancel.check(&source.path(&[]))?;
     let (bytes, stamp) = open(source, shard, cancel)?;
-    let contents = match kind {
-        ShardKind::Tar(stems) => contents(&bytes, stems),
-        ShardKind::Packed => packed::shard_contents(&bytes),
-        ShardKind::TfRecord => records(&bytes).map(|samples| ShardContents {
-            rows: ShardRows { samples, ..ShardRows::default() },
-            findings: ShardFindings::default(),
-        }),
-    };
+    let contents = parser.contents(shard, &bytes);
     Ok((stamp, contents.map_err(|error| malformed(&source.path(shard), error))?))
+}
+
+/// Compares one shard with the checksums that its layout keeps. What cannot be compared, and why, is returned.
+pub(super) fn verify(
+    source: &dyn DatasetSource,
+    shard: &[u8],
+    parser: &dyn ShardParser,
+    cancel: &Cancel,
+) -> Result<Option<String>> {
+    let (bytes, _) = open(source, shard, cancel)?;
+    parser.verify(shard, &bytes).map_err(|error| malformed(&source.path(shard), error))
 }
 
 /// The name of the first image in a tar shard; what lies behind it is not looked at.

@@ -1,6 +1,8 @@
 //! A group in the spill file of an index that is being built: where its rows are.
 
+use super::FieldKind;
 use super::Stamp;
+use super::cells::{CellType, ColumnFacts};
 use super::member::MEMBER_ROW;
 use crate::parts::RawOutline;
 use std::ops::Range;
@@ -25,9 +27,45 @@ pub(super) struct SpilledGroup {
     pub(super) members: u64,
     /// The number of outlines: one for each sample of a packed shard, none for others.
     pub(super) outlines: u64,
+    /// The kinds of the members, by key; none where the keys say them.
+    pub(super) kinds: Vec<FieldKind>,
+    /// The columns of small values.
+    pub(super) columns: Vec<SpilledColumn>,
+}
+
+/// A column of a shard in the spill file.
+pub(super) struct SpilledColumn {
+    pub(super) facts: ColumnFacts,
+    /// The offset of its bytes in the spill file.
+    pub(super) at: u64,
+}
+
+impl SpilledColumn {
+    /// Which of so many samples have a value (u8).
+    pub(super) fn present(&self, samples: u64) -> Range<u64> {
+        self.at..self.at + samples
+    }
+
+    /// Their values; of texts the lengths (u32).
+    pub(super) fn values(&self, samples: u64) -> Range<u64> {
+        let width = if self.facts.cells == CellType::Texts { 4 } else { self.facts.cells.width() };
+        let start = self.present(samples).end;
+        start..start + width * samples
+    }
+
+    /// The bytes of their texts.
+    pub(super) fn texts(&self, samples: u64) -> Range<u64> {
+        let start = self.values(samples).end;
+        start..start + self.facts.text_bytes
+    }
 }
 
 impl SpilledGroup {
+    /// The column of this name.
+    pub(super) fn column(&self, name: &str) -> Option<&SpilledColumn> {
+        self.columns.iter().find(|column| column.facts.name == name)
+    }
+
     /// The rows that begin at `start` and have `each` bytes for each sample.
     fn rows(&self, start: u64, each: u64) -> Range<u64> {
         start..start + each * self.samples

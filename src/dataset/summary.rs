@@ -1,6 +1,7 @@
 //! The notes and the summary of an index, for people and for `--json`.
 
-use super::Layout;
+use super::FieldKind;
+use super::layouts::Layout;
 use super::left_out::{LeftOut, Loss};
 use crate::error::Error;
 use crate::notices::{NoticeKind, Notices};
@@ -50,6 +51,15 @@ pub struct Notes {
     /// A sample with several images, of which none is more its own than the others.
     #[serde(default)]
     pub ambiguous: Option<String>,
+    /// The column of a table that has the samples' images.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<String>,
+    /// Whether some sample of a table has no image.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub images_missing: bool,
+    /// Whether the smallest label of a table is 1.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub labels_from_one: bool,
     /// How the samples of a packed dataset were stored before they were packed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packed_of: Option<Layout>,
@@ -140,6 +150,13 @@ impl Notes {
             );
             notices.notify(NoticeKind::Warning, message);
         }
+        if self.labels_from_one {
+            let message = format!(
+                "{root}: no label is 0, so its labels seem to count classes from 1: they are given as they are stored, \
+                 and the number of classes counts a class 0 without samples; subtract 1 where classes count from 0"
+            );
+            notices.notify(NoticeKind::Information, message);
+        }
         if !beside.is_empty() {
             let message = format!("{root}: not read, as no samples: {beside}");
             notices.notify(NoticeKind::Information, message);
@@ -171,6 +188,9 @@ impl Notes {
         self.every_stem |= other.every_stem;
         self.imageless |= other.imageless;
         self.label_fault = self.label_fault.take().or(other.label_fault);
+        self.images_missing |= other.images_missing;
+        self.labels_from_one |= other.labels_from_one;
+        self.image = self.image.take().or(other.image);
         self.packed_of = self.packed_of.or(other.packed_of);
         if let Some(stem) = other.ambiguous {
             self.keep_ambiguous(stem);
@@ -223,6 +243,18 @@ impl SampleBytes {
     }
 }
 
+/// A field of the samples of tables.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct TableField {
+    /// The name by which it is asked for.
+    pub name: String,
+    /// The kind of its values.
+    pub kind: FieldKind,
+    /// The reason for which it cannot be read; `None` for a field that can.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
+}
+
 /// The facts that `foreload index` shows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct IndexSummary {
@@ -250,6 +282,9 @@ pub struct IndexSummary {
     /// The members that samples have beside one another in shards, by the ends of their names: what `fields=` can ask
     /// for.
     pub keys: Vec<String>,
+    /// The fields that samples of tables have, with their kinds.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub fields: Vec<TableField>,
     /// The dataset's fingerprint in hexadecimal.
     pub fingerprint: String,
     /// The index file.

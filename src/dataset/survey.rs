@@ -2,6 +2,7 @@
 
 use super::cancel::Cancel;
 use super::kind::{image_extensions, is_image_file};
+use super::layouts::{RecordShards, ShardLayout, TarShards};
 use super::left_out::LeftOut;
 use super::packed::{self, PackedManifest};
 use super::{Contents, Layout, Notes, shards};
@@ -33,12 +34,17 @@ struct RootListing {
     directories: Vec<Vec<u8>>,
     shards: Vec<Vec<u8>>,
     compressed: Vec<Vec<u8>>,
+    /// Shards of images that are no tars, each with the place of its layout in the table.
+    tables: Vec<(Layout, Vec<u8>)>,
     /// Files that may lie beside TFRecord shards without being shards.
     descriptions: Vec<Vec<u8>>,
     /// The first other file, by name.
     other: Option<Vec<u8>>,
     notes: Notes,
 }
+
+/// Shards of a layout, and what knows them.
+type OtherShards = (Layout, &'static dyn ShardLayout, Vec<Vec<u8>>);
 
 /// The endings of names of files that describe the TFRecord shards beside them.
 const DESCRIPTIONS: [&str; 8] = [".json", ".txt", ".md", ".csv", ".pbtxt", ".idx", ".index", ".sha256"];
@@ -52,10 +58,22 @@ pub(super) fn survey(source: &dyn DatasetSource, contents: Contents, cancel: &Ca
     if let Some(manifest) = PackedManifest::find(source)? {
         return Ok(packed(manifest));
     }
+    for (layout, knows) in Layout::of_samples(contents) {
+        if let Some(shards) = knows.listed(source, &[])? {
+            return Ok(Survey::of_shards(layout, knows, shards, Notes::default()));
+        }
+    }
     let found = list_root(source, contents, cancel)?;
     match contents {
         Contents::Images => images(source, found, cancel),
         Contents::Files => files(source, found),
+    }
+}
+
+impl Survey {
+    /// That of a dataset of these shards.
+    fn of_shards(layout: Layout, knows: &dyn ShardLayout, shards: Vec<Vec<u8>>, notes: Notes) -> Self {
+        Self { layout, classes: Vec::new(), shards, notes, nothing: knows.nothing(), packed: None }
     }
 }
 
@@ -76,16 +94,17 @@ fn single(root: &Path, name: &OsStr, contents: Contents) -> Result<Survey> {
             format!("is a shard of a packed dataset: name the directory, which has {}", packed::MANIFEST);
         return Err(Error::dataset(root, message));
     }
-    let is_tar = name.as_bytes().ends_with(b".tar") || shards::is_compressed_name(name);
-    let (layout, nothing) = match contents {
-        Contents::Images if is_tar => (Layout::Tar, no_images()),
-        Contents::Files if is_tfrecord(name.as_bytes()) => (Layout::TfRecord, NO_RECORDS.to_owned()),
-        Contents::Images => {
+    let is_of = |(_, shards): &(Layout, &dyn ShardLayout)| {
+        shards.is_shard(name.as_bytes()) || shards.is_compressed(name.as_bytes())
+    };
+    let (layout, nothing) = match (Layout::of_samples(contents).find(is_of), contents) {
+        (Some((layout, shards)), _) => (layout, shards.nothing()),
+        (None, Contents::Images) => {
             let message = "is neither a directory nor a .tar shard; name a directory of class directories, a directory \
                            of .tar shards, or one shard";
             return Err(Error::dataset(root, message));
         }
-        Contents::Files => {
+        (None, Contents::Files) => {
             let message = "is neither a directory nor a .tfrecord shard; name a directory of files or of shards, or \
                            one shard";
             return Err(Error::dataset(root, message));
@@ -95,14 +114,9 @@ fn single(root: &Path, name: &OsStr, contents: Contents) -> Result<Survey> {
     Ok(Survey { layout, classes: Vec::new(), shards, notes: Notes::default(), nothing, packed: None })
 }
 
-const NO_RECORDS: &str = "the shards hold no record";
-
-fn no_images() -> String {
-    format!("the shards hold no {} image (fields= names other members to read)", image_extensions())
-}
-
 fn images(source: &dyn DatasetSource, mut found: RootListing, cancel: &Cancel) -> Result<Survey> {
-    if found.are_classes(source, cancel)? {
+    let other = found.other_shards(source, cancel)?;
+    if other.is_none() && found.are_classes(source, cancel)? {
         return Ok(Survey {
             layout: Layout::Folder,
             classes: found.directories,
@@ -118,13 +132,14 @@ fn images(source: &dyn DatasetSource, mut found: RootListing, cancel: &Cancel) -
             format!("is a compressed tar{beside}: samples can only be read from plain tar; unpack it");
         return Err(Error::dataset(source.path(name), message));
     }
+    if let Some((layout, knows, shards)) = other {
+        return Ok(Survey::of_shards(layout, knows, shards, found.notes));
+    }
     if found.shards.is_empty() {
         let what = "holds neither class directories (root/class/image.jpg) nor .tar shards";
         return Err(Error::dataset(source.path(&[]), found.notes.explain(what)));
     }
-    let RootListing { shards, notes, .. } = found;
-    let (classes, nothing) = (Vec::new(), no_images());
-    Ok(Survey { layout: Layout::Tar, classes, shards, notes, nothing, packed: None })
+    Ok(Survey::of_shards(Layout::Tar, &TarShards, found.shards, found.notes))
 }
 
 fn files(source: &dyn DatasetSource, found: RootListing) -> Result<Survey> {
@@ -140,8 +155,7 @@ fn files(source: &dyn DatasetSource, found: RootListing) -> Result<Survey> {
             return Err(Error::dataset(source.path(&other), message));
         }
         descriptions.iter().for_each(|name| notes.skip(LeftOut::BesideRecords, || text(name)));
-        let (layout, classes) = (Layout::TfRecord, Vec::new());
-        return Ok(Survey { layout, classes, shards, notes, nothing: NO_RECORDS.to_owned(), packed: None });
+        return Ok(Survey::of_shards(Layout::TfRecord, &RecordShards, shards, notes));
     }
     // A file in the root is in no class, so the dataset has no classes.
     let has_files = other.is_some() || !shards.is_empty() || !descriptions.is_empty();
@@ -241,6 +255,37 @@ impl RootListing {
         Ok(true)
     }
 
+    /// The shards that are no tars, where they are the dataset: beside tars, and beside directories with images, they
+    /// are files in the root.
+    fn other_shards(&mut self, source: &dyn DatasetSource, cancel: &Cancel) -> Result<Option<OtherShards>> {
+        let tables = std::mem::take(&mut self.tables);
+        let Some((layout, first)) = tables.iter().min_by_key(|(_, name)| name) else { return Ok(None) };
+        let is_beside = !self.shards.is_empty()
+            || !self.compressed.is_empty()
+            || first_image(source, &self.directories, cancel)?.is_some();
+        if is_beside {
+            let names = tables.iter().map(|(_, name)| name);
+            names.for_each(|name| self.notes.skip(LeftOut::FileInRoot, || text(name)));
+            return Ok(None);
+        }
+        if let Some((other, name)) = tables.iter().find(|(other, _)| other != layout) {
+            let message = format!(
+                "is one of {}, and {} beside it one of {}: keep the datasets in directories of their own",
+                other.title(),
+                text(first),
+                layout.title()
+            );
+            return Err(Error::dataset(source.path(name), message));
+        }
+        let Some(knows) = layout.shards() else { return Ok(None) };
+        for name in &self.directories {
+            self.notes.skip(LeftOut::DirectoryWithoutImages, || text(name));
+        }
+        let mut shards: Vec<Vec<u8>> = tables.iter().map(|(_, name)| name.clone()).collect();
+        shards.sort_unstable();
+        Ok(Some((*layout, knows, shards)))
+    }
+
     fn add(&mut self, name: Vec<u8>, is_directory: bool, contents: Contents) {
         match contents {
             Contents::Files if is_hidden(&name) => self.notes.skip(LeftOut::Hidden, || text(&name)),
@@ -249,7 +294,12 @@ impl RootListing {
             Contents::Images if shards::is_compressed_name(OsStr::from_bytes(&name)) => {
                 self.compressed.push(name)
             }
-            Contents::Images => self.notes.skip(LeftOut::FileInRoot, || text(&name)),
+            Contents::Images => {
+                match Layout::of_samples(contents).find(|(_, shards)| shards.is_shard(&name)) {
+                    Some((layout, _)) => self.tables.push((layout, name)),
+                    None => self.notes.skip(LeftOut::FileInRoot, || text(&name)),
+                }
+            }
             Contents::Files if is_tfrecord(&name) => self.shards.push(name),
             Contents::Files if describes(&name) => self.descriptions.push(name),
             Contents::Files => {

@@ -319,7 +319,7 @@ pub(crate) const MOST_MOVES: u8 = 3;
 
 /// The shards that are kept open; the least recently used one is closed first. A shard in use stays open until its last
 /// read is over, because readers hold it by `Arc`.
-pub(super) struct ShardTable {
+pub(super) struct OpenShards {
     capacity: usize,
     clock: u64,
     /// How many shards were gone when they were last looked for.
@@ -330,7 +330,7 @@ pub(super) struct ShardTable {
 /// One shard's entry in the table. Whoever locks it first opens the shard.
 pub(super) type ShardCell = Mutex<Option<Arc<OpenShard>>>;
 
-impl ShardTable {
+impl OpenShards {
     /// A table of at most a quarter of the files that this process may have open, and at most 4096: up to three readers
     /// have one, for the source, for the cache and for staging.
     pub(super) fn new() -> Self {
@@ -379,7 +379,7 @@ mod tests {
 
     #[test]
     fn the_table_forgets_what_was_used_longest_ago() {
-        let mut table = ShardTable::with_capacity(2);
+        let mut table = OpenShards::with_capacity(2);
         let none = Evicted::default();
         let mut cell = |file| table.cell(FileId(file), &none);
         let first = cell(1);
@@ -392,7 +392,7 @@ mod tests {
 
     #[test]
     fn what_is_gone_is_closed_before_its_turn() {
-        let (mut table, files) = (ShardTable::with_capacity(100), Evicted::default());
+        let (mut table, files) = (OpenShards::with_capacity(100), Evicted::default());
         for file in 0..12 {
             table.cell(FileId(file), &files);
         }

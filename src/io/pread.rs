@@ -1,7 +1,7 @@
 //! A reader with threads that block in pread, which works everywhere.
 
 use super::files::{
-    Files, MOST_MOVES, OpenMode, OpenPolicy, OpenShard, ReadAttempt, ReadFailure, ShardTable, open_file,
+    Files, MOST_MOVES, OpenMode, OpenPolicy, OpenShard, OpenShards, ReadAttempt, ReadFailure, open_file,
 };
 use super::transfer::{ShortReads, Transfer, TransferProgress};
 use super::{Completion, DROP_LIMIT, ReadRequest, ReadStats, Reader, Waker};
@@ -48,7 +48,7 @@ enum PreadAnswer {
 struct PreadShared {
     files: Arc<dyn Files>,
     policy: OpenPolicy,
-    shards: Mutex<ShardTable>,
+    shards: Mutex<OpenShards>,
     woken: AtomicBool,
     bytes: AtomicU64,
     skipped: AtomicU64,
@@ -82,7 +82,7 @@ impl PreadReader {
         let shared = Arc::new(PreadShared {
             files,
             policy: OpenPolicy::new(options.direct, options.direct_is_required),
-            shards: Mutex::new(ShardTable::new()),
+            shards: Mutex::new(OpenShards::new()),
             woken: AtomicBool::new(false),
             bytes: AtomicU64::new(0),
             skipped: AtomicU64::new(0),

@@ -110,6 +110,10 @@ pub(crate) fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync
     if facts.layout == Layout::Packed {
         return Err(Error::dataset(index.root(), "is packed already"));
     }
+    if !facts.layout.can_be_packed() {
+        let message = format!("has {}, which cannot be packed yet", facts.layout.title());
+        return Err(Error::dataset(source, message));
+    }
     let shards = plan::shards(&index, options.shard_size);
     if shards.len() > MOST_SHARDS {
         let message =

@@ -1,8 +1,9 @@
 //! Reads the files of samples from the dataset that is packed, each once and in order.
 
 use crate::crc::checksum;
+use crate::dataset::layouts::masked;
 use crate::dataset::packed::TarListing;
-use crate::dataset::{COARSE_TICK, DatasetIndex, FileId, Layout, ReadAt, SizedFile, Stamp, tfrecord};
+use crate::dataset::{COARSE_TICK, DatasetIndex, FileId, Layout, ReadAt, SizedFile, Stamp};
 use crate::error::{Error, Result};
 use crate::source::OpenFile;
 use std::fs::File;
@@ -184,7 +185,7 @@ impl<'a> SampleReader<'a> {
         match self.source.layout {
             Layout::Folder => return self.read_file(sample, found),
             Layout::TfRecord => self.read_record(sample, found)?,
-            Layout::Tar | Layout::Packed => self.read_members(sample, found)?,
+            _ => self.read_members(sample, found)?,
         }
         // A shard whose stamp is not the one that was indexed is refused before and after it is read.
         let indexed = self.source.index.shard_stamp(self.source.index.extent(sample).file);
@@ -228,7 +229,7 @@ impl<'a> SampleReader<'a> {
         let length = extent.length as usize;
         // The checksum behind the payload is compared, since unpacking computes it from the payload.
         self.shard(extent.file)?.read(index, extent.offset, length + 4, &mut found.bytes)?;
-        let masked = tfrecord::masked(checksum(&found.bytes[..length]));
+        let masked = masked(checksum(&found.bytes[..length]));
         if found.bytes[length..] != masked.to_le_bytes() {
             let message = format!("the record at byte {} has another checksum than it says", extent.offset);
             return Err(Error::dataset(index.path(extent.file), message));

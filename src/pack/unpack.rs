@@ -11,8 +11,9 @@ use super::threads::{JobStop, each_job};
 use super::tree::OutputTree;
 use super::{names, place};
 use crate::crc::checksum;
+use crate::dataset::layouts::masked;
 use crate::dataset::packed::{MANIFEST, PACKED_FORM, PackedManifest, PackedMember};
-use crate::dataset::{Layout, ReadAt, Skipped, tfrecord};
+use crate::dataset::{Layout, ReadAt, Skipped};
 use crate::decode::{FileForm, FileRestorer};
 use crate::error::{Error, Result};
 use serde::Serialize;
@@ -250,9 +251,9 @@ impl<W: Write> Archive<W> {
             Self::TfRecord(file) => {
                 let length = (bytes.len() as u64).to_le_bytes();
                 file.write_all(&length)?;
-                file.write_all(&tfrecord::masked(checksum(&length)).to_le_bytes())?;
+                file.write_all(&masked(checksum(&length)).to_le_bytes())?;
                 file.write_all(bytes)?;
-                file.write_all(&tfrecord::masked(checksum(bytes)).to_le_bytes())
+                file.write_all(&masked(checksum(bytes)).to_le_bytes())
             }
         }
     }

@@ -171,11 +171,15 @@ impl PipelineShared {
         self.fill_label_columns(sample, ticket);
         for field in &self.config.fields.list {
             let found = match field.content {
-                FieldContent::Label
-                | FieldContent::ColumnNumbers { .. }
-                | FieldContent::MixedLabels { .. }
-                | FieldContent::ColumnTexts { .. } => {
-                    continue;
+                FieldContent::Label | FieldContent::MixedLabels { .. } => continue,
+                FieldContent::ColumnNumbers { of, .. } | FieldContent::ColumnTexts { of, .. } => {
+                    let found = self.config.label_columns[of].has(sample);
+                    if !found && field.optional.is_none() {
+                        let message = "the sample has no value in this column: only a field of foreload.fields with \
+                                       optional=True may be missing";
+                        return Err(of_field(field, DecodeError::Damaged(message.to_owned())));
+                    }
+                    found
                 }
                 FieldContent::Images { image, .. } => seen[image].is_some(),
                 _ => {
@@ -226,8 +230,11 @@ impl PipelineShared {
                     ticket.column(column).copy_from_slice(&bytes);
                 }
                 FieldContent::ColumnTexts { of, value } => {
-                    let text = match &self.config.label_columns[of].values {
-                        ColumnValues::Texts(texts) => Some(Value::Text(texts[sample as usize].clone())),
+                    let column = &self.config.label_columns[of];
+                    let text = match &column.values {
+                        ColumnValues::Texts(texts) if column.has(sample) => {
+                            Some(Value::Text(texts[sample as usize].clone()))
+                        }
                         _ => None,
                     };
                     ticket.put(value, text);

@@ -3,6 +3,7 @@
 
 mod child;
 pub mod scene;
+pub mod tables;
 
 pub use child::{await_no_threads, child, threads};
 use foreload::testing::config::{LoaderConfig, LoaderOptions};

@@ -4,6 +4,7 @@
 //! Each test runs for about two seconds; `FORELOAD_FUZZ_SECONDS` makes it longer, `FORELOAD_FUZZ_SEED` repeats a run.
 
 use crate::common::scene::{Scene, masked, summary, tfrecord};
+use crate::common::tables::{Feature, example};
 use foreload::testing::dataset::archive::TarMembers;
 use foreload::testing::dataset::shards::{self, Stems};
 use foreload::testing::dataset::tfrecord::records;
@@ -286,7 +287,15 @@ fn any_bytes_are_an_index_or_an_error() {
     let tar = Scene::new();
     tar.write("1.tar", &tar_seeds()[0]);
     tar.write("2.tar", &tar_seeds()[1]);
-    let seeds = [folder, tar].map(|scene| {
+    let table = Scene::new();
+    let record = |number: i64| {
+        let image = ("image", Feature::bytes(vec![number as u8; number as usize]));
+        let height = ("height", Feature::Integers(vec![number]));
+        if number % 3 > 0 { example(&[image, height]) } else { example(&[image]) }
+    };
+    let records: Vec<Vec<u8>> = (0..30).map(record).collect();
+    table.write("x.tfrecord", &tfrecord(&records.iter().map(Vec::as_slice).collect::<Vec<_>>()));
+    let seeds = [folder, tar, table].map(|scene| {
         let path = summary(&scene.open().expect("a sound dataset")).index_path;
         (fs::read(path).expect("its index"), scene)
     });
@@ -294,7 +303,7 @@ fn any_bytes_are_an_index_or_an_error() {
     let file = directory.path().join("mutated.index");
     let mut loaded = 0;
     fuzz("index", |random| {
-        let (seed, scene) = &seeds[random.below(2) as usize];
+        let (seed, scene) = &seeds[random.below(3) as usize];
         let mut bytes = seed.clone();
         mutate(&mut bytes, random);
         if random.below(4) > 0 {
@@ -309,12 +318,12 @@ fn any_bytes_are_an_index_or_an_error() {
     assert!(loaded > 0, "some mutations are harmless or mended");
 }
 
-/// Recomputes the digests where the header's table still points into the file: the header is at 0, thirteen rows of
+/// Recomputes the digests where the header's table still points into the file: the header is at 0, seventeen rows of
 /// (offset, length, digest) begin at byte 112, and the header's digest is at its end.
 fn mend_index(bytes: &mut [u8]) {
     const TABLE: usize = 112;
     const ROW: usize = 48;
-    const END: usize = TABLE + 14 * ROW;
+    const END: usize = TABLE + 17 * ROW;
     if bytes.len() < END + 32 {
         return;
     }

@@ -24,6 +24,7 @@ mod repeats;
 mod resume;
 mod settings;
 mod store;
+mod tables;
 mod tier_list;
 mod tiers;
 mod together;

@@ -37,10 +37,23 @@ READABLE = {
     "webdataset/several-images": Reads(),
     "webdataset/hostile-pickle": Reads(),
     "webdataset/hostile-names": Reads(),
+    "tfrecord/plain": Reads(),
+    "tfrecord/absent": Reads(),
+    "tfrecord/imagenet": Reads(unread=("image/object/bbox/xmin", "image/object/bbox/label")),
+    "mds/all": Reads(unread=("box", "points")),
+    "mds/hostile-pickle": Reads(unread=("trap",)),
 }
 """The fixtures that are read. A layout that is added has its own here, but for those that lead astray."""
 
-REFUSED = {"webdataset/gzip": r"train-000000\.tar\.gz: is a compressed tar"}
+REFUSED = {
+    "webdataset/gzip": r"train-000000\.tar\.gz: is a compressed tar",
+    "tfrecord/gzip": r"train\.tfrecord.*is compressed with gzip",
+    "tfrecord/zlib": r"train\.tfrecord.*seems to be compressed with zlib",
+    "mds/zstd": r"shard\.00000\.mds\.zstd: is compressed with zstd",
+    "mds/gz": r"shard\.00000\.mds\.gz: is compressed with gz",
+    "mds/hostile-parent": r"which is no name of a file beside index\.json",
+    "mds/hostile-root": r"which is no name of a file beside index\.json",
+}
 """What is said of fixtures that are refused, where it is more than that the dataset cannot be used."""
 
 WARNINGS = {"webdataset/hostile-names": "3 links, devices and sparse files in shards"}

@@ -19,7 +19,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("csv", &["dataset"]),
     ("cudarc", &["gpu"]),
     ("font8x8", &["show"]),
-    ("half", &["augment"]),
+    ("half", &["augment", "dataset"]),
     ("http-body-util", &["http", "peers"]),
     ("httpdate", &["http", "source"]),
     ("hyper", &["http", "peers"]),

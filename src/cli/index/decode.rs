@@ -6,7 +6,7 @@ use crate::cli::output;
 use crate::config::LoaderOptions;
 use crate::crc::checksum;
 use crate::dataset::kind::IMAGE_EXTENSIONS;
-use crate::dataset::{DatasetIndex, Extent, FieldKind, IMAGE, MemberBytes};
+use crate::dataset::{DatasetIndex, Extent, FieldKind, IMAGE, MemberBytes, TableField};
 use crate::decode::{Damaged as Handling, Decoder, Mask, Planes, Region};
 use crate::error::{DecodeError, Error, Result};
 use crate::io::read_blocking;
@@ -96,13 +96,15 @@ impl ImageMembers {
     /// The samples' own images, and the further members of `index` that are images or masks by their names.
     pub(super) fn of(index: &DatasetIndex) -> Self {
         let keys: BTreeSet<String> = index.summaries().flat_map(|summary| summary.keys).collect();
+        let fields: Vec<TableField> = index.summaries().flat_map(|summary| summary.fields).collect();
         let any_own = index.summaries().any(|summary| !summary.notes.imageless);
         let is_own = |key: &String| IMAGE_EXTENSIONS.contains(&key.as_str());
         // Of a sample with several own images, the first alone is its image.
         let is_further = |key: &String| !is_own(key) || !any_own || index.ambiguous().is_some();
         let image = any_own.then(|| (IMAGE.to_owned(), FieldKind::Image));
         let further = keys.into_iter().filter(is_further).map(|key| {
-            let kind = FieldKind::of_key(&key);
+            let by_schema = fields.iter().find(|field| field.name == key).map(|field| field.kind);
+            let kind = by_schema.unwrap_or_else(|| FieldKind::of_key(&key));
             (key, kind)
         });
         let further = further.filter(|(_, kind)| matches!(kind, FieldKind::Image | FieldKind::Mask));

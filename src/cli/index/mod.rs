@@ -2,16 +2,20 @@
 
 mod decode;
 mod packed;
+mod samples;
 
 use super::settings::{Settings, TakesSettings};
 use super::{choice, output};
 use crate::dataset::{
     Changed, Contents, DatasetIndex, IndexOptions, IndexOrigin, IndexSummary, Notes, SampleBytes, TO_LABEL,
+    TableField,
 };
+use crate::names::NamedValue;
 use crate::notices::{Notice, Notices};
 use crate::{Error, Result};
 use decode::{DecodedImages, ImageMembers};
 use serde::Serialize;
+use serde_json::{Map, Value};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -41,6 +45,10 @@ pub(crate) struct IndexArgs {
     /// per processor]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
+    /// Show what the fields of the first N samples hold, shortly [default: 10 of tables (tf.Example, MDS), none of
+    /// other datasets]
+    #[arg(long, value_name = "N")]
+    samples: Option<u64>,
     /// Print the summary as one JSON object
     #[arg(long)]
     json: bool,
@@ -69,6 +77,9 @@ struct IndexReport {
 /// The findings in all datasets together.
 #[derive(Serialize)]
 struct IndexFindings {
+    /// What the fields of the first samples hold.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    first_samples: Vec<Map<String, Value>>,
     /// What became of the images, with `--decode`.
     #[serde(flatten)]
     decoded: Option<DecodedImages>,
@@ -111,7 +122,8 @@ pub(crate) fn run(args: &IndexArgs) -> Result<()> {
     }
     let decoded = args.decode.then(|| decode(args, &index, &options)).transpose()?;
     let verdict = decoded.as_ref().map_or(Ok(()), |decoded| verdict(&index, decoded));
-    let findings = IndexFindings { decoded, notices: output::print_notices(index.notices()) };
+    let first_samples = first_samples(args, &index, &options)?;
+    let findings = IndexFindings { first_samples, decoded, notices: output::print_notices(index.notices()) };
     show(args, &index, findings)?;
     verdict
 }
@@ -127,6 +139,24 @@ fn decode(args: &IndexArgs, index: &DatasetIndex, options: &IndexOptions) -> Res
     let options = IndexOptions { members: Some(names), rebuild: false, notices, ..options.clone() };
     let index = DatasetIndex::open_all(&args.directories, &options, &Arc::default())?;
     decode::damaged(&index, &members, threads)
+}
+
+/// What the fields of the first samples hold, as far as they are asked for.
+fn first_samples(
+    args: &IndexArgs,
+    index: &DatasetIndex,
+    options: &IndexOptions,
+) -> Result<Vec<Map<String, Value>>> {
+    let usual = if index.has_tables() { samples::USUAL } else { 0 };
+    let (count, fields) = (args.samples.unwrap_or(usual), samples::shown_fields(index));
+    if count == 0 || fields.is_empty() {
+        return Ok(Vec::new());
+    }
+    let names = fields.iter().map(|field| field.name.clone()).collect();
+    let notices = Notices::default();
+    let options = IndexOptions { members: Some(names), rebuild: false, notices, ..options.clone() };
+    let index = DatasetIndex::open_all(&args.directories, &options, &Arc::default())?;
+    Ok(samples::first_samples(&index, &fields, count))
 }
 
 /// The failure of the command if images are damaged.
@@ -164,6 +194,7 @@ fn show(args: &IndexArgs, index: &DatasetIndex, findings: IndexFindings) -> Resu
         let of = of_classes(classes);
         lines.push(format!("together: {samples} samples {of}\n  fingerprint  {fingerprint}"));
     }
+    lines.extend(samples::describe(&findings.first_samples));
     if let Some(DecodedImages { images, compared, damaged, concealed, what }) = &findings.decoded {
         lines.extend(damaged.iter().map(|one| format!("damaged: {}", one.describe())));
         lines.extend(concealed.iter().map(|one| format!("damaged, but used: {}", one.describe())));
@@ -220,7 +251,14 @@ fn describe(report: &IndexReport) -> String {
             report.summary.seconds
         ),
     ];
-    if !report.summary.keys.is_empty() {
+    let fields = report.summary.fields.iter();
+    if fields.len() > 0 {
+        let named = |field: &TableField| match &field.refused {
+            Some(reason) => format!("{} (refused: {reason})", field.name),
+            None => format!("{} ({})", field.name, field.kind.name()),
+        };
+        lines.push(format!("  fields       {}", fields.map(named).collect::<Vec<_>>().join(", ")));
+    } else if !report.summary.keys.is_empty() {
         lines.push(format!("  fields       {}", report.summary.keys.join(", ")));
     }
     lines.extend(left_out(&report.summary.notes));

@@ -51,12 +51,13 @@ impl DatasetIndex {
     }
 
     /// Lists every directory and parses every shard again, whatever their stamps say, and compares them with the index,
-    /// which takes as long as indexing. The index file itself was verified when it was opened.
+    /// which takes as long as indexing; and compares shards with the checksums that their layout keeps, which reads all
+    /// of them. The index file itself was verified when it was opened.
     ///
     /// # Errors
     /// [`Error::DatasetChanged`] that names what differs; [`Error::Io`] for what cannot be read.
     pub fn verify(&self) -> Result<()> {
-        self.parts.iter().try_for_each(|placed| open::verify(&placed.part))
+        self.parts.iter().try_for_each(|placed| open::verify(&placed.part, self.notices()))
     }
 
     /// Whether a shard has another stamp than when the index was opened, and still holds the same samples.

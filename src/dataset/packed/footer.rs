@@ -24,6 +24,8 @@ pub(crate) const LARGEST_FOOTER: u64 = 256 << 20;
 const FIXED: usize = 96;
 /// The number of bytes of a [`PackedSample`] in the footer.
 const SAMPLE_ROW: usize = 12;
+/// Members begin at a multiple of so many bytes from their image.
+const BLOCK: u64 = 512;
 /// The number of bytes of a [`PackedMember`] in the footer, without its name.
 const MEMBER_ROW: usize = 32;
 /// Images begin at multiples of so many bytes.
@@ -143,7 +145,7 @@ pub(crate) fn next_image(offset: u64, length: u32) -> u64 {
 /// `offset`: a whole number of blocks from the image, as the index keeps it.
 pub(crate) fn next_member(image: u64, offset: u64, length: u32) -> u64 {
     let apart = offset + u64::from(length.max(1)) - image;
-    image + apart.next_multiple_of(MemberPlace::BLOCK as u64)
+    image + apart.next_multiple_of(BLOCK)
 }
 
 impl PackedFooter {
@@ -319,7 +321,7 @@ impl PackedFooter {
                 if member.offset < free || stop > end || member.length >= MemberPlace::TWICE {
                     return fail("has a member where none can be");
                 }
-                if apart % MemberPlace::BLOCK as u64 != 0
+                if apart % BLOCK != 0
                     || MemberPlace::new(image.offset, member.offset, member.length).is_none()
                 {
                     return fail("has a member that its image does not lead to");

@@ -2,11 +2,12 @@
 
 use super::super::build::{GroupRows, IndexBuilder, IndexGroup, SampleRow, ShardRows};
 use super::super::cancel::Cancel;
+use super::super::layouts::PackedShards;
 use super::super::member::{MemberPlace, MemberRow};
 use super::super::open::IndexProgress;
 use super::super::parallel::collect;
 use super::super::samples::{ShardContents, ShardFindings, split, text};
-use super::super::shards::{self, ShardKind};
+use super::super::shards;
 use super::super::{Layout, Notes};
 use super::footer::{PACKED_FORM, PackedFooter, ShardSeal};
 use super::manifest::PackedManifest;
@@ -96,7 +97,7 @@ pub(in crate::dataset) fn index(
         .collect();
     let read = |number: usize| -> Result<IndexGroup> {
         let name = shard_name(number).into_bytes();
-        let (stamp, contents) = shards::read(source, &name, ShardKind::Packed, cancel)?;
+        let (stamp, contents) = shards::read(source, &name, &PackedShards, cancel)?;
         let wrong = |message: String| Error::dataset(source.path(shard_name(number).as_bytes()), message);
         let (footer, seal): (PackedFooter, ShardSeal) =
             contents.findings.packed.ok_or_else(|| wrong("is no packed shard".to_owned()))?;

@@ -10,7 +10,7 @@ mod ring;
 pub use ring::RingMode;
 
 use super::files::{
-    Files, MOST_MOVES, OpenMode, OpenPolicy, OpenShard, ReadAttempt, ReadFailure, ShardTable,
+    Files, MOST_MOVES, OpenMode, OpenPolicy, OpenShard, OpenShards, ReadAttempt, ReadFailure,
 };
 use super::transfer::{ShortReads, Transfer};
 use super::{Completion, DROP_LIMIT, ReadRequest, ReadStats, Reader, Waker};
@@ -68,7 +68,7 @@ pub struct UringReader {
     slots: SlotPool,
     options: UringOptions,
     policy: OpenPolicy,
-    shards: ShardTable,
+    shards: OpenShards,
     opening: HashMap<FileId, OpeningShard>,
     /// The reads in flight, by number. A read through a direct descriptor has the number of its descriptor.
     reads: Vec<Option<InFlightRead>>,
@@ -117,7 +117,7 @@ impl UringReader {
             files,
             slots: slots.clone(),
             policy: OpenPolicy::new(options.direct, options.direct_is_required),
-            shards: ShardTable::new(),
+            shards: OpenShards::new(),
             opening: HashMap::new(),
             reads: (0..depth).map(|_| None).collect(),
             free: (0..depth as u32).rev().collect(),

@@ -3,6 +3,7 @@
 mod fields;
 mod kept;
 mod show;
+mod tables;
 
 use foreload::testing::rng::{RandomKey, Use};
 use serde_json::Value;

@@ -1,0 +1,92 @@
+//! The flag `foreload index --samples`: what the fields of the first samples hold, shortly.
+
+use crate::dataset::{DatasetIndex, Extent, FieldKind, MemberBytes, TableField};
+use crate::io::read_blocking;
+use serde_json::{Map, Value};
+
+/// The samples that are shown of tables if nothing else is said.
+pub(super) const USUAL: u64 = 10;
+/// The most characters that are shown of a text.
+const LONGEST: usize = 60;
+/// The most bytes that are read of a text.
+const READ: u32 = 4 * LONGEST as u32;
+
+/// The fields that are shown, by name: those of tables by their schema, members of tar shards by their names.
+pub(super) fn shown_fields(index: &DatasetIndex) -> Vec<TableField> {
+    let mut fields: Vec<TableField> = index
+        .summaries()
+        .flat_map(|summary| {
+            let is_table = !summary.fields.is_empty();
+            let keys = summary.keys.into_iter().filter(move |_| !is_table);
+            let by_name = |name: String| TableField { kind: FieldKind::of_key(&name), name, refused: None };
+            summary.fields.into_iter().chain(keys.map(by_name)).collect::<Vec<_>>()
+        })
+        .filter(|field| field.refused.is_none())
+        .collect();
+    fields.sort_by(|a, b| a.name.cmp(&b.name));
+    fields.dedup_by(|second, first| second.name == first.name);
+    fields
+}
+
+/// What the first samples of `index` hold, which was opened with all of `fields` as members.
+pub(super) fn first_samples(
+    index: &DatasetIndex,
+    fields: &[TableField],
+    count: u64,
+) -> Vec<Map<String, Value>> {
+    let of_sample = |sample: u64| {
+        let (mut member, mut values) = (0, Map::new());
+        for field in fields {
+            let value = if index.has_column(&field.name) {
+                index.column_value(&field.name, sample)
+            } else {
+                member += 1;
+                member_value(index, sample, member - 1, field.kind)
+            };
+            values.insert(field.name.clone(), value);
+        }
+        values
+    };
+    (0..count.min(index.len())).map(of_sample).collect()
+}
+
+/// What a member holds: a text, or the number of its bytes.
+fn member_value(index: &DatasetIndex, sample: u64, member: usize, kind: FieldKind) -> Value {
+    let record = index.extent(sample);
+    let extent = match index.member(sample, member) {
+        MemberBytes::Whole => record,
+        MemberBytes::Within(range) => {
+            Extent { offset: record.offset + range.start as u64, length: range.len() as u32, ..record }
+        }
+        MemberBytes::Apart(extent) => extent,
+        MemberBytes::Absent => return Value::Null,
+        MemberBytes::Twice => return Value::from("two members of this name"),
+    };
+    if !matches!(kind, FieldKind::Text | FieldKind::Json | FieldKind::Integer | FieldKind::Float) {
+        return Value::from(format!("{} bytes", extent.length));
+    }
+    match read_blocking(index, Extent { length: extent.length.min(READ), ..extent }) {
+        Ok(bytes) => Value::from(shortened(&String::from_utf8_lossy(&bytes), extent.length > READ)),
+        Err(error) => Value::from(error.to_string()),
+    }
+}
+
+/// The beginning of a text.
+fn shortened(text: &str, is_cut: bool) -> String {
+    let short: String = text.chars().take(LONGEST).collect();
+    if is_cut || short.len() < text.len() { format!("{short}…") } else { short }
+}
+
+/// A line for each sample.
+pub(super) fn describe(samples: &[Map<String, Value>]) -> Vec<String> {
+    let of = |(name, value): (&String, &Value)| match value {
+        Value::Null => format!("{name} –"),
+        Value::String(text) if text.ends_with(" bytes") => format!("{name} {text}"),
+        Value::String(text) => format!("{name} {:?}", shortened(text, false)),
+        value => format!("{name} {value}"),
+    };
+    let line = |(number, values): (usize, &Map<String, Value>)| {
+        format!("  sample {number:<5} {}", values.iter().map(of).collect::<Vec<_>>().join(", "))
+    };
+    samples.iter().enumerate().map(line).collect()
+}

@@ -1,0 +1,216 @@
+//! Columns of small values, as the index file keeps them: for each column, which samples have a value (a byte each),
+//! and the values one after another.
+
+use super::FieldKind;
+use super::format::u64_at;
+use super::table::{TableCells, TableColumn};
+use serde::{Deserialize, Serialize};
+use std::borrow::Cow;
+
+/// What the values of a column are.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub(super) enum CellType {
+    /// Truth values, a byte each.
+    Truths,
+    /// Whole numbers, i64.
+    Integers,
+    /// Other numbers, f64.
+    Floats,
+    /// Texts: the end of each (u64), then their bytes.
+    Texts,
+    /// Nothing that can be read, for this reason.
+    Refused(String),
+}
+
+impl CellType {
+    /// The words for such a column.
+    pub(super) fn words(&self) -> &'static str {
+        match self {
+            Self::Truths => "truth values",
+            Self::Integers => "whole numbers",
+            Self::Floats => "numbers with fractions",
+            Self::Texts => "texts",
+            Self::Refused(_) => "what cannot be read",
+        }
+    }
+
+    /// The bytes of a value, but for those of texts.
+    pub(super) fn width(&self) -> u64 {
+        match self {
+            Self::Truths => 1,
+            Self::Integers | Self::Floats | Self::Texts => 8,
+            Self::Refused(_) => 0,
+        }
+    }
+}
+
+/// What is known of a column beside its values.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub(super) struct ColumnFacts {
+    pub(super) name: String,
+    pub(super) kind: FieldKind,
+    /// The names that its whole numbers stand for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) classes: Vec<String>,
+    pub(super) cells: CellType,
+    /// The number of bytes of all texts.
+    #[serde(default)]
+    pub(super) text_bytes: u64,
+}
+
+impl ColumnFacts {
+    /// What is known of a column of a shard; `None` for one whose values lie in the shard.
+    pub(super) fn of(column: &TableColumn) -> Option<Self> {
+        let cells = match &column.cells {
+            TableCells::Extents(_) => return None,
+            TableCells::Truths(_) => CellType::Truths,
+            TableCells::Integers(_) => CellType::Integers,
+            TableCells::Floats(_) => CellType::Floats,
+            TableCells::Texts(_) => CellType::Texts,
+            TableCells::Refused(reason) => CellType::Refused(reason.clone()),
+        };
+        let text_bytes = match &column.cells {
+            TableCells::Texts(texts) => texts.iter().flatten().map(|text| text.len() as u64).sum(),
+            _ => 0,
+        };
+        let (name, classes) = (column.name.clone(), column.classes.clone());
+        Some(Self { name, kind: column.kind, classes, cells, text_bytes })
+    }
+
+    /// Takes in what is known of the same column in another shard. What differs is refused where it is asked for.
+    pub(super) fn merge(&mut self, other: &Self) {
+        if self.classes != other.classes {
+            self.classes.clear();
+        }
+        self.text_bytes += other.text_bytes;
+        match (&self.cells, &other.cells) {
+            (CellType::Refused(_), _) => {}
+            (_, CellType::Refused(_)) => self.cells = other.cells.clone(),
+            (own, others) if own == others => {}
+            (own, others) => {
+                let (own, others) = (own.words(), others.words());
+                self.refuse(format!("holds {own} in some shards and {others} in others"));
+            }
+        }
+    }
+
+    /// Makes it a column that is refused for this reason.
+    pub(super) fn refuse(&mut self, reason: String) {
+        self.cells = CellType::Refused(reason);
+    }
+
+    /// The bytes that it has in the index, of so many samples.
+    pub(super) fn bytes(&self, samples: u64) -> u64 {
+        match self.cells {
+            CellType::Refused(_) => 0,
+            _ => samples.saturating_mul(1 + self.cells.width()).saturating_add(self.text_bytes),
+        }
+    }
+}
+
+/// The bytes of a column of a shard in the spill file: which samples have a value, then the values; of texts their
+/// lengths (u32), then their bytes.
+pub(super) fn spilled(cells: &TableCells) -> Vec<u8> {
+    fn both<T, const N: usize>(cells: &[Option<T>], bytes: impl Fn(&T) -> [u8; N]) -> Vec<u8> {
+        let present = cells.iter().map(|cell| u8::from(cell.is_some()));
+        let values = cells.iter().flat_map(|cell| cell.as_ref().map_or([0; N], &bytes));
+        present.chain(values).collect()
+    }
+    match cells {
+        TableCells::Truths(cells) => both(cells, |&truth| [u8::from(truth)]),
+        TableCells::Integers(cells) => both(cells, |number| number.to_le_bytes()),
+        TableCells::Floats(cells) => both(cells, |number| number.to_le_bytes()),
+        TableCells::Texts(cells) => {
+            let mut bytes = both(cells, |text| (text.len() as u32).to_le_bytes());
+            cells.iter().flatten().for_each(|text| bytes.extend(text.as_bytes()));
+            bytes
+        }
+        TableCells::Extents(_) | TableCells::Refused(_) => Vec::new(),
+    }
+}
+
+/// A value of a column.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) enum CellValue<'a> {
+    Truth(bool),
+    Integer(i64),
+    Float(f64),
+    Text(&'a str),
+}
+
+/// The values of a column for all samples of a dataset.
+pub(super) struct ColumnCells<'a> {
+    pub(super) facts: ColumnFacts,
+    samples: usize,
+    bytes: Cow<'a, [u8]>,
+}
+
+impl<'a> ColumnCells<'a> {
+    /// The column with this number among `columns`, of which `section` has the bytes.
+    pub(super) fn of(columns: &[ColumnFacts], number: usize, section: &'a [u8], samples: u64) -> Self {
+        let before: u64 =
+            columns[..number].iter().fold(0, |sum, column| sum.saturating_add(column.bytes(samples)));
+        let facts = columns[number].clone();
+        let end = before.saturating_add(facts.bytes(samples));
+        let bytes = usize::try_from(before).ok().zip(usize::try_from(end).ok());
+        let bytes = bytes.and_then(|(start, end)| section.get(start..end)).unwrap_or_default();
+        Self { facts, samples: samples as usize, bytes: Cow::Borrowed(bytes) }
+    }
+
+    /// The same column with bytes of its own.
+    pub(super) fn owned(self) -> ColumnCells<'static> {
+        ColumnCells { facts: self.facts, samples: self.samples, bytes: Cow::Owned(self.bytes.into_owned()) }
+    }
+
+    /// The value that a sample has, by its number in the dataset.
+    pub(super) fn get(&self, sample: u64) -> Option<CellValue<'_>> {
+        let sample = sample as usize;
+        if self.bytes.get(sample).is_none_or(|&present| present == 0) {
+            return None;
+        }
+        let values = &self.bytes[self.samples..];
+        match self.facts.cells {
+            CellType::Truths => Some(CellValue::Truth(*values.get(sample)? != 0)),
+            CellType::Integers => Some(CellValue::Integer(u64_at(values, 8 * sample).cast_signed())),
+            CellType::Floats => Some(CellValue::Float(f64::from_bits(u64_at(values, 8 * sample)))),
+            CellType::Texts => {
+                let end = |of: usize| u64_at(values, 8 * of) as usize;
+                let start = sample.checked_sub(1).map_or(0, end);
+                let texts = values.get(8 * self.samples..)?;
+                std::str::from_utf8(texts.get(start..end(sample))?).ok().map(CellValue::Text)
+            }
+            CellType::Refused(_) => None,
+        }
+    }
+
+    /// Whether the samples from `first` on have other values than these cells of their shard.
+    pub(super) fn differs(&self, first: u64, cells: &TableCells) -> bool {
+        let known = |at: usize| self.get(first + at as u64);
+        let is = |at: usize, found: Option<CellValue<'_>>| match (known(at), found) {
+            // A value that is no number is like itself.
+            (Some(CellValue::Float(known)), Some(CellValue::Float(found))) => {
+                known.to_bits() == found.to_bits()
+            }
+            (known, found) => known == found,
+        };
+        match cells {
+            TableCells::Truths(cells) => {
+                !(0..).zip(cells).all(|(at, cell)| is(at, cell.map(CellValue::Truth)))
+            }
+            TableCells::Integers(cells) => {
+                !(0..).zip(cells).all(|(at, cell)| is(at, cell.map(CellValue::Integer)))
+            }
+            TableCells::Floats(cells) => {
+                !(0..).zip(cells).all(|(at, cell)| is(at, cell.map(CellValue::Float)))
+            }
+            TableCells::Texts(cells) => {
+                !(0..).zip(cells).all(|(at, cell)| is(at, cell.as_deref().map(CellValue::Text)))
+            }
+            // What is refused has no values; whether it is for the same reason matters to nobody.
+            TableCells::Extents(_) | TableCells::Refused(_) => {
+                !matches!(self.facts.cells, CellType::Refused(_))
+            }
+        }
+    }
+}

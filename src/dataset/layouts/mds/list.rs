@@ -1,0 +1,101 @@
+//! The file `index.json`, which lists the shards of a dataset and says what their columns are.
+
+use serde::Deserialize;
+use std::collections::{BTreeMap, HashSet};
+
+/// The shards of a dataset.
+#[derive(Debug, Deserialize)]
+pub(super) struct MdsList {
+    pub(super) shards: Vec<MdsShard>,
+}
+
+/// What is said of a shard.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct MdsShard {
+    pub(super) column_names: Vec<String>,
+    pub(super) column_encodings: Vec<String>,
+    /// The sizes of the columns whose values have one size; none for the others.
+    pub(super) column_sizes: Vec<Option<u64>>,
+    #[serde(default)]
+    pub(super) compression: Option<String>,
+    pub(super) raw_data: MdsFile,
+    #[serde(default)]
+    pub(super) zip_data: Option<MdsFile>,
+    pub(super) samples: u64,
+}
+
+/// A file of a shard.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(super) struct MdsFile {
+    pub(super) basename: String,
+    pub(super) bytes: u64,
+    /// Its checksums, in hexadecimal, by their algorithms.
+    #[serde(default)]
+    pub(super) hashes: BTreeMap<String, String>,
+}
+
+impl MdsList {
+    /// Parses the file; `None` where it is something else than a list of shards.
+    ///
+    /// # Errors
+    /// A message for a list that is damaged, or has shards that cannot be read.
+    pub(super) fn parse(text: &[u8]) -> Result<Option<Self>, String> {
+        let value: serde_json::Value = match serde_json::from_slice(text) {
+            Ok(value) => value,
+            // Other programs have files of this name, too.
+            Err(error) if text.windows(5).any(|part| part == b"\"mds\"") => {
+                return Err(format!("is no list of MDS shards: {error}"));
+            }
+            Err(_) => return Ok(None),
+        };
+        let shards = value.get("shards").and_then(serde_json::Value::as_array);
+        let Some(shards) = shards.filter(|shards| shards.iter().any(|shard| shard.get("format").is_some()))
+        else {
+            return Ok(None);
+        };
+        for shard in shards {
+            let text = |name| shard.get(name).and_then(serde_json::Value::as_str);
+            if text("format") != Some("mds") {
+                let format = text("format").unwrap_or("an unknown one");
+                return Err(format!(
+                    "lists shards in the format {format:?}: of MosaicML Streaming's only \"mds\" is read"
+                ));
+            }
+            let version = shard.get("version").and_then(serde_json::Value::as_u64);
+            if version != Some(2) {
+                return Err("lists MDS shards of another version than 2, which is read".to_owned());
+            }
+        }
+        let list: Self =
+            serde_json::from_value(value).map_err(|error| format!("is no list of MDS shards: {error}"))?;
+        let mut names = HashSet::new();
+        for (number, shard) in list.shards.iter().enumerate() {
+            shard.check().map_err(|message| format!("is damaged: shard {number} {message}"))?;
+            if !names.insert(&shard.raw_data.basename) {
+                return Err(format!("lists {:?} twice", shard.raw_data.basename));
+            }
+        }
+        Ok(Some(list))
+    }
+}
+
+impl MdsShard {
+    pub(super) fn check(&self) -> Result<(), String> {
+        for file in [Some(&self.raw_data), self.zip_data.as_ref()].into_iter().flatten() {
+            let name = file.basename.as_str();
+            if name.is_empty() || name.contains(['/', '\0', '\\']) || name == "." || name == ".." {
+                return Err(format!("is called {name:?}, which is no name of a file beside index.json"));
+            }
+        }
+        let columns = self.column_names.len();
+        if columns != self.column_encodings.len() || columns != self.column_sizes.len() {
+            return Err("has not one encoding and one size for each column".to_owned());
+        }
+        let mut names = HashSet::new();
+        match self.column_names.iter().find(|name| !names.insert(name.as_str())) {
+            Some(name) => Err(format!("has two columns {name:?}")),
+            None if columns == 0 => Err("has no columns".to_owned()),
+            None => Ok(()),
+        }
+    }
+}

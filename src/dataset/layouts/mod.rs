@@ -1,0 +1,203 @@
+//! The layouts of datasets, in one table. A layout is a file of this folder and a line of the table.
+//!
+//! Samples lie in files of their own, or in shards of some layout: [`ShardLayout`] says by which files such a dataset
+//! is known, and its [`ShardParser`] finds the samples of one shard.
+
+mod kinds;
+mod mds;
+mod packed;
+mod tf_example;
+pub(in crate::dataset) mod tfrecord;
+mod webdataset;
+mod wire;
+
+pub use mds::mds_table;
+pub(super) use packed::PackedShards;
+pub use tf_example::tf_examples;
+pub(super) use tfrecord::RecordShards;
+pub(crate) use tfrecord::masked;
+pub use tfrecord::records;
+pub(super) use webdataset::TarShards;
+
+use super::Contents;
+use super::samples::ShardContents;
+use crate::error::{Error, Result};
+use crate::source::{DatasetSource, Malformed, ReadAt, Seen};
+use serde::{Deserialize, Serialize};
+
+/// What is known of a layout of shards.
+pub(super) trait ShardLayout: Sync {
+    /// The kind of samples for which such shards are looked for.
+    fn samples(&self) -> Contents;
+
+    /// Whether a file of this name is such a shard.
+    fn is_shard(&self, name: &[u8]) -> bool;
+
+    /// Whether a file of this name is a shard that is compressed, which is refused by name.
+    fn is_compressed(&self, _name: &[u8]) -> bool {
+        false
+    }
+
+    /// The file in the root by which a dataset of this layout is known, where names of shards say nothing.
+    fn marker(&self) -> Option<&'static str> {
+        None
+    }
+
+    /// The shards below `directory` that its [`ShardLayout::marker`] lists, sorted; `None` where the file is not there
+    /// or is that of something else.
+    ///
+    /// # Errors
+    /// [`Error::Dataset`] for a list that is damaged, or has what cannot be read.
+    fn listed(&self, _source: &dyn DatasetSource, _directory: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
+        Ok(None)
+    }
+
+    /// The message where such shards hold no sample.
+    fn nothing(&self) -> String;
+
+    /// Whether samples are rows of tables, with columns as their fields. Then every row is a sample, with an image or
+    /// without, and images may lie in any order.
+    fn is_table(&self) -> bool {
+        true
+    }
+
+    /// Whether `foreload pack` knows such samples.
+    fn can_be_packed(&self) -> bool {
+        false
+    }
+
+    /// What parses the shards of the dataset in `source`. `every_stem` says whether samples need no image, where
+    /// members that share a name are a sample.
+    ///
+    /// # Errors
+    /// The errors of [`ShardLayout::listed`].
+    fn parser(&self, source: &dyn DatasetSource, every_stem: bool) -> Result<Box<dyn ShardParser>>;
+}
+
+/// Finds the samples of shards.
+pub(super) trait ShardParser: Send + Sync {
+    /// The samples of the shard with this name below the root, without reading what is read of them later.
+    ///
+    /// # Errors
+    /// [`Malformed`] with the place where the shard is not what it should be.
+    fn contents(&self, name: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed>;
+
+    /// Compares a shard with the checksums that the layout keeps, reading all of it. What it cannot compare, and why,
+    /// is returned.
+    ///
+    /// # Errors
+    /// [`Malformed`] with the place of what differs.
+    fn verify(&self, _name: &[u8], _bytes: &dyn ReadAt) -> Result<Option<String>, Malformed> {
+        Ok(None)
+    }
+}
+
+/// Makes the type of the layouts, each with its number in the index file, its title and what knows its shards.
+macro_rules! layouts {
+    ($($(#[$doc:meta])* $name:ident = $number:literal, $title:literal, $shards:expr;)+) => {
+        /// How the samples are stored.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        #[serde(rename_all = "lowercase")]
+        pub enum Layout {
+            $($(#[$doc])* $name = $number,)+
+        }
+
+        impl Layout {
+            /// Every layout: an index file is read only if its layout is one of these.
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$name),+];
+
+            /// What holds the samples, in words.
+            pub(crate) fn title(self) -> &'static str {
+                match self { $(Self::$name => $title,)+ }
+            }
+
+            /// What knows its shards; `None` where every sample is a file of its own.
+            pub(super) fn shards(self) -> Option<&'static dyn ShardLayout> {
+                match self { $(Self::$name => $shards,)+ }
+            }
+        }
+    };
+}
+
+// The numbers stand in index files: none is ever given to another layout.
+layouts! {
+    /// Every sample is a file of its own: `root/class/…/image.jpg`, or any file below the root.
+    Folder = 0, "loose files", None;
+    /// Tar shards as WebDataset writes them, with many samples in a file.
+    Tar = 1, "tar shards", Some(&webdataset::TarShards);
+    /// TFRecord shards, with many records in a file.
+    TfRecord = 2, "TFRecord shards", Some(&tfrecord::RecordShards);
+    /// Shards that `foreload pack` made of a dataset of another layout.
+    Packed = 3, "packed shards", Some(&packed::PackedShards);
+    /// TFRecord shards whose records are `tf.Example`s, with images among their features.
+    TfExample = 4, "TFRecord shards of tf.Example", Some(&tf_example::ExampleShards);
+    /// Shards as MosaicML Streaming writes them, with an `index.json` beside them.
+    Mds = 5, "MDS shards", Some(&mds::MdsShards);
+}
+
+impl Layout {
+    /// What a group of samples is that lie together, in the plural.
+    pub(crate) fn group_title(self) -> &'static str {
+        if self.is_sharded() { "shards" } else { "directories" }
+    }
+
+    /// Whether a file holds many samples.
+    pub fn is_sharded(self) -> bool {
+        self.shards().is_some()
+    }
+
+    /// Whether samples are rows of tables, with columns as their fields.
+    pub(crate) fn is_table(self) -> bool {
+        self.shards().is_some_and(ShardLayout::is_table)
+    }
+
+    /// Whether `foreload pack` knows such samples.
+    pub(crate) fn can_be_packed(self) -> bool {
+        self.shards().is_none_or(ShardLayout::can_be_packed)
+    }
+
+    /// The layouts of shards whose samples are of this kind, in the order in which they are looked for.
+    pub(super) fn of_samples(contents: Contents) -> impl Iterator<Item = (Self, &'static dyn ShardLayout)> {
+        let with_shards = |layout: &Self| layout.shards().map(|shards| (*layout, shards));
+        Self::ALL.iter().filter_map(with_shards).filter(move |(_, shards)| shards.samples() == contents)
+    }
+}
+
+/// The directories of these that hold a dataset of their own by a marker, such as the splits of a dataset.
+pub(super) fn marked_directories(
+    source: &dyn DatasetSource,
+    directories: &[Vec<u8>],
+    contents: Contents,
+) -> Result<Option<(Layout, Vec<Vec<u8>>)>> {
+    for (layout, shards) in Layout::of_samples(contents).filter(|(_, shards)| shards.marker().is_some()) {
+        let mut marked = Vec::new();
+        for directory in directories {
+            if shards.listed(source, directory)?.is_some() {
+                marked.push(directory.clone());
+            }
+        }
+        if !marked.is_empty() {
+            return Ok(Some((layout, marked)));
+        }
+    }
+    Ok(None)
+}
+
+/// The most bytes of a file that lists shards.
+const LARGEST_LIST: u64 = 256 << 20;
+
+/// Reads a file that lists shards; `None` where there is none.
+fn read_list(source: &dyn DatasetSource, name: &[u8]) -> Result<Option<Vec<u8>>> {
+    if source.stamp(name)? == Seen::Gone {
+        return Ok(None);
+    }
+    let bytes = source.open(name)?.bytes;
+    let path = source.path(name);
+    if bytes.size() > LARGEST_LIST {
+        return Err(Error::dataset(path, format!("has more than {LARGEST_LIST} bytes")));
+    }
+    let mut text = vec![0; bytes.size() as usize];
+    let read = bytes.read_at(&mut text, 0).map_err(|error| Error::io("read", path, error))?;
+    text.truncate(read);
+    Ok(Some(text))
+}

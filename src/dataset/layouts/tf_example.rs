@@ -1,0 +1,410 @@
+//! TFRecord shards whose records are `tf.Example`s: a table, of which every feature is a column.
+//!
+//! A record's payload is `Example { features: Features { feature: map<string, Feature> } }`, and a `Feature` a list of
+//! bytes, floats or whole numbers (TensorFlow, `core/example/example.proto`, `feature.proto`). Messages are walked over
+//! a small window: images are stepped over.
+
+use super::super::samples::ShardContents;
+use super::super::survey::is_tfrecord;
+use super::super::table::{CellExtent, ShardTable, TableCells, TableColumn};
+use super::super::{Contents, FieldKind, rows_of_table, shards};
+use super::kinds::ValueKinds;
+use super::tfrecord::{check_payload, next_record};
+use super::wire::{WireMessage, WireValue};
+use super::{ShardLayout, ShardParser};
+use crate::error::Result;
+use crate::source::{DatasetSource, Malformed, ReadAt, Window};
+use std::collections::HashMap;
+
+/// The features that may be the label, the first of which counts.
+const LABELS: &[&str] = &["label", "image/class/label", "class/label", "class", "cls"];
+/// Features that are images, whatever their bytes begin with.
+const IMAGES: &[&str] = &["image", "image/encoded", "image_raw", "image/raw", "encoded_image", "jpeg", "png"];
+/// The most features: every one costs memory for each record.
+const MOST_FEATURES: usize = 512;
+/// The most bytes of a feature's name.
+const LONGEST_NAME: u64 = 1024;
+/// Payloads up to so many bytes are compared with their checksums while they are parsed: they were read anyhow.
+const SMALL: u32 = 4096;
+
+/// Shards of `tf.Example`s.
+pub(super) struct ExampleShards;
+
+impl ShardLayout for ExampleShards {
+    fn samples(&self) -> Contents {
+        Contents::Images
+    }
+
+    fn is_shard(&self, name: &[u8]) -> bool {
+        is_tfrecord(name)
+    }
+
+    fn nothing(&self) -> String {
+        "the shards hold no record".to_owned()
+    }
+
+    fn parser(&self, _: &dyn DatasetSource, _: bool) -> Result<Box<dyn ShardParser>> {
+        Ok(Box::new(Self))
+    }
+}
+
+impl ShardParser for ExampleShards {
+    fn contents(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
+        rows_of_table::contents(tf_examples(bytes)?, LABELS)
+    }
+
+    fn verify(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<Option<String>, Malformed> {
+        let (mut source, mut at) = (Window::new(bytes), 0);
+        while let Some(record) = next_record(&mut source, &mut at)? {
+            check_payload(&mut source, record)?;
+        }
+        Ok(None)
+    }
+}
+
+/// The features of a shard's records.
+///
+/// # Errors
+/// [`Malformed`] for a shard that is damaged, truncated or compressed, and for records that are no `tf.Example`s.
+pub fn tf_examples<S: ReadAt + ?Sized>(source: &S) -> Result<ShardTable, Malformed> {
+    let readable = "uncompressed TFRecord files";
+    shards::refuse_compressed(source, readable)?;
+    let (mut source, mut at) = (Window::new(source), 0);
+    let mut table = ExampleTable::default();
+    loop {
+        let start = at;
+        let record =
+            next_record(&mut source, &mut at).map_err(|error| not_zlib(&mut source, error, readable))?;
+        let Some(record) = record else { break };
+        if record.length <= SMALL {
+            check_payload(&mut source, record)?;
+        }
+        let end = record.offset + u64::from(record.length);
+        let features = example(&mut source, WireMessage::new(record.offset, end));
+        let features = features.map_err(|Malformed { offset, message }| Malformed {
+            offset,
+            message: format!(
+                "{message}: the record at byte {start} is damaged, or no tf.Example (records of any kind are read as \
+                 files)"
+            ),
+        })?;
+        for (name, value) in features {
+            table.add(&mut source, name, value)?;
+        }
+        table.records += 1;
+    }
+    if table.columns.is_empty() && table.records > 0 {
+        let message =
+            "its records have no features: they are no tf.Examples (records of any kind are read as files)";
+        return Err(Malformed { offset: 0, message: message.to_owned() });
+    }
+    Ok(table.finish())
+}
+
+/// The error for a shard that begins as none; ZLIB-compressed ones are named. Their first bytes are no signature, so
+/// that only what is no shard is called so.
+fn not_zlib<S: ReadAt + ?Sized>(source: &mut Window<'_, S>, error: Malformed, readable: &str) -> Malformed {
+    let is_zlib = error.offset == 0
+        && source
+            .read(0, 2)
+            .is_ok_and(|two| two[0] == 0x78 && u16::from_be_bytes([two[0], two[1]]) % 31 == 0);
+    if !is_zlib {
+        return error;
+    }
+    let message =
+        format!("seems to be compressed with zlib: samples can only be read from {readable}; unpack it");
+    Malformed { offset: 0, message }
+}
+
+/// The list of a feature, as far as it is known: whether it has one value, and which.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum FeatureValue {
+    /// No value at all.
+    Nothing,
+    Bytes(CellExtent),
+    Float(f32),
+    Integer(i64),
+    /// Several values of one of these types.
+    Several(&'static str),
+}
+
+const BYTES: &str = "bytes";
+const FLOATS: &str = "floats";
+const INTEGERS: &str = "whole numbers";
+
+/// The features of a record by name. Of several by one name the last counts, as in every map of protocol buffers.
+type Features = Vec<(String, FeatureValue)>;
+
+/// The features of an `Example`.
+fn example<S: ReadAt + ?Sized>(
+    source: &mut Window<'_, S>,
+    mut message: WireMessage,
+) -> Result<Features, Malformed> {
+    let (mut found, mut places) = (Features::new(), HashMap::new());
+    while let Some((number, value)) = message.next(source)? {
+        let (1, WireValue::Bytes { start, end }) = (number, value) else { continue };
+        let mut features = WireMessage::new(start, end);
+        while let Some((number, value)) = features.next(source)? {
+            let (1, WireValue::Bytes { start, end }) = (number, value) else { continue };
+            let (name, value) = entry(source, start, end)?;
+            match places.get(&name) {
+                Some(&place) => found[place] = (name, value),
+                None => {
+                    places.insert(name.clone(), found.len());
+                    found.push((name, value));
+                }
+            }
+            if found.len() > MOST_FEATURES {
+                return Err(too_many(start));
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn too_many(offset: u64) -> Malformed {
+    Malformed { offset, message: format!("there are more than {MOST_FEATURES} features") }
+}
+
+/// An entry of the map: a feature's name, and its value.
+fn entry<S: ReadAt + ?Sized>(
+    source: &mut Window<'_, S>,
+    start: u64,
+    end: u64,
+) -> Result<(String, FeatureValue), Malformed> {
+    let mut message = WireMessage::new(start, end);
+    let (mut name, mut list) = (String::new(), FeatureList::default());
+    while let Some((number, value)) = message.next(source)? {
+        match (number, value) {
+            (1, WireValue::Bytes { start, end }) => {
+                let wrong = |message: &str| Malformed { offset: start, message: message.to_owned() };
+                if end - start > LONGEST_NAME {
+                    return Err(wrong("a feature has a name of more than 1024 bytes"));
+                }
+                let bytes = source.read(start, end - start)?;
+                name =
+                    String::from_utf8(bytes).map_err(|_| wrong("a feature has a name that is no UTF-8"))?;
+            }
+            (2, WireValue::Bytes { start, end }) => list.take(source, WireMessage::new(start, end))?,
+            _ => {}
+        }
+    }
+    Ok((name, list.value))
+}
+
+/// The list of a feature while it is read. Lists of one type that come in pieces are one list, and a list of another
+/// type takes their place.
+struct FeatureList {
+    /// The number of the list's field, which says its type.
+    of: u64,
+    value: FeatureValue,
+}
+
+impl Default for FeatureList {
+    fn default() -> Self {
+        Self { of: 0, value: FeatureValue::Nothing }
+    }
+}
+
+impl FeatureList {
+    /// Takes in a `Feature`.
+    fn take<S: ReadAt + ?Sized>(
+        &mut self,
+        source: &mut Window<'_, S>,
+        mut feature: WireMessage,
+    ) -> Result<(), Malformed> {
+        while let Some((number, value)) = feature.next(source)? {
+            let (1..=3, WireValue::Bytes { start, end }) = (number, value) else { continue };
+            if self.of != number {
+                (self.of, self.value) = (number, FeatureValue::Nothing);
+            }
+            let mut list = WireMessage::new(start, end);
+            while let Some((field, value)) = list.next(source)? {
+                if field != 1 {
+                    continue;
+                }
+                match (number, value) {
+                    (1, WireValue::Bytes { start, end }) => {
+                        let wrong =
+                            |_| Malformed { offset: start, message: "a value is too long".to_owned() };
+                        let length = u32::try_from(end - start).map_err(wrong)?;
+                        self.add(FeatureValue::Bytes(CellExtent { offset: start, length }), BYTES);
+                    }
+                    (2, WireValue::Fixed32(bits)) => {
+                        self.add(FeatureValue::Float(f32::from_bits(bits)), FLOATS)
+                    }
+                    (2, WireValue::Bytes { start, end }) => {
+                        let mut packed = WireMessage::new(start, end);
+                        self.packed(&mut packed, FLOATS, |packed| {
+                            packed.fixed32(source).map(|bits| FeatureValue::Float(f32::from_bits(bits)))
+                        })?;
+                    }
+                    (3, WireValue::Varint(number)) => {
+                        self.add(FeatureValue::Integer(number.cast_signed()), INTEGERS);
+                    }
+                    (3, WireValue::Bytes { start, end }) => {
+                        let mut packed = WireMessage::new(start, end);
+                        self.packed(&mut packed, INTEGERS, |packed| {
+                            packed.varint(source).map(|number| FeatureValue::Integer(number.cast_signed()))
+                        })?;
+                    }
+                    // What is of another type than its field is unknown to every reader.
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the numbers of a packed list. Nobody needs to know how many there are beside the first.
+    fn packed(
+        &mut self,
+        list: &mut WireMessage,
+        what: &'static str,
+        mut next: impl FnMut(&mut WireMessage) -> Result<FeatureValue, Malformed>,
+    ) -> Result<(), Malformed> {
+        for _ in 0..2 {
+            if !list.is_done() {
+                let value = next(list)?;
+                self.add(value, what);
+            }
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, value: FeatureValue, what: &'static str) {
+        let is_first = self.value == FeatureValue::Nothing;
+        self.value = if is_first { value } else { FeatureValue::Several(what) };
+    }
+}
+
+/// The features of all records so far.
+#[derive(Default)]
+struct ExampleTable {
+    records: u64,
+    places: HashMap<String, usize>,
+    columns: Vec<(String, FeatureColumn)>,
+}
+
+/// The values of a feature. Records at the end that are without it have no cell yet.
+enum FeatureColumn {
+    /// No record so far has a value.
+    Nothing,
+    Bytes(Vec<Option<CellExtent>>, ValueKinds),
+    Floats(Vec<Option<f64>>),
+    Integers(Vec<Option<i64>>),
+    Refused(String),
+}
+
+impl ExampleTable {
+    /// Takes the value that the current record has of a feature.
+    fn add<S: ReadAt + ?Sized>(
+        &mut self,
+        source: &mut Window<'_, S>,
+        name: String,
+        value: FeatureValue,
+    ) -> Result<(), Malformed> {
+        fn put<T: Clone>(cells: &mut Vec<Option<T>>, record: u64, value: T) {
+            cells.resize(record as usize, None);
+            cells.push(Some(value));
+        }
+        let place = match self.places.get(&name) {
+            Some(&place) => place,
+            None => {
+                if self.columns.len() >= MOST_FEATURES {
+                    return Err(too_many(0));
+                }
+                self.places.insert(name.clone(), self.columns.len());
+                self.columns.push((name, FeatureColumn::Nothing));
+                self.columns.len() - 1
+            }
+        };
+        let column = &mut self.columns[place].1;
+        if matches!(column, FeatureColumn::Nothing) {
+            *column = match value {
+                FeatureValue::Nothing => return Ok(()),
+                FeatureValue::Bytes(_) => FeatureColumn::Bytes(Vec::new(), ValueKinds::default()),
+                FeatureValue::Float(_) => FeatureColumn::Floats(Vec::new()),
+                FeatureValue::Integer(_) => FeatureColumn::Integers(Vec::new()),
+                FeatureValue::Several(what) => FeatureColumn::Refused(several(what, self.records)),
+            };
+        }
+        match (column, value) {
+            (FeatureColumn::Refused(_), _) | (_, FeatureValue::Nothing) => {}
+            (FeatureColumn::Bytes(cells, kinds), FeatureValue::Bytes(extent)) => {
+                kinds.look(source, extent)?;
+                put(cells, self.records, extent);
+            }
+            (FeatureColumn::Floats(cells), FeatureValue::Float(number)) => {
+                put(cells, self.records, f64::from(number));
+            }
+            (FeatureColumn::Integers(cells), FeatureValue::Integer(number)) => {
+                put(cells, self.records, number);
+            }
+            (column, FeatureValue::Several(what)) => {
+                *column = FeatureColumn::Refused(several(what, self.records));
+            }
+            (column, value) => {
+                let (was, is) = (column.words(), value.words());
+                let reason = format!("has {was} in some records and {is} in record {}", self.records);
+                *column = FeatureColumn::Refused(reason);
+            }
+        }
+        Ok(())
+    }
+
+    fn finish(self) -> ShardTable {
+        let records = self.records as usize;
+        fn padded<T: Clone>(mut cells: Vec<Option<T>>, records: usize) -> Vec<Option<T>> {
+            cells.resize(records, None);
+            cells
+        }
+        let column = |(name, column): (String, FeatureColumn)| {
+            let (kind, cells) = match column {
+                FeatureColumn::Bytes(cells, kinds) => {
+                    let is_image = IMAGES.contains(&name.as_str());
+                    let kind = if is_image { FieldKind::Image } else { kinds.kind() };
+                    (kind, TableCells::Extents(padded(cells, records)))
+                }
+                FeatureColumn::Floats(cells) => {
+                    (FieldKind::Float, TableCells::Floats(padded(cells, records)))
+                }
+                FeatureColumn::Integers(cells) => {
+                    (FieldKind::Integer, TableCells::Integers(padded(cells, records)))
+                }
+                // Another shard may have values, and says what they are.
+                FeatureColumn::Nothing => return None,
+                FeatureColumn::Refused(reason) => (FieldKind::Bytes, TableCells::Refused(reason)),
+            };
+            Some(TableColumn { name, kind, classes: Vec::new(), cells })
+        };
+        ShardTable { samples: self.records, columns: self.columns.into_iter().filter_map(column).collect() }
+    }
+}
+
+fn several(what: &str, record: u64) -> String {
+    format!("has a list of several {what} in record {record}, and only single values are read")
+}
+
+impl FeatureColumn {
+    fn words(&self) -> &'static str {
+        match self {
+            Self::Nothing | Self::Refused(_) => "nothing",
+            Self::Bytes(..) => BYTES,
+            Self::Floats(_) => FLOATS,
+            Self::Integers(_) => INTEGERS,
+        }
+    }
+}
+
+impl FeatureValue {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Bytes(_) => BYTES,
+            Self::Float(_) => FLOATS,
+            Self::Integer(_) => INTEGERS,
+            Self::Several(what) => what,
+        }
+    }
+}

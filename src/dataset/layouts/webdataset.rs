@@ -1,0 +1,49 @@
+//! Tar shards: what `samples.rs` finds in them, as a layout of the table.
+
+use super::super::kind::image_extensions;
+use super::super::samples::{ShardContents, Stems, contents};
+use super::super::{Contents, shards};
+use super::{ShardLayout, ShardParser};
+use crate::error::Result;
+use crate::source::{DatasetSource, Malformed, ReadAt};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+
+/// Tar shards, as WebDataset writes them.
+pub(in crate::dataset) struct TarShards;
+
+impl ShardLayout for TarShards {
+    fn samples(&self) -> Contents {
+        Contents::Images
+    }
+
+    fn is_shard(&self, name: &[u8]) -> bool {
+        name.ends_with(b".tar")
+    }
+
+    fn is_compressed(&self, name: &[u8]) -> bool {
+        shards::is_compressed_name(OsStr::from_bytes(name))
+    }
+
+    fn nothing(&self) -> String {
+        format!("the shards hold no {} image (fields= names other members to read)", image_extensions())
+    }
+
+    fn is_table(&self) -> bool {
+        false
+    }
+
+    fn can_be_packed(&self) -> bool {
+        true
+    }
+
+    fn parser(&self, _: &dyn DatasetSource, every_stem: bool) -> Result<Box<dyn ShardParser>> {
+        Ok(Box::new(if every_stem { Stems::All } else { Stems::WithImage }))
+    }
+}
+
+impl ShardParser for Stems {
+    fn contents(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
+        contents(bytes, *self)
+    }
+}

@@ -1,0 +1,129 @@
+//! The wire format of protocol buffers, field by field: values that are not wanted are stepped over, never read.
+//!
+//! The encoding is described in <https://protobuf.dev/programming-guides/encoding/>.
+
+use crate::source::{Malformed, ReadAt, Window};
+
+/// The most bytes of a number of variable length.
+const LONGEST_VARINT: u64 = 10;
+/// The most groups within one another.
+const DEEPEST: usize = 100;
+
+/// The value of a field.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum WireValue {
+    Varint(u64),
+    Fixed64,
+    Fixed32(u32),
+    /// Bytes from `start` to `end`: a message, a text, bytes or a packed list.
+    Bytes {
+        start: u64,
+        end: u64,
+    },
+}
+
+/// The fields of a message, which lies between two offsets.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct WireMessage {
+    at: u64,
+    end: u64,
+}
+
+impl WireMessage {
+    pub(super) fn new(start: u64, end: u64) -> Self {
+        Self { at: start, end }
+    }
+
+    /// Whether all of it was seen.
+    pub(super) fn is_done(self) -> bool {
+        self.at >= self.end
+    }
+
+    /// The number of the next field, and its value; `None` at the end. Groups, which nobody writes any more, are
+    /// stepped over.
+    ///
+    /// # Errors
+    /// [`Malformed`] where the bytes are no message.
+    pub(super) fn next<S: ReadAt + ?Sized>(
+        &mut self,
+        bytes: &mut Window<'_, S>,
+    ) -> Result<Option<(u64, WireValue)>, Malformed> {
+        let mut groups: Vec<u64> = Vec::new();
+        loop {
+            if self.is_done() {
+                return if groups.is_empty() { Ok(None) } else { Err(self.wrong("a group does not end")) };
+            }
+            let tag = self.varint(bytes)?;
+            let number = tag >> 3;
+            if number == 0 || tag > u64::from(u32::MAX) {
+                return Err(self.wrong("a field has a number that none can have"));
+            }
+            let value = match tag & 7 {
+                0 => WireValue::Varint(self.varint(bytes)?),
+                1 => {
+                    self.take(8)?;
+                    WireValue::Fixed64
+                }
+                2 => {
+                    let length = self.varint(bytes)?;
+                    let start = self.take(length)?;
+                    WireValue::Bytes { start, end: self.at }
+                }
+                3 if groups.len() < DEEPEST => {
+                    groups.push(number);
+                    continue;
+                }
+                4 if groups.pop() == Some(number) => continue,
+                5 => WireValue::Fixed32(self.fixed32(bytes)?),
+                _ => return Err(self.wrong("a field is of a type that none can have")),
+            };
+            if groups.is_empty() {
+                return Ok(Some((number, value)));
+            }
+        }
+    }
+
+    /// The next number of variable length.
+    pub(super) fn varint<S: ReadAt + ?Sized>(&mut self, bytes: &mut Window<'_, S>) -> Result<u64, Malformed> {
+        let there = bytes.read(self.at, LONGEST_VARINT.min(self.end.saturating_sub(self.at)))?;
+        let mut value = 0;
+        for (place, &byte) in (0u32..).zip(&there) {
+            let bits = u64::from(byte & 0x7f);
+            if place == 9 && bits > 1 {
+                break;
+            }
+            value |= bits << (7 * place);
+            if byte & 0x80 == 0 {
+                self.at += u64::from(place) + 1;
+                return Ok(value);
+            }
+        }
+        Err(self.wrong("a number does not end"))
+    }
+
+    /// The next number of four bytes.
+    pub(super) fn fixed32<S: ReadAt + ?Sized>(
+        &mut self,
+        bytes: &mut Window<'_, S>,
+    ) -> Result<u32, Malformed> {
+        let at = self.take(4)?;
+        let four = bytes.read(at, 4)?;
+        Ok(four.first_chunk().map_or(0, |four| u32::from_le_bytes(*four)))
+    }
+
+    /// Steps over so many bytes, and returns where they begin.
+    fn take(&mut self, length: u64) -> Result<u64, Malformed> {
+        let start = self.at;
+        match start.checked_add(length) {
+            Some(end) if end <= self.end => {
+                self.at = end;
+                Ok(start)
+            }
+            _ => Err(self.wrong("a field ends behind what it is in")),
+        }
+    }
+
+    fn wrong(&self, what: &str) -> Malformed {
+        Malformed { offset: self.at, message: what.to_owned() }
+    }
+}

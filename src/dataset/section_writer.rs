@@ -1,0 +1,162 @@
+//! Writes the sections of an index file, most of them from the spill file in which groups wait.
+
+use super::cancel::Cancel;
+use super::cells::{CellType, ColumnFacts};
+use super::format::{HEADER, SectionEntry};
+use super::member::{MEMBER_ROW, MemberRow};
+use super::spill::SpilledGroup;
+use sha2::{Digest, Sha256};
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::ops::Range;
+use std::os::unix::fs::FileExt;
+
+/// The number of members, or of counts of them, that are copied at a time.
+const ROWS: u64 = 4096;
+
+/// Writes sections one after the other and digests them on the way.
+pub(super) struct SectionWriter<'a> {
+    pub(super) file: BufWriter<&'a File>,
+    at: u64,
+    open: Option<(u64, Sha256)>,
+    cancel: &'a Cancel,
+}
+
+impl<'a> SectionWriter<'a> {
+    /// A writer of sections behind the header, for which a file has room already.
+    pub(super) fn new(file: &'a File, cancel: &'a Cancel) -> Self {
+        Self { file: BufWriter::with_capacity(1 << 18, file), at: HEADER as u64, open: None, cancel }
+    }
+
+    pub(super) fn begin(&mut self) -> std::io::Result<()> {
+        let padding = self.at.next_multiple_of(8) - self.at;
+        self.file.write_all(&[0; 8][..padding as usize])?;
+        self.at += padding;
+        self.open = Some((self.at, Sha256::new()));
+        Ok(())
+    }
+
+    pub(super) fn put(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.cancel.check_io()?;
+        if let Some((_, hash)) = &mut self.open {
+            hash.update(bytes);
+        }
+        self.at += bytes.len() as u64;
+        self.file.write_all(bytes)
+    }
+
+    /// Copies this part of the spill file.
+    pub(super) fn copy(&mut self, from: &File, part: Range<u64>) -> std::io::Result<()> {
+        let mut buffer = [0; 1 << 16];
+        let Range { start: mut at, end } = part;
+        while at < end {
+            let part = &mut buffer[..(end - at).min(1 << 16) as usize];
+            from.read_exact_at(part, at)?;
+            at += part.len() as u64;
+            self.put(part)?;
+        }
+        Ok(())
+    }
+
+    /// Shows the rows of `N` bytes each in this part of the spill file.
+    fn each_row<const N: usize>(
+        from: &File,
+        part: Range<u64>,
+        mut show: impl FnMut(&[u8; N]) -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        let Range { start: mut at, end } = part;
+        let mut buffer = vec![0; (ROWS * N as u64).min(end - at) as usize];
+        while at < end {
+            let part = &mut buffer[..(ROWS * N as u64).min(end - at) as usize];
+            from.read_exact_at(part, at)?;
+            at += part.len() as u64;
+            part.as_chunks().0.iter().try_for_each(&mut show)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the end of each sample's members, for a shard that has `end` members before it.
+    pub(super) fn put_ends(
+        &mut self,
+        from: &File,
+        group: &SpilledGroup,
+        end: &mut u64,
+    ) -> std::io::Result<()> {
+        if group.keys.is_empty() {
+            return (0..group.samples).try_for_each(|_| self.put(&end.to_le_bytes()));
+        }
+        Self::each_row(from, group.counts(), |count: &[u8; 4]| {
+            *end += u64::from(u32::from_le_bytes(*count));
+            self.put(&end.to_le_bytes())
+        })
+    }
+
+    /// Copies the members of a shard's samples, with the numbers of their keys among all `keys`.
+    pub(super) fn copy_members(
+        &mut self,
+        from: &File,
+        group: &SpilledGroup,
+        keys: &[&String],
+    ) -> std::io::Result<()> {
+        let whole: Vec<u32> =
+            group.keys.iter().map(|key| keys.partition_point(|known| *known < key) as u32).collect();
+        Self::each_row(from, group.members(), |row: &[u8; MEMBER_ROW]| {
+            let row = MemberRow::from_bytes(row);
+            self.put(&MemberRow { key: whole[row.key as usize], ..row }.to_bytes())
+        })
+    }
+
+    /// Copies the values of a column from the groups that have it; of the others it has none.
+    pub(super) fn copy_column(
+        &mut self,
+        from: &File,
+        groups: &[SpilledGroup],
+        column: &ColumnFacts,
+    ) -> std::io::Result<()> {
+        if matches!(column.cells, CellType::Refused(_)) {
+            return Ok(());
+        }
+        let is_text = column.cells == CellType::Texts;
+        let with_own = || groups.iter().map(|group| (group, group.column(&column.name)));
+        for (group, own) in with_own() {
+            match own {
+                Some(own) => self.copy(from, own.present(group.samples))?,
+                None => self.zeros(group.samples)?,
+            }
+        }
+        let mut end = 0;
+        for (group, own) in with_own() {
+            match own {
+                Some(own) if is_text => {
+                    Self::each_row(from, own.values(group.samples), |length: &[u8; 4]| {
+                        end += u64::from(u32::from_le_bytes(*length));
+                        self.put(&u64::to_le_bytes(end))
+                    })?;
+                }
+                Some(own) => self.copy(from, own.values(group.samples))?,
+                None if is_text => (0..group.samples).try_for_each(|_| self.put(&u64::to_le_bytes(end)))?,
+                None => self.zeros(column.cells.width() * group.samples)?,
+            }
+        }
+        for (group, own) in with_own().filter(|_| is_text) {
+            own.map_or(Ok(()), |own| self.copy(from, own.texts(group.samples)))?;
+        }
+        Ok(())
+    }
+
+    fn zeros(&mut self, count: u64) -> std::io::Result<()> {
+        let zeros = [0; 1 << 12];
+        let mut left = count;
+        while left > 0 {
+            let now = left.min(zeros.len() as u64);
+            self.put(&zeros[..now as usize])?;
+            left -= now;
+        }
+        Ok(())
+    }
+
+    pub(super) fn end(&mut self) -> SectionEntry {
+        let (offset, hash) = self.open.take().unwrap_or_default();
+        SectionEntry { offset, length: self.at - offset, digest: hash.finalize().into() }
+    }
+}

@@ -1,0 +1,267 @@
+//! MDS shards: which samples, fields and labels they give, and what hostile ones are.
+
+use crate::common::jpeg;
+use crate::common::scene::{Scene, bytes_of, samples_are_found_by_extent, summary};
+use crate::common::tables::{MdsColumn, mds_index, mds_shard};
+use crate::fuzz::{fuzz, mutate};
+use foreload::testing::dataset::layouts::mds_table;
+use foreload::testing::dataset::table::{TableCells, TableColumn};
+use foreload::testing::dataset::{
+    Changed, DatasetIndex, FieldKind, IndexOptions, IndexOrigin, Layout, MemberBytes,
+};
+use sha2::{Digest, Sha256};
+use std::cell::Cell;
+use std::fs;
+
+const COLUMNS: &[MdsColumn] = &[
+    ("about", "json", None),
+    ("caption", "str", None),
+    ("image", "jpeg", None),
+    ("label", "int", Some(8)),
+    ("ratio", "float32", Some(4)),
+    ("trap", "pkl", None),
+];
+
+fn sample(number: u64) -> Vec<Vec<u8>> {
+    vec![
+        format!("{{\"n\": {number}}}").into_bytes(),
+        format!("picture {number}").into_bytes(),
+        jpeg(number),
+        (number % 3).to_le_bytes().to_vec(),
+        (number as f32 / 8.0).to_le_bytes().to_vec(),
+        b"\x80\x04cposix\nsystem\n".to_vec(),
+    ]
+}
+
+/// Writes shards of so many samples into a directory, and their list.
+fn write(scene: &Scene, directory: &str, shards: &[usize]) {
+    let mut first = 0;
+    let mut listed = Vec::new();
+    for (number, &count) in shards.iter().enumerate() {
+        let samples: Vec<_> = (first..first + count as u64).map(sample).collect();
+        let (name, bytes) = (format!("shard.{number:05}.mds"), mds_shard(COLUMNS, &samples));
+        scene.write(format!("{directory}{name}"), &bytes);
+        listed.push((name, count, bytes.len()));
+        first += count as u64;
+    }
+    let listed: Vec<_> =
+        listed.iter().map(|(name, samples, bytes)| (name.as_str(), *samples, *bytes)).collect();
+    scene.write(format!("{directory}index.json"), mds_index(COLUMNS, &listed).to_string().as_bytes());
+}
+
+fn with(scene: &Scene, fields: &[&str]) -> foreload::Result<DatasetIndex> {
+    let members = Some(fields.iter().map(ToString::to_string).collect());
+    DatasetIndex::open(&scene.root, &IndexOptions { members, ..scene.options.clone() })
+}
+
+#[test]
+fn samples_are_those_of_all_shards_in_order() {
+    let scene = Scene::new();
+    write(&scene, "", &[3, 2]);
+    let index = scene.open().unwrap();
+    assert_eq!((index.len(), index.num_classes(), index.is_labeled()), (5, 3, true));
+    for sample in 0..5 {
+        assert_eq!((bytes_of(&index, sample), index.label(sample)), (jpeg(sample), (sample % 3) as u32));
+    }
+    samples_are_found_by_extent(&index);
+    let told = summary(&index);
+    assert_eq!((told.layout, told.groups), (Layout::Mds, 2));
+    let kinds: Vec<_> =
+        told.fields.iter().map(|of| (of.name.as_str(), of.kind, of.refused.is_some())).collect();
+    let expected = [
+        ("about", FieldKind::Json, false),
+        ("caption", FieldKind::Text, false),
+        ("image", FieldKind::Image, false),
+        ("label", FieldKind::Integer, false),
+        ("ratio", FieldKind::Float, false),
+        ("trap", FieldKind::Bytes, true),
+    ];
+    assert_eq!(kinds, expected);
+    let fields = with(&scene, &["image", "ratio", "caption", "about"]).unwrap();
+    let of = |sample, member| match fields.member(sample, member) {
+        MemberBytes::Within(range) => bytes_of(&fields, sample)[range].to_vec(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((of(4, 1), of(3, 2)), (b"picture 4".to_vec(), b"{\"n\": 3}".to_vec()));
+    samples_are_found_by_extent(&fields);
+    assert_eq!(fields.fingerprint(), index.fingerprint());
+    assert_eq!(summary(&scene.open().unwrap()).origin, IndexOrigin::Loaded);
+    index.verify().unwrap();
+}
+
+#[test]
+fn every_encoding_is_a_column_or_refused() {
+    let number = |text: &str| text.as_bytes().to_vec();
+    let columns: Vec<(MdsColumn, Vec<u8>, TableCells)> = vec![
+        (("a", "int8", Some(1)), vec![0x80], TableCells::Integers(vec![Some(-128)])),
+        (("b", "int16", Some(2)), vec![0xfe, 0xff], TableCells::Integers(vec![Some(-2)])),
+        (
+            ("c", "int32", Some(4)),
+            vec![1, 0, 0, 0x80],
+            TableCells::Integers(vec![Some(i64::from(i32::MIN) + 1)]),
+        ),
+        (
+            ("d", "int64", Some(8)),
+            i64::MIN.to_le_bytes().to_vec(),
+            TableCells::Integers(vec![Some(i64::MIN)]),
+        ),
+        (("e", "uint8", Some(1)), vec![0x80], TableCells::Integers(vec![Some(128)])),
+        (("f", "uint16", Some(2)), vec![0xff, 0xff], TableCells::Integers(vec![Some(65535)])),
+        (("g", "uint32", Some(4)), vec![0xff; 4], TableCells::Integers(vec![Some(i64::from(u32::MAX))])),
+        (("h", "float16", Some(2)), vec![0x00, 0x3e], TableCells::Floats(vec![Some(1.5)])),
+        (("i", "float64", Some(8)), 0.1f64.to_le_bytes().to_vec(), TableCells::Floats(vec![Some(0.1)])),
+        (("j", "str_int", None), number("-42"), TableCells::Integers(vec![Some(-42)])),
+        (("k", "str_float", None), number("2.5e3"), TableCells::Floats(vec![Some(2500.0)])),
+    ];
+    let schema: Vec<MdsColumn> = columns.iter().map(|of| of.0).collect();
+    let values: Vec<Vec<u8>> = columns.iter().map(|of| of.1.clone()).collect();
+    let table = mds_table(&mds_shard(&schema, &[values])[..], &schema, 1).unwrap();
+    for (found, ((name, ..), _, cells)) in table.columns.iter().zip(&columns) {
+        assert_eq!((found.name.as_str(), &found.cells), (*name, cells));
+    }
+    let refused = |encoding: &'static str, value: &[u8], size| {
+        let schema = [("x", encoding, size)];
+        let table = mds_table(&mds_shard(&schema, &[vec![value.to_vec()]])[..], &schema, 1).unwrap();
+        match &table.columns[0].cells {
+            TableCells::Refused(why) => why.clone(),
+            cells => panic!("{cells:?}"),
+        }
+    };
+    assert!(refused("pkl", b"\x80\x04.", None).contains("unpickling may run any program"));
+    assert!(refused("pil", b"raw", None).contains("\"jpeg\" or \"png\""));
+    assert!(refused("ndarray:float32:4", &[0; 16], Some(16)).contains("ndarray"));
+    assert!(refused("list[jpeg]", b"x", None).contains("not read"));
+    assert!(refused("uint64", &[0xff; 8], Some(8)).contains("int64"));
+    assert!(refused("str_int", b"99999999999999999999", None).contains("int64"));
+    assert!(refused("str_float", b"many", None).contains("a number"));
+    // Bytes are images where most begin as such: a damaged one is its sample's error.
+    let schema = [("x", "bytes", None)];
+    let kind = |values: &[&[u8]]| {
+        let samples: Vec<_> = values.iter().map(|value| vec![value.to_vec()]).collect();
+        let table = mds_table(&mds_shard(&schema, &samples)[..], &schema, values.len() as u64).unwrap();
+        let [TableColumn { kind, .. }] = table.columns[..] else { panic!("one column") };
+        kind
+    };
+    assert_eq!(kind(&[&jpeg(1), &jpeg(2)]), FieldKind::Image);
+    assert_eq!(kind(&[&jpeg(1), b"damaged", &jpeg(2)]), FieldKind::Image);
+    assert_eq!(kind(&[&jpeg(1), b"text"]), FieldKind::Bytes);
+}
+
+#[test]
+fn lists_that_lead_astray_are_refused() {
+    let scene = Scene::new();
+    write(&scene, "", &[2]);
+    let path = scene.root.join("index.json");
+    let list: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let error = |change: &dyn Fn(&mut serde_json::Value)| {
+        let mut changed = list.clone();
+        change(&mut changed["shards"][0]);
+        fs::write(&path, changed.to_string()).unwrap();
+        scene.error()
+    };
+    for name in ["../shard.00000.mds", "/etc/passwd", "..", ".", "", "a/b.mds", "a\0b"] {
+        let error = error(&|shard| shard["raw_data"]["basename"] = name.into());
+        assert!(error.contains("index.json") && error.contains("no name of a file"), "{error}");
+    }
+    let told = error(&|shard| shard["raw_data"]["bytes"] = 7.into());
+    assert!(told.contains("shard.00000.mds") && told.contains("index.json says 7"), "{told}");
+    let told = error(&|shard| shard["samples"] = 3.into());
+    assert!(told.contains("has 2 samples, and index.json says 3"), "{told}");
+    let told = error(&|shard| shard["samples"] = u64::MAX.into());
+    assert!(told.contains("index.json says 18446744073709551615"), "{told}");
+    assert!(error(&|shard| shard["version"] = 3.into()).contains("another version"));
+    assert!(error(&|shard| shard["format"] = "csv".into()).contains("\"csv\""));
+    assert!(error(&|shard| shard["column_names"][1] = "about".into()).contains("two columns \"about\""));
+    assert!(error(&|shard| shard["column_sizes"][3] = 4.into()).contains("of another size"));
+    assert!(error(&|shard| drop(shard["column_sizes"].as_array_mut().unwrap().pop())).contains("one size"));
+    let told = error(&|shard| {
+        shard["compression"] = "zstd:3".into();
+        shard["zip_data"] = serde_json::json!({"basename": "shard.00000.mds.zstd", "bytes": 9, "hashes": {}});
+        shard["raw_data"]["basename"] = "shard.00001.mds".into();
+    });
+    assert!(told.contains("shard.00000.mds.zstd: is compressed with zstd"), "{told}");
+    fs::write(&path, &list.to_string()[..260]).unwrap();
+    assert!(scene.error().contains("no list of MDS shards"), "{}", scene.error());
+    // A file of this name that is something else says nothing of the directory.
+    fs::write(&path, "{\"chunks\": []}").unwrap();
+    assert!(scene.error().contains("neither class directories"), "{}", scene.error());
+}
+
+#[test]
+fn of_several_splits_one_must_be_named() {
+    let scene = Scene::new();
+    write(&scene, "train/", &[2]);
+    write(&scene, "val/", &[1]);
+    let error = scene.error();
+    assert!(error.contains("MDS shards in train, val") && error.contains("name one"), "{error}");
+    assert_eq!(DatasetIndex::open(&scene.root.join("val"), &scene.options).unwrap().len(), 1);
+    let both = [scene.root.join("train"), scene.root.join("val")];
+    let both = DatasetIndex::open_all(&both, &scene.options, &std::sync::Arc::default()).unwrap();
+    assert_eq!((both.len(), bytes_of(&both, 2)), (3, jpeg(0)));
+}
+
+#[test]
+fn checksums_are_compared_when_that_is_asked_for() {
+    let scene = Scene::new();
+    write(&scene, "", &[2]);
+    let (path, shard) = (scene.root.join("index.json"), scene.root.join("shard.00000.mds"));
+    let mut list: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let digest: String =
+        Sha256::digest(fs::read(&shard).unwrap()).iter().map(|byte| format!("{byte:02x}")).collect();
+    list["shards"][0]["raw_data"]["hashes"] = serde_json::json!({"sha256": digest, "xxh64": "00"});
+    fs::write(&path, list.to_string()).unwrap();
+    let index = scene.open().unwrap();
+    index.verify().unwrap();
+    let told = index.notices().take();
+    assert!(told.iter().any(|message| message.contains("xxh64 in index.json were not compared")), "{told:?}");
+    let mut bytes = fs::read(&shard).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    fs::write(&shard, bytes).unwrap();
+    let error = scene.open().unwrap().verify().err().unwrap().to_string();
+    assert!(error.contains("another sha256"), "{error}");
+}
+
+#[test]
+fn a_shard_that_changes_is_noticed() {
+    let scene = Scene::new();
+    write(&scene, "", &[2, 2]);
+    let first = with(&scene, &["image", "ratio"]).unwrap();
+    let shard = scene.root.join("shard.00001.mds");
+    let mut bytes = fs::read(&shard).unwrap();
+    let ratio = 3f32 / 8.0;
+    let at = bytes.windows(4).rposition(|four| four == ratio.to_le_bytes()).unwrap();
+    bytes[at..at + 4].copy_from_slice(&9f32.to_le_bytes());
+    fs::write(&shard, bytes).unwrap();
+    let refuse = IndexOptions { changed: Changed::Refuse, ..scene.options.clone() };
+    let error = DatasetIndex::open(&scene.root, &refuse).err().unwrap().to_string();
+    assert!(error.contains("other values in its column \"ratio\""), "{error}");
+    assert_eq!(with(&scene, &["image", "ratio"]).unwrap().fingerprint(), first.fingerprint());
+    // One shard more is another dataset.
+    write(&scene, "", &[2, 2, 1]);
+    let error = DatasetIndex::open(&scene.root, &refuse).err().unwrap().to_string();
+    assert!(error.contains("shard"), "{error}");
+    assert_eq!(scene.open().unwrap().len(), 5);
+}
+
+#[test]
+fn mutated_shards_are_errors_or_tables_within_bounds() {
+    let samples: Vec<_> = (0..4).map(sample).collect();
+    let good = mds_shard(COLUMNS, &samples);
+    let rounds = Cell::new(0);
+    fuzz("mds_table", |random| {
+        for _ in 0..50 {
+            let mut bytes = good.clone();
+            mutate(&mut bytes, random);
+            rounds.set(rounds.get() + 1);
+            let Ok(table) = mds_table(&bytes[..], COLUMNS, 4) else { continue };
+            assert_eq!((table.samples, table.columns.len()), (4, COLUMNS.len()));
+            for column in &table.columns {
+                let TableCells::Extents(extents) = &column.cells else { continue };
+                let ends = extents.iter().flatten().map(|at| at.offset + u64::from(at.length));
+                assert!(ends.max() <= Some(bytes.len() as u64));
+            }
+        }
+    });
+    assert!(rounds.get() >= 1000, "{} mutations", rounds.get());
+}

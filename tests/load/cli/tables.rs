@@ -1,0 +1,47 @@
+//! Datasets that are tables, as the commands see them.
+
+use super::{code, foreload, json, stderr};
+use crate::common::jpeg;
+use crate::common::scene::{Scene, tfrecord};
+use crate::common::tables::{Feature, example};
+
+#[test]
+fn fields_and_first_samples_are_shown() {
+    let scene = Scene::new();
+    let record = |number: i64| {
+        let mut features = vec![
+            ("image", Feature::bytes(jpeg(number as u64))),
+            ("label", Feature::Integers(vec![number])),
+            ("caption", Feature::bytes(format!("picture {number} {}", "long ".repeat(40)))),
+            ("boxes", Feature::Floats(vec![0.0, 1.0])),
+        ];
+        if number > 0 {
+            features.push(("score", Feature::Floats(vec![number as f32 / 4.0])));
+        }
+        example(&features)
+    };
+    let records: Vec<Vec<u8>> = (0..12).map(record).collect();
+    scene.write("x.tfrecord", &tfrecord(&records.iter().map(Vec::as_slice).collect::<Vec<_>>()));
+    let (root, kept) = (scene.root.to_str().unwrap(), scene.options.directory.clone().unwrap());
+    let run =
+        |more: &[&str]| foreload(&[&["index", root, "--index-dir", kept.to_str().unwrap()], more].concat());
+    let shown = run(&[]);
+    let text = String::from_utf8(shown.stdout.clone()).unwrap();
+    assert_eq!(code(&shown), 0, "{}", stderr(&shown));
+    let fields = "fields       boxes (refused: has a list of several floats in record 0, and only single values are \
+                  read), caption (text), image (image), label (integer), score (float)";
+    assert!(text.contains("TFRecord shards of tf.Example") && text.contains(fields), "{text}");
+    let first = format!("image {} bytes, label 0, score –", jpeg(0).len());
+    assert!(text.contains("caption \"picture 0 long long") && text.contains(&first), "{text}");
+    assert_eq!(text.matches("\n  sample ").count(), 10, "{text}");
+    let report = json(&run(&["--json", "--samples", "3", "--verify"]));
+    assert_eq!((report["verified"].as_bool(), report["samples"].as_u64()), (Some(true), Some(12)));
+    let samples = report["first_samples"].as_array().unwrap();
+    assert_eq!((samples.len(), samples[2]["label"].as_i64()), (3, Some(2)));
+    assert!(samples[0]["score"].is_null() && samples[1]["score"] == 0.25, "{samples:?}");
+    assert!(json(&run(&["--json", "--samples", "0"])).get("first_samples").is_none());
+    // Nothing packs tables yet.
+    let target = kept.parent().unwrap().join("packed");
+    let packed = foreload(&["pack", root, target.to_str().unwrap(), "--index-dir", kept.to_str().unwrap()]);
+    assert!(code(&packed) != 0 && stderr(&packed).contains("cannot be packed yet"), "{}", stderr(&packed));
+}
