@@ -15,7 +15,7 @@ SOURCES := $(shell find src python build.rs -name '*.rs' -o -name '*.py' -o -nam
 .PHONY: help setup test test-all test-rust test-python test-module test-dali test-frameworks test-dlio stand-in check \
 	stub bindings kernels bench fuzz bench-tiers bench-nodes bench-dlio compare compare-recipes compare-packed \
 	compare-ops compare-outputs limits fidelity accuracy accuracy-recipe wheel gpu-kit gpu-kit-dali fixtures \
-	fixtures-check bench-layouts clean distclean
+	fixtures-check test-damage bench-layouts clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -125,6 +125,10 @@ fixtures: ## write the fixtures of all layouts anew, by the libraries whose layo
 
 fixtures-check: ## write them elsewhere and compare with those that are committed
 	$(PYTHON) tests/fixtures/make.py --check
+
+# It needs what `make fixtures` fetches.
+test-damage: test-module ## 1000 damages of each fixture, read by Foreload and the layout's own library: half an hour
+	$(BIN)/python tests/python/damaged_fixtures.py --module $(TESTED)/module
 
 kernels: $(VENV)/.tools ## compile the CUDA kernels, with NVRTC from PyPI; print registers and spills
 	$(BIN)/python cuda/compile.py

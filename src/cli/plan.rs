@@ -48,6 +48,9 @@ pub(super) struct PlanArgs {
     /// What a training step takes, e.g. 20ms
     #[arg(long, default_value = "0", value_parser = |text: &str| parse_duration("consume", text))]
     consume: Duration,
+    /// What 1000 requests to the slow tier cost, e.g. 0.0004 (US dollars, GET of Amazon S3 Standard): prices them
+    #[arg(long, value_name = "PRICE", value_parser = parse_price)]
+    price_per_1000: Option<f64>,
     /// Print one JSON object on stdout instead of a table
     #[arg(long)]
     json: bool,
@@ -83,6 +86,9 @@ struct PlanReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     network: Option<f64>,
     assignment: String,
+    /// The price of 1000 requests to the slow tier; absent where none was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    price_per_1000: Option<f64>,
     machine: Machine,
     /// The prediction with the cache that was asked for.
     plan: Prediction,
@@ -128,6 +134,14 @@ fn parse_rate(text: &str) -> Result<f64> {
     }
 }
 
+/// Parses a price for clap.
+fn parse_price(text: &str) -> Result<f64> {
+    let price = text.trim().parse().ok().filter(|price: &f64| price.is_finite() && *price >= 0.0);
+    price.ok_or_else(|| {
+        Error::config("price_per_1000", format!("is {text:?}, must be a price such as 0.0004"))
+    })
+}
+
 /// Predicts and prints.
 pub(super) fn run(args: &PlanArgs) -> Result<()> {
     let checked = args.settings.validate()?;
@@ -167,6 +181,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
         consume_seconds: job.consume_seconds,
         network: job.network,
         assignment: args.assignment.clone(),
+        price_per_1000: args.price_per_1000,
         machine,
         more_nodes: MoreNodes { nodes: more, plan: predict(&more_nodes, &machine) },
         without_peers: job.network.map(without_peers),
@@ -188,6 +203,7 @@ fn job(args: &PlanArgs, index: &DatasetIndex) -> PredictedJob {
     PredictedJob {
         samples: index.len(),
         bytes: index.total_bytes(),
+        requests: index.total_reads(),
         shards,
         nodes: args.nodes,
         ranks_per_node: args.ranks_per_node,
@@ -245,13 +261,24 @@ fn describe(report: &PlanReport) -> String {
         },
         format!("fill       {} ({})", if plan.ahead { "ahead of use" } else { "on use" }, plan.fill_reason),
         String::new(),
-        format!("{:<12} {:>10} {:>10} {:>6} {:>10}  limited by", "", "takes", "waits", "hits", "slow tier"),
+        format!(
+            "{:<12} {:>10} {:>10} {:>6} {:>10} {:>10}  limited by",
+            "", "takes", "waits", "hits", "slow tier", "requests"
+        ),
         epoch("first epoch", &plan.first),
         epoch("later epoch", &plan.later),
         String::new(),
         format!(
-            "{:<8} {:>9} {:>6} {:>11} {:>11} {:>11} {:>10}",
-            "cache", "a node", "holds", "first", "later", "all epochs", "slow tier"
+            "{:<8} {:>9} {:>6} {:>11} {:>11} {:>11} {:>10} {:>10}{}",
+            "cache",
+            "a node",
+            "holds",
+            "first",
+            "later",
+            "all epochs",
+            "slow tier",
+            "requests",
+            report.price_per_1000.map_or("", |_| "      price")
         ),
     ];
     // The rows are sorted by size, with the one that was asked for among them.
@@ -260,13 +287,15 @@ fn describe(report: &PlanReport) -> String {
     rows.sort_by_key(|(_, plan)| plan.cache_bytes);
     lines.extend(rows.into_iter().map(|(size, plan)| {
         format!(
-            "{size:<8} {:>9} {:>5.0}% {:>11} {:>11} {:>11} {:>10}",
+            "{size:<8} {:>9} {:>5.0}% {:>11} {:>11} {:>11} {:>10} {:>10}{}",
             output::bytes(plan.cache_bytes),
             100.0 * plan.held_together,
             time(plan.first.seconds),
             time(plan.later.seconds),
             time(plan.seconds),
-            output::bytes(plan.slow_bytes)
+            output::bytes(plan.slow_bytes),
+            count(plan.slow_requests),
+            price(plan, report.price_per_1000)
         )
     }));
     lines.push(String::new());
@@ -309,13 +338,28 @@ fn compared(plan: &Prediction) -> String {
 
 fn epoch(name: &str, cost: &EpochCost) -> String {
     format!(
-        "{name:<12} {:>10} {:>10} {:>6.3} {:>10}  {}",
+        "{name:<12} {:>10} {:>10} {:>6.3} {:>10} {:>10}  {}",
         time(cost.seconds),
         time(cost.wait_seconds),
         cost.hits,
         output::bytes(cost.slow_bytes),
+        count(cost.slow_requests),
         cost.limit.name()
     )
+}
+
+/// The price of the requests of all epochs, as the last column of a row.
+fn price(plan: &Prediction, per_1000: Option<f64>) -> String {
+    per_1000.map_or(String::new(), |price| format!(" {:>10.2}", price * plan.slow_requests as f64 / 1000.0))
+}
+
+/// Formats a number of requests.
+fn count(requests: u64) -> String {
+    match requests {
+        0..100_000 => requests.to_string(),
+        100_000..100_000_000 => format!("{:.2} M", requests as f64 / 1e6),
+        _ => format!("{:.0} M", requests as f64 / 1e6),
+    }
 }
 
 fn tier(rates: &TierRates) -> String {

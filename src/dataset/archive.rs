@@ -157,6 +157,10 @@ impl<'a, S: ReadAt + ?Sized> TarMembers<'a, S> {
         if stated != unsigned && i64::try_from(stated) != Ok(signed) {
             return Err(fail(no_header(start)));
         }
+        // Archives older than the magic have zeros there. A sum alone does not show that bytes have moved.
+        if !block[257..].starts_with(b"ustar") && block[257..265].iter().any(|&byte| byte != 0) {
+            return Err(fail(no_header(start)));
+        }
         let size = number(&block[124..136]).ok_or_else(|| fail("a size that is no number".to_owned()))?;
         let mut name = text(&block[..100]).to_vec();
         // GNU's magic is "ustar  " and keeps other things where POSIX has the prefix.
@@ -240,6 +244,29 @@ mod tests {
         assert_eq!(number(b"\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff"), None, "negative");
         assert_eq!(number(b"\x80\0\0\x01\0\0\0\0\0\0\0\0"), None, "more than 64 bits");
         assert_eq!(number(b"19"), None);
+    }
+
+    #[test]
+    fn a_header_that_has_moved_is_none_though_its_sum_is_right() {
+        let mut header = [0; BLOCK];
+        header[..5].copy_from_slice(b"a.jpg");
+        header[124..135].copy_from_slice(b"00000000000");
+        let archive = |magic_at: Option<usize>| {
+            let mut header = header;
+            if let Some(at) = magic_at {
+                header[at..at + 8].copy_from_slice(b"ustar\x0000");
+            }
+            header[148..156].fill(b' ');
+            let sum: u64 = header.iter().map(|&byte| u64::from(byte)).sum();
+            header[148..156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
+            [&header[..], &[0; 2 * BLOCK]].concat()
+        };
+        for whole in [archive(Some(257)), archive(None)] {
+            let found = TarMembers::new(&whole[..]).next_member().unwrap().unwrap();
+            assert_eq!((&found.name[..], found.size, found.plain), (&b"a.jpg"[..], 0, true));
+        }
+        let moved = archive(Some(259));
+        assert!(TarMembers::new(&moved[..]).next_member().unwrap_err().message.contains("tar header"));
     }
 
     #[test]

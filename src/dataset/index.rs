@@ -447,6 +447,11 @@ impl DatasetIndex {
         self.parts.iter().map(|placed| placed.part.total_bytes()).sum()
     }
 
+    /// The number of reads that all samples take: one for each, and one for each member that lies elsewhere in its shard.
+    pub fn total_reads(&self) -> u64 {
+        self.parts.iter().map(|placed| placed.part.total_reads()).sum()
+    }
+
     /// Whether some sample has a member of this name.
     pub(crate) fn has_member(&self, name: &str) -> bool {
         self.parts.iter().any(|placed| placed.part.keys().iter().any(|key| key == name))

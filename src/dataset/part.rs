@@ -203,6 +203,11 @@ impl DatasetPart {
         self.members.as_ref().map_or(self.file.header().total_bytes, |members| members.total)
     }
 
+    /// The number of reads that all samples take.
+    pub(super) fn total_reads(&self) -> u64 {
+        self.len() + self.members.as_ref().map_or(0, |members| members.apart)
+    }
+
     pub(super) fn samples_of(&self, file: FileId) -> Range<u64> {
         if self.layout().is_sharded() {
             let group = file.0 as usize;

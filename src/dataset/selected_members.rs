@@ -41,8 +41,8 @@ pub(super) struct MemberSelection {
     pub(super) largest: u32,
     /// The bytes of all extents.
     pub(super) total: u64,
-    /// Whether some sample has members that are not read at once.
-    any_apart: bool,
+    /// The number of members of all samples that are not read at once with the others.
+    pub(super) apart: u64,
     /// The samples of a shard, by their numbers there, in the order of their extents. Only shards whose images lie in
     /// another order have an entry.
     sorted: HashMap<u32, Vec<u32>>,
@@ -102,9 +102,9 @@ impl DatasetPart {
             }
         }
         self.file.forget_members();
-        let (largest, total, any_apart) = (0, 0, false);
+        let (largest, total, apart) = (0, 0, 0);
         let keys = selected.to_vec();
-        let mut members = MemberSelection { keys, places, largest, total, any_apart, sorted: HashMap::new() };
+        let mut members = MemberSelection { keys, places, largest, total, apart, sorted: HashMap::new() };
         for group in 0..self.groups() {
             let samples = self.samples_of_group(group);
             let mut offsets = Vec::with_capacity((samples.end - samples.start) as usize);
@@ -113,7 +113,8 @@ impl DatasetPart {
                 let extent = self.read_extent(&members, sample);
                 members.largest = members.largest.max(extent.length);
                 members.total += u64::from(extent.length);
-                members.any_apart |= pieces.iter().any(|piece| !piece.is_within(&range(extent)));
+                members.apart +=
+                    pieces.iter().filter(|piece| !piece.is_within(&range(extent))).count() as u64;
                 offsets.push(extent.offset);
             }
             members.sorted.extend(order(&offsets).map(|order| (group as u32, order)));
@@ -145,7 +146,7 @@ impl DatasetPart {
 
     /// Whether some member of a sample needs a read of its own.
     pub(super) fn is_apart(&self, sample: u64) -> bool {
-        self.members.as_ref().filter(|members| members.any_apart).is_some_and(|members| {
+        self.members.as_ref().filter(|members| members.apart > 0).is_some_and(|members| {
             let extent = range(self.read_extent(members, sample));
             let pieces = self.pieces(members, sample, self.image(sample));
             pieces.iter().any(|piece| !piece.is_within(&extent))

@@ -21,6 +21,9 @@ pub(crate) struct PredictedJob {
     pub samples: u64,
     /// The number of bytes of all samples.
     pub bytes: u64,
+    /// The number of requests that read all samples from the source: one for each, and one for each of its fields that
+    /// lies elsewhere in its shard.
+    pub requests: u64,
     /// The number of shards that hold them; `None` where each sample is a file of its own.
     pub shards: Option<u64>,
     /// The number of nodes, each with its own cache.
@@ -134,6 +137,8 @@ pub(crate) struct EpochCost {
     pub hits: f64,
     /// The bytes that all nodes read from the slow tier.
     pub slow_bytes: u64,
+    /// The requests for samples and for pieces of shards with which all nodes read them.
+    pub slow_requests: u64,
     /// The seconds that each stage takes by itself.
     pub stages: StageSeconds,
 }
@@ -159,6 +164,8 @@ pub(crate) struct Prediction {
     pub seconds: f64,
     /// The bytes read from the slow tier in all epochs.
     pub slow_bytes: u64,
+    /// The requests to the slow tier in all epochs.
+    pub slow_requests: u64,
 }
 
 /// Predicts what `job` will cost on nodes like `machine`.
@@ -194,7 +201,15 @@ pub(crate) fn predict(job: &PredictedJob, machine: &Machine) -> Prediction {
         later: epochs[epochs.len() - 1],
         seconds: epochs.iter().map(|epoch| epoch.seconds).sum(),
         slow_bytes: epochs.iter().map(|epoch| epoch.slow_bytes).sum(),
+        slow_requests: epochs.iter().map(|epoch| epoch.slow_requests).sum(),
     }
+}
+
+/// What is asked of the slow tier.
+#[derive(Debug, Clone, Copy, PartialEq)]
+struct SlowTraffic {
+    bytes: f64,
+    requests: f64,
 }
 
 /// What the caches serve and take in during an epoch: shares of the samples that ranks fetch, and of the different ones
@@ -318,9 +333,10 @@ impl<'a> JobModel<'a> {
         }
     }
 
-    /// The bytes that all ranks fetch in an epoch.
-    fn fetched_bytes(&self) -> f64 {
-        self.fetched * self.job.bytes as f64
+    /// What all ranks ask of the source for this share of the samples that they fetch in an epoch.
+    fn asked(&self, share: f64) -> SlowTraffic {
+        let share = share * self.fetched;
+        SlowTraffic { bytes: share * self.job.bytes as f64, requests: share * self.job.requests as f64 }
     }
 
     fn stages(&self, kept: &CacheShares) -> StageSeconds {
@@ -335,8 +351,7 @@ impl<'a> JobModel<'a> {
 
     /// The cost of an epoch with the same hits throughout.
     fn steady(&self, kept: &CacheShares) -> EpochCost {
-        let slow_bytes = (1.0 - kept.hits) * self.fetched_bytes();
-        self.cost(self.stages(kept), kept.hits, slow_bytes)
+        self.cost(self.stages(kept), kept.hits, self.asked(1.0 - kept.hits))
     }
 
     /// The cost of an epoch during which the staged share of the dataset grows from `staged` to `held`, in large
@@ -355,7 +370,7 @@ impl<'a> JobModel<'a> {
             let rest = self.stages(&CacheShares { hits: *staged, written: 0.0 });
             let took = (misses * from_source).max(part * rest.nvme.max(rest.decode).max(rest.consumer));
             // Each node stages its own copy.
-            let read = misses * self.fetched_bytes();
+            let read = self.asked(misses).bytes;
             let left = (self.source.read_bandwidth * took - read).max(0.0) / bytes.max(1.0);
             *staged = held.min(*staged + (took / pieces).min(left / f64::from(self.job.nodes)));
             asked += misses;
@@ -364,8 +379,12 @@ impl<'a> JobModel<'a> {
         let grown = *staged - before;
         let written = grown * f64::from(self.job.nodes);
         let kept = CacheShares { hits: 1.0 - asked, written: written / self.used };
-        let slow_bytes = asked * self.fetched_bytes() + written * bytes;
-        let mut cost = self.cost(self.stages(&kept), kept.hits, slow_bytes);
+        let on_demand = self.asked(asked);
+        let slow = SlowTraffic {
+            bytes: on_demand.bytes + written * bytes,
+            requests: on_demand.requests + written * bytes / PIECE as f64,
+        };
+        let mut cost = self.cost(self.stages(&kept), kept.hits, slow);
         // Where the source is the limit only at first, the sum of the parts is more exact than the mean.
         cost.seconds = cost.seconds.max(seconds);
         cost.wait_seconds = (cost.seconds - self.consumer).max(0.0);
@@ -377,13 +396,14 @@ impl<'a> JobModel<'a> {
         let ranks = f64::from(self.job.nodes) * f64::from(self.job.ranks_per_node);
         let opens = self.job.shards.unwrap_or(0) as f64 * ranks;
         cost.stages.source += opens * self.source.open_seconds / self.source.concurrency.max(1.0);
-        let again = self.cost(cost.stages, cost.hits, cost.slow_bytes as f64);
+        let slow = SlowTraffic { bytes: cost.slow_bytes as f64, requests: cost.slow_requests as f64 };
+        let again = self.cost(cost.stages, cost.hits, slow);
         EpochCost { seconds: again.seconds.max(cost.seconds), ..again }
     }
 
-    fn cost(&self, stages: StageSeconds, hits: f64, slow_bytes: f64) -> EpochCost {
+    fn cost(&self, stages: StageSeconds, hits: f64, slow: SlowTraffic) -> EpochCost {
         let StageSeconds { source, nvme, network, decode, consumer } = stages;
-        let waits = slow_bytes / self.source.read_bandwidth < 0.99 * source;
+        let waits = slow.bytes / self.source.read_bandwidth < 0.99 * source;
         let source_limit = if waits { Limit::SourceLatency } else { Limit::SourceBandwidth };
         // Of equal stages the later one is named, since what that one waits for does not matter.
         let limits = [
@@ -399,7 +419,8 @@ impl<'a> JobModel<'a> {
         let first_read = if hits < 1.0 { self.source.read_seconds + self.source.open_seconds } else { 0.0 };
         let seconds = longest + step.max(first_read);
         let wait_seconds = (seconds - consumer).max(0.0);
-        EpochCost { seconds, wait_seconds, limit, hits, slow_bytes: slow_bytes as u64, stages }
+        let (slow_bytes, slow_requests) = (slow.bytes as u64, slow.requests as u64);
+        EpochCost { seconds, wait_seconds, limit, hits, slow_bytes, slow_requests, stages }
     }
 }
 

@@ -152,6 +152,11 @@ fn plan_says_what_a_cache_buys() {
     }
     assert_eq!(epoch("first")["limit"], "source-bandwidth");
     assert_eq!(asked["slow_bytes"], 400_000_000u64 + 9 * 200_000_000);
+    // Each sample that the cache does not hold is a request.
+    assert_eq!(
+        (&epoch("first")["slow_requests"], &asked["slow_requests"]),
+        (&400.into(), &(400 + 9 * 200).into())
+    );
     let others = report["others"].as_array().unwrap();
     let sizes: Vec<_> = others.iter().map(|other| other["size"].as_str().unwrap()).collect();
     assert_eq!(sizes, ["none", "half", "+1 TB", "double"]);
@@ -165,6 +170,15 @@ fn plan_says_what_a_cache_buys() {
     for words in ["loose files", "the slow tier's bandwidth", "another terabyte", "as asked", "on use"] {
         assert!(table.contains(words), "{words} is missing: {table}");
     }
+
+    // 2200 requests, and 4000 without a cache.
+    let priced = plan(&["--batch-size", "4", "--epochs", "10", "--price-per-1000", "5"]);
+    let table = String::from_utf8(priced.stdout).unwrap();
+    let row = |name: &str| table.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
+    assert!(row("as asked").ends_with("2200      11.00"), "{table}");
+    assert!(row("none").ends_with("4000      20.00"), "{table}");
+    let refused = plan(&["--price-per-1000=-1"]);
+    assert!(stderr(&refused).contains("such as 0.0004"), "{}", stderr(&refused));
 
     let peers = ["--nodes", "4", "--network", "40Mb/s", "--more-nodes", "2", "--batch-size", "5"];
     let report = json(&plan(&[&peers[..], &["--json"]].concat()));

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import json
 import re
@@ -17,7 +16,7 @@ from typing import Any
 import foreload
 import numpy as np
 import pytest
-from foreload import fields
+from fixture_rows import KINDS, Row, agrees, asked_for, files_of, rows_of
 
 FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 
@@ -69,20 +68,6 @@ ORDERS: dict[str, dict[str, Any]] = {
     "ranks": {"shuffle": True, "seed": 9, "world_size": 2, "batch_size": 1},
 }
 
-KINDS = {
-    "image": fields.Bytes,
-    "mask": fields.Bytes,
-    "bytes": fields.Bytes,
-    "text": fields.Text,
-    "json": fields.Json,
-    "array": fields.Array,
-    "integer": fields.Integer,
-    "truth": fields.Integer,
-    "float": fields.Float,
-}
-"""How a field of each kind is asked for: images by the bytes of their files."""
-
-Row = dict[str, Any]
 Cases = list[tuple[str, dict[str, Any], dict[str, Any]]]
 
 
@@ -109,72 +94,6 @@ def opened(name: str, path: str, split: str | None = None, **settings: Any) -> f
         settings["split"] = split
     root = (FIXTURES / name / "files" / path).resolve()
     return foreload.ImageLoader(root, **{**SETTINGS, **settings})
-
-
-def asked_for(expected: dict[str, Any], reading: dict[str, Any], unread: tuple[str, ...]) -> list[Any]:
-    """Return the settings of all fields that are read; those that a sample lacks are optional."""
-    return [
-        KINDS[kind](key, optional=any(row.get(key) is None for row in reading["samples"]))
-        for key, kind in expected["kinds"].items()
-        if key not in unread and kind in KINDS
-    ]
-
-
-def values_of(batch: foreload.Batch, key: str, kind: str) -> list[Any]:
-    """Return the cells of a field as Python's own values, with None where they are absent."""
-    column = batch[key]
-    if kind == "array":
-        column = arrays(column)
-    elif not isinstance(column, list):
-        column = np.from_dlpack(column).tolist()
-    try:
-        there = np.from_dlpack(batch.present(key)).tolist()
-    except AttributeError:
-        there = [True] * len(batch)
-    return [value if here else None for value, here in zip(column, there, strict=True)]
-
-
-def arrays(column: Any) -> list[np.ndarray]:
-    """Return the arrays of a batch one by one."""
-    if isinstance(column, tuple):
-        values, offsets = map(np.from_dlpack, column)
-        return [values[start:end] for start, end in itertools.pairwise(offsets)]
-    if isinstance(column, list):
-        return [np.from_dlpack(each) for each in column]
-    return list(np.from_dlpack(column))
-
-
-def rows_of(loader: foreload.ImageLoader, kinds: dict[str, str]) -> Iterator[tuple[int, Row]]:
-    """Yield the samples of an epoch with their numbers."""
-    for batch in loader:
-        columns = {key: values_of(batch, key, kind) for key, kind in kinds.items()}
-        for at, number in enumerate(np.from_dlpack(batch.sample_ids).tolist()):
-            yield number, {key: cells[at] for key, cells in columns.items()}
-
-
-def files_of(loader: foreload.ImageLoader) -> Iterator[tuple[int, Row]]:
-    """Yield the samples of an epoch of single files."""
-    for batch in loader:
-        labels = np.from_dlpack(batch.labels).tolist()
-        numbers = np.from_dlpack(batch.sample_ids).tolist()
-        for number, file, label in zip(numbers, batch.files, labels, strict=True):
-            yield number, {"image": np.from_dlpack(file).tobytes(), "label": label}
-
-
-def agrees(found: Any, wanted: Any, kind: str) -> bool:
-    """Whether a value is what the library reads."""
-    if wanted is None or found is None:
-        return wanted is None and found is None
-    if kind in ("image", "mask", "bytes"):
-        digest = hashlib.sha256(found).hexdigest()
-        return {"sha256": digest, "length": len(found)} == wanted
-    if kind == "float":
-        # A column of numbers is float32, as CSV and all other tables are.
-        return found == float(np.float32(wanted))
-    if kind == "array":
-        same = found.dtype == wanted["dtype"] and list(found.shape) == wanted["shape"]
-        return same and found.tolist() == wanted["values"]
-    return type(found) in (type(wanted), int) and found == wanted
 
 
 def check(found: list[tuple[int, Row]], reading: dict[str, Any], kinds: dict[str, str]) -> None:

@@ -37,7 +37,11 @@ def prepare(options: Options) -> Epoch:
     """Batches are stacked in the workers, which Streaming gives a part of the samples each."""
     torch.set_num_threads(1)
     loader = DataLoader(
-        Views(options), batch_size=options.batch_size, num_workers=options.threads, drop_last=True
+        Views(options),
+        batch_size=options.batch_size,
+        num_workers=options.threads,
+        persistent_workers=True,
+        drop_last=True,
     )
 
     def epoch(_number: int, _batches: int | None) -> measure.Batches:

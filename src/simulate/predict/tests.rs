@@ -23,6 +23,7 @@ const MACHINE: Machine = Machine {
 const JOB: PredictedJob = PredictedJob {
     samples: 100_000,
     bytes: 10_000_000_000,
+    requests: 100_000,
     shards: Some(10),
     nodes: 1,
     ranks_per_node: 1,
@@ -50,7 +51,7 @@ fn what_is_slowest_decides() {
     assert_eq!(prediction.first.limit, Limit::SourceBandwidth);
     close(prediction.later.seconds, 25.0);
     assert_eq!((prediction.later.limit, prediction.later.hits), (Limit::Decode, 1.0));
-    assert_eq!(prediction.slow_bytes, JOB.bytes);
+    assert_eq!((prediction.slow_bytes, prediction.slow_requests), (JOB.bytes, JOB.samples));
     close(prediction.seconds, 150.0);
 
     let slow_steps = PredictedJob { consume_seconds: 0.15, ..whole };

@@ -1,0 +1,301 @@
+"""Damages fixtures at random places: Foreload must refuse them, or read what the layout's own library reads of them.
+
+    python tests/python/damaged_fixtures.py --module target/debug/python/module
+    python tests/python/damaged_fixtures.py --module ... --fixtures webdataset/shards --count 200 --seed 3
+
+Each fixture is read in the environment of the library that wrote it (tests/fixtures/make.py), by both, in processes of
+their own. Three things are failures: a process that dies, an error of Foreload's that says it is a defect, and a sample
+with a value that neither the library reads of the same files nor the undamaged fixture has. The seed and the number of
+the damage repeat it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import json
+import os
+import pickle
+import random
+import resource
+import shutil
+import subprocess
+import sys
+import tempfile
+import traceback
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+FIXTURES = ROOT / "tests" / "fixtures"
+SECONDS = 60
+"""How long a process may read a damaged fixture."""
+MEMORY = 8 << 30
+"""The address space of such a process, in bytes: a size that a damaged file claims is not to be believed."""
+
+ENVIRONMENTS = {
+    "arrow": "huggingface",
+    "imagenet": "webdataset",
+    "mds": "mds",
+    "parquet": "huggingface",
+    "tfrecord": "tensorflow",
+    "webdataset": "webdataset",
+}
+"""The environments of the libraries that read each layout."""
+
+Rows = Iterable[dict[str, Any]]
+
+
+def reader_of(layout: str, name: str, kinds: dict[str, str]) -> Callable[[Path], Rows]:
+    """Return how the layout's own library reads a directory."""
+    if layout == "parquet":
+        import columns
+
+        return lambda files: (row for path in sorted(files.glob("*.parquet")) for row in columns.read(path))
+    if layout == "arrow":
+        import arrow
+
+        def read(files: Path) -> Rows:
+            if name == "saved":
+                return arrow.read(arrow.datasets.load_from_disk(str(files)))
+            format = "stream" if name.startswith("stream") else "file"
+            return arrow.columns.rows_of(arrow.opened(files / "part-0.arrow", format))
+
+        return read
+    if layout == "mds":
+        import mds
+
+        if name in ("zstd", "gz"):
+            return lambda files: mds.read_damaged(mds.unpacked(files, files.with_name("unpacked")))
+        return mds.read_damaged
+    if layout == "tfrecord":
+        import tfrecord
+
+        packed = {"gzip": "GZIP", "zlib": "ZLIB"}.get(name, "")
+        return lambda files: tfrecord.iterated(files, kinds, packed)
+    if layout == "imagenet":
+        import imagenet
+
+        return lambda files: imagenet.read(files / imagenet.NAME)
+    import tar_shards
+
+    return lambda files: (
+        tar_shards.values(sample, kinds) for sample in tar_shards.read(sorted(files.iterdir()))
+    )
+
+
+def damaged(data: bytes, rng: random.Random) -> bytes:
+    """Return other bytes: a changed bit, byte or number, a cut, a hole, or a piece that comes twice."""
+    changed = bytearray(data)
+    at = rng.randrange(len(data))
+    kind = rng.randrange(6)
+    if kind == 0:
+        changed[at] ^= 1 << rng.randrange(8)
+    elif kind == 1:
+        changed[at] = rng.choice((0, 0x7F, 0x80, 0xFF, rng.randrange(256)))
+    elif kind == 2:
+        number = rng.choice((0, 1, 2**31 - 1, 2**31, 2**32 - 1, rng.randrange(2**32), len(data)))
+        changed[at : at + 4] = number.to_bytes(4, "little")[: len(data) - at]
+    elif kind == 3:
+        del changed[at:]
+    elif kind == 4:
+        length = min(rng.randrange(1, 64), len(data) - at)
+        changed[at : at + length] = bytes(length)
+    else:
+        changed[at:at] = data[at : at + rng.randrange(1, 64)]
+    return bytes(changed)
+
+
+def apart(body: Callable[[Callable[[Any], None]], None]) -> tuple[list[Any], str | None]:
+    """Run something in a process of its own; return what it gave away, and how it ended if not well."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        silence = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silence, 1)
+        os.dup2(silence, 2)
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS))
+        status = 1
+        with os.fdopen(writing, "wb") as pipe:
+            give = lambda value: pipe.write(pickle.dumps(value))  # noqa: E731
+            try:
+                body(give)
+                status = 0
+            except BaseException as error:
+                give({"error": type(error).__name__, "told": str(error)})
+        os._exit(status)
+    os.close(writing)
+    given = []
+    with os.fdopen(reading, "rb") as pipe:
+        while True:
+            try:
+                given.append(pickle.load(pipe))
+            except (EOFError, pickle.UnpicklingError):
+                break
+    _, status = os.waitpid(child, 0)
+    ended = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else None
+    return given, ended
+
+
+def compare(
+    files: Path, expected: dict[str, Any], read: Callable[[Path], Rows], files_are_whole: bool
+) -> str:
+    """Return in a word what Foreload makes of a damaged fixture; what is wrong begins with `WRONG`."""
+    import fixture_rows
+    import foreload
+    from common import shown
+
+    kinds = {key: kind for key, kind in expected["kinds"].items() if kind in fixture_rows.KINDS}
+    reading = expected["readings"][0]
+
+    def own(give: Callable[[Any], None]) -> None:
+        loader = foreload.ImageLoader(
+            files,
+            batch_size=1,
+            train=False,
+            device="cpu",
+            last_batch="partial",
+            progress=False,
+            index_dir=files.with_name("index"),
+            fields=fixture_rows.asked_for(expected, reading, ()),
+        )
+        for _, row in fixture_rows.rows_of(loader, kinds):
+            give(row)
+
+    def theirs(give: Callable[[Any], None]) -> None:
+        for row in read(files):
+            given = {key: shown(row.get(key)) for key in kinds}
+            give({key: repr(of) if isinstance(of, Exception) else of for key, of in given.items()})
+
+    if files_are_whole:
+        wanted, _ = apart(theirs)
+        if wanted != [{key: row.get(key) for key in kinds} for row in reading["samples"]]:
+            return f"WRONG: the library itself reads {str(wanted)[:300]}"
+    found, ended = apart(own)
+    error = found.pop() if found and "told" in found[-1] else None
+    if ended:
+        return f"WRONG: Foreload dies by {ended}"
+    if error and error["error"] in ("InternalError", "PanicException", "MemoryError"):
+        return f"WRONG: {error['error']}: {error['told']}"
+    if not found:
+        return "refused" if error else "empty"
+    wanted, _ = apart(theirs)
+    rows = [row for row in wanted if "told" not in row]
+    more = False
+    for row in found:
+        strange = [
+            {key: row[key] for key in kinds if not fixture_rows.agrees(row[key], of[key], kinds[key])}
+            for of in rows
+        ]
+        if all(strange) and not any(matches(row, of, kinds) for of in reading["samples"]):
+            ending = ", then fails" if len(rows) < len(wanted) else ""
+            least = min(strange, key=len, default=row)
+            return f"WRONG: the library reads {len(rows)} samples{ending}; Foreload has {str(least)[:300]}"
+        more |= all(strange)
+    if more:
+        return "as undamaged, though the library refuses it"
+    return "refused after some samples" if error else "the same"
+
+
+def matches(row: dict[str, Any], wanted: dict[str, Any], kinds: dict[str, str]) -> bool:
+    """Whether all values of a sample are what they should be."""
+    import fixture_rows
+
+    return all(fixture_rows.agrees(row[key], wanted.get(key), kinds[key]) for key in kinds)
+
+
+def hammer(name: str, count: int, seed: int) -> int:
+    """Damage a fixture `count` times; return how often something is wrong."""
+    expected = json.loads((FIXTURES / name / "expected.json").read_text(encoding="utf-8"))
+    layout, _, own_name = name.partition("/")
+    read = reader_of(layout, own_name, expected["kinds"])
+    told: collections.Counter[str] = collections.Counter()
+
+    def after(number: int, kinds: dict[str, str]) -> str:
+        """Return what comes of a damage; number 0 is none."""
+        with tempfile.TemporaryDirectory() as scratch:
+            files = Path(scratch) / "files"
+            shutil.copytree(FIXTURES / name / "files", files)
+            if number:
+                rng = random.Random(f"{seed} {number}")
+                path = rng.choice(sorted(path for path in files.rglob("*") if path.is_file()))
+                path.write_bytes(damaged(path.read_bytes(), rng))
+            return compare(files, expected | {"kinds": kinds}, read, number == 0)
+
+    alone = {key: after(0, {key: kind}) for key, kind in expected["kinds"].items()}
+    wrong = {key: verdict for key, verdict in alone.items() if verdict.startswith("WRONG")}
+    kinds = {key: kind for key, kind in expected["kinds"].items() if alone[key] == "the same"}
+    for key, verdict in wrong.items():
+        print(f"{name}: undamaged, {key}: {verdict}")
+    if wrong or not kinds:
+        # What is not read undamaged proves nothing.
+        print(f"{name}: is not read")
+        return len(wrong)
+    if kinds != expected["kinds"]:
+        print(f"{name}: fields that are not read: {', '.join(expected['kinds'].keys() - kinds.keys())}")
+    for number in range(1, count + 1):
+        verdict = after(number, kinds)
+        told[verdict.partition(":")[0]] += 1
+        if verdict.startswith("WRONG"):
+            print(f"{name}: seed {seed}, damage {number}: {verdict}", flush=True)
+    print(
+        f"{name}: seed {seed}: {', '.join(f'{kind} {times}' for kind, times in sorted(told.items()))}",
+        flush=True,
+    )
+    return told["WRONG"]
+
+
+def whole(expected: dict[str, Any]) -> bool:
+    """Whether a fixture is one dataset, not several splits, and is meant to be read."""
+    return any(reading["split"] is None and reading["path"] == "." for reading in expected["readings"])
+
+
+def main() -> int:
+    """Run each fixture in its library's environment; return 1 when something is wrong."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    known = sorted(
+        path.parent.relative_to(FIXTURES).as_posix()
+        for layout in ENVIRONMENTS
+        for path in FIXTURES.glob(f"{layout}/*/expected.json")
+        if whole(json.loads(path.read_text(encoding="utf-8")))
+    )
+    parser.add_argument("--module", type=Path, help="the folder that has the package `foreload`")
+    parser.add_argument("--fixtures", nargs="+", choices=known, default=known, metavar="LAYOUT/NAME")
+    parser.add_argument("--count", type=int, default=1000, help="damages of each fixture")
+    parser.add_argument("--seed", type=int, default=random.randrange(2**32))
+    parser.add_argument("--here", action="store_true", help="read in this environment")
+    chosen = parser.parse_args()
+    if chosen.here:
+        return min(1, sum(hammer(name, chosen.count, chosen.seed) for name in chosen.fixtures))
+    sys.path.append(str(ROOT / "benches" / "compare"))
+    import environments
+
+    if chosen.module is None or not (chosen.module / "foreload").is_dir():
+        parser.error("--module must name the folder that has the package `foreload`")
+    path = [FIXTURES, FIXTURES / "writers", ROOT / "tests" / "python", chosen.module.resolve()]
+    variables = os.environ | {
+        "PYTHONPATH": os.pathsep.join(map(str, path)),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "TF_ENABLE_ONEDNN_OPTS": "0",
+        "HF_DATASETS_DISABLE_PROGRESS_BARS": "1",
+    }
+    wrong = 0
+    for name in chosen.fixtures:
+        python = environments.ensure(ENVIRONMENTS[name.partition("/")[0]])
+        words = ["--here", "--fixtures", name, "--count", chosen.count, "--seed", chosen.seed]
+        command = [python, "-W", "ignore", __file__, *words]
+        wrong += subprocess.run([str(word) for word in command], env=variables, check=False).returncode != 0
+    return min(1, wrong)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except Exception:
+        traceback.print_exc()
+        sys.exit(2)

@@ -1,0 +1,93 @@
+"""Reads fixtures (tests/fixtures) by Foreload: samples as rows of Python's own values, field by field."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import foreload
+import numpy as np
+from foreload import fields
+
+KINDS = {
+    "image": fields.Bytes,
+    "mask": fields.Bytes,
+    "bytes": fields.Bytes,
+    "text": fields.Text,
+    "json": fields.Json,
+    "array": fields.Array,
+    "integer": fields.Integer,
+    "truth": fields.Integer,
+    "float": fields.Float,
+}
+"""How a field of each kind is asked for: images by the bytes of their files."""
+
+Row = dict[str, Any]
+
+
+def asked_for(expected: dict[str, Any], reading: dict[str, Any], unread: tuple[str, ...]) -> list[Any]:
+    """Return the settings of all fields that are read; those that a sample lacks are optional."""
+    return [
+        KINDS[kind](key, optional=any(row.get(key) is None for row in reading["samples"]))
+        for key, kind in expected["kinds"].items()
+        if key not in unread and kind in KINDS
+    ]
+
+
+def values_of(batch: foreload.Batch, key: str, kind: str) -> list[Any]:
+    """Return the cells of a field as Python's own values, with None where they are absent."""
+    column = batch[key]
+    if kind == "array":
+        column = arrays(column)
+    elif not isinstance(column, list):
+        column = np.from_dlpack(column).tolist()
+    try:
+        there = np.from_dlpack(batch.present(key)).tolist()
+    except AttributeError:
+        there = [True] * len(batch)
+    return [value if here else None for value, here in zip(column, there, strict=True)]
+
+
+def arrays(column: Any) -> list[np.ndarray]:
+    """Return the arrays of a batch one by one."""
+    if isinstance(column, tuple):
+        values, offsets = map(np.from_dlpack, column)
+        return [values[start:end] for start, end in itertools.pairwise(offsets)]
+    if isinstance(column, list):
+        return [np.from_dlpack(each) for each in column]
+    return list(np.from_dlpack(column))
+
+
+def rows_of(loader: foreload.ImageLoader, kinds: dict[str, str]) -> Iterator[tuple[int, Row]]:
+    """Yield the samples of an epoch with their numbers."""
+    for batch in loader:
+        columns = {key: values_of(batch, key, kind) for key, kind in kinds.items()}
+        for at, number in enumerate(np.from_dlpack(batch.sample_ids).tolist()):
+            yield number, {key: cells[at] for key, cells in columns.items()}
+
+
+def files_of(loader: foreload.ImageLoader) -> Iterator[tuple[int, Row]]:
+    """Yield the samples of an epoch of single files."""
+    for batch in loader:
+        labels = np.from_dlpack(batch.labels).tolist()
+        numbers = np.from_dlpack(batch.sample_ids).tolist()
+        for number, file, label in zip(numbers, batch.files, labels, strict=True):
+            yield number, {"image": np.from_dlpack(file).tobytes(), "label": label}
+
+
+def agrees(found: Any, wanted: Any, kind: str) -> bool:
+    """Whether a value is what the library reads."""
+    if wanted is None or found is None:
+        return wanted is None and found is None
+    if kind in ("image", "mask", "bytes"):
+        digest = hashlib.sha256(found).hexdigest()
+        return {"sha256": digest, "length": len(found)} == wanted
+    if kind == "float":
+        # A column of numbers is float32, as CSV and all other tables are.
+        return found == float(np.float32(wanted))
+    if kind == "array":
+        same = found.dtype == wanted["dtype"] and list(found.shape) == wanted["shape"]
+        return same and found.tolist() == wanted["values"]
+    return type(found) in (type(wanted), int) and found == wanted
