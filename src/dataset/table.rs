@@ -5,32 +5,34 @@
 //! image.
 
 use super::FieldKind;
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// The samples of a shard as a table.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct ShardTable {
+pub struct ShardTable {
     /// The number of samples, which is the number of cells of every column.
-    pub(super) samples: u64,
+    pub samples: u64,
     /// The columns, by different names.
-    pub(super) columns: Vec<TableColumn>,
+    pub columns: Vec<TableColumn>,
 }
 
 /// A column of a table.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct TableColumn {
+pub struct TableColumn {
     /// The name by which a field asks for it.
-    pub(super) name: String,
+    pub name: String,
     /// The kind of its values, as far as the schema says it.
-    pub(super) kind: FieldKind,
+    pub kind: FieldKind,
     /// The names that its whole numbers stand for, from 0 on; none where they are numbers.
-    pub(super) classes: Vec<String>,
+    pub classes: Vec<String>,
     /// The cells, one for each sample. A sample without a value has `None`.
-    pub(super) cells: TableCells,
+    pub cells: TableCells,
 }
 
 /// The cells of a column.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum TableCells {
+pub enum TableCells {
     /// Bytes that lie in the shard as they are.
     Extents(Vec<Option<CellExtent>>),
     /// Truth values.
@@ -47,9 +49,34 @@ pub(super) enum TableCells {
 
 /// Where a cell's bytes lie in the shard.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct CellExtent {
+pub struct CellExtent {
     /// The offset of the first byte.
-    pub(super) offset: u64,
+    pub offset: u64,
     /// The number of bytes.
-    pub(super) length: u32,
+    pub length: u32,
+}
+
+impl TableColumn {
+    /// Columns as a table has them. A name that several have, or one list that is several columns of a format, is left
+    /// once, and what cannot be told apart is refused.
+    pub(super) fn by_different_names(columns: Vec<Self>) -> Vec<Self> {
+        let mut places = HashMap::<String, usize>::new();
+        let mut different: Vec<Self> = Vec::new();
+        for column in columns {
+            match places.entry(column.name.clone()) {
+                Entry::Vacant(entry) => {
+                    entry.insert(different.len());
+                    different.push(column);
+                }
+                Entry::Occupied(entry) => {
+                    let first = &mut different[*entry.get()];
+                    if !matches!(first.cells, TableCells::Refused(_)) {
+                        first.cells =
+                            TableCells::Refused("several columns have this name: rename one".to_owned());
+                    }
+                }
+            }
+        }
+        different
+    }
 }

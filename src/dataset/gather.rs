@@ -1,0 +1,190 @@
+//! What the parsers of tables have in common: limits on what a shard may make of its bytes, and columns of bytes and
+//! texts, which are gathered value by value.
+
+use super::table::{CellExtent, TableCells};
+use crate::source::{Malformed, ReadAt, Window};
+
+/// The most bytes of texts that are kept of a column.
+const COLUMN_TEXTS: u64 = 256 << 20;
+/// The most bytes of texts that are kept of a shard.
+const SHARD_TEXTS: u64 = 1 << 30;
+/// The most cells that a shard may have in all its columns together.
+const MOST_CELLS: u64 = 1 << 27;
+/// Texts that lie in the shard as they are, stay there where they are longer than this on average, in bytes.
+const SHORT: u64 = 64;
+
+/// A file as a parser of tables sees it.
+pub(super) type TableFile<'a> = Window<'a, dyn ReadAt + 'a>;
+
+/// Why a column has no cells.
+#[derive(Debug)]
+pub(super) enum ColumnFault {
+    /// It holds what cannot be read, and the rest of the table can.
+    Refused(String),
+    /// The shard is damaged.
+    Damaged(Malformed),
+}
+
+impl From<Malformed> for ColumnFault {
+    fn from(malformed: Malformed) -> Self {
+        Self::Damaged(malformed)
+    }
+}
+
+impl ColumnFault {
+    /// The cells of a refused column.
+    ///
+    /// # Errors
+    /// The damage, if it is that.
+    pub(super) fn cells(self) -> Result<TableCells, Malformed> {
+        match self {
+            Self::Refused(why) => Ok(TableCells::Refused(why)),
+            Self::Damaged(malformed) => Err(malformed),
+        }
+    }
+}
+
+/// What may still be made of a shard. Few bytes can stand for many values, so a shard says how many it has, and is
+/// believed only as far as its size makes it likely.
+pub(super) struct TableLimits {
+    cells: u64,
+    unpacked: u64,
+    column_texts: u64,
+    shard_texts: u64,
+}
+
+impl TableLimits {
+    /// The limits of a shard of `size` bytes.
+    pub(super) fn of(size: u64) -> Self {
+        Self {
+            cells: size.saturating_mul(8).saturating_add(1 << 20).min(MOST_CELLS),
+            unpacked: size.saturating_mul(256).saturating_add(1 << 30),
+            column_texts: COLUMN_TEXTS,
+            shard_texts: SHARD_TEXTS,
+        }
+    }
+
+    /// Begins the next column.
+    pub(super) fn begin_column(&mut self) {
+        self.column_texts = COLUMN_TEXTS;
+    }
+
+    /// Takes room for `count` cells, as stated at `offset`.
+    pub(super) fn take_cells(&mut self, count: u64, offset: u64) -> Result<(), Malformed> {
+        let left = self.cells.checked_sub(count).ok_or_else(|| {
+            let message = format!(
+                "{count} more values are stated, which is more than a shard of this size is believed to have: it is \
+                 damaged, or should be written as several shards"
+            );
+            Malformed { offset, message }
+        })?;
+        self.cells = left;
+        Ok(())
+    }
+
+    /// Takes room for `size` bytes that are unpacked, as stated at `offset`.
+    pub(super) fn take_unpacked(&mut self, size: u64, offset: u64) -> Result<(), Malformed> {
+        let left = self.unpacked.checked_sub(size).ok_or_else(|| Malformed {
+            offset,
+            message: format!("{size} more bytes are to be unpacked, which is far more than the shard's size"),
+        })?;
+        self.unpacked = left;
+        Ok(())
+    }
+
+    /// Takes room for a text.
+    pub(super) fn take_text(&mut self, length: u64) -> Result<(), ColumnFault> {
+        let column = self.column_texts.checked_sub(length);
+        let (Some(column), Some(shard)) = (column, self.shard_texts.checked_sub(length)) else {
+            let most = COLUMN_TEXTS >> 20;
+            return Err(ColumnFault::Refused(format!(
+                "its texts are more than can be kept of a shard, which is {most} MiB a column: write smaller \
+                 shards, or the column uncompressed and without a dictionary"
+            )));
+        };
+        (self.column_texts, self.shard_texts) = (column, shard);
+        Ok(())
+    }
+}
+
+/// A value of a column of bytes or texts.
+#[derive(Debug, Clone)]
+pub(super) enum ByteValue {
+    /// It lies in the shard as it is.
+    Lies(CellExtent),
+    /// It has been read, because it does not.
+    Text(Box<str>),
+}
+
+impl ByteValue {
+    /// A text that had to be unpacked.
+    pub(super) fn text(bytes: &[u8], limits: &mut TableLimits) -> Result<Self, ColumnFault> {
+        limits.take_text(bytes.len() as u64)?;
+        let text = std::str::from_utf8(bytes)
+            .map_err(|_| ColumnFault::Refused("it holds texts that are no UTF-8".to_owned()))?;
+        Ok(Self::Text(text.into()))
+    }
+
+    /// This value once more, for another sample.
+    pub(super) fn again(&self, limits: &mut TableLimits) -> Result<Self, ColumnFault> {
+        if let Self::Text(text) = self {
+            limits.take_text(text.len() as u64)?;
+        }
+        Ok(self.clone())
+    }
+}
+
+/// The cells of a column of bytes: all lie in the shard.
+pub(super) fn byte_cells(values: Vec<Option<ByteValue>>) -> Result<TableCells, ColumnFault> {
+    let extent = |value| match value {
+        ByteValue::Lies(extent) => Ok(extent),
+        ByteValue::Text(_) => {
+            Err(ColumnFault::Refused("its bytes do not lie in the shard as they are".to_owned()))
+        }
+    };
+    let extents = values.into_iter().map(|value| value.map(extent).transpose());
+    extents.collect::<Result<_, _>>().map(TableCells::Extents)
+}
+
+/// The cells of a column of texts. Long ones stay where they lie; short ones are read now.
+pub(super) fn text_cells(
+    values: Vec<Option<ByteValue>>,
+    file: &mut TableFile<'_>,
+    limits: &mut TableLimits,
+) -> Result<TableCells, ColumnFault> {
+    let (mut total, mut count, mut all_lie) = (0, 0, true);
+    for value in values.iter().flatten() {
+        match value {
+            ByteValue::Lies(extent) => total += u64::from(extent.length),
+            ByteValue::Text(_) => all_lie = false,
+        }
+        count += 1;
+    }
+    if all_lie && total > SHORT * count {
+        return byte_cells(values);
+    }
+    let mut text = |value| match value {
+        ByteValue::Text(text) => Ok(text),
+        ByteValue::Lies(CellExtent { offset, length }) => {
+            limits.take_text(u64::from(length))?;
+            let bytes = file.read(offset, u64::from(length))?;
+            let text = String::from_utf8(bytes)
+                .map_err(|_| ColumnFault::Refused(format!("the text at byte {offset} is no UTF-8")))?;
+            Ok(text.into())
+        }
+    };
+    let texts = values.into_iter().map(|value| value.map(&mut text).transpose());
+    texts.collect::<Result<_, _>>().map(TableCells::Texts)
+}
+
+/// Whether a column's first value begins as an image does that can be decoded.
+pub(super) fn begins_as_image(cells: &TableCells, file: &mut TableFile<'_>) -> Result<bool, Malformed> {
+    let TableCells::Extents(extents) = cells else { return Ok(false) };
+    let Some(first) = extents.iter().flatten().next() else { return Ok(false) };
+    let start = file.read(first.offset, u64::from(first.length).min(12))?;
+    Ok(match start.as_slice() {
+        [0xFF, 0xD8, 0xFF, ..] | [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1A, b'\n', ..] => true,
+        [b'R', b'I', b'F', b'F', _, _, _, _, rest @ ..] => rest == b"WEBP",
+        _ => false,
+    })
+}
