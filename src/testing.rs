@@ -42,6 +42,7 @@ pub mod dataset {
         pub use crate::dataset::packed::shard_contents;
     }
     pub mod tables {
+        pub use crate::dataset::arrow::table as arrow;
         pub use crate::dataset::parquet::table as parquet;
         pub use crate::dataset::table::{CellExtent, ShardTable, TableCells, TableColumn};
     }

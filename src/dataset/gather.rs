@@ -1,7 +1,9 @@
 //! What the parsers of tables have in common: limits on what a shard may make of its bytes, and columns of bytes and
 //! texts, which are gathered value by value.
 
-use super::table::{CellExtent, TableCells};
+use super::FieldKind;
+use super::hugging_face::{Feature, Features};
+use super::table::{CellExtent, TableCells, TableColumn};
 use crate::source::{Malformed, ReadAt, Window};
 
 /// The most bytes of texts that are kept of a column.
@@ -36,7 +38,7 @@ impl ColumnFault {
     ///
     /// # Errors
     /// The damage, if it is that.
-    pub(super) fn cells(self) -> Result<TableCells, Malformed> {
+    fn cells(self) -> Result<TableCells, Malformed> {
         match self {
             Self::Refused(why) => Ok(TableCells::Refused(why)),
             Self::Damaged(malformed) => Err(malformed),
@@ -134,8 +136,34 @@ impl ByteValue {
     }
 }
 
+/// The cells of a column so far.
+pub(super) enum ColumnCells {
+    Truths(Vec<Option<bool>>),
+    Integers(Vec<Option<i64>>),
+    Floats(Vec<Option<f64>>),
+    Bytes(Vec<Option<ByteValue>>),
+}
+
+impl ColumnCells {
+    /// The cells when all have come; whether those of bytes are texts.
+    pub(super) fn finish(
+        self,
+        is_text: bool,
+        file: &mut TableFile<'_>,
+        limits: &mut TableLimits,
+    ) -> Result<TableCells, ColumnFault> {
+        match self {
+            Self::Truths(cells) => Ok(TableCells::Truths(cells)),
+            Self::Integers(cells) => Ok(TableCells::Integers(cells)),
+            Self::Floats(cells) => Ok(TableCells::Floats(cells)),
+            Self::Bytes(cells) if is_text => text_cells(cells, file, limits),
+            Self::Bytes(cells) => byte_cells(cells),
+        }
+    }
+}
+
 /// The cells of a column of bytes: all lie in the shard.
-pub(super) fn byte_cells(values: Vec<Option<ByteValue>>) -> Result<TableCells, ColumnFault> {
+fn byte_cells(values: Vec<Option<ByteValue>>) -> Result<TableCells, ColumnFault> {
     let extent = |value| match value {
         ByteValue::Lies(extent) => Ok(extent),
         ByteValue::Text(_) => {
@@ -147,7 +175,7 @@ pub(super) fn byte_cells(values: Vec<Option<ByteValue>>) -> Result<TableCells, C
 }
 
 /// The cells of a column of texts. Long ones stay where they lie; short ones are read now.
-pub(super) fn text_cells(
+fn text_cells(
     values: Vec<Option<ByteValue>>,
     file: &mut TableFile<'_>,
     limits: &mut TableLimits,
@@ -177,8 +205,36 @@ pub(super) fn text_cells(
     texts.collect::<Result<_, _>>().map(TableCells::Texts)
 }
 
+/// A column by what its format and `datasets` say of it. A struct of bytes and a path gives its name to the bytes.
+pub(super) fn column(
+    path: &[String],
+    in_bytes_and_path: bool,
+    kind: FieldKind,
+    cells: Result<TableCells, ColumnFault>,
+    features: &Features,
+    file: &mut TableFile<'_>,
+) -> Result<TableColumn, Malformed> {
+    let cells = cells.or_else(ColumnFault::cells)?;
+    let (path, is_picture) = match path.split_last() {
+        Some((last, parent)) if in_bytes_and_path && last == "bytes" => (parent, true),
+        _ => (path, false),
+    };
+    let feature = features.of(path);
+    let kind = match (kind, &feature) {
+        (FieldKind::Bytes, Some(Feature::Image)) => FieldKind::Image,
+        (FieldKind::Bytes, None) if is_picture => FieldKind::Image,
+        (FieldKind::Bytes, None | Some(Feature::Value)) if begins_as_image(&cells, file)? => FieldKind::Image,
+        (kind, _) => kind,
+    };
+    let classes = match feature {
+        Some(Feature::Classes(names)) if matches!(cells, TableCells::Integers(_)) => names,
+        _ => Vec::new(),
+    };
+    Ok(TableColumn { name: path.join("."), kind, classes, cells })
+}
+
 /// Whether a column's first value begins as an image does that can be decoded.
-pub(super) fn begins_as_image(cells: &TableCells, file: &mut TableFile<'_>) -> Result<bool, Malformed> {
+fn begins_as_image(cells: &TableCells, file: &mut TableFile<'_>) -> Result<bool, Malformed> {
     let TableCells::Extents(extents) = cells else { return Ok(false) };
     let Some(first) = extents.iter().flatten().next() else { return Ok(false) };
     let start = file.read(first.offset, u64::from(first.length).min(12))?;

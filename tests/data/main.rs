@@ -21,4 +21,5 @@ mod simulate;
 mod simulate_caches;
 mod simulate_cli;
 mod simulate_nodes;
+mod tables;
 mod together;

@@ -1,6 +1,6 @@
 //! The cells of a column: the values of its pages, and which of them are missing.
 
-use super::super::gather::{ByteValue, ColumnFault, TableFile, TableLimits, byte_cells, text_cells};
+use super::super::gather::{ColumnCells, ColumnFault, TableFile, TableLimits};
 use super::super::table::TableCells;
 use super::super::unpack::{BlockCodec, LARGEST_BLOCK, PackedBlock};
 use super::encodings::{PackedNumbers, little_endian};
@@ -13,14 +13,6 @@ use crate::source::Malformed;
 
 /// Of pages whose values are longer than this on average, in bytes, only the lengths are read.
 const STEPPED_OVER: u64 = 1024;
-
-/// The cells of a column so far.
-enum ColumnCells {
-    Truths(Vec<Option<bool>>),
-    Integers(Vec<Option<i64>>),
-    Floats(Vec<Option<f64>>),
-    Bytes(Vec<Option<ByteValue>>),
-}
 
 /// A page that was read: what of it is levels, and where its values begin.
 struct PageBody {
@@ -60,15 +52,7 @@ pub(super) fn read(
         })?;
         read_chunk(ChunkReader { leaf, content, codec, file, limits }, chunk, &mut cells)?;
     }
-    match cells {
-        ColumnCells::Truths(cells) => Ok(TableCells::Truths(cells)),
-        ColumnCells::Integers(cells) => Ok(TableCells::Integers(cells)),
-        ColumnCells::Floats(cells) => Ok(TableCells::Floats(cells)),
-        ColumnCells::Bytes(cells) if matches!(content, LeafContent::Text | LeafContent::Json) => {
-            text_cells(cells, file, limits)
-        }
-        ColumnCells::Bytes(cells) => byte_cells(cells),
-    }
+    cells.finish(matches!(content, LeafContent::Text | LeafContent::Json), file, limits)
 }
 
 /// What the pages of a chunk have in common.
@@ -96,7 +80,7 @@ fn read_chunk(
         let body = reader.body(&page)?;
         let present = reader.present(&page, &body.levels)?;
         let values = reader.values(&page, &body, present.as_deref(), dictionary.as_ref())?;
-        cells.append(values, present);
+        append(cells, values, present);
     }
     Ok(())
 }
@@ -248,16 +232,14 @@ impl ChunkReader<'_, '_> {
     }
 }
 
-impl ColumnCells {
-    /// Adds a page's values, each where one is there.
-    fn append(&mut self, values: PageValues, present: Option<Vec<bool>>) {
-        match (self, values) {
-            (Self::Truths(cells), PageValues::Truths(values)) => spread(cells, values, present),
-            (Self::Integers(cells), PageValues::Integers(values)) => spread(cells, values, present),
-            (Self::Floats(cells), PageValues::Floats(values)) => spread(cells, values, present),
-            (Self::Bytes(cells), PageValues::Bytes(values)) => spread(cells, values, present),
-            _ => unreachable!("values and cells are both by what the column holds"),
-        }
+/// Adds a page's values, each where one is there.
+fn append(cells: &mut ColumnCells, values: PageValues, present: Option<Vec<bool>>) {
+    match (cells, values) {
+        (ColumnCells::Truths(cells), PageValues::Truths(values)) => spread(cells, values, present),
+        (ColumnCells::Integers(cells), PageValues::Integers(values)) => spread(cells, values, present),
+        (ColumnCells::Floats(cells), PageValues::Floats(values)) => spread(cells, values, present),
+        (ColumnCells::Bytes(cells), PageValues::Bytes(values)) => spread(cells, values, present),
+        _ => unreachable!("values and cells are both by what the column holds"),
     }
 }
 

@@ -13,11 +13,11 @@ mod thrift;
 mod values;
 
 use super::FieldKind;
-use super::gather::{ColumnFault, TableFile, TableLimits, begins_as_image};
-use super::hugging_face::{Feature, Features};
-use super::table::{ShardTable, TableCells, TableColumn};
+use super::gather::{self, ColumnFault, TableLimits};
+use super::hugging_face::Features;
+use super::table::{ShardTable, TableColumn};
 use crate::source::{Malformed, ReadAt, Window};
-use footer::{ColumnChunk, Footer};
+use footer::Footer;
 use schema::{LeafContent, SchemaLeaf};
 
 /// The table that a Parquet file holds. A struct of bytes and a path is one column for the bytes, by the struct's name,
@@ -25,7 +25,7 @@ use schema::{LeafContent, SchemaLeaf};
 ///
 /// # Errors
 /// [`Malformed`] for what is no Parquet file, and for a damaged or encrypted one. A column that cannot be read is
-/// [`TableCells::Refused`].
+/// [`super::table::TableCells::Refused`].
 pub fn table(source: &dyn ReadAt) -> Result<ShardTable, Malformed> {
     let mut file = Window::new(source);
     let footer = footer::read(&mut file)?;
@@ -37,7 +37,18 @@ pub fn table(source: &dyn ReadAt) -> Result<ShardTable, Malformed> {
     let mut columns = Vec::new();
     for (number, leaf) in leaves.iter().enumerate() {
         let chunks: Vec<_> = footer.groups.iter().map(|group| &group.chunks[number]).collect();
-        columns.push(column(leaf, &chunks, &features, &mut file, &mut limits)?);
+        let cells = match &leaf.content {
+            Err(why) => Err(ColumnFault::Refused(why.clone())),
+            Ok(content) => columns::read(leaf, *content, &chunks, &mut file, &mut limits),
+        };
+        columns.push(gather::column(
+            &leaf.path,
+            leaf.in_bytes_and_path,
+            kind(leaf),
+            cells,
+            &features,
+            &mut file,
+        )?);
     }
     Ok(ShardTable { samples, columns: TableColumn::by_different_names(columns) })
 }
@@ -64,43 +75,13 @@ fn check_groups(footer: &Footer, leaves: &[SchemaLeaf]) -> Result<(), Malformed>
     Ok(())
 }
 
-fn column(
-    leaf: &SchemaLeaf,
-    chunks: &[&ColumnChunk],
-    features: &Features,
-    file: &mut TableFile<'_>,
-    limits: &mut TableLimits,
-) -> Result<TableColumn, Malformed> {
-    let mut path = leaf.path.as_slice();
-    let mut feature = features.of(path);
-    let mut image = feature == Some(Feature::Image);
-    if let ([parent @ .., last], true) = (path, leaf.in_bytes_and_path)
-        && last == "bytes"
-    {
-        path = parent;
-        feature = features.of(path);
-        image = matches!(feature, None | Some(Feature::Image));
-    }
-    let cells = match &leaf.content {
-        Err(why) => Err(ColumnFault::Refused(why.clone())),
-        Ok(content) => columns::read(leaf, *content, chunks, file, limits),
-    };
-    let cells = cells.or_else(ColumnFault::cells)?;
-    let kind = match leaf.content {
-        Err(_) => FieldKind::Bytes,
+/// The kind of a leaf's values, as far as the schema says it.
+fn kind(leaf: &SchemaLeaf) -> FieldKind {
+    match leaf.content {
+        Err(_) | Ok(LeafContent::Bytes | LeafContent::FixedBytes(_)) => FieldKind::Bytes,
         Ok(LeafContent::Text) => FieldKind::Text,
         Ok(LeafContent::Json) => FieldKind::Json,
         Ok(LeafContent::Half | LeafContent::Float | LeafContent::Double) => FieldKind::Float,
-        Ok(LeafContent::Bytes | LeafContent::FixedBytes(_)) => {
-            let unsaid = matches!(feature, None | Some(Feature::Value));
-            let is_image = image || unsaid && begins_as_image(&cells, file)?;
-            if is_image { FieldKind::Image } else { FieldKind::Bytes }
-        }
         Ok(_) => FieldKind::Integer,
-    };
-    let classes = match feature {
-        Some(Feature::Classes(names)) if matches!(cells, TableCells::Integers(_)) => names,
-        _ => Vec::new(),
-    };
-    Ok(TableColumn { name: path.join("."), kind, classes, cells })
+    }
 }

@@ -6,6 +6,8 @@ use std::collections::HashMap;
 
 /// The most structs that may lie in one another.
 const DEEPEST: usize = 32;
+/// The most bytes of the columns' names with those of their structs.
+const MOST_NAMES: usize = 16 << 20;
 
 /// A leaf of the schema, which has a column chunk in each row group.
 pub(super) struct SchemaLeaf {
@@ -58,7 +60,7 @@ pub(super) fn leaves(schema: &[SchemaElement], offset: u64) -> Result<Vec<Schema
     let wrong = |message: &str| Malformed { offset, message: format!("{message}: the shard is damaged") };
     let Some((root, elements)) = schema.split_first() else { return Err(wrong("its schema is empty")) };
     let root = OpenGroup { left: root.children, present: 0, repeated: None, in_path: false };
-    let (mut open, mut path, mut leaves) = (vec![root], Vec::new(), Vec::new());
+    let (mut open, mut path, mut leaves, mut names) = (vec![root], Vec::<String>::new(), Vec::new(), 0);
     for element in elements {
         while open.last().is_some_and(|group| group.left == 0) {
             if open.pop().is_some_and(|group| group.in_path) {
@@ -93,6 +95,10 @@ pub(super) fn leaves(schema: &[SchemaElement], offset: u64) -> Result<Vec<Schema
                     Some(what) => Err(format!("it holds {what}, which cannot be read")),
                     None => content(element, physical),
                 };
+                names += path.iter().map(String::len).sum::<usize>();
+                if names > MOST_NAMES {
+                    return Err(wrong("the names of its columns are too long"));
+                }
                 let path = path.clone();
                 leaves.push(SchemaLeaf { path, present, physical, content, in_bytes_and_path: false });
             }

@@ -93,11 +93,6 @@ impl<'a> Thrift<'a> {
         u64::try_from(number).map_err(|_| self.wrong("its metadata has a number below zero"))
     }
 
-    /// A byte as a number.
-    pub(super) fn small(&mut self) -> Result<u8, Malformed> {
-        self.byte()
-    }
-
     pub(super) fn binary(&mut self) -> Result<&'a [u8], Malformed> {
         let length = usize::try_from(self.varint()?).unwrap_or(usize::MAX);
         self.take(length)
