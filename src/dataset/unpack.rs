@@ -83,15 +83,14 @@ impl PackedBlock {
         let mut unpacked = Vec::new();
         match self.codec {
             BlockCodec::Snappy => {
-                unpacked.resize(size as usize, 0);
                 let stated = snap::raw::decompress_len(packed).map_err(|error| damaged(error.to_string()))?;
-                if stated as u64 == size {
-                    snap::raw::Decoder::new()
-                        .decompress(packed, &mut unpacked)
-                        .map_err(|error| damaged(error.to_string()))?;
-                } else {
-                    unpacked.clear();
+                if stated as u64 != size {
+                    return Err(damaged(format!("it states {stated} bytes, and its page {size}")));
                 }
+                unpacked.resize(size as usize, 0);
+                snap::raw::Decoder::new()
+                    .decompress(packed, &mut unpacked)
+                    .map_err(|error| damaged(error.to_string()))?;
             }
             BlockCodec::Lz4Block => {
                 unpacked.resize(size as usize, 0);

@@ -126,7 +126,7 @@ fn schema(schema: FlatTable<'_>, version: i16, offset: u64) -> Result<ArrowSchem
 impl ArrowMessage {
     /// Reads the message at an offset, which with its body ends before `end`; none where a stream ends.
     fn read(file: &mut TableFile<'_>, offset: u64, end: u64) -> Result<Option<Self>, Malformed> {
-        let wrong = |what| damaged(offset, what);
+        let wrong = |what| damaged(offset.min(end), what);
         if offset >= end {
             return Err(wrong("an Arrow stream without a mark at its end, which was cut off"));
         }

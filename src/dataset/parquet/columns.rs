@@ -247,7 +247,9 @@ fn spread<T>(cells: &mut Vec<Option<T>>, values: Vec<T>, present: Option<Vec<boo
     let mut values = values.into_iter();
     match present {
         None => cells.extend(values.map(Some)),
-        Some(present) => cells.extend(present.into_iter().map(|there| values.next().filter(|_| there))),
+        Some(present) => {
+            cells.extend(present.into_iter().map(|there| if there { values.next() } else { None }))
+        }
     }
 }
 

@@ -240,7 +240,12 @@ fn chunk_metadata(thrift: &mut Thrift<'_>, footer: u64) -> Result<ColumnChunk, M
     };
     // Some writers state a dictionary at 0 where there is none.
     let start = dictionary.filter(|&at| at > 0).map_or(data, |at| at.min(data));
-    let end = start.checked_add(packed).filter(|&end| start >= 4 && end <= footer);
+    // A chunk without values has no pages, and then its places mean nothing.
+    let end = if values == 0 {
+        Some(start)
+    } else {
+        start.checked_add(packed).filter(|&end| start >= 4 && end <= footer)
+    };
     let end = end.ok_or_else(|| thrift.wrong("a column lies where no pages can be"))?;
     Ok(ColumnChunk { codec, physical, values, start, end })
 }
