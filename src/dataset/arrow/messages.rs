@@ -84,8 +84,11 @@ fn read_stream(file: &mut TableFile<'_>, limits: &mut TableLimits) -> Result<Arr
 
 fn read_file(file: &mut TableFile<'_>, limits: &mut TableLimits) -> Result<ArrowMessages, Malformed> {
     let size = file.size();
-    let tail_at = size.saturating_sub(10).max(8);
-    let tail = file.read(tail_at, size.saturating_sub(tail_at))?;
+    if size < 18 {
+        return Err(damaged(size, "an Arrow file that was cut off"));
+    }
+    let tail_at = size - 10;
+    let tail = file.read(tail_at, 10)?;
     let (Some(length), Some(MAGIC)) = (tail.first_chunk::<4>(), tail.get(4..)) else {
         return Err(damaged(tail_at, "an Arrow file that does not end with \"ARROW1\""));
     };

@@ -1,7 +1,7 @@
 //! Whole numbers as Parquet packs them: runs and bits (RLE), and differences (DELTA_BINARY_PACKED).
 //!
-//! The encodings are those of `Encodings.md` in Apache's `parquet-format`. Of each as many values are made as the caller
-//! asks for, who has made sure that so many may be.
+//! The encodings are those of `Encodings.md` in Apache's `parquet-format`. Of each as many values are made as the
+//! caller asks for, who has made sure that so many may be.
 
 /// What is said of bytes that are no such encoding.
 pub(super) const DAMAGED: &str = "the values of a page are damaged";
