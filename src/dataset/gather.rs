@@ -244,3 +244,31 @@ fn begins_as_image(cells: &TableCells, file: &mut TableFile<'_>) -> Result<bool,
         _ => false,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_is_believed_as_far_as_its_size_goes() {
+        let mut limits = TableLimits::of(1000);
+        assert!(limits.take_cells((1 << 20) + 7000, 1).is_ok());
+        assert_eq!(limits.take_cells(1001, 5).unwrap_err().offset, 5);
+        assert!(limits.take_cells(1000, 1).is_ok());
+        assert!(TableLimits::of(u64::MAX).take_cells(MOST_CELLS + 1, 1).is_err());
+        assert!(limits.take_unpacked((1 << 30) + 256_001, 1).is_err());
+    }
+
+    #[test]
+    fn texts_are_kept_up_to_a_limit() {
+        let mut limits = TableLimits::of(1000);
+        let refused = |fault| matches!(fault, Err(ColumnFault::Refused(_)));
+        assert!(limits.take_text(COLUMN_TEXTS).is_ok() && refused(limits.take_text(1)));
+        for _ in 1..SHARD_TEXTS / COLUMN_TEXTS {
+            limits.begin_column();
+            assert!(limits.take_text(COLUMN_TEXTS).is_ok());
+        }
+        limits.begin_column();
+        assert!(refused(limits.take_text(1)));
+    }
+}

@@ -5,6 +5,7 @@ use super::super::table::{CellExtent, TableCells};
 use super::super::unpack::{LARGEST_BLOCK, PackedBlock};
 use super::messages::{ArrowBatch, BatchUse};
 use super::schema::{ArrowColumn, ArrowContent, BufferPlace};
+use super::views;
 use crate::source::Malformed;
 
 /// Where the values of a dictionary lie in its batch.
@@ -46,7 +47,7 @@ pub(super) fn read(
             (BatchUse::Dictionary { .. }, _) => {}
         }
     }
-    cells.finish(matches!(content, ArrowContent::Bytes { is_text: true, .. }), file, limits)
+    cells.finish(content.is_text(), file, limits)
 }
 
 fn no_cells(content: ArrowContent) -> ColumnCells {
@@ -54,13 +55,15 @@ fn no_cells(content: ArrowContent) -> ColumnCells {
         ArrowContent::Truth => ColumnCells::Truths(Vec::new()),
         ArrowContent::Integer { .. } => ColumnCells::Integers(Vec::new()),
         ArrowContent::Float { .. } => ColumnCells::Floats(Vec::new()),
-        ArrowContent::Bytes { .. } | ArrowContent::FixedBytes(_) => ColumnCells::Bytes(Vec::new()),
+        ArrowContent::Bytes { .. } | ArrowContent::Views { .. } | ArrowContent::FixedBytes(_) => {
+            ColumnCells::Bytes(Vec::new())
+        }
     }
 }
 
 /// Where the bytes of a buffer are.
 #[derive(Clone, Copy)]
-enum BufferBytes {
+pub(super) enum BufferBytes {
     /// In the shard as they are.
     Lie { offset: u64, length: u64 },
     /// In a block of so many bytes.
@@ -68,20 +71,20 @@ enum BufferBytes {
 }
 
 /// What the buffers of a batch are read by.
-struct BatchReader<'a, 'f> {
-    batch: &'a ArrowBatch,
-    file: &'a mut TableFile<'f>,
-    limits: &'a mut TableLimits,
+pub(super) struct BatchReader<'a, 'f> {
+    pub(super) batch: &'a ArrowBatch,
+    pub(super) file: &'a mut TableFile<'f>,
+    pub(super) limits: &'a mut TableLimits,
 }
 
 impl BatchReader<'_, '_> {
-    fn damaged(&self, what: &str) -> ColumnFault {
+    pub(super) fn damaged(&self, what: &str) -> ColumnFault {
         let message = format!("{what}: the shard is damaged");
         ColumnFault::Damaged(Malformed { offset: self.batch.offset, message })
     }
 
     /// Where a buffer's bytes are.
-    fn buffer(&mut self, place: BufferPlace, number: usize) -> Result<BufferBytes, ColumnFault> {
+    pub(super) fn buffer(&mut self, place: BufferPlace, number: usize) -> Result<BufferBytes, ColumnFault> {
         let further = self.batch.variadic.get(..place.variadic);
         let further = further.and_then(|counts| {
             let sum = counts.iter().try_fold(0_u64, |sum, &count| sum.checked_add(count))?;
@@ -121,7 +124,7 @@ impl BatchReader<'_, '_> {
         Ok(bytes)
     }
 
-    fn unpack(&mut self, block: PackedBlock, packed: u64) -> Result<Vec<u8>, ColumnFault> {
+    pub(super) fn unpack(&mut self, block: PackedBlock, packed: u64) -> Result<Vec<u8>, ColumnFault> {
         if packed > LARGEST_BLOCK {
             let most = LARGEST_BLOCK >> 20;
             let message = format!("a packed buffer of {packed} bytes: {most} MiB are the most");
@@ -215,6 +218,9 @@ impl BatchReader<'_, '_> {
                 let offsets = offsets.chunks_exact(width as usize).take(rows as usize + 1).map(little_endian);
                 self.append_bytes(place, 2, offsets, is_text, present, cells)?;
             }
+            (ArrowContent::Views { is_text }, ColumnCells::Bytes(cells)) => {
+                views::append(self, place, is_text, present, cells)?;
+            }
             (ArrowContent::FixedBytes(length), ColumnCells::Bytes(cells)) => {
                 let offsets = (0..=rows).map(|row| row * u64::from(length));
                 self.append_bytes(place, 1, offsets, false, present, cells)?;
@@ -243,13 +249,7 @@ impl BatchReader<'_, '_> {
             BufferBytes::Packed { block, packed } if is_text => {
                 (0, block.unpacked, Some(self.unpack(block, packed)?))
             }
-            BufferBytes::Packed { block, .. } => {
-                return Err(ColumnFault::Refused(format!(
-                    "its bytes lie in buffers compressed with {}, of which single values cannot be read: write the \
-                     table without compression",
-                    block.codec.title()
-                )));
-            }
+            BufferBytes::Packed { block, .. } => return Err(packed_bytes(block)),
         };
         let mut start = offsets.next().unwrap_or(0);
         for (row, end) in offsets.enumerate() {
@@ -307,6 +307,15 @@ impl BatchReader<'_, '_> {
     }
 }
 
+/// Why bytes in a packed buffer are refused.
+pub(super) fn packed_bytes(block: PackedBlock) -> ColumnFault {
+    ColumnFault::Refused(format!(
+        "its bytes lie in buffers compressed with {}, of which single values cannot be read: write the table without \
+         compression",
+        block.codec.title()
+    ))
+}
+
 /// Adds the value of a place; false where there is none.
 fn copy<T: Copy>(cells: &mut Vec<Option<T>>, values: &[Option<T>], place: Option<usize>) -> bool {
     let value = place.map_or(Some(None), |place| values.get(place).copied());
@@ -320,6 +329,6 @@ fn bits(bytes: &[u8], count: usize) -> impl Iterator<Item = bool> + '_ {
 }
 
 /// A number of up to eight bytes, the lowest first.
-fn little_endian(bytes: &[u8]) -> u64 {
+pub(super) fn little_endian(bytes: &[u8]) -> u64 {
     bytes.iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte))
 }

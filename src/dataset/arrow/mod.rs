@@ -7,6 +7,7 @@ mod columns;
 mod flat;
 mod messages;
 mod schema;
+mod views;
 
 use super::FieldKind;
 use super::gather::{self, TableLimits};
@@ -46,11 +47,9 @@ pub fn table(source: &dyn ReadAt) -> Result<ShardTable, Malformed> {
 /// The kind of a column's values, as far as the schema says it.
 fn kind(column: &ArrowColumn) -> FieldKind {
     match column.content {
-        Err(_) | Ok(ArrowContent::Bytes { is_text: false, .. } | ArrowContent::FixedBytes(_)) => {
-            FieldKind::Bytes
-        }
-        Ok(ArrowContent::Bytes { .. }) => FieldKind::Text,
+        Ok(content) if content.is_text() => FieldKind::Text,
         Ok(ArrowContent::Float { .. }) => FieldKind::Float,
         Ok(ArrowContent::Integer { .. } | ArrowContent::Truth) => FieldKind::Integer,
+        _ => FieldKind::Bytes,
     }
 }

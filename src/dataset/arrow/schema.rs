@@ -54,8 +54,19 @@ pub(super) enum ArrowContent {
         is_large: bool,
         is_text: bool,
     },
+    /// Bytes or texts by views: short ones lie in these, and of others a view says in which buffer.
+    Views {
+        is_text: bool,
+    },
     /// Bytes of one length.
     FixedBytes(u32),
+}
+
+impl ArrowContent {
+    /// Whether values are texts.
+    pub(super) fn is_text(self) -> bool {
+        matches!(self, Self::Bytes { is_text: true, .. } | Self::Views { is_text: true })
+    }
 }
 
 /// The schema of a table.
@@ -65,11 +76,11 @@ pub(super) struct ArrowSchema {
     pub(super) hugging_face: Option<Vec<u8>>,
 }
 
-/// How a field lies in a batch: its buffers, and whether there are more of a number that the batch says.
+/// How a field lies in a batch.
 enum Layout {
     Leaf(Result<ArrowContent, String>),
     Struct,
-    Other { what: &'static str, buffers: usize, is_variadic: bool },
+    Other { what: &'static str, buffers: usize },
 }
 
 /// The dictionary of a field.
@@ -176,6 +187,7 @@ impl ArrowSchema {
             match layout {
                 Layout::Leaf(content) => {
                     place.buffer += buffers(&content);
+                    place.variadic += usize::from(matches!(content, Ok(ArrowContent::Views { .. })));
                     column(content);
                     continue;
                 }
@@ -183,9 +195,8 @@ impl ArrowSchema {
                     place.buffer += 1;
                     inner = Rc::new(inner.iter().copied().chain([own]).collect());
                 }
-                Layout::Other { what, buffers, is_variadic } => {
+                Layout::Other { what, buffers } => {
                     place.buffer += buffers;
-                    place.variadic += usize::from(is_variadic);
                     column(Err(format!("it holds {what}, which cannot be read")));
                     is_refused = true;
                 }
@@ -231,7 +242,7 @@ fn integer_of(bits: i32, signed: bool) -> Result<ArrowContent, String> {
 /// How a field lies in a batch, by its type.
 fn layout(field: FlatTable<'_>, version: i16) -> Option<Layout> {
     let refused = |what: &str| Layout::Leaf(Err(format!("it holds {what}, which cannot be read")));
-    let other = |what, buffers| Layout::Other { what, buffers, is_variadic: false };
+    let other = |what, buffers| Layout::Other { what, buffers };
     let bytes = |is_large, is_text| Layout::Leaf(Ok(ArrowContent::Bytes { is_large, is_text }));
     Some(match field.u8(2)? {
         1 => other("no values at all", 0),
@@ -266,11 +277,8 @@ fn layout(field: FlatTable<'_>, version: i16) -> Option<Layout> {
         20 => bytes(true, true),
         21 => other("lists", 2),
         22 => other("runs of values", 0),
-        23 | 24 => Layout::Other {
-            what: "views of values: cast it to the plain type",
-            buffers: 2,
-            is_variadic: true,
-        },
+        23 => Layout::Leaf(Ok(ArrowContent::Views { is_text: false })),
+        24 => Layout::Leaf(Ok(ArrowContent::Views { is_text: true })),
         25 | 26 => other("lists", 3),
         _ => return None,
     })
@@ -281,7 +289,7 @@ fn is_bytes_and_path(field: FlatTable<'_>) -> Option<bool> {
     let children = field.tables(5)?;
     let is_part = |number| {
         let child: FlatTable<'_> = children.get(number)?;
-        Some(matches!((child.vector(0, 1)?, child.u8(2)?), (b"bytes", 4 | 19) | (b"path", 5 | 20)))
+        Some(matches!((child.vector(0, 1)?, child.u8(2)?), (b"bytes", 4 | 19 | 23) | (b"path", 5 | 20 | 24)))
     };
     let parts = (0..children.count.min(3)).map(is_part).collect::<Option<Vec<_>>>()?;
     Some(field.u8(2)? == 13 && matches!(parts.as_slice(), [true] | [true, true]))
