@@ -148,9 +148,14 @@ impl ChunkReader<'_, '_> {
             return Ok(None);
         }
         let width = u32::BITS - most.leading_zeros();
-        let levels = PackedNumbers { rest: levels }.runs(width, page.values as usize);
+        let mut packed = PackedNumbers { rest: levels };
+        let levels = packed.runs(width, page.values as usize);
         let levels =
             levels.map_err(|_| damaged(page.offset, "it is not clear which values of a page are there"))?;
+        // The header is in no checksum, and says how many bytes of the page are levels.
+        if matches!(page.kind, PageKind::DataV2 { .. }) && !packed.rest.is_empty() {
+            return Err(damaged(page.offset, "a page has more bytes of levels than it needs").into());
+        }
         if levels.iter().any(|&level| level > most) {
             return Err(damaged(page.offset, "a page has levels that its column has not").into());
         }
