@@ -50,7 +50,7 @@ impl ColumnFault {
 /// believed only as far as its size makes it likely.
 pub(super) struct TableLimits {
     cells: u64,
-    unpacked: u64,
+    bytes: u64,
     column_texts: u64,
     shard_texts: u64,
 }
@@ -60,7 +60,7 @@ impl TableLimits {
     pub(super) fn of(size: u64) -> Self {
         Self {
             cells: size.saturating_mul(8).saturating_add(1 << 20).min(MOST_CELLS),
-            unpacked: size.saturating_mul(256).saturating_add(1 << 30),
+            bytes: size.saturating_mul(256).saturating_add(1 << 30),
             column_texts: COLUMN_TEXTS,
             shard_texts: SHARD_TEXTS,
         }
@@ -84,13 +84,16 @@ impl TableLimits {
         Ok(())
     }
 
-    /// Takes room for `size` bytes that are unpacked, as stated at `offset`.
-    pub(super) fn take_unpacked(&mut self, size: u64, offset: u64) -> Result<(), Malformed> {
-        let left = self.unpacked.checked_sub(size).ok_or_else(|| Malformed {
+    /// Takes the reading or unpacking of `size` bytes, as stated at `offset`. Parts of a shard that refer to the same
+    /// bytes would else have it read for ever.
+    pub(super) fn take_bytes(&mut self, size: u64, offset: u64) -> Result<(), Malformed> {
+        let left = self.bytes.checked_sub(size).ok_or_else(|| Malformed {
             offset,
-            message: format!("{size} more bytes are to be unpacked, which is far more than the shard's size"),
+            message: format!(
+                "{size} more bytes are to be read or unpacked, far more than a shard of this size has"
+            ),
         })?;
-        self.unpacked = left;
+        self.bytes = left;
         Ok(())
     }
 
@@ -256,7 +259,7 @@ mod tests {
         assert_eq!(limits.take_cells(1001, 5).unwrap_err().offset, 5);
         assert!(limits.take_cells(1000, 1).is_ok());
         assert!(TableLimits::of(u64::MAX).take_cells(MOST_CELLS + 1, 1).is_err());
-        assert!(limits.take_unpacked((1 << 30) + 256_001, 1).is_err());
+        assert!(limits.take_bytes((1 << 30) + 256_001, 1).is_err());
     }
 
     #[test]

@@ -130,7 +130,7 @@ impl BatchReader<'_, '_> {
             let message = format!("a packed buffer of {packed} bytes: {most} MiB are the most");
             return Err(Malformed { offset: block.offset, message }.into());
         }
-        self.limits.take_unpacked(block.unpacked, block.offset)?;
+        self.limits.take_bytes(packed.saturating_add(block.unpacked), block.offset)?;
         Ok(block.unpack(&self.file.read(block.offset, packed)?)?)
     }
 

@@ -65,12 +65,12 @@ pub(super) fn read(file: &mut TableFile<'_>, limits: &mut TableLimits) -> Result
 
 fn read_stream(file: &mut TableFile<'_>, limits: &mut TableLimits) -> Result<ArrowMessages, Malformed> {
     let size = file.size();
-    let Some(first) = ArrowMessage::read(file, 0, size)? else {
+    let Some(first) = ArrowMessage::read(file, 0, size, limits)? else {
         return Err(damaged(0, "an Arrow stream without a schema"));
     };
     let schema = first.schema()?;
     let (mut batches, mut at) = (Vec::new(), first.end);
-    while let Some(message) = ArrowMessage::read(file, at, size)? {
+    while let Some(message) = ArrowMessage::read(file, at, size, limits)? {
         batches.push(message.batch(limits)?);
         at = message.end;
     }
@@ -105,7 +105,7 @@ fn read_file(file: &mut TableFile<'_>, limits: &mut TableLimits) -> Result<Arrow
     for (field, is_rows) in [(2, false), (3, true)] {
         for at in longs(footer.vector(field, 24).ok_or_else(wrong)?, 24, 0) {
             let at = u64::try_from(at).map_err(|_| wrong())?;
-            let message = ArrowMessage::read(file, at, footer_at)?;
+            let message = ArrowMessage::read(file, at, footer_at, limits)?;
             let batch = message.ok_or_else(|| damaged(at, "a batch is missing"))?.batch(limits)?;
             if (batch.what == BatchUse::Rows) != is_rows {
                 return Err(damaged(at, "a batch is not what the footer says"));
@@ -128,7 +128,12 @@ fn schema(schema: FlatTable<'_>, version: i16, offset: u64) -> Result<ArrowSchem
 
 impl ArrowMessage {
     /// Reads the message at an offset, which with its body ends before `end`; none where a stream ends.
-    fn read(file: &mut TableFile<'_>, offset: u64, end: u64) -> Result<Option<Self>, Malformed> {
+    fn read(
+        file: &mut TableFile<'_>,
+        offset: u64,
+        end: u64,
+        limits: &mut TableLimits,
+    ) -> Result<Option<Self>, Malformed> {
         let wrong = |what| damaged(offset.min(end), what);
         if offset >= end {
             return Err(wrong("an Arrow stream without a mark at its end, which was cut off"));
@@ -148,6 +153,7 @@ impl ArrowMessage {
         if length > LARGEST || begins + length > end {
             return Err(wrong("neither an Arrow message nor the end of the stream"));
         }
+        limits.take_bytes(length, offset)?;
         let bytes = file.read(begins, length)?;
         let body = begins + length;
         let header = FlatTable::root(&bytes).and_then(|message| message.i64(3));

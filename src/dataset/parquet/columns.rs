@@ -71,7 +71,7 @@ fn read_chunk(
 ) -> Result<(), ColumnFault> {
     let mut pages = ChunkPages::of(chunk);
     let mut dictionary = None;
-    while let Some(page) = pages.next(reader.file)? {
+    while let Some(page) = pages.next(reader.file, reader.limits)? {
         reader.limits.take_cells(page.values, page.offset)?;
         if page.kind == PageKind::Dictionary {
             dictionary = Some(reader.dictionary(&page)?);
@@ -193,6 +193,7 @@ impl ChunkReader<'_, '_> {
             let message = format!("a page of {} bytes: {most} MiB are the most", page.packed);
             return Err(Malformed { offset: page.offset, message }.into());
         }
+        self.limits.take_bytes(page.packed, page.offset)?;
         let mut bytes = self.file.read(page.offset, page.packed)?;
         if page.crc.is_some_and(|crc| crc != crc32(&bytes)) {
             return Err(damaged(page.offset, "the checksum of a page differs").into());
@@ -202,7 +203,7 @@ impl ChunkReader<'_, '_> {
         let mut values = packed_levels;
         if let Some(codec) = codec {
             let unpacked = page.unpacked - packed_levels;
-            self.limits.take_unpacked(unpacked, page.offset)?;
+            self.limits.take_bytes(unpacked, page.offset)?;
             let block = PackedBlock { offset: page.offset + packed_levels, unpacked, codec };
             bytes = block.unpack(&bytes[packed_levels as usize..])?;
             (lies, values) = (None, 0);
@@ -232,6 +233,7 @@ impl ChunkReader<'_, '_> {
         if length > LARGEST_BLOCK {
             return Err(damaged(page.offset, "a page has more levels than there can be").into());
         }
+        self.limits.take_bytes(length, page.offset)?;
         let levels = self.file.read(offset, length)?;
         Ok(PageBody { held: None, levels, values: offset + length, lies: None })
     }

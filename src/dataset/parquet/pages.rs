@@ -1,6 +1,6 @@
 //! The pages of a column chunk, one after another: where each lies, and what its header says of it.
 
-use super::super::gather::TableFile;
+use super::super::gather::{TableFile, TableLimits};
 use super::footer::ColumnChunk;
 use super::thrift::{FALSE, I32, STRUCT, TRUE, Thrift};
 use crate::source::Malformed;
@@ -52,7 +52,11 @@ impl ChunkPages {
     }
 
     /// The next page that holds values; none where all that are stated have come.
-    pub(super) fn next(&mut self, file: &mut TableFile<'_>) -> Result<Option<DataPage>, Malformed> {
+    pub(super) fn next(
+        &mut self,
+        file: &mut TableFile<'_>,
+        limits: &mut TableLimits,
+    ) -> Result<Option<DataPage>, Malformed> {
         while self.left > 0 {
             let at = self.at;
             let wrong = |message: String| Malformed { offset: at, message };
@@ -60,7 +64,7 @@ impl ChunkPages {
                 let left = self.left;
                 return Err(wrong(format!("{left} values of a column are missing: the shard is damaged")));
             }
-            let (length, page) = self.header(file)?;
+            let (length, page) = self.header(file, limits)?;
             let offset = at + length;
             let Some(end) = offset.checked_add(page.packed).filter(|&end| end <= self.end) else {
                 return Err(wrong(
@@ -84,10 +88,15 @@ impl ChunkPages {
     }
 
     /// The header at the place of the next page, and its length. As much is read as it turns out to need.
-    fn header(&self, file: &mut TableFile<'_>) -> Result<(u64, PageHead), Malformed> {
+    fn header(
+        &self,
+        file: &mut TableFile<'_>,
+        limits: &mut TableLimits,
+    ) -> Result<(u64, PageHead), Malformed> {
         let rest = self.end - self.at;
         let mut size = FIRST_READ.min(rest);
         loop {
+            limits.take_bytes(size, self.at)?;
             let bytes = file.read(self.at, size)?;
             let mut thrift = Thrift::new(&bytes, self.at);
             match PageHead::parse(&mut thrift) {
