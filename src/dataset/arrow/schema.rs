@@ -77,7 +77,7 @@ pub(super) struct ArrowSchema {
 }
 
 /// How a field lies in a batch.
-enum Layout {
+enum FieldBuffers {
     Leaf(Result<ArrowContent, String>),
     Struct,
     Other { what: &'static str, buffers: usize },
@@ -175,27 +175,29 @@ impl ArrowSchema {
                 place.buffer += 2;
                 column(match (dictionary, layout) {
                     (FieldDictionary::Refused(why), _) => Err(why),
-                    (_, Layout::Leaf(content)) => content,
-                    (_, Layout::Struct) => {
+                    (_, FieldBuffers::Leaf(content)) => content,
+                    (_, FieldBuffers::Struct) => {
                         Err("it holds structs by a dictionary, which cannot be read".to_owned())
                     }
-                    (_, Layout::Other { what, .. }) => Err(format!("it holds {what}, which cannot be read")),
+                    (_, FieldBuffers::Other { what, .. }) => {
+                        Err(format!("it holds {what}, which cannot be read"))
+                    }
                 });
                 continue;
             }
             let (mut inner, mut is_refused) = (structs.clone(), is_refused);
             match layout {
-                Layout::Leaf(content) => {
+                FieldBuffers::Leaf(content) => {
                     place.buffer += buffers(&content);
                     place.variadic += usize::from(matches!(content, Ok(ArrowContent::Views { .. })));
                     column(content);
                     continue;
                 }
-                Layout::Struct => {
+                FieldBuffers::Struct => {
                     place.buffer += 1;
                     inner = Rc::new(inner.iter().copied().chain([own]).collect());
                 }
-                Layout::Other { what, buffers } => {
+                FieldBuffers::Other { what, buffers } => {
                     place.buffer += buffers;
                     column(Err(format!("it holds {what}, which cannot be read")));
                     is_refused = true;
@@ -240,27 +242,27 @@ fn integer_of(bits: i32, signed: bool) -> Result<ArrowContent, String> {
 }
 
 /// How a field lies in a batch, by its type.
-fn layout(field: FlatTable<'_>, version: i16) -> Option<Layout> {
-    let refused = |what: &str| Layout::Leaf(Err(format!("it holds {what}, which cannot be read")));
-    let other = |what, buffers| Layout::Other { what, buffers };
-    let bytes = |is_large, is_text| Layout::Leaf(Ok(ArrowContent::Bytes { is_large, is_text }));
+fn layout(field: FlatTable<'_>, version: i16) -> Option<FieldBuffers> {
+    let refused = |what: &str| FieldBuffers::Leaf(Err(format!("it holds {what}, which cannot be read")));
+    let other = |what, buffers| FieldBuffers::Other { what, buffers };
+    let bytes = |is_large, is_text| FieldBuffers::Leaf(Ok(ArrowContent::Bytes { is_large, is_text }));
     Some(match field.u8(2)? {
         1 => other("no values at all", 0),
-        2 => Layout::Leaf(integer(field.table(3)?)?),
+        2 => FieldBuffers::Leaf(integer(field.table(3)?)?),
         3 => match field.table(3)?.i16(0)? {
-            precision @ 0..=2 => Layout::Leaf(Ok(ArrowContent::Float { width: 2 << precision })),
+            precision @ 0..=2 => FieldBuffers::Leaf(Ok(ArrowContent::Float { width: 2 << precision })),
             _ => return None,
         },
         4 => bytes(false, false),
         5 => bytes(false, true),
-        6 => Layout::Leaf(Ok(ArrowContent::Truth)),
+        6 => FieldBuffers::Leaf(Ok(ArrowContent::Truth)),
         7 => refused("decimals"),
         8 => refused("dates"),
         9 => refused("times of day"),
         10 => refused("timestamps"),
         11 => refused("intervals"),
         12 => other("lists", 2),
-        13 => Layout::Struct,
+        13 => FieldBuffers::Struct,
         14 => {
             let dense = usize::from(field.table(3)?.i16(0)? == 1);
             // Unions had a bitmap of values that are there up to version 4, which has the number 3.
@@ -268,7 +270,7 @@ fn layout(field: FlatTable<'_>, version: i16) -> Option<Layout> {
         }
         15 => match u32::try_from(field.table(3)?.i32(0)?).ok()? {
             0 => refused("values without bytes"),
-            length => Layout::Leaf(Ok(ArrowContent::FixedBytes(length))),
+            length => FieldBuffers::Leaf(Ok(ArrowContent::FixedBytes(length))),
         },
         16 => other("lists", 1),
         17 => other("maps", 2),
@@ -277,8 +279,8 @@ fn layout(field: FlatTable<'_>, version: i16) -> Option<Layout> {
         20 => bytes(true, true),
         21 => other("lists", 2),
         22 => other("runs of values", 0),
-        23 => Layout::Leaf(Ok(ArrowContent::Views { is_text: false })),
-        24 => Layout::Leaf(Ok(ArrowContent::Views { is_text: true })),
+        23 => FieldBuffers::Leaf(Ok(ArrowContent::Views { is_text: false })),
+        24 => FieldBuffers::Leaf(Ok(ArrowContent::Views { is_text: true })),
         25 | 26 => other("lists", 3),
         _ => return None,
     })

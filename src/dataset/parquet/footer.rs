@@ -16,7 +16,7 @@ const LARGEST: u64 = 256 << 20;
 const MOST_ELEMENTS: usize = 1 << 16;
 
 /// What the end of a file says.
-pub(super) struct Footer {
+pub(super) struct ParquetFooter {
     /// The schema in preorder, its root first.
     pub(super) schema: Vec<SchemaElement>,
     /// The parts of the table, one after another.
@@ -65,7 +65,7 @@ pub(super) struct ColumnChunk {
 }
 
 /// Reads a file's footer.
-pub(super) fn read(file: &mut TableFile<'_>) -> Result<Footer, Malformed> {
+pub(super) fn read(file: &mut TableFile<'_>) -> Result<ParquetFooter, Malformed> {
     let size = file.size();
     let wrong = |offset, message: &str| Err(Malformed { offset, message: message.to_owned() });
     if size < 12 || file.read(0, 4)? != MAGIC {
@@ -87,8 +87,8 @@ pub(super) fn read(file: &mut TableFile<'_>) -> Result<Footer, Malformed> {
     parse(&mut Thrift::new(&bytes, at), at)
 }
 
-fn parse(thrift: &mut Thrift<'_>, at: u64) -> Result<Footer, Malformed> {
-    let mut footer = Footer { schema: Vec::new(), groups: Vec::new(), hugging_face: None, at };
+fn parse(thrift: &mut Thrift<'_>, at: u64) -> Result<ParquetFooter, Malformed> {
+    let mut footer = ParquetFooter { schema: Vec::new(), groups: Vec::new(), hugging_face: None, at };
     let (mut rows, mut last) = (None, 0);
     while let Some(field) = thrift.field(&mut last)? {
         match (field.id, field.kind) {

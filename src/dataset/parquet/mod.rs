@@ -17,7 +17,7 @@ use super::gather::{self, ColumnFault, TableLimits};
 use super::hugging_face::Features;
 use super::table::{ShardTable, TableColumn};
 use crate::source::{Malformed, ReadAt, Window};
-use footer::Footer;
+use footer::ParquetFooter;
 use schema::{LeafContent, SchemaLeaf};
 
 /// The table that a Parquet file holds. A struct of bytes and a path is one column for the bytes, by the struct's name,
@@ -54,7 +54,7 @@ pub fn table(source: &dyn ReadAt) -> Result<ShardTable, Malformed> {
 }
 
 /// Each row group must have a chunk of each column, with a value for each row.
-fn check_groups(footer: &Footer, leaves: &[SchemaLeaf]) -> Result<(), Malformed> {
+fn check_groups(footer: &ParquetFooter, leaves: &[SchemaLeaf]) -> Result<(), Malformed> {
     let wrong = |message: String| Err(Malformed { offset: footer.at, message });
     for group in &footer.groups {
         if group.chunks.len() != leaves.len() {
