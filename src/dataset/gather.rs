@@ -5,6 +5,8 @@ use super::FieldKind;
 use super::hugging_face::{Feature, Features};
 use super::table::{CellExtent, TableCells, TableColumn};
 use crate::source::{Malformed, ReadAt, Window};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 /// The most bytes of texts that are kept of a column.
 const COLUMN_TEXTS: u64 = 256 << 20;
@@ -234,6 +236,29 @@ pub(super) fn column(
         _ => Vec::new(),
     };
     Ok(TableColumn { name: path.join("."), kind, classes, cells })
+}
+
+/// Columns as a table has them. A name that several have, or one list that is several columns of a format, is left once,
+/// and what cannot be told apart is refused.
+pub(super) fn by_different_names(columns: Vec<TableColumn>) -> Vec<TableColumn> {
+    let mut places = HashMap::<String, usize>::new();
+    let mut different: Vec<TableColumn> = Vec::new();
+    for column in columns {
+        match places.entry(column.name.clone()) {
+            Entry::Vacant(entry) => {
+                entry.insert(different.len());
+                different.push(column);
+            }
+            Entry::Occupied(entry) => {
+                let first = &mut different[*entry.get()];
+                if !matches!(first.cells, TableCells::Refused(_)) {
+                    first.cells =
+                        TableCells::Refused("several columns have this name: rename one".to_owned());
+                }
+            }
+        }
+    }
+    different
 }
 
 /// Whether a column's first value begins as an image does that can be decoded.

@@ -5,8 +5,6 @@
 //! image.
 
 use super::FieldKind;
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 
 /// The samples of a shard as a table.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -54,29 +52,4 @@ pub struct CellExtent {
     pub offset: u64,
     /// The number of bytes.
     pub length: u32,
-}
-
-impl TableColumn {
-    /// Columns as a table has them. A name that several have, or one list that is several columns of a format, is left
-    /// once, and what cannot be told apart is refused.
-    pub(super) fn by_different_names(columns: Vec<Self>) -> Vec<Self> {
-        let mut places = HashMap::<String, usize>::new();
-        let mut different: Vec<Self> = Vec::new();
-        for column in columns {
-            match places.entry(column.name.clone()) {
-                Entry::Vacant(entry) => {
-                    entry.insert(different.len());
-                    different.push(column);
-                }
-                Entry::Occupied(entry) => {
-                    let first = &mut different[*entry.get()];
-                    if !matches!(first.cells, TableCells::Refused(_)) {
-                        first.cells =
-                            TableCells::Refused("several columns have this name: rename one".to_owned());
-                    }
-                }
-            }
-        }
-        different
-    }
 }

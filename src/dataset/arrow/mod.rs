@@ -12,7 +12,7 @@ mod views;
 use super::FieldKind;
 use super::gather::{self, TableLimits};
 use super::hugging_face::Features;
-use super::table::{ShardTable, TableColumn};
+use super::table::ShardTable;
 use crate::source::{Malformed, ReadAt, Window};
 use messages::BatchUse;
 use schema::{ArrowColumn, ArrowContent};
@@ -41,7 +41,7 @@ pub fn table(source: &dyn ReadAt) -> Result<ShardTable, Malformed> {
             &mut file,
         )?);
     }
-    Ok(ShardTable { samples, columns: TableColumn::by_different_names(columns) })
+    Ok(ShardTable { samples, columns: gather::by_different_names(columns) })
 }
 
 /// The kind of a column's values, as far as the schema says it.

@@ -24,6 +24,8 @@ struct PageBody {
     values: u64,
     /// The offset in the file of what is held, where it lies there as it is.
     lies: Option<u64>,
+    /// How it is packed in the file.
+    packed: Option<BlockCodec>,
 }
 
 /// Reads a column: all that its pages hold, or for long values where they lie.
@@ -125,6 +127,9 @@ impl ChunkReader<'_, '_> {
         count: u64,
         encoding: u64,
     ) -> Result<PageValues, ColumnFault> {
+        if let (true, Some(codec), 1..) = (self.is_bytes(), body.packed, count) {
+            return Err(packed_bytes(codec));
+        }
         let bytes = match &body.held {
             None => ValueBytes::InFile { offset: body.values, end: page.offset + page.packed },
             Some(held) => {
@@ -176,22 +181,20 @@ impl ChunkReader<'_, '_> {
         if packed_levels > page.packed || codec.is_some() && packed_levels > page.unpacked {
             return Err(damaged(page.offset, "a page has more levels than bytes").into());
         }
-        if let (Some(codec), true) = (codec, self.is_bytes()) {
-            return Err(ColumnFault::Refused(format!(
-                "its bytes lie in pages compressed with {}, of which single values cannot be read: write the column \
-                 without compression",
-                codec.title()
-            )));
-        }
         let is_array = matches!(self.content, LeafContent::Bytes | LeafContent::Json | LeafContent::Text);
         let long = page.packed > page.values.saturating_mul(STEPPED_OVER) || page.packed > LARGEST_BLOCK;
         if codec.is_none() && is_array && page.encoding == PLAIN && long {
             return self.body_in_file(page, packed_levels);
         }
-        if page.packed > LARGEST_BLOCK {
-            let most = LARGEST_BLOCK >> 20;
-            let message = format!("a page of {} bytes: {most} MiB are the most", page.packed);
-            return Err(Malformed { offset: page.offset, message }.into());
+        let largest = if codec.is_some() { page.unpacked.max(page.packed) } else { page.packed };
+        if largest > LARGEST_BLOCK {
+            let (bytes, most) = (largest, LARGEST_BLOCK >> 20);
+            return Err(match codec {
+                Some(codec) if self.is_bytes() => packed_bytes(codec),
+                _ => ColumnFault::Refused(format!(
+                    "one of its pages has {bytes} bytes: {most} MiB are the most, so write smaller pages"
+                )),
+            });
         }
         self.limits.take_bytes(page.packed, page.offset)?;
         let mut bytes = self.file.read(page.offset, page.packed)?;
@@ -215,7 +218,7 @@ impl ChunkReader<'_, '_> {
             levels = rest.get(..length).ok_or_else(beyond)?.to_vec();
             values = 4 + length as u64;
         }
-        Ok(PageBody { held: Some(bytes), levels, values, lies })
+        Ok(PageBody { held: Some(bytes), levels, values, lies, packed: codec })
     }
 
     /// Reads the levels of a page whose values stay where they are.
@@ -235,7 +238,7 @@ impl ChunkReader<'_, '_> {
         }
         self.limits.take_bytes(length, page.offset)?;
         let levels = self.file.read(offset, length)?;
-        Ok(PageBody { held: None, levels, values: offset + length, lies: None })
+        Ok(PageBody { held: None, levels, values: offset + length, lies: None, packed: None })
     }
 }
 
@@ -258,6 +261,15 @@ fn spread<T>(cells: &mut Vec<Option<T>>, values: Vec<T>, present: Option<Vec<boo
             cells.extend(present.into_iter().map(|there| if there { values.next() } else { None }))
         }
     }
+}
+
+/// Why bytes in packed pages are refused.
+fn packed_bytes(codec: BlockCodec) -> ColumnFault {
+    ColumnFault::Refused(format!(
+        "its bytes lie in pages compressed with {}, of which single values cannot be read: write the column without \
+         compression",
+        codec.title()
+    ))
 }
 
 fn damaged(offset: u64, what: &str) -> Malformed {

@@ -15,7 +15,7 @@ mod values;
 use super::FieldKind;
 use super::gather::{self, ColumnFault, TableLimits};
 use super::hugging_face::Features;
-use super::table::{ShardTable, TableColumn};
+use super::table::ShardTable;
 use crate::source::{Malformed, ReadAt, Window};
 use footer::ParquetFooter;
 use schema::{LeafContent, SchemaLeaf};
@@ -50,7 +50,7 @@ pub fn table(source: &dyn ReadAt) -> Result<ShardTable, Malformed> {
             &mut file,
         )?);
     }
-    Ok(ShardTable { samples, columns: TableColumn::by_different_names(columns) })
+    Ok(ShardTable { samples, columns: gather::by_different_names(columns) })
 }
 
 /// Each row group must have a chunk of each column, with a value for each row.
