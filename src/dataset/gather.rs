@@ -238,8 +238,8 @@ pub(super) fn column(
     Ok(TableColumn { name: path.join("."), kind, classes, cells })
 }
 
-/// Columns as a table has them. A name that several have, or one list that is several columns of a format, is left once,
-/// and what cannot be told apart is refused.
+/// Columns as a table has them. A name that several have, as one list has that is several columns of a format, is left
+/// once, and what cannot be told apart is refused.
 pub(super) fn by_different_names(columns: Vec<TableColumn>) -> Vec<TableColumn> {
     let mut places = HashMap::<String, usize>::new();
     let mut different: Vec<TableColumn> = Vec::new();
