@@ -29,6 +29,15 @@ impl ReadAt for [u8] {
     }
 }
 
+impl<S: ReadAt + ?Sized> ReadAt for &S {
+    fn size(&self) -> u64 {
+        (**self).size()
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        (**self).read_at(buffer, offset)
+    }
+}
+
 /// A file whose size was taken when it was opened.
 pub(crate) struct SizedFile {
     /// The file.

@@ -24,4 +24,5 @@ mod simulate_caches;
 mod simulate_cli;
 mod simulate_nodes;
 mod table_order;
+mod tables;
 mod together;
