@@ -3,9 +3,11 @@
 //! Samples lie in files of their own, or in shards of some layout: [`ShardLayout`] says by which files such a dataset
 //! is known, and its [`ShardParser`] finds the samples of one shard.
 
+mod arrow;
 mod kinds;
 mod mds;
 mod packed;
+mod parquet;
 mod tf_example;
 pub(in crate::dataset) mod tfrecord;
 mod webdataset;
@@ -24,6 +26,14 @@ use super::samples::ShardContents;
 use crate::error::{Error, Result};
 use crate::source::{DatasetSource, Malformed, ReadAt};
 use serde::{Deserialize, Serialize};
+
+/// The columns of tables that may be the label, the first of which counts.
+const LABELS: &[&str] = &["label", "cls", "class"];
+
+/// Whether writers of tables leave a file of this name to themselves, such as one that is not finished.
+fn is_left_to_others(name: &[u8]) -> bool {
+    name.starts_with(b".") || name.starts_with(b"_")
+}
 
 /// What is known of a layout of shards.
 pub(super) trait ShardLayout: Sync {
@@ -133,6 +143,10 @@ layouts! {
     TfExample = 4, "TFRecord shards of tf.Example", Some(&tf_example::ExampleShards);
     /// Shards as MosaicML Streaming writes them, with an `index.json` beside them.
     Mds = 5, "MDS shards", Some(&mds::MdsShards);
+    /// Parquet files, such as the Hugging Face hub has them.
+    Parquet = 6, "Parquet files", Some(&parquet::ParquetShards);
+    /// Arrow files and streams, as `datasets` keeps them on disk.
+    Arrow = 7, "Arrow files", Some(&arrow::ArrowShards);
 }
 
 impl Layout {
