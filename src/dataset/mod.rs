@@ -23,6 +23,7 @@ mod changes;
 mod checks;
 mod classes;
 mod columns;
+mod dataset_card;
 mod directory;
 mod folder;
 mod format;
@@ -48,6 +49,7 @@ mod selected_columns;
 mod selected_members;
 pub(crate) mod shards;
 mod spill;
+mod splits;
 mod summary;
 mod survey;
 pub(crate) mod table;
@@ -139,6 +141,8 @@ pub struct IndexOptions {
     pub threads: usize,
     /// The kind of samples.
     pub contents: Contents,
+    /// The split that is the dataset, where one lies in splits. `None` stands for the only one.
+    pub split: Option<String>,
     /// The members that are read of each sample in tar shards, by their keys: the ends of their names behind the first
     /// dot, in lower case, and [`IMAGE`] for the image. `None` stands for the image alone.
     pub members: Option<Vec<String>>,

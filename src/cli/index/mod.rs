@@ -61,7 +61,7 @@ pub(crate) struct IndexArgs {
 struct IndexSettings;
 
 impl TakesSettings for IndexSettings {
-    const NAMES: Option<&'static [&'static str]> = Some(&["index_dir", "rebuild_index"]);
+    const NAMES: Option<&'static [&'static str]> = Some(&["split", "index_dir", "rebuild_index"]);
 }
 
 #[derive(Serialize)]

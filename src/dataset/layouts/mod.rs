@@ -62,6 +62,11 @@ pub(super) trait ShardLayout: Sync {
         Ok(None)
     }
 
+    /// Whether such shards may lie in directories below the root, and be of several splits by their names.
+    fn has_splits(&self) -> bool {
+        false
+    }
+
     /// The message where such shards hold no sample.
     fn nothing(&self) -> String;
 
@@ -200,8 +205,13 @@ pub(super) fn marked_directories(
 /// The most bytes of a file that lists shards.
 const LARGEST_LIST: u64 = 256 << 20;
 
+/// Whether a text is the name of a file in a directory, and leads nowhere else.
+fn is_name_beside(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['/', '\0', '\\']) && name != "." && name != ".."
+}
+
 /// Reads a file that lists shards; `None` where there is none.
-fn read_list(source: &dyn DatasetSource, name: &[u8]) -> Result<Option<Vec<u8>>> {
+pub(super) fn read_list(source: &dyn DatasetSource, name: &[u8]) -> Result<Option<Vec<u8>>> {
     if source.stamp(name)?.is_none() {
         return Ok(None);
     }

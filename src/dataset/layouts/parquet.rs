@@ -18,6 +18,10 @@ impl ShardLayout for ParquetShards {
         name.ends_with(b".parquet") && !is_left_to_others(name)
     }
 
+    fn has_splits(&self) -> bool {
+        true
+    }
+
     fn nothing(&self) -> String {
         "the Parquet files hold no row".to_owned()
     }
