@@ -4,6 +4,7 @@
 use super::FieldKind;
 use super::hugging_face::{Feature, Features};
 use super::table::{CellExtent, TableCells, TableColumn};
+use super::value_kinds::ValueKinds;
 use crate::source::{Malformed, ReadAt, Window};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -14,6 +15,8 @@ const COLUMN_TEXTS: u64 = 256 << 20;
 const SHARD_TEXTS: u64 = 1 << 30;
 /// The most cells that a shard may have in all its columns together.
 const MOST_CELLS: u64 = 1 << 27;
+/// The most values of a column that are looked at to find out what they are.
+const LOOKED_AT: usize = 16;
 /// Texts that lie in the shard as they are, stay there where they are longer than this on average, in bytes.
 const SHORT: u64 = 64;
 
@@ -210,7 +213,8 @@ fn text_cells(
     texts.collect::<Result<_, _>>().map(TableCells::Texts)
 }
 
-/// A column by what its format and `datasets` say of it. A struct of bytes and a path gives its name to the bytes.
+/// A column by what its format and `datasets` say of it. A struct of bytes and a path gives its name to the bytes. Of
+/// bytes without a value, whose kind nobody says, there is no column: another shard may have values, and says the kind.
 pub(super) fn column(
     path: &[String],
     in_bytes_and_path: bool,
@@ -218,7 +222,7 @@ pub(super) fn column(
     cells: Result<TableCells, ColumnFault>,
     features: &Features,
     file: &mut TableFile<'_>,
-) -> Result<TableColumn, Malformed> {
+) -> Result<Option<TableColumn>, Malformed> {
     let cells = cells.or_else(ColumnFault::cells)?;
     let (path, is_picture) = match path.split_last() {
         Some((last, parent)) if in_bytes_and_path && last == "bytes" => (parent, true),
@@ -228,14 +232,20 @@ pub(super) fn column(
     let kind = match (kind, &feature) {
         (FieldKind::Bytes, Some(Feature::Image)) => FieldKind::Image,
         (FieldKind::Bytes, None) if is_picture => FieldKind::Image,
-        (FieldKind::Bytes, None | Some(Feature::Value)) if begins_as_image(&cells, file)? => FieldKind::Image,
+        (FieldKind::Bytes, None | Some(Feature::Value)) => match &cells {
+            TableCells::Extents(extents) => match kinds(extents, file)? {
+                kinds if kinds.is_unknown() => return Ok(None),
+                kinds => kinds.kind_of_bytes(),
+            },
+            _ => kind,
+        },
         (kind, _) => kind,
     };
     let classes = match feature {
         Some(Feature::Classes(names)) if matches!(cells, TableCells::Integers(_)) => names,
         _ => Vec::new(),
     };
-    Ok(TableColumn { name: path.join("."), kind, classes, cells })
+    Ok(Some(TableColumn { name: path.join("."), kind, classes, cells }))
 }
 
 /// Columns as a table has them. A name that several have, as one list has that is several columns of a format, is left
@@ -261,16 +271,15 @@ pub(super) fn by_different_names(columns: Vec<TableColumn>) -> Vec<TableColumn> 
     different
 }
 
-/// Whether a column's first value begins as an image does that can be decoded.
-fn begins_as_image(cells: &TableCells, file: &mut TableFile<'_>) -> Result<bool, Malformed> {
-    let TableCells::Extents(extents) = cells else { return Ok(false) };
-    let Some(first) = extents.iter().flatten().next() else { return Ok(false) };
-    let start = file.read(first.offset, u64::from(first.length).min(12))?;
-    Ok(match start.as_slice() {
-        [0xFF, 0xD8, 0xFF, ..] | [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1A, b'\n', ..] => true,
-        [b'R', b'I', b'F', b'F', _, _, _, _, rest @ ..] => rest == b"WEBP",
-        _ => false,
-    })
+/// What values of a column begin as. Some are looked at, from all over it: each may lie far from the others.
+fn kinds(extents: &[Option<CellExtent>], file: &mut TableFile<'_>) -> Result<ValueKinds, Malformed> {
+    let mut kinds = ValueKinds::default();
+    let values: Vec<CellExtent> =
+        extents.iter().flatten().filter(|value| value.length > 0).copied().collect();
+    for value in values.iter().step_by(values.len().div_ceil(LOOKED_AT).max(1)) {
+        kinds.look(file, *value)?;
+    }
+    Ok(kinds)
 }
 
 #[cfg(test)]

@@ -54,6 +54,7 @@ mod summary;
 mod survey;
 pub(crate) mod table;
 mod unpack;
+mod value_kinds;
 
 pub(crate) use crate::source::COARSE_TICK;
 pub use crate::source::{FileVersion, Stamp, TICK};

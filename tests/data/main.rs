@@ -9,6 +9,7 @@ mod examples;
 mod fields;
 mod files;
 mod fuzz;
+mod hugging_face;
 mod index_file;
 mod labels;
 mod locality;

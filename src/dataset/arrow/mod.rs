@@ -32,7 +32,7 @@ pub fn table(source: &dyn ReadAt) -> Result<ShardTable, Malformed> {
     let mut columns = Vec::new();
     for column in &messages.schema.columns {
         let cells = columns::read(column, &messages.batches, &mut file, &mut limits);
-        columns.push(gather::column(
+        columns.extend(gather::column(
             &column.path,
             column.in_bytes_and_path,
             kind(column),

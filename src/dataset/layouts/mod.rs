@@ -4,7 +4,6 @@
 //! is known, and its [`ShardParser`] finds the samples of one shard.
 
 mod arrow;
-mod kinds;
 mod mds;
 mod packed;
 mod parquet;

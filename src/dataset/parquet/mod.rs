@@ -41,7 +41,7 @@ pub fn table(source: &dyn ReadAt) -> Result<ShardTable, Malformed> {
             Err(why) => Err(ColumnFault::Refused(why.clone())),
             Ok(content) => columns::read(leaf, *content, &chunks, &mut file, &mut limits),
         };
-        columns.push(gather::column(
+        columns.extend(gather::column(
             &leaf.path,
             leaf.in_bytes_and_path,
             kind(leaf),
