@@ -35,6 +35,8 @@ pub(super) struct DatasetPart {
     pub(super) notes: Notes,
     pub(super) origin: IndexOrigin,
     pub(super) seconds: f64,
+    /// The split that was asked for.
+    pub(super) split: Option<String>,
     /// Whether inode numbers last on its file system, so that they are compared.
     pub(super) inodes: bool,
     /// The stamps of shards that were written again within the run, and still hold the same samples.
@@ -75,6 +77,7 @@ impl DatasetPart {
             notes,
             origin: IndexOrigin::Loaded,
             seconds: 0.0,
+            split: None,
             moved: RwLock::default(),
             any_moved: AtomicBool::default(),
             accepting: Mutex::default(),

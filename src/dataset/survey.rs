@@ -1,10 +1,12 @@
 //! Finds out what kind of dataset a root holds: by the names in it, and by contents where the names are ambiguous.
 
 use super::cancel::Cancel;
+use super::dataset_card::CARD;
 use super::kind::{image_extensions, is_image_file};
-use super::layouts::{RecordShards, ShardLayout, TarShards};
+use super::layouts::{RecordShards, ShardLayout, TarShards, marked_directories};
 use super::left_out::LeftOut;
 use super::packed::{self, PackedManifest};
+use super::splits::{self, ChosenSplit};
 use super::{Contents, Layout, Notes, shards};
 use crate::error::{Error, Result};
 use crate::source::{DatasetSource, EntryKind};
@@ -26,6 +28,8 @@ pub(super) struct Survey {
     pub(super) nothing: String,
     /// The manifest, where the dataset is packed.
     pub(super) packed: Option<PackedManifest>,
+    /// The split that the shards are.
+    split: Option<String>,
 }
 
 /// What is in the root of a dataset.
@@ -41,6 +45,8 @@ struct RootListing {
     /// The first other file, by name.
     other: Option<Vec<u8>>,
     notes: Notes,
+    /// Whether there is a README, which may say what the files of splits are.
+    has_card: bool,
 }
 
 /// Shards of a layout, and what knows them.
@@ -49,8 +55,31 @@ type OtherShards = (Layout, &'static dyn ShardLayout, Vec<Vec<u8>>);
 /// The endings of names of files that describe the TFRecord shards beside them.
 const DESCRIPTIONS: [&str; 8] = [".json", ".txt", ".md", ".csv", ".pbtxt", ".idx", ".index", ".sha256"];
 
-/// Surveys the root of `source`.
-pub(super) fn survey(source: &dyn DatasetSource, contents: Contents, cancel: &Cancel) -> Result<Survey> {
+/// Surveys the root of `source`, or what is the split of this name in it.
+pub(super) fn survey(
+    source: &dyn DatasetSource,
+    contents: Contents,
+    split: Option<&str>,
+    cancel: &Cancel,
+) -> Result<Survey> {
+    let survey = whole(source, contents, split, cancel)?;
+    match split {
+        Some(split) if survey.split.is_none() => {
+            match marked_directories(source, &survey.classes, contents)? {
+                Some((layout, others)) => Err(splits::are_directories(source, layout, &others, Some(split))),
+                None => Err(splits::none_there(source, split)),
+            }
+        }
+        _ => Ok(survey),
+    }
+}
+
+fn whole(
+    source: &dyn DatasetSource,
+    contents: Contents,
+    split: Option<&str>,
+    cancel: &Cancel,
+) -> Result<Survey> {
     if !source.is_directory()? {
         let canonical = source.canonical()?;
         return single(&source.path(&[]), canonical.file_name().unwrap_or_default(), contents);
@@ -65,7 +94,7 @@ pub(super) fn survey(source: &dyn DatasetSource, contents: Contents, cancel: &Ca
     }
     let found = list_root(source, contents, cancel)?;
     match contents {
-        Contents::Images => images(source, found, cancel),
+        Contents::Images => images(source, found, split, cancel),
         Contents::Files => files(source, found),
     }
 }
@@ -73,7 +102,20 @@ pub(super) fn survey(source: &dyn DatasetSource, contents: Contents, cancel: &Ca
 impl Survey {
     /// That of a dataset of these shards.
     fn of_shards(layout: Layout, knows: &dyn ShardLayout, shards: Vec<Vec<u8>>, notes: Notes) -> Self {
-        Self { layout, classes: Vec::new(), shards, notes, nothing: knows.nothing(), packed: None }
+        Self {
+            layout,
+            classes: Vec::new(),
+            shards,
+            notes,
+            nothing: knows.nothing(),
+            packed: None,
+            split: None,
+        }
+    }
+
+    /// That of a split.
+    fn of_split(split: ChosenSplit, notes: Notes) -> Self {
+        Self { split: split.name, ..Self::of_shards(split.layout, split.knows, split.shards, notes) }
     }
 }
 
@@ -85,6 +127,7 @@ fn packed(manifest: PackedManifest) -> Survey {
         notes: Notes::default(),
         nothing: "the packed shards hold no sample".to_owned(),
         packed: Some(manifest),
+        split: None,
     }
 }
 
@@ -100,8 +143,8 @@ fn single(root: &Path, name: &OsStr, contents: Contents) -> Result<Survey> {
     let (layout, nothing) = match (Layout::of_samples(contents).find(is_of), contents) {
         (Some((layout, shards)), _) => (layout, shards.nothing()),
         (None, Contents::Images) => {
-            let message = "is neither a directory nor a .tar shard; name a directory of class directories, a directory \
-                           of .tar shards, or one shard";
+            let message = "is neither a directory nor a shard; name a directory of class directories, a directory of \
+                           shards such as .tar or .parquet, or one shard";
             return Err(Error::dataset(root, message));
         }
         (None, Contents::Files) => {
@@ -111,11 +154,29 @@ fn single(root: &Path, name: &OsStr, contents: Contents) -> Result<Survey> {
         }
     };
     let shards = vec![Vec::new()];
-    Ok(Survey { layout, classes: Vec::new(), shards, notes: Notes::default(), nothing, packed: None })
+    Ok(Survey {
+        layout,
+        classes: Vec::new(),
+        shards,
+        notes: Notes::default(),
+        nothing,
+        packed: None,
+        split: None,
+    })
 }
 
-fn images(source: &dyn DatasetSource, mut found: RootListing, cancel: &Cancel) -> Result<Survey> {
+fn images(
+    source: &dyn DatasetSource,
+    mut found: RootListing,
+    split: Option<&str>,
+    cancel: &Cancel,
+) -> Result<Survey> {
     let other = found.other_shards(source, cancel)?;
+    if other.is_none()
+        && let Some(below) = found.splits_below(source, split, cancel)?
+    {
+        return Ok(below);
+    }
     if other.is_none() && found.are_classes(source, cancel)? {
         return Ok(Survey {
             layout: Layout::Folder,
@@ -124,6 +185,7 @@ fn images(source: &dyn DatasetSource, mut found: RootListing, cancel: &Cancel) -
             notes: found.notes,
             nothing: format!("its directories hold no {} image", image_extensions()),
             packed: None,
+            split: None,
         });
     }
     if let Some(name) = found.compressed.first() {
@@ -133,6 +195,12 @@ fn images(source: &dyn DatasetSource, mut found: RootListing, cancel: &Cancel) -
         return Err(Error::dataset(source.path(name), message));
     }
     if let Some((layout, knows, shards)) = other {
+        if knows.has_splits()
+            && let Some(chosen) =
+                splits::choose(source, Some((layout, knows, shards.clone())), split, cancel)?
+        {
+            return Ok(Survey::of_split(chosen, found.notes));
+        }
         return Ok(Survey::of_shards(layout, knows, shards, found.notes));
     }
     if found.shards.is_empty() {
@@ -165,7 +233,15 @@ fn files(source: &dyn DatasetSource, found: RootListing) -> Result<Survey> {
         notes = Notes { unlabeled: true, ..Notes::default() };
     }
     let nothing = "holds no file".to_owned();
-    Ok(Survey { layout: Layout::Folder, classes, shards: Vec::new(), notes, nothing, packed: None })
+    Ok(Survey {
+        layout: Layout::Folder,
+        classes,
+        shards: Vec::new(),
+        notes,
+        nothing,
+        packed: None,
+        split: None,
+    })
 }
 
 /// The first image that is found in these directories, by its path below the root. The search ends with it.
@@ -213,6 +289,7 @@ fn list_root(source: &dyn DatasetSource, contents: Contents, cancel: &Cancel) ->
         } else if entry.target.is_some() && entry.target == own {
             found.notes.skip(LeftOut::LinkAbove, || text(entry.name));
         } else {
+            found.has_card |= entry.name == CARD.as_bytes();
             found.add(entry.name.to_vec(), entry.kind == EntryKind::Directory, contents);
         }
         Ok(ControlFlow::Continue(()))
@@ -253,6 +330,27 @@ impl RootListing {
             self.notes.skip(LeftOut::CompressedTar, || text(name));
         }
         Ok(true)
+    }
+
+    /// The split that is chosen where shards lie in directories, and no images and no shards beside them.
+    fn splits_below(
+        &self,
+        source: &dyn DatasetSource,
+        split: Option<&str>,
+        cancel: &Cancel,
+    ) -> Result<Option<Survey>> {
+        let has_shards = !self.shards.is_empty() || !self.compressed.is_empty();
+        if has_shards
+            || !splits::may_have_files(&self.directories, self.has_card)
+            || first_image(source, &self.directories, cancel)?.is_some()
+        {
+            return Ok(None);
+        }
+        if let Some((layout, others)) = marked_directories(source, &self.directories, Contents::Images)? {
+            return Err(splits::are_directories(source, layout, &others, split));
+        }
+        let chosen = splits::choose(source, None, split, cancel)?;
+        Ok(chosen.map(|chosen| Survey::of_split(chosen, self.notes.clone())))
     }
 
     /// The shards that are no tars, where they are the dataset: beside tars, and beside directories with images, they

@@ -153,6 +153,13 @@ pub(crate) fn shown(root: &Path) -> Cow<'_, Path> {
     }
 }
 
+/// The root that has this name in the directory `root`. What a URL has behind its path stays.
+pub(crate) fn below(root: &Path, name: &str) -> PathBuf {
+    let Some(url) = url(root) else { return root.join(name) };
+    let (place, query) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
+    PathBuf::from(format!("{}/{name}{query}", place.trim_end_matches('/')))
+}
+
 /// The path of a root that does not go by the working directory; a URL as it may be shown.
 ///
 /// # Errors

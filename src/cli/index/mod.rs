@@ -45,7 +45,7 @@ pub(crate) struct IndexArgs {
     /// per processor]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Show what the fields of the first N samples hold, shortly [default: 10 of tables (tf.Example, MDS), none of
+    /// Show what the fields of the first N samples hold, shortly [default: 10 of tables (tf.Example, MDS, Parquet, Arrow), none of
     /// other datasets]
     #[arg(long, value_name = "N")]
     samples: Option<u64>,
@@ -61,7 +61,7 @@ pub(crate) struct IndexArgs {
 struct IndexSettings;
 
 impl TakesSettings for IndexSettings {
-    const NAMES: Option<&'static [&'static str]> = Some(&["index_dir", "rebuild_index"]);
+    const NAMES: Option<&'static [&'static str]> = Some(&["split", "index_dir", "rebuild_index"]);
 }
 
 #[derive(Serialize)]
