@@ -63,6 +63,8 @@ impl MovedStamps {
     /// [`Error::Io`] for what exists and cannot be checked.
     pub(super) fn since(index: &DatasetPart) -> Result<Self> {
         let count = index.groups();
+        // The root first: what a listing of it tells of shards need not be asked for.
+        let root = has_moved(index, index.root_stamp(), stamp_of_root(index)?);
         let groups = Mutex::new(Vec::new());
         // Threads take many at a time, so that they do not contend for every one; of requests, one.
         let portion = if index.is_remote() { 1 } else { WORTH_A_THREAD };
@@ -78,7 +80,6 @@ impl MovedStamps {
         })?;
         let mut groups = groups.into_inner().unwrap_or_else(PoisonError::into_inner);
         groups.sort_unstable();
-        let root = has_moved(index, index.root_stamp(), stamp_of_root(index)?);
         Ok(Self { root, groups })
     }
 

@@ -69,7 +69,7 @@ pub(crate) use selected_members::IMAGE;
 pub use selected_members::MemberBytes;
 pub use summary::TableField;
 pub use summary::{IndexOrigin, IndexSummary};
-pub(crate) use summary::{Notes, SampleBytes, Skipped};
+pub(crate) use summary::{IndexRequests, Notes, SampleBytes, Skipped};
 
 /// The hash of what defines the dataset: layout, relative paths, extents, labels. Times are no part of it, so a copy
 /// has the same fingerprint.

@@ -7,7 +7,7 @@ use super::format::{
     GROUP_PREFIX, GROUP_ROW, GROUP_SUFFIX, GroupEnd, IndexFile, STAMP_ROW, Section, stamp_at, u32_at, u64_at,
 };
 use super::selected_members::MemberSelection;
-use super::summary;
+use super::summary::{self, IndexRequests};
 use super::{Extent, FileId, Fingerprint, IndexOrigin, IndexSummary, Layout, Notes, Stamp};
 use crate::error::{Error, Result};
 use crate::parts::RawOutline;
@@ -372,6 +372,7 @@ impl DatasetPart {
             index_bytes: self.file.size(),
             origin: self.origin.clone(),
             seconds: self.seconds,
+            requests: self.source.asked().map(IndexRequests::of),
         }
     }
 

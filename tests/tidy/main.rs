@@ -12,6 +12,7 @@ use std::path::{Path, PathBuf};
 /// The modules that may name a foreign crate. A crate of one purpose has one home; those of the last group may be used
 /// anywhere.
 const HOMES: &[(&str, &[&str])] = &[
+    ("async-trait", &["source"]),
     ("base64", &["http"]),
     ("bytes", &["http", "peers"]),
     ("clap", &["cli"]),
@@ -33,6 +34,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("lz4_flex", &["dataset"]),
     ("memmap2", &["batch"]),
     ("nvjpeg-sys", &["decode"]),
+    ("object_store", &["source"]),
     ("percent-encoding", &["http"]),
     ("plotters", &["cli"]),
     ("png", &["cli", "decode", "show"]),
@@ -44,7 +46,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("subtle", &["peers"]),
     ("tar", &["cli"]),
     ("rustls-native-certs", &["http"]),
-    ("tokio", &["http", "io", "peers"]),
+    ("tokio", &["http", "io", "peers", "source"]),
     ("tokio-rustls", &["http", "peers"]),
     ("toml", &["simulate"]),
     ("zune-core", &["cli", "decode"]),

@@ -7,8 +7,8 @@ mod samples;
 use super::settings::{Settings, TakesSettings};
 use super::{choice, output};
 use crate::dataset::{
-    Changed, Contents, DatasetIndex, IndexOptions, IndexOrigin, IndexSummary, Notes, SampleBytes, TO_LABEL,
-    TableField,
+    Changed, Contents, DatasetIndex, IndexOptions, IndexOrigin, IndexRequests, IndexSummary, Notes,
+    SampleBytes, TO_LABEL, TableField,
 };
 use crate::names::NamedValue;
 use crate::notices::{Notice, Notices};
@@ -251,6 +251,10 @@ fn describe(report: &IndexReport) -> String {
             report.summary.seconds
         ),
     ];
+    if let Some(IndexRequests { heads, gets, lists, bytes }) = report.summary.requests {
+        let bytes = output::bytes(bytes);
+        lines.push(format!("  requests     {gets} GET, {heads} HEAD, {lists} LIST; {bytes}"));
+    }
     let fields = report.summary.fields.iter();
     if fields.len() > 0 {
         let named = |field: &TableField| match &field.refused {

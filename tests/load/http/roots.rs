@@ -33,7 +33,7 @@ fn other_urls_and_lost_slashes_are_refused() {
     for (root, said) in [
         ("http:/127.0.0.1/data", "give the URL as a string"),
         ("https:/127.0.0.1/data", "give the URL as a string"),
-        ("s3://bucket/data", "cannot be read: give one of http:// or https://"),
+        ("ftp://host/data", "cannot be read: give one of http://, https://, s3://"),
         ("http://user:geheim@/data?sig=geheim", "no host"),
         ("http://127.0.0.1:geheim/data", "a port that is no number"),
     ] {
