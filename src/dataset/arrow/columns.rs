@@ -23,7 +23,7 @@ pub(super) fn read(
 ) -> Result<TableCells, ColumnFault> {
     let content = column.content.clone().map_err(ColumnFault::Refused)?;
     let (mut cells, mut dictionary) = (no_cells(content), no_cells(content));
-    limits.begin_column();
+    limits.begin_column(&column.path);
     for batch in batches {
         let mut reader = BatchReader { batch, file, limits };
         match (batch.what, column.dictionary) {

@@ -47,7 +47,7 @@ pub(super) fn read(
         }
         _ => ColumnCells::Integers(Vec::new()),
     };
-    limits.begin_column();
+    limits.begin_column(&leaf.path);
     for chunk in chunks {
         let codec = chunk.codec.clone().map_err(|name| {
             ColumnFault::Refused(format!("its pages are compressed with {name}, which cannot be read"))
