@@ -156,14 +156,14 @@ impl ByteValue {
 }
 
 /// The cells of a column so far.
-pub(super) enum ColumnCells {
+pub(super) enum GatheredCells {
     Truths(Vec<Option<bool>>),
     Integers(Vec<Option<i64>>),
     Floats(Vec<Option<f64>>),
     Bytes(Vec<Option<ByteValue>>),
 }
 
-impl ColumnCells {
+impl GatheredCells {
     /// The cells when all have come; whether those of bytes are texts.
     pub(super) fn finish(
         self,
