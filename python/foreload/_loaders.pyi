@@ -37,6 +37,9 @@ class ImageLoader(Loader):
             fills the batch from the epoch's beginning (`mask` says which), `partial` makes a smaller batch. None: drop
             in training, else partial.
         keep: How many batches you keep at a time, including the latest. The pools are sized for it.
+        split: The split that is read, of a dataset that has several: by the names of Parquet and Arrow files, by a
+            README.md as the Hugging Face hub has it, or by directories of `save_to_disk` and of MosaicML Streaming.
+            None: the only one.
         indices: Numbers of the samples to draw from, each once. The order of a shuffled epoch does not depend on how
             they are listed; a sequential epoch takes them as they stand. None: all.
         classes: Names or numbers of the classes to draw from. Labels stay what they are. None: all.
@@ -202,6 +205,7 @@ class ImageLoader(Loader):
         shuffle: bool | None = None,
         last_batch: Literal["drop", "pad", "partial"] | None = None,
         keep: int = 1,
+        split: str | None = None,
         indices: Sequence[int] | Array | None = None,
         classes: Sequence[str | int] | None = None,
         files: str | os.PathLike[str] | None = None,

@@ -8,7 +8,7 @@
 
 use super::build::{GroupRows, IndexGroup, ShardRows};
 use super::cancel::Cancel;
-use super::dataset_card::CARD;
+use super::layouts::ShardLayout;
 use super::member::MemberRow;
 use super::packed::PackedManifest;
 use super::parallel::for_each;
@@ -179,24 +179,28 @@ fn has_moved(index: &DatasetPart, then: Stamp, seen: Seen) -> bool {
 /// The stamp that tells whether the names of the dataset `index` have changed.
 fn stamp_of_root(index: &DatasetPart) -> Result<Seen> {
     let groups = 0..if index.layout().is_sharded() { index.groups() } else { 0 };
-    stamp_of_names(&*index.source, groups.map(|group| index.group_path(group)), index.inodes)
+    let described = index.layout().shards().map(ShardLayout::descriptions).unwrap_or_default();
+    let shards = groups.map(|group| index.group_path(group));
+    stamp_of_names(&*index.source, shards, &described, index.inodes)
 }
 
-/// The stamp of the root, and of the directories below it where shards lie in any, as one.
+/// The stamp of the root, as one with those of the directories below it in which shards lie, and of files in it that
+/// say what the dataset is.
 pub(super) fn stamp_of_names<'a>(
     source: &dyn DatasetSource,
     shards: impl Iterator<Item = &'a [u8]>,
+    described: &[&str],
     inodes: bool,
 ) -> Result<Seen> {
     let root = source.stamp(&[])?;
     let slashes = |name: &'a [u8]| (0..name.len()).filter(|&at| name[at] == b'/').map(|at| &name[..at]);
     let directories: BTreeSet<&[u8]> = shards.flat_map(slashes).collect();
     let Seen::As(stamp) = root else { return Ok(root) };
-    if directories.is_empty() {
+    if directories.is_empty() && described.is_empty() {
         return Ok(root);
     }
     let mut hash = Sha256::new();
-    for name in directories.into_iter().chain([CARD.as_bytes()]) {
+    for name in directories.into_iter().chain(described.iter().map(|name| name.as_bytes())) {
         let found = source.stamp(name)?.stamp().unwrap_or_default();
         hash.update(if inodes { found } else { found.without_inode() }.to_bytes());
     }
@@ -248,7 +252,8 @@ fn compare(
     let contents = index.file.header().contents;
     let full = index.directory_or_shard(group);
     let (found, message) = if let Some(knows) = index.layout().shards() {
-        let parser = knows.parser(&*index.source, index.notes.every_stem)?;
+        let mut parser = knows.parser(&*index.source, index.notes.every_stem)?;
+        parser.keep_texts(&index.notes.kept_texts);
         let (stamp, ShardContents { rows, findings }) = shards::read(&*index.source, path, &*parser, cancel)?;
         if let Some((footer, seal)) = &findings.packed
             && let Some(manifest) = PackedManifest::find(&*index.source)?

@@ -231,7 +231,8 @@ mod tests {
         let of = |name: &str, patterns: &[&str]| {
             (name.to_owned(), patterns.iter().map(|&text| text.to_owned()).collect::<Vec<_>>())
         };
-        let listed = "configs:\n- config_name: a\n  data_files:\n  - split: train\n    path: data/train-*\n  - split: test\n    \
+        let listed = "configs:\n- config_name: a\n  data_files:\n  - split: train\n    path: data/train-*\n  - \
+                      split: test\n    \
                       path: [x.parquet, './y.parquet']";
         assert_eq!(splits(listed), [of("train", &["data/train-*"]), of("test", &["x.parquet", "y.parquet"])]);
         assert_eq!(splits("configs:\n- data_files: '*.parquet'"), [of("train", &["*.parquet"])]);

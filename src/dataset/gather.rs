@@ -58,6 +58,9 @@ pub(super) struct TableLimits {
     bytes: u64,
     column_texts: u64,
     shard_texts: u64,
+    /// The columns of which all texts are kept, however long they are.
+    kept: Vec<String>,
+    is_kept: bool,
 }
 
 impl TableLimits {
@@ -68,12 +71,20 @@ impl TableLimits {
             bytes: size.saturating_mul(256).saturating_add(1 << 30),
             column_texts: COLUMN_TEXTS,
             shard_texts: SHARD_TEXTS,
+            kept: Vec::new(),
+            is_kept: false,
         }
     }
 
-    /// Begins the next column.
-    pub(super) fn begin_column(&mut self) {
+    /// These limits, where texts of some columns are all kept: those of other shards do not lie there as they are.
+    pub(super) fn keeping(self, columns: &[String]) -> Self {
+        Self { kept: columns.to_vec(), ..self }
+    }
+
+    /// Begins the next column, which has this path.
+    pub(super) fn begin_column(&mut self, path: &[String]) {
         self.column_texts = COLUMN_TEXTS;
+        self.is_kept = !self.kept.is_empty() && self.kept.contains(&path.join("."));
     }
 
     /// Takes room for `count` cells, as stated at `offset`.
@@ -145,14 +156,14 @@ impl ByteValue {
 }
 
 /// The cells of a column so far.
-pub(super) enum ColumnCells {
+pub(super) enum GatheredCells {
     Truths(Vec<Option<bool>>),
     Integers(Vec<Option<i64>>),
     Floats(Vec<Option<f64>>),
     Bytes(Vec<Option<ByteValue>>),
 }
 
-impl ColumnCells {
+impl GatheredCells {
     /// The cells when all have come; whether those of bytes are texts.
     pub(super) fn finish(
         self,
@@ -196,7 +207,7 @@ fn text_cells(
         }
         count += 1;
     }
-    if all_lie && total > SHORT * count {
+    if all_lie && total > SHORT * count && !limits.is_kept {
         return byte_cells(values);
     }
     let mut text = |value| match value {
@@ -302,10 +313,10 @@ mod tests {
         let refused = |fault| matches!(fault, Err(ColumnFault::Refused(_)));
         assert!(limits.take_text(COLUMN_TEXTS).is_ok() && refused(limits.take_text(1)));
         for _ in 1..SHARD_TEXTS / COLUMN_TEXTS {
-            limits.begin_column();
+            limits.begin_column(&[]);
             assert!(limits.take_text(COLUMN_TEXTS).is_ok());
         }
-        limits.begin_column();
+        limits.begin_column(&[]);
         assert!(refused(limits.take_text(1)));
     }
 }

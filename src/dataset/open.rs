@@ -5,6 +5,7 @@ use super::cancel::Cancel;
 use super::changes::{Change, MovedStamps, stamp_of_names};
 use super::directory::{self, IndexDirectory};
 use super::format::{Beside, IndexFile, Section};
+use super::layouts::ShardLayout;
 use super::parallel::for_each;
 use super::part::DatasetPart;
 use super::shards::{DatasetShards, ShardsFound};
@@ -223,23 +224,27 @@ impl IndexOpening<'_> {
         let progress = IndexProgress::new(options.progress);
         // The stamp is taken before the names are read, so that what is added meanwhile shows as a change.
         let gone = || Error::io("open dataset", *root, ErrorKind::NotFound.into());
-        let look = |shards: &[Vec<u8>]| {
+        let look = |shards: &[Vec<u8>], described: &[&str]| {
             let shards = shards.iter().map(Vec::as_slice);
-            let stamp = || stamp_of_names(source, shards.clone(), *inodes)?.stamp().ok_or_else(gone);
+            let stamp =
+                || stamp_of_names(source, shards.clone(), described, *inodes)?.stamp().ok_or_else(gone);
             Stamp::stable(COARSE_TICK, stamp)
         };
         let survey = || survey::survey(source, options.contents, options.split.as_deref(), cancel);
-        let (mut stamp, mut found) = (look(&[])?, survey()?);
-        if found.shards.iter().any(|name| name.contains(&b'/')) {
-            stamp = look(&found.shards)?;
+        let (mut stamp, mut found) = (look(&[], &[])?, survey()?);
+        let described = found.layout.shards().map(ShardLayout::descriptions).unwrap_or_default();
+        if !described.is_empty() {
+            stamp = look(&found.shards, &described)?;
             found = survey()?;
         }
         let Survey { layout, mut classes, shards, mut notes, mut nothing, packed, .. } = found;
         if let Some(manifest) = &packed {
             manifest.check_asked(root, options.contents, options.every_stem)?;
         }
-        let mut builder =
-            IndexBuilder::new(file, layout, options.contents)?.cancelled_by(cancel).with_inodes(*inodes);
+        let new = || -> Result<IndexBuilder> {
+            Ok(IndexBuilder::new(file, layout, options.contents)?.cancelled_by(cancel).with_inodes(*inodes))
+        };
+        let mut builder = new()?;
         // A loader of images finds none in shards without images. A loader of other members, which may be images by
         // other names, takes all stems.
         let any_image = || {
@@ -254,9 +259,15 @@ impl IndexOpening<'_> {
         let more = match &packed {
             Some(manifest) => packed::index(source, manifest, &mut builder, threads, &progress, cancel)?,
             None if layout.is_sharded() => {
-                let shards = DatasetShards { source, layout, names: &shards, every_stem };
-                let found = shards::index(&shards, &mut builder, threads, &progress, cancel)?;
-                let ShardsFound { notes, classes: named } = found;
+                let mut shards =
+                    DatasetShards { source, layout, names: &shards, every_stem, kept_texts: Vec::new() };
+                let mut found = shards::index(&shards, &mut builder, threads, &progress, cancel)?;
+                if !found.mixed_texts.is_empty() {
+                    shards.kept_texts = found.mixed_texts;
+                    builder = new()?;
+                    found = shards::index(&shards, &mut builder, threads, &progress, cancel)?;
+                }
+                let ShardsFound { notes, classes: named, .. } = found;
                 classes = named;
                 notes
             }
@@ -312,7 +323,8 @@ pub(super) fn verify(index: &DatasetPart, notices: &Notices) -> Result<()> {
         return Err(Error::DatasetChanged { path, message });
     }
     let Some(knows) = index.layout().shards() else { return Ok(()) };
-    let parser = knows.parser(&*index.source, index.notes.every_stem)?;
+    let mut parser = knows.parser(&*index.source, index.notes.every_stem)?;
+    parser.keep_texts(&index.notes.kept_texts);
     let not_compared = Mutex::new(BTreeSet::new());
     for_each(threads, index.groups(), |group| {
         let unknown = shards::verify(&*index.source, index.group_path(group), &*parser, &cancel)?;

@@ -1,6 +1,6 @@
 //! Shards of a dataset, tar, TFRecord or packed: each is read once, by several threads.
 
-use super::build::{GroupRows, IndexBuilder, IndexGroup};
+use super::build::{GroupRows, IndexBuilder, IndexGroup, ShardRows};
 use super::cancel::Cancel;
 use super::layouts::ShardParser;
 use super::open::IndexProgress;
@@ -8,9 +8,11 @@ use super::parallel::collect;
 pub(crate) use super::samples::ShardContents;
 pub use super::samples::{Stems, contents};
 use super::summary::LabelFault;
-use super::{Layout, Notes, Stamp, samples};
+use super::table::TableCells;
+use super::{FieldKind, Layout, Notes, Stamp, samples};
 use crate::error::{Error, Result};
 use crate::source::{DatasetSource, Malformed, OpenFile, ReadAt};
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -51,6 +53,8 @@ pub(super) struct DatasetShards<'a> {
     pub(super) names: &'a [Vec<u8>],
     /// Whether stems without an image are samples, too.
     pub(super) every_stem: bool,
+    /// The columns of which all texts are kept.
+    pub(super) kept_texts: Vec<String>,
 }
 
 /// What was found in all shards beside the samples.
@@ -58,6 +62,8 @@ pub(super) struct ShardsFound {
     pub(super) notes: Notes,
     /// The names of the classes by number.
     pub(super) classes: Vec<Vec<u8>>,
+    /// The columns whose texts lie in some shards as they are and in others do not: all are to be kept.
+    pub(super) mixed_texts: Vec<String>,
 }
 
 /// Indexes all shards.
@@ -68,14 +74,16 @@ pub(super) fn index(
     progress: &IndexProgress,
     cancel: &Cancel,
 ) -> Result<ShardsFound> {
-    let &DatasetShards { source, layout, names: shards, every_stem } = shards;
+    let &DatasetShards { source, layout, names: shards, every_stem, ref kept_texts } = shards;
     let Some(knows) = layout.shards() else {
         return Err(Error::Internal("loose files are no shards".into()));
     };
-    let parser = knows.parser(source, every_stem)?;
+    let mut parser = knows.parser(source, every_stem)?;
+    parser.keep_texts(kept_texts);
     progress.expect(shards.len() as u64, "shards");
     let next = AtomicUsize::new(0);
-    let mut notes = Notes { every_stem, ..Notes::default() };
+    let mut notes = Notes { every_stem, kept_texts: kept_texts.clone(), ..Notes::default() };
+    let (mut lying, mut kept) = (BTreeSet::new(), BTreeSet::new());
     let (mut has_images, mut smallest_label) = (false, None);
     // Of tables: the column of the images, and that of the labels with the names of the classes.
     let (mut image, mut label): (Agreed<String>, Agreed<(String, Vec<String>)>) =
@@ -94,6 +102,7 @@ pub(super) fn index(
             }
         },
         |(shard, stamp, ShardContents { rows, findings }): (&Vec<u8>, Stamp, ShardContents)| {
+            note_texts(&rows, &mut lying, &mut kept);
             builder.add(&IndexGroup { path: shard.clone(), stamp, rows: GroupRows::Shard(rows) })?;
             progress.step(1);
             keep_first(&mut labeled, shard, findings.labeled);
@@ -146,7 +155,20 @@ pub(super) fn index(
     let classes = classes.unwrap_or_default();
     notes.labels_from_one = !notes.unlabeled && classes.is_empty() && smallest_label == Some(1);
     let classes = classes.into_iter().map(String::into_bytes).collect();
-    Ok(ShardsFound { notes, classes })
+    let mixed_texts = lying.intersection(&kept).cloned().collect();
+    Ok(ShardsFound { notes, classes, mixed_texts })
+}
+
+/// Notes of a table in which columns texts lie in the shard, and of which they were kept.
+fn note_texts(rows: &ShardRows, lying: &mut BTreeSet<String>, kept: &mut BTreeSet<String>) {
+    let lie = rows
+        .keys
+        .iter()
+        .zip(&rows.kinds)
+        .filter(|(_, kind)| matches!(kind, FieldKind::Text | FieldKind::Json));
+    lying.extend(lie.map(|(name, _)| name.clone()));
+    let texts = rows.columns.iter().filter(|column| matches!(column.cells, TableCells::Texts(_)));
+    kept.extend(texts.map(|column| column.name.clone()));
 }
 
 /// What all shards must agree on that say anything of it. Which two of them differ does not depend on the order in

@@ -198,7 +198,8 @@ fn files_below(source: &dyn DatasetSource, cancel: &Cancel) -> Result<Vec<Vec<u8
             Ok(ControlFlow::Continue(()))
         })?;
         if hub.len() == HUB_CACHE.len() {
-            let message = "is the cache of a repository with all its versions: name one of the directories in snapshots";
+            let message =
+                "is a repository's cache with all its versions: name one of the directories in snapshots";
             return Err(Error::dataset(source.path(&directory), message));
         }
     }
@@ -228,7 +229,7 @@ fn of_one_layout(
         let Some(first) = shards.first() else { continue };
         if let Some((other, _, others)) = &found {
             let message = format!(
-                "is one of {}, and {} below the same directory one of {}: keep the datasets in directories of their own",
+                "is one of {}, and {} below the same root one of {}: keep the datasets in directories of their own",
                 layout.title(),
                 String::from_utf8_lossy(&others[0]),
                 other.title()
@@ -272,8 +273,8 @@ fn by_names(source: &dyn DatasetSource, files: Vec<Vec<u8>>) -> Result<FilesBySp
         splits.entry(split).or_default().push(name);
     }
     if let (2.., Some(unnamed)) = (splits.len(), splits.get(&None)) {
-        let message = "says no split by its name, and files beside it do: keep it in a directory of its own, or list the \
-                       files of splits in README.md (configs, data_files)";
+        let message = "says no split by its name, and files beside it do: keep it in a directory of its own, or list \
+                       the files of splits in README.md (configs, data_files)";
         return Err(Error::dataset(source.path(&unnamed[0]), message));
     }
     if let Some(homes) = homes.values().find(|homes| homes.len() > 1) {

@@ -46,6 +46,9 @@ pub struct Notes {
     /// Whether all stems of the shards are samples, with an image or without.
     #[serde(default)]
     pub every_stem: bool,
+    /// The columns of tables of which all texts are kept in the index.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kept_texts: Vec<String>,
     /// Whether no sample has an image.
     #[serde(default)]
     pub imageless: bool,
@@ -187,6 +190,7 @@ impl Notes {
         self.empty_classes.extend(other.empty_classes);
         self.unlabeled |= other.unlabeled;
         self.every_stem |= other.every_stem;
+        self.kept_texts.extend(other.kept_texts);
         self.imageless |= other.imageless;
         self.label_fault = self.label_fault.take().or(other.label_fault);
         self.images_missing |= other.images_missing;

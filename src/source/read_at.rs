@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The number of bytes of a window where the source says no other. One read covers the small things between two samples: headers, labels, small
-/// records.
+/// The number of bytes of a window where the source says no other. One read covers the small things between two
+/// samples: headers, labels, small records.
 pub(crate) const WINDOW: usize = 4096;
 
 /// Bytes that can be read at any offset.

@@ -193,7 +193,7 @@ fn of_several_splits_one_must_be_named() {
     write(&scene, "train/", &[2]);
     write(&scene, "val/", &[1]);
     let error = scene.error();
-    assert!(error.contains("MDS shards in train, val") && error.contains("name one"), "{error}");
+    assert!(error.contains("MDS shards in train, val") && error.contains("config: split"), "{error}");
     assert_eq!(DatasetIndex::open(&scene.root.join("val"), &scene.options).unwrap().len(), 1);
     let both = [scene.root.join("train"), scene.root.join("val")];
     let both = DatasetIndex::open_all(&both, &scene.options, &std::sync::Arc::default()).unwrap();

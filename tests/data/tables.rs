@@ -29,7 +29,8 @@ fn fixtures() -> PathBuf {
 }
 
 fn parse(name: &str, bytes: &[u8]) -> Result<ShardTable, String> {
-    let table = if name.ends_with(".parquet") { tables::parquet(&bytes) } else { tables::arrow(&bytes) };
+    let table =
+        if name.ends_with(".parquet") { tables::parquet(&bytes, &[]) } else { tables::arrow(&bytes, &[]) };
     table.map_err(|error| {
         assert!(error.offset <= bytes.len() as u64, "{error:?} of {} bytes", bytes.len());
         format!("{} at byte {}", error.message, error.offset)

@@ -45,8 +45,8 @@ pub(crate) struct IndexArgs {
     /// per processor]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Show what the fields of the first N samples hold, shortly [default: 10 of tables (tf.Example, MDS, Parquet, Arrow), none of
-    /// other datasets]
+    /// Show what the fields of the first N samples hold, shortly [default: 10 of tables (tf.Example, MDS, Parquet,
+    /// Arrow), none of other datasets]
     #[arg(long, value_name = "N")]
     samples: Option<u64>,
     /// Print the summary as one JSON object

@@ -1,6 +1,6 @@
 //! The cells of a column of Arrow tables: the values of its buffers in each batch, and which of them are missing.
 
-use super::super::gather::{ByteValue, ColumnCells, ColumnFault, TableFile, TableLimits};
+use super::super::gather::{ByteValue, ColumnFault, GatheredCells, TableFile, TableLimits};
 use super::super::table::{CellExtent, TableCells};
 use super::super::unpack::{LARGEST_BLOCK, PackedBlock};
 use super::messages::{ArrowBatch, BatchUse};
@@ -23,7 +23,7 @@ pub(super) fn read(
 ) -> Result<TableCells, ColumnFault> {
     let content = column.content.clone().map_err(ColumnFault::Refused)?;
     let (mut cells, mut dictionary) = (no_cells(content), no_cells(content));
-    limits.begin_column();
+    limits.begin_column(&column.path);
     for batch in batches {
         let mut reader = BatchReader { batch, file, limits };
         match (batch.what, column.dictionary) {
@@ -50,13 +50,13 @@ pub(super) fn read(
     cells.finish(content.is_text(), file, limits)
 }
 
-fn no_cells(content: ArrowContent) -> ColumnCells {
+fn no_cells(content: ArrowContent) -> GatheredCells {
     match content {
-        ArrowContent::Truth => ColumnCells::Truths(Vec::new()),
-        ArrowContent::Integer { .. } => ColumnCells::Integers(Vec::new()),
-        ArrowContent::Float { .. } => ColumnCells::Floats(Vec::new()),
+        ArrowContent::Truth => GatheredCells::Truths(Vec::new()),
+        ArrowContent::Integer { .. } => GatheredCells::Integers(Vec::new()),
+        ArrowContent::Float { .. } => GatheredCells::Floats(Vec::new()),
         ArrowContent::Bytes { .. } | ArrowContent::Views { .. } | ArrowContent::FixedBytes(_) => {
-            ColumnCells::Bytes(Vec::new())
+            GatheredCells::Bytes(Vec::new())
         }
     }
 }
@@ -171,7 +171,7 @@ impl BatchReader<'_, '_> {
         content: ArrowContent,
         place: BufferPlace,
         present: Option<&[bool]>,
-        cells: &mut ColumnCells,
+        cells: &mut GatheredCells,
     ) -> Result<(), ColumnFault> {
         let rows = self.batch.rows;
         self.limits.take_cells(rows, self.batch.offset)?;
@@ -180,13 +180,13 @@ impl BatchReader<'_, '_> {
         }
         let there = |row: usize| present.is_none_or(|present| present[row]);
         match (content, cells) {
-            (ArrowContent::Truth, ColumnCells::Truths(cells)) => {
+            (ArrowContent::Truth, GatheredCells::Truths(cells)) => {
                 let bytes = self.read(place, 1, rows.div_ceil(8))?;
                 cells.extend(
                     bits(&bytes, rows as usize).enumerate().map(|(row, bit)| there(row).then_some(bit)),
                 );
             }
-            (ArrowContent::Integer { width, signed }, ColumnCells::Integers(cells)) => {
+            (ArrowContent::Integer { width, signed }, GatheredCells::Integers(cells)) => {
                 let bytes = self.read(place, 1, rows * width as u64)?;
                 for (row, bytes) in bytes.chunks_exact(width).take(rows as usize).enumerate() {
                     let shift = 64 - 8 * width as u32;
@@ -203,7 +203,7 @@ impl BatchReader<'_, '_> {
                     });
                 }
             }
-            (ArrowContent::Float { width }, ColumnCells::Floats(cells)) => {
+            (ArrowContent::Float { width }, GatheredCells::Floats(cells)) => {
                 let bytes = self.read(place, 1, rows * width as u64)?;
                 let numbers = bytes.chunks_exact(width).take(rows as usize).map(|bytes| match bytes {
                     &[a, b] => half::f16::from_le_bytes([a, b]).to_f64(),
@@ -212,16 +212,16 @@ impl BatchReader<'_, '_> {
                 });
                 cells.extend(numbers.enumerate().map(|(row, number)| there(row).then_some(number)));
             }
-            (ArrowContent::Bytes { is_large, is_text }, ColumnCells::Bytes(cells)) => {
+            (ArrowContent::Bytes { is_large, is_text }, GatheredCells::Bytes(cells)) => {
                 let width = if is_large { 8 } else { 4 };
                 let offsets = self.read(place, 1, (rows + 1) * width)?;
                 let offsets = offsets.chunks_exact(width as usize).take(rows as usize + 1).map(little_endian);
                 self.append_bytes(place, 2, offsets, is_text, present, cells)?;
             }
-            (ArrowContent::Views { is_text }, ColumnCells::Bytes(cells)) => {
+            (ArrowContent::Views { is_text }, GatheredCells::Bytes(cells)) => {
                 views::append(self, place, is_text, present, cells)?;
             }
-            (ArrowContent::FixedBytes(length), ColumnCells::Bytes(cells)) => {
+            (ArrowContent::FixedBytes(length), GatheredCells::Bytes(cells)) => {
                 let offsets = (0..=rows).map(|row| row * u64::from(length));
                 self.append_bytes(place, 1, offsets, false, present, cells)?;
             }
@@ -277,20 +277,22 @@ impl BatchReader<'_, '_> {
     /// Adds the values of a dictionary that have these numbers.
     fn pick(
         &mut self,
-        numbers: ColumnCells,
-        dictionary: &ColumnCells,
-        cells: &mut ColumnCells,
+        numbers: GatheredCells,
+        dictionary: &GatheredCells,
+        cells: &mut GatheredCells,
     ) -> Result<(), ColumnFault> {
-        let ColumnCells::Integers(numbers) = numbers else {
+        let GatheredCells::Integers(numbers) = numbers else {
             unreachable!("a dictionary is asked by whole numbers")
         };
         for number in numbers {
             let place = number.map(|number| usize::try_from(number).unwrap_or(usize::MAX));
             let found = match (&mut *cells, dictionary) {
-                (ColumnCells::Truths(cells), ColumnCells::Truths(values)) => copy(cells, values, place),
-                (ColumnCells::Integers(cells), ColumnCells::Integers(values)) => copy(cells, values, place),
-                (ColumnCells::Floats(cells), ColumnCells::Floats(values)) => copy(cells, values, place),
-                (ColumnCells::Bytes(cells), ColumnCells::Bytes(values)) => {
+                (GatheredCells::Truths(cells), GatheredCells::Truths(values)) => copy(cells, values, place),
+                (GatheredCells::Integers(cells), GatheredCells::Integers(values)) => {
+                    copy(cells, values, place)
+                }
+                (GatheredCells::Floats(cells), GatheredCells::Floats(values)) => copy(cells, values, place),
+                (GatheredCells::Bytes(cells), GatheredCells::Bytes(values)) => {
                     let value = place.map_or(Some(&None), |place| values.get(place));
                     if let Some(value) = value {
                         cells.push(value.as_ref().map(|value| value.again(self.limits)).transpose()?);

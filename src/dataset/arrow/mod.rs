@@ -22,9 +22,9 @@ use schema::{ArrowColumn, ArrowContent};
 /// # Errors
 /// [`Malformed`] for what is neither, and for what is damaged or was cut off. A column that cannot be read is
 /// [`super::table::TableCells::Refused`].
-pub fn table(source: &dyn ReadAt) -> Result<ShardTable, Malformed> {
+pub fn table(source: &dyn ReadAt, kept: &[String]) -> Result<ShardTable, Malformed> {
     let mut file = Window::new(source);
-    let mut limits = TableLimits::of(file.size());
+    let mut limits = TableLimits::of(file.size()).keeping(kept);
     let messages = messages::read(&mut file, &mut limits)?;
     let features = Features::read(messages.schema.hugging_face.as_deref());
     let rows = messages.batches.iter().filter(|batch| batch.what == BatchUse::Rows).map(|batch| batch.rows);

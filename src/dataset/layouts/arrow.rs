@@ -68,7 +68,7 @@ impl ShardLayout for ArrowShards {
     }
 
     fn parser(&self, _: &dyn DatasetSource, _: bool) -> Result<Box<dyn ShardParser>> {
-        Ok(Box::new(Self))
+        Ok(Box::new(ArrowParser::default()))
     }
 }
 
@@ -77,8 +77,19 @@ fn is_empty(value: &Value) -> bool {
     value.is_null() || value.as_array().is_some_and(Vec::is_empty)
 }
 
-impl ShardParser for ArrowShards {
+/// Parses such files.
+#[derive(Default)]
+struct ArrowParser {
+    /// The columns of which all texts are kept.
+    kept: Vec<String>,
+}
+
+impl ShardParser for ArrowParser {
+    fn keep_texts(&mut self, columns: &[String]) {
+        self.kept = columns.to_vec();
+    }
+
     fn contents(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
-        rows_of_table::contents(arrow::table(bytes)?, LABELS)
+        rows_of_table::contents(arrow::table(bytes, &self.kept)?, LABELS)
     }
 }

@@ -21,6 +21,7 @@ pub use tfrecord::records;
 pub(super) use webdataset::TarShards;
 
 use super::Contents;
+use super::dataset_card::CARD;
 use super::samples::ShardContents;
 use crate::error::{Error, Result};
 use crate::source::{DatasetSource, Malformed, ReadAt, Seen};
@@ -61,6 +62,11 @@ pub(super) trait ShardLayout: Sync {
         Ok(None)
     }
 
+    /// The files in the root that say what the dataset is, beside the names of others.
+    fn descriptions(&self) -> Vec<&'static str> {
+        self.marker().into_iter().chain(self.has_splits().then_some(CARD)).collect()
+    }
+
     /// Whether such shards may lie in directories below the root, and be of several splits by their names.
     fn has_splits(&self) -> bool {
         false
@@ -90,6 +96,10 @@ pub(super) trait ShardLayout: Sync {
 
 /// Finds the samples of shards.
 pub(super) trait ShardParser: Send + Sync {
+    /// Has the texts of these columns kept in the index although they lie in the shard, because in other shards they do
+    /// not lie as they are. A column is read in one way of all shards.
+    fn keep_texts(&mut self, _columns: &[String]) {}
+
     /// The samples of the shard with this name below the root, without reading what is read of them later.
     ///
     /// # Errors

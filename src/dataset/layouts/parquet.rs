@@ -27,12 +27,23 @@ impl ShardLayout for ParquetShards {
     }
 
     fn parser(&self, _: &dyn DatasetSource, _: bool) -> Result<Box<dyn ShardParser>> {
-        Ok(Box::new(Self))
+        Ok(Box::new(ParquetParser::default()))
     }
 }
 
-impl ShardParser for ParquetShards {
+/// Parses such files.
+#[derive(Default)]
+struct ParquetParser {
+    /// The columns of which all texts are kept.
+    kept: Vec<String>,
+}
+
+impl ShardParser for ParquetParser {
+    fn keep_texts(&mut self, columns: &[String]) {
+        self.kept = columns.to_vec();
+    }
+
     fn contents(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
-        rows_of_table::contents(parquet::table(bytes)?, LABELS)
+        rows_of_table::contents(parquet::table(bytes, &self.kept)?, LABELS)
     }
 }

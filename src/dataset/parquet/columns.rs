@@ -1,6 +1,6 @@
 //! The cells of a column: the values of its pages, and which of them are missing.
 
-use super::super::gather::{ColumnCells, ColumnFault, TableFile, TableLimits};
+use super::super::gather::{ColumnFault, GatheredCells, TableFile, TableLimits};
 use super::super::table::TableCells;
 use super::super::unpack::{BlockCodec, LARGEST_BLOCK, PackedBlock};
 use super::encodings::{PackedNumbers, little_endian};
@@ -40,14 +40,14 @@ pub(super) fn read(
     limits: &mut TableLimits,
 ) -> Result<TableCells, ColumnFault> {
     let mut cells = match content {
-        LeafContent::Truth => ColumnCells::Truths(Vec::new()),
-        LeafContent::Half | LeafContent::Float | LeafContent::Double => ColumnCells::Floats(Vec::new()),
+        LeafContent::Truth => GatheredCells::Truths(Vec::new()),
+        LeafContent::Half | LeafContent::Float | LeafContent::Double => GatheredCells::Floats(Vec::new()),
         LeafContent::Text | LeafContent::Json | LeafContent::Bytes | LeafContent::FixedBytes(_) => {
-            ColumnCells::Bytes(Vec::new())
+            GatheredCells::Bytes(Vec::new())
         }
-        _ => ColumnCells::Integers(Vec::new()),
+        _ => GatheredCells::Integers(Vec::new()),
     };
-    limits.begin_column();
+    limits.begin_column(&leaf.path);
     for chunk in chunks {
         let codec = chunk.codec.clone().map_err(|name| {
             ColumnFault::Refused(format!("its pages are compressed with {name}, which cannot be read"))
@@ -69,7 +69,7 @@ struct ChunkReader<'a, 'f> {
 fn read_chunk(
     mut reader: ChunkReader<'_, '_>,
     chunk: &ColumnChunk,
-    cells: &mut ColumnCells,
+    cells: &mut GatheredCells,
 ) -> Result<(), ColumnFault> {
     let mut pages = ChunkPages::of(chunk);
     let mut dictionary = None;
@@ -243,12 +243,12 @@ impl ChunkReader<'_, '_> {
 }
 
 /// Adds a page's values, each where one is there.
-fn append(cells: &mut ColumnCells, values: PageValues, present: Option<Vec<bool>>) {
+fn append(cells: &mut GatheredCells, values: PageValues, present: Option<Vec<bool>>) {
     match (cells, values) {
-        (ColumnCells::Truths(cells), PageValues::Truths(values)) => spread(cells, values, present),
-        (ColumnCells::Integers(cells), PageValues::Integers(values)) => spread(cells, values, present),
-        (ColumnCells::Floats(cells), PageValues::Floats(values)) => spread(cells, values, present),
-        (ColumnCells::Bytes(cells), PageValues::Bytes(values)) => spread(cells, values, present),
+        (GatheredCells::Truths(cells), PageValues::Truths(values)) => spread(cells, values, present),
+        (GatheredCells::Integers(cells), PageValues::Integers(values)) => spread(cells, values, present),
+        (GatheredCells::Floats(cells), PageValues::Floats(values)) => spread(cells, values, present),
+        (GatheredCells::Bytes(cells), PageValues::Bytes(values)) => spread(cells, values, present),
         _ => unreachable!("values and cells are both by what the column holds"),
     }
 }

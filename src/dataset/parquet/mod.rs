@@ -21,19 +21,20 @@ use footer::ParquetFooter;
 use schema::{LeafContent, SchemaLeaf};
 
 /// The table that a Parquet file holds. A struct of bytes and a path is one column for the bytes, by the struct's name,
-/// and one for the path; other structs have a column for each value, `STRUCT.VALUE`.
+/// and one for the path; other structs have a column for each value, `STRUCT.VALUE`. The texts of the columns that are
+/// `kept` are all read; of others long ones stay where they lie.
 ///
 /// # Errors
 /// [`Malformed`] for what is no Parquet file, and for a damaged or encrypted one. A column that cannot be read is
 /// [`super::table::TableCells::Refused`].
-pub fn table(source: &dyn ReadAt) -> Result<ShardTable, Malformed> {
+pub fn table(source: &dyn ReadAt, kept: &[String]) -> Result<ShardTable, Malformed> {
     let mut file = Window::new(source);
     let footer = footer::read(&mut file)?;
     let leaves = schema::leaves(&footer.schema, footer.at)?;
     check_groups(&footer, &leaves)?;
     let features = Features::read(footer.hugging_face.as_deref());
     let samples = footer.groups.iter().map(|group| group.rows).sum();
-    let mut limits = TableLimits::of(file.size());
+    let mut limits = TableLimits::of(file.size()).keeping(kept);
     let mut columns = Vec::new();
     for (number, leaf) in leaves.iter().enumerate() {
         let chunks: Vec<_> = footer.groups.iter().map(|group| &group.chunks[number]).collect();
