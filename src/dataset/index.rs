@@ -133,7 +133,8 @@ impl DatasetIndex {
             members,
         };
         for part in parts {
-            part.notes.notify(&part.root, part.origin != IndexOrigin::Loaded, &index.notices);
+            let (built, labels) = (part.origin != IndexOrigin::Loaded, !options.without_labels);
+            part.notes.notify(&part.root, built, labels, &index.notices);
             let (sample, file) = (index.samples, index.files);
             index.samples += part.len();
             index.files = file.checked_add(part.files()).ok_or_else(|| {

@@ -6,6 +6,7 @@
 mod kinds;
 mod mds;
 mod packed;
+mod tar_of_tars;
 mod tf_example;
 pub(in crate::dataset) mod tfrecord;
 mod webdataset;
@@ -13,6 +14,8 @@ mod wire;
 
 pub use mds::mds_table;
 pub(super) use packed::PackedShards;
+pub use tar_of_tars::tar_of_tars;
+pub(super) use tar_of_tars::{TarsOfClasses, is_tar_of_tars};
 pub use tf_example::tf_examples;
 pub(super) use tfrecord::RecordShards;
 pub(crate) use tfrecord::masked;
@@ -133,6 +136,8 @@ layouts! {
     TfExample = 4, "TFRecord shards of tf.Example", Some(&tf_example::ExampleShards);
     /// Shards as MosaicML Streaming writes them, with an `index.json` beside them.
     Mds = 5, "MDS shards", Some(&mds::MdsShards);
+    /// A tar of tars, one for each class, as ImageNet's training images come.
+    TarOfTars = 8, "tars of tars", Some(&tar_of_tars::TarsOfClasses);
 }
 
 impl Layout {
