@@ -449,7 +449,7 @@ impl DatasetIndex {
         self.parts.iter().map(|placed| placed.part.total_bytes()).sum()
     }
 
-    /// The number of reads that all samples take: one for each, and one for each member that lies elsewhere in its shard.
+    /// The number of reads of all samples: one for each, and one for each member that lies elsewhere in its shard.
     pub fn total_reads(&self) -> u64 {
         self.parts.iter().map(|placed| placed.part.total_reads()).sum()
     }

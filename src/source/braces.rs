@@ -25,7 +25,7 @@ pub(super) fn expand(text: &str) -> Result<Option<Vec<String>>, String> {
         return Err(format!("has braces and more than {LONGEST} bytes: give several datasets as a list"));
     }
     let pattern = Pattern::parse(text, 0)?;
-    if pattern.0.iter().all(|piece| matches!(piece, Piece::Literal(_))) {
+    if pattern.0.iter().all(|piece| matches!(piece, PatternPiece::Literal(_))) {
         return Ok(None);
     }
     let count = pattern.count();
@@ -39,10 +39,10 @@ pub(super) fn expand(text: &str) -> Result<Option<Vec<String>>, String> {
 }
 
 /// What stands one after another.
-struct Pattern<'a>(Vec<Piece<'a>>);
+struct Pattern<'a>(Vec<PatternPiece<'a>>);
 
 /// A part of a pattern.
-enum Piece<'a> {
+enum PatternPiece<'a> {
     Literal(&'a str),
     /// One of several, as `{a,b}`.
     Choice(Vec<Pattern<'a>>),
@@ -68,7 +68,7 @@ enum RangeForm {
 
 /// How much a pattern gives.
 #[derive(Clone, Copy)]
-struct Count {
+struct PatternCount {
     names: u64,
     bytes: u64,
 }
@@ -83,20 +83,20 @@ impl<'a> Pattern<'a> {
             let (before, group) = (&rest[..start], &rest[start + 1..end]);
             let piece = if group.contains(',') {
                 let parts = parts(group).into_iter().map(|part| Self::parse(part, depth + 1));
-                Piece::Choice(parts.collect::<Result<_, _>>()?)
+                PatternPiece::Choice(parts.collect::<Result<_, _>>()?)
             } else {
-                Range::parse(group).map_or(Piece::Literal(&rest[start..=end]), Piece::Range)
+                Range::parse(group).map_or(PatternPiece::Literal(&rest[start..=end]), PatternPiece::Range)
             };
-            pieces.extend([Piece::Literal(before), piece]);
+            pieces.extend([PatternPiece::Literal(before), piece]);
             rest = &rest[end + 1..];
         }
-        pieces.push(Piece::Literal(rest));
+        pieces.push(PatternPiece::Literal(rest));
         Ok(Self(pieces))
     }
 
-    fn count(&self) -> Count {
-        let none = Count { names: 1, bytes: 0 };
-        self.0.iter().map(Piece::count).fold(none, |all, one| Count {
+    fn count(&self) -> PatternCount {
+        let none = PatternCount { names: 1, bytes: 0 };
+        self.0.iter().map(PatternPiece::count).fold(none, |all, one| PatternCount {
             names: all.names.saturating_mul(one.names),
             bytes: all.bytes.saturating_mul(one.names).saturating_add(one.bytes.saturating_mul(all.names)),
         })
@@ -105,7 +105,7 @@ impl<'a> Pattern<'a> {
     /// All names. [`Pattern::count`] says how many there are.
     fn names(&self) -> Vec<String> {
         self.0.iter().fold(vec![String::new()], |before, piece| match piece {
-            Piece::Literal(text) => before.into_iter().map(|name| name + text).collect(),
+            PatternPiece::Literal(text) => before.into_iter().map(|name| name + text).collect(),
             several => {
                 let ends = several.names();
                 before.iter().flat_map(|name| ends.iter().map(move |end| format!("{name}{end}"))).collect()
@@ -114,19 +114,21 @@ impl<'a> Pattern<'a> {
     }
 }
 
-impl Piece<'_> {
-    fn count(&self) -> Count {
+impl PatternPiece<'_> {
+    fn count(&self) -> PatternCount {
         match self {
-            Self::Literal(text) => Count { names: 1, bytes: text.len() as u64 },
+            Self::Literal(text) => PatternCount { names: 1, bytes: text.len() as u64 },
             Self::Choice(parts) => {
-                parts.iter().map(Pattern::count).fold(Count { names: 0, bytes: 0 }, |all, one| Count {
-                    names: all.names.saturating_add(one.names),
-                    bytes: all.bytes.saturating_add(one.bytes),
+                parts.iter().map(Pattern::count).fold(PatternCount { names: 0, bytes: 0 }, |all, one| {
+                    PatternCount {
+                        names: all.names.saturating_add(one.names),
+                        bytes: all.bytes.saturating_add(one.bytes),
+                    }
                 })
             }
             Self::Range(range) => {
                 let names = range.steps.saturating_add(1);
-                Count { names, bytes: names.saturating_mul(range.widest() as u64) }
+                PatternCount { names, bytes: names.saturating_mul(range.widest() as u64) }
             }
         }
     }
