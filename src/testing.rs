@@ -50,7 +50,7 @@ pub mod dataset {
         pub use crate::dataset::shards::{Stems, contents};
     }
     pub mod layouts {
-        pub use crate::dataset::layouts::{mds_table, tf_examples};
+        pub use crate::dataset::layouts::{mds_table, tar_of_tars, tf_examples};
     }
     pub mod table {
         pub use crate::dataset::table::{CellExtent, ShardTable, TableCells, TableColumn};

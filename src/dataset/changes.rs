@@ -262,6 +262,11 @@ fn compare(
         {
             return Ok((stamp, Some(Change { path: full, message })));
         }
+        let classes: Vec<&[u8]> = findings.classes.iter().map(String::as_bytes).collect();
+        if !index.notes.unlabeled && !classes.is_empty() && classes != index.class_names() {
+            let message = "has other class names than when indexed".to_owned();
+            return Ok((stamp, Some(Change { path: full, message })));
+        }
         // All samples of a dataset have labels, or none has, or the labels are in error.
         let at_fault = findings.unlabeled.as_ref().or(findings.unusable.as_ref());
         let odd = match &index.notes.label_fault {

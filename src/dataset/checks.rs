@@ -6,7 +6,7 @@ use super::selected_members::IMAGE;
 use super::summary::LabelFault;
 use crate::error::{Error, Result};
 use crate::source;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// Finds the first dataset whose labels cannot be used, and why.
@@ -93,24 +93,26 @@ pub(super) fn refuse_repeated(roots: &[impl AsRef<Path>]) -> Result<()> {
     if roots.is_empty() {
         return Err(Error::config("path", "names no dataset"));
     }
-    let mut known: Vec<(PathBuf, PathBuf)> = Vec::new();
+    let mut known: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
     for root in roots.iter().map(AsRef::as_ref) {
-        let shown = source::shown(root);
-        let canonical = source::at(root)?.canonical()?;
-        if let Some((path, other)) =
-            known.iter().find(|(path, _)| path.starts_with(&canonical) || canonical.starts_with(path))
-        {
+        let shown = source::shown(root).into_owned();
+        for place in source::at(root)?.places()? {
+            let above = place.ancestors().find_map(|above| known.get_key_value(above));
+            let below = || known.range(place.clone()..).next().filter(|(path, _)| path.starts_with(&place));
+            let Some((path, other)) = above.or_else(below) else {
+                known.insert(place, shown.clone());
+                continue;
+            };
             let other = other.display();
-            let message = if *path == canonical {
+            let message = if *path == place {
                 format!("is given twice, first as {other}: give each dataset once")
             } else {
                 format!(
                     "and {other} lie one within the other, so that samples would come twice: give one of them"
                 )
             };
-            return Err(Error::dataset(shown.into_owned(), message));
+            return Err(Error::dataset(shown, message));
         }
-        known.push((canonical, shown.into_owned()));
     }
     Ok(())
 }

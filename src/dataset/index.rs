@@ -133,7 +133,8 @@ impl DatasetIndex {
             members,
         };
         for part in parts {
-            part.notes.notify(&part.root, part.origin != IndexOrigin::Loaded, &index.notices);
+            let (built, labels) = (part.origin != IndexOrigin::Loaded, !options.without_labels);
+            part.notes.notify(&part.root, built, labels, &index.notices);
             let (sample, file) = (index.samples, index.files);
             index.samples += part.len();
             index.files = file.checked_add(part.files()).ok_or_else(|| {
@@ -448,8 +449,7 @@ impl DatasetIndex {
         self.parts.iter().map(|placed| placed.part.total_bytes()).sum()
     }
 
-    /// The number of reads that all samples take: one for each, and one for each member that lies elsewhere in its
-    /// shard.
+    /// The number of reads of all samples: one for each, and one for each member that lies elsewhere in its shard.
     pub fn total_reads(&self) -> u64 {
         self.parts.iter().map(|placed| placed.part.total_reads()).sum()
     }

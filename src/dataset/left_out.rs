@@ -17,6 +17,7 @@ pub(super) enum LeftOut {
     LinkAbove,
     MemberFarAway,
     MemberWithoutStem,
+    Metadata,
     NoImage,
     NoPlainMember,
     /// An image of another format, by the ending of its name.
@@ -55,6 +56,7 @@ impl LeftOut {
             Self::LinkAbove => "links to a directory above",
             Self::MemberFarAway => "members more than 1 TiB from their image",
             Self::MemberWithoutStem => "members without stem or suffix",
+            Self::Metadata => "tables beside the images",
             Self::NoImage => "files that are no images",
             Self::NoPlainMember => "links, devices and sparse files in shards",
             Self::OtherImage(ending) => {
@@ -76,7 +78,7 @@ impl LeftOut {
             Self::DirectoryWithoutImages | Self::FileInRoot | Self::NoImage | Self::ShardWithoutImages => {
                 Loss::Beside
             }
-            Self::UnusableLabel => Loss::Label,
+            Self::Metadata | Self::UnusableLabel => Loss::Label,
             Self::BrokenLink
             | Self::CompressedTar
             | Self::LargeMember

@@ -2,7 +2,7 @@
 
 use super::build::{GroupRows, IndexBuilder, IndexGroup, ShardRows};
 use super::cancel::Cancel;
-use super::layouts::ShardParser;
+use super::layouts::{self, ShardParser};
 use super::open::IndexProgress;
 use super::parallel::collect;
 pub(crate) use super::samples::ShardContents;
@@ -274,6 +274,12 @@ pub(super) fn verify(
 ) -> Result<Option<String>> {
     let (bytes, _) = open(source, shard, cancel)?;
     parser.verify(shard, &bytes).map_err(|error| malformed(&source.path(shard), error))
+}
+
+/// Whether a tar shard is a tar of tars, by its first members.
+pub(super) fn is_tar_of_tars(source: &dyn DatasetSource, shard: &[u8], cancel: &Cancel) -> Result<bool> {
+    let (bytes, _) = open(source, shard, cancel)?;
+    layouts::is_tar_of_tars(&bytes).map_err(|error| malformed(&source.path(shard), error))
 }
 
 /// The name of the first image in a tar shard; what lies behind it is not looked at.

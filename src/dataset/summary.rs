@@ -133,8 +133,9 @@ impl Notes {
     }
 
     /// Tells the user which files of the dataset at `root` are not read. If it was just indexed, the labels that cannot
-    /// be used are told, too, although nobody asks for them.
-    pub(super) fn notify(&self, root: &Path, just_indexed: bool, notices: &Notices) {
+    /// be used are told, too, although nobody asks for them; and where the dataset's own `labels` are wanted, what else
+    /// may have labels.
+    pub(super) fn notify(&self, root: &Path, just_indexed: bool, labels: bool, notices: &Notices) {
         let of = |wanted| named(self.skipped.iter().filter(move |(_, skipped)| skipped.loss == wanted));
         let root = root.display();
         let (samples, beside) = (of(Loss::Sample), of(Loss::Beside));
@@ -151,6 +152,15 @@ impl Notes {
             let message = format!(
                 "{root}: its samples count as samples without labels, for {message}{all}; whoever asks for labels is \
                  refused with this"
+            );
+            notices.notify(NoticeKind::Warning, message);
+        }
+        let tables = LeftOut::Metadata.text();
+        if let Some(table) = self.skipped.get(&*tables).filter(|_| labels && !self.unlabeled) {
+            let example = &table.example;
+            let message = format!(
+                "{root}: labels are the names of its directories, and not what {example} says: to read its columns, \
+                 give labels=\"{root}/{example}\""
             );
             notices.notify(NoticeKind::Warning, message);
         }
@@ -350,7 +360,7 @@ mod tests {
 
     fn said(notes: &Notes) -> Vec<crate::notices::Notice> {
         let notices = Notices::default();
-        notes.notify(Path::new("/data"), true, &notices);
+        notes.notify(Path::new("/data"), true, true, &notices);
         std::iter::from_fn(|| notices.next()).collect()
     }
 
@@ -372,6 +382,17 @@ mod tests {
         );
         assert!(only.message.contains("and 9996 other kinds"), "{}", only.message);
         assert!(notes.explain("nothing is there").len() < 2000);
+    }
+
+    #[test]
+    fn a_table_of_labels_that_nobody_reads_is_a_warning_for_whoever_wants_labels() {
+        let mut notes = Notes::default();
+        notes.skip(LeftOut::Metadata, || "metadata.csv".to_owned());
+        let [only] = &said(&notes)[..] else { panic!("one message") };
+        assert!(only.kind == NoticeKind::Warning && only.message.contains("labels=\"/data/metadata.csv\""));
+        let notices = Notices::default();
+        notes.notify(Path::new("/data"), true, false, &notices);
+        assert_eq!(notices.next(), None);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::cancel::Cancel;
 use super::dataset_card::CARD;
 use super::kind::{image_extensions, is_image_file};
-use super::layouts::{RecordShards, ShardLayout, TarShards, marked_directories};
+use super::layouts::{RecordShards, ShardLayout, TarShards, TarsOfClasses, marked_directories};
 use super::left_out::LeftOut;
 use super::packed::{self, PackedManifest};
 use super::splits::{self, ChosenSplit};
@@ -14,7 +14,6 @@ use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 
 /// The directories or shards that must be indexed.
 pub(super) struct Survey {
@@ -55,6 +54,9 @@ type OtherShards = (Layout, &'static dyn ShardLayout, Vec<Vec<u8>>);
 /// The endings of names of files that describe the TFRecord shards beside them.
 const DESCRIPTIONS: [&str; 8] = [".json", ".txt", ".md", ".csv", ".pbtxt", ".idx", ".index", ".sha256"];
 
+/// The files in which Hugging Face's `imagefolder` looks for labels, as far as `labels=` reads them.
+const METADATA: [&[u8]; 2] = [b"metadata.csv", b"metadata.jsonl"];
+
 /// Surveys the root of `source`, or what is the split of this name in it.
 pub(super) fn survey(
     source: &dyn DatasetSource,
@@ -80,9 +82,12 @@ fn whole(
     split: Option<&str>,
     cancel: &Cancel,
 ) -> Result<Survey> {
+    if let Some(names) = source.named_files() {
+        return named(source, names, contents, cancel);
+    }
     if !source.is_directory()? {
         let canonical = source.canonical()?;
-        return single(&source.path(&[]), canonical.file_name().unwrap_or_default(), contents);
+        return single(source, canonical.file_name().unwrap_or_default(), contents, cancel);
     }
     if let Some(manifest) = PackedManifest::find(source)? {
         return Ok(packed(manifest));
@@ -131,38 +136,95 @@ fn packed(manifest: PackedManifest) -> Survey {
     }
 }
 
-fn single(root: &Path, name: &OsStr, contents: Contents) -> Result<Survey> {
+/// Surveys files whose names are known, which must be shards of one layout.
+fn named(
+    source: &dyn DatasetSource,
+    names: &[Vec<u8>],
+    contents: Contents,
+    cancel: &Cancel,
+) -> Result<Survey> {
+    let refused = |name: &[u8], why: String| Err(Error::dataset(source.path(name), why));
+    let mut found: Option<(Layout, &'static dyn ShardLayout, &Vec<u8>)> = None;
+    for name in names {
+        if packed::is_shard_name(name) {
+            return refused(name, packed_shard());
+        }
+        if Layout::of_samples(contents).any(|(_, shards)| shards.is_compressed(name)) {
+            return refused(name, compressed(""));
+        }
+        let Some((layout, shards)) = Layout::of_samples(contents).find(|(_, shards)| shards.is_shard(name))
+        else {
+            let what =
+                if contents == Contents::Images { "a .tar or .tfrecord shard" } else { "a .tfrecord shard" };
+            return refused(
+                name,
+                format!("is not {what}, and braces list shards: give several datasets as a list"),
+            );
+        };
+        match found {
+            None => found = Some((layout, shards, name)),
+            Some((known, _, first)) if known != layout => {
+                let (one, other) = (layout.title(), known.title());
+                let message =
+                    format!("is one of {one}, and {} one of {other}: give them as a list", text(first));
+                return refused(name, message);
+            }
+            Some(_) => {}
+        }
+    }
+    let Some((layout, shards, first)) = found else { return refused(&[], "names no shard".to_owned()) };
+    let (layout, shards) = nested(source, (layout, shards), first, cancel)?;
+    Ok(Survey::of_shards(layout, shards, names.to_vec(), Notes::default()))
+}
+
+/// The layout of shards, of which the first tells whether they are tars of tars.
+fn nested(
+    source: &dyn DatasetSource,
+    known: (Layout, &'static dyn ShardLayout),
+    first: &[u8],
+    cancel: &Cancel,
+) -> Result<(Layout, &'static dyn ShardLayout)> {
+    if known.0 == Layout::Tar && shards::is_tar_of_tars(source, first, cancel)? {
+        return Ok((Layout::TarOfTars, &TarsOfClasses));
+    }
+    Ok(known)
+}
+
+fn packed_shard() -> String {
+    format!("is a shard of a packed dataset: name the directory, which has {}", packed::MANIFEST)
+}
+
+fn compressed(beside: &str) -> String {
+    format!("is a compressed tar{beside}: samples can only be read from plain tar; unpack it")
+}
+
+fn single(source: &dyn DatasetSource, name: &OsStr, contents: Contents, cancel: &Cancel) -> Result<Survey> {
+    let refused = |message: &str| Err(Error::dataset(source.path(&[]), message));
     if packed::is_shard_name(name.as_bytes()) {
-        let message =
-            format!("is a shard of a packed dataset: name the directory, which has {}", packed::MANIFEST);
-        return Err(Error::dataset(root, message));
+        return refused(&packed_shard());
     }
     let is_of = |(_, shards): &(Layout, &dyn ShardLayout)| {
         shards.is_shard(name.as_bytes()) || shards.is_compressed(name.as_bytes())
     };
-    let (layout, nothing) = match (Layout::of_samples(contents).find(is_of), contents) {
-        (Some((layout, shards)), _) => (layout, shards.nothing()),
+    let found = match (Layout::of_samples(contents).find(is_of), contents) {
+        (Some((layout, shards)), _) if shards.is_shard(name.as_bytes()) => {
+            nested(source, (layout, shards), &[], cancel)?
+        }
+        // It may be plain all the same, and if it is not, its first bytes say so.
+        (Some(found), _) => found,
         (None, Contents::Images) => {
-            let message = "is neither a directory nor a shard; name a directory of class directories, a directory of \
-                           shards such as .tar or .parquet, or one shard";
-            return Err(Error::dataset(root, message));
+            return refused(
+                "is neither a directory nor a shard; name a directory of class directories, a directory of shards \
+                 such as .tar or .parquet, or one shard",
+            );
         }
         (None, Contents::Files) => {
-            let message = "is neither a directory nor a .tfrecord shard; name a directory of files or of shards, or \
-                           one shard";
-            return Err(Error::dataset(root, message));
+            return refused(
+                "is neither a directory nor a .tfrecord shard; name a directory of files or of shards, or one shard",
+            );
         }
     };
-    let shards = vec![Vec::new()];
-    Ok(Survey {
-        layout,
-        classes: Vec::new(),
-        shards,
-        notes: Notes::default(),
-        nothing,
-        packed: None,
-        split: None,
-    })
+    Ok(Survey::of_shards(found.0, found.1, vec![Vec::new()], Notes::default()))
 }
 
 fn images(
@@ -190,9 +252,7 @@ fn images(
     }
     if let Some(name) = found.compressed.first() {
         let beside = if found.shards.is_empty() { "" } else { " beside plain ones" };
-        let message =
-            format!("is a compressed tar{beside}: samples can only be read from plain tar; unpack it");
-        return Err(Error::dataset(source.path(name), message));
+        return Err(Error::dataset(source.path(name), compressed(beside)));
     }
     if let Some((layout, knows, shards)) = other {
         if knows.has_splits()
@@ -207,7 +267,8 @@ fn images(
         let what = "holds neither class directories (root/class/image.jpg) nor .tar shards";
         return Err(Error::dataset(source.path(&[]), found.notes.explain(what)));
     }
-    Ok(Survey::of_shards(Layout::Tar, &TarShards, found.shards, found.notes))
+    let (layout, knows) = nested(source, (Layout::Tar, &TarShards), &found.shards[0], cancel)?;
+    Ok(Survey::of_shards(layout, knows, found.shards, found.notes))
 }
 
 fn files(source: &dyn DatasetSource, found: RootListing) -> Result<Survey> {
@@ -395,6 +456,9 @@ impl RootListing {
             Contents::Images => {
                 match Layout::of_samples(contents).find(|(_, shards)| shards.is_shard(&name)) {
                     Some((layout, _)) => self.tables.push((layout, name)),
+                    None if METADATA.contains(&&name[..]) => {
+                        self.notes.skip(LeftOut::Metadata, || text(&name))
+                    }
                     None => self.notes.skip(LeftOut::FileInRoot, || text(&name)),
                 }
             }

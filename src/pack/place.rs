@@ -59,6 +59,7 @@ pub(super) fn refuse_nested(from: &Path, into: &Path) -> Result<()> {
     if source::url(from).is_some() {
         return Ok(());
     }
+    let is_listed = source::at(from)?.named_files().is_some();
     let resolve = |path: &Path| -> Result<PathBuf> {
         let absolute = std::path::absolute(path).map_err(|error| Error::io("resolve", path, error))?;
         // What does not exist yet has no links.
@@ -69,7 +70,8 @@ pub(super) fn refuse_nested(from: &Path, into: &Path) -> Result<()> {
         Ok(canonical.join(absolute.strip_prefix(known).unwrap_or(Path::new(""))))
     };
     let (one, other) = (resolve(from)?, resolve(into)?);
-    if one.starts_with(&other) || other.starts_with(&one) {
+    // Files that braces list are no directory that others could lie in.
+    if !is_listed && (one.starts_with(&other) || other.starts_with(&one)) {
         let message = format!(
             "{} and {} lie one within the other: name another directory",
             from.display(),

@@ -4,8 +4,10 @@
 //! places there are: for another kind, implement the trait and name it there. Samples are read by [`crate::io`], whose
 //! readers take bytes into slots: by the path of a file, or, where the place is a [`RangeSource`] too, by requests.
 
+mod braces;
 mod file_system;
 mod http;
+mod listed;
 mod object_url;
 #[cfg(feature = "objects")]
 mod objects;
@@ -17,6 +19,7 @@ mod stamp;
 use file_system::FileSystem;
 pub(crate) use file_system::is_gone;
 use http::HttpSource;
+use listed::ListedFiles;
 use object_url::ObjectUrl;
 pub(crate) use ranges::{ContentRange, PreparedRequest, RangeSource};
 pub(crate) use read_at::{Malformed, ReadAt, SizedFile, WINDOW, Window};
@@ -62,6 +65,19 @@ pub(crate) trait DatasetSource: Send + Sync {
     /// # Errors
     /// [`crate::Error::Io`] where it cannot be looked at.
     fn is_directory(&self) -> Result<bool>;
+
+    /// The canonical names of what it is: its own, or those of the files that its name lists.
+    ///
+    /// # Errors
+    /// The errors of [`DatasetSource::canonical`].
+    fn places(&self) -> Result<Vec<PathBuf>> {
+        Ok(vec![self.canonical()?])
+    }
+
+    /// The names of the files that its own name lists, sorted, where it is no directory that has others too.
+    fn named_files(&self) -> Option<&[Vec<u8>]> {
+        None
+    }
 
     /// Opens a directory to list it.
     ///
@@ -130,8 +146,14 @@ impl Seen {
 /// # Errors
 /// [`Error::Dataset`] for a URL that cannot be read, or of a kind that is not known.
 pub(crate) fn at(root: &Path) -> Result<Arc<dyn DatasetSource>> {
-    let Some(url) = url(root) else { return Ok(Arc::new(FileSystem::at(root))) };
     let refused = |why: String| Err(Error::dataset(shown(root).into_owned(), why));
+    if let Some(why) = foreign(root) {
+        return refused(why.to_owned());
+    }
+    if let Some(files) = ListedFiles::at(root)? {
+        return Ok(Arc::new(files));
+    }
+    let Some(url) = url(root) else { return Ok(Arc::new(FileSystem::at(root))) };
     if crate::http::is_http(url.as_bytes()) {
         return Ok(Arc::new(HttpSource::at(url)?));
     }
@@ -162,6 +184,20 @@ fn object_source(url: ObjectUrl) -> Result<Arc<dyn DatasetSource>> {
     Err(Error::dataset(url.shown(), why))
 }
 
+/// Why a name that WebDataset would take is refused.
+fn foreign(root: &Path) -> Option<&'static str> {
+    let text = root.to_str()?;
+    let exists = || url(root).is_none() && root.symlink_metadata().is_ok();
+    if text.starts_with("pipe:") && !exists() {
+        return Some("is a command, which is not run: name a path or a URL, or write its output to a file");
+    }
+    // An IPv6 address has two colons, too.
+    let place = url(root).map_or(text, |url| url.split_once("://").map_or(url, |(_, rest)| rest));
+    let path = if url(root).is_some() { place.find('/').map_or("", |slash| &place[slash..]) } else { place };
+    let path = path.split('?').next().unwrap_or_default();
+    (path.contains("::") && !exists()).then_some("joins places by `::`: give them as a list")
+}
+
 /// The URL that a root is; `None` for a path of a file system. Also what was a URL before it was taken for a path.
 pub(crate) fn url(root: &Path) -> Option<&str> {
     let text = root.to_str()?;
@@ -173,10 +209,19 @@ pub(crate) fn url(root: &Path) -> Option<&str> {
     (is_scheme && (rest.starts_with('/') || was_url)).then_some(text)
 }
 
+/// A URL as it may be shown and kept.
+fn shown_url(url: &str) -> String {
+    object_url::shown(url).unwrap_or_else(|| http::shown(url))
+}
+
 /// A root as it may be shown and kept: of a URL without user, password and query, which are credentials.
 pub(crate) fn shown(root: &Path) -> Cow<'_, Path> {
     match url(root) {
-        Some(url) => Cow::Owned(PathBuf::from(object_url::shown(url).unwrap_or_else(|| http::shown(url)))),
+        // Braces are shown as they are written, since they list files.
+        Some(url) if url.contains('{') => {
+            Cow::Owned(PathBuf::from(shown_url(url).replace("%7B", "{").replace("%7D", "}")))
+        }
+        Some(url) => Cow::Owned(PathBuf::from(shown_url(url))),
         None => Cow::Borrowed(root),
     }
 }

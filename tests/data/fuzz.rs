@@ -64,7 +64,7 @@ pub(crate) fn mutate(bytes: &mut Vec<u8>, random: &mut RandomStream) {
 }
 
 /// Recomputes every block's checksum, so that the code behind the check is reached.
-fn mend_checksums(bytes: &mut [u8]) {
+pub(crate) fn mend_checksums(bytes: &mut [u8]) {
     for block in bytes.chunks_exact_mut(512).filter(|block| &block[257..262] == b"ustar") {
         block[148..156].fill(b' ');
         let sum: u32 = block.iter().map(|&b| u32::from(b)).sum();

@@ -1,5 +1,6 @@
 //! What is known before samples are read: datasets and their indexes, orders of samples, simulated caches.
 
+mod braces;
 mod cancel;
 mod changes;
 #[path = "../common/mod.rs"]
@@ -26,4 +27,5 @@ mod simulate_cli;
 mod simulate_nodes;
 mod table_order;
 mod tables;
+mod tar_of_tars;
 mod together;

@@ -37,6 +37,8 @@ READABLE = {
     "webdataset/several-images": Reads(),
     "webdataset/hostile-pickle": Reads(),
     "webdataset/hostile-names": Reads(),
+    "imagenet/train": Reads(),
+    "imagenet/hostile": Reads(),
     "tfrecord/plain": Reads(),
     "tfrecord/absent": Reads(),
     "tfrecord/imagenet": Reads(unread=("image/object/bbox/xmin", "image/object/bbox/label")),

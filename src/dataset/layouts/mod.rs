@@ -7,6 +7,7 @@ mod arrow;
 mod mds;
 mod packed;
 mod parquet;
+mod tar_of_tars;
 mod tf_example;
 pub(in crate::dataset) mod tfrecord;
 mod webdataset;
@@ -14,6 +15,8 @@ mod wire;
 
 pub use mds::mds_table;
 pub(super) use packed::PackedShards;
+pub use tar_of_tars::tar_of_tars;
+pub(super) use tar_of_tars::{TarsOfClasses, is_tar_of_tars};
 pub use tf_example::tf_examples;
 pub(super) use tfrecord::RecordShards;
 pub(crate) use tfrecord::masked;
@@ -161,6 +164,8 @@ layouts! {
     Parquet = 6, "Parquet files", Some(&parquet::ParquetShards);
     /// Arrow files and streams, as `datasets` keeps them on disk.
     Arrow = 7, "Arrow files", Some(&arrow::ArrowShards);
+    /// A tar of tars, one for each class, as ImageNet's training images come.
+    TarOfTars = 8, "tars of tars", Some(&tar_of_tars::TarsOfClasses);
 }
 
 impl Layout {

@@ -1,8 +1,9 @@
 //! What may be named, and what is said of the rest.
 
-use super::Served;
+use super::{Served, pipeline, two_epochs};
 use crate::common::Dataset;
-use range_server::{IndexStyle, Options};
+use foreload::testing::config::LoaderOptions;
+use range_server::{Access, IndexStyle, Options};
 
 #[test]
 fn what_is_no_dataset_is_said_with_the_forms() {
@@ -25,6 +26,28 @@ fn what_is_no_dataset_is_said_with_the_forms() {
         Served::with(Dataset::shards(10, 10), Options { index: IndexStyle::Off, ..Options::default() });
     let error = hidden.open(&hidden.url("data/")).err().unwrap().to_string();
     assert!(error.contains("cannot be listed") && error.contains("a list of shards"), "{error}");
+}
+
+#[test]
+fn braces_list_shards_of_a_server_that_shows_no_index_page() {
+    let access = Access::Query("sig=geheim".to_owned());
+    let options = Options { index: IndexStyle::Off, access: Some(access), ..Options::default() };
+    let served = Served::with(Dataset::shards(30, 10), options);
+    let url = |pattern: &str| format!("{}?sig=geheim", served.url(pattern));
+    let index = served.open(&url("data/shard-{000..002}.tar")).unwrap();
+    assert_eq!((index.len(), index.fingerprint()), (30, served.dataset.index().fingerprint()));
+    assert_eq!(index.root().display().to_string(), served.url("data/shard-{000..002}.tar"));
+    assert_eq!(
+        two_epochs(&pipeline(index, &LoaderOptions::default())),
+        two_epochs(&pipeline(served.dataset.index(), &LoaderOptions::default()))
+    );
+    for (pattern, said) in [
+        ("data/shard-{000..003}.tar", "shard-003.tar: does not exist"),
+        ("data::{a,b}.tar", "joins places by `::`"),
+    ] {
+        let error = served.open(&url(pattern)).err().unwrap().to_string();
+        assert!(error.contains(said) && !error.contains("geheim"), "{error}");
+    }
 }
 
 #[test]
