@@ -47,7 +47,7 @@ test: ## the tests that need nothing special: cargo test, then pytest
 
 test-all: export FORELOAD_REQUIRE_TORCH := 1
 test-all: export FORELOAD_THOROUGH := 1
-test-all: test test-objects test-dali test-frameworks test-dlio ## those and the next four: 4 GB
+test-all: test test-dali test-frameworks test-dlio ## those and the tests with real DALI, frameworks, DLIO: 4 GB
 
 # Every target asks cargo for the same: other packages or features would compile all that they share once more.
 CARGO_TEST := cargo test --locked

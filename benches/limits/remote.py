@@ -33,9 +33,7 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, default=ROOT / "data" / "folder", help="image folder")
-    parser.add_argument(
-        "--shards", type=Path, help="tar shards of it (default: `tar` beside the folder)"
-    )
+    parser.add_argument("--shards", type=Path, help="tar shards of it (default: `tar` beside the folder)")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--epochs", type=int, default=4, help="epochs in each round")
     parser.add_argument("--depth", type=int, default=64, help="requests in flight, and so connections")
@@ -89,19 +87,20 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="foreload-remote-") as scratch:
         tls = Path(scratch) / "tls"
         tls.mkdir()
-        with served(chosen.shards, None) as plain, served(chosen.shards, tls) as secure:
+        with served(chosen.shards, None) as http, served(chosen.shards, tls) as https:
             trusted = os.environ | {"SSL_CERT_FILE": str(tls / "ca.pem"), "FORELOAD_INDEX_DIR": scratch}
             flags = ["--epochs", chosen.epochs, "--depth", chosen.depth, "--cache", "auto"]
 
             def read(url: str) -> dict:
                 return limits.run_json(["taskset", "-c", "0", reader, url, *flags], trusted)
 
-            runs = {"http": lambda: read(plain), "https": lambda: read(secure)}
+            runs = {"http": lambda: read(http), "https": lambda: read(https)}
             results = limits.alternate(runs, chosen.rounds, lambda: None)
     entries = {scheme: entry(rounds, scheme) for scheme, rounds in results.items()}
     result = {"benchmark": "remote", "machine": report.machine(), "programs": entries}
     head = ["source", "reads/s", "MB/s", "CPU µs a read", ""]
-    asked = f"Asked: {READS_TARGET} reads/s by http, at most {CPU_TARGETS['http']:.0f} µs, by https {CPU_TARGETS['https']:.0f} µs."
+    plain, secure = (f"{CPU_TARGETS[scheme]:.0f} µs" for scheme in ("http", "https"))
+    asked = f"Asked: {READS_TARGET} reads/s by http, at most {plain} a read, by https {secure}."
     text = "\n\n".join(
         [
             report.machine_line(result["machine"]),
