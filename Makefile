@@ -12,10 +12,10 @@ SOURCES := $(shell find src python build.rs -name '*.rs' -o -name '*.py' -o -nam
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-all test-rust test-python test-module test-dali test-frameworks test-dlio stand-in check \
-	stub bindings kernels bench fuzz bench-tiers bench-nodes bench-dlio compare compare-recipes compare-packed \
-	compare-ops compare-outputs limits fidelity accuracy accuracy-recipe wheel gpu-kit gpu-kit-dali fixtures \
-	fixtures-check test-damage bench-layouts clean distclean
+.PHONY: help setup test test-all test-rust test-python test-module test-objects test-dali test-frameworks test-dlio \
+	stand-in check stub bindings kernels bench fuzz bench-tiers bench-nodes bench-dlio compare compare-recipes \
+	compare-packed compare-ops compare-outputs limits fidelity accuracy accuracy-recipe wheel gpu-kit gpu-kit-dali \
+	fixtures fixtures-check test-damage bench-layouts clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,7 +47,7 @@ test: ## the tests that need nothing special: cargo test, then pytest
 
 test-all: export FORELOAD_REQUIRE_TORCH := 1
 test-all: export FORELOAD_THOROUGH := 1
-test-all: test test-dali test-frameworks test-dlio ## those and the tests with real DALI, frameworks, DLIO: 4 GB
+test-all: test test-objects test-dali test-frameworks test-dlio ## those and the next four: 4 GB
 
 # Every target asks cargo for the same: other packages or features would compile all that they share once more.
 CARGO_TEST := cargo test --locked
@@ -72,6 +72,13 @@ stand-in: ## build the stand-ins for NVIDIA's libraries into target/debug/stand-
 	$(CARGO_TEST) --no-run
 	install -D target/debug/deps/libcuda_stand_in.so $(STAND_IN)/libcuda.so.1
 	install -D target/debug/deps/libnvjpeg_stand_in.so $(STAND_IN)/libnvjpeg.so.13
+
+# Some fifty crates more, and servers of the stores' protocols below .envs: what lies in stores is left out of `test`.
+test-objects: ## the tests of object stores, with servers of their protocols, which are fetched: 190 MB
+	bash tests/environment/provide_stores.sh
+	cargo clippy --locked --features objects --lib --test objects -- -D warnings
+	$(CARGO_TEST) --features objects --test objects
+	$(CARGO_TEST) --features objects --lib source::
 
 # 200 MB that only these tests need. Once DALI is there, `make test` runs them too.
 test-dali: test-module ## the tests with a real DALI

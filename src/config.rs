@@ -334,6 +334,7 @@ impl CheckedOptions<'_> {
             directory: options.index_dir.clone(),
             rebuild: options.rebuild_index,
             changed: options.changed,
+            split: options.split.clone(),
             progress: options.progress,
             contents,
             optional: fields.as_ref().map(RequestedFields::optional).unwrap_or_default(),

@@ -1,4 +1,5 @@
-//! The CRC-32C (Castagnoli) of a sample's bytes, by which they are known wherever they are copied to.
+//! The CRC-32C (Castagnoli) of a sample's bytes, by which they are known wherever they are copied to, and the CRC-32
+//! that other people's formats have.
 
 use crc_fast::{CrcAlgorithm, Digest};
 
@@ -8,6 +9,11 @@ const CASTAGNOLI: CrcAlgorithm = CrcAlgorithm::Crc32Iscsi;
 /// The checksum of bytes that are all there.
 pub fn checksum(bytes: &[u8]) -> u32 {
     crc_fast::checksum(CASTAGNOLI, bytes) as u32
+}
+
+/// The CRC-32 of gzip and PNG, which Parquet has for its pages.
+pub(crate) fn crc32(bytes: &[u8]) -> u32 {
+    crc_fast::checksum(CrcAlgorithm::Crc32IsoHdlc, bytes) as u32
 }
 
 /// The checksum of bytes that come in pieces.
@@ -40,5 +46,6 @@ mod tests {
         pieces.update(b"1234");
         pieces.update(b"56789");
         assert_eq!((checksum(b"123456789"), pieces.value()), (0xE306_9283, 0xE306_9283));
+        assert_eq!(crc32(b"123456789"), 0xCBF4_3926);
     }
 }

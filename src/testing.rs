@@ -41,6 +41,11 @@ pub mod dataset {
     pub mod packed {
         pub use crate::dataset::packed::shard_contents;
     }
+    pub mod tables {
+        pub use crate::dataset::arrow::table as arrow;
+        pub use crate::dataset::parquet::table as parquet;
+        pub use crate::dataset::table::{CellExtent, ShardTable, TableCells, TableColumn};
+    }
     pub mod shards {
         pub use crate::dataset::shards::{Stems, contents};
     }

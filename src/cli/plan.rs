@@ -63,8 +63,16 @@ pub(super) struct PlanArgs {
 struct PlanSettings;
 
 impl TakesSettings for PlanSettings {
-    const NAMES: Option<&'static [&'static str]> =
-        Some(&["batch_size", "repeats", "fields", "queue_depth", "cache_fill", "index_dir", "changed"]);
+    const NAMES: Option<&'static [&'static str]> = Some(&[
+        "split",
+        "batch_size",
+        "repeats",
+        "fields",
+        "queue_depth",
+        "cache_fill",
+        "index_dir",
+        "changed",
+    ]);
     const DEFAULTS: &'static [(&'static str, &'static str)] = &[("batch_size", "256"), ("queue_depth", "32")];
 }
 

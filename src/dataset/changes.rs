@@ -8,6 +8,7 @@
 
 use super::build::{GroupRows, IndexGroup, ShardRows};
 use super::cancel::Cancel;
+use super::dataset_card::CARD;
 use super::member::MemberRow;
 use super::packed::PackedManifest;
 use super::parallel::for_each;
@@ -15,8 +16,9 @@ use super::part::DatasetPart;
 use super::shards::ShardContents;
 use super::{Stamp, folder, shards, survey};
 use crate::error::{Error, Result};
-use crate::source::{Seen, is_gone};
-use std::collections::HashMap;
+use crate::source::{DatasetSource, Seen, is_gone};
+use sha2::{Digest, Sha256};
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -61,6 +63,8 @@ impl MovedStamps {
     /// [`Error::Io`] for what exists and cannot be checked.
     pub(super) fn since(index: &DatasetPart) -> Result<Self> {
         let count = index.groups();
+        // The root first: what a listing of it tells of shards need not be asked for.
+        let root = has_moved(index, index.root_stamp(), stamp_of_root(index)?);
         let groups = Mutex::new(Vec::new());
         // Threads take many at a time, so that they do not contend for every one; of requests, one.
         let portion = if index.is_remote() { 1 } else { WORTH_A_THREAD };
@@ -76,7 +80,6 @@ impl MovedStamps {
         })?;
         let mut groups = groups.into_inner().unwrap_or_else(PoisonError::into_inner);
         groups.sort_unstable();
-        let root = has_moved(index, index.root_stamp(), index.source.stamp(&[])?);
         Ok(Self { root, groups })
     }
 
@@ -103,7 +106,7 @@ impl MovedStamps {
     ) -> Result<Comparison> {
         let mut seen = Comparison { root: None, same: Vec::new(), change: None, different: Vec::new() };
         if self.root {
-            let stamp = index.source.stamp(&[])?.stamp();
+            let stamp = stamp_of_root(index)?.stamp();
             seen.change = changed(index.base(), compare_root(index, cancel))?;
             seen.root = stamp.map(|stamp| index.known(stamp)).filter(|_| seen.change.is_none());
         } else {
@@ -173,6 +176,34 @@ fn has_moved(index: &DatasetPart, then: Stamp, seen: Seen) -> bool {
     }
 }
 
+/// The stamp that tells whether the names of the dataset `index` have changed.
+fn stamp_of_root(index: &DatasetPart) -> Result<Seen> {
+    let groups = 0..if index.layout().is_sharded() { index.groups() } else { 0 };
+    stamp_of_names(&*index.source, groups.map(|group| index.group_path(group)), index.inodes)
+}
+
+/// The stamp of the root, and of the directories below it where shards lie in any, as one.
+pub(super) fn stamp_of_names<'a>(
+    source: &dyn DatasetSource,
+    shards: impl Iterator<Item = &'a [u8]>,
+    inodes: bool,
+) -> Result<Seen> {
+    let root = source.stamp(&[])?;
+    let slashes = |name: &'a [u8]| (0..name.len()).filter(|&at| name[at] == b'/').map(|at| &name[..at]);
+    let directories: BTreeSet<&[u8]> = shards.flat_map(slashes).collect();
+    let Seen::As(stamp) = root else { return Ok(root) };
+    if directories.is_empty() {
+        return Ok(root);
+    }
+    let mut hash = Sha256::new();
+    for name in directories.into_iter().chain([CARD.as_bytes()]) {
+        let found = source.stamp(name)?.stamp().unwrap_or_default();
+        hash.update(if inodes { found } else { found.without_inode() }.to_bytes());
+    }
+    let digest = hash.finalize().first_chunk().map_or(0, |digest| u64::from_le_bytes(*digest));
+    Ok(Seen::As(Stamp { size: digest, ..stamp }))
+}
+
 /// What differs at `path`, found by comparing, or else the reason why it cannot be what it was.
 fn changed(path: &Path, compared: Result<Option<Change>>) -> Result<Option<Change>> {
     match compared {
@@ -188,7 +219,7 @@ fn changed(path: &Path, compared: Result<Option<Change>>) -> Result<Option<Chang
 /// Compares the names in the root with the index.
 fn compare_root(index: &DatasetPart, cancel: &Cancel) -> Result<Option<Change>> {
     let base = index.base();
-    let found = survey::survey(&*index.source, index.file.header().contents, cancel)?;
+    let found = survey::survey(&*index.source, index.file.header().contents, index.split.as_deref(), cancel)?;
     let change = |message: String| Some(Change { path: base.to_path_buf(), message });
     if found.layout != index.layout() {
         let (now, then) = (found.layout.title(), index.layout().title());

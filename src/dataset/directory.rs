@@ -67,7 +67,7 @@ impl IndexDirectory {
         Err(Error::config("index_dir", message))
     }
 
-    /// The index file of the dataset whose canonical path is `canonical`. Each dataset path has one name, so a dataset
+    /// The index file of the dataset whose canonical path is `canonical`, or of its split. Each dataset path has one name, so a dataset
     /// that was moved or copied has a new index, with the same fingerprint.
     ///
     /// # Errors
@@ -84,7 +84,14 @@ impl IndexDirectory {
             );
             return Err(Error::config("index_dir", message));
         }
-        let digest = Sha256::digest(canonical.as_os_str().as_bytes());
+        let mut digest = Sha256::new();
+        digest.update(canonical.as_os_str().as_bytes());
+        if let Some(split) = &options.split {
+            // No path has a NUL.
+            digest.update([0]);
+            digest.update(split);
+        }
+        let digest = digest.finalize();
         let suffix = match options.contents {
             Contents::Images if options.every_stem => "-stems.index",
             Contents::Images => ".index",

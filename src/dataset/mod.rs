@@ -15,6 +15,7 @@ use crate::notices::Notices;
 use std::path::PathBuf;
 
 pub(crate) mod archive;
+pub(crate) mod arrow;
 pub(crate) mod build;
 mod cancel;
 mod cells;
@@ -22,9 +23,12 @@ mod changes;
 mod checks;
 mod classes;
 mod columns;
+mod dataset_card;
 mod directory;
 mod folder;
 mod format;
+mod gather;
+mod hugging_face;
 mod index;
 pub(crate) mod kind;
 mod labels;
@@ -34,6 +38,7 @@ mod member;
 mod open;
 pub(crate) mod packed;
 mod parallel;
+pub(crate) mod parquet;
 mod part;
 mod publish;
 mod rows_of_table;
@@ -44,9 +49,12 @@ mod selected_columns;
 mod selected_members;
 pub(crate) mod shards;
 mod spill;
+mod splits;
 mod summary;
 mod survey;
 pub(crate) mod table;
+mod unpack;
+mod value_kinds;
 
 pub(crate) use crate::source::{COARSE_TICK, shown as shown_root};
 pub use crate::source::{FileVersion, Stamp, TICK};
@@ -61,7 +69,7 @@ pub(crate) use selected_members::IMAGE;
 pub use selected_members::MemberBytes;
 pub use summary::TableField;
 pub use summary::{IndexOrigin, IndexSummary};
-pub(crate) use summary::{Notes, SampleBytes, Skipped};
+pub(crate) use summary::{IndexRequests, Notes, SampleBytes, Skipped};
 
 /// The hash of what defines the dataset: layout, relative paths, extents, labels. Times are no part of it, so a copy
 /// has the same fingerprint.
@@ -134,6 +142,8 @@ pub struct IndexOptions {
     pub threads: usize,
     /// The kind of samples.
     pub contents: Contents,
+    /// The split that is the dataset, where one lies in splits. `None` stands for the only one.
+    pub split: Option<String>,
     /// The members that are read of each sample in tar shards, by their keys: the ends of their names behind the first
     /// dot, in lower case, and [`IMAGE`] for the image. `None` stands for the image alone.
     pub members: Option<Vec<String>>,

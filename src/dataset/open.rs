@@ -2,7 +2,7 @@
 
 use super::build::{IndexBuilder, IndexFacts};
 use super::cancel::Cancel;
-use super::changes::{Change, MovedStamps};
+use super::changes::{Change, MovedStamps, stamp_of_names};
 use super::directory::{self, IndexDirectory};
 use super::format::{Beside, IndexFile, Section};
 use super::parallel::for_each;
@@ -11,7 +11,7 @@ use super::shards::{DatasetShards, ShardsFound};
 use super::survey::{self, Survey};
 use super::{
     COARSE_TICK, Changed, Fingerprint, IndexOptions, IndexOrigin, Layout, Stamp, folder, kind, layouts,
-    packed, publish, shards,
+    packed, publish, shards, splits,
 };
 use crate::error::{Error, Result};
 use crate::names::NamedValue;
@@ -31,6 +31,12 @@ const REMOTE_THREADS: usize = 64;
 pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<DatasetPart> {
     let start = Instant::now();
     let source = source::at(root)?;
+    if let Some(split) = &options.split
+        && splits::is_directory(&*source, split, options.contents)?
+    {
+        // Such a split is a dataset by itself, with the index that it has by its own name, too.
+        return open(&source::below(root, split), &IndexOptions { split: None, ..options.clone() }, cancel);
+    }
     let root = &*source::shown(root);
     let canonical = source.canonical()?;
     let inodes = source.has_lasting_inodes();
@@ -201,6 +207,7 @@ impl IndexOpening<'_> {
     fn load(&self, file: &Path, wanted: Beside) -> Result<DatasetPart> {
         let mut index = DatasetPart::new(self.root, &*self.source, IndexFile::load(file, wanted)?)?;
         index.inodes = self.inodes;
+        index.split.clone_from(&self.options.split);
         let same_root = index.file.section(Section::Root) == self.canonical.as_os_str().as_bytes();
         if !same_root || index.file.header().contents != self.options.contents {
             return Err(Error::dataset(file, "is the index of another dataset"));
@@ -216,9 +223,18 @@ impl IndexOpening<'_> {
         let progress = IndexProgress::new(options.progress);
         // The stamp is taken before the names are read, so that what is added meanwhile shows as a change.
         let gone = || Error::io("open dataset", *root, ErrorKind::NotFound.into());
-        let stamp = Stamp::stable(COARSE_TICK, || source.stamp(&[])?.stamp().ok_or_else(gone))?;
-        let Survey { layout, mut classes, shards, mut notes, mut nothing, packed } =
-            survey::survey(source, options.contents, cancel)?;
+        let look = |shards: &[Vec<u8>]| {
+            let shards = shards.iter().map(Vec::as_slice);
+            let stamp = || stamp_of_names(source, shards.clone(), *inodes)?.stamp().ok_or_else(gone);
+            Stamp::stable(COARSE_TICK, stamp)
+        };
+        let survey = || survey::survey(source, options.contents, options.split.as_deref(), cancel);
+        let (mut stamp, mut found) = (look(&[])?, survey()?);
+        if found.shards.iter().any(|name| name.contains(&b'/')) {
+            stamp = look(&found.shards)?;
+            found = survey()?;
+        }
+        let Survey { layout, mut classes, shards, mut notes, mut nothing, packed, .. } = found;
         if let Some(manifest) = &packed {
             manifest.check_asked(root, options.contents, options.every_stem)?;
         }
@@ -252,13 +268,7 @@ impl IndexOpening<'_> {
         if builder.samples() == 0
             && let Some((layout, splits)) = layouts::marked_directories(source, &classes, options.contents)?
         {
-            let splits: Vec<_> = splits.iter().map(|name| String::from_utf8_lossy(name)).collect();
-            let message = format!(
-                "holds datasets of {} in {}, and not one itself: name one of them, or several to read them as one",
-                layout.title(),
-                splits.join(", ")
-            );
-            return Err(Error::dataset(*root, message));
+            return Err(splits::are_directories(source, layout, &splits, None));
         }
         if builder.samples() == 0 {
             return Err(Error::dataset(*root, notes.explain(&nothing)));

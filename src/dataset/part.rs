@@ -1,11 +1,13 @@
 //! One dataset of those in an index: everything below one root. Samples and files are numbered from 0 here.
 
 use super::cells::ColumnCells;
+mod stamps;
+
 use super::format::{
     GROUP_PREFIX, GROUP_ROW, GROUP_SUFFIX, GroupEnd, IndexFile, STAMP_ROW, Section, stamp_at, u32_at, u64_at,
 };
 use super::selected_members::MemberSelection;
-use super::summary;
+use super::summary::{self, IndexRequests};
 use super::{Extent, FileId, Fingerprint, IndexOrigin, IndexSummary, Layout, Notes, Stamp};
 use crate::error::{Error, Result};
 use crate::parts::RawOutline;
@@ -16,8 +18,8 @@ use std::ffi::OsString;
 use std::ops::Range;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, RwLock};
 
 /// The index file of one root. Methods panic where a number is out of range, as [`super::DatasetIndex`] says.
 pub(super) struct DatasetPart {
@@ -33,6 +35,8 @@ pub(super) struct DatasetPart {
     pub(super) notes: Notes,
     pub(super) origin: IndexOrigin,
     pub(super) seconds: f64,
+    /// The split that was asked for.
+    pub(super) split: Option<String>,
     /// Whether inode numbers last on its file system, so that they are compared.
     pub(super) inodes: bool,
     /// The stamps of shards that were written again within the run, and still hold the same samples.
@@ -73,6 +77,7 @@ impl DatasetPart {
             notes,
             origin: IndexOrigin::Loaded,
             seconds: 0.0,
+            split: None,
             moved: RwLock::default(),
             any_moved: AtomicBool::default(),
             accepting: Mutex::default(),
@@ -348,42 +353,6 @@ impl DatasetPart {
         }
     }
 
-    pub(super) fn shard_stamp(&self, file: FileId) -> Option<Stamp> {
-        self.layout().is_sharded().then(|| self.stamp_within(file.0 as usize))
-    }
-
-    /// The stamp that a shard is known to have in this run.
-    pub(super) fn stamp_within(&self, group: usize) -> Stamp {
-        if self.any_moved.load(Ordering::Relaxed)
-            && let Some(stamp) = self.moved.read().unwrap_or_else(PoisonError::into_inner).get(&group)
-        {
-            return *stamp;
-        }
-        self.group_stamp(group)
-    }
-
-    /// Whether a shard was accepted with another stamp within this run.
-    pub(super) fn has_moved(&self, file: FileId) -> bool {
-        let group = file.0 as usize;
-        self.layout().is_sharded() && self.stamp_within(group) != self.group_stamp(group)
-    }
-
-    /// Notes that these groups hold other samples than the index says.
-    pub(super) fn note_different(&mut self, groups: Vec<usize>) {
-        self.different.extend(groups);
-    }
-
-    /// Whether a shard holds what the index says, as far as is known.
-    pub(super) fn is_as_indexed(&self, file: FileId) -> bool {
-        !self.different.contains(&(file.0 as usize))
-    }
-
-    /// Notes that a shard has this stamp from now on.
-    pub(super) fn moved_within(&self, group: usize, stamp: Stamp) {
-        self.moved.write().unwrap_or_else(PoisonError::into_inner).insert(group, stamp);
-        self.any_moved.store(true, Ordering::Relaxed);
-    }
-
     pub(super) fn summary(&self) -> IndexSummary {
         let header = self.file.header();
         IndexSummary {
@@ -403,6 +372,7 @@ impl DatasetPart {
             index_bytes: self.file.size(),
             origin: self.origin.clone(),
             seconds: self.seconds,
+            requests: self.source.asked().map(IndexRequests::of),
         }
     }
 

@@ -142,9 +142,10 @@ pub(super) fn index(
     };
     notes.unlabeled = labeled.is_none() || notes.label_fault.is_some();
     notes.imageless = (notes.every_stem || layout.is_table()) && !has_images;
-    notes.labels_from_one = !notes.unlabeled && smallest_label == Some(1);
     let classes = label.first.filter(|_| !notes.unlabeled).map(|(_, (_, classes))| classes);
-    let classes = classes.unwrap_or_default().into_iter().map(String::into_bytes).collect();
+    let classes = classes.unwrap_or_default();
+    notes.labels_from_one = !notes.unlabeled && classes.is_empty() && smallest_label == Some(1);
+    let classes = classes.into_iter().map(String::into_bytes).collect();
     Ok(ShardsFound { notes, classes })
 }
 
@@ -210,6 +211,9 @@ impl ReadAt for Cancellable<'_> {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> std::io::Result<usize> {
         self.cancel.check_io()?;
         self.bytes.read_at(buffer, offset)
+    }
+    fn worth_reading(&self) -> usize {
+        self.bytes.worth_reading()
     }
 }
 

@@ -5,6 +5,7 @@ use super::layouts::Layout;
 use super::left_out::{LeftOut, Loss};
 use crate::error::Error;
 use crate::notices::{NoticeKind, Notices};
+use crate::source::AskedCounts;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -265,6 +266,25 @@ pub struct TableField {
     pub refused: Option<String>,
 }
 
+/// The requests that were made to find, compare and index a dataset on a server; those for samples are not among them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct IndexRequests {
+    /// For what the server says of files.
+    pub heads: u64,
+    /// For files, or parts of them.
+    pub gets: u64,
+    /// For pages of an object store's listings.
+    pub lists: u64,
+    /// The bytes of files that came.
+    pub bytes: u64,
+}
+
+impl IndexRequests {
+    pub(super) fn of(AskedCounts { heads, gets, lists, bytes }: AskedCounts) -> Self {
+        Self { heads, gets, lists, bytes }
+    }
+}
+
 /// The facts that `foreload index` shows.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct IndexSummary {
@@ -306,6 +326,9 @@ pub struct IndexSummary {
     pub origin: IndexOrigin,
     /// The seconds that loading or building took.
     pub seconds: f64,
+    /// The requests for that, where the dataset lies on a server.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requests: Option<IndexRequests>,
 }
 
 impl IndexSummary {

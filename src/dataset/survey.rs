@@ -1,13 +1,18 @@
 //! Finds out what kind of dataset a root holds: by the names in it, and by contents where the names are ambiguous.
 
+mod named;
+
 use super::cancel::Cancel;
+use super::dataset_card::CARD;
 use super::kind::{image_extensions, is_image_file};
-use super::layouts::{RecordShards, ShardLayout, TarShards, TarsOfClasses};
+use super::layouts::{RecordShards, ShardLayout, TarShards, marked_directories};
 use super::left_out::LeftOut;
-use super::packed::{self, PackedManifest};
+use super::packed::PackedManifest;
+use super::splits::{self, ChosenSplit};
 use super::{Contents, Layout, Notes, shards};
 use crate::error::{Error, Result};
 use crate::source::{DatasetSource, EntryKind};
+use named::{compressed, named, nested, single};
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
@@ -25,6 +30,8 @@ pub(super) struct Survey {
     pub(super) nothing: String,
     /// The manifest, where the dataset is packed.
     pub(super) packed: Option<PackedManifest>,
+    /// The split that the shards are.
+    split: Option<String>,
 }
 
 /// What is in the root of a dataset.
@@ -40,6 +47,8 @@ struct RootListing {
     /// The first other file, by name.
     other: Option<Vec<u8>>,
     notes: Notes,
+    /// Whether there is a README, which may say what the files of splits are.
+    has_card: bool,
 }
 
 /// Shards of a layout, and what knows them.
@@ -51,8 +60,31 @@ const DESCRIPTIONS: [&str; 8] = [".json", ".txt", ".md", ".csv", ".pbtxt", ".idx
 /// The files in which Hugging Face's `imagefolder` looks for labels, as far as `labels=` reads them.
 const METADATA: [&[u8]; 2] = [b"metadata.csv", b"metadata.jsonl"];
 
-/// Surveys the root of `source`.
-pub(super) fn survey(source: &dyn DatasetSource, contents: Contents, cancel: &Cancel) -> Result<Survey> {
+/// Surveys the root of `source`, or what is the split of this name in it.
+pub(super) fn survey(
+    source: &dyn DatasetSource,
+    contents: Contents,
+    split: Option<&str>,
+    cancel: &Cancel,
+) -> Result<Survey> {
+    let survey = whole(source, contents, split, cancel)?;
+    match split {
+        Some(split) if survey.split.is_none() => {
+            match marked_directories(source, &survey.classes, contents)? {
+                Some((layout, others)) => Err(splits::are_directories(source, layout, &others, Some(split))),
+                None => Err(splits::none_there(source, split)),
+            }
+        }
+        _ => Ok(survey),
+    }
+}
+
+fn whole(
+    source: &dyn DatasetSource,
+    contents: Contents,
+    split: Option<&str>,
+    cancel: &Cancel,
+) -> Result<Survey> {
     if let Some(names) = source.named_files() {
         return named(source, names, contents, cancel);
     }
@@ -70,7 +102,7 @@ pub(super) fn survey(source: &dyn DatasetSource, contents: Contents, cancel: &Ca
     }
     let found = list_root(source, contents, cancel)?;
     match contents {
-        Contents::Images => images(source, found, cancel),
+        Contents::Images => images(source, found, split, cancel),
         Contents::Files => files(source, found),
     }
 }
@@ -78,7 +110,20 @@ pub(super) fn survey(source: &dyn DatasetSource, contents: Contents, cancel: &Ca
 impl Survey {
     /// That of a dataset of these shards.
     fn of_shards(layout: Layout, knows: &dyn ShardLayout, shards: Vec<Vec<u8>>, notes: Notes) -> Self {
-        Self { layout, classes: Vec::new(), shards, notes, nothing: knows.nothing(), packed: None }
+        Self {
+            layout,
+            classes: Vec::new(),
+            shards,
+            notes,
+            nothing: knows.nothing(),
+            packed: None,
+            split: None,
+        }
+    }
+
+    /// That of a split.
+    fn of_split(split: ChosenSplit, notes: Notes) -> Self {
+        Self { split: split.name, ..Self::of_shards(split.layout, split.knows, split.shards, notes) }
     }
 }
 
@@ -90,102 +135,22 @@ fn packed(manifest: PackedManifest) -> Survey {
         notes: Notes::default(),
         nothing: "the packed shards hold no sample".to_owned(),
         packed: Some(manifest),
+        split: None,
     }
 }
 
-/// Surveys files whose names are known, which must be shards of one layout.
-fn named(
+fn images(
     source: &dyn DatasetSource,
-    names: &[Vec<u8>],
-    contents: Contents,
+    mut found: RootListing,
+    split: Option<&str>,
     cancel: &Cancel,
 ) -> Result<Survey> {
-    let refused = |name: &[u8], why: String| Err(Error::dataset(source.path(name), why));
-    let mut found: Option<(Layout, &'static dyn ShardLayout, &Vec<u8>)> = None;
-    for name in names {
-        if packed::is_shard_name(name) {
-            return refused(name, packed_shard());
-        }
-        if Layout::of_samples(contents).any(|(_, shards)| shards.is_compressed(name)) {
-            return refused(name, compressed(""));
-        }
-        let Some((layout, shards)) = Layout::of_samples(contents).find(|(_, shards)| shards.is_shard(name))
-        else {
-            let what =
-                if contents == Contents::Images { "a .tar or .tfrecord shard" } else { "a .tfrecord shard" };
-            return refused(
-                name,
-                format!("is not {what}, and braces list shards: give several datasets as a list"),
-            );
-        };
-        match found {
-            None => found = Some((layout, shards, name)),
-            Some((known, _, first)) if known != layout => {
-                let (one, other) = (layout.title(), known.title());
-                let message =
-                    format!("is one of {one}, and {} one of {other}: give them as a list", text(first));
-                return refused(name, message);
-            }
-            Some(_) => {}
-        }
-    }
-    let Some((layout, shards, first)) = found else { return refused(&[], "names no shard".to_owned()) };
-    let (layout, shards) = nested(source, (layout, shards), first, cancel)?;
-    Ok(Survey::of_shards(layout, shards, names.to_vec(), Notes::default()))
-}
-
-/// The layout of shards, of which the first tells whether they are tars of tars.
-fn nested(
-    source: &dyn DatasetSource,
-    known: (Layout, &'static dyn ShardLayout),
-    first: &[u8],
-    cancel: &Cancel,
-) -> Result<(Layout, &'static dyn ShardLayout)> {
-    if known.0 == Layout::Tar && shards::is_tar_of_tars(source, first, cancel)? {
-        return Ok((Layout::TarOfTars, &TarsOfClasses));
-    }
-    Ok(known)
-}
-
-fn packed_shard() -> String {
-    format!("is a shard of a packed dataset: name the directory, which has {}", packed::MANIFEST)
-}
-
-fn compressed(beside: &str) -> String {
-    format!("is a compressed tar{beside}: samples can only be read from plain tar; unpack it")
-}
-
-fn single(source: &dyn DatasetSource, name: &OsStr, contents: Contents, cancel: &Cancel) -> Result<Survey> {
-    let refused = |message: &str| Err(Error::dataset(source.path(&[]), message));
-    if packed::is_shard_name(name.as_bytes()) {
-        return refused(&packed_shard());
-    }
-    let is_of = |(_, shards): &(Layout, &dyn ShardLayout)| {
-        shards.is_shard(name.as_bytes()) || shards.is_compressed(name.as_bytes())
-    };
-    let found = match (Layout::of_samples(contents).find(is_of), contents) {
-        (Some((layout, shards)), _) if shards.is_shard(name.as_bytes()) => {
-            nested(source, (layout, shards), &[], cancel)?
-        }
-        // It may be plain all the same, and if it is not, its first bytes say so.
-        (Some(found), _) => found,
-        (None, Contents::Images) => {
-            return refused(
-                "is neither a directory nor a .tar shard; name a directory of class directories, a directory of .tar \
-                 shards, or one shard",
-            );
-        }
-        (None, Contents::Files) => {
-            return refused(
-                "is neither a directory nor a .tfrecord shard; name a directory of files or of shards, or one shard",
-            );
-        }
-    };
-    Ok(Survey::of_shards(found.0, found.1, vec![Vec::new()], Notes::default()))
-}
-
-fn images(source: &dyn DatasetSource, mut found: RootListing, cancel: &Cancel) -> Result<Survey> {
     let other = found.other_shards(source, cancel)?;
+    if other.is_none()
+        && let Some(below) = found.splits_below(source, split, cancel)?
+    {
+        return Ok(below);
+    }
     if other.is_none() && found.are_classes(source, cancel)? {
         return Ok(Survey {
             layout: Layout::Folder,
@@ -194,6 +159,7 @@ fn images(source: &dyn DatasetSource, mut found: RootListing, cancel: &Cancel) -
             notes: found.notes,
             nothing: format!("its directories hold no {} image", image_extensions()),
             packed: None,
+            split: None,
         });
     }
     if let Some(name) = found.compressed.first() {
@@ -201,6 +167,12 @@ fn images(source: &dyn DatasetSource, mut found: RootListing, cancel: &Cancel) -
         return Err(Error::dataset(source.path(name), compressed(beside)));
     }
     if let Some((layout, knows, shards)) = other {
+        if knows.has_splits()
+            && let Some(chosen) =
+                splits::choose(source, Some((layout, knows, shards.clone())), split, cancel)?
+        {
+            return Ok(Survey::of_split(chosen, found.notes));
+        }
         return Ok(Survey::of_shards(layout, knows, shards, found.notes));
     }
     if found.shards.is_empty() {
@@ -234,7 +206,15 @@ fn files(source: &dyn DatasetSource, found: RootListing) -> Result<Survey> {
         notes = Notes { unlabeled: true, ..Notes::default() };
     }
     let nothing = "holds no file".to_owned();
-    Ok(Survey { layout: Layout::Folder, classes, shards: Vec::new(), notes, nothing, packed: None })
+    Ok(Survey {
+        layout: Layout::Folder,
+        classes,
+        shards: Vec::new(),
+        notes,
+        nothing,
+        packed: None,
+        split: None,
+    })
 }
 
 /// The first image that is found in these directories, by its path below the root. The search ends with it.
@@ -282,6 +262,7 @@ fn list_root(source: &dyn DatasetSource, contents: Contents, cancel: &Cancel) ->
         } else if entry.target.is_some() && entry.target == own {
             found.notes.skip(LeftOut::LinkAbove, || text(entry.name));
         } else {
+            found.has_card |= entry.name == CARD.as_bytes();
             found.add(entry.name.to_vec(), entry.kind == EntryKind::Directory, contents);
         }
         Ok(ControlFlow::Continue(()))
@@ -322,6 +303,27 @@ impl RootListing {
             self.notes.skip(LeftOut::CompressedTar, || text(name));
         }
         Ok(true)
+    }
+
+    /// The split that is chosen where shards lie in directories, and no images and no shards beside them.
+    fn splits_below(
+        &self,
+        source: &dyn DatasetSource,
+        split: Option<&str>,
+        cancel: &Cancel,
+    ) -> Result<Option<Survey>> {
+        let has_shards = !self.shards.is_empty() || !self.compressed.is_empty();
+        if has_shards
+            || !splits::may_have_files(&self.directories, self.has_card)
+            || first_image(source, &self.directories, cancel)?.is_some()
+        {
+            return Ok(None);
+        }
+        if let Some((layout, others)) = marked_directories(source, &self.directories, Contents::Images)? {
+            return Err(splits::are_directories(source, layout, &others, split));
+        }
+        let chosen = splits::choose(source, None, split, cancel)?;
+        Ok(chosen.map(|chosen| Survey::of_split(chosen, self.notes.clone())))
     }
 
     /// The shards that are no tars, where they are the dataset: beside tars, and beside directories with images, they

@@ -3,7 +3,7 @@
 //! A thread drives its request itself, on a runtime that it takes for that time, so that no other thread is woken for
 //! it. Runtimes are kept with their connections for the next request of any thread.
 
-use super::client::{Ask, HttpClient, HttpTarget};
+use super::client::{Ask, HttpAnswer, HttpClient, HttpTarget, length_of};
 use super::failure::{GaveUp, HttpFailure};
 use super::retry::Retries;
 use super::url::HttpUrl;
@@ -20,6 +20,20 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(crate) struct BlockingHttp {
     lanes: Mutex<Vec<HttpLane>>,
+    asked: Mutex<AskedCounts>,
+}
+
+/// How many requests were made, by what they asked for, with each that was made again; and what they brought.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct AskedCounts {
+    /// For what a server says of files.
+    pub(crate) heads: u64,
+    /// For files, or parts of them.
+    pub(crate) gets: u64,
+    /// For pages of listings, where these are another kind of requests.
+    pub(crate) lists: u64,
+    /// The bytes of files.
+    pub(crate) bytes: u64,
 }
 
 /// What one request at a time runs on.
@@ -38,6 +52,13 @@ pub(crate) struct Fetched {
     /// The URL that gave it, redirects followed.
     pub(crate) url: HttpUrl,
     pub(crate) bytes: Vec<u8>,
+}
+
+impl Fetched {
+    /// What the headers say of the body's length.
+    pub(crate) fn length(&self) -> Option<u64> {
+        length_of(&self.headers)
+    }
 }
 
 impl Drop for HttpLane {
@@ -61,22 +82,65 @@ impl BlockingHttp {
     /// # Errors
     /// The last failure; every status but that of success is one.
     pub(crate) fn fetch(&self, target: &HttpTarget, ask: Ask, most: u64) -> Result<Fetched, GaveUp> {
-        let once = |failure| GaveUp { failure, tries: 1 };
-        let lane = self.lane().map_err(once)?;
-        let (Some(runtime), Some(client)) = (&lane.runtime, &lane.client) else {
-            return Err(once(HttpFailure::Final("the connection is closed".to_owned())));
+        self.fetch_prepared(async || Ok(target.clone()), |failure, _, _| failure, ask, most)
+    }
+
+    /// Does the same with requests that `prepare` makes anew for each try; `explain` says what a refusal means by its
+    /// headers and its body.
+    ///
+    /// # Errors
+    /// The last failure, be it of preparing or of asking.
+    pub(crate) fn fetch_prepared(
+        &self,
+        prepare: impl AsyncFn() -> Result<HttpTarget, HttpFailure>,
+        explain: impl Fn(HttpFailure, &HeaderMap, &[u8]) -> HttpFailure,
+        ask: Ask,
+        most: u64,
+    ) -> Result<Fetched, GaveUp> {
+        let once = async |client: &HttpClient| {
+            let target = prepare().await?;
+            self.count(|asked| match ask {
+                Ask::Head => asked.heads += 1,
+                Ask::Whole | Ask::Range(..) => asked.gets += 1,
+            });
+            let fetched = fetch(client, &target, &explain, ask, most).await?;
+            self.count(|asked| asked.bytes += fetched.bytes.len() as u64);
+            Ok(fetched)
         };
-        let fetched = runtime.block_on(async {
+        let fetched = self.run(async |client| {
             let mut retries = Retries::new();
             loop {
-                match fetch(client, target, ask, most).await {
+                match once(client).await {
                     Ok(fetched) => return Ok(fetched),
                     Err(failure) => tokio::time::sleep(retries.after(failure)?).await,
                 }
             }
         });
+        fetched.map_err(|failure| GaveUp { failure, tries: 1 })?
+    }
+
+    /// What was asked for so far.
+    pub(crate) fn asked(&self) -> AskedCounts {
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts a request, or what it brought.
+    pub(crate) fn count(&self, count: impl FnOnce(&mut AskedCounts)) {
+        count(&mut self.asked.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Runs what makes requests, on a client that is this thread's for that time.
+    ///
+    /// # Errors
+    /// [`HttpFailure::Final`] where the system refuses what a client needs.
+    pub(crate) fn run<T>(&self, work: impl AsyncFnOnce(&HttpClient) -> T) -> Result<T, HttpFailure> {
+        let lane = self.lane()?;
+        let (Some(runtime), Some(client)) = (&lane.runtime, &lane.client) else {
+            return Err(HttpFailure::Final("the connection is closed".to_owned()));
+        };
+        let done = runtime.block_on(work(client));
         self.lanes().push(lane);
-        fetched
+        Ok(done)
     }
 
     fn lane(&self) -> Result<HttpLane, HttpFailure> {
@@ -102,19 +166,24 @@ impl BlockingHttp {
 async fn fetch(
     client: &HttpClient,
     target: &HttpTarget,
+    explain: &impl Fn(HttpFailure, &HeaderMap, &[u8]) -> HttpFailure,
     ask: Ask,
     most: u64,
 ) -> Result<Fetched, HttpFailure> {
-    let mut answer = client.send(target, ask, PATIENCE).await?;
+    let answer = client.send(target, ask, PATIENCE).await?;
     if !answer.status.is_success() {
-        let failure = answer.failure();
-        answer.finish(PATIENCE).await;
-        return Err(failure);
+        let (failure, headers) = (answer.failure(), answer.headers.clone());
+        return Err(explain(failure, &headers, &answer.finish(PATIENCE).await));
     }
+    whole(answer, if ask == Ask::Head { 0 } else { most }).await
+}
+
+/// The whole answer, which may have up to `most` bytes.
+pub(super) async fn whole(mut answer: HttpAnswer<'_>, most: u64) -> Result<Fetched, HttpFailure> {
     let too_long =
         || HttpFailure::Final(format!("the answer has more than the {most} bytes that were asked for"));
     let mut bytes = Vec::new();
-    if ask != Ask::Head {
+    if !answer.is_over() {
         if answer.length().is_some_and(|length| length > most) {
             return Err(too_long());
         }

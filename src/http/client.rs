@@ -3,7 +3,7 @@
 use super::connection::{HttpConnection, HttpRequest};
 use super::failure::HttpFailure;
 use super::tls;
-use super::url::{HttpUrl, Origin};
+use super::url::{HttpUrl, Origin, is_near};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::{Body, Incoming};
@@ -13,7 +13,7 @@ use hyper_util::client::proxy::matcher::{Intercept, Matcher};
 use hyper_util::rt::TokioIo;
 use std::collections::HashMap;
 use std::error::Error as _;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncRead, AsyncWrite};
@@ -26,7 +26,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 const REDIRECTS: usize = 5;
 
 /// The longest body of an answer that is read only to keep its connection.
-const WORTH_READING: u64 = 64 << 10;
+const WORTH_READING: usize = 64 << 10;
 
 /// What is asked of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,10 +55,10 @@ pub(crate) struct HttpClient {
 }
 
 /// A connection, and how requests on it name what they ask for.
-struct OpenConnection {
+pub(super) struct OpenConnection {
     http: HttpConnection,
     /// Whether a proxy reads the requests, which then have whole URLs, and what proves to it who asks.
-    proxy: Option<Option<HeaderValue>>,
+    pub(super) proxy: Option<Option<HeaderValue>>,
 }
 
 /// An answer that has begun. Dropping it closes its connection.
@@ -90,14 +90,12 @@ impl HttpClient {
             let headers = if url.is_of_origin(&target.url) { &target.headers[..] } else { &[] };
             // The user's own place may be anywhere, but nobody else leads a request into this machine's network.
             let may_be_near = url.origin.host == target.url.origin.host;
-            let answer = timeout(patience, self.send_once(&url, headers, ask, may_be_near));
+            let make = |connection: &OpenConnection| request(&url, headers, ask, connection.proxy.as_ref());
+            let answer = timeout(patience, self.send_once(&url, make, may_be_near));
             let answer = answer.await.map_err(|_| HttpFailure::Stalled(patience))??;
-            if !matches!(answer.status.as_u16(), 301 | 302 | 303 | 307 | 308) {
-                return Ok(answer);
-            }
             let location = answer.headers.get(header::LOCATION).and_then(|to| to.to_str().ok());
-            let location =
-                location.ok_or_else(|| HttpFailure::Final(format!("{} without a place", answer.status)))?;
+            let is_redirect = matches!(answer.status.as_u16(), 301 | 302 | 303 | 307 | 308);
+            let Some(location) = location.filter(|_| is_redirect) else { return Ok(answer) };
             let next = url.redirected(location).map_err(|why| HttpFailure::Final(format!("{url} {why}")))?;
             answer.finish(patience).await;
             url = next;
@@ -105,11 +103,12 @@ impl HttpClient {
         Err(HttpFailure::Final(format!("the server redirects more than {REDIRECTS} times")))
     }
 
-    async fn send_once(
+    /// Sends a request that is made for the connection it goes over, and waits until its answer begins. No redirect is
+    /// followed.
+    pub(super) async fn send_once(
         &self,
         url: &HttpUrl,
-        headers: &[(HeaderName, HeaderValue)],
-        ask: Ask,
+        make: impl Fn(&OpenConnection) -> Result<HttpRequest, HttpFailure>,
         may_be_near: bool,
     ) -> Result<HttpAnswer<'_>, HttpFailure> {
         loop {
@@ -124,8 +123,7 @@ impl HttpClient {
             if used && connection.http.ready().await.is_err() {
                 continue;
             }
-            let request = request(url, headers, ask, connection.proxy.as_ref())?;
-            match connection.http.send(request).await {
+            match connection.http.send(make(&connection)?).await {
                 Ok(response) => {
                     let (head, body) = response.into_parts();
                     let (status, headers) = (head.status, head.headers);
@@ -147,7 +145,9 @@ impl HttpClient {
     async fn connect(&self, origin: &Origin, may_be_near: bool) -> Result<OpenConnection, HttpFailure> {
         let uri =
             origin.to_string().parse().map_err(|_| HttpFailure::Final(format!("{origin} is no URL")))?;
-        let proxy = self.proxies.intercept(&uri);
+        // What only this machine's own network has, no proxy reaches.
+        let near = origin.bare_host().parse().is_ok_and(is_near);
+        let proxy = if near { None } else { self.proxies.intercept(&uri) };
         let stream = match &proxy {
             None => connect_to(origin.bare_host(), origin.port, may_be_near).await?,
             Some(proxy) => {
@@ -203,6 +203,11 @@ impl HttpAnswer<'_> {
         }
     }
 
+    /// Whether there are no more bytes of the body, as those of a head.
+    pub(crate) fn is_over(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
     /// What the headers say of the body's length.
     pub(crate) fn length(&self) -> Option<u64> {
         length_of(&self.headers)
@@ -215,17 +220,25 @@ impl HttpAnswer<'_> {
         }
     }
 
-    /// Reads what is left of a short body, so that the connection can be kept.
-    pub(crate) async fn finish(mut self, patience: Duration) {
-        let mut left = WORTH_READING;
+    /// Reads what is left of a short body, so that the connection can be kept, and returns it.
+    pub(crate) async fn finish(mut self, patience: Duration) -> Vec<u8> {
+        let mut found = Vec::new();
         while !self.body.is_end_stream() {
             match self.chunk(patience).await {
-                Ok(Some(bytes)) if bytes.len() as u64 <= left => left -= bytes.len() as u64,
+                Ok(Some(bytes)) if found.len() + bytes.len() <= WORTH_READING => {
+                    found.extend_from_slice(&bytes);
+                }
                 Ok(None) => break,
-                _ => return,
+                _ => return found,
             }
         }
         self.keep();
+        found
+    }
+
+    /// Whether the server does not do what it was asked for. It may lack the bytes, and yet have the file.
+    pub(crate) fn is_refusal(&self) -> bool {
+        !self.status.is_success() && self.status != StatusCode::RANGE_NOT_SATISFIABLE
     }
 
     /// The failure that an answer of this status is.
@@ -240,7 +253,7 @@ pub(super) fn length_of(headers: &HeaderMap) -> Option<u64> {
 }
 
 /// After which time the server wants to be asked again: so many seconds, or until a date.
-fn retry_after(headers: &HeaderMap) -> Option<Duration> {
+pub(super) fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     let asked = headers.get(header::RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = asked.parse() {
         return Some(Duration::from_secs(seconds));
@@ -249,7 +262,8 @@ fn retry_after(headers: &HeaderMap) -> Option<Duration> {
     Some(until.duration_since(SystemTime::now()).unwrap_or_default())
 }
 
-fn request(
+/// A request for a file over a connection by such a proxy.
+pub(super) fn request(
     url: &HttpUrl,
     headers: &[(HeaderName, HeaderValue)],
     ask: Ask,
@@ -385,19 +399,11 @@ async fn encrypted<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
 
 /// Refuses an address that only this machine's own network has, where services give out credentials.
 fn refuse_near(address: IpAddr) -> Result<(), HttpFailure> {
-    let near = match address {
-        IpAddr::V4(address) => address.is_link_local(),
-        IpAddr::V6(address) => is_near_v6(address),
-    };
-    if near {
+    if is_near(address) {
         Err(HttpFailure::Final(format!("leads to {address}, a link-local address, which is not followed")))
     } else {
         Ok(())
     }
-}
-
-fn is_near_v6(address: Ipv6Addr) -> bool {
-    address.is_unicast_link_local() || address.to_ipv4_mapped().is_some_and(|address| address.is_link_local())
 }
 
 /// The failure that the HTTP library met.

@@ -10,6 +10,9 @@ use std::time::Duration;
 pub(crate) enum HttpFailure {
     /// The server answered with this status, and perhaps said after which time it is to be asked again.
     Status(StatusCode, Option<Duration>),
+    /// The server answered with this status, and it is known why.
+    #[cfg_attr(not(feature = "objects"), expect(dead_code, reason = "object stores alone say why"))]
+    Explained(StatusCode, String),
     /// No connection came about, or it broke.
     Broken(String),
     /// No bytes came for this long.
@@ -26,18 +29,26 @@ impl HttpFailure {
         match self {
             Self::Status(status, _) => matches!(status.as_u16(), 408 | 429 | 500 | 502 | 503 | 504),
             Self::Broken(_) | Self::Stalled(_) | Self::Late(_) => true,
-            Self::Final(_) => false,
+            Self::Explained(..) | Self::Final(_) => false,
+        }
+    }
+
+    /// The status that the server answered with.
+    pub(crate) fn status(&self) -> Option<StatusCode> {
+        match self {
+            Self::Status(status, _) | Self::Explained(status, _) => Some(*status),
+            _ => None,
         }
     }
 
     /// Whether the server says that there is nothing at the URL.
     pub(crate) fn is_gone(&self) -> bool {
-        matches!(self, Self::Status(StatusCode::NOT_FOUND | StatusCode::GONE, _))
+        matches!(self.status(), Some(StatusCode::NOT_FOUND | StatusCode::GONE))
     }
 
     /// Whether the server refuses who asks.
     pub(crate) fn is_denied(&self) -> bool {
-        matches!(self, Self::Status(StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED, _))
+        matches!(self.status(), Some(StatusCode::FORBIDDEN | StatusCode::UNAUTHORIZED))
     }
 }
 
@@ -59,7 +70,7 @@ impl fmt::Display for HttpFailure {
                     _ => Ok(()),
                 }
             }
-            Self::Broken(why) | Self::Final(why) => f.write_str(why),
+            Self::Explained(_, why) | Self::Broken(why) | Self::Final(why) => f.write_str(why),
             Self::Stalled(time) => write!(f, "the server sent nothing for {:.1} s", time.as_secs_f64()),
             Self::Late(time) => write!(f, "the answer was not complete after {:.1} s", time.as_secs_f64()),
         }

@@ -9,12 +9,14 @@ mod client;
 mod connection;
 mod deadline;
 mod failure;
+#[cfg(feature = "objects")]
+mod plain;
 mod retry;
 mod runtime;
 mod tls;
 mod url;
 
-pub(crate) use blocking::{BlockingHttp, Fetched};
+pub(crate) use blocking::{AskedCounts, BlockingHttp, Fetched};
 pub(crate) use client::{Ask, HttpAnswer, HttpClient, HttpTarget};
 pub(crate) use connection::{HttpConnection, HttpRequest};
 pub use deadline::DeadlineLimits;
@@ -22,6 +24,8 @@ pub(crate) use deadline::{PostedRead, ReadEnd, RequestDeadline};
 pub(crate) use failure::{GaveUp, HttpFailure};
 pub(crate) use hyper::StatusCode;
 pub(crate) use hyper::header::{self, HeaderMap, HeaderValue};
+#[cfg(feature = "objects")]
+pub(crate) use plain::PlainRequest;
 pub(crate) use retry::Retries;
 pub(crate) use runtime::RuntimeThread;
 pub(crate) use tls::provider;

@@ -6,6 +6,7 @@ use hyper::header::HeaderValue;
 use hyper::http::uri::Authority;
 use percent_encoding::{AsciiSet, CONTROLS, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 use std::fmt;
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 
 /// What is encoded of a path that a person wrote: what no URL may hold. A `%` is taken for the beginning of a byte that
@@ -228,6 +229,18 @@ impl HttpUrl {
             Some(query) => format!("{}?{query}", self.path),
             None => self.path.clone(),
         }
+    }
+}
+
+/// Whether only this machine's own network has an address: services give out credentials at such ones.
+pub(super) fn is_near(address: IpAddr) -> bool {
+    let is_near_v6 = |address: Ipv6Addr| {
+        address.is_unicast_link_local()
+            || address.to_ipv4_mapped().is_some_and(|address| address.is_link_local())
+    };
+    match address {
+        IpAddr::V4(address) => address.is_link_local(),
+        IpAddr::V6(address) => is_near_v6(address),
     }
 }
 

@@ -8,20 +8,27 @@ mod braces;
 mod file_system;
 mod http;
 mod listed;
+mod object_url;
+#[cfg(feature = "objects")]
+mod objects;
 mod ranges;
 mod read_at;
+mod remote_bytes;
 mod stamp;
 
 use file_system::FileSystem;
 pub(crate) use file_system::is_gone;
 use http::HttpSource;
 use listed::ListedFiles;
+use object_url::ObjectUrl;
 pub(crate) use ranges::{ContentRange, PreparedRequest, RangeSource};
 pub(crate) use read_at::{Malformed, ReadAt, SizedFile, WINDOW, Window};
+use remote_bytes::RemoteBytes;
 pub(crate) use stamp::COARSE_TICK;
 pub use stamp::{FileVersion, Stamp, TICK};
 
 use crate::error::{Error, Result};
+pub(crate) use crate::http::AskedCounts;
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -101,6 +108,11 @@ pub(crate) trait DatasetSource: Send + Sync {
         None
     }
 
+    /// The requests so far that listed, looked and parsed; `None` where there are none to make.
+    fn asked(&self) -> Option<AskedCounts> {
+        None
+    }
+
     /// What the user should know of the place, as far as it was seen.
     fn warning(&self) -> Option<String> {
         None
@@ -145,9 +157,13 @@ pub(crate) fn at(root: &Path) -> Result<Arc<dyn DatasetSource>> {
     if crate::http::is_http(url.as_bytes()) {
         return Ok(Arc::new(HttpSource::at(url)?));
     }
+    if let Some(found) = ObjectUrl::parse(url) {
+        return found.map_or_else(refused, object_source);
+    }
     match url.split_once("://") {
         Some((scheme, _)) => refused(format!(
-            "is a URL of {scheme}://, which cannot be read: give one of http:// or https://, or a path"
+            "is a URL of {scheme}://, which cannot be read: give one of http://, https://, s3://, gs:// or az://, or a \
+             path"
         )),
         None => refused(
             "is a URL that has lost a slash, as pathlib.Path makes it of one: give the URL as a string"
@@ -170,6 +186,18 @@ fn foreign(root: &Path) -> Option<&'static str> {
     (path.contains("::") && !exists()).then_some("joins places by `::`: give them as a list")
 }
 
+#[cfg(feature = "objects")]
+fn object_source(url: ObjectUrl) -> Result<Arc<dyn DatasetSource>> {
+    Ok(Arc::new(objects::ObjectSource::at(url)?))
+}
+
+#[cfg(not(feature = "objects"))]
+fn object_source(url: ObjectUrl) -> Result<Arc<dyn DatasetSource>> {
+    let why = "lies in an object store, which this build cannot read: build it with the cargo feature `objects`, as \
+               wheels and `make setup` do";
+    Err(Error::dataset(url.shown(), why))
+}
+
 /// The URL that a root is; `None` for a path of a file system. Also what was a URL before it was taken for a path.
 pub(crate) fn url(root: &Path) -> Option<&str> {
     let text = root.to_str()?;
@@ -177,20 +205,31 @@ pub(crate) fn url(root: &Path) -> Option<&str> {
     let is_scheme = scheme.len() > 1
         && scheme.starts_with(|first: char| first.is_ascii_alphabetic())
         && scheme.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'-' | b'.'));
-    let was_url = ["http", "https"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
+    let was_url = ["http", "https", "s3", "gs", "az"].iter().any(|known| scheme.eq_ignore_ascii_case(known));
     (is_scheme && (rest.starts_with('/') || was_url)).then_some(text)
 }
 
 /// A root as it may be shown and kept: of a URL without user, password and query, which are credentials.
 pub(crate) fn shown(root: &Path) -> Cow<'_, Path> {
     match url(root) {
-        // Braces are shown as they are written, since they list files.
-        Some(url) if url.contains('{') => {
-            Cow::Owned(PathBuf::from(http::shown(url).replace("%7B", "{").replace("%7D", "}")))
+        Some(url) => {
+            let shown = object_url::shown(url).unwrap_or_else(|| http::shown(url));
+            // Braces are shown as they are written, since they list files.
+            let is_list = url.contains('{');
+            Cow::Owned(PathBuf::from(match is_list {
+                true => shown.replace("%7B", "{").replace("%7D", "}"),
+                false => shown,
+            }))
         }
-        Some(url) => Cow::Owned(PathBuf::from(http::shown(url))),
         None => Cow::Borrowed(root),
     }
+}
+
+/// The root that has this name in the directory `root`. What a URL has behind its path stays.
+pub(crate) fn below(root: &Path, name: &str) -> PathBuf {
+    let Some(url) = url(root) else { return root.join(name) };
+    let (place, query) = url.split_at(url.find(['?', '#']).unwrap_or(url.len()));
+    PathBuf::from(format!("{}/{name}{query}", place.trim_end_matches('/')))
 }
 
 /// The path of a root that does not go by the working directory; a URL as it may be shown.

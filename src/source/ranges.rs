@@ -1,7 +1,7 @@
 //! Ranges of files that are asked for by requests.
 
 use crate::error::Result;
-use crate::http::{Ask, Fetched, GaveUp, HeaderMap, HttpTarget, header};
+use crate::http::{Ask, Fetched, GaveUp, HeaderMap, HttpFailure, HttpTarget, header};
 use std::future::Future;
 use std::pin::Pin;
 
@@ -10,8 +10,14 @@ pub(crate) type PreparedRequest<'a> = Pin<Box<dyn Future<Output = Result<HttpTar
 
 /// A place whose files are read by requests, as the reader of such places ([`crate::io`]) sees it.
 pub(crate) trait RangeSource: Send + Sync {
-    /// Where the file with this name is asked for, and with which headers. Credentials may be refreshed meanwhile.
-    fn prepare<'a>(&'a self, name: &'a [u8]) -> PreparedRequest<'a>;
+    /// Where the file with this name is asked for, and with which headers: for `ask`, and good for a moment, in which
+    /// it may be signed. Credentials may be refreshed meanwhile.
+    fn prepare<'a>(&'a self, name: &'a [u8], ask: Ask) -> PreparedRequest<'a>;
+
+    /// What a refusal means, which is taken for `failure` by its status alone.
+    fn explain(&self, failure: HttpFailure, _headers: &HeaderMap, _body: &[u8]) -> HttpFailure {
+        failure
+    }
 
     /// Asks for the file with this name, of which up to `most` bytes are to come, and waits for them.
     ///

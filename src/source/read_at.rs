@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-/// The number of bytes of a window. One read covers the small things between two samples: headers, labels, small
+/// The number of bytes of a window where the source says no other. One read covers the small things between two samples: headers, labels, small
 /// records.
 pub(crate) const WINDOW: usize = 4096;
 
@@ -15,6 +15,10 @@ pub trait ReadAt {
     fn size(&self) -> u64;
     /// Fills `buffer` with the bytes at `offset`, and returns how many there were.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// The number of bytes that cost about as much as few: what is read at once where little is wanted.
+    fn worth_reading(&self) -> usize {
+        WINDOW
+    }
 }
 
 impl ReadAt for [u8] {
@@ -26,6 +30,18 @@ impl ReadAt for [u8] {
         let n = rest.len().min(buffer.len());
         buffer[..n].copy_from_slice(&rest[..n]);
         Ok(n)
+    }
+}
+
+impl<S: ReadAt + ?Sized> ReadAt for &S {
+    fn size(&self) -> u64 {
+        (**self).size()
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        (**self).read_at(buffer, offset)
+    }
+    fn worth_reading(&self) -> usize {
+        (**self).worth_reading()
     }
 }
 
@@ -98,13 +114,14 @@ impl<'a, S: ReadAt + ?Sized> Window<'a, S> {
         let end = offset.checked_add(size).filter(|&end| end <= self.source.size());
         let Some(end) = end else { return Err(self.truncated(offset, size)) };
         if offset < self.window_at || end > self.window_at + self.window.len() as u64 {
-            if size > WINDOW as u64 {
+            let worth_reading = self.source.worth_reading();
+            if size > worth_reading as u64 {
                 let mut buffer = vec![0; size as usize];
                 let got = self.fill(&mut buffer, offset)?;
                 return if got as u64 == size { Ok(buffer) } else { Err(self.truncated(offset, size)) };
             }
             let mut window = std::mem::take(&mut self.window);
-            window.resize(WINDOW, 0);
+            window.resize(worth_reading, 0);
             let got = self.fill(&mut window, offset)?;
             window.truncate(got);
             (self.window, self.window_at) = (window, offset);

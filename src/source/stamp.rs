@@ -77,15 +77,26 @@ impl Stamp {
     /// The stamp of an object of `size` bytes that a server describes by these headers.
     pub(crate) fn of_object(size: u64, headers: &HeaderMap) -> Self {
         let text = |name| headers.get(name).map(|value: &crate::http::HeaderValue| value.as_bytes());
-        let etag = text(header::ETAG).filter(|etag| !etag.is_empty()).map_or(0, |etag| {
-            // Whether it vouches for every byte is for the server to know; which version it names is not.
-            let digest: [u8; 32] = Sha256::digest(etag.strip_prefix(b"W/").unwrap_or(etag)).into();
-            u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")) | 1
-        });
         let modified = text(header::LAST_MODIFIED).and_then(|date| std::str::from_utf8(date).ok());
         let modified = modified.and_then(|date| httpdate::parse_http_date(date).ok());
+        Self::of_described(size, text(header::ETAG), modified)
+    }
+
+    /// The stamp of an object of `size` bytes that has this ETag and was modified then, as far as that is known.
+    pub(super) fn of_described(size: u64, etag: Option<&[u8]>, modified: Option<SystemTime>) -> Self {
+        let etag = etag.filter(|etag| !etag.is_empty()).map_or(0, |etag| {
+            // Whether it vouches for every byte is for the server to know; which version it names is not. Listings
+            // leave the quotes out that headers have.
+            let etag = etag.strip_prefix(b"W/").unwrap_or(etag);
+            let quoted = etag.strip_prefix(b"\"").and_then(|etag| etag.strip_suffix(b"\""));
+            let digest: [u8; 32] = Sha256::digest(quoted.unwrap_or(etag)).into();
+            u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")) | 1
+        });
         let since = modified.and_then(|time| time.duration_since(UNIX_EPOCH).ok()).unwrap_or_default();
-        let mtime = i64::try_from(since.as_nanos()).unwrap_or(i64::MAX);
+        // Headers have whole seconds.
+        let mtime =
+            i64::try_from(since.as_secs()).ok().and_then(|seconds| seconds.checked_mul(1_000_000_000));
+        let mtime = mtime.unwrap_or(i64::MAX);
         Self { size, mtime, ctime: if etag == 0 { mtime } else { 0 }, inode: etag }
     }
 

@@ -106,6 +106,8 @@ def lay_out(folder: Path) -> None:
         shutil.copytree(folder / "data/train", folder / copy, copy_function=os.link)
     shards.make(folder / "data/segmented", 32, 2, shards.sample)
     shards.make(folder / "data/pairs", 32, 2, shards.pair)
+    # As the Hugging Face hub has a dataset.
+    shutil.copytree(frameworks.ROOT / "tests/fixtures/snapshot/splits/files", folder / "data/hub")
     listed = folder / "data/food-101/meta/train.txt"
     listed.parent.mkdir()
     listed.write_text("".join(f"cat/{number}\n" for number in range(0, 600, 3)))

@@ -7,8 +7,8 @@ mod samples;
 use super::settings::{Settings, TakesSettings};
 use super::{choice, output};
 use crate::dataset::{
-    Changed, Contents, DatasetIndex, IndexOptions, IndexOrigin, IndexSummary, Notes, SampleBytes, TO_LABEL,
-    TableField,
+    Changed, Contents, DatasetIndex, IndexOptions, IndexOrigin, IndexRequests, IndexSummary, Notes,
+    SampleBytes, TO_LABEL, TableField,
 };
 use crate::names::NamedValue;
 use crate::notices::{Notice, Notices};
@@ -45,7 +45,7 @@ pub(crate) struct IndexArgs {
     /// per processor]
     #[arg(long, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: Option<u16>,
-    /// Show what the fields of the first N samples hold, shortly [default: 10 of tables (tf.Example, MDS), none of
+    /// Show what the fields of the first N samples hold, shortly [default: 10 of tables (tf.Example, MDS, Parquet, Arrow), none of
     /// other datasets]
     #[arg(long, value_name = "N")]
     samples: Option<u64>,
@@ -61,7 +61,7 @@ pub(crate) struct IndexArgs {
 struct IndexSettings;
 
 impl TakesSettings for IndexSettings {
-    const NAMES: Option<&'static [&'static str]> = Some(&["index_dir", "rebuild_index"]);
+    const NAMES: Option<&'static [&'static str]> = Some(&["split", "index_dir", "rebuild_index"]);
 }
 
 #[derive(Serialize)]
@@ -251,6 +251,10 @@ fn describe(report: &IndexReport) -> String {
             report.summary.seconds
         ),
     ];
+    if let Some(IndexRequests { heads, gets, lists, bytes }) = report.summary.requests {
+        let bytes = output::bytes(bytes);
+        lines.push(format!("  requests     {gets} GET, {heads} HEAD, {lists} LIST; {bytes}"));
+    }
     let fields = report.summary.fields.iter();
     if fields.len() > 0 {
         let named = |field: &TableField| match &field.refused {

@@ -6,8 +6,8 @@
 
 use super::SettingsObject::{Directory as OfCache, Ram as OfRam, Resources as OfResources};
 use super::forms::{
-    AnyPath, Bounds, ByteCount, Channels, ClassList, DeviceName, FieldList, Indices, LabelSource, Maybe,
-    MixList, OneOf, PeersChoice, Probability, Ratios, SideLengths, SizesByEpoch, TransformList, Truth,
+    AnyPath, AnyText, Bounds, ByteCount, Channels, ClassList, DeviceName, FieldList, Indices, LabelSource,
+    Maybe, MixList, OneOf, PeersChoice, Probability, Ratios, SideLengths, SizesByEpoch, TransformList, Truth,
     Weighing, WholeNumber,
 };
 use super::{Description, Form, Setting, Topic};
@@ -102,6 +102,10 @@ settings! {
 
     /// How many batches you keep at a time, including the latest. The pools are sized for it.
     keep: u32 = 1, WholeNumber::from(1), Batches.no_flag();
+
+    /// The split that is read, of a dataset that has several: by the names of Parquet and Arrow files, by a README.md as
+    /// the Hugging Face hub has it, or by directories of `save_to_disk` and of MosaicML Streaming. None: the only one.
+    split: Option<String> = None, Maybe(AnyText), Selection.images_only();
 
     /// Numbers of the samples to draw from, each once. The order of a shuffled epoch does not depend on how they are
     /// listed; a sequential epoch takes them as they stand. None: all.

@@ -3,9 +3,10 @@
 //! Samples lie in files of their own, or in shards of some layout: [`ShardLayout`] says by which files such a dataset
 //! is known, and its [`ShardParser`] finds the samples of one shard.
 
-mod kinds;
+mod arrow;
 mod mds;
 mod packed;
+mod parquet;
 mod tar_of_tars;
 mod tf_example;
 pub(in crate::dataset) mod tfrecord;
@@ -27,6 +28,14 @@ use super::samples::ShardContents;
 use crate::error::{Error, Result};
 use crate::source::{DatasetSource, Malformed, ReadAt, Seen};
 use serde::{Deserialize, Serialize};
+
+/// The columns of tables that may be the label, the first of which counts.
+const LABELS: &[&str] = &["label", "cls", "class"];
+
+/// Whether writers of tables leave a file of this name to themselves, such as one that is not finished.
+fn is_left_to_others(name: &[u8]) -> bool {
+    name.starts_with(b".") || name.starts_with(b"_")
+}
 
 /// What is known of a layout of shards.
 pub(super) trait ShardLayout: Sync {
@@ -53,6 +62,11 @@ pub(super) trait ShardLayout: Sync {
     /// [`Error::Dataset`] for a list that is damaged, or has what cannot be read.
     fn listed(&self, _source: &dyn DatasetSource, _directory: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
         Ok(None)
+    }
+
+    /// Whether such shards may lie in directories below the root, and be of several splits by their names.
+    fn has_splits(&self) -> bool {
+        false
     }
 
     /// The message where such shards hold no sample.
@@ -136,6 +150,10 @@ layouts! {
     TfExample = 4, "TFRecord shards of tf.Example", Some(&tf_example::ExampleShards);
     /// Shards as MosaicML Streaming writes them, with an `index.json` beside them.
     Mds = 5, "MDS shards", Some(&mds::MdsShards);
+    /// Parquet files, such as the Hugging Face hub has them.
+    Parquet = 6, "Parquet files", Some(&parquet::ParquetShards);
+    /// Arrow files and streams, as `datasets` keeps them on disk.
+    Arrow = 7, "Arrow files", Some(&arrow::ArrowShards);
     /// A tar of tars, one for each class, as ImageNet's training images come.
     TarOfTars = 8, "tars of tars", Some(&tar_of_tars::TarsOfClasses);
 }
@@ -191,8 +209,13 @@ pub(super) fn marked_directories(
 /// The most bytes of a file that lists shards.
 const LARGEST_LIST: u64 = 256 << 20;
 
+/// Whether a text is the name of a file in a directory, and leads nowhere else.
+fn is_name_beside(name: &str) -> bool {
+    !name.is_empty() && !name.contains(['/', '\0', '\\']) && name != "." && name != ".."
+}
+
 /// Reads a file that lists shards; `None` where there is none.
-fn read_list(source: &dyn DatasetSource, name: &[u8]) -> Result<Option<Vec<u8>>> {
+pub(super) fn read_list(source: &dyn DatasetSource, name: &[u8]) -> Result<Option<Vec<u8>>> {
     if source.stamp(name)? == Seen::Gone {
         return Ok(None);
     }

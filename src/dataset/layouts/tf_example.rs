@@ -7,8 +7,8 @@
 use super::super::samples::ShardContents;
 use super::super::survey::is_tfrecord;
 use super::super::table::{CellExtent, ShardTable, TableCells, TableColumn};
+use super::super::value_kinds::ValueKinds;
 use super::super::{Contents, FieldKind, rows_of_table, shards};
-use super::kinds::ValueKinds;
 use super::tfrecord::{check_payload, next_record};
 use super::wire::{WireMessage, WireValue};
 use super::{ShardLayout, ShardParser};

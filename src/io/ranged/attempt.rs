@@ -149,7 +149,7 @@ impl RangedShared {
         wanted: Wanted,
         room: &mut [u8],
     ) -> Result<Option<Stamp>, RangeFailure> {
-        let target = file.ranges.prepare(&file.name).await.map_err(RangeFailure::Other)?;
+        let target = file.ranges.prepare(&file.name, wanted.ask()).await.map_err(RangeFailure::Other)?;
         self.counters.requests.fetch_add(1, Relaxed);
         let mut answer = self.client.send(&target, wanted.ask(), SILENCE).await?;
         match wanted.check(answer.status, &answer.headers, || answer.failure()) {
@@ -158,12 +158,11 @@ impl RangedShared {
                 answer.keep();
                 Ok(found)
             }
-            Err(failure) => {
-                if !answer.status.is_success() {
-                    answer.finish(SILENCE).await;
-                }
-                Err(failure)
+            Err(_) if answer.is_refusal() => {
+                let (failure, headers) = (answer.failure(), answer.headers.clone());
+                Err(file.ranges.explain(failure, &headers, &answer.finish(SILENCE).await).into())
             }
+            Err(failure) => Err(failure),
         }
     }
 

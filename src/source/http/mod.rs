@@ -2,18 +2,17 @@
 
 mod form;
 mod page;
-mod remote_bytes;
 
 use super::{
-    DatasetSource, Entry, EntryKind, Identity, OpenFile, PreparedRequest, RangeSource, Seen, SourceDirectory,
-    Stamp,
+    DatasetSource, Entry, EntryKind, Identity, OpenFile, PreparedRequest, RangeSource, RemoteBytes, Seen,
+    SourceDirectory, Stamp,
 };
 use crate::error::{Error, Result};
 use crate::http::{
-    Ask, BlockingHttp, Fetched, GaveUp, HeaderMap, HttpFailure, HttpTarget, HttpUrl, StatusCode, header,
+    Ask, AskedCounts, BlockingHttp, Fetched, GaveUp, HeaderMap, HttpFailure, HttpTarget, HttpUrl, StatusCode,
+    header,
 };
 use form::RootForm;
-use remote_bytes::RemoteBytes;
 use sha2::{Digest, Sha256};
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
@@ -110,7 +109,7 @@ impl HttpRoot {
     /// What the server says of a file.
     fn look(&self, url: &HttpUrl) -> Result<Looked, GaveUp> {
         match self.fetch(url, Ask::Head, 0) {
-            Ok(head) => match length(&head.headers) {
+            Ok(head) => match head.length() {
                 Some(size) => return Ok(self.looked(head, size)),
                 None if head.url.is_directory() || is_page(&head.headers) => return Ok(self.looked(head, 0)),
                 None => {}
@@ -122,7 +121,7 @@ impl HttpRoot {
         let first = self.fetch(url, Ask::Range(0, 0), 1)?;
         let size = match first.status {
             StatusCode::PARTIAL_CONTENT => total(&first.headers),
-            _ => length(&first.headers),
+            _ => first.length(),
         };
         let unsized_ = || HttpFailure::Final("the server does not tell the size of the file".to_owned());
         let size = size.ok_or_else(|| GaveUp { failure: unsized_(), tries: 1 })?;
@@ -177,10 +176,6 @@ fn may_know_only_get(failure: &HttpFailure) -> bool {
 fn is_page(headers: &HeaderMap) -> bool {
     let kind = headers.get(header::CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
     kind.trim_start().to_ascii_lowercase().starts_with("text/html")
-}
-
-fn length(headers: &HeaderMap) -> Option<u64> {
-    headers.get(header::CONTENT_LENGTH)?.to_str().ok()?.trim().parse().ok()
 }
 
 /// The size of the whole file by the header of a part of it.
@@ -275,11 +270,15 @@ impl DatasetSource for HttpSource {
             return Err(Error::dataset(root.path(name), "is not a regular file"));
         }
         let stamp = found.stamp;
-        Ok(OpenFile { bytes: Box::new(RemoteBytes::new(root.clone(), url, stamp)), stamp })
+        Ok(OpenFile { bytes: Box::new(RemoteBytes::new(root.clone(), name, stamp)), stamp })
     }
 
     fn ranges(&self) -> Option<Arc<dyn RangeSource>> {
         Some(self.0.clone())
+    }
+
+    fn asked(&self) -> Option<AskedCounts> {
+        Some(self.0.http.asked())
     }
 
     fn warning(&self) -> Option<String> {
@@ -294,7 +293,7 @@ impl DatasetSource for HttpSource {
 }
 
 impl RangeSource for HttpRoot {
-    fn prepare<'a>(&'a self, name: &'a [u8]) -> PreparedRequest<'a> {
+    fn prepare<'a>(&'a self, name: &'a [u8], _: Ask) -> PreparedRequest<'a> {
         // The form is known once there is an index; where it is not, a thread may wait for it.
         let url = self.url(name).and_then(|url| {
             url.ok_or_else(|| Error::io("open", self.path(name), std::io::ErrorKind::NotFound.into()))

@@ -151,6 +151,34 @@ impl Form<String> for DeviceName {
     }
 }
 
+/// A text that is not empty.
+pub(in crate::config::settings) struct AnyText;
+
+impl Form<String> for AnyText {
+    fn read(&self, given: &Given) -> Result<String, String> {
+        match given {
+            Given::Text(text) if !text.is_empty() => Ok(text.clone()),
+            _ => is(given),
+        }
+    }
+
+    fn show(&self, value: &String) -> Given {
+        Given::Text(value.clone())
+    }
+
+    fn may_be(&self) -> String {
+        "a text that is not empty".into()
+    }
+
+    fn annotation(&self) -> String {
+        "str".into()
+    }
+
+    fn placeholder(&self) -> String {
+        "NAME".into()
+    }
+}
+
 /// A path, which need not exist.
 pub(in crate::config::settings) struct AnyPath;
 

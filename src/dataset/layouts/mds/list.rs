@@ -1,5 +1,6 @@
 //! The file `index.json`, which lists the shards of a dataset and says what their columns are.
 
+use super::super::is_name_beside;
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashSet};
 
@@ -83,7 +84,7 @@ impl MdsShard {
     pub(super) fn check(&self) -> Result<(), String> {
         for file in [Some(&self.raw_data), self.zip_data.as_ref()].into_iter().flatten() {
             let name = file.basename.as_str();
-            if name.is_empty() || name.contains(['/', '\0', '\\']) || name == "." || name == ".." {
+            if !is_name_beside(name) {
                 return Err(format!("is called {name:?}, which is no name of a file beside index.json"));
             }
         }

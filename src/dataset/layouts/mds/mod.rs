@@ -12,7 +12,7 @@ pub use sample::mds_table;
 
 use super::super::samples::ShardContents;
 use super::super::{Contents, rows_of_table};
-use super::{ShardLayout, ShardParser, read_list};
+use super::{LABELS, ShardLayout, ShardParser, read_list};
 use crate::error::{Error, Result};
 use crate::source::{DatasetSource, Malformed, ReadAt, Seen};
 use list::{MdsList, MdsShard};
@@ -21,8 +21,6 @@ use std::collections::HashMap;
 
 /// The file that lists the shards.
 const INDEX: &str = "index.json";
-/// The columns that may be the label, the first of which counts.
-const LABELS: &[&str] = &["label", "cls", "class"];
 /// The most bytes that are read at a time to compare a checksum.
 const PIECE: u64 = 1 << 20;
 

@@ -1,10 +1,10 @@
 //! The samples of an MDS shard: where each value lies, and which numbers they have.
 
-use super::super::kinds::ValueKinds;
 use super::encoding::MdsEncoding;
 use super::list::{MdsFile, MdsShard};
 use crate::dataset::FieldKind;
 use crate::dataset::table::{CellExtent, ShardTable, TableCells, TableColumn};
+use crate::dataset::value_kinds::ValueKinds;
 use crate::source::{Malformed, ReadAt, Window};
 
 /// The number of offsets that are read at a time.

@@ -1,7 +1,7 @@
 //! A file on a server as a parser sees it.
 
-use super::{Ask, HttpRoot, HttpUrl, Stamp, StatusCode};
-use crate::source::{ContentRange, ReadAt};
+use super::{ContentRange, RangeSource, ReadAt, Stamp};
+use crate::http::{Ask, StatusCode};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -10,21 +10,21 @@ const AHEAD: usize = 32 << 10;
 
 /// A file on a server, of one version.
 pub(super) struct RemoteBytes {
-    root: Arc<HttpRoot>,
-    url: HttpUrl,
+    ranges: Arc<dyn RangeSource>,
+    name: Vec<u8>,
     stamp: Stamp,
     /// What was read last, and where it begins.
     last: Mutex<(u64, Vec<u8>)>,
 }
 
 impl RemoteBytes {
-    pub(super) fn new(root: Arc<HttpRoot>, url: HttpUrl, stamp: Stamp) -> Self {
-        Self { root, url, stamp, last: Mutex::default() }
+    pub(super) fn new(ranges: Arc<dyn RangeSource>, name: &[u8], stamp: Stamp) -> Self {
+        Self { ranges, name: name.to_vec(), stamp, last: Mutex::default() }
     }
 
     fn fetch(&self, offset: u64, length: u64) -> io::Result<Vec<u8>> {
         let ask = Ask::Range(offset, offset + length - 1);
-        let found = self.root.fetch(&self.url, ask, length)?;
+        let found = self.ranges.fetch(&self.name, ask, length).map_err(io::Error::other)??;
         let other = |what: String| io::Error::other(what);
         let is_all = offset == 0 && length == self.stamp.size;
         if found.status == StatusCode::PARTIAL_CONTENT {

@@ -1,7 +1,7 @@
 //! What the bytes of a column are, where no schema says it: images, texts, or anything else, by how they begin.
 
-use super::super::FieldKind;
-use super::super::table::CellExtent;
+use super::FieldKind;
+use super::table::CellExtent;
 use crate::source::{Malformed, ReadAt, Window};
 
 /// The number of bytes of a value that are looked at.
@@ -53,6 +53,11 @@ impl ValueKinds {
     /// The kind of values that a schema calls bytes: images, or bytes.
     pub(super) fn kind_of_bytes(self) -> FieldKind {
         if self.kind() == FieldKind::Image { FieldKind::Image } else { FieldKind::Bytes }
+    }
+
+    /// Whether no value had bytes, so that nothing is known of their kind.
+    pub(super) fn is_unknown(self) -> bool {
+        self.looked_at == 0
     }
 }
 

@@ -1,0 +1,334 @@
+//! The cells of a column of Arrow tables: the values of its buffers in each batch, and which of them are missing.
+
+use super::super::gather::{ByteValue, ColumnCells, ColumnFault, TableFile, TableLimits};
+use super::super::table::{CellExtent, TableCells};
+use super::super::unpack::{LARGEST_BLOCK, PackedBlock};
+use super::messages::{ArrowBatch, BatchUse};
+use super::schema::{ArrowColumn, ArrowContent, BufferPlace};
+use super::views;
+use crate::source::Malformed;
+
+/// Where the values of a dictionary lie in its batch.
+const DICTIONARY: BufferPlace = BufferPlace { node: 0, buffer: 0, variadic: 0 };
+
+/// Reads a column: all that its buffers hold, or of bytes where they lie.
+///
+/// # Errors
+/// [`ColumnFault`], by which either the column is refused or the shard is damaged.
+pub(super) fn read(
+    column: &ArrowColumn,
+    batches: &[ArrowBatch],
+    file: &mut TableFile<'_>,
+    limits: &mut TableLimits,
+) -> Result<TableCells, ColumnFault> {
+    let content = column.content.clone().map_err(ColumnFault::Refused)?;
+    let (mut cells, mut dictionary) = (no_cells(content), no_cells(content));
+    limits.begin_column();
+    for batch in batches {
+        let mut reader = BatchReader { batch, file, limits };
+        match (batch.what, column.dictionary) {
+            (BatchUse::Rows, None) => {
+                let present = reader.present(column)?;
+                reader.append(content, column.place, present.as_deref(), &mut cells)?;
+            }
+            (BatchUse::Rows, Some((_, content))) => {
+                let mut numbers = no_cells(content);
+                let present = reader.present(column)?;
+                reader.append(content, column.place, present.as_deref(), &mut numbers)?;
+                reader.pick(numbers, &dictionary, &mut cells)?;
+            }
+            (BatchUse::Dictionary { id, is_delta }, Some((own, _))) if id == own => {
+                if !is_delta {
+                    dictionary = no_cells(content);
+                }
+                let present = reader.bitmap(DICTIONARY)?;
+                reader.append(content, DICTIONARY, present.as_deref(), &mut dictionary)?;
+            }
+            (BatchUse::Dictionary { .. }, _) => {}
+        }
+    }
+    cells.finish(content.is_text(), file, limits)
+}
+
+fn no_cells(content: ArrowContent) -> ColumnCells {
+    match content {
+        ArrowContent::Truth => ColumnCells::Truths(Vec::new()),
+        ArrowContent::Integer { .. } => ColumnCells::Integers(Vec::new()),
+        ArrowContent::Float { .. } => ColumnCells::Floats(Vec::new()),
+        ArrowContent::Bytes { .. } | ArrowContent::Views { .. } | ArrowContent::FixedBytes(_) => {
+            ColumnCells::Bytes(Vec::new())
+        }
+    }
+}
+
+/// Where the bytes of a buffer are.
+#[derive(Clone, Copy)]
+pub(super) enum BufferBytes {
+    /// In the shard as they are.
+    Lie { offset: u64, length: u64 },
+    /// In a block of so many bytes.
+    Packed { block: PackedBlock, packed: u64 },
+}
+
+/// What the buffers of a batch are read by.
+pub(super) struct BatchReader<'a, 'f> {
+    pub(super) batch: &'a ArrowBatch,
+    pub(super) file: &'a mut TableFile<'f>,
+    pub(super) limits: &'a mut TableLimits,
+}
+
+impl BatchReader<'_, '_> {
+    pub(super) fn damaged(&self, what: &str) -> ColumnFault {
+        let message = format!("{what}: the shard is damaged");
+        ColumnFault::Damaged(Malformed { offset: self.batch.offset, message })
+    }
+
+    /// Where a buffer's bytes are.
+    pub(super) fn buffer(&mut self, place: BufferPlace, number: usize) -> Result<BufferBytes, ColumnFault> {
+        let further = self.batch.variadic.get(..place.variadic);
+        let further = further.and_then(|counts| {
+            let sum = counts.iter().try_fold(0_u64, |sum, &count| sum.checked_add(count))?;
+            usize::try_from(sum).ok()
+        });
+        let at = further.and_then(|further| (place.buffer + number).checked_add(further));
+        let Some(&(offset, length)) = at.and_then(|at| self.batch.buffers.get(at)) else {
+            return Err(self.damaged("a batch has fewer buffers than its columns need"));
+        };
+        let codec = self.batch.codec.clone().map_err(|name| {
+            ColumnFault::Refused(format!("its buffers are compressed with {name}, which cannot be read"))
+        })?;
+        let Some(codec) = codec.filter(|_| length > 0) else {
+            return Ok(BufferBytes::Lie { offset, length });
+        };
+        let Some(packed) = length.checked_sub(8) else {
+            return Err(self.damaged("a compressed buffer does not say how long it is"));
+        };
+        let stated = self.file.read(offset, 8)?;
+        let stated = stated.first_chunk().map_or(0, |bytes| i64::from_le_bytes(*bytes));
+        match (stated, u64::try_from(stated)) {
+            (-1, _) => Ok(BufferBytes::Lie { offset: offset + 8, length: packed }),
+            (_, Ok(unpacked)) => {
+                Ok(BufferBytes::Packed { block: PackedBlock { offset: offset + 8, unpacked, codec }, packed })
+            }
+            _ => Err(self.damaged("a compressed buffer does not say how long it is")),
+        }
+    }
+
+    /// The first `size` bytes of a buffer, or of a packed one all.
+    fn read(&mut self, place: BufferPlace, number: usize, size: u64) -> Result<Vec<u8>, ColumnFault> {
+        let bytes = match self.buffer(place, number)? {
+            BufferBytes::Lie { offset, length } if size <= length => self.file.read(offset, size)?,
+            BufferBytes::Packed { block, packed } if size <= block.unpacked => self.unpack(block, packed)?,
+            _ => return Err(self.damaged("a buffer has fewer bytes than its column needs")),
+        };
+        Ok(bytes)
+    }
+
+    pub(super) fn unpack(&mut self, block: PackedBlock, packed: u64) -> Result<Vec<u8>, ColumnFault> {
+        if packed > LARGEST_BLOCK {
+            let most = LARGEST_BLOCK >> 20;
+            let message = format!("a packed buffer of {packed} bytes: {most} MiB are the most");
+            return Err(Malformed { offset: block.offset, message }.into());
+        }
+        self.limits.take_bytes(packed.saturating_add(block.unpacked), block.offset)?;
+        Ok(block.unpack(&self.file.read(block.offset, packed)?)?)
+    }
+
+    /// Which values of a field are there; none where all are.
+    fn bitmap(&mut self, place: BufferPlace) -> Result<Option<Vec<bool>>, ColumnFault> {
+        let Some(&(rows, missing)) = self.batch.nodes.get(place.node) else {
+            return Err(self.damaged("a batch has fewer columns than its schema"));
+        };
+        if rows != self.batch.rows {
+            return Err(self.damaged("a column has not a value for each row"));
+        }
+        if missing == 0 || rows == 0 {
+            return Ok(None);
+        }
+        self.limits.take_cells(rows, self.batch.offset)?;
+        let bytes = self.read(place, 0, rows.div_ceil(8))?;
+        Ok(Some(bits(&bytes, rows as usize).collect()))
+    }
+
+    /// Which values of a column are there, in structs that are there; none where all are.
+    fn present(&mut self, column: &ArrowColumn) -> Result<Option<Vec<bool>>, ColumnFault> {
+        let mut present = self.bitmap(column.place)?;
+        for &place in column.structs.iter() {
+            let outer = self.bitmap(place)?;
+            present = match (present, outer) {
+                (Some(inner), Some(outer)) => {
+                    Some(inner.into_iter().zip(outer).map(|(a, b)| a && b).collect())
+                }
+                (inner, outer) => inner.or(outer),
+            };
+        }
+        Ok(present)
+    }
+
+    /// Adds the values of a batch.
+    fn append(
+        &mut self,
+        content: ArrowContent,
+        place: BufferPlace,
+        present: Option<&[bool]>,
+        cells: &mut ColumnCells,
+    ) -> Result<(), ColumnFault> {
+        let rows = self.batch.rows;
+        self.limits.take_cells(rows, self.batch.offset)?;
+        if rows == 0 {
+            return Ok(());
+        }
+        let there = |row: usize| present.is_none_or(|present| present[row]);
+        match (content, cells) {
+            (ArrowContent::Truth, ColumnCells::Truths(cells)) => {
+                let bytes = self.read(place, 1, rows.div_ceil(8))?;
+                cells.extend(
+                    bits(&bytes, rows as usize).enumerate().map(|(row, bit)| there(row).then_some(bit)),
+                );
+            }
+            (ArrowContent::Integer { width, signed }, ColumnCells::Integers(cells)) => {
+                let bytes = self.read(place, 1, rows * width as u64)?;
+                for (row, bytes) in bytes.chunks_exact(width).take(rows as usize).enumerate() {
+                    let shift = 64 - 8 * width as u32;
+                    let number = little_endian(bytes);
+                    let number =
+                        if signed { Ok((number << shift) as i64 >> shift) } else { i64::try_from(number) };
+                    cells.push(match (there(row), number) {
+                        (true, Ok(number)) => Some(number),
+                        (true, Err(_)) => {
+                            let why = "it holds whole numbers above 2^63 - 1, which cannot be given";
+                            return Err(ColumnFault::Refused(why.to_owned()));
+                        }
+                        (false, _) => None,
+                    });
+                }
+            }
+            (ArrowContent::Float { width }, ColumnCells::Floats(cells)) => {
+                let bytes = self.read(place, 1, rows * width as u64)?;
+                let numbers = bytes.chunks_exact(width).take(rows as usize).map(|bytes| match bytes {
+                    &[a, b] => half::f16::from_le_bytes([a, b]).to_f64(),
+                    &[a, b, c, d] => f64::from(f32::from_le_bytes([a, b, c, d])),
+                    bytes => f64::from_bits(little_endian(bytes)),
+                });
+                cells.extend(numbers.enumerate().map(|(row, number)| there(row).then_some(number)));
+            }
+            (ArrowContent::Bytes { is_large, is_text }, ColumnCells::Bytes(cells)) => {
+                let width = if is_large { 8 } else { 4 };
+                let offsets = self.read(place, 1, (rows + 1) * width)?;
+                let offsets = offsets.chunks_exact(width as usize).take(rows as usize + 1).map(little_endian);
+                self.append_bytes(place, 2, offsets, is_text, present, cells)?;
+            }
+            (ArrowContent::Views { is_text }, ColumnCells::Bytes(cells)) => {
+                views::append(self, place, is_text, present, cells)?;
+            }
+            (ArrowContent::FixedBytes(length), ColumnCells::Bytes(cells)) => {
+                let offsets = (0..=rows).map(|row| row * u64::from(length));
+                self.append_bytes(place, 1, offsets, false, present, cells)?;
+            }
+            _ => unreachable!("values and cells are both by what the column holds"),
+        }
+        Ok(())
+    }
+
+    /// Adds the values that lie in a buffer between offsets.
+    fn append_bytes(
+        &mut self,
+        place: BufferPlace,
+        number: usize,
+        mut offsets: impl Iterator<Item = u64>,
+        is_text: bool,
+        present: Option<&[bool]>,
+        cells: &mut Vec<Option<ByteValue>>,
+    ) -> Result<(), ColumnFault> {
+        if present.is_some_and(|present| !present.contains(&true)) {
+            cells.extend(present.into_iter().flatten().map(|_| None));
+            return Ok(());
+        }
+        let (lies, length, unpacked) = match self.buffer(place, number)? {
+            BufferBytes::Lie { offset, length } => (offset, length, None),
+            BufferBytes::Packed { block, packed } if is_text => {
+                (0, block.unpacked, Some(self.unpack(block, packed)?))
+            }
+            BufferBytes::Packed { block, .. } => return Err(packed_bytes(block)),
+        };
+        let mut start = offsets.next().unwrap_or(0);
+        for (row, end) in offsets.enumerate() {
+            if start > end || end > length {
+                return Err(self.damaged("a value goes on beyond the end of its buffer"));
+            }
+            let value = match &unpacked {
+                _ if present.is_some_and(|present| !present[row]) => None,
+                Some(bytes) => Some(ByteValue::text(&bytes[start as usize..end as usize], self.limits)?),
+                None => {
+                    let length = u32::try_from(end - start).map_err(|_| {
+                        ColumnFault::Refused(
+                            "it holds a value of 4 GiB or more, which cannot be read".to_owned(),
+                        )
+                    })?;
+                    Some(ByteValue::Lies(CellExtent { offset: lies + start, length }))
+                }
+            };
+            cells.push(value);
+            start = end;
+        }
+        Ok(())
+    }
+
+    /// Adds the values of a dictionary that have these numbers.
+    fn pick(
+        &mut self,
+        numbers: ColumnCells,
+        dictionary: &ColumnCells,
+        cells: &mut ColumnCells,
+    ) -> Result<(), ColumnFault> {
+        let ColumnCells::Integers(numbers) = numbers else {
+            unreachable!("a dictionary is asked by whole numbers")
+        };
+        for number in numbers {
+            let place = number.map(|number| usize::try_from(number).unwrap_or(usize::MAX));
+            let found = match (&mut *cells, dictionary) {
+                (ColumnCells::Truths(cells), ColumnCells::Truths(values)) => copy(cells, values, place),
+                (ColumnCells::Integers(cells), ColumnCells::Integers(values)) => copy(cells, values, place),
+                (ColumnCells::Floats(cells), ColumnCells::Floats(values)) => copy(cells, values, place),
+                (ColumnCells::Bytes(cells), ColumnCells::Bytes(values)) => {
+                    let value = place.map_or(Some(&None), |place| values.get(place));
+                    if let Some(value) = value {
+                        cells.push(value.as_ref().map(|value| value.again(self.limits)).transpose()?);
+                    }
+                    value.is_some()
+                }
+                _ => unreachable!("the values of a dictionary are the column's"),
+            };
+            if !found {
+                return Err(self.damaged("a column refers to a value that its dictionary has not"));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Why bytes in a packed buffer are refused.
+pub(super) fn packed_bytes(block: PackedBlock) -> ColumnFault {
+    ColumnFault::Refused(format!(
+        "its bytes lie in buffers compressed with {}, of which single values cannot be read: write the table without \
+         compression",
+        block.codec.title()
+    ))
+}
+
+/// Adds the value of a place; false where there is none.
+fn copy<T: Copy>(cells: &mut Vec<Option<T>>, values: &[Option<T>], place: Option<usize>) -> bool {
+    let value = place.map_or(Some(None), |place| values.get(place).copied());
+    cells.extend(value);
+    value.is_some()
+}
+
+/// The bits of bytes, from the lowest of the first on; there are at least `count`.
+fn bits(bytes: &[u8], count: usize) -> impl Iterator<Item = bool> + '_ {
+    bytes.iter().flat_map(|byte| (0..8).map(move |bit| byte >> bit & 1 == 1)).take(count)
+}
+
+/// A number of up to eight bytes, the lowest first.
+pub(super) fn little_endian(bytes: &[u8]) -> u64 {
+    bytes.iter().rev().fold(0, |all, &byte| all << 8 | u64::from(byte))
+}

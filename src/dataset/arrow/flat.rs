@@ -1,0 +1,117 @@
+//! Tables of FlatBuffers, read field by field, each access within the bytes.
+//!
+//! The layout is that of `docs/source/internals.md` of Google's FlatBuffers: a table begins with how far its vtable
+//! lies before it, and the vtable says where in the table each field is.
+
+/// A table in a buffer.
+#[derive(Clone, Copy)]
+pub(super) struct FlatTable<'a> {
+    bytes: &'a [u8],
+    at: usize,
+    /// Where each field lies in the table, as u16s.
+    fields: &'a [u8],
+}
+
+/// A vector of tables in a buffer.
+#[derive(Clone, Copy)]
+pub(super) struct FlatTables<'a> {
+    bytes: &'a [u8],
+    /// The place of the first item.
+    at: usize,
+    pub(super) count: usize,
+}
+
+fn bytes_at<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    bytes.get(at..)?.first_chunk().copied()
+}
+
+/// The place that an offset at a place leads to.
+fn follow(bytes: &[u8], at: usize) -> Option<usize> {
+    let offset = u32::from_le_bytes(bytes_at(bytes, at)?);
+    at.checked_add(usize::try_from(offset).ok()?)
+}
+
+impl<'a> FlatTable<'a> {
+    /// The table that a buffer begins with.
+    pub(super) fn root(bytes: &'a [u8]) -> Option<Self> {
+        Self::at(bytes, follow(bytes, 0)?)
+    }
+
+    fn at(bytes: &'a [u8], at: usize) -> Option<Self> {
+        let back = i32::from_le_bytes(bytes_at(bytes, at)?);
+        let vtable = usize::try_from(i64::try_from(at).ok()? - i64::from(back)).ok()?;
+        let size = usize::from(u16::from_le_bytes(bytes_at(bytes, vtable)?));
+        let fields = bytes.get(vtable..)?.get(..size)?.get(4..)?;
+        Some(Self { bytes, at, fields })
+    }
+
+    /// The place of a field; none where it has its default.
+    fn place(&self, field: usize) -> Option<usize> {
+        let offset = u16::from_le_bytes(bytes_at(self.fields, 2 * field)?);
+        if offset == 0 { None } else { self.at.checked_add(usize::from(offset)) }
+    }
+
+    /// The bytes of a number; zeros where the field has its default. None where it lies beyond the buffer.
+    fn number<const N: usize>(&self, field: usize) -> Option<[u8; N]> {
+        self.place(field).map_or(Some([0; N]), |at| bytes_at(self.bytes, at))
+    }
+
+    pub(super) fn u8(&self, field: usize) -> Option<u8> {
+        self.number(field).map(u8::from_le_bytes)
+    }
+
+    pub(super) fn i16(&self, field: usize) -> Option<i16> {
+        self.number(field).map(i16::from_le_bytes)
+    }
+
+    pub(super) fn i32(&self, field: usize) -> Option<i32> {
+        self.number(field).map(i32::from_le_bytes)
+    }
+
+    pub(super) fn i64(&self, field: usize) -> Option<i64> {
+        self.number(field).map(i64::from_le_bytes)
+    }
+
+    /// Whether a field is there that leads elsewhere.
+    pub(super) fn has(&self, field: usize) -> bool {
+        self.place(field).is_some()
+    }
+
+    /// The table of a field that must be there.
+    pub(super) fn table(&self, field: usize) -> Option<Self> {
+        Self::at(self.bytes, follow(self.bytes, self.place(field)?)?)
+    }
+
+    /// The bytes of a vector whose items have `size` bytes each; none where it is empty.
+    pub(super) fn vector(&self, field: usize, size: usize) -> Option<&'a [u8]> {
+        let Some(place) = self.place(field) else { return Some(&[]) };
+        let at = follow(self.bytes, place)?;
+        let count = usize::try_from(u32::from_le_bytes(bytes_at(self.bytes, at)?)).ok()?;
+        self.bytes.get(at.checked_add(4)?..)?.get(..count.checked_mul(size)?)
+    }
+
+    /// A text; bytes that are none are replaced, as names serve to find and to tell.
+    pub(super) fn text(&self, field: usize) -> Option<String> {
+        self.vector(field, 1).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+    }
+
+    /// The tables of a vector.
+    pub(super) fn tables(&self, field: usize) -> Option<FlatTables<'a>> {
+        let count = self.vector(field, 4)?.len() / 4;
+        // Where the vector is empty, no place is asked for.
+        let at = self.place(field).and_then(|place| follow(self.bytes, place)).map_or(0, |at| at + 4);
+        Some(FlatTables { bytes: self.bytes, at, count })
+    }
+}
+
+impl<'a> FlatTables<'a> {
+    /// The table of a number below the count.
+    pub(super) fn get(&self, number: usize) -> Option<FlatTable<'a>> {
+        FlatTable::at(self.bytes, follow(self.bytes, self.at + 4 * number)?)
+    }
+}
+
+/// The numbers of a vector of structs of `size` bytes: the i64 that stands at `at` in each.
+pub(super) fn longs(structs: &[u8], size: usize, at: usize) -> impl Iterator<Item = i64> + '_ {
+    structs.chunks_exact(size).filter_map(move |item| bytes_at(item, at).map(i64::from_le_bytes))
+}

@@ -1,0 +1,55 @@
+//! Arrow tables, as files and as streams: where the bytes of a column lie, and what its small values are.
+//!
+//! The format is that of Arrow's `docs/source/format/Columnar.rst`. What is long, such as an image, is never read: only
+//! the offsets between values are.
+
+mod columns;
+mod flat;
+mod messages;
+mod schema;
+mod views;
+
+use super::FieldKind;
+use super::gather::{self, TableLimits};
+use super::hugging_face::Features;
+use super::table::ShardTable;
+use crate::source::{Malformed, ReadAt, Window};
+use messages::BatchUse;
+use schema::{ArrowColumn, ArrowContent};
+
+/// The table that an Arrow file or stream holds, with columns as [`super::parquet::table`] has them.
+///
+/// # Errors
+/// [`Malformed`] for what is neither, and for what is damaged or was cut off. A column that cannot be read is
+/// [`super::table::TableCells::Refused`].
+pub fn table(source: &dyn ReadAt) -> Result<ShardTable, Malformed> {
+    let mut file = Window::new(source);
+    let mut limits = TableLimits::of(file.size());
+    let messages = messages::read(&mut file, &mut limits)?;
+    let features = Features::read(messages.schema.hugging_face.as_deref());
+    let rows = messages.batches.iter().filter(|batch| batch.what == BatchUse::Rows).map(|batch| batch.rows);
+    let samples = rows.fold(0, u64::saturating_add);
+    let mut columns = Vec::new();
+    for column in &messages.schema.columns {
+        let cells = columns::read(column, &messages.batches, &mut file, &mut limits);
+        columns.extend(gather::column(
+            &column.path,
+            column.in_bytes_and_path,
+            kind(column),
+            cells,
+            &features,
+            &mut file,
+        )?);
+    }
+    Ok(ShardTable { samples, columns: gather::by_different_names(columns) })
+}
+
+/// The kind of a column's values, as far as the schema says it.
+fn kind(column: &ArrowColumn) -> FieldKind {
+    match column.content {
+        Ok(content) if content.is_text() => FieldKind::Text,
+        Ok(ArrowContent::Float { .. }) => FieldKind::Float,
+        Ok(ArrowContent::Integer { .. } | ArrowContent::Truth) => FieldKind::Integer,
+        _ => FieldKind::Bytes,
+    }
+}

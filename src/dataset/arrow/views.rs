@@ -1,0 +1,97 @@
+//! Bytes and texts by views. A view has 16 bytes: the length, and either the value, if it has 12 bytes or fewer, or its
+//! first four bytes, the number of a buffer, and the place there.
+
+use super::super::gather::{ByteValue, ColumnFault};
+use super::super::table::CellExtent;
+use super::super::unpack::LARGEST_BLOCK;
+use super::columns::{BatchReader, BufferBytes, little_endian, packed_bytes};
+use super::schema::BufferPlace;
+
+/// The bytes of a view, and the most that a value in it has.
+const VIEW: usize = 16;
+const SHORT: u64 = 12;
+
+/// A buffer that values lie in.
+enum ViewBuffer {
+    Lies { offset: u64, length: u64 },
+    Unpacked(Vec<u8>),
+}
+
+/// Adds the values of a batch to those before.
+pub(super) fn append(
+    reader: &mut BatchReader<'_, '_>,
+    place: BufferPlace,
+    is_text: bool,
+    present: Option<&[bool]>,
+    cells: &mut Vec<Option<ByteValue>>,
+) -> Result<(), ColumnFault> {
+    let rows = reader.batch.rows as usize;
+    if present.is_some_and(|present| !present.contains(&true)) {
+        cells.extend((0..rows).map(|_| None));
+        return Ok(());
+    }
+    let further = reader.batch.variadic.get(place.variadic);
+    let further = further.filter(|&&count| count <= reader.batch.buffers.len() as u64);
+    let Some(&further) = further else {
+        return Err(reader.damaged("a batch has fewer buffers than it states"));
+    };
+    let mut unpacked = 0;
+    let buffers = (1..further as usize + 2).map(|number| open(reader, place, number, is_text, &mut unpacked));
+    let buffers = buffers.collect::<Result<Vec<_>, _>>()?;
+    let views = match buffers.first() {
+        Some(ViewBuffer::Unpacked(bytes)) => bytes.get(..VIEW * rows).map(<[u8]>::to_vec),
+        Some(&ViewBuffer::Lies { offset, length }) if length >= (VIEW * rows) as u64 => {
+            Some(reader.file.read(offset, (VIEW * rows) as u64)?)
+        }
+        _ => None,
+    };
+    let Some(views) = views else {
+        return Err(reader.damaged("a buffer has fewer bytes than its column needs"));
+    };
+    for (row, view) in views.chunks_exact(VIEW).enumerate() {
+        if present.is_some_and(|present| !present[row]) {
+            cells.push(None);
+            continue;
+        }
+        let length = little_endian(&view[..4]);
+        // Numbers of buffers begin behind that of the views.
+        let (number, at) = match length {
+            0..=SHORT => (0, (VIEW * row + 4) as u64),
+            _ => (little_endian(&view[8..12]).saturating_add(1), little_endian(&view[12..])),
+        };
+        let end = at + length;
+        let value = match usize::try_from(number).ok().and_then(|number| buffers.get(number)) {
+            Some(ViewBuffer::Unpacked(bytes)) if end <= bytes.len() as u64 => {
+                ByteValue::text(&bytes[at as usize..end as usize], reader.limits)?
+            }
+            Some(ViewBuffer::Lies { offset, length: whole }) if end <= *whole => {
+                ByteValue::Lies(CellExtent { offset: offset + at, length: length as u32 })
+            }
+            _ => return Err(reader.damaged("a value goes on beyond the end of its buffer")),
+        };
+        cells.push(Some(value));
+    }
+    Ok(())
+}
+
+/// Finds a buffer, and unpacks one of texts, of a batch no more than a block may have.
+fn open(
+    reader: &mut BatchReader<'_, '_>,
+    place: BufferPlace,
+    number: usize,
+    is_text: bool,
+    unpacked: &mut u64,
+) -> Result<ViewBuffer, ColumnFault> {
+    match reader.buffer(place, number)? {
+        BufferBytes::Lie { offset, length } => Ok(ViewBuffer::Lies { offset, length }),
+        BufferBytes::Packed { block, packed } if is_text => {
+            *unpacked = unpacked.saturating_add(block.unpacked);
+            if *unpacked > LARGEST_BLOCK {
+                let why = "its texts are more than can be unpacked of a batch: write smaller batches";
+                return Err(ColumnFault::Refused(why.to_owned()));
+            }
+            reader.unpack(block, packed).map(ViewBuffer::Unpacked)
+        }
+        BufferBytes::Packed { block, .. } => Err(packed_bytes(block)),
+    }
+}

@@ -1,0 +1,278 @@
+//! The README.md of a Hugging Face repository, at whose head YAML may say which files are of which split.
+//!
+//! The key `configs` is read, and of it names of files below the README alone. No alias is followed.
+
+use glob::{MatchOptions, Pattern};
+use saphyr_parser::{Event, Parser};
+
+/// The name of the file.
+pub(super) const CARD: &str = "README.md";
+/// The most bytes of the head, lists that may lie in one another, and bytes and stars of a pattern.
+const LONGEST_HEAD: usize = 1 << 20;
+const DEEPEST: usize = 32;
+const LONGEST_PATTERN: usize = 1024;
+const MOST_STARS: usize = 16;
+/// The split of files of which none is named.
+const USUAL_SPLIT: &str = "train";
+
+/// A configuration, which is a dataset by itself.
+#[derive(Debug, PartialEq)]
+pub(super) struct CardConfig {
+    pub(super) name: String,
+    pub(super) is_default: bool,
+    /// The directory below which its files lie; empty for all.
+    pub(super) directory: String,
+    /// The names of the files of each split, as patterns; none where the names of the files say it.
+    pub(super) splits: Vec<(String, Vec<FilePattern>)>,
+}
+
+/// Names of files, as patterns of a shell.
+#[derive(Debug, PartialEq)]
+pub(super) struct FilePattern(Pattern);
+
+impl FilePattern {
+    /// The pattern that a README has.
+    ///
+    /// # Errors
+    /// Why it can be none of files below the README.
+    fn new(directory: &str, text: &str) -> Result<Self, String> {
+        let text = below(text)?;
+        let text = if directory.is_empty() { text.to_owned() } else { format!("{directory}/{text}") };
+        if text.len() > LONGEST_PATTERN || text.matches('*').count() > MOST_STARS {
+            return Err(format!(
+                "has a pattern of {} bytes, which is too long or has too many stars",
+                text.len()
+            ));
+        }
+        Pattern::new(&text).map(Self).map_err(|error| format!("has the pattern {text:?}: {error}"))
+    }
+
+    pub(super) fn text(&self) -> &str {
+        self.0.as_str()
+    }
+
+    pub(super) fn matches(&self, name: &str) -> bool {
+        let options = MatchOptions {
+            case_sensitive: true,
+            require_literal_separator: true,
+            require_literal_leading_dot: true,
+        };
+        self.0.matches_with(name, options)
+    }
+}
+
+/// The name of what lies below the README.
+fn below(text: &str) -> Result<&str, String> {
+    let below = text.strip_prefix("./").unwrap_or(text);
+    let leads_out = below.starts_with('/') || below.contains("://") || below.contains('\\');
+    if leads_out || below.split('/').any(|part| part == "..") {
+        return Err(format!("names {text:?}, which does not lie below it, and only what does is read"));
+    }
+    Ok(below.trim_end_matches('/'))
+}
+
+/// The configurations that a README has; none where it says nothing of them.
+///
+/// # Errors
+/// What is wrong with it, in words that follow its name.
+pub(super) fn configs(readme: &[u8]) -> Result<Vec<CardConfig>, String> {
+    let Some(head) = head(readme)? else { return Ok(Vec::new()) };
+    let document = parse(&head)?;
+    let Some(configs) = document.as_ref().and_then(|document| document.get("configs")) else {
+        return Ok(Vec::new());
+    };
+    let configs = match configs {
+        Yaml::List(configs) => &configs[..],
+        one => std::slice::from_ref(one),
+    };
+    configs.iter().map(config).collect()
+}
+
+/// The head of a README, between two lines of three dashes; `None` where it has none.
+fn head(readme: &[u8]) -> Result<Option<String>, String> {
+    let readme = readme.strip_prefix(b"\xef\xbb\xbf").unwrap_or(readme);
+    let mut lines = readme.split_inclusive(|&byte| byte == b'\n');
+    if lines.next().is_none_or(|first| first.trim_ascii_end() != b"---") {
+        return Ok(None);
+    }
+    let mut head = Vec::new();
+    for line in lines {
+        if line.trim_ascii_end() == b"---" {
+            return String::from_utf8(head).map(Some).map_err(|_| "is no UTF-8".to_owned());
+        }
+        if head.len() + line.len() > LONGEST_HEAD {
+            return Err(format!("has a head of more than {LONGEST_HEAD} bytes"));
+        }
+        head.extend_from_slice(line);
+    }
+    Ok(None)
+}
+
+fn config(config: &Yaml) -> Result<CardConfig, String> {
+    let text = |key: &str| config.get(key).and_then(Yaml::text);
+    let directory = below(text("data_dir").unwrap_or_default())?;
+    let files = |files: &Yaml| -> Result<Vec<FilePattern>, String> {
+        files.texts().ok_or_else(unclear)?.iter().map(|text| FilePattern::new(directory, text)).collect()
+    };
+    let splits = match config.get("data_files") {
+        None => Vec::new(),
+        Some(Yaml::Map(splits)) => {
+            let of = |(name, of): &(String, Yaml)| Ok((name.clone(), files(of)?));
+            splits.iter().map(of).collect::<Result<_, String>>()?
+        }
+        Some(Yaml::List(splits)) if splits.iter().any(|split| matches!(split, Yaml::Map(_))) => {
+            let of = |split: &Yaml| {
+                let name = split.get("split").map_or(Some(USUAL_SPLIT), Yaml::text).ok_or_else(unclear)?;
+                Ok((name.to_owned(), files(split.get("path").ok_or_else(unclear)?)?))
+            };
+            splits.iter().map(of).collect::<Result<_, String>>()?
+        }
+        Some(all) => vec![(USUAL_SPLIT.to_owned(), files(all)?)],
+    };
+    let name = text("config_name").unwrap_or("default").to_owned();
+    let is_default =
+        name == "default" || text("default").is_some_and(|text| text.eq_ignore_ascii_case("true"));
+    Ok(CardConfig { name, is_default, directory: directory.to_owned(), splits })
+}
+
+fn unclear() -> String {
+    "says under configs what cannot be understood: data_files is a list of split and path".to_owned()
+}
+
+/// A value of YAML.
+#[derive(Debug, PartialEq)]
+enum Yaml {
+    Text(String),
+    List(Vec<Self>),
+    /// A mapping, or one whose key is still to come or has come.
+    Map(Vec<(String, Self)>),
+    /// What is not looked at.
+    Alias,
+}
+
+impl Yaml {
+    fn get(&self, key: &str) -> Option<&Self> {
+        let Self::Map(pairs) = self else { return None };
+        pairs.iter().find(|(name, _)| name == key).map(|(_, value)| value)
+    }
+
+    fn text(&self) -> Option<&str> {
+        if let Self::Text(text) = self { Some(text) } else { None }
+    }
+
+    /// A text, or a list of texts.
+    fn texts(&self) -> Option<Vec<&str>> {
+        match self {
+            Self::List(texts) => texts.iter().map(Self::text).collect(),
+            one => one.text().map(|text| vec![text]),
+        }
+    }
+}
+
+/// The first document of a text.
+fn parse(text: &str) -> Result<Option<Yaml>, String> {
+    // What is open, each with the key that has come in a mapping.
+    let mut open: Vec<(Yaml, Option<String>)> = Vec::new();
+    for event in Parser::new_from_str(text) {
+        let (event, _) = event.map_err(|error| format!("has a head that is no YAML: {error}"))?;
+        let mut value = match event {
+            Event::Scalar(text, ..) => Yaml::Text(text.into_owned()),
+            Event::Alias(_) => Yaml::Alias,
+            Event::SequenceStart(..) | Event::MappingStart(..) => {
+                let is_list = matches!(event, Event::SequenceStart(..));
+                open.push((if is_list { Yaml::List(Vec::new()) } else { Yaml::Map(Vec::new()) }, None));
+                if open.len() > DEEPEST {
+                    return Err("has lists that lie in one another too deeply".to_owned());
+                }
+                continue;
+            }
+            Event::SequenceEnd | Event::MappingEnd => match open.pop() {
+                Some((value, _)) => value,
+                None => continue,
+            },
+            _ => continue,
+        };
+        match open.last_mut() {
+            None => return Ok(Some(value)),
+            Some((Yaml::List(values), _)) => values.push(value),
+            Some((Yaml::Map(pairs), key)) => match key.take() {
+                Some(key) => pairs.push((key, value)),
+                // Of keys that are no texts nothing is wanted.
+                None => {
+                    *key = Some(if let Yaml::Text(text) = &mut value {
+                        std::mem::take(text)
+                    } else {
+                        String::new()
+                    })
+                }
+            },
+            Some(_) => {}
+        }
+    }
+    Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(head: &str) -> Result<Vec<CardConfig>, String> {
+        configs(format!("---\nlicense: mit\n{head}\n---\n# A dataset\n").as_bytes())
+    }
+
+    fn splits(head: &str) -> Vec<(String, Vec<String>)> {
+        let configs = read(head).unwrap();
+        let text = |patterns: &[FilePattern]| patterns.iter().map(|each| each.text().to_owned()).collect();
+        configs[0].splits.iter().map(|(name, patterns)| (name.clone(), text(patterns))).collect()
+    }
+
+    #[test]
+    fn data_files_are_told_in_several_ways() {
+        let of = |name: &str, patterns: &[&str]| {
+            (name.to_owned(), patterns.iter().map(|&text| text.to_owned()).collect::<Vec<_>>())
+        };
+        let listed = "configs:\n- config_name: a\n  data_files:\n  - split: train\n    path: data/train-*\n  - split: test\n    \
+                      path: [x.parquet, './y.parquet']";
+        assert_eq!(splits(listed), [of("train", &["data/train-*"]), of("test", &["x.parquet", "y.parquet"])]);
+        assert_eq!(splits("configs:\n- data_files: '*.parquet'"), [of("train", &["*.parquet"])]);
+        assert_eq!(splits("configs: {data_files: [a, b], data_dir: d/}"), [of("train", &["d/a", "d/b"])]);
+        assert_eq!(splits("configs: [{data_files: {dev: a}}]"), [of("dev", &["a"])]);
+        assert_eq!(splits("configs: [{config_name: x}]"), []);
+        let two = read("configs: [{config_name: x}, {config_name: y, default: true}]").unwrap();
+        assert_eq!(two.iter().map(|config| config.is_default).collect::<Vec<_>>(), [false, true]);
+        for nothing in
+            [&b"# No head"[..], b"", b"---\nconfigs: [{}]", b"---\nlicense: mit\n---\n", b"---\n---\n"]
+        {
+            assert_eq!(configs(nothing), Ok(Vec::new()));
+        }
+    }
+
+    #[test]
+    fn patterns_stay_within_directories() {
+        let matches = |pattern: &str, name: &str| FilePattern::new("", pattern).unwrap().matches(name);
+        assert!(
+            matches("data/train-*", "data/train-00000.parquet") && !matches("data/*", "data/a/b.parquet")
+        );
+        assert!(matches("**/*.parquet", "a/b/c.parquet") && !matches("*", ".hidden"));
+    }
+
+    #[test]
+    fn what_leads_out_or_is_no_yaml_is_an_error() {
+        for out in ["../a", "/etc/passwd", "a/../../b", "hf://datasets/x/y", "a\\\\b"] {
+            let error = read(&format!("configs: [{{data_files: \"{out}\"}}]")).unwrap_err();
+            assert!(error.contains("does not lie below it"), "{error}");
+            assert!(read(&format!("configs: [{{data_dir: \"{out}\", data_files: a}}]")).is_err());
+        }
+        let deep = format!("configs: {}{}", "[".repeat(100_000), "]".repeat(100_000));
+        assert!(read(&deep).unwrap_err().contains("too deeply"));
+        let stars = format!("configs: [{{data_files: \"{}\"}}]", "*a".repeat(100));
+        assert!(read(&stars).unwrap_err().contains("stars"));
+        for wrong in
+            ["configs: [{data_files: [[a]]}]", "configs: {data_files: *x}", "configs: [a", "\tconfigs: }"]
+        {
+            assert!(read(wrong).is_err(), "{wrong}");
+        }
+        // An alias is not followed, so that a short text cannot stand for a long one.
+        assert!(read("x: &x train\nconfigs: [{data_files: [*x]}]").is_err());
+    }
+}

@@ -1,0 +1,311 @@
+//! What the parsers of tables have in common: limits on what a shard may make of its bytes, and columns of bytes and
+//! texts, which are gathered value by value.
+
+use super::FieldKind;
+use super::hugging_face::{Feature, Features};
+use super::table::{CellExtent, TableCells, TableColumn};
+use super::value_kinds::ValueKinds;
+use crate::source::{Malformed, ReadAt, Window};
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+
+/// The most bytes of texts that are kept of a column.
+const COLUMN_TEXTS: u64 = 256 << 20;
+/// The most bytes of texts that are kept of a shard.
+const SHARD_TEXTS: u64 = 1 << 30;
+/// The most cells that a shard may have in all its columns together.
+const MOST_CELLS: u64 = 1 << 27;
+/// The most values of a column that are looked at to find out what they are.
+const LOOKED_AT: usize = 16;
+/// Texts that lie in the shard as they are, stay there where they are longer than this on average, in bytes.
+const SHORT: u64 = 64;
+
+/// A file as a parser of tables sees it.
+pub(super) type TableFile<'a> = Window<'a, dyn ReadAt + 'a>;
+
+/// Why a column has no cells.
+#[derive(Debug)]
+pub(super) enum ColumnFault {
+    /// It holds what cannot be read, and the rest of the table can.
+    Refused(String),
+    /// The shard is damaged.
+    Damaged(Malformed),
+}
+
+impl From<Malformed> for ColumnFault {
+    fn from(malformed: Malformed) -> Self {
+        Self::Damaged(malformed)
+    }
+}
+
+impl ColumnFault {
+    /// The cells of a refused column.
+    ///
+    /// # Errors
+    /// The damage, if it is that.
+    fn cells(self) -> Result<TableCells, Malformed> {
+        match self {
+            Self::Refused(why) => Ok(TableCells::Refused(why)),
+            Self::Damaged(malformed) => Err(malformed),
+        }
+    }
+}
+
+/// What may still be made of a shard. Few bytes can stand for many values, so a shard says how many it has, and is
+/// believed only as far as its size makes it likely.
+pub(super) struct TableLimits {
+    cells: u64,
+    bytes: u64,
+    column_texts: u64,
+    shard_texts: u64,
+}
+
+impl TableLimits {
+    /// The limits of a shard of `size` bytes.
+    pub(super) fn of(size: u64) -> Self {
+        Self {
+            cells: size.saturating_mul(8).saturating_add(1 << 20).min(MOST_CELLS),
+            bytes: size.saturating_mul(256).saturating_add(1 << 30),
+            column_texts: COLUMN_TEXTS,
+            shard_texts: SHARD_TEXTS,
+        }
+    }
+
+    /// Begins the next column.
+    pub(super) fn begin_column(&mut self) {
+        self.column_texts = COLUMN_TEXTS;
+    }
+
+    /// Takes room for `count` cells, as stated at `offset`.
+    pub(super) fn take_cells(&mut self, count: u64, offset: u64) -> Result<(), Malformed> {
+        let left = self.cells.checked_sub(count).ok_or_else(|| {
+            let message = format!(
+                "{count} more values are stated, which is more than a shard of this size is believed to have: it is \
+                 damaged, or should be written as several shards"
+            );
+            Malformed { offset, message }
+        })?;
+        self.cells = left;
+        Ok(())
+    }
+
+    /// Takes the reading or unpacking of `size` bytes, as stated at `offset`. Parts of a shard that refer to the same
+    /// bytes would else have it read for ever.
+    pub(super) fn take_bytes(&mut self, size: u64, offset: u64) -> Result<(), Malformed> {
+        let left = self.bytes.checked_sub(size).ok_or_else(|| Malformed {
+            offset,
+            message: format!(
+                "{size} more bytes are to be read or unpacked, far more than a shard of this size has"
+            ),
+        })?;
+        self.bytes = left;
+        Ok(())
+    }
+
+    /// Takes room for a text.
+    pub(super) fn take_text(&mut self, length: u64) -> Result<(), ColumnFault> {
+        let column = self.column_texts.checked_sub(length);
+        let (Some(column), Some(shard)) = (column, self.shard_texts.checked_sub(length)) else {
+            let most = COLUMN_TEXTS >> 20;
+            return Err(ColumnFault::Refused(format!(
+                "its texts are more than can be kept of a shard, which is {most} MiB a column: write smaller \
+                 shards, or the column uncompressed and without a dictionary"
+            )));
+        };
+        (self.column_texts, self.shard_texts) = (column, shard);
+        Ok(())
+    }
+}
+
+/// A value of a column of bytes or texts.
+#[derive(Debug, Clone)]
+pub(super) enum ByteValue {
+    /// It lies in the shard as it is.
+    Lies(CellExtent),
+    /// It has been read, because it does not.
+    Text(Box<str>),
+}
+
+impl ByteValue {
+    /// A text that had to be unpacked.
+    pub(super) fn text(bytes: &[u8], limits: &mut TableLimits) -> Result<Self, ColumnFault> {
+        limits.take_text(bytes.len() as u64)?;
+        let text = std::str::from_utf8(bytes)
+            .map_err(|_| ColumnFault::Refused("it holds texts that are no UTF-8".to_owned()))?;
+        Ok(Self::Text(text.into()))
+    }
+
+    /// This value once more, for another sample.
+    pub(super) fn again(&self, limits: &mut TableLimits) -> Result<Self, ColumnFault> {
+        if let Self::Text(text) = self {
+            limits.take_text(text.len() as u64)?;
+        }
+        Ok(self.clone())
+    }
+}
+
+/// The cells of a column so far.
+pub(super) enum ColumnCells {
+    Truths(Vec<Option<bool>>),
+    Integers(Vec<Option<i64>>),
+    Floats(Vec<Option<f64>>),
+    Bytes(Vec<Option<ByteValue>>),
+}
+
+impl ColumnCells {
+    /// The cells when all have come; whether those of bytes are texts.
+    pub(super) fn finish(
+        self,
+        is_text: bool,
+        file: &mut TableFile<'_>,
+        limits: &mut TableLimits,
+    ) -> Result<TableCells, ColumnFault> {
+        match self {
+            Self::Truths(cells) => Ok(TableCells::Truths(cells)),
+            Self::Integers(cells) => Ok(TableCells::Integers(cells)),
+            Self::Floats(cells) => Ok(TableCells::Floats(cells)),
+            Self::Bytes(cells) if is_text => text_cells(cells, file, limits),
+            Self::Bytes(cells) => byte_cells(cells),
+        }
+    }
+}
+
+/// The cells of a column of bytes: all lie in the shard.
+fn byte_cells(values: Vec<Option<ByteValue>>) -> Result<TableCells, ColumnFault> {
+    let extent = |value| match value {
+        ByteValue::Lies(extent) => Ok(extent),
+        ByteValue::Text(_) => {
+            Err(ColumnFault::Refused("its bytes do not lie in the shard as they are".to_owned()))
+        }
+    };
+    let extents = values.into_iter().map(|value| value.map(extent).transpose());
+    extents.collect::<Result<_, _>>().map(TableCells::Extents)
+}
+
+/// The cells of a column of texts. Long ones stay where they lie; short ones are read now.
+fn text_cells(
+    values: Vec<Option<ByteValue>>,
+    file: &mut TableFile<'_>,
+    limits: &mut TableLimits,
+) -> Result<TableCells, ColumnFault> {
+    let (mut total, mut count, mut all_lie) = (0, 0, true);
+    for value in values.iter().flatten() {
+        match value {
+            ByteValue::Lies(extent) => total += u64::from(extent.length),
+            ByteValue::Text(_) => all_lie = false,
+        }
+        count += 1;
+    }
+    if all_lie && total > SHORT * count {
+        return byte_cells(values);
+    }
+    let mut text = |value| match value {
+        ByteValue::Text(text) => Ok(text),
+        ByteValue::Lies(CellExtent { offset, length }) => {
+            limits.take_text(u64::from(length))?;
+            let bytes = file.read(offset, u64::from(length))?;
+            let text = String::from_utf8(bytes)
+                .map_err(|_| ColumnFault::Refused(format!("the text at byte {offset} is no UTF-8")))?;
+            Ok(text.into())
+        }
+    };
+    let texts = values.into_iter().map(|value| value.map(&mut text).transpose());
+    texts.collect::<Result<_, _>>().map(TableCells::Texts)
+}
+
+/// A column by what its format and `datasets` say of it. A struct of bytes and a path gives its name to the bytes. Of
+/// bytes without a value, whose kind nobody says, there is no column: another shard may have values, and says the kind.
+pub(super) fn column(
+    path: &[String],
+    in_bytes_and_path: bool,
+    kind: FieldKind,
+    cells: Result<TableCells, ColumnFault>,
+    features: &Features,
+    file: &mut TableFile<'_>,
+) -> Result<Option<TableColumn>, Malformed> {
+    let cells = cells.or_else(ColumnFault::cells)?;
+    let (path, is_picture) = match path.split_last() {
+        Some((last, parent)) if in_bytes_and_path && last == "bytes" => (parent, true),
+        _ => (path, false),
+    };
+    let feature = features.of(path);
+    let kind = match (kind, &feature) {
+        (FieldKind::Bytes, Some(Feature::Image)) => FieldKind::Image,
+        (FieldKind::Bytes, None) if is_picture => FieldKind::Image,
+        (FieldKind::Bytes, None | Some(Feature::Value)) => match &cells {
+            TableCells::Extents(extents) => match kinds(extents, file)? {
+                kinds if kinds.is_unknown() => return Ok(None),
+                kinds => kinds.kind_of_bytes(),
+            },
+            _ => kind,
+        },
+        (kind, _) => kind,
+    };
+    let classes = match feature {
+        Some(Feature::Classes(names)) if matches!(cells, TableCells::Integers(_)) => names,
+        _ => Vec::new(),
+    };
+    Ok(Some(TableColumn { name: path.join("."), kind, classes, cells }))
+}
+
+/// Columns as a table has them. A name that several have, as one list has that is several columns of a format, is left
+/// once, and what cannot be told apart is refused.
+pub(super) fn by_different_names(columns: Vec<TableColumn>) -> Vec<TableColumn> {
+    let mut places = HashMap::<String, usize>::new();
+    let mut different: Vec<TableColumn> = Vec::new();
+    for column in columns {
+        match places.entry(column.name.clone()) {
+            Entry::Vacant(entry) => {
+                entry.insert(different.len());
+                different.push(column);
+            }
+            Entry::Occupied(entry) => {
+                let first = &mut different[*entry.get()];
+                if !matches!(first.cells, TableCells::Refused(_)) {
+                    first.cells =
+                        TableCells::Refused("several columns have this name: rename one".to_owned());
+                }
+            }
+        }
+    }
+    different
+}
+
+/// What values of a column begin as. Some are looked at, from all over it: each may lie far from the others.
+fn kinds(extents: &[Option<CellExtent>], file: &mut TableFile<'_>) -> Result<ValueKinds, Malformed> {
+    let mut kinds = ValueKinds::default();
+    let values: Vec<CellExtent> =
+        extents.iter().flatten().filter(|value| value.length > 0).copied().collect();
+    for value in values.iter().step_by(values.len().div_ceil(LOOKED_AT).max(1)) {
+        kinds.look(file, *value)?;
+    }
+    Ok(kinds)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shard_is_believed_as_far_as_its_size_goes() {
+        let mut limits = TableLimits::of(1000);
+        assert!(limits.take_cells((1 << 20) + 7000, 1).is_ok());
+        assert_eq!(limits.take_cells(1001, 5).unwrap_err().offset, 5);
+        assert!(limits.take_cells(1000, 1).is_ok());
+        assert!(TableLimits::of(u64::MAX).take_cells(MOST_CELLS + 1, 1).is_err());
+        assert!(limits.take_bytes((1 << 30) + 256_001, 1).is_err());
+    }
+
+    #[test]
+    fn texts_are_kept_up_to_a_limit() {
+        let mut limits = TableLimits::of(1000);
+        let refused = |fault| matches!(fault, Err(ColumnFault::Refused(_)));
+        assert!(limits.take_text(COLUMN_TEXTS).is_ok() && refused(limits.take_text(1)));
+        for _ in 1..SHARD_TEXTS / COLUMN_TEXTS {
+            limits.begin_column();
+            assert!(limits.take_text(COLUMN_TEXTS).is_ok());
+        }
+        limits.begin_column();
+        assert!(refused(limits.take_text(1)));
+    }
+}

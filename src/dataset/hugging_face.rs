@@ -1,0 +1,65 @@
+//! What Hugging Face's `datasets` writes of a table's columns into its schema, under the key `huggingface`.
+
+use serde_json::Value;
+
+/// The key of the schema's metadata.
+pub(super) const KEY: &[u8] = b"huggingface";
+
+/// The features of a dataset: `{"info": {"features": {NAME: {"_type": ...}}}}`.
+pub(super) struct Features(Value);
+
+/// What a feature says of a column.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Feature {
+    /// Encoded images: bytes, or a struct of bytes and a path.
+    Image,
+    /// Whole numbers that stand for these names.
+    Classes(Vec<String>),
+    /// Values as the schema has them.
+    Value,
+    /// Something else, such as audio.
+    Other,
+}
+
+impl Features {
+    /// The features that a document describes; none where there is no such document.
+    pub(super) fn read(document: Option<&[u8]>) -> Self {
+        let document = document.and_then(|document| serde_json::from_slice::<Value>(document).ok());
+        let features = document.and_then(|mut document| Some(document.pointer_mut("/info/features")?.take()));
+        Self(features.unwrap_or_default())
+    }
+
+    /// What is said of a column, by its path through structs.
+    pub(super) fn of(&self, path: &[String]) -> Option<Feature> {
+        let feature = path.iter().try_fold(&self.0, |at, name| at.get(name))?;
+        let names = || {
+            let names = feature.get("names")?.as_array()?;
+            names.iter().map(|name| Some(name.as_str()?.to_owned())).collect::<Option<Vec<_>>>()
+        };
+        Some(match feature.get("_type")?.as_str()? {
+            "Image" => Feature::Image,
+            "ClassLabel" => names().map_or(Feature::Value, Feature::Classes),
+            "Value" => Feature::Value,
+            _ => Feature::Other,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_are_found_by_path() {
+        let document = br#"{"info": {"features": {"image": {"_type": "Image"}, "at": {"class":
+            {"names": ["cat", "dog"], "_type": "ClassLabel"}, "sound": {"_type": "Audio"}}}}}"#;
+        let features = Features::read(Some(document));
+        let of = |path: &[&str]| features.of(&path.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
+        assert_eq!(of(&["image"]), Some(Feature::Image));
+        assert_eq!(of(&["at", "class"]), Some(Feature::Classes(vec!["cat".to_owned(), "dog".to_owned()])));
+        assert_eq!(of(&["at", "sound"]), Some(Feature::Other));
+        assert_eq!((of(&["at"]), of(&["label"]), of(&["image", "bytes"])), (None, None, None));
+        assert_eq!(Features::read(Some(b"{")).of(&["image".to_owned()]), None);
+        assert_eq!(Features::read(None).of(&["image".to_owned()]), None);
+    }
+}

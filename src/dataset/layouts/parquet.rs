@@ -1,0 +1,38 @@
+//! Parquet files as shards: a table each, by the parser of `dataset/parquet/`.
+
+use super::super::samples::ShardContents;
+use super::super::{Contents, parquet, rows_of_table};
+use super::{LABELS, ShardLayout, ShardParser, is_left_to_others};
+use crate::error::Result;
+use crate::source::{DatasetSource, Malformed, ReadAt};
+
+/// Parquet files.
+pub(super) struct ParquetShards;
+
+impl ShardLayout for ParquetShards {
+    fn samples(&self) -> Contents {
+        Contents::Images
+    }
+
+    fn is_shard(&self, name: &[u8]) -> bool {
+        name.ends_with(b".parquet") && !is_left_to_others(name)
+    }
+
+    fn has_splits(&self) -> bool {
+        true
+    }
+
+    fn nothing(&self) -> String {
+        "the Parquet files hold no row".to_owned()
+    }
+
+    fn parser(&self, _: &dyn DatasetSource, _: bool) -> Result<Box<dyn ShardParser>> {
+        Ok(Box::new(Self))
+    }
+}
+
+impl ShardParser for ParquetShards {
+    fn contents(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
+        rows_of_table::contents(parquet::table(bytes)?, LABELS)
+    }
+}

@@ -1,0 +1,87 @@
+//! Parquet files: where the bytes of a column lie, and what its small values are.
+//!
+//! The format is that of Apache's `parquet-format`. Well-kept readers give values and not where these lie, so footer,
+//! page headers and encodings are read here; only the codecs of pages are other people's. What is long, such as an
+//! image, is never read: of its page only the lengths are.
+
+mod columns;
+mod encodings;
+mod footer;
+mod pages;
+mod schema;
+mod thrift;
+mod values;
+
+use super::FieldKind;
+use super::gather::{self, ColumnFault, TableLimits};
+use super::hugging_face::Features;
+use super::table::ShardTable;
+use crate::source::{Malformed, ReadAt, Window};
+use footer::ParquetFooter;
+use schema::{LeafContent, SchemaLeaf};
+
+/// The table that a Parquet file holds. A struct of bytes and a path is one column for the bytes, by the struct's name,
+/// and one for the path; other structs have a column for each value, `STRUCT.VALUE`.
+///
+/// # Errors
+/// [`Malformed`] for what is no Parquet file, and for a damaged or encrypted one. A column that cannot be read is
+/// [`super::table::TableCells::Refused`].
+pub fn table(source: &dyn ReadAt) -> Result<ShardTable, Malformed> {
+    let mut file = Window::new(source);
+    let footer = footer::read(&mut file)?;
+    let leaves = schema::leaves(&footer.schema, footer.at)?;
+    check_groups(&footer, &leaves)?;
+    let features = Features::read(footer.hugging_face.as_deref());
+    let samples = footer.groups.iter().map(|group| group.rows).sum();
+    let mut limits = TableLimits::of(file.size());
+    let mut columns = Vec::new();
+    for (number, leaf) in leaves.iter().enumerate() {
+        let chunks: Vec<_> = footer.groups.iter().map(|group| &group.chunks[number]).collect();
+        let cells = match &leaf.content {
+            Err(why) => Err(ColumnFault::Refused(why.clone())),
+            Ok(content) => columns::read(leaf, *content, &chunks, &mut file, &mut limits),
+        };
+        columns.extend(gather::column(
+            &leaf.path,
+            leaf.in_bytes_and_path,
+            kind(leaf),
+            cells,
+            &features,
+            &mut file,
+        )?);
+    }
+    Ok(ShardTable { samples, columns: gather::by_different_names(columns) })
+}
+
+/// Each row group must have a chunk of each column, with a value for each row.
+fn check_groups(footer: &ParquetFooter, leaves: &[SchemaLeaf]) -> Result<(), Malformed> {
+    let wrong = |message: String| Err(Malformed { offset: footer.at, message });
+    for group in &footer.groups {
+        if group.chunks.len() != leaves.len() {
+            return wrong("a row group has other columns than the schema: the shard is damaged".to_owned());
+        }
+        for (chunk, leaf) in group.chunks.iter().zip(leaves) {
+            let name = leaf.path.join(".");
+            if chunk.physical != leaf.physical {
+                return wrong(format!(
+                    "column {name:?} is of another type than the schema says: the shard is damaged"
+                ));
+            }
+            if leaf.content.is_ok() && chunk.values != group.rows {
+                return wrong(format!("column {name:?} has not a value for each row: the shard is damaged"));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The kind of a leaf's values, as far as the schema says it.
+fn kind(leaf: &SchemaLeaf) -> FieldKind {
+    match leaf.content {
+        Err(_) | Ok(LeafContent::Bytes | LeafContent::FixedBytes(_)) => FieldKind::Bytes,
+        Ok(LeafContent::Text) => FieldKind::Text,
+        Ok(LeafContent::Json) => FieldKind::Json,
+        Ok(LeafContent::Half | LeafContent::Float | LeafContent::Double) => FieldKind::Float,
+        Ok(_) => FieldKind::Integer,
+    }
+}

@@ -1,0 +1,193 @@
+//! The pages of a column chunk, one after another: where each lies, and what its header says of it.
+
+use super::super::gather::{TableFile, TableLimits};
+use super::footer::ColumnChunk;
+use super::thrift::{FALSE, I32, STRUCT, TRUE, Thrift};
+use crate::source::Malformed;
+
+/// The bytes that are read first for a page's header, and the most that it may have: it can hold statistics.
+const FIRST_READ: u64 = 512;
+const LARGEST_HEADER: u64 = 16 << 20;
+
+/// A page of a column chunk.
+#[derive(Debug)]
+pub(super) struct DataPage {
+    /// The offset of its first byte behind the header.
+    pub(super) offset: u64,
+    /// The number of its bytes in the file.
+    pub(super) packed: u64,
+    /// The number of its bytes once it is unpacked, if it is packed.
+    pub(super) unpacked: u64,
+    /// The CRC-32 of its bytes in the file, if it has one.
+    pub(super) crc: Option<u32>,
+    /// The number of values, those included that are missing.
+    pub(super) values: u64,
+    /// The number of the encoding of the values.
+    pub(super) encoding: u64,
+    pub(super) kind: PageKind,
+}
+
+/// What is in a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PageKind {
+    /// Values that others refer to by number.
+    Dictionary,
+    /// Levels and values, packed together.
+    DataV1,
+    /// So many bytes of levels that are never packed, and values that may be.
+    DataV2 { levels: u64, repetition: u64, is_packed: bool },
+}
+
+/// Goes through the pages of a chunk.
+pub(super) struct ChunkPages {
+    at: u64,
+    end: u64,
+    /// The values that are still to come.
+    left: u64,
+}
+
+impl ChunkPages {
+    pub(super) fn of(chunk: &ColumnChunk) -> Self {
+        Self { at: chunk.start, end: chunk.end, left: chunk.values }
+    }
+
+    /// The next page that holds values; none where all that are stated have come.
+    pub(super) fn next(
+        &mut self,
+        file: &mut TableFile<'_>,
+        limits: &mut TableLimits,
+    ) -> Result<Option<DataPage>, Malformed> {
+        while self.left > 0 {
+            let at = self.at;
+            let wrong = |message: String| Malformed { offset: at, message };
+            if at >= self.end {
+                let left = self.left;
+                return Err(wrong(format!("{left} values of a column are missing: the shard is damaged")));
+            }
+            let (length, page) = self.header(file, limits)?;
+            let offset = at + length;
+            let Some(end) = offset.checked_add(page.packed).filter(|&end| end <= self.end) else {
+                return Err(wrong(
+                    "a page goes on beyond the end of its column: the shard is damaged".to_owned(),
+                ));
+            };
+            self.at = end;
+            let Some(kind) = page.kind else { continue };
+            if kind != PageKind::Dictionary {
+                let left = self.left.checked_sub(page.values);
+                self.left = left.ok_or_else(|| {
+                    wrong(
+                        "a page has more values than its column should have: the shard is damaged".to_owned(),
+                    )
+                })?;
+            }
+            let PageHead { packed, unpacked, crc, values, encoding, .. } = page;
+            return Ok(Some(DataPage { offset, packed, unpacked, crc, values, encoding, kind }));
+        }
+        Ok(None)
+    }
+
+    /// The header at the place of the next page, and its length. As much is read as it turns out to need.
+    fn header(
+        &self,
+        file: &mut TableFile<'_>,
+        limits: &mut TableLimits,
+    ) -> Result<(u64, PageHead), Malformed> {
+        let rest = self.end - self.at;
+        let mut size = FIRST_READ.min(rest);
+        loop {
+            limits.take_bytes(size, self.at)?;
+            let bytes = file.read(self.at, size)?;
+            let mut thrift = Thrift::new(&bytes, self.at);
+            match PageHead::parse(&mut thrift) {
+                Ok(page) => return Ok((thrift.at as u64, page)),
+                Err(_) if thrift.ended && size < rest.min(LARGEST_HEADER) => {
+                    size = (size * 8).min(rest).min(LARGEST_HEADER);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+}
+
+/// A page as its header has it.
+#[derive(Default)]
+struct PageHead {
+    packed: u64,
+    unpacked: u64,
+    crc: Option<u32>,
+    values: u64,
+    encoding: u64,
+    kind: Option<PageKind>,
+}
+
+impl PageHead {
+    fn parse(thrift: &mut Thrift<'_>) -> Result<Self, Malformed> {
+        let (mut page, mut last) = (Self::default(), 0);
+        let (mut kind, mut packed, mut unpacked) = (None, None, None);
+        while let Some(field) = thrift.field(&mut last)? {
+            match (field.id, field.kind) {
+                (1, I32) => kind = Some(thrift.count()?),
+                (2, I32) => unpacked = Some(thrift.count()?),
+                (3, I32) => packed = Some(thrift.count()?),
+                (4, I32) => page.crc = Some(thrift.number()? as u32),
+                (5, STRUCT) if kind == Some(0) => page.details(thrift, PageKind::DataV1)?,
+                (7, STRUCT) if kind == Some(2) => page.details(thrift, PageKind::Dictionary)?,
+                (8, STRUCT) if kind == Some(3) => page.details_v2(thrift)?,
+                (_, kind) => thrift.skip(kind)?,
+            }
+        }
+        let (Some(kind), Some(packed), Some(unpacked)) = (kind, packed, unpacked) else {
+            return Err(thrift.wrong("a page does not say how large it is"));
+        };
+        if matches!(kind, 0 | 2 | 3) && page.kind.is_none() {
+            return Err(thrift.wrong("a page does not say what is in it"));
+        }
+        (page.packed, page.unpacked) = (packed, unpacked);
+        Ok(page)
+    }
+
+    fn details(&mut self, thrift: &mut Thrift<'_>, kind: PageKind) -> Result<(), Malformed> {
+        let (mut values, mut encoding, mut levels, mut last) = (None, None, 3, 0);
+        while let Some(field) = thrift.field(&mut last)? {
+            match (field.id, field.kind) {
+                (1, I32) => values = Some(thrift.count()?),
+                (2, I32) => encoding = Some(thrift.count()?),
+                (3, I32) if kind == PageKind::DataV1 => levels = thrift.count()?,
+                (_, kind) => thrift.skip(kind)?,
+            }
+        }
+        let (Some(values), Some(encoding), 3) = (values, encoding, levels) else {
+            return Err(
+                thrift.wrong("a page does not say how its values and levels are encoded, or how many")
+            );
+        };
+        (self.values, self.encoding, self.kind) = (values, encoding, Some(kind));
+        Ok(())
+    }
+
+    fn details_v2(&mut self, thrift: &mut Thrift<'_>) -> Result<(), Malformed> {
+        let (mut values, mut encoding, mut levels, mut repetition) = (None, None, None, None);
+        let (mut is_packed, mut last) = (true, 0);
+        while let Some(field) = thrift.field(&mut last)? {
+            match (field.id, field.kind) {
+                (1, I32) => values = Some(thrift.count()?),
+                (4, I32) => encoding = Some(thrift.count()?),
+                (5, I32) => levels = Some(thrift.count()?),
+                (6, I32) => repetition = Some(thrift.count()?),
+                (7, TRUE | FALSE) => is_packed = field.kind == TRUE,
+                (_, kind) => thrift.skip(kind)?,
+            }
+        }
+        let (Some(values), Some(encoding), Some(levels), Some(repetition)) =
+            (values, encoding, levels, repetition)
+        else {
+            return Err(
+                thrift.wrong("a page does not say how its values and levels are encoded, or how many")
+            );
+        };
+        (self.values, self.encoding) = (values, encoding);
+        self.kind = Some(PageKind::DataV2 { levels, repetition, is_packed });
+        Ok(())
+    }
+}

@@ -1,0 +1,236 @@
+//! The columns of a Parquet file: the leaves of its schema, what their values are, and the names that fields ask by.
+
+use super::footer::{LogicalType, SchemaElement};
+use crate::source::Malformed;
+use std::collections::HashMap;
+
+/// The most structs that may lie in one another.
+const DEEPEST: usize = 32;
+/// The most bytes of the columns' names with those of their structs.
+const MOST_NAMES: usize = 16 << 20;
+
+/// A leaf of the schema, which has a column chunk in each row group.
+pub(super) struct SchemaLeaf {
+    /// Its path through structs. Where a list or map is on the way it ends there.
+    pub(super) path: Vec<String>,
+    /// The definition level of a value that is there.
+    pub(super) present: u32,
+    /// The number of its physical type.
+    pub(super) physical: u64,
+    /// What its values are, or why they cannot be read.
+    pub(super) content: Result<LeafContent, String>,
+    /// Whether its struct has `bytes`, and beside them a `path` or nothing.
+    pub(super) in_bytes_and_path: bool,
+}
+
+/// What a leaf's values are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LeafContent {
+    Truth,
+    /// Of 32 bits.
+    Int,
+    UnsignedInt,
+    /// Of 64 bits.
+    Long,
+    UnsignedLong,
+    Half,
+    Float,
+    Double,
+    Text,
+    Json,
+    Bytes,
+    /// Bytes of one length.
+    FixedBytes(u32),
+}
+
+/// A struct that is open while the schema is walked.
+struct OpenGroup {
+    left: u64,
+    present: u32,
+    /// Whether a list or map was met on the way, and what it is called.
+    repeated: Option<&'static str>,
+    in_path: bool,
+}
+
+/// The leaves of a schema, in the order of column chunks.
+///
+/// # Errors
+/// [`Malformed`] at `offset` for elements that make no tree.
+pub(super) fn leaves(schema: &[SchemaElement], offset: u64) -> Result<Vec<SchemaLeaf>, Malformed> {
+    let wrong = |message: &str| Malformed { offset, message: format!("{message}: the shard is damaged") };
+    let Some((root, elements)) = schema.split_first() else { return Err(wrong("its schema is empty")) };
+    let root = OpenGroup { left: root.children, present: 0, repeated: None, in_path: false };
+    let (mut open, mut path, mut leaves, mut names) = (vec![root], Vec::<String>::new(), Vec::new(), 0);
+    for element in elements {
+        while open.last().is_some_and(|group| group.left == 0) {
+            if open.pop().is_some_and(|group| group.in_path) {
+                path.pop();
+            }
+        }
+        let Some(group) = open.last_mut() else {
+            return Err(wrong("its schema has columns beside its root"));
+        };
+        group.left -= 1;
+        let level = match element.repetition {
+            Some(0) => 0,
+            Some(1 | 2) => 1,
+            _ => return Err(wrong("its schema does not say whether a column has a value for each row")),
+        };
+        let present = group.present + level;
+        // Behind a list's name nothing is added to the path: a list is refused as a whole.
+        let in_path = group.repeated.is_none();
+        let repeated = group.repeated.or_else(|| repetition(element));
+        if in_path {
+            path.push(element.name.clone());
+        }
+        match element.physical {
+            None => {
+                if open.len() >= DEEPEST {
+                    return Err(wrong("its schema has structs that lie in one another too deeply"));
+                }
+                open.push(OpenGroup { left: element.children, present, repeated, in_path });
+            }
+            Some(physical) => {
+                let content = match repeated {
+                    Some(what) => Err(format!("it holds {what}, which cannot be read")),
+                    None => content(element, physical),
+                };
+                names += path.iter().map(String::len).sum::<usize>();
+                if names > MOST_NAMES {
+                    return Err(wrong("the names of its columns are too long"));
+                }
+                let path = path.clone();
+                leaves.push(SchemaLeaf { path, present, physical, content, in_bytes_and_path: false });
+            }
+        }
+        if in_path && element.physical.is_some() {
+            path.pop();
+        }
+    }
+    if open.iter().any(|group| group.left > 0) {
+        return Err(wrong("its schema has fewer columns than it states"));
+    }
+    mark_bytes_and_path(&mut leaves);
+    Ok(leaves)
+}
+
+/// What an element is called that has several values for a row.
+fn repetition(element: &SchemaElement) -> Option<&'static str> {
+    match (element.converted, element.logical.map(|logical| logical.variant)) {
+        (Some(1 | 2), _) | (_, Some(2)) => Some("maps"),
+        (Some(3), _) | (_, Some(3)) => Some("lists"),
+        (_, Some(16)) => Some("variants"),
+        _ if element.repetition == Some(2) => Some("lists"),
+        _ => None,
+    }
+}
+
+/// What a leaf's values are by its physical type and what is said of that, by the numbers of `parquet.thrift`.
+fn content(element: &SchemaElement, physical: u64) -> Result<LeafContent, String> {
+    let refused = |what: &str| Err(format!("it holds {what}, which cannot be read"));
+    let (logical, converted) = (element.logical, element.converted);
+    match (logical.map(|logical| logical.variant), converted) {
+        (Some(5), _) | (None, Some(5)) => return refused("decimals"),
+        (Some(6), _) | (None, Some(6)) => return refused("dates"),
+        (Some(7), _) | (None, Some(7 | 8)) => return refused("times of day"),
+        (Some(8), _) | (None, Some(9 | 10)) => return refused("timestamps"),
+        (None, Some(21)) => return refused("intervals"),
+        _ => {}
+    }
+    let unsigned = match (logical, converted) {
+        (Some(LogicalType { variant: 10, signed }), _) => !signed,
+        _ => matches!(converted, Some(11..=14)),
+    };
+    let variant = logical.map(|logical| logical.variant);
+    Ok(match (physical, variant, converted) {
+        (0, ..) => LeafContent::Truth,
+        (1, ..) if unsigned => LeafContent::UnsignedInt,
+        (1, ..) => LeafContent::Int,
+        (2, ..) if unsigned => LeafContent::UnsignedLong,
+        (2, ..) => LeafContent::Long,
+        (4, ..) => LeafContent::Float,
+        (5, ..) => LeafContent::Double,
+        (6, Some(1 | 4), _) | (6, None, Some(0 | 4)) => LeafContent::Text,
+        (6, Some(12), _) | (6, None, Some(19)) => LeafContent::Json,
+        (6, ..) => LeafContent::Bytes,
+        (7, Some(15), _) if element.length == 2 => LeafContent::Half,
+        (7, ..) => match u32::try_from(element.length) {
+            Ok(length @ 1..) => LeafContent::FixedBytes(length),
+            _ => return refused("values without bytes"),
+        },
+        (3, ..) => return refused("timestamps of 96 bits"),
+        (other, ..) => return refused(&format!("values of type {other}")),
+    })
+}
+
+/// Marks the leaves of structs that have bytes and a path, as images and sounds have them.
+fn mark_bytes_and_path(leaves: &mut [SchemaLeaf]) {
+    let is_part = |leaf: &SchemaLeaf| match (leaf.path.last().map(String::as_str), &leaf.content) {
+        (Some("bytes"), Ok(LeafContent::Bytes)) | (Some("path"), Ok(LeafContent::Text)) => {
+            leaf.path.len() > 1
+        }
+        _ => false,
+    };
+    let mut structs = HashMap::<Vec<String>, bool>::new();
+    for leaf in leaves.iter() {
+        for end in 1..leaf.path.len() {
+            let all = structs.entry(leaf.path[..end].to_vec()).or_insert(true);
+            *all &= is_part(leaf) && end + 1 == leaf.path.len();
+        }
+    }
+    for leaf in leaves {
+        let (_, parent) = leaf.path.split_last().unwrap_or((&leaf.path[0], &[]));
+        leaf.in_bytes_and_path = structs.get(parent).copied().unwrap_or(false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn element(name: &str, physical: Option<u64>, children: u64) -> SchemaElement {
+        let name = name.to_owned();
+        SchemaElement { name, physical, children, repetition: Some(1), ..SchemaElement::default() }
+    }
+
+    #[test]
+    fn a_schema_is_a_tree_or_an_error() {
+        let schema = || {
+            let mut list = element("boxes", None, 1);
+            (list.converted, list.repetition) = (Some(3), Some(1));
+            let mut items = element("list", None, 2);
+            items.repetition = Some(2);
+            let path = SchemaElement { converted: Some(0), ..element("path", Some(6), 0) };
+            vec![
+                element("schema", None, 4),
+                element("image", None, 2),
+                element("bytes", Some(6), 0),
+                path,
+                list,
+                items,
+                element("x", Some(1), 0),
+                element("y", Some(1), 0),
+                element("label", Some(2), 0),
+                element("at", None, 1),
+                element("deep", Some(5), 0),
+            ]
+        };
+        let found = leaves(&schema(), 9).unwrap();
+        let paths: Vec<_> = found.iter().map(|leaf| (leaf.path.join("."), leaf.present)).collect();
+        let expected =
+            [("image.bytes", 2), ("image.path", 2), ("boxes", 3), ("boxes", 3), ("label", 1), ("at.deep", 2)];
+        assert_eq!(paths, expected.map(|(path, present)| (path.to_owned(), present)));
+        assert_eq!(found[4].content, Ok(LeafContent::Long));
+        assert!(found[2].content.as_ref().unwrap_err().contains("lists"));
+        let marked: Vec<_> = found.iter().map(|leaf| leaf.in_bytes_and_path).collect();
+        assert_eq!(marked, [true, true, false, false, false, false]);
+        for cut in 0..schema().len() {
+            assert!(leaves(&schema()[..cut], 9).is_err(), "{cut}");
+        }
+        let mut beside = schema();
+        beside.push(element("more", Some(1), 0));
+        assert_eq!(leaves(&beside, 9).err().map(|error| error.offset), Some(9));
+        let deep: Vec<_> = std::iter::repeat_with(|| element("a", None, 1)).take(100).collect();
+        assert!(leaves(&deep, 9).is_err());
+    }
+}

@@ -1,0 +1,290 @@
+//! The values of a page, of any encoding, without those that are missing.
+
+use super::super::gather::{ByteValue, ColumnFault, TableFile, TableLimits};
+use super::super::table::CellExtent;
+use super::encodings::{DAMAGED, PackedNumbers, little_endian};
+use super::schema::LeafContent;
+use crate::source::Malformed;
+
+/// Values of a column, one after another.
+#[derive(Debug)]
+pub(super) enum PageValues {
+    Truths(Vec<bool>),
+    Integers(Vec<i64>),
+    Floats(Vec<f64>),
+    Bytes(Vec<ByteValue>),
+}
+
+/// The bytes that a page's values are made of.
+pub(super) enum ValueBytes<'a> {
+    /// They were read. Where they lie in the shard like this, it is from `lies` on.
+    Held { bytes: &'a [u8], lies: Option<u64> },
+    /// They lie in the shard, and are to be stepped over.
+    InFile { offset: u64, end: u64 },
+}
+
+/// The numbers of encodings.
+pub(super) const PLAIN: u64 = 0;
+const PLAIN_DICTIONARY: u64 = 2;
+const RLE: u64 = 3;
+const DELTA_BINARY_PACKED: u64 = 5;
+const DELTA_LENGTH_BYTE_ARRAY: u64 = 6;
+const DELTA_BYTE_ARRAY: u64 = 7;
+const RLE_DICTIONARY: u64 = 8;
+const BYTE_STREAM_SPLIT: u64 = 9;
+
+/// Whether values are numbers of a dictionary's.
+pub(super) fn is_by_dictionary(encoding: u64) -> bool {
+    matches!(encoding, PLAIN_DICTIONARY | RLE_DICTIONARY)
+}
+
+/// A page whose values are decoded.
+pub(super) struct ValueReader<'a> {
+    /// What the values are.
+    pub(super) content: LeafContent,
+    /// The number of values that are there.
+    pub(super) count: usize,
+    /// The offset of the page, for messages.
+    pub(super) page: u64,
+    pub(super) limits: &'a mut TableLimits,
+}
+
+impl ValueReader<'_> {
+    fn damaged(&self, what: &str) -> ColumnFault {
+        ColumnFault::Damaged(Malformed {
+            offset: self.page,
+            message: format!("{what}: the shard is damaged"),
+        })
+    }
+
+    /// The values by a dictionary's.
+    pub(super) fn by_dictionary(
+        &mut self,
+        bytes: &[u8],
+        dictionary: &PageValues,
+    ) -> Result<PageValues, ColumnFault> {
+        let numbers = match bytes.split_first() {
+            Some((&width, rest)) => PackedNumbers { rest }.runs(u32::from(width), self.count),
+            None if self.count == 0 => Ok(Vec::new()),
+            None => Err(DAMAGED),
+        };
+        let numbers = numbers.map_err(|what| self.damaged(what))?;
+        let page = self.page;
+        let beyond = |()| {
+            let message =
+                "a page refers to a value that its dictionary has not: the shard is damaged".to_owned();
+            ColumnFault::Damaged(Malformed { offset: page, message })
+        };
+        Ok(match dictionary {
+            PageValues::Truths(_) => return Err(self.damaged("a column of truth values has a dictionary")),
+            PageValues::Integers(values) => PageValues::Integers(pick(&numbers, values).map_err(beyond)?),
+            PageValues::Floats(values) => PageValues::Floats(pick(&numbers, values).map_err(beyond)?),
+            PageValues::Bytes(values) => {
+                let mut picked = Vec::new();
+                for number in numbers {
+                    let value = values.get(number as usize).ok_or(()).map_err(beyond)?;
+                    picked.push(value.again(self.limits)?);
+                }
+                PageValues::Bytes(picked)
+            }
+        })
+    }
+
+    /// The values as they are written.
+    pub(super) fn read(
+        &mut self,
+        encoding: u64,
+        bytes: ValueBytes<'_>,
+        file: &mut TableFile<'_>,
+    ) -> Result<PageValues, ColumnFault> {
+        let (bytes, lies) = match bytes {
+            ValueBytes::Held { bytes, lies } => (bytes, lies),
+            ValueBytes::InFile { offset, end } => {
+                return self.step_over(offset, end, file).map(PageValues::Bytes);
+            }
+        };
+        let mut packed = PackedNumbers { rest: bytes };
+        let numbers = match (self.content, encoding) {
+            (LeafContent::Truth, PLAIN) => {
+                let bit = |place: usize| bytes.get(place / 8).map(|byte| byte >> (place % 8) & 1 == 1);
+                let truths = (0..self.count).map(bit).collect::<Option<_>>();
+                return truths.map(PageValues::Truths).ok_or_else(|| self.damaged(DAMAGED));
+            }
+            (LeafContent::Truth, RLE) => {
+                // Its length stands before it.
+                let truths = packed.take(4).and_then(|_| packed.runs(1, self.count));
+                let truths = truths.map_err(|what| self.damaged(what))?;
+                return Ok(PageValues::Truths(truths.into_iter().map(|bit| bit == 1).collect()));
+            }
+            (LeafContent::Text | LeafContent::Json | LeafContent::Bytes, _) => {
+                return self.byte_arrays(encoding, bytes, lies).map(PageValues::Bytes);
+            }
+            (LeafContent::FixedBytes(length), PLAIN) => {
+                return self.fixed(length, bytes, lies).map(PageValues::Bytes);
+            }
+            (LeafContent::Int | LeafContent::UnsignedInt, DELTA_BINARY_PACKED) => {
+                let deltas = packed.deltas(self.count, 32).map_err(|what| self.damaged(what))?;
+                deltas.into_iter().map(|number| u64::from(number as u32)).collect()
+            }
+            (LeafContent::Long | LeafContent::UnsignedLong, DELTA_BINARY_PACKED) => {
+                let deltas = packed.deltas(self.count, 64).map_err(|what| self.damaged(what))?;
+                deltas.into_iter().map(|number| number as u64).collect()
+            }
+            (content, PLAIN | BYTE_STREAM_SPLIT) if width(content).is_some() => {
+                self.plain(width(content).unwrap_or(8), bytes, encoding == BYTE_STREAM_SPLIT)?
+            }
+            _ => return Err(unknown(encoding)),
+        };
+        self.interpret(numbers)
+    }
+
+    /// Numbers of `width` bytes, or with the first bytes of all, then the second, and so on.
+    fn plain(&self, width: usize, bytes: &[u8], is_split: bool) -> Result<Vec<u64>, ColumnFault> {
+        let size = self.count.checked_mul(width);
+        let Some(bytes) = size.and_then(|size| bytes.get(..size)) else { return Err(self.damaged(DAMAGED)) };
+        if !is_split {
+            return Ok(bytes.chunks_exact(width).map(little_endian).collect());
+        }
+        let number =
+            |place| (0..width).rev().fold(0, |all, at| all << 8 | u64::from(bytes[at * self.count + place]));
+        Ok((0..self.count).map(number).collect())
+    }
+
+    /// What the bits of numbers mean.
+    fn interpret(&self, bits: Vec<u64>) -> Result<PageValues, ColumnFault> {
+        let bits = bits.into_iter();
+        Ok(match self.content {
+            LeafContent::Int => {
+                PageValues::Integers(bits.map(|bits| i64::from(bits as u32 as i32)).collect())
+            }
+            LeafContent::UnsignedLong => {
+                let numbers = bits.map(i64::try_from).collect::<Result<_, _>>();
+                PageValues::Integers(numbers.map_err(|_| too_large())?)
+            }
+            LeafContent::Half => {
+                PageValues::Floats(bits.map(|bits| half::f16::from_bits(bits as u16).to_f64()).collect())
+            }
+            LeafContent::Float => {
+                PageValues::Floats(bits.map(|bits| f64::from(f32::from_bits(bits as u32))).collect())
+            }
+            LeafContent::Double => PageValues::Floats(bits.map(f64::from_bits).collect()),
+            _ => PageValues::Integers(bits.map(|bits| bits as i64).collect()),
+        })
+    }
+
+    /// A value of a page that was read.
+    fn value(&mut self, bytes: &[u8], at: usize, lies: Option<u64>) -> Result<ByteValue, ColumnFault> {
+        match (lies, u32::try_from(bytes.len())) {
+            (Some(lies), Ok(length)) => Ok(ByteValue::Lies(CellExtent { offset: lies + at as u64, length })),
+            _ => ByteValue::text(bytes, self.limits),
+        }
+    }
+
+    fn fixed(&mut self, length: u32, bytes: &[u8], lies: Option<u64>) -> Result<Vec<ByteValue>, ColumnFault> {
+        let size = self.count.checked_mul(length as usize);
+        let Some(bytes) = size.and_then(|size| bytes.get(..size)) else { return Err(self.damaged(DAMAGED)) };
+        let chunks = bytes.chunks_exact(length as usize).enumerate();
+        chunks.map(|(number, bytes)| self.value(bytes, number * length as usize, lies)).collect()
+    }
+
+    fn byte_arrays(
+        &mut self,
+        encoding: u64,
+        bytes: &[u8],
+        lies: Option<u64>,
+    ) -> Result<Vec<ByteValue>, ColumnFault> {
+        let mut packed = PackedNumbers { rest: bytes };
+        let mut values = Vec::new();
+        match encoding {
+            PLAIN => {
+                for _ in 0..self.count {
+                    let length = packed.take(4).map_err(|what| self.damaged(what))?;
+                    let length = little_endian(length) as usize;
+                    let at = bytes.len() - packed.rest.len();
+                    let value = packed.take(length).map_err(|what| self.damaged(what))?;
+                    values.push(self.value(value, at, lies)?);
+                }
+            }
+            DELTA_LENGTH_BYTE_ARRAY => {
+                for length in packed.deltas(self.count, 32).map_err(|what| self.damaged(what))? {
+                    let at = bytes.len() - packed.rest.len();
+                    let value =
+                        usize::try_from(length).map_err(|_| DAMAGED).and_then(|length| packed.take(length));
+                    let value = value.map_err(|what| self.damaged(what))?;
+                    values.push(self.value(value, at, lies)?);
+                }
+            }
+            DELTA_BYTE_ARRAY => {
+                let prefixes = packed.deltas(self.count, 32).map_err(|what| self.damaged(what))?;
+                let suffixes = packed.deltas(self.count, 32).map_err(|what| self.damaged(what))?;
+                let mut text = Vec::new();
+                for (prefix, suffix) in prefixes.into_iter().zip(suffixes) {
+                    let prefix = usize::try_from(prefix).ok().filter(|&prefix| prefix <= text.len());
+                    let suffix =
+                        usize::try_from(suffix).map_err(|_| DAMAGED).and_then(|length| packed.take(length));
+                    let (Some(prefix), Ok(suffix)) = (prefix, suffix) else {
+                        return Err(self.damaged(DAMAGED));
+                    };
+                    text.truncate(prefix);
+                    text.extend_from_slice(suffix);
+                    values.push(ByteValue::text(&text, self.limits)?);
+                }
+            }
+            _ => return Err(unknown(encoding)),
+        }
+        Ok(values)
+    }
+
+    /// Byte arrays that lie in the shard, each behind its length. Only the lengths are read.
+    fn step_over(
+        &self,
+        mut offset: u64,
+        end: u64,
+        file: &mut TableFile<'_>,
+    ) -> Result<Vec<ByteValue>, ColumnFault> {
+        let mut values = Vec::new();
+        let beyond = |offset| {
+            let message = "a value goes on beyond the end of its page: the shard is damaged".to_owned();
+            ColumnFault::Damaged(Malformed { offset, message })
+        };
+        for _ in 0..self.count {
+            if end.saturating_sub(offset) < 4 {
+                return Err(beyond(offset));
+            }
+            let length = little_endian(&file.read(offset, 4)?) as u32;
+            if u64::from(length) > end - offset - 4 {
+                return Err(beyond(offset));
+            }
+            values.push(ByteValue::Lies(CellExtent { offset: offset + 4, length }));
+            offset += 4 + u64::from(length);
+        }
+        Ok(values)
+    }
+}
+
+/// The number of bytes of a number; none for what is no number.
+fn width(content: LeafContent) -> Option<usize> {
+    match content {
+        LeafContent::Half => Some(2),
+        LeafContent::Int | LeafContent::UnsignedInt | LeafContent::Float => Some(4),
+        LeafContent::Long | LeafContent::UnsignedLong | LeafContent::Double => Some(8),
+        _ => None,
+    }
+}
+
+/// Why numbers above those of an `i64` are refused.
+fn too_large() -> ColumnFault {
+    ColumnFault::Refused("it holds whole numbers above 2^63 - 1, which cannot be given".to_owned())
+}
+
+fn unknown(encoding: u64) -> ColumnFault {
+    ColumnFault::Refused(format!(
+        "its values are in Parquet's encoding {encoding}, which cannot be read for values of this type: write it with \
+         the encoding PLAIN"
+    ))
+}
+
+/// The values of these numbers.
+fn pick<T: Copy>(numbers: &[u32], values: &[T]) -> Result<Vec<T>, ()> {
+    numbers.iter().map(|&number| values.get(number as usize).copied().ok_or(())).collect()
+}

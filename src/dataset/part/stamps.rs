@@ -1,0 +1,44 @@
+//! The stamps that the shards of a dataset have within a run, and which of them hold other samples than was indexed.
+
+use super::DatasetPart;
+use crate::dataset::{FileId, Stamp};
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+
+impl DatasetPart {
+    pub(in crate::dataset) fn shard_stamp(&self, file: FileId) -> Option<Stamp> {
+        self.layout().is_sharded().then(|| self.stamp_within(file.0 as usize))
+    }
+
+    /// The stamp that a shard is known to have in this run.
+    pub(in crate::dataset) fn stamp_within(&self, group: usize) -> Stamp {
+        if self.any_moved.load(Ordering::Relaxed)
+            && let Some(stamp) = self.moved.read().unwrap_or_else(PoisonError::into_inner).get(&group)
+        {
+            return *stamp;
+        }
+        self.group_stamp(group)
+    }
+
+    /// Whether a shard was accepted with another stamp within this run.
+    pub(in crate::dataset) fn has_moved(&self, file: FileId) -> bool {
+        let group = file.0 as usize;
+        self.layout().is_sharded() && self.stamp_within(group) != self.group_stamp(group)
+    }
+
+    /// Notes that these groups hold other samples than the index says.
+    pub(in crate::dataset) fn note_different(&mut self, groups: Vec<usize>) {
+        self.different.extend(groups);
+    }
+
+    /// Whether a shard holds what the index says, as far as is known.
+    pub(in crate::dataset) fn is_as_indexed(&self, file: FileId) -> bool {
+        !self.different.contains(&(file.0 as usize))
+    }
+
+    /// Notes that a shard has this stamp from now on.
+    pub(in crate::dataset) fn moved_within(&self, group: usize, stamp: Stamp) {
+        self.moved.write().unwrap_or_else(PoisonError::into_inner).insert(group, stamp);
+        self.any_moved.store(true, Ordering::Relaxed);
+    }
+}

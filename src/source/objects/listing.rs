@@ -1,0 +1,137 @@
+//! Lists what lies below a key, page by page.
+
+use super::ObjectRoot;
+use super::connector::{ListingPage, StoreFailure};
+use super::stores::{failure_within, innermost};
+use crate::http::{GaveUp, HttpFailure, Retries};
+use crate::source::{EntryKind, Stamp};
+use object_store::ListResult;
+use object_store::list::PaginatedListOptions;
+use sha2::{Digest, Sha256};
+use std::time::SystemTime;
+
+/// What lies directly below a key, sorted by name.
+pub(super) struct ObjectListing {
+    pub(super) entries: Vec<ListedObject>,
+}
+
+/// An object, or what several keys have in common up to a slash.
+pub(super) struct ListedObject {
+    pub(super) name: Vec<u8>,
+    pub(super) kind: EntryKind,
+    /// The number of bytes of an object.
+    pub(super) size: Option<u64>,
+    /// The stamp of an object of which the listing tells the ETag, by which it is known when it is read.
+    pub(super) stamp: Option<Stamp>,
+}
+
+impl ObjectListing {
+    /// Lists what lies below `prefix`, which is empty or ends in a slash; of a lot only the first page if `one` is
+    /// enough.
+    pub(super) fn read(root: &ObjectRoot, prefix: &str, one: bool) -> Result<Self, GaveUp> {
+        let once = |failure| GaveUp { failure, tries: 1 };
+        let mut entries = Vec::new();
+        let read = root.http.run(async |_| {
+            let mut token = None;
+            loop {
+                let (found, next) = page(root, prefix, token, one).await?;
+                take(found, prefix, &mut entries);
+                token = next;
+                if token.is_none() || one && !entries.is_empty() {
+                    return Ok(());
+                }
+            }
+        });
+        read.map_err(once)??;
+        // An object of a directory's name stands for the directory.
+        let order = |entry: &ListedObject| entry.kind != EntryKind::Directory;
+        entries.sort_unstable_by(|a, b| a.name.cmp(&b.name).then(order(a).cmp(&order(b))));
+        entries.dedup_by(|a, b| a.name == b.name);
+        Ok(Self { entries })
+    }
+
+    /// A stamp that changes with the names and the sizes.
+    pub(super) fn stamp(&self) -> Stamp {
+        let mut digest = Sha256::new();
+        for ListedObject { name, size, .. } in &self.entries {
+            digest.update((name.len() as u64).to_le_bytes());
+            digest.update(name);
+            digest.update(size.map_or(u64::MAX, |size| size).to_le_bytes());
+        }
+        let digest: [u8; 32] = digest.finalize().into();
+        let inode = u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")) | 1;
+        Stamp { inode, ..Stamp::default() }
+    }
+
+    /// The object or directory that is called so.
+    pub(super) fn get(&self, name: &[u8]) -> Option<&ListedObject> {
+        let at = self.entries.binary_search_by(|entry| entry.name.as_slice().cmp(name)).ok()?;
+        self.entries.get(at)
+    }
+}
+
+/// Asks for a page as often as it takes, signed anew each time. Returns what leads to the next one, too.
+async fn page(
+    root: &ObjectRoot,
+    prefix: &str,
+    token: Option<String>,
+    one: bool,
+) -> Result<(ListResult, Option<String>), GaveUp> {
+    let mut retries = Retries::new();
+    loop {
+        let store = root.store();
+        let mut options = PaginatedListOptions {
+            delimiter: Some("/".into()),
+            page_token: token.clone(),
+            max_keys: one.then_some(2),
+            ..PaginatedListOptions::default()
+        };
+        let asked = ListingPage::default();
+        options.extensions.insert(asked.clone());
+        let prefix = Some(prefix).filter(|prefix| !prefix.is_empty());
+        root.http.count(|asked| asked.lists += 1);
+        let error = match store.pages.list_paginated(prefix, options).await {
+            Ok(page) => return Ok((page.result, page.page_token)),
+            Err(error) => error,
+        };
+        let failure = match failure_within(&error).filter(|_| asked.was_asked()) {
+            Some(StoreFailure::Refused(failure, headers, body)) => {
+                root.explained(failure.clone(), headers, body)
+            }
+            Some(StoreFailure::Unanswered(failure)) => failure.clone(),
+            _ if asked.was_asked() => {
+                HttpFailure::Final(format!("the listing cannot be read: {}", innermost(&error)))
+            }
+            _ => store.unprepared(root.url.kind, &error),
+        };
+        let pause = retries.after(failure)?;
+        tokio::time::sleep(pause).await;
+    }
+}
+
+/// Takes over what a page has.
+fn take(page: ListResult, prefix: &str, entries: &mut Vec<ListedObject>) {
+    for directory in page.common_prefixes {
+        let name = below(directory.as_ref(), prefix);
+        entries.extend(name.map(|name| ListedObject {
+            name,
+            kind: EntryKind::Directory,
+            size: None,
+            stamp: None,
+        }));
+    }
+    for object in page.objects {
+        // What stands for the directory itself has a size of nothing and the directory's key.
+        let Some(name) = below(object.location.as_ref(), prefix) else { continue };
+        let modified = SystemTime::from(object.last_modified);
+        let etag = object.e_tag.as_ref().filter(|etag| !etag.is_empty());
+        let stamp = etag.map(|etag| Stamp::of_described(object.size, Some(etag.as_bytes()), Some(modified)));
+        entries.push(ListedObject { name, kind: EntryKind::File, size: Some(object.size), stamp });
+    }
+}
+
+/// The name below a prefix of what is directly there.
+fn below(key: &str, prefix: &str) -> Option<Vec<u8>> {
+    let name = key.strip_prefix(prefix)?;
+    (!name.is_empty() && !name.contains('/')).then(|| name.as_bytes().to_vec())
+}

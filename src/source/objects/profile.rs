@@ -1,0 +1,118 @@
+//! The files in which the tools of Amazon's stores keep keys, regions and endpoints, by profiles: `~/.aws/credentials`
+//! and `~/.aws/config`.
+
+use std::collections::HashMap;
+use std::env;
+use std::path::PathBuf;
+
+/// What the files say of the profile that is chosen.
+#[derive(Default)]
+pub(super) struct AwsProfile {
+    pub(super) name: String,
+    /// The file that has the keys, or else the one that would.
+    pub(super) file: PathBuf,
+    pub(super) keys: Option<ProfileKeys>,
+    pub(super) region: Option<String>,
+    pub(super) endpoint: Option<String>,
+    /// How it has credentials that are not understood here, in words that follow its name.
+    pub(super) unusable: Option<&'static str>,
+}
+
+/// Keys as a file has them.
+pub(super) struct ProfileKeys {
+    pub(super) id: String,
+    pub(super) secret: String,
+    pub(super) token: Option<String>,
+}
+
+/// Finds what the files say of the profile of `AWS_PROFILE`, or else of `default`.
+///
+/// # Errors
+/// Where a profile is asked for by its name, and no file has it.
+pub(super) fn find() -> Result<AwsProfile, String> {
+    let asked = ["AWS_PROFILE", "AWS_DEFAULT_PROFILE"].iter().find_map(|name| env::var(name).ok());
+    let asked = asked.filter(|name| !name.is_empty());
+    let name = asked.clone().unwrap_or_else(|| "default".to_owned());
+    let place = |variable: &str, usual: &str| {
+        let home = || env::var_os("HOME").map(|home| PathBuf::from(home).join(".aws").join(usual));
+        env::var_os(variable).map(PathBuf::from).or_else(home).unwrap_or_default()
+    };
+    let credentials = place("AWS_SHARED_CREDENTIALS_FILE", "credentials");
+    let config = place("AWS_CONFIG_FILE", "config");
+    let keys = std::fs::read_to_string(&credentials).map(|text| section(&text, &name)).unwrap_or_default();
+    let within = if name == "default" { name.clone() } else { format!("profile {name}") };
+    let settings = std::fs::read_to_string(&config).map(|text| section(&text, &within)).unwrap_or_default();
+    if asked.is_some() && keys.is_none() && settings.is_none() {
+        return Err(format!(
+            "AWS_PROFILE is {name}, which is neither in {} nor in {}",
+            credentials.display(),
+            config.display()
+        ));
+    }
+    let (keys, mut settings) = (keys.unwrap_or_default(), settings.unwrap_or_default());
+    let file = if keys.is_empty() { config } else { credentials };
+    // Each file may hold all of it; the one for keys goes first.
+    settings.extend(keys);
+    let mut take = |key: &str| settings.remove(key);
+    let found = (take("aws_access_key_id"), take("aws_secret_access_key"), take("aws_session_token"));
+    let keys = match found {
+        (Some(id), Some(secret), token) => Some(ProfileKeys { id, secret, token }),
+        _ => None,
+    };
+    let (region, endpoint) = (take("region"), take("endpoint_url"));
+    let unusable = [
+        ("role_arn", "takes a role"),
+        ("sso_session", "signs in by SSO"),
+        ("sso_start_url", "signs in by SSO"),
+        ("login_session", "signs in by a login"),
+        ("credential_process", "runs a program"),
+    ];
+    let unusable = unusable.into_iter().find(|(key, _)| settings.contains_key(*key)).map(|(_, how)| how);
+    Ok(AwsProfile { name, file, keys, region, endpoint, unusable })
+}
+
+/// The settings of a section of a file; `None` where it has no such section. Settings below another are passed over.
+fn section(text: &str, name: &str) -> Option<HashMap<String, String>> {
+    let mut found: Option<HashMap<String, String>> = None;
+    let mut within = false;
+    for line in text.lines() {
+        let trimmed = line.trim();
+        if trimmed.is_empty() || trimmed.starts_with(['#', ';']) {
+            continue;
+        }
+        if let Some(title) = trimmed.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
+            within = title.split_whitespace().eq(name.split_whitespace());
+            if within {
+                found.get_or_insert_default();
+            }
+            continue;
+        }
+        if let (true, false, Some((key, value)), Some(found)) =
+            (within, line.starts_with([' ', '\t']), trimmed.split_once('='), &mut found)
+        {
+            // A remark behind a value begins with a space and a mark.
+            let value = value.split(" #").next().unwrap_or_default().trim();
+            found.insert(key.trim().to_ascii_lowercase(), value.to_owned());
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sections_are_read_as_the_tools_write_them() {
+        let text = "# mine\n[default]\naws_access_key_id = A\n aws_secret_access_key=x\n\n[profile  b]\n\
+                    region=eu # near\ns3 =\n  endpoint_url = http://inner\nendpoint_url=http://outer\n\
+                    [default]\nregion = us\n";
+        let default = section(text, "default").unwrap();
+        assert_eq!(default["aws_access_key_id"], "A");
+        assert_eq!(default["region"], "us");
+        assert!(!default.contains_key("aws_secret_access_key"));
+        let other = section(text, "profile b").unwrap();
+        assert_eq!((&*other["region"], &*other["endpoint_url"]), ("eu", "http://outer"));
+        assert!(section(text, "c").is_none());
+    }
+}

@@ -1,0 +1,100 @@
+//! What a store means by a refusal, in a sentence that says what to do. What it says is never shown as it is, since it
+//! may repeat what was signed.
+
+use super::stores::OpenStore;
+use crate::http::{HeaderMap, HttpFailure, StatusCode};
+
+/// What a refusal means.
+pub(super) struct ExplainedRefusal {
+    pub(super) failure: HttpFailure,
+    /// Whether other credentials of the same kind may do, because these are no longer valid.
+    pub(super) expired: bool,
+}
+
+/// What the names of errors say that tell of credentials which were valid once.
+const EXPIRED: [&str; 5] = [
+    "ExpiredToken",
+    "ExpiredTokenException",
+    "TokenRefreshRequired",
+    "InvalidToken",
+    "InvalidAuthenticationInfo",
+];
+
+/// Explains a failure that `store` has of its bucket, by the headers and the body of the answer.
+pub(super) fn explain(
+    store: &OpenStore,
+    bucket: &str,
+    failure: HttpFailure,
+    headers: &HeaderMap,
+    body: &[u8],
+) -> ExplainedRefusal {
+    let plain = |failure| ExplainedRefusal { failure, expired: false };
+    let Some(status) = failure.status() else { return plain(failure) };
+    let body = String::from_utf8_lossy(body);
+    let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok()).map(word);
+    let code = element(&body, "Code").or_else(|| header("x-ms-error-code")).unwrap_or_default();
+    let region = header("x-amz-bucket-region").or_else(|| element(&body, "Region"));
+    let credentials = &store.credentials;
+    let said = if code.is_empty() { String::new() } else { format!(" ({code})") };
+    let explained = |why: String| plain(HttpFailure::Explained(status, why));
+    if EXPIRED.contains(&&*code) || status == StatusCode::UNAUTHORIZED {
+        let why = format!(
+            "{credentials} is no longer valid{said}, also after it was looked for once more: renew it"
+        );
+        return ExplainedRefusal { failure: HttpFailure::Explained(status, why), expired: true };
+    }
+    if let Some(region) = region.filter(|region| Some(region) != store.region.as_ref())
+        && (status.is_redirection() || status == StatusCode::BAD_REQUEST || status == StatusCode::FORBIDDEN)
+    {
+        let asked = store.region.as_deref().unwrap_or("another one");
+        return explained(format!(
+            "the bucket {bucket} is in the region {region}, and was asked for in {asked}: set AWS_REGION={region}"
+        ));
+    }
+    if status.is_redirection() {
+        return explained(format!(
+            "the bucket {bucket} is at another endpoint or in another region ({status}{said}): set AWS_REGION, or the \
+             endpoint's variable"
+        ));
+    }
+    match &*code {
+        "RequestTimeTooSkewed" | "RequestExpired" => explained(
+            "this machine's clock differs too much from the store's (RequestTimeTooSkewed): set it right, as by NTP"
+                .to_owned(),
+        ),
+        "SignatureDoesNotMatch" => explained(format!(
+            "the secret key of {credentials} does not belong to its key id, or a proxy changes requests{said}"
+        )),
+        "AuthenticationFailed" => explained(format!(
+            "the store does not take what {credentials} signs{said}: it is wrong, or no longer valid"
+        )),
+        "InvalidAccessKeyId" | "NotSignedUp" => {
+            explained(format!("the store does not know {credentials}{said}: is it for this endpoint?"))
+        }
+        "NoSuchBucket" | "ContainerNotFound" => {
+            explained(format!("there is no bucket {bucket} at this endpoint{said}"))
+        }
+        _ if status == StatusCode::FORBIDDEN && store.is_anonymous => {
+            explained(format!("the store refuses who asks without credentials{said}: the bucket is not public"))
+        }
+        _ if status == StatusCode::FORBIDDEN => explained(format!(
+            "{credentials} may not do that{said}: it needs leave to list the bucket {bucket} and to get its objects"
+        )),
+        _ if status == StatusCode::BAD_REQUEST => {
+            explained(format!("the store does not take the request ({status}{said})"))
+        }
+        _ => plain(failure),
+    }
+}
+
+/// The text of an element of an error's document, if it is a word.
+fn element(body: &str, name: &str) -> Option<String> {
+    let (_, rest) = body.split_once(&format!("<{name}>"))?;
+    let (text, _) = rest.split_once("</")?;
+    Some(word(text)).filter(|word| !word.is_empty())
+}
+
+/// A word of a server's, without anything that a word has not.
+fn word(text: &str) -> String {
+    text.trim().chars().filter(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '_')).take(64).collect()
+}

@@ -1,0 +1,73 @@
+//! Credentials and signatures go into requests to their store, and nowhere else.
+
+use crate::common::Dataset;
+use crate::proxy::Failing;
+use crate::store::{KEY, SECRET, Store};
+use std::path::{Path, PathBuf};
+
+/// All files below a directory.
+fn files(directory: &Path) -> Vec<PathBuf> {
+    let (mut files, mut left) = (Vec::new(), vec![directory.to_owned()]);
+    while let Some(directory) = left.pop() {
+        for entry in std::fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() { left.push(path) } else { files.push(path) }
+        }
+    }
+    files
+}
+
+fn contains(text: &[u8], word: &str) -> bool {
+    text.windows(word.len()).any(|part| part == word.as_bytes())
+}
+
+#[test]
+fn credentials_are_in_no_file_and_no_output() {
+    let Some(store) = Store::new(Dataset::folder(30)) else { return };
+    let token = "sitzungsmarke";
+    let words = [KEY, SECRET, token, "Signature=", "AWS4-HMAC-SHA256", "X-Amz-"];
+    let kept = store.dataset.beside("kept");
+    std::fs::create_dir(&kept).unwrap();
+    let run = |args: &[&str]| {
+        let mut program = store.program(args);
+        program.env("FORELOAD_INDEX_DIR", kept.join("index")).env("AWS_SESSION_TOKEN", token);
+        let output = program.output().unwrap();
+        for (what, text) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
+            for word in words {
+                let all = String::from_utf8_lossy(text);
+                assert!(!contains(text, word), "{word} in {what} of {args:?}: {all}");
+            }
+        }
+        output
+    };
+    let path = |name: &str| kept.join(name).to_str().unwrap().to_owned();
+    let (cache, trace, packed, show) = (path("cache"), path("trace.json"), path("packed"), path("show.png"));
+    let url = "s3://box/sets/data";
+    let kept_by = ["--cache", &cache, "--cache-size", "50MB", "--trace", &trace];
+    let bench = ["bench", url, "--json", "--epochs", "2", "--batch-size", "4"];
+    for args in [
+        &["index", url][..],
+        &["index", url, "--json", "--verify", "--decode"],
+        &[&bench[..], &kept_by].concat(),
+        &["plan", url, "--json", "--cache-size", "50MB", "--cache", &path("plan")],
+        &["pack", url, &packed],
+        &["show", url, "--out", &show],
+        &["cache", "show", &cache],
+    ] {
+        let output = run(args);
+        assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+    // A store that repeats what was signed is not repeated.
+    for how in [Failing::Skewed, Failing::Expired, Failing::Elsewhere] {
+        store.proxy.fail(1, how, true);
+        assert!(!run(&bench).status.success());
+    }
+    let found = files(&kept);
+    assert!(found.len() > 5, "{found:?}");
+    for file in found {
+        let bytes = std::fs::read(&file).unwrap();
+        for word in words {
+            assert!(!contains(&bytes, word), "{word} in {}", file.display());
+        }
+    }
+}
