@@ -1,15 +1,18 @@
 //! Finds out what kind of dataset a root holds: by the names in it, and by contents where the names are ambiguous.
 
+mod named;
+
 use super::cancel::Cancel;
 use super::dataset_card::CARD;
 use super::kind::{image_extensions, is_image_file};
-use super::layouts::{RecordShards, ShardLayout, TarShards, TarsOfClasses, marked_directories};
+use super::layouts::{RecordShards, ShardLayout, TarShards, marked_directories};
 use super::left_out::LeftOut;
-use super::packed::{self, PackedManifest};
+use super::packed::PackedManifest;
 use super::splits::{self, ChosenSplit};
 use super::{Contents, Layout, Notes, shards};
 use crate::error::{Error, Result};
 use crate::source::{DatasetSource, EntryKind};
+use named::{compressed, named, nested, single};
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
@@ -134,97 +137,6 @@ fn packed(manifest: PackedManifest) -> Survey {
         packed: Some(manifest),
         split: None,
     }
-}
-
-/// Surveys files whose names are known, which must be shards of one layout.
-fn named(
-    source: &dyn DatasetSource,
-    names: &[Vec<u8>],
-    contents: Contents,
-    cancel: &Cancel,
-) -> Result<Survey> {
-    let refused = |name: &[u8], why: String| Err(Error::dataset(source.path(name), why));
-    let mut found: Option<(Layout, &'static dyn ShardLayout, &Vec<u8>)> = None;
-    for name in names {
-        if packed::is_shard_name(name) {
-            return refused(name, packed_shard());
-        }
-        if Layout::of_samples(contents).any(|(_, shards)| shards.is_compressed(name)) {
-            return refused(name, compressed(""));
-        }
-        let Some((layout, shards)) = Layout::of_samples(contents).find(|(_, shards)| shards.is_shard(name))
-        else {
-            let what =
-                if contents == Contents::Images { "a .tar or .tfrecord shard" } else { "a .tfrecord shard" };
-            return refused(
-                name,
-                format!("is not {what}, and braces list shards: give several datasets as a list"),
-            );
-        };
-        match found {
-            None => found = Some((layout, shards, name)),
-            Some((known, _, first)) if known != layout => {
-                let (one, other) = (layout.title(), known.title());
-                let message =
-                    format!("is one of {one}, and {} one of {other}: give them as a list", text(first));
-                return refused(name, message);
-            }
-            Some(_) => {}
-        }
-    }
-    let Some((layout, shards, first)) = found else { return refused(&[], "names no shard".to_owned()) };
-    let (layout, shards) = nested(source, (layout, shards), first, cancel)?;
-    Ok(Survey::of_shards(layout, shards, names.to_vec(), Notes::default()))
-}
-
-/// The layout of shards, of which the first tells whether they are tars of tars.
-fn nested(
-    source: &dyn DatasetSource,
-    known: (Layout, &'static dyn ShardLayout),
-    first: &[u8],
-    cancel: &Cancel,
-) -> Result<(Layout, &'static dyn ShardLayout)> {
-    if known.0 == Layout::Tar && shards::is_tar_of_tars(source, first, cancel)? {
-        return Ok((Layout::TarOfTars, &TarsOfClasses));
-    }
-    Ok(known)
-}
-
-fn packed_shard() -> String {
-    format!("is a shard of a packed dataset: name the directory, which has {}", packed::MANIFEST)
-}
-
-fn compressed(beside: &str) -> String {
-    format!("is a compressed tar{beside}: samples can only be read from plain tar; unpack it")
-}
-
-fn single(source: &dyn DatasetSource, name: &OsStr, contents: Contents, cancel: &Cancel) -> Result<Survey> {
-    let refused = |message: &str| Err(Error::dataset(source.path(&[]), message));
-    if packed::is_shard_name(name.as_bytes()) {
-        return refused(&packed_shard());
-    }
-    let is_of = |(_, shards): &(Layout, &dyn ShardLayout)| {
-        shards.is_shard(name.as_bytes()) || shards.is_compressed(name.as_bytes())
-    };
-    let found = match (Layout::of_samples(contents).find(is_of), contents) {
-        (Some((layout, shards)), _) if shards.is_shard(name.as_bytes()) => {
-            nested(source, (layout, shards), &[], cancel)?
-        }
-        // It may be plain all the same, and if it is not, its first bytes say so.
-        (Some(found), _) => found,
-        (None, Contents::Images) => {
-            return refused(
-                "is neither a directory nor a shard; name a directory of class directories, a directory of shards \
-                 such as .tar or .parquet, or one shard",
-            );
-        }
-        (None, Contents::Files) => {
-            return refused(
-                "is neither a directory nor a .tfrecord shard; name a directory of files or of shards, or one shard",
-            );
-        }
-    };
-    Ok(Survey::of_shards(found.0, found.1, vec![Vec::new()], Notes::default()))
 }
 
 fn images(

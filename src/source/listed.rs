@@ -1,9 +1,9 @@
 //! Files that a name with braces lists, in a place of another kind.
 
 use super::file_system::FileSystem;
-use super::http::HttpSource;
 use super::{
-    DatasetSource, Identity, OpenFile, RangeSource, Seen, SourceDirectory, Stamp, braces, is_gone, shown, url,
+    AskedCounts, DatasetSource, Identity, OpenFile, RangeSource, Seen, SourceDirectory, Stamp, braces,
+    is_gone, shown, url,
 };
 use crate::error::{Error, Result};
 use crate::http::HttpUrl;
@@ -53,19 +53,20 @@ impl ListedFiles {
         let (directory, pattern) =
             pattern.split_at(pattern[..before].rfind('/').map_or(0, |slash| slash + 1));
         let directory = format!("{fixed}{directory}");
-        let (names, directory): (Result<Vec<Vec<u8>>, _>, Arc<dyn DatasetSource>) = if is_url {
+        let names: Result<Vec<Vec<u8>>, String> = if crate::http::is_http(text.as_bytes()) {
             let base = HttpUrl::parse(&directory).map_err(refused)?;
             let name = |file: &String| {
                 let url = HttpUrl::parse(&format!("{fixed}{file}"))?;
                 url.below(&base).ok_or_else(|| format!("names {url}, which lies elsewhere"))
             };
-            let names = files.iter().map(name).collect();
-            (names, Arc::new(HttpSource::at(&format!("{directory}{query}"))?))
+            files.iter().map(name).collect()
         } else {
-            let name = |file: &String| file.as_bytes()[directory.len() - fixed.len()..].to_vec();
-            let names = files.iter().map(name).collect();
-            let place = if directory.is_empty() { "." } else { &directory };
-            (Ok(names), Arc::new(FileSystem::at(Path::new(place))))
+            let below = directory.len() - fixed.len();
+            Ok(files.iter().map(|file| file.as_bytes()[below..].to_vec()).collect())
+        };
+        let directory: Arc<dyn DatasetSource> = match is_url {
+            true => super::at(Path::new(&format!("{directory}{query}")))?,
+            false => Arc::new(FileSystem::at(Path::new(if directory.is_empty() { "." } else { &directory }))),
         };
         let names = checked(names.map_err(refused)?).map_err(refused)?;
         let (shown, pattern) = (shown(root).into_owned(), pattern.to_owned());
@@ -179,6 +180,10 @@ impl DatasetSource for ListedFiles {
             Error::Io { source, .. } if is_gone(&source) => self.missing(name),
             error => error,
         })
+    }
+
+    fn asked(&self) -> Option<AskedCounts> {
+        self.directory.asked()
     }
 
     fn ranges(&self) -> Option<Arc<dyn RangeSource>> {

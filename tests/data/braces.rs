@@ -92,7 +92,7 @@ fn what_cannot_be_a_list_of_shards_is_refused() {
     scene.write("a.tfrecord", b"?");
     for (pattern, said) in [
         ("train-{000..005}.tar", "train-005.tar: does not exist, and "),
-        ("{a,b}.jpg", "a.jpg: is not a .tar or .tfrecord shard"),
+        ("{a,b}.jpg", "a.jpg: is not a shard such as .tar or .parquet"),
         ("{a,b}.tar.gz", "a.tar.gz: is a compressed tar"),
         ("{train-000.tar,a.tfrecord}", "is one of tar shards, and a.tfrecord one of TFRecord shards"),
         ("train-{000,000}.tar", "stands twice for train-000.tar"),
