@@ -2,7 +2,7 @@
 //! texts, which are gathered value by value.
 
 use super::FieldKind;
-use super::hugging_face::{Feature, Features};
+use super::hugging_face::{DeclaredFeatures, Feature};
 use super::table::{CellExtent, TableCells, TableColumn};
 use super::value_kinds::ValueKinds;
 use crate::source::{Malformed, ReadAt, Window};
@@ -231,7 +231,7 @@ pub(super) fn column(
     in_bytes_and_path: bool,
     kind: FieldKind,
     cells: Result<TableCells, ColumnFault>,
-    features: &Features,
+    features: &DeclaredFeatures,
     file: &mut TableFile<'_>,
 ) -> Result<Option<TableColumn>, Malformed> {
     let cells = cells.or_else(ColumnFault::cells)?;

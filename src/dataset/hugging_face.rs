@@ -6,7 +6,7 @@ use serde_json::Value;
 pub(super) const KEY: &[u8] = b"huggingface";
 
 /// The features of a dataset: `{"info": {"features": {NAME: {"_type": ...}}}}`.
-pub(super) struct Features(Value);
+pub(super) struct DeclaredFeatures(Value);
 
 /// What a feature says of a column.
 #[derive(Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub(super) enum Feature {
     Other,
 }
 
-impl Features {
+impl DeclaredFeatures {
     /// The features that a document describes; none where there is no such document.
     pub(super) fn read(document: Option<&[u8]>) -> Self {
         let document = document.and_then(|document| serde_json::from_slice::<Value>(document).ok());
@@ -53,13 +53,13 @@ mod tests {
     fn features_are_found_by_path() {
         let document = br#"{"info": {"features": {"image": {"_type": "Image"}, "at": {"class":
             {"names": ["cat", "dog"], "_type": "ClassLabel"}, "sound": {"_type": "Audio"}}}}}"#;
-        let features = Features::read(Some(document));
+        let features = DeclaredFeatures::read(Some(document));
         let of = |path: &[&str]| features.of(&path.iter().map(|&name| name.to_owned()).collect::<Vec<_>>());
         assert_eq!(of(&["image"]), Some(Feature::Image));
         assert_eq!(of(&["at", "class"]), Some(Feature::Classes(vec!["cat".to_owned(), "dog".to_owned()])));
         assert_eq!(of(&["at", "sound"]), Some(Feature::Other));
         assert_eq!((of(&["at"]), of(&["label"]), of(&["image", "bytes"])), (None, None, None));
-        assert_eq!(Features::read(Some(b"{")).of(&["image".to_owned()]), None);
-        assert_eq!(Features::read(None).of(&["image".to_owned()]), None);
+        assert_eq!(DeclaredFeatures::read(Some(b"{")).of(&["image".to_owned()]), None);
+        assert_eq!(DeclaredFeatures::read(None).of(&["image".to_owned()]), None);
     }
 }

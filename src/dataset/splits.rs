@@ -6,7 +6,7 @@
 use super::cancel::Cancel;
 use super::dataset_card::{self, CARD, CardConfig};
 use super::layouts::{ShardLayout, marked_directories, read_list};
-use super::survey::below;
+use super::survey::{OtherShards, below};
 use super::{Contents, Layout};
 use crate::error::{Error, Result};
 use crate::source::{DatasetSource, EntryKind};
@@ -65,7 +65,7 @@ pub(super) fn is_directory(source: &dyn DatasetSource, split: &str, contents: Co
 /// layout; without them, all that lies below is looked through. `None` where there are none.
 pub(super) fn choose(
     source: &dyn DatasetSource,
-    flat: Option<(Layout, &'static dyn ShardLayout, Vec<Vec<u8>>)>,
+    flat: Option<OtherShards>,
     asked: Option<&str>,
     cancel: &Cancel,
 ) -> Result<Option<ChosenSplit>> {
@@ -212,7 +212,7 @@ fn of_one_layout(
     source: &dyn DatasetSource,
     files: Vec<Vec<u8>>,
     config: Option<&CardConfig>,
-) -> Result<Option<(Layout, &'static dyn ShardLayout, Vec<Vec<u8>>)>> {
+) -> Result<Option<OtherShards>> {
     let is_wanted = |name: &&Vec<u8>| {
         let Some(config) = config else { return true };
         let name = String::from_utf8_lossy(name);
@@ -221,7 +221,7 @@ fn of_one_layout(
         is_below && (config.splits.is_empty() || patterns.any(|pattern| pattern.matches(&name)))
     };
     let wanted: Vec<&Vec<u8>> = files.iter().filter(is_wanted).collect();
-    let mut found: Option<(Layout, &'static dyn ShardLayout, Vec<Vec<u8>>)> = None;
+    let mut found: Option<OtherShards> = None;
     for (layout, knows) in Layout::of_samples(Contents::Images).filter(|(_, knows)| knows.has_splits()) {
         let is_shard =
             |name: &&&Vec<u8>| knows.is_shard(name.rsplit(|&byte| byte == b'/').next().unwrap_or(name));

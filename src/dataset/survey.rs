@@ -52,7 +52,7 @@ struct RootListing {
 }
 
 /// Shards of a layout, and what knows them.
-type OtherShards = (Layout, &'static dyn ShardLayout, Vec<Vec<u8>>);
+pub(super) type OtherShards = (Layout, &'static dyn ShardLayout, Vec<Vec<u8>>);
 
 /// The endings of names of files that describe the TFRecord shards beside them.
 const DESCRIPTIONS: [&str; 8] = [".json", ".txt", ".md", ".csv", ".pbtxt", ".idx", ".index", ".sha256"];

@@ -104,7 +104,8 @@ settings! {
     keep: u32 = 1, WholeNumber::from(1), Batches.no_flag();
 
     /// The split that is read, of a dataset that has several: by the names of Parquet and Arrow files, by a README.md
-    /// as the Hugging Face hub has it, or by directories of `save_to_disk` and of MosaicML Streaming. None: the only one.
+    /// as the Hugging Face hub has it, or by directories of `save_to_disk` and of MosaicML Streaming. None: the only
+    /// one.
     split: Option<String> = None, Maybe(AnyText), Selection.images_only();
 
     /// Numbers of the samples to draw from, each once. The order of a shuffled epoch does not depend on how they are

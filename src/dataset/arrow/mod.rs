@@ -11,7 +11,7 @@ mod views;
 
 use super::FieldKind;
 use super::gather::{self, TableLimits};
-use super::hugging_face::Features;
+use super::hugging_face::DeclaredFeatures;
 use super::table::ShardTable;
 use crate::source::{Malformed, ReadAt, Window};
 use messages::BatchUse;
@@ -26,7 +26,7 @@ pub fn table(source: &dyn ReadAt, kept: &[String]) -> Result<ShardTable, Malform
     let mut file = Window::new(source);
     let mut limits = TableLimits::of(file.size()).keeping(kept);
     let messages = messages::read(&mut file, &mut limits)?;
-    let features = Features::read(messages.schema.hugging_face.as_deref());
+    let features = DeclaredFeatures::read(messages.schema.hugging_face.as_deref());
     let rows = messages.batches.iter().filter(|batch| batch.what == BatchUse::Rows).map(|batch| batch.rows);
     let samples = rows.fold(0, u64::saturating_add);
     let mut columns = Vec::new();

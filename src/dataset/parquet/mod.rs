@@ -14,7 +14,7 @@ mod values;
 
 use super::FieldKind;
 use super::gather::{self, ColumnFault, TableLimits};
-use super::hugging_face::Features;
+use super::hugging_face::DeclaredFeatures;
 use super::table::ShardTable;
 use crate::source::{Malformed, ReadAt, Window};
 use footer::ParquetFooter;
@@ -32,7 +32,7 @@ pub fn table(source: &dyn ReadAt, kept: &[String]) -> Result<ShardTable, Malform
     let footer = footer::read(&mut file)?;
     let leaves = schema::leaves(&footer.schema, footer.at)?;
     check_groups(&footer, &leaves)?;
-    let features = Features::read(footer.hugging_face.as_deref());
+    let features = DeclaredFeatures::read(footer.hugging_face.as_deref());
     let samples = footer.groups.iter().map(|group| group.rows).sum();
     let mut limits = TableLimits::of(file.size()).keeping(kept);
     let mut columns = Vec::new();
