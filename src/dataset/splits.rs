@@ -55,7 +55,9 @@ pub(super) fn may_have_files(directories: &[Vec<u8>], has_card: bool) -> bool {
 
 /// Whether `split` is a directory of `source` that is a dataset by a file in it which lists shards.
 pub(super) fn is_directory(source: &dyn DatasetSource, split: &str, contents: Contents) -> Result<bool> {
-    if split.is_empty() || split.contains(['/', '\0']) || split == "." || split == ".." {
+    // No file system that is known has longer names.
+    let is_name = !split.is_empty() && split.len() <= 255 && !split.contains(['/', '\0']);
+    if !is_name || split == "." || split == ".." {
         return Ok(false);
     }
     Ok(marked_directories(source, &[split.as_bytes().to_vec()], contents)?.is_some())
@@ -103,7 +105,7 @@ fn one_of(
         (Some(asked), _) => match files.remove_entry(&Some(asked.to_owned())) {
             Some(found) => Ok(found),
             None => {
-                let message = format!("is {asked:?}, and {root} has {}", listed(&names));
+                let message = format!("is {}, and {root} has {}", quoted(asked), listed(&names));
                 Err(Error::config("split", message))
             }
         },
@@ -114,11 +116,17 @@ fn one_of(
     }
 }
 
+/// The name of a split that was asked for, for messages: no longer than names are.
+fn quoted(asked: &str) -> String {
+    let (start, more): (String, _) = (asked.chars().take(80).collect(), asked.chars().nth(80).is_some());
+    format!("{start:?}{}", if more { "..." } else { "" })
+}
+
 /// The error where a dataset has no splits, or none that its names tell.
 pub(super) fn none_there(source: &dyn DatasetSource, asked: &str) -> Error {
     let root = source.path(&[]);
     let message =
-        format!("is {asked:?}, and {} is a dataset without splits: leave split out", root.display());
+        format!("is {}, and {} is a dataset without splits: leave split out", quoted(asked), root.display());
     Error::config("split", message)
 }
 
@@ -133,7 +141,7 @@ pub(super) fn are_directories(
     let root = source.path(&[]);
     let (asked, then) = match asked {
         None => ("not set".to_owned(), ": choose one, or name several of them to read them as one"),
-        Some(asked) => (format!("{asked:?}"), ""),
+        Some(asked) => (quoted(asked), ""),
     };
     let message = format!(
         "is {asked}, and {} holds datasets of {} in {}, and not one itself{then}",
