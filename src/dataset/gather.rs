@@ -14,7 +14,7 @@ const COLUMN_TEXTS: u64 = 256 << 20;
 /// The most bytes of texts that are kept of a shard.
 const SHARD_TEXTS: u64 = 1 << 30;
 /// The most cells that a shard may have in all its columns together.
-const MOST_CELLS: u64 = 1 << 27;
+pub(super) const MOST_CELLS: u64 = 1 << 27;
 /// The most values of a column that are looked at to find out what they are.
 const LOOKED_AT: usize = 16;
 /// Texts that lie in the shard as they are, stay there where they are longer than this on average, in bytes.

@@ -13,6 +13,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 
+/// The clients that are kept for later requests. Each keeps file descriptors, of which many threads would need many.
+const KEPT_LANES: usize = 4;
+
 /// How long a step of a request may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -139,7 +142,13 @@ impl BlockingHttp {
             return Err(HttpFailure::Final("the connection is closed".to_owned()));
         };
         let done = runtime.block_on(work(client));
-        self.lanes().push(lane);
+        let mut lanes = self.lanes();
+        if lanes.len() < KEPT_LANES {
+            lanes.push(lane);
+        } else {
+            drop(lanes);
+            drop(lane);
+        }
         Ok(done)
     }
 

@@ -38,6 +38,8 @@ pub(super) struct ObjectUrl {
 /// The URL without what may be secret in it; `None` for what is none of an object store.
 pub(super) fn shown(text: &str) -> Option<String> {
     let (scheme, rest) = split(text)?;
+    // A shared access signature in a query, which is refused, is a credential.
+    let rest = if scheme.1 == StoreKind::Azure { rest.split('?').next().unwrap_or_default() } else { rest };
     let (authority, key) = rest.split_once('/').unwrap_or((rest, ""));
     let bucket = match authority.rsplit_once('@') {
         Some((user, host)) if scheme.1 != StoreKind::Azure || user.contains(':') => host,
@@ -66,6 +68,11 @@ impl ObjectUrl {
                 "holds credentials, which belong into the environment or into the store's own files: \
                              docs/sources.md says where they are looked for"
                     .to_owned(),
+            ));
+        }
+        if kind == StoreKind::Azure && rest.contains('?') {
+            return Some(Err(
+                "has a query, which is a credential: give it as AZURE_STORAGE_SAS_KEY".to_owned()
             ));
         }
         if authority.is_empty() {

@@ -248,7 +248,7 @@ fn what_is_no_dataset_is_refused_with_a_reason() {
     );
     let file = scene.write("list.txt", b"1");
     let error = DatasetIndex::open(&file, &scene.options).err().unwrap().to_string();
-    assert!(error.contains("neither a directory nor a .tar"), "{error}");
+    assert!(error.contains("neither a directory nor a shard"), "{error}");
 }
 
 #[test]

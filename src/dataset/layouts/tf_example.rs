@@ -4,6 +4,7 @@
 //! bytes, floats or whole numbers (TensorFlow, `core/example/example.proto`, `feature.proto`). Messages are walked over
 //! a small window: images are stepped over.
 
+use super::super::gather::MOST_CELLS;
 use super::super::samples::ShardContents;
 use super::super::survey::is_tfrecord;
 use super::super::table::{CellExtent, ShardTable, TableCells, TableColumn};
@@ -92,6 +93,10 @@ pub fn tf_examples<S: ReadAt + ?Sized>(source: &S) -> Result<ShardTable, Malform
             table.add(&mut source, name, value)?;
         }
         table.records += 1;
+        if table.records.saturating_mul(table.columns.len() as u64) > MOST_CELLS {
+            let message = "it has more values than a shard may have: write smaller shards".to_owned();
+            return Err(Malformed { offset: start, message });
+        }
     }
     if table.columns.is_empty() && table.records > 0 {
         let message =

@@ -39,7 +39,9 @@ pub(in crate::io) fn read_blocking(files: &dyn Files, file: &RemoteFile, extent:
 /// One answer, and whether it is what was wanted. What the server does not answer at all is an error.
 fn read_once(file: &RemoteFile, wanted: Wanted) -> Result<Result<Vec<u8>, RangeFailure>> {
     let length = wanted.extent.length as usize;
-    let found = match file.ranges.fetch(&file.name, wanted.ask(), u64::from(u32::MAX))? {
+    // A server that does not know ranges would send the whole shard. Of a whole file, all shows how it has changed.
+    let most = u64::from(if wanted.stamp.is_some() { wanted.extent.length } else { u32::MAX });
+    let found = match file.ranges.fetch(&file.name, wanted.ask(), most)? {
         Ok(found) => found,
         Err(gave_up) if gave_up.failure.is_gone() => return Ok(Err(gave_up.failure.into())),
         Err(gave_up) => return Ok(Err(RangeFailure::GaveUp(gave_up))),

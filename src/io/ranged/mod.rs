@@ -53,6 +53,8 @@ pub(crate) struct RangedReader {
 /// What the requests share.
 struct RangedShared {
     files: Arc<dyn Files>,
+    /// Held while a shard that changed is compared with what was indexed, which keeps a thread.
+    accepting: tokio::sync::Mutex<()>,
     client: HttpClient,
     deadline: Mutex<RequestDeadline>,
     arrived: Mutex<Vec<Completion>>,
@@ -81,6 +83,7 @@ impl RangedReader {
         })?;
         let shared = RangedShared {
             files,
+            accepting: tokio::sync::Mutex::default(),
             client: HttpClient::new(),
             deadline: Mutex::new(RequestDeadline::new(LIMITS, Instant::now())),
             arrived: Mutex::default(),
@@ -208,6 +211,11 @@ impl RangedShared {
             match self.fetch(&file, Wanted { extent, stamp }, room).await {
                 Ok(found) => return Ok(found.filter(|found| found.is_stable()).map(Stamp::version)),
                 Err(RangeFailure::Moved(difference)) if moves < MOST_MOVES => {
+                    let _alone = self.accepting.lock().await;
+                    if self.files.stamp(extent.file) != stamp {
+                        // Another read of it has found that it holds what was indexed.
+                        continue;
+                    }
                     moves += 1;
                     let files = self.files.clone();
                     // The shard may be parsed again, for which other requests are made and waited for.

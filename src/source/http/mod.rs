@@ -24,6 +24,9 @@ use std::sync::{Arc, OnceLock};
 /// The most bytes of an index page or of a list of shards.
 const LARGEST_PAGE: u64 = 256 << 20;
 
+/// How deep directories may lie. Nothing tells a link to a directory above from a directory.
+const DEEPEST: usize = 32;
+
 /// What a root on a server may be, for messages.
 const FORMS: &str = "name a shard, a list of shards (a .txt with one name a line), the directory of a packed dataset, \
                      or a directory of which the server shows an index page";
@@ -63,11 +66,12 @@ pub(super) fn shown(text: &str) -> String {
         let place = url.to_string();
         return place.trim_end_matches('/').to_owned();
     }
-    let text = text.split(['?', '#']).next().unwrap_or_default();
-    let (scheme, rest) = text.split_once("://").unwrap_or(("", text));
-    let end = rest.find('/').unwrap_or(rest.len());
-    let host = rest[..end].rsplit('@').next().unwrap_or_default();
-    format!("{scheme}://{host}{}", &rest[end..])
+    // Of what cannot be taken apart, all that may belong to a user and a password is left out, slashes included.
+    let (scheme, rest) = text.split_once(":/").unwrap_or(("", text));
+    let rest = rest.trim_start_matches('/');
+    let rest = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
+    let rest = rest.split(['?', '#']).next().unwrap_or_default();
+    format!("{scheme}://{rest}")
 }
 
 impl HttpRoot {
@@ -225,6 +229,11 @@ impl DatasetSource for HttpSource {
             return Ok(Box::new(RemoteDirectory { root, name: Vec::new(), stamp, entries }));
         }
         let gone = || Error::io("list", root.path(name), std::io::ErrorKind::NotFound.into());
+        if name.iter().filter(|&&byte| byte == b'/').count() > DEEPEST {
+            let message =
+                format!("lies deeper than {DEEPEST} directories: the server's links lead in a circle");
+            return Err(Error::dataset(root.path(name), message));
+        }
         let url = root.url(name)?.ok_or_else(gone)?;
         let page =
             root.page(&url).map_err(|gave_up| match name.is_empty() && !gave_up.failure.is_passing() {
@@ -348,4 +357,21 @@ impl SourceDirectory for RemoteDirectory {
 /// Whether a path is one of a list's file, by its name.
 fn is_list(path: &Path) -> bool {
     path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("txt"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_no_url_is_shown_without_its_secrets_too() {
+        for (text, expected) in [
+            ("https:/anna:secret@h/a.tar", "https://h/a.tar"),
+            ("https://anna:se/cret@h/a.tar", "https://h/a.tar"),
+            ("http://anna:se?cret@h/a.tar", "http://h/a.tar"),
+            ("http:/h/a.tar?token=secret", "http://h/a.tar"),
+        ] {
+            assert_eq!(shown(text), expected, "{text}");
+        }
+    }
 }
