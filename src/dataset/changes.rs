@@ -80,6 +80,11 @@ impl MovedStamps {
         })?;
         let mut groups = groups.into_inner().unwrap_or_else(PoisonError::into_inner);
         groups.sort_unstable();
+        let is_described = index.layout().shards().is_some_and(|knows| !knows.descriptions().is_empty());
+        if root && is_described {
+            // What the files beside the shards say of them may be what changed.
+            groups = (0..count).collect();
+        }
         Ok(Self { root, groups })
     }
 

@@ -72,7 +72,7 @@ impl ObjectUrl {
         }
         if kind == StoreKind::Azure && rest.contains('?') {
             return Some(Err(
-                "has a query, which is a credential: give it as AZURE_STORAGE_SAS_KEY".to_owned()
+                "has a query, which is a credential: give it as AZURE_STORAGE_SAS_TOKEN".to_owned()
             ));
         }
         if authority.is_empty() {
