@@ -245,6 +245,19 @@ fn a_shard_that_changes_is_noticed() {
 }
 
 #[test]
+fn an_index_that_says_something_else_of_the_same_shards_is_noticed() {
+    let scene = Scene::new();
+    write(&scene, "", &[2, 2]);
+    with(&scene, &["image", "ratio"]).unwrap();
+    let index = scene.root.join("index.json");
+    let text = fs::read_to_string(&index).unwrap();
+    fs::write(&index, text.replace("\"float32\"", "\"int32\"")).unwrap();
+    let refuse = IndexOptions { changed: Changed::Refuse, ..scene.options.clone() };
+    let error = DatasetIndex::open(&scene.root, &refuse).err().unwrap().to_string();
+    assert!(error.starts_with("dataset changed: ") && error.contains("shard.0000"), "{error}");
+}
+
+#[test]
 fn mutated_shards_are_errors_or_tables_within_bounds() {
     let samples: Vec<_> = (0..4).map(sample).collect();
     let good = mds_shard(COLUMNS, &samples);
