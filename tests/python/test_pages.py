@@ -89,7 +89,7 @@ RUN = [block for block in BLOCKS if block.kind.split()[0] in ("sh", "python")]
 
 
 def lay_out(folder: Path) -> None:
-    """Make the datasets that pages mention."""
+    """Make the datasets that pages mention, but for those that their own commands make."""
     rng = np.random.default_rng(0)
     for number in range(600):
         path = folder / f"data/train/{('cat', 'dog', 'rare')[number % 3]}/{number}.jpg"
@@ -106,8 +106,6 @@ def lay_out(folder: Path) -> None:
         shutil.copytree(folder / "data/train", folder / copy, copy_function=os.link)
     shards.make(folder / "data/segmented", 32, 2, shards.sample)
     shards.make(folder / "data/pairs", 32, 2, shards.pair)
-    # As the Hugging Face hub has a dataset.
-    shutil.copytree(frameworks.ROOT / "tests/fixtures/snapshot/splits/files", folder / "data/hub")
     listed = folder / "data/food-101/meta/train.txt"
     listed.parent.mkdir()
     listed.write_text("".join(f"cat/{number}\n" for number in range(0, 600, 3)))
@@ -126,6 +124,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Path], Path]:
         program.chmod(0o755)
         if "foreload synth data/train" not in page.read_text():
             lay_out(folder)
+        # As the Hugging Face hub has a dataset.
+        shutil.copytree(frameworks.ROOT / "tests/fixtures/snapshot/splits/files", folder / "data/hub")
         return folder
 
     return make
