@@ -2,9 +2,9 @@
 
 Usage: `.venv/bin/python tests/environment/provide_frameworks.py`. They come from PyPI (3 GB, nearly all of them torch's
 CUDA packages) into an environment below `.envs` in which the tests run the examples, so that this one stays small.
-Ray (0.7 GB) has an environment of its own, which shares torch, and belongs to the long tests. Slurm (13 MB) comes from
-Debian where this runs as root; elsewhere the tests that need it say so. DALI, which `make test-dali` fetches, and this
-environment's pytest are found there through a `.pth` line.
+Hugging Face's `datasets` and Ray (0.7 GB) have environments of their own, which share torch; Ray belongs to the long
+tests. Slurm (13 MB) comes from Debian where this runs as root; elsewhere the tests that need it say so. DALI, which
+`make test-dali` fetches, and this environment's pytest are found there through a `.pth` line.
 """
 
 from __future__ import annotations
@@ -32,6 +32,7 @@ def main() -> int:
     try:
         python = environments.ensure("frameworks")
         environments.ensure("dali")
+        environments.ensure("datasets")
         if RAY:
             environments.ensure("ray")
     except environments.Unavailable as reason:
