@@ -213,6 +213,7 @@ fn job(args: &PlanArgs, index: &DatasetIndex) -> PredictedJob {
         bytes: index.total_bytes(),
         requests: index.total_reads(),
         shards,
+        charged: index.is_charged(),
         nodes: args.nodes,
         ranks_per_node: args.ranks_per_node,
         batch_size: args.settings.batch_size,

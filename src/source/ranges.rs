@@ -14,6 +14,11 @@ pub(crate) trait RangeSource: Send + Sync {
     /// it may be signed. Credentials may be refreshed meanwhile.
     fn prepare<'a>(&'a self, name: &'a [u8], ask: Ask) -> PreparedRequest<'a>;
 
+    /// Whether whoever keeps the place charges each request, so that few and large ones are better.
+    fn charges(&self) -> bool {
+        false
+    }
+
     /// What a refusal means, which is taken for `failure` by its status alone.
     fn explain(&self, failure: HttpFailure, _headers: &HeaderMap, _body: &[u8]) -> HttpFailure {
         failure

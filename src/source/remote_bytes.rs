@@ -5,16 +5,46 @@ use crate::http::{Ask, StatusCode};
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The fewest bytes that are asked for at a time: to send so many takes about as long as to ask.
-const AHEAD: usize = 32 << 10;
+/// The fewest bytes that are asked for at a time.
+const LEAST: usize = 32 << 10;
+/// The most bytes that are asked for at a time where a parser goes through the file; many do at a time.
+const MOST: usize = 1 << 20;
+/// Where no more bytes lie between two places, they are read with these: to send so many takes about as long as to
+/// answer another request.
+const NEAR: u64 = 256 << 10;
 
 /// A file on a server, of one version.
 pub(super) struct RemoteBytes {
     ranges: Arc<dyn RangeSource>,
     name: Vec<u8>,
     stamp: Stamp,
-    /// What was read last, and where it begins.
-    last: Mutex<(u64, Vec<u8>)>,
+    last: Mutex<LastAnswer>,
+}
+
+/// What was read last.
+#[derive(Default)]
+struct LastAnswer {
+    /// The offset of its first byte.
+    begin: u64,
+    bytes: Vec<u8>,
+    /// How many bytes were asked for.
+    asked: usize,
+}
+
+impl LastAnswer {
+    /// The `length` bytes at `offset`, if all of them were read.
+    fn get(&self, offset: u64, length: usize) -> Option<&[u8]> {
+        let at = usize::try_from(offset.checked_sub(self.begin)?).ok()?;
+        self.bytes.get(at..at.checked_add(length)?)
+    }
+
+    /// How many bytes to ask for at `offset`: twice as many as last where this is a little further on, as when a parser
+    /// goes from sample to sample.
+    fn ahead(&self, offset: u64) -> usize {
+        let end = self.begin + self.bytes.len() as u64;
+        let goes_on = self.asked > 0 && (self.begin..=end + NEAR).contains(&offset);
+        if goes_on { (2 * self.asked).min(MOST) } else { LEAST }
+    }
 }
 
 impl RemoteBytes {
@@ -64,15 +94,37 @@ impl ReadAt for RemoteBytes {
             return Ok(0);
         }
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let (begin, bytes) = &*last;
-        let known = offset.checked_sub(*begin).and_then(|at| usize::try_from(at).ok());
-        if let Some(found) = known.and_then(|at| bytes.get(at..at.checked_add(wanted)?)) {
+        if let Some(found) = last.get(offset, wanted) {
             buffer[..wanted].copy_from_slice(found);
             return Ok(wanted);
         }
-        let bytes = self.fetch(offset, (wanted.max(AHEAD) as u64).min(left))?;
+        let ahead = last.ahead(offset);
+        let bytes = self.fetch(offset, (wanted.max(ahead) as u64).min(left))?;
         buffer[..wanted].copy_from_slice(&bytes[..wanted]);
-        *last = (offset, bytes);
+        *last = LastAnswer { begin: offset, bytes, asked: ahead };
         Ok(wanted)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn more_is_asked_for_where_a_parser_goes_through_the_file() {
+        let mut last = LastAnswer::default();
+        let mut asked = Vec::new();
+        for offset in (0..64 << 20).step_by(200 << 10) {
+            if last.get(offset, 512).is_none() {
+                let ahead = last.ahead(offset);
+                last = LastAnswer { begin: offset, bytes: vec![0; ahead], asked: ahead };
+                asked.push(ahead >> 10);
+            }
+        }
+        assert_eq!(asked[..7], [32, 64, 128, 256, 512, 1024, 1024]);
+        assert!(asked.len() < 80, "{asked:?}");
+        // Far on, and back, it begins anew.
+        assert_eq!(last.ahead(128 << 20), LEAST);
+        assert_eq!(last.ahead(0), LEAST);
     }
 }

@@ -349,6 +349,10 @@ impl DatasetSource for ObjectSource {
 }
 
 impl RangeSource for ObjectRoot {
+    fn charges(&self) -> bool {
+        true
+    }
+
     fn prepare<'a>(&'a self, name: &'a [u8], ask: Ask) -> PreparedRequest<'a> {
         Box::pin(async move {
             // Whoever drives a reader cannot wait for the request that finds it out.

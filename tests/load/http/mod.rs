@@ -64,6 +64,12 @@ impl Served {
         self.server.stats().requests
     }
 
+    /// The number of them that asked for bytes.
+    fn gets(&self) -> u64 {
+        let stats = self.server.stats();
+        stats.requests - stats.heads
+    }
+
     /// A file that lies beside the data.
     fn write(&self, name: &str, text: &str) -> PathBuf {
         let path = self.dataset.beside(name);
