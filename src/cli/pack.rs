@@ -43,7 +43,7 @@ pub(super) struct PackArgs {
 struct PackedIndexSettings;
 
 impl TakesSettings for PackedIndexSettings {
-    const NAMES: Option<&'static [&'static str]> = Some(&["index_dir", "rebuild_index"]);
+    const NAMES: Option<&'static [&'static str]> = Some(&["index_dir", "rebuild_index", "split"]);
 }
 
 /// The report that `--json` prints.

@@ -7,6 +7,7 @@
 mod finished;
 mod names;
 mod open_shard;
+mod packed_reader;
 mod place;
 mod plan;
 mod shard;
@@ -109,10 +110,6 @@ pub(crate) fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync
     let facts = index.packing_facts();
     if facts.layout == Layout::Packed {
         return Err(Error::dataset(index.root(), "is packed already"));
-    }
-    if !facts.layout.can_be_packed() {
-        let message = format!("has {}, which cannot be packed yet", facts.layout.title());
-        return Err(Error::dataset(source, message));
     }
     let shards = plan::shards(&index, options.shard_size);
     if shards.len() > MOST_SHARDS {
@@ -275,7 +272,7 @@ impl PackingWork<'_> {
     fn pack_missing(&self, missing: &[usize], found: &Mutex<Vec<Option<FinishedShard>>>) -> Result<()> {
         let threads = self.options.threads.min(missing.len());
         let (index, layout) = (self.index, self.facts.layout);
-        let source = PackSource::new(index, layout, threads);
+        let source = PackSource::new(index, self.facts, threads);
         let packer = || ShardPacker::new(index, layout, &source);
         threads::each_job(threads, missing, packer, |packer, &number, stop| {
             let name = shard_name(number);
@@ -301,7 +298,7 @@ impl PackingWork<'_> {
         if self.facts.layout != Layout::Tar {
             return Ok(0);
         }
-        let source = PackSource::new(self.index, Layout::Tar, 1);
+        let source = PackSource::new(self.index, self.facts, 1);
         let empty = self.index.files().filter(|&file| self.index.samples_of(file).is_empty());
         empty.map(|file| Ok(source.listing(file)?.left_out(std::iter::empty()))).sum()
     }
