@@ -57,14 +57,16 @@ impl<'a> TarNames<'a> {
             Layout::Folder => path.iter().rposition(|&byte| byte == b'.').map_or(path, |dot| &path[..dot]),
             _ => parted(path).0,
         };
-        let parts = stem.split(|&byte| byte == b'/');
-        let sound: Vec<String> =
-            parts.map(safe_part).filter(|part| !matches!(part.as_str(), "" | "." | "..")).collect();
-        match sound.split_last() {
-            // What follows the first dot of a name is no part of a key.
-            Some((base, directories)) => [directories, &[base.replace('.', "_")]].concat().join("/"),
-            None => format!("{sample:09}"),
+        let slash = stem.iter().rposition(|&byte| byte == b'/');
+        let (directories, base) = slash.map_or((&b""[..], stem), |at| (&stem[..at], &stem[at + 1..]));
+        if base.is_empty() {
+            return format!("{sample:09}");
         }
+        let mut parts: Vec<String> = directories.split(|&byte| byte == b'/').map(safe_part).collect();
+        parts.retain(|part| !matches!(part.as_str(), "" | "." | ".."));
+        // What follows the first dot of a name is no part of a key.
+        parts.push(safe_part(base).replace('.', "_"));
+        parts.join("/")
     }
 
     /// The members of a sample of this class, whose values in `columns` have the number `row`. The image comes first.
