@@ -63,7 +63,9 @@ def check_same_samples(dataset: Any, loader: Any) -> None:
     paths, _ = _rows(dataset)
     total = sum(_count(path) for path in paths)
     if loader.samples != total:
-        raise config_error("dataset", f"has files of {total} rows, {loader.samples} as indexed: say rebuild_index=True")
+        raise config_error(
+            "dataset", f"has files of {total} rows, {loader.samples} as indexed: say rebuild_index=True"
+        )
     label = next((name for name in _LABELS if name in dataset.features), None)
     names = getattr(dataset.features.get(label), "names", None)
     if names is not None and loader.classes and list(names) != loader.classes:
@@ -74,7 +76,9 @@ def check_same_samples(dataset: Any, loader: Any) -> None:
 def _check(dataset: Any) -> None:
     kind = type(dataset)
     if is_a(dataset, "datasets", "DatasetDict"):
-        raise config_error("dataset", f"has the splits {', '.join(dataset)}: give one, such as dataset['train']")
+        raise config_error(
+            "dataset", f"has the splits {', '.join(dataset)}: give one, such as dataset['train']"
+        )
     if not is_a(dataset, "datasets", "Dataset"):
         streams = " (without streaming=True)" if "Iterable" in kind.__name__ else ""
         raise config_error("dataset", f"is a {called(kind)}, must be a datasets.Dataset{streams}")

@@ -51,7 +51,9 @@ def check_same_samples(dataset: Any, loader: Any) -> None:
         ConfigError: It has not.
     """
     if loader.samples != dataset.num_samples:
-        message = f"has {dataset.num_samples} samples, what lies there {loader.samples}: say rebuild_index=True"
+        message = (
+            f"has {dataset.num_samples} samples, what lies there {loader.samples}: say rebuild_index=True"
+        )
         raise config_error("dataset", message)
 
 
@@ -61,13 +63,17 @@ def _check(dataset: Any, given: dict[str, Any]) -> None:
         message = f"is a {called(kind)}, must be a streaming.StreamingDataset"
         raise config_error("dataset", message)
     if not is_a(dataset, "streaming", "StreamingDataset") and not given.keys() & {"transforms", "image_size"}:
-        message = f"is a {called(kind)}, whose __getitem__ cannot be taken over: say what it does by transforms="
+        message = (
+            f"is a {called(kind)}, whose __getitem__ cannot be taken over: say what it does by transforms="
+        )
         raise config_error("dataset", message)
     if dataset.batching_method != "random":
         message = f"is {dataset.batching_method!r}, must be 'random': batches here are of all streams"
         raise config_error("batching_method", message)
     if dataset.replication is not None:
-        message = f"is {dataset.replication}, must be None: give rank= and world_size= of the data-parallel group"
+        message = (
+            f"is {dataset.replication}, must be None: give rank= and world_size= of the data-parallel group"
+        )
         raise config_error("replication", message)
 
 
@@ -84,7 +90,9 @@ def _path(stream: Any) -> str:
     if colon and scheme == "file":
         root = rest
     elif colon and scheme not in _SCHEMES:
-        message = f"is {root!r}, whose kind of place is not read: copy it to a file system, or serve it by https"
+        message = (
+            f"is {root!r}, whose kind of place is not read: copy it to a file system, or serve it by https"
+        )
         raise config_error("remote", message)
     return f"{root.rstrip('/')}/{stream.split}" if stream.split else root
 
@@ -93,7 +101,9 @@ def _shares(dataset: Any, streams: list[Any]) -> dict[str, Any]:
     """How often the samples of each stream are drawn."""
     for name in ("repeat", "choose"):
         if any(getattr(stream, f"_{name}", None) is not None for stream in streams):
-            raise config_error(name, "of a stream is not taken over: give weights=, or proportion= of the streams")
+            raise config_error(
+                name, "of a stream is not taken over: give weights=, or proportion= of the streams"
+            )
     shares = [getattr(stream, "_proportion", None) for stream in streams]
     if any(share is not None for share in shares) and len(streams) > 1:
         return {"ratios": [float(share) for share in shares], "epoch_size": int(dataset.epoch_size)}

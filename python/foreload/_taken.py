@@ -20,7 +20,9 @@ def whole(taken: dict[str, Any], given: dict[str, Any], batch_size: int | None) 
     """
     given = dict(given) if batch_size is None else {**given, "batch_size": batch_size}
     for name in taken.keys() & given.keys():
-        message = f"is {given[name]!r}, and {taken[name]!r} by the dataset: leave it out, or change the dataset"
+        message = (
+            f"is {given[name]!r}, and {taken[name]!r} by the dataset: leave it out, or change the dataset"
+        )
         raise config_error(name, message)
     if "batch_size" not in {**taken, **given}:
         raise config_error("batch_size", "is said neither by the dataset nor by you: give it")
@@ -36,7 +38,7 @@ def one_name(names: Sequence[str]) -> str | list[str]:
         raise config_error("dataset", f"has {twice} twice: list each shard once")
     if any(_SPECIAL & set(name) for name in names):
         return list(names)
-    prefix = os.path.commonprefix(names)
+    prefix = os.path.commonprefix(names).rstrip("0123456789")
     turned = [name[len(prefix) :][::-1] for name in names]
     suffix = os.path.commonprefix(turned)[::-1]
     middle = [name[len(prefix) : len(name) - len(suffix)] for name in names]

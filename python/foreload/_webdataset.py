@@ -67,12 +67,16 @@ def settings_of(source: Any, given: dict[str, Any]) -> dict[str, Any]:
         raise config_error("source", "has no list of shards, such as webdataset.SimpleShardList")
     settings = {"path": one_name([_local(url) for url in found.urls]), **found.settings, **_fields(found)}
     if found.decoded is None:
-        raise config_error("decode", 'is no stage of the pipeline, which gives bytes then: add .decode("pil")')
+        raise config_error(
+            "decode", 'is no stage of the pipeline, which gives bytes then: add .decode("pil")'
+        )
     if found.steps is not None:
         training = is_random(transforms.to_json(found.steps))
         return {**settings, "train": training, "transforms": found.steps}
     if not given.keys() & {"transforms", "image_size"}:
-        message = "are not in the pipeline, and images of one size make a batch: give transforms= or image_size="
+        message = (
+            "are not in the pipeline, and images of one size make a batch: give transforms= or image_size="
+        )
         raise config_error("transforms", message)
     return settings
 
@@ -80,7 +84,9 @@ def settings_of(source: Any, given: dict[str, Any]) -> dict[str, Any]:
 def _local(url: str) -> str:
     """A URL or path as Foreload has it."""
     if url.startswith("pipe:"):
-        raise config_error("source", f"has {url!r}, and no program is run: give the URL or path that it reads")
+        raise config_error(
+            "source", f"has {url!r}, and no program is run: give the URL or path that it reads"
+        )
     return url.removeprefix("file:")
 
 
@@ -104,7 +110,9 @@ def _read_stage(stage: Any, found: _Pipeline) -> None:
     elif is_a(stage, "webdataset", "StreamingOpen"):
         _handle(getattr(stage, "handler", None), found)
     elif is_a(stage, "webdataset", "FileCache"):
-        warn(f"cache_dir={stage.cache_dir!r} is not taken over: a cache is cache=foreload.Directory(path, size)")
+        warn(
+            f"cache_dir={stage.cache_dir!r} is not taken over: a cache is cache=foreload.Directory(path, size)"
+        )
     elif is_a(stage, "webdataset", "detshuffle"):
         found.settings["shuffle"] = True
     elif is_a(stage, "webdataset", "FilterFunction"):
@@ -125,6 +133,7 @@ def _read_filter(stage: Any, found: _Pipeline) -> None:
         "_map_dict": _map_dict,
         "_rename": _rename,
         "_batched": _batched,
+        "_decode": _decode,
     }
     if name in ("tar_file_expander", "tarfile_samples", "group_by_keys"):
         changed = [key for key in ("select_files", "rename_files") if kw.get(key) is not None]
@@ -136,7 +145,7 @@ def _read_filter(stage: Any, found: _Pipeline) -> None:
         found.settings.pop("batch_size", None)
         found.settings.pop("last_batch", None)
     elif name == "_map" and is_a(args[0], "webdataset", "Decoder"):
-        _decode(args[0], found)
+        _decode(found, *args[0].handlers)
     elif name in readers:
         readers[name](found, *args, **kw)
     else:
@@ -151,16 +160,18 @@ def _handle(handler: Any, found: _Pipeline) -> None:
     if name in ("ignore_and_continue", "warn_and_continue"):
         found.settings["on_error"] = "skip"
     elif name != "reraise_exception":
-        raise config_error("handler", f"is {called(handler)}: leave it out, and see on_error= and max_errors=")
+        raise config_error(
+            "handler", f"is {called(handler)}: leave it out, and see on_error= and max_errors="
+        )
 
 
-def _decode(decoder: Any, found: _Pipeline) -> None:
-    for handler in decoder.handlers:
-        if is_a(handler, "webdataset", "ImageHandler"):
-            if handler.imagespec not in (*_RGB, *_RGB_FLOATS):
-                message = f"is {handler.imagespec!r}, and images are RGB here: see transforms.Grayscale"
+def _decode(found: _Pipeline, *handlers: Any, **_: Any) -> None:
+    for handler in handlers:
+        if isinstance(handler, str) or is_a(handler, "webdataset", "ImageHandler"):
+            found.decoded = handler if isinstance(handler, str) else handler.imagespec
+            if found.decoded not in (*_RGB, *_RGB_FLOATS):
+                message = f"is {found.decoded!r}, and images are RGB here: see transforms.Grayscale"
                 raise config_error("decode", message)
-            found.decoded = handler.imagespec
         elif not getattr(handler, "__module__", "").startswith("webdataset"):
             raise config_error("decode", f"has {called(handler)}, a decoder of yours: {_BY_HAND}")
 
@@ -172,7 +183,9 @@ def _to_tuple(found: _Pipeline, *keys: str, **_: Any) -> None:
 
 def _map_tuple(found: _Pipeline, *functions: Any) -> None:
     if found.keys is None:
-        raise config_error("map_tuple", "comes before to_tuple, so that nothing says what its functions are given")
+        raise config_error(
+            "map_tuple", "comes before to_tuple, so that nothing says what its functions are given"
+        )
     for key, function in zip(found.keys, functions, strict=False):
         _apply(found, key, function)
 
@@ -190,23 +203,28 @@ def _apply(found: _Pipeline, key: str, function: Any) -> None:
             raise config_error("decode", message)
         found.steps = [*(found.steps or []), *read(function)]
     elif function is not None and function is not {"cls": int, "txt": str}.get(key):
-        raise config_error("map", f"gives {key!r} to {called(function)}, which cannot be taken over: {_BY_HAND}")
+        raise config_error(
+            "map", f"gives {key!r} to {called(function)}, which cannot be taken over: {_BY_HAND}"
+        )
 
 
 def _rename(found: _Pipeline, keep: bool = True, **names: str) -> None:  # noqa: ARG001, FBT001, FBT002
     found.renamed.update({new: found.original(old) for new, old in names.items()})
 
 
-def _batched(found: _Pipeline, batchsize: int = 20, collation_fn: Any = None, partial: bool = True) -> None:  # noqa: FBT001, FBT002
-    if getattr(collation_fn, "__name__", "") != "default_collation_fn":
-        what = "None" if collation_fn is None else called(collation_fn)
+def _batched(found: _Pipeline, batchsize: int = 20, *more: Any, **kw: Any) -> None:
+    collation, partial = (*more, *(kw.get("collation_fn", ...), kw.get("partial", True))[len(more) :])
+    if collation is not ... and getattr(collation, "__name__", "") != "default_collation_fn":
+        what = "None" if collation is None else called(collation)
         raise config_error("collation_fn", f"is {what}: leave it out, and do it to the batches that come")
     _batch(found, batchsize, partial=partial)
 
 
 def _batch(found: _Pipeline, size: int, *, partial: bool) -> None:
     if "batch_size" in found.settings:
-        raise config_error("batched", "makes batches of batches: leave one of the two out, or add .unbatched()")
+        raise config_error(
+            "batched", "makes batches of batches: leave one of the two out, or add .unbatched()"
+        )
     found.settings.update(batch_size=size, last_batch="partial" if partial else "drop")
 
 
@@ -223,7 +241,9 @@ def _fields(found: _Pipeline) -> dict[str, Any]:
         if key.startswith("__"):
             raise config_error("to_tuple", f"has {key!r}: with_ids=True gives the numbers of samples instead")
         if ";" in key and not _is_image(key):
-            raise config_error("to_tuple", f"has {key!r}, of which only images may have several names: give one")
+            raise config_error(
+                "to_tuple", f"has {key!r}, of which only images may have several names: give one"
+            )
     if len(keys) == 2 and _is_image(keys[0]) and keys[1] == "cls":
         return {}
     if len(keys) == 1 and _is_image(keys[0]):
