@@ -108,6 +108,8 @@ def _shares(dataset: Any, streams: list[Any]) -> dict[str, Any]:
     if any(share is not None for share in shares) and len(streams) > 1:
         return {"ratios": [float(share) for share in shares], "epoch_size": int(dataset.epoch_size)}
     if dataset.epoch_size != dataset.num_samples:
-        message = f"is {dataset.epoch_size}, and an epoch has each of the {dataset.num_samples} samples once here: leave it out"
+        message = (
+            f"is {dataset.epoch_size}, and an epoch has all {dataset.num_samples} samples once: leave it out"
+        )
         raise config_error("epoch_size", message)
     return {}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -38,16 +37,24 @@ def one_name(names: Sequence[str]) -> str | list[str]:
         raise config_error("dataset", f"has {twice} twice: list each shard once")
     if any(_SPECIAL & set(name) for name in names):
         return list(names)
-    prefix = os.path.commonprefix(names).rstrip("0123456789")
-    turned = [name[len(prefix) :][::-1] for name in names]
-    suffix = os.path.commonprefix(turned)[::-1]
+    prefix = _common(names).rstrip("0123456789")
+    suffix = _common([name[len(prefix) :][::-1] for name in names])[::-1]
     middle = [name[len(prefix) : len(name) - len(suffix)] for name in names]
+    if not all(middle):
+        return list(names)
     first, last = middle[0], middle[-1]
     if first.isascii() and first.isdigit() and last.isdigit() and len(first) == len(last):
         counted = [f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1)]
         if middle == counted:
             return f"{prefix}{{{first}..{last}}}{suffix}"
     return f"{prefix}{{{','.join(middle)}}}{suffix}"
+
+
+def _common(names: Sequence[str]) -> str:
+    """Return what all names begin with."""
+    first, last = min(names), max(names)
+    same = (at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
+    return first[: next(same, min(len(first), len(last)))]
 
 
 def called(thing: Any) -> str:

@@ -208,7 +208,7 @@ def _apply(found: _Pipeline, key: str, function: Any) -> None:
         )
 
 
-def _rename(found: _Pipeline, keep: bool = True, **names: str) -> None:  # noqa: ARG001, FBT001, FBT002
+def _rename(found: _Pipeline, keep: bool = True, **names: str) -> None:
     found.renamed.update({new: found.original(old) for new, old in names.items()})
 
 
