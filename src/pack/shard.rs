@@ -3,7 +3,7 @@
 use super::source::{PackSource, SampleFiles, SampleReader};
 use crate::crc::checksum;
 use crate::dataset::packed::{
-    FIRST_MEMBER, LARGEST_FOOTER, PACKED_FORM, PackedFooter, PackedMember, PackedSample, PackedTable,
+    FIRST_MEMBER, LARGEST_FOOTER, PACKED_FORM, PackedColumns, PackedFooter, PackedMember, PackedSample,
     ShardSeal, SourceStamps, head, next_image, next_member,
 };
 use crate::dataset::{DatasetIndex, FileId, Layout};
@@ -88,8 +88,8 @@ impl<'a> ShardPacker<'a> {
             names: Vec::new(),
             outlines: Vec::new(),
             table: match self.layout.is_of_files() {
-                true => PackedTable::default(),
-                false => PackedTable {
+                true => PackedColumns::default(),
+                false => PackedColumns {
                     columns: self.index.packing_columns(samples.clone()),
                     ..self.source.table().clone()
                 },

@@ -3,7 +3,7 @@
 use super::packed_reader::PackedReader;
 use crate::crc::checksum;
 use crate::dataset::layouts::masked;
-use crate::dataset::packed::{PackedTable, PackingFacts, PackingMember, TarListing};
+use crate::dataset::packed::{PackedColumns, PackingFacts, PackingMember, TarListing};
 use crate::dataset::{COARSE_TICK, DatasetIndex, FileId, Layout, ReadAt, SizedFile, Stamp};
 use crate::error::{Error, Result};
 use crate::source::OpenFile;
@@ -69,7 +69,7 @@ impl<'a> PackSource<'a> {
     }
 
     /// The members and columns that samples have, without the columns' values.
-    pub(super) fn table(&self) -> &PackedTable {
+    pub(super) fn table(&self) -> &PackedColumns {
         &self.facts.table
     }
 
@@ -121,6 +121,12 @@ impl ShardWindow {
         let from = usize::try_from(offset.checked_sub(self.at)?).ok()?;
         let end = from.checked_add(length)?;
         (end <= self.bytes.len()).then_some(from..end)
+    }
+
+    /// Whether a place lies in it or not far behind it, as where a shard is read from one end to the other.
+    fn leads_to(&self, offset: u64) -> bool {
+        let end = self.at + self.bytes.len() as u64;
+        (self.at..=end + WINDOW as u64 / 8).contains(&offset)
     }
 }
 
@@ -180,10 +186,12 @@ impl SourceShard {
         let window = match known {
             Some(at) => self.windows.remove(at),
             None => {
-                // Memory of the part that was used longest ago is used again.
+                let before = self.windows.iter().position(|window| window.leads_to(offset));
+                let wanted = if before.is_some() || self.windows.is_empty() { WINDOW } else { WINDOW / 8 };
+                // Memory of the part before it, or of that which was used longest ago, is used again.
                 let full = self.windows.len() >= MOST_WINDOWS;
-                let mut window = if full { self.windows.remove(0) } else { ShardWindow::default() };
-                let wanted = if self.windows.is_empty() { WINDOW } else { WINDOW / 8 };
+                let free = before.or(full.then_some(0)).map(|at| self.windows.remove(at));
+                let mut window = free.unwrap_or_default();
                 window.bytes.resize(length.max(wanted), 0);
                 let got = self.source.read_at(&mut window.bytes, offset);
                 let got = got.map_err(|error| Error::io("read", index.path(self.file), error))?;

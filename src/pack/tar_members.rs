@@ -5,7 +5,7 @@
 
 use super::source::SampleFiles;
 use crate::dataset::kind::image_extension;
-use crate::dataset::packed::PackedTable;
+use crate::dataset::packed::PackedColumns;
 use crate::dataset::table::{TableCells, TableColumn};
 use crate::dataset::{FieldKind, Layout};
 use std::borrow::Cow;
@@ -26,7 +26,7 @@ pub(super) struct TarNames<'a> {
     layout: Layout,
     /// Whether every sample has a class number.
     labeled: bool,
-    table: &'a PackedTable,
+    table: &'a PackedColumns,
     /// The names for the columns of a table.
     names: BTreeMap<&'a str, String>,
 }
@@ -36,7 +36,7 @@ impl<'a> TarNames<'a> {
     pub(super) fn new(
         layout: Layout,
         labeled: bool,
-        table: &'a PackedTable,
+        table: &'a PackedColumns,
         columns: &'a [TableColumn],
     ) -> Self {
         let (mut names, mut taken) = (BTreeMap::new(), HashMap::new());

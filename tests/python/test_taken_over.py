@@ -43,7 +43,7 @@ def jpeg(number: int) -> bytes:
 
 
 def required(name: str) -> Any:
-    """Import a library that `make test-frameworks` has; without it the test is skipped, or fails where it must not be."""
+    """Import a library that `make test-frameworks` has; the test is skipped without it, or fails under that."""
     if os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") == "1":
         return importlib.import_module(name)
     return pytest.importorskip(name, reason=f"{name} is not installed; make test-frameworks has it")

@@ -6,7 +6,7 @@ use super::super::member::MemberRow;
 use super::super::summary::{LabelFault, Notes, Skipped};
 use super::super::table::TableColumn;
 use super::super::{DatasetIndex, FileId, Fingerprint, Layout, Stamp};
-use super::PackedTable;
+use super::PackedColumns;
 use crate::error::Result;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -23,13 +23,13 @@ pub(crate) struct PackingFacts {
     /// What was left out when it was listed, by reason.
     pub(crate) left_out: BTreeMap<String, Skipped>,
     /// The members and columns that samples have, without the columns' values.
-    pub(crate) table: PackedTable,
+    pub(crate) table: PackedColumns,
 }
 
 /// The place of a member of a sample, whose name is that of a column, or an ending.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct PackingMember {
-    /// The number of its key among [`PackedTable::keys`].
+    /// The number of its key among [`PackedColumns::keys`].
     pub(crate) key: u32,
     /// The place of its first byte in the sample's shard.
     pub(crate) offset: u64,
@@ -73,7 +73,7 @@ impl DatasetIndex {
         PackingFacts {
             layout: part.layout(),
             classes: part.class_names().into_iter().map(<[u8]>::to_vec).collect(),
-            table: PackedTable {
+            table: PackedColumns {
                 keys: part.keys(),
                 kinds: part.kinds(),
                 image: notes.image.clone(),
@@ -86,7 +86,7 @@ impl DatasetIndex {
 
     /// The members of a sample of the first dataset, whose index was read with them: its image first, if it has one,
     /// the others by their keys.
-    pub(crate) fn packing_members(&self, sample: u64, table: &PackedTable) -> Vec<PackingMember> {
+    pub(crate) fn packing_members(&self, sample: u64, table: &PackedColumns) -> Vec<PackingMember> {
         let part = self.first_part();
         let image = part.image(sample).offset;
         let there = part.members_in_file(sample).filter(|row| row.place.is_single());

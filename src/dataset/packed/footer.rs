@@ -6,7 +6,7 @@
 use super::super::Layout;
 use super::super::format::{u32_at, u64_at};
 use super::super::member::MemberPlace;
-use super::table::PackedTable;
+use super::table::PackedColumns;
 use crate::parts::RawOutline;
 use crate::source::{Malformed, ReadAt};
 use sha2::{Digest, Sha256};
@@ -100,7 +100,7 @@ pub(crate) struct PackedFooter {
     /// The outline of each sample's first member.
     pub(crate) outlines: Vec<RawOutline>,
     /// The columns of the samples, where they have names of columns and not of files ([`Layout::is_of_files`]).
-    pub(crate) table: PackedTable,
+    pub(crate) table: PackedColumns,
 }
 
 /// What is wrong with a footer whose parts do not fit together.
@@ -264,9 +264,9 @@ impl PackedFooter {
             Layout::ALL.iter().copied().find(|known| *known as u32 == layout && *known != Layout::Packed);
         let table = match layout {
             Some(layout) if !layout.is_of_files() => {
-                PackedTable::decode(std::mem::take(&mut rest.0), samples)?
+                PackedColumns::decode(std::mem::take(&mut rest.0), samples)?
             }
-            _ => PackedTable::default(),
+            _ => PackedColumns::default(),
         };
         if !rest.0.is_empty() || !lists.0.is_empty() {
             return Err(CONTRADICTS.to_owned());

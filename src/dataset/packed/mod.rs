@@ -20,7 +20,7 @@ pub(super) use listing::index;
 pub use listing::shard_contents;
 pub(crate) use manifest::{PackedManifest, PackedShard, RawName, ShardTally};
 pub(crate) use sources::TarListing;
-pub(crate) use table::PackedTable;
+pub(crate) use table::PackedColumns;
 
 /// The file that a packed dataset has beside its shards. It is written last, so that without it the dataset is not
 /// finished.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 /// The columns of the samples of a shard.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(crate) struct PackedTable {
+pub(crate) struct PackedColumns {
     /// The keys of members in the whole source, sorted.
     pub(crate) keys: Vec<String>,
     /// The kinds of the members, by key; empty where the keys' endings say them.
@@ -30,7 +30,7 @@ struct TableHead {
     columns: Vec<ColumnFacts>,
 }
 
-impl PackedTable {
+impl PackedColumns {
     /// The bytes of the footer: the length of a JSON document (u64), the document, and the values of each column.
     pub(super) fn encode(&self) -> Vec<u8> {
         let head = TableHead {
@@ -46,7 +46,7 @@ impl PackedTable {
         bytes
     }
 
-    /// Parses what [`PackedTable::encode`] wrote of so many samples, which is all of `bytes`.
+    /// Parses what [`PackedColumns::encode`] wrote of so many samples, which is all of `bytes`.
     pub(super) fn decode(bytes: &[u8], samples: u64) -> Result<Self, String> {
         let wrong = |what: &str| format!("the packed shard's columns are damaged: {what}");
         let short = || wrong("they are too short");
