@@ -147,6 +147,13 @@ def _labels(dataset: Any, given: dict[str, Any]) -> dict[str, Any]:
     images = [name for name, of in dataset.features.items() if is_a(of, "datasets", "Image")]
     if not images:
         raise config_error("features", f"have no Image among {', '.join(dataset.features)}")
+    first = dataset.data.column(images[0])[0].as_py() if dataset.data.num_rows else None
+    if isinstance(first, dict) and first.get("bytes") is None and first.get("path"):
+        path = first["path"]
+        message = (
+            f"has paths of images and not their bytes ({path}): give ImageDataset the directory of the images"
+        )
+        raise config_error("dataset", message)
     if given.keys() & {"fields", "with_labels", "labels"}:
         return {}
     if any(name in dataset.features for name in _LABELS):

@@ -211,8 +211,8 @@ impl TarWork<'_> {
         self.place.path().join(shard_name(number))
     }
 
-    /// Whether an earlier run has finished a shard, of files that are what they were then. One that is not removed, so
-    /// that it is not taken for the new one by a run that follows.
+    /// Whether an earlier run has finished a shard, of files that are what they were then. A shard of other files is
+    /// removed, so that no run that follows takes it for the new one.
     fn find(&self, number: usize) -> Result<bool> {
         let path = self.path(number);
         let Ok(found) = path.metadata() else { return Ok(false) };

@@ -156,7 +156,7 @@ def test_hugging_face_what_load_dataset_returns(saved: Any, tmp_path: Path) -> N
         assert torch.cat([labels for _, labels in ours]).tolist() == theirs["label"]
 
 
-def test_hugging_face_what_cannot_be_taken_over_is_refused(saved: Any) -> None:
+def test_hugging_face_what_cannot_be_taken_over_is_refused(saved: Any, tmp_path: Path) -> None:
     import datasets
 
     def take(dataset: Any, **settings: Any) -> Callable[[], Any]:
@@ -173,6 +173,15 @@ def test_hugging_face_what_cannot_be_taken_over_is_refused(saved: Any) -> None:
     refused(take(saved.to_iterable_dataset()), "without streaming=True")
     refused(take(saved.select(range(9)), indices=[1]), "indices", "by the dataset")
     refused(take(saved.remove_columns("image")), "have no Image")
+    (tmp_path / "images" / "cat").mkdir(parents=True)
+    (tmp_path / "images" / "cat" / "0.jpg").write_bytes(jpeg(0))
+    (tmp_path / "images" / "dog").mkdir()
+    (tmp_path / "images" / "dog" / "1.jpg").write_bytes(jpeg(1))
+    cache = str(tmp_path / "cache")
+    folder = datasets.load_dataset(
+        "imagefolder", data_dir=str(tmp_path / "images"), split="train", cache_dir=cache
+    )
+    refused(take(folder), "0.jpg", "the directory of the images")
 
 
 def transform(*, training: bool = False) -> Any:
