@@ -28,7 +28,7 @@ pub(super) fn check_members(parts: &[DatasetPart], members: &[String], options: 
     let columns = parts.iter().flat_map(DatasetPart::columns).map(|column| column.name);
     let with_columns: BTreeSet<String> = keys.iter().cloned().chain(columns).collect();
     let is_column = |name: &String| parts.iter().any(|part| part.columns().iter().any(|of| of.name == *name));
-    let any_table = parts.iter().any(|part| part.layout().is_table());
+    let any_table = parts.iter().any(DatasetPart::is_table);
     for member in members {
         if is_column(member) {
             continue;

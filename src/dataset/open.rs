@@ -55,7 +55,7 @@ pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Resu
         options.notices.warn_once("versions", || warning);
     }
     index.seconds = start.elapsed().as_secs_f64();
-    if index.notes.imageless && index.layout().is_table() && options.members.is_none() {
+    if index.notes.imageless && index.is_table() && options.members.is_none() {
         return Err(Error::dataset(root, index.without_images()));
     }
     if index.notes.imageless && !options.every_stem && options.members.is_none() {

@@ -116,6 +116,11 @@ impl DatasetPart {
         self.notes.packed_of.unwrap_or(self.layout()).is_sharded()
     }
 
+    /// Whether samples are rows of tables, also before they were packed.
+    pub(super) fn is_table(&self) -> bool {
+        self.notes.packed_of.unwrap_or(self.layout()).is_table()
+    }
+
     /// The number of samples.
     pub(super) fn len(&self) -> u64 {
         self.file.header().samples

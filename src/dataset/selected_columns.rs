@@ -16,7 +16,7 @@ impl DatasetPart {
     }
 
     /// The kinds of the members that its samples have, by key; none where the keys say them.
-    fn kinds(&self) -> Vec<FieldKind> {
+    pub(super) fn kinds(&self) -> Vec<FieldKind> {
         serde_json::from_slice(self.file.section(Section::Kinds)).unwrap_or_default()
     }
 
@@ -84,7 +84,7 @@ impl DatasetPart {
 impl DatasetIndex {
     /// Whether the samples of some dataset are rows of tables.
     pub(crate) fn has_tables(&self) -> bool {
-        self.dataset_parts().any(|part| part.layout().is_table())
+        self.dataset_parts().any(DatasetPart::is_table)
     }
 
     /// Whether a column of small values by this name is read of some dataset.

@@ -87,7 +87,7 @@ impl DatasetPart {
             let own = |row: &MemberRow| {
                 row.place.apart == 0 && is_image.get(row.key as usize).is_some_and(|&is_image| is_image)
             };
-            let needs_none = self.notes.every_stem || self.layout().is_table();
+            let needs_none = self.notes.every_stem || self.is_table();
             let has_image = !needs_none || self.members_in_file(sample).any(|row| own(&row));
             for (member, place) in places.iter_mut().enumerate() {
                 if selected[member] == IMAGE {
@@ -234,7 +234,7 @@ impl DatasetPart {
     }
 
     /// The members of a sample in the index file.
-    fn members_in_file(&self, sample: u64) -> impl Iterator<Item = MemberRow> {
+    pub(super) fn members_in_file(&self, sample: u64) -> impl Iterator<Item = MemberRow> {
         let end = |before: u64| match before {
             0 => 0,
             before => u64_at(self.file.section(Section::MemberEnds), 8 * (before as usize - 1)) as usize,

@@ -2,9 +2,8 @@
 
 Blocks marked `theirs` belong to other loaders, and run where those are installed. Each runs in the first environment
 that has what it imports: this one, or for `make test-frameworks` one below `.envs` that tests and benchmarks made. That
-target makes one with torchvision, DALI and WebDataset, and one with Hugging Face's `datasets`. FFCV's and MosaicML
-Streaming's own blocks are skipped, in CI too, until `python benches/compare/environments.py ffcv streaming` has made
-their environments.
+target makes one with torchvision, DALI, WebDataset and `datasets`. FFCV's and MosaicML Streaming's own blocks are
+skipped, in CI too, until `python benches/compare/environments.py ffcv streaming` has made their environments.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ TEXTS = [*PAGES, *(frameworks.ROOT / name for name in ("ARCHITECTURE.md", "CONTR
 REQUIRED = os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") == "1"
 OPTIONAL = {"ffcv", "streaming"}
 """Environments, and the modules they are for, that `make test-frameworks` does not make."""
-ENVIRONMENTS = ("frameworks", "datasets", *sorted(OPTIONAL)) if REQUIRED else ()
+ENVIRONMENTS = ("frameworks", *sorted(OPTIONAL)) if REQUIRED else ()
 TIMEOUT = 100
 
 # Code that stands for the reader's own.

@@ -84,11 +84,6 @@ pub(super) trait ShardLayout: Sync {
         true
     }
 
-    /// Whether `foreload pack` knows such samples.
-    fn can_be_packed(&self) -> bool {
-        false
-    }
-
     /// What parses the shards of the dataset in `source`. `every_stem` says whether samples need no image, where
     /// members that share a name are a sample.
     ///
@@ -184,9 +179,10 @@ impl Layout {
         self.shards().is_some_and(ShardLayout::is_table)
     }
 
-    /// Whether `foreload pack` knows such samples.
-    pub(crate) fn can_be_packed(self) -> bool {
-        self.shards().is_none_or(ShardLayout::can_be_packed)
+    /// Whether what samples were made of is files with names of their own, or records, which can be written again as
+    /// they were.
+    pub(crate) fn is_of_files(self) -> bool {
+        matches!(self, Self::Folder | Self::Tar | Self::TfRecord)
     }
 
     /// The layouts of shards whose samples are of this kind, in the order in which they are looked for.

@@ -9,8 +9,9 @@ mod listing;
 mod manifest;
 mod sample_names;
 mod sources;
+mod table;
 
-pub(crate) use facts::{PackingFacts, SourceStamps};
+pub(crate) use facts::{PackingFacts, PackingMember, SourceStamps};
 pub(crate) use footer::{
     FIRST_MEMBER, LARGEST_FOOTER, PACKED_FORM, PackedFooter, PackedMember, PackedSample, ShardSeal, head,
     next_image, next_member,
@@ -19,6 +20,7 @@ pub(super) use listing::index;
 pub use listing::shard_contents;
 pub(crate) use manifest::{PackedManifest, PackedShard, RawName, ShardTally};
 pub(crate) use sources::TarListing;
+pub(crate) use table::PackedColumns;
 
 /// The file that a packed dataset has beside its shards. It is written last, so that without it the dataset is not
 /// finished.
