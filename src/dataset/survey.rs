@@ -174,7 +174,7 @@ fn images(
             false => format!("there is no {list}"),
         };
         let message = format!(
-            "holds {} such as {name}, and {why}; they are read by the {list} that was written beside them: copy it here",
+            "holds {} such as {name}, and {why}; they are read by the {list} that was written with them: copy it",
             layout.title()
         );
         return Err(Error::dataset(source.path(&[]), message));

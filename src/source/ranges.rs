@@ -20,8 +20,8 @@ pub(crate) trait RangeSource: Send + Sync {
         failure
     }
 
-    /// Asks for the file with this name, of which up to `most` bytes are to come, and waits for them. What does not pass
-    /// `check` is asked for again, if that may help.
+    /// Asks for the file with this name, of which up to `most` bytes are to come, and waits for them. What does not
+    /// pass `check` is asked for again, if that may help.
     ///
     /// # Errors
     /// The last failure where they do not come, however often they are asked for; [`crate::Error::Io`] where there is

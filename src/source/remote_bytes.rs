@@ -47,7 +47,7 @@ impl RemoteBytes {
         Ok(found.bytes)
     }
 
-    /// Whether an answer has the bytes that were asked for, of the version that is read. The rules are those of samples.
+    /// Whether an answer has the bytes that were asked for, of the version that is read: by the rules of samples.
     fn check(&self, found: &Fetched, offset: u64, length: u64) -> Result<(), RemoteFault> {
         let wrong = |why: &str| RemoteFault::Wrong(HttpFailure::Broken(why.to_owned()));
         if found.headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {

@@ -194,8 +194,12 @@ impl DatasetSource for HttpSource {
     fn canonical(&self) -> Result<PathBuf> {
         self.0.form()?;
         let root = &*self.0;
-        Ok(match root.url.named_by_query() {
-            Some(digest) => PathBuf::from(format!("{}?{digest}", root.shown.display())),
+        // Other queries may name other files; of what may be secret a digest is kept.
+        Ok(match root.url.naming_query() {
+            Some(query) => {
+                let digest = Stamp::of_text(query.as_bytes()).inode;
+                PathBuf::from(format!("{}?{digest:016x}", root.shown.display()))
+            }
             None => root.shown.clone(),
         })
     }
