@@ -44,4 +44,12 @@ fn fields_and_first_samples_are_shown() {
     let target = kept.parent().unwrap().join("packed");
     let packed = foreload(&["pack", root, target.to_str().unwrap(), "--index-dir", kept.to_str().unwrap()]);
     assert!(code(&packed) != 0 && stderr(&packed).contains("cannot be packed yet"), "{}", stderr(&packed));
+    // What cannot be read is told on stderr and by the exit code, and is no value.
+    std::fs::write(scene.root.join("x.tfrecord"), tfrecord(&[&records[0]])).unwrap();
+    let cut = run(&["--changed", "warn", "--samples", "2", "--json"]);
+    assert_eq!(code(&cut), 1, "{}", stderr(&cut));
+    assert!(stderr(&cut).contains("cannot be shown: caption of sample 0: "), "{}", stderr(&cut));
+    let report: serde_json::Value = serde_json::from_slice(&cut.stdout).unwrap();
+    let captions = [0, 1].map(|sample| report["first_samples"][sample]["caption"].clone());
+    assert!(captions.iter().all(|caption| caption["unreadable"].is_string()), "{captions:?}");
 }

@@ -7,6 +7,7 @@ mod faults;
 mod roots;
 mod same;
 mod secrets;
+mod starts;
 
 use crate::common::{Dataset, epoch_bytes};
 use foreload::testing::config::LoaderOptions;
