@@ -34,6 +34,7 @@ pub(crate) mod kind;
 mod labels;
 pub(crate) mod layouts;
 mod left_out;
+mod manifest;
 mod member;
 mod open;
 pub(crate) mod packed;

@@ -11,7 +11,7 @@ use super::part::DatasetPart;
 use super::shards::{DatasetShards, ShardsFound};
 use super::survey::{self, Survey};
 use super::{
-    COARSE_TICK, Changed, Fingerprint, IndexOptions, IndexOrigin, Layout, Stamp, folder, kind, layouts,
+    COARSE_TICK, Changed, Fingerprint, IndexOptions, IndexOrigin, Layout, Stamp, folder, kind, layouts, manifest,
     packed, publish, shards, splits,
 };
 use crate::error::{Error, Result};
@@ -51,6 +51,9 @@ pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Resu
             opened => opened,
         },
     }?;
+    if let Some(manifest) = source.manifest().filter(|_| index.notes.secrets) {
+        manifest::learn(manifest)?;
+    }
     if let Some(warning) = source.warning() {
         options.notices.warn_once("versions", || warning);
     }
@@ -271,6 +274,12 @@ impl IndexOpening<'_> {
                 classes = named;
                 notes
             }
+            None if let Some(manifest) = source.manifest() => {
+                let found = manifest::read(manifest, options.contents, threads, &progress, cancel)?;
+                builder.add(&found.group)?;
+                classes = found.classes;
+                found.notes
+            }
             None => {
                 folder::index(source, &classes, options.contents, &mut builder, threads, &progress, cancel)?
             }
@@ -338,7 +347,7 @@ pub(super) fn verify(index: &DatasetPart, notices: &Notices) -> Result<()> {
 }
 
 /// The number of threads that index what lies at `source`. Those that ask another machine mostly wait.
-fn threads(options: &IndexOptions, source: &dyn DatasetSource) -> usize {
+pub(super) fn threads(options: &IndexOptions, source: &dyn DatasetSource) -> usize {
     match options.threads {
         0 if source.is_remote() => REMOTE_THREADS,
         0 => std::thread::available_parallelism().map_or(4, |n| n.get().max(4)),
@@ -350,7 +359,7 @@ fn threads(options: &IndexOptions, source: &dyn DatasetSource) -> usize {
 pub(super) struct IndexProgress(ProgressBar);
 
 impl IndexProgress {
-    fn new(visible: bool) -> Self {
+    pub(super) fn new(visible: bool) -> Self {
         // Draws nothing where stderr is no terminal.
         Self(if visible { ProgressBar::new_spinner() } else { ProgressBar::hidden() })
     }

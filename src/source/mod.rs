@@ -8,6 +8,7 @@ mod braces;
 mod file_system;
 mod http;
 mod listed;
+mod manifest;
 mod object_url;
 #[cfg(feature = "objects")]
 mod objects;
@@ -20,6 +21,7 @@ use file_system::FileSystem;
 pub(crate) use file_system::is_gone;
 use http::HttpSource;
 use listed::ListedFiles;
+pub(crate) use manifest::{ManifestNames, ManifestSource, TableFormat};
 use object_url::ObjectUrl;
 pub(crate) use ranges::{ContentRange, PreparedRequest, RangeSource};
 pub(crate) use read_at::{Malformed, ReadAt, SizedFile, WINDOW, Window};
@@ -108,6 +110,25 @@ pub(crate) trait DatasetSource: Send + Sync {
         None
     }
 
+    /// Who gives the bytes of the file with this name by requests, and its name there; `None` where it is read by its
+    /// path.
+    fn range_of(&self, name: &[u8]) -> Option<(Arc<dyn RangeSource>, Vec<u8>)> {
+        Some((self.ranges()?, name.to_vec()))
+    }
+
+    /// The number of bytes of the file with this name; `None` where there is no regular file.
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`] for what exists and cannot be looked at.
+    fn size(&self, name: &[u8]) -> Result<Option<u64>> {
+        Ok(self.stamp(name)?.stamp().map(|stamp| stamp.size))
+    }
+
+    /// The place as that of a manifest, if it is one.
+    fn manifest(&self) -> Option<&ManifestSource> {
+        None
+    }
+
     /// The requests so far that listed, looked and parsed; `None` where there are none to make.
     fn asked(&self) -> Option<AskedCounts> {
         None
@@ -153,6 +174,15 @@ pub(crate) fn at(root: &Path) -> Result<Arc<dyn DatasetSource>> {
     if let Some(files) = ListedFiles::at(root)? {
         return Ok(Arc::new(files));
     }
+    if let Some(manifest) = ManifestSource::at(root)? {
+        return Ok(Arc::new(manifest));
+    }
+    place(root)
+}
+
+/// The place at `root`, whose name lists no others.
+fn place(root: &Path) -> Result<Arc<dyn DatasetSource>> {
+    let refused = |why: String| Err(Error::dataset(shown(root).into_owned(), why));
     let Some(url) = url(root) else { return Ok(Arc::new(FileSystem::at(root))) };
     if crate::http::is_http(url.as_bytes()) {
         return Ok(Arc::new(HttpSource::at(url)?));
