@@ -52,6 +52,8 @@ pub(super) fn read(
     let table = parse(source)?;
     let mut rows = ListedRows::default();
     let names = take_names(source, &table, &mut rows)?;
+    let secrets = names.has_secrets();
+    names.learn();
     let is_on_server = rows.files().any(|(name, _)| source.is_on_server(name));
     let what = if contents == Contents::Images { "images" } else { "files" };
     progress.expect(rows.files.len() as u64, what);
@@ -67,7 +69,7 @@ pub(super) fn read(
     let mut notes = Notes {
         image: Some(table.naming().to_owned()),
         on_servers: is_on_server,
-        secrets: names.has_secrets(),
+        secrets,
         label_fault: label_fault(&findings).map(|message| LabelFault::new(&[], message)),
         ..Notes::default()
     };
@@ -75,7 +77,6 @@ pub(super) fn read(
     notes.unlabeled = findings.labeled.is_none() || notes.label_fault.is_some();
     let classes = if notes.unlabeled { Vec::new() } else { findings.classes };
     notes.labels_from_one = !notes.unlabeled && classes.is_empty() && findings.smallest_label == Some(1);
-    names.learn();
     let group = IndexGroup { path: Vec::new(), stamp, rows: GroupRows::Listed(rows) };
     Ok(ManifestRows { group, notes, classes: classes.into_iter().map(String::into_bytes).collect() })
 }
