@@ -223,16 +223,16 @@ fn table(path: &Path) -> Result<Table> {
     })?;
     let unread = |error| Error::config(SETTING, format!("{} cannot be read: {error}", path.display()));
     let text = std::fs::read(path).map_err(unread)?;
-    parsed(format, &text).map_err(|fault| fault.of_labels(path))
+    parsed(format, &text, true).map_err(|fault| fault.of_labels(path))
 }
 
-/// Parses the bytes of a table.
-fn parsed(format: TableFormat, text: &[u8]) -> Result<Table, TableFault> {
+/// Parses the bytes of a table. Blanks around separated values are left out where these are `trimmed`.
+fn parsed(format: TableFormat, text: &[u8], trimmed: bool) -> Result<Table, TableFault> {
     // Spreadsheets write a byte order mark, which is no part of the first name.
     let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
     let (header, rows) = match format {
-        TableFormat::Commas => separated::table(text, b','),
-        TableFormat::Tabulators => separated::table(text, b'\t'),
+        TableFormat::Commas => separated::table(text, b',', trimmed),
+        TableFormat::Tabulators => separated::table(text, b'\t', trimmed),
         TableFormat::JsonLines => json_lines::table(text),
     }?;
     for (at, name) in header.iter().enumerate() {

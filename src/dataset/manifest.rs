@@ -3,6 +3,7 @@
 use super::build::{FileRow, GroupRows, IndexGroup, ListedRows};
 use super::cancel::Cancel;
 use super::columns::ListingTable;
+use super::kind::{image_extensions, is_image_file};
 use super::open::IndexProgress;
 use super::parallel::for_each;
 use super::rows_of_table;
@@ -52,6 +53,9 @@ pub(super) fn read(
     let table = parse(source)?;
     let mut rows = ListedRows::default();
     let names = take_names(source, &table, &mut rows)?;
+    if contents == Contents::Images {
+        check_endings(source, &table, &rows)?;
+    }
     let secrets = names.has_secrets();
     names.learn();
     let is_on_server = rows.files().any(|(name, _)| source.is_on_server(name));
@@ -135,6 +139,22 @@ fn take_names<'a>(
     Ok(names)
 }
 
+/// Checks that paths have the ending of an image that can be decoded, as in class directories. A URL need not.
+fn check_endings(source: &ManifestSource, table: &ListingTable, rows: &ListedRows) -> Result<()> {
+    let is_odd = |name: &[u8]| !ManifestSource::is_url(name) && !is_image_file(name);
+    let Some((row, (name, _))) = rows.files().enumerate().find(|(_, (name, _))| is_odd(name)) else {
+        return Ok(());
+    };
+    let message = format!(
+        "line {}: its column {:?} names {}, which does not end in {}: leave such lines out",
+        table.line(row),
+        table.naming(),
+        source.path(name).display(),
+        image_extensions()
+    );
+    Err(Error::dataset(source.path(&[]), message))
+}
+
 /// Finds the sizes of all files, each of which is looked at once.
 fn measure(
     source: &ManifestSource,
@@ -159,10 +179,16 @@ fn measure(
             if firsts[row] != row {
                 continue;
             }
-            let Some(bytes) = source.size(names[row])? else { continue };
+            let wrong = |message: String| {
+                let line = table.line(row);
+                Error::dataset(&*root, format!("line {line}: {message}"))
+            };
+            let found = source.size(names[row]);
+            let Some(bytes) = found.map_err(|error| wrong(error.to_string()))? else { continue };
             let size = u32::try_from(bytes).ok().filter(|&size| size != NO_FILE).ok_or_else(|| {
-                let message = format!("has {bytes} bytes: files of 4 GiB or more cannot be loaded");
-                Error::dataset(source.path(names[row]), message)
+                let name = source.path(names[row]);
+                let name = name.display();
+                wrong(format!("{name} has {bytes} bytes: files of 4 GiB or more cannot be loaded"))
             })?;
             sizes[row].store(size, Relaxed);
         }

@@ -29,7 +29,7 @@ impl ListingTable {
     /// # Errors
     /// [`TableFault`] for what is no such table, or names no files.
     pub(in crate::dataset) fn parse(format: TableFormat, text: &[u8]) -> Result<Self, TableFault> {
-        let (header, rows) = parsed(format, text)?;
+        let (header, rows) = parsed(format, text, false)?;
         let names = || NAMES.iter().chain(&MORE_NAMES);
         let naming = names().find_map(|name| header.iter().position(|column| column == name));
         let naming = naming.ok_or_else(|| {
@@ -144,7 +144,7 @@ impl Cell {
     /// The number that it is, if it is one.
     fn number(&self) -> Option<ColumnItem> {
         match self {
-            Self::Bare(text) => ColumnItem::written(text),
+            Self::Bare(text) => ColumnItem::written(text.trim()),
             Self::Truth(truth) => Some(ColumnItem::Truth(*truth)),
             _ => None,
         }

@@ -2,12 +2,13 @@
 
 use super::{Cell, Row, Table, TableFault};
 
-/// Reads the table in `text`, the bytes of its file.
-pub(super) fn table(text: &[u8], separator: u8) -> Result<Table, TableFault> {
+/// Reads the table in `text`, the bytes of its file. Blanks around values are left out where these are `trimmed`.
+pub(super) fn table(text: &[u8], separator: u8, trimmed: bool) -> Result<Table, TableFault> {
     if let Some(line) = open_quote(text, separator) {
         return Err(TableFault::at(line, "has a quote that is never closed"));
     }
-    let mut reader = csv::ReaderBuilder::new().delimiter(separator).trim(csv::Trim::All).from_reader(text);
+    let trim = if trimmed { csv::Trim::All } else { csv::Trim::Headers };
+    let mut reader = csv::ReaderBuilder::new().delimiter(separator).trim(trim).from_reader(text);
     let broken = |error: csv::Error| {
         let line = error.position().map_or(1, csv::Position::line);
         TableFault::at(line, format!("is no row of the table: {error}"))

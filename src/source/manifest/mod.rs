@@ -108,7 +108,12 @@ impl ManifestSource {
 
     /// Whether a name is that of a file that is read by requests, whatever the manifest itself is.
     pub(crate) fn is_on_server(&self, name: &[u8]) -> bool {
-        self.directory.is_remote() || named_url(name).is_some()
+        self.directory.is_remote() || Self::is_url(name)
+    }
+
+    /// Whether a name is a URL, and no path.
+    pub(crate) fn is_url(name: &[u8]) -> bool {
+        named_url(name).is_some()
     }
 
     /// Where a file is, and its name there.
