@@ -14,7 +14,7 @@ pub(crate) use values::{ColumnItem, typed};
 
 use super::{DatasetIndex, FieldKind};
 use crate::error::{Error, Result};
-use crate::source::TableFormat;
+use crate::source::{TableFormat, read_named, shown};
 use std::path::{Path, PathBuf};
 
 /// The setting that a message names.
@@ -135,6 +135,7 @@ impl LabelTable {
     /// samples. It names the line.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let (header, rows) = table(path)?;
+        let path = &*shown(path);
         for row in &rows {
             let nested = row.cells.iter().position(|cell| matches!(cell, Cell::Nested(_)));
             if let Some(column) = nested {
@@ -217,13 +218,14 @@ type Table = (Vec<String>, Vec<Row>);
 /// Reads the table in the file at `path`.
 fn table(path: &Path) -> Result<Table> {
     let format = TableFormat::of(path).ok_or_else(|| {
+        let path = shown(path);
         let message =
             format!("is {}, must be a file that ends in {}", path.display(), TableFormat::endings());
         Error::config(SETTING, message)
     })?;
-    let unread = |error| Error::config(SETTING, format!("{} cannot be read: {error}", path.display()));
-    let text = std::fs::read(path).map_err(unread)?;
-    parsed(format, &text, true).map_err(|fault| fault.of_labels(path))
+    let unread = |error| Error::config(SETTING, format!("{} cannot be read: {error}", shown(path).display()));
+    let text = read_named(path).map_err(unread)?;
+    parsed(format, &text, true).map_err(|fault| fault.of_labels(&shown(path)))
 }
 
 /// Parses the bytes of a table. Blanks around separated values are left out where these are `trimmed`.

@@ -12,7 +12,7 @@ use super::summary::LabelFault;
 use super::table::ShardTable;
 use super::{Contents, Notes};
 use crate::error::{Error, Result};
-use crate::source::{DatasetSource, ManifestSource, OpenFile};
+use crate::source::{DatasetSource, ManifestNames, ManifestSource, OpenFile, read_whole};
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -97,24 +97,7 @@ pub(super) fn learn(source: &ManifestSource) -> Result<()> {
 
 fn parse(source: &ManifestSource) -> Result<ListingTable> {
     let path = source.path(&[]);
-    let OpenFile { bytes, .. } = source.open(&[])?;
-    if bytes.size() > LARGEST {
-        let message = format!(
-            "has {} bytes, more than a manifest may have ({LARGEST}): split it, and give the parts as a list",
-            bytes.size()
-        );
-        return Err(Error::dataset(path, message));
-    }
-    let mut text = vec![0; bytes.size() as usize];
-    let mut read = 0;
-    while read < text.len() {
-        match bytes.read_at(&mut text[read..], read as u64) {
-            Ok(0) => break,
-            Ok(count) => read += count,
-            Err(error) => return Err(Error::io("read", path, error)),
-        }
-    }
-    text.truncate(read);
+    let text = read_whole(source, LARGEST)?;
     let format = source.format().ok_or_else(|| Error::Internal("a manifest is no table".to_owned()))?;
     ListingTable::parse(format, &text).map_err(|fault| Error::dataset(path, fault.message()))
 }
@@ -124,7 +107,7 @@ fn take_names<'a>(
     source: &'a ManifestSource,
     table: &ListingTable,
     rows: &mut ListedRows,
-) -> Result<crate::source::ManifestNames<'a>> {
+) -> Result<ManifestNames<'a>> {
     let mut names = source.names();
     for (row, file) in table.files().enumerate() {
         let name = file.and_then(|text| names.take(text));

@@ -57,7 +57,7 @@ pub(crate) mod table;
 mod unpack;
 mod value_kinds;
 
-pub(crate) use crate::source::{COARSE_TICK, shown as shown_root};
+pub(crate) use crate::source::{COARSE_TICK, is_url, shown as shown_root, without_secrets};
 pub use crate::source::{FileVersion, Stamp, TICK};
 pub(crate) use crate::source::{ReadAt, SizedFile};
 pub(crate) use columns::{ColumnItem, ColumnValues, LabelTable, SampleColumn, typed as typed_column};
@@ -66,7 +66,7 @@ pub(crate) use index::TO_LABEL;
 pub use kind::FieldKind;
 pub use layouts::Layout;
 pub use select::{ClassRef, Select};
-pub(crate) use selected_members::IMAGE;
+pub(crate) use selected_members::{IMAGE, choices};
 pub use selected_members::MemberBytes;
 pub use summary::TableField;
 pub use summary::{IndexOrigin, IndexSummary};
