@@ -8,13 +8,15 @@
 
 use super::build::{GroupRows, IndexGroup, ShardRows};
 use super::cancel::Cancel;
-use super::layouts::{ShardLayout, ShardParser};
+use super::layouts::{Layout, ShardLayout, ShardParser};
+use super::manifest::{self, ManifestRows};
 use super::member::MemberRow;
+use super::open::{self, IndexProgress};
 use super::packed::PackedManifest;
 use super::parallel::for_each;
 use super::part::DatasetPart;
 use super::shards::ShardContents;
-use super::{Stamp, folder, shards, survey};
+use super::{IndexOptions, Stamp, folder, shards, survey};
 use crate::error::{Error, Result};
 use crate::source::{DatasetSource, Seen, is_gone};
 use sha2::{Digest, Sha256};
@@ -266,6 +268,10 @@ fn compare_root(index: &DatasetPart, cancel: &Cancel) -> Result<Option<Change>> 
         let (now, then) = (found.layout.title(), index.layout().title());
         return Ok(change(format!("holds {now}, held {then} when indexed")));
     }
+    if found.layout == Layout::Manifest {
+        // Its one group is what is compared.
+        return Ok(None);
+    }
     if found.packed.is_some_and(|manifest| manifest.fingerprint() != index.fingerprint()) {
         return Ok(change("was packed of another dataset than when it was indexed".to_owned()));
     }
@@ -305,7 +311,11 @@ impl GroupLook<'_> {
         let path = index.group_path(group);
         let contents = index.file.header().contents;
         let full = index.directory_or_shard(group);
-        let (found, message) = if let Some(knows) = index.layout().shards() {
+        let (found, message) = if let Some(manifest) = index.source.manifest() {
+            let threads = open::threads(&IndexOptions::default(), manifest, index.layout());
+            let found = manifest::read(manifest, contents, threads, &IndexProgress::new(false), cancel)?;
+            (found.group.stamp, compare_manifest(index, group, &found))
+        } else if let Some(knows) = index.layout().shards() {
             let parser = self.parser(knows)?;
             let (stamp, ShardContents { rows, findings }) =
                 shards::read(&*index.source, path, parser, cancel)?;
@@ -340,6 +350,38 @@ impl GroupLook<'_> {
         };
         Ok((found, message.map(|message| Change { path: full, message })))
     }
+}
+
+/// Compares the files, labels and columns of a manifest.
+fn compare_manifest(index: &DatasetPart, group: usize, found: &ManifestRows) -> Option<String> {
+    let GroupRows::Listed(rows) = &found.group.rows else {
+        return Some("is no manifest any more".to_owned());
+    };
+    let (known, samples) = (index.files_of(group), index.samples_of_group(group));
+    let (then, now) = (samples.end - samples.start, rows.files.len() as u64);
+    if now != then {
+        return Some(format!("lists {now} files, listed {then} when indexed"));
+    }
+    for ((name, then), (own, now)) in known.zip(rows.files()) {
+        let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        if name != own {
+            return Some(format!("lists {}, where it listed {} when indexed", text(own), text(&name)));
+        }
+        if then != now {
+            return Some(format!("lists {}, which is {now} bytes, was {then} when indexed", text(own)));
+        }
+    }
+    let labels = samples.clone().zip(&rows.table.samples);
+    let classes: Vec<&[u8]> = found.classes.iter().map(Vec::as_slice).collect();
+    if classes != index.class_names() || found.notes.unlabeled != index.notes.unlabeled {
+        return Some("has other classes than when indexed".to_owned());
+    }
+    if let Some((sample, row)) = labels.into_iter().find(|(sample, row)| index.label(*sample) != row.label) {
+        let then = index.label(sample);
+        return Some(format!("labels its sample {sample} {}, labelled it {then} when indexed", row.label));
+    }
+    let column = index.different_column(samples.start, &rows.table)?;
+    Some(format!("has other values in its column {column:?} than when indexed"))
 }
 
 /// Compares the names and lengths of the files of a directory.

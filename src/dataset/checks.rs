@@ -3,7 +3,7 @@
 use super::IndexOptions;
 use super::cancel::{Cancel, OpeningWatch};
 use super::part::DatasetPart;
-use super::selected_members::IMAGE;
+use super::selected_members::{IMAGE, choices};
 use super::summary::LabelFault;
 use crate::error::{Error, Result};
 use crate::source;
@@ -34,7 +34,8 @@ pub(super) fn check_members(parts: &[DatasetPart], members: &[String], options: 
         if is_column(member) {
             continue;
         }
-        if keys.contains(member) || member == IMAGE && parts.iter().any(|part| !part.notes.imageless) {
+        let has_key = keys.contains(member) || choices(member).any(|key| keys.contains(key));
+        if has_key || member == IMAGE && parts.iter().any(|part| !part.notes.imageless) {
             continue;
         }
         let lower = member.to_ascii_lowercase();

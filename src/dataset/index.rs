@@ -308,7 +308,7 @@ impl DatasetIndex {
             let (part, first) = (&placed.part, placed.sample);
             let own: HashSet<u32> =
                 labels.iter().flat_map(|&label| self.classes.in_part(number, label)).collect();
-            if part.layout().is_sharded() {
+            if part.layout() != super::Layout::Folder {
                 let found = (0..part.len()).filter(|&sample| own.contains(&part.label(sample)));
                 found.for_each(|sample| take(first + sample..first + sample + 1));
             } else {

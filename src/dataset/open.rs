@@ -12,7 +12,7 @@ use super::shards::{DatasetShards, ShardsFound};
 use super::survey::{self, Survey};
 use super::{
     COARSE_TICK, Changed, Fingerprint, IndexOptions, IndexOrigin, Layout, Stamp, folder, kind, layouts,
-    packed, publish, shards, splits,
+    manifest, packed, publish, shards, splits,
 };
 use crate::error::{Error, Result};
 use crate::names::NamedValue;
@@ -60,6 +60,9 @@ fn opened(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<Datase
             opened => opened,
         },
     }?;
+    if let Some(manifest) = source.manifest().filter(|_| index.notes.secrets) {
+        manifest::learn(manifest)?;
+    }
     if let Some(warning) = source.warning() {
         options.notices.warn_once("versions", || warning);
     }
@@ -279,6 +282,12 @@ impl IndexOpening<'_> {
                 classes = named;
                 notes
             }
+            None if let Some(manifest) = source.manifest() => {
+                let found = manifest::read(manifest, options.contents, threads, &progress, cancel)?;
+                builder.add(&found.group)?;
+                classes = found.classes;
+                found.notes
+            }
             None => {
                 folder::index(source, &classes, options.contents, &mut builder, threads, &progress, cancel)?
             }
@@ -346,7 +355,7 @@ pub(super) fn verify(index: &DatasetPart, notices: &Notices) -> Result<()> {
 }
 
 /// The number of threads that index what lies at `source`. Those that ask another machine mostly wait.
-fn threads(options: &IndexOptions, source: &dyn DatasetSource, layout: Layout) -> usize {
+pub(super) fn threads(options: &IndexOptions, source: &dyn DatasetSource, layout: Layout) -> usize {
     match options.threads {
         0 if source.is_remote() && layout.is_table() => REMOTE_TABLE_THREADS,
         0 if source.is_remote() => REMOTE_THREADS,
@@ -359,7 +368,7 @@ fn threads(options: &IndexOptions, source: &dyn DatasetSource, layout: Layout) -
 pub(super) struct IndexProgress(ProgressBar);
 
 impl IndexProgress {
-    fn new(visible: bool) -> Self {
+    pub(super) fn new(visible: bool) -> Self {
         // Draws nothing where stderr is no terminal.
         Self(if visible { ProgressBar::new_spinner() } else { ProgressBar::hidden() })
     }

@@ -4,6 +4,7 @@ use super::cells::{CellType, CellValue, ColumnCells, ColumnFacts};
 use super::columns::{ColumnItem, ColumnValues, SampleColumn, typed};
 use super::format::Section;
 use super::part::DatasetPart;
+use super::selected_members::choices;
 use super::summary::TableField;
 use super::{DatasetIndex, FieldKind};
 use crate::error::{Error, Result};
@@ -116,12 +117,12 @@ impl DatasetIndex {
         panic!("sample {sample} of a dataset of {before}")
     }
 
-    /// The kind that the schema of a table gives the field of this name; `None` where none does.
+    /// The kind that the schema of a table gives the field of this name; `None` where none does. Of several keys of
+    /// which one counts, it is that of the first that there is.
     pub(crate) fn field_kind(&self, name: &str) -> Option<FieldKind> {
-        self.dataset_parts()
-            .flat_map(DatasetPart::table_fields)
-            .find(|field| field.name == name)
-            .map(|of| of.kind)
+        let fields: Vec<TableField> = self.dataset_parts().flat_map(DatasetPart::table_fields).collect();
+        let of = |name: &str| fields.iter().find(|field| field.name == name).map(|field| field.kind);
+        of(name).or_else(|| choices(name).find_map(of))
     }
 
     /// A column of small values for all samples, as a field of this `kind`, if it is asked for as one. The index must

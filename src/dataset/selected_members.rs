@@ -13,6 +13,12 @@ use std::ops::Range;
 /// The name of a sample's own image among the fields, whatever its extension.
 pub(crate) const IMAGE: &str = "image";
 
+/// The keys that a field's name has, of which the first that a sample has counts: one, or several with `;` between them
+/// as in WebDataset, such as `jpg;png`.
+pub(crate) fn choices(name: &str) -> impl Iterator<Item = &str> + Clone {
+    name.split(';')
+}
+
 /// Members with at most so many bytes between them are read at once: a request costs about what it takes to read these.
 const TOGETHER: u64 = 64 << 10;
 
@@ -74,8 +80,15 @@ impl DatasetPart {
             return Err(Error::Internal("an index was read without its members".to_owned()));
         }
         let keys = self.keys();
-        let key_number = |key: &String| keys.binary_search(key).ok().map(|number| number as u32);
-        let key_numbers: Vec<Option<u32>> = selected.iter().map(key_number).collect();
+        let number = |key: &str| keys.binary_search_by(|known| known.as_str().cmp(key)).ok();
+        let key_numbers: Vec<Vec<u32>> = selected
+            .iter()
+            .map(|name| match number(name) {
+                // A column of a table may be called as several would be.
+                Some(number) => vec![number as u32],
+                None => choices(name).filter_map(number).map(|number| number as u32).collect(),
+            })
+            .collect();
         let is_image = |key: &String| match &self.notes.image {
             Some(image) => key == image,
             None => image_rank(key.as_bytes()).is_some(),
@@ -95,8 +108,9 @@ impl DatasetPart {
                         let (length, packed) = (self.image(sample).length, self.has_packed_image(sample));
                         *place = MemberPlace { apart: 0, length, packed };
                     }
-                } else if let Some(key_number) = key_numbers[member] {
-                    let found = self.members_in_file(sample).find(|row| row.key == key_number);
+                } else {
+                    let of = |key: &u32| self.members_in_file(sample).find(|row| row.key == *key);
+                    let found = key_numbers[member].iter().find_map(of);
                     *place = found.map_or(MemberPlace::ABSENT, |row| row.place);
                 }
             }

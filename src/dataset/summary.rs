@@ -67,6 +67,12 @@ pub struct Notes {
     /// What is amiss where shards are not all of a whole by their names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incomplete: Option<String>,
+    /// Whether a manifest names files on servers, which are read by requests.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub on_servers: bool,
+    /// Whether a manifest's URLs have secrets, which are not in the index, so that it is read at every start.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub secrets: bool,
     /// How the samples of a packed dataset were stored before they were packed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packed_of: Option<Layout>,
@@ -211,6 +217,8 @@ impl Notes {
         self.label_fault = self.label_fault.take().or(other.label_fault);
         self.images_missing |= other.images_missing;
         self.labels_from_one |= other.labels_from_one;
+        self.on_servers |= other.on_servers;
+        self.secrets |= other.secrets;
         self.image = self.image.take().or(other.image);
         self.incomplete = self.incomplete.take().or(other.incomplete);
         self.packed_of = self.packed_of.or(other.packed_of);

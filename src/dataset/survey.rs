@@ -87,6 +87,17 @@ fn whole(
     split: Option<&str>,
     cancel: &Cancel,
 ) -> Result<Survey> {
+    if source.manifest().is_some() {
+        return Ok(Survey {
+            layout: Layout::Manifest,
+            classes: Vec::new(),
+            shards: Vec::new(),
+            notes: Notes::default(),
+            nothing: "lists no file".to_owned(),
+            packed: None,
+            split: None,
+        });
+    }
     if let Some(names) = source.named_files() {
         return named(source, names, contents, cancel);
     }

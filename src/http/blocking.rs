@@ -54,6 +54,18 @@ pub(crate) struct AskedCounts {
     pub(crate) bytes: u64,
 }
 
+impl AskedCounts {
+    /// These and others, as those of one.
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self {
+            heads: self.heads + other.heads,
+            gets: self.gets + other.gets,
+            lists: self.lists + other.lists,
+            bytes: self.bytes + other.bytes,
+        }
+    }
+}
+
 /// What one request at a time runs on.
 struct HttpLane {
     /// The process that made it: a forked child has the same sockets, and must not use them.

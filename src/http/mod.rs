@@ -29,4 +29,4 @@ pub(crate) use plain::PlainRequest;
 pub(crate) use retry::Retries;
 pub(crate) use runtime::RuntimeThread;
 pub(crate) use tls::provider;
-pub(crate) use url::{HttpUrl, is_http};
+pub(crate) use url::{HttpUrl, Reach, is_http};

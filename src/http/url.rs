@@ -194,6 +194,22 @@ impl HttpUrl {
         Self { query, ..self }
     }
 
+    /// Whether it has what proves who asks: user and password, or a query, which may be a signature.
+    pub(crate) fn has_secrets(&self) -> bool {
+        self.query.is_some() || self.authorization.is_some()
+    }
+
+    /// Whether its host is called as this machine is by itself.
+    pub(crate) fn is_of_this_machine(&self) -> bool {
+        let host = self.origin.bare_host();
+        host == "localhost" || host.parse().is_ok_and(is_own)
+    }
+
+    /// Whether both are of one host, by whichever port.
+    pub(crate) fn is_of_host(&self, other: &Self) -> bool {
+        self.origin.host == other.origin.host
+    }
+
     /// Whether both are of one server.
     pub(crate) fn is_of_origin(&self, other: &Self) -> bool {
         self.origin == other.origin
@@ -254,6 +270,38 @@ fn proves(name: &str, is_azure: bool) -> bool {
     let is_of = |names: &str| names.split(' ').any(|known| known == name);
     let starts = ["x-amz-", "x-goog-", "response-", "hdn"];
     starts.iter().any(|start| name.starts_with(start)) || is_of(PROOFS) || is_azure && is_of(AZURE)
+}
+
+/// Where a request may lead, beginning with the least that is forbidden.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Reach {
+    /// Anywhere, as what the user named may.
+    #[default]
+    Anywhere,
+    /// To no link-local address, as what others named may: services give out credentials there.
+    NotNear,
+    /// Nor to this machine itself, as what others named who are not of this machine may.
+    NotOwn,
+}
+
+impl Reach {
+    /// Why an address may not be connected to; `None` where it may.
+    pub(super) fn refusal(self, address: IpAddr) -> Option<&'static str> {
+        match self {
+            Self::NotNear | Self::NotOwn if is_near(address) => Some("a link-local address"),
+            Self::NotOwn if is_own(address) => Some("an address of this machine itself"),
+            _ => None,
+        }
+    }
+}
+
+/// Whether an address is that of this machine itself. The address that is none leads there, too.
+fn is_own(address: IpAddr) -> bool {
+    let is = |address: IpAddr| address.is_loopback() || address.is_unspecified();
+    match address {
+        IpAddr::V4(_) => is(address),
+        IpAddr::V6(v6) => is(address) || v6.to_ipv4_mapped().is_some_and(|address| is(address.into())),
+    }
 }
 
 /// Whether only this machine's own network has an address: services give out credentials at such ones.

@@ -66,10 +66,18 @@ READABLE = {
     "arrow/dictionary": Reads(),
     "arrow/file-lz4": Reads(unread=("image",)),
     "arrow/stream-zstd": Reads(unread=("image",)),
+    "manifest/csv": Reads(),
+    "manifest/jsonl": Reads(),
     "snapshot/single": Reads(),
     "snapshot/splits": Reads(),
 }
 """The fixtures that are read. A layout that is added has its own here, but for those that lead astray."""
+
+HOSTILE_MANIFEST = (
+    r"line [12]: .*(which does not end in|which is no file|a manifest may not name|example\.invalid"
+    r"|a link-local address)"
+)
+"""What is said of manifests that lead astray: each has a reason of its own, and the line."""
 
 REFUSED = {
     "webdataset/gzip": r"train-000000\.tar\.gz: is a compressed tar",
@@ -79,6 +87,8 @@ REFUSED = {
     "mds/gz": r"shard\.00000\.mds\.gz: is compressed with gz",
     "parquet/brotli": r"brotli",
     "snapshot/hostile": r"README\.md: names \"\.\./\.\./splits/files/data/train-\*\", which does not lie below it",
+    "manifest/hostile-csv": HOSTILE_MANIFEST,
+    "manifest/hostile-jsonl": HOSTILE_MANIFEST,
     "mds/hostile-parent": r"which is no name of a file beside index\.json",
     "mds/hostile-root": r"which is no name of a file beside index\.json",
 }

@@ -166,12 +166,18 @@ layouts! {
     Arrow = 7, "Arrow files", Some(&arrow::ArrowShards);
     /// A tar of tars, one for each class, as ImageNet's training images come.
     TarOfTars = 8, "tars of tars", Some(&tar_of_tars::TarsOfClasses);
+    /// Files that a table lists, by paths and URLs.
+    Manifest = 9, "files of a manifest", None;
 }
 
 impl Layout {
     /// What a group of samples is that lie together, in the plural.
     pub(crate) fn group_title(self) -> &'static str {
-        if self.is_sharded() { "shards" } else { "directories" }
+        match self {
+            Self::Manifest => "manifest",
+            _ if self.is_sharded() => "shards",
+            _ => "directories",
+        }
     }
 
     /// Whether a file holds many samples.
@@ -181,7 +187,7 @@ impl Layout {
 
     /// Whether samples are rows of tables, with columns as their fields.
     pub(crate) fn is_table(self) -> bool {
-        self.shards().is_some_and(ShardLayout::is_table)
+        self == Self::Manifest || self.shards().is_some_and(ShardLayout::is_table)
     }
 
     /// Whether what samples were made of is files with names of their own, or records, which can be written again as

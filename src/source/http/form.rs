@@ -2,10 +2,12 @@
 
 use super::{Ask, Error, FORMS, HttpRoot, LARGEST_PAGE, Result, Stamp, is_list};
 use crate::http::HttpUrl;
+use crate::source::manifest::ManifestUrls;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// What a root on a server is.
 pub(super) enum RootForm {
@@ -15,6 +17,8 @@ pub(super) enum RootForm {
     Directory,
     /// A list of shards: the URL of each by its name, and the stamp of the list that was read.
     List(BTreeMap<Vec<u8>, HttpUrl>, Stamp),
+    /// Files anywhere, whose names are their URLs, as a manifest has them.
+    Urls(Arc<ManifestUrls>),
 }
 
 /// Finds out what a root is.

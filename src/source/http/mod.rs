@@ -3,6 +3,7 @@
 mod form;
 mod page;
 
+use super::manifest::ManifestUrls;
 use super::{
     DatasetSource, Entry, EntryKind, Identity, OpenFile, PreparedRequest, RangeSource, RemoteBytes, Seen,
     SourceDirectory, Stamp,
@@ -57,6 +58,16 @@ impl HttpSource {
         let (http, form, unversioned) = (BlockingHttp::default(), OnceLock::new(), AtomicBool::new(false));
         Ok(Self(Arc::new(HttpRoot { url, shown, http, form, unversioned })))
     }
+
+    /// The files that a manifest names by their URLs, which are their names here.
+    ///
+    /// # Errors
+    /// Those of [`HttpSource::at`], which cannot come.
+    pub(super) fn of_urls(urls: Arc<ManifestUrls>) -> Result<Self> {
+        let found = Self::at("http://urls.invalid/")?;
+        let _ = found.0.form.set(RootForm::Urls(urls));
+        Ok(found)
+    }
 }
 
 /// A text that begins like a URL, without what may be secret in it.
@@ -90,7 +101,19 @@ impl HttpRoot {
             RootForm::File => None,
             RootForm::Directory => Some(self.url.child(name)),
             RootForm::List(shards, _) => shards.get(name).cloned(),
+            RootForm::Urls(urls) => Some(urls.url(name)?),
         })
+    }
+
+    /// What is asked of the server of a URL.
+    fn target(&self, url: HttpUrl) -> HttpTarget {
+        let reach = self.urls().map(|urls| urls.reach(&url)).unwrap_or_default();
+        HttpTarget { reach, ..HttpTarget::of(url) }
+    }
+
+    /// The URLs of a manifest, where these are the names of files.
+    fn urls(&self) -> Option<&ManifestUrls> {
+        if let Some(RootForm::Urls(urls)) = self.form.get() { Some(urls) } else { None }
     }
 
     fn path(&self, name: &[u8]) -> PathBuf {
@@ -101,12 +124,13 @@ impl HttpRoot {
         match listed {
             Some(url) => PathBuf::from(url.to_string()),
             None if name.is_empty() => self.shown.clone(),
+            None if self.urls().is_some() => PathBuf::from(OsStr::from_bytes(name)),
             None => self.shown.join(OsStr::from_bytes(name)),
         }
     }
 
     fn fetch(&self, url: &HttpUrl, ask: Ask, most: u64) -> Result<Fetched, GaveUp> {
-        self.http.fetch(&HttpTarget { url: url.clone(), headers: Vec::new() }, ask, most)
+        self.http.fetch(&self.target(url.clone()), ask, most)
     }
 
     /// What the server says of a file.
@@ -259,6 +283,14 @@ impl DatasetSource for HttpSource {
             // What is read is what this version lists, whatever is there by now; the next start sees that.
             return Ok(Seen::As(*stamp));
         }
+        if root.urls().is_some() {
+            // It is that of a file, whatever it ends in.
+            return match root.look(&url) {
+                Ok(found) => Ok(Seen::As(found.stamp)),
+                Err(gave_up) if gave_up.failure.is_gone() => Ok(Seen::Gone),
+                Err(gave_up) => Err(root.failed("look at", name, gave_up)),
+            };
+        }
         if url.is_directory() || name.is_empty() && matches!(root.form()?, RootForm::Directory) {
             return root.stamp_of_directory(name, &url);
         }
@@ -279,7 +311,7 @@ impl DatasetSource for HttpSource {
         let gone = || Error::io("open", root.path(name), std::io::ErrorKind::NotFound.into());
         let url = root.url(name)?.ok_or_else(gone)?;
         let found = root.look(&url).map_err(|gave_up| root.failed("open", name, gave_up))?;
-        if found.url.is_directory() {
+        if found.url.is_directory() && root.urls().is_none() {
             return Err(Error::dataset(root.path(name), "is not a regular file"));
         }
         let stamp = found.stamp;
@@ -315,7 +347,7 @@ impl RangeSource for HttpRoot {
         let url = self.url(name).and_then(|url| {
             url.ok_or_else(|| Error::io("open", self.path(name), std::io::ErrorKind::NotFound.into()))
         });
-        Box::pin(std::future::ready(url.map(|url| Ok(HttpTarget { url, headers: Vec::new() }))))
+        Box::pin(std::future::ready(url.map(|url| Ok(self.target(url)))))
     }
 
     fn fetch(
@@ -327,7 +359,7 @@ impl RangeSource for HttpRoot {
     ) -> Result<Result<Fetched, GaveUp>> {
         let gone = || Error::io("open", self.path(name), std::io::ErrorKind::NotFound.into());
         let url = self.url(name)?.ok_or_else(gone)?;
-        let target = HttpTarget { url, headers: Vec::new() };
+        let target = self.target(url);
         let prepare = async || Ok(target.clone());
         Ok(self.http.fetch_prepared(prepare, |failure, _, _| failure, ask, most, check))
     }

@@ -183,7 +183,7 @@ impl ObjectRoot {
         let url = HttpUrl::parse(&parts.uri.to_string());
         let url = url.map_err(|why| HttpFailure::Final(format!("the address of the store {why}")))?;
         let headers = parts.headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-        Ok(HttpTarget { url, headers })
+        Ok(HttpTarget { headers, ..HttpTarget::of(url) })
     }
 
     /// What a refusal means. Credentials that are no longer valid are looked for anew, once in a while.

@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn what_was_signed_with_old_credentials_is_not_kept_beside_new_ones() {
-        let target = HttpTarget { url: HttpUrl::parse("https://h/a").unwrap(), headers: Vec::new() };
+        let target = HttpTarget::of(HttpUrl::parse("https://h/a").unwrap());
         let kept = SignedRequests::default();
         let old = kept.turn();
         kept.keep("a", &target, old);
