@@ -88,6 +88,7 @@ pub fn main(args: Vec<OsString>, finder: Option<&dyn FindsJob>) -> i32 {
             return answer.exit_code();
         }
     };
+    crate::notices::speak_aloud();
     let outcome = match cli.command {
         Command::Bench(args) => bench::run(&args, finder),
         Command::Cache(command) => cache::run(&command),

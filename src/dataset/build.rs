@@ -411,6 +411,10 @@ fn columns(groups: &[SpilledGroup], keys: &[&String]) -> Vec<ColumnFacts> {
             None => drop(columns.insert(name, column.facts.clone())),
         }
     }
+    columns.retain(|name, column| {
+        let is_key = keys.binary_search_by(|key| key.as_str().cmp(name)).is_ok();
+        !(is_key && column.cells.is_nothing())
+    });
     for column in columns.values_mut() {
         if keys.binary_search(&&column.name).is_ok() && !matches!(column.cells, CellType::Refused(_)) {
             let words = column.cells.words();

@@ -3,7 +3,7 @@
 
 use super::FieldKind;
 use super::format::u64_at;
-use super::table::{TableCells, TableColumn};
+use super::table::{NO_VALUES, TableCells, TableColumn};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::ops::Range;
@@ -34,6 +34,11 @@ impl CellType {
             Self::Texts => "texts",
             Self::Refused(_) => "what cannot be read",
         }
+    }
+
+    /// Whether it is of a type without values, so that other shards say what it is.
+    pub(super) fn is_nothing(&self) -> bool {
+        matches!(self, Self::Refused(reason) if reason == NO_VALUES)
     }
 
     /// The bytes of a value, but for those of texts.
@@ -81,6 +86,13 @@ impl ColumnFacts {
 
     /// Takes in what is known of the same column in another shard. What differs is refused where it is asked for.
     pub(super) fn merge(&mut self, other: &Self) {
+        if other.cells.is_nothing() {
+            return;
+        }
+        if self.cells.is_nothing() {
+            self.clone_from(other);
+            return;
+        }
         if self.classes != other.classes {
             self.classes.clear();
         }
@@ -294,5 +306,29 @@ impl<'a> ColumnCells<'a> {
                 !matches!(self.facts.cells, CellType::Refused(_))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(cells: CellType) -> ColumnFacts {
+        ColumnFacts { name: "x".to_owned(), kind: FieldKind::Text, classes: Vec::new(), cells, text_bytes: 7 }
+    }
+
+    #[test]
+    fn other_shards_say_what_a_column_without_a_type_is() {
+        let nothing = || facts(CellType::Refused(NO_VALUES.to_owned()));
+        for (mut one, other) in [(nothing(), facts(CellType::Texts)), (facts(CellType::Texts), nothing())] {
+            one.merge(&other);
+            assert_eq!((one.cells, one.text_bytes), (CellType::Texts, 7));
+        }
+        let mut both = nothing();
+        both.merge(&nothing());
+        assert!(both.cells.is_nothing());
+        let mut refused = facts(CellType::Refused("it holds lists".to_owned()));
+        refused.merge(&facts(CellType::Texts));
+        assert_eq!(refused.cells, CellType::Refused("it holds lists".to_owned()));
     }
 }

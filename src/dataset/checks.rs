@@ -1,6 +1,7 @@
 //! What must be true of datasets before they are one index.
 
 use super::IndexOptions;
+use super::cancel::{Cancel, OpeningWatch};
 use super::part::DatasetPart;
 use super::selected_members::IMAGE;
 use super::summary::LabelFault;
@@ -89,14 +90,21 @@ pub(super) fn columns_and_members(
 }
 
 /// Refuses datasets that overlap: a sample that is there twice would be drawn twice in an epoch by mistake.
-pub(super) fn refuse_repeated(roots: &[impl AsRef<Path>]) -> Result<()> {
+pub(super) fn refuse_repeated(
+    roots: &[impl AsRef<Path>],
+    cancel: &Cancel,
+    options: &IndexOptions,
+) -> Result<()> {
     if roots.is_empty() {
         return Err(Error::config("path", "names no dataset"));
     }
     let mut known: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
     for root in roots.iter().map(AsRef::as_ref) {
         let shown = source::shown(root).into_owned();
-        for place in source::at(root)?.places()? {
+        let source = source::at(root)?;
+        let _watch = OpeningWatch::new(&*source, root, cancel, options);
+        let places = source.places().map_err(|error| cancel.check(&shown).err().unwrap_or(error))?;
+        for place in places {
             let above = place.ancestors().find_map(|above| known.get_key_value(above));
             let below = || known.range(place.clone()..).next().filter(|(path, _)| path.starts_with(&place));
             let Some((path, other)) = above.or_else(below) else {

@@ -85,8 +85,8 @@ impl DatasetIndex {
         options: &IndexOptions,
         cancel: &Arc<AtomicBool>,
     ) -> Result<Self> {
-        refuse_repeated(roots)?;
         let cancel = Cancel::by(cancel);
+        refuse_repeated(roots, &cancel, options)?;
         Self::concatenate(
             roots.iter().map(|root| open::open(root.as_ref(), options, &cancel)).collect::<Result<_>>()?,
             options,

@@ -35,6 +35,7 @@ mod labels;
 pub(crate) mod layouts;
 mod left_out;
 mod member;
+mod numbered;
 mod open;
 pub(crate) mod packed;
 mod parallel;

@@ -1,7 +1,7 @@
 //! Finds, loads or builds the index of a dataset.
 
 use super::build::{IndexBuilder, IndexFacts};
-use super::cancel::Cancel;
+use super::cancel::{Cancel, OpeningWatch};
 use super::changes::{Change, MovedStamps, stamp_of_names};
 use super::directory::{self, IndexDirectory};
 use super::format::{Beside, IndexFile, Section};
@@ -28,10 +28,19 @@ use std::time::{Duration, Instant};
 
 /// The number of threads that index what lies on another machine.
 const REMOTE_THREADS: usize = 64;
+/// The same for tables, whose columns each of them has in memory.
+const REMOTE_TABLE_THREADS: usize = 16;
 
 pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<DatasetPart> {
+    let opened = opened(root, options, cancel);
+    // The error of what was broken off would say less.
+    opened.map_err(|error| cancel.check(&source::shown(root)).err().unwrap_or(error))
+}
+
+fn opened(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<DatasetPart> {
     let start = Instant::now();
     let source = source::at(root)?;
+    let _watch = OpeningWatch::new(&*source, root, cancel, options);
     if let Some(split) = &options.split
         && splits::is_directory(&*source, split, options.contents)?
     {
@@ -102,8 +111,7 @@ impl IndexOpening<'_> {
             },
         };
         let _lock = lock?;
-        // The error of the interruption itself would say less.
-        self.build(&file).map_err(|error| self.cancel.check(self.root).err().unwrap_or(error))?;
+        self.build(&file)?;
         let mut built = self.load(&file, self.wanted())?;
         built.origin = IndexOrigin::Built(because);
         if let Some((change, was)) = change {
@@ -122,7 +130,8 @@ impl IndexOpening<'_> {
     /// that `may_write` gets the new stamps, so that the next start need not look again.
     fn revalidate(&self, mut index: DatasetPart, moved: MovedStamps, may_write: bool) -> Result<Revalidated> {
         let all = self.options.changed == Changed::Warn;
-        let seen = moved.compare(&index, threads(self.options, &*self.source), all, self.cancel)?;
+        let threads = threads(self.options, &*self.source, index.layout());
+        let seen = moved.compare(&index, threads, all, self.cancel)?;
         let Some(change) = seen.change else {
             index.file.accept(seen.root.unwrap_or(index.root_stamp()), &seen.same);
             if may_write {
@@ -220,15 +229,13 @@ impl IndexOpening<'_> {
         let Self { root, source, canonical, options, cancel, inodes } = self;
         let source = &**source;
         cancel.check(root)?;
-        let threads = threads(options, source);
         let progress = IndexProgress::new(options.progress);
         // The stamp is taken before the names are read, so that what is added meanwhile shows as a change.
         let gone = || Error::io("open dataset", *root, ErrorKind::NotFound.into());
         let look = |shards: &[Vec<u8>], described: &[&str]| {
             let shards = shards.iter().map(Vec::as_slice);
-            let stamp =
-                || stamp_of_names(source, shards.clone(), described, *inodes)?.stamp().ok_or_else(gone);
-            Stamp::stable(COARSE_TICK, stamp)
+            let names = || stamp_of_names(source, shards.clone(), described, *inodes)?.ok_or_else(gone);
+            Stamp::stable(COARSE_TICK, || names().map(|names| names.stamp))
         };
         let survey = || survey::survey(source, options.contents, options.split.as_deref(), cancel);
         let (mut stamp, mut found) = (look(&[], &[])?, survey()?);
@@ -241,6 +248,7 @@ impl IndexOpening<'_> {
         if let Some(manifest) = &packed {
             manifest.check_asked(root, options.contents, options.every_stem)?;
         }
+        let threads = threads(options, source, layout);
         let new = || -> Result<IndexBuilder> {
             Ok(IndexBuilder::new(file, layout, options.contents)?.cancelled_by(cancel).with_inodes(*inodes))
         };
@@ -315,7 +323,7 @@ enum Revalidated {
 /// Compares all that lies below the root of `index` with it, and shards with the checksums that their layout keeps.
 /// Checksums that cannot be compared are told.
 pub(super) fn verify(index: &DatasetPart, notices: &Notices) -> Result<()> {
-    let threads = threads(&IndexOptions::default(), &*index.source);
+    let threads = threads(&IndexOptions::default(), &*index.source, index.layout());
     let cancel = Cancel::default();
     if let Some(Change { path, message }) =
         MovedStamps::all(index).compare(index, threads, false, &cancel)?.change
@@ -338,8 +346,9 @@ pub(super) fn verify(index: &DatasetPart, notices: &Notices) -> Result<()> {
 }
 
 /// The number of threads that index what lies at `source`. Those that ask another machine mostly wait.
-fn threads(options: &IndexOptions, source: &dyn DatasetSource) -> usize {
+fn threads(options: &IndexOptions, source: &dyn DatasetSource, layout: Layout) -> usize {
     match options.threads {
+        0 if source.is_remote() && layout.is_table() => REMOTE_TABLE_THREADS,
         0 if source.is_remote() => REMOTE_THREADS,
         0 => std::thread::available_parallelism().map_or(4, |n| n.get().max(4)),
         threads => threads,

@@ -343,6 +343,11 @@ impl DatasetPart {
         self.ranges.is_some()
     }
 
+    /// Whether each request for its files is charged.
+    pub(super) fn is_charged(&self) -> bool {
+        self.ranges.as_ref().is_some_and(|ranges| ranges.charges())
+    }
+
     /// Identifies the directory, or the single shard, that the root was when it was indexed. A place on a server is
     /// known by its name.
     pub(super) fn identity(&self) -> [u8; 32] {

@@ -57,8 +57,10 @@ impl DatasetPart {
     /// A column in which the samples from `first` on have other values than those `found` in their shard, as far as the
     /// index was read with its columns.
     pub(super) fn different_column(&self, first: u64, found: &super::build::ShardRows) -> Option<String> {
+        // A column without a type has no values, as one that is not there.
+        let typed = || found.columns.iter().filter(|column| !column.is_nothing());
         let differs = |cells: &ColumnCells<'_>| {
-            let own = found.columns.iter().find(|column| column.name == cells.facts.name);
+            let own = typed().find(|column| column.name == cells.facts.name);
             let is_known = !matches!(cells.facts.cells, CellType::Refused(_));
             match own {
                 Some(own) => is_known && cells.differs(first, &own.cells),
@@ -74,7 +76,7 @@ impl DatasetPart {
         }
         let columns = self.columns();
         let section = self.file.section(Section::Cells);
-        let new = found.columns.iter().find(|column| columns.iter().all(|known| known.name != column.name));
+        let new = typed().find(|column| columns.iter().all(|known| known.name != column.name));
         let known = (0..columns.len())
             .find(|&number| differs(&ColumnCells::of(&columns, number, section, self.len())));
         new.map(|column| column.name.clone()).or_else(|| known.map(|number| columns[number].name.clone()))

@@ -64,6 +64,9 @@ pub struct Notes {
     /// Whether the smallest label of a table is 1.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub labels_from_one: bool,
+    /// What is amiss where shards are not all of a whole by their names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<String>,
     /// How the samples of a packed dataset were stored before they were packed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packed_of: Option<Layout>,
@@ -146,6 +149,9 @@ impl Notes {
             );
             notices.notify(NoticeKind::Warning, message);
         }
+        if let Some(why) = &self.incomplete {
+            notices.notify(NoticeKind::Warning, format!("{root}: by the names of its shards it {why}"));
+        }
         if let Some(LabelFault { message, .. }) = self.label_fault.as_ref().filter(|_| just_indexed) {
             let all = of(Loss::Label);
             let all = if all.is_empty() { all } else { format!("; {all}") };
@@ -206,6 +212,7 @@ impl Notes {
         self.images_missing |= other.images_missing;
         self.labels_from_one |= other.labels_from_one;
         self.image = self.image.take().or(other.image);
+        self.incomplete = self.incomplete.take().or(other.incomplete);
         self.packed_of = self.packed_of.or(other.packed_of);
         if let Some(stem) = other.ambiguous {
             self.keep_ambiguous(stem);

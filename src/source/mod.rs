@@ -28,7 +28,7 @@ pub(crate) use stamp::COARSE_TICK;
 pub use stamp::{FileVersion, Stamp, TICK};
 
 use crate::error::{Error, Result};
-pub(crate) use crate::http::AskedCounts;
+pub(crate) use crate::http::{AskedCounts, WaitWatch};
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -112,6 +112,9 @@ pub(crate) trait DatasetSource: Send + Sync {
     fn asked(&self) -> Option<AskedCounts> {
         None
     }
+
+    /// Has requests watched while they are waited for, or no longer.
+    fn set_watch(&self, _watch: Option<Arc<dyn WaitWatch>>) {}
 
     /// What the user should know of the place, as far as it was seen.
     fn warning(&self) -> Option<String> {

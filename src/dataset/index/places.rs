@@ -19,6 +19,11 @@ impl DatasetIndex {
         self.parts.iter().any(|placed| placed.part.is_remote())
     }
 
+    /// Whether reads of any file are requests that are charged.
+    pub(crate) fn is_charged(&self) -> bool {
+        self.parts.iter().any(|placed| placed.part.is_charged())
+    }
+
     /// Opens a file of a dataset on a server to read parts of it in any order; `None` for one that has a path.
     ///
     /// # Errors

@@ -27,7 +27,7 @@ use super::Contents;
 use super::dataset_card::CARD;
 use super::samples::ShardContents;
 use crate::error::{Error, Result};
-use crate::source::{DatasetSource, Malformed, ReadAt, Seen};
+use crate::source::{DatasetSource, Malformed, OpenFile, ReadAt, is_gone};
 use serde::{Deserialize, Serialize};
 
 /// The columns of tables that may be the label, the first of which counts.
@@ -54,6 +54,11 @@ pub(super) trait ShardLayout: Sync {
     /// The file in the root by which a dataset of this layout is known, where names of shards say nothing.
     fn marker(&self) -> Option<&'static str> {
         None
+    }
+
+    /// Whether a file of this name is a shard of those that only the [`ShardLayout::marker`] makes a dataset.
+    fn is_unlisted_shard(&self, _name: &[u8]) -> bool {
+        false
     }
 
     /// The shards below `directory` that its [`ShardLayout::marker`] lists, sorted; `None` where the file is not there
@@ -212,26 +217,54 @@ pub(super) fn marked_directories(
     Ok(None)
 }
 
-/// The most bytes of a file that lists shards.
-const LARGEST_LIST: u64 = 256 << 20;
+/// The bytes by which it is known whether a file lists shards.
+const BEGINNING: u64 = 64 << 10;
 
 /// Whether a text is the name of a file in a directory, and leads nowhere else.
 fn is_name_beside(name: &str) -> bool {
     !name.is_empty() && !name.contains(['/', '\0', '\\']) && name != "." && name != ".."
 }
 
-/// Reads a file that lists shards; `None` where there is none.
-pub(super) fn read_list(source: &dyn DatasetSource, name: &[u8]) -> Result<Option<Vec<u8>>> {
-    if source.stamp(name)? == Seen::Gone {
-        return Ok(None);
+/// Reads a file that lists shards under `key`, of up to `most` bytes; `None` where there is none. Other programs have
+/// files of the same names, too: of a large one only the beginning is read if the key is not there.
+fn read_list(source: &dyn DatasetSource, name: &[u8], key: &str, most: u64) -> Result<Option<Vec<u8>>> {
+    let Some(file) = open_beside(source, name)? else { return Ok(None) };
+    let size = file.bytes.size();
+    if size > BEGINNING {
+        let (beginning, key) = (read_beginning(source, name, &file, BEGINNING)?, format!("\"{key}\""));
+        if !beginning.windows(key.len()).any(|part| part == key.as_bytes()) {
+            return Ok(None);
+        }
     }
-    let bytes = source.open(name)?.bytes;
-    let path = source.path(name);
-    if bytes.size() > LARGEST_LIST {
-        return Err(Error::dataset(path, format!("has more than {LARGEST_LIST} bytes")));
+    if size > most {
+        return Err(Error::dataset(
+            source.path(name),
+            format!("lists shards in {size} bytes, of which up to {most} are read: divide the dataset"),
+        ));
     }
-    let mut text = vec![0; bytes.size() as usize];
-    let read = bytes.read_at(&mut text, 0).map_err(|error| Error::io("read", path, error))?;
-    text.truncate(read);
-    Ok(Some(text))
+    read_beginning(source, name, &file, size).map(Some)
+}
+
+/// Opens a file that may say something of the dataset; `None` where there is no file of this name.
+pub(super) fn open_beside(source: &dyn DatasetSource, name: &[u8]) -> Result<Option<OpenFile>> {
+    match source.open(name) {
+        Ok(file) => Ok(Some(file)),
+        // A directory, or what else is no regular file, is something of other people's.
+        Err(Error::Dataset { .. }) => Ok(None),
+        Err(Error::Io { source, .. }) if is_gone(&source) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The first bytes of a file, up to `most`.
+pub(super) fn read_beginning(
+    source: &dyn DatasetSource,
+    name: &[u8],
+    file: &OpenFile,
+    most: u64,
+) -> Result<Vec<u8>> {
+    let mut text = vec![0; file.bytes.size().min(most) as usize];
+    let read = file.bytes.read_at(&mut text, 0);
+    text.truncate(read.map_err(|error| Error::io("read", source.path(name), error))?);
+    Ok(text)
 }

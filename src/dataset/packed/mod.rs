@@ -30,6 +30,8 @@ pub(crate) const UNFINISHED: &str = "foreload-packing.json";
 /// The directory that a directory has while a packed dataset is unpacked into it. Files are written in it, and moved to
 /// their places when they are whole.
 pub(crate) const UNPACKING: &str = "foreload-unpacking";
+/// The names in a directory by which it is a packed dataset, or is to become one or its source again.
+pub(super) const NAMES: [&str; 3] = [MANIFEST, UNFINISHED, UNPACKING];
 /// The largest number of shards, whose names have six digits so that they are sorted as they are numbered.
 pub(crate) const MOST_SHARDS: usize = 1_000_000;
 

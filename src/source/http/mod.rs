@@ -9,11 +9,10 @@ use super::{
 };
 use crate::error::{Error, Result};
 use crate::http::{
-    Ask, AskedCounts, BlockingHttp, Fetched, GaveUp, HeaderMap, HttpFailure, HttpTarget, HttpUrl, StatusCode,
-    header,
+    AnswerCheck, Ask, AskedCounts, BlockingHttp, Fetched, GaveUp, HeaderMap, HttpFailure, HttpTarget,
+    HttpUrl, StatusCode, WaitWatch, header,
 };
 use form::RootForm;
-use sha2::{Digest, Sha256};
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
@@ -90,13 +89,13 @@ impl HttpRoot {
             _ if name.is_empty() => Some(self.url.clone()),
             RootForm::File => None,
             RootForm::Directory => Some(self.url.child(name)),
-            RootForm::List(shards) => shards.get(name).cloned(),
+            RootForm::List(shards, _) => shards.get(name).cloned(),
         })
     }
 
     fn path(&self, name: &[u8]) -> PathBuf {
         let listed = match self.form.get() {
-            Some(RootForm::List(shards)) => shards.get(name),
+            Some(RootForm::List(shards, _)) => shards.get(name),
             _ => None,
         };
         match listed {
@@ -152,7 +151,7 @@ impl HttpRoot {
     /// The stamp of a directory: a digest of its index page, of which more than names may be a part.
     fn stamp_of_directory(&self, name: &[u8], url: &HttpUrl) -> Result<Seen> {
         match self.page(url) {
-            Ok(page) => Ok(Seen::As(page_stamp(&page.bytes))),
+            Ok(page) => Ok(Seen::As(Stamp::of_text(&page.bytes))),
             // A directory that cannot be listed may have files all the same, as a packed dataset's has.
             Err(GaveUp { failure, .. }) if name.is_empty() && (failure.is_gone() || failure.is_denied()) => {
                 Ok(Seen::Unstamped)
@@ -187,12 +186,6 @@ fn total(headers: &HeaderMap) -> Option<u64> {
     super::ContentRange::of(headers).map(|range| range.total)
 }
 
-fn page_stamp(page: &[u8]) -> Stamp {
-    let digest: [u8; 32] = Sha256::digest(page).into();
-    let inode = u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")) | 1;
-    Stamp { inode, ..Stamp::default() }
-}
-
 impl DatasetSource for HttpSource {
     fn path(&self, name: &[u8]) -> PathBuf {
         self.0.path(name)
@@ -200,7 +193,15 @@ impl DatasetSource for HttpSource {
 
     fn canonical(&self) -> Result<PathBuf> {
         self.0.form()?;
-        Ok(self.0.shown.clone())
+        let root = &*self.0;
+        // Other queries may name other files; of what may be secret a digest is kept.
+        Ok(match root.url.naming_query() {
+            Some(query) => {
+                let digest = Stamp::of_text(query.as_bytes()).inode;
+                PathBuf::from(format!("{}?{digest:016x}", root.shown.display()))
+            }
+            None => root.shown.clone(),
+        })
     }
 
     fn settled(&self) -> Result<Arc<dyn DatasetSource>> {
@@ -221,10 +222,9 @@ impl DatasetSource for HttpSource {
 
     fn directory(&self, name: &[u8]) -> Result<Box<dyn SourceDirectory>> {
         let root = self.0.clone();
-        if let RootForm::List(shards) = root.form()?
+        if let &RootForm::List(ref shards, stamp) = root.form()?
             && name.is_empty()
         {
-            let stamp = root.look(&root.url).map_err(|gave_up| root.failed("list", name, gave_up))?.stamp;
             let entries = shards.keys().map(|shard| (shard.clone(), EntryKind::File)).collect();
             return Ok(Box::new(RemoteDirectory { root, name: Vec::new(), stamp, entries }));
         }
@@ -244,7 +244,7 @@ impl DatasetSource for HttpSource {
             return Err(Error::dataset(root.path(name), format!("is shown by no index page; {FORMS}")));
         }
         let entries = page::entries(&page.url.as_directory(), &page.bytes);
-        let stamp = page_stamp(&page.bytes);
+        let stamp = Stamp::of_text(&page.bytes);
         Ok(Box::new(RemoteDirectory { root, name: name.to_vec(), stamp, entries }))
     }
 
@@ -255,6 +255,10 @@ impl DatasetSource for HttpSource {
     fn stamp(&self, name: &[u8]) -> Result<Seen> {
         let root = &*self.0;
         let Some(url) = root.url(name)? else { return Ok(Seen::Gone) };
+        if let (RootForm::List(_, stamp), true) = (root.form()?, name.is_empty()) {
+            // What is read is what this version lists, whatever is there by now; the next start sees that.
+            return Ok(Seen::As(*stamp));
+        }
         if url.is_directory() || name.is_empty() && matches!(root.form()?, RootForm::Directory) {
             return root.stamp_of_directory(name, &url);
         }
@@ -290,6 +294,10 @@ impl DatasetSource for HttpSource {
         Some(self.0.http.asked())
     }
 
+    fn set_watch(&self, watch: Option<Arc<dyn WaitWatch>>) {
+        self.0.http.set_watch(watch);
+    }
+
     fn warning(&self) -> Option<String> {
         self.0.unversioned.load(Relaxed).then(|| {
             format!(
@@ -307,13 +315,21 @@ impl RangeSource for HttpRoot {
         let url = self.url(name).and_then(|url| {
             url.ok_or_else(|| Error::io("open", self.path(name), std::io::ErrorKind::NotFound.into()))
         });
-        Box::pin(std::future::ready(url.map(|url| HttpTarget { url, headers: Vec::new() })))
+        Box::pin(std::future::ready(url.map(|url| Ok(HttpTarget { url, headers: Vec::new() }))))
     }
 
-    fn fetch(&self, name: &[u8], ask: Ask, most: u64) -> Result<Result<Fetched, GaveUp>> {
+    fn fetch(
+        &self,
+        name: &[u8],
+        ask: Ask,
+        most: u64,
+        check: AnswerCheck<'_>,
+    ) -> Result<Result<Fetched, GaveUp>> {
         let gone = || Error::io("open", self.path(name), std::io::ErrorKind::NotFound.into());
         let url = self.url(name)?.ok_or_else(gone)?;
-        Ok(HttpRoot::fetch(self, &url, ask, most))
+        let target = HttpTarget { url, headers: Vec::new() };
+        let prepare = async || Ok(target.clone());
+        Ok(self.http.fetch_prepared(prepare, |failure, _, _| failure, ask, most, check))
     }
 }
 

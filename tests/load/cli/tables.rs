@@ -48,4 +48,12 @@ fn fields_and_first_samples_are_shown() {
     let shown = foreload(&["index", target, "--index-dir", kept.to_str().unwrap()]);
     let text = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(text.contains("packed of TFRecord shards of tf.Example") && text.contains(fields), "{text}");
+    // What cannot be read is told on stderr and by the exit code, and is no value.
+    std::fs::write(scene.root.join("x.tfrecord"), tfrecord(&[&records[0]])).unwrap();
+    let cut = run(&["--changed", "warn", "--samples", "2", "--json"]);
+    assert_eq!(code(&cut), 1, "{}", stderr(&cut));
+    assert!(stderr(&cut).contains("cannot be shown: caption of sample 0: "), "{}", stderr(&cut));
+    let report: serde_json::Value = serde_json::from_slice(&cut.stdout).unwrap();
+    let captions = [0, 1].map(|sample| report["first_samples"][sample]["caption"].clone());
+    assert!(captions.iter().all(|caption| caption["unreadable"].is_string()), "{captions:?}");
 }

@@ -7,6 +7,7 @@ mod faults;
 mod roots;
 mod same;
 mod secrets;
+mod starts;
 
 use crate::common::{Dataset, epoch_bytes};
 use foreload::testing::config::LoaderOptions;
@@ -62,6 +63,12 @@ impl Served {
     /// The number of requests so far.
     fn requests(&self) -> u64 {
         self.server.stats().requests
+    }
+
+    /// The number of them that asked for bytes.
+    fn gets(&self) -> u64 {
+        let stats = self.server.stats();
+        stats.requests - stats.heads
     }
 
     /// A file that lies beside the data.
