@@ -4,6 +4,7 @@
 mod cached;
 mod changes;
 mod faults;
+mod packed;
 mod roots;
 mod same;
 mod secrets;
