@@ -139,6 +139,7 @@ pub(crate) fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync
     place::refuse_nested(source, into)?;
     let index = DatasetIndex::open(source, &options.index)?;
     let facts = index.packing_facts();
+    refuse_unreadable(&index, &facts)?;
     if facts.layout == Layout::Packed {
         return Err(Error::dataset(index.root(), "is packed already"));
     }
@@ -179,6 +180,18 @@ pub(crate) fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync
     })?;
     place.finish()?;
     Ok(report(manifest, samples_before, shards_again))
+}
+
+/// Refuses a dataset whose samples cannot be read to be packed, into whatever shards.
+///
+/// # Errors
+/// [`Error::Dataset`] with what it has.
+fn refuse_unreadable(index: &DatasetIndex, facts: &PackingFacts) -> Result<()> {
+    if !facts.layout.can_be_packed() {
+        let message = format!("has {}, which cannot be packed yet", facts.layout.title());
+        return Err(Error::dataset(index.root(), message));
+    }
+    Ok(())
 }
 
 /// What the threads that pack shards share.

@@ -8,7 +8,7 @@ use super::source::{PackSource, SampleFiles, SampleReader};
 use super::tar_file::TarFile;
 use super::tar_members::{TarNames, unused};
 use super::threads::each_job;
-use super::{PackOptions, PackedAs, plan, room};
+use super::{PackOptions, PackedAs, plan, refuse_unreadable, room};
 use crate::dataset::packed::{PackingFacts, SourceStamps};
 use crate::dataset::table::{TableCells, TableColumn};
 use crate::dataset::{Contents, DatasetIndex, Layout, Skipped};
@@ -80,6 +80,7 @@ pub(crate) fn pack_as_tars(
     place::refuse_nested(source, into)?;
     let index = DatasetIndex::open(source, &options.index)?;
     let facts = index.packing_facts();
+    refuse_unreadable(&index, &facts)?;
     let layout = facts.notes.packed_of.unwrap_or(facts.layout);
     if index.contents() == Contents::Files || layout == Layout::TfRecord {
         let message = "makes tar shards of images, and not of files of any kind: leave out --files";

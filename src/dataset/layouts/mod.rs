@@ -190,6 +190,11 @@ impl Layout {
         self == Self::Manifest || self.shards().is_some_and(ShardLayout::is_table)
     }
 
+    /// Whether `foreload pack` reads such samples: they are files by themselves, or all that a sample has lies in a shard.
+    pub(crate) fn can_be_packed(self) -> bool {
+        self == Self::Folder || self.is_sharded()
+    }
+
     /// Whether what samples were made of is files with names of their own, or records, which can be written again as
     /// they were.
     pub(crate) fn is_of_files(self) -> bool {

@@ -5,6 +5,7 @@ mod cached;
 mod changes;
 mod faults;
 mod manifest;
+mod packed;
 mod roots;
 mod same;
 mod secrets;
