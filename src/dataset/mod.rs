@@ -16,6 +16,7 @@ use std::path::PathBuf;
 
 pub(crate) mod archive;
 pub(crate) mod arrow;
+mod blocks;
 pub(crate) mod build;
 mod cancel;
 mod cells;
@@ -54,12 +55,16 @@ mod summary;
 mod survey;
 pub(crate) mod table;
 mod unpack;
+mod unpacked;
 mod value_kinds;
+mod whole_file;
 
 pub(crate) use crate::source::{COARSE_TICK, shown as shown_root};
 pub use crate::source::{FileVersion, Stamp, TICK};
 pub(crate) use crate::source::{ReadAt, SizedFile};
+pub(crate) use blocks::FileBlock;
 pub(crate) use columns::{ColumnItem, ColumnValues, LabelTable, SampleColumn, typed as typed_column};
+pub(crate) use index::BlockCosts;
 pub use index::DatasetIndex;
 pub(crate) use index::TO_LABEL;
 pub use kind::FieldKind;
@@ -70,6 +75,7 @@ pub use selected_members::MemberBytes;
 pub use summary::TableField;
 pub use summary::{IndexOrigin, IndexSummary};
 pub(crate) use summary::{IndexRequests, Notes, SampleBytes, Skipped};
+pub(crate) use unpacked::{BlockTaker, UnpackStats, UnpackedBlocks};
 
 /// The hash of what defines the dataset: layout, relative paths, extents, labels. Times are no part of it, so a copy
 /// has the same fingerprint.

@@ -361,7 +361,7 @@ impl RootListing {
         match contents {
             Contents::Files if is_hidden(&name) => self.notes.skip(LeftOut::Hidden, || text(&name)),
             _ if is_directory => self.directories.push(name),
-            Contents::Images if name.ends_with(b".tar") => self.shards.push(name),
+            Contents::Images if TarShards.is_shard(&name) => self.shards.push(name),
             Contents::Images if shards::is_compressed_name(OsStr::from_bytes(&name)) => {
                 self.compressed.push(name)
             }

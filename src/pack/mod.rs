@@ -114,6 +114,11 @@ pub(crate) fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync
         let message = format!("has {}, which cannot be packed yet", facts.layout.title());
         return Err(Error::dataset(source, message));
     }
+    if index.has_blocks() {
+        let message =
+            "has shards that are compressed as a whole, which are not packed yet: unpack them first";
+        return Err(Error::dataset(source, message));
+    }
     let shards = plan::shards(&index, options.shard_size);
     if shards.len() > MOST_SHARDS {
         let message =
