@@ -8,6 +8,7 @@ use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
+use foreload::testing::io::IoChoice;
 use foreload::testing::pipeline::Pipeline;
 use foreload::testing::tier::FillChoice;
 use range_server::{Options, RangeServer};
@@ -159,7 +160,7 @@ fn by_sample(pipeline: &Pipeline, number: u64) -> BTreeMap<i64, (Vec<u8>, Vec<u8
     while let Some(batch) = epoch.next_batch().unwrap() {
         let ids: Vec<i64> =
             batch.sample_ids().bytes().as_chunks().0.iter().map(|raw| i64::from_ne_bytes(*raw)).collect();
-        let (images, labels) = (batch.images().bytes(), batch.labels().bytes());
+        let (images, labels) = (batch.images().bytes().to_vec(), batch.labels().bytes().to_vec());
         let (image, label) = (images.len() / ids.len(), labels.len() / ids.len());
         for (at, &id) in ids.iter().enumerate() {
             let values = (images[at * image..][..image].to_vec(), labels[at * label..][..label].to_vec());
@@ -200,10 +201,10 @@ fn batches_are_those_of_the_same_dataset_without_compression() {
 fn both_ways_to_read_give_the_same_and_a_single_read_too() {
     for kind in &KINDS[..5] {
         let (plain, packed) = (kind.scene(false), kind.scene(true));
-        let options = |io: &str| LoaderOptions { io: io.parse().unwrap(), ..small_images() };
-        let expected = by_sample(&pipeline(&plain, &options("auto")), 0);
-        for io in ["pread", "auto"] {
-            assert!(by_sample(&pipeline(&packed, &options(io)), 0) == expected, "{} by {io}", kind.name);
+        let options = |io| LoaderOptions { io, ..small_images() };
+        let expected = by_sample(&pipeline(&plain, &options(IoChoice::Auto)), 0);
+        for io in [IoChoice::Pread, IoChoice::Auto] {
+            assert!(by_sample(&pipeline(&packed, &options(io)), 0) == expected, "{} by {io:?}", kind.name);
         }
         let index = packed.open().unwrap();
         for sample in 0..SAMPLES as u64 {
@@ -270,7 +271,7 @@ fn a_cache_in_a_directory_serves_the_next_run_without_unpacking() {
 #[test]
 fn a_part_of_the_samples_is_all_that_a_cache_keeps() {
     let packed = KINDS[0].scene(true);
-    let options = LoaderOptions { cache_ram: Some(64 << 20), limit: Some(9), ..small_images() };
+    let options = LoaderOptions { cache_ram: Some(64 << 20), indices: Some((3..12).collect()), ..small_images() };
     let pipeline = pipeline(&packed, &options);
     assert_eq!(by_sample(&pipeline, 0).len(), 9);
     let cache = pipeline.cache().expect("a cache");

@@ -212,7 +212,8 @@ impl ChunkReader<'_, '_> {
             let block = PackedBlock { offset: page.offset + packed_levels, unpacked, codec };
             bytes.drain(..packed_levels as usize);
             let unpacked = block.unpack(&bytes)?;
-            packed = self.is_bytes().then(|| (block, std::mem::replace(&mut bytes, unpacked)));
+            let in_file = std::mem::replace(&mut bytes, unpacked);
+            packed = self.is_bytes().then_some((block, in_file));
             (lies, values) = (None, 0);
         }
         if page.kind == PageKind::DataV1 && self.leaf.present > 0 {
