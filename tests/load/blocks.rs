@@ -248,6 +248,35 @@ fn whoever_unpacks_a_block_has_all_of_its_samples_kept() {
     }
 }
 
+/// An epoch that has one sample left unpacks one block.
+#[test]
+fn a_block_that_is_unpacked_for_one_sample_gives_the_others_too() {
+    for kind in [&KINDS[0], &KINDS[6]] {
+        let packed = kind.scene(true);
+        let options = LoaderOptions {
+            cache_ram: Some(64 << 20),
+            cache_fill: FillChoice::Use,
+            batch_size: 1,
+            ..small_images()
+        };
+        let pipeline = pipeline(&packed, &options);
+        let mut epoch = pipeline.epoch(0, 0, 1, SAMPLES as u64 - 1).unwrap();
+        assert!(epoch.next_batch().unwrap().is_some() && epoch.next_batch().unwrap().is_none());
+        assert_eq!(unpacked(&pipeline), 1, "{}", kind.name);
+        let cache = pipeline.cache().expect("a cache");
+        // Nobody waits for the others to be kept.
+        let held = || {
+            cache.flush();
+            cache.stats().all().held_samples
+        };
+        let all = (0..1000).any(|_| {
+            std::thread::sleep(std::time::Duration::from_millis(10));
+            held() == EACH as u64
+        });
+        assert!(all, "{}: {} samples are kept", kind.name, held());
+    }
+}
+
 #[test]
 fn a_cache_in_a_directory_serves_the_next_run_without_unpacking() {
     let kind = &KINDS[6];
@@ -271,7 +300,8 @@ fn a_cache_in_a_directory_serves_the_next_run_without_unpacking() {
 #[test]
 fn a_part_of_the_samples_is_all_that_a_cache_keeps() {
     let packed = KINDS[0].scene(true);
-    let options = LoaderOptions { cache_ram: Some(64 << 20), indices: Some((3..12).collect()), ..small_images() };
+    let options =
+        LoaderOptions { cache_ram: Some(64 << 20), indices: Some((3..12).collect()), ..small_images() };
     let pipeline = pipeline(&packed, &options);
     assert_eq!(by_sample(&pipeline, 0).len(), 9);
     let cache = pipeline.cache().expect("a cache");
