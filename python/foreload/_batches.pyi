@@ -178,7 +178,8 @@ class Batches(Iterator[Batch]):
         Among them are `source_bytes` (read from the dataset's storage), `source_bytes_skipped` (bytes of packed images
         that no view needs, and that were not read), `source_reads` (reads asked of the system or of a server),
         `source_requests` (requests to servers; among them `source_retries` that were made again after a failure, and
-        `source_hedges` that were made beside one that took long), `decoded_region` (images that Foreload's own decoder
+        `source_hedges` that were made beside one that took long), `blocks_unpacked` and `blocks_unpacked_bytes` (compressed
+        blocks that samples lie in, each as often as it was unpacked, and their bytes then), `decoded_region` (images that Foreload's own decoder
         for JPEG decoded), one such number for each other decoder of the CPU, as `decoded_png`, `concealed`
         (damaged JPEGs that were decoded all the same), `rebuilt` (files that were rebuilt from packed images, because
         their bytes were asked for) and `errors` (samples skipped or replaced by zeros).

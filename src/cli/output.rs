@@ -1,6 +1,7 @@
 //! The output of commands: results on stdout, progress on stderr, sizes and counts in words for people.
 
 use crate::Result;
+use crate::dataset::BlockCosts;
 use crate::notices::{Notice, NoticeKind, Notices};
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::Write;
@@ -62,6 +63,23 @@ pub(crate) fn bytes(count: u64) -> String {
     }
     let digits = if unit == 0 || value >= 99.95 { 0 } else { 2 - usize::from(value >= 9.995) };
     format!("{value:.digits$} {}", UNITS[unit])
+}
+
+/// Describes what reading costs because samples lie in compressed blocks.
+pub(crate) fn blocks(costs: &BlockCosts) -> String {
+    let BlockCosts { blocks, packed_bytes, unpacked_bytes, random_read_bytes, .. } = *costs;
+    let mut text = format!("{blocks} blocks, {}, {} unpacked", bytes(packed_bytes), bytes(unpacked_bytes));
+    if costs.fit_in_memory() {
+        text += ": each is unpacked once";
+    } else {
+        let read = bytes(random_read_bytes);
+        text += &format!(
+            ": with a cache that holds the samples each is unpacked once; without, an epoch in random order reads \
+             {read} and unpacks {:.0} times the samples",
+            costs.factor()
+        );
+    }
+    text
 }
 
 /// Formats a time with three digits and a unit: `250 µs`, `1.41 s`.

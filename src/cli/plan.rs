@@ -6,7 +6,7 @@ mod ways;
 use super::settings::{Settings, TakesSettings};
 use super::{calibrate, output};
 use crate::config::{LoaderOptions, parse_bytes, parse_duration};
-use crate::dataset::{Contents, DatasetIndex};
+use crate::dataset::{BlockCosts, Contents, DatasetIndex};
 use crate::error::{Error, Result};
 use crate::notices::Notice;
 use crate::simulate::predict::{EpochCost, Limit, PredictedJob, Prediction, predict};
@@ -101,6 +101,9 @@ struct PlanReport {
     #[serde(skip_serializing_if = "Option::is_none")]
     price_per_1000: Option<f64>,
     machine: Machine,
+    /// What reading costs because samples lie in compressed blocks; absent where none does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compressed: Option<BlockCosts>,
     /// The prediction with the cache that was asked for.
     plan: Prediction,
     /// The predictions with other caches: none, half, a terabyte more, twice as much.
@@ -197,6 +200,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
         assignment: args.assignment.clone(),
         price_per_1000: args.price_per_1000,
         machine,
+        compressed: index.block_costs(),
         more_nodes: MoreNodes { nodes: more, plan: predict(&more_nodes, &machine) },
         without_peers: job.network.map(without_peers),
         ways: ways(&job, &machine, &plan, index.is_packed()),
@@ -276,6 +280,9 @@ fn describe(report: &PlanReport) -> String {
             None => "network    none: caches are private".to_owned(),
         },
         format!("fill       {} ({})", if plan.ahead { "ahead of use" } else { "on use" }, plan.fill_reason),
+    ];
+    lines.extend(report.compressed.as_ref().map(|costs| format!("compressed {}", output::blocks(costs))));
+    lines.extend([
         String::new(),
         format!(
             "{:<12} {:>10} {:>10} {:>6} {:>10} {:>10}  limited by",
@@ -296,7 +303,7 @@ fn describe(report: &PlanReport) -> String {
             "requests",
             report.price_per_1000.map_or("", |_| "      price")
         ),
-    ];
+    ]);
     // The rows are sorted by size, with the one that was asked for among them.
     let mut rows: Vec<(&str, &Prediction)> = others.iter().map(|other| (other.size, &other.plan)).collect();
     rows.push(("as asked", plan));

@@ -1,6 +1,7 @@
 //! Builds an index file from directories and shards that arrive in any order, in memory that does not grow with the
 //! number of samples: rows go to a spill file at once and are copied into their columns at the end.
 
+use super::blocks::StoredBlock;
 use super::cancel::Cancel;
 use super::cells::{CellType, ColumnFacts, spilled as spilled_cells};
 use super::format::{GroupEnd, HEADER, IndexHeader, Section, SectionEntry};
@@ -59,6 +60,8 @@ pub struct ShardRows {
     pub counts: Vec<u32>,
     /// The outline of each sample in packed shards; empty in others.
     pub outlines: Vec<RawOutline>,
+    /// The compressed blocks that samples and members lie in, by their addresses.
+    pub blocks: Vec<StoredBlock>,
 }
 
 impl ShardRows {
@@ -213,11 +216,13 @@ impl IndexBuilder {
             members: 0,
             outlines: 0,
             columns: Vec::new(),
+            blocks: Vec::new(),
         };
         if let GroupRows::Shard(rows) = &group.rows {
             (spilled.keys, spilled.members) = (rows.keys.clone(), rows.members.len() as u64);
             spilled.outlines = rows.outlines.len() as u64;
             spilled.kinds.clone_from(&rows.kinds);
+            spilled.blocks.clone_from(&rows.blocks);
         }
         let written = match &group.rows {
             GroupRows::Files { names, files, .. } => self.spill_files(&mut spilled, names, files),
@@ -385,6 +390,11 @@ impl IndexBuilder {
                 Section::Names => groups.iter().try_for_each(|group| out.copy(spill, group.names()))?,
                 Section::Outlines => {
                     groups.iter().try_for_each(|group| out.copy(spill, group.outlines()))?;
+                }
+                Section::Blocks => {
+                    for (number, group) in (0..).zip(groups) {
+                        group.blocks.iter().try_for_each(|block| out.put(&block.to_bytes(number)))?;
+                    }
                 }
                 Section::Keys => out.put(&serde_json::to_vec(&keys)?)?,
                 Section::Kinds => out.put(&serde_json::to_vec(&kinds)?)?,

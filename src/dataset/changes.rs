@@ -429,6 +429,9 @@ fn compare_shard(
         let at = index.image(sample).offset;
         return Some(format!("has another packed image at byte {at} than when indexed"));
     }
+    if !index.blocks().of_group(group as u32).eq(found.blocks.iter().copied()) {
+        return Some("has other compressed blocks than when indexed".to_owned());
+    }
     let (now, then) = if index.notes.unlabeled { ("a", "none") } else { ("no", "one") };
     if let Some(sample) = odd {
         return Some(format!("has {now} label for its sample {sample:?}, had {then} when indexed"));

@@ -5,6 +5,7 @@
 //! it goes on with what it read. A mapping of the file would answer that with a signal or with other bytes. The digests
 //! tell damage, not malice: answers stay within bounds even where a digest was made to fit.
 
+use super::blocks::BLOCK_ROW;
 use super::cells::ColumnFacts;
 use super::kind::RULES;
 use super::member::MEMBER_ROW;
@@ -22,7 +23,7 @@ use std::sync::{Mutex, PoisonError};
 
 pub(super) const MAGIC: [u8; 8] = *b"FORELOAD";
 /// The version of the file format. An index of another version is built again.
-pub(super) const VERSION: u32 = 8;
+pub(super) const VERSION: u32 = 9;
 /// The number of bytes of the header, including its digest.
 pub(super) const HEADER: usize = SECTIONS_AT + Section::COUNT * SECTION_ROW + 32;
 const SECTIONS_AT: usize = 112;
@@ -67,6 +68,8 @@ pub(super) enum Section {
     Names,
     /// For packed shards, the outline of each sample ([`RawOutline`]).
     Outlines,
+    /// The compressed blocks that samples lie in, sorted by shard and address: rows of [`BLOCK_ROW`] bytes.
+    Blocks,
     /// The keys of the members that samples in shards have, sorted, as JSON.
     Keys,
     /// The kinds of these members, as JSON; an empty list where the keys' endings say them.
@@ -94,7 +97,7 @@ pub(super) enum GroupEnd {
 }
 
 impl Section {
-    pub(super) const COUNT: usize = 17;
+    pub(super) const COUNT: usize = 18;
     pub(super) const ALL: [Self; Self::COUNT] = [
         Self::Root,
         Self::Classes,
@@ -107,6 +110,7 @@ impl Section {
         Self::Places,
         Self::Names,
         Self::Outlines,
+        Self::Blocks,
         Self::Keys,
         Self::Kinds,
         Self::Columns,
@@ -119,7 +123,8 @@ impl Section {
     /// made from it. The members beside the images are not part of the order: they may be written again, and the order
     /// stays.
     pub(super) fn is_content(self) -> bool {
-        let is_beside = matches!(self, Self::Root | Self::Notes | Self::Stamps | Self::Outlines);
+        let is_beside =
+            matches!(self, Self::Root | Self::Notes | Self::Stamps | Self::Outlines | Self::Blocks);
         !is_beside && !matches!(self, Self::Keys | Self::Kinds | Self::Columns) && !self.is_of_members()
     }
 
@@ -372,6 +377,8 @@ impl IndexFile {
                 columns.iter().try_fold(0u64, |sum, column| sum.checked_add(column.bytes(samples)))?;
             rows(Section::Cells, bytes, 1)?;
         }
+        let blocks = self.section(Section::Blocks).len() as u64 / BLOCK_ROW as u64;
+        rows(Section::Blocks, blocks, BLOCK_ROW as u64)?;
         rows(Section::Groups, groups, GROUP_ROW as u64)?;
         rows(Section::Stamps, groups, STAMP_ROW as u64)
     }

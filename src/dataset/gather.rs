@@ -2,9 +2,10 @@
 //! texts, which are gathered value by value.
 
 use super::FieldKind;
+use super::blocks::ShardBlocks;
 use super::hugging_face::{DeclaredFeatures, Feature};
 use super::table::{CellExtent, TableCells, TableColumn};
-use super::value_kinds::ValueKinds;
+use super::value_kinds::{HEAD, ValueKinds};
 use crate::source::{Malformed, ReadAt, Window};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -233,6 +234,7 @@ pub(super) fn column(
     cells: Result<TableCells, ColumnFault>,
     features: &DeclaredFeatures,
     file: &mut TableFile<'_>,
+    blocks: &mut ShardBlocks,
 ) -> Result<Option<TableColumn>, Malformed> {
     let cells = cells.or_else(ColumnFault::cells)?;
     let (path, is_picture) = match path.split_last() {
@@ -244,7 +246,7 @@ pub(super) fn column(
         (FieldKind::Bytes, Some(Feature::Image)) => FieldKind::Image,
         (FieldKind::Bytes, None) if is_picture => FieldKind::Image,
         (FieldKind::Bytes, None | Some(Feature::Value)) => match &cells {
-            TableCells::Extents(extents) => match kinds(extents, file)? {
+            TableCells::Extents(extents) => match kinds(extents, file, blocks)? {
                 kinds if kinds.is_unknown() => return Ok(None),
                 kinds => kinds.kind_of_bytes(),
             },
@@ -283,12 +285,20 @@ pub(super) fn by_different_names(columns: Vec<TableColumn>) -> Vec<TableColumn> 
 }
 
 /// What values of a column begin as. Some are looked at, from all over it: each may lie far from the others.
-fn kinds(extents: &[Option<CellExtent>], file: &mut TableFile<'_>) -> Result<ValueKinds, Malformed> {
+fn kinds(
+    extents: &[Option<CellExtent>],
+    file: &mut TableFile<'_>,
+    blocks: &mut ShardBlocks,
+) -> Result<ValueKinds, Malformed> {
     let mut kinds = ValueKinds::default();
     let values: Vec<CellExtent> =
         extents.iter().flatten().filter(|value| value.length > 0).copied().collect();
     for value in values.iter().step_by(values.len().div_ceil(LOOKED_AT).max(1)) {
-        kinds.look(file, *value)?;
+        let range = value.offset..value.offset + u64::from(value.length);
+        match blocks.head(file, range, HEAD as usize)? {
+            Some(head) => kinds.look_at(&head, u64::from(value.length)),
+            None => kinds.look(file, *value)?,
+        }
     }
     Ok(kinds)
 }

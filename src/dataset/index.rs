@@ -1,6 +1,8 @@
 //! The index of all datasets that a job reads, as one. Samples and files are numbered consecutively, in the order of
 //! the datasets.
 
+mod blocks;
+pub(crate) use blocks::BlockCosts;
 mod places;
 mod versions;
 
@@ -11,7 +13,9 @@ use super::format::{Beside, IndexFile};
 use super::packed::PackedFooter;
 use super::part::DatasetPart;
 use super::selected_members::MemberBytes;
-use super::{Contents, Extent, FileId, Fingerprint, IndexOptions, IndexOrigin, IndexSummary, open};
+use super::{
+    Contents, Extent, FileId, Fingerprint, IndexOptions, IndexOrigin, IndexSummary, UnpackedBlocks, open,
+};
 use crate::error::{Error, Result};
 use crate::notices::Notices;
 use crate::parts::RawOutline;
@@ -37,6 +41,7 @@ pub struct DatasetIndex {
     notices: Notices,
     /// The members that are read of each sample, columns left out; `None` where its image is.
     members: Option<Vec<String>>,
+    unpacked: UnpackedBlocks,
 }
 
 /// A dataset among others.
@@ -131,6 +136,7 @@ impl DatasetIndex {
             files: 0,
             notices: options.notices.clone(),
             members,
+            unpacked: UnpackedBlocks::default(),
         };
         for part in parts {
             let (built, labels) = (part.origin != IndexOrigin::Loaded, !options.without_labels);
@@ -166,16 +172,6 @@ impl DatasetIndex {
     /// Whether all samples lie in shards, each of which holds many.
     pub fn is_sharded(&self) -> bool {
         self.parts.iter().all(|placed| placed.part.layout().is_sharded())
-    }
-
-    /// Whether all samples lie in shards that `foreload pack` made.
-    pub(crate) fn is_packed(&self) -> bool {
-        self.parts.iter().all(|placed| placed.part.layout() == super::Layout::Packed)
-    }
-
-    /// Whether any samples do.
-    pub(crate) fn has_packed(&self) -> bool {
-        self.parts.iter().any(|placed| placed.part.layout() == super::Layout::Packed)
     }
 
     /// What the samples are.

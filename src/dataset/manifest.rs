@@ -63,7 +63,7 @@ pub(super) fn read(
     progress.expect(rows.files.len() as u64, what);
     measure(source, &table, &mut rows, if is_on_server { ASKERS } else { threads }, progress, cancel)?;
     let (columns, label) = table.columns();
-    let found = ShardTable { samples: table.len() as u64, columns };
+    let found = ShardTable { samples: table.len() as u64, columns, blocks: Vec::new() };
     let found = rows_of_table::contents(found, label.as_slice()).map_err(|fault| wrong(fault.message))?;
     let findings = found.findings;
     rows.table = found.rows;

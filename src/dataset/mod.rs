@@ -16,6 +16,7 @@ use std::path::PathBuf;
 
 pub(crate) mod archive;
 pub(crate) mod arrow;
+mod blocks;
 pub(crate) mod build;
 mod cancel;
 mod cells;
@@ -56,12 +57,16 @@ mod summary;
 mod survey;
 pub(crate) mod table;
 mod unpack;
+mod unpacked;
 mod value_kinds;
+mod whole_file;
 
 pub(crate) use crate::source::{COARSE_TICK, is_url, shown as shown_root, without_secrets};
 pub use crate::source::{FileVersion, Stamp, TICK};
 pub(crate) use crate::source::{ReadAt, SizedFile};
+pub(crate) use blocks::FileBlock;
 pub(crate) use columns::{ColumnItem, ColumnValues, LabelTable, SampleColumn, typed as typed_column};
+pub(crate) use index::BlockCosts;
 pub use index::DatasetIndex;
 pub(crate) use index::TO_LABEL;
 pub use kind::FieldKind;
@@ -72,6 +77,7 @@ pub(crate) use selected_members::{IMAGE, choices};
 pub use summary::TableField;
 pub use summary::{IndexOrigin, IndexSummary};
 pub(crate) use summary::{IndexRequests, Notes, SampleBytes, Skipped};
+pub(crate) use unpacked::{BlockTaker, UnpackStats, UnpackedBlocks};
 
 /// The hash of what defines the dataset: layout, relative paths, extents, labels. Times are no part of it, so a copy
 /// has the same fingerprint.

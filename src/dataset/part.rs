@@ -1,6 +1,7 @@
 //! One dataset of those in an index: everything below one root. Samples and files are numbered from 0 here.
 
 use super::cells::ColumnCells;
+mod blocks;
 mod stamps;
 
 use super::format::{

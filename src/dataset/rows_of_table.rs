@@ -44,6 +44,7 @@ pub(super) fn contents(mut table: ShardTable, labels: &[&str]) -> Result<ShardCo
     }
     take_labels(&mut found, &table, labels);
     take_members(&mut found, &table);
+    found.rows.blocks = std::mem::take(&mut table.blocks);
     found.rows.columns = table.columns.into_iter().filter(|column| column.extents().is_none()).collect();
     Ok(found)
 }
@@ -162,7 +163,7 @@ mod tests {
     }
 
     fn rows(columns: Vec<TableColumn>) -> ShardContents {
-        contents(ShardTable { samples: 3, columns }, &["label", "class"]).unwrap()
+        contents(ShardTable { samples: 3, columns, ..ShardTable::default() }, &["label", "class"]).unwrap()
     }
 
     #[test]
@@ -202,7 +203,8 @@ mod tests {
 
     #[test]
     fn tables_that_contradict_themselves_are_refused() {
-        let wrong = |columns| contents(ShardTable { samples: 3, columns }, &[]).unwrap_err().message;
+        let table = |columns| ShardTable { samples: 3, columns, ..ShardTable::default() };
+        let wrong = |columns| contents(table(columns), &[]).unwrap_err().message;
         let short = || column("a", FieldKind::Integer, TableCells::Integers(vec![None]));
         assert!(wrong(vec![short()]).contains("not one value for each sample"));
         assert!(wrong(vec![short(), short()]).contains("two columns \"a\""));

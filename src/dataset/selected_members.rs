@@ -1,11 +1,11 @@
 //! The members of a sample that a loader reads: the place of each, and the extent that is read at once.
 
-use super::Extent;
 use super::format::{Section, u64_at};
 use super::kind::image_rank;
 use super::member::{MEMBER_ROW, MemberPlace, MemberRow};
 use super::part::{DatasetPart, order, search};
 use super::summary::SampleBytes;
+use super::{Extent, FileId};
 use crate::error::{Error, Result};
 use std::collections::HashMap;
 use std::ops::Range;
@@ -288,6 +288,11 @@ impl DatasetPart {
 }
 
 impl MemberSelection {
+    /// The samples of a shard, by their numbers there, in the order of their extents, where that is another one.
+    pub(super) fn order_in(&self, file: FileId) -> Option<&[u32]> {
+        self.sorted.get(&file.0).map(Vec::as_slice)
+    }
+
     /// The places of a sample's members.
     fn places_of(&self, sample: u64) -> &[MemberPlace] {
         let each = self.keys.len();

@@ -9,6 +9,7 @@ pub(crate) use super::samples::ShardContents;
 pub use super::samples::{Stems, contents};
 use super::summary::LabelFault;
 use super::table::TableCells;
+use super::whole_file::{self, UnpackedShard, unpacked_place};
 use super::{FieldKind, Layout, Notes, Stamp, samples};
 use crate::error::{Error, Result, git_lfs_pointer};
 use crate::source::{DatasetSource, Malformed, OpenFile, ReadAt};
@@ -38,10 +39,10 @@ pub(super) fn refuse_compressed<S: ReadAt + ?Sized>(source: &S, readable: &str) 
     Err(Malformed { offset: 0, message })
 }
 
-/// Whether a file name promises a compressed tar.
+/// Whether a file name promises a tar that is compressed in a way that is not read.
 pub(super) fn is_compressed_name(name: &OsStr) -> bool {
     let name = name.as_bytes();
-    let tar = [".tar.gz", ".tar.zst", ".tar.bz2", ".tar.xz", ".tar.lz4", ".tgz"];
+    let tar = [".tar.bz2", ".tar.xz", ".tar.lz4"];
     tar.iter().any(|ending| name.ends_with(ending.as_bytes()))
 }
 
@@ -299,6 +300,10 @@ pub(super) fn verify(
 /// Whether a tar shard is a tar of tars, by its first members.
 pub(super) fn is_tar_of_tars(source: &dyn DatasetSource, shard: &[u8], cancel: &Cancel) -> Result<bool> {
     let (bytes, _) = open(source, shard, cancel)?;
+    // Tars of tars are read only where they are not compressed.
+    if whole_file::codec_of(&bytes).is_ok_and(|codec| codec.is_some()) {
+        return Ok(false);
+    }
     layouts::is_tar_of_tars(&bytes).map_err(|error| malformed(&source.path(shard), &bytes, error))
 }
 
@@ -309,5 +314,12 @@ pub(super) fn first_image(
     cancel: &Cancel,
 ) -> Result<Option<String>> {
     let (bytes, _) = open(source, shard, cancel)?;
-    samples::first_image(&bytes).map_err(|error| malformed(&source.path(shard), &bytes, error))
+    let first = whole_file::codec_of(&bytes).and_then(|codec| match codec {
+        Some(codec) => {
+            let shard = UnpackedShard::of(&bytes, codec, None)?;
+            samples::first_image(shard.bytes()).map_err(unpacked_place)
+        }
+        None => samples::first_image(&bytes),
+    });
+    first.map_err(|error| malformed(&source.path(shard), &bytes, error))
 }

@@ -2,6 +2,7 @@
 
 use super::FieldKind;
 use super::Stamp;
+use super::blocks::StoredBlock;
 use super::cells::{CellType, ColumnFacts};
 use super::member::MEMBER_ROW;
 use crate::parts::RawOutline;
@@ -32,6 +33,8 @@ pub(super) struct SpilledGroup {
     pub(super) kinds: Vec<FieldKind>,
     /// The columns of small values.
     pub(super) columns: Vec<SpilledColumn>,
+    /// The compressed blocks, which are few beside the samples and need not wait in the file.
+    pub(super) blocks: Vec<StoredBlock>,
 }
 
 /// A column of a shard in the spill file.

@@ -14,9 +14,7 @@ use crate::error::{Error, Result};
 use crate::source::{DatasetSource, EntryKind};
 use named::{compressed, named, nested, single};
 use std::collections::{BTreeSet, HashSet};
-use std::ffi::OsStr;
 use std::ops::ControlFlow;
-use std::os::unix::ffi::OsStrExt;
 
 /// The directories or shards that must be indexed.
 pub(super) struct Survey {
@@ -39,6 +37,7 @@ pub(super) struct Survey {
 struct RootListing {
     directories: Vec<Vec<u8>>,
     shards: Vec<Vec<u8>>,
+    /// Tars that are compressed, which are no shards beside class directories.
     compressed: Vec<Vec<u8>>,
     /// Shards of images that are no tars, each with the place of its layout in the table.
     tables: Vec<(Layout, Vec<u8>)>,
@@ -207,9 +206,13 @@ fn images(
             split: None,
         });
     }
-    if let Some(name) = found.compressed.first() {
+    if let Some(name) = found.compressed.iter().find(|name| !TarShards.is_shard(name)) {
         let beside = if found.shards.is_empty() { "" } else { " beside plain ones" };
         return Err(Error::dataset(source.path(name), compressed(beside)));
+    }
+    if !found.compressed.is_empty() {
+        found.shards.append(&mut found.compressed);
+        found.shards.sort_unstable();
     }
     if let Some((layout, knows, shards)) = other {
         if knows.has_splits()
@@ -430,7 +433,7 @@ impl RootListing {
             Contents::Files if is_hidden(&name) => self.notes.skip(LeftOut::Hidden, || text(&name)),
             _ if is_directory => self.directories.push(name),
             Contents::Images if name.ends_with(b".tar") => self.shards.push(name),
-            Contents::Images if shards::is_compressed_name(OsStr::from_bytes(&name)) => {
+            Contents::Images if TarShards.is_shard(&name) || TarShards.is_compressed(&name) => {
                 self.compressed.push(name)
             }
             Contents::Images => {

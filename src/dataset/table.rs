@@ -5,6 +5,7 @@
 //! image.
 
 use super::FieldKind;
+use super::blocks::StoredBlock;
 
 /// The samples of a shard as a table.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -13,6 +14,8 @@ pub struct ShardTable {
     pub samples: u64,
     /// The columns, by different names.
     pub columns: Vec<TableColumn>,
+    /// The compressed blocks that extents of cells lie in, by their addresses.
+    pub blocks: Vec<StoredBlock>,
 }
 
 /// A column of a table.
@@ -42,7 +45,7 @@ pub(super) const NO_VALUES: &str = "it holds no values at all, which cannot be r
 /// The cells of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TableCells {
-    /// Bytes that lie in the shard as they are.
+    /// Bytes that lie in the shard as they are, or at the addresses of a compressed block.
     Extents(Vec<Option<CellExtent>>),
     /// Truth values.
     Truths(Vec<Option<bool>>),

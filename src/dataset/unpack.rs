@@ -21,15 +21,32 @@ pub(super) enum BlockCodec {
     Lz4Block,
     /// A frame of LZ4.
     Lz4Frame,
+    /// A stream of zlib.
+    Zlib,
 }
 
 impl BlockCodec {
+    /// The codecs by their numbers in index files: none is ever given another.
+    const NUMBERED: [Self; 6] =
+        [Self::Snappy, Self::Gzip, Self::Zstd, Self::Lz4Block, Self::Lz4Frame, Self::Zlib];
+
+    /// Its number in index files.
+    pub(super) fn number(self) -> u32 {
+        Self::NUMBERED.iter().position(|&codec| codec == self).unwrap_or_default() as u32
+    }
+
+    /// The codec of a number; `None` where no codec has it.
+    pub(super) fn numbered(number: u32) -> Option<Self> {
+        Self::NUMBERED.get(number as usize).copied()
+    }
+
     /// Its name in messages.
     pub(super) fn title(self) -> &'static str {
         match self {
             Self::Snappy => "snappy",
             Self::Gzip => "gzip",
             Self::Zstd => "zstd",
+            Self::Zlib => "zlib",
             Self::Lz4Block | Self::Lz4Frame => "LZ4",
         }
     }
@@ -39,7 +56,7 @@ impl BlockCodec {
     fn most_for_a_byte(self) -> u64 {
         match self {
             Self::Snappy => 32,
-            Self::Gzip => 1040,
+            Self::Gzip | Self::Zlib => 1040,
             Self::Zstd => 1 << 16,
             Self::Lz4Block | Self::Lz4Frame => 256,
         }
@@ -102,20 +119,17 @@ impl PackedBlock {
                 let from = flate2::read::MultiGzDecoder::new(packed);
                 read_up_to(from, size, &mut unpacked).map_err(damaged)?;
             }
+            BlockCodec::Zlib => {
+                let from = flate2::read::ZlibDecoder::new(packed);
+                read_up_to(from, size, &mut unpacked).map_err(damaged)?;
+            }
             BlockCodec::Lz4Frame => {
                 let from = lz4_flex::frame::FrameDecoder::new(packed);
                 read_up_to(from, size, &mut unpacked).map_err(damaged)?;
             }
             BlockCodec::Zstd => {
                 let window = size.max(ZSTD_WINDOW);
-                let mut from = ruzstd::decoding::StreamingDecoder::new_with_max_window_size(packed, window)
-                    .map_err(|error| damaged(error.to_string()))?;
-                read_up_to(&mut from, size, &mut unpacked).map_err(damaged)?;
-                let frame = from.into_frame_decoder();
-                let stated = frame.get_checksum_from_data();
-                if stated.is_some() && stated != frame.get_calculated_checksum() {
-                    return Err(damaged("its checksum differs".to_owned()));
-                }
+                unpack_zstd(packed, window, size, &mut unpacked).map_err(damaged)?;
             }
         }
         if unpacked.len() as u64 != size {
@@ -123,6 +137,42 @@ impl PackedBlock {
         }
         Ok(unpacked)
     }
+}
+
+/// Unpacks all that there is, up to a byte more than [`LARGEST_BLOCK`].
+///
+/// # Errors
+/// What is wrong, in words.
+pub(super) fn unpack_all(codec: BlockCodec, packed: &[u8]) -> Result<Vec<u8>, String> {
+    let mut unpacked = Vec::new();
+    let into = &mut unpacked;
+    let found = match codec {
+        BlockCodec::Gzip => read_up_to(flate2::read::MultiGzDecoder::new(packed), LARGEST_BLOCK, into),
+        BlockCodec::Zlib => read_up_to(flate2::read::ZlibDecoder::new(packed), LARGEST_BLOCK, into),
+        BlockCodec::Zstd => unpack_zstd(packed, LARGEST_BLOCK, LARGEST_BLOCK, into),
+        BlockCodec::Snappy | BlockCodec::Lz4Block | BlockCodec::Lz4Frame => {
+            Err("its length is not known".to_owned())
+        }
+    };
+    let title = codec.title();
+    found.map_err(|error| format!("is compressed with {title} as a whole and damaged: {error}"))?;
+    Ok(unpacked)
+}
+
+/// Unpacks frames of zstd, and one byte more than `size` at most.
+fn unpack_zstd(packed: &[u8], window: u64, size: u64, into: &mut Vec<u8>) -> Result<(), String> {
+    let mut rest = packed;
+    while !rest.is_empty() && into.len() as u64 <= size {
+        let mut from = ruzstd::decoding::StreamingDecoder::new_with_max_window_size(&mut rest, window)
+            .map_err(|error| error.to_string())?;
+        read_up_to(&mut from, size - into.len() as u64, into)?;
+        let frame = from.into_frame_decoder();
+        let stated = frame.get_checksum_from_data();
+        if stated.is_some() && stated != frame.get_calculated_checksum() {
+            return Err("its checksum differs".to_owned());
+        }
+    }
+    Ok(())
 }
 
 /// Reads what there is, and one byte more than `size` at most, by which more than stated is noticed.

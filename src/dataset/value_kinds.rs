@@ -6,7 +6,7 @@ use super::table::CellExtent;
 use crate::source::{Malformed, ReadAt, Window};
 
 /// The number of bytes of a value that are looked at.
-const HEAD: u64 = 64;
+pub(super) const HEAD: u64 = 64;
 
 /// What is common to the values of a column that were seen so far.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -33,10 +33,15 @@ impl ValueKinds {
             return Ok(());
         }
         let head = bytes.read(value.offset, HEAD.min(u64::from(value.length)))?;
-        self.looked_at += 1;
-        self.images += u64::from(image_extension(&head).is_some());
-        self.texts += u64::from(is_text(&head, u64::from(value.length) > HEAD));
+        self.look_at(&head, u64::from(value.length));
         Ok(())
+    }
+
+    /// Looks at the first bytes of a value, of which there are [`HEAD`] or all of its `length`.
+    pub(super) fn look_at(&mut self, head: &[u8], length: u64) {
+        self.looked_at += 1;
+        self.images += u64::from(image_extension(head).is_some());
+        self.texts += u64::from(is_text(head, length > HEAD));
     }
 
     /// The kind of all values: images where most are, so that a damaged one is an error of its sample alone, and texts

@@ -1,6 +1,6 @@
 //! How files are opened, what a reader knows of them, and the shards that stay open.
 
-use crate::dataset::{DatasetIndex, Extent, FileId, Stamp, TICK};
+use crate::dataset::{DatasetIndex, Extent, FileBlock, FileId, Stamp, TICK, UnpackedBlocks};
 use crate::error::{Error, Result};
 use crate::slot::PAGE;
 use crate::source::RangeSource;
@@ -32,6 +32,14 @@ pub trait Files: Send + Sync {
     fn remote(&self, _file: FileId) -> Option<RemoteFile> {
         None
     }
+    /// The compressed block that the bytes of an extent lie in; `None` where they lie in the file as they are.
+    fn block(&self, _extent: Extent) -> Option<FileBlock> {
+        None
+    }
+    /// The blocks that are unpacked, where any file has blocks.
+    fn unpacked(&self) -> Option<&UnpackedBlocks> {
+        None
+    }
     /// Whether shards never change while they exist: then their stamps are not compared after each read.
     fn never_change(&self) -> bool {
         false
@@ -60,6 +68,12 @@ impl Files for DatasetIndex {
     }
     fn accept(&self, file: FileId, _: String) -> Result<()> {
         self.accept_shard(file)
+    }
+    fn block(&self, extent: Extent) -> Option<FileBlock> {
+        DatasetIndex::block(self, extent)
+    }
+    fn unpacked(&self) -> Option<&UnpackedBlocks> {
+        Some(DatasetIndex::unpacked(self))
     }
     fn path(&self, file: FileId) -> PathBuf {
         DatasetIndex::path(self, file)

@@ -1,6 +1,7 @@
 //! Reads bytes from files into slots: one trait, implemented by io_uring where the system allows it and else by threads
 //! with pread.
 
+mod blocks;
 pub(crate) mod fault;
 mod files;
 mod group;

@@ -1,5 +1,6 @@
 //! Chooses a reader: by what the user asked for, what the storage suits, and what the system allows, in this order.
 
+use super::blocks::UnpackingReader;
 use super::files::Files;
 use super::mixed::MixedReader;
 use super::pread::{PreadOptions, PreadReader};
@@ -16,6 +17,9 @@ use crate::slot::SlotPool;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+/// The most bytes of a compressed block that a reader is tested with, which are less than any sample may have.
+const MOST_TESTED: u32 = 1 << 20;
+
 /// Opens the reader of `index` that `io` and `direct` ask for. It reads into slots of `slots`, with up to `depth` reads
 /// in flight (32 suits local NVMe; more suits storage with more latency).
 ///
@@ -29,10 +33,29 @@ pub fn open(
     direct: Direct,
     depth: usize,
 ) -> Result<Box<dyn Reader>> {
+    let reader = open_in_files(index, slots, io, direct, depth)?;
+    if !index.has_blocks() {
+        return Ok(reader);
+    }
+    Ok(Box::new(UnpackingReader::new(index.clone(), reader, depth, index.has_remote())?))
+}
+
+/// Opens the reader of what lies in its file as it is.
+fn open_in_files(
+    index: &Arc<DatasetIndex>,
+    slots: &SlotPool,
+    io: IoChoice,
+    direct: Direct,
+    depth: usize,
+) -> Result<Box<dyn Reader>> {
     let Some((root, sample)) = index.local_parts().next() else {
         return Ok(Box::new(RangedReader::new(index.clone(), depth)?));
     };
-    let (root, first) = (root.to_path_buf(), index.extent(sample));
+    let extent = index.extent(sample);
+    let first = index
+        .block(extent)
+        .map_or(extent, |block| Extent { length: block.extent().length.min(MOST_TESTED), ..block.extent() });
+    let root = root.to_path_buf();
     let source = DataSource { files: index.clone(), root, first, bytes: index.total_bytes() };
     let local = choose(&source, slots, io, direct, depth, index.notices())?;
     if !index.has_remote() {

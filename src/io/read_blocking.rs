@@ -1,5 +1,6 @@
 //! Reads one sample with plain blocking calls.
 
+use super::blocks::read_in_block;
 use super::files::{Files, MOST_MOVES, OpenMode, OpenShard, ReadAttempt, ReadFailure, open_file};
 use super::ranged;
 use crate::dataset::Extent;
@@ -12,6 +13,14 @@ use std::path::Path;
 /// # Errors
 /// The errors of any reader: [`Error::Io`], [`Error::DatasetChanged`].
 pub fn read_blocking(files: &dyn Files, extent: Extent) -> Result<Vec<u8>> {
+    match files.block(extent) {
+        Some(block) => read_in_block(files, &block, extent),
+        None => read_in_file(files, extent),
+    }
+}
+
+/// Reads bytes that lie in their file as they are.
+pub(super) fn read_in_file(files: &dyn Files, extent: Extent) -> Result<Vec<u8>> {
     if let Some(file) = files.remote(extent.file) {
         return ranged::read_blocking(files, &file, extent);
     }

@@ -191,6 +191,10 @@ fn refuse_unreadable(index: &DatasetIndex, facts: &PackingFacts) -> Result<()> {
         let message = format!("has {}, which cannot be packed yet", facts.layout.title());
         return Err(Error::dataset(index.root(), message));
     }
+    if index.has_blocks() {
+        let message = "has samples in compressed blocks, which are not packed yet: unpack its shards first";
+        return Err(Error::dataset(index.root(), message));
+    }
     Ok(())
 }
 

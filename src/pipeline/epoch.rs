@@ -131,6 +131,7 @@ impl Epoch {
     pub fn stats(&self) -> super::EpochStats {
         let mut stats = self.run.counters.snapshot();
         stats.cache = self.shared.cached().since(&self.run.cached);
+        stats.unpacked = self.shared.index.unpacked().stats().since(self.run.counters.unpacked);
         if self.busy_with.is_some() {
             stats.stalls.record(self.stalled);
         }

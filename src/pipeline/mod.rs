@@ -46,7 +46,7 @@ use crate::rng::{RandomKey, Use};
 use crate::schedule::{Assignment, Order, SampleHomes, Schedule};
 use crate::slot::SlotPool;
 use crate::state::{OrderIdentity, State};
-use crate::tier::{Cache, CacheOptions, CacheStats, OpenSource, RankPlace};
+use crate::tier::{Cache, CacheStats, OpenSource, RankPlace};
 use crate::tier_name::TierName;
 use crate::trace::{Trace, TraceLane};
 use fetch::FetchWaker;
@@ -369,7 +369,7 @@ impl Pipeline {
             substitutes,
             stopped: AtomicBool::new(false),
             inbox: Arc::default(),
-            counters: stats::EpochCounters::new(config.cache.iter().flat_map(CacheOptions::names)),
+            counters: stats::EpochCounters::new(config, &self.shared.index),
             concealed: ConcealedLog::default(),
             cached: self.shared.cached(),
         });
@@ -474,6 +474,7 @@ impl PipelineShared {
     /// Makes `source` the failure of `sample`.
     fn sample_error(&self, sample: u64, source: Error) -> Error {
         let extent = self.index.extent(sample);
+        let extent = self.index.block(extent).map_or(extent, |block| block.extent());
         Error::Sample {
             id: sample,
             path: self.index.shown_path(sample),

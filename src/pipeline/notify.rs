@@ -187,6 +187,28 @@ impl PipelineShared {
         }
     }
 
+    /// Warns that samples lie in compressed blocks which are unpacked again and again, where no cache keeps the samples
+    /// and their order is one at random.
+    pub(super) fn notify_blocks(&self) {
+        let room = self.config.cache.iter().flat_map(|cache| &cache.tiers).map(|tier| match tier {
+            TierOptions::Ram { size, .. } | TierOptions::Directory { size, .. } => *size,
+        });
+        let index = &self.index;
+        if !self.config.shuffle || !index.has_blocks() || room.sum::<u64>() >= index.total_bytes() {
+            return;
+        }
+        let Some(costs) = index.block_costs().filter(|costs| !costs.fit_in_memory()) else { return };
+        index.notices().warn_once("compressed blocks", || {
+            format!(
+                "{}: samples lie in compressed blocks, and in an order at random each sample that no cache has takes \
+                 the unpacking of a whole one, {:.0} times the bytes of the samples in an epoch: set `cache` to keep \
+                 samples once they are unpacked, or write the dataset without compression",
+                index.root().display(),
+                costs.factor()
+            )
+        });
+    }
+
     /// Warns that a directory filled up with less of this dataset than there was room for; `cached` is what the tiers
     /// did in the epoch.
     pub(super) fn notify_cache_full(&self, cached: &CacheStats) {

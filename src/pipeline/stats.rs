@@ -1,9 +1,11 @@
 //! What every stage did and how long it waited, counted while an epoch runs.
 
+use crate::config::LoaderConfig;
+use crate::dataset::{DatasetIndex, UnpackStats};
 use crate::decode::nvjpeg::NvJpegBackend;
 use crate::decode::{Backend, DecodedBy, MadeForm};
 use crate::io::ReadStats;
-use crate::tier::CacheStats;
+use crate::tier::{CacheOptions, CacheStats};
 use crate::tier_name::TierName;
 use crate::trace::{Histogram, SharedHistogram};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +14,8 @@ use std::time::{Duration, Instant};
 /// The counters of one epoch, to which all threads add.
 pub(super) struct EpochCounters {
     pub started: Instant,
+    /// What had been unpacked before the epoch.
+    pub unpacked: UnpackStats,
     pub read_busy: AtomicU64,
     pub read_waiting: AtomicU64,
     pub read_blocked: AtomicU64,
@@ -66,12 +70,14 @@ pub(super) struct GpuTimes {
 }
 
 impl EpochCounters {
-    /// Counters of an epoch whose samples may come from the source and from these `tiers`.
-    pub(super) fn new(tiers: impl Iterator<Item = TierName>) -> Self {
-        let tiers = std::iter::once(TierName::SOURCE).chain(tiers);
+    /// Counters of an epoch of `index`, whose samples may come from the source and from the tiers of `config`.
+    pub(super) fn new(config: &LoaderConfig, index: &DatasetIndex) -> Self {
+        let tiers =
+            std::iter::once(TierName::SOURCE).chain(config.cache.iter().flat_map(CacheOptions::names));
         let zero = AtomicU64::default;
         Self {
             started: Instant::now(),
+            unpacked: index.unpacked().stats(),
             read_busy: zero(),
             read_waiting: zero(),
             read_blocked: zero(),
@@ -192,6 +198,7 @@ impl EpochCounters {
             latencies: self.latencies.iter().map(|(tier, times)| (*tier, times.snapshot())).collect(),
             stalls: self.stalls.snapshot(),
             cache: CacheStats::default(),
+            unpacked: UnpackStats::default(),
         }
     }
 }
@@ -217,6 +224,8 @@ pub struct EpochStats {
     pub stalls: Histogram,
     /// What came from which tier, and what was kept; all zero without a cache.
     pub cache: CacheStats,
+    /// The compressed blocks that were unpacked, also ahead of use.
+    pub unpacked: UnpackStats,
 }
 
 impl EpochStats {
@@ -251,6 +260,7 @@ impl std::ops::AddAssign for EpochStats {
         }
         self.stalls += &more.stalls;
         self.cache += more.cache;
+        self.unpacked += more.unpacked;
     }
 }
 

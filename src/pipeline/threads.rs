@@ -37,6 +37,7 @@ impl Threads {
     /// Starts the threads of a process at this `place` among those that train.
     pub(super) fn start(shared: &Arc<PipelineShared>, place: RankPlace) -> Result<Self> {
         let config = &shared.config;
+        shared.notify_blocks();
         // Encoded files are handed over in their slots, which a forked child must be able to read.
         let arena = if config.decoded { SlotPool::new } else { SlotPool::inherited };
         let slots = arena(config.pools.slot_bytes)?;

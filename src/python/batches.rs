@@ -119,6 +119,8 @@ impl Batches {
             ("source_requests", stats.reads.requests + stats.cache.source.staged_requests),
             ("source_retries", stats.reads.retries),
             ("source_hedges", stats.reads.hedges),
+            ("blocks_unpacked", stats.unpacked.blocks),
+            ("blocks_unpacked_bytes", stats.unpacked.unpacked),
             ("concealed", stats.concealed),
             ("rebuilt", stats.rebuilt),
             ("errors", failed),

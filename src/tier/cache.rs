@@ -1,5 +1,6 @@
 //! The tiers of one pipeline that keep copies, the plans that say what goes into them, and the stager's thread.
 
+mod blocks;
 mod epoch_plan;
 mod filling;
 mod forms;
@@ -188,6 +189,7 @@ impl Cache {
             move || open(&slots, depth)
         };
         let reader = TieredReader::new(self.clone(), source, slots)?;
+        self.listen_for_blocks();
         self.choose_fill(&open);
         let failed = |e| Error::Unavailable(format!("cannot start a thread of the cache: {e}"));
         let converter = self.start_converter().map_err(failed)?;

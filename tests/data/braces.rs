@@ -88,12 +88,12 @@ fn a_name_that_exists_is_taken_as_it_is() {
 fn what_cannot_be_a_list_of_shards_is_refused() {
     let scene = scene();
     scene.write("a.jpg", b"?");
-    scene.write("a.tar.gz", b"?");
+    scene.write("a.tar.xz", b"?");
     scene.write("a.tfrecord", b"?");
     for (pattern, said) in [
         ("train-{000..005}.tar", "train-005.tar: does not exist, and "),
         ("{a,b}.jpg", "a.jpg: is not a shard such as .tar or .parquet"),
-        ("{a,b}.tar.gz", "a.tar.gz: is a compressed tar"),
+        ("{a,b}.tar.xz", "a.tar.xz: is a compressed tar"),
         ("{train-000.tar,a.tfrecord}", "is one of tar shards, and a.tfrecord one of TFRecord shards"),
         ("train-{000,000}.tar", "stands twice for train-000.tar"),
         ("{a,..}/x.tar", "stands for \"../x.tar\""),

@@ -191,11 +191,11 @@ fn lists_that_lead_astray_are_refused() {
     assert!(error(&|shard| shard["column_sizes"][3] = 4.into()).contains("of another size"));
     assert!(error(&|shard| drop(shard["column_sizes"].as_array_mut().unwrap().pop())).contains("one size"));
     let told = error(&|shard| {
-        shard["compression"] = "zstd:3".into();
-        shard["zip_data"] = serde_json::json!({"basename": "shard.00000.mds.zstd", "bytes": 9, "hashes": {}});
+        shard["compression"] = "br:3".into();
+        shard["zip_data"] = serde_json::json!({"basename": "shard.00000.mds.br", "bytes": 9, "hashes": {}});
         shard["raw_data"]["basename"] = "shard.00001.mds".into();
     });
-    assert!(told.contains("shard.00000.mds.zstd: is compressed with zstd"), "{told}");
+    assert!(told.contains("shard.00000.mds.br: is compressed with br:3"), "{told}");
     fs::write(&path, &list.to_string()[..260]).unwrap();
     assert!(scene.error().contains("no list of MDS shards"), "{}", scene.error());
     // A file of this name that is something else says nothing of the directory.

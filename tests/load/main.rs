@@ -1,6 +1,7 @@
 //! Reading, the cache, the whole pipeline on the CPU, and the program.
 
 mod alike;
+mod blocks;
 mod cached_parts;
 mod campaign;
 mod cli;

@@ -93,6 +93,8 @@ fn run_epoch(
         source_requests: stats.reads.requests + stats.cache.source.staged_requests,
         source_retries: stats.reads.retries,
         source_hedges: stats.reads.hedges,
+        blocks_unpacked: stats.unpacked.blocks,
+        blocks_unpacked_bytes: stats.unpacked.unpacked,
         cache_hits: cached.hits,
         cache_bytes: cached.bytes,
         cache: cache.map(|_| stats.cache.clone()),

@@ -146,6 +146,9 @@ pub(super) struct EpochReport {
     pub(super) source_requests: u64,
     pub(super) source_retries: u64,
     pub(super) source_hedges: u64,
+    /// The number of compressed blocks that were unpacked, and their bytes then.
+    pub(super) blocks_unpacked: u64,
+    pub(super) blocks_unpacked_bytes: u64,
     /// The number of samples from the cache.
     pub(super) cache_hits: u64,
     pub(super) cache_bytes: u64,

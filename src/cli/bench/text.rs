@@ -28,6 +28,10 @@ pub(super) fn epoch(epoch: &EpochReport) -> String {
             epoch.source_requests, epoch.source_retries, epoch.source_hedges
         );
     }
+    if epoch.blocks_unpacked > 0 {
+        let bytes = output::bytes(epoch.blocks_unpacked_bytes);
+        line += &format!(", {} compressed blocks unpacked to {bytes}", epoch.blocks_unpacked);
+    }
     if let Some(cache) = &epoch.cache {
         for (name, tier) in &cache.tiers {
             line += &format!(

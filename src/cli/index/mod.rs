@@ -7,8 +7,8 @@ mod samples;
 use super::settings::{Settings, TakesSettings};
 use super::{choice, output};
 use crate::dataset::{
-    Changed, Contents, DatasetIndex, IndexOptions, IndexOrigin, IndexRequests, IndexSummary, Notes,
-    SampleBytes, TO_LABEL, TableField,
+    BlockCosts, Changed, Contents, DatasetIndex, IndexOptions, IndexOrigin, IndexRequests, IndexSummary,
+    Notes, SampleBytes, TO_LABEL, TableField,
 };
 use crate::names::NamedValue;
 use crate::notices::{Notice, Notices};
@@ -84,6 +84,9 @@ struct IndexFindings {
     /// What became of the images, with `--decode`.
     #[serde(flatten)]
     decoded: Option<DecodedImages>,
+    /// What reading costs because samples lie in compressed blocks; absent where none does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    compressed: Option<BlockCosts>,
     /// The notices of what is left out of the batches, as on stderr.
     notices: Vec<Notice>,
 }
@@ -126,7 +129,8 @@ pub(crate) fn run(args: &IndexArgs) -> Result<()> {
     let first_samples = first_samples(args, &index, &options)?;
     let verdict = verdict.and(first_samples.verdict(index.root()));
     let first_samples = first_samples.values;
-    let findings = IndexFindings { first_samples, decoded, notices: output::print_notices(index.notices()) };
+    let notices = output::print_notices(index.notices());
+    let findings = IndexFindings { first_samples, decoded, compressed: index.block_costs(), notices };
     show(args, &index, findings)?;
     verdict
 }
@@ -193,6 +197,9 @@ fn show(args: &IndexArgs, index: &DatasetIndex, findings: IndexFindings) -> Resu
         let of = of_classes(classes);
         lines.push(format!("together: {samples} samples {of}\n  fingerprint  {fingerprint}"));
     }
+    lines.extend(
+        findings.compressed.as_ref().map(|costs| format!("  compressed   {}", output::blocks(costs))),
+    );
     lines.extend(samples::describe(&findings.first_samples));
     if let Some(DecodedImages { images, compared, damaged, concealed, what }) = &findings.decoded {
         lines.extend(damaged.iter().map(|one| format!("damaged: {}", one.describe())));

@@ -1,5 +1,6 @@
 //! The cells of a column of Arrow tables: the values of its buffers in each batch, and which of them are missing.
 
+use super::super::blocks::ShardBlocks;
 use super::super::gather::{ByteValue, ColumnFault, GatheredCells, TableFile, TableLimits};
 use super::super::table::{CellExtent, TableCells};
 use super::super::unpack::{LARGEST_BLOCK, PackedBlock};
@@ -20,12 +21,13 @@ pub(super) fn read(
     batches: &[ArrowBatch],
     file: &mut TableFile<'_>,
     limits: &mut TableLimits,
+    blocks: &mut ShardBlocks,
 ) -> Result<TableCells, ColumnFault> {
     let content = column.content.clone().map_err(ColumnFault::Refused)?;
     let (mut cells, mut dictionary) = (no_cells(content), no_cells(content));
     limits.begin_column(&column.path);
     for batch in batches {
-        let mut reader = BatchReader { batch, file, limits };
+        let mut reader = BatchReader { batch, file, limits, blocks };
         match (batch.what, column.dictionary) {
             (BatchUse::Rows, None) => {
                 let present = reader.present(column)?;
@@ -75,6 +77,7 @@ pub(super) struct BatchReader<'a, 'f> {
     pub(super) batch: &'a ArrowBatch,
     pub(super) file: &'a mut TableFile<'f>,
     pub(super) limits: &'a mut TableLimits,
+    pub(super) blocks: &'a mut ShardBlocks,
 }
 
 impl BatchReader<'_, '_> {
@@ -124,14 +127,33 @@ impl BatchReader<'_, '_> {
         Ok(bytes)
     }
 
+    /// The address that the bytes of a packed buffer of bytes begin at, and these bytes.
+    pub(super) fn address(&mut self, block: PackedBlock, packed: u64) -> Result<(u64, Vec<u8>), ColumnFault> {
+        if packed.max(block.unpacked) > LARGEST_BLOCK {
+            let (bytes, most) = (packed.max(block.unpacked), LARGEST_BLOCK >> 20);
+            return Err(ColumnFault::Refused(format!(
+                "one of its compressed buffers has {bytes} bytes: {most} MiB are the most, so write smaller batches"
+            )));
+        }
+        let bytes = self.packed(block, packed)?;
+        // What does not become what it states is damaged now and not when a sample is read.
+        let unpacked = block.unpack(&bytes)?;
+        Ok((self.blocks.add(block, &bytes)?, unpacked))
+    }
+
     pub(super) fn unpack(&mut self, block: PackedBlock, packed: u64) -> Result<Vec<u8>, ColumnFault> {
+        Ok(block.unpack(&self.packed(block, packed)?)?)
+    }
+
+    /// The bytes in the shard of a packed buffer.
+    fn packed(&mut self, block: PackedBlock, packed: u64) -> Result<Vec<u8>, ColumnFault> {
         if packed > LARGEST_BLOCK {
             let most = LARGEST_BLOCK >> 20;
             let message = format!("a packed buffer of {packed} bytes: {most} MiB are the most");
             return Err(Malformed { offset: block.offset, message }.into());
         }
         self.limits.take_bytes(packed.saturating_add(block.unpacked), block.offset)?;
-        Ok(block.unpack(&self.file.read(block.offset, packed)?)?)
+        Ok(self.file.read(block.offset, packed)?)
     }
 
     /// Which values of a field are there; none where all are.
@@ -249,7 +271,7 @@ impl BatchReader<'_, '_> {
             BufferBytes::Packed { block, packed } if is_text => {
                 (0, block.unpacked, Some(self.unpack(block, packed)?))
             }
-            BufferBytes::Packed { block, .. } => return Err(packed_bytes(block)),
+            BufferBytes::Packed { block, packed } => (self.address(block, packed)?.0, block.unpacked, None),
         };
         let mut start = offsets.next().unwrap_or(0);
         for (row, end) in offsets.enumerate() {
@@ -307,15 +329,6 @@ impl BatchReader<'_, '_> {
         }
         Ok(())
     }
-}
-
-/// Why bytes in a packed buffer are refused.
-pub(super) fn packed_bytes(block: PackedBlock) -> ColumnFault {
-    ColumnFault::Refused(format!(
-        "its bytes lie in buffers compressed with {}, of which single values cannot be read: write the table without \
-         compression",
-        block.codec.title()
-    ))
 }
 
 /// Adds the value of a place; false where there is none.

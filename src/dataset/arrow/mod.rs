@@ -10,6 +10,7 @@ mod schema;
 mod views;
 
 use super::FieldKind;
+use super::blocks::ShardBlocks;
 use super::gather::{self, TableLimits};
 use super::hugging_face::DeclaredFeatures;
 use super::table::ShardTable;
@@ -25,13 +26,14 @@ use schema::{ArrowColumn, ArrowContent};
 pub fn table(source: &dyn ReadAt, kept: &[String]) -> Result<ShardTable, Malformed> {
     let mut file = Window::new(source);
     let mut limits = TableLimits::of(file.size()).keeping(kept);
+    let mut blocks = ShardBlocks::of(file.size());
     let messages = messages::read(&mut file, &mut limits)?;
     let features = DeclaredFeatures::read(messages.schema.hugging_face.as_deref());
     let rows = messages.batches.iter().filter(|batch| batch.what == BatchUse::Rows).map(|batch| batch.rows);
     let samples = rows.fold(0, u64::saturating_add);
     let mut columns = Vec::new();
     for column in &messages.schema.columns {
-        let cells = columns::read(column, &messages.batches, &mut file, &mut limits);
+        let cells = columns::read(column, &messages.batches, &mut file, &mut limits, &mut blocks);
         columns.extend(gather::column(
             &column.path,
             column.in_bytes_and_path,
@@ -39,9 +41,10 @@ pub fn table(source: &dyn ReadAt, kept: &[String]) -> Result<ShardTable, Malform
             cells,
             &features,
             &mut file,
+            &mut blocks,
         )?);
     }
-    Ok(ShardTable { samples, columns: gather::by_different_names(columns) })
+    Ok(ShardTable { samples, columns: gather::by_different_names(columns), blocks: blocks.into_rows() })
 }
 
 /// The kind of a column's values, as far as the schema says it.

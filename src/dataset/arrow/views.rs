@@ -4,7 +4,7 @@
 use super::super::gather::{ByteValue, ColumnFault};
 use super::super::table::CellExtent;
 use super::super::unpack::LARGEST_BLOCK;
-use super::columns::{BatchReader, BufferBytes, little_endian, packed_bytes};
+use super::columns::{BatchReader, BufferBytes, little_endian};
 use super::schema::BufferPlace;
 
 /// The bytes of a view, and the most that a value in it has.
@@ -12,9 +12,13 @@ const VIEW: usize = 16;
 const SHORT: u64 = 12;
 
 /// A buffer that values lie in.
-enum ViewBuffer {
-    Lies { offset: u64, length: u64 },
-    Unpacked(Vec<u8>),
+struct ViewBuffer {
+    length: u64,
+    /// The place of its first byte in the shard, or its address in a compressed block; none of texts in such a block,
+    /// which are kept.
+    lies: Option<u64>,
+    /// The bytes of one that was unpacked.
+    unpacked: Option<Vec<u8>>,
 }
 
 /// Adds the values of a batch to those before.
@@ -39,8 +43,8 @@ pub(super) fn append(
     let buffers = (1..further as usize + 2).map(|number| open(reader, place, number, is_text, &mut unpacked));
     let buffers = buffers.collect::<Result<Vec<_>, _>>()?;
     let views = match buffers.first() {
-        Some(ViewBuffer::Unpacked(bytes)) => bytes.get(..VIEW * rows).map(<[u8]>::to_vec),
-        Some(&ViewBuffer::Lies { offset, length }) if length >= (VIEW * rows) as u64 => {
+        Some(ViewBuffer { unpacked: Some(bytes), .. }) => bytes.get(..VIEW * rows).map(<[u8]>::to_vec),
+        Some(&ViewBuffer { lies: Some(offset), length, .. }) if length >= (VIEW * rows) as u64 => {
             Some(reader.file.read(offset, (VIEW * rows) as u64)?)
         }
         _ => None,
@@ -60,12 +64,13 @@ pub(super) fn append(
             _ => (little_endian(&view[8..12]).saturating_add(1), little_endian(&view[12..])),
         };
         let end = at + length;
-        let value = match usize::try_from(number).ok().and_then(|number| buffers.get(number)) {
-            Some(ViewBuffer::Unpacked(bytes)) if end <= bytes.len() as u64 => {
-                ByteValue::text(&bytes[at as usize..end as usize], reader.limits)?
-            }
-            Some(ViewBuffer::Lies { offset, length: whole }) if end <= *whole => {
+        let buffer = usize::try_from(number).ok().and_then(|number| buffers.get(number));
+        let value = match buffer.filter(|buffer| end <= buffer.length) {
+            Some(&ViewBuffer { lies: Some(offset), .. }) => {
                 ByteValue::Lies(CellExtent { offset: offset + at, length: length as u32 })
+            }
+            Some(ViewBuffer { unpacked: Some(bytes), .. }) => {
+                ByteValue::text(&bytes[at as usize..end as usize], reader.limits)?
             }
             _ => return Err(reader.damaged("a value goes on beyond the end of its buffer")),
         };
@@ -74,7 +79,7 @@ pub(super) fn append(
     Ok(())
 }
 
-/// Finds a buffer, and unpacks one of texts, of a batch no more than a block may have.
+/// Finds a buffer, and unpacks one that is packed, of a batch no more than a block may have.
 fn open(
     reader: &mut BatchReader<'_, '_>,
     place: BufferPlace,
@@ -83,15 +88,25 @@ fn open(
     unpacked: &mut u64,
 ) -> Result<ViewBuffer, ColumnFault> {
     match reader.buffer(place, number)? {
-        BufferBytes::Lie { offset, length } => Ok(ViewBuffer::Lies { offset, length }),
-        BufferBytes::Packed { block, packed } if is_text => {
-            *unpacked = unpacked.saturating_add(block.unpacked);
+        BufferBytes::Lie { offset, length } => Ok(ViewBuffer { length, lies: Some(offset), unpacked: None }),
+        BufferBytes::Packed { block, packed } => {
+            let length = block.unpacked;
+            // Of bytes only the views themselves are looked at.
+            if !is_text && number > 1 {
+                let (lies, _) = reader.address(block, packed)?;
+                return Ok(ViewBuffer { length, lies: Some(lies), unpacked: None });
+            }
+            *unpacked = unpacked.saturating_add(length);
             if *unpacked > LARGEST_BLOCK {
                 let why = "its texts are more than can be unpacked of a batch: write smaller batches";
                 return Err(ColumnFault::Refused(why.to_owned()));
             }
-            reader.unpack(block, packed).map(ViewBuffer::Unpacked)
+            if is_text {
+                let bytes = reader.unpack(block, packed)?;
+                return Ok(ViewBuffer { length, lies: None, unpacked: Some(bytes) });
+            }
+            let (lies, bytes) = reader.address(block, packed)?;
+            Ok(ViewBuffer { length, lies: Some(lies), unpacked: Some(bytes) })
         }
-        BufferBytes::Packed { block, .. } => Err(packed_bytes(block)),
     }
 }

@@ -1,6 +1,6 @@
 //! Where the files of an index lie: on file systems or on servers.
 
-use super::super::FileId;
+use super::super::{FileId, Layout};
 use super::DatasetIndex;
 use crate::error::Result;
 use crate::source::{OpenFile, RangeSource};
@@ -25,6 +25,16 @@ impl DatasetIndex {
     /// Whether reads of any file are requests that are charged.
     pub(crate) fn is_charged(&self) -> bool {
         self.parts.iter().any(|placed| placed.part.is_charged())
+    }
+
+    /// Whether all samples lie in shards that `foreload pack` made.
+    pub(crate) fn is_packed(&self) -> bool {
+        self.parts.iter().all(|placed| placed.part.layout() == Layout::Packed)
+    }
+
+    /// Whether any samples lie in shards that `foreload pack` made.
+    pub(crate) fn has_packed(&self) -> bool {
+        self.parts.iter().any(|placed| placed.part.layout() == Layout::Packed)
     }
 
     /// Opens a file of a dataset on a server to read parts of it in any order; `None` for one that has a path.

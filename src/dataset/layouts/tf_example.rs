@@ -9,8 +9,9 @@ use super::super::samples::ShardContents;
 use super::super::survey::is_tfrecord;
 use super::super::table::{CellExtent, ShardTable, TableCells, TableColumn};
 use super::super::value_kinds::ValueKinds;
+use super::super::whole_file::{UnpackedShard, unpacked_place};
 use super::super::{Contents, FieldKind, rows_of_table, shards};
-use super::tfrecord::{check_payload, next_record};
+use super::tfrecord::{check_payload, codec_of, next_record};
 use super::wire::{WireMessage, WireValue};
 use super::{ShardLayout, ShardParser};
 use crate::error::Result;
@@ -51,16 +52,33 @@ impl ShardLayout for ExampleShards {
 
 impl ShardParser for ExampleShards {
     fn contents(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
-        rows_of_table::contents(tf_examples(bytes)?, LABELS)
+        match codec_of(bytes)? {
+            Some(codec) => {
+                let shard = UnpackedShard::of(bytes, codec, None)?;
+                shard.contents(|bytes| rows_of_table::contents(tf_examples(bytes)?, LABELS))
+            }
+            None => rows_of_table::contents(tf_examples(bytes)?, LABELS),
+        }
     }
 
     fn verify(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<Option<String>, Malformed> {
-        let (mut source, mut at) = (Window::new(bytes), 0);
-        while let Some(record) = next_record(&mut source, &mut at)? {
-            check_payload(&mut source, record)?;
+        match codec_of(bytes)? {
+            Some(codec) => {
+                check_payloads(UnpackedShard::of(bytes, codec, None)?.bytes()).map_err(unpacked_place)?
+            }
+            None => check_payloads(bytes)?,
         }
         Ok(None)
     }
+}
+
+/// Compares all records of a shard with their checksums.
+fn check_payloads<S: ReadAt + ?Sized>(bytes: &S) -> Result<(), Malformed> {
+    let (mut source, mut at) = (Window::new(bytes), 0);
+    while let Some(record) = next_record(&mut source, &mut at)? {
+        check_payload(&mut source, record)?;
+    }
+    Ok(())
 }
 
 /// The features of a shard's records.
@@ -383,7 +401,8 @@ impl ExampleTable {
             };
             Some(TableColumn { name, kind, classes: Vec::new(), cells })
         };
-        ShardTable { samples: self.records, columns: self.columns.into_iter().filter_map(column).collect() }
+        let columns = self.columns.into_iter().filter_map(column).collect();
+        ShardTable { samples: self.records, columns, ..ShardTable::default() }
     }
 }
 

@@ -7,6 +7,8 @@
 use super::super::build::{SampleRow, ShardRows};
 use super::super::samples::{ShardContents, ShardFindings};
 use super::super::survey::is_tfrecord;
+use super::super::unpack::BlockCodec;
+use super::super::whole_file::{self, UnpackedShard};
 use super::super::{Contents, shards};
 use super::{ShardLayout, ShardParser};
 use crate::crc::{Checksum, checksum};
@@ -40,8 +42,31 @@ impl ShardLayout for RecordShards {
 
 impl ShardParser for RecordShards {
     fn contents(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
-        let rows = ShardRows { samples: records(bytes)?, ..ShardRows::default() };
-        Ok(ShardContents { rows, findings: ShardFindings::default() })
+        fn parse<S: ReadAt + ?Sized>(bytes: &S) -> Result<ShardContents, Malformed> {
+            let rows = ShardRows { samples: records(bytes)?, ..ShardRows::default() };
+            Ok(ShardContents { rows, findings: ShardFindings::default() })
+        }
+        match codec_of(bytes)? {
+            Some(codec) => UnpackedShard::of(bytes, codec, None)?.contents(parse),
+            None => parse(bytes),
+        }
+    }
+}
+
+/// The codec of a shard that is compressed as a whole, as TensorFlow's writers do by GZIP and ZLIB. A shard whose first
+/// bytes are a record's length with its checksum is not, however they look.
+pub(super) fn codec_of(source: &dyn ReadAt) -> Result<Option<BlockCodec>, Malformed> {
+    let mut start = [0; HEADER as usize];
+    let got = source
+        .read_at(&mut start, 0)
+        .map_err(|error| Malformed { offset: 0, message: format!("reading failed: {error}") })?;
+    if length(&start).is_some() {
+        return Ok(None);
+    }
+    match start[..got] {
+        // The first byte names the method and the window, and both together are a multiple of 31 (RFC 1950).
+        [0x78, flags, ..] if u16::from_be_bytes([0x78, flags]) % 31 == 0 => Ok(Some(BlockCodec::Zlib)),
+        _ => whole_file::codec_of(source),
     }
 }
 

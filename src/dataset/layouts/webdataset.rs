@@ -2,12 +2,16 @@
 
 use super::super::kind::image_extensions;
 use super::super::samples::{ShardContents, Stems, contents};
+use super::super::whole_file::{self, UnpackedShard};
 use super::super::{Contents, shards};
 use super::{ShardLayout, ShardParser};
 use crate::error::Result;
 use crate::source::{DatasetSource, Malformed, ReadAt};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
+
+/// How names of shards end; what is compressed is unpacked as a whole.
+const ENDINGS: [&str; 4] = [".tar", ".tar.gz", ".tgz", ".tar.zst"];
 
 /// Tar shards, as WebDataset writes them.
 pub(in crate::dataset) struct TarShards;
@@ -18,7 +22,7 @@ impl ShardLayout for TarShards {
     }
 
     fn is_shard(&self, name: &[u8]) -> bool {
-        name.ends_with(b".tar")
+        ENDINGS.iter().any(|ending| name.ends_with(ending.as_bytes()))
     }
 
     fn is_compressed(&self, name: &[u8]) -> bool {
@@ -40,6 +44,9 @@ impl ShardLayout for TarShards {
 
 impl ShardParser for Stems {
     fn contents(&self, _: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
-        contents(bytes, *self)
+        match whole_file::codec_of(bytes)? {
+            Some(codec) => UnpackedShard::of(bytes, codec, None)?.contents(|bytes| contents(bytes, *self)),
+            None => contents(bytes, *self),
+        }
     }
 }

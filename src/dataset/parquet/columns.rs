@@ -1,5 +1,6 @@
 //! The cells of a column: the values of its pages, and which of them are missing.
 
+use super::super::blocks::ShardBlocks;
 use super::super::gather::{ColumnFault, GatheredCells, TableFile, TableLimits};
 use super::super::table::TableCells;
 use super::super::unpack::{BlockCodec, LARGEST_BLOCK, PackedBlock};
@@ -24,8 +25,8 @@ struct PageBody {
     values: u64,
     /// The offset in the file of what is held, where it lies there as it is.
     lies: Option<u64>,
-    /// How it is packed in the file.
-    packed: Option<BlockCodec>,
+    /// The block in the file that was unpacked for it, of a column of bytes with its bytes there.
+    packed: Option<(PackedBlock, Vec<u8>)>,
 }
 
 /// Reads a column: all that its pages hold, or for long values where they lie.
@@ -38,6 +39,7 @@ pub(super) fn read(
     chunks: &[&ColumnChunk],
     file: &mut TableFile<'_>,
     limits: &mut TableLimits,
+    blocks: &mut ShardBlocks,
 ) -> Result<TableCells, ColumnFault> {
     let mut cells = match content {
         LeafContent::Truth => GatheredCells::Truths(Vec::new()),
@@ -52,7 +54,7 @@ pub(super) fn read(
         let codec = chunk.codec.clone().map_err(|name| {
             ColumnFault::Refused(format!("its pages are compressed with {name}, which cannot be read"))
         })?;
-        read_chunk(ChunkReader { leaf, content, codec, file, limits }, chunk, &mut cells)?;
+        read_chunk(ChunkReader { leaf, content, codec, file, limits, blocks }, chunk, &mut cells)?;
     }
     cells.finish(matches!(content, LeafContent::Text | LeafContent::Json), file, limits)
 }
@@ -64,6 +66,7 @@ struct ChunkReader<'a, 'f> {
     codec: Option<BlockCodec>,
     file: &'a mut TableFile<'f>,
     limits: &'a mut TableLimits,
+    blocks: &'a mut ShardBlocks,
 }
 
 fn read_chunk(
@@ -127,13 +130,15 @@ impl ChunkReader<'_, '_> {
         count: u64,
         encoding: u64,
     ) -> Result<PageValues, ColumnFault> {
-        if let (true, Some(codec), 1..) = (self.is_bytes(), body.packed, count) {
-            return Err(packed_bytes(codec));
-        }
         let bytes = match &body.held {
             None => ValueBytes::InFile { offset: body.values, end: page.offset + page.packed },
             Some(held) => {
-                let lies = body.lies.map(|lies| lies + body.values);
+                // What is too long to be kept gets addresses in the block.
+                let lies = match (&body.packed, count) {
+                    (Some((block, packed)), 1..) => Some(self.blocks.add(*block, packed)?),
+                    _ => body.lies,
+                };
+                let lies = lies.map(|lies| lies + body.values);
                 ValueBytes::Held { bytes: held.get(body.values as usize..).unwrap_or_default(), lies }
             }
         };
@@ -189,12 +194,9 @@ impl ChunkReader<'_, '_> {
         let largest = if codec.is_some() { page.unpacked.max(page.packed) } else { page.packed };
         if largest > LARGEST_BLOCK {
             let (bytes, most) = (largest, LARGEST_BLOCK >> 20);
-            return Err(match codec {
-                Some(codec) if self.is_bytes() => packed_bytes(codec),
-                _ => ColumnFault::Refused(format!(
-                    "one of its pages has {bytes} bytes: {most} MiB are the most, so write smaller pages"
-                )),
-            });
+            return Err(ColumnFault::Refused(format!(
+                "one of its pages has {bytes} bytes: {most} MiB are the most, so write smaller pages"
+            )));
         }
         self.limits.take_bytes(page.packed, page.offset)?;
         let mut bytes = self.file.read(page.offset, page.packed)?;
@@ -203,12 +205,15 @@ impl ChunkReader<'_, '_> {
         }
         let mut lies = Some(page.offset);
         let mut levels = bytes[..packed_levels as usize].to_vec();
-        let mut values = packed_levels;
+        let (mut values, mut packed) = (packed_levels, None);
         if let Some(codec) = codec {
             let unpacked = page.unpacked - packed_levels;
             self.limits.take_bytes(unpacked, page.offset)?;
             let block = PackedBlock { offset: page.offset + packed_levels, unpacked, codec };
-            bytes = block.unpack(&bytes[packed_levels as usize..])?;
+            bytes.drain(..packed_levels as usize);
+            let unpacked = block.unpack(&bytes)?;
+            let in_file = std::mem::replace(&mut bytes, unpacked);
+            packed = self.is_bytes().then_some((block, in_file));
             (lies, values) = (None, 0);
         }
         if page.kind == PageKind::DataV1 && self.leaf.present > 0 {
@@ -218,7 +223,7 @@ impl ChunkReader<'_, '_> {
             levels = rest.get(..length).ok_or_else(beyond)?.to_vec();
             values = 4 + length as u64;
         }
-        Ok(PageBody { held: Some(bytes), levels, values, lies, packed: codec })
+        Ok(PageBody { held: Some(bytes), levels, values, lies, packed })
     }
 
     /// Reads the levels of a page whose values stay where they are.
@@ -261,15 +266,6 @@ fn spread<T>(cells: &mut Vec<Option<T>>, values: Vec<T>, present: Option<Vec<boo
             cells.extend(present.into_iter().map(|there| if there { values.next() } else { None }))
         }
     }
-}
-
-/// Why bytes in packed pages are refused.
-fn packed_bytes(codec: BlockCodec) -> ColumnFault {
-    ColumnFault::Refused(format!(
-        "its bytes lie in pages compressed with {}, of which single values cannot be read: write the column without \
-         compression",
-        codec.title()
-    ))
 }
 
 fn damaged(offset: u64, what: &str) -> Malformed {

@@ -13,6 +13,7 @@ mod thrift;
 mod values;
 
 use super::FieldKind;
+use super::blocks::ShardBlocks;
 use super::gather::{self, ColumnFault, TableLimits};
 use super::hugging_face::DeclaredFeatures;
 use super::table::ShardTable;
@@ -35,12 +36,13 @@ pub fn table(source: &dyn ReadAt, kept: &[String]) -> Result<ShardTable, Malform
     let features = DeclaredFeatures::read(footer.hugging_face.as_deref());
     let samples = footer.groups.iter().map(|group| group.rows).sum();
     let mut limits = TableLimits::of(file.size()).keeping(kept);
+    let mut blocks = ShardBlocks::of(file.size());
     let mut columns = Vec::new();
     for (number, leaf) in leaves.iter().enumerate() {
         let chunks: Vec<_> = footer.groups.iter().map(|group| &group.chunks[number]).collect();
         let cells = match &leaf.content {
             Err(why) => Err(ColumnFault::Refused(why.clone())),
-            Ok(content) => columns::read(leaf, *content, &chunks, &mut file, &mut limits),
+            Ok(content) => columns::read(leaf, *content, &chunks, &mut file, &mut limits, &mut blocks),
         };
         columns.extend(gather::column(
             &leaf.path,
@@ -49,9 +51,10 @@ pub fn table(source: &dyn ReadAt, kept: &[String]) -> Result<ShardTable, Malform
             cells,
             &features,
             &mut file,
+            &mut blocks,
         )?);
     }
-    Ok(ShardTable { samples, columns: gather::by_different_names(columns) })
+    Ok(ShardTable { samples, columns: gather::by_different_names(columns), blocks: blocks.into_rows() })
 }
 
 /// Each row group must have a chunk of each column, with a value for each row.

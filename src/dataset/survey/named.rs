@@ -71,7 +71,7 @@ fn packed_shard() -> String {
 
 /// The message about a tar that is compressed.
 pub(super) fn compressed(beside: &str) -> String {
-    format!("is a compressed tar{beside}: samples can only be read from plain tar; unpack it")
+    format!("is a compressed tar{beside}: of these only .tar.gz, .tgz and .tar.zst are read; unpack it")
 }
 
 /// Surveys a root that is a single file, which must be a shard.

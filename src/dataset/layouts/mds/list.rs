@@ -1,6 +1,7 @@
 //! The file `index.json`, which lists the shards of a dataset and says what their columns are.
 
 use super::super::is_name_beside;
+use crate::dataset::unpack::BlockCodec;
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashSet};
 
@@ -80,8 +81,10 @@ impl MdsList {
         let mut names = HashSet::new();
         for (number, shard) in list.shards.iter().enumerate() {
             shard.check().map_err(|message| format!("is damaged: shard {number} {message}"))?;
-            if !names.insert(&shard.raw_data.basename) {
-                return Err(format!("lists {:?} twice", shard.raw_data.basename));
+            for file in std::iter::once(&shard.raw_data).chain(&shard.zip_data) {
+                if !names.insert(&file.basename) {
+                    return Err(format!("lists {:?} twice", file.basename));
+                }
             }
         }
         Ok(Some(list))
@@ -89,6 +92,24 @@ impl MdsList {
 }
 
 impl MdsShard {
+    /// How the shard is compressed: an algorithm, and perhaps its level behind a colon.
+    ///
+    /// # Errors
+    /// Why it cannot be read, in words.
+    pub(super) fn codec(&self) -> Result<BlockCodec, String> {
+        let compression = self.compression.as_deref().unwrap_or("an algorithm that is not said");
+        match compression.split(':').next().unwrap_or_default() {
+            "zstd" => Ok(BlockCodec::Zstd),
+            "gz" => Ok(BlockCodec::Gzip),
+            "snappy" => Ok(BlockCodec::Snappy),
+            _ => Err(format!(
+                "is compressed with {compression}, which cannot be read: unpack it to {}, or write the dataset with \
+                 zstd, gz or snappy",
+                self.raw_data.basename
+            )),
+        }
+    }
+
     pub(super) fn check(&self) -> Result<(), String> {
         for file in [Some(&self.raw_data), self.zip_data.as_ref()].into_iter().flatten() {
             let name = file.basename.as_str();

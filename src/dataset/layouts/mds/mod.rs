@@ -11,11 +11,12 @@ mod sample;
 pub use sample::mds_table;
 
 use super::super::samples::ShardContents;
+use super::super::whole_file::UnpackedShard;
 use super::super::{Contents, rows_of_table};
 use super::{LABELS, ShardLayout, ShardParser, read_list};
 use crate::error::{Error, Result};
 use crate::source::{DatasetSource, Malformed, ReadAt, Seen};
-use list::{MdsList, MdsShard};
+use list::{MdsFile, MdsList, MdsShard};
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
 use std::collections::HashMap;
 
@@ -48,22 +49,20 @@ impl ShardLayout for MdsShards {
 
     fn listed(&self, source: &dyn DatasetSource, directory: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
         let Some(list) = find(source, directory)? else { return Ok(None) };
+        let mut names = Vec::with_capacity(list.shards.len());
         for shard in &list.shards {
+            let raw = &shard.raw_data.basename;
             // A compressed shard may have been unpacked beside.
-            if let Some(compression) = shard.compression.as_ref().filter(|_| shard.zip_data.is_some())
-                && source.stamp(&below(directory, &shard.raw_data.basename))? == Seen::Gone
-            {
-                let name = shard.zip_data.as_ref().map_or("", |file| &file.basename);
-                let message = format!(
-                    "is compressed with {compression}: samples can only be read from shards as they are; unpack it to \
-                     {}",
-                    shard.raw_data.basename
-                );
-                return Err(Error::dataset(source.path(&below(directory, name)), message));
-            }
+            let name = match &shard.zip_data {
+                Some(zip) if source.stamp(&below(directory, raw))? == Seen::Gone => {
+                    let refused = |why| Error::dataset(source.path(&below(directory, &zip.basename)), why);
+                    shard.codec().map_err(refused)?;
+                    &zip.basename
+                }
+                _ => raw,
+            };
+            names.push(name.clone().into_bytes());
         }
-        let mut names: Vec<Vec<u8>> =
-            list.shards.iter().map(|shard| shard.raw_data.basename.clone().into_bytes()).collect();
         names.sort_unstable();
         Ok(Some(names))
     }
@@ -76,9 +75,14 @@ impl ShardLayout for MdsShards {
         let list = find(source, &[])?;
         let list =
             list.ok_or_else(|| Error::dataset(source.path(&[]), format!("has no {INDEX} any more")))?;
-        let by_name =
-            list.shards.into_iter().map(|shard| (shard.raw_data.basename.clone().into_bytes(), shard));
-        Ok(Box::new(MdsParser { shards: by_name.collect() }))
+        let mut shards = HashMap::new();
+        for shard in list.shards {
+            if let Some(zip) = &shard.zip_data {
+                shards.insert(zip.basename.clone().into_bytes(), (shard.clone(), true));
+            }
+            shards.insert(shard.raw_data.basename.clone().into_bytes(), (shard, false));
+        }
+        Ok(Box::new(MdsParser { shards }))
     }
 }
 
@@ -95,42 +99,79 @@ fn below(directory: &[u8], name: &str) -> Vec<u8> {
 
 /// What parses the shards of a list.
 struct MdsParser {
-    shards: HashMap<Vec<u8>, MdsShard>,
+    /// The shards by their names, and whether that is the name of the compressed file.
+    shards: HashMap<Vec<u8>, (MdsShard, bool)>,
 }
 
 impl MdsParser {
-    fn shard(&self, name: &[u8]) -> Result<&MdsShard, Malformed> {
-        let unknown = || Malformed { offset: 0, message: format!("is not listed in {INDEX}") };
-        self.shards.get(name).ok_or_else(unknown)
+    /// The shard of a name, and its bytes once it is unpacked, if it is compressed.
+    fn shard(
+        &self,
+        name: &[u8],
+        bytes: &dyn ReadAt,
+    ) -> Result<(&MdsShard, Option<UnpackedShard>), Malformed> {
+        let wrong = |message| Malformed { offset: 0, message };
+        let unknown = || wrong(format!("is not listed in {INDEX}"));
+        let (shard, is_packed) = self.shards.get(name).ok_or_else(unknown)?;
+        let Some(zip) = shard.zip_data.as_ref().filter(|_| *is_packed) else { return Ok((shard, None)) };
+        if bytes.size() != zip.bytes {
+            return Err(wrong(format!("has {} bytes, and {INDEX} says {}", bytes.size(), zip.bytes)));
+        }
+        let codec = shard.codec().map_err(wrong)?;
+        Ok((shard, Some(UnpackedShard::of(bytes, codec, Some(shard.raw_data.bytes))?)))
     }
 }
 
 impl ShardParser for MdsParser {
     fn contents(&self, name: &[u8], bytes: &dyn ReadAt) -> Result<ShardContents, Malformed> {
-        rows_of_table::contents(sample::table(bytes, self.shard(name)?)?, LABELS)
+        match self.shard(name, bytes)? {
+            (shard, None) => rows_of_table::contents(sample::table(bytes, shard)?, LABELS),
+            (shard, Some(unpacked)) => {
+                unpacked.contents(|bytes| rows_of_table::contents(sample::table(bytes, shard)?, LABELS))
+            }
+        }
     }
 
     fn verify(&self, name: &[u8], bytes: &dyn ReadAt) -> Result<Option<String>, Malformed> {
         let mut unknown = Vec::new();
-        for (algorithm, stated) in &self.shard(name)?.raw_data.hashes {
-            let own = match algorithm.as_str() {
-                "sha224" => digest::<Sha224>(bytes)?,
-                "sha256" => digest::<Sha256>(bytes)?,
-                "sha384" => digest::<Sha384>(bytes)?,
-                "sha512" => digest::<Sha512>(bytes)?,
-                other => {
-                    unknown.push(other);
-                    continue;
+        match self.shard(name, bytes)? {
+            (shard, None) => check_hashes(&shard.raw_data, bytes, &mut unknown)?,
+            (shard, Some(unpacked)) => {
+                if let Some(zip) = &shard.zip_data {
+                    check_hashes(zip, bytes, &mut unknown)?;
                 }
-            };
-            if !own.eq_ignore_ascii_case(stated) {
-                let message = format!("has another {algorithm} than {INDEX} says: it is damaged");
-                return Err(Malformed { offset: 0, message });
+                check_hashes(&shard.raw_data, &unpacked.bytes(), &mut unknown)?;
             }
         }
+        unknown.dedup();
         let told = || format!("checksums by {} in {INDEX} were not compared", unknown.join(", "));
         Ok((!unknown.is_empty()).then(told))
     }
+}
+
+/// Compares the bytes of a file with its checksums, and notes the algorithms that are not known.
+fn check_hashes<'a>(
+    file: &'a MdsFile,
+    bytes: &dyn ReadAt,
+    unknown: &mut Vec<&'a str>,
+) -> Result<(), Malformed> {
+    for (algorithm, stated) in &file.hashes {
+        let own = match algorithm.as_str() {
+            "sha224" => digest::<Sha224>(bytes)?,
+            "sha256" => digest::<Sha256>(bytes)?,
+            "sha384" => digest::<Sha384>(bytes)?,
+            "sha512" => digest::<Sha512>(bytes)?,
+            other => {
+                unknown.push(other);
+                continue;
+            }
+        };
+        if !own.eq_ignore_ascii_case(stated) {
+            let message = format!("has another {algorithm} than {INDEX} says: it is damaged");
+            return Err(Malformed { offset: 0, message });
+        }
+    }
+    Ok(())
 }
 
 /// The digest of all bytes of a shard, in hexadecimal.

@@ -71,7 +71,7 @@ pub(super) fn table<S: ReadAt + ?Sized>(source: &S, shard: &MdsShard) -> Result<
         return fail(start, format!("has {} bytes behind its last sample", size - start));
     }
     let columns = columns.into_iter().map(MdsColumn::finish).collect();
-    Ok(ShardTable { samples, columns })
+    Ok(ShardTable { samples, columns, ..ShardTable::default() })
 }
 
 /// The offsets of samples, one after another.

@@ -1,0 +1,35 @@
+//! The compressed blocks of a dataset, and the samples in them.
+
+use super::DatasetPart;
+use crate::dataset::blocks::{BlockTable, StoredBlock};
+use crate::dataset::format::Section;
+use crate::dataset::{Extent, FileId};
+use std::ops::Range;
+
+impl DatasetPart {
+    pub(in crate::dataset) fn blocks(&self) -> BlockTable<'_> {
+        BlockTable(self.file.section(Section::Blocks))
+    }
+
+    /// The block that the bytes of `extent` lie in; `None` where they lie in the file as they are, or are none.
+    pub(in crate::dataset) fn block(&self, extent: Extent) -> Option<StoredBlock> {
+        if extent.length == 0 || !self.layout().is_sharded() {
+            return None;
+        }
+        self.blocks().at(extent.file.0, extent.offset)
+    }
+
+    /// The samples of a shard whose extents begin at these addresses, in the order in which they lie there.
+    pub(in crate::dataset) fn samples_within(&self, file: FileId, addresses: Range<u64>) -> Vec<u64> {
+        let Range { start, end } = self.samples_of(file);
+        let order = match &self.members {
+            Some(members) => members.order_in(file),
+            None => self.image_order.get(&file.0).map(Vec::as_slice),
+        };
+        let sample = |number: u64| start + order.map_or(number, |order| u64::from(order[number as usize]));
+        let offset = |number: u64| self.extent(sample(number)).offset;
+        let first = super::search(0, end - start, |number| offset(number) < addresses.start);
+        let within = (first..end - start).take_while(|&number| offset(number) < addresses.end);
+        within.map(sample).collect()
+    }
+}

@@ -1,0 +1,128 @@
+//! Shards that are compressed as a whole: each is one block, which is unpacked to be parsed.
+
+use super::blocks::ShardBlocks;
+use super::samples::ShardContents;
+use super::unpack::{BlockCodec, LARGEST_BLOCK, PackedBlock, unpack_all};
+use crate::source::{Malformed, ReadAt};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+/// The most bytes, packed and unpacked, of shards that are parsed at the same time, beside a single larger one.
+const MOST_AT_ONCE: u64 = 1 << 30;
+
+/// The bytes of shards that are being parsed.
+static AT_ONCE: (Mutex<u64>, Condvar) = (Mutex::new(0), Condvar::new());
+
+/// Memory for a shard that is parsed, given back in the end.
+struct TakenMemory(u64);
+
+impl TakenMemory {
+    /// Waits until there is room for a shard of so many bytes.
+    fn take(bytes: u64) -> Self {
+        let (taken, changed) = &AT_ONCE;
+        let mut taken = taken.lock().unwrap_or_else(PoisonError::into_inner);
+        while *taken > 0 && *taken + bytes > MOST_AT_ONCE {
+            taken = changed.wait(taken).unwrap_or_else(PoisonError::into_inner);
+        }
+        *taken += bytes;
+        Self(bytes)
+    }
+}
+
+impl Drop for TakenMemory {
+    fn drop(&mut self) {
+        let (taken, changed) = &AT_ONCE;
+        *taken.lock().unwrap_or_else(PoisonError::into_inner) -= self.0;
+        changed.notify_all();
+    }
+}
+
+/// A shard that is compressed as a whole, unpacked.
+pub(super) struct UnpackedShard {
+    bytes: Vec<u8>,
+    /// The bytes of the shard as it is.
+    packed: Vec<u8>,
+    codec: BlockCodec,
+    _memory: TakenMemory,
+}
+
+/// The codec of a shard that begins as something compressed, of the kinds that are read as a whole.
+///
+/// # Errors
+/// [`Malformed`] where its first bytes cannot be read.
+pub(super) fn codec_of(source: &dyn ReadAt) -> Result<Option<BlockCodec>, Malformed> {
+    let mut magic = [0; 4];
+    let got = source
+        .read_at(&mut magic, 0)
+        .map_err(|error| Malformed { offset: 0, message: format!("reading failed: {error}") })?;
+    let known: [(&[u8], BlockCodec); 2] =
+        [(b"\x1f\x8b", BlockCodec::Gzip), (b"\x28\xb5\x2f\xfd", BlockCodec::Zstd)];
+    let found = known.iter().find(|(start, _)| magic[..got].starts_with(start));
+    Ok(found.map(|&(_, codec)| codec))
+}
+
+impl UnpackedShard {
+    /// Unpacks a shard, which becomes `unpacked` bytes where that is known.
+    ///
+    /// # Errors
+    /// [`Malformed`] for one that is damaged, of another length than stated, or too large.
+    pub(super) fn of(
+        source: &dyn ReadAt,
+        codec: BlockCodec,
+        unpacked: Option<u64>,
+    ) -> Result<Self, Malformed> {
+        let wrong = |message: String| Malformed { offset: 0, message };
+        let size = source.size();
+        let title = codec.title();
+        let too_large = || {
+            let most = LARGEST_BLOCK >> 20;
+            wrong(format!(
+                "is compressed with {title} as a whole and has more than {most} MiB once it is unpacked, which are the \
+                 most: unpack it, or write smaller shards"
+            ))
+        };
+        if size.max(unpacked.unwrap_or(0)) > LARGEST_BLOCK {
+            return Err(too_large());
+        }
+        let memory = TakenMemory::take(size + unpacked.unwrap_or((4 * size).min(LARGEST_BLOCK)));
+        let mut packed = vec![0; size as usize];
+        let got =
+            source.read_at(&mut packed, 0).map_err(|error| wrong(format!("reading failed: {error}")))?;
+        packed.truncate(got);
+        let bytes = match unpacked {
+            Some(unpacked) => PackedBlock { offset: 0, unpacked, codec }.unpack(&packed)?,
+            None => unpack_all(codec, &packed).map_err(wrong)?,
+        };
+        if bytes.len() as u64 > LARGEST_BLOCK {
+            return Err(too_large());
+        }
+        Ok(Self { bytes, packed, codec, _memory: memory })
+    }
+
+    /// The bytes that it has once it is unpacked.
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The contents of the shard, which `parse` finds in its unpacked bytes.
+    ///
+    /// # Errors
+    /// Those of `parse`.
+    pub(super) fn contents(
+        &self,
+        parse: impl FnOnce(&[u8]) -> Result<ShardContents, Malformed>,
+    ) -> Result<ShardContents, Malformed> {
+        let mut contents = parse(&self.bytes).map_err(unpacked_place)?;
+        let mut blocks = ShardBlocks::of(self.packed.len() as u64);
+        let block = PackedBlock { offset: 0, unpacked: self.bytes.len() as u64, codec: self.codec };
+        let start = blocks.add(block, &self.packed)?;
+        // Members lie where they did from there.
+        contents.rows.samples.iter_mut().for_each(|sample| sample.offset += start);
+        contents.rows.blocks = blocks.into_rows();
+        Ok(contents)
+    }
+}
+
+/// What is wrong at a place that a shard has only once it is unpacked.
+pub(super) fn unpacked_place(Malformed { offset, message }: Malformed) -> Malformed {
+    Malformed { offset: 0, message: format!("{message} (at byte {offset} once it is unpacked)") }
+}
