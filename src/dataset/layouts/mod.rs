@@ -190,7 +190,7 @@ impl Layout {
         self == Self::Manifest || self.shards().is_some_and(ShardLayout::is_table)
     }
 
-    /// Whether `foreload pack` reads such samples: they are files by themselves, or all that a sample has lies in a shard.
+    /// Whether `foreload pack` reads such samples: files by themselves, or what lies in shards.
     pub(crate) fn can_be_packed(self) -> bool {
         self == Self::Folder || self.is_sharded()
     }
