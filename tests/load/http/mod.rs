@@ -8,6 +8,7 @@ mod manifest;
 mod roots;
 mod same;
 mod secrets;
+mod settings;
 
 use crate::common::{Dataset, epoch_bytes};
 use foreload::testing::config::LoaderOptions;
