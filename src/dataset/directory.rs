@@ -34,7 +34,8 @@ impl IndexDirectory {
         };
         let is_named = named.is_some();
         if let Some(url) = named.as_ref().filter(|path| is_url(path)) {
-            let message = format!("is {}, must be the path of a directory of this machine", shown(url).display());
+            let message =
+                format!("is {}, must be the path of a directory of this machine", shown(url).display());
             return Err(Error::config("index_dir", message));
         }
         let Some(path) = named.or_else(usual) else { return Ok(None) };

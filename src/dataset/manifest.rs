@@ -115,7 +115,8 @@ fn take_names<'a>(
             |message| Error::dataset(source.path(&[]), format!("line {}: {message}", table.line(row)));
         let name = name.map_err(wrong)?;
         let at = u32::try_from(rows.names.len());
-        let at = at.map_err(|_| wrong("there are more than 4 GiB of names: split the manifest".to_owned()))?;
+        let at =
+            at.map_err(|_| wrong("there are more than 4 GiB of names: split the manifest".to_owned()))?;
         rows.names.extend(&name);
         rows.files.push(FileRow { name: at, name_length: name.len() as u32, length: 0 });
     }

@@ -11,8 +11,8 @@ use super::part::DatasetPart;
 use super::shards::{DatasetShards, ShardsFound};
 use super::survey::{self, Survey};
 use super::{
-    COARSE_TICK, Changed, Fingerprint, IndexOptions, IndexOrigin, Layout, Stamp, folder, kind, layouts, manifest,
-    packed, publish, shards, splits,
+    COARSE_TICK, Changed, Fingerprint, IndexOptions, IndexOrigin, Layout, Stamp, folder, kind, layouts,
+    manifest, packed, publish, shards, splits,
 };
 use crate::error::{Error, Result};
 use crate::names::NamedValue;

@@ -436,10 +436,11 @@ mod tests {
 
     #[test]
     fn addresses_of_the_own_network_are_known_in_every_form() {
-        let refused =
-            |reach, addresses: &[&str]| Vec::from_iter(addresses.iter().map(|address| {
-                refuse_beyond(reach, address.parse().unwrap()).is_err()
-            }));
+        let refused = |reach, addresses: &[&str]| {
+            Vec::from_iter(
+                addresses.iter().map(|address| refuse_beyond(reach, address.parse().unwrap()).is_err()),
+            )
+        };
         let near = ["169.254.169.254", "fe80::1", "::ffff:169.254.1.2"];
         let own = ["127.0.0.1", "127.8.8.8", "0.0.0.0", "::1", "::", "::ffff:127.0.0.1"];
         let far = ["10.0.0.1", "2001:db8::1", "::ffff:10.0.0.1"];

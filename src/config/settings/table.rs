@@ -7,8 +7,8 @@
 use super::SettingsObject::{Directory as OfCache, Ram as OfRam, Resources as OfResources};
 use super::forms::{
     AnyPath, AnyText, Bounds, ByteCount, Channels, ClassList, DeviceName, FieldList, Indices, LabelSource,
-    Maybe, MixList, OneOf, OwnDirectory, PeersChoice, Probability, Ratios, SideLengths, SizesByEpoch, TransformList, Truth,
-    Weighing, WholeNumber,
+    Maybe, MixList, OneOf, OwnDirectory, PeersChoice, Probability, Ratios, SideLengths, SizesByEpoch,
+    TransformList, Truth, Weighing, WholeNumber,
 };
 use super::{Description, Form, Setting, Topic};
 use crate::augment::{

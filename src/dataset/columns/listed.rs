@@ -100,7 +100,8 @@ impl ListingTable {
     fn cells(&self, at: usize) -> TableCells {
         use ColumnItem::{Large, Other, Truth, Whole};
         let cells = || self.rows.iter().map(|row| &row.cells[at]);
-        if let Some(row) = self.rows.iter().find(|row| matches!(row.cells[at], Cell::List(_) | Cell::Nested(_)))
+        if let Some(row) =
+            self.rows.iter().find(|row| matches!(row.cells[at], Cell::List(_) | Cell::Nested(_)))
         {
             return TableCells::Refused(format!("line {} has a list or an object", row.line));
         }
@@ -204,7 +205,8 @@ mod tests {
         for refused in ["image", "big"] {
             assert!(matches!(cells(refused), TableCells::Refused(_)), "{refused}");
         }
-        let lists = ListingTable::parse(TableFormat::JsonLines, b"{\"path\": \"a\", \"l\": [1], \"o\": {}}\n");
+        let lists =
+            ListingTable::parse(TableFormat::JsonLines, b"{\"path\": \"a\", \"l\": [1], \"o\": {}}\n");
         let (columns, _) = lists.unwrap().columns();
         assert!(columns.iter().all(|column| matches!(column.cells, TableCells::Refused(_))));
     }
@@ -212,7 +214,10 @@ mod tests {
     #[test]
     fn names_of_classes_are_numbered_in_their_order() {
         let (columns, label) = listing("path,class,label\na,dog,0.5\nb,cat,1\nc,dog,\n").columns();
-        assert_eq!((label, &columns[0].classes[..]), (Some("class"), &["cat".to_owned(), "dog".to_owned()][..]));
+        assert_eq!(
+            (label, &columns[0].classes[..]),
+            (Some("class"), &["cat".to_owned(), "dog".to_owned()][..])
+        );
         assert_eq!(columns[0].cells, TableCells::Integers(vec![Some(1), Some(0), Some(1)]));
         assert_eq!(listing("path,label\na,3\n").columns().1, Some("label"));
     }

@@ -86,7 +86,8 @@ impl ManifestUrls {
         if !names_account || is_same || self.may_name_any_path() {
             return Ok(());
         }
-        Err("names an account of its own, to which a manifest on a server must not lead credentials".to_owned())
+        Err("names an account of its own, to which a manifest on a server must not lead credentials"
+            .to_owned())
     }
 
     /// The URL by which a file is asked for.

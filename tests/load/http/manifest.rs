@@ -115,8 +115,14 @@ fn what_a_manifest_says_wrong_is_said_with_its_line() {
         (format!("path\n{file}\nno.jpg\n{file}\nneither.jpg\n"), "line 3: its column \"path\" names"),
         (format!("path\n{file}\nno.jpg\n{file}\nneither.jpg\n"), "and 1 other lines"),
         (format!("path,n\n{file},1\n,2\n"), "line 3: has no \"path\""),
-        (format!("path\n{file}\nfile:///etc/hostname\n"), "line 3: names file://etc/hostname, which a manifest"),
-        (format!("path\n{file}\n/etc/hostname\n"), "line 3: its column \"path\" names /etc/hostname, which does not"),
+        (
+            format!("path\n{file}\nfile:///etc/hostname\n"),
+            "line 3: names file://etc/hostname, which a manifest",
+        ),
+        (
+            format!("path\n{file}\n/etc/hostname\n"),
+            "line 3: its column \"path\" names /etc/hostname, which does not",
+        ),
         (format!("path\n{file}\nclass.jpg\n"), "line 3: its column \"path\" names"),
         ("a,b\n1,2\n".to_owned(), "has no column that names its files"),
         ("path\n".to_owned(), "lists no file"),
@@ -133,7 +139,8 @@ fn what_a_manifest_says_wrong_is_said_with_its_line() {
         assert!(error.contains(said) && !error.contains("geheim"), "{text}: {error}");
     }
     // On a server it names nothing of this machine, whose user did not write it.
-    for name in ["/etc/hostname", "../data/a.jpg", "a/../../b.jpg", "file:///etc/hostname", "./", "a//b", ""] {
+    for name in ["/etc/hostname", "../data/a.jpg", "a/../../b.jpg", "file:///etc/hostname", "./", "a//b", ""]
+    {
         served.write("data/wrong.csv", &format!("n,path\n1,{name}\n"));
         let error = served.open(&served.url("data/wrong.csv")).err().unwrap().to_string();
         assert!(error.contains("line 2: ") && error.contains("data/wrong.csv"), "{name}: {error}");
@@ -143,7 +150,8 @@ fn what_a_manifest_says_wrong_is_said_with_its_line() {
 #[test]
 fn credentials_of_a_manifest_go_to_its_own_server_alone() {
     let dataset = Dataset::folder(SAMPLES);
-    let other = RangeServer::start(&dataset.beside(""), Options { record: true, ..Options::default() }).unwrap();
+    let other =
+        RangeServer::start(&dataset.beside(""), Options { record: true, ..Options::default() }).unwrap();
     let access = Some(Access::Header("Basic d2FuZGE6Z2VoZWlt".to_owned()));
     let served = Served::with(dataset, Options { access, ..Options::default() });
     let (own, elsewhere) = (served.url("data"), format!("{}/data", other.url()));
@@ -190,7 +198,9 @@ fn files_are_told_apart_by_what_their_names_do_not_show() {
     pipeline(index, &options).epoch(0, 0, 1, 0).unwrap().next_batch().unwrap().unwrap();
     let asked = served.server.requests();
     assert!(["id=1", "id=2"].iter().all(|id| {
-        asked.iter().any(|request| request.method == "GET" && request.query().unwrap_or_default().contains(id))
+        asked
+            .iter()
+            .any(|request| request.method == "GET" && request.query().unwrap_or_default().contains(id))
     }));
 }
 

@@ -2,7 +2,8 @@
 
 use super::{Served, pipeline, two_epochs};
 use crate::common::{Dataset, small_images};
-use foreload::testing::config::{Labels, LoaderOptions};
+use foreload::Labels;
+use foreload::testing::config::LoaderOptions;
 use range_server::{Access, Options};
 use std::fmt::Write;
 use std::path::PathBuf;
@@ -35,7 +36,7 @@ fn labels_and_lists_of_files_at_urls_are_those_of_the_files() {
         ("none.csv", "list.txt", "labels: "),
         ("labels.csv", "none.txt", "files: "),
         ("list.txt", "list.txt", "must be a file that ends in"),
-        ("labels.csv", "data/", "is a directory"),
+        ("labels.csv", "data/", "files: "),
     ] {
         let error = of(url(labels), url(list)).check(&served.dataset.index()).err().unwrap().to_string();
         assert!(error.contains(said) && error.contains("http://127.0.0.1"), "{error}");
