@@ -124,6 +124,9 @@ pub(crate) trait DatasetSource: Send + Sync {
         Ok(self.stamp(name)?.stamp().map(|stamp| stamp.size))
     }
 
+    /// Has the root taken for a single file, whatever its name says, before anything else is asked of it.
+    fn is_file(&self) {}
+
     /// The place as that of a manifest, if it is one.
     fn manifest(&self) -> Option<&ManifestSource> {
         None
@@ -260,9 +263,7 @@ pub(crate) fn read_named(file: &Path) -> Result<Vec<u8>, String> {
     }
     let whole = || -> Result<Vec<u8>> {
         let place = place(file)?;
-        if place.is_directory()? {
-            return Err(Error::dataset(place.path(&[]), "is a directory"));
-        }
+        place.is_file();
         read_whole(&*place, MOST_NAMED)
     };
     whole().map_err(|error| error.to_string())
@@ -326,26 +327,37 @@ pub(crate) fn without_secrets(text: &str) -> Cow<'_, str> {
     let Some(at) = text.find("://") else { return Cow::Borrowed(text) };
     let is_end = |end: char| end.is_whitespace() || matches!(end, '\'' | '"' | '`' | '<' | '>' | '|');
     let (before, rest) = text.split_at(at + 3);
-    let url = &rest[..rest.find(is_end).unwrap_or(rest.len())];
+    let (mut left, after) = rest.split_at(rest.find(is_end).unwrap_or(rest.len()));
+    let mut shown = before.to_owned();
     // Of several that are joined by `::`, each has its own. An IPv6 address has two colons, too.
-    let bracket = url.find(']').unwrap_or(0);
-    let url = &url[..url[bracket..].find("::").map_or(url.len(), |joined| bracket + joined)];
+    loop {
+        let bracket = left.find(']').unwrap_or(0);
+        let end = left[bracket..].find("::").map_or(left.len(), |joined| bracket + joined);
+        shown += place_of_url(&left[..end]);
+        left = &left[end..];
+        let Some(next) = left.strip_prefix("::") else { break };
+        let scheme = next.find("://").map_or(0, |scheme| scheme + 3);
+        let scheme = if next[..scheme].contains("::") { 0 } else { scheme };
+        shown += &left[..2 + scheme];
+        left = &next[scheme..];
+    }
+    shown += &without_secrets(after);
+    if shown == text { Cow::Borrowed(text) } else { Cow::Owned(shown) }
+}
+
+/// What stands behind the scheme of a URL, but for user, password and query.
+fn place_of_url(url: &str) -> &str {
     let authority = &url[..url.find(['/', '?', '#']).unwrap_or(url.len())];
     let is_port = |port: &str| port.is_empty() || port.parse::<u16>().is_ok();
     let is_whole = authority.contains('@')
         || authority.ends_with(']')
         || authority.rsplit_once(':').is_none_or(|(_, port)| is_port(port));
     // Of what cannot be taken apart, all that may belong to a user and a password is left out, slashes included.
-    let shown = match if is_whole { authority } else { url }.rfind('@') {
+    let place = match if is_whole { authority } else { url }.rfind('@') {
         Some(at) => &url[at + 1..],
         None => url,
     };
-    let shown = shown.split(['?', '#']).next().unwrap_or_default();
-    let after = without_secrets(&rest[url.len()..]);
-    match shown.len() == url.len() && matches!(after, Cow::Borrowed(_)) {
-        true => Cow::Borrowed(text),
-        false => Cow::Owned(format!("{before}{shown}{after}")),
-    }
+    place.split(['?', '#']).next().unwrap_or_default()
 }
 
 /// The root that has this name in the directory `root`. What a URL has behind its path stays.
@@ -440,6 +452,7 @@ mod tests {
             ("http://[::1]:80/a.tar?sig=geheim", "http://[::1]:80/a.tar"),
             ("http://u:geheim@[::1]/a.tar?sig=geheim#x", "http://[::1]/a.tar"),
             ("https://u:geheim@h/a::https://u:geheim@i/b?sig=geheim", "https://h/a::https://i/b"),
+            ("http://h/a::b.tar?sig=geheim", "http://h/a::b.tar"),
             ("https://u:ge/heim@h/a", "https://h/a"),
             ("https://u:ge?heim@h/a", "https://h/a"),
             ("unexpected argument 'https://u:geheim@h/a?b' found", "unexpected argument 'https://h/a' found"),

@@ -105,6 +105,28 @@ def test_masks_are_torchvisions(root: Path, recipe: str) -> None:
     assert other <= 1e-4 * pixels
 
 
+# webdataset leaves its files to the garbage collector.
+@pytest.mark.filterwarnings("ignore::ResourceWarning", "ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize(
+    "keys", [("jpg;png;webp", "txt;json"), ("png;jpg", "json;txt"), ("webp;png;jpg", "cls")]
+)
+def test_the_first_of_several_keys_is_webdataset_s(tmp_path: Path, keys: tuple[str, str]) -> None:
+    def members(number: int) -> shards.Members:
+        usual = shards.sample(number)
+        png = shards.saved(Image.open(io.BytesIO(usual["jpg"])), "png")
+        kinds: list[shards.Members] = [{"jpg": usual["jpg"]}, {"png": png}, {"jpg": usual["jpg"], "png": png}]
+        texts = {key: usual[key] for key in ("txt", "json") if number % 2 or key == "json"}
+        return {**kinds[number % 3], **texts, "cls": usual["cls"]}
+
+    root = shards.make(tmp_path, 30, 2, members)
+    shard_names = sorted(str(path) for path in root.glob("*.tar"))
+    theirs = list(webdataset.WebDataset(shard_names, shardshuffle=False).to_tuple(*keys))
+    asked = [foreload.fields.Bytes(key) for key in keys]
+    loader = foreload.ImageLoader(root, batch_size=10, shuffle=False, fields=asked)
+    ours = [pair for batch in loader for pair in zip(*(batch[key] for key in keys), strict=True)]
+    assert ours == theirs
+
+
 def test_two_views_have_their_masks(root: Path) -> None:
     transforms = T.Views(2, [T.RandomResizedCrop(32), T.RandomHorizontalFlip()])
     dataset = ImageDataset(root, batch_size=8, fields=FIELDS, transforms=transforms, with_ids=True)

@@ -8,7 +8,7 @@ use super::settings::{Settings, TakesSettings};
 use super::{choice, output};
 use crate::dataset::{
     BlockCosts, Changed, Contents, DatasetIndex, IndexOptions, IndexOrigin, IndexRequests, IndexSummary,
-    Notes, SampleBytes, TO_LABEL, TableField,
+    Layout, Notes, SampleBytes, TO_LABEL, TableField,
 };
 use crate::names::NamedValue;
 use crate::notices::{Notice, Notices};
@@ -242,7 +242,7 @@ fn describe(report: &IndexReport) -> String {
     let of = of_classes(*classes);
     let mut lines = vec![
         format!("{}: {samples} samples {of} in {groups} {}", root.display(), layout.group_title()),
-        format!("  layout       {}{}", layout.title(), packed_of(&report.summary.notes)),
+        format!("  layout       {}{}", layout.title(), of_what(*layout, &report.summary.notes)),
         format!(
             "  bytes        {}; {} a sample, {} at most",
             output::bytes(total_bytes),
@@ -278,9 +278,12 @@ fn describe(report: &IndexReport) -> String {
     lines.join("\n")
 }
 
-/// What a packed dataset was made of, in words.
-fn packed_of(notes: &Notes) -> String {
-    notes.packed_of.map_or_else(String::new, |layout| format!(", packed of {}", layout.title()))
+/// What a packed dataset was made of, or which column of a manifest names its files, in words.
+fn of_what(layout: Layout, notes: &Notes) -> String {
+    match &notes.image {
+        Some(column) if layout == Layout::Manifest => format!(", which its column {column:?} names"),
+        _ => notes.packed_of.map_or_else(String::new, |layout| format!(", packed of {}", layout.title())),
+    }
 }
 
 /// The most reasons that are listed for people: there may be as many as files.

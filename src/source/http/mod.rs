@@ -276,6 +276,10 @@ impl DatasetSource for HttpSource {
         Ok(None)
     }
 
+    fn is_file(&self) {
+        let _ = self.0.form.set(RootForm::File);
+    }
+
     fn stamp(&self, name: &[u8]) -> Result<Seen> {
         let root = &*self.0;
         let Some(url) = root.url(name)? else { return Ok(Seen::Gone) };

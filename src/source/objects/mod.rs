@@ -302,6 +302,10 @@ impl DatasetSource for ObjectSource {
         true
     }
 
+    fn is_file(&self) {
+        let _ = self.0.form.set(ObjectForm::File);
+    }
+
     fn has_lasting_inodes(&self) -> bool {
         true
     }

@@ -9,6 +9,7 @@ mod packed;
 mod roots;
 mod same;
 mod secrets;
+mod settings;
 mod starts;
 
 use crate::common::{Dataset, epoch_bytes};

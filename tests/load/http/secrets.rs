@@ -97,3 +97,87 @@ fn credentials_are_in_no_file_and_no_output() {
         }
     }
 }
+
+/// Runs the program, and checks that it shows none of these words.
+fn without_words(args: &[&str], kept: &Path, words: &[&str]) -> std::process::Output {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_foreload"));
+    let output = program.args(args).env("FORELOAD_INDEX_DIR", kept.join("index")).output().unwrap();
+    for text in [&output.stdout, &output.stderr] {
+        for word in words {
+            assert!(!contains(text, word), "{word} of {args:?}: {}", String::from_utf8_lossy(text));
+        }
+    }
+    output
+}
+
+#[test]
+fn secrets_in_a_manifest_are_in_no_file_and_no_output() {
+    let words = ["geheim", "unterschrift"];
+    let access = Access::Query("sig=unterschrift".to_owned());
+    let served = Served::with(Dataset::folder(30), Options { access: Some(access), ..Options::default() });
+    let data = served.url("data");
+    let names = |sample: usize| {
+        let path = served.dataset.path(sample);
+        let path = path.strip_prefix(served.dataset.beside("data")).unwrap().to_str().unwrap();
+        format!("{}/{path}?sig=unterschrift", data.replace("http://", "http://wanda:geheim@"))
+    };
+    let lines: String = (0..30).map(|sample| format!("{},{}\n", names(sample), sample % 3)).collect();
+    let manifest = served.write("data/signed.csv", &format!("url,label\n{lines}"));
+    let kept = served.dataset.beside("kept");
+    std::fs::create_dir(&kept).unwrap();
+    let path = |name: &str| kept.join(name).to_str().unwrap().to_owned();
+    let (cache, trace) = (path("cache"), path("trace.json"));
+    let on_server = served.url("data/signed.csv") + "?sig=unterschrift";
+    for root in [manifest.to_str().unwrap(), &on_server] {
+        for args in [
+            &["index", root, "--json", "--verify", "--decode"][..],
+            &["bench", root, "--epochs", "2", "--batch-size", "4", "--cache", &cache, "--cache-size", "9MB"],
+            &["bench", root, "--json", "--epochs", "1", "--batch-size", "4", "--trace", &trace],
+            &["plan", root, "--json", "--cache-size", "50MB", "--cache", &path("plan-cache")],
+        ] {
+            let output = without_words(args, &kept, &words);
+            assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        served.fail(&["status:always:403"]);
+        let output = without_words(&["bench", root, "--epochs", "1", "--batch-size", "4"], &kept, &words);
+        assert!(!output.status.success());
+        served.fail(&[]);
+    }
+    let found = files(&kept);
+    assert!(found.len() > 5, "{found:?}");
+    for file in found {
+        let bytes = std::fs::read(&file).unwrap();
+        assert!(words.iter().all(|word| !contains(&bytes, word)), "{}", file.display());
+    }
+}
+
+#[test]
+fn settings_and_roots_that_are_wrong_show_no_secrets() {
+    let dataset = Dataset::folder(10);
+    let kept = dataset.beside("kept");
+    std::fs::create_dir(&kept).unwrap();
+    let data = dataset.beside("data");
+    let data = data.to_str().unwrap();
+    let secret = "http://wanda:geheim@127.0.0.1:1/none";
+    let joined = format!("{secret}.tar::{secret}.tar?sig=unterschrift");
+    let of = |name: &str| format!("{secret}{name}?sig=unterschrift");
+    for args in [
+        &["index", &joined][..],
+        &["index", "pipe:curl -u wanda:geheim http://h/?unterschrift"],
+        &["index", "http://wanda:ge/heim@geheim@h:x/?unterschrift"],
+        &["bench", data, "--labels", &of("")],
+        &["bench", data, "--labels", &of(".csv")],
+        &["bench", data, "--files", &of(".txt")],
+        &["bench", data, "--index-dir", &of("")],
+        &["bench", data, "--cache", &of(""), "--cache-size", "1MB"],
+        &["bench", data, "--batch-size", &of("")],
+        &["cache", "show", "here", &of("")],
+        &["unpack", data, "there", &of("")],
+        &[&of("")],
+    ] {
+        let output = without_words(args, &kept, &["geheim", "unterschrift", "wanda"]);
+        assert!(!output.status.success(), "{args:?}");
+        assert!(!output.stderr.is_empty(), "{args:?}");
+    }
+    assert!(!dataset.beside("kept/index").join("http:").exists() && !Path::new("http:").exists());
+}
