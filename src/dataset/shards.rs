@@ -239,15 +239,6 @@ impl ReadAt for Cancellable<'_> {
     }
 }
 
-fn open<'a>(
-    source: &dyn DatasetSource,
-    shard: &[u8],
-    cancel: &'a Cancel,
-) -> Result<(Cancellable<'a>, Stamp)> {
-    let OpenFile { bytes, stamp } = source.open(shard)?;
-    Ok((Cancellable { bytes, cancel }, stamp))
-}
-
 /// The error of a shard that cannot be parsed.
 fn malformed(path: &Path, bytes: &dyn ReadAt, Malformed { offset, message }: Malformed) -> Error {
     let mut beginning = [0; 64];
@@ -261,28 +252,38 @@ fn malformed(path: &Path, bytes: &dyn ReadAt, Malformed { offset, message }: Mal
 /// How often a shard is opened that has another stamp after it was parsed in vain.
 const MOST_MOVES: u32 = 3;
 
-/// Parses one shard, which has this stamp. One that was written to meanwhile, or of which a server had told another
-/// version, is parsed anew.
-pub(super) fn read(
+/// Opens a shard and parses it, and returns the stamp that it has. One that was written to meanwhile, or of which a
+/// server had told another version, is opened anew.
+fn parsed<T>(
     source: &dyn DatasetSource,
     shard: &[u8],
-    parser: &dyn ShardParser,
     cancel: &Cancel,
-) -> Result<(Stamp, ShardContents)> {
-    cancel.check(&source.path(&[]))?;
+    parse: impl Fn(&dyn ReadAt) -> Result<T, Malformed>,
+) -> Result<(Stamp, T)> {
     let mut moves = 0;
     loop {
-        let (bytes, stamp) = open(source, shard, cancel)?;
-        let error = match parser.contents(shard, &bytes) {
-            Ok(contents) => return Ok((stamp, contents)),
+        cancel.check(&source.path(&[]))?;
+        let OpenFile { bytes, stamp } = source.open(shard)?;
+        let bytes = Cancellable { bytes, cancel };
+        let error = match parse(&bytes) {
+            Ok(found) => return Ok((stamp, found)),
             Err(error) => malformed(&source.path(shard), &bytes, error),
         };
         moves += 1;
         if moves == MOST_MOVES || source.stamp(shard)?.stamp().is_none_or(|now| now == stamp) {
             return Err(error);
         }
-        cancel.check(&source.path(&[]))?;
     }
+}
+
+/// Parses one shard, which has this stamp.
+pub(super) fn read(
+    source: &dyn DatasetSource,
+    shard: &[u8],
+    parser: &dyn ShardParser,
+    cancel: &Cancel,
+) -> Result<(Stamp, ShardContents)> {
+    parsed(source, shard, cancel, |bytes| parser.contents(shard, bytes))
 }
 
 /// Compares one shard with the checksums that its layout keeps. What cannot be compared, and why, is returned.
@@ -292,14 +293,12 @@ pub(super) fn verify(
     parser: &dyn ShardParser,
     cancel: &Cancel,
 ) -> Result<Option<String>> {
-    let (bytes, _) = open(source, shard, cancel)?;
-    parser.verify(shard, &bytes).map_err(|error| malformed(&source.path(shard), &bytes, error))
+    parsed(source, shard, cancel, |bytes| parser.verify(shard, bytes)).map(|(_, unknown)| unknown)
 }
 
 /// Whether a tar shard is a tar of tars, by its first members.
 pub(super) fn is_tar_of_tars(source: &dyn DatasetSource, shard: &[u8], cancel: &Cancel) -> Result<bool> {
-    let (bytes, _) = open(source, shard, cancel)?;
-    layouts::is_tar_of_tars(&bytes).map_err(|error| malformed(&source.path(shard), &bytes, error))
+    parsed(source, shard, cancel, layouts::is_tar_of_tars).map(|(_, is_one)| is_one)
 }
 
 /// The name of the first image in a tar shard; what lies behind it is not looked at.
@@ -308,6 +307,5 @@ pub(super) fn first_image(
     shard: &[u8],
     cancel: &Cancel,
 ) -> Result<Option<String>> {
-    let (bytes, _) = open(source, shard, cancel)?;
-    samples::first_image(&bytes).map_err(|error| malformed(&source.path(shard), &bytes, error))
+    parsed(source, shard, cancel, samples::first_image).map(|(_, image)| image)
 }
