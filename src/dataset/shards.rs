@@ -254,11 +254,11 @@ const MOST_MOVES: u32 = 3;
 
 /// Opens a shard and parses it, and returns the stamp that it has. One that was written to meanwhile, or of which a
 /// server had told another version, is opened anew.
-fn parsed<T>(
+fn parsed<'a, T>(
     source: &dyn DatasetSource,
     shard: &[u8],
-    cancel: &Cancel,
-    parse: impl Fn(&dyn ReadAt) -> Result<T, Malformed>,
+    cancel: &'a Cancel,
+    parse: impl Fn(&Cancellable<'a>) -> Result<T, Malformed>,
 ) -> Result<(Stamp, T)> {
     let mut moves = 0;
     loop {
