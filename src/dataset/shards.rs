@@ -240,15 +240,6 @@ impl ReadAt for Cancellable<'_> {
     }
 }
 
-fn open<'a>(
-    source: &dyn DatasetSource,
-    shard: &[u8],
-    cancel: &'a Cancel,
-) -> Result<(Cancellable<'a>, Stamp)> {
-    let OpenFile { bytes, stamp } = source.open(shard)?;
-    Ok((Cancellable { bytes, cancel }, stamp))
-}
-
 /// The error of a shard that cannot be parsed.
 fn malformed(path: &Path, bytes: &dyn ReadAt, Malformed { offset, message }: Malformed) -> Error {
     let mut beginning = [0; 64];
@@ -262,28 +253,38 @@ fn malformed(path: &Path, bytes: &dyn ReadAt, Malformed { offset, message }: Mal
 /// How often a shard is opened that has another stamp after it was parsed in vain.
 const MOST_MOVES: u32 = 3;
 
-/// Parses one shard, which has this stamp. One that was written to meanwhile, or of which a server had told another
-/// version, is parsed anew.
-pub(super) fn read(
+/// Opens a shard and parses it, and returns the stamp that it has. One that was written to meanwhile, or of which a
+/// server had told another version, is opened anew.
+fn parsed<'a, T>(
     source: &dyn DatasetSource,
     shard: &[u8],
-    parser: &dyn ShardParser,
-    cancel: &Cancel,
-) -> Result<(Stamp, ShardContents)> {
-    cancel.check(&source.path(&[]))?;
+    cancel: &'a Cancel,
+    parse: impl Fn(&Cancellable<'a>) -> Result<T, Malformed>,
+) -> Result<(Stamp, T)> {
     let mut moves = 0;
     loop {
-        let (bytes, stamp) = open(source, shard, cancel)?;
-        let error = match parser.contents(shard, &bytes) {
-            Ok(contents) => return Ok((stamp, contents)),
+        cancel.check(&source.path(&[]))?;
+        let OpenFile { bytes, stamp } = source.open(shard)?;
+        let bytes = Cancellable { bytes, cancel };
+        let error = match parse(&bytes) {
+            Ok(found) => return Ok((stamp, found)),
             Err(error) => malformed(&source.path(shard), &bytes, error),
         };
         moves += 1;
         if moves == MOST_MOVES || source.stamp(shard)?.stamp().is_none_or(|now| now == stamp) {
             return Err(error);
         }
-        cancel.check(&source.path(&[]))?;
     }
+}
+
+/// Parses one shard, which has this stamp.
+pub(super) fn read(
+    source: &dyn DatasetSource,
+    shard: &[u8],
+    parser: &dyn ShardParser,
+    cancel: &Cancel,
+) -> Result<(Stamp, ShardContents)> {
+    parsed(source, shard, cancel, |bytes| parser.contents(shard, bytes))
 }
 
 /// Compares one shard with the checksums that its layout keeps. What cannot be compared, and why, is returned.
@@ -293,18 +294,19 @@ pub(super) fn verify(
     parser: &dyn ShardParser,
     cancel: &Cancel,
 ) -> Result<Option<String>> {
-    let (bytes, _) = open(source, shard, cancel)?;
-    parser.verify(shard, &bytes).map_err(|error| malformed(&source.path(shard), &bytes, error))
+    parsed(source, shard, cancel, |bytes| parser.verify(shard, bytes)).map(|(_, unknown)| unknown)
 }
 
 /// Whether a tar shard is a tar of tars, by its first members.
 pub(super) fn is_tar_of_tars(source: &dyn DatasetSource, shard: &[u8], cancel: &Cancel) -> Result<bool> {
-    let (bytes, _) = open(source, shard, cancel)?;
-    // Tars of tars are read only where they are not compressed.
-    if whole_file::codec_of(&bytes).is_ok_and(|codec| codec.is_some()) {
-        return Ok(false);
-    }
-    layouts::is_tar_of_tars(&bytes).map_err(|error| malformed(&source.path(shard), &bytes, error))
+    let is_one = |bytes: &Cancellable<'_>| {
+        // Tars of tars are read only where they are not compressed.
+        if whole_file::codec_of(bytes).is_ok_and(|codec| codec.is_some()) {
+            return Ok(false);
+        }
+        layouts::is_tar_of_tars(bytes)
+    };
+    parsed(source, shard, cancel, is_one).map(|(_, is_one)| is_one)
 }
 
 /// The name of the first image in a tar shard; what lies behind it is not looked at.
@@ -313,13 +315,12 @@ pub(super) fn first_image(
     shard: &[u8],
     cancel: &Cancel,
 ) -> Result<Option<String>> {
-    let (bytes, _) = open(source, shard, cancel)?;
-    let first = whole_file::codec_of(&bytes).and_then(|codec| match codec {
+    let first = |bytes: &Cancellable<'_>| match whole_file::codec_of(bytes)? {
         Some(codec) => {
-            let shard = UnpackedShard::of(&bytes, codec, None)?;
+            let shard = UnpackedShard::of(bytes, codec, None)?;
             samples::first_image(shard.bytes()).map_err(unpacked_place)
         }
-        None => samples::first_image(&bytes),
-    });
-    first.map_err(|error| malformed(&source.path(shard), &bytes, error))
+        None => samples::first_image(bytes),
+    };
+    parsed(source, shard, cancel, first).map(|(_, image)| image)
 }

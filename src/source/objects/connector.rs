@@ -130,19 +130,19 @@ impl StoreConnector {
     async fn exchange_again(&self, request: &HttpRequest) -> Result<Fetched, HttpFailure> {
         let mut retries = Retries::new();
         loop {
-            let fetched = self.exchange(request.clone()).await;
-            let failure = match &fetched {
+            let answer = self.exchange(request.clone()).await;
+            let failure = match &answer {
                 Ok(fetched) if fetched.status.is_success() => {
                     self.has_answered.store(true, Relaxed);
-                    return fetched;
+                    return answer;
                 }
                 Ok(fetched) => fetched.failure(),
                 Err(failure) if self.has_answered.load(Relaxed) => failure.clone(),
-                Err(_) => return fetched,
+                Err(_) => return answer,
             };
             match retries.after(failure) {
                 Ok(pause) => tokio::time::sleep(pause).await,
-                Err(_) => return fetched,
+                Err(_) => return answer,
             }
         }
     }
