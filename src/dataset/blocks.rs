@@ -12,13 +12,13 @@ use crate::crc::checksum;
 use crate::source::{Malformed, ReadAt, Window};
 use std::ops::Range;
 
-/// The bytes between two blocks' addresses, and between them and the end of the shard. It is more than ever lies between
-/// two things that are read at once, so that no read is of two blocks.
+/// The bytes between two blocks' addresses, and between them and the end of the shard. It is more than ever lies
+/// between two things that are read at once, so that no read is of two blocks.
 const APART: u64 = 128 << 10;
 
-/// The bytes of a [`StoredBlock`] in the index: the number of its shard (u32), its codec (u32), its first address (u64),
-/// its offset in the shard (u64), its bytes there and once unpacked (u32 each), the checksum of the former (u32), and
-/// four zeros.
+/// The bytes of a [`StoredBlock`] in the index: the number of its shard (u32), its codec (u32), its first address
+/// (u64), its offset in the shard (u64), its bytes there and once unpacked (u32 each), the checksum of the former
+/// (u32), and four zeros.
 pub(super) const BLOCK_ROW: usize = 40;
 
 /// A block that holds values of samples.
@@ -242,7 +242,7 @@ impl BlockTable<'_> {
         self.rows().len()
     }
 
-    /// The block of shard `group` that has the byte with this address; `None` where the byte lies in the shard as it is.
+    /// The block of shard `group` that has the byte with this address; `None` where it lies in the shard as it is.
     pub(super) fn at(&self, group: u32, address: u64) -> Option<StoredBlock> {
         let rows = self.rows();
         let before = rows.partition_point(|row| (u32_at(row, 0), u64_at(row, 8)) <= (group, address));
