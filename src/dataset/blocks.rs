@@ -248,7 +248,9 @@ impl BlockTable<'_> {
         let before = rows.partition_point(|row| (u32_at(row, 0), u64_at(row, 8)) <= (group, address));
         let row = rows.get(before.checked_sub(1)?)?;
         let found = StoredBlock::from_bytes(row);
-        (u32_at(row, 0) == group && found.addresses().contains(&address)).then_some(found)
+        // What a damaged index says is not taken for the size of anything.
+        let is_block = u64::from(found.packed.max(found.unpacked)) <= LARGEST_BLOCK;
+        (is_block && u32_at(row, 0) == group && found.addresses().contains(&address)).then_some(found)
     }
 
     /// The blocks of shard `group`.
@@ -295,6 +297,8 @@ mod tests {
             (Some(rows[1]), None, None)
         );
         assert_eq!(table.at(8, first), None);
+        let huge = StoredBlock { packed: u32::MAX, ..rows[0] }.to_bytes(7);
+        assert_eq!(BlockTable(&huge).at(7, first), None);
         assert_eq!(table.of_group(7).collect::<Vec<_>>(), rows);
         assert_eq!((table.of_group(6).count(), table.of_group(8).count()), (0, 0));
         let mut damaged = packed.clone();
