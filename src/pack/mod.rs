@@ -116,7 +116,7 @@ pub(crate) fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync
     }
     if index.has_blocks() {
         let message =
-            "has shards that are compressed as a whole, which are not packed yet: unpack them first";
+            "has samples in compressed blocks, which are not packed yet: write it without compression";
         return Err(Error::dataset(source, message));
     }
     let shards = plan::shards(&index, options.shard_size);
