@@ -96,7 +96,7 @@ test-frameworks: test-module ## the tests with real frameworks: examples/, torch
 	PYTHONPATH=$(TESTED)/module FORELOAD_REQUIRE_FRAMEWORKS=1 .envs/frameworks/bin/python -m pytest \
 		$(addprefix tests/python/,test_torchvision.py test_torchvision_pixels.py test_torchvision_geometry.py \
 		test_torchvision_ops.py test_torchvision_mixing.py test_torchvision_recipes.py test_draws.py \
-		test_recipe_outputs.py test_webdataset.py test_frameworks.py test_gpu_peers.py \
+		test_recipe_outputs.py test_webdataset.py test_taken_over.py test_frameworks.py test_gpu_peers.py \
 		test_recipe_benchmark.py)
 
 # PyPI's torch comes along, as for the peers of `make compare`: some GB, once.

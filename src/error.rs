@@ -5,6 +5,14 @@ use std::path::PathBuf;
 /// A result whose error is [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
+/// What is wrong with a file that is a pointer of Git LFS; `None` for other beginnings of files.
+pub(crate) fn git_lfs_pointer(beginning: &[u8]) -> Option<&'static str> {
+    let is_pointer = beginning.starts_with(b"version https://git-lfs.github.com/spec/");
+    is_pointer.then_some(
+        "is a pointer of Git LFS and not the file itself: run `git lfs pull` where the dataset was cloned",
+    )
+}
+
 /// What went wrong. Each kind becomes one Python exception under `foreload.Error`.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {

@@ -12,6 +12,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The most bytes of a message: enough for reason, remedy and a long path, but not for a list of all files concerned.
 const LONGEST: usize = 1000;
 
+/// Whether notices that cannot wait are printed at once, because nobody takes them meanwhile.
+static ALOUD: AtomicBool = AtomicBool::new(false);
+
+/// Has notices that cannot wait printed on stderr from now on, as the command line does.
+pub(crate) fn speak_aloud() {
+    ALOUD.store(true, Ordering::Relaxed);
+}
+
 /// Whether somebody should do something about a notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -85,6 +93,15 @@ impl Notices {
     /// Adds `message`, whatever was added before: for each dataset, or for each epoch.
     pub fn notify(&self, kind: NoticeKind, message: String) {
         self.add(&mut self.state(), kind, message);
+    }
+
+    /// Warns with `message` of what is going on now: later nobody would want to hear it.
+    pub fn warn_at_once(&self, message: String) {
+        if ALOUD.load(Ordering::Relaxed) {
+            eprintln!("warning: {}", shortened(message));
+        } else {
+            self.notify(NoticeKind::Warning, message);
+        }
     }
 
     fn add(&self, state: &mut NoticeState, kind: NoticeKind, message: String) {

@@ -195,7 +195,8 @@ class Batches(Iterator[Batch]):
 
         With a cache there is also the dict `cache` for this epoch: `source_reads`, `source_bytes` (samples from the
         dataset's storage, as they were needed), `looks` (files that were asked whether they changed), `staged_bytes`,
-        `staged_samples`, `staged_units` of `units` (filled ahead); `last_error`, a text, or None; and `tiers`, a dict
+        `staged_requests` (to servers, of `source_requests`), `staged_samples`, `staged_units` of `units` (filled
+        ahead); `last_error`, a text, or None; and `tiers`, a dict
         for each tier by its name (`ram`, `nvme`, `peers`), from the fastest to the slowest: `hits`, `bytes` (samples
         that it gave, and what was read of them), `fallbacks` (it had them and could not give them), `stale`,
         `mismatched` (copies of what has changed), `admitted_samples`, `admitted_bytes` (written), `converted_samples`,

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils.data import IterableDataset, default_collate, get_worker_info
 
+from foreload import _taken
 from foreload._core import Batch, Batches, ImageLoader, Tensor, UnavailableError
 from foreload._docs import hands_on_settings
 from foreload._errors import config_error
@@ -168,6 +169,75 @@ class ImageDataset(IterableDataset):
         taken = _torchvision.merged(_torchvision.settings_of(dataset), settings)
         made = cls(taken.pop("path"), batch_size=batch_size, **taken)
         _torchvision.check_same_samples(dataset, made.loader)
+        return made
+
+    @classmethod
+    def from_webdataset(cls, source: Any, *, batch_size: int | None = None, **settings: Any) -> ImageDataset:
+        """Loads the shards of a WebDataset pipeline with Foreload; `repr` shows what was taken over.
+
+        Of a pipeline these are taken over: its shards, `shuffle` (all samples are shuffled here), `decode` to RGB,
+        `rename`, `to_tuple`, transforms of torchvision's in `map_tuple` or `map_dict`, and `batched`. Tuples of an
+        image and `cls` become (images, labels), an image alone becomes images, all others a dict by `fields`.
+
+        Args:
+            source: A `webdataset.WebDataset`, `DataPipeline` or `WebLoader`; or the URL or path of shards, with braces
+                or without, or a list of these.
+            batch_size: Samples per step and rank, where the pipeline has no `batched`.
+            settings: Settings of `ImageDataset` that the pipeline does not determine: `seed`, `cache`, ...; for one
+                without transforms these, or `image_size`.
+
+        Raises:
+            ConfigError: The pipeline does what Foreload does not do; the message says what, and what to do.
+        """
+        from foreload import _webdataset
+
+        taken = _taken.whole(_webdataset.settings_of(source, settings), settings, batch_size)
+        return cls(taken.pop("path"), **taken)
+
+    @classmethod
+    def from_streaming(cls, dataset: Any, *, batch_size: int | None = None, **settings: Any) -> ImageDataset:
+        """Loads the MDS shards of a StreamingDataset with Foreload; `repr` shows what was taken over.
+
+        These are taken over: where its streams lie (`remote`, or else `local`) and their splits, `proportion`,
+        `batch_size`, `shuffle` and `shuffle_seed`. The order is Foreload's.
+
+        Args:
+            dataset: A `streaming.StreamingDataset`; of a class derived from it, `transforms` must say what it does.
+            batch_size: Samples per step and rank, where the dataset does not say it.
+            settings: Settings of `ImageDataset` that the dataset does not determine: `transforms`, `cache`, ...
+
+        Raises:
+            ConfigError: The dataset does what Foreload does not do; the message says what, and what to do.
+        """
+        from foreload import _streaming
+
+        taken = _taken.whole(_streaming.settings_of(dataset, settings), settings, batch_size)
+        made = cls(taken.pop("path"), **taken)
+        _streaming.check_same_samples(dataset, made.loader)
+        return made
+
+    @classmethod
+    def from_huggingface(cls, dataset: Any, *, batch_size: int, **settings: Any) -> ImageDataset:
+        """Loads the rows of a `datasets.Dataset` with Foreload; `repr` shows what was taken over.
+
+        Its Arrow files are read as they lie, and rows that were chosen (`select`, `filter`, `shard`,
+        `train_test_split`, `train[:10%]`) are the `indices`. A validation or test split is evaluated (`train=False`)
+        unless you say otherwise.
+
+        Args:
+            dataset: What `load_dataset` or `load_from_disk` returned, with a column of images.
+            batch_size: Samples per step and rank.
+            settings: Settings of `ImageDataset` that the dataset does not determine: `transforms`, `seed`, ...
+
+        Raises:
+            ConfigError: Rows lie in memory or were computed, or the dataset does what Foreload does not do; the message
+                says what, and what to do.
+        """
+        from foreload import _huggingface
+
+        taken = _taken.whole(_huggingface.settings_of(dataset, settings), settings, batch_size)
+        made = cls(taken.pop("path"), **taken)
+        _huggingface.check_same_samples(dataset, made.loader)
         return made
 
     def __repr__(self) -> str:

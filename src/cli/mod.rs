@@ -22,8 +22,10 @@ mod usage;
 pub use job::{FindsJob, FoundJob, JobQuestion};
 
 use crate::Error;
+use crate::dataset::without_secrets;
 use crate::names::NamedValue;
 use clap::{Parser, Subcommand};
+use std::borrow::Cow;
 use std::ffi::OsString;
 
 /// A data loader for people who train on GPUs. It knows the epoch's order and loads ahead.
@@ -84,10 +86,15 @@ pub fn main(args: Vec<OsString>, finder: Option<&dyn FindsJob>) -> i32 {
         Err(answer) => {
             // This is also how --help and --version come, with exit code 0. If printing fails, there is nobody left to
             // tell.
-            let _ = answer.print();
+            let text = answer.render().to_string();
+            match without_secrets(&text) {
+                Cow::Borrowed(_) => drop(answer.print()),
+                Cow::Owned(text) => eprint!("{text}"),
+            }
             return answer.exit_code();
         }
     };
+    crate::notices::speak_aloud();
     let outcome = match cli.command {
         Command::Bench(args) => bench::run(&args, finder),
         Command::Cache(command) => cache::run(&command),

@@ -1,11 +1,13 @@
-//! The command `foreload pack`, which packs a dataset into shards from which images are decoded in less time.
+//! The command `foreload pack`, which packs a dataset into shards from which images are decoded in less time, or into
+//! tar shards.
 
+use super::choice;
 use super::output;
 use super::settings::{Settings, TakesSettings};
 use crate::dataset::{Contents, IndexOptions, Skipped};
 use crate::error::{Error, Result};
 use crate::notices::Notice;
-use crate::pack::{self, PackOptions, PackReport};
+use crate::pack::{self, PackOptions, PackReport, PackedAs, TarReport};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -19,6 +21,9 @@ pub(super) struct PackArgs {
     /// The directory that becomes the packed dataset: new, empty, or begun by a run that did not finish
     #[arg(value_name = "DST")]
     into: PathBuf,
+    /// What to make: packed shards, or tar shards as WebDataset has them
+    #[arg(long, value_name = "packed|tar", default_value = "packed", value_parser = choice::<PackedAs>("to"))]
+    to: PackedAs,
     /// Take files of any kind, or the records of .tfrecord shards, instead of images
     #[arg(long)]
     files: bool,
@@ -43,7 +48,7 @@ pub(super) struct PackArgs {
 struct PackedIndexSettings;
 
 impl TakesSettings for PackedIndexSettings {
-    const NAMES: Option<&'static [&'static str]> = Some(&["index_dir", "rebuild_index"]);
+    const NAMES: Option<&'static [&'static str]> = Some(&["index_dir", "rebuild_index", "split"]);
 }
 
 /// The report that `--json` prints.
@@ -56,6 +61,15 @@ struct PackSummary {
     samples_per_second: f64,
     /// The bytes of all shards for each byte of the source.
     ratio: f64,
+    notices: Vec<Notice>,
+}
+
+/// The report on tar shards that `--json` prints.
+#[derive(Serialize)]
+struct TarSummary {
+    version: String,
+    #[serde(flatten)]
+    report: TarReport,
     notices: Vec<Notice>,
 }
 
@@ -78,6 +92,13 @@ pub(super) fn run(args: &PackArgs) -> Result<()> {
         threads: args.threads.map_or_else(here, usize::from),
         force: args.force,
     };
+    if args.to == PackedAs::Tar {
+        let report = with_bar("samples", |progress| pack::pack_as_tars(&options, progress));
+        let notices = output::print_notices(&notices);
+        let summary = TarSummary { version: super::version(), report: report?, notices };
+        let text = || describe_tars(args, &summary.report);
+        return if args.json { output::print_json(&summary) } else { output::print(&text()) };
+    }
     let report = with_bar("samples", |progress| pack::pack(&options, progress));
     let notices = output::print_notices(&notices);
     let report = report?;
@@ -139,6 +160,22 @@ fn describe(args: &PackArgs, summary: &PackSummary) -> String {
         "  speed        {rate:.0} samples/s by {threads} threads in {}",
         output::seconds(*seconds)
     ));
+    lines.join("\n")
+}
+
+fn describe_tars(args: &PackArgs, report: &TarReport) -> String {
+    let TarReport { samples, shards, bytes, samples_before, threads, seconds, .. } = report;
+    let mut lines = vec![
+        format!("{}: {samples} samples in {shards} tar shards", args.into.display()),
+        format!("  bytes        {}", output::bytes(*bytes)),
+    ];
+    let column = |(name, reason): (&String, &String)| format!("  left out     column {name:?}: {reason}");
+    lines.extend(report.columns_left_out.iter().map(column));
+    lines.extend(left_out(&report.left_out, 0));
+    if *samples_before > 0 {
+        lines.push(format!("  before       {samples_before} samples were written by an earlier run"));
+    }
+    lines.push(format!("  written      by {threads} threads in {}", output::seconds(*seconds)));
     lines.join("\n")
 }
 

@@ -1,5 +1,7 @@
 //! The command `foreload plan`, which predicts what a job will cost: seconds of an epoch, what limits it, what more
-//! NVMe, more nodes and peers' caches would buy.
+//! NVMe, more nodes and peers' caches would buy, and what other ways to keep the dataset would change.
+
+mod ways;
 
 use super::settings::{Settings, TakesSettings};
 use super::{calibrate, output};
@@ -12,6 +14,7 @@ use crate::tier::{Machine, TierRates};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+use ways::{OtherWay, ways};
 
 /// The arguments of `foreload plan`.
 #[derive(clap::Args, Debug)]
@@ -105,6 +108,8 @@ struct PlanReport {
     plan: Prediction,
     /// The predictions with other caches: none, half, a terabyte more, twice as much.
     others: Vec<OtherPrediction>,
+    /// The predictions for other ways to fill the cache and to keep the dataset, as far as they change anything.
+    ways: Vec<OtherWay>,
     /// The prediction with more nodes of the same kind.
     more_nodes: MoreNodes,
     /// The prediction where nodes do not read from each other; absent where they do not anyway.
@@ -178,6 +183,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
     let more = args.more_nodes.unwrap_or(args.nodes.div_ceil(2));
     let more_nodes = PredictedJob { nodes: args.nodes.saturating_add(more), ..job };
     let without_peers = |_| predict(&PredictedJob { network: None, ..job }, &machine);
+    let plan = predict(&job, &machine);
     let report = PlanReport {
         version: super::version(),
         dataset: index.root().to_owned(),
@@ -197,7 +203,8 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
         compressed: index.block_costs(),
         more_nodes: MoreNodes { nodes: more, plan: predict(&more_nodes, &machine) },
         without_peers: job.network.map(without_peers),
-        plan: predict(&job, &machine),
+        ways: ways(&job, &machine, &plan, index.is_packed()),
+        plan,
         others: others.into_iter().map(other).collect(),
         notices,
     };
@@ -217,6 +224,7 @@ fn job(args: &PlanArgs, index: &DatasetIndex) -> PredictedJob {
         bytes: index.total_bytes(),
         requests: index.total_reads(),
         shards,
+        charged: index.is_charged(),
         nodes: args.nodes,
         ranks_per_node: args.ranks_per_node,
         batch_size: args.settings.batch_size,
@@ -300,11 +308,9 @@ fn describe(report: &PlanReport) -> String {
     let mut rows: Vec<(&str, &Prediction)> = others.iter().map(|other| (other.size, &other.plan)).collect();
     rows.push(("as asked", plan));
     rows.sort_by_key(|(_, plan)| plan.cache_bytes);
-    lines.extend(rows.into_iter().map(|(size, plan)| {
+    let costs = |plan: &Prediction| {
         format!(
-            "{size:<8} {:>9} {:>5.0}% {:>11} {:>11} {:>11} {:>10} {:>10}{}",
-            output::bytes(plan.cache_bytes),
-            100.0 * plan.held_together,
+            "{:>11} {:>11} {:>11} {:>10} {:>10}{}",
             time(plan.first.seconds),
             time(plan.later.seconds),
             time(plan.seconds),
@@ -312,7 +318,15 @@ fn describe(report: &PlanReport) -> String {
             count(plan.slow_requests),
             price(plan, report.price_per_1000)
         )
+    };
+    lines.extend(rows.into_iter().map(|(size, plan)| {
+        let (bytes, held) = (output::bytes(plan.cache_bytes), 100.0 * plan.held_together);
+        format!("{size:<8} {bytes:>9} {held:>5.0}% {}", costs(plan))
     }));
+    if !report.ways.is_empty() {
+        lines.extend([String::new(), "as asked, but".to_owned()]);
+    }
+    lines.extend(report.ways.iter().map(|way| format!("{:<25} {}", way.title(), costs(&way.plan))));
     lines.push(String::new());
     lines.push(format!("{epochs} epochs take {}; {}", time(plan.seconds), another_terabyte(plan, others)));
     let MoreNodes { nodes, plan: more } = &report.more_nodes;

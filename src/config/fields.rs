@@ -7,7 +7,7 @@ use super::{Images, LoaderConfig};
 use crate::augment::{BoxFormat, Filter, ImageSize};
 use crate::batch::{BatchLayout, Column, Element, Raggedness};
 use crate::dataset::kind::IMAGE_EXTENSIONS;
-use crate::dataset::{DatasetIndex, FieldKind, IMAGE, SampleColumn};
+use crate::dataset::{DatasetIndex, FieldKind, IMAGE, SampleColumn, choices};
 use crate::error::{Error, Result};
 use crate::names::named;
 use serde::Deserialize;
@@ -71,15 +71,46 @@ impl FieldOptions {
 
     /// The kind of its content.
     pub(super) fn kind(&self) -> FieldKind {
-        let by_name = || if self.name == IMAGE { FieldKind::Image } else { FieldKind::of_key(&self.name) };
-        self.kind.unwrap_or_else(by_name)
+        self.kind.unwrap_or_else(|| choices(&self.name).next().map_or(FieldKind::Bytes, kind_of_key))
     }
 
     /// Whether it is what makes a stem of a shard a sample, or its file: an image whose name is an extension alone.
     /// Stems without one are left out where samples must have it.
     pub(super) fn is_plain_image(&self) -> bool {
-        self.name == IMAGE || IMAGE_EXTENSIONS.contains(&self.name.as_str())
+        choices(&self.name).all(|key| key == IMAGE || IMAGE_EXTENSIONS.contains(&key))
     }
+
+    /// Checks the keys of which its name says that one counts.
+    ///
+    /// # Errors
+    /// What is wrong with them.
+    fn check_choices(&self) -> Result<(), String> {
+        let Self { name, kind, .. } = self;
+        if !name.contains(';') {
+            return Ok(());
+        }
+        if choices(name).any(str::is_empty) {
+            return Err(format!("has {name:?}, in which a key between semicolons is empty"));
+        }
+        if choices(name).any(|key| [IMAGE, LABEL].contains(&key)) {
+            return Err(format!(
+                "has {name:?}, but {IMAGE:?} and {LABEL:?} are no keys of members: choose among keys such as \"jpg;png\""
+            ));
+        }
+        let of_first = self.kind();
+        match choices(name).find(|key| kind_of_key(key) != of_first) {
+            Some(other) if kind.is_none() => Err(format!(
+                "has {name:?}, of which {other:?} is of another kind than the first: choose one by foreload.fields, \
+                 such as fields.Bytes({name:?})"
+            )),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The kind of a field by a key in its name.
+fn kind_of_key(key: &str) -> FieldKind {
+    if key == IMAGE { FieldKind::Image } else { FieldKind::of_key(key) }
 }
 
 /// The type of a mask's values.
@@ -202,6 +233,7 @@ impl Fields {
             if asked[..at].iter().any(|known| known.name == field.name) {
                 return Err(format!("has {:?} twice", field.name));
             }
+            field.check_choices()?;
             if field.follows.is_some()
                 && !matches!(field.kind(), FieldKind::Image | FieldKind::Mask | FieldKind::Boxes)
             {

@@ -90,6 +90,30 @@ pub enum GroupRows {
     },
     /// Samples of a shard.
     Shard(ShardRows),
+    /// Files that a manifest lists.
+    Listed(ListedRows),
+}
+
+/// The files that a manifest lists, in its order.
+#[derive(Debug, Default)]
+pub struct ListedRows {
+    /// The bytes of the names, in any order and with gaps.
+    pub names: Vec<u8>,
+    /// The files. One may be there several times.
+    pub files: Vec<FileRow>,
+    /// The labels of the samples, and their columns.
+    pub table: ShardRows,
+}
+
+impl ListedRows {
+    /// The names of the files, each with its length.
+    pub(super) fn files(&self) -> impl Iterator<Item = (&[u8], u32)> {
+        self.files.iter().map(|file| {
+            let start = file.name as usize;
+            let name = self.names.get(start..start + file.name_length as usize);
+            (name.unwrap_or_default(), file.length)
+        })
+    }
 }
 
 /// A directory with its files, or a shard with its samples.
@@ -177,6 +201,7 @@ impl IndexBuilder {
         let (class, samples) = match &group.rows {
             GroupRows::Files { class, files, .. } => (*class, files.len() as u64),
             GroupRows::Shard(rows) => (0, rows.samples.len() as u64),
+            GroupRows::Listed(rows) => (0, rows.files.len() as u64),
         };
         let mut spilled = SpilledGroup {
             class,
@@ -201,6 +226,7 @@ impl IndexBuilder {
         }
         let written = match &group.rows {
             GroupRows::Files { names, files, .. } => self.spill_files(&mut spilled, names, files),
+            GroupRows::Listed(rows) => self.spill_listed(&mut spilled, rows),
             GroupRows::Shard(rows) => {
                 self.spill_shard(rows).and_then(|()| self.spill_columns(&mut spilled, rows))
             }
@@ -243,6 +269,15 @@ impl IndexBuilder {
         files.iter().try_for_each(|file| self.put(middle(file)))
     }
 
+    fn spill_listed(&mut self, group: &mut SpilledGroup, rows: &ListedRows) -> std::io::Result<()> {
+        self.spill_files(group, &rows.names, &rows.files)?;
+        for sample in &rows.table.samples {
+            self.count_class(sample.label);
+            self.put(&sample.label.to_le_bytes())?;
+        }
+        self.spill_columns(group, &rows.table)
+    }
+
     fn spill_shard(&mut self, rows: &ShardRows) -> std::io::Result<()> {
         let ShardRows { samples, members, counts, outlines, .. } = rows;
         for sample in samples {
@@ -268,6 +303,10 @@ impl IndexBuilder {
     fn count(&mut self, length: u32, label: u32) {
         self.header.total_bytes += u64::from(length);
         self.header.largest = self.header.largest.max(length);
+        self.count_class(label);
+    }
+
+    fn count_class(&mut self, label: u32) {
         self.header.classes = self.header.classes.max(label.saturating_add(1));
     }
 
@@ -327,6 +366,9 @@ impl IndexBuilder {
                     for group in groups {
                         out.put(&group.stamp.to_bytes())?;
                     }
+                }
+                Section::Labels if self.header.layout == Layout::Manifest => {
+                    groups.iter().try_for_each(|group| out.copy(spill, group.listed_labels()))?;
                 }
                 Section::Labels if sharded => {
                     groups.iter().try_for_each(|group| out.copy(spill, group.labels()))?;
@@ -421,6 +463,10 @@ fn columns(groups: &[SpilledGroup], keys: &[&String]) -> Vec<ColumnFacts> {
             None => drop(columns.insert(name, column.facts.clone())),
         }
     }
+    columns.retain(|name, column| {
+        let is_key = keys.binary_search_by(|key| key.as_str().cmp(name)).is_ok();
+        !(is_key && column.cells.is_nothing())
+    });
     for column in columns.values_mut() {
         if keys.binary_search(&&column.name).is_ok() && !matches!(column.cells, CellType::Refused(_)) {
             let words = column.cells.words();

@@ -3,9 +3,10 @@
 
 use super::FieldKind;
 use super::format::u64_at;
-use super::table::{TableCells, TableColumn};
+use super::table::{NO_VALUES, TableCells, TableColumn};
 use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
+use std::ops::Range;
 
 /// What the values of a column are.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -33,6 +34,11 @@ impl CellType {
             Self::Texts => "texts",
             Self::Refused(_) => "what cannot be read",
         }
+    }
+
+    /// Whether it is of a type without values, so that other shards say what it is.
+    pub(super) fn is_nothing(&self) -> bool {
+        matches!(self, Self::Refused(reason) if reason == NO_VALUES)
     }
 
     /// The bytes of a value, but for those of texts.
@@ -80,6 +86,13 @@ impl ColumnFacts {
 
     /// Takes in what is known of the same column in another shard. What differs is refused where it is asked for.
     pub(super) fn merge(&mut self, other: &Self) {
+        if other.cells.is_nothing() {
+            return;
+        }
+        if self.cells.is_nothing() {
+            self.clone_from(other);
+            return;
+        }
         if self.classes != other.classes {
             self.classes.clear();
         }
@@ -127,6 +140,57 @@ pub(super) fn spilled(cells: &TableCells) -> Vec<u8> {
             bytes
         }
         TableCells::Extents(_) | TableCells::Refused(_) => Vec::new(),
+    }
+}
+
+/// The number of bytes that [`spilled`] makes of a column of so many samples.
+pub(super) fn spilled_bytes(facts: &ColumnFacts, samples: u64) -> Option<u64> {
+    let width = match facts.cells {
+        CellType::Refused(_) => return Some(0),
+        CellType::Texts => 4,
+        _ => facts.cells.width(),
+    };
+    samples.checked_mul(1 + width)?.checked_add(facts.text_bytes)
+}
+
+/// The cells of a column, from what [`spilled`] made of them; `None` for bytes that it does not make.
+pub(super) fn unspilled(facts: &ColumnFacts, samples: usize, bytes: &[u8]) -> Option<TableCells> {
+    fn both<T, const N: usize>(
+        present: &[u8],
+        values: &[u8],
+        value: impl Fn([u8; N]) -> T,
+    ) -> Option<Vec<Option<T>>> {
+        let (values, []) = values.as_chunks::<N>() else { return None };
+        let cell = |(&present, raw): (&u8, &[u8; N])| match present {
+            0 => Some(None),
+            1 => Some(Some(value(*raw))),
+            _ => None,
+        };
+        (values.len() == present.len()).then(|| present.iter().zip(values).map(cell).collect())?
+    }
+    if let CellType::Refused(reason) = &facts.cells {
+        return bytes.is_empty().then(|| TableCells::Refused(reason.clone()));
+    }
+    let (present, values) = bytes.split_at_checked(samples)?;
+    match facts.cells {
+        CellType::Truths => both(present, values, |[truth]| truth != 0).map(TableCells::Truths),
+        CellType::Integers => both(present, values, i64::from_le_bytes).map(TableCells::Integers),
+        CellType::Floats => both(present, values, f64::from_le_bytes).map(TableCells::Floats),
+        CellType::Texts => {
+            let (lengths, mut texts) = values.split_at_checked(samples.checked_mul(4)?)?;
+            let lengths = both(present, lengths, u32::from_le_bytes)?;
+            let text = |length: Option<u32>| match length {
+                None => Some(None),
+                Some(length) => {
+                    let (own, behind) = texts.split_at_checked(length as usize)?;
+                    texts = behind;
+                    Some(Some(Box::from(std::str::from_utf8(own).ok()?)))
+                }
+            };
+            let cells = lengths.into_iter().map(text).collect::<Option<_>>()?;
+            texts.is_empty().then_some(TableCells::Texts(cells))
+        }
+        CellType::Refused(_) => None,
     }
 }
 
@@ -184,6 +248,36 @@ impl<'a> ColumnCells<'a> {
         }
     }
 
+    /// The cells of these samples.
+    pub(super) fn cells(&self, samples: Range<u64>) -> TableCells {
+        fn each<'c, T>(
+            cells: &'c ColumnCells<'_>,
+            samples: Range<u64>,
+            value: impl Fn(CellValue<'c>) -> Option<T>,
+        ) -> Vec<Option<T>> {
+            samples.map(|sample| cells.get(sample).and_then(&value)).collect()
+        }
+        match &self.facts.cells {
+            CellType::Truths => TableCells::Truths(each(self, samples, |value| match value {
+                CellValue::Truth(truth) => Some(truth),
+                _ => None,
+            })),
+            CellType::Integers => TableCells::Integers(each(self, samples, |value| match value {
+                CellValue::Integer(number) => Some(number),
+                _ => None,
+            })),
+            CellType::Floats => TableCells::Floats(each(self, samples, |value| match value {
+                CellValue::Float(number) => Some(number),
+                _ => None,
+            })),
+            CellType::Texts => TableCells::Texts(each(self, samples, |value| match value {
+                CellValue::Text(text) => Some(Box::from(text)),
+                _ => None,
+            })),
+            CellType::Refused(reason) => TableCells::Refused(reason.clone()),
+        }
+    }
+
     /// Whether the samples from `first` on have other values than these cells of their shard.
     pub(super) fn differs(&self, first: u64, cells: &TableCells) -> bool {
         let known = |at: usize| self.get(first + at as u64);
@@ -212,5 +306,29 @@ impl<'a> ColumnCells<'a> {
                 !matches!(self.facts.cells, CellType::Refused(_))
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn facts(cells: CellType) -> ColumnFacts {
+        ColumnFacts { name: "x".to_owned(), kind: FieldKind::Text, classes: Vec::new(), cells, text_bytes: 7 }
+    }
+
+    #[test]
+    fn other_shards_say_what_a_column_without_a_type_is() {
+        let nothing = || facts(CellType::Refused(NO_VALUES.to_owned()));
+        for (mut one, other) in [(nothing(), facts(CellType::Texts)), (facts(CellType::Texts), nothing())] {
+            one.merge(&other);
+            assert_eq!((one.cells, one.text_bytes), (CellType::Texts, 7));
+        }
+        let mut both = nothing();
+        both.merge(&nothing());
+        assert!(both.cells.is_nothing());
+        let mut refused = facts(CellType::Refused("it holds lists".to_owned()));
+        refused.merge(&facts(CellType::Texts));
+        assert_eq!(refused.cells, CellType::Refused("it holds lists".to_owned()));
     }
 }

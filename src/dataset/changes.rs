@@ -8,19 +8,21 @@
 
 use super::build::{GroupRows, IndexGroup, ShardRows};
 use super::cancel::Cancel;
-use super::layouts::ShardLayout;
+use super::layouts::{Layout, ShardLayout, ShardParser};
+use super::manifest::{self, ManifestRows};
 use super::member::MemberRow;
+use super::open::{self, IndexProgress};
 use super::packed::PackedManifest;
 use super::parallel::for_each;
 use super::part::DatasetPart;
 use super::shards::ShardContents;
-use super::{Stamp, folder, shards, survey};
+use super::{IndexOptions, Stamp, folder, shards, survey};
 use crate::error::{Error, Result};
 use crate::source::{DatasetSource, Seen, is_gone};
 use sha2::{Digest, Sha256};
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 /// The largest number of threads that read stamps, which is how many answers of a network file system are waited for at
 /// a time.
@@ -64,7 +66,8 @@ impl MovedStamps {
     pub(super) fn since(index: &DatasetPart) -> Result<Self> {
         let count = index.groups();
         // The root first: what a listing of it tells of shards need not be asked for.
-        let root = has_moved(index, index.root_stamp(), stamp_of_root(index)?);
+        let names = stamp_of_root(index)?;
+        let root = names.is_none_or(|names| has_moved(index, index.root_stamp(), names.seen()));
         let groups = Mutex::new(Vec::new());
         // Threads take many at a time, so that they do not contend for every one; of requests, one.
         let portion = if index.is_remote() { 1 } else { WORTH_A_THREAD };
@@ -81,7 +84,8 @@ impl MovedStamps {
         let mut groups = groups.into_inner().unwrap_or_else(PoisonError::into_inner);
         groups.sort_unstable();
         let is_described = index.layout().shards().is_some_and(|knows| !knows.descriptions().is_empty());
-        if root && is_described {
+        let says_the_same = |names: NamesStamp| names.says_the_same(index.root_stamp());
+        if is_described && !names.is_some_and(says_the_same) {
             // What the files beside the shards say of them may be what changed.
             groups = (0..count).collect();
         }
@@ -111,13 +115,14 @@ impl MovedStamps {
     ) -> Result<Comparison> {
         let mut seen = Comparison { root: None, same: Vec::new(), change: None, different: Vec::new() };
         if self.root {
-            let stamp = stamp_of_root(index)?.stamp();
+            let names = stamp_of_root(index)?;
             seen.change = changed(index.base(), compare_root(index, cancel))?;
-            seen.root = stamp.map(|stamp| index.known(stamp)).filter(|_| seen.change.is_none());
+            seen.root = names.map(|names| index.known(names.stamp)).filter(|_| seen.change.is_none());
         } else {
             seen.root = Some(index.root_stamp());
         }
         let below = index.below();
+        let look = GroupLook { index, below: &below, parser: OnceLock::new(), cancel };
         let seen = Mutex::new(seen);
         let lock = || seen.lock().unwrap_or_else(PoisonError::into_inner);
         for_each(threads, self.groups.len(), |i| {
@@ -127,7 +132,7 @@ impl MovedStamps {
             }
             let group = self.groups[i];
             let mut stamp = None;
-            let compared = compare(index, group, &below, cancel).map(|(found, change)| {
+            let compared = look.compare(group).map(|(found, change)| {
                 stamp = Some(found);
                 change
             });
@@ -159,7 +164,9 @@ pub(super) fn accept_shard(index: &DatasetPart, group: usize) -> Result<()> {
         return Ok(());
     }
     let mut stamp = None;
-    let compared = compare(index, group, &HashMap::new(), &Cancel::default()).map(|(found, change)| {
+    let (below, cancel) = (HashMap::new(), Cancel::default());
+    let look = GroupLook { index, below: &below, parser: OnceLock::new(), cancel: &cancel };
+    let compared = look.compare(group).map(|(found, change)| {
         stamp = Some(found);
         change
     });
@@ -181,36 +188,63 @@ fn has_moved(index: &DatasetPart, then: Stamp, seen: Seen) -> bool {
     }
 }
 
-/// The stamp that tells whether the names of the dataset `index` have changed.
-fn stamp_of_root(index: &DatasetPart) -> Result<Seen> {
+/// The stamp that tells whether the names of the dataset `index` have changed; `None` where there is no root.
+fn stamp_of_root(index: &DatasetPart) -> Result<Option<NamesStamp>> {
     let groups = 0..if index.layout().is_sharded() { index.groups() } else { 0 };
     let described = index.layout().shards().map(ShardLayout::descriptions).unwrap_or_default();
     let shards = groups.map(|group| index.group_path(group));
     stamp_of_names(&*index.source, shards, &described, index.inodes)
 }
 
+/// What a dataset's names looked like.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct NamesStamp {
+    /// The stamp of the root. Its size is two digests, of 32 bits each: that of the stamps of directories below it in
+    /// which shards lie, and that of those of the files that say what the dataset is.
+    pub(super) stamp: Stamp,
+    /// Whether it shows what changes in the root.
+    is_stamped: bool,
+}
+
+impl NamesStamp {
+    fn seen(self) -> Seen {
+        if self.is_stamped { Seen::As(self.stamp) } else { Seen::Unstamped }
+    }
+
+    /// Whether the files that say what the dataset is are those that they were at the stamp `then`.
+    fn says_the_same(self, then: Stamp) -> bool {
+        self.stamp.size as u32 == then.size as u32
+    }
+}
+
 /// The stamp of the root, as one with those of the directories below it in which shards lie, and of files in it that
-/// say what the dataset is.
+/// say what the dataset is; `None` where there is no root.
 pub(super) fn stamp_of_names<'a>(
     source: &dyn DatasetSource,
     shards: impl Iterator<Item = &'a [u8]>,
     described: &[&str],
     inodes: bool,
-) -> Result<Seen> {
+) -> Result<Option<NamesStamp>> {
     let root = source.stamp(&[])?;
+    let Some(stamp) = root.stamp() else { return Ok(None) };
     let slashes = |name: &'a [u8]| (0..name.len()).filter(|&at| name[at] == b'/').map(|at| &name[..at]);
     let directories: BTreeSet<&[u8]> = shards.flat_map(slashes).collect();
-    let Seen::As(stamp) = root else { return Ok(root) };
+    let is_stamped = matches!(root, Seen::As(_));
     if directories.is_empty() && described.is_empty() {
-        return Ok(root);
+        return Ok(Some(NamesStamp { stamp, is_stamped }));
     }
-    let mut hash = Sha256::new();
-    for name in directories.into_iter().chain(described.iter().map(|name| name.as_bytes())) {
-        let found = source.stamp(name)?.stamp().unwrap_or_default();
-        hash.update(if inodes { found } else { found.without_inode() }.to_bytes());
-    }
-    let digest = hash.finalize().first_chunk().map_or(0, |digest| u64::from_le_bytes(*digest));
-    Ok(Seen::As(Stamp { size: digest, ..stamp }))
+    let digest = |names: &mut dyn Iterator<Item = &[u8]>| -> Result<u32> {
+        let mut hash = Sha256::new();
+        for name in names {
+            let found = source.stamp(name)?.stamp().unwrap_or_default();
+            hash.update(if inodes { found } else { found.without_inode() }.to_bytes());
+        }
+        Ok(hash.finalize().first_chunk().map_or(0, |digest| u32::from_le_bytes(*digest)))
+    };
+    let directories = digest(&mut directories.into_iter())?;
+    let described = digest(&mut described.iter().map(|name| name.as_bytes()))?;
+    let size = u64::from(directories) << 32 | u64::from(described);
+    Ok(Some(NamesStamp { stamp: Stamp { size, ..stamp }, is_stamped }))
 }
 
 /// What differs at `path`, found by comparing, or else the reason why it cannot be what it was.
@@ -234,6 +268,10 @@ fn compare_root(index: &DatasetPart, cancel: &Cancel) -> Result<Option<Change>> 
         let (now, then) = (found.layout.title(), index.layout().title());
         return Ok(change(format!("holds {now}, held {then} when indexed")));
     }
+    if found.layout == Layout::Manifest {
+        // Its one group is what is compared.
+        return Ok(None);
+    }
     if found.packed.is_some_and(|manifest| manifest.fingerprint() != index.fingerprint()) {
         return Ok(change("was packed of another dataset than when it was indexed".to_owned()));
     }
@@ -246,50 +284,104 @@ fn compare_root(index: &DatasetPart, cancel: &Cancel) -> Result<Option<Change>> 
     Ok(difference(&known, &found, kind).and_then(change))
 }
 
-/// The stamp that a group has now, and what differs in it from the index.
-fn compare(
-    index: &DatasetPart,
-    group: usize,
-    below: &HashMap<&[u8], Vec<&[u8]>>,
-    cancel: &Cancel,
-) -> Result<(Stamp, Option<Change>)> {
-    let path = index.group_path(group);
-    let contents = index.file.header().contents;
-    let full = index.directory_or_shard(group);
-    let (found, message) = if let Some(knows) = index.layout().shards() {
-        let mut parser = knows.parser(&*index.source, index.notes.every_stem)?;
-        parser.keep_texts(&index.notes.kept_texts);
-        let (stamp, ShardContents { rows, findings }) = shards::read(&*index.source, path, &*parser, cancel)?;
-        if let Some((footer, seal)) = &findings.packed
-            && let Some(manifest) = PackedManifest::find(&*index.source)?
-            && let Err(message) =
-                manifest.check_shard(group, index.samples_of_group(group).start, footer, seal)
-        {
-            return Ok((stamp, Some(Change { path: full, message })));
+/// What groups are compared with, and by what.
+struct GroupLook<'a> {
+    index: &'a DatasetPart,
+    /// The names of the directories in each directory.
+    below: &'a HashMap<&'a [u8], Vec<&'a [u8]>>,
+    /// Made once a shard is parsed: what describes shards is read for it.
+    parser: OnceLock<Box<dyn ShardParser>>,
+    cancel: &'a Cancel,
+}
+
+impl GroupLook<'_> {
+    fn parser(&self, knows: &dyn ShardLayout) -> Result<&dyn ShardParser> {
+        if let Some(parser) = self.parser.get() {
+            return Ok(&**parser);
         }
-        let classes: Vec<&[u8]> = findings.classes.iter().map(String::as_bytes).collect();
-        if !index.notes.unlabeled && !classes.is_empty() && classes != index.class_names() {
-            let message = "has other class names than when indexed".to_owned();
-            return Ok((stamp, Some(Change { path: full, message })));
-        }
-        // All samples of a dataset have labels, or none has, or the labels are in error.
-        let at_fault = findings.unlabeled.as_ref().or(findings.unusable.as_ref());
-        let odd = match &index.notes.label_fault {
-            None if index.notes.unlabeled => findings.labeled.or(findings.unusable),
-            None => at_fault.cloned(),
-            Some(fault) if fault.is_of(path) && at_fault.is_none() => findings.labeled,
-            Some(_) => None,
+        let notes = &self.index.notes;
+        let mut parser = knows.parser(&*self.index.source, notes.every_stem)?;
+        parser.keep_texts(&notes.kept_texts);
+        Ok(&**self.parser.get_or_init(|| parser))
+    }
+
+    /// The stamp that a group has now, and what differs in it from the index.
+    fn compare(&self, group: usize) -> Result<(Stamp, Option<Change>)> {
+        let &Self { index, below, cancel, .. } = self;
+        let path = index.group_path(group);
+        let contents = index.file.header().contents;
+        let full = index.directory_or_shard(group);
+        let (found, message) = if let Some(manifest) = index.source.manifest() {
+            let threads = open::threads(&IndexOptions::default(), manifest, index.layout());
+            let found = manifest::read(manifest, contents, threads, &IndexProgress::new(false), cancel)?;
+            (found.group.stamp, compare_manifest(index, group, &found))
+        } else if let Some(knows) = index.layout().shards() {
+            let parser = self.parser(knows)?;
+            let (stamp, ShardContents { rows, findings }) =
+                shards::read(&*index.source, path, parser, cancel)?;
+            if let Some((footer, seal)) = &findings.packed
+                && let Some(manifest) = PackedManifest::find(&*index.source)?
+                && let Err(message) =
+                    manifest.check_shard(group, index.samples_of_group(group).start, footer, seal)
+            {
+                return Ok((stamp, Some(Change { path: full, message })));
+            }
+            let classes: Vec<&[u8]> = findings.classes.iter().map(String::as_bytes).collect();
+            if !index.notes.unlabeled && !classes.is_empty() && classes != index.class_names() {
+                let message = "has other class names than when indexed".to_owned();
+                return Ok((stamp, Some(Change { path: full, message })));
+            }
+            // All samples of a dataset have labels, or none has, or the labels are in error.
+            let at_fault = findings.unlabeled.as_ref().or(findings.unusable.as_ref());
+            let odd = match &index.notes.label_fault {
+                None if index.notes.unlabeled => findings.labeled.or(findings.unusable),
+                None => at_fault.cloned(),
+                Some(fault) if fault.is_of(path) && at_fault.is_none() => findings.labeled,
+                Some(_) => None,
+            };
+            (stamp, compare_shard(index, group, &rows, odd))
+        } else {
+            let (found, directories) = folder::list_again(&*index.source, contents, path, cancel)?;
+            let directories: Vec<&[u8]> = directories.iter().map(Vec::as_slice).collect();
+            let known = below.get(path).map(Vec::as_slice).unwrap_or_default();
+            let message =
+                difference(known, &directories, "directory").or_else(|| compare_files(index, group, &found));
+            (found.stamp, message)
         };
-        (stamp, compare_shard(index, group, &rows, odd))
-    } else {
-        let (found, directories) = folder::list_again(&*index.source, contents, path, cancel)?;
-        let directories: Vec<&[u8]> = directories.iter().map(Vec::as_slice).collect();
-        let known = below.get(path).map(Vec::as_slice).unwrap_or_default();
-        let message =
-            difference(known, &directories, "directory").or_else(|| compare_files(index, group, &found));
-        (found.stamp, message)
+        Ok((found, message.map(|message| Change { path: full, message })))
+    }
+}
+
+/// Compares the files, labels and columns of a manifest.
+fn compare_manifest(index: &DatasetPart, group: usize, found: &ManifestRows) -> Option<String> {
+    let GroupRows::Listed(rows) = &found.group.rows else {
+        return Some("is no manifest any more".to_owned());
     };
-    Ok((found, message.map(|message| Change { path: full, message })))
+    let (known, samples) = (index.files_of(group), index.samples_of_group(group));
+    let (then, now) = (samples.end - samples.start, rows.files.len() as u64);
+    if now != then {
+        return Some(format!("lists {now} files, listed {then} when indexed"));
+    }
+    for ((name, then), (own, now)) in known.zip(rows.files()) {
+        let text = |name: &[u8]| String::from_utf8_lossy(name).into_owned();
+        if name != own {
+            return Some(format!("lists {}, where it listed {} when indexed", text(own), text(&name)));
+        }
+        if then != now {
+            return Some(format!("lists {}, which is {now} bytes, was {then} when indexed", text(own)));
+        }
+    }
+    let labels = samples.clone().zip(&rows.table.samples);
+    let classes: Vec<&[u8]> = found.classes.iter().map(Vec::as_slice).collect();
+    if classes != index.class_names() || found.notes.unlabeled != index.notes.unlabeled {
+        return Some("has other classes than when indexed".to_owned());
+    }
+    if let Some((sample, row)) = labels.into_iter().find(|(sample, row)| index.label(*sample) != row.label) {
+        let then = index.label(sample);
+        return Some(format!("labels its sample {sample} {}, labelled it {then} when indexed", row.label));
+    }
+    let column = index.different_column(samples.start, &rows.table)?;
+    Some(format!("has other values in its column {column:?} than when indexed"))
 }
 
 /// Compares the names and lengths of the files of a directory.

@@ -1,8 +1,9 @@
 //! What must be true of datasets before they are one index.
 
 use super::IndexOptions;
+use super::cancel::{Cancel, OpeningWatch};
 use super::part::DatasetPart;
-use super::selected_members::IMAGE;
+use super::selected_members::{IMAGE, choices};
 use super::summary::LabelFault;
 use crate::error::{Error, Result};
 use crate::source;
@@ -28,12 +29,13 @@ pub(super) fn check_members(parts: &[DatasetPart], members: &[String], options: 
     let columns = parts.iter().flat_map(DatasetPart::columns).map(|column| column.name);
     let with_columns: BTreeSet<String> = keys.iter().cloned().chain(columns).collect();
     let is_column = |name: &String| parts.iter().any(|part| part.columns().iter().any(|of| of.name == *name));
-    let any_table = parts.iter().any(|part| part.layout().is_table());
+    let any_table = parts.iter().any(DatasetPart::is_table);
     for member in members {
         if is_column(member) {
             continue;
         }
-        if keys.contains(member) || member == IMAGE && parts.iter().any(|part| !part.notes.imageless) {
+        let has_key = keys.contains(member) || choices(member).any(|key| keys.contains(key));
+        if has_key || member == IMAGE && parts.iter().any(|part| !part.notes.imageless) {
             continue;
         }
         let lower = member.to_ascii_lowercase();
@@ -89,14 +91,21 @@ pub(super) fn columns_and_members(
 }
 
 /// Refuses datasets that overlap: a sample that is there twice would be drawn twice in an epoch by mistake.
-pub(super) fn refuse_repeated(roots: &[impl AsRef<Path>]) -> Result<()> {
+pub(super) fn refuse_repeated(
+    roots: &[impl AsRef<Path>],
+    cancel: &Cancel,
+    options: &IndexOptions,
+) -> Result<()> {
     if roots.is_empty() {
         return Err(Error::config("path", "names no dataset"));
     }
     let mut known: BTreeMap<PathBuf, PathBuf> = BTreeMap::new();
     for root in roots.iter().map(AsRef::as_ref) {
         let shown = source::shown(root).into_owned();
-        for place in source::at(root)?.places()? {
+        let source = source::at(root)?;
+        let _watch = OpeningWatch::new(&*source, root, cancel, options);
+        let places = source.places().map_err(|error| cancel.check(&shown).err().unwrap_or(error))?;
+        for place in places {
             let above = place.ancestors().find_map(|above| known.get_key_value(above));
             let below = || known.range(place.clone()..).next().filter(|(path, _)| path.starts_with(&place));
             let Some((path, other)) = above.or_else(below) else {

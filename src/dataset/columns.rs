@@ -4,14 +4,17 @@
 //! other columns hold values. `matching.rs` finds the row of each sample, `values.rs` the one type of a column.
 
 mod json_lines;
+mod listed;
 mod matching;
 mod separated;
 mod values;
 
+pub(super) use listed::ListingTable;
 pub(crate) use values::{ColumnItem, typed};
 
 use super::{DatasetIndex, FieldKind};
 use crate::error::{Error, Result};
+use crate::source::{TableFormat, read_named, shown};
 use std::path::{Path, PathBuf};
 
 /// The setting that a message names.
@@ -103,6 +106,8 @@ enum Cell {
     Truth(bool),
     /// A list of numbers or of truth values, as JSON.
     List(String),
+    /// Any other list, or an object, as JSON.
+    Nested(String),
 }
 
 /// A row of the table: its line in the file, and its cells in the order of the header.
@@ -130,6 +135,15 @@ impl LabelTable {
     /// samples. It names the line.
     pub(crate) fn read(path: &Path) -> Result<Self> {
         let (header, rows) = table(path)?;
+        let path = &*shown(path);
+        for row in &rows {
+            let nested = row.cells.iter().position(|cell| matches!(cell, Cell::Nested(_)));
+            if let Some(column) = nested {
+                let (name, cell) = (&header[column], &row.cells[column]);
+                let message = format!("{name:?} is {cell}, must be a number, a text or a list of numbers");
+                return Err(wrong(path, row.line, message));
+            }
+        }
         let naming = matching::NamingColumns::of(path, &header)?;
         Ok(Self { path: path.to_path_buf(), header, rows, naming })
     }
@@ -167,47 +181,68 @@ impl LabelTable {
 }
 
 fn wrong(path: &Path, line: u64, message: impl std::fmt::Display) -> Error {
-    Error::config(SETTING, format!("{}, line {line}: {message}", path.display()))
+    TableFault::at(line, message).of_labels(path)
+}
+
+/// What is wrong with a table.
+#[derive(Debug)]
+pub(super) struct TableFault {
+    /// The line, from 1; `None` where it is no single one.
+    line: Option<u64>,
+    message: String,
+}
+
+impl TableFault {
+    fn at(line: u64, message: impl std::fmt::Display) -> Self {
+        Self { line: Some(line), message: message.to_string() }
+    }
+
+    /// What is wrong, with the place.
+    pub(super) fn message(self) -> String {
+        match self.line {
+            Some(line) => format!("line {line}: {}", self.message),
+            None => self.message,
+        }
+    }
+
+    /// The error of the table at `path` that gives labels.
+    fn of_labels(self, path: &Path) -> Error {
+        let place = if self.line.is_some() { ", " } else { ": " };
+        Error::config(SETTING, format!("{}{place}{}", path.display(), self.message()))
+    }
 }
 
 /// The names of the columns, and the rows.
 type Table = (Vec<String>, Vec<Row>);
-/// Reads a table from the bytes of the file at a path.
-type ReadTable = fn(&Path, &[u8]) -> Result<Table>;
-
-/// The formats of tables, by the extensions of their files.
-const FORMATS: &[(&[&str], ReadTable)] = &[
-    (&["csv"], separated::commas),
-    (&["tsv"], separated::tabulators),
-    (&["jsonl", "ndjson"], json_lines::table),
-];
 
 /// Reads the table in the file at `path`.
 fn table(path: &Path) -> Result<Table> {
-    let read = format(path)?;
-    let unread = |error| Error::config(SETTING, format!("{} cannot be read: {error}", path.display()));
-    let text = std::fs::read(path).map_err(unread)?;
+    let format = TableFormat::of(path).ok_or_else(|| {
+        let path = shown(path);
+        let message =
+            format!("is {}, must be a file that ends in {}", path.display(), TableFormat::endings());
+        Error::config(SETTING, message)
+    })?;
+    let unread = |error| Error::config(SETTING, format!("{} cannot be read: {error}", shown(path).display()));
+    let text = read_named(path).map_err(unread)?;
+    parsed(format, &text, true).map_err(|fault| fault.of_labels(&shown(path)))
+}
+
+/// Parses the bytes of a table. Blanks around separated values are left out where these are `trimmed`.
+fn parsed(format: TableFormat, text: &[u8], trimmed: bool) -> Result<Table, TableFault> {
     // Spreadsheets write a byte order mark, which is no part of the first name.
-    let (header, rows) = read(path, text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&text))?;
+    let text = text.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(text);
+    let (header, rows) = match format {
+        TableFormat::Commas => separated::table(text, b',', trimmed),
+        TableFormat::Tabulators => separated::table(text, b'\t', trimmed),
+        TableFormat::JsonLines => json_lines::table(text),
+    }?;
     for (at, name) in header.iter().enumerate() {
         if header[..at].contains(name) {
-            return Err(Error::config(SETTING, format!("{}: has two columns {name:?}", path.display())));
+            return Err(TableFault { line: None, message: format!("has two columns {name:?}") });
         }
     }
     Ok((header, rows))
-}
-
-/// Finds the reader for the file at `path`.
-fn format(path: &Path) -> Result<ReadTable> {
-    let extension = path.extension().unwrap_or_default().to_string_lossy().to_lowercase();
-    let found = FORMATS.iter().find(|(extensions, _)| extensions.contains(&extension.as_str()));
-    found.map(|(_, read)| *read).ok_or_else(|| {
-        let known: Vec<String> = FORMATS.iter().flat_map(|(of, _)| *of).map(|of| format!(".{of}")).collect();
-        Error::config(
-            SETTING,
-            format!("is {}, must be a file that ends in {}", path.display(), known.join(", ")),
-        )
-    })
 }
 
 impl Cell {
@@ -215,7 +250,7 @@ impl Cell {
     fn text(&self) -> String {
         match self {
             Self::Empty => String::new(),
-            Self::Bare(text) | Self::Text(text) | Self::List(text) => text.clone(),
+            Self::Bare(text) | Self::Text(text) | Self::List(text) | Self::Nested(text) => text.clone(),
             Self::Truth(truth) => truth.to_string(),
         }
     }
@@ -227,7 +262,7 @@ impl std::fmt::Display for Cell {
         match self {
             Self::Empty => f.write_str("empty"),
             Self::Text(text) => write!(f, "{text:?}"),
-            Self::Bare(_) | Self::Truth(_) | Self::List(_) => f.write_str(&self.text()),
+            Self::Bare(_) | Self::Truth(_) | Self::List(_) | Self::Nested(_) => f.write_str(&self.text()),
         }
     }
 }

@@ -7,6 +7,8 @@ use saphyr_parser::{Event, Parser};
 
 /// The name of the file.
 pub(super) const CARD: &str = "README.md";
+/// The bytes of a README that are read: a head that is longer is an error.
+pub(super) const LARGEST_CARD: u64 = LONGEST_HEAD as u64 + (1 << 12);
 /// The most bytes of the head, lists that may lie in one another, and bytes and stars of a pattern.
 const LONGEST_HEAD: usize = 1 << 20;
 const DEEPEST: usize = 32;
@@ -24,6 +26,14 @@ pub(super) struct CardConfig {
     pub(super) directory: String,
     /// The names of the files of each split, as patterns; none where the names of the files say it.
     pub(super) splits: Vec<(String, Vec<FilePattern>)>,
+}
+
+impl CardConfig {
+    /// Whether it has the files of a split one by one, and not by patterns that stand for several.
+    pub(super) fn lists_files_of(&self, split: &str) -> bool {
+        let mut own = self.splits.iter().filter(|(name, _)| name == split).flat_map(|(_, patterns)| patterns);
+        own.all(|pattern| !pattern.text().contains(['*', '?', '[']))
+    }
 }
 
 /// Names of files, as patterns of a shell.
@@ -265,7 +275,11 @@ mod tests {
             assert!(read(&format!("configs: [{{data_dir: \"{out}\", data_files: a}}]")).is_err());
         }
         let deep = format!("configs: {}{}", "[".repeat(100_000), "]".repeat(100_000));
-        assert!(read(&deep).is_err());
+        assert_eq!(read(&deep), Err("x".to_owned()));
+        let deeper = format!("configs: {}{}", "[".repeat(DEEPEST), "]".repeat(DEEPEST));
+        assert_eq!(read(&deeper), Err("has lists that lie in one another too deeply".to_owned()));
+        let allowed = format!("x: {}{}", "[".repeat(DEEPEST - 1), "]".repeat(DEEPEST - 1));
+        assert_eq!(read(&allowed), Ok(Vec::new()));
         let stars = format!("configs: [{{data_files: \"{}\"}}]", "*a".repeat(100));
         assert!(read(&stars).unwrap_err().contains("stars"));
         for wrong in

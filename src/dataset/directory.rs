@@ -3,6 +3,7 @@
 use super::cancel::Cancel;
 use super::{Contents, IndexOptions, publish};
 use crate::error::{Error, Result};
+use crate::source::{is_url, shown};
 use rustix::fs::FlockOperation;
 use rustix::io::Errno;
 use sha2::{Digest, Sha256};
@@ -32,6 +33,11 @@ impl IndexDirectory {
                 .or_else(|| variable("HOME").map(|home| home.join(".cache/foreload/index")))
         };
         let is_named = named.is_some();
+        if let Some(url) = named.as_ref().filter(|path| is_url(path)) {
+            let message =
+                format!("is {}, must be the path of a directory of this machine", shown(url).display());
+            return Err(Error::config("index_dir", message));
+        }
         let Some(path) = named.or_else(usual) else { return Ok(None) };
         let path = std::path::absolute(&path).map_err(|error| Error::io("resolve", path, error))?;
         Ok(Some(Self { path, named: is_named }))

@@ -248,7 +248,7 @@ fn leave_out_members(table: &mut [SectionEntry; Section::COUNT]) -> u64 {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Beside {
     Nothing,
-    /// Those of tables, nothing of others.
+    /// Those of tables, also of what was packed, perhaps of tables; nothing of others.
     OfTables,
     All,
 }
@@ -292,7 +292,7 @@ impl IndexFile {
             .ok_or_else(|| damaged("it was listed by the rules of another version"))?;
         let members = match wanted {
             Beside::Nothing => false,
-            Beside::OfTables => header.layout.is_table(),
+            Beside::OfTables => header.layout.is_table() || header.layout == Layout::Packed,
             Beside::All => true,
         };
         let mut table = Section::ALL.map(|section| {

@@ -90,8 +90,8 @@ impl DatasetIndex {
         options: &IndexOptions,
         cancel: &Arc<AtomicBool>,
     ) -> Result<Self> {
-        refuse_repeated(roots)?;
         let cancel = Cancel::by(cancel);
+        refuse_repeated(roots, &cancel, options)?;
         Self::concatenate(
             roots.iter().map(|root| open::open(root.as_ref(), options, &cancel)).collect::<Result<_>>()?,
             options,
@@ -304,7 +304,7 @@ impl DatasetIndex {
             let (part, first) = (&placed.part, placed.sample);
             let own: HashSet<u32> =
                 labels.iter().flat_map(|&label| self.classes.in_part(number, label)).collect();
-            if part.layout().is_sharded() {
+            if part.layout() != super::Layout::Folder {
                 let found = (0..part.len()).filter(|&sample| own.contains(&part.label(sample)));
                 found.for_each(|sample| take(first + sample..first + sample + 1));
             } else {

@@ -74,6 +74,16 @@ pub(super) fn image_rank(key: &[u8]) -> Option<usize> {
     IMAGE_EXTENSIONS.iter().position(|extension| extension.as_bytes() == key)
 }
 
+/// The extension of the format that can be decoded in which a file is that begins like this.
+pub(crate) fn image_extension(head: &[u8]) -> Option<&'static str> {
+    match head {
+        [0xff, 0xd8, 0xff, ..] => Some("jpg"),
+        [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1a, b'\n', ..] => Some("png"),
+        [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some("webp"),
+        _ => None,
+    }
+}
+
 /// Whether a file's name says that it is an image that can be decoded.
 pub(super) fn is_image_file(name: &[u8]) -> bool {
     let extension =

@@ -1,7 +1,7 @@
 //! Finds, loads or builds the index of a dataset.
 
 use super::build::{IndexBuilder, IndexFacts};
-use super::cancel::Cancel;
+use super::cancel::{Cancel, OpeningWatch};
 use super::changes::{Change, MovedStamps, stamp_of_names};
 use super::directory::{self, IndexDirectory};
 use super::format::{Beside, IndexFile, Section};
@@ -12,7 +12,7 @@ use super::shards::{DatasetShards, ShardsFound};
 use super::survey::{self, Survey};
 use super::{
     COARSE_TICK, Changed, Fingerprint, IndexOptions, IndexOrigin, Layout, Stamp, folder, kind, layouts,
-    packed, publish, shards, splits,
+    manifest, packed, publish, shards, splits,
 };
 use crate::error::{Error, Result};
 use crate::names::NamedValue;
@@ -28,10 +28,19 @@ use std::time::{Duration, Instant};
 
 /// The number of threads that index what lies on another machine.
 const REMOTE_THREADS: usize = 64;
+/// The same for tables, whose columns each of them has in memory.
+const REMOTE_TABLE_THREADS: usize = 16;
 
 pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<DatasetPart> {
+    let opened = opened(root, options, cancel);
+    // The error of what was broken off would say less.
+    opened.map_err(|error| cancel.check(&source::shown(root)).err().unwrap_or(error))
+}
+
+fn opened(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<DatasetPart> {
     let start = Instant::now();
     let source = source::at(root)?;
+    let _watch = OpeningWatch::new(&*source, root, cancel, options);
     if let Some(split) = &options.split
         && splits::is_directory(&*source, split, options.contents)?
     {
@@ -51,11 +60,14 @@ pub(super) fn open(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Resu
             opened => opened,
         },
     }?;
+    if let Some(manifest) = source.manifest().filter(|_| index.notes.secrets) {
+        manifest::learn(manifest)?;
+    }
     if let Some(warning) = source.warning() {
         options.notices.warn_once("versions", || warning);
     }
     index.seconds = start.elapsed().as_secs_f64();
-    if index.notes.imageless && index.layout().is_table() && options.members.is_none() {
+    if index.notes.imageless && index.is_table() && options.members.is_none() {
         return Err(Error::dataset(root, index.without_images()));
     }
     if index.notes.imageless && !options.every_stem && options.members.is_none() {
@@ -102,8 +114,7 @@ impl IndexOpening<'_> {
             },
         };
         let _lock = lock?;
-        // The error of the interruption itself would say less.
-        self.build(&file).map_err(|error| self.cancel.check(self.root).err().unwrap_or(error))?;
+        self.build(&file)?;
         let mut built = self.load(&file, self.wanted())?;
         built.origin = IndexOrigin::Built(because);
         if let Some((change, was)) = change {
@@ -122,7 +133,8 @@ impl IndexOpening<'_> {
     /// that `may_write` gets the new stamps, so that the next start need not look again.
     fn revalidate(&self, mut index: DatasetPart, moved: MovedStamps, may_write: bool) -> Result<Revalidated> {
         let all = self.options.changed == Changed::Warn;
-        let seen = moved.compare(&index, threads(self.options, &*self.source), all, self.cancel)?;
+        let threads = threads(self.options, &*self.source, index.layout());
+        let seen = moved.compare(&index, threads, all, self.cancel)?;
         let Some(change) = seen.change else {
             index.file.accept(seen.root.unwrap_or(index.root_stamp()), &seen.same);
             if may_write {
@@ -220,15 +232,13 @@ impl IndexOpening<'_> {
         let Self { root, source, canonical, options, cancel, inodes } = self;
         let source = &**source;
         cancel.check(root)?;
-        let threads = threads(options, source);
         let progress = IndexProgress::new(options.progress);
         // The stamp is taken before the names are read, so that what is added meanwhile shows as a change.
         let gone = || Error::io("open dataset", *root, ErrorKind::NotFound.into());
         let look = |shards: &[Vec<u8>], described: &[&str]| {
             let shards = shards.iter().map(Vec::as_slice);
-            let stamp =
-                || stamp_of_names(source, shards.clone(), described, *inodes)?.stamp().ok_or_else(gone);
-            Stamp::stable(COARSE_TICK, stamp)
+            let names = || stamp_of_names(source, shards.clone(), described, *inodes)?.ok_or_else(gone);
+            Stamp::stable(COARSE_TICK, || names().map(|names| names.stamp))
         };
         let survey = || survey::survey(source, options.contents, options.split.as_deref(), cancel);
         let (mut stamp, mut found) = (look(&[], &[])?, survey()?);
@@ -241,6 +251,7 @@ impl IndexOpening<'_> {
         if let Some(manifest) = &packed {
             manifest.check_asked(root, options.contents, options.every_stem)?;
         }
+        let threads = threads(options, source, layout);
         let new = || -> Result<IndexBuilder> {
             Ok(IndexBuilder::new(file, layout, options.contents)?.cancelled_by(cancel).with_inodes(*inodes))
         };
@@ -270,6 +281,12 @@ impl IndexOpening<'_> {
                 let ShardsFound { notes, classes: named, .. } = found;
                 classes = named;
                 notes
+            }
+            None if let Some(manifest) = source.manifest() => {
+                let found = manifest::read(manifest, options.contents, threads, &progress, cancel)?;
+                builder.add(&found.group)?;
+                classes = found.classes;
+                found.notes
             }
             None => {
                 folder::index(source, &classes, options.contents, &mut builder, threads, &progress, cancel)?
@@ -315,7 +332,7 @@ enum Revalidated {
 /// Compares all that lies below the root of `index` with it, and shards with the checksums that their layout keeps.
 /// Checksums that cannot be compared are told.
 pub(super) fn verify(index: &DatasetPart, notices: &Notices) -> Result<()> {
-    let threads = threads(&IndexOptions::default(), &*index.source);
+    let threads = threads(&IndexOptions::default(), &*index.source, index.layout());
     let cancel = Cancel::default();
     if let Some(Change { path, message }) =
         MovedStamps::all(index).compare(index, threads, false, &cancel)?.change
@@ -338,8 +355,9 @@ pub(super) fn verify(index: &DatasetPart, notices: &Notices) -> Result<()> {
 }
 
 /// The number of threads that index what lies at `source`. Those that ask another machine mostly wait.
-fn threads(options: &IndexOptions, source: &dyn DatasetSource) -> usize {
+pub(super) fn threads(options: &IndexOptions, source: &dyn DatasetSource, layout: Layout) -> usize {
     match options.threads {
+        0 if source.is_remote() && layout.is_table() => REMOTE_TABLE_THREADS,
         0 if source.is_remote() => REMOTE_THREADS,
         0 => std::thread::available_parallelism().map_or(4, |n| n.get().max(4)),
         threads => threads,
@@ -350,7 +368,7 @@ fn threads(options: &IndexOptions, source: &dyn DatasetSource) -> usize {
 pub(super) struct IndexProgress(ProgressBar);
 
 impl IndexProgress {
-    fn new(visible: bool) -> Self {
+    pub(super) fn new(visible: bool) -> Self {
         // Draws nothing where stderr is no terminal.
         Self(if visible { ProgressBar::new_spinner() } else { ProgressBar::hidden() })
     }

@@ -28,8 +28,8 @@ pub(super) struct DatasetPart {
     pub(super) root: PathBuf,
     /// Where it lies, by its absolute path, so that a later change of the working directory does not matter.
     pub(super) source: Arc<dyn DatasetSource>,
-    /// The same place, where files are read by requests.
-    ranges: Option<Arc<dyn RangeSource>>,
+    /// Whether files there, or some of them, are read by requests.
+    has_remote: bool,
     /// What that place is called.
     base: PathBuf,
     pub(super) file: IndexFile,
@@ -70,7 +70,7 @@ impl DatasetPart {
         })?;
         let mut part = Self {
             root: root.to_path_buf(),
-            ranges: source.ranges(),
+            has_remote: source.is_remote(),
             source,
             base,
             inodes: file.header().root.inode != 0,
@@ -87,7 +87,8 @@ impl DatasetPart {
             image_order: HashMap::new(),
             different: HashSet::new(),
         };
-        if part.layout().is_table() {
+        part.has_remote |= part.notes.on_servers;
+        if part.layout().is_table() && part.layout().is_sharded() {
             part.image_order = part.orders_of_images();
         }
         Ok(part)
@@ -115,6 +116,11 @@ impl DatasetPart {
     /// Whether samples lie in shards, also before they were packed.
     pub(super) fn has_shards_of_samples(&self) -> bool {
         self.notes.packed_of.unwrap_or(self.layout()).is_sharded()
+    }
+
+    /// Whether samples are rows of tables, also before they were packed.
+    pub(super) fn is_table(&self) -> bool {
+        self.notes.packed_of.unwrap_or(self.layout()).is_table()
     }
 
     /// The number of samples.
@@ -237,6 +243,9 @@ impl DatasetPart {
         let group = self.group_of(sample);
         let (directory, prefix, suffix) = self.group_parts(group);
         let name = self.name(group, sample);
+        if self.layout() == Layout::Manifest {
+            return self.source.path(&[prefix, name, suffix].concat());
+        }
         // Files in the root itself have no directory below it.
         let slash: &[u8] = if directory.is_empty() { b"" } else { b"/" };
         // There is only one allocation, because this runs once for each sample on the reading path.
@@ -300,7 +309,7 @@ impl DatasetPart {
 
     /// Opens a file on a server for its parsers; `None` for one that has a path.
     pub(super) fn open_remote(&self, file: FileId) -> Result<Option<OpenFile>> {
-        if !self.is_remote() {
+        if self.remote(file).is_none() {
             return Ok(None);
         }
         self.source.open(&self.name_in_source(file)).map(Some)
@@ -308,14 +317,21 @@ impl DatasetPart {
 
     /// Who gives a file's bytes by requests, and its name there; `None` where it is read by its path.
     pub(super) fn remote(&self, file: FileId) -> Option<(Arc<dyn RangeSource>, Vec<u8>)> {
-        let ranges = self.ranges.clone()?;
-        Some((ranges, self.name_in_source(file)))
+        if !self.has_remote {
+            return None;
+        }
+        self.source.range_of(&self.name_in_source(file))
     }
 
     /// A file's path below the root; its own name where it is the root.
     pub(super) fn name_below(&self, file: FileId) -> Vec<u8> {
         if self.layout().is_sharded() {
             return self.shard_name(file.0 as usize).to_vec();
+        }
+        if self.layout() == Layout::Manifest {
+            let group = self.group_of(u64::from(file.0));
+            let (_, prefix, suffix) = self.group_parts(group);
+            return [prefix, self.name(group, u64::from(file.0)), suffix].concat();
         }
         let path = self.path(file);
         path.strip_prefix(&self.base).unwrap_or(&path).as_os_str().as_bytes().to_vec()
@@ -334,9 +350,28 @@ impl DatasetPart {
         Fingerprint(self.file.header().fingerprint)
     }
 
-    /// Whether files are read by requests, and not by their paths.
+    /// Whether files are read by requests, and not by their paths; of a manifest, whether the manifest itself is.
     pub(super) fn is_remote(&self) -> bool {
-        self.ranges.is_some()
+        self.source.is_remote()
+    }
+
+    /// Whether any file is read by requests.
+    pub(super) fn has_remote(&self) -> bool {
+        self.has_remote
+    }
+
+    /// The first sample whose file is read by its path; `None` where all are read by requests.
+    pub(super) fn first_local(&self) -> Option<u64> {
+        if !self.has_remote {
+            return Some(0);
+        }
+        let mut samples = 0..if self.is_remote() { 0 } else { self.len() };
+        samples.find(|&sample| self.remote(self.image(sample).file).is_none())
+    }
+
+    /// Whether each request for its files is charged.
+    pub(super) fn is_charged(&self) -> bool {
+        self.source.ranges().is_some_and(|ranges| ranges.charges())
     }
 
     /// Identifies the directory, or the single shard, that the root was when it was indexed. A place on a server is

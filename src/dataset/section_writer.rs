@@ -117,7 +117,13 @@ impl<'a> SectionWriter<'a> {
             return Ok(());
         }
         let is_text = column.cells == CellType::Texts;
-        let with_own = || groups.iter().map(|group| (group, group.column(&column.name)));
+        // Where others have values, a shard may have the column without a type.
+        let with_own = || {
+            groups.iter().map(|group| {
+                let own = group.column(&column.name);
+                (group, own.filter(|own| !own.facts.cells.is_nothing()))
+            })
+        };
         for (group, own) in with_own() {
             match own {
                 Some(own) => self.copy(from, own.present(group.samples))?,

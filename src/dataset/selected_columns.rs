@@ -4,6 +4,7 @@ use super::cells::{CellType, CellValue, ColumnCells, ColumnFacts};
 use super::columns::{ColumnItem, ColumnValues, SampleColumn, typed};
 use super::format::Section;
 use super::part::DatasetPart;
+use super::selected_members::choices;
 use super::summary::TableField;
 use super::{DatasetIndex, FieldKind};
 use crate::error::{Error, Result};
@@ -16,7 +17,7 @@ impl DatasetPart {
     }
 
     /// The kinds of the members that its samples have, by key; none where the keys say them.
-    fn kinds(&self) -> Vec<FieldKind> {
+    pub(super) fn kinds(&self) -> Vec<FieldKind> {
         serde_json::from_slice(self.file.section(Section::Kinds)).unwrap_or_default()
     }
 
@@ -57,8 +58,10 @@ impl DatasetPart {
     /// A column in which the samples from `first` on have other values than those `found` in their shard, as far as the
     /// index was read with its columns.
     pub(super) fn different_column(&self, first: u64, found: &super::build::ShardRows) -> Option<String> {
+        // A column without a type has no values, as one that is not there.
+        let typed = || found.columns.iter().filter(|column| !column.is_nothing());
         let differs = |cells: &ColumnCells<'_>| {
-            let own = found.columns.iter().find(|column| column.name == cells.facts.name);
+            let own = typed().find(|column| column.name == cells.facts.name);
             let is_known = !matches!(cells.facts.cells, CellType::Refused(_));
             match own {
                 Some(own) => is_known && cells.differs(first, &own.cells),
@@ -74,7 +77,7 @@ impl DatasetPart {
         }
         let columns = self.columns();
         let section = self.file.section(Section::Cells);
-        let new = found.columns.iter().find(|column| columns.iter().all(|known| known.name != column.name));
+        let new = typed().find(|column| columns.iter().all(|known| known.name != column.name));
         let known = (0..columns.len())
             .find(|&number| differs(&ColumnCells::of(&columns, number, section, self.len())));
         new.map(|column| column.name.clone()).or_else(|| known.map(|number| columns[number].name.clone()))
@@ -84,7 +87,7 @@ impl DatasetPart {
 impl DatasetIndex {
     /// Whether the samples of some dataset are rows of tables.
     pub(crate) fn has_tables(&self) -> bool {
-        self.dataset_parts().any(|part| part.layout().is_table())
+        self.dataset_parts().any(DatasetPart::is_table)
     }
 
     /// Whether a column of small values by this name is read of some dataset.
@@ -114,12 +117,12 @@ impl DatasetIndex {
         panic!("sample {sample} of a dataset of {before}")
     }
 
-    /// The kind that the schema of a table gives the field of this name; `None` where none does.
+    /// The kind that the schema of a table gives the field of this name; `None` where none does. Of several keys of
+    /// which one counts, it is that of the first that there is.
     pub(crate) fn field_kind(&self, name: &str) -> Option<FieldKind> {
-        self.dataset_parts()
-            .flat_map(DatasetPart::table_fields)
-            .find(|field| field.name == name)
-            .map(|of| of.kind)
+        let fields: Vec<TableField> = self.dataset_parts().flat_map(DatasetPart::table_fields).collect();
+        let of = |name: &str| fields.iter().find(|field| field.name == name).map(|field| field.kind);
+        of(name).or_else(|| choices(name).find_map(of))
     }
 
     /// A column of small values for all samples, as a field of this `kind`, if it is asked for as one. The index must

@@ -13,6 +13,12 @@ use std::ops::Range;
 /// The name of a sample's own image among the fields, whatever its extension.
 pub(crate) const IMAGE: &str = "image";
 
+/// The keys that a field's name has, of which the first that a sample has counts: one, or several with `;` between them
+/// as in WebDataset, such as `jpg;png`.
+pub(crate) fn choices(name: &str) -> impl Iterator<Item = &str> + Clone {
+    name.split(';')
+}
+
 /// Members with at most so many bytes between them are read at once: a request costs about what it takes to read these.
 const TOGETHER: u64 = 64 << 10;
 
@@ -74,8 +80,15 @@ impl DatasetPart {
             return Err(Error::Internal("an index was read without its members".to_owned()));
         }
         let keys = self.keys();
-        let key_number = |key: &String| keys.binary_search(key).ok().map(|number| number as u32);
-        let key_numbers: Vec<Option<u32>> = selected.iter().map(key_number).collect();
+        let number = |key: &str| keys.binary_search_by(|known| known.as_str().cmp(key)).ok();
+        let key_numbers: Vec<Vec<u32>> = selected
+            .iter()
+            .map(|name| match number(name) {
+                // A column of a table may be called as several would be.
+                Some(number) => vec![number as u32],
+                None => choices(name).filter_map(number).map(|number| number as u32).collect(),
+            })
+            .collect();
         let is_image = |key: &String| match &self.notes.image {
             Some(image) => key == image,
             None => image_rank(key.as_bytes()).is_some(),
@@ -87,7 +100,7 @@ impl DatasetPart {
             let own = |row: &MemberRow| {
                 row.place.apart == 0 && is_image.get(row.key as usize).is_some_and(|&is_image| is_image)
             };
-            let needs_none = self.notes.every_stem || self.layout().is_table();
+            let needs_none = self.notes.every_stem || self.is_table();
             let has_image = !needs_none || self.members_in_file(sample).any(|row| own(&row));
             for (member, place) in places.iter_mut().enumerate() {
                 if selected[member] == IMAGE {
@@ -95,8 +108,9 @@ impl DatasetPart {
                         let (length, packed) = (self.image(sample).length, self.has_packed_image(sample));
                         *place = MemberPlace { apart: 0, length, packed };
                     }
-                } else if let Some(key_number) = key_numbers[member] {
-                    let found = self.members_in_file(sample).find(|row| row.key == key_number);
+                } else {
+                    let of = |key: &u32| self.members_in_file(sample).find(|row| row.key == *key);
+                    let found = key_numbers[member].iter().find_map(of);
                     *place = found.map_or(MemberPlace::ABSENT, |row| row.place);
                 }
             }
@@ -234,7 +248,7 @@ impl DatasetPart {
     }
 
     /// The members of a sample in the index file.
-    fn members_in_file(&self, sample: u64) -> impl Iterator<Item = MemberRow> {
+    pub(super) fn members_in_file(&self, sample: u64) -> impl Iterator<Item = MemberRow> {
         let end = |before: u64| match before {
             0 => 0,
             before => u64_at(self.file.section(Section::MemberEnds), 8 * (before as usize - 1)) as usize,

@@ -11,7 +11,7 @@ use super::summary::LabelFault;
 use super::table::TableCells;
 use super::whole_file::{self, UnpackedShard, unpacked_place};
 use super::{FieldKind, Layout, Notes, Stamp, samples};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, git_lfs_pointer};
 use crate::source::{DatasetSource, Malformed, OpenFile, ReadAt};
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -249,11 +249,21 @@ fn open<'a>(
     Ok((Cancellable { bytes, cancel }, stamp))
 }
 
-fn malformed(path: &Path, Malformed { offset, message }: Malformed) -> Error {
-    Error::dataset(path, format!("at byte {offset}: {message}"))
+/// The error of a shard that cannot be parsed.
+fn malformed(path: &Path, bytes: &dyn ReadAt, Malformed { offset, message }: Malformed) -> Error {
+    let mut beginning = [0; 64];
+    let read = bytes.read_at(&mut beginning, 0).unwrap_or_default();
+    match git_lfs_pointer(&beginning[..read]) {
+        Some(why) => Error::dataset(path, why),
+        None => Error::dataset(path, format!("at byte {offset}: {message}")),
+    }
 }
 
-/// Parses one shard, which has this stamp.
+/// How often a shard is opened that has another stamp after it was parsed in vain.
+const MOST_MOVES: u32 = 3;
+
+/// Parses one shard, which has this stamp. One that was written to meanwhile, or of which a server had told another
+/// version, is parsed anew.
 pub(super) fn read(
     source: &dyn DatasetSource,
     shard: &[u8],
@@ -261,9 +271,19 @@ pub(super) fn read(
     cancel: &Cancel,
 ) -> Result<(Stamp, ShardContents)> {
     cancel.check(&source.path(&[]))?;
-    let (bytes, stamp) = open(source, shard, cancel)?;
-    let contents = parser.contents(shard, &bytes);
-    Ok((stamp, contents.map_err(|error| malformed(&source.path(shard), error))?))
+    let mut moves = 0;
+    loop {
+        let (bytes, stamp) = open(source, shard, cancel)?;
+        let error = match parser.contents(shard, &bytes) {
+            Ok(contents) => return Ok((stamp, contents)),
+            Err(error) => malformed(&source.path(shard), &bytes, error),
+        };
+        moves += 1;
+        if moves == MOST_MOVES || source.stamp(shard)?.stamp().is_none_or(|now| now == stamp) {
+            return Err(error);
+        }
+        cancel.check(&source.path(&[]))?;
+    }
 }
 
 /// Compares one shard with the checksums that its layout keeps. What cannot be compared, and why, is returned.
@@ -274,7 +294,7 @@ pub(super) fn verify(
     cancel: &Cancel,
 ) -> Result<Option<String>> {
     let (bytes, _) = open(source, shard, cancel)?;
-    parser.verify(shard, &bytes).map_err(|error| malformed(&source.path(shard), error))
+    parser.verify(shard, &bytes).map_err(|error| malformed(&source.path(shard), &bytes, error))
 }
 
 /// Whether a tar shard is a tar of tars, by its first members.
@@ -284,7 +304,7 @@ pub(super) fn is_tar_of_tars(source: &dyn DatasetSource, shard: &[u8], cancel: &
     if whole_file::codec_of(&bytes).is_ok_and(|codec| codec.is_some()) {
         return Ok(false);
     }
-    layouts::is_tar_of_tars(&bytes).map_err(|error| malformed(&source.path(shard), error))
+    layouts::is_tar_of_tars(&bytes).map_err(|error| malformed(&source.path(shard), &bytes, error))
 }
 
 /// The name of the first image in a tar shard; what lies behind it is not looked at.
@@ -301,5 +321,5 @@ pub(super) fn first_image(
         }
         None => samples::first_image(&bytes),
     });
-    first.map_err(|error| malformed(&source.path(shard), error))
+    first.map_err(|error| malformed(&source.path(shard), &bytes, error))
 }

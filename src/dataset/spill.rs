@@ -9,7 +9,8 @@ use crate::parts::RawOutline;
 use std::ops::Range;
 
 /// A group whose rows are in the spill file, one kind of them after another. Of a shard these are lengths, labels,
-/// offsets, outlines, counts of members, and members; of a directory lengths, ends of names, and names.
+/// offsets, outlines, counts of members, and members; of a directory lengths, ends of names, and names; of a manifest
+/// the same and labels.
 pub(super) struct SpilledGroup {
     pub(super) class: u32,
     pub(super) path: Vec<u8>,
@@ -115,6 +116,11 @@ impl SpilledGroup {
     pub(super) fn names(&self) -> Range<u64> {
         let start = self.name_ends().end;
         start..start + self.names
+    }
+
+    /// The labels of a manifest's samples (u32).
+    pub(super) fn listed_labels(&self) -> Range<u64> {
+        self.rows(self.names().end, 4)
     }
 
     pub(super) fn own_path(&self) -> &[u8] {

@@ -5,9 +5,9 @@
 
 use super::cancel::Cancel;
 use super::dataset_card::{self, CARD, CardConfig};
-use super::layouts::{ShardLayout, marked_directories, read_list};
+use super::layouts::{ShardLayout, marked_directories, open_beside, read_beginning};
 use super::survey::{OtherShards, below};
-use super::{Contents, Layout};
+use super::{Contents, Layout, numbered};
 use crate::error::{Error, Result};
 use crate::source::{DatasetSource, EntryKind};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -76,17 +76,33 @@ pub(super) fn choose(
         Some((layout, knows, shards)) if config.is_none() => (layout, knows, shards),
         _ => {
             let all = files_below(source, cancel)?;
-            let Some(found) = of_one_layout(source, all, config.as_ref())? else { return Ok(None) };
-            found
+            match (of_one_layout(source, all, config.as_ref())?, &config) {
+                (Some(found), _) => found,
+                // It is the README that misleads, and not what lies here.
+                (None, Some(config)) if !config.splits.is_empty() => {
+                    by_patterns(source, config, Vec::new())?;
+                    return Ok(None);
+                }
+                (None, _) => return Ok(None),
+            }
         }
     };
-    let files = match config {
-        Some(config) if !config.splits.is_empty() => by_patterns(source, &config, files)?,
-        _ => by_names(source, files)?,
+    let config = config.filter(|config| !config.splits.is_empty());
+    let files = match &config {
+        Some(config) => by_patterns(source, config, files)?,
+        None => by_names(source, files)?,
     };
     let (name, mut shards) = one_of(source, files, asked)?;
     shards.sort_unstable();
     shards.dedup();
+    // Who lists files one by one may mean a part.
+    let is_listed =
+        config.is_some_and(|config| name.as_ref().is_some_and(|name| config.lists_files_of(name)));
+    if let Some(name) = name.as_ref().filter(|_| !is_listed)
+        && let Some(why) = numbered::incomplete(&shards)
+    {
+        return Err(Error::dataset(source.path(&[]), format!("its split {name} {why}")));
+    }
     Ok(Some(ChosenSplit { layout, knows, name, shards }))
 }
 
@@ -161,7 +177,8 @@ fn listed(names: &[String]) -> String {
 
 /// The configuration that a README has, or its default of several.
 fn chosen_config(source: &dyn DatasetSource) -> Result<Option<CardConfig>> {
-    let Some(readme) = read_list(source, CARD.as_bytes())? else { return Ok(None) };
+    let Some(file) = open_beside(source, CARD.as_bytes())? else { return Ok(None) };
+    let readme = read_beginning(source, CARD.as_bytes(), &file, dataset_card::LARGEST_CARD)?;
     let fail = |message: String| Error::dataset(source.path(CARD.as_bytes()), message);
     let mut configs = dataset_card::configs(&readme).map_err(fail)?;
     let at = configs.iter().position(|config| config.is_default);

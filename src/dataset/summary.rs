@@ -64,6 +64,15 @@ pub struct Notes {
     /// Whether the smallest label of a table is 1.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub labels_from_one: bool,
+    /// What is amiss where shards are not all of a whole by their names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incomplete: Option<String>,
+    /// Whether a manifest names files on servers, which are read by requests.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub on_servers: bool,
+    /// Whether a manifest's URLs have secrets, which are not in the index, so that it is read at every start.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub secrets: bool,
     /// How the samples of a packed dataset were stored before they were packed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub packed_of: Option<Layout>,
@@ -146,6 +155,9 @@ impl Notes {
             );
             notices.notify(NoticeKind::Warning, message);
         }
+        if let Some(why) = &self.incomplete {
+            notices.notify(NoticeKind::Warning, format!("{root}: by the names of its shards it {why}"));
+        }
         if let Some(LabelFault { message, .. }) = self.label_fault.as_ref().filter(|_| just_indexed) {
             let all = of(Loss::Label);
             let all = if all.is_empty() { all } else { format!("; {all}") };
@@ -205,7 +217,10 @@ impl Notes {
         self.label_fault = self.label_fault.take().or(other.label_fault);
         self.images_missing |= other.images_missing;
         self.labels_from_one |= other.labels_from_one;
+        self.on_servers |= other.on_servers;
+        self.secrets |= other.secrets;
         self.image = self.image.take().or(other.image);
+        self.incomplete = self.incomplete.take().or(other.incomplete);
         self.packed_of = self.packed_of.or(other.packed_of);
         if let Some(stem) = other.ambiguous {
             self.keep_ambiguous(stem);

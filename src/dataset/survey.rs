@@ -7,13 +7,13 @@ use super::dataset_card::CARD;
 use super::kind::{image_extensions, is_image_file};
 use super::layouts::{RecordShards, ShardLayout, TarShards, marked_directories};
 use super::left_out::LeftOut;
-use super::packed::PackedManifest;
+use super::packed::{self, PackedManifest};
 use super::splits::{self, ChosenSplit};
-use super::{Contents, Layout, Notes, shards};
+use super::{Contents, Layout, Notes, numbered, shards};
 use crate::error::{Error, Result};
 use crate::source::{DatasetSource, EntryKind};
 use named::{compressed, named, nested, single};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::ops::ControlFlow;
 
 /// The directories or shards that must be indexed.
@@ -46,8 +46,10 @@ struct RootListing {
     /// The first other file, by name.
     other: Option<Vec<u8>>,
     notes: Notes,
-    /// Whether there is a README, which may say what the files of splits are.
-    has_card: bool,
+    /// The files that may say what the dataset is: READMEs, manifests, lists of shards.
+    special: BTreeSet<Vec<u8>>,
+    /// The first shard that only a list which is not there would make a dataset, and what the list is called.
+    unlisted: Option<(Vec<u8>, Layout, &'static str)>,
 }
 
 /// Shards of a layout, and what knows them.
@@ -84,22 +86,45 @@ fn whole(
     split: Option<&str>,
     cancel: &Cancel,
 ) -> Result<Survey> {
+    if source.manifest().is_some() {
+        return Ok(Survey {
+            layout: Layout::Manifest,
+            classes: Vec::new(),
+            shards: Vec::new(),
+            notes: Notes::default(),
+            nothing: "lists no file".to_owned(),
+            packed: None,
+            split: None,
+        });
+    }
     if let Some(names) = source.named_files() {
         return named(source, names, contents, cancel);
     }
     if !source.is_directory()? {
-        let canonical = source.canonical()?;
-        return single(source, canonical.file_name().unwrap_or_default(), contents, cancel);
+        // A link has the kind of what it leads to.
+        let path = if source.is_remote() { source.path(&[]) } else { source.canonical()? };
+        return single(source, path.file_name().unwrap_or_default(), contents, cancel);
     }
-    if let Some(manifest) = PackedManifest::find(source)? {
-        return Ok(packed(manifest));
+    // To look for each file that may say what the dataset is costs a server's answer, so that a listing comes first.
+    // Where the server shows none, they are found all the same.
+    let listing = source.is_remote().then(|| list_root(source, contents, cancel));
+    let may_have = |name: &str| match &listing {
+        Some(Ok(found)) => found.special.contains(name.as_bytes()),
+        _ => true,
+    };
+    if packed::NAMES.iter().any(|name| may_have(name))
+        && let Some(manifest) = PackedManifest::find(source)?
+    {
+        return Ok(of_manifest(manifest));
     }
     for (layout, knows) in Layout::of_samples(contents) {
-        if let Some(shards) = knows.listed(source, &[])? {
+        if knows.marker().is_some_and(may_have)
+            && let Some(shards) = knows.listed(source, &[])?
+        {
             return Ok(Survey::of_shards(layout, knows, shards, Notes::default()));
         }
     }
-    let found = list_root(source, contents, cancel)?;
+    let found = listing.unwrap_or_else(|| list_root(source, contents, cancel))?;
     match contents {
         Contents::Images => images(source, found, split, cancel),
         Contents::Files => files(source, found),
@@ -120,13 +145,19 @@ impl Survey {
         }
     }
 
+    /// That of shards that were found by their names. Some may be missing, which is noted: a part may be meant.
+    fn of_found(layout: Layout, knows: &dyn ShardLayout, shards: Vec<Vec<u8>>, mut notes: Notes) -> Self {
+        notes.incomplete = numbered::incomplete(&shards);
+        Self::of_shards(layout, knows, shards, notes)
+    }
+
     /// That of a split.
     fn of_split(split: ChosenSplit, notes: Notes) -> Self {
-        Self { split: split.name, ..Self::of_shards(split.layout, split.knows, split.shards, notes) }
+        Self { split: split.name, ..Self::of_found(split.layout, split.knows, split.shards, notes) }
     }
 }
 
-fn packed(manifest: PackedManifest) -> Survey {
+fn of_manifest(manifest: PackedManifest) -> Survey {
     Survey {
         layout: Layout::Packed,
         classes: manifest.classes.iter().map(|name| name.bytes().to_vec()).collect(),
@@ -144,6 +175,20 @@ fn images(
     split: Option<&str>,
     cancel: &Cancel,
 ) -> Result<Survey> {
+    if let Some((name, layout, list)) = &found.unlisted
+        && found.has_only_files()
+    {
+        let name = text(name);
+        let why = match found.special.contains(list.as_bytes()) {
+            true => format!("{list} lists no shards: it is damaged, or of something else"),
+            false => format!("there is no {list}"),
+        };
+        let message = format!(
+            "holds {} such as {name}, and {why}; they are read by the {list} that was written with them: copy it",
+            layout.title()
+        );
+        return Err(Error::dataset(source.path(&[]), message));
+    }
     let other = found.other_shards(source, cancel)?;
     if other.is_none()
         && let Some(below) = found.splits_below(source, split, cancel)?
@@ -176,14 +221,14 @@ fn images(
         {
             return Ok(Survey::of_split(chosen, found.notes));
         }
-        return Ok(Survey::of_shards(layout, knows, shards, found.notes));
+        return Ok(Survey::of_found(layout, knows, shards, found.notes));
     }
     if found.shards.is_empty() {
         let what = "holds neither class directories (root/class/image.jpg) nor .tar shards";
         return Err(Error::dataset(source.path(&[]), found.notes.explain(what)));
     }
     let (layout, knows) = nested(source, (Layout::Tar, &TarShards), &found.shards[0], cancel)?;
-    Ok(Survey::of_shards(layout, knows, found.shards, found.notes))
+    Ok(Survey::of_found(layout, knows, found.shards, found.notes))
 }
 
 fn files(source: &dyn DatasetSource, found: RootListing) -> Result<Survey> {
@@ -199,7 +244,7 @@ fn files(source: &dyn DatasetSource, found: RootListing) -> Result<Survey> {
             return Err(Error::dataset(source.path(&other), message));
         }
         descriptions.iter().for_each(|name| notes.skip(LeftOut::BesideRecords, || text(name)));
-        return Ok(Survey::of_shards(Layout::TfRecord, &RecordShards, shards, notes));
+        return Ok(Survey::of_found(Layout::TfRecord, &RecordShards, shards, notes));
     }
     // A file in the root is in no class, so the dataset has no classes.
     let has_files = other.is_some() || !shards.is_empty() || !descriptions.is_empty();
@@ -265,7 +310,7 @@ fn list_root(source: &dyn DatasetSource, contents: Contents, cancel: &Cancel) ->
         } else if entry.target.is_some() && entry.target == own {
             found.notes.skip(LeftOut::LinkAbove, || text(entry.name));
         } else {
-            found.has_card |= entry.name == CARD.as_bytes();
+            found.note_special(entry.name);
             found.add(entry.name.to_vec(), entry.kind == EntryKind::Directory, contents);
         }
         Ok(ControlFlow::Continue(()))
@@ -308,6 +353,12 @@ impl RootListing {
         Ok(true)
     }
 
+    /// Whether nothing in it is a dataset by its name.
+    fn has_only_files(&self) -> bool {
+        let Self { directories, shards, compressed, tables, .. } = self;
+        directories.is_empty() && shards.is_empty() && compressed.is_empty() && tables.is_empty()
+    }
+
     /// The split that is chosen where shards lie in directories, and no images and no shards beside them.
     fn splits_below(
         &self,
@@ -317,7 +368,7 @@ impl RootListing {
     ) -> Result<Option<Survey>> {
         let has_shards = !self.shards.is_empty() || !self.compressed.is_empty();
         if has_shards
-            || !splits::may_have_files(&self.directories, self.has_card)
+            || !splits::may_have_files(&self.directories, self.special.contains(CARD.as_bytes()))
             || first_image(source, &self.directories, cancel)?.is_some()
         {
             return Ok(None);
@@ -358,6 +409,23 @@ impl RootListing {
         let mut shards: Vec<Vec<u8>> = tables.iter().map(|(_, name)| name.clone()).collect();
         shards.sort_unstable();
         Ok(Some((*layout, knows, shards)))
+    }
+
+    /// Remembers what may say that the dataset is of a kind which its names alone do not tell.
+    fn note_special(&mut self, name: &[u8]) {
+        let mut lists = Layout::ALL.iter().filter_map(|layout| Some((*layout, layout.shards()?)));
+        let is_list = |(_, shards): (Layout, &dyn ShardLayout)| {
+            shards.marker().is_some_and(|marker| marker.as_bytes() == name)
+        };
+        let is_manifest = || packed::NAMES.iter().any(|manifest| manifest.as_bytes() == name);
+        if name == CARD.as_bytes() || is_manifest() || lists.clone().any(is_list) {
+            self.special.insert(name.to_vec());
+        } else if let Some((layout, shards)) = lists.find(|(_, shards)| shards.is_unlisted_shard(name))
+            && let Some(list) = shards.marker()
+            && self.unlisted.as_ref().is_none_or(|(first, ..)| name < first.as_slice())
+        {
+            self.unlisted = Some((name.to_vec(), layout, list));
+        }
     }
 
     fn add(&mut self, name: Vec<u8>, is_directory: bool, contents: Contents) {

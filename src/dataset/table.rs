@@ -31,6 +31,17 @@ pub struct TableColumn {
     pub cells: TableCells,
 }
 
+impl TableColumn {
+    /// Whether it is of a type without values.
+    pub(super) fn is_nothing(&self) -> bool {
+        matches!(&self.cells, TableCells::Refused(reason) if reason == NO_VALUES)
+    }
+}
+
+/// Why a column is refused whose type has no values. Writers give it to columns that are empty in one shard, so that
+/// other shards say what its values are.
+pub(super) const NO_VALUES: &str = "it holds no values at all, which cannot be read";
+
 /// The cells of a column.
 #[derive(Debug, Clone, PartialEq)]
 pub enum TableCells {

@@ -1,6 +1,7 @@
 //! What the bytes of a column are, where no schema says it: images, texts, or anything else, by how they begin.
 
 use super::FieldKind;
+use super::kind::image_extension;
 use super::table::CellExtent;
 use crate::source::{Malformed, ReadAt, Window};
 
@@ -39,7 +40,7 @@ impl ValueKinds {
     /// Looks at the first bytes of a value, of which there are [`HEAD`] or all of its `length`.
     pub(super) fn look_at(&mut self, head: &[u8], length: u64) {
         self.looked_at += 1;
-        self.images += u64::from(is_image(head));
+        self.images += u64::from(image_extension(head).is_some());
         self.texts += u64::from(is_text(head, length > HEAD));
     }
 
@@ -64,13 +65,6 @@ impl ValueKinds {
     pub(super) fn is_unknown(self) -> bool {
         self.looked_at == 0
     }
-}
-
-/// Whether a file that begins like this is an image of a format that can be decoded.
-fn is_image(head: &[u8]) -> bool {
-    head.starts_with(b"\xff\xd8\xff")
-        || head.starts_with(b"\x89PNG\r\n\x1a\n")
-        || head.starts_with(b"RIFF") && head.get(8..12) == Some(b"WEBP")
 }
 
 /// Whether bytes are text in UTF-8 without control characters. A text may be `cut` within a character.

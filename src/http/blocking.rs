@@ -4,14 +4,16 @@
 //! it. Runtimes are kept with their connections for the next request of any thread.
 
 use super::client::{Ask, HttpAnswer, HttpClient, HttpTarget, length_of};
-use super::failure::{GaveUp, HttpFailure};
+use super::failure::{GaveUp, HttpFailure, NO_RANGES};
 use super::retry::Retries;
 use super::url::HttpUrl;
 use hyper::StatusCode;
 use hyper::header::HeaderMap;
-use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
 
 /// The clients that are kept for later requests. Each keeps file descriptors, of which many threads would need many.
 const KEPT_LANES: usize = 4;
@@ -19,12 +21,25 @@ const KEPT_LANES: usize = 4;
 /// How long a step of a request may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// How often it is looked whether to go on waiting.
+const LOOK: Duration = Duration::from_millis(100);
+
 /// A client for any number of threads.
 #[derive(Default)]
 pub(crate) struct BlockingHttp {
     lanes: Mutex<Vec<HttpLane>>,
     asked: Mutex<AskedCounts>,
+    watch: RwLock<Option<Arc<dyn WaitWatch>>>,
 }
+
+/// Who decides how long requests are waited for, with all their tries.
+pub(crate) trait WaitWatch: Send + Sync {
+    /// Whether to go on after having waited for so long. It is asked several times a second, while there is no answer.
+    fn goes_on(&self, waited: Duration) -> bool;
+}
+
+/// Whether an answer is what was wanted; else why not, and with that whether it is asked for again.
+pub(crate) type AnswerCheck<'a> = &'a dyn Fn(&Fetched) -> Result<(), HttpFailure>;
 
 /// How many requests were made, by what they asked for, with each that was made again; and what they brought.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -37,6 +52,18 @@ pub(crate) struct AskedCounts {
     pub(crate) lists: u64,
     /// The bytes of files.
     pub(crate) bytes: u64,
+}
+
+impl AskedCounts {
+    /// These and others, as those of one.
+    pub(crate) fn with(self, other: Self) -> Self {
+        Self {
+            heads: self.heads + other.heads,
+            gets: self.gets + other.gets,
+            lists: self.lists + other.lists,
+            bytes: self.bytes + other.bytes,
+        }
+    }
 }
 
 /// What one request at a time runs on.
@@ -85,11 +112,11 @@ impl BlockingHttp {
     /// # Errors
     /// The last failure; every status but that of success is one.
     pub(crate) fn fetch(&self, target: &HttpTarget, ask: Ask, most: u64) -> Result<Fetched, GaveUp> {
-        self.fetch_prepared(async || Ok(target.clone()), |failure, _, _| failure, ask, most)
+        self.fetch_prepared(async || Ok(target.clone()), |failure, _, _| failure, ask, most, &|_| Ok(()))
     }
 
     /// Does the same with requests that `prepare` makes anew for each try; `explain` says what a refusal means by its
-    /// headers and its body.
+    /// headers and its body. What does not pass `check` is a failure like others.
     ///
     /// # Errors
     /// The last failure, be it of preparing or of asking.
@@ -99,6 +126,7 @@ impl BlockingHttp {
         explain: impl Fn(HttpFailure, &HeaderMap, &[u8]) -> HttpFailure,
         ask: Ask,
         most: u64,
+        check: AnswerCheck<'_>,
     ) -> Result<Fetched, GaveUp> {
         let once = async |client: &HttpClient| {
             let target = prepare().await?;
@@ -108,6 +136,7 @@ impl BlockingHttp {
             });
             let fetched = fetch(client, &target, &explain, ask, most).await?;
             self.count(|asked| asked.bytes += fetched.bytes.len() as u64);
+            check(&fetched)?;
             Ok(fetched)
         };
         let fetched = self.run(async |client| {
@@ -120,6 +149,11 @@ impl BlockingHttp {
             }
         });
         fetched.map_err(|failure| GaveUp { failure, tries: 1 })?
+    }
+
+    /// Has requests watched from now on while they are waited for, or no longer.
+    pub(crate) fn set_watch(&self, watch: Option<Arc<dyn WaitWatch>>) {
+        *self.watch.write().unwrap_or_else(PoisonError::into_inner) = watch;
     }
 
     /// What was asked for so far.
@@ -135,13 +169,18 @@ impl BlockingHttp {
     /// Runs what makes requests, on a client that is this thread's for that time.
     ///
     /// # Errors
-    /// [`HttpFailure::Final`] where the system refuses what a client needs.
+    /// [`HttpFailure::Final`] where the system refuses what a client needs, or who watches does not go on.
     pub(crate) fn run<T>(&self, work: impl AsyncFnOnce(&HttpClient) -> T) -> Result<T, HttpFailure> {
         let lane = self.lane()?;
         let (Some(runtime), Some(client)) = (&lane.runtime, &lane.client) else {
             return Err(HttpFailure::Final("the connection is closed".to_owned()));
         };
-        let done = runtime.block_on(work(client));
+        let watch = self.watch.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let done = match watch {
+            None => runtime.block_on(work(client)),
+            // What was broken off is dropped with its lane.
+            Some(watch) => runtime.block_on(watched(&*watch, work(client)))?,
+        };
         let mut lanes = self.lanes();
         if lanes.len() < KEPT_LANES {
             lanes.push(lane);
@@ -172,6 +211,18 @@ impl BlockingHttp {
     }
 }
 
+/// Waits for `work` as long as who watches wants that.
+async fn watched<T>(watch: &dyn WaitWatch, work: impl Future<Output = T>) -> Result<T, HttpFailure> {
+    let (mut work, begun) = (pin!(work), Instant::now());
+    loop {
+        match timeout(LOOK, work.as_mut()).await {
+            Ok(done) => return Ok(done),
+            Err(_) if watch.goes_on(begun.elapsed()) => {}
+            Err(_) => return Err(HttpFailure::Final("waiting for it was interrupted".to_owned())),
+        }
+    }
+}
+
 async fn fetch(
     client: &HttpClient,
     target: &HttpTarget,
@@ -183,6 +234,11 @@ async fn fetch(
     if !answer.status.is_success() {
         let (failure, headers) = (answer.failure(), answer.headers.clone());
         return Err(explain(failure, &headers, &answer.finish(PATIENCE).await));
+    }
+    let is_range = matches!(ask, Ask::Range(..));
+    if is_range && answer.status == StatusCode::OK && answer.length().is_some_and(|length| length > most) {
+        // Some of several servers behind one name may not know ranges.
+        return Err(HttpFailure::Broken(NO_RANGES.to_owned()));
     }
     whole(answer, if ask == Ask::Head { 0 } else { most }).await
 }

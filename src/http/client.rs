@@ -3,7 +3,7 @@
 use super::connection::{HttpConnection, HttpRequest};
 use super::failure::HttpFailure;
 use super::tls;
-use super::url::{HttpUrl, Origin, is_near};
+use super::url::{HttpUrl, Origin, Reach, is_near};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Empty, Full};
 use hyper::body::{Body, Incoming};
@@ -45,18 +45,31 @@ pub(crate) struct HttpTarget {
     pub(crate) url: HttpUrl,
     /// Headers that go to this server alone: tokens, signatures.
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
+    /// Where the request may lead.
+    pub(crate) reach: Reach,
+}
+
+impl HttpTarget {
+    /// What the user named, which needs no other proof than its URL has.
+    pub(crate) fn of(url: HttpUrl) -> Self {
+        Self { url, headers: Vec::new(), reach: Reach::Anywhere }
+    }
 }
 
 /// A client of any number of servers, on one runtime.
 pub(crate) struct HttpClient {
     proxies: Matcher,
     /// Those without a request. The last one that was used is taken first, so that no more are open than it takes.
-    idle: Mutex<HashMap<Arc<Origin>, Vec<OpenConnection>>>,
+    /// Whoever may not be led everywhere has connections of its own.
+    idle: Mutex<IdleConnections>,
 }
+
+type IdleConnections = HashMap<(Arc<Origin>, Reach), Vec<OpenConnection>>;
 
 /// A connection, and how requests on it name what they ask for.
 pub(super) struct OpenConnection {
     http: HttpConnection,
+    reach: Reach,
     /// Whether a proxy reads the requests, which then have whole URLs, and what proves to it who asks.
     pub(super) proxy: Option<Option<HeaderValue>>,
 }
@@ -89,9 +102,12 @@ impl HttpClient {
         for _ in 0..=REDIRECTS {
             let headers = if url.is_of_origin(&target.url) { &target.headers[..] } else { &[] };
             // The user's own place may be anywhere, but nobody else leads a request into this machine's network.
-            let may_be_near = url.origin.host == target.url.origin.host;
+            let reach = match url.is_of_host(&target.url) {
+                true => target.reach,
+                false => target.reach.max(Reach::NotNear),
+            };
             let make = |connection: &OpenConnection| request(&url, headers, ask, connection.proxy.as_ref());
-            let answer = timeout(patience, self.send_once(&url, make, may_be_near));
+            let answer = timeout(patience, self.send_once(&url, make, reach));
             let answer = answer.await.map_err(|_| HttpFailure::Stalled(patience))??;
             let location = answer.headers.get(header::LOCATION).and_then(|to| to.to_str().ok());
             let is_redirect = matches!(answer.status.as_u16(), 301 | 302 | 303 | 307 | 308);
@@ -109,14 +125,14 @@ impl HttpClient {
         &self,
         url: &HttpUrl,
         make: impl Fn(&OpenConnection) -> Result<HttpRequest, HttpFailure>,
-        may_be_near: bool,
+        reach: Reach,
     ) -> Result<HttpAnswer<'_>, HttpFailure> {
         loop {
-            let kept = self.idle().get_mut(&url.origin).and_then(Vec::pop);
+            let kept = self.idle().get_mut(&(url.origin.clone(), reach)).and_then(Vec::pop);
             let used = kept.is_some();
             let mut connection = match kept {
                 Some(connection) => connection,
-                None => self.connect(&url.origin, may_be_near).await?,
+                None => self.connect(&url.origin, reach).await?,
             };
             // The server may have closed a connection while it was not used. A request that failed for that is made
             // once more: nothing is lost when it came through after all.
@@ -142,19 +158,17 @@ impl HttpClient {
         }
     }
 
-    async fn connect(&self, origin: &Origin, may_be_near: bool) -> Result<OpenConnection, HttpFailure> {
+    async fn connect(&self, origin: &Origin, reach: Reach) -> Result<OpenConnection, HttpFailure> {
         let uri =
             origin.to_string().parse().map_err(|_| HttpFailure::Final(format!("{origin} is no URL")))?;
         // What only this machine's own network has, no proxy reaches.
         let near = origin.bare_host().parse().is_ok_and(is_near);
         let proxy = if near { None } else { self.proxies.intercept(&uri) };
         let stream = match &proxy {
-            None => connect_to(origin.bare_host(), origin.port, may_be_near).await?,
+            None => connect_to(origin.bare_host(), origin.port, reach).await?,
             Some(proxy) => {
-                if let Ok(address) = origin.bare_host().parse()
-                    && !may_be_near
-                {
-                    refuse_near(address)?;
+                if let Ok(address) = origin.bare_host().parse() {
+                    refuse_beyond(reach, address)?;
                 }
                 connect_to_proxy(proxy).await?
             }
@@ -162,12 +176,12 @@ impl HttpClient {
         // Without it a request's last bytes would wait for an acknowledgement; the connection works without.
         let _ = stream.set_nodelay(true);
         match (origin.secure, proxy) {
-            (false, None) => Self::begin(stream, None).await,
-            (false, Some(proxy)) => Self::begin(stream, Some(proxy.basic_auth().cloned())).await,
-            (true, None) => Self::begin(encrypted(stream, origin).await?, None).await,
+            (false, None) => Self::begin(stream, None, reach).await,
+            (false, Some(proxy)) => Self::begin(stream, Some(proxy.basic_auth().cloned()), reach).await,
+            (true, None) => Self::begin(encrypted(stream, origin).await?, None, reach).await,
             (true, Some(proxy)) => {
                 let stream = tunnel(stream, origin, &proxy).await?;
-                Self::begin(encrypted(stream, origin).await?, None).await
+                Self::begin(encrypted(stream, origin).await?, None, reach).await
             }
         }
     }
@@ -175,12 +189,13 @@ impl HttpClient {
     async fn begin(
         stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
         proxy: Option<Option<HeaderValue>>,
+        reach: Reach,
     ) -> Result<OpenConnection, HttpFailure> {
         let http = HttpConnection::begin(stream).await.map_err(|error| broken(&error))?;
-        Ok(OpenConnection { http, proxy })
+        Ok(OpenConnection { http, reach, proxy })
     }
 
-    fn idle(&self) -> std::sync::MutexGuard<'_, HashMap<Arc<Origin>, Vec<OpenConnection>>> {
+    fn idle(&self) -> std::sync::MutexGuard<'_, IdleConnections> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -216,7 +231,8 @@ impl HttpAnswer<'_> {
     /// Keeps the connection for the next request, if the body was read to its end.
     pub(crate) fn keep(self) {
         if self.body.is_end_stream() {
-            self.client.idle().entry(self.url.origin.clone()).or_default().push(self.connection);
+            let of = (self.url.origin.clone(), self.connection.reach);
+            self.client.idle().entry(of).or_default().push(self.connection);
         }
     }
 
@@ -299,16 +315,14 @@ pub(super) fn request(
 }
 
 /// Connects to the first address of a host that answers.
-async fn connect_to(host: &str, port: u16, may_be_near: bool) -> Result<TcpStream, HttpFailure> {
+async fn connect_to(host: &str, port: u16, reach: Reach) -> Result<TcpStream, HttpFailure> {
     let addresses: Vec<SocketAddr> = match host.parse::<IpAddr>() {
         Ok(address) => vec![SocketAddr::new(address, port)],
         Err(_) => {
             tokio::net::lookup_host((host, port)).await.map_err(|error| unknown(host, &error))?.collect()
         }
     };
-    if !may_be_near {
-        addresses.iter().try_for_each(|address| refuse_near(address.ip()))?;
-    }
+    addresses.iter().try_for_each(|address| refuse_beyond(reach, address.ip()))?;
     TcpStream::connect(&addresses[..]).await.map_err(|error| {
         let what = match error.kind() {
             std::io::ErrorKind::ConnectionRefused => {
@@ -336,7 +350,7 @@ async fn connect_to_proxy(proxy: &Intercept) -> Result<TcpStream, HttpFailure> {
     }
     let port = uri.port_u16().unwrap_or(80);
     let bare = host.trim_start_matches('[').trim_end_matches(']');
-    connect_to(bare, port, true).await.map_err(|failure| match failure {
+    connect_to(bare, port, Reach::Anywhere).await.map_err(|failure| match failure {
         HttpFailure::Broken(why) => HttpFailure::Broken(format!("the proxy {why}")),
         HttpFailure::Final(why) => HttpFailure::Final(format!("the proxy: {why}")),
         other => other,
@@ -397,13 +411,10 @@ async fn encrypted<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     })
 }
 
-/// Refuses an address that only this machine's own network has, where services give out credentials.
-fn refuse_near(address: IpAddr) -> Result<(), HttpFailure> {
-    if is_near(address) {
-        Err(HttpFailure::Final(format!("leads to {address}, a link-local address, which is not followed")))
-    } else {
-        Ok(())
-    }
+/// Refuses an address that a request must not lead to.
+fn refuse_beyond(reach: Reach, address: IpAddr) -> Result<(), HttpFailure> {
+    let refused = |what| HttpFailure::Final(format!("leads to {address}, {what}, which is not followed"));
+    reach.refusal(address).map_or(Ok(()), |what| Err(refused(what)))
 }
 
 /// The failure that the HTTP library met.
@@ -425,11 +436,22 @@ mod tests {
 
     #[test]
     fn addresses_of_the_own_network_are_known_in_every_form() {
-        for near in ["169.254.169.254", "fe80::1", "::ffff:169.254.1.2"] {
-            assert!(refuse_near(near.parse().unwrap()).is_err(), "{near}");
-        }
-        for far in ["127.0.0.1", "10.0.0.1", "::1", "2001:db8::1", "::ffff:10.0.0.1"] {
-            assert!(refuse_near(far.parse().unwrap()).is_ok(), "{far}");
+        let refused = |reach, addresses: &[&str]| {
+            Vec::from_iter(
+                addresses.iter().map(|address| refuse_beyond(reach, address.parse().unwrap()).is_err()),
+            )
+        };
+        let near = ["169.254.169.254", "fe80::1", "::ffff:169.254.1.2"];
+        let own = ["127.0.0.1", "127.8.8.8", "0.0.0.0", "::1", "::", "::ffff:127.0.0.1"];
+        let far = ["10.0.0.1", "2001:db8::1", "::ffff:10.0.0.1"];
+        for (reach, expected) in [
+            (Reach::Anywhere, [false, false, false]),
+            (Reach::NotNear, [true, false, false]),
+            (Reach::NotOwn, [true, true, false]),
+        ] {
+            for (addresses, expected) in [&near[..], &own, &far].into_iter().zip(expected) {
+                assert_eq!(refused(reach, addresses), vec![expected; addresses.len()], "{addresses:?}");
+            }
         }
     }
 

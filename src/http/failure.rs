@@ -5,6 +5,14 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::time::Duration;
 
+/// The failure of a server that answers with 200 where a range was asked for.
+pub(crate) const NO_RANGES: &str =
+    "the server sends the whole file (200) where a range of it was asked for (206): it must give ranges";
+/// The failure of a server that compresses what it sends.
+pub(crate) const COMPRESSED: &str = "the server sends the file compressed, though it was asked for as it is";
+/// The failure of an answer without a range in its headers.
+pub(crate) const NO_CONTENT_RANGE: &str = "the server does not say which bytes it sends";
+
 /// Why a request failed once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum HttpFailure {

@@ -16,12 +16,12 @@ mod runtime;
 mod tls;
 mod url;
 
-pub(crate) use blocking::{AskedCounts, BlockingHttp, Fetched};
+pub(crate) use blocking::{AnswerCheck, AskedCounts, BlockingHttp, Fetched, WaitWatch};
 pub(crate) use client::{Ask, HttpAnswer, HttpClient, HttpTarget};
 pub(crate) use connection::{HttpConnection, HttpRequest};
 pub use deadline::DeadlineLimits;
 pub(crate) use deadline::{PostedRead, ReadEnd, RequestDeadline};
-pub(crate) use failure::{GaveUp, HttpFailure};
+pub(crate) use failure::{COMPRESSED, GaveUp, HttpFailure, NO_CONTENT_RANGE, NO_RANGES};
 pub(crate) use hyper::StatusCode;
 pub(crate) use hyper::header::{self, HeaderMap, HeaderValue};
 #[cfg(feature = "objects")]
@@ -29,4 +29,4 @@ pub(crate) use plain::PlainRequest;
 pub(crate) use retry::Retries;
 pub(crate) use runtime::RuntimeThread;
 pub(crate) use tls::provider;
-pub(crate) use url::{HttpUrl, is_http};
+pub(crate) use url::{HttpUrl, Reach, is_http};

@@ -35,7 +35,7 @@ impl HttpClient {
             });
             Ok(request)
         };
-        let answer = timeout(patience, self.send_once(&plain.url, make, true)).await;
+        let answer = timeout(patience, self.send_once(&plain.url, make, Reach::Anywhere)).await;
         answer.map_err(|_| HttpFailure::Stalled(patience))?
     }
 }

@@ -194,6 +194,22 @@ impl HttpUrl {
         Self { query, ..self }
     }
 
+    /// Whether it has what proves who asks: user and password, or a query, which may be a signature.
+    pub(crate) fn has_secrets(&self) -> bool {
+        self.query.is_some() || self.authorization.is_some()
+    }
+
+    /// Whether its host is called as this machine is by itself.
+    pub(crate) fn is_of_this_machine(&self) -> bool {
+        let host = self.origin.bare_host();
+        host == "localhost" || host.parse().is_ok_and(is_own)
+    }
+
+    /// Whether both are of one host, by whichever port.
+    pub(crate) fn is_of_host(&self, other: &Self) -> bool {
+        self.origin.host == other.origin.host
+    }
+
     /// Whether both are of one server.
     pub(crate) fn is_of_origin(&self, other: &Self) -> bool {
         self.origin == other.origin
@@ -223,12 +239,68 @@ impl HttpUrl {
         percent_decode_str(&self.path).collect()
     }
 
+    /// What its query names beside the path, such as an object's name or version; `None` where it has only what proves
+    /// that the caller may read, which is signed anew again and again. It may be secret all the same.
+    pub(crate) fn naming_query(&self) -> Option<String> {
+        let parts = self.query.as_deref().unwrap_or_default().split('&').filter(|part| !part.is_empty());
+        let name = |part: &str| part.split('=').next().unwrap_or_default().to_ascii_lowercase();
+        let is_azure = parts.clone().any(|part| name(part) == "sig");
+        let mut naming: Vec<&str> = parts.filter(|part| !proves(&name(part), is_azure)).collect();
+        naming.sort_unstable();
+        (!naming.is_empty()).then(|| naming.join("&"))
+    }
+
     /// The path and the query, as a request has them.
     pub(super) fn request_path(&self) -> String {
         match &self.query {
             Some(query) => format!("{}?{query}", self.path),
             None => self.path.clone(),
         }
+    }
+}
+
+/// What Azure's signatures consist of beside `sig`; elsewhere so short a name may be anything.
+const AZURE: &str = "sv ss srt sr sp st se sip spr si sdd ses skoid sktid skt ske sks skv saoid suoid scid";
+/// The names of signatures and tokens that CloudFront, older stores and many others have.
+const PROOFS: &str = "awsaccesskeyid googleaccessid signature expires policy key-pair-id security-token sig token \
+                      access_token auth_token auth auth_key api_key apikey jwt";
+
+/// Whether a part of a query with this name is of a signature or a token, or says how the answer is to be sent.
+fn proves(name: &str, is_azure: bool) -> bool {
+    let is_of = |names: &str| names.split(' ').any(|known| known == name);
+    let starts = ["x-amz-", "x-goog-", "response-", "hdn"];
+    starts.iter().any(|start| name.starts_with(start)) || is_of(PROOFS) || is_azure && is_of(AZURE)
+}
+
+/// Where a request may lead, beginning with the least that is forbidden.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) enum Reach {
+    /// Anywhere, as what the user named may.
+    #[default]
+    Anywhere,
+    /// To no link-local address, as what others named may: services give out credentials there.
+    NotNear,
+    /// Nor to this machine itself, as what others named who are not of this machine may.
+    NotOwn,
+}
+
+impl Reach {
+    /// Why an address may not be connected to; `None` where it may.
+    pub(super) fn refusal(self, address: IpAddr) -> Option<&'static str> {
+        match self {
+            Self::NotNear | Self::NotOwn if is_near(address) => Some("a link-local address"),
+            Self::NotOwn if is_own(address) => Some("an address of this machine itself"),
+            _ => None,
+        }
+    }
+}
+
+/// Whether an address is that of this machine itself. The address that is none leads there, too.
+fn is_own(address: IpAddr) -> bool {
+    let is = |address: IpAddr| address.is_loopback() || address.is_unspecified();
+    match address {
+        IpAddr::V4(_) => is(address),
+        IpAddr::V6(v6) => is(address) || v6.to_ipv4_mapped().is_some_and(|address| is(address.into())),
     }
 }
 
@@ -301,6 +373,25 @@ mod tests {
         assert_eq!(parsed.file_name(), "ä.tar".as_bytes());
         assert_eq!(url("http://h:80").to_string(), "http://h/");
         assert_eq!(url("http://[::1]:8080/a").origin.bare_host(), "::1");
+    }
+
+    #[test]
+    fn queries_name_what_is_no_signature() {
+        let named = |query: &str| url(&format!("https://h/get.tar?{query}")).naming_query();
+        for signature in [
+            "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Signature=0123&X-Amz-Expires=60",
+            "X-Goog-Signature=0123&response-content-type=a",
+            "AWSAccessKeyId=a&Signature=b&Expires=1",
+            "Expires=1&Signature=b&Key-Pair-Id=c",
+            "sv=2024-11-04&sr=c&sp=rl&se=2030-01-01&sig=0123",
+            "token=secret",
+            "",
+            "&",
+        ] {
+            assert_eq!(named(signature), None, "{signature}");
+        }
+        assert_eq!(named("v=1&file=a&X-Amz-Signature=0123").as_deref(), Some("file=a&v=1"));
+        assert!(named("st=1").is_some() && named("versionId=1") != named("versionId=2"));
     }
 
     #[test]

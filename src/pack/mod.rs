@@ -7,23 +7,29 @@
 mod finished;
 mod names;
 mod open_shard;
+mod packed_reader;
 mod place;
 mod plan;
+mod room;
 mod shard;
 mod source;
 mod tar_file;
+mod tar_members;
+mod tars;
 mod threads;
 mod tree;
 mod unpack;
 
+pub(crate) use tars::{TarReport, pack_as_tars};
 pub(crate) use unpack::{UnpackReport, unpack};
 
 use crate::dataset::packed::{
-    MANIFEST, MOST_SHARDS, PackedFooter, PackedManifest, PackedShard, PackingFacts, RawName, ShardSeal,
-    ShardTally, shard_name,
+    MANIFEST, PackedFooter, PackedManifest, PackedShard, PackingFacts, RawName, ShardSeal, ShardTally,
+    is_shard_name, shard_name,
 };
 use crate::dataset::{Contents, DatasetIndex, IndexOptions, Layout, Skipped};
 use crate::error::{Error, Result};
+use crate::names::named;
 use open_shard::OpenPackedShard;
 use place::{FoundPlace, PackingPlace, PackingRecord};
 use serde::Serialize;
@@ -41,6 +47,32 @@ const ROOM: f64 = 1.35;
 /// How many bytes of room are wanted for each sample beside that: headers, names and places, which are much of a tiny
 /// image.
 const ROOM_OF_SAMPLE: u64 = 512;
+
+/// What is made of a dataset.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum PackedAs {
+    /// Shards of our own.
+    #[default]
+    Packed,
+    /// Tar shards as WebDataset has them.
+    Tar,
+}
+
+named!(PackedAs: "packed" => Packed, "tar" => Tar);
+
+impl PackedAs {
+    fn is_packed(&self) -> bool {
+        *self == Self::Packed
+    }
+
+    /// Whether a file of this name is one that packing makes.
+    fn is_own(self, name: &[u8]) -> bool {
+        match self {
+            Self::Packed => is_shard_name(name),
+            Self::Tar => tars::is_own(name),
+        }
+    }
+}
 
 /// What is to be packed, and how.
 #[derive(Debug, Clone)]
@@ -107,28 +139,16 @@ pub(crate) fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync
     place::refuse_nested(source, into)?;
     let index = DatasetIndex::open(source, &options.index)?;
     let facts = index.packing_facts();
+    refuse_unreadable(&index, &facts)?;
     if facts.layout == Layout::Packed {
         return Err(Error::dataset(index.root(), "is packed already"));
     }
-    if !facts.layout.can_be_packed() {
-        let message = format!("has {}, which cannot be packed yet", facts.layout.title());
-        return Err(Error::dataset(source, message));
-    }
-    if index.has_blocks() {
-        let message =
-            "has samples in compressed blocks, which are not packed yet: write it without compression";
-        return Err(Error::dataset(source, message));
-    }
-    let shards = plan::shards(&index, options.shard_size);
-    if shards.len() > MOST_SHARDS {
-        let message =
-            format!("would make {} shards, must make at most {MOST_SHARDS}: raise it", shards.len());
-        return Err(Error::config("shard-size", message));
-    }
+    let shards = plan::shards(&index, options.shard_size)?;
     let record = PackingRecord {
         version: PackingRecord::VERSION,
         fingerprint: index.fingerprint().to_string(),
         shard_size: options.shard_size,
+        to: PackedAs::Packed,
     };
     let report = |manifest: PackedManifest, samples_before, shards_again| PackReport {
         bytes: manifest.shards.iter().map(|shard| shard.bytes).sum(),
@@ -162,6 +182,22 @@ pub(crate) fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync
     Ok(report(manifest, samples_before, shards_again))
 }
 
+/// Refuses a dataset whose samples cannot be read to be packed, into whatever shards.
+///
+/// # Errors
+/// [`Error::Dataset`] with what it has.
+fn refuse_unreadable(index: &DatasetIndex, facts: &PackingFacts) -> Result<()> {
+    if !facts.layout.can_be_packed() {
+        let message = format!("has {}, which cannot be packed yet", facts.layout.title());
+        return Err(Error::dataset(index.root(), message));
+    }
+    if index.has_blocks() {
+        let message = "has samples in compressed blocks, which are not packed yet: unpack its shards first";
+        return Err(Error::dataset(index.root(), message));
+    }
+    Ok(())
+}
+
 /// What the threads that pack shards share.
 struct PackingWork<'a> {
     index: &'a DatasetIndex,
@@ -179,7 +215,7 @@ impl PackingWork<'_> {
         let (found, again) = self.find_all()?;
         let samples_before = found.iter().flatten().map(|(shard, _)| shard.samples).sum();
         let missing: Vec<usize> = (0..found.len()).filter(|&number| found[number].is_none()).collect();
-        self.check_room(&missing)?;
+        room::check(self.index, self.shards, &missing, ROOM, ROOM_OF_SAMPLE, self.options)?;
         let found = Mutex::new(found);
         self.pack_missing(&missing, &found)?;
         let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
@@ -255,32 +291,10 @@ impl PackingWork<'_> {
         }
     }
 
-    /// Checks that the file system has room for the shards that are missing.
-    fn check_room(&self, missing: &[usize]) -> Result<()> {
-        let samples = missing.iter().flat_map(|&number| self.shards[number].clone());
-        let bytes = |(count, bytes), sample| (count + 1, bytes + self.index.packing_bytes(sample));
-        let (count, bytes): (u64, u64) = samples.fold((0, 0), bytes);
-        let wanted = (ROOM * bytes as f64) as u64 + ROOM_OF_SAMPLE * count;
-        let path = self.place.path();
-        // A file system that cannot say what is free is written to until it is full.
-        let Ok(found) = rustix::fs::statvfs(path) else { return Ok(()) };
-        let free = found.f_bavail.saturating_mul(found.f_frsize);
-        if free < wanted && !self.options.force {
-            let message = format!(
-                "{} has {free} bytes free, and packing may take {wanted}, {ROOM} times the {bytes} bytes that are \
-                 still to be packed and {ROOM_OF_SAMPLE} bytes a sample: make room, name another directory, or try \
-                 all the same with --force",
-                path.display()
-            );
-            return Err(Error::config("DST", message));
-        }
-        Ok(())
-    }
-
     fn pack_missing(&self, missing: &[usize], found: &Mutex<Vec<Option<FinishedShard>>>) -> Result<()> {
         let threads = self.options.threads.min(missing.len());
         let (index, layout) = (self.index, self.facts.layout);
-        let source = PackSource::new(index, layout, threads);
+        let source = PackSource::new(index, self.facts, threads);
         let packer = || ShardPacker::new(index, layout, &source);
         threads::each_job(threads, missing, packer, |packer, &number, stop| {
             let name = shard_name(number);
@@ -306,7 +320,7 @@ impl PackingWork<'_> {
         if self.facts.layout != Layout::Tar {
             return Ok(0);
         }
-        let source = PackSource::new(self.index, Layout::Tar, 1);
+        let source = PackSource::new(self.index, self.facts, 1);
         let empty = self.index.files().filter(|&file| self.index.samples_of(file).is_empty());
         empty.map(|file| Ok(source.listing(file)?.left_out(std::iter::empty()))).sum()
     }

@@ -30,6 +30,8 @@ pub(super) fn fault(name: &[u8], in_tar: bool) -> Option<&'static str> {
 pub(super) fn check(name: &[u8], layout: Layout, path: impl FnOnce() -> PathBuf) -> Result<()> {
     let fault = match layout {
         Layout::TfRecord => (!name.is_empty()).then_some("is that of a record, which has none"),
+        // Names of columns are no paths.
+        layout if !layout.is_of_files() => None,
         layout => fault(name, layout == Layout::Tar),
     };
     fault.map_or(Ok(()), |fault| {

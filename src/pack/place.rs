@@ -1,7 +1,9 @@
 //! The directory that a dataset is packed into, which one process at a time works on.
 
-use crate::dataset::packed::{MANIFEST, UNFINISHED, is_shard_name};
+use super::PackedAs;
+use crate::dataset::packed::{MANIFEST, UNFINISHED};
 use crate::error::{Error, Result};
+use crate::names::NamedValue;
 use crate::source;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::Errno;
@@ -25,6 +27,9 @@ pub(super) struct PackingRecord {
     pub(super) fingerprint: String,
     /// The most bytes of the source in a shard.
     pub(super) shard_size: u64,
+    /// What is made of it.
+    #[serde(default, skip_serializing_if = "PackedAs::is_packed")]
+    pub(super) to: PackedAs,
 }
 
 /// A further line of the record's file: of which versions of the source's files a shard is made.
@@ -93,7 +98,7 @@ impl PackingPlace {
         if path.join(MANIFEST).exists() {
             return Ok(FoundPlace::Finished);
         }
-        if let Err(error) = refuse_strangers(path) {
+        if let Err(error) = refuse_strangers(path, record.to) {
             // Another process may have finished between both looks; its manifest is no stranger.
             return if path.join(MANIFEST).exists() { Ok(FoundPlace::Finished) } else { Err(error) };
         }
@@ -126,7 +131,7 @@ impl PackingPlace {
                 return Err(Error::dataset(path, record.difference(None)));
             }
             // A process that was killed at its first step left an incomplete record, and no shard.
-            Err(_) if !names(path)?.iter().any(|name| is_shard_name(name.as_encoded_bytes())) => {
+            Err(_) if !names(path)?.iter().any(|name| record.to.is_own(name.as_encoded_bytes())) => {
                 let text =
                     serde_json::to_string(record).map_err(|error| Error::Internal(error.to_string()))?;
                 let written = file.set_len(0).and_then(|()| file.write_all(text.as_bytes()));
@@ -206,12 +211,11 @@ fn names(path: &Path) -> Result<Vec<OsString>> {
 }
 
 /// Refuses a directory that holds anything but what a run that did not finish has left.
-fn refuse_strangers(path: &Path) -> Result<()> {
+fn refuse_strangers(path: &Path, to: PackedAs) -> Result<()> {
     let names = names(path)?;
     let begun = names.iter().any(|name| name == UNFINISHED);
-    let own = |name: &[u8]| {
-        is_shard_name(name) || name == UNFINISHED.as_bytes() || name.ends_with(PARTIAL.as_bytes())
-    };
+    let own =
+        |name: &[u8]| to.is_own(name) || name == UNFINISHED.as_bytes() || name.ends_with(PARTIAL.as_bytes());
     let stranger = names.iter().find(|name| !begun || !own(name.as_encoded_bytes()));
     stranger.map_or(Ok(()), |name| {
         let message = format!("holds something else ({}): name a directory of its own", name.display());
@@ -260,6 +264,10 @@ impl PackingRecord {
         let Some(known) = known.filter(|known| known.version == self.version) else {
             return format!("was begun by another version of this program: {anew}");
         };
+        if known.to != self.to {
+            let (then, now) = (known.to.name(), self.to.name());
+            return format!("was begun with --to {then}, not {now}: give the same, or {anew}");
+        }
         if known.fingerprint == self.fingerprint && known.shard_size != self.shard_size {
             let (then, now) = (known.shard_size, self.shard_size);
             return format!("was begun with --shard-size {then}, not {now}: give the same, or {anew}");
@@ -280,14 +288,14 @@ pub(super) fn refuse_url(path: &Path) -> Result<()> {
 }
 #[cfg(test)]
 mod tests {
-    use super::{MANIFEST, PackingPlace, PackingRecord, UNFINISHED};
+    use super::{MANIFEST, PackedAs, PackingPlace, PackingRecord, UNFINISHED};
     use std::fs;
     use std::sync::Barrier;
 
     #[test]
     fn what_another_process_finishes_meanwhile_is_finished() {
-        let record =
-            PackingRecord { version: PackingRecord::VERSION, fingerprint: "00".repeat(32), shard_size: 1 };
+        let (version, fingerprint) = (PackingRecord::VERSION, "00".repeat(32));
+        let record = PackingRecord { version, fingerprint, shard_size: 1, to: PackedAs::Packed };
         let scene = tempfile::tempdir().unwrap();
         for round in 0..4000 {
             let path = scene.path().join(round.to_string());

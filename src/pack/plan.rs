@@ -1,6 +1,8 @@
 //! Which samples go into which shard.
 
 use crate::dataset::DatasetIndex;
+use crate::dataset::packed::MOST_SHARDS;
+use crate::error::{Error, Result};
 use std::ops::Range;
 
 /// The most samples of a shard, which bounds its footer where files are tiny.
@@ -8,7 +10,10 @@ const MOST_SAMPLES: u64 = 1 << 18;
 
 /// The samples of each shard, in order: as many as `shard_size` bytes of the source allow, and at least one. Only the
 /// index and that number decide it, so that shards are the same however often packing was begun.
-pub(super) fn shards(index: &DatasetIndex, shard_size: u64) -> Vec<Range<u64>> {
+///
+/// # Errors
+/// [`Error::Config`] for more shards than have names.
+pub(super) fn shards(index: &DatasetIndex, shard_size: u64) -> Result<Vec<Range<u64>>> {
     let mut shards = Vec::new();
     let (mut first, mut bytes) = (0, 0u64);
     for sample in 0..index.len() {
@@ -22,5 +27,10 @@ pub(super) fn shards(index: &DatasetIndex, shard_size: u64) -> Vec<Range<u64>> {
     if first < index.len() {
         shards.push(first..index.len());
     }
-    shards
+    if shards.len() > MOST_SHARDS {
+        let message =
+            format!("would make {} shards, must make at most {MOST_SHARDS}: raise it", shards.len());
+        return Err(Error::config("shard-size", message));
+    }
+    Ok(shards)
 }

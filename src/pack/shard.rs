@@ -3,8 +3,8 @@
 use super::source::{PackSource, SampleFiles, SampleReader};
 use crate::crc::checksum;
 use crate::dataset::packed::{
-    FIRST_MEMBER, LARGEST_FOOTER, PACKED_FORM, PackedFooter, PackedMember, PackedSample, ShardSeal,
-    SourceStamps, head, next_image, next_member,
+    FIRST_MEMBER, LARGEST_FOOTER, PACKED_FORM, PackedColumns, PackedFooter, PackedMember, PackedSample,
+    ShardSeal, SourceStamps, head, next_image, next_member,
 };
 use crate::dataset::{DatasetIndex, FileId, Layout};
 use crate::decode::packed::PackedOutline;
@@ -87,6 +87,13 @@ impl<'a> ShardPacker<'a> {
             members: Vec::new(),
             names: Vec::new(),
             outlines: Vec::new(),
+            table: match self.layout.is_of_files() {
+                true => PackedColumns::default(),
+                false => PackedColumns {
+                    columns: self.index.packing_columns(samples.clone()),
+                    ..self.source.table().clone()
+                },
+            },
         };
         let mut shard = GrowingShard { file: BufWriter::with_capacity(WRITTEN, file), path, at: 0, footer };
         shard.write(0, &head())?;
@@ -102,7 +109,10 @@ impl<'a> ShardPacker<'a> {
             }
             reader.read(sample, &mut self.files)?;
             stamps.add(of, self.files.stamp);
-            free = self.add(&mut shard, sample, free)?;
+            free = match self.files.files.is_empty() {
+                true => self.add_without_files(&mut shard, sample, free),
+                false => self.add(&mut shard, sample, free)?,
+            };
             done()?;
         }
         reader.finish()?;
@@ -125,6 +135,21 @@ impl<'a> ShardPacker<'a> {
             footer.left_out += self.source.listing(of)?.left_out(offsets);
         }
         Ok(())
+    }
+
+    /// Notes a sample that has values of columns alone.
+    fn add_without_files(&self, shard: &mut GrowingShard<'_>, sample: u64, free: u64) -> u64 {
+        shard.footer.outlines.push(Default::default());
+        self.add_row(shard, sample);
+        free
+    }
+
+    fn add_row(&self, shard: &mut GrowingShard<'_>, sample: u64) {
+        shard.footer.samples.push(PackedSample {
+            label: self.index.packing_label(sample),
+            source: shard.footer.sources.len().saturating_sub(1) as u32,
+            members: self.files.files.len() as u32,
+        });
     }
 
     /// Writes the files of a sample from `image` on, and returns where the next sample's begin.
@@ -163,11 +188,7 @@ impl<'a> ShardPacker<'a> {
             });
             shard.footer.names.extend(&file.name);
         }
-        shard.footer.samples.push(PackedSample {
-            label: self.index.packing_label(sample),
-            source: shard.footer.sources.len().saturating_sub(1) as u32,
-            members: self.files.files.len() as u32,
-        });
+        self.add_row(shard, sample);
         Ok(next_image(offset, length))
     }
 }

@@ -1,18 +1,22 @@
 //! Reads the files of samples from the dataset that is packed, each once and in order.
 
+use super::packed_reader::PackedReader;
 use crate::crc::checksum;
 use crate::dataset::layouts::masked;
-use crate::dataset::packed::TarListing;
+use crate::dataset::packed::{PackedColumns, PackingFacts, PackingMember, TarListing};
 use crate::dataset::{COARSE_TICK, DatasetIndex, FileId, Layout, ReadAt, SizedFile, Stamp};
 use crate::error::{Error, Result};
 use crate::source::OpenFile;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The number of bytes that are read of a shard at a time.
 const WINDOW: usize = 4 << 20;
+/// The number of parts of a shard that are kept in memory.
+const MOST_WINDOWS: usize = 8;
 
 /// A file of a sample, with its bytes in [`SampleFiles::bytes`].
 pub(super) struct SampleFile {
@@ -38,6 +42,13 @@ impl SampleFiles {
     pub(super) fn bytes(&self, file: &SampleFile) -> &[u8] {
         &self.bytes[file.at..][..file.length]
     }
+
+    /// Adds a file.
+    pub(super) fn push(&mut self, name: &[u8], order: u32, bytes: &[u8]) {
+        let (at, length) = (self.bytes.len(), bytes.len());
+        self.bytes.extend_from_slice(bytes);
+        self.files.push(SampleFile { name: name.to_vec(), order, at, length });
+    }
 }
 
 /// The members of a shard, once a thread has read them.
@@ -46,15 +57,20 @@ type ListingSlot = Arc<Mutex<Option<Arc<TarListing>>>>;
 /// What all threads share of the source.
 pub(super) struct PackSource<'a> {
     index: &'a DatasetIndex,
-    layout: Layout,
+    facts: &'a PackingFacts,
     /// The listings of the tar shards that are read now, and of a few that were read before.
     listings: Mutex<Vec<(FileId, ListingSlot)>>,
     threads: usize,
 }
 
 impl<'a> PackSource<'a> {
-    pub(super) fn new(index: &'a DatasetIndex, layout: Layout, threads: usize) -> Self {
-        Self { index, layout, listings: Mutex::default(), threads }
+    pub(super) fn new(index: &'a DatasetIndex, facts: &'a PackingFacts, threads: usize) -> Self {
+        Self { index, facts, listings: Mutex::default(), threads }
+    }
+
+    /// The members and columns that samples have, without the columns' values.
+    pub(super) fn table(&self) -> &PackedColumns {
+        &self.facts.table
     }
 
     /// The members of a tar shard. All threads that want those of one shard wait for the first, which reads them.
@@ -88,8 +104,30 @@ impl<'a> PackSource<'a> {
 struct SourceShard {
     file: FileId,
     source: ShardBytes,
-    window: Vec<u8>,
-    window_at: u64,
+    /// The parts that were read last, the latest at the end: values of different columns lie far from one another.
+    windows: Vec<ShardWindow>,
+}
+
+/// A part of a shard.
+#[derive(Default)]
+struct ShardWindow {
+    at: u64,
+    bytes: Vec<u8>,
+}
+
+impl ShardWindow {
+    /// Where these bytes lie in it.
+    fn find(&self, offset: u64, length: usize) -> Option<Range<usize>> {
+        let from = usize::try_from(offset.checked_sub(self.at)?).ok()?;
+        let end = from.checked_add(length)?;
+        (end <= self.bytes.len()).then_some(from..end)
+    }
+
+    /// Whether a place lies in it or not far behind it, as where a shard is read from one end to the other.
+    fn leads_to(&self, offset: u64) -> bool {
+        let end = self.at + self.bytes.len() as u64;
+        (self.at..=end + WINDOW as u64 / 8).contains(&offset)
+    }
 }
 
 /// The bytes of a shard: on a file system, or on a server, which is asked for a version with each part of them.
@@ -123,7 +161,7 @@ impl SourceShard {
                 ShardBytes::File(SizedFile::open(&path).map_err(|error| Error::io("open", &path, error))?)
             }
         };
-        let shard = Self { file, source, window: Vec::new(), window_at: 0 };
+        let shard = Self { file, source, windows: Vec::new() };
         shard.check(index)?;
         Ok(shard)
     }
@@ -144,21 +182,30 @@ impl SourceShard {
 
     /// Appends `length` bytes at `offset` to `bytes`.
     fn read(&mut self, index: &DatasetIndex, offset: u64, length: usize, bytes: &mut Vec<u8>) -> Result<()> {
-        let inside =
-            offset >= self.window_at && offset + length as u64 <= self.window_at + self.window.len() as u64;
-        if !inside {
-            self.window.resize(length.max(WINDOW), 0);
-            let got = self.source.read_at(&mut self.window, offset);
-            let got = got.map_err(|error| Error::io("read", index.path(self.file), error))?;
-            self.window.truncate(got);
-            self.window_at = offset;
-        }
-        let from = (offset - self.window_at) as usize;
-        let found = self.window.get(from..from + length).ok_or_else(|| Error::DatasetChanged {
+        let known = self.windows.iter().position(|window| window.find(offset, length).is_some());
+        let window = match known {
+            Some(at) => self.windows.remove(at),
+            None => {
+                let before = self.windows.iter().position(|window| window.leads_to(offset));
+                let wanted = if before.is_some() || self.windows.is_empty() { WINDOW } else { WINDOW / 8 };
+                // Memory of the part before it, or of that which was used longest ago, is used again.
+                let full = self.windows.len() >= MOST_WINDOWS;
+                let free = before.or(full.then_some(0)).map(|at| self.windows.remove(at));
+                let mut window = free.unwrap_or_default();
+                window.bytes.resize(length.max(wanted), 0);
+                let got = self.source.read_at(&mut window.bytes, offset);
+                let got = got.map_err(|error| Error::io("read", index.path(self.file), error))?;
+                window.bytes.truncate(got);
+                window.at = offset;
+                window
+            }
+        };
+        let found = window.find(offset, length).ok_or_else(|| Error::DatasetChanged {
             path: index.path(self.file),
             message: "is shorter than when it was indexed".to_owned(),
         })?;
-        bytes.extend_from_slice(found);
+        bytes.extend_from_slice(&window.bytes[found]);
+        self.windows.push(window);
         Ok(())
     }
 }
@@ -167,11 +214,12 @@ impl SourceShard {
 pub(super) struct SampleReader<'a> {
     source: &'a PackSource<'a>,
     open: Option<SourceShard>,
+    packed: PackedReader,
 }
 
 impl<'a> SampleReader<'a> {
     pub(super) fn new(source: &'a PackSource<'a>) -> Self {
-        Self { source, open: None }
+        Self { source, open: None, packed: PackedReader::default() }
     }
 
     /// Reads all files of a sample into `found`, whose old contents are dropped.
@@ -182,10 +230,12 @@ impl<'a> SampleReader<'a> {
     pub(super) fn read(&mut self, sample: u64, found: &mut SampleFiles) -> Result<()> {
         found.files.clear();
         found.bytes.clear();
-        match self.source.layout {
+        match self.source.facts.layout {
             Layout::Folder => return self.read_file(sample, found),
             Layout::TfRecord => self.read_record(sample, found)?,
-            _ => self.read_members(sample, found)?,
+            Layout::Tar => self.read_members(sample, found)?,
+            Layout::Packed => self.packed.read(self.source.index, sample, found)?,
+            _ => self.read_row(sample, found)?,
         }
         // A shard whose stamp is not the one that was indexed is refused before and after it is read.
         let indexed = self.source.index.shard_stamp(self.source.index.extent(sample).file);
@@ -236,6 +286,21 @@ impl<'a> SampleReader<'a> {
         }
         found.bytes.truncate(length);
         found.files.push(SampleFile { name: Vec::new(), order, at: 0, length });
+        Ok(())
+    }
+
+    /// The values of a row, by the names of their columns.
+    fn read_row(&mut self, sample: u64, found: &mut SampleFiles) -> Result<()> {
+        let index = self.source.index;
+        let file = index.extent(sample).file;
+        let order = (sample - index.samples_of(file).start) as u32;
+        let table = self.source.table();
+        for PackingMember { key, offset, length } in index.packing_members(sample, table) {
+            let name = table.keys.get(key as usize).map_or(&b""[..], |key| key.as_bytes()).to_vec();
+            let (at, length) = (found.bytes.len(), length as usize);
+            self.shard(file)?.read(index, offset, length, &mut found.bytes)?;
+            found.files.push(SampleFile { name, order, at, length });
+        }
         Ok(())
     }
 

@@ -5,6 +5,7 @@
 //! written, and nothing is overwritten.
 
 use super::open_shard::OpenPackedShard;
+use super::packed_reader::FileReader;
 use super::place::refuse_url;
 use super::tar_file::TarFile;
 use super::threads::{JobStop, each_job};
@@ -12,9 +13,8 @@ use super::tree::OutputTree;
 use super::{names, place};
 use crate::crc::checksum;
 use crate::dataset::layouts::masked;
-use crate::dataset::packed::{MANIFEST, PACKED_FORM, PackedManifest, PackedMember};
-use crate::dataset::{Layout, ReadAt, Skipped};
-use crate::decode::{FileForm, FileRestorer};
+use crate::dataset::packed::{MANIFEST, PackedManifest, PackedMember};
+use crate::dataset::{Layout, Skipped};
 use crate::error::{Error, Result};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -61,6 +61,14 @@ pub(crate) fn unpack(
     refuse_url(source)?;
     let manifest = PackedManifest::find(&*crate::source::at(source)?)?
         .ok_or_else(|| Error::dataset(source, format!("is no packed dataset: it has no {MANIFEST}")))?;
+    if !manifest.layout.is_of_files() {
+        let message = format!(
+            "was packed of {}, which are not written again: `foreload pack {0} DST --to tar` makes tar shards of it, \
+             with the same images and values",
+            manifest.layout.title()
+        );
+        return Err(Error::dataset(source, message.replace("{0}", &source.display().to_string())));
+    }
     let tree = OutputTree::open(into)?;
     let files =
         manifest.tally.kept.values().fold(manifest.tally.packed, |sum, kept| sum.saturating_add(*kept));
@@ -196,41 +204,6 @@ impl Unpacking<'_> {
             file.finish().map_err(fail)?;
             Ok(report)
         })
-    }
-}
-
-/// Reads files from packed shards for one thread, with memory that all of them use.
-#[derive(Default)]
-struct FileReader {
-    restorer: FileRestorer,
-    packed: Vec<u8>,
-}
-
-impl FileReader {
-    /// The bytes of the file that a member was made of.
-    fn read(&mut self, shard: &OpenPackedShard, member: PackedMember, name: &[u8]) -> Result<&[u8]> {
-        let damaged = |why: String| {
-            let name = String::from_utf8_lossy(name);
-            Error::dataset(&shard.path, format!("{name:?} at byte {}: {why}", member.offset))
-        };
-        self.packed.resize(member.length as usize, 0);
-        let got = shard.file.read_at(&mut self.packed, member.offset);
-        let got = got.map_err(|error| Error::io("read", &shard.path, error))?;
-        if got != self.packed.len() || checksum(&self.packed) != member.checksum {
-            return Err(damaged("is damaged: its checksum is another".to_owned()));
-        }
-        if member.form != PACKED_FORM {
-            return Ok(&self.packed);
-        }
-        let file = self
-            .restorer
-            .restore(FileForm::Packed, &self.packed)
-            .map_err(|error| damaged(error.to_string()))?;
-        if file.len() != member.original as usize {
-            let (found, stated) = (file.len(), member.original);
-            return Err(damaged(format!("has {found} bytes when it is restored, not {stated}")));
-        }
-        Ok(file)
     }
 }
 

@@ -26,6 +26,8 @@ pub(crate) struct PredictedJob {
     pub requests: u64,
     /// The number of shards that hold them; `None` where each sample is a file of its own.
     pub shards: Option<u64>,
+    /// Whether each request is charged, as object stores do.
+    pub charged: bool,
     /// The number of nodes, each with its own cache.
     pub nodes: u32,
     /// The number of ranks that share a node's cache.
@@ -175,6 +177,7 @@ pub(crate) fn predict(job: &PredictedJob, machine: &Machine) -> Prediction {
         bytes: job.bytes,
         shards: job.shards.is_some(),
         depth: job.depth as usize,
+        charged: job.charged,
     };
     let held = (job.cache_bytes as f64 / (job.bytes as f64).max(1.0)).min(1.0);
     let keeps_first = job.repeats == 1 || held >= 1.0 || job.fill == FillChoice::Ahead;

@@ -88,6 +88,15 @@ impl DatasetSource for FileSystem {
         }
     }
 
+    fn size(&self, name: &[u8]) -> Result<Option<u64>> {
+        let path = self.path(name);
+        match path.metadata() {
+            Ok(found) => Ok(found.is_file().then_some(found.len())),
+            Err(error) if is_gone(&error) => Ok(None),
+            Err(error) => Err(Error::io("look at", path, error)),
+        }
+    }
+
     fn open(&self, name: &[u8]) -> Result<OpenFile> {
         let path = self.path(name);
         let fail = |error| Error::io("open", &path, error);

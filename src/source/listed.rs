@@ -2,8 +2,8 @@
 
 use super::file_system::FileSystem;
 use super::{
-    AskedCounts, DatasetSource, Identity, OpenFile, RangeSource, Seen, SourceDirectory, Stamp, braces,
-    is_gone, shown, url,
+    AskedCounts, DatasetSource, Identity, OpenFile, RangeSource, Seen, SourceDirectory, Stamp, WaitWatch,
+    braces, is_gone, shown, url,
 };
 use crate::error::{Error, Result};
 use crate::http::HttpUrl;
@@ -188,6 +188,10 @@ impl DatasetSource for ListedFiles {
 
     fn ranges(&self) -> Option<Arc<dyn RangeSource>> {
         self.directory.ranges()
+    }
+
+    fn set_watch(&self, watch: Option<Arc<dyn WaitWatch>>) {
+        self.directory.set_watch(watch);
     }
 
     fn warning(&self) -> Option<String> {

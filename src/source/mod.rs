@@ -8,6 +8,7 @@ mod braces;
 mod file_system;
 mod http;
 mod listed;
+mod manifest;
 mod object_url;
 #[cfg(feature = "objects")]
 mod objects;
@@ -20,6 +21,7 @@ use file_system::FileSystem;
 pub(crate) use file_system::is_gone;
 use http::HttpSource;
 use listed::ListedFiles;
+pub(crate) use manifest::{ManifestNames, ManifestSource, TableFormat};
 use object_url::ObjectUrl;
 pub(crate) use ranges::{ContentRange, PreparedRequest, RangeSource};
 pub(crate) use read_at::{Malformed, ReadAt, SizedFile, WINDOW, Window};
@@ -28,7 +30,7 @@ pub(crate) use stamp::COARSE_TICK;
 pub use stamp::{FileVersion, Stamp, TICK};
 
 use crate::error::{Error, Result};
-pub(crate) use crate::http::AskedCounts;
+pub(crate) use crate::http::{AskedCounts, WaitWatch};
 use std::borrow::Cow;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -108,10 +110,32 @@ pub(crate) trait DatasetSource: Send + Sync {
         None
     }
 
+    /// Who gives the bytes of the file with this name by requests, and its name there; `None` where it is read by its
+    /// path.
+    fn range_of(&self, name: &[u8]) -> Option<(Arc<dyn RangeSource>, Vec<u8>)> {
+        Some((self.ranges()?, name.to_vec()))
+    }
+
+    /// The number of bytes of the file with this name; `None` where there is no regular file.
+    ///
+    /// # Errors
+    /// [`crate::Error::Io`] for what exists and cannot be looked at.
+    fn size(&self, name: &[u8]) -> Result<Option<u64>> {
+        Ok(self.stamp(name)?.stamp().map(|stamp| stamp.size))
+    }
+
+    /// The place as that of a manifest, if it is one.
+    fn manifest(&self) -> Option<&ManifestSource> {
+        None
+    }
+
     /// The requests so far that listed, looked and parsed; `None` where there are none to make.
     fn asked(&self) -> Option<AskedCounts> {
         None
     }
+
+    /// Has requests watched while they are waited for, or no longer.
+    fn set_watch(&self, _watch: Option<Arc<dyn WaitWatch>>) {}
 
     /// What the user should know of the place, as far as it was seen.
     fn warning(&self) -> Option<String> {
@@ -153,6 +177,15 @@ pub(crate) fn at(root: &Path) -> Result<Arc<dyn DatasetSource>> {
     if let Some(files) = ListedFiles::at(root)? {
         return Ok(Arc::new(files));
     }
+    if let Some(manifest) = ManifestSource::at(root)? {
+        return Ok(Arc::new(manifest));
+    }
+    place(root)
+}
+
+/// The place at `root`, whose name lists no others.
+fn place(root: &Path) -> Result<Arc<dyn DatasetSource>> {
+    let refused = |why: String| Err(Error::dataset(shown(root).into_owned(), why));
     let Some(url) = url(root) else { return Ok(Arc::new(FileSystem::at(root))) };
     if crate::http::is_http(url.as_bytes()) {
         return Ok(Arc::new(HttpSource::at(url)?));
@@ -184,11 +217,14 @@ fn object_source(url: ObjectUrl) -> Result<Arc<dyn DatasetSource>> {
     Err(Error::dataset(url.shown(), why))
 }
 
+/// What WebDataset takes for a command begins so.
+const COMMAND: &str = "pipe:";
+
 /// Why a name that WebDataset would take is refused.
 fn foreign(root: &Path) -> Option<&'static str> {
     let text = root.to_str()?;
     let exists = || url(root).is_none() && root.symlink_metadata().is_ok();
-    if text.starts_with("pipe:") && !exists() {
+    if text.starts_with(COMMAND) && !exists() {
         return Some("is a command, which is not run: name a path or a URL, or write its output to a file");
     }
     // An IPv6 address has two colons, too.
@@ -196,6 +232,11 @@ fn foreign(root: &Path) -> Option<&'static str> {
     let path = if url(root).is_some() { place.find('/').map_or("", |slash| &place[slash..]) } else { place };
     let path = path.split('?').next().unwrap_or_default();
     (path.contains("::") && !exists()).then_some("joins places by `::`: give them as a list")
+}
+
+/// Whether a path is a URL, and none of a file system.
+pub(crate) fn is_url(path: &Path) -> bool {
+    url(path).is_some()
 }
 
 /// The URL that a root is; `None` for a path of a file system. Also what was a URL before it was taken for a path.
@@ -209,6 +250,51 @@ pub(crate) fn url(root: &Path) -> Option<&str> {
     (is_scheme && (rest.starts_with('/') || was_url)).then_some(text)
 }
 
+/// The bytes of the file that a setting names by a path or a URL.
+///
+/// # Errors
+/// Why it cannot be read; its name is not said, or as it may be shown.
+pub(crate) fn read_named(file: &Path) -> Result<Vec<u8>, String> {
+    if url(file).is_none() {
+        return std::fs::read(file).map_err(|error| error.to_string());
+    }
+    let whole = || -> Result<Vec<u8>> {
+        let place = place(file)?;
+        if place.is_directory()? {
+            return Err(Error::dataset(place.path(&[]), "is a directory"));
+        }
+        read_whole(&*place, MOST_NAMED)
+    };
+    whole().map_err(|error| error.to_string())
+}
+
+/// The most bytes of a file that a setting names by a URL.
+const MOST_NAMED: u64 = 1 << 30;
+
+/// The bytes of the single file that a root is, of which it may have up to `most`.
+///
+/// # Errors
+/// [`Error::Dataset`] where there are more; [`Error::Io`] where they cannot be read.
+pub(crate) fn read_whole(root: &dyn DatasetSource, most: u64) -> Result<Vec<u8>> {
+    let path = root.path(&[]);
+    let OpenFile { bytes, .. } = root.open(&[])?;
+    if bytes.size() > most {
+        let message = format!("has {} bytes, more than such a file may have ({most})", bytes.size());
+        return Err(Error::dataset(path, message));
+    }
+    let mut text = vec![0; bytes.size() as usize];
+    let mut read = 0;
+    while read < text.len() {
+        match bytes.read_at(&mut text[read..], read as u64) {
+            Ok(0) => break,
+            Ok(count) => read += count,
+            Err(error) => return Err(Error::io("read", path, error)),
+        }
+    }
+    text.truncate(read);
+    Ok(text)
+}
+
 /// A URL as it may be shown and kept.
 fn shown_url(url: &str) -> String {
     object_url::shown(url).unwrap_or_else(|| http::shown(url))
@@ -217,12 +303,48 @@ fn shown_url(url: &str) -> String {
 /// A root as it may be shown and kept: of a URL without user, password and query, which are credentials.
 pub(crate) fn shown(root: &Path) -> Cow<'_, Path> {
     match url(root) {
+        Some(url) if url.contains("::") => Cow::Owned(PathBuf::from(&*without_secrets(url))),
         // Braces are shown as they are written, since they list files.
         Some(url) if url.contains('{') => {
             Cow::Owned(PathBuf::from(shown_url(url).replace("%7B", "{").replace("%7D", "}")))
         }
         Some(url) => Cow::Owned(PathBuf::from(shown_url(url))),
-        None => Cow::Borrowed(root),
+        // Of a command nothing is shown but its name.
+        None if let Some(command) = root.to_str().and_then(|text| text.strip_prefix(COMMAND)) => {
+            let name = command.trim_start().split(char::is_whitespace).next().unwrap_or_default();
+            Cow::Owned(PathBuf::from(format!("{COMMAND}{}", without_secrets(name))))
+        }
+        None => match root.to_str().map(without_secrets) {
+            Some(Cow::Owned(text)) => Cow::Owned(PathBuf::from(text)),
+            _ => Cow::Borrowed(root),
+        },
+    }
+}
+
+/// A text without what is secret in URLs within it, wherever they stand.
+pub(crate) fn without_secrets(text: &str) -> Cow<'_, str> {
+    let Some(at) = text.find("://") else { return Cow::Borrowed(text) };
+    let is_end = |end: char| end.is_whitespace() || matches!(end, '\'' | '"' | '`' | '<' | '>' | '|');
+    let (before, rest) = text.split_at(at + 3);
+    let url = &rest[..rest.find(is_end).unwrap_or(rest.len())];
+    // Of several that are joined by `::`, each has its own. An IPv6 address has two colons, too.
+    let bracket = url.find(']').unwrap_or(0);
+    let url = &url[..url[bracket..].find("::").map_or(url.len(), |joined| bracket + joined)];
+    let authority = &url[..url.find(['/', '?', '#']).unwrap_or(url.len())];
+    let is_port = |port: &str| port.is_empty() || port.parse::<u16>().is_ok();
+    let is_whole = authority.contains('@')
+        || authority.ends_with(']')
+        || authority.rsplit_once(':').is_none_or(|(_, port)| is_port(port));
+    // Of what cannot be taken apart, all that may belong to a user and a password is left out, slashes included.
+    let shown = match if is_whole { authority } else { url }.rfind('@') {
+        Some(at) => &url[at + 1..],
+        None => url,
+    };
+    let shown = shown.split(['?', '#']).next().unwrap_or_default();
+    let after = without_secrets(&rest[url.len()..]);
+    match shown.len() == url.len() && matches!(after, Cow::Borrowed(_)) {
+        true => Cow::Borrowed(text),
+        false => Cow::Owned(format!("{before}{shown}{after}")),
     }
 }
 
@@ -303,4 +425,33 @@ pub(crate) enum EntryKind {
     BrokenLink,
     /// What cannot be looked at: [`SourceDirectory::size`] says why.
     Unseen,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn secrets_are_left_out_of_any_text() {
+        for (text, expected) in [
+            ("/data/a@b?c.tar", "/data/a@b?c.tar"),
+            ("https://h/path@2x.jpg", "https://h/path@2x.jpg"),
+            ("https://h:80/path@2x.jpg", "https://h:80/path@2x.jpg"),
+            ("http://[::1]:80/a.tar?sig=geheim", "http://[::1]:80/a.tar"),
+            ("http://u:geheim@[::1]/a.tar?sig=geheim#x", "http://[::1]/a.tar"),
+            ("https://u:geheim@h/a::https://u:geheim@i/b?sig=geheim", "https://h/a::https://i/b"),
+            ("https://u:ge/heim@h/a", "https://h/a"),
+            ("https://u:ge?heim@h/a", "https://h/a"),
+            ("unexpected argument 'https://u:geheim@h/a?b' found", "unexpected argument 'https://h/a' found"),
+            ("{'path': \"s3://u:geheim@b/k\", 2}", "{'path': \"s3://b/k\", 2}"),
+        ] {
+            assert_eq!(without_secrets(text), expected, "{text}");
+        }
+        for (root, expected) in [
+            ("pipe:curl -u u:geheim https://h/a", "pipe:curl"),
+            ("https://u:geheim@h/a::https://u:geheim@i/b", "https://h/a::https://i/b"),
+        ] {
+            assert_eq!(shown(Path::new(root)), Path::new(expected), "{root}");
+        }
+    }
 }

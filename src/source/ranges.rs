@@ -1,12 +1,13 @@
 //! Ranges of files that are asked for by requests.
 
 use crate::error::Result;
-use crate::http::{Ask, Fetched, GaveUp, HeaderMap, HttpFailure, HttpTarget, header};
+use crate::http::{AnswerCheck, Ask, Fetched, GaveUp, HeaderMap, HttpFailure, HttpTarget, header};
 use std::future::Future;
 use std::pin::Pin;
 
-/// A request that is being prepared.
-pub(crate) type PreparedRequest<'a> = Pin<Box<dyn Future<Output = Result<HttpTarget>> + Send + 'a>>;
+/// A request that is being prepared. Who gives out credentials may fail as any server does.
+pub(crate) type PreparedRequest<'a> =
+    Pin<Box<dyn Future<Output = Result<Result<HttpTarget, HttpFailure>>> + Send + 'a>>;
 
 /// A place whose files are read by requests, as the reader of such places ([`crate::io`]) sees it.
 pub(crate) trait RangeSource: Send + Sync {
@@ -14,17 +15,29 @@ pub(crate) trait RangeSource: Send + Sync {
     /// it may be signed. Credentials may be refreshed meanwhile.
     fn prepare<'a>(&'a self, name: &'a [u8], ask: Ask) -> PreparedRequest<'a>;
 
+    /// Whether whoever keeps the place charges each request, so that few and large ones are better.
+    fn charges(&self) -> bool {
+        false
+    }
+
     /// What a refusal means, which is taken for `failure` by its status alone.
     fn explain(&self, failure: HttpFailure, _headers: &HeaderMap, _body: &[u8]) -> HttpFailure {
         failure
     }
 
-    /// Asks for the file with this name, of which up to `most` bytes are to come, and waits for them.
+    /// Asks for the file with this name, of which up to `most` bytes are to come, and waits for them. What does not
+    /// pass `check` is asked for again, if that may help.
     ///
     /// # Errors
     /// The last failure where they do not come, however often they are asked for; [`crate::Error::Io`] where there is
     /// no such name.
-    fn fetch(&self, name: &[u8], ask: Ask, most: u64) -> Result<Result<Fetched, GaveUp>>;
+    fn fetch(
+        &self,
+        name: &[u8],
+        ask: Ask,
+        most: u64,
+        check: AnswerCheck<'_>,
+    ) -> Result<Result<Fetched, GaveUp>>;
 }
 
 /// Which bytes of a file an answer has.

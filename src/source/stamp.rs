@@ -11,7 +11,8 @@
 //! The stamp of an object on a server has its size, its Last-Modified as modification time, and in place of an inode a
 //! digest of its ETag: so it has the same 32 bytes. Where there is an ETag the server vouches for it, and there is no
 //! change time. Where there is none, Last-Modified is the change time too, since it is kept in whole seconds, within
-//! which an object may change again. The page of a remote directory has the page's digest in the same place.
+//! which an object may change again. The page of a remote directory, and a list of shards on a server, have the text's
+//! digest in the same place.
 
 use crate::http::{HeaderMap, header};
 use rustix::fs::{FileType, Statx};
@@ -98,6 +99,14 @@ impl Stamp {
             i64::try_from(since.as_secs()).ok().and_then(|seconds| seconds.checked_mul(1_000_000_000));
         let mtime = mtime.unwrap_or(i64::MAX);
         Self { size, mtime, ctime: if etag == 0 { mtime } else { 0 }, inode: etag }
+    }
+
+    /// The stamp of a text that says which files there are, such as the page of a remote directory: of nothing else but
+    /// what it says.
+    pub(super) fn of_text(text: &[u8]) -> Self {
+        let digest: [u8; 32] = Sha256::digest(text).into();
+        let inode = u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")) | 1;
+        Self { inode, ..Self::default() }
     }
 
     /// Whether it tells versions of the same size apart.

@@ -37,6 +37,8 @@ pub(crate) const KEPT_AS_READ: &str = "the node uses a part of each epoch, and k
 /// How many times faster staging must be than reading on use: it costs a second reader, and samples that are used
 /// before their shard has come are read twice.
 const ADVANTAGE: f64 = 1.5;
+/// The same where each request is charged: staging makes far fewer of them, and may take twice the time for that.
+const CHARGED_ADVANTAGE: f64 = 0.5;
 
 /// What the cost model computes with.
 #[derive(Debug, Clone, Copy)]
@@ -49,12 +51,15 @@ pub(crate) struct FillJob {
     pub shards: bool,
     /// The number of reads in flight.
     pub depth: usize,
+    /// Whether each request is charged.
+    pub charged: bool,
 }
 
 /// Chooses how to fill, and says why in words.
 ///
 /// Compares the time that a first epoch needs for its reads, by [`TierRates`]: for all samples in random order, and for
-/// all shards in pieces of [`PIECE`] bytes. Where the rates are not known, `source` says why.
+/// all shards in pieces of [`PIECE`] bytes. Where the rates are not known, `source` says why; shards are staged then
+/// where each request is charged.
 pub(crate) fn choose(choice: FillChoice, job: &FillJob, source: Result<TierRates, String>) -> (Fill, String) {
     match choice {
         FillChoice::Use => return (Fill::Use, "fill=use".into()),
@@ -66,6 +71,9 @@ pub(crate) fn choose(choice: FillChoice, job: &FillJob, source: Result<TierRates
     }
     let source = match source {
         Ok(source) => source,
+        Err(_) if job.charged => {
+            return (Fill::Ahead, format!("requests are charged, and pieces of {} MiB are few", PIECE >> 20));
+        }
         Err(why) => return (Fill::Use, why),
     };
     let at_once = TierRates { concurrency: source.concurrency.min(job.depth as f64), ..source };
@@ -78,14 +86,16 @@ pub(crate) fn choose(choice: FillChoice, job: &FillJob, source: Result<TierRates
         PIECE >> 20,
         rate(ahead)
     );
-    if on_use > ADVANTAGE * ahead { (Fill::Ahead, rates) } else { (Fill::Use, rates) }
+    let advantage = if job.charged { CHARGED_ADVANTAGE } else { ADVANTAGE };
+    if on_use > advantage * ahead { (Fill::Ahead, rates) } else { (Fill::Use, rates) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const JOB: FillJob = FillJob { samples: 100_000, bytes: 10_000_000_000, shards: true, depth: 32 };
+    const JOB: FillJob =
+        FillJob { samples: 100_000, bytes: 10_000_000_000, shards: true, depth: 32, charged: false };
 
     fn source(read_seconds: f64) -> TierRates {
         TierRates {
@@ -102,6 +112,10 @@ mod tests {
         let choice = |latency| choose(FillChoice::Auto, &JOB, Ok(source(latency)));
         assert_eq!(choice(10e-3).0, Fill::Ahead, "{}", choice(10e-3).1);
         assert_eq!(choice(0.1e-3).0, Fill::Use, "{}", choice(0.1e-3).1);
+        let charged = FillJob { charged: true, ..JOB };
+        let choice_of_charged = |rates| choose(FillChoice::Auto, &charged, rates).0;
+        assert_eq!(choice_of_charged(Ok(source(0.1e-3))), Fill::Ahead);
+        assert_eq!(choice_of_charged(Err("too small".into())), Fill::Ahead);
         assert!(choice(10e-3).1.contains("at 160 MB/s"), "{}", choice(10e-3).1);
     }
 

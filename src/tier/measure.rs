@@ -45,6 +45,9 @@ pub(crate) struct MeasuredTier {
     pub full: Reads,
     /// Reads of large consecutive pieces.
     pub large: Option<Reads>,
+    /// The number of requests to servers that all this took.
+    #[serde(skip)]
+    pub requests: u64,
 }
 
 /// The seed of the orders to read by. No user takes it, for what was measured is in caches afterwards.
@@ -90,6 +93,7 @@ pub(crate) fn source(
             one,
             full,
             large: None,
+            requests: reader.stats().requests,
         });
     }
     let shards = some_shards(index);
@@ -100,7 +104,8 @@ pub(crate) fn source(
     let pieces: Vec<_> = shards.iter().rev().flat_map(|&shard| pieces(shard, size(shard))).collect();
     let large = meter.read(&mut pieces.into_iter().cycle(), LARGE, limit / 4)?;
     let rates = rates(Some(&opened), &one, &full, Some(&large));
-    Ok(MeasuredTier { io, rates, opened: Some(opened), one, full, large: Some(large) })
+    let requests = reader.stats().requests;
+    Ok(MeasuredTier { io, rates, opened: Some(opened), one, full, large: Some(large), requests })
 }
 
 /// Reads `length` bytes at random places of file 0, which has `size` bytes, for about `limit`: one at a time, `depth`
@@ -130,7 +135,8 @@ pub(crate) fn file(
     let full = meter.read(&mut samples(one.reads), depth, limit / 2)?;
     let large = meter.read(&mut pieces(FileId(0), size).cycle(), LARGE, limit / 4)?;
     let rates = rates(None, &one, &full, Some(&large));
-    Ok(MeasuredTier { io, rates, opened: None, one, full, large: Some(large) })
+    let requests = reader.stats().requests;
+    Ok(MeasuredTier { io, rates, opened: None, one, full, large: Some(large), requests })
 }
 
 /// Computes the rates that explain what was measured.

@@ -98,6 +98,8 @@ stats! {
         Counter looks,
         /// The bytes read from the source ahead of their use.
         Counter staged_bytes,
+        /// The number of requests to servers that this took, and measuring the source.
+        Counter staged_requests,
         /// The number of samples that were kept of these.
         Counter staged_samples,
         /// The number of shards (or batches, where each sample is a file) that have been staged in this epoch.
@@ -200,6 +202,7 @@ pub(super) struct SourceCounters {
     pub bytes: AtomicU64,
     pub looks: AtomicU64,
     pub staged_bytes: AtomicU64,
+    pub staged_requests: AtomicU64,
     pub staged_samples: AtomicU64,
     pub staged_units: AtomicU64,
     pub units: AtomicU64,
@@ -213,6 +216,7 @@ impl SourceCounters {
             source_bytes: number(&self.bytes),
             looks: number(&self.looks),
             staged_bytes: number(&self.staged_bytes),
+            staged_requests: number(&self.staged_requests),
             staged_samples: number(&self.staged_samples),
             staged_units: number(&self.staged_units),
             units: number(&self.units),

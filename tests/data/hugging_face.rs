@@ -80,7 +80,7 @@ fn splits_are_known_by_names() {
         &["data/train-00000-of-00001.parquet", "data/test-00000-of-00001.parquet"],
         &["train/part.parquet", "test/part.parquet"],
         &["my_train.parquet", "my-test-1.parquet"],
-        &["train-00000-of-00002.parquet", "test.parquet"],
+        &["train-00000-of-00001.parquet", "test.parquet"],
     ];
     for names in ways {
         let scene = Scene::new();
@@ -101,13 +101,106 @@ fn splits_are_known_by_names() {
 #[test]
 fn a_shard_that_is_added_below_is_noticed() {
     let scene = Scene::new();
-    scene.write("data/train-00000-of-00001.parquet", &parquet());
+    scene.write("data/train-a.parquet", &parquet());
     assert_eq!(scene.open().unwrap().len(), 2);
-    scene.write("data/train-00001-of-00002.parquet", &parquet());
+    scene.write("data/train-b.parquet", &parquet());
     let index = scene.open().unwrap();
     assert_eq!(index.len(), 4);
     assert!(matches!(summary(&index).origin, IndexOrigin::Built(_)));
     assert_eq!(summary(&scene.open().unwrap()).origin, IndexOrigin::Loaded);
+}
+
+#[test]
+fn a_split_with_missing_files_is_refused_and_a_part_is_named() {
+    let scene = Scene::new();
+    let bytes = parquet();
+    for name in ["train-00000-of-00003", "train-00002-of-00003", "test-00000-of-00001"] {
+        scene.write(format!("data/{name}.parquet"), &bytes);
+    }
+    let told = refusal(&scene, Some("train"));
+    let missing =
+        "its split train is not whole: 1 of 3 files are missing (data/train-00001-of-00003.parquet)";
+    assert!(told.contains(missing) && told.contains("by braces"), "{told}");
+    // Other splits do not suffer from it, and who names a part gets it.
+    assert_eq!(with(&scene, Some("test"), None).unwrap().len(), 2);
+    let part = scene.root.join("data/train-{00000,00002}-of-00003.parquet");
+    let part = DatasetIndex::open(&part, &scene.options).unwrap();
+    assert_eq!((part.len(), part.notices().take()), (4, Vec::<String>::new()));
+    let patterns = |path: &str| {
+        format!("---\nconfigs: [{{data_files: [{{split: train, path: {path}}}]}}]\n---\n").into_bytes()
+    };
+    scene.write("README.md", &patterns("data/train-*"));
+    assert!(refusal(&scene, None).contains("1 of 3 files are missing"));
+    scene.write("README.md", &patterns("[data/train-00000-of-00003.parquet]"));
+    assert_eq!(with(&scene, None, None).unwrap().len(), 2);
+    fs::remove_file(scene.root.join("README.md")).unwrap();
+    scene.write("data/train-00001-of-00003.parquet", &bytes);
+    assert_eq!(with(&scene, Some("train"), None).unwrap().len(), 6);
+    scene.write("data/train-00000-of-00002.parquet", &bytes);
+    assert!(refusal(&scene, Some("train")).contains("remove those of the other version"));
+}
+
+#[test]
+fn shards_that_are_no_split_may_be_a_part_with_a_warning() {
+    let scene = Scene::new();
+    for name in ["all-00000-of-00003.parquet", "all-00002-of-00003.parquet"] {
+        scene.write(name, &parquet());
+    }
+    for _ in 0..2 {
+        let index = scene.open().unwrap();
+        let [told] = &index.notices().take()[..] else { panic!("one warning") };
+        assert!(told.contains("1 of 3 files are missing (all-00001-of-00003.parquet)"), "{told}");
+        assert_eq!(index.len(), 4);
+    }
+    scene.write("all-00001-of-00003.parquet", &parquet());
+    let index = scene.open().unwrap();
+    assert!(index.notices().take().iter().all(|told| !told.contains("missing")));
+}
+
+#[test]
+fn what_only_has_the_name_of_something_is_told_as_what_it_is() {
+    // Files of the same names as lists have, of any kind and size, are nothing to class directories.
+    let scene = Scene::new();
+    scene.write("cat/1.jpg", b"\xff\xd8\xff");
+    let large = format!("{{\"a\": \"{}\"}}", "x".repeat(20 << 20));
+    for name in ["index.json", "state.json", "README.md"] {
+        scene.write(name, large.as_bytes());
+    }
+    assert_eq!(scene.open().unwrap().len(), 1);
+    for name in ["index.json", "state.json", "README.md"] {
+        fs::remove_file(scene.root.join(name)).unwrap();
+        fs::create_dir(scene.root.join(name)).unwrap();
+    }
+    assert_eq!(scene.open().unwrap().len(), 1);
+    // A list that is too large is one all the same.
+    let scene = Scene::new();
+    scene.write("a.arrow", &arrow());
+    let files = "{\"filename\": \"a.arrow\"}, ".repeat(1 << 20);
+    scene.write("state.json", format!("{{\"_data_files\": [{files}]}}").as_bytes());
+    assert!(scene.error().contains("of which up to 16777216 are read"), "{}", scene.error());
+    // A README whose files are not there.
+    let scene = Scene::new();
+    scene.write("README.md", b"---\nconfigs: [{data_files: 'data/*.json'}]\n---\n");
+    scene.write("data/x.json", b"{}");
+    let told = scene.error();
+    assert!(told.contains("README.md") && told.contains("no such Parquet or Arrow files"), "{told}");
+    // What Git LFS leaves where it did not fetch.
+    let pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:0123\nsize 12345\n";
+    for name in ["data/train-00000-of-00001.parquet", "a.tar", "x.arrow", "x.tfrecord"] {
+        let scene = Scene::new();
+        scene.write(name, pointer);
+        let told = scene.error();
+        assert!(told.contains(name) && told.contains("git lfs pull"), "{told}");
+    }
+    // Opening a pipe would wait for somebody who writes to it.
+    for name in ["x.parquet", "x.tar", "x.tfrecord", "index.json"] {
+        let scene = Scene::new();
+        let made = std::process::Command::new("mkfifo").arg(scene.root.join(name)).status();
+        assert!(made.is_ok_and(|status| status.success()));
+        let told = scene.error();
+        assert!(told.contains("is not a regular file") || told.contains("holds neither"), "{name}: {told}");
+        assert!(DatasetIndex::open(&scene.root.join(name), &scene.options).is_err());
+    }
 }
 
 #[test]

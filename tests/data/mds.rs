@@ -49,6 +49,22 @@ fn write(scene: &Scene, directory: &str, shards: &[usize]) {
     scene.write(format!("{directory}index.json"), mds_index(COLUMNS, &listed).to_string().as_bytes());
 }
 
+#[test]
+fn shards_without_their_list_are_told_by_name() {
+    let scene = Scene::new();
+    write(&scene, "", &[3, 2]);
+    for (list, why) in
+        [(Some("{\"version\": 2"), "index.json lists no shards"), (None, "there is no index.json")]
+    {
+        match list {
+            Some(text) => drop(scene.write("index.json", text.as_bytes())),
+            None => fs::remove_file(scene.root.join("index.json")).unwrap(),
+        }
+        let told = scene.error();
+        assert!(told.contains("MDS shards such as shard.00000.mds") && told.contains(why), "{told}");
+    }
+}
+
 fn with(scene: &Scene, fields: &[&str]) -> foreload::Result<DatasetIndex> {
     let members = Some(fields.iter().map(ToString::to_string).collect());
     DatasetIndex::open(&scene.root, &IndexOptions { members, ..scene.options.clone() })
@@ -184,7 +200,7 @@ fn lists_that_lead_astray_are_refused() {
     assert!(scene.error().contains("no list of MDS shards"), "{}", scene.error());
     // A file of this name that is something else says nothing of the directory.
     fs::write(&path, "{\"chunks\": []}").unwrap();
-    assert!(scene.error().contains("neither class directories"), "{}", scene.error());
+    assert!(scene.error().contains("index.json lists no shards"), "{}", scene.error());
 }
 
 #[test]

@@ -171,6 +171,21 @@ fn plan_says_what_a_cache_buys() {
         assert!(table.contains(words), "{words} is missing: {table}");
     }
 
+    // Where decoding is the limit, packing halves it; elsewhere nothing of that is said.
+    assert_eq!(report["ways"], serde_json::json!([]));
+    let mut slow: Value = serde_json::from_str(RATES).unwrap();
+    slow["decode_bandwidth"] = 10e6.into();
+    let slow_rates = path("slow.json");
+    std::fs::write(&slow_rates, slow.to_string()).unwrap();
+    let words = ["plan", &data, "--rates", &slow_rates, "--index-dir", &kept, "--cache-size", "200MB"];
+    let decoded = json(&foreload(&[&words[..], &["--json"]].concat()));
+    let ways = decoded["ways"].as_array().unwrap();
+    let packed = ways.iter().find(|way| way["way"] == "packed").expect("a line about packing");
+    let ratio = packed["seconds"].as_f64().unwrap() / decoded["plan"]["seconds"].as_f64().unwrap();
+    assert!((ratio - 0.5).abs() < 0.05, "{decoded}");
+    let table = String::from_utf8(foreload(&words).stdout).unwrap();
+    assert!(table.contains("as asked, but\npacked "), "{table}");
+
     // 2200 requests, and 4000 without a cache.
     let priced = plan(&["--batch-size", "4", "--epochs", "10", "--price-per-1000", "5"]);
     let table = String::from_utf8(priced.stdout).unwrap();

@@ -3,8 +3,8 @@
 Usage: `.venv/bin/python tests/environment/provide_frameworks.py`. They come from PyPI (3 GB, nearly all of them torch's
 CUDA packages) into an environment below `.envs` in which the tests run the examples, so that this one stays small.
 Ray (0.7 GB) has an environment of its own, which shares torch, and belongs to the long tests. Slurm (13 MB) comes from
-Debian where this runs as root; elsewhere the tests that need it say so. DALI, which `make test-dali` fetches, and this
-environment's pytest are found there through a `.pth` line.
+Debian where this runs as root; elsewhere the tests that need it say so. DALI, which `make test-dali` fetches, Hugging
+Face's `datasets` and this environment's pytest are found there through a `.pth` line.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ SLURM = ("munge", "slurmctld", "slurmd", "slurm-client")
 RAY = os.environ.get("FORELOAD_THOROUGH") == "1" and os.environ.get("FORELOAD_RAY") != "0"
 """Whether Ray is installed and tested, which takes four minutes."""
 
-PROOF = "import accelerate, jax, lightning, nvidia.dali.plugin.pytorch, torchdata.stateful_dataloader"
+PROOF = (
+    "import accelerate, datasets, jax, lightning, nvidia.dali.plugin.pytorch, torchdata.stateful_dataloader"
+)
 
 
 def main() -> int:
@@ -32,6 +34,7 @@ def main() -> int:
     try:
         python = environments.ensure("frameworks")
         environments.ensure("dali")
+        environments.ensure("datasets")
         if RAY:
             environments.ensure("ray")
     except environments.Unavailable as reason:
@@ -42,7 +45,8 @@ def main() -> int:
     except environments.Unavailable as reason:
         print(f"no Slurm: {reason}", file=sys.stderr)
     # Packages in the environment itself come first.
-    others = environments.site_packages("dali"), sysconfig.get_paths()["purelib"]
+    folders = [environments.site_packages(name) for name in ("dali", "datasets")]
+    others = *folders, sysconfig.get_paths()["purelib"]
     pth = environments.site_packages("frameworks") / "foreload-test.pth"
     pth.write_text("".join(f"{folder}\n" for folder in others))
     proof = subprocess.run([python, "-c", PROOF], capture_output=True, text=True)

@@ -5,6 +5,7 @@ mod azure;
 mod cached;
 #[path = "../common/mod.rs"]
 mod common;
+mod credentials;
 mod faults;
 mod proxy;
 mod refusals;

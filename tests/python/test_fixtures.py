@@ -71,14 +71,24 @@ READABLE = {
     "arrow/dictionary": Reads(),
     "arrow/file-lz4": Reads(),
     "arrow/stream-zstd": Reads(),
+    "manifest/csv": Reads(),
+    "manifest/jsonl": Reads(),
     "snapshot/single": Reads(),
     "snapshot/splits": Reads(),
 }
 """The fixtures that are read. A layout that is added has its own here, but for those that lead astray."""
 
+HOSTILE_MANIFEST = (
+    r"line [12]: .*(which does not end in|which is no file|a manifest may not name|example\.invalid"
+    r"|a link-local address)"
+)
+"""What is said of manifests that lead astray: each has a reason of its own, and the line."""
+
 REFUSED = {
     "parquet/brotli": r"brotli",
     "snapshot/hostile": r"README\.md: names \"\.\./\.\./splits/files/data/train-\*\", which does not lie below it",
+    "manifest/hostile-csv": HOSTILE_MANIFEST,
+    "manifest/hostile-jsonl": HOSTILE_MANIFEST,
     "mds/hostile-parent": r"which is no name of a file beside index\.json",
     "mds/hostile-root": r"which is no name of a file beside index\.json",
 }

@@ -2,8 +2,8 @@
 
 Blocks marked `theirs` belong to other loaders, and run where those are installed. Each runs in the first environment
 that has what it imports: this one, or for `make test-frameworks` one below `.envs` that tests and benchmarks made. That
-target makes one with torchvision, DALI and WebDataset. FFCV's and MosaicML Streaming's own blocks are skipped, in CI
-too, until `python benches/compare/environments.py ffcv streaming` has made their environments.
+target makes one with torchvision, DALI, WebDataset and `datasets`. FFCV's and MosaicML Streaming's own blocks are
+skipped, in CI too, until `python benches/compare/environments.py ffcv streaming` has made their environments.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ fn run_epoch(
         source_bytes_skipped: stats.reads.skipped,
         source_reads: stats.reads.reads,
         source_opens: stats.reads.opens,
-        source_requests: stats.reads.requests,
+        source_requests: stats.reads.requests + stats.cache.source.staged_requests,
         source_retries: stats.reads.retries,
         source_hedges: stats.reads.hedges,
         blocks_unpacked: stats.unpacked.blocks,

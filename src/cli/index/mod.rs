@@ -14,6 +14,7 @@ use crate::names::NamedValue;
 use crate::notices::{Notice, Notices};
 use crate::{Error, Result};
 use decode::{DecodedImages, ImageMembers};
+use samples::FirstSamples;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::path::PathBuf;
@@ -126,6 +127,8 @@ pub(crate) fn run(args: &IndexArgs) -> Result<()> {
     let decoded = args.decode.then(|| decode(args, &index, &options)).transpose()?;
     let verdict = decoded.as_ref().map_or(Ok(()), |decoded| verdict(&index, decoded));
     let first_samples = first_samples(args, &index, &options)?;
+    let verdict = verdict.and(first_samples.verdict(index.root()));
+    let first_samples = first_samples.values;
     let notices = output::print_notices(index.notices());
     let findings = IndexFindings { first_samples, decoded, compressed: index.block_costs(), notices };
     show(args, &index, findings)?;
@@ -146,15 +149,11 @@ fn decode(args: &IndexArgs, index: &DatasetIndex, options: &IndexOptions) -> Res
 }
 
 /// What the fields of the first samples hold, as far as they are asked for.
-fn first_samples(
-    args: &IndexArgs,
-    index: &DatasetIndex,
-    options: &IndexOptions,
-) -> Result<Vec<Map<String, Value>>> {
+fn first_samples(args: &IndexArgs, index: &DatasetIndex, options: &IndexOptions) -> Result<FirstSamples> {
     let usual = if index.has_tables() { samples::USUAL } else { 0 };
     let (count, fields) = (args.samples.unwrap_or(usual), samples::shown_fields(index));
     if count == 0 || fields.is_empty() {
-        return Ok(Vec::new());
+        return Ok(FirstSamples::default());
     }
     let names = fields.iter().map(|field| field.name.clone()).collect();
     let notices = Notices::default();
@@ -294,6 +293,9 @@ fn left_out(notes: &Notes) -> Vec<String> {
         lines.push(format!("  labels       none that can be used: {}", fault.message()));
     } else if notes.unlabeled {
         lines.push(format!("  labels       none: {TO_LABEL}"));
+    }
+    if let Some(why) = &notes.incomplete {
+        lines.push(format!("  shards       by their names the dataset {why}"));
     }
     if let Some(first) = notes.empty_classes.first() {
         let count = notes.empty_classes.len();

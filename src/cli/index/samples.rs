@@ -2,10 +2,14 @@
 
 use crate::dataset::{DatasetIndex, Extent, FieldKind, MemberBytes, TableField};
 use crate::io::read_blocking;
-use serde_json::{Map, Value};
+use crate::{Error, Result};
+use serde_json::{Map, Value, json};
+use std::path::Path;
 
 /// The samples that are shown of tables if nothing else is said.
 pub(super) const USUAL: u64 = 10;
+/// The key of a value that says why there is none.
+const UNREADABLE: &str = "unreadable";
 /// The most characters that are shown of a text.
 const LONGEST: usize = 60;
 /// The most bytes that are read of a text.
@@ -28,12 +32,28 @@ pub(super) fn shown_fields(index: &DatasetIndex) -> Vec<TableField> {
     fields
 }
 
+/// What the first samples hold, and which of their fields cannot be read, and why.
+#[derive(Default)]
+pub(super) struct FirstSamples {
+    pub(super) values: Vec<Map<String, Value>>,
+    pub(super) faults: Vec<String>,
+}
+
+impl FirstSamples {
+    /// The failure of the command if fields cannot be read.
+    pub(super) fn verdict(&self, root: &Path) -> Result<()> {
+        let Some(first) = self.faults.first() else { return Ok(()) };
+        let others = match self.faults.len() {
+            1 => String::new(),
+            count => format!("; and {} others", count - 1),
+        };
+        Err(Error::dataset(root, format!("what samples hold cannot be shown: {first}{others}")))
+    }
+}
+
 /// What the first samples of `index` hold, which was opened with all of `fields` as members.
-pub(super) fn first_samples(
-    index: &DatasetIndex,
-    fields: &[TableField],
-    count: u64,
-) -> Vec<Map<String, Value>> {
+pub(super) fn first_samples(index: &DatasetIndex, fields: &[TableField], count: u64) -> FirstSamples {
+    let mut faults = Vec::new();
     let of_sample = |sample: u64| {
         let (mut member, mut values) = (0, Map::new());
         for field in fields {
@@ -41,17 +61,21 @@ pub(super) fn first_samples(
                 index.column_value(&field.name, sample)
             } else {
                 member += 1;
-                member_value(index, sample, member - 1, field.kind)
+                member_value(index, sample, member - 1, field.kind).unwrap_or_else(|why| {
+                    faults.push(format!("{} of sample {sample}: {why}", field.name));
+                    json!({ UNREADABLE: why })
+                })
             };
             values.insert(field.name.clone(), value);
         }
         values
     };
-    (0..count.min(index.len())).map(of_sample).collect()
+    let values = (0..count.min(index.len())).map(of_sample).collect();
+    FirstSamples { values, faults }
 }
 
-/// What a member holds: a text, or the number of its bytes.
-fn member_value(index: &DatasetIndex, sample: u64, member: usize, kind: FieldKind) -> Value {
+/// What a member holds: a text, or the number of its bytes; or why it cannot be read.
+fn member_value(index: &DatasetIndex, sample: u64, member: usize, kind: FieldKind) -> Result<Value, String> {
     let record = index.extent(sample);
     let extent = match index.member(sample, member) {
         MemberBytes::Whole => record,
@@ -59,16 +83,15 @@ fn member_value(index: &DatasetIndex, sample: u64, member: usize, kind: FieldKin
             Extent { offset: record.offset + range.start as u64, length: range.len() as u32, ..record }
         }
         MemberBytes::Apart(extent) => extent,
-        MemberBytes::Absent => return Value::Null,
-        MemberBytes::Twice => return Value::from("two members of this name"),
+        MemberBytes::Absent => return Ok(Value::Null),
+        MemberBytes::Twice => return Err("there are two members of this name".to_owned()),
     };
     if !matches!(kind, FieldKind::Text | FieldKind::Json | FieldKind::Integer | FieldKind::Float) {
-        return Value::from(format!("{} bytes", extent.length));
+        return Ok(Value::from(format!("{} bytes", extent.length)));
     }
-    match read_blocking(index, Extent { length: extent.length.min(READ), ..extent }) {
-        Ok(bytes) => Value::from(shortened(&String::from_utf8_lossy(&bytes), extent.length > READ)),
-        Err(error) => Value::from(error.to_string()),
-    }
+    let bytes = read_blocking(index, Extent { length: extent.length.min(READ), ..extent });
+    let bytes = bytes.map_err(|error| error.to_string())?;
+    Ok(Value::from(shortened(&String::from_utf8_lossy(&bytes), extent.length > READ)))
 }
 
 /// The beginning of a text.
@@ -81,6 +104,7 @@ fn shortened(text: &str, is_cut: bool) -> String {
 pub(super) fn describe(samples: &[Map<String, Value>]) -> Vec<String> {
     let of = |(name, value): (&String, &Value)| match value {
         Value::Null => format!("{name} –"),
+        Value::Object(_) => format!("{name} (cannot be read)"),
         Value::String(text) if text.ends_with(" bytes") => format!("{name} {text}"),
         Value::String(text) => format!("{name} {:?}", shortened(text, false)),
         value => format!("{name} {value}"),

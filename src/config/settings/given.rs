@@ -1,5 +1,6 @@
 //! A value as a user gave it, in Python or on the command line, before a setting says what it may be.
 
+use crate::dataset::without_secrets;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -106,9 +107,11 @@ impl fmt::Display for Given {
             Self::Truth(false) => f.write_str("False"),
             Self::Whole(number) => write!(f, "{number}"),
             Self::Number(number) => write!(f, "{number:?}"),
-            Self::Text(text) => write!(f, "{:?}", shortened(text)),
-            Self::Path(path) => write!(f, "{:?}", shortened(&path.to_string_lossy())),
-            Self::Other(shown) => f.write_str(&shortened(shown)),
+            Self::Text(text) => write!(f, "{:?}", shortened(&without_secrets(text))),
+            Self::Path(path) => {
+                write!(f, "{:?}", shortened(&without_secrets(&path.to_string_lossy())))
+            }
+            Self::Other(shown) => f.write_str(&shortened(&without_secrets(shown))),
             Self::List(_) | Self::Wholes(_) | Self::Numbers(_) => {
                 let Some(items) = self.items() else { return Ok(()) };
                 let count = items.len();

@@ -7,8 +7,8 @@
 use super::SettingsObject::{Directory as OfCache, Ram as OfRam, Resources as OfResources};
 use super::forms::{
     AnyPath, AnyText, Bounds, ByteCount, Channels, ClassList, DeviceName, FieldList, Indices, LabelSource,
-    Maybe, MixList, OneOf, PeersChoice, Probability, Ratios, SideLengths, SizesByEpoch, TransformList, Truth,
-    Weighing, WholeNumber,
+    Maybe, MixList, OneOf, OwnDirectory, PeersChoice, Probability, Ratios, SideLengths, SizesByEpoch,
+    TransformList, Truth, Weighing, WholeNumber,
 };
 use super::{Description, Form, Setting, Topic};
 use crate::augment::{
@@ -294,7 +294,7 @@ settings! {
     cache_ram_form: FormChoice = FormChoice::Auto, OneOf::names(), Cache.member(OfRam, "form");
 
     /// A directory on local NVMe, made where it is missing.
-    cache_dir: Option<PathBuf> = None, Maybe(AnyPath), Cache.member(OfCache, "path").flag("cache");
+    cache_dir: Option<PathBuf> = None, Maybe(OwnDirectory), Cache.member(OfCache, "path").flag("cache");
 
     /// Bytes the directory may take, or a text such as `"800GB"`.
     cache_size: Option<u64> = None, Maybe(ByteCount), Cache.member(OfCache, "size");
@@ -337,7 +337,7 @@ settings! {
 
     /// Where index files are kept. None: `$FORELOAD_INDEX_DIR`, else the user's cache directory; where that cannot be
     /// written, a directory of the user's own among the temporary files, with a warning.
-    index_dir: Option<PathBuf> = None, Maybe(AnyPath), Index;
+    index_dir: Option<PathBuf> = None, Maybe(OwnDirectory), Index;
 
     /// Index the dataset again.
     rebuild_index: bool = false, Truth, Index.flag_alias("rebuild");

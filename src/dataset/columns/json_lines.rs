@@ -1,20 +1,18 @@
 //! Tables of JSON lines, each of which is an object whose keys are the names of the columns.
 
 use super::values::items;
-use super::{Cell, Row, Table, wrong};
-use crate::error::Result;
+use super::{Cell, Row, Table, TableFault};
 use crate::json;
-use std::path::Path;
 
-/// Reads the table in `text`, the bytes of the file at `path`. The first line has all keys that the others may have.
-pub(super) fn table(path: &Path, text: &[u8]) -> Result<Table> {
+/// Reads the table in `text`, the bytes of its file. The first line has all keys that the others may have.
+pub(super) fn table(text: &[u8]) -> Result<Table, TableFault> {
     let mut header: Vec<String> = Vec::new();
     let mut rows = Vec::new();
     for (line, text) in (1..).zip(text.split(|&byte| byte == b'\n')) {
         if text.trim_ascii().is_empty() {
             continue;
         }
-        let broken = |message: String| wrong(path, line, message);
+        let broken = |message: String| TableFault::at(line, message);
         let entries = object(text).map_err(broken)?;
         if header.is_empty() {
             header = entries.iter().map(|(key, _)| key.clone()).collect();
@@ -45,30 +43,23 @@ fn object(text: &[u8]) -> Result<Vec<(String, Cell)>, String> {
         json::scan(&text, |key, value| {
             let shown = |raw: &[u8]| String::from_utf8_lossy(raw).into_owned();
             let key = key.map_or_else(String::new, |key| json::text(key).unwrap_or_else(|| shown(key)));
-            entries.push((key, cell(value).ok_or_else(|| shown(value))));
+            entries.push((key, cell(value)));
         })
     });
     scanned.map_err(|error| format!("is no JSON object: {error}"))?;
-    let whole = |(key, cell): (String, Result<Cell, String>)| match cell {
-        Ok(cell) => Ok((key, cell)),
-        Err(value) => Err(format!("{key:?} is {value}, must be a number, a text or a list of numbers")),
-    };
-    entries.into_iter().map(whole).collect()
+    Ok(entries)
 }
 
-/// Makes a value a cell; `None` for what a cell cannot hold.
-fn cell(value: &[u8]) -> Option<Cell> {
+/// Makes a value a cell.
+fn cell(value: &[u8]) -> Cell {
     let written = || String::from_utf8_lossy(value).into_owned();
-    Some(match value {
+    match value {
         b"null" => Cell::Empty,
         b"true" => Cell::Truth(true),
         b"false" => Cell::Truth(false),
         [b'"', ..] => Cell::Text(json::text(value).unwrap_or_else(written)),
-        [b'[', ..] => {
-            items(value)?;
-            Cell::List(written())
-        }
-        [b'{', ..] => return None,
+        [b'[', ..] if items(value).is_some() => Cell::List(written()),
+        [b'[' | b'{', ..] => Cell::Nested(written()),
         _ => Cell::Bare(written()),
-    })
+    }
 }

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::path::Path;
 
 /// The names of a column with the paths of the rows' samples, the best first.
-const NAMES: [&str; 5] = ["file_name", "path", "file", "filename", "image"];
+pub(super) const NAMES: [&str; 5] = ["file_name", "path", "file", "filename", "image"];
 /// The name of a column with the numbers of the rows' samples.
 const NUMBER: &str = "sample_id";
 

@@ -1,27 +1,17 @@
 //! Tables of separated values, CSV and TSV. The first line has the names of the columns.
 
-use super::{Cell, Row, Table, wrong};
-use crate::error::Result;
-use std::path::Path;
+use super::{Cell, Row, Table, TableFault};
 
-/// Reads the CSV table in `text`, the bytes of the file at `path`.
-pub(super) fn commas(path: &Path, text: &[u8]) -> Result<Table> {
-    table(path, text, b',')
-}
-
-/// Reads the TSV table in `text`, the bytes of the file at `path`.
-pub(super) fn tabulators(path: &Path, text: &[u8]) -> Result<Table> {
-    table(path, text, b'\t')
-}
-
-fn table(path: &Path, text: &[u8], separator: u8) -> Result<Table> {
+/// Reads the table in `text`, the bytes of its file. Blanks around values are left out where these are `trimmed`.
+pub(super) fn table(text: &[u8], separator: u8, trimmed: bool) -> Result<Table, TableFault> {
     if let Some(line) = open_quote(text, separator) {
-        return Err(wrong(path, line, "has a quote that is never closed"));
+        return Err(TableFault::at(line, "has a quote that is never closed"));
     }
-    let mut reader = csv::ReaderBuilder::new().delimiter(separator).trim(csv::Trim::All).from_reader(text);
+    let trim = if trimmed { csv::Trim::All } else { csv::Trim::Headers };
+    let mut reader = csv::ReaderBuilder::new().delimiter(separator).trim(trim).from_reader(text);
     let broken = |error: csv::Error| {
         let line = error.position().map_or(1, csv::Position::line);
-        wrong(path, line, format!("is no row of the table: {error}"))
+        TableFault::at(line, format!("is no row of the table: {error}"))
     };
     let header = reader.headers().map_err(broken)?.iter().map(str::to_owned).collect();
     let mut rows = Vec::new();

@@ -21,7 +21,7 @@ pub(crate) enum ColumnItem {
 
 impl ColumnItem {
     /// Parses a number.
-    fn written(text: &str) -> Option<Self> {
+    pub(super) fn written(text: &str) -> Option<Self> {
         let digits = text.strip_prefix(['-', '+']).unwrap_or(text);
         if !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit()) {
             return text.parse().map(Self::Whole).ok().or_else(|| text.parse().map(Self::Large).ok());

@@ -8,15 +8,23 @@ use std::path::Path;
 use std::sync::Arc;
 
 impl DatasetIndex {
-    /// The parts whose files are read by their paths, as their places and first samples; those of servers are left out.
+    /// The parts with files that are read by their paths, as their places and the first such samples; those of servers
+    /// are left out.
     pub(crate) fn local_parts(&self) -> impl Iterator<Item = (&Path, u64)> {
-        let local = self.parts.iter().filter(|placed| !placed.part.is_remote());
-        local.map(|placed| (placed.part.base(), placed.sample))
+        self.parts.iter().filter_map(|placed| {
+            let first = placed.part.first_local()?;
+            Some((placed.part.base(), placed.sample + first))
+        })
     }
 
     /// Whether any file is read by requests to a server.
     pub(crate) fn has_remote(&self) -> bool {
-        self.parts.iter().any(|placed| placed.part.is_remote())
+        self.parts.iter().any(|placed| placed.part.has_remote())
+    }
+
+    /// Whether reads of any file are requests that are charged.
+    pub(crate) fn is_charged(&self) -> bool {
+        self.parts.iter().any(|placed| placed.part.is_charged())
     }
 
     /// Whether all samples lie in shards that `foreload pack` made.

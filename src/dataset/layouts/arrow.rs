@@ -10,6 +10,8 @@ use serde_json::Value;
 
 /// The file by which `datasets` knows what it saved: it lists the files of a dataset.
 const STATE: &str = "state.json";
+/// The most bytes of that file: some hundred thousand files.
+const LARGEST: u64 = 16 << 20;
 /// The files that say which rows are the dataset, by the names of all versions.
 const INDICES: [&str; 2] = ["_indices_files", "_indices_data_files"];
 
@@ -36,7 +38,7 @@ impl ShardLayout for ArrowShards {
 
     fn listed(&self, source: &dyn DatasetSource, directory: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
         let name = below(directory, STATE.as_bytes());
-        let Some(text) = read_list(source, &name)? else { return Ok(None) };
+        let Some(text) = read_list(source, &name, "_data_files", LARGEST)? else { return Ok(None) };
         let fail = |message: String| Error::dataset(source.path(&name), message);
         // Other programs have files of this name, too.
         let state = serde_json::from_slice::<Value>(&text).ok();

@@ -27,7 +27,7 @@ use super::Contents;
 use super::dataset_card::CARD;
 use super::samples::ShardContents;
 use crate::error::{Error, Result};
-use crate::source::{DatasetSource, Malformed, ReadAt, Seen};
+use crate::source::{DatasetSource, Malformed, OpenFile, ReadAt, is_gone};
 use serde::{Deserialize, Serialize};
 
 /// The columns of tables that may be the label, the first of which counts.
@@ -56,6 +56,11 @@ pub(super) trait ShardLayout: Sync {
         None
     }
 
+    /// Whether a file of this name is a shard of those that only the [`ShardLayout::marker`] makes a dataset.
+    fn is_unlisted_shard(&self, _name: &[u8]) -> bool {
+        false
+    }
+
     /// The shards below `directory` that its [`ShardLayout::marker`] lists, sorted; `None` where the file is not there
     /// or is that of something else.
     ///
@@ -82,11 +87,6 @@ pub(super) trait ShardLayout: Sync {
     /// without, and images may lie in any order.
     fn is_table(&self) -> bool {
         true
-    }
-
-    /// Whether `foreload pack` knows such samples.
-    fn can_be_packed(&self) -> bool {
-        false
     }
 
     /// What parses the shards of the dataset in `source`. `every_stem` says whether samples need no image, where
@@ -166,12 +166,18 @@ layouts! {
     Arrow = 7, "Arrow files", Some(&arrow::ArrowShards);
     /// A tar of tars, one for each class, as ImageNet's training images come.
     TarOfTars = 8, "tars of tars", Some(&tar_of_tars::TarsOfClasses);
+    /// Files that a table lists, by paths and URLs.
+    Manifest = 9, "files of a manifest", None;
 }
 
 impl Layout {
     /// What a group of samples is that lie together, in the plural.
     pub(crate) fn group_title(self) -> &'static str {
-        if self.is_sharded() { "shards" } else { "directories" }
+        match self {
+            Self::Manifest => "manifest",
+            _ if self.is_sharded() => "shards",
+            _ => "directories",
+        }
     }
 
     /// Whether a file holds many samples.
@@ -181,12 +187,18 @@ impl Layout {
 
     /// Whether samples are rows of tables, with columns as their fields.
     pub(crate) fn is_table(self) -> bool {
-        self.shards().is_some_and(ShardLayout::is_table)
+        self == Self::Manifest || self.shards().is_some_and(ShardLayout::is_table)
     }
 
-    /// Whether `foreload pack` knows such samples.
+    /// Whether `foreload pack` reads such samples: they are files by themselves, or all that a sample has lies in a shard.
     pub(crate) fn can_be_packed(self) -> bool {
-        self.shards().is_none_or(ShardLayout::can_be_packed)
+        self == Self::Folder || self.is_sharded()
+    }
+
+    /// Whether what samples were made of is files with names of their own, or records, which can be written again as
+    /// they were.
+    pub(crate) fn is_of_files(self) -> bool {
+        matches!(self, Self::Folder | Self::Tar | Self::TfRecord)
     }
 
     /// The layouts of shards whose samples are of this kind, in the order in which they are looked for.
@@ -216,26 +228,54 @@ pub(super) fn marked_directories(
     Ok(None)
 }
 
-/// The most bytes of a file that lists shards.
-const LARGEST_LIST: u64 = 256 << 20;
+/// The bytes by which it is known whether a file lists shards.
+const BEGINNING: u64 = 64 << 10;
 
 /// Whether a text is the name of a file in a directory, and leads nowhere else.
 fn is_name_beside(name: &str) -> bool {
     !name.is_empty() && !name.contains(['/', '\0', '\\']) && name != "." && name != ".."
 }
 
-/// Reads a file that lists shards; `None` where there is none.
-pub(super) fn read_list(source: &dyn DatasetSource, name: &[u8]) -> Result<Option<Vec<u8>>> {
-    if source.stamp(name)? == Seen::Gone {
-        return Ok(None);
+/// Reads a file that lists shards under `key`, of up to `most` bytes; `None` where there is none. Other programs have
+/// files of the same names, too: of a large one only the beginning is read if the key is not there.
+fn read_list(source: &dyn DatasetSource, name: &[u8], key: &str, most: u64) -> Result<Option<Vec<u8>>> {
+    let Some(file) = open_beside(source, name)? else { return Ok(None) };
+    let size = file.bytes.size();
+    if size > BEGINNING {
+        let (beginning, key) = (read_beginning(source, name, &file, BEGINNING)?, format!("\"{key}\""));
+        if !beginning.windows(key.len()).any(|part| part == key.as_bytes()) {
+            return Ok(None);
+        }
     }
-    let bytes = source.open(name)?.bytes;
-    let path = source.path(name);
-    if bytes.size() > LARGEST_LIST {
-        return Err(Error::dataset(path, format!("has more than {LARGEST_LIST} bytes")));
+    if size > most {
+        return Err(Error::dataset(
+            source.path(name),
+            format!("lists shards in {size} bytes, of which up to {most} are read: divide the dataset"),
+        ));
     }
-    let mut text = vec![0; bytes.size() as usize];
-    let read = bytes.read_at(&mut text, 0).map_err(|error| Error::io("read", path, error))?;
-    text.truncate(read);
-    Ok(Some(text))
+    read_beginning(source, name, &file, size).map(Some)
+}
+
+/// Opens a file that may say something of the dataset; `None` where there is no file of this name.
+pub(super) fn open_beside(source: &dyn DatasetSource, name: &[u8]) -> Result<Option<OpenFile>> {
+    match source.open(name) {
+        Ok(file) => Ok(Some(file)),
+        // A directory, or what else is no regular file, is something of other people's.
+        Err(Error::Dataset { .. }) => Ok(None),
+        Err(Error::Io { source, .. }) if is_gone(&source) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The first bytes of a file, up to `most`.
+pub(super) fn read_beginning(
+    source: &dyn DatasetSource,
+    name: &[u8],
+    file: &OpenFile,
+    most: u64,
+) -> Result<Vec<u8>> {
+    let mut text = vec![0; file.bytes.size().min(most) as usize];
+    let read = file.bytes.read_at(&mut text, 0);
+    text.truncate(read.map_err(|error| Error::io("read", source.path(name), error))?);
+    Ok(text)
 }

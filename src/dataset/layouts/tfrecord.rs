@@ -35,10 +35,6 @@ impl ShardLayout for RecordShards {
         false
     }
 
-    fn can_be_packed(&self) -> bool {
-        true
-    }
-
     fn parser(&self, _: &dyn DatasetSource, _: bool) -> Result<Box<dyn ShardParser>> {
         Ok(Box::new(Self))
     }

@@ -37,10 +37,6 @@ impl ShardLayout for TarShards {
         false
     }
 
-    fn can_be_packed(&self) -> bool {
-        true
-    }
-
     fn parser(&self, _: &dyn DatasetSource, every_stem: bool) -> Result<Box<dyn ShardParser>> {
         Ok(Box::new(if every_stem { Stems::All } else { Stems::WithImage }))
     }

@@ -1,7 +1,12 @@
 //! What `foreload pack` needs to know of the dataset that it packs, beside its samples.
 
+use super::super::cells::ColumnCells;
+use super::super::format::Section;
+use super::super::member::MemberRow;
 use super::super::summary::{LabelFault, Notes, Skipped};
+use super::super::table::TableColumn;
 use super::super::{DatasetIndex, FileId, Fingerprint, Layout, Stamp};
+use super::PackedColumns;
 use crate::error::Result;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -17,6 +22,19 @@ pub(crate) struct PackingFacts {
     pub(crate) notes: Notes,
     /// What was left out when it was listed, by reason.
     pub(crate) left_out: BTreeMap<String, Skipped>,
+    /// The members and columns that samples have, without the columns' values.
+    pub(crate) table: PackedColumns,
+}
+
+/// The place of a member of a sample, whose name is that of a column, or an ending.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct PackingMember {
+    /// The number of its key among [`PackedColumns::keys`].
+    pub(crate) key: u32,
+    /// The place of its first byte in the sample's shard.
+    pub(crate) offset: u64,
+    /// The number of its bytes.
+    pub(crate) length: u32,
 }
 
 /// The digest of the stamps of those files of the source that a packed shard is made of. It is another when one of them
@@ -55,9 +73,51 @@ impl DatasetIndex {
         PackingFacts {
             layout: part.layout(),
             classes: part.class_names().into_iter().map(<[u8]>::to_vec).collect(),
+            table: PackedColumns {
+                keys: part.keys(),
+                kinds: part.kinds(),
+                image: notes.image.clone(),
+                columns: Vec::new(),
+            },
             notes,
             left_out,
         }
+    }
+
+    /// The members of a sample of the first dataset, whose index was read with them: its image first, if it has one,
+    /// the others by their keys.
+    pub(crate) fn packing_members(&self, sample: u64, table: &PackedColumns) -> Vec<PackingMember> {
+        let part = self.first_part();
+        let image = part.image(sample).offset;
+        let there = part.members_in_file(sample).filter(|row| row.place.is_single());
+        let mut members: Vec<PackingMember> = there
+            .map(|MemberRow { key, place }| PackingMember {
+                key,
+                offset: image.saturating_add_signed(place.apart),
+                length: place.length,
+            })
+            .collect();
+        // Where no column is the image, the one that lies at the place of the image is.
+        members.sort_by_key(|member| match &table.image {
+            Some(image) => table.keys.get(member.key as usize) != Some(image),
+            None => member.offset != image,
+        });
+        members
+    }
+
+    /// The columns of small values of these samples of the first dataset, whose index was read with them.
+    pub(crate) fn packing_columns(&self, samples: Range<u64>) -> Vec<TableColumn> {
+        let part = self.first_part();
+        let columns = part.columns();
+        let section = part.file.section(Section::Cells);
+        let cells = (0..columns.len()).map(|of| ColumnCells::of(&columns, of, section, part.len()));
+        let column = |cells: ColumnCells<'_>| TableColumn {
+            name: cells.facts.name.clone(),
+            kind: cells.facts.kind,
+            classes: cells.facts.classes.clone(),
+            cells: cells.cells(samples.clone()),
+        };
+        cells.map(column).collect()
     }
 
     /// The stamps that the files of these samples of the first dataset have now. Opening the index has looked at

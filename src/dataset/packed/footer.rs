@@ -6,6 +6,7 @@
 use super::super::Layout;
 use super::super::format::{u32_at, u64_at};
 use super::super::member::MemberPlace;
+use super::table::PackedColumns;
 use crate::parts::RawOutline;
 use crate::source::{Malformed, ReadAt};
 use sha2::{Digest, Sha256};
@@ -73,7 +74,7 @@ pub(crate) struct PackedMember {
 }
 
 /// The footer of a packed shard.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct PackedFooter {
     /// The fingerprint of the source.
     pub(crate) fingerprint: [u8; 32],
@@ -98,6 +99,8 @@ pub(crate) struct PackedFooter {
     pub(crate) names: Vec<u8>,
     /// The outline of each sample's first member.
     pub(crate) outlines: Vec<RawOutline>,
+    /// The columns of the samples, where they have names of columns and not of files ([`Layout::is_of_files`]).
+    pub(crate) table: PackedColumns,
 }
 
 /// What is wrong with a footer whose parts do not fit together.
@@ -180,6 +183,9 @@ impl PackedFooter {
         }
         bytes.extend(&self.names);
         bytes.extend(self.outlines.as_flattened());
+        if !self.layout.is_of_files() {
+            bytes.extend(self.table.encode());
+        }
         let digest: [u8; 32] = Sha256::digest(&bytes).into();
         let length = bytes.len() as u64;
         bytes.extend(offset.to_le_bytes());
@@ -254,11 +260,17 @@ impl PackedFooter {
         let (rows, members) = (rest.take(samples, SAMPLE_ROW)?, rest.take(members, MEMBER_ROW)?);
         let names = rest.take(names, 1)?.to_vec();
         let outlines = rest.take(samples, size_of::<RawOutline>())?.as_chunks().0.to_vec();
+        let layout =
+            Layout::ALL.iter().copied().find(|known| *known as u32 == layout && *known != Layout::Packed);
+        let table = match layout {
+            Some(layout) if !layout.is_of_files() => {
+                PackedColumns::decode(std::mem::take(&mut rest.0), samples)?
+            }
+            _ => PackedColumns::default(),
+        };
         if !rest.0.is_empty() || !lists.0.is_empty() {
             return Err(CONTRADICTS.to_owned());
         }
-        let layout =
-            [Layout::Folder, Layout::Tar, Layout::TfRecord].into_iter().find(|l| *l as u32 == layout);
         Ok(Self {
             fingerprint: *fixed.first_chunk().ok_or(CONTRADICTS)?,
             first: u64_at(fixed, 32),
@@ -289,6 +301,7 @@ impl PackedFooter {
                 .collect(),
             names,
             outlines,
+            table,
         })
     }
 
@@ -306,7 +319,13 @@ impl PackedFooter {
             let fail = |message: &str| {
                 Err(format!("sample {number} of the packed shard {message}: its footer is damaged"))
             };
-            let Some((image, _)) = members.first() else { return fail("has no members") };
+            let Some((image, _)) = members.first() else {
+                // A row of a table may have numbers alone.
+                if self.layout.is_table() && *outline == RawOutline::default() {
+                    continue;
+                }
+                return fail("has no members");
+            };
             if sample.source as usize >= sources {
                 return fail("is of no shard of the source");
             }

@@ -9,10 +9,11 @@ use super::super::parallel::collect;
 use super::super::samples::{ShardContents, ShardFindings, split, text};
 use super::super::shards;
 use super::super::{Layout, Notes};
-use super::footer::{PACKED_FORM, PackedFooter, ShardSeal};
+use super::footer::{FIRST_MEMBER, PACKED_FORM, PackedFooter, ShardSeal, next_image};
 use super::manifest::PackedManifest;
 use super::shard_name;
 use crate::error::{Error, Result};
+use crate::parts::RawOutline;
 use crate::source::{DatasetSource, Malformed, ReadAt};
 use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -33,18 +34,33 @@ pub fn shard_contents<S: ReadAt + ?Sized>(source: &S) -> Result<ShardContents, M
 /// The rows of the index for the samples of a shard.
 fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
     let mut rows = ShardRows { outlines: footer.outlines.clone(), ..ShardRows::default() };
+    let of_files = footer.layout.is_of_files();
     // Loose files and records are samples without members.
-    let with_members = footer.layout == Layout::Tar;
+    let with_members = footer.layout == Layout::Tar || !of_files && !footer.table.keys.is_empty();
     let key = |name: &[u8]| {
-        let key = split(name).map(|(_, suffix)| text(&suffix));
+        let key = match of_files {
+            true => split(name).map(|(_, suffix)| text(&suffix)),
+            false => Some(text(name)).filter(|name| footer.table.keys.binary_search(name).is_ok()),
+        };
         key.ok_or_else(|| format!("member {:?} of the packed shard has no key", text(name)))
     };
-    if with_members {
+    if !of_files {
+        rows.keys.clone_from(&footer.table.keys);
+        rows.kinds.clone_from(&footer.table.kinds);
+        rows.columns.clone_from(&footer.table.columns);
+    } else if with_members {
         let keys = footer.by_sample().flat_map(|(_, members)| members).map(|(_, name)| key(name));
         rows.keys = keys.collect::<Result<BTreeSet<String>, String>>()?.into_iter().collect();
     }
-    for (sample, members) in footer.by_sample() {
-        let image = members[0].0;
+    let mut free = FIRST_MEMBER;
+    for (number, (sample, members)) in footer.by_sample().enumerate() {
+        let Some(&(image, name)) = members.first() else {
+            // A row of a table without members: it takes no room.
+            rows.samples.push(SampleRow { offset: free, length: 0, label: sample.label });
+            rows.counts.extend(with_members.then_some(0));
+            continue;
+        };
+        free = members.last().map_or(free, |(last, _)| next_image(last.offset, last.length));
         let mut row = SampleRow { offset: image.offset, length: image.length, label: sample.label };
         if with_members {
             let mut own = Vec::with_capacity(members.len());
@@ -71,6 +87,11 @@ fn rows(footer: &PackedFooter) -> Result<ShardRows, String> {
             }
             rows.counts.push(own.len() as u32);
             rows.members.extend(own);
+        }
+        if !of_files && !footer.table.is_image(name, footer.layout) {
+            // What stands for the missing image is not the sample's image, nor is its outline.
+            row.length = 0;
+            rows.outlines[number] = RawOutline::default();
         }
         rows.samples.push(row);
     }

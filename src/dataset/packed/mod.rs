@@ -9,8 +9,9 @@ mod listing;
 mod manifest;
 mod sample_names;
 mod sources;
+mod table;
 
-pub(crate) use facts::{PackingFacts, SourceStamps};
+pub(crate) use facts::{PackingFacts, PackingMember, SourceStamps};
 pub(crate) use footer::{
     FIRST_MEMBER, LARGEST_FOOTER, PACKED_FORM, PackedFooter, PackedMember, PackedSample, ShardSeal, head,
     next_image, next_member,
@@ -19,6 +20,7 @@ pub(super) use listing::index;
 pub use listing::shard_contents;
 pub(crate) use manifest::{PackedManifest, PackedShard, RawName, ShardTally};
 pub(crate) use sources::TarListing;
+pub(crate) use table::PackedColumns;
 
 /// The file that a packed dataset has beside its shards. It is written last, so that without it the dataset is not
 /// finished.
@@ -28,6 +30,8 @@ pub(crate) const UNFINISHED: &str = "foreload-packing.json";
 /// The directory that a directory has while a packed dataset is unpacked into it. Files are written in it, and moved to
 /// their places when they are whole.
 pub(crate) const UNPACKING: &str = "foreload-unpacking";
+/// The names in a directory by which it is a packed dataset, or is to become one or its source again.
+pub(super) const NAMES: [&str; 3] = [MANIFEST, UNFINISHED, UNPACKING];
 /// The largest number of shards, whose names have six digits so that they are sorted as they are numbered.
 pub(crate) const MOST_SHARDS: usize = 1_000_000;
 

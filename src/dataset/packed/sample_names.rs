@@ -65,7 +65,8 @@ impl DatasetPart {
         }
         let number = (sample - self.samples_of(file).start) as usize;
         let named = self.packed_footer(file).ok().and_then(|footer| {
-            let (_, members) = footer.by_sample().nth(number)?;
+            // Names of columns say nothing of a sample.
+            let (_, members) = footer.by_sample().nth(number).filter(|_| footer.layout.is_of_files())?;
             let (_, name) = members.first().filter(|(_, name)| !name.is_empty())?;
             Some(path.join(OsStr::from_bytes(name.strip_prefix(b"/").unwrap_or(name))))
         });

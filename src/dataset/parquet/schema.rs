@@ -1,5 +1,6 @@
 //! The columns of a Parquet file: the leaves of its schema, what their values are, and the names that fields ask by.
 
+use super::super::table::NO_VALUES;
 use super::footer::{LogicalType, SchemaElement};
 use crate::source::Malformed;
 use std::collections::HashMap;
@@ -135,6 +136,7 @@ fn content(element: &SchemaElement, physical: u64) -> Result<LeafContent, String
         (Some(7), _) | (None, Some(7 | 8)) => return refused("times of day"),
         (Some(8), _) | (None, Some(9 | 10)) => return refused("timestamps"),
         (None, Some(21)) => return refused("intervals"),
+        (Some(11), _) => return Err(NO_VALUES.to_owned()),
         _ => {}
     }
     let unsigned = match (logical, converted) {
@@ -191,6 +193,13 @@ mod tests {
     fn element(name: &str, physical: Option<u64>, children: u64) -> SchemaElement {
         let name = name.to_owned();
         SchemaElement { name, physical, children, repetition: Some(1), ..SchemaElement::default() }
+    }
+
+    #[test]
+    fn a_column_without_a_type_is_refused_as_such() {
+        let logical = Some(LogicalType { variant: 11, signed: true });
+        let none = SchemaElement { logical, ..element("x", Some(1), 0) };
+        assert_eq!(content(&none, 1), Err(NO_VALUES.to_owned()));
     }
 
     #[test]

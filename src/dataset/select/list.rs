@@ -4,6 +4,7 @@
 use super::SampleSet;
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
+use crate::source::{read_named, shown};
 use std::collections::HashMap;
 use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
@@ -11,8 +12,9 @@ use std::path::Path;
 
 /// The samples of the files that the file at `path` lists, in its order.
 pub(super) fn samples(path: &Path, index: &DatasetIndex) -> Result<Vec<u32>> {
-    let unread = |error| Error::config("files", format!("{} cannot be read: {error}", path.display()));
-    let text = std::fs::read(path).map_err(unread)?;
+    let shown = &*shown(path);
+    let unread = |error| Error::config("files", format!("{} cannot be read: {error}", shown.display()));
+    let text = read_named(path).map_err(unread)?;
     let lines = lines(&text);
     let wanted = WantedLines::of(&lines);
     let found = wanted.find(index, lines.len())?;
@@ -50,7 +52,7 @@ pub(super) fn samples(path: &Path, index: &DatasetIndex) -> Result<Vec<u32>> {
     for (at, line) in lines.iter().enumerate() {
         take(at, line).map_err(|message| {
             let text = String::from_utf8_lossy(line.text);
-            Error::config("files", format!("{}, line {}: {text:?} {message}", path.display(), line.number))
+            Error::config("files", format!("{}, line {}: {text:?} {message}", shown.display(), line.number))
         })?;
     }
     Ok(samples)

@@ -7,7 +7,7 @@ mod webp;
 use std::ops::{AddAssign, Index, IndexMut};
 
 use super::{Decoded, Decoder, Planes, Region, jpeg};
-use crate::error::DecodeError;
+use crate::error::{DecodeError, git_lfs_pointer};
 
 /// Asks for the region of an image whose width and height are known, and refuses images that are too large. It must be
 /// called once, before memory is taken for the image's pixels.
@@ -176,6 +176,9 @@ pub(super) fn beginning(bytes: &[u8]) -> String {
     if bytes.is_empty() {
         return "is empty".into();
     }
+    if let Some(why) = git_lfs_pointer(bytes) {
+        return why.to_owned();
+    }
     let first = &bytes[..bytes.len().min(16)];
     if first.iter().all(|byte| byte.is_ascii_graphic() || byte.is_ascii_whitespace()) {
         format!("starts with {:?}", String::from_utf8_lossy(first))
@@ -220,6 +223,9 @@ mod tests {
             message(b"<!DOCTYPE html>"),
             r#"not a JPEG, PNG or WebP image: starts with "<!DOCTYPE html>""#
         );
+        let pointer = message(b"version https://git-lfs.github.com/spec/v1\noid sha256:0123\n");
+        assert!(pointer.starts_with("not a JPEG, PNG or WebP image: is a pointer of Git LFS"), "{pointer}");
+        assert!(pointer.contains("git lfs pull"));
         assert_eq!(message(b""), "not a JPEG, PNG or WebP image: is empty");
         assert_eq!(message(&[0, 1]), "not a JPEG, PNG or WebP image: starts with bytes [00, 01]");
     }

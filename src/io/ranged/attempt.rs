@@ -3,7 +3,9 @@
 use super::{RangedShared, SILENCE};
 use crate::dataset::{Extent, Stamp};
 use crate::error::Error;
-use crate::http::{Ask, GaveUp, HttpAnswer, HttpFailure, StatusCode, header};
+use crate::http::{
+    Ask, COMPRESSED, GaveUp, HttpAnswer, HttpFailure, NO_CONTENT_RANGE, NO_RANGES, StatusCode, header,
+};
 use crate::io::files::RemoteFile;
 use crate::source::ContentRange;
 use std::path::Path;
@@ -86,8 +88,7 @@ impl Wanted {
     ) -> Result<Option<Stamp>, RangeFailure> {
         let length = u64::from(self.extent.length);
         if headers.get(header::CONTENT_ENCODING).is_some_and(|coding| coding != "identity") {
-            let why = "the server sends the file compressed, though it was asked for as it is";
-            return Err(HttpFailure::Final(why.to_owned()).into());
+            return Err(HttpFailure::Final(COMPRESSED.to_owned()).into());
         }
         let body =
             headers.get(header::CONTENT_LENGTH).and_then(|text| text.to_str().ok()?.trim().parse().ok());
@@ -100,9 +101,7 @@ impl Wanted {
             }
             (Some(stamp), StatusCode::PARTIAL_CONTENT) => {
                 let range = ContentRange::of(headers);
-                let unsaid =
-                    || HttpFailure::Broken("the server does not say which bytes it sends".to_owned());
-                let range = range.ok_or_else(unsaid)?;
+                let range = range.ok_or_else(|| HttpFailure::Broken(NO_CONTENT_RANGE.to_owned()))?;
                 if let Some(difference) = stamp.difference_of_object(headers, range.total) {
                     return Err(RangeFailure::Moved(difference));
                 }
@@ -125,9 +124,7 @@ impl Wanted {
                 if self.extent.offset == 0 && length == stamp.size {
                     return Ok(None);
                 }
-                let why = "the server sends the whole file (200) where a range of it was asked for (206): it must give \
-                           ranges";
-                Err(HttpFailure::Broken(why.to_owned()).into())
+                Err(HttpFailure::Broken(NO_RANGES.to_owned()).into())
             }
             (Some(_), StatusCode::RANGE_NOT_SATISFIABLE) => {
                 Err(RangeFailure::Moved("ends before a sample that was indexed in it".to_owned()))
@@ -149,7 +146,7 @@ impl RangedShared {
         wanted: Wanted,
         room: &mut [u8],
     ) -> Result<Option<Stamp>, RangeFailure> {
-        let target = file.ranges.prepare(&file.name, wanted.ask()).await.map_err(RangeFailure::Other)?;
+        let target = file.ranges.prepare(&file.name, wanted.ask()).await.map_err(RangeFailure::Other)??;
         self.counters.requests.fetch_add(1, Relaxed);
         let mut answer = self.client.send(&target, wanted.ask(), SILENCE).await?;
         match wanted.check(answer.status, &answer.headers, || answer.failure()) {

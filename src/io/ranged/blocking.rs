@@ -41,7 +41,7 @@ fn read_once(file: &RemoteFile, wanted: Wanted) -> Result<Result<Vec<u8>, RangeF
     let length = wanted.extent.length as usize;
     // A server that does not know ranges would send the whole shard. Of a whole file, all shows how it has changed.
     let most = u64::from(if wanted.stamp.is_some() { wanted.extent.length } else { u32::MAX });
-    let found = match file.ranges.fetch(&file.name, wanted.ask(), most)? {
+    let found = match file.ranges.fetch(&file.name, wanted.ask(), most, &|_| Ok(()))? {
         Ok(found) => found,
         Err(gave_up) if gave_up.failure.is_gone() => return Ok(Err(gave_up.failure.into())),
         Err(gave_up) => return Ok(Err(RangeFailure::GaveUp(gave_up))),

@@ -350,7 +350,7 @@ fn named<'py>(
 
 /// Opens or builds the index on a thread of its own, so that this one can check for Ctrl-C.
 fn open_index(py: Python<'_>, roots: Vec<PathBuf>, options: IndexOptions) -> PyResult<DatasetIndex> {
-    let cancel = Arc::new(AtomicBool::new(false));
+    let (cancel, notices) = (Arc::new(AtomicBool::new(false)), options.notices.clone());
     let work = {
         let cancel = cancel.clone();
         std::thread::spawn(move || DatasetIndex::open_all(&roots, &options, &cancel))
@@ -360,7 +360,9 @@ fn open_index(py: Python<'_>, roots: Vec<PathBuf>, options: IndexOptions) -> PyR
     while !work.is_finished() {
         py.detach(|| std::thread::sleep(nap));
         nap = (2 * nap).min(SIGNAL_CHECK);
-        if let Err(interrupt) = py.check_signals() {
+        // What is said of a start that takes long is said while it does.
+        let heard = if nap == SIGNAL_CHECK { deliver(py, &notices) } else { Ok(()) };
+        if let Err(interrupt) = py.check_signals().and(heard) {
             cancel.store(true, Ordering::Relaxed);
             // Its failure is intended.
             let _ = py.detach(|| work.join());

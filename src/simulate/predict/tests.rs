@@ -25,6 +25,7 @@ const JOB: PredictedJob = PredictedJob {
     bytes: 10_000_000_000,
     requests: 100_000,
     shards: Some(10),
+    charged: false,
     nodes: 1,
     ranks_per_node: 1,
     batch_size: 250,

@@ -1,11 +1,13 @@
 //! What a root on a server is.
 
-use super::{Ask, Error, FORMS, HttpRoot, LARGEST_PAGE, Result, is_list};
+use super::{Ask, Error, FORMS, HttpRoot, LARGEST_PAGE, Result, Stamp, is_list};
 use crate::http::HttpUrl;
+use crate::source::manifest::ManifestUrls;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// What a root on a server is.
 pub(super) enum RootForm {
@@ -13,8 +15,10 @@ pub(super) enum RootForm {
     File,
     /// A directory. Whether it can be listed is not said.
     Directory,
-    /// A list of shards: the URL of each by its name.
-    List(BTreeMap<Vec<u8>, HttpUrl>),
+    /// A list of shards: the URL of each by its name, and the stamp of the list that was read.
+    List(BTreeMap<Vec<u8>, HttpUrl>, Stamp),
+    /// Files anywhere, whose names are their URLs, as a manifest has them.
+    Urls(Arc<ManifestUrls>),
 }
 
 /// Finds out what a root is.
@@ -29,7 +33,8 @@ pub(super) fn find(root: &HttpRoot) -> Result<RootForm> {
         let list =
             list.map_err(|gave_up| Error::dataset(&root.shown, format!("cannot be read: {gave_up}")))?;
         let bad = |why| Error::dataset(&root.shown, format!("is no list of shards: {why}"));
-        return shards(&root.url, &list.bytes).map(RootForm::List).map_err(bad);
+        let shards = shards(&root.url, &list.bytes).map_err(bad)?;
+        return Ok(RootForm::List(shards, Stamp::of_text(&list.bytes)));
     }
     match root.look(&root.url) {
         Ok(found) if found.url.is_directory() || found.is_page => Ok(RootForm::Directory),

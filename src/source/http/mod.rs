@@ -3,17 +3,17 @@
 mod form;
 mod page;
 
+use super::manifest::ManifestUrls;
 use super::{
     DatasetSource, Entry, EntryKind, Identity, OpenFile, PreparedRequest, RangeSource, RemoteBytes, Seen,
     SourceDirectory, Stamp,
 };
 use crate::error::{Error, Result};
 use crate::http::{
-    Ask, AskedCounts, BlockingHttp, Fetched, GaveUp, HeaderMap, HttpFailure, HttpTarget, HttpUrl, StatusCode,
-    header,
+    AnswerCheck, Ask, AskedCounts, BlockingHttp, Fetched, GaveUp, HeaderMap, HttpFailure, HttpTarget,
+    HttpUrl, StatusCode, WaitWatch, header,
 };
 use form::RootForm;
-use sha2::{Digest, Sha256};
 use std::ffi::OsStr;
 use std::ops::ControlFlow;
 use std::os::unix::ffi::OsStrExt;
@@ -58,6 +58,16 @@ impl HttpSource {
         let (http, form, unversioned) = (BlockingHttp::default(), OnceLock::new(), AtomicBool::new(false));
         Ok(Self(Arc::new(HttpRoot { url, shown, http, form, unversioned })))
     }
+
+    /// The files that a manifest names by their URLs, which are their names here.
+    ///
+    /// # Errors
+    /// Those of [`HttpSource::at`], which cannot come.
+    pub(super) fn of_urls(urls: Arc<ManifestUrls>) -> Result<Self> {
+        let found = Self::at("http://urls.invalid/")?;
+        let _ = found.0.form.set(RootForm::Urls(urls));
+        Ok(found)
+    }
 }
 
 /// A text that begins like a URL, without what may be secret in it.
@@ -90,24 +100,37 @@ impl HttpRoot {
             _ if name.is_empty() => Some(self.url.clone()),
             RootForm::File => None,
             RootForm::Directory => Some(self.url.child(name)),
-            RootForm::List(shards) => shards.get(name).cloned(),
+            RootForm::List(shards, _) => shards.get(name).cloned(),
+            RootForm::Urls(urls) => Some(urls.url(name)?),
         })
+    }
+
+    /// What is asked of the server of a URL.
+    fn target(&self, url: HttpUrl) -> HttpTarget {
+        let reach = self.urls().map(|urls| urls.reach(&url)).unwrap_or_default();
+        HttpTarget { reach, ..HttpTarget::of(url) }
+    }
+
+    /// The URLs of a manifest, where these are the names of files.
+    fn urls(&self) -> Option<&ManifestUrls> {
+        if let Some(RootForm::Urls(urls)) = self.form.get() { Some(urls) } else { None }
     }
 
     fn path(&self, name: &[u8]) -> PathBuf {
         let listed = match self.form.get() {
-            Some(RootForm::List(shards)) => shards.get(name),
+            Some(RootForm::List(shards, _)) => shards.get(name),
             _ => None,
         };
         match listed {
             Some(url) => PathBuf::from(url.to_string()),
             None if name.is_empty() => self.shown.clone(),
+            None if self.urls().is_some() => PathBuf::from(OsStr::from_bytes(name)),
             None => self.shown.join(OsStr::from_bytes(name)),
         }
     }
 
     fn fetch(&self, url: &HttpUrl, ask: Ask, most: u64) -> Result<Fetched, GaveUp> {
-        self.http.fetch(&HttpTarget { url: url.clone(), headers: Vec::new() }, ask, most)
+        self.http.fetch(&self.target(url.clone()), ask, most)
     }
 
     /// What the server says of a file.
@@ -152,7 +175,7 @@ impl HttpRoot {
     /// The stamp of a directory: a digest of its index page, of which more than names may be a part.
     fn stamp_of_directory(&self, name: &[u8], url: &HttpUrl) -> Result<Seen> {
         match self.page(url) {
-            Ok(page) => Ok(Seen::As(page_stamp(&page.bytes))),
+            Ok(page) => Ok(Seen::As(Stamp::of_text(&page.bytes))),
             // A directory that cannot be listed may have files all the same, as a packed dataset's has.
             Err(GaveUp { failure, .. }) if name.is_empty() && (failure.is_gone() || failure.is_denied()) => {
                 Ok(Seen::Unstamped)
@@ -187,12 +210,6 @@ fn total(headers: &HeaderMap) -> Option<u64> {
     super::ContentRange::of(headers).map(|range| range.total)
 }
 
-fn page_stamp(page: &[u8]) -> Stamp {
-    let digest: [u8; 32] = Sha256::digest(page).into();
-    let inode = u64::from_le_bytes(digest[..8].try_into().expect("eight bytes")) | 1;
-    Stamp { inode, ..Stamp::default() }
-}
-
 impl DatasetSource for HttpSource {
     fn path(&self, name: &[u8]) -> PathBuf {
         self.0.path(name)
@@ -200,7 +217,15 @@ impl DatasetSource for HttpSource {
 
     fn canonical(&self) -> Result<PathBuf> {
         self.0.form()?;
-        Ok(self.0.shown.clone())
+        let root = &*self.0;
+        // Other queries may name other files; of what may be secret a digest is kept.
+        Ok(match root.url.naming_query() {
+            Some(query) => {
+                let digest = Stamp::of_text(query.as_bytes()).inode;
+                PathBuf::from(format!("{}?{digest:016x}", root.shown.display()))
+            }
+            None => root.shown.clone(),
+        })
     }
 
     fn settled(&self) -> Result<Arc<dyn DatasetSource>> {
@@ -221,10 +246,9 @@ impl DatasetSource for HttpSource {
 
     fn directory(&self, name: &[u8]) -> Result<Box<dyn SourceDirectory>> {
         let root = self.0.clone();
-        if let RootForm::List(shards) = root.form()?
+        if let &RootForm::List(ref shards, stamp) = root.form()?
             && name.is_empty()
         {
-            let stamp = root.look(&root.url).map_err(|gave_up| root.failed("list", name, gave_up))?.stamp;
             let entries = shards.keys().map(|shard| (shard.clone(), EntryKind::File)).collect();
             return Ok(Box::new(RemoteDirectory { root, name: Vec::new(), stamp, entries }));
         }
@@ -244,7 +268,7 @@ impl DatasetSource for HttpSource {
             return Err(Error::dataset(root.path(name), format!("is shown by no index page; {FORMS}")));
         }
         let entries = page::entries(&page.url.as_directory(), &page.bytes);
-        let stamp = page_stamp(&page.bytes);
+        let stamp = Stamp::of_text(&page.bytes);
         Ok(Box::new(RemoteDirectory { root, name: name.to_vec(), stamp, entries }))
     }
 
@@ -255,6 +279,18 @@ impl DatasetSource for HttpSource {
     fn stamp(&self, name: &[u8]) -> Result<Seen> {
         let root = &*self.0;
         let Some(url) = root.url(name)? else { return Ok(Seen::Gone) };
+        if let (RootForm::List(_, stamp), true) = (root.form()?, name.is_empty()) {
+            // What is read is what this version lists, whatever is there by now; the next start sees that.
+            return Ok(Seen::As(*stamp));
+        }
+        if root.urls().is_some() {
+            // It is that of a file, whatever it ends in.
+            return match root.look(&url) {
+                Ok(found) => Ok(Seen::As(found.stamp)),
+                Err(gave_up) if gave_up.failure.is_gone() => Ok(Seen::Gone),
+                Err(gave_up) => Err(root.failed("look at", name, gave_up)),
+            };
+        }
         if url.is_directory() || name.is_empty() && matches!(root.form()?, RootForm::Directory) {
             return root.stamp_of_directory(name, &url);
         }
@@ -275,7 +311,7 @@ impl DatasetSource for HttpSource {
         let gone = || Error::io("open", root.path(name), std::io::ErrorKind::NotFound.into());
         let url = root.url(name)?.ok_or_else(gone)?;
         let found = root.look(&url).map_err(|gave_up| root.failed("open", name, gave_up))?;
-        if found.url.is_directory() {
+        if found.url.is_directory() && root.urls().is_none() {
             return Err(Error::dataset(root.path(name), "is not a regular file"));
         }
         let stamp = found.stamp;
@@ -288,6 +324,10 @@ impl DatasetSource for HttpSource {
 
     fn asked(&self) -> Option<AskedCounts> {
         Some(self.0.http.asked())
+    }
+
+    fn set_watch(&self, watch: Option<Arc<dyn WaitWatch>>) {
+        self.0.http.set_watch(watch);
     }
 
     fn warning(&self) -> Option<String> {
@@ -307,13 +347,21 @@ impl RangeSource for HttpRoot {
         let url = self.url(name).and_then(|url| {
             url.ok_or_else(|| Error::io("open", self.path(name), std::io::ErrorKind::NotFound.into()))
         });
-        Box::pin(std::future::ready(url.map(|url| HttpTarget { url, headers: Vec::new() })))
+        Box::pin(std::future::ready(url.map(|url| Ok(self.target(url)))))
     }
 
-    fn fetch(&self, name: &[u8], ask: Ask, most: u64) -> Result<Result<Fetched, GaveUp>> {
+    fn fetch(
+        &self,
+        name: &[u8],
+        ask: Ask,
+        most: u64,
+        check: AnswerCheck<'_>,
+    ) -> Result<Result<Fetched, GaveUp>> {
         let gone = || Error::io("open", self.path(name), std::io::ErrorKind::NotFound.into());
         let url = self.url(name)?.ok_or_else(gone)?;
-        Ok(HttpRoot::fetch(self, &url, ask, most))
+        let target = self.target(url);
+        let prepare = async || Ok(target.clone());
+        Ok(self.http.fetch_prepared(prepare, |failure, _, _| failure, ask, most, check))
     }
 }
 

@@ -5,7 +5,7 @@
 //! here. So each store's way of naming and signing is the crate's alone, and each byte of a sample is read by our own
 //! reader.
 
-use crate::http::{BlockingHttp, Fetched, HeaderMap, HttpFailure, HttpUrl, PlainRequest};
+use crate::http::{BlockingHttp, Fetched, HeaderMap, HttpFailure, HttpUrl, PlainRequest, Retries};
 use async_trait::async_trait;
 use object_store::ClientOptions;
 use object_store::client::{
@@ -71,7 +71,12 @@ impl std::error::Error for StoreFailure {}
 
 /// The door of the crate to our client.
 #[derive(Clone)]
-pub(super) struct StoreConnector(pub(super) Arc<BlockingHttp>);
+pub(super) struct StoreConnector {
+    http: Arc<BlockingHttp>,
+    /// Whether anybody who gives out credentials has answered. From then on one who does not is out of order, while
+    /// before that there may be nobody.
+    has_answered: Arc<AtomicBool>,
+}
 
 impl fmt::Debug for StoreConnector {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -95,9 +100,12 @@ impl HttpService for StoreConnector {
         let page = request.extensions_mut().remove::<ListingPage>();
         page.iter().for_each(|page| page.0.store(true, Relaxed));
         let is_page = page.is_some();
-        let fetched = self.exchange(request).await.map_err(|failure| {
-            // Only those that look for credentials have no other who tries again.
-            let again = !is_page && failure.is_passing();
+        // Whoever wants a page tries again itself.
+        let fetched =
+            if is_page { self.exchange(request).await } else { self.exchange_again(&request).await };
+        let fetched = fetched.map_err(|failure| {
+            // Where nobody has answered yet, the crate asks once more.
+            let again = !is_page && failure.is_passing() && !self.has_answered.load(Relaxed);
             let kind = if again { HttpErrorKind::Connect } else { HttpErrorKind::Unknown };
             HttpError::new(kind, StoreFailure::Unanswered(failure))
         })?;
@@ -114,6 +122,31 @@ impl HttpService for StoreConnector {
 }
 
 impl StoreConnector {
+    pub(super) fn new(http: Arc<BlockingHttp>) -> Self {
+        Self { http, has_answered: Arc::default() }
+    }
+
+    /// Sends a request of one that looks for credentials, as often as other requests are made.
+    async fn exchange_again(&self, request: &HttpRequest) -> Result<Fetched, HttpFailure> {
+        let mut retries = Retries::new();
+        loop {
+            let fetched = self.exchange(request.clone()).await;
+            let failure = match &fetched {
+                Ok(fetched) if fetched.status.is_success() => {
+                    self.has_answered.store(true, Relaxed);
+                    return fetched;
+                }
+                Ok(fetched) => fetched.failure(),
+                Err(failure) if self.has_answered.load(Relaxed) => failure.clone(),
+                Err(_) => return fetched,
+            };
+            match retries.after(failure) {
+                Ok(pause) => tokio::time::sleep(pause).await,
+                Err(_) => return fetched,
+            }
+        }
+    }
+
     /// Sends a request and waits for its whole answer, on a thread that may wait.
     async fn exchange(&self, request: HttpRequest) -> Result<Fetched, HttpFailure> {
         let (parts, body) = request.into_parts();
@@ -122,7 +155,7 @@ impl StoreConnector {
         let patience = if url.is_near() { NEAR_PATIENCE } else { PATIENCE };
         let body = body.as_bytes().cloned().unwrap_or_default();
         let plain = PlainRequest { method: parts.method, url, headers: parts.headers, body };
-        let http = self.0.clone();
+        let http = self.http.clone();
         let asked =
             tokio::task::spawn_blocking(move || http.exchange(&plain, patience, LARGEST_ANSWER)).await;
         asked.map_err(|_| HttpFailure::Final("the request of a listing died".to_owned()))?

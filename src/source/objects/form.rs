@@ -18,8 +18,8 @@ pub(super) enum ObjectForm {
     File,
     /// What the keys of all its objects begin with, up to a slash.
     Directory,
-    /// A list of shards: the key of each by its name.
-    List(BTreeMap<Vec<u8>, String>),
+    /// A list of shards: the key of each by its name, and the stamp of the list that was read.
+    List(BTreeMap<Vec<u8>, String>, Stamp),
 }
 
 /// Finds out what a root is.
@@ -33,7 +33,8 @@ pub(super) fn find(root: &ObjectRoot) -> Result<ObjectForm> {
     if key.to_ascii_lowercase().ends_with(".txt") {
         let list = root.fetch(key, Ask::Whole, LONGEST_LIST).map_err(failed)?;
         let bad = |why| Error::dataset(&root.shown, format!("is no list of shards: {why}"));
-        return shards(&root.url, &list.bytes).map(ObjectForm::List).map_err(bad);
+        let shards = shards(&root.url, &list.bytes).map_err(bad)?;
+        return Ok(ObjectForm::List(shards, Stamp::of_text(&list.bytes)));
     }
     let has_below =
         || ObjectListing::read(root, &format!("{key}/"), true).map(|below| !below.entries.is_empty());

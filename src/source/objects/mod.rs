@@ -18,7 +18,8 @@ use super::{
 };
 use crate::error::{Error, Result};
 use crate::http::{
-    Ask, AskedCounts, BlockingHttp, Fetched, GaveUp, HeaderMap, HttpFailure, HttpTarget, HttpUrl, StatusCode,
+    AnswerCheck, Ask, AskedCounts, BlockingHttp, Fetched, GaveUp, HeaderMap, HttpFailure, HttpTarget,
+    HttpUrl, StatusCode, WaitWatch,
 };
 use connector::TakenRequest;
 use form::ObjectForm;
@@ -35,6 +36,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 use stores::OpenStore;
+use tokio::time::timeout;
 
 /// For how long what a listing told of an object is as good as asking for it.
 const REMEMBERED: Duration = Duration::from_secs(30);
@@ -42,6 +44,8 @@ const REMEMBERED: Duration = Duration::from_secs(30);
 const MOST_REMEMBERED: usize = 100_000;
 /// How often credentials that are no longer valid are looked for anew.
 const RENEWED: Duration = Duration::from_secs(60);
+/// How long it may take to sign a request, with all tries to get credentials.
+const LONGEST_SIGNING: Duration = Duration::from_secs(20);
 /// For how long after that requests may still come back that were signed with the old ones.
 const UNDERWAY: Duration = Duration::from_secs(5);
 
@@ -108,12 +112,12 @@ impl ObjectRoot {
             ObjectForm::File => None,
             ObjectForm::Directory if self.url.key.is_empty() => Some(name.to_owned()),
             ObjectForm::Directory => Some(format!("{}/{name}", self.url.key)),
-            ObjectForm::List(shards) => shards.get(name.as_bytes()).cloned(),
+            ObjectForm::List(shards, _) => shards.get(name.as_bytes()).cloned(),
         })
     }
 
     fn path(&self, name: &[u8]) -> PathBuf {
-        if let Some(ObjectForm::List(shards)) = self.form.get()
+        if let Some(ObjectForm::List(shards, _)) = self.form.get()
             && let Some(key) = shards.get(name)
         {
             let ObjectUrl { scheme, bucket, .. } = &self.url;
@@ -139,13 +143,24 @@ impl ObjectRoot {
         if let Some(target) = self.signed.get(key) {
             return Ok(target);
         }
+        let turn = self.signed.turn();
         let target = self.sign(key, Ask::Whole).await?;
-        self.signed.keep(key, &target);
+        self.signed.keep(key, &target, turn);
         Ok(target)
     }
 
-    /// Has the crate make a request, and takes it.
+    /// Has the crate make a request, and takes it. Credentials may have to be asked for, which others wait for, too: so
+    /// that takes a limited time, after which somebody else may ask.
     async fn sign(&self, key: &str, ask: Ask) -> Result<HttpTarget, HttpFailure> {
+        let signed = timeout(LONGEST_SIGNING, self.sign_once(key, ask)).await;
+        let late = |_| {
+            let (whose, limit) = (self.store().credentials.clone(), LONGEST_SIGNING.as_secs());
+            HttpFailure::Broken(format!("{whose} was not had within {limit} s from those who give it out"))
+        };
+        signed.unwrap_or_else(|over| Err(late(over)))
+    }
+
+    async fn sign_once(&self, key: &str, ask: Ask) -> Result<HttpTarget, HttpFailure> {
         let store = self.store();
         let path = ObjectPath::parse(key).map_err(|_| {
             HttpFailure::Final("its key has parts that the store's names may not have".to_owned())
@@ -168,7 +183,7 @@ impl ObjectRoot {
         let url = HttpUrl::parse(&parts.uri.to_string());
         let url = url.map_err(|why| HttpFailure::Final(format!("the address of the store {why}")))?;
         let headers = parts.headers.iter().map(|(name, value)| (name.clone(), value.clone())).collect();
-        Ok(HttpTarget { url, headers })
+        Ok(HttpTarget { headers, ..HttpTarget::of(url) })
     }
 
     /// What a refusal means. Credentials that are no longer valid are looked for anew, once in a while.
@@ -192,8 +207,18 @@ impl ObjectRoot {
     }
 
     fn fetch(&self, key: &str, ask: Ask, most: u64) -> Result<Fetched, GaveUp> {
+        self.fetch_checked(key, ask, most, &|_| Ok(()))
+    }
+
+    fn fetch_checked(
+        &self,
+        key: &str,
+        ask: Ask,
+        most: u64,
+        check: AnswerCheck<'_>,
+    ) -> Result<Fetched, GaveUp> {
         let explain = |failure, headers: &HeaderMap, body: &[u8]| self.explained(failure, headers, body);
-        self.http.fetch_prepared(async || self.signed(key, ask).await, explain, ask, most)
+        self.http.fetch_prepared(async || self.signed(key, ask).await, explain, ask, most, check)
     }
 
     /// The stamp of an object.
@@ -288,11 +313,10 @@ impl DatasetSource for ObjectSource {
     fn directory(&self, name: &[u8]) -> Result<Box<dyn SourceDirectory>> {
         let root = &self.0;
         let key = root.key(name)?.ok_or_else(|| root.gone("list", name))?;
-        if let ObjectForm::List(shards) = root.form()?
+        if let ObjectForm::List(shards, stamp) = root.form()?
             && name.is_empty()
         {
-            let stamp = root.look(&key).map_err(|gave_up| root.failed("list", name, gave_up))?;
-            return Ok(Box::new(form::listed_directory(root.clone(), shards, stamp)));
+            return Ok(Box::new(form::listed_directory(root.clone(), shards, *stamp)));
         }
         let listing = root.list(&key).map_err(|gave_up| match name.is_empty() {
             true => Error::dataset(root.path(name), format!("cannot be listed: {gave_up}")),
@@ -315,7 +339,9 @@ impl DatasetSource for ObjectSource {
         match root.form()? {
             ObjectForm::Directory if name.is_empty() => return root.look_at_directory(name, &key),
             ObjectForm::Directory => {}
-            ObjectForm::File | ObjectForm::List(_) => return root.look_at_object(name, &key),
+            // What is read is what this version lists, whatever is there by now; the next start sees that.
+            ObjectForm::List(_, stamp) if name.is_empty() => return Ok(Seen::As(*stamp)),
+            ObjectForm::File | ObjectForm::List(..) => return root.look_at_object(name, &key),
         }
         // Whether it is an object or a directory is not known: mostly its ending tells.
         let last = name.rsplit(|&byte| byte == b'/').next().unwrap_or_default();
@@ -346,9 +372,17 @@ impl DatasetSource for ObjectSource {
     fn asked(&self) -> Option<AskedCounts> {
         Some(self.0.http.asked())
     }
+
+    fn set_watch(&self, watch: Option<Arc<dyn WaitWatch>>) {
+        self.0.http.set_watch(watch);
+    }
 }
 
 impl RangeSource for ObjectRoot {
+    fn charges(&self) -> bool {
+        true
+    }
+
     fn prepare<'a>(&'a self, name: &'a [u8], ask: Ask) -> PreparedRequest<'a> {
         Box::pin(async move {
             // Whoever drives a reader cannot wait for the request that finds it out.
@@ -356,8 +390,7 @@ impl RangeSource for ObjectRoot {
                 return Err(Error::Internal(format!("{} was not looked at", self.shown.display())));
             }
             let key = self.key(name)?.ok_or_else(|| self.gone("open", name))?;
-            let signed = self.signed(&key, ask).await;
-            signed.map_err(|failure| self.failed("ask for", name, GaveUp { failure, tries: 1 }))
+            Ok(self.signed(&key, ask).await)
         })
     }
 
@@ -365,9 +398,15 @@ impl RangeSource for ObjectRoot {
         self.explained(failure, headers, body)
     }
 
-    fn fetch(&self, name: &[u8], ask: Ask, most: u64) -> Result<Result<Fetched, GaveUp>> {
+    fn fetch(
+        &self,
+        name: &[u8],
+        ask: Ask,
+        most: u64,
+        check: AnswerCheck<'_>,
+    ) -> Result<Result<Fetched, GaveUp>> {
         let key = self.key(name)?.ok_or_else(|| self.gone("open", name))?;
-        Ok(ObjectRoot::fetch(self, &key, ask, most))
+        Ok(self.fetch_checked(&key, ask, most, check))
     }
 }
 

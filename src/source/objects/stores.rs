@@ -41,7 +41,7 @@ fn patience() -> RetryConfig {
 /// # Errors
 /// What is wrong with the environment, in words.
 pub(super) fn open(url: &ObjectUrl, http: &Arc<BlockingHttp>) -> Result<OpenStore, String> {
-    let connector = StoreConnector(http.clone());
+    let connector = StoreConnector::new(http.clone());
     match url.kind {
         StoreKind::S3 => s3(url, connector),
         StoreKind::Google => google(url, connector),

@@ -33,6 +33,7 @@ impl Cache {
                 bytes: epoch_plan::part_of(bytes, samples, all),
                 shards: self.index.is_sharded(),
                 depth: self.options.queue_depth,
+                charged: self.index.is_charged(),
             };
             fill::choose(self.options.fill, &job, self.measure(&job, open))
         });
@@ -47,6 +48,7 @@ impl Cache {
         let measured = measure::source(&self.index, &**open, job.depth, MEASURE_FOR);
         let measured = measured.map_err(|error| format!("its storage could not be measured: {error}"))?;
         self.counted.bytes.fetch_add(measured.bytes(), Relaxed);
+        self.staged_by_requests(measured.requests);
         Ok(measured.rates)
     }
 
@@ -62,6 +64,10 @@ impl Cache {
 
     pub(in crate::tier) fn staged(&self, bytes: u64) {
         self.counted.staged_bytes.fetch_add(bytes, Relaxed);
+    }
+
+    pub(in crate::tier) fn staged_by_requests(&self, requests: u64) {
+        self.counted.staged_requests.fetch_add(requests, Relaxed);
     }
 
     pub(in crate::tier) fn staging_begins(&self, units: u64) {

@@ -27,6 +27,8 @@ use units::{StagedPiece, StagingUnit};
 
 /// The number of staging reads in flight: one is read while the other is stored.
 const DEPTH: usize = 2;
+/// The same from servers, of which a single connection gives only a part of what they can.
+const REMOTE_DEPTH: usize = 8;
 
 /// The handle of the staging thread.
 pub(super) struct Stager {
@@ -149,8 +151,9 @@ impl<'a> StagingWorker<'a> {
     fn new(cache: &'a Cache, mailbox: &'a StagingMailbox, open: &OpenSource) -> Result<Self> {
         let largest = PIECE.max(u64::from(cache.index().largest())) as usize;
         // A slot has a page more than its length.
-        let slots = SlotPool::new(DEPTH * (largest + 2 * crate::slot::PAGE))?;
-        let reader = open(&slots, DEPTH)?;
+        let depth = if cache.index().has_remote() { REMOTE_DEPTH } else { DEPTH };
+        let slots = SlotPool::new(depth * (largest + 2 * crate::slot::PAGE))?;
+        let reader = open(&slots, depth)?;
         *mailbox.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(reader.waker());
         let pace = Pace::new(cache.stage_bandwidth());
         Ok(Self {
@@ -259,7 +262,9 @@ impl<'a> StagingWorker<'a> {
 
     /// Waits for a piece and stores what is in it.
     fn absorb(&mut self) -> Result<()> {
+        let before = self.reader.stats().requests;
         self.reader.wait(&mut self.arrived)?;
+        self.cache.staged_by_requests(self.reader.stats().requests - before);
         let arrived = std::mem::take(&mut self.arrived);
         for Completion { token, result, .. } in arrived {
             let Some((piece, version, since)) = self.pending.remove(&token) else { continue };

@@ -40,8 +40,20 @@ fn fields_and_first_samples_are_shown() {
     assert_eq!((samples.len(), samples[2]["label"].as_i64()), (3, Some(2)));
     assert!(samples[0]["score"].is_null() && samples[1]["score"] == 0.25, "{samples:?}");
     assert!(json(&run(&["--json", "--samples", "0"])).get("first_samples").is_none());
-    // Nothing packs tables yet.
+    // What is packed shows the same fields, and says what it was packed of.
     let target = kept.parent().unwrap().join("packed");
-    let packed = foreload(&["pack", root, target.to_str().unwrap(), "--index-dir", kept.to_str().unwrap()]);
-    assert!(code(&packed) != 0 && stderr(&packed).contains("cannot be packed yet"), "{}", stderr(&packed));
+    let target = target.to_str().unwrap();
+    let packed = foreload(&["pack", root, target, "--index-dir", kept.to_str().unwrap()]);
+    assert_eq!(code(&packed), 0, "{}", stderr(&packed));
+    let shown = foreload(&["index", target, "--index-dir", kept.to_str().unwrap()]);
+    let text = String::from_utf8_lossy(&shown.stdout).into_owned();
+    assert!(text.contains("packed of TFRecord shards of tf.Example") && text.contains(fields), "{text}");
+    // What cannot be read is told on stderr and by the exit code, and is no value.
+    std::fs::write(scene.root.join("x.tfrecord"), tfrecord(&[&records[0]])).unwrap();
+    let cut = run(&["--changed", "warn", "--samples", "2", "--json"]);
+    assert_eq!(code(&cut), 1, "{}", stderr(&cut));
+    assert!(stderr(&cut).contains("cannot be shown: caption of sample 0: "), "{}", stderr(&cut));
+    let report: serde_json::Value = serde_json::from_slice(&cut.stdout).unwrap();
+    let captions = [0, 1].map(|sample| report["first_samples"][sample]["caption"].clone());
+    assert!(captions.iter().all(|caption| caption["unreadable"].is_string()), "{captions:?}");
 }

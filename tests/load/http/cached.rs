@@ -3,6 +3,9 @@
 use super::Served;
 use crate::common::{Dataset, epoch_bytes, small_images};
 use foreload::testing::config::LoaderOptions;
+use foreload::testing::tier::FillChoice;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 const SAMPLES: usize = 80;
 
@@ -17,14 +20,10 @@ fn later_epochs_and_runs_make_no_requests() {
         let options = dataset.cached(4.0, small_images());
         let sharded = dataset.index().is_sharded();
         let served = Served::new(dataset);
-        let gets = || {
-            let stats = served.server.stats();
-            stats.requests - stats.heads
-        };
         for run in 0..3 {
             // What the start looks at counts apart.
             let pipeline = served.pipeline(&options);
-            let started = gets();
+            let started = served.gets();
             for number in 0..3 {
                 let before = served.requests();
                 assert!(
@@ -36,8 +35,8 @@ fn later_epochs_and_runs_make_no_requests() {
                 match (run, number) {
                     (0, 0) => assert!(made >= SAMPLES as u64, "{made}"),
                     // A run looks once at the versions of files, and of shards when the cache is opened.
-                    (_, 0) if sharded => assert_eq!(gets(), started, "run {run}"),
-                    (_, 0) => assert_eq!((made, gets()), (SAMPLES as u64, started), "run {run}"),
+                    (_, 0) if sharded => assert_eq!(served.gets(), started, "run {run}"),
+                    (_, 0) => assert_eq!((made, served.gets()), (SAMPLES as u64, started), "run {run}"),
                     _ => assert_eq!(made, 0, "run {run}, epoch {number}"),
                 }
             }
@@ -57,4 +56,27 @@ fn memory_is_a_cache_too() {
     let before = served.requests();
     assert!(epoch_bytes(&pipeline, 1) == expected);
     assert_eq!(served.requests(), before);
+}
+
+#[test]
+fn requests_of_staging_are_counted_with_those_of_samples() {
+    let dataset = Dataset::shards(SAMPLES, 25);
+    let options = LoaderOptions { cache_fill: FillChoice::Ahead, ..dataset.cached(4.0, small_images()) };
+    let served = Served::new(dataset);
+    let pipeline = served.pipeline(&options);
+    let before = served.gets();
+    let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+    while epoch.next_batch().unwrap().is_some() {}
+    // What is under way when the epoch ends is counted when it arrives.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    loop {
+        let staged = pipeline.cache().expect("a cache").stats().source.staged_requests;
+        let counted = epoch.stats().reads.requests + staged;
+        let made = served.gets() - before;
+        if counted == made && staged > 0 {
+            break;
+        }
+        assert!(Instant::now() < deadline, "{counted} of {made} requests, {staged} by staging");
+        sleep(Duration::from_millis(10));
+    }
 }

@@ -4,9 +4,12 @@
 mod cached;
 mod changes;
 mod faults;
+mod manifest;
+mod packed;
 mod roots;
 mod same;
 mod secrets;
+mod starts;
 
 use crate::common::{Dataset, epoch_bytes};
 use foreload::testing::config::LoaderOptions;
@@ -62,6 +65,12 @@ impl Served {
     /// The number of requests so far.
     fn requests(&self) -> u64 {
         self.server.stats().requests
+    }
+
+    /// The number of them that asked for bytes.
+    fn gets(&self) -> u64 {
+        let stats = self.server.stats();
+        stats.requests - stats.heads
     }
 
     /// A file that lies beside the data.

@@ -8,6 +8,8 @@ mod odd_shards;
 mod parts;
 mod round_trip;
 mod same_dataset;
+mod tables;
+mod tars;
 mod verify;
 
 use crate::common::jpeg;

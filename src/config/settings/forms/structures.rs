@@ -248,7 +248,8 @@ impl Form<Labels> for LabelSource {
     }
 
     fn may_be(&self) -> String {
-        "the path of a table, or for each sample a number or truth value, or a list of as many of them".into()
+        "the path or URL of a table, or for each sample a number or truth value, or a list of as many of them"
+            .into()
     }
 
     fn annotation(&self) -> String {

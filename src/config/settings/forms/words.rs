@@ -4,6 +4,7 @@ use super::{Form, is, number_given_by};
 use crate::config::device::is_device;
 use crate::config::parse_bytes;
 use crate::config::settings::Given;
+use crate::dataset::is_url;
 use crate::names::NamedValue;
 use std::marker::PhantomData;
 use std::path::PathBuf;
@@ -195,7 +196,7 @@ impl Form<PathBuf> for AnyPath {
     }
 
     fn may_be(&self) -> String {
-        "a path".into()
+        "a path or a URL".into()
     }
 
     fn annotation(&self) -> String {
@@ -204,5 +205,33 @@ impl Form<PathBuf> for AnyPath {
 
     fn placeholder(&self) -> String {
         "PATH".into()
+    }
+}
+
+/// The path of a directory of this machine, which no URL is.
+pub(in crate::config::settings) struct OwnDirectory;
+
+impl Form<PathBuf> for OwnDirectory {
+    fn read(&self, given: &Given) -> Result<PathBuf, String> {
+        match AnyPath.read(given)? {
+            path if is_url(&path) => is(given),
+            path => Ok(path),
+        }
+    }
+
+    fn show(&self, value: &PathBuf) -> Given {
+        AnyPath.show(value)
+    }
+
+    fn may_be(&self) -> String {
+        "the path of a directory of this machine".into()
+    }
+
+    fn annotation(&self) -> String {
+        AnyPath.annotation()
+    }
+
+    fn placeholder(&self) -> String {
+        AnyPath.placeholder()
     }
 }

@@ -11,6 +11,18 @@ pub(super) struct MdsList {
     pub(super) shards: Vec<MdsShard>,
 }
 
+/// What a list is known by, which is read first: nothing else of it is taken into memory.
+#[derive(Deserialize)]
+struct MdsFormats {
+    shards: Vec<MdsFormat>,
+}
+
+#[derive(Deserialize)]
+struct MdsFormat {
+    format: Option<String>,
+    version: Option<u64>,
+}
+
 /// What is said of a shard.
 #[derive(Debug, Clone, Default, Deserialize)]
 pub(super) struct MdsShard {
@@ -42,34 +54,30 @@ impl MdsList {
     /// # Errors
     /// A message for a list that is damaged, or has shards that cannot be read.
     pub(super) fn parse(text: &[u8]) -> Result<Option<Self>, String> {
-        let value: serde_json::Value = match serde_json::from_slice(text) {
-            Ok(value) => value,
+        let MdsFormats { shards } = match serde_json::from_slice(text) {
+            Ok(formats) => formats,
             // Other programs have files of this name, too.
             Err(error) if text.windows(5).any(|part| part == b"\"mds\"") => {
                 return Err(format!("is no list of MDS shards: {error}"));
             }
             Err(_) => return Ok(None),
         };
-        let shards = value.get("shards").and_then(serde_json::Value::as_array);
-        let Some(shards) = shards.filter(|shards| shards.iter().any(|shard| shard.get("format").is_some()))
-        else {
+        if shards.iter().all(|shard| shard.format.is_none()) {
             return Ok(None);
-        };
-        for shard in shards {
-            let text = |name| shard.get(name).and_then(serde_json::Value::as_str);
-            if text("format") != Some("mds") {
-                let format = text("format").unwrap_or("an unknown one");
+        }
+        for MdsFormat { format, version } in &shards {
+            if format.as_deref() != Some("mds") {
+                let format = format.as_deref().unwrap_or("an unknown one");
                 return Err(format!(
                     "lists shards in the format {format:?}: of MosaicML Streaming's only \"mds\" is read"
                 ));
             }
-            let version = shard.get("version").and_then(serde_json::Value::as_u64);
-            if version != Some(2) {
+            if *version != Some(2) {
                 return Err("lists MDS shards of another version than 2, which is read".to_owned());
             }
         }
         let list: Self =
-            serde_json::from_value(value).map_err(|error| format!("is no list of MDS shards: {error}"))?;
+            serde_json::from_slice(text).map_err(|error| format!("is no list of MDS shards: {error}"))?;
         let mut names = HashSet::new();
         for (number, shard) in list.shards.iter().enumerate() {
             shard.check().map_err(|message| format!("is damaged: shard {number} {message}"))?;

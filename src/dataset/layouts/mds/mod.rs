@@ -22,6 +22,8 @@ use std::collections::HashMap;
 
 /// The file that lists the shards.
 const INDEX: &str = "index.json";
+/// The most bytes of that file: some hundred thousand shards.
+const LARGEST: u64 = 256 << 20;
 /// The most bytes that are read at a time to compare a checksum.
 const PIECE: u64 = 1 << 20;
 
@@ -39,6 +41,10 @@ impl ShardLayout for MdsShards {
 
     fn marker(&self) -> Option<&'static str> {
         Some(INDEX)
+    }
+
+    fn is_unlisted_shard(&self, name: &[u8]) -> bool {
+        name.ends_with(b".mds") || name.windows(5).any(|part| part == b".mds.")
     }
 
     fn listed(&self, source: &dyn DatasetSource, directory: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
@@ -83,7 +89,7 @@ impl ShardLayout for MdsShards {
 /// The list of the shards in a directory; `None` where there is none.
 fn find(source: &dyn DatasetSource, directory: &[u8]) -> Result<Option<MdsList>> {
     let name = below(directory, INDEX);
-    let Some(text) = read_list(source, &name)? else { return Ok(None) };
+    let Some(text) = read_list(source, &name, "shards", LARGEST)? else { return Ok(None) };
     MdsList::parse(&text).map_err(|message| Error::dataset(source.path(&name), message))
 }
 

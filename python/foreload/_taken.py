@@ -1,0 +1,64 @@
+"""What the readers of other libraries' datasets share: names of several shards, and settings that are not repeated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from foreload._errors import config_error
+
+_SPECIAL = frozenset("{},")
+"""Characters that mean something in a name with braces."""
+
+
+def whole(taken: dict[str, Any], given: dict[str, Any], batch_size: int | None) -> dict[str, Any]:
+    """Return the settings of a dataset together with the caller's, which may not repeat them.
+
+    Raises:
+        ConfigError: One is given twice, or nobody says the batch size.
+    """
+    given = dict(given) if batch_size is None else {**given, "batch_size": batch_size}
+    for name in taken.keys() & given.keys():
+        message = (
+            f"is {given[name]!r}, and {taken[name]!r} by the dataset: leave it out, or change the dataset"
+        )
+        raise config_error(name, message)
+    if "batch_size" not in {**taken, **given}:
+        raise config_error("batch_size", "is said neither by the dataset nor by you: give it")
+    return {**taken, **given}
+
+
+def one_name(names: Sequence[str]) -> str | list[str]:
+    """Return one name with braces for these shards; where there can be none, their list."""
+    if len(names) == 1:
+        return names[0]
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise config_error("dataset", f"has {twice} twice: list each shard once")
+    if any(_SPECIAL & set(name) for name in names):
+        return list(names)
+    prefix = _common(names).rstrip("0123456789")
+    suffix = _common([name[len(prefix) :][::-1] for name in names])[::-1]
+    middle = [name[len(prefix) : len(name) - len(suffix)] for name in names]
+    if not all(middle):
+        return list(names)
+    first, last = middle[0], middle[-1]
+    if first.isascii() and first.isdigit() and last.isdigit() and len(first) == len(last):
+        counted = [f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1)]
+        if middle == counted:
+            return f"{prefix}{{{first}..{last}}}{suffix}"
+    return f"{prefix}{{{','.join(middle)}}}{suffix}"
+
+
+def _common(names: Sequence[str]) -> str:
+    """Return what all names begin with."""
+    first, last = min(names), max(names)
+    same = (at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
+    return first[: next(same, min(len(first), len(last)))]
+
+
+def called(thing: Any) -> str:
+    """Return what a function or an object is called, for messages."""
+    name = getattr(thing, "__qualname__", None) or type(thing).__qualname__
+    module = getattr(thing, "__module__", None) or type(thing).__module__
+    return f"{module}.{name}"

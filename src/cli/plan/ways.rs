@@ -1,0 +1,61 @@
+//! How else the dataset could lie or come into the cache, and what that would change.
+
+use crate::simulate::predict::{PredictedJob, Prediction, predict};
+use crate::tier::{FillChoice, Machine};
+use serde::Serialize;
+
+/// The bytes of a shard where loose files are put into shards.
+const SHARD: u64 = 256_000_000;
+/// What decoding packed images takes of the time that JPEGs take, by `make compare-packed`.
+const PACKED: f64 = 0.5;
+/// The share by which a way must change the time or the requests to be worth a line.
+const WORTH: f64 = 0.05;
+
+/// The prediction for another way.
+#[derive(Debug, Serialize)]
+pub(super) struct OtherWay {
+    /// What is done: `use`, `ahead`, `shards`, `packed`.
+    way: &'static str,
+    #[serde(flatten)]
+    pub(super) plan: Prediction,
+}
+
+impl OtherWay {
+    /// What it is called in a table.
+    pub(super) fn title(&self) -> &'static str {
+        match self.way {
+            "use" => "filled on use",
+            "ahead" => "staged ahead",
+            "shards" => "in 256 MB shards",
+            _ => "packed",
+        }
+    }
+}
+
+/// The ways that would change the job's time or its requests, whose prediction as things are is `plan`.
+pub(super) fn ways(
+    job: &PredictedJob,
+    machine: &Machine,
+    plan: &Prediction,
+    is_packed: bool,
+) -> Vec<OtherWay> {
+    let loose = job.shards.is_none();
+    let sharded = PredictedJob { shards: job.shards.or(Some(job.bytes.div_ceil(SHARD).max(1))), ..*job };
+    let decoding = Machine { decode_bandwidth: machine.decode_bandwidth / PACKED, ..*machine };
+    let fill = |fill| PredictedJob { fill, ..*job };
+    let all = [
+        ("use", plan.ahead, fill(FillChoice::Use), machine),
+        ("ahead", !plan.ahead && !loose, fill(FillChoice::Ahead), machine),
+        ("shards", loose, sharded, machine),
+        ("packed", !is_packed, sharded, &decoding),
+    ];
+    let differs = |other: f64, as_it_is: f64| (other - as_it_is).abs() > WORTH * as_it_is;
+    all.into_iter()
+        .filter(|(_, applies, ..)| *applies)
+        .map(|(way, _, job, machine)| OtherWay { way, plan: predict(&job, machine) })
+        .filter(|other| {
+            differs(other.plan.seconds, plan.seconds)
+                || differs(other.plan.slow_requests as f64, plan.slow_requests as f64)
+        })
+        .collect()
+}

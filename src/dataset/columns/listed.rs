@@ -1,0 +1,224 @@
+//! A table that lists the files of a dataset: the column that names them, and what the others are.
+
+use super::matching::NAMES;
+use super::{Cell, ColumnItem, Row, TableFault, parsed};
+use crate::dataset::FieldKind;
+use crate::dataset::table::{TableCells, TableColumn};
+use crate::source::TableFormat;
+use std::collections::BTreeSet;
+
+/// What else than [`NAMES`] a column with the samples' files may be called, where it is these that a table lists; the
+/// best first.
+const MORE_NAMES: [&str; 7] =
+    ["filepath", "file_path", "image_path", "image_file", "url", "image_url", "uri"];
+
+/// The names of a column that may be the label, the best first.
+const LABELS: [&str; 6] = ["label", "cls", "class", "target", "label_name", "class_name"];
+
+/// A table that lists files.
+pub(in crate::dataset) struct ListingTable {
+    header: Vec<String>,
+    rows: Vec<Row>,
+    /// The number of the column that names the files.
+    naming: usize,
+}
+
+impl ListingTable {
+    /// Parses the bytes of a table.
+    ///
+    /// # Errors
+    /// [`TableFault`] for what is no such table, or names no files.
+    pub(in crate::dataset) fn parse(format: TableFormat, text: &[u8]) -> Result<Self, TableFault> {
+        let (header, rows) = parsed(format, text, false)?;
+        let names = || NAMES.iter().chain(&MORE_NAMES);
+        let naming = names().find_map(|name| header.iter().position(|column| column == name));
+        let naming = naming.ok_or_else(|| {
+            let known: Vec<&str> = names().copied().collect();
+            let message = format!("has no column that names its files: call it {}", known.join(", "));
+            TableFault { line: None, message }
+        })?;
+        Ok(Self { header, rows, naming })
+    }
+
+    /// The name of the column that names the files.
+    pub(in crate::dataset) fn naming(&self) -> &str {
+        &self.header[self.naming]
+    }
+
+    /// The number of files.
+    pub(in crate::dataset) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The line of a row.
+    pub(in crate::dataset) fn line(&self, row: usize) -> u64 {
+        self.rows[row].line
+    }
+
+    /// What each row names.
+    ///
+    /// # Errors
+    /// What is wrong with a row that names no file.
+    pub(in crate::dataset) fn files(&self) -> impl Iterator<Item = Result<&str, String>> {
+        self.rows.iter().map(|row| match &row.cells[self.naming] {
+            Cell::Bare(text) | Cell::Text(text) if !text.is_empty() => Ok(text.as_str()),
+            Cell::Empty | Cell::Bare(_) | Cell::Text(_) => {
+                Err(format!("has no {:?}, which names the row's file", self.naming()))
+            }
+            other => Err(format!("{:?} is {other}, which names no file", self.naming())),
+        })
+    }
+
+    /// The other columns, and the name of the one that is the label: the first that may be by its name and holds class
+    /// numbers or names of classes. Names become numbers in their sorted order, as those of directories do.
+    pub(in crate::dataset) fn columns(&self) -> (Vec<TableColumn>, Option<&'static str>) {
+        let mut columns: Vec<TableColumn> =
+            (0..self.header.len()).filter(|&at| at != self.naming).map(|at| self.column(at)).collect();
+        let label = LABELS.into_iter().find_map(|name| {
+            let column = columns.iter_mut().find(|column| column.name == name)?;
+            column.make_label().then_some(name)
+        });
+        (columns, label)
+    }
+
+    fn column(&self, at: usize) -> TableColumn {
+        let name = self.header[at].clone();
+        let cells = match name.as_str() {
+            "image" => TableCells::Refused(format!("samples' images are the files of {:?}", self.naming())),
+            _ => self.cells(at),
+        };
+        let kind = match &cells {
+            TableCells::Truths(_) | TableCells::Integers(_) => FieldKind::Integer,
+            TableCells::Floats(_) => FieldKind::Float,
+            TableCells::Texts(_) => FieldKind::Text,
+            TableCells::Extents(_) | TableCells::Refused(_) => FieldKind::Bytes,
+        };
+        TableColumn { name, kind, classes: Vec::new(), cells }
+    }
+
+    /// The cells of a column: numbers if all are, and else texts.
+    fn cells(&self, at: usize) -> TableCells {
+        use ColumnItem::{Large, Other, Truth, Whole};
+        let cells = || self.rows.iter().map(|row| &row.cells[at]);
+        if let Some(row) =
+            self.rows.iter().find(|row| matches!(row.cells[at], Cell::List(_) | Cell::Nested(_)))
+        {
+            return TableCells::Refused(format!("line {} has a list or an object", row.line));
+        }
+        let items: Vec<Option<ColumnItem>> = cells().map(Cell::number).collect();
+        let is_empty = |cell: &Cell| matches!(cell, Cell::Empty);
+        let has_texts = cells().zip(&items).any(|(cell, item)| item.is_none() && !is_empty(cell));
+        if has_texts || items.iter().all(Option::is_none) {
+            let text = |cell: &Cell| (!is_empty(cell)).then(|| cell.text().into_boxed_str());
+            return TableCells::Texts(cells().map(text).collect());
+        }
+        let all = |like: fn(&ColumnItem) -> bool| items.iter().flatten().all(like);
+        if all(|item| matches!(item, Truth(_))) {
+            let truth = |item: &Option<ColumnItem>| item.map(|item| item == Truth(true));
+            return TableCells::Truths(items.iter().map(truth).collect());
+        }
+        // float64, which numbers with fractions have, does not hold all of the whole numbers beyond this.
+        let exact = |number: i64| number.unsigned_abs() <= 1 << 53;
+        let whole = |item: &ColumnItem| match *item {
+            Truth(truth) => Some(i64::from(truth)),
+            Whole(number) => Some(number),
+            Large(_) | Other(_) => None,
+        };
+        if all(|item| matches!(item, Truth(_) | Whole(_))) {
+            return TableCells::Integers(items.iter().map(|item| item.as_ref().and_then(whole)).collect());
+        }
+        let float = |item: &ColumnItem| match *item {
+            Other(number) => Some(number),
+            ref item => whole(item).filter(|&number| exact(number)).map(|number| number as f64),
+        };
+        if let Some(row) = items.iter().position(|item| item.is_some_and(|item| float(&item).is_none())) {
+            let line = self.line(row);
+            return TableCells::Refused(format!(
+                "line {line} has a whole number that the type of the column does not hold"
+            ));
+        }
+        TableCells::Floats(items.iter().map(|item| item.as_ref().and_then(float)).collect())
+    }
+}
+
+impl Cell {
+    /// The number that it is, if it is one.
+    fn number(&self) -> Option<ColumnItem> {
+        match self {
+            Self::Bare(text) => ColumnItem::written(text.trim()),
+            Self::Truth(truth) => Some(ColumnItem::Truth(*truth)),
+            _ => None,
+        }
+    }
+}
+
+impl TableColumn {
+    /// Makes it a column of class numbers, if it holds these or names of classes.
+    fn make_label(&mut self) -> bool {
+        let numbers = match &self.cells {
+            TableCells::Integers(_) => return true,
+            TableCells::Truths(cells) => cells.iter().map(|cell| cell.map(i64::from)).collect(),
+            TableCells::Texts(cells) => {
+                let names: BTreeSet<&str> = cells.iter().flatten().map(|text| &**text).collect();
+                let names: Vec<&str> = names.into_iter().collect();
+                let number = |text: &str| names.binary_search(&text).ok().map(|number| number as i64);
+                let numbers = cells.iter().map(|cell| cell.as_deref().and_then(number)).collect();
+                self.classes = names.into_iter().map(str::to_owned).collect();
+                numbers
+            }
+            TableCells::Floats(_) | TableCells::Extents(_) | TableCells::Refused(_) => return false,
+        };
+        (self.kind, self.cells) = (FieldKind::Integer, TableCells::Integers(numbers));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn listing(text: &str) -> ListingTable {
+        ListingTable::parse(TableFormat::Commas, text.as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn the_best_name_says_which_column_names_the_files() {
+        let naming = |text: &str| listing(text).naming().to_owned();
+        assert_eq!(naming("url,image,label\nu,i,1\n"), "image");
+        assert_eq!(naming("image,file_name\ni,f\n"), "file_name");
+        assert_eq!(naming("caption,image_url\nc,u\n"), "image_url");
+        let none = ListingTable::parse(TableFormat::Commas, b"a,b\n1,2\n");
+        assert!(none.err().unwrap().message().contains("call it file_name, path"));
+    }
+
+    #[test]
+    fn columns_are_numbers_if_all_their_cells_are() {
+        let text = "path,image,n,f,t,l,mixed,big\na,x,1,1.5,é,[1],1,9007199254740993\n\
+                    b,x,,2,4x,[1],,0.5\nc,x,-3,,,[1],0.5,\n";
+        let (columns, label) = listing(text).columns();
+        let cells = |name: &str| columns.iter().find(|column| column.name == name).unwrap().cells.clone();
+        assert_eq!(label, None);
+        assert_eq!(cells("n"), TableCells::Integers(vec![Some(1), None, Some(-3)]));
+        assert_eq!(cells("f"), TableCells::Floats(vec![Some(1.5), Some(2.0), None]));
+        assert_eq!(cells("t"), TableCells::Texts(vec![Some("é".into()), Some("4x".into()), None]));
+        assert_eq!(cells("mixed"), TableCells::Floats(vec![Some(1.0), None, Some(0.5)]));
+        for refused in ["image", "big"] {
+            assert!(matches!(cells(refused), TableCells::Refused(_)), "{refused}");
+        }
+        let lists =
+            ListingTable::parse(TableFormat::JsonLines, b"{\"path\": \"a\", \"l\": [1], \"o\": {}}\n");
+        let (columns, _) = lists.unwrap().columns();
+        assert!(columns.iter().all(|column| matches!(column.cells, TableCells::Refused(_))));
+    }
+
+    #[test]
+    fn names_of_classes_are_numbered_in_their_order() {
+        let (columns, label) = listing("path,class,label\na,dog,0.5\nb,cat,1\nc,dog,\n").columns();
+        assert_eq!(
+            (label, &columns[0].classes[..]),
+            (Some("class"), &["cat".to_owned(), "dog".to_owned()][..])
+        );
+        assert_eq!(columns[0].cells, TableCells::Integers(vec![Some(1), Some(0), Some(1)]));
+        assert_eq!(listing("path,label\na,3\n").columns().1, Some("label"));
+    }
+}

@@ -1,0 +1,154 @@
+//! Files that are numbered parts of a whole by their names, `NAME-00000-of-00010`, and which of them are missing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Between the number of a part and the number of all.
+const OF: &[u8] = b"-of-";
+/// The digits that such numbers have: with fewer they may be anything, and no dataset has as many files as more say.
+const DIGITS: std::ops::RangeInclusive<usize> = 4..=9;
+/// The missing files that a message names.
+const NAMED: usize = 3;
+
+/// A name, taken apart.
+struct NumberedName<'a> {
+    /// What stands before the number.
+    before: &'a [u8],
+    number: u64,
+    /// How many files there are, and the digits that say so.
+    total: u64,
+    digits: usize,
+    /// What stands behind: an ending, and before it perhaps a digest of this file alone.
+    behind: &'a [u8],
+    ending: &'a [u8],
+}
+
+impl<'a> NumberedName<'a> {
+    fn of(name: &'a [u8]) -> Option<Self> {
+        let at = name.windows(OF.len()).rposition(|part| part == OF)?;
+        let (start, behind) = (&name[..at], &name[at + OF.len()..]);
+        let digits = behind.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let before = start.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+        if before != digits || !DIGITS.contains(&digits) {
+            return None;
+        }
+        let number = |text: &[u8]| std::str::from_utf8(text).ok()?.parse().ok();
+        let ((before, part), (all, behind)) = (start.split_at(start.len() - digits), behind.split_at(digits));
+        let ending = &behind[behind.iter().position(|&byte| byte == b'.').unwrap_or(behind.len())..];
+        Some(Self { before, number: number(part)?, total: number(all)?, digits, behind, ending })
+    }
+
+    /// The name of the file with another number.
+    fn with_number(&self, number: &str) -> String {
+        let text = String::from_utf8_lossy;
+        let own = if self.behind.len() > self.ending.len() { "-*" } else { "" };
+        let Self { before, total, digits, ending, .. } = self;
+        format!("{}{number}-of-{total:0digits$}{own}{}", text(before), text(ending))
+    }
+}
+
+/// What is amiss where these files are not all of a whole by their names, and how to read them all the same; in words
+/// that follow what they are. Names without such numbers say nothing.
+pub(super) fn incomplete(names: &[Vec<u8>]) -> Option<String> {
+    let mut wholes: BTreeMap<_, Vec<NumberedName<'_>>> = BTreeMap::new();
+    for name in names.iter().filter_map(|name| NumberedName::of(name)) {
+        wholes.entry((name.before, name.ending)).or_default().push(name);
+    }
+    wholes.values().find_map(|parts| parts_missing(parts))
+}
+
+fn parts_missing(parts: &[NumberedName<'_>]) -> Option<String> {
+    let first = parts.first()?;
+    let numbered = |of: &NumberedName<'_>, number: u64| {
+        let digits = of.digits;
+        of.with_number(&format!("{number:0digits$}"))
+    };
+    if let Some(other) = parts.iter().find(|part| part.total != first.total) {
+        return Some(format!(
+            "is not one whole: {} is of {} files and {} of {}: remove those of the other version",
+            numbered(first, first.number),
+            first.total,
+            numbered(other, other.number),
+            other.total
+        ));
+    }
+    let there: BTreeSet<u64> = parts.iter().map(|part| part.number).collect();
+    // Some count from 1.
+    let begin = u64::from(there.contains(&first.total) && !there.contains(&0));
+    let wanted = begin..begin + first.total;
+    if let Some(&beyond) = there.iter().find(|number| !wanted.contains(number)) {
+        let (name, total) = (numbered(first, beyond), first.total);
+        return Some(format!("is not one whole: {name} is none of {total} files: rename or remove it"));
+    }
+    let missing = first.total - there.len() as u64;
+    if missing == 0 {
+        return None;
+    }
+    let absent = wanted.filter(|number| !there.contains(number)).take(NAMED);
+    let absent: Vec<String> = absent.map(|number| numbered(first, number)).collect();
+    let more = if missing > absent.len() as u64 { ", ..." } else { "" };
+    let digits = first.digits;
+    let (from, to) = (there.first()?, there.last()?);
+    let part = first.with_number(&format!("{{{from:0digits$}..{to:0digits$}}}"));
+    let braces = if part.contains('*') {
+        "name the directory of another copy".to_owned()
+    } else {
+        format!("name those that are there by braces, as in {part}, if a part is meant")
+    };
+    Some(format!(
+        "is not whole: {missing} of {} files are missing ({}{more}): fetch them, or {braces}",
+        first.total,
+        absent.join(", ")
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(names: &[&str]) -> String {
+        let names: Vec<Vec<u8>> = names.iter().map(|name| name.as_bytes().to_vec()).collect();
+        incomplete(&names).unwrap_or_default()
+    }
+
+    #[test]
+    fn what_is_whole_or_has_no_numbers_says_nothing() {
+        for whole in [
+            &["a.parquet", "b.parquet"][..],
+            &["d/a-00000-of-00002.parquet", "d/a-00001-of-00002.parquet", "d/b-00000-of-00001.parquet"],
+            &["a-00000-of-00002-0123abcd.parquet", "a-00001-of-00002-456789ef.parquet"],
+            &["x.tfrecord-00000-of-00001", "x.tfrecord-00000-of-00001.gz"],
+            // From 1 on, and what are no such numbers.
+            &["a-00001-of-00002.tar", "a-00002-of-00002.tar"],
+            &["a-1-of-9.tar", "a-0001-of-00009.tar", "best-of-2020.tar", "-of-", "0000000000-of-0000000009"],
+        ] {
+            assert_eq!(said(whole), "", "{whole:?}");
+        }
+    }
+
+    #[test]
+    fn missing_files_are_counted_and_named() {
+        let told = said(&["d/a-00002-of-01000.parquet", "d/a-00000-of-01000.parquet"]);
+        assert_eq!(
+            told,
+            "is not whole: 998 of 1000 files are missing (d/a-00001-of-01000.parquet, d/a-00003-of-01000.parquet, \
+             d/a-00004-of-01000.parquet, ...): fetch them, or name those that are there by braces, as in \
+             d/a-{00000..00002}-of-01000.parquet, if a part is meant"
+        );
+        let told = said(&["a-00000-of-00002-0123abcd.parquet"]);
+        assert!(told.contains("1 of 2 files are missing (a-00001-of-00002-*.parquet)"), "{told}");
+        let told = said(&["x.tfrecord-999999998-of-999999999"]);
+        assert!(told.contains("999999998 of 999999999"), "{told}");
+        assert!(said(&["a-0002-of-0002.tar"]).contains("1 of 2 files are missing (a-0001-of-0002.tar)"));
+    }
+
+    #[test]
+    fn several_versions_are_told_apart() {
+        let told = said(&["a-00000-of-00001.parquet", "a-00001-of-00002.parquet"]);
+        assert!(
+            told.contains("a-00000-of-00001.parquet is of 1 files and a-00001-of-00002.parquet of 2"),
+            "{told}"
+        );
+        let told = said(&["a-00000-of-00001.parquet", "a-00007-of-00001.parquet"]);
+        assert!(told.contains("a-00007-of-00001.parquet is none of 1 files"), "{told}");
+    }
+}

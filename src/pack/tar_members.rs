@@ -1,0 +1,201 @@
+//! What becomes of a sample in a tar shard: a key, and a member for each of its files and columns.
+//!
+//! Samples of files keep their names; the values of a row of a table are members by the names of their columns, but for
+//! numbers, which are together in a JSON document.
+
+use super::source::SampleFiles;
+use crate::dataset::kind::image_extension;
+use crate::dataset::packed::PackedColumns;
+use crate::dataset::table::{TableCells, TableColumn};
+use crate::dataset::{FieldKind, Layout};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, HashMap};
+
+/// Names of members that have a meaning of their own.
+const CLASS: &str = "cls";
+const NUMBERS: &str = "json";
+/// The name of a column that has no character that a name may have.
+const NAMELESS: &str = "column";
+
+/// A sample of a tar shard: the bytes of its members by what follows the first dot of their names.
+pub(super) type TarSample<'a> = Vec<(String, Cow<'a, [u8]>)>;
+
+/// How members are named, which is the same for all samples of a dataset.
+pub(super) struct TarNames<'a> {
+    /// The layout of the samples, before they were packed if they are.
+    layout: Layout,
+    /// Whether every sample has a class number.
+    labeled: bool,
+    table: &'a PackedColumns,
+    /// The names for the columns of a table.
+    names: BTreeMap<&'a str, String>,
+}
+
+impl<'a> TarNames<'a> {
+    /// The names of samples with this `table`, whose columns of small values are `columns`.
+    pub(super) fn new(
+        layout: Layout,
+        labeled: bool,
+        table: &'a PackedColumns,
+        columns: &'a [TableColumn],
+    ) -> Self {
+        let (mut names, mut taken) = (BTreeMap::new(), HashMap::new());
+        for column in table.keys.iter().chain(columns.iter().map(|column| &column.name)) {
+            if !names.contains_key(column.as_str()) {
+                names.insert(column.as_str(), unused(&safe_name(column), &mut taken));
+            }
+        }
+        Self { layout, labeled, table, names }
+    }
+
+    /// The key of a sample before others of its shard are known: its name without what makes it unsafe; its number
+    /// where it has no name.
+    pub(super) fn key(&self, sample: u64, files: &SampleFiles) -> String {
+        let named = files.files.first().filter(|_| matches!(self.layout, Layout::Folder | Layout::Tar));
+        let path = named.map_or(&b""[..], |file| &file.name);
+        let stem = match self.layout {
+            Layout::Folder => path.iter().rposition(|&byte| byte == b'.').map_or(path, |dot| &path[..dot]),
+            _ => parted(path).0,
+        };
+        let slash = stem.iter().rposition(|&byte| byte == b'/');
+        let (directories, base) = slash.map_or((&b""[..], stem), |at| (&stem[..at], &stem[at + 1..]));
+        if base.is_empty() {
+            return format!("{sample:09}");
+        }
+        let mut parts: Vec<String> = directories.split(|&byte| byte == b'/').map(safe_part).collect();
+        parts.retain(|part| !matches!(part.as_str(), "" | "." | ".."));
+        // What follows the first dot of a name is no part of a key.
+        parts.push(safe_part(base).replace('.', "_"));
+        parts.join("/")
+    }
+
+    /// The members of a sample of this class, whose values in `columns` have the number `row`. The image comes first.
+    pub(super) fn members<'f>(
+        &self,
+        files: &'f SampleFiles,
+        label: u32,
+        columns: &'f [TableColumn],
+        row: usize,
+    ) -> TarSample<'f> {
+        let mut members: TarSample<'f> = Vec::new();
+        for file in &files.files {
+            let bytes = files.bytes(file);
+            members.push((self.ending(&file.name, bytes), Cow::Borrowed(bytes)));
+        }
+        // Tar shards have their class numbers among their members.
+        if self.layout == Layout::Tar {
+            return members;
+        }
+        if self.labeled {
+            members.push((CLASS.to_owned(), Cow::Owned(label.to_string().into_bytes())));
+        }
+        if let Some(numbers) = numbers(columns, row) {
+            members.push((NUMBERS.to_owned(), Cow::Owned(numbers.into_bytes())));
+        }
+        for column in columns {
+            if let TableCells::Texts(cells) = &column.cells
+                && let Some(text) = &cells[row]
+            {
+                let ending = extension(column.kind, b"");
+                let name = &self.names[column.name.as_str()];
+                members.push((format!("{name}.{ending}"), Cow::Borrowed(text.as_bytes())));
+            }
+        }
+        members
+    }
+
+    /// What the name of a member of the tar shard ends in, which this file is.
+    fn ending(&self, name: &[u8], bytes: &[u8]) -> String {
+        match self.layout {
+            Layout::Folder => {
+                let dot = name.iter().rposition(|&byte| byte == b'.').map_or(0, |dot| dot + 1);
+                safe_part(&name[dot..]).to_lowercase()
+            }
+            Layout::Tar => safe_part(parted(name).1).to_lowercase(),
+            Layout::TarOfTars => safe_part(name).to_lowercase(),
+            _ => {
+                let column = String::from_utf8_lossy(name);
+                // The image has no name of its own, and stays an image whatever it holds.
+                if self.table.image.as_deref() == Some(&*column) {
+                    return image_extension(bytes).unwrap_or("jpg").to_owned();
+                }
+                let number = self.table.keys.binary_search_by(|key| key.as_str().cmp(&column));
+                let kind = number.ok().and_then(|number| self.table.kinds.get(number));
+                let name = self.names.get(&*column).map_or(NAMELESS, String::as_str);
+                format!("{name}.{}", extension(kind.copied().unwrap_or(FieldKind::Bytes), bytes))
+            }
+        }
+    }
+}
+
+/// A name that is not among those `taken`, each with the number that is tried next: `name`, or with a number behind it.
+pub(super) fn unused(name: &str, taken: &mut HashMap<String, u64>) -> String {
+    let (mut found, mut next) = (name.to_owned(), taken.get(name).copied().unwrap_or(1));
+    while taken.contains_key(&found) {
+        next += 1;
+        found = format!("{name}_{next}");
+    }
+    taken.insert(found.clone(), 1);
+    taken.insert(name.to_owned(), next);
+    found
+}
+
+/// A member's name, parted at the first dot of what follows its last slash.
+fn parted(name: &[u8]) -> (&[u8], &[u8]) {
+    let base = name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    match name[base..].iter().position(|&byte| byte == b'.') {
+        Some(dot) => (&name[..base + dot], &name[base + dot + 1..]),
+        None => (name, b""),
+    }
+}
+
+/// A part of a path without characters that mislead programs or people.
+fn safe_part(part: &[u8]) -> String {
+    let sound = |c: char| match c {
+        '/' | '\\' | char::REPLACEMENT_CHARACTER => '_',
+        c if c.is_control() => '_',
+        c => c,
+    };
+    String::from_utf8_lossy(part).chars().map(sound).collect()
+}
+
+/// The name of a column as a part of a member's name: in lower case, as members' names are compared.
+fn safe_name(column: &str) -> String {
+    let name = safe_part(column.as_bytes()).to_lowercase();
+    match name.trim_matches('.') {
+        "" => NAMELESS.to_owned(),
+        name => name.to_owned(),
+    }
+}
+
+/// The extension of a value of this kind.
+fn extension(kind: FieldKind, bytes: &[u8]) -> &'static str {
+    match kind {
+        FieldKind::Image | FieldKind::Mask => image_extension(bytes).unwrap_or("bin"),
+        FieldKind::Text | FieldKind::Integer | FieldKind::Float => "txt",
+        FieldKind::Json => "json",
+        FieldKind::Array => "npy",
+        FieldKind::Boxes | FieldKind::Bytes => "bin",
+    }
+}
+
+/// The numbers and truth values of a row, as a JSON document as Python writes it; `None` for a row without any.
+fn numbers(columns: &[TableColumn], row: usize) -> Option<String> {
+    let value = |column: &TableColumn| match &column.cells {
+        TableCells::Truths(cells) => cells[row].map(|truth| truth.to_string()),
+        TableCells::Integers(cells) => cells[row].map(|number| number.to_string()),
+        TableCells::Floats(cells) => cells[row].map(|number| match number {
+            number if number.is_nan() => "NaN".to_owned(),
+            f64::INFINITY => "Infinity".to_owned(),
+            f64::NEG_INFINITY => "-Infinity".to_owned(),
+            number => format!("{number:?}"),
+        }),
+        _ => None,
+    };
+    let entry = |column: &TableColumn| {
+        let name = &column.name;
+        value(column).map(|value| format!("{}: {value}", serde_json::Value::from(name.as_str())))
+    };
+    let entries: Vec<String> = columns.iter().filter_map(entry).collect();
+    (!entries.is_empty()).then(|| format!("{{{}}}", entries.join(", ")))
+}

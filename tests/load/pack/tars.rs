@@ -1,0 +1,197 @@
+//! Datasets of every layout that are written as tar shards: what others read of them, and what Foreload does.
+
+use super::tables::{examples, fixture, mds};
+use super::{Scene, odd_folder, tree};
+use crate::common::jpeg;
+use crate::common::scene::bytes_of;
+use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
+use foreload::testing::rng::{RandomKey, Use};
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+/// The members of all shards in a directory, in order.
+fn members(root: &Path) -> Vec<(String, Vec<u8>)> {
+    let mut names: Vec<_> = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path()).collect();
+    names.retain(|path| path.extension().is_some_and(|extension| extension == "tar"));
+    names.sort();
+    let mut found = Vec::new();
+    for path in names {
+        let mut archive = tar::Archive::new(fs::File::open(path).unwrap());
+        for entry in archive.entries().unwrap() {
+            let mut entry = entry.unwrap();
+            assert_eq!((entry.header().uid().unwrap(), entry.header().mtime().unwrap()), (0, 0));
+            let mut bytes = Vec::new();
+            std::io::Read::read_to_end(&mut entry, &mut bytes).unwrap();
+            found.push((entry.path().unwrap().to_str().unwrap().to_owned(), bytes));
+        }
+    }
+    found
+}
+
+fn index(scene: &Scene, root: &Path, without_labels: bool) -> DatasetIndex {
+    let directory = Some(scene.path("index"));
+    let options =
+        IndexOptions { directory, without_labels, contents: Contents::Images, ..Default::default() };
+    DatasetIndex::open(root, &options).unwrap()
+}
+
+/// Checks that two datasets have the same images and labels in the same order.
+fn same_samples(scene: &Scene, one: &Path, other: &Path) {
+    let [one, other] = [one, other].map(|root| index(scene, root, false));
+    assert_eq!(one.len(), other.len());
+    for sample in 0..one.len() {
+        assert_eq!(one.label(sample), other.label(sample));
+        assert!(bytes_of(&one, sample) == bytes_of(&other, sample), "sample {sample}");
+    }
+}
+
+#[test]
+fn class_directories_keep_names_order_and_classes() {
+    let scene = Scene::new();
+    odd_folder(&scene);
+    let report = scene.json("pack", "data", "tars", &["--to", "tar", "--shard-size", "4000"]);
+    assert!(report["shards"].as_u64().unwrap() > 2 && report["without_image"] == 0);
+    same_samples(&scene, &scene.path("data"), &scene.path("tars"));
+    assert_eq!(fs::read_to_string(scene.path("tars/classes.txt")).unwrap(), "cat\ndog\nnone\n");
+    let names: Vec<String> = members(&scene.path("tars")).into_iter().map(|(name, _)| name).collect();
+    for name in
+        ["cat/0.jpeg", "cat/0_2.jpg", "cat/0.cls", "dog/a_b_c.jpeg", "dog/\u{fc}_.jpg", "cat/deep/er/__.jpg"]
+    {
+        assert!(names.contains(&name.to_owned()), "{name} in {names:?}");
+    }
+    // What was packed is written as what it was packed of, and the other way round nothing is lost.
+    scene.json("pack", "data", "packed", &["--shard-size", "3000"]);
+    // How many bytes a shard takes is reckoned from those that a dataset has, so it is one shard here.
+    scene.json("pack", "packed", "tars of packed", &["--to", "tar"]);
+    scene.json("pack", "data", "one tar", &["--to", "tar"]);
+    assert!(tree(&scene.path("tars of packed")) == tree(&scene.path("one tar")));
+    scene.json("pack", "tars", "packed tars", &[]);
+    // Nothing is overwritten.
+    let said = scene.error("pack", "data", "tars", &["--to", "tar", "--shard-size", "4000"]);
+    assert!(said.contains("holds something else"), "{said}");
+    let said = scene.error("pack", "data", "packed", &["--to", "tar"]);
+    assert!(said.contains("holds a packed dataset"), "{said}");
+    let said = scene.error("pack", "data", "files", &["--to", "tar", "--files"]);
+    assert!(said.contains("not of files of any kind"), "{said}");
+}
+
+#[test]
+fn names_are_safe_and_keys_of_a_shard_differ() {
+    let scene = Scene::new();
+    for (shard, names) in
+        [("a", ["../../x.jpg", "/etc/y.jpg", "0.jpg"]), ("b", ["0.jpg", "0_2.jpg", "./0/1.JPG"])]
+    {
+        let mut archive = Vec::new();
+        for (number, name) in names.iter().enumerate() {
+            // The crate that writes tars refuses such names.
+            let mut header = tar::Header::new_ustar();
+            header.as_mut_bytes()[..name.len()].copy_from_slice(name.as_bytes());
+            let image = jpeg(number as u64);
+            header.set_size(image.len() as u64);
+            header.set_entry_type(tar::EntryType::Regular);
+            header.set_mode(0o644);
+            header.set_cksum();
+            archive.extend(header.as_bytes());
+            archive.extend(&image);
+            archive.resize(archive.len().next_multiple_of(512), 0);
+        }
+        archive.extend([0; 1024]);
+        scene.write(format!("data/{shard}.tar"), &archive);
+    }
+    scene.json("pack", "data", "tars", &["--to", "tar"]);
+    let names: Vec<String> = members(&scene.path("tars")).into_iter().map(|(name, _)| name).collect();
+    assert_eq!(names, ["x.jpg", "etc/y.jpg", "0.jpg", "0_2.jpg", "0_2_2.jpg", "0/1.jpg"]);
+    let [one, other] = ["data", "tars"].map(|root| index(&scene, &scene.path(root), true));
+    (0..6).for_each(|sample| assert!(bytes_of(&one, sample) == bytes_of(&other, sample)));
+}
+
+#[test]
+fn columns_of_tables_become_members() {
+    let scene = Scene::new();
+    mds(&scene, "mds");
+    let report = scene.json("pack", "mds", "tars", &["--to", "tar", "--shard-size", "4000"]);
+    assert_eq!((report["samples"].as_u64(), report["without_image"].as_u64()), (Some(10), Some(0)));
+    same_samples(&scene, &scene.path("mds"), &scene.path("tars"));
+    let found: BTreeMap<String, Vec<u8>> = members(&scene.path("tars")).into_iter().collect();
+    let text = |name: &str| String::from_utf8(found[name].clone()).unwrap();
+    assert_eq!(text("000000004.caption.txt"), "picture 4");
+    assert_eq!((text("000000004.cls"), text("000000004.json")), ("1".into(), "{\"label\": 1}".into()));
+    assert_eq!(text("000000004.meta.json"), "{\"id\": 4}");
+    assert_eq!(found["000000004.jpg"], jpeg(4));
+    assert_eq!(found["000000004.mask.png"], crate::common::png(4));
+    assert!(found.keys().all(|name| name.len() < 30) && !scene.path("tars/classes.txt").exists());
+
+    examples(&scene, "examples", 30);
+    let report = scene.json("pack", "examples", "with gaps", &["--to", "tar"]);
+    // Samples 5, 19 and 26 have no image, nor has 12.
+    assert_eq!(report["without_image"], 4, "{report}");
+    assert!(report["columns_left_out"]["boxes"].as_str().unwrap().contains("a list"), "{report}");
+    assert!(report["notices"][0]["message"].as_str().unwrap().contains("4 samples have no image"));
+    let found: BTreeMap<String, Vec<u8>> = members(&scene.path("with gaps")).into_iter().collect();
+    let text = |name: &str| String::from_utf8(found[name].clone()).unwrap();
+    assert_eq!(text("000000001.json"), "{\"Weight\": 0.125, \"height\": 1001, \"label\": 1}");
+    assert_eq!(text("000000001.caption_en.txt"), "picture 1");
+    assert_eq!(text("000000012.json"), "{\"height\": -7, \"label\": 2}");
+    assert!(!found.contains_key("000000005.jpg") && !found.contains_key("000000000.caption_en.txt"));
+    assert_eq!(found["000000000.depth.bin"], b"\x00\x01\xfe no image");
+
+    let datasets = fixture("parquet/datasets");
+    let into = scene.path("classes");
+    assert!(
+        scene.command("pack", datasets.as_ref(), &into, &["--to", "tar"]).output().unwrap().status.success()
+    );
+    same_samples(&scene, datasets.as_ref(), &into);
+    let names = index(&scene, datasets.as_ref(), false).classes().join("\n") + "\n";
+    assert_eq!(fs::read_to_string(into.join("classes.txt")).unwrap(), names);
+    let imagenet = fixture("imagenet/train");
+    let tars = fs::read_dir(&imagenet).unwrap().map(|entry| entry.unwrap().path()).next().unwrap();
+    let into = scene.path("inner");
+    assert!(scene.command("pack", &tars, &into, &["--to", "tar"]).output().unwrap().status.success());
+    same_samples(&scene, &tars, &into);
+}
+
+#[test]
+fn a_run_that_was_killed_is_gone_on_with_and_makes_the_same_bytes() {
+    let scene = Scene::new();
+    let images: Vec<Vec<u8>> = (0..20).map(jpeg).collect();
+    (0..600).for_each(|number| {
+        scene.write(format!("data/c{}/{number:04}.jpg", number % 3), &images[number % 20])
+    });
+    let more = ["--to", "tar", "--shard-size", "20000", "--threads", "2"];
+    let began = Instant::now();
+    scene.json("pack", "data", "whole", &more);
+    let whole = began.elapsed();
+    let expected = tree(&scene.path("whole"));
+    let clock = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_nanos() as u64;
+    let seed = std::env::var("FORELOAD_KILL_SEED").map_or(clock, |text| text.parse().unwrap());
+    println!("FORELOAD_KILL_SEED={seed}");
+    let mut random = RandomKey::new(b"tars", seed, 0, Use::Size).stream(0);
+    for round in 0..6 {
+        let into = format!("{round}");
+        for _ in 0..=random.below(2) {
+            let mut child =
+                scene.command("pack", &scene.path("data"), &scene.path(&into), &more).spawn().unwrap();
+            std::thread::sleep(Duration::from_secs_f64(whole.as_secs_f64() * random.unit()));
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        if scene.path(&into).join("foreload-packing.json").exists() {
+            let said = scene.error("pack", "data", &into, &["--shard-size", "20000"]);
+            assert!(said.contains("--to tar") || said.contains("holds something else"), "{said}");
+            scene.json("pack", "data", &into, &more);
+        }
+        if scene.path(&into).exists() {
+            assert!(tree(&scene.path(&into)) == expected, "round {round} of FORELOAD_KILL_SEED={seed}");
+        }
+    }
+    // A shard of files that were written since is written again.
+    scene.json("pack", "data", "again", &more);
+    let touched = jpeg(77);
+    let before = fs::read(scene.path("data/c0/0000.jpg")).unwrap();
+    assert_ne!(before.len(), 0);
+    scene.write("data/c1/0001.jpg", &touched);
+    let said = scene.error("pack", "data", "again", &more);
+    assert!(said.contains("holds something else"), "what is finished stays as it is: {said}");
+}
