@@ -178,11 +178,12 @@ class Batches(Iterator[Batch]):
         Among them are `source_bytes` (read from the dataset's storage), `source_bytes_skipped` (bytes of packed images
         that no view needs, and that were not read), `source_reads` (reads asked of the system or of a server),
         `source_requests` (requests to servers; among them `source_retries` that were made again after a failure, and
-        `source_hedges` that were made beside one that took long), `blocks_unpacked` and `blocks_unpacked_bytes` (compressed
-        blocks that samples lie in, each as often as it was unpacked, and their bytes then), `decoded_region` (images that Foreload's own decoder
-        for JPEG decoded), one such number for each other decoder of the CPU, as `decoded_png`, `concealed`
-        (damaged JPEGs that were decoded all the same), `rebuilt` (files that were rebuilt from packed images, because
-        their bytes were asked for) and `errors` (samples skipped or replaced by zeros).
+        `source_hedges` that were made beside one that took long), `blocks_unpacked` and `blocks_unpacked_bytes`
+        (compressed blocks that samples lie in, each as often as it was unpacked, and their bytes then),
+        `decoded_region` (images that Foreload's own decoder for JPEG decoded), one such number for each other decoder
+        of the CPU, as `decoded_png`, `concealed` (damaged JPEGs that were decoded all the same), `rebuilt` (files that
+        were rebuilt from packed images, because their bytes were asked for) and `errors` (samples skipped or replaced
+        by zeros).
 
         On a GPU there is also the dict `gpu`: `decoders` (what each of the GPU's decoders can do, and why not more:
         texts by name), `decoded_cuda_packed`, `decoded_cuda_indexed`, `decoded_hardware`, `decoded_cuda_batched`,

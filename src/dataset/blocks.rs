@@ -12,13 +12,13 @@ use crate::crc::checksum;
 use crate::source::{Malformed, ReadAt, Window};
 use std::ops::Range;
 
-/// The bytes between two blocks' addresses, and between them and the end of the shard. It is more than ever lies between
-/// two things that are read at once, so that no read is of two blocks.
+/// The bytes between two blocks' addresses, and between them and the end of the shard. It is more than ever lies
+/// between two things that are read at once, so that no read is of two blocks.
 const APART: u64 = 128 << 10;
 
-/// The bytes of a [`StoredBlock`] in the index: the number of its shard (u32), its codec (u32), its first address (u64),
-/// its offset in the shard (u64), its bytes there and once unpacked (u32 each), the checksum of the former (u32), and
-/// four zeros.
+/// The bytes of a [`StoredBlock`] in the index: the number of its shard (u32), its codec (u32), its first address
+/// (u64), its offset in the shard (u64), its bytes there and once unpacked (u32 each), the checksum of the former
+/// (u32), and four zeros.
 pub(super) const BLOCK_ROW: usize = 40;
 
 /// A block that holds values of samples.
@@ -242,13 +242,15 @@ impl BlockTable<'_> {
         self.rows().len()
     }
 
-    /// The block of shard `group` that has the byte with this address; `None` where the byte lies in the shard as it is.
+    /// The block of shard `group` that has the byte with this address; `None` where it lies in the shard as it is.
     pub(super) fn at(&self, group: u32, address: u64) -> Option<StoredBlock> {
         let rows = self.rows();
         let before = rows.partition_point(|row| (u32_at(row, 0), u64_at(row, 8)) <= (group, address));
         let row = rows.get(before.checked_sub(1)?)?;
         let found = StoredBlock::from_bytes(row);
-        (u32_at(row, 0) == group && found.addresses().contains(&address)).then_some(found)
+        // What a damaged index says is not taken for the size of anything.
+        let is_block = u64::from(found.packed.max(found.unpacked)) <= LARGEST_BLOCK;
+        (is_block && u32_at(row, 0) == group && found.addresses().contains(&address)).then_some(found)
     }
 
     /// The blocks of shard `group`.
@@ -295,6 +297,8 @@ mod tests {
             (Some(rows[1]), None, None)
         );
         assert_eq!(table.at(8, first), None);
+        let huge = StoredBlock { packed: u32::MAX, ..rows[0] }.to_bytes(7);
+        assert_eq!(BlockTable(&huge).at(7, first), None);
         assert_eq!(table.of_group(7).collect::<Vec<_>>(), rows);
         assert_eq!((table.of_group(6).count(), table.of_group(8).count()), (0, 0));
         let mut damaged = packed.clone();

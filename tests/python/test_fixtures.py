@@ -238,6 +238,26 @@ def test_an_epoch_that_is_resumed_has_the_rest(case: tuple[str, Any, Any]) -> No
     check(quietly(name, read), reading, expected["kinds"])
 
 
+@pytest.mark.parametrize(
+    ("name", "blocks"),
+    [
+        ("parquet/zstd", 1),
+        ("arrow/file-lz4", 2),
+        ("mds/zstd", 2),
+        ("webdataset/gzip", 1),
+        ("parquet/datasets", 0),
+    ],
+)
+def test_compressed_blocks_are_unpacked_once_and_counted(name: str, blocks: int) -> None:
+    loader = opened(name, ".", shuffle=True)
+    for unpacked in (blocks, 0):
+        batches = iter(loader)
+        list(batches)
+        stats = batches.stats()
+        assert stats["blocks_unpacked"] == unpacked
+        assert bool(stats["blocks_unpacked_bytes"]) == bool(unpacked)
+
+
 def with_classes() -> Cases:
     """Return the readings whose classes have names, and whose samples all have images."""
     named = [case for case in READ if case[1].get("classes")]

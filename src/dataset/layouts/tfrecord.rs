@@ -65,7 +65,9 @@ pub(super) fn codec_of(source: &dyn ReadAt) -> Result<Option<BlockCodec>, Malfor
     }
     match start[..got] {
         // The first byte names the method and the window, and both together are a multiple of 31 (RFC 1950).
-        [0x78, flags, ..] if u16::from_be_bytes([0x78, flags]) % 31 == 0 => Ok(Some(BlockCodec::Zlib)),
+        [0x78, flags, ..] if u16::from_be_bytes([0x78, flags]).is_multiple_of(31) => {
+            Ok(Some(BlockCodec::Zlib))
+        }
         _ => whole_file::codec_of(source),
     }
 }
