@@ -37,6 +37,13 @@ impl<'a> NumberedName<'a> {
         Some(Self { before, number: number(part)?, total: number(all)?, digits, behind, ending })
     }
 
+    /// The name of the file.
+    fn text(&self) -> String {
+        let Self { before, number, total, digits, behind, .. } = self;
+        let text = String::from_utf8_lossy;
+        format!("{}{number:0digits$}-of-{total:0digits$}{}", text(before), text(behind))
+    }
+
     /// The name of the file with another number.
     fn with_number(&self, number: &str) -> String {
         let text = String::from_utf8_lossy;
@@ -71,7 +78,15 @@ fn parts_missing(parts: &[NumberedName<'_>]) -> Option<String> {
             other.total
         ));
     }
-    let there: BTreeSet<u64> = parts.iter().map(|part| part.number).collect();
+    let mut there = BTreeSet::new();
+    if let Some(twice) = parts.iter().find(|part| !there.insert(part.number)) {
+        let same: Vec<String> =
+            parts.iter().filter(|part| part.number == twice.number).map(NumberedName::text).collect();
+        return Some(format!(
+            "is not one whole: {} are one and the same part: remove those of the other version",
+            same.join(" and ")
+        ));
+    }
     // Some count from 1.
     let begin = u64::from(there.contains(&first.total) && !there.contains(&0));
     let wanted = begin..begin + first.total;
@@ -150,5 +165,8 @@ mod tests {
         );
         let told = said(&["a-00000-of-00001.parquet", "a-00007-of-00001.parquet"]);
         assert!(told.contains("a-00007-of-00001.parquet is none of 1 files"), "{told}");
+        let told = said(&["a-00000-of-00001-0123abcd.parquet", "a-00000-of-00001-456789ef.parquet"]);
+        let both = "a-00000-of-00001-0123abcd.parquet and a-00000-of-00001-456789ef.parquet are one";
+        assert!(told.contains(both), "{told}");
     }
 }

@@ -47,12 +47,14 @@ pub(crate) struct HttpTarget {
     pub(crate) headers: Vec<(HeaderName, HeaderValue)>,
     /// Where the request may lead.
     pub(crate) reach: Reach,
+    /// Where redirects to other hosts may lead, unless that is further.
+    pub(crate) redirects: Reach,
 }
 
 impl HttpTarget {
     /// What the user named, which needs no other proof than its URL has.
     pub(crate) fn of(url: HttpUrl) -> Self {
-        Self { url, headers: Vec::new(), reach: Reach::Anywhere }
+        Self { url, headers: Vec::new(), reach: Reach::Anywhere, redirects: Reach::NotNear }
     }
 }
 
@@ -104,7 +106,7 @@ impl HttpClient {
             // The user's own place may be anywhere, but nobody else leads a request into this machine's network.
             let reach = match url.is_of_host(&target.url) {
                 true => target.reach,
-                false => target.reach.max(Reach::NotNear),
+                false => target.reach.max(target.redirects),
             };
             let make = |connection: &OpenConnection| request(&url, headers, ask, connection.proxy.as_ref());
             let answer = timeout(patience, self.send_once(&url, make, reach));

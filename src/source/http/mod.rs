@@ -107,8 +107,8 @@ impl HttpRoot {
 
     /// What is asked of the server of a URL.
     fn target(&self, url: HttpUrl) -> HttpTarget {
-        let reach = self.urls().map(|urls| urls.reach(&url)).unwrap_or_default();
-        HttpTarget { reach, ..HttpTarget::of(url) }
+        let Some(urls) = self.urls() else { return HttpTarget::of(url) };
+        HttpTarget { reach: urls.reach(&url), redirects: urls.elsewhere(), ..HttpTarget::of(url) }
     }
 
     /// The URLs of a manifest, where these are the names of files.

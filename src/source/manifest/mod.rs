@@ -9,7 +9,7 @@ pub(super) use urls::ManifestUrls;
 use super::object_url::ObjectUrl;
 use super::{
     AskedCounts, DatasetSource, FileSystem, HttpSource, Identity, OpenFile, RangeSource, Seen,
-    SourceDirectory, place, url,
+    SourceDirectory, WaitWatch, place, url,
 };
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
@@ -68,6 +68,8 @@ pub(crate) struct ManifestSource {
     by_url: Arc<HttpSource>,
     /// The buckets of object stores that it names, by what their URLs begin with.
     buckets: Arc<Mutex<BTreeMap<String, Arc<dyn DatasetSource>>>>,
+    /// Who watches requests while they are waited for, which buckets that are asked later are told.
+    watch: Arc<Mutex<Option<Arc<dyn WaitWatch>>>>,
 }
 
 impl ManifestSource {
@@ -93,6 +95,7 @@ impl ManifestSource {
             by_url: Arc::new(HttpSource::of_urls(urls.clone())?),
             urls,
             buckets: Arc::default(),
+            watch: Arc::default(),
         }))
     }
 
@@ -135,6 +138,7 @@ impl ManifestSource {
             None => {
                 let shown = bucket.shown();
                 let place = super::object_source(bucket)?;
+                place.set_watch(self.watch.lock().unwrap_or_else(PoisonError::into_inner).clone());
                 buckets.insert(shown, place.clone());
                 place
             }
@@ -230,6 +234,11 @@ impl DatasetSource for ManifestSource {
         let all = self.places_asked();
         let counts = all.iter().filter_map(|place| place.asked());
         counts.filter(|asked| *asked != AskedCounts::default()).reduce(AskedCounts::with)
+    }
+
+    fn set_watch(&self, watch: Option<Arc<dyn WaitWatch>>) {
+        *self.watch.lock().unwrap_or_else(PoisonError::into_inner) = watch.clone();
+        self.places_asked().iter().for_each(|place| place.set_watch(watch.clone()));
     }
 
     fn warning(&self) -> Option<String> {

@@ -63,12 +63,19 @@ impl ManifestUrls {
         }
     }
 
-    /// Where a URL of the manifest may lead. What lies on a server leads to no address that this machine alone has,
-    /// unless it lies at such a one itself.
+    /// Where a URL of the manifest may lead.
     pub(in crate::source) fn reach(&self, url: &HttpUrl) -> Reach {
         match &self.place {
-            ManifestPlace::Local => Reach::NotNear,
             ManifestPlace::Server(own) if own.is_of_host(url) => Reach::Anywhere,
+            _ => self.elsewhere(),
+        }
+    }
+
+    /// Where it may lead on other hosts than its own. What lies on a server leads to no address that this machine alone
+    /// has, unless it lies at such a one itself.
+    pub(in crate::source) fn elsewhere(&self) -> Reach {
+        match &self.place {
+            ManifestPlace::Local => Reach::NotNear,
             ManifestPlace::Server(own) if own.is_of_this_machine() => Reach::NotNear,
             ManifestPlace::Server(_) | ManifestPlace::Store(_) => Reach::NotOwn,
         }

@@ -77,6 +77,11 @@ impl ObjectSource {
         let shown = PathBuf::from(url.shown());
         let http = Arc::<BlockingHttp>::default();
         let store = stores::open(&url, &http).map_err(|why| Error::dataset(&shown, why))?;
+        let form = OnceLock::new();
+        if url.is_directory {
+            // Nothing needs to be asked for that.
+            form.get_or_init(|| ObjectForm::Directory);
+        }
         Ok(Self(Arc::new(ObjectRoot {
             url,
             shown,
@@ -84,7 +89,7 @@ impl ObjectSource {
             store: RwLock::new(Arc::new(store)),
             renewed: Mutex::default(),
             signed: SignedRequests::default(),
-            form: OnceLock::new(),
+            form,
             remembered: Mutex::default(),
         })))
     }
