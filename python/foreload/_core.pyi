@@ -197,6 +197,9 @@ class Loader:
     def locate(self, sample_id: int) -> tuple[os.PathLike[str], int, int]:
         """Return the file of a sample (for shards, the shard), where its bytes begin, and their number."""
 
+def without_secrets(place: str) -> os.PathLike[str]:
+    """Return a path, URL or command as messages may show it: without user, password and query."""
+
 def is_random(transforms: str) -> bool:
     """Return whether any of a list of transforms draws random numbers, given by `foreload.transforms.to_json`.
 

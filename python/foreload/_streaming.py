@@ -7,7 +7,7 @@ from typing import Any
 
 from foreload._errors import config_error
 from foreload._notices import warn
-from foreload._taken import called
+from foreload._taken import called, shown
 from foreload._transform_reader import is_a
 
 _SCHEMES = ("s3", "gs", "az", "http", "https")
@@ -90,9 +90,7 @@ def _path(stream: Any) -> str:
     if colon and scheme == "file":
         root = rest
     elif colon and scheme not in _SCHEMES:
-        message = (
-            f"is {root!r}, whose kind of place is not read: copy it to a file system, or serve it by https"
-        )
+        message = f"is {shown(root)!r}, whose kind of place is not read: copy it to a file system, or serve it by https"
         raise config_error("remote", message)
     return f"{root.rstrip('/')}/{stream.split}" if stream.split else root
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
+from foreload._core import without_secrets
 from foreload._errors import config_error
 
 _SPECIAL = frozenset("{},")
@@ -20,7 +22,8 @@ def whole(taken: dict[str, Any], given: dict[str, Any], batch_size: int | None) 
     given = dict(given) if batch_size is None else {**given, "batch_size": batch_size}
     for name in taken.keys() & given.keys():
         message = (
-            f"is {given[name]!r}, and {taken[name]!r} by the dataset: leave it out, or change the dataset"
+            f"is {shown(given[name])!r}, and {shown(taken[name])!r} by the dataset: leave it out, or change the "
+            "dataset"
         )
         raise config_error(name, message)
     if "batch_size" not in {**taken, **given}:
@@ -34,7 +37,7 @@ def one_name(names: Sequence[str]) -> str | list[str]:
         return names[0]
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
-        raise config_error("dataset", f"has {twice} twice: list each shard once")
+        raise config_error("dataset", f"has {shown(twice)} twice: list each shard once")
     if any(_SPECIAL & set(name) for name in names):
         return list(names)
     prefix = _common(names).rstrip("0123456789")
@@ -55,6 +58,13 @@ def _common(names: Sequence[str]) -> str:
     first, last = min(names), max(names)
     same = (at for at, (one, other) in enumerate(zip(first, last, strict=False)) if one != other)
     return first[: next(same, min(len(first), len(last)))]
+
+
+def shown(value: Any) -> Any:
+    """Return a value as messages may show it: of URLs no user, password or query."""
+    if isinstance(value, list):
+        return [shown(item) for item in value]
+    return os.fspath(without_secrets(value)) if isinstance(value, str) else value
 
 
 def called(thing: Any) -> str:

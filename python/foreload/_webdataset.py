@@ -11,7 +11,7 @@ from foreload import transforms
 from foreload._core import IMAGE_EXTENSIONS, is_random
 from foreload._errors import config_error
 from foreload._notices import warn
-from foreload._taken import called, one_name
+from foreload._taken import called, one_name, shown
 from foreload._transform_reader import is_a, read
 
 _PASSED_OVER = ("single_node_only", "split_by_node", "split_by_worker", "check_empty")
@@ -19,6 +19,8 @@ _PASSED_OVER = ("single_node_only", "split_by_node", "split_by_worker", "check_e
 _RGB = ("pil", "pilrgb", "rgb8", "torchrgb8")
 _RGB_FLOATS = ("rgb", "torch", "torchrgb")
 _SELECT = "choose samples by indices=, files= or classes="
+_SHUFFLED = 1000
+"""The samples that `shuffle()` has in its buffer."""
 _BY_HAND = "do it to the batches that come, or prepare the members once"
 _WHAT_TO_DO = {
     "_select": _SELECT,
@@ -85,7 +87,7 @@ def _local(url: str) -> str:
     """A URL or path as Foreload has it."""
     if url.startswith("pipe:"):
         raise config_error(
-            "source", f"has {url!r}, and no program is run: give the URL or path that it reads"
+            "source", f"has {shown(url)!r}, and no program is run: give the URL or path that it reads"
         )
     return url.removeprefix("file:")
 
@@ -140,12 +142,12 @@ def _read_filter(stage: Any, found: _Pipeline) -> None:
         if changed:
             raise config_error(changed[0], f"is {called(kw[changed[0]])}, a function of yours: leave it out")
     elif name == "_shuffle":
-        found.settings["shuffle"] |= bool(args and args[0]) or bool(kw.get("bufsize"))
+        found.settings["shuffle"] |= bool(args[0] if args else kw.get("bufsize", _SHUFFLED))
     elif name == "_unbatched":
         found.settings.pop("batch_size", None)
         found.settings.pop("last_batch", None)
-    elif name == "_map" and is_a(args[0], "webdataset", "Decoder"):
-        _decode(found, *args[0].handlers)
+    elif name == "_map" and is_a(function := args[0] if args else kw.get("f"), "webdataset", "Decoder"):
+        _decode(found, *function.handlers, only=getattr(function, "only", None))
     elif name in readers:
         readers[name](found, *args, **kw)
     else:
@@ -165,7 +167,11 @@ def _handle(handler: Any, found: _Pipeline) -> None:
         )
 
 
-def _decode(found: _Pipeline, *handlers: Any, **_: Any) -> None:
+def _decode(found: _Pipeline, *handlers: Any, only: Any = None, **_: Any) -> None:
+    if only:
+        raise config_error(
+            "only", f"is {only!r}, and which members are images follows from to_tuple: leave it out"
+        )
     for handler in handlers:
         if isinstance(handler, str) or is_a(handler, "webdataset", "ImageHandler"):
             found.decoded = handler if isinstance(handler, str) else handler.imagespec

@@ -203,7 +203,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
         compressed: index.block_costs(),
         more_nodes: MoreNodes { nodes: more, plan: predict(&more_nodes, &machine) },
         without_peers: job.network.map(without_peers),
-        ways: ways(&job, &machine, &plan, index.is_packed()),
+        ways: ways(&job, &machine, &plan, crate::pack::can_pack(&index)),
         plan,
         others: others.into_iter().map(other).collect(),
         notices,

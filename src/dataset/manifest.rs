@@ -86,12 +86,20 @@ pub(super) fn read(
 }
 
 /// Has the files of `source` asked for by the URLs that the manifest has now, where these have secrets, of which the
-/// index knows nothing.
+/// index knows nothing but their names, which are `indexed`.
 ///
 /// # Errors
-/// Those of [`read`], but for those about files.
-pub(super) fn learn(source: &ManifestSource) -> Result<()> {
-    take_names(source, &parse(source)?, &mut ListedRows::default())?.learn();
+/// Those of [`read`], but for those about files; [`Error::DatasetChanged`] where the manifest names other files than
+/// were indexed.
+pub(super) fn learn(source: &ManifestSource, indexed: impl Iterator<Item = Vec<u8>>) -> Result<()> {
+    let mut rows = ListedRows::default();
+    let names = take_names(source, &parse(source)?, &mut rows)?;
+    if !rows.files().map(|(name, _)| name.to_vec()).eq(indexed) {
+        let message =
+            "names other files than when it was indexed, and its URLs are not kept: rebuild_index=True";
+        return Err(Error::DatasetChanged { path: source.path(&[]), message: message.to_owned() });
+    }
+    names.learn();
     Ok(())
 }
 

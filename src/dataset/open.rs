@@ -61,7 +61,7 @@ fn opened(root: &Path, options: &IndexOptions, cancel: &Cancel) -> Result<Datase
         },
     }?;
     if let Some(manifest) = source.manifest().filter(|_| index.notes.secrets) {
-        manifest::learn(manifest)?;
+        manifest::learn(manifest, index.files_of(0).map(|(name, _)| name))?;
     }
     if let Some(warning) = source.warning() {
         options.notices.warn_once("versions", || warning);

@@ -26,6 +26,15 @@ impl TakenMemory {
         *taken += bytes;
         Self(bytes)
     }
+
+    /// Gives back what is more than so many bytes.
+    fn shrink(&mut self, bytes: u64) {
+        let (taken, changed) = &AT_ONCE;
+        let less = self.0.saturating_sub(bytes);
+        self.0 -= less;
+        *taken.lock().unwrap_or_else(PoisonError::into_inner) -= less;
+        changed.notify_all();
+    }
 }
 
 impl Drop for TakenMemory {
@@ -83,7 +92,7 @@ impl UnpackedShard {
         if size.max(unpacked.unwrap_or(0)) > LARGEST_BLOCK {
             return Err(too_large());
         }
-        let memory = TakenMemory::take(size + unpacked.unwrap_or((4 * size).min(LARGEST_BLOCK)));
+        let mut memory = TakenMemory::take(size + unpacked.unwrap_or(LARGEST_BLOCK));
         let mut packed = vec![0; size as usize];
         let got =
             source.read_at(&mut packed, 0).map_err(|error| wrong(format!("reading failed: {error}")))?;
@@ -95,6 +104,7 @@ impl UnpackedShard {
         if bytes.len() as u64 > LARGEST_BLOCK {
             return Err(too_large());
         }
+        memory.shrink((packed.len() + bytes.len()) as u64);
         Ok(Self { bytes, packed, codec, _memory: memory })
     }
 

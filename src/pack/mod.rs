@@ -182,6 +182,12 @@ pub(crate) fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync
     Ok(report(manifest, samples_before, shards_again))
 }
 
+/// Whether a dataset could be packed.
+pub(crate) fn can_pack(index: &DatasetIndex) -> bool {
+    let mut layouts = index.summaries().map(|summary| summary.layout);
+    !index.is_packed() && !index.has_blocks() && layouts.all(Layout::can_be_packed)
+}
+
 /// Refuses a dataset whose samples cannot be read to be packed, into whatever shards.
 ///
 /// # Errors

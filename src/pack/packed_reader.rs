@@ -4,7 +4,7 @@ use super::open_shard::OpenPackedShard;
 use super::source::SampleFiles;
 use crate::crc::checksum;
 use crate::dataset::packed::{PACKED_FORM, PackedMember};
-use crate::dataset::{DatasetIndex, FileId, ReadAt};
+use crate::dataset::{DatasetIndex, FileId, ReadAt, Stamp};
 use crate::decode::{FileForm, FileRestorer};
 use crate::error::{Error, Result};
 
@@ -68,7 +68,13 @@ impl PackedReader {
     pub(super) fn read(&mut self, index: &DatasetIndex, sample: u64, found: &mut SampleFiles) -> Result<()> {
         let file = index.extent(sample).file;
         if self.open.as_ref().is_none_or(|(known, _)| *known != file) {
-            let (shard, _) = OpenPackedShard::read(index.path(file))?;
+            let path = index.path(file);
+            let metadata = path.metadata().map_err(|error| Error::io("look at", &path, error))?;
+            let found = index.known(file, Stamp::of(&metadata));
+            if let Some(message) = index.shard_stamp(file).and_then(|then| then.difference(found)) {
+                return Err(Error::DatasetChanged { path, message });
+            }
+            let (shard, _) = OpenPackedShard::read(path)?;
             let mut at = (0, 0);
             self.before.clear();
             for (_, members) in shard.footer.by_sample() {

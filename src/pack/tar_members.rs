@@ -101,6 +101,10 @@ impl<'a> TarNames<'a> {
                 members.push((format!("{name}.{ending}"), Cow::Borrowed(text.as_bytes())));
             }
         }
+        // A row without any value stays a sample.
+        if members.is_empty() {
+            members.push((NUMBERS.to_owned(), Cow::Borrowed(b"{}")));
+        }
         members
     }
 

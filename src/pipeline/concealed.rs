@@ -40,7 +40,7 @@ impl EpochRun {
     pub(super) fn conceal(&self, shared: &PipelineShared, image: usize, draw: Draw, what: &str) {
         self.counters.concealed.fetch_add(1, Ordering::Relaxed);
         let index = &shared.index;
-        let extent = index.extent(draw.sample);
+        let extent = index.place_in_file(index.extent(draw.sample));
         let named = || ConcealedSample {
             sample: draw.sample,
             path: index.path(extent.file),

@@ -251,7 +251,7 @@ impl Epoch {
         self.shared.notify_failure(&error);
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         if failures.len() < FAILURES_KEPT {
-            let extent = self.shared.index.extent(sample);
+            let extent = self.shared.index.place_in_file(self.shared.index.extent(sample));
             failures.push(SampleFailure {
                 step: self.next_step,
                 sample,

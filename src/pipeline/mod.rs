@@ -473,8 +473,7 @@ impl PipelineShared {
 
     /// Makes `source` the failure of `sample`.
     fn sample_error(&self, sample: u64, source: Error) -> Error {
-        let extent = self.index.extent(sample);
-        let extent = self.index.block(extent).map_or(extent, |block| block.extent());
+        let extent = self.index.place_in_file(self.index.extent(sample));
         Error::Sample {
             id: sample,
             path: self.index.shown_path(sample),

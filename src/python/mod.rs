@@ -32,6 +32,7 @@ mod _core {
     #[pymodule_export]
     use super::{
         compiled_size, drawn_operations, is_random, main, release_gpus, replay_operations, same_transforms,
+        without_secrets,
     };
 
     use crate::augment::{DType, Filter, Padding, RING};
@@ -67,6 +68,12 @@ mod _core {
 #[pyfunction]
 fn release_gpus(py: Python<'_>) {
     py.detach(crate::pipeline::release_gpus);
+}
+
+/// A path, URL or command as messages may show it.
+#[pyfunction]
+fn without_secrets(place: std::path::PathBuf) -> std::path::PathBuf {
+    crate::source::shown(&place).into_owned()
 }
 
 /// The height and width of the images that a list of transforms makes, if they are the same for every image.

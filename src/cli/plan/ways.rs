@@ -32,12 +32,13 @@ impl OtherWay {
     }
 }
 
-/// The ways that would change the job's time or its requests, whose prediction as things are is `plan`.
+/// The ways that would change the job's time or its requests, whose prediction as things are is `plan`. Packing is one
+/// where it `can_pack`.
 pub(super) fn ways(
     job: &PredictedJob,
     machine: &Machine,
     plan: &Prediction,
-    is_packed: bool,
+    can_pack: bool,
 ) -> Vec<OtherWay> {
     let loose = job.shards.is_none();
     let sharded = PredictedJob { shards: job.shards.or(Some(job.bytes.div_ceil(SHARD).max(1))), ..*job };
@@ -46,8 +47,8 @@ pub(super) fn ways(
     let all = [
         ("use", plan.ahead, fill(FillChoice::Use), machine),
         ("ahead", !plan.ahead && !loose, fill(FillChoice::Ahead), machine),
-        ("shards", loose, sharded, machine),
-        ("packed", !is_packed, sharded, &decoding),
+        ("shards", loose && can_pack, sharded, machine),
+        ("packed", can_pack, sharded, &decoding),
     ];
     let differs = |other: f64, as_it_is: f64| (other - as_it_is).abs() > WORTH * as_it_is;
     all.into_iter()

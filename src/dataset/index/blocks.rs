@@ -51,6 +51,11 @@ impl DatasetIndex {
         Some(FileBlock { file: extent.file, row, version: self.shard_version(extent.file) })
     }
 
+    /// The place of an extent in its file, for people: of what lies in a compressed block, that of the block.
+    pub(crate) fn place_in_file(&self, extent: Extent) -> Extent {
+        self.block(extent).map_or(extent, |block| block.extent())
+    }
+
     /// The samples whose extents lie in a block.
     ///
     /// # Panics
@@ -97,6 +102,6 @@ impl DatasetIndex {
                 }
             }
         }
-        Some(costs)
+        (costs.sample_bytes > 0).then_some(costs)
     }
 }

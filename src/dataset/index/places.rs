@@ -4,7 +4,8 @@ use super::super::{FileId, Layout};
 use super::DatasetIndex;
 use crate::error::Result;
 use crate::source::{OpenFile, RangeSource};
-use std::path::Path;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 impl DatasetIndex {
@@ -15,6 +16,21 @@ impl DatasetIndex {
             let first = placed.part.first_local()?;
             Some((placed.part.base(), placed.sample + first))
         })
+    }
+
+    /// The directories that local files lie in or below: those of the datasets, and of files that manifests name.
+    pub(crate) fn local_directories(&self) -> BTreeSet<PathBuf> {
+        let mut found = BTreeSet::new();
+        for placed in &self.parts {
+            if placed.part.layout() == Layout::Manifest {
+                let files = (0..placed.part.len()).map(|sample| placed.part.extent(sample).file);
+                let local = files.filter(|&file| placed.part.remote(file).is_none());
+                found.extend(local.filter_map(|file| Some(placed.part.path(file).parent()?.to_path_buf())));
+            } else if !placed.part.is_remote() {
+                found.insert(placed.part.base().to_path_buf());
+            }
+        }
+        found
     }
 
     /// Whether any file is read by requests to a server.

@@ -242,7 +242,8 @@ impl Loader {
         samples.iter().map(|of| named(py, of.sample, &of.path, of.offset, &of.message)).collect()
     }
 
-    /// The file of a sample: its path (for shards, the shard's), where the sample's bytes begin, and their number.
+    /// The file of a sample: its path (for shards, the shard's), where the sample's bytes begin, and their number; of a
+    /// sample in a compressed block, the same of the block.
     fn locate(&self, py: Python<'_>, sample_id: &Bound<'_, PyAny>) -> PyResult<(PathBuf, u64, u32)> {
         let sample_id = whole_number("sample_id", sample_id, u64::MAX)?;
         let index = self.pipeline.index();
@@ -250,7 +251,7 @@ impl Loader {
             let message = format!("is {sample_id}, the dataset has {} samples", index.len());
             return raise(py, Err(crate::Error::config("sample_id", message)));
         }
-        let extent = index.extent(sample_id);
+        let extent = index.place_in_file(index.extent(sample_id));
         Ok((index.path(extent.file), extent.offset, extent.length))
     }
 

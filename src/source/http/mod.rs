@@ -336,10 +336,13 @@ impl DatasetSource for HttpSource {
 
     fn warning(&self) -> Option<String> {
         self.0.unversioned.load(Relaxed).then(|| {
+            let server = match self.0.urls() {
+                Some(_) => "a server of the manifest's files".to_owned(),
+                None => format!("the server of {}", self.0.shown.display()),
+            };
             format!(
-                "the server of {} tells neither ETag nor Last-Modified of files: one that is replaced by another \
-                 of the same size is not noticed, neither by its readers nor by a cache",
-                self.0.shown.display()
+                "{server} tells neither ETag nor Last-Modified of files: one that is replaced by another of the same \
+                 size is not noticed, neither by its readers nor by a cache"
             )
         })
     }

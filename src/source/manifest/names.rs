@@ -1,7 +1,7 @@
 //! The names of a manifest's files: what its rows say, checked, and without what is secret.
 
 use super::super::object_url::ObjectUrl;
-use super::super::url;
+use super::super::{Stamp, url};
 use super::urls::{ManifestUrls, SECRET, is_of_http};
 use crate::http::HttpUrl;
 use std::collections::HashMap;
@@ -63,8 +63,8 @@ impl<'a> ManifestNames<'a> {
         Ok(text.as_bytes().to_vec())
     }
 
-    /// The name of a file on a server. What is the same without its secrets is counted, in the order of the rows, so
-    /// that the names stay when the manifest is signed anew.
+    /// The name of a file on a server. What a query names beside secrets is in it as a digest. What is the same without
+    /// its secrets is counted, in the order of the rows, so that the names stay when the manifest is signed anew.
     fn url(&mut self, text: &str) -> Result<Vec<u8>, String> {
         if let Some(name) = self.known.get(text) {
             return Ok(name.clone());
@@ -73,11 +73,13 @@ impl<'a> ManifestNames<'a> {
         if !found.has_secrets() {
             return Ok(found.to_string().into_bytes());
         }
-        let plain = found.to_string();
+        let digest = found.naming_query().map(|query| Stamp::of_text(query.as_bytes()).inode);
+        let digest = digest.map_or(String::new(), |digest| format!("{digest:016x}"));
+        let plain = format!("{found}{SECRET}{digest}");
         let count = self.alike.entry(plain.clone()).or_default();
         *count += 1;
         let number = if *count == 1 { String::new() } else { format!("#{count}") };
-        let name = format!("{plain}{SECRET}{number}").into_bytes();
+        let name = format!("{plain}{number}").into_bytes();
         self.secret.insert(name.clone(), self.urls.parse(text)?);
         self.known.insert(text.to_owned(), name.clone());
         Ok(name)

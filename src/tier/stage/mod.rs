@@ -149,10 +149,11 @@ struct StagingWorker<'a> {
 
 impl<'a> StagingWorker<'a> {
     fn new(cache: &'a Cache, mailbox: &'a StagingMailbox, open: &OpenSource) -> Result<Self> {
-        let largest = PIECE.max(u64::from(cache.index().largest())) as usize;
-        // A slot has a page more than its length.
+        // A slot has a page more than its length. Of large samples fewer are in flight.
         let depth = if cache.index().has_remote() { REMOTE_DEPTH } else { DEPTH };
-        let slots = SlotPool::new(depth * (largest + 2 * crate::slot::PAGE))?;
+        let room = |bytes: u64| bytes as usize + 2 * crate::slot::PAGE;
+        let largest = PIECE.max(u64::from(cache.index().largest()));
+        let slots = SlotPool::new((DEPTH * room(largest)).max(depth * room(PIECE)))?;
         let reader = open(&slots, depth)?;
         *mailbox.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(reader.waker());
         let pace = Pace::new(cache.stage_bandwidth());

@@ -64,8 +64,8 @@ fn unusable(path: &Path, message: &str) -> Error {
 /// Sources are read-only: no cache is made inside one.
 pub(super) fn refuse_inside(directory: &Path, index: &DatasetIndex) -> Result<()> {
     let existing = directory.ancestors().find_map(|path| path.canonicalize().ok());
-    for (root, _) in index.local_parts() {
-        let dataset = root.canonicalize().map_err(|error| Error::io("open dataset", root, error))?;
+    for root in index.local_directories() {
+        let dataset = root.canonicalize().map_err(|error| Error::io("open dataset", &root, error))?;
         if existing.as_ref().is_some_and(|path| path.starts_with(&dataset)) {
             let message = format!(
                 "is {}, inside the dataset {}, which Foreload never writes to: choose another",
