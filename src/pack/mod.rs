@@ -112,7 +112,7 @@ pub(crate) fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync
     }
     if !facts.layout.can_be_packed() {
         let message = format!("has {}, which cannot be packed yet", facts.layout.title());
-        return Err(Error::dataset(source, message));
+        return Err(Error::dataset(index.root(), message));
     }
     let shards = plan::shards(&index, options.shard_size);
     if shards.len() > MOST_SHARDS {
