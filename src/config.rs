@@ -4,6 +4,7 @@ mod device;
 mod field_value;
 mod fields;
 mod images;
+mod key_choice;
 mod labels;
 mod mixing;
 mod peers;

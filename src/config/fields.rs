@@ -1,5 +1,6 @@
 //! The fields of the batches, as they are asked for and as they are for one dataset.
 
+use super::key_choice::kind_of_key;
 use super::labels::check_no_member;
 use super::requested::{FieldSource, RequestedFields};
 use super::views::{ViewKind, ViewPlaces};
@@ -79,38 +80,6 @@ impl FieldOptions {
     pub(super) fn is_plain_image(&self) -> bool {
         choices(&self.name).all(|key| key == IMAGE || IMAGE_EXTENSIONS.contains(&key))
     }
-
-    /// Checks the keys of which its name says that one counts.
-    ///
-    /// # Errors
-    /// What is wrong with them.
-    fn check_choices(&self) -> Result<(), String> {
-        let Self { name, kind, .. } = self;
-        if !name.contains(';') {
-            return Ok(());
-        }
-        if choices(name).any(str::is_empty) {
-            return Err(format!("has {name:?}, in which a key between semicolons is empty"));
-        }
-        if choices(name).any(|key| [IMAGE, LABEL].contains(&key)) {
-            return Err(format!(
-                "has {name:?}, but {IMAGE:?} and {LABEL:?} are no keys of members: choose among keys such as \"jpg;png\""
-            ));
-        }
-        let of_first = self.kind();
-        match choices(name).find(|key| kind_of_key(key) != of_first) {
-            Some(other) if kind.is_none() => Err(format!(
-                "has {name:?}, of which {other:?} is of another kind than the first: choose one by foreload.fields, \
-                 such as fields.Bytes({name:?})"
-            )),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// The kind of a field by a key in its name.
-fn kind_of_key(key: &str) -> FieldKind {
-    if key == IMAGE { FieldKind::Image } else { FieldKind::of_key(key) }
 }
 
 /// The type of a mask's values.

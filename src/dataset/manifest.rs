@@ -39,8 +39,8 @@ pub(super) struct ManifestRows {
 /// Reads the manifest of `source`, and looks at all files that it lists.
 ///
 /// # Errors
-/// [`Error::Dataset`] for what is no such table, and for files that are not there, with the line; [`Error::Io`] for what
-/// cannot be looked at.
+/// [`Error::Dataset`] for what is no such table, and for files that are not there or cannot be seen, with the line;
+/// [`Error::Io`] for a manifest that cannot be read.
 pub(super) fn read(
     source: &ManifestSource,
     contents: Contents,

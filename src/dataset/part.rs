@@ -1,9 +1,10 @@
 //! One dataset of those in an index: everything below one root. Samples and files are numbered from 0 here.
 
-use super::cells::ColumnCells;
 mod blocks;
+mod remote;
 mod stamps;
 
+use super::cells::ColumnCells;
 use super::format::{
     GROUP_PREFIX, GROUP_ROW, GROUP_SUFFIX, GroupEnd, IndexFile, STAMP_ROW, Section, stamp_at, u32_at, u64_at,
 };
@@ -12,7 +13,7 @@ use super::summary::{self, IndexRequests};
 use super::{Extent, FileId, Fingerprint, IndexOrigin, IndexSummary, Layout, Notes, Stamp};
 use crate::error::{Error, Result};
 use crate::parts::RawOutline;
-use crate::source::{DatasetSource, OpenFile, RangeSource, Seen};
+use crate::source::{DatasetSource, Seen};
 use sha2::{Digest, Sha256};
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsString;
@@ -307,22 +308,6 @@ impl DatasetPart {
         self.source.stamp(&self.name_in_source(file))
     }
 
-    /// Opens a file on a server for its parsers; `None` for one that has a path.
-    pub(super) fn open_remote(&self, file: FileId) -> Result<Option<OpenFile>> {
-        if self.remote(file).is_none() {
-            return Ok(None);
-        }
-        self.source.open(&self.name_in_source(file)).map(Some)
-    }
-
-    /// Who gives a file's bytes by requests, and its name there; `None` where it is read by its path.
-    pub(super) fn remote(&self, file: FileId) -> Option<(Arc<dyn RangeSource>, Vec<u8>)> {
-        if !self.has_remote {
-            return None;
-        }
-        self.source.range_of(&self.name_in_source(file))
-    }
-
     /// A file's path below the root; its own name where it is the root.
     pub(super) fn name_below(&self, file: FileId) -> Vec<u8> {
         if self.layout().is_sharded() {
@@ -348,30 +333,6 @@ impl DatasetPart {
 
     pub(super) fn fingerprint(&self) -> Fingerprint {
         Fingerprint(self.file.header().fingerprint)
-    }
-
-    /// Whether files are read by requests, and not by their paths; of a manifest, whether the manifest itself is.
-    pub(super) fn is_remote(&self) -> bool {
-        self.source.is_remote()
-    }
-
-    /// Whether any file is read by requests.
-    pub(super) fn has_remote(&self) -> bool {
-        self.has_remote
-    }
-
-    /// The first sample whose file is read by its path; `None` where all are read by requests.
-    pub(super) fn first_local(&self) -> Option<u64> {
-        if !self.has_remote {
-            return Some(0);
-        }
-        let mut samples = 0..if self.is_remote() { 0 } else { self.len() };
-        samples.find(|&sample| self.remote(self.image(sample).file).is_none())
-    }
-
-    /// Whether each request for its files is charged.
-    pub(super) fn is_charged(&self) -> bool {
-        self.source.ranges().is_some_and(|ranges| ranges.charges())
     }
 
     /// Identifies the directory, or the single shard, that the root was when it was indexed. A place on a server is

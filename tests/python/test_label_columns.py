@@ -140,7 +140,7 @@ def test_what_does_not_fit_is_refused(dataset: Path, tmp_path: Path) -> None:
         foreload.ImageLoader(dataset, labels=tmp_path / "t.xlsx")
     with pytest.raises(foreload.ConfigError, match="has 59 values, the dataset 60 samples"):
         foreload.ImageLoader(dataset, labels=np.arange(59))
-    with pytest.raises(foreload.ConfigError, match="labels: is 3, must be the path of a table"):
+    with pytest.raises(foreload.ConfigError, match="labels: is 3, must be the path or URL of a table"):
         foreload.ImageLoader(dataset, labels=3)
     several = [{"file_name": row["file_name"], "age": 1, "score": 2} for row in made]
     table.write_text("".join(json.dumps(line) + "\n" for line in several))

@@ -56,7 +56,8 @@ impl<'a> ManifestNames<'a> {
         if !self.urls.may_name_any_path() {
             let below = text.strip_prefix("./").unwrap_or(text);
             if below.split('/').any(|part| matches!(part, "" | "." | "..")) {
-                let message = "names a path that does not lie below its directory, as on a server it must: give the whole URL";
+                let message = "names a path that does not lie below its directory, as on a server it must: give the \
+                               whole URL";
                 return Err(message.to_owned());
             }
         }

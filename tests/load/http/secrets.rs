@@ -138,6 +138,12 @@ fn secrets_in_a_manifest_are_in_no_file_and_no_output() {
             let output = without_words(args, &kept, &words);
             assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
         }
+        let output = without_words(&["pack", root, &path("packed")], &kept, &words);
+        assert!(
+            contains(&output.stderr, "cannot be packed yet"),
+            "{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
         served.fail(&["status:always:403"]);
         let output = without_words(&["bench", root, "--epochs", "1", "--batch-size", "4"], &kept, &words);
         assert!(!output.status.success());
