@@ -44,7 +44,7 @@ def rows_of(kind: str, data: bytes) -> list[dict[str, Any]]:
     """Return the rows that Python reads."""
     text = data.decode("utf-8-sig")
     if kind == "csv":
-        header, *rows = csv.reader(io.StringIO(text, newline=""), strict=True)
+        header, *rows = csv.reader(io.StringIO(text, newline=""))
         header = [name.strip() for name in header]
         return [dict(zip(header, row, strict=True)) for row in rows if row]
     return [json.loads(line) for line in text.split("\n") if line.strip()]
