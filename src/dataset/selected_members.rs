@@ -100,7 +100,9 @@ impl DatasetPart {
             let own = |row: &MemberRow| {
                 row.place.apart == 0 && is_image.get(row.key as usize).is_some_and(|&is_image| is_image)
             };
-            let needs_none = self.notes.every_stem || self.is_table();
+            // A file that is a sample is its image, also where a manifest gives it columns.
+            let is_row = self.is_table() && self.layout().is_sharded();
+            let needs_none = self.notes.every_stem || is_row;
             let has_image = !needs_none || self.members_in_file(sample).any(|row| own(&row));
             for (member, place) in places.iter_mut().enumerate() {
                 if selected[member] == IMAGE {
@@ -173,6 +175,8 @@ impl DatasetPart {
         let pieces = self.pieces(members, sample, image);
         match together(&pieces) {
             Some(Range { start, end }) => Extent { offset: start, length: (end - start) as u32, ..image },
+            // Of a file that is a sample, no part is read.
+            None if !self.layout().is_sharded() => image,
             None => Extent { length: 0, ..image },
         }
     }

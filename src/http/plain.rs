@@ -3,7 +3,7 @@
 use super::blocking::{BlockingHttp, Fetched, whole};
 use super::client::{Ask, HttpAnswer, HttpClient, OpenConnection, request, retry_after};
 use super::failure::HttpFailure;
-use super::url::{HttpUrl, is_near};
+use super::url::{HttpUrl, Reach, is_near};
 use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Method;

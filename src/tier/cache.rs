@@ -15,7 +15,7 @@ use super::reader::TieredReader;
 use super::stage::Stager;
 use super::stats::{CacheStats, SourceCounters, UseCounters};
 use super::store::Verify;
-use crate::dataset::{DatasetIndex, Extent};
+use crate::dataset::{DatasetIndex, Extent, FileId};
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice, Reader};
 use crate::peers::{PeerStats, ServerStats};
@@ -29,6 +29,8 @@ pub use forms::NoForms;
 pub(super) use keep::{SampleOrigin, TierPlace};
 use open::OpenedTiers;
 pub use open::TierOptions;
+use std::any::Any;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -95,6 +97,8 @@ pub struct Cache {
     lacks_room: AtomicBool,
     counted: SourceCounters,
     last_error: Mutex<Option<String>>,
+    /// The claims on the files of which this process keeps whole compressed blocks.
+    block_claims: Mutex<HashMap<FileId, Vec<Box<dyn Any + Send>>>>,
     /// The process that opened the cache: a forked child has none of its threads.
     process: u32,
 }
@@ -166,6 +170,7 @@ impl Cache {
             lacks_room: AtomicBool::default(),
             counted: SourceCounters::default(),
             last_error: Mutex::default(),
+            block_claims: Mutex::default(),
             process: std::process::id(),
         });
         if let Some((mesh, server)) = cache.mesh.as_ref().and_then(|mesh| Some((mesh, mesh.server.as_ref()?)))
@@ -413,6 +418,7 @@ impl Cache {
         if !self.is_ours() {
             return;
         }
+        self.give_blocks_up();
         let mut staging = self.staging();
         staging.closed = true;
         let threads = (staging.stager.take(), staging.converter.take());

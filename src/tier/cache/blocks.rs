@@ -1,9 +1,9 @@
 //! What the cache takes of compressed blocks: whoever unpacks one has all of its samples at hand.
 
 use super::Cache;
-use crate::dataset::{BlockTaker, FileBlock};
+use crate::dataset::{BlockTaker, FileBlock, FileId};
 use crate::tier::copies::Offer;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, PoisonError, Weak};
 use std::time::Duration;
 
 /// How often a sample is offered again, a millisecond later, while all write buffers wait for the drive, and how often
@@ -18,6 +18,22 @@ impl Cache {
             self.index.unpacked().tell(cache);
         }
     }
+
+    /// Whether it is this process that keeps whole blocks of a file, and not another that shares a directory with it.
+    /// Once it is, it stays so.
+    pub(in crate::tier) fn keeps_blocks_of(&self, file: FileId) -> bool {
+        let mut claims = self.block_claims.lock().unwrap_or_else(PoisonError::into_inner);
+        if claims.contains_key(&file) {
+            return true;
+        }
+        let claimed = self.claim_unit(u64::from(file.0));
+        claimed.map(|claim| claims.insert(file, claim)).is_some()
+    }
+
+    /// Lets other processes keep the blocks that this one kept.
+    pub(super) fn give_blocks_up(&self) {
+        self.block_claims.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
 }
 
 impl BlockTaker for Cache {
@@ -29,6 +45,9 @@ impl BlockTaker for Cache {
         let Some(drawn) = drawn.filter(|_| (0..self.tiers.len()).any(|place| self.fills_ahead(place))) else {
             return;
         };
+        if !self.keeps_blocks_of(block.extent().file) {
+            return;
+        }
         let mut waits = 0;
         for sample in self.index.samples_in(block) {
             let range = block.range(self.index.extent(sample));

@@ -204,6 +204,7 @@ impl<'a> StagingWorker<'a> {
             match &unit {
                 StagingUnit::Shard(file) => match self.cache.claim_unit(u64::from(file.0)) {
                     Some(claims) => self.claims.extend(claims),
+                    None if self.cache.index().has_blocks() && self.cache.keeps_blocks_of(*file) => {}
                     // Another process stages it.
                     None => continue,
                 },
