@@ -318,12 +318,12 @@ fn any_bytes_are_an_index_or_an_error() {
     assert!(loaded > 0, "some mutations are harmless or mended");
 }
 
-/// Recomputes the digests where the header's table still points into the file: the header is at 0, seventeen rows of
+/// Recomputes the digests where the header's table still points into the file: the header is at 0, eighteen rows of
 /// (offset, length, digest) begin at byte 112, and the header's digest is at its end.
 fn mend_index(bytes: &mut [u8]) {
     const TABLE: usize = 112;
     const ROW: usize = 48;
-    const END: usize = TABLE + 17 * ROW;
+    const END: usize = TABLE + 18 * ROW;
     if bytes.len() < END + 32 {
         return;
     }
