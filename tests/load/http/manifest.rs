@@ -185,11 +185,15 @@ fn files_are_told_apart_by_what_their_names_do_not_show() {
     assert!(two_epochs(&pipeline(index, &options)) == expected);
     // Another start learns the URLs from the manifest, and other signatures are the same dataset.
     assert!(two_epochs(&pipeline(local(&served.dataset, &path), &options)) == expected);
-    let again = |sample: usize, path: &str| format!("{url}/{path}?again={sample}&sig=geheim");
+    let again = |sample: usize, path: &str| format!("{url}/{path}?n={sample}&Expires=2&sig=geheim");
     served.write("data/signed.csv", &manifest(&served.dataset, again));
     let index = local(&served.dataset, &path);
     assert_eq!(index.fingerprint(), print);
     assert!(two_epochs(&pipeline(index, &options)) == expected);
+    // What a query names is a part of the name.
+    let others = |sample: usize, path: &str| format!("{url}/{path}?other={sample}&sig=geheim");
+    served.write("data/signed.csv", &manifest(&served.dataset, others));
+    assert_ne!(local(&served.dataset, &path).fingerprint(), print);
     // Where the query alone says which file it is, each is a file of its own.
     let first = served.dataset.path(0);
     let first = first.strip_prefix(served.dataset.beside("data")).unwrap().to_str().unwrap();
