@@ -62,7 +62,7 @@ def _common(names: Sequence[str]) -> str:
 
 def shown(value: Any) -> Any:
     """Return a value as messages may show it: of URLs no user, password or query."""
-    if isinstance(value, list):
+    if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return [shown(item) for item in value]
     return os.fspath(without_secrets(value)) if isinstance(value, str) else value
 

@@ -47,11 +47,12 @@ _NO_BATCHES_OF_BATCHES = (
 
 
 def _repr(value: Any) -> str:
-    """Return the `repr` of a value, with paths as texts, and long lists, of indices for instance, cut short."""
+    """Return the `repr` of a value, with paths as texts, without secrets, and long lists, as of indices, cut short."""
     if isinstance(value, os.PathLike):
         value = os.fspath(value)
     elif isinstance(value, list):
         value = [os.fspath(item) if isinstance(item, os.PathLike) else item for item in value[:10]]
+    value = _taken.shown(value)
     # Transforms are never cut short: one list, or one for each image field.
     is_list = isinstance(value, list) and all(isinstance(item, Transform | Views) for item in value)
     if is_list or isinstance(value, dict):

@@ -1,6 +1,6 @@
 //! Files that are numbered parts of a whole by their names, `NAME-00000-of-00010`, and which of them are missing.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 /// Between the number of a part and the number of all.
 const OF: &[u8] = b"-of-";
@@ -51,6 +51,20 @@ impl<'a> NumberedName<'a> {
         let Self { before, total, digits, ending, .. } = self;
         format!("{}{number}-of-{total:0digits$}{own}{}", text(before), text(ending))
     }
+}
+
+/// A file among these and one that has the same name but for its compression, as where something was unpacked and the
+/// packed file was kept.
+pub(super) fn twice(names: &[Vec<u8>]) -> Option<(Vec<u8>, Vec<u8>)> {
+    let all: HashSet<&[u8]> = names.iter().map(Vec::as_slice).collect();
+    names.iter().find_map(|name| {
+        let ending = |ending: &[u8]| name.strip_suffix(ending);
+        let plain = ending(b".gz").or_else(|| ending(b".zst")).map(<[u8]>::to_vec);
+        let plain = plain.or_else(|| ending(b".tgz").map(|stem| [stem, b".tar"].concat()))?;
+        let found = [plain.clone(), [&plain[..], b".gz"].concat()];
+        let same = found.into_iter().find(|other| other != name && all.contains(&other[..]))?;
+        Some((same, name.clone()))
+    })
 }
 
 /// What is amiss where these files are not all of a whole by their names, and how to read them all the same; in words
@@ -119,6 +133,21 @@ fn parts_missing(parts: &[NumberedName<'_>]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_was_unpacked_beside_itself_is_there_twice() {
+        let found = |names: &[&str]| {
+            let names: Vec<Vec<u8>> = names.iter().map(|name| name.as_bytes().to_vec()).collect();
+            twice(&names).map(|(one, other)| [one, other].map(|name| String::from_utf8(name).unwrap()))
+        };
+        let pair = |one: &str, other: &str| Some([one.to_owned(), other.to_owned()]);
+        assert_eq!(found(&["a.tar", "b.tar.gz", "c.tgz", "d.tar.zst", "e.tfrecord.gz"]), None);
+        assert_eq!(found(&["d/a.tar", "d/a.tar.gz"]), pair("d/a.tar", "d/a.tar.gz"));
+        assert_eq!(found(&["a.tar", "a.tgz"]), pair("a.tar", "a.tgz"));
+        assert_eq!(found(&["a.tar.gz", "a.tgz"]), pair("a.tar.gz", "a.tgz"));
+        assert_eq!(found(&["x.tar", "x.tar.zst"]), pair("x.tar", "x.tar.zst"));
+        assert_eq!(found(&["x.tfrecord", "x.tfrecord.gz"]), pair("x.tfrecord", "x.tfrecord.gz"));
+    }
 
     fn said(names: &[&str]) -> String {
         let names: Vec<Vec<u8>> = names.iter().map(|name| name.as_bytes().to_vec()).collect();

@@ -69,6 +69,11 @@ pub(super) fn survey(
     cancel: &Cancel,
 ) -> Result<Survey> {
     let survey = whole(source, contents, split, cancel)?;
+    if let Some((name, same)) = numbered::twice(&survey.shards) {
+        let message =
+            format!("seems to be {} unpacked, which lies beside it: remove one of the two", text(&same));
+        return Err(Error::dataset(source.path(&name), message));
+    }
     match split {
         Some(split) if survey.split.is_none() => {
             match marked_directories(source, &survey.classes, contents)? {

@@ -90,14 +90,14 @@ impl Storage {
     }
 
     /// Finds out about the file system of `path`, like [`Storage::of`], or where that fails of the nearest directory
-    /// above it, up to `root`: one sample that was deleted does not hide what the others are on.
+    /// above it, up to `root`, and of that: one sample that was deleted does not hide what the others are on.
     ///
     /// # Errors
     /// The error for `path`, when `root` fails too.
     pub fn near(path: &Path, root: &Path) -> Result<Self> {
         Self::of(path).or_else(|error| {
             let above = path.ancestors().skip(1).take_while(|directory| directory.starts_with(root));
-            above.map(Self::of).find_map(Result::ok).ok_or(error)
+            above.chain([root]).map(Self::of).find_map(Result::ok).ok_or(error)
         })
     }
 

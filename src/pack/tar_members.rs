@@ -27,6 +27,8 @@ pub(super) struct TarNames<'a> {
     /// Whether every sample has a class number.
     labeled: bool,
     table: &'a PackedColumns,
+    /// The column that is the samples' image; `None` where several could be.
+    image: Option<&'a str>,
     /// The names for the columns of a table.
     names: BTreeMap<&'a str, String>,
 }
@@ -37,6 +39,7 @@ impl<'a> TarNames<'a> {
         layout: Layout,
         labeled: bool,
         table: &'a PackedColumns,
+        image: Option<&'a str>,
         columns: &'a [TableColumn],
     ) -> Self {
         let (mut names, mut taken) = (BTreeMap::new(), HashMap::new());
@@ -45,7 +48,7 @@ impl<'a> TarNames<'a> {
                 names.insert(column.as_str(), unused(&safe_name(column), &mut taken));
             }
         }
-        Self { layout, labeled, table, names }
+        Self { layout, labeled, table, image, names }
     }
 
     /// The key of a sample before others of its shard are known: its name without what makes it unsafe; its number
@@ -120,7 +123,7 @@ impl<'a> TarNames<'a> {
             _ => {
                 let column = String::from_utf8_lossy(name);
                 // The image has no name of its own, and stays an image whatever it holds.
-                if self.table.image.as_deref() == Some(&*column) {
+                if self.image == Some(&*column) {
                     return image_extension(bytes).unwrap_or("jpg").to_owned();
                 }
                 let number = self.table.keys.binary_search_by(|key| key.as_str().cmp(&column));

@@ -112,8 +112,10 @@ pub(crate) fn pack_as_tars(
     // What columns there are is the same in all shards; their values are read shard by shard.
     let columns = index.packing_columns(0..0);
     let labeled = !facts.notes.unlabeled && facts.notes.label_fault.is_none();
+    // Where several columns are images and none is meant, each keeps its name.
+    let image = facts.table.image.as_deref().filter(|_| facts.notes.ambiguous.is_none());
     let work = TarWork {
-        names: TarNames::new(layout, labeled, &facts.table, &columns),
+        names: TarNames::new(layout, labeled, &facts.table, image, &columns),
         source: PackSource::new(&index, &facts, options.threads),
         sum: Mutex::new(report),
         index: &index,

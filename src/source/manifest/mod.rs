@@ -177,8 +177,14 @@ impl DatasetSource for ManifestSource {
         }
     }
 
+    /// A link to a manifest names other files than the manifest itself: those below its own directory.
     fn canonical(&self) -> Result<PathBuf> {
-        self.file.canonical()
+        let target = self.file.canonical()?;
+        let own = self.file.path(&[]);
+        match own.file_name().filter(|_| !self.file.is_remote()) {
+            Some(name) => Ok(self.directory.canonical()?.join(name)),
+            None => Ok(target),
+        }
     }
 
     fn settled(&self) -> Result<Arc<dyn DatasetSource>> {
