@@ -3,7 +3,8 @@
 use super::tables::{examples, fixture, mds};
 use super::{Scene, odd_folder, tree};
 use crate::common::jpeg;
-use crate::common::scene::bytes_of;
+use crate::common::scene::{bytes_of, tfrecord};
+use crate::common::tables::{Feature, example};
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
 use foreload::testing::rng::{RandomKey, Use};
 use std::collections::BTreeMap;
@@ -45,6 +46,22 @@ fn same_samples(scene: &Scene, one: &Path, other: &Path) {
         assert_eq!(one.label(sample), other.label(sample));
         assert!(bytes_of(&one, sample) == bytes_of(&other, sample), "sample {sample}");
     }
+}
+
+#[test]
+fn of_several_images_each_keeps_the_name_of_its_column() {
+    let scene = Scene::new();
+    let record = |number: u64| {
+        let features = [("annotation", jpeg(number)), ("photo", jpeg(100 + number))];
+        example(&features.map(|(name, bytes)| (name, Feature::bytes(bytes))))
+    };
+    let records: Vec<Vec<u8>> = (0..3).map(record).collect();
+    let records: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
+    scene.write("data/x.tfrecord", &tfrecord(&records));
+    scene.json("pack", "data", "tars", &["--to", "tar"]);
+    let found: BTreeMap<String, Vec<u8>> = members(&scene.path("tars")).into_iter().collect();
+    assert!(found["000000002.photo.jpg"] == jpeg(102) && found["000000002.annotation.jpg"] == jpeg(2));
+    assert_eq!(found.len(), 6, "{:?}", found.keys());
 }
 
 #[test]
