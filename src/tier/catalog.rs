@@ -76,6 +76,8 @@ pub(in crate::tier) struct Segment {
     stale: u32,
     /// The lowest form that a sample of it was brought to.
     pub tried: FileForm,
+    /// The segment whose samples it has in another form.
+    former: Option<SegmentIndex>,
 }
 
 impl Segment {
@@ -169,9 +171,12 @@ impl Catalog {
         Some((place, checked))
     }
 
-    /// Notes that the copy of a sample in the segment of this index is the source's.
+    /// Notes that the copy of a sample in the segment of this index is the source's. If it was brought to another form
+    /// while that was found out, what was made of it is, too.
     pub(in crate::tier) fn confirm(&mut self, sample: u64, segment_index: SegmentIndex) {
-        if self.get(sample).is_some_and(|place| place.segment == segment_index) {
+        let former = |place: PackedLocation| self.segments.get(place.segment as usize)?.former;
+        let is_of = |place| place == segment_index;
+        if self.get(sample).is_some_and(|place| is_of(place.segment) || former(place).is_some_and(is_of)) {
             self.chunks[(sample / 64) as usize].checked |= 1 << (sample % 64);
         }
     }
@@ -263,6 +268,7 @@ impl Catalog {
             rows: 0,
             stale: 0,
             tried: FileForm::Packed,
+            former: None,
         });
         self.by_number.insert(number, Some(segment_index));
         self.held_bytes += bytes;
@@ -294,6 +300,7 @@ impl Catalog {
         rows: &[SegmentRow],
     ) {
         self.note_rows(segment_index, rows);
+        self.segments[segment_index as usize].former = Some(former);
         for row in rows {
             if let Some((_, checked)) = self.locate(row.sample).filter(|(place, _)| place.segment == former) {
                 self.enter(segment_index, row, checked);
@@ -473,5 +480,15 @@ mod tests {
         let segment_index = catalog.publish(20, 0, &STAMP);
         catalog.place(segment_index, &[row(3, 20)], true);
         assert_eq!(place(&catalog), Some((20, true)));
+        // A copy is brought to another form while it is looked at.
+        assert!(catalog.announce(21) && catalog.announce(22), "new numbers");
+        let looked_at = catalog.publish(21, 0, &STAMP);
+        catalog.place(looked_at, &[row(4, 21)], false);
+        let converted = catalog.publish(22, 0, &STAMP);
+        catalog.replace(looked_at, converted, &[row(4, 22)]);
+        catalog.confirm(4, segment_index);
+        assert_eq!(catalog.locate(4).map(|(_, checked)| checked), Some(false), "another copy was meant");
+        catalog.confirm(4, looked_at);
+        assert_eq!(catalog.locate(4).map(|(place, checked)| (place.offset, checked)), Some((22, true)));
     }
 }
