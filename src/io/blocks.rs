@@ -5,8 +5,7 @@
 //! unpacked than to be asked for.
 
 use super::files::Files;
-use super::group::{GroupBell, GroupedReader, ReaderGroup};
-use super::own_thread::OwnThread;
+use super::mixed::MixedReader;
 use super::read_blocking::read_in_file;
 use super::{Completion, DROP_LIMIT, Filled, ReadRequest, ReadStats, Reader, Waker};
 use crate::dataset::{Extent, FileBlock, FileId};
@@ -17,10 +16,6 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-
-/// The places of the readers in their group.
-const IN_FILE: usize = 0;
-const IN_BLOCKS: usize = 1;
 
 /// The most threads that read and unpack blocks of files that this machine opens, and of files on servers, which are
 /// waited for longer.
@@ -70,71 +65,29 @@ pub(super) fn read_in_block(files: &dyn Files, block: &FileBlock, extent: Extent
     found
 }
 
-/// A reader for files of which some have compressed blocks.
-pub(super) struct UnpackingReader {
+/// A reader that leaves what lies in its file as it is to `in_file`, and has up to `depth` requests for what lies in
+/// compressed blocks.
+///
+/// # Errors
+/// [`Error::Unavailable`] where the system refuses a thread.
+pub(super) fn unpacking(
     files: Arc<dyn Files>,
-    group: ReaderGroup,
-    arrived: Vec<(usize, Completion)>,
+    in_file: Box<dyn Reader>,
+    depth: usize,
+    remote: bool,
+) -> Result<MixedReader> {
+    let own = files.clone();
+    let open = move || BlockReader::new(own, depth, remote).map(|reader| Box::new(reader) as Box<dyn Reader>);
+    MixedReader::new(files, in_file, "foreload-blocks", open, is_in_block)
 }
 
-impl UnpackingReader {
-    /// A reader that leaves what lies in its file as it is to `in_file`, and has up to `depth` requests for the rest.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] where the system refuses a thread.
-    pub(super) fn new(
-        files: Arc<dyn Files>,
-        in_file: Box<dyn Reader>,
-        depth: usize,
-        remote: bool,
-    ) -> Result<Self> {
-        let bell = Arc::<GroupBell>::default();
-        let own = files.clone();
-        let open =
-            move || BlockReader::new(own, depth, remote).map(|reader| Box::new(reader) as Box<dyn Reader>);
-        let in_blocks = OwnThread::new("foreload-blocks", open, bell.waker())?;
-        let readers = vec![GroupedReader::Waiting(in_file), GroupedReader::Listening(Box::new(in_blocks))];
-        Ok(Self { files, group: ReaderGroup::new(readers, bell), arrived: Vec::new() })
+fn is_in_block(files: &dyn Files, request: &mut ReadRequest) -> bool {
+    let is_in_block = files.block(request.extent).is_some();
+    if !is_in_block && request.extent.length == 0 {
+        // Nothing lies anywhere, and behind the end of a file there is nothing to look for either.
+        request.extent.offset = 0;
     }
-}
-
-impl Reader for UnpackingReader {
-    /// What is submitted next may be for either reader.
-    fn room(&self) -> usize {
-        self.group.get(IN_FILE).room().min(self.group.get(IN_BLOCKS).room())
-    }
-
-    fn in_flight(&self) -> usize {
-        self.group.in_flight()
-    }
-
-    fn submit(&mut self, request: ReadRequest) {
-        let place = if self.files.block(request.extent).is_some() { IN_BLOCKS } else { IN_FILE };
-        let mut request = request;
-        if place == IN_FILE && request.extent.length == 0 {
-            // Nothing lies anywhere, and behind the end of a file there is nothing to look for either.
-            request.extent.offset = 0;
-        }
-        self.group.submit(place, request);
-    }
-
-    fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
-        self.group.wait(false, &mut self.arrived)?;
-        out.extend(self.arrived.drain(..).map(|(_, completion)| completion));
-        Ok(())
-    }
-
-    fn waker(&self) -> Waker {
-        self.group.waker()
-    }
-
-    fn stats(&self) -> ReadStats {
-        self.group.get(IN_FILE).stats() + self.group.get(IN_BLOCKS).stats()
-    }
-
-    fn describe(&self) -> String {
-        format!("{}; {}", self.group.get(IN_FILE).describe(), self.group.get(IN_BLOCKS).describe())
-    }
+    is_in_block
 }
 
 /// What threads that unpack tell the one that waits.
@@ -231,7 +184,7 @@ impl BlockWork {
         answers.extend(requests.into_iter().map(|request| self.copy(block, &bytes, request)));
         let _ = done.send(BlockAnswer::Done(answers));
         if is_new {
-            // Whoever keeps samples may take the others, too; nobody waits for that.
+            // Whoever keeps samples may take the others, too; those who asked have their answers by now.
             let _ = catch_unwind(AssertUnwindSafe(|| offer(&*self.files, block, &bytes)));
         }
     }

@@ -1,6 +1,6 @@
 //! Chooses a reader: by what the user asked for, what the storage suits, and what the system allows, in this order.
 
-use super::blocks::UnpackingReader;
+use super::blocks;
 use super::files::Files;
 use super::mixed::MixedReader;
 use super::pread::{PreadOptions, PreadReader};
@@ -37,7 +37,7 @@ pub fn open(
     if !index.has_blocks() {
         return Ok(reader);
     }
-    Ok(Box::new(UnpackingReader::new(index.clone(), reader, depth, index.has_remote())?))
+    Ok(Box::new(blocks::unpacking(index.clone(), reader, depth, index.has_remote())?))
 }
 
 /// Opens the reader of what lies in its file as it is.
@@ -61,7 +61,7 @@ fn open_in_files(
     if !index.has_remote() {
         return Ok(local);
     }
-    Ok(Box::new(MixedReader::new(index.clone(), local, depth)?))
+    Ok(Box::new(MixedReader::of_servers(index.clone(), local, depth)?))
 }
 
 /// What [`open_source`] must know about the data.
