@@ -7,6 +7,7 @@ mod images;
 mod key_choice;
 mod labels;
 mod mixing;
+mod order;
 mod peers;
 mod pfs;
 mod pools;
@@ -45,13 +46,13 @@ pub(crate) use views::{ViewKind, ViewPlaces};
 use crate::augment::Output;
 use crate::augment::cuda::LaneMemory;
 use crate::batch::{BatchLayout, Pools};
-use crate::dataset::{Contents, DatasetIndex, IndexOptions, SampleColumn};
+use crate::dataset::{Contents, DatasetIndex, IndexOptions, SampleColumn, Stretches};
 use crate::decode::Damaged;
 use crate::decode::cuda::OwnTables;
 use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice};
 use crate::names::named;
-use crate::schedule::{Assignment, LastBatch, Selection};
+use crate::schedule::{Assignment, LastBatch, Selection, Shuffling};
 use crate::tier::{CacheOptions, NoForms, TierName, TierOptions, Verify};
 use labels::ReadLabels;
 use requested::RequestedFields;
@@ -79,8 +80,12 @@ pub struct LoaderConfig {
     pub batch_size: u32,
     /// The seed of order and augmentation.
     pub seed: u64,
-    /// Whether the samples are shuffled.
-    pub shuffle: bool,
+    /// In which order epochs take their samples.
+    pub shuffling: Shuffling,
+    /// Where neighbours are read together, if they are.
+    pub(crate) stretches: Option<Arc<Stretches>>,
+    /// Among how many ranks blocks are divided; none for as many as there are.
+    pub shuffle_ranks: Option<u32>,
     /// What happens to the samples that do not fill the last batch.
     pub last_batch: LastBatch,
     /// How many times in a row each sample comes.
@@ -167,6 +172,7 @@ impl LoaderOptions {
             return Err(Error::config("device", message));
         }
         device::validate(&self.device, self.decoder)?;
+        self.check_blocks()?;
         self.cache(1)?;
         if self.labels.is_some() && !self.decoded {
             let message = "cannot be given with decoded=False, which gives files: leave one of them out";
@@ -222,30 +228,6 @@ impl LoaderOptions {
                 Fields::usual(images, label_columns, index.is_labeled())
             }
             Some(asked) => Fields::check(asked, index, images, label_columns),
-        }
-    }
-
-    /// Warns of what only makes sense in training, and is asked for of an evaluation.
-    fn warn_about_evaluation(&self, index: &DatasetIndex) {
-        let warn = |setting: &'static str, what: String| {
-            index.notices().warn_once(("evaluation", setting), || {
-                format!(
-                    "{what}: leave {setting} out, or say train=True if this is no evaluation (shuffle=False and \
-                     last_batch=\"partial\" keep the order of the files and all samples)"
-                )
-            });
-        };
-        if self.train {
-            return;
-        }
-        if let repeats @ 2.. = self.repeats {
-            let what = format!(
-                "repeats is {repeats} with train=False: an epoch shows one in {repeats} of the samples"
-            );
-            warn("repeats", what);
-        }
-        if self.mix.is_some() {
-            warn("mix", "mix is given with train=False: images and labels are mixed with others'".to_owned());
         }
     }
 
@@ -371,8 +353,10 @@ impl CheckedOptions<'_> {
             }
             asked => (asked, images),
         };
+        let selection = Arc::new(selection::select(options, index)?);
         let same = SameForAllSizes {
-            selection: Arc::new(selection::select(options, index)?),
+            stretches: options.stretches(&selection, index),
+            selection,
             label_columns: Arc::new(label_columns),
         };
         let mut config = options.sized(asked.as_ref(), index, images, &same)?;
@@ -387,6 +371,7 @@ impl CheckedOptions<'_> {
 
 /// What epochs with images of other sizes have in common.
 struct SameForAllSizes {
+    stretches: Option<Arc<Stretches>>,
     selection: Arc<Selection>,
     label_columns: Arc<Vec<SampleColumn>>,
 }
@@ -454,7 +439,9 @@ impl LoaderOptions {
         Ok(LoaderConfig {
             batch_size: options.batch_size,
             seed: options.seed,
-            shuffle: options.shuffle.unwrap_or(options.train),
+            shuffling: options.shuffling(),
+            stretches: same.stretches.clone(),
+            shuffle_ranks: options.shuffle_ranks,
             last_batch: options.last_batch.unwrap_or(if options.train {
                 LastBatch::Drop
             } else {

@@ -109,7 +109,7 @@ pub use error::{DecodeError, Error, Result};
 pub use io::{Direct, IoChoice};
 pub use notices::Notices;
 pub use pipeline::{Cursor, Epoch, EpochStats, FailureLog, Pipeline, Poll, Progress, SampleFailure, Start};
-pub use schedule::{Draw, LastBatch, Order, Schedule};
+pub use schedule::{Draw, LastBatch, Order, Schedule, Shuffling};
 pub use state::State;
 pub use tier::{
     CacheOptions, FillChoice, FormChoice, NoForms, PeersOptions, RankMeeting, RanksMet, TierOptions, Verify,

@@ -7,11 +7,13 @@ mod order;
 mod permutation;
 mod repeats;
 mod selection;
+mod stretch_shuffle;
 
 pub use homes::SampleHomes;
 pub use order::{Order, TABLE_LIMIT};
 pub(crate) use repeats::RepeatSpread;
 pub use selection::{Draw, Selection};
+pub use stretch_shuffle::SequenceParts;
 
 use crate::error::{Error, Result};
 use crate::names::named;
@@ -33,6 +35,23 @@ pub enum LastBatch {
 }
 
 named!(LastBatch: "drop" => Drop, "pad" => Pad, "partial" => Partial);
+
+/// In which order an epoch takes its samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Shuffling {
+    /// As the dataset lists them.
+    Off,
+    /// At random, over the whole epoch.
+    On,
+    /// At random, but that neighbours which are read at once come near one another.
+    Blocks,
+}
+
+impl From<bool> for Shuffling {
+    fn from(shuffled: bool) -> Self {
+        if shuffled { Self::On } else { Self::Off }
+    }
+}
 
 /// Which rank takes which sample of a global batch.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

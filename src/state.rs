@@ -24,6 +24,8 @@ pub struct OrderIdentity {
     pub epoch_size: u64,
     /// Whether the samples are shuffled.
     pub shuffle: bool,
+    /// The digest of the stretches by which they are, in hexadecimal; `None` where the order is by samples.
+    pub blocks: Option<String>,
     /// What becomes of the samples that do not fill the last batch.
     pub last_batch: LastBatch,
     /// The digest of what an epoch draws from, in hexadecimal; `None` when every sample is drawn once.
@@ -36,11 +38,12 @@ pub struct OrderIdentity {
 
 impl OrderIdentity {
     /// What each of these is called where they are compared, and its value in words.
-    pub(crate) fn values(&self) -> [(&'static str, String); 8] {
+    pub(crate) fn values(&self) -> [(&'static str, String); 9] {
         [
             ("the dataset's fingerprint", self.fingerprint.clone()),
             ("seed", self.seed.to_string()),
             ("shuffle", self.shuffle.to_string()),
+            ("blocks", blocks_text(&self.blocks)),
             ("last_batch", self.last_batch.name().into()),
             ("the selection of samples", selection_text(&self.selection)),
             ("epoch_size", self.epoch_size.to_string()),
@@ -52,6 +55,10 @@ impl OrderIdentity {
 
 fn selection_text(selection: &Option<String>) -> String {
     selection.clone().unwrap_or_else(|| "every sample once".into())
+}
+
+fn blocks_text(blocks: &Option<String>) -> String {
+    blocks.clone().unwrap_or_else(|| "None".into())
 }
 
 fn mix_text(mix: &Option<String>) -> String {
@@ -78,6 +85,12 @@ pub struct State {
     pub epoch_size: u64,
     /// Whether the samples are shuffled.
     pub shuffle: bool,
+    /// The digest of the stretches by which they are, in hexadecimal; `None` where the order is by samples.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<String>,
+    /// The number of ranks that the stretches were divided among.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shuffle_ranks: Option<u32>,
     /// What becomes of the samples that do not fill the last batch, by name.
     pub last_batch: String,
     /// The digest of what an epoch draws from, in hexadecimal; `None` when every sample is drawn once.
@@ -109,6 +122,8 @@ impl State {
             global_batch: schedule.global_batch(),
             epoch_size: identity.epoch_size,
             shuffle: identity.shuffle,
+            blocks: identity.blocks.clone(),
+            shuffle_ranks: schedule.order().parts(),
             last_batch: identity.last_batch.name().into(),
             selection: identity.selection.clone(),
             repeats: identity.repeats,
@@ -165,6 +180,7 @@ impl State {
             self.fingerprint.clone(),
             self.seed.to_string(),
             self.shuffle.to_string(),
+            blocks_text(&self.blocks),
             self.last_batch.clone(),
             selection_text(&self.selection),
             self.epoch_size.to_string(),
@@ -216,6 +232,14 @@ impl State {
         }
         if self.is_through() {
             return Ok(schedule.steps());
+        }
+        if let (Some(begun), Some(here)) = (self.shuffle_ranks, schedule.order().parts())
+            && begun != here
+        {
+            let message = format!(
+                "is {here}, but the epoch was begun with blocks divided among {begun} ranks: set {begun}, on every rank"
+            );
+            return Err(Error::config("shuffle_ranks", message));
         }
         let (saved, here) = (self.global_batch, schedule.global_batch());
         let (batch_size, world_size) = (schedule.batch_size(), u64::from(schedule.world_size()));

@@ -28,7 +28,8 @@ pub mod config {
 pub mod dataset {
     pub use crate::dataset::{
         Changed, ClassRef, Contents, DatasetIndex, Extent, FieldKind, FileId, FileVersion, Fingerprint,
-        IndexOptions, IndexOrigin, IndexSummary, Layout, MemberBytes, Select, Stamp, TICK, TableField,
+        IndexOptions, IndexOrigin, IndexSummary, Layout, MemberBytes, Select, Stamp, Stretches, TICK,
+        TableField,
     };
     pub mod archive {
         pub use crate::dataset::archive::{TarMember, TarMembers};
@@ -126,7 +127,8 @@ pub mod rng {
 }
 pub mod schedule {
     pub use crate::schedule::{
-        Assignment, BatchEntry, Draw, LastBatch, Order, SampleHomes, Schedule, Selection, TABLE_LIMIT,
+        Assignment, BatchEntry, Draw, LastBatch, Order, SampleHomes, Schedule, Selection, SequenceParts,
+        Shuffling, TABLE_LIMIT,
     };
 }
 pub mod simd {

@@ -3,7 +3,7 @@
 use super::LoaderOptions;
 use crate::dataset::{ClassRef, DatasetIndex, Select};
 use crate::error::{Error, Result};
-use crate::schedule::Selection;
+use crate::schedule::{Selection, Shuffling};
 use std::collections::BTreeMap;
 use std::ops::{Range, RangeInclusive};
 
@@ -33,7 +33,7 @@ pub(super) fn select(options: &LoaderOptions, index: &DatasetIndex) -> Result<Se
         files: options.files.clone(),
     };
     let mut chosen = part.resolve(index)?;
-    let shuffled = options.shuffle.unwrap_or(options.train);
+    let shuffled = options.shuffling() != Shuffling::Off;
     if options.weights.is_some() || options.ratios.is_some() {
         let setting = if options.weights.is_some() { "weights" } else { "ratios" };
         if !shuffled {

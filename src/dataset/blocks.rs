@@ -159,29 +159,54 @@ impl ShardBlocks {
     }
 }
 
-/// A block in a file of the dataset, as those know it who read.
+/// What is read of a file at once, and kept for those who want a part of it: a compressed block, or a stretch of
+/// neighbours that lie there as they are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileBlock {
     pub(super) file: FileId,
-    pub(super) row: StoredBlock,
+    pub(super) content: BlockContent,
     /// The version of the file when it was asked for, which is before the block is read.
     pub(super) version: Option<FileVersion>,
+}
+
+/// What the bytes of a [`FileBlock`] are in its file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum BlockContent {
+    /// A block that has to be unpacked.
+    Compressed(StoredBlock),
+    /// Bytes as they are: the offset of the first and their number.
+    AsItIs { start: u64, length: u32 },
 }
 
 impl FileBlock {
     /// Where the block lies in its file.
     pub fn extent(&self) -> Extent {
-        Extent { file: self.file, offset: self.row.offset, length: self.row.packed }
+        let (offset, length) = match self.content {
+            BlockContent::Compressed(row) => (row.offset, row.packed),
+            BlockContent::AsItIs { start, length } => (start, length),
+        };
+        Extent { file: self.file, offset, length }
     }
 
-    /// The addresses of its bytes once it is unpacked.
+    /// Whether it has to be unpacked.
+    pub fn is_compressed(&self) -> bool {
+        matches!(self.content, BlockContent::Compressed(_))
+    }
+
+    /// The addresses of its bytes once it is unpacked; where nothing is, their places in the file.
     pub fn addresses(&self) -> Range<u64> {
-        self.row.addresses()
+        match self.content {
+            BlockContent::Compressed(row) => row.addresses(),
+            BlockContent::AsItIs { start, length } => start..start.saturating_add(u64::from(length)),
+        }
     }
 
     /// The number of its bytes once it is unpacked.
     pub fn unpacked(&self) -> u64 {
-        u64::from(self.row.unpacked)
+        match self.content {
+            BlockContent::Compressed(row) => u64::from(row.unpacked),
+            BlockContent::AsItIs { length, .. } => u64::from(length),
+        }
     }
 
     /// The version of its file before it was read.
@@ -203,8 +228,11 @@ impl FileBlock {
     ///
     /// # Errors
     /// What is wrong with them, in words: they are not those that were indexed, or damaged.
-    pub fn unpack(&self, packed: &[u8]) -> Result<Vec<u8>, String> {
-        self.row.unpack(packed)
+    pub fn unpack(&self, packed: Vec<u8>) -> Result<Vec<u8>, String> {
+        match self.content {
+            BlockContent::Compressed(row) => row.unpack(&packed),
+            BlockContent::AsItIs { .. } => Ok(packed),
+        }
     }
 }
 

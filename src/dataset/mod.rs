@@ -53,6 +53,7 @@ mod selected_members;
 pub(crate) mod shards;
 mod spill;
 mod splits;
+mod stretches;
 mod summary;
 mod survey;
 pub(crate) mod table;
@@ -74,10 +75,11 @@ pub use layouts::Layout;
 pub use select::{ClassRef, Select};
 pub use selected_members::MemberBytes;
 pub(crate) use selected_members::{IMAGE, choices};
+pub use stretches::Stretches;
 pub use summary::TableField;
 pub use summary::{IndexOrigin, IndexSummary};
 pub(crate) use summary::{IndexRequests, Notes, SampleBytes, Skipped};
-pub(crate) use unpacked::{BlockTaker, UnpackStats, UnpackedBlocks};
+pub(crate) use unpacked::{BlockTaker, UNPACKED_KEPT, UnpackStats, UnpackedBlocks};
 
 /// The hash of what defines the dataset: layout, relative paths, extents, labels. Times are no part of it, so a copy
 /// has the same fingerprint.

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 
 /// The most bytes of unpacked blocks that are kept, beside a single larger one.
-pub(super) const MOST_KEPT: u64 = 256 << 20;
+pub(crate) const UNPACKED_KEPT: u64 = 256 << 20;
 /// The most bytes, packed and unpacked, of blocks that are being unpacked at the same time, beside a single larger one.
 const MOST_UNDER_WAY: u64 = 256 << 20;
 
@@ -96,7 +96,7 @@ impl BlockState {
         self.kept += bytes.len() as u64;
         self.blocks.insert(key, HeldBlock::There { bytes: bytes.clone(), used: self.clock });
         self.by_use.insert(self.clock, key);
-        while self.kept > MOST_KEPT && self.by_use.len() > 1 {
+        while self.kept > UNPACKED_KEPT && self.by_use.len() > 1 {
             let Some((_, oldest)) = self.by_use.pop_first() else { return };
             if let Some(HeldBlock::There { bytes, .. }) = self.blocks.remove(&oldest) {
                 self.kept -= bytes.len() as u64;
@@ -141,8 +141,8 @@ impl UnpackedBlocks {
         block: &FileBlock,
         unpack: impl FnOnce() -> Result<Vec<u8>>,
     ) -> Result<(Arc<Vec<u8>>, bool)> {
-        let key = (block.file, block.row.start, block.version);
-        let cost = block.unpacked() + u64::from(block.row.packed);
+        let key = (block.file, block.addresses().start, block.version);
+        let cost = block.unpacked() + if block.is_compressed() { block.extent().length.into() } else { 0 };
         let mut state = self.lock();
         loop {
             if let Some(bytes) = state.find(key) {
@@ -159,9 +159,11 @@ impl UnpackedBlocks {
         drop(state);
         let mut under_way = BlockUnderWay { all: self, key, cost, found: None };
         let bytes = Arc::new(unpack()?);
-        self.blocks.fetch_add(1, Relaxed);
-        self.packed.fetch_add(u64::from(block.row.packed), Relaxed);
-        self.unpacked.fetch_add(bytes.len() as u64, Relaxed);
+        if block.is_compressed() {
+            self.blocks.fetch_add(1, Relaxed);
+            self.packed.fetch_add(u64::from(block.extent().length), Relaxed);
+            self.unpacked.fetch_add(bytes.len() as u64, Relaxed);
+        }
         under_way.found = Some(bytes.clone());
         Ok((bytes, true))
     }
@@ -191,14 +193,14 @@ impl UnpackedBlocks {
 
 #[cfg(test)]
 mod tests {
-    use super::super::blocks::StoredBlock;
+    use super::super::blocks::{BlockContent, StoredBlock};
     use super::*;
     use crate::error::Error;
     use std::sync::atomic::AtomicUsize;
 
     fn block(number: u64, unpacked: u32) -> FileBlock {
         let row = StoredBlock { start: number << 32, offset: 0, packed: 10, unpacked, sum: 0, codec: 0 };
-        FileBlock { file: FileId(0), row, version: None }
+        FileBlock { file: FileId(0), content: BlockContent::Compressed(row), version: None }
     }
 
     #[test]
@@ -223,12 +225,12 @@ mod tests {
     #[test]
     fn what_was_asked_for_longest_ago_gives_way() {
         let all = UnpackedBlocks::default();
-        let size = (MOST_KEPT / 4) as u32;
+        let size = (UNPACKED_KEPT / 4) as u32;
         let get = |number| all.get(&block(number, size), || Ok(vec![0; size as usize])).unwrap().1;
         assert!((0..4).all(get));
         assert!(!get(0));
         assert!(get(4) && !get(0) && !get(2) && get(1), "the block 1 was the oldest");
-        assert!(all.lock().kept <= MOST_KEPT);
+        assert!(all.lock().kept <= UNPACKED_KEPT);
     }
 
     #[test]

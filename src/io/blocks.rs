@@ -33,7 +33,7 @@ fn unpacked(files: &dyn Files, block: &FileBlock) -> Result<(Arc<Vec<u8>>, bool)
     all.get(block, || {
         let extent = block.extent();
         let packed = read_in_file(files, extent)?;
-        block.unpack(&packed).map_err(|message| {
+        block.unpack(packed).map_err(|message| {
             Error::dataset(files.path(extent.file), format!("at byte {}: {message}", extent.offset))
         })
     })

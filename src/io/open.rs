@@ -3,6 +3,7 @@
 use super::blocks;
 use super::files::Files;
 use super::mixed::MixedReader;
+use super::near::NearFiles;
 use super::pread::{PreadOptions, PreadReader};
 use super::probe::huge_pages;
 use super::ranged::RangedReader;
@@ -10,7 +11,7 @@ use super::read_blocking::read_blocking;
 use super::storage::{Storage, StorageKind, available_memory};
 use super::uring::{UringOptions, UringReader};
 use super::{Direct, IoChoice, ReadRequest, Reader};
-use crate::dataset::{DatasetIndex, Extent, FileId, Stamp};
+use crate::dataset::{DatasetIndex, Extent, FileId, Stamp, Stretches};
 use crate::error::{Error, Result};
 use crate::notices::Notices;
 use crate::slot::SlotPool;
@@ -33,11 +34,29 @@ pub fn open(
     direct: Direct,
     depth: usize,
 ) -> Result<Box<dyn Reader>> {
+    open_near(index, None, slots, io, direct, depth)
+}
+
+/// Opens a reader like [`open`], for an order in which the samples of a stretch come near one another: on servers each
+/// of these `stretches` is asked for at once.
+///
+/// # Errors
+/// Those of [`open`].
+pub(crate) fn open_near(
+    index: &Arc<DatasetIndex>,
+    stretches: Option<&Arc<Stretches>>,
+    slots: &SlotPool,
+    io: IoChoice,
+    direct: Direct,
+    depth: usize,
+) -> Result<Box<dyn Reader>> {
     let reader = open_in_files(index, slots, io, direct, depth)?;
-    if !index.has_blocks() {
-        return Ok(reader);
-    }
-    Ok(Box::new(blocks::unpacking(index.clone(), reader, depth, index.has_remote())?))
+    let files: Arc<dyn Files> = match stretches.filter(|_| index.has_remote()) {
+        Some(stretches) => Arc::new(NearFiles::new(index, stretches)),
+        None if index.has_blocks() => index.clone(),
+        None => return Ok(reader),
+    };
+    Ok(Box::new(blocks::unpacking(files, reader, depth, index.has_remote())?))
 }
 
 /// Opens the reader of what lies in its file as it is.

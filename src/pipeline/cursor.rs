@@ -127,6 +127,7 @@ mod tests {
             seed: 1,
             epoch_size: 100,
             shuffle: true,
+            blocks: None,
             last_batch: LastBatch::Drop,
             selection: None,
             repeats: 1,

@@ -43,7 +43,7 @@ use crate::dataset::{DatasetIndex, Fingerprint};
 use crate::error::{Error, Result};
 use crate::io::Reader;
 use crate::rng::{RandomKey, Use};
-use crate::schedule::{Assignment, Order, SampleHomes, Schedule};
+use crate::schedule::{Assignment, Order, SampleHomes, Schedule, Shuffling};
 use crate::slot::SlotPool;
 use crate::state::{OrderIdentity, State};
 use crate::tier::{Cache, CacheStats, OpenSource, RankPlace};
@@ -127,7 +127,8 @@ impl Pipeline {
     /// Makes a pipeline for `index`. No thread starts and no pool is allocated before the first epoch.
     pub fn new(index: Arc<DatasetIndex>, config: LoaderConfig) -> Self {
         let open = |index: &Arc<DatasetIndex>, slots: &SlotPool, config: &LoaderConfig| {
-            crate::io::open(index, slots, config.io, config.direct, config.queue_depth)
+            let stretches = config.stretches.as_ref();
+            crate::io::open_near(index, stretches, slots, config.io, config.direct, config.queue_depth)
         };
         Self::with_reader(index, config, Box::new(open))
     }
@@ -143,7 +144,8 @@ impl Pipeline {
             fingerprint: index.fingerprint().to_string(),
             seed: config.seed,
             epoch_size: config.selection.draws(),
-            shuffle: config.shuffle,
+            shuffle: config.shuffling != Shuffling::Off,
+            blocks: config.blocks().map(|stretches| Fingerprint(*stretches.digest()).to_string()),
             last_batch: config.last_batch,
             selection: config.selection.digest().map(|digest| Fingerprint(*digest).to_string()),
             repeats: config.repeats,
@@ -234,7 +236,7 @@ impl Pipeline {
     /// The same with the slices that ranks take by order. A state needs no more, for global batches are the same.
     fn in_slices(&self, epoch: u64, rank: u32, world_size: u32) -> Result<Schedule> {
         let config = &self.shared.config;
-        let order = self.shared.order(epoch);
+        let order = self.shared.order(epoch, world_size)?;
         let repeats = u64::from(order.repeats());
         let schedule = Schedule::new(order, config.batch_size, rank, world_size, config.last_batch)?;
         if config.mix.is_none() {
@@ -254,8 +256,11 @@ impl Pipeline {
     }
 
     /// The order of an epoch, of which each rank has its part.
-    pub(crate) fn order(&self, epoch: u64) -> Order {
-        self.shared.order(epoch)
+    ///
+    /// # Errors
+    /// [`Error::Config`] where blocks are to be divided among ranks that a global batch cannot be divided among.
+    pub(crate) fn order(&self, epoch: u64, world_size: u32) -> Result<Order> {
+        self.shared.order(epoch, world_size)
     }
 
     /// The number of steps of an epoch, which is the same on every rank.
@@ -346,12 +351,14 @@ impl Pipeline {
             if !first {
                 cache.forget_error();
             }
-            cache.begin(epoch, &schedule, first_step, &|epoch| self.shared.order(epoch));
+            let order = |epoch| self.shared.order(epoch, schedule.world_size());
+            let order = |epoch| order(epoch).expect("what can be divided in one epoch can in others");
+            cache.begin(epoch, &schedule, first_step, &order);
         }
         // An evaluation that takes its samples in the dataset's order has the same substitutes in every epoch.
         let config = &shared.config;
         let seed = config.seed;
-        let same = !config.shuffle && !config.images.are_random();
+        let same = config.shuffling == Shuffling::Off && !config.images.are_random();
         let substitutes = RandomKey::new(
             &self.shared.index.fingerprint().0,
             seed,
@@ -422,15 +429,23 @@ impl PipelineShared {
         }
     }
 
-    /// The order of an epoch.
-    fn order(&self, epoch: u64) -> Order {
-        let (index, config) = (&self.index, &self.config);
-        let order = if config.shuffle {
-            Order::drawn(config.selection.clone(), &index.fingerprint(), config.seed, epoch)
-        } else {
-            Order::listed(config.selection.clone())
+    /// The order of an epoch, of so many ranks.
+    ///
+    /// # Errors
+    /// [`Error::Config`] where blocks are to be divided among ranks that a global batch cannot be divided among.
+    fn order(&self, epoch: u64, world_size: u32) -> Result<Order> {
+        let (config, fingerprint) = (&self.config, self.index.fingerprint());
+        let selection = config.selection.clone();
+        let order = match (config.shuffling, &config.stretches) {
+            (Shuffling::Blocks, Some(stretches)) => {
+                let divided = config.divided(world_size)?;
+                let stretches = stretches.clone();
+                Order::by_stretches(selection, stretches, &fingerprint, config.seed, epoch, divided)
+            }
+            (Shuffling::Off, _) => Order::listed(selection),
+            _ => Order::drawn(selection, &fingerprint, config.seed, epoch),
         };
-        order.repeated(config.repeats)
+        Ok(order.repeated(config.repeats))
     }
 
     /// The schedule whose ranks take samples as the settings say.

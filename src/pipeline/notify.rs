@@ -6,6 +6,7 @@ use crate::config::OnError;
 use crate::decode::nvjpeg::NvJpegBackend;
 use crate::error::{DecodeError, Error};
 use crate::notices::NoticeKind;
+use crate::schedule::Shuffling;
 use crate::tier::{CacheStats, TierOptions};
 
 /// A full cache that holds less than this share of what it could hold of the dataset has less room than was meant.
@@ -194,7 +195,10 @@ impl PipelineShared {
             TierOptions::Ram { size, .. } | TierOptions::Directory { size, .. } => *size,
         });
         let index = &self.index;
-        if !self.config.shuffle || !index.has_blocks() || room.sum::<u64>() >= index.total_bytes() {
+        if self.config.shuffling != Shuffling::On
+            || !index.has_blocks()
+            || room.sum::<u64>() >= index.total_bytes()
+        {
             return;
         }
         let Some(costs) = index.block_costs().filter(|costs| !costs.fit_in_memory()) else { return };

@@ -80,7 +80,7 @@ impl Pipeline {
         let mut views = self.finished(draw, epoch, field)?;
         let mixed = match &self.shared_in(epoch).config.mix {
             None => None,
-            Some(_) => Some(match self.partner(draw, epoch, world_size) {
+            Some(_) => Some(match self.partner(draw, epoch, world_size)? {
                 None => PreviewMix::Alone,
                 Some((partner, drawn)) => {
                     for (own, other) in views.iter_mut().zip(&mut self.finished(partner, epoch, field)?) {
@@ -98,24 +98,27 @@ impl Pipeline {
     }
 
     /// The draws of the first places of an epoch of so many ranks, `count` of them or all.
-    pub(crate) fn first_draws(&self, epoch: u64, world_size: u32, count: u64) -> Vec<Draw> {
-        let EpochPlaces { order, spread } = self.places(epoch, world_size);
-        (0..count.min(order.len())).map(|place| order.draw(spread.position(place))).collect()
+    pub(crate) fn first_draws(&self, epoch: u64, world_size: u32, count: u64) -> Result<Vec<Draw>> {
+        let EpochPlaces { order, spread } = self.places(epoch, world_size)?;
+        Ok((0..count.min(order.len())).map(|place| order.draw(spread.position(place))).collect())
     }
 
-    fn places(&self, epoch: u64, world_size: u32) -> EpochPlaces {
-        let order = self.order(epoch);
-        EpochPlaces { spread: RepeatSpread::new(&order, self.global_batch(world_size)), order }
+    fn places(&self, epoch: u64, world_size: u32) -> Result<EpochPlaces> {
+        let order = self.order(epoch, world_size)?;
+        Ok(EpochPlaces { spread: RepeatSpread::new(&order, self.global_batch(world_size)), order })
     }
 
     /// The draw that one is mixed with in an epoch, and what is drawn for both. `None` if the epoch does not have the
     /// draw, or has no other for it.
-    fn partner(&self, draw: Draw, epoch: u64, world_size: u32) -> Option<(Draw, DrawnMix)> {
-        let EpochPlaces { order, spread } = self.places(epoch, world_size);
-        let position = order.positions(draw.sample).find(|&position| order.draw(position) == draw)?;
-        let place = spread.place(position);
-        let other = Some(partner(place, order.len())).filter(|&other| other != place)?;
-        Some((order.draw(spread.position(other)), self.mix(place, epoch, world_size)?))
+    fn partner(&self, draw: Draw, epoch: u64, world_size: u32) -> Result<Option<(Draw, DrawnMix)>> {
+        let EpochPlaces { order, spread } = self.places(epoch, world_size)?;
+        let found = || {
+            let position = order.positions(draw.sample).find(|&position| order.draw(position) == draw)?;
+            let place = spread.place(position);
+            let other = Some(partner(place, order.len())).filter(|&other| other != place)?;
+            Some((order.draw(spread.position(other)), self.mix(place, epoch, world_size)?))
+        };
+        Ok(found())
     }
 
     /// The finished views of a draw, before any mixing.

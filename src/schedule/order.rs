@@ -2,7 +2,8 @@
 
 use super::permutation::{Feistel, Shuffle};
 use super::selection::{Draw, DrawKeys, Selection};
-use crate::dataset::Fingerprint;
+use super::stretch_shuffle::{SequenceParts, StretchKeys, StretchShuffle};
+use crate::dataset::{Fingerprint, Stretches};
 use crate::rng::{RandomKey, Use};
 use std::sync::Arc;
 
@@ -25,6 +26,7 @@ enum Permutation {
     Identity,
     Table(Arc<Shuffle>),
     Computed(Arc<Feistel>),
+    Stretches(Arc<StretchShuffle>),
 }
 
 impl Order {
@@ -51,6 +53,30 @@ impl Order {
         Self { selection, permutation, keys, repeats: 1 }
     }
 
+    /// The members of `selection`, in an order that keeps neighbours near, for (fingerprint, seed, epoch): what lies in
+    /// one of the `stretches` comes within few of them. Each rank reads a part of its own, of `divided`.
+    ///
+    /// # Panics
+    /// Panics unless every member is drawn once, and the stretches are those of the members; and unless a global batch
+    /// is as many places for each part.
+    pub fn by_stretches(
+        selection: Arc<Selection>,
+        stretches: Arc<Stretches>,
+        fingerprint: &Fingerprint,
+        seed: u64,
+        epoch: u64,
+        divided: SequenceParts,
+    ) -> Self {
+        assert!(!selection.is_weighted() && selection.draws() == selection.members());
+        assert_eq!(selection.members(), stretches.members());
+        let dataset = [fingerprint.0, *stretches.digest()].concat();
+        let key = |usage| RandomKey::new(&dataset, seed, epoch, usage);
+        let keys =
+            StretchKeys { stretches: key(Use::Order), groups: key(Use::Group), slots: key(Use::DealtSlot) };
+        let shuffle = StretchShuffle::new(stretches, keys, divided);
+        Self { selection, permutation: Permutation::Stretches(Arc::new(shuffle)), keys: None, repeats: 1 }
+    }
+
     /// The order in which the sample at each position is the one with that id.
     pub fn sequential(len: u64) -> Self {
         Self::listed(Arc::new(Selection::all(len)))
@@ -73,6 +99,14 @@ impl Order {
     pub fn repeated(self, repeats: u32) -> Self {
         assert!(repeats > 0, "a draw that never comes");
         Self { repeats, ..self }
+    }
+
+    /// Among how many ranks stretches are divided; `None` where the order is by samples.
+    pub fn parts(&self) -> Option<u32> {
+        match &self.permutation {
+            Permutation::Stretches(shuffle) => Some(shuffle.parts()),
+            _ => None,
+        }
     }
 
     /// How many positions in a row have the same sample.
@@ -117,6 +151,7 @@ impl Order {
             Permutation::Identity => place,
             Permutation::Table(shuffle) => shuffle.sample(place),
             Permutation::Computed(feistel) => feistel.forward(place),
+            Permutation::Stretches(shuffle) => shuffle.member(place),
         };
         let Draw { sample, occurrence } = self.numbered(number);
         // No sample has 2^32 draws in an epoch, but a setting may be absurd.
@@ -141,6 +176,7 @@ impl Order {
                 Permutation::Identity => number,
                 Permutation::Table(shuffle) => shuffle.position(number),
                 Permutation::Computed(feistel) => feistel.backward(number),
+                Permutation::Stretches(shuffle) => shuffle.place(number),
             });
         let repeated = move |place: u64| {
             (0..repeats).map(move |repeat| place.saturating_mul(repeats).saturating_add(repeat))

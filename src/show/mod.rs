@@ -89,7 +89,7 @@ fn draws(pipeline: &Pipeline, request: &SheetRequest) -> Result<Vec<Draw>> {
     if !request.samples.is_empty() {
         return Ok(request.samples.iter().map(|&sample| Draw { sample, occurrence: 0 }).collect());
     }
-    Ok(pipeline.first_draws(request.epoch, request.world_size, request.rows))
+    pipeline.first_draws(request.epoch, request.world_size, request.rows)
 }
 
 /// The picture by every n-th pixel, so that no side is too long.

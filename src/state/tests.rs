@@ -10,6 +10,7 @@ fn identity(samples: u64, last_batch: LastBatch) -> OrderIdentity {
         seed: 7,
         epoch_size: samples,
         shuffle: true,
+        blocks: None,
         last_batch,
         selection: None,
         repeats: 1,

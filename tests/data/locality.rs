@@ -181,6 +181,7 @@ proptest! {
             seed: job.seed,
             epoch_size: job.samples,
             shuffle: true,
+            blocks: None,
             last_batch: job.last,
             selection: None,
             repeats: job.repeats,

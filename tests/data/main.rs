@@ -25,6 +25,7 @@ mod simulate;
 mod simulate_caches;
 mod simulate_cli;
 mod simulate_nodes;
+mod stretches;
 mod table_order;
 mod tables;
 mod tar_of_tars;

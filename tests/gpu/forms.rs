@@ -7,6 +7,7 @@ use crate::pipeline::{epoch, on_cpu, options, pipeline};
 use crate::several_images::{self, Shard};
 use crate::stand_in;
 use crate::views;
+use foreload::Shuffling;
 use foreload::testing::augment::{DType, Fidelity, MemoryFormat};
 use foreload::testing::batch::Place;
 use foreload::testing::config::{AllowedBackends, CpuDecode, GpuDecoder, LoaderOptions, OnError};
@@ -58,7 +59,7 @@ fn who_decodes_goes_by_the_setting() {
     let _nvjpeg = stand_in::nvjpeg(&cuda);
     let (mixed, plain) = (dataset(24, true), Dataset::folder(24));
     // Samples are in the same order, though datasets of other bytes are shuffled otherwise.
-    let in_order = LoaderOptions { shuffle: Some(false), train: false, ..options() };
+    let in_order = LoaderOptions { shuffle: Some(Shuffling::Off), train: false, ..options() };
     let (cpu, _) = epoch(&mixed.pipeline(&on_cpu(&in_order)), 0);
     for (decoder, [indexed, packed, nvjpeg, by_cpu]) in [
         // Where the decoder of files is fixed, an index changes nothing.

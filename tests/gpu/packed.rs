@@ -5,6 +5,7 @@ use crate::pipeline::{epoch, on_cpu, options, pipeline};
 use crate::stand_in;
 use crate::steady::never;
 use foreload::Device;
+use foreload::Shuffling;
 use foreload::testing::augment::{DType, Fidelity, MemoryFormat};
 use foreload::testing::config::{AllowedBackends, CpuDecode, GpuDecoder, LoaderOptions, OnError};
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
@@ -175,7 +176,8 @@ fn damage_is_answered_as_on_the_cpu() {
         let mut running = pipeline.epoch(0, 0, 1, 0).unwrap();
         std::iter::repeat_with(|| running.next_batch()).find_map(Result::err).unwrap().to_string()
     };
-    let asked = own(LoaderOptions { batch_size: 24, shuffle: Some(false), train: false, ..options() });
+    let asked =
+        own(LoaderOptions { batch_size: 24, shuffle: Some(Shuffling::Off), train: false, ..options() });
     let by_gpu = message(&pipeline(&dataset, &asked, AllowedBackends::All));
     assert_eq!(by_gpu, message(&dataset.pipeline(&on_cpu(&asked))));
     let never = LoaderOptions { cpu_decode: CpuDecode::Never, decoder: GpuDecoder::Auto, ..asked };

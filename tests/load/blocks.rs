@@ -6,6 +6,7 @@ use crate::common::tables::{Feature, MdsColumn, example, mds_index, mds_shard};
 use crate::common::{Dataset, jpeg, small_images};
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
+use foreload::Shuffling;
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::dataset::{Contents, DatasetIndex, IndexOptions};
 use foreload::testing::io::IoChoice;
@@ -342,7 +343,7 @@ fn a_shard_that_is_damaged_within_a_run_is_an_error_of_its_samples() {
             on_error: OnError::Zero,
             max_errors: 1000,
             train: false,
-            shuffle: Some(false),
+            shuffle: Some(Shuffling::Off),
             ..small_images()
         };
         let opened = pipeline(&packed, &options);

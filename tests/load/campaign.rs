@@ -3,6 +3,7 @@
 
 use super::store::world::on_tmpfs;
 use crate::common::{Dataset, child};
+use foreload::Shuffling;
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::io::IoChoice;
 use foreload::testing::io::fault::{FaultOptions, FaultReader};
@@ -168,7 +169,7 @@ impl Scene<'_> {
             threads: Some(1),
             decoded: false,
             train: self.chance(50),
-            shuffle: Some(true),
+            shuffle: Some(Shuffling::On),
             last_batch: Some(foreload::testing::schedule::LastBatch::Partial),
             device: "cpu".into(),
             memory: Some(24 << 20),

@@ -3,6 +3,7 @@
 
 use crate::common::{Dataset, await_no_threads, child, epoch_bytes, threads};
 use foreload::Error;
+use foreload::Shuffling;
 use foreload::testing::augment::{DType, ImageTransforms};
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::decode::Damaged;
@@ -373,7 +374,7 @@ fn under_faults_every_sample_still_comes_once_and_right_or_masked() {
     let dataset = Dataset::folder(90);
     let zero = LoaderOptions {
         on_error: OnError::Zero,
-        shuffle: Some(false),
+        shuffle: Some(Shuffling::Off),
         last_batch: Some(LastBatch::Partial),
         ..options()
     };

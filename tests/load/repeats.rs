@@ -1,6 +1,7 @@
 //! Repeated samples on their way through the pipeline: a batch reads each once, and a cache knows when they come again.
 
 use crate::common::{Dataset, epoch_bytes, small_images};
+use foreload::Shuffling;
 use foreload::TierName;
 use foreload::testing::config::{LoaderOptions, OnError};
 use foreload::testing::io::fault::FaultOptions;
@@ -109,7 +110,8 @@ fn under_faults_every_place_is_right_or_masked() {
 #[test]
 fn encoded_files_are_each_consumers_own() {
     let dataset = Dataset::folder(SAMPLES);
-    let pipeline = dataset.pipeline(&LoaderOptions { decoded: false, shuffle: Some(true), ..options() });
+    let pipeline =
+        dataset.pipeline(&LoaderOptions { decoded: false, shuffle: Some(Shuffling::On), ..options() });
     let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
     let batch = epoch.next_batch().unwrap().unwrap();
     let files = batch.encoded();

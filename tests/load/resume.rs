@@ -173,6 +173,7 @@ fn large_epochs_go_on_at_any_step() {
             seed: 11,
             epoch_size: samples,
             shuffle: true,
+            blocks: None,
             last_batch: LastBatch::Partial,
             selection: None,
             repeats: 1,

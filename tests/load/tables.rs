@@ -3,6 +3,7 @@
 use crate::common::scene::{Scene, tfrecord};
 use crate::common::tables::{Feature, MdsColumn, example, mds_index, mds_shard};
 use crate::common::{jpeg, small_images};
+use foreload::Shuffling;
 use foreload::testing::batch::Batch;
 use foreload::testing::config::{FieldOptions, FieldValue, LoaderOptions, OnError};
 use foreload::testing::dataset::{Contents, DatasetIndex, FieldKind};
@@ -110,7 +111,7 @@ fn what_a_sample_lacks_is_named_with_the_sample() {
     let scene = Scene::new();
     examples(&scene, 8);
     let fields = vec![FieldOptions::named("image"), FieldOptions::named("height")];
-    let raising = LoaderOptions { shuffle: Some(false), ..options(&scene, fields) };
+    let raising = LoaderOptions { shuffle: Some(Shuffling::Off), ..options(&scene, fields) };
     let raises = pipeline(&scene, &raising).unwrap();
     let mut epoch = raises.epoch(0, 0, 1, 0).unwrap();
     let error = epoch.next_batch().err().expect("the first sample has no height").to_string();

@@ -8,7 +8,7 @@ use super::SettingsObject::{Directory as OfCache, Ram as OfRam, Resources as OfR
 use super::forms::{
     AnyPath, AnyText, Bounds, ByteCount, Channels, ClassList, DeviceName, FieldList, Indices, LabelSource,
     Maybe, MixList, OneOf, OwnDirectory, PeersChoice, Probability, Ratios, SideLengths, SizesByEpoch,
-    TransformList, Truth, Weighing, WholeNumber,
+    TransformList, Truth, TruthOrBlocks, Weighing, WholeNumber,
 };
 use super::{Description, Form, Setting, Topic};
 use crate::augment::{
@@ -18,7 +18,7 @@ use crate::config::{CpuDecode, FieldOptions, GpuDecoder, Labels, OnError, Peers,
 use crate::dataset::{Changed, ClassRef};
 use crate::decode::Damaged;
 use crate::io::{Direct, IoChoice};
-use crate::schedule::{Assignment, LastBatch};
+use crate::schedule::{Assignment, LastBatch, Shuffling};
 use crate::tier::{FillChoice, FormChoice, Verify};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -88,8 +88,19 @@ settings! {
     /// `transforms` it says only what `shuffle` and `last_batch` are by default.
     train: bool = true, Truth, Batches.images_only();
 
-    /// Whether the order is shuffled. None: as `train` says.
-    shuffle: Option<bool> = None, Maybe(Truth), Batches.in_files("True", "Whether the order is shuffled.");
+    /// Whether the order is shuffled. True: at random over the whole epoch. `"blocks"`: at random, but that samples
+    /// which lie beside one another come near one another, and are read together: each compressed block is unpacked
+    /// once, and each 4 MiB of a shard on a server are one request. None: as `train` says.
+    shuffle: Option<Shuffling> = None, Maybe(TruthOrBlocks), Batches.in_files(
+        "True",
+        "Whether the order is shuffled. `\"blocks\"`: samples that lie beside one another come near one another, and are \
+         read together."
+    );
+
+    /// With `shuffle="blocks"`: the number of ranks that blocks are divided among, each of which reads its own. A
+    /// training that goes on within an epoch with another number of ranks sets the number that it began with. None: as
+    /// many as there are.
+    shuffle_ranks: Option<u32> = None, Maybe(WholeNumber::from(1)), Batches;
 
     /// What happens to the samples that do not fill the last global batch. `drop` leaves them out, `pad` fills the
     /// batch from the epoch's beginning (`mask` says which), `partial` makes a smaller batch. None: drop in training,

@@ -1,9 +1,9 @@
 //! The compressed blocks that samples lie in.
 
 use super::DatasetIndex;
-use crate::dataset::blocks::StoredBlock;
-use crate::dataset::unpacked::MOST_KEPT;
-use crate::dataset::{Extent, FileBlock, FileId, UnpackedBlocks};
+use crate::dataset::blocks::{BlockContent, StoredBlock};
+use crate::dataset::unpacked::UNPACKED_KEPT;
+use crate::dataset::{Extent, FileBlock, FileId, Stretches, UnpackedBlocks};
 
 /// What it takes to read a dataset whose samples lie in compressed blocks.
 #[derive(Debug, Clone, Copy, Default, PartialEq, serde::Serialize)]
@@ -31,7 +31,7 @@ impl BlockCosts {
 
     /// Whether all blocks are kept once they are unpacked, so that an order at random costs no more than any other.
     pub fn fit_in_memory(&self) -> bool {
-        self.unpacked_bytes <= MOST_KEPT
+        self.unpacked_bytes <= UNPACKED_KEPT
     }
 }
 
@@ -48,7 +48,18 @@ impl DatasetIndex {
     pub fn block(&self, extent: Extent) -> Option<FileBlock> {
         let (placed, own) = self.part_of(extent.file);
         let row = placed.part.block(Extent { file: own, ..extent })?;
-        Some(FileBlock { file: extent.file, row, version: self.shard_version(extent.file) })
+        let (content, version) = (BlockContent::Compressed(row), self.shard_version(extent.file));
+        Some(FileBlock { file: extent.file, content, version })
+    }
+
+    /// The stretch of neighbours that `extent` is to be read with, as one block; `None` where it lies in none.
+    ///
+    /// # Panics
+    /// Panics when the index has no such file.
+    pub fn neighbours(&self, stretches: &Stretches, extent: Extent) -> Option<FileBlock> {
+        let Extent { file, offset: start, length } = stretches.around(extent)?;
+        let content = BlockContent::AsItIs { start, length };
+        Some(FileBlock { file, content, version: self.shard_version(file) })
     }
 
     /// The place of an extent in its file, for people: of what lies in a compressed block, that of the block.

@@ -3,6 +3,7 @@
 
 use super::{Served, failure, pipeline, two_epochs};
 use crate::common::{Dataset, jpeg, small_images};
+use foreload::Shuffling;
 use foreload::testing::config::LoaderOptions;
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
 use range_server::{Access, Options, RangeServer};
@@ -31,7 +32,7 @@ fn local(dataset: &Dataset, path: &Path) -> Arc<DatasetIndex> {
 
 #[test]
 fn batches_are_those_of_the_directory() {
-    let options = LoaderOptions { shuffle: Some(false), ..small_images() };
+    let options = LoaderOptions { shuffle: Some(Shuffling::Off), ..small_images() };
     let dataset = Dataset::folder(SAMPLES);
     let (expected, classes) = (two_epochs(&dataset.pipeline(&options)), dataset.index().classes().to_vec());
     let served = Served::new(dataset);
@@ -84,7 +85,7 @@ fn batches_are_those_of_the_directory() {
 #[test]
 fn a_cache_over_files_of_several_places_holds_them_all() {
     let dataset = Dataset::folder(SAMPLES);
-    let plain = LoaderOptions { shuffle: Some(false), ..small_images() };
+    let plain = LoaderOptions { shuffle: Some(Shuffling::Off), ..small_images() };
     let expected = two_epochs(&dataset.pipeline(&plain));
     let options = dataset.cached(4.0, plain);
     let served = Served::new(dataset);
@@ -161,7 +162,7 @@ fn credentials_of_a_manifest_go_to_its_own_server_alone() {
         _ => format!("{elsewhere}/{path}"),
     };
     served.write("data/list.csv", &manifest(&served.dataset, names));
-    let options = LoaderOptions { shuffle: Some(false), ..small_images() };
+    let options = LoaderOptions { shuffle: Some(Shuffling::Off), ..small_images() };
     let expected = two_epochs(&served.dataset.pipeline(&options));
     let url = served.url("data/list.csv").replace("http://", "http://wanda:geheim@");
     assert!(two_epochs(&pipeline(served.open(&url).unwrap(), &options)) == expected);
@@ -178,7 +179,7 @@ fn files_are_told_apart_by_what_their_names_do_not_show() {
     let url = served.url("data");
     let names = |sample: usize, path: &str| format!("{url}/{path}?n={sample}&sig=geheim");
     let path = served.write("data/signed.csv", &manifest(&served.dataset, names));
-    let options = LoaderOptions { shuffle: Some(false), ..small_images() };
+    let options = LoaderOptions { shuffle: Some(Shuffling::Off), ..small_images() };
     let expected = two_epochs(&served.dataset.pipeline(&options));
     let index = local(&served.dataset, &path);
     let print = index.fingerprint();
@@ -212,7 +213,7 @@ fn files_are_told_apart_by_what_their_names_do_not_show() {
 fn changes_are_noticed() {
     let served = Served::new(Dataset::folder(SAMPLES));
     let url = served.url("data");
-    let options = LoaderOptions { shuffle: Some(false), ..small_images() };
+    let options = LoaderOptions { shuffle: Some(Shuffling::Off), ..small_images() };
     let expected = two_epochs(&served.dataset.pipeline(&options));
     let mixed = |sample: usize, path: &str| match sample % 2 {
         0 => path.to_owned(),

@@ -8,7 +8,7 @@ mod words;
 pub(super) use lists::{Bounds, Channels, ClassList, Indices, Ratios, SideLengths, SizesByEpoch, Weighing};
 pub(super) use peers::PeersChoice;
 pub(super) use structures::{FieldList, LabelSource, MixList, TransformList};
-pub(super) use words::{AnyPath, AnyText, ByteCount, DeviceName, OneOf, OwnDirectory, Truth};
+pub(super) use words::{AnyPath, AnyText, ByteCount, DeviceName, OneOf, OwnDirectory, Truth, TruthOrBlocks};
 
 use super::Given;
 

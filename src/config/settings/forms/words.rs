@@ -6,6 +6,7 @@ use crate::config::parse_bytes;
 use crate::config::settings::Given;
 use crate::dataset::is_url;
 use crate::names::NamedValue;
+use crate::schedule::Shuffling;
 use std::marker::PhantomData;
 use std::path::PathBuf;
 
@@ -42,6 +43,46 @@ impl Form<bool> for Truth {
             "false" => Given::Truth(false),
             _ => Given::Text(word.to_owned()),
         }
+    }
+}
+
+/// True, False, or the text "blocks".
+pub(in crate::config::settings) struct TruthOrBlocks;
+
+/// The text that means [`Shuffling::Blocks`].
+const BLOCKS: &str = "blocks";
+
+impl Form<Shuffling> for TruthOrBlocks {
+    fn read(&self, given: &Given) -> Result<Shuffling, String> {
+        match given {
+            Given::Truth(value) => Ok((*value).into()),
+            Given::Text(text) if text == BLOCKS => Ok(Shuffling::Blocks),
+            other => is(other),
+        }
+    }
+
+    fn show(&self, value: &Shuffling) -> Given {
+        match value {
+            Shuffling::Off => Given::Truth(false),
+            Shuffling::On => Given::Truth(true),
+            Shuffling::Blocks => Given::Text(BLOCKS.to_owned()),
+        }
+    }
+
+    fn may_be(&self) -> String {
+        format!("True, False or {BLOCKS}")
+    }
+
+    fn annotation(&self) -> String {
+        format!("bool | Literal[\"{BLOCKS}\"]")
+    }
+
+    fn placeholder(&self) -> String {
+        format!("true|false|{BLOCKS}")
+    }
+
+    fn given_by(&self, word: &str) -> Given {
+        Truth.given_by(word)
     }
 }
 

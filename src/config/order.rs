@@ -1,0 +1,121 @@
+//! In which order epochs take their samples: the checks of `shuffle="blocks"`, and where neighbours are read together.
+
+use super::{LoaderConfig, LoaderOptions};
+use crate::dataset::{DatasetIndex, Stretches};
+use crate::error::{Error, Result};
+use crate::schedule::{Assignment, Selection, SequenceParts, Shuffling};
+use std::sync::Arc;
+
+/// The most bytes of a stretch of an order at random, which is enough for a request to a server to cost little beside
+/// its bytes.
+const MOST_SHUFFLED: u64 = 4 << 20;
+/// The fewest bytes of a stretch that are worth more than the samples one by one.
+const LEAST: u64 = 64 << 10;
+
+impl LoaderOptions {
+    /// In which order epochs take their samples.
+    pub(super) fn shuffling(&self) -> Shuffling {
+        self.shuffle.unwrap_or(self.train.into())
+    }
+
+    /// Checks that blocks can be shuffled with the other settings.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the setting.
+    pub(super) fn check_blocks(&self) -> Result<()> {
+        if self.shuffling() != Shuffling::Blocks {
+            return match self.shuffle_ranks {
+                Some(_) => Err(Error::config("shuffle_ranks", "is for shuffle=\"blocks\", which is not set")),
+                None => Ok(()),
+            };
+        }
+        let by_place =
+            "needs shuffle=True: with shuffle=\"blocks\" each sample is drawn once, where its block is read";
+        let asked = [
+            ("weights", self.weights.is_some()),
+            ("ratios", self.ratios.is_some()),
+            ("epoch_size", self.epoch_size.is_some()),
+            ("repeats", self.repeats > 1),
+            ("assignment", self.assignment != Assignment::Order),
+        ];
+        let refused = asked.into_iter().find(|(_, is_asked)| *is_asked);
+        refused.map_or(Ok(()), |(setting, _)| Err(Error::config(setting, by_place)))
+    }
+
+    /// Warns of what only makes sense in training, and is asked for of an evaluation.
+    pub(super) fn warn_about_evaluation(&self, index: &DatasetIndex) {
+        let warn = |setting: &'static str, what: String| {
+            index.notices().warn_once(("evaluation", setting), || {
+                format!(
+                    "{what}: leave {setting} out, or say train=True if this is no evaluation (shuffle=False and \
+                     last_batch=\"partial\" keep the order of the files and all samples)"
+                )
+            });
+        };
+        if self.train {
+            return;
+        }
+        if let repeats @ 2.. = self.repeats {
+            let what = format!(
+                "repeats is {repeats} with train=False: an epoch shows one in {repeats} of the samples"
+            );
+            warn("repeats", what);
+        }
+        if self.mix.is_some() {
+            warn("mix", "mix is given with train=False: images and labels are mixed with others'".to_owned());
+        }
+    }
+
+    /// The stretches of what epochs draw from, where their order goes by these, or where neighbours on servers are
+    /// asked for together because they follow one another.
+    pub(super) fn stretches(&self, selection: &Selection, index: &DatasetIndex) -> Option<Arc<Stretches>> {
+        let most = match self.shuffling() {
+            Shuffling::Blocks => MOST_SHUFFLED,
+            // Each of several ranks has a batch of every few: what it reads of its neighbours' is a small part.
+            Shuffling::Off if index.has_remote() => {
+                let mean = index.total_bytes() / index.len().max(1);
+                (mean * u64::from(self.batch_size) / 4).min(MOST_SHUFFLED)
+            }
+            _ => 0,
+        };
+        if most < LEAST {
+            return None;
+        }
+        let stretches = Stretches::new(index, selection.members(), |number| selection.member(number), most);
+        if self.shuffling() == Shuffling::Blocks && stretches.len() as u64 == stretches.members() {
+            index.notices().warn_once("blocks", || {
+                format!(
+                    "{}: shuffle=\"blocks\" finds no samples that could be read together, for each is a file of its \
+                     own or as large as a block: shuffle=True costs no more, and is better",
+                    index.root().display()
+                )
+            });
+        }
+        Some(Arc::new(stretches))
+    }
+}
+
+impl LoaderConfig {
+    /// The stretches that the order goes by; none where it is by samples.
+    pub(crate) fn blocks(&self) -> Option<&Arc<Stretches>> {
+        self.stretches.as_ref().filter(|_| self.shuffling == Shuffling::Blocks)
+    }
+
+    /// How blocks are divided among so many ranks.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `shuffle_ranks` where a global batch cannot be divided so.
+    pub(crate) fn divided(&self, world_size: u32) -> Result<SequenceParts> {
+        let parts = self.shuffle_ranks.unwrap_or(world_size);
+        let global_batch = u64::from(self.batch_size) * u64::from(world_size);
+        if parts == 0 || !global_batch.is_multiple_of(parts.into()) {
+            let message = format!(
+                "is {parts}, must divide the {global_batch} samples that {world_size} ranks of batch_size={} take in \
+                 a step",
+                self.batch_size
+            );
+            return Err(Error::config("shuffle_ranks", message));
+        }
+        Ok(SequenceParts { parts, global_batch })
+    }
+}

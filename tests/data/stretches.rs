@@ -1,0 +1,168 @@
+//! The order that keeps neighbours near: a permutation of all samples, by which each stretch is read once, as long as
+//! memory has the stretches that were used last.
+
+use foreload::testing::dataset::{Fingerprint, Stretches};
+use foreload::testing::schedule::{LastBatch, Order, Schedule, Selection, SequenceParts};
+use proptest::prelude::*;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+const DATASET: Fingerprint = Fingerprint([5; 32]);
+/// The memory that the order reckons with.
+const MEMORY: u64 = 256 << 20;
+
+fn order(stretches: &Arc<Stretches>, seed: u64, epoch: u64, parts: u32, global_batch: u64) -> Order {
+    let selection = Arc::new(Selection::all(stretches.members()));
+    let divided = SequenceParts { parts, global_batch };
+    Order::by_stretches(selection, stretches.clone(), &DATASET, seed, epoch, divided)
+}
+
+fn stretches(sizes: &[(u64, u64)]) -> Arc<Stretches> {
+    Arc::new(Stretches::simulated(sizes))
+}
+
+/// How often stretches are read by a reader that takes these samples in order and keeps those that it used last.
+fn reads(stretches: &Stretches, samples: impl Iterator<Item = u64>) -> usize {
+    let (mut kept, mut bytes, mut reads) = (HashMap::new(), 0, 0);
+    for (now, sample) in samples.enumerate() {
+        let stretch = stretches.with_member(sample);
+        if kept.insert(stretch, now).is_none() {
+            reads += 1;
+            bytes += stretches.bytes_of(stretch);
+        }
+        while bytes > MEMORY && kept.len() > 1 {
+            let oldest = *kept.iter().min_by_key(|(_, used)| **used).expect("some").0;
+            kept.remove(&oldest);
+            bytes -= stretches.bytes_of(oldest);
+        }
+    }
+    reads
+}
+
+/// The samples of a rank in the order in which it reads them.
+fn of_rank(order: &Order, batch_size: u32, rank: u32, world_size: u32) -> Vec<u64> {
+    let schedule = Schedule::new(order.clone(), batch_size, rank, world_size, LastBatch::Drop).unwrap();
+    let steps = 0..schedule.steps();
+    steps.flat_map(|step| schedule.places(step).map(|place| place.draw.sample).collect::<Vec<_>>()).collect()
+}
+
+proptest! {
+    #[test]
+    fn every_sample_has_its_place(
+        sizes in prop::collection::vec((1u64..60, 1u64..(60 << 20)), 1..80),
+        seed in any::<u64>(),
+        epoch in 0u64..100,
+        parts in 1u32..7,
+        each in 1u64..9,
+    ) {
+        let stretches = stretches(&sizes);
+        let order = order(&stretches, seed, epoch, parts, each * u64::from(parts));
+        let mut seen: Vec<u64> = (0..order.len()).map(|place| order.sample(place)).collect();
+        for (place, &sample) in (0..).zip(&seen) {
+            prop_assert_eq!(order.positions(sample).collect::<Vec<_>>(), [place]);
+        }
+        seen.sort_unstable();
+        prop_assert!(seen.into_iter().eq(0..stretches.members()));
+    }
+
+    /// Memory that forgets what was used longest ago has each stretch as long as it is used.
+    #[test]
+    fn every_stretch_is_read_once(
+        sizes in prop::collection::vec((1u64..40, 1u64..(14 << 20)), 1..200),
+        seed in any::<u64>(),
+    ) {
+        let stretches = stretches(&sizes);
+        let order = order(&stretches, seed, 0, 1, 1);
+        prop_assert_eq!(reads(&stretches, of_rank(&order, 1, 0, 1).into_iter()), stretches.len());
+    }
+}
+
+#[test]
+fn large_stretches_are_read_once_too() {
+    for bytes in [30 << 20, 80 << 20, 200 << 20] {
+        let stretches = stretches(&[(100, bytes); 40]);
+        let order = order(&stretches, 1, 0, 1, 10);
+        assert_eq!(reads(&stretches, of_rank(&order, 10, 0, 1).into_iter()), 40, "{bytes} bytes");
+    }
+}
+
+#[test]
+fn ranks_read_stretches_of_their_own() {
+    let stretches = stretches(&[(40, 4 << 20); 2000]);
+    for ranks in [2, 4, 8] {
+        let order = order(&stretches, 7, 2, ranks, 64 * u64::from(ranks));
+        let each: Vec<_> = (0..ranks).map(|rank| of_rank(&order, 64, rank, ranks)).collect();
+        let all: HashSet<u64> = each.iter().flatten().copied().collect();
+        assert_eq!(all.len(), each.iter().map(Vec::len).sum::<usize>());
+        let reads: usize = each.iter().map(|samples| reads(&stretches, samples.iter().copied())).sum();
+        // At each end of a part the stretches of eight groups of 12 MiB are read by two.
+        assert!(reads <= 2000 + (ranks as usize - 1) * 8 * 3, "{ranks} ranks: {reads} reads");
+        // The same order on half of the ranks, each of which has two parts.
+        let halves: HashSet<Vec<u64>> = (0..order.len() / (64 * u64::from(ranks)))
+            .map(|step| batch_of(&order, 64, ranks, step))
+            .collect();
+        let fewer =
+            (0..order.len() / (64 * u64::from(ranks))).map(|step| batch_of(&order, 128, ranks / 2, step));
+        assert!(fewer.into_iter().all(|batch| halves.contains(&batch)));
+    }
+}
+
+/// The samples of a global batch, in order.
+fn batch_of(order: &Order, batch_size: u32, ranks: u32, step: u64) -> Vec<u64> {
+    let of = |rank| {
+        let schedule = Schedule::new(order.clone(), batch_size, rank, ranks, LastBatch::Drop).unwrap();
+        schedule.places(step).map(|place| place.draw.sample).collect::<Vec<_>>()
+    };
+    (0..ranks).flat_map(of).collect()
+}
+
+#[test]
+fn batches_are_mixed_of_many_stretches() {
+    let stretches = stretches(&[(40, 4 << 20); 1000]);
+    for epoch in 0..3 {
+        let order = order(&stretches, 3, epoch, 1, 64);
+        let samples = of_rank(&order, 64, 0, 1);
+        // Where the first and the last groups are dealt out there are fewer.
+        for batch in samples.chunks(64).skip(20).take(560) {
+            let different: HashSet<_> = batch.iter().map(|&sample| stretches.with_member(sample)).collect();
+            assert!(different.len() >= 16, "{} stretches in a batch of epoch {epoch}", different.len());
+        }
+    }
+}
+
+/// The chi-squared test of the positions of some samples over many seeds; 99.99 % of uniform ones have less.
+#[test]
+fn every_sample_may_come_at_any_time() {
+    const SEEDS: u64 = 2000;
+    const BINS: usize = 20;
+    let stretches = stretches(&[(20, 4 << 20); 100]);
+    let watched = [0, 1, 777, 1000, 1999];
+    let mut counts = [[0u64; BINS]; 5];
+    for seed in 0..SEEDS {
+        let order = order(&stretches, seed, 0, 1, 10);
+        for (counts, sample) in counts.iter_mut().zip(watched) {
+            let place = order.positions(sample).next().expect("once");
+            counts[(place * BINS as u64 / stretches.members()) as usize] += 1;
+        }
+    }
+    let expected = SEEDS as f64 / BINS as f64;
+    for (sample, counts) in watched.iter().zip(&counts) {
+        let chi: f64 = counts.iter().map(|&count| (count as f64 - expected).powi(2) / expected).sum();
+        assert!(chi < 50.8, "sample {sample}: chi-squared {chi:.1} of 19 degrees, {counts:?}");
+    }
+}
+
+/// Neighbours of a stretch, which come near one another, do not follow one another more often than chance has it.
+#[test]
+fn neighbours_do_not_follow_one_another() {
+    let stretches = stretches(&[(40, 4 << 20); 400]);
+    let (mut following, mut all) = (0, 0);
+    for seed in 0..40 {
+        let samples = of_rank(&order(&stretches, seed, 0, 1, 1), 1, 0, 1);
+        following += samples.windows(2).filter(|pair| pair[0] + 1 == pair[1]).count();
+        all += samples.len();
+    }
+    // A place is followed by the next sample of its stretch with a chance of about one in the samples of a slot's groups.
+    let share = following as f64 / all as f64;
+    assert!(share < 1.0 / 300.0, "{share}");
+}
