@@ -9,8 +9,6 @@ use std::sync::Arc;
 /// The most bytes of a stretch of an order at random, which is enough for a request to a server to cost little beside
 /// its bytes.
 const MOST_SHUFFLED: u64 = 4 << 20;
-/// The fewest bytes of a stretch that are worth more than the samples one by one.
-const LEAST: u64 = 64 << 10;
 
 impl LoaderOptions {
     /// In which order epochs take their samples.
@@ -76,11 +74,8 @@ impl LoaderOptions {
                 let mean = index.total_bytes() / index.len().max(1);
                 (mean * u64::from(self.batch_size) / 4).min(MOST_SHUFFLED)
             }
-            _ => 0,
+            _ => return None,
         };
-        if most < LEAST {
-            return None;
-        }
         let stretches = Stretches::new(index, selection.members(), |number| selection.member(number), most);
         if self.shuffling() == Shuffling::Blocks && stretches.len() as u64 == stretches.members() {
             index.notices().warn_once("blocks", || {

@@ -1,4 +1,5 @@
-//! What the cache takes of compressed blocks: whoever unpacks one has all of its samples at hand.
+//! What the cache takes of blocks: whoever unpacks one, or reads a stretch of a file on a server at once, has all of its
+//! samples at hand.
 
 use super::Cache;
 use crate::dataset::{BlockTaker, FileBlock, FileId};
@@ -11,9 +12,9 @@ use std::time::Duration;
 const MOST_WAITS: u32 = 500;
 
 impl Cache {
-    /// Is told of every compressed block that is unpacked from now on.
+    /// Is told of every block that is read from now on.
     pub(super) fn listen_for_blocks(self: &Arc<Self>) {
-        if self.index.has_blocks() {
+        if self.index.has_blocks() || self.index.has_remote() {
             let cache: Weak<Self> = Arc::downgrade(self);
             self.index.unpacked().tell(cache);
         }

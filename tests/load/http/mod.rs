@@ -5,6 +5,7 @@ mod cached;
 mod changes;
 mod faults;
 mod manifest;
+mod near;
 mod packed;
 mod roots;
 mod same;

@@ -1,0 +1,144 @@
+//! Where an order keeps neighbours near, a server is asked for many of them at once, and the batches are the directory's.
+
+use super::{Served, pipeline, two_epochs};
+use crate::common::{Dataset, epoch_bytes, small_images};
+use foreload::testing::config::LoaderOptions;
+use foreload::{Shuffling, State};
+
+const SAMPLES: usize = 120;
+const EACH: usize = 25;
+/// The number of shards, each of which is one stretch.
+const SHARDS: u64 = SAMPLES.div_ceil(EACH) as u64;
+
+fn by_blocks() -> LoaderOptions {
+    LoaderOptions { shuffle: Some(Shuffling::Blocks), ..small_images() }
+}
+
+fn in_order() -> LoaderOptions {
+    LoaderOptions { train: false, batch_size: 100, ..small_images() }
+}
+
+#[test]
+fn stretches_are_one_request_each() {
+    // In order, a stretch has a quarter of a batch at most.
+    for (options, most) in [(by_blocks(), SHARDS), (in_order(), 2 * SHARDS)] {
+        let dataset = Dataset::shards(SAMPLES, EACH);
+        let expected = two_epochs(&dataset.pipeline(&options));
+        let served = Served::new(dataset);
+        let pipeline = served.pipeline(&options);
+        let started = served.gets();
+        assert!(two_epochs(&pipeline) == expected);
+        // Memory keeps all of them for the second epoch.
+        let made = served.gets() - started;
+        assert!((SHARDS..=most).contains(&made), "{:?}: {made}", options.shuffle);
+        let mut epoch = pipeline.epoch(2, 0, 1, 0).unwrap();
+        while epoch.next_batch().unwrap().is_some() {}
+        let stats = epoch.stats();
+        assert_eq!((stats.reads.requests, stats.unpacked.blocks), (0, 0));
+    }
+}
+
+#[test]
+fn faults_change_no_batch() {
+    let dataset = Dataset::shards(SAMPLES, EACH);
+    let expected = two_epochs(&dataset.pipeline(&by_blocks()));
+    let served = Served::new(dataset);
+    let index = served.index();
+    served.fail(&["status:0.2:503", "cut:0.2:1000"]);
+    assert!(two_epochs(&pipeline(index, &by_blocks())) == expected);
+}
+
+#[test]
+fn a_cache_takes_all_of_a_stretch() {
+    let dataset = Dataset::shards(SAMPLES, EACH);
+    let expected: Vec<_> = {
+        let plain = dataset.pipeline(&by_blocks());
+        (0..3).map(|number| epoch_bytes(&plain, number)).collect()
+    };
+    let options = dataset.cached(4.0, by_blocks());
+    let served = Served::new(dataset);
+    for run in 0..2 {
+        let pipeline = served.pipeline(&options);
+        let started = served.gets();
+        for (number, expected) in (0..).zip(&expected) {
+            assert!(epoch_bytes(&pipeline, number) == *expected, "run {run}, epoch {number}");
+            pipeline.cache().expect("a cache").flush();
+        }
+        let made = served.gets() - started;
+        assert!(if run == 0 { made <= SHARDS } else { made == 0 }, "run {run}: {made}");
+    }
+}
+
+/// Shards that were written anew are read by the order of before only as long as they are what was indexed.
+#[test]
+fn what_changes_on_the_server_is_noticed() {
+    let dataset = Dataset::shards(SAMPLES, EACH);
+    let other = Dataset::shards(SAMPLES, EACH - 1);
+    let served = Served::new(dataset);
+    let pipeline = served.pipeline(&LoaderOptions { max_errors: 0, ..by_blocks() });
+    let shard = served.dataset.beside("data").join("shard-001.tar");
+    std::fs::copy(other.beside("data").join("shard-001.tar"), shard).unwrap();
+    let error = super::failure(&pipeline);
+    assert!(error.contains("shard-001.tar") && error.contains("changed"), "{error}");
+}
+
+#[test]
+fn a_training_goes_on_by_the_blocks_that_it_began_with() {
+    let dataset = Dataset::shards(SAMPLES, EACH);
+    let options = LoaderOptions { batch_size: 8, ..by_blocks() };
+    let on_two = dataset.pipeline(&options);
+    let mut epoch = on_two.epoch(0, 0, 2, 0).unwrap();
+    for _ in 0..3 {
+        epoch.next_batch().unwrap().unwrap();
+    }
+    let state = State::from_json(&epoch.progress().state(None).unwrap().to_json()).unwrap();
+    drop(epoch);
+    let rest = |pipeline: &foreload::Pipeline, rank, world| {
+        let mut epoch = pipeline.resume(&state, rank, world).unwrap();
+        let mut ids = Vec::new();
+        while let Some(batch) = epoch.next_batch().unwrap() {
+            ids.extend(
+                batch.sample_ids().bytes().as_chunks::<8>().0.iter().map(|raw| i64::from_ne_bytes(*raw)),
+            );
+        }
+        ids
+    };
+    // On one rank with batches twice as large, and the same division.
+    let doubled = LoaderOptions { batch_size: 16, ..options.clone() };
+    let refused = dataset.pipeline(&doubled).resume(&state, 0, 1).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("shuffle_ranks") && refused.contains("set 2"), "{refused}");
+    let doubled = LoaderOptions { shuffle_ranks: Some(2), ..doubled };
+    let mut on_one = rest(&dataset.pipeline(&doubled), 0, 1);
+    let mut both = [rest(&on_two, 0, 2), rest(&on_two, 1, 2)].concat();
+    assert_eq!(on_one.len(), SAMPLES - 3 * 16);
+    on_one.sort_unstable();
+    both.sort_unstable();
+    assert_eq!(on_one, both);
+    // Blocks cut otherwise are another order.
+    let other = LoaderOptions { shuffle: Some(Shuffling::On), ..options };
+    let refused = dataset.pipeline(&other).resume(&state, 0, 2).map(drop).unwrap_err().to_string();
+    assert!(refused.contains("blocks was"), "{refused}");
+}
+
+#[test]
+fn what_does_not_go_with_blocks_is_refused_by_name() {
+    let dataset = Dataset::shards(50, EACH);
+    let index = dataset.index();
+    let refused = |options: LoaderOptions| options.check(&index).map(drop).unwrap_err().to_string();
+    for (setting, options) in [
+        ("repeats", LoaderOptions { repeats: 2, ..by_blocks() }),
+        ("epoch_size", LoaderOptions { epoch_size: Some(20), ..by_blocks() }),
+        ("shuffle_ranks", LoaderOptions { shuffle_ranks: Some(2), ..small_images() }),
+    ] {
+        let error = refused(options);
+        assert!(error.contains(setting) && error.contains("shuffle="), "{error}");
+    }
+    let options = LoaderOptions { shuffle_ranks: Some(3), batch_size: 8, ..by_blocks() };
+    let error = dataset.pipeline(&options).epoch(0, 0, 2, 0).map(drop).unwrap_err().to_string();
+    assert!(error.contains("shuffle_ranks") && error.contains("is 3"), "{error}");
+    // Files of their own have no neighbours.
+    let loose = Dataset::folder(30);
+    loose.pipeline(&by_blocks());
+    let told = loose.pipeline(&by_blocks()).index().notices().take();
+    assert!(told.iter().any(|message| message.contains("shuffle=\"blocks\"")), "{told:?}");
+}
