@@ -32,10 +32,10 @@ pub enum Use {
     Home = 7,
     /// The pauses between the tries of a request to a server.
     Pause = 8,
-    /// The order of samples within a group of stretches.
-    Group = 9,
-    /// The order of samples within a slot of such groups.
-    DealtSlot = 10,
+    /// The order of samples that are loaded at a time, where an order keeps neighbours near.
+    Load = 9,
+    /// The order of samples that are dealt to a turn there.
+    Turn = 10,
 }
 
 /// The key of all streams of one (dataset, seed, epoch, use).

@@ -86,10 +86,10 @@ pub struct State {
     /// Whether the samples are shuffled.
     pub shuffle: bool,
     /// The digest of the stretches by which they are, in hexadecimal; `None` where the order is by samples.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub blocks: Option<String>,
     /// The number of ranks that the stretches were divided among.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     pub shuffle_ranks: Option<u32>,
     /// What becomes of the samples that do not fill the last batch, by name.
     pub last_batch: String,

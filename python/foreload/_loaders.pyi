@@ -32,7 +32,12 @@ class ImageLoader(Loader):
         seed: Seed of order and augmentation.
         train: True: random crops and flips, in shuffled order. False: Resize and CenterCrop, in the dataset's order.
             Beside `transforms` it says only what `shuffle` and `last_batch` are by default.
-        shuffle: Whether the order is shuffled. None: as `train` says.
+        shuffle: Whether the order is shuffled. True: at random over the whole epoch. `"blocks"`: at random, but that
+            samples which lie beside one another come near one another, and are read together: each compressed block is
+            unpacked once, and each 4 MiB of a shard on a server are one request. None: as `train` says.
+        shuffle_ranks: With `shuffle="blocks"`: the number of ranks that blocks are divided among, each of which reads
+            its own. A training that goes on within an epoch with another number of ranks sets the number that it began
+            with. None: as many as there are.
         last_batch: What happens to the samples that do not fill the last global batch. `drop` leaves them out, `pad`
             fills the batch from the epoch's beginning (`mask` says which), `partial` makes a smaller batch. None: drop
             in training, else partial.
@@ -202,7 +207,8 @@ class ImageLoader(Loader):
         batch_size: int = 64,
         seed: int = 0,
         train: bool = True,
-        shuffle: bool | None = None,
+        shuffle: bool | Literal["blocks"] | None = None,
+        shuffle_ranks: int | None = None,
         last_batch: Literal["drop", "pad", "partial"] | None = None,
         keep: int = 1,
         split: str | None = None,
@@ -359,7 +365,11 @@ class FileLoader(Loader):
             http:// or https://, as a string.
         batch_size: Samples per step and rank.
         seed: Seed of order and augmentation.
-        shuffle: Whether the order is shuffled.
+        shuffle: Whether the order is shuffled. `"blocks"`: samples that lie beside one another come near one another,
+            and are read together.
+        shuffle_ranks: With `shuffle="blocks"`: the number of ranks that blocks are divided among, each of which reads
+            its own. A training that goes on within an epoch with another number of ranks sets the number that it began
+            with. None: as many as there are.
         last_batch: What happens to the samples that do not fill the last global batch. `drop` leaves them out, `pad`
             fills the batch from the epoch's beginning (`mask` says which), `partial` makes a smaller batch.
         keep: How many batches you keep at a time, including the latest. The pools are sized for it.
@@ -451,7 +461,8 @@ class FileLoader(Loader):
         *,
         batch_size: int = 64,
         seed: int = 0,
-        shuffle: bool | None = True,
+        shuffle: bool | Literal["blocks"] | None = True,
+        shuffle_ranks: int | None = None,
         last_batch: Literal["drop", "pad", "partial"] | None = "drop",
         keep: int = 1,
         indices: Sequence[int] | Array | None = None,

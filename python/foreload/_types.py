@@ -28,6 +28,8 @@ class LoaderState(TypedDict):
     global_batch: int
     epoch_size: int
     shuffle: bool
+    blocks: str | None
+    shuffle_ranks: int | None
     last_batch: str
     selection: str | None
     repeats: int

@@ -16,7 +16,14 @@ pub(super) fn rates(text: &str) -> Result<PfsRates> {
 pub(super) fn open_reader(rates: Option<PfsRates>) -> Box<OpenReader> {
     let pfs = rates.map(|rates| Arc::new(Pfs::new(rates)));
     Box::new(move |index, slots, config| {
-        let reader = crate::io::open(index, slots, config.io, config.direct, config.queue_depth)?;
+        let reader = crate::io::open_near(
+            index,
+            config.stretches.as_ref(),
+            slots,
+            config.io,
+            config.direct,
+            config.queue_depth,
+        )?;
         match &pfs {
             None => Ok(reader),
             Some(pfs) => Ok(Box::new(Throttled::new(reader, index.clone(), pfs.clone())?)),

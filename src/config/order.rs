@@ -4,6 +4,7 @@ use super::{LoaderConfig, LoaderOptions};
 use crate::dataset::{DatasetIndex, Stretches};
 use crate::error::{Error, Result};
 use crate::schedule::{Assignment, Selection, SequenceParts, Shuffling};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 /// The most bytes of a stretch of an order at random, which is enough for a request to a server to cost little beside
@@ -86,8 +87,40 @@ impl LoaderOptions {
                 )
             });
         }
+        if self.shuffling() == Shuffling::Blocks && are_sorted(selection, index) {
+            index.notices().warn_once("sorted blocks", || {
+                format!(
+                    "{}: samples that lie beside one another are mostly of one class, so that with shuffle=\"blocks\" \
+                     batches have few classes, from which networks learn badly: write the dataset with its samples \
+                     mixed, or use shuffle=True with a cache",
+                    index.root().display()
+                )
+            });
+        }
         Some(Arc::new(stretches))
     }
+}
+
+/// The number of neighbours that are compared to know whether a dataset is sorted by class.
+const COMPARED: u64 = 10_000;
+
+/// Whether neighbours are of one class more than half as often as chance leaves room for.
+fn are_sorted(selection: &Selection, index: &DatasetIndex) -> bool {
+    let members = selection.members();
+    if !index.is_labeled() || members < 2 {
+        return false;
+    }
+    let label = |member| index.label(selection.member(member));
+    let step = (members / COMPARED).max(1);
+    let pairs = (0..members - 1).step_by(step as usize).map(|member| (label(member), label(member + 1)));
+    let (mut counts, mut alike, mut all) = (HashMap::new(), 0.0, 0.0);
+    for (one, other) in pairs {
+        *counts.entry(one).or_insert(0.0) += 1.0;
+        alike += f64::from(u8::from(one == other));
+        all += 1.0;
+    }
+    let by_chance: f64 = counts.values().map(|count: &f64| (count / all).powi(2)).sum();
+    alike / all > by_chance + (1.0 - by_chance) / 2.0
 }
 
 impl LoaderConfig {

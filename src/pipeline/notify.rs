@@ -205,8 +205,9 @@ impl PipelineShared {
         index.notices().warn_once("compressed blocks", || {
             format!(
                 "{}: samples lie in compressed blocks, and in an order at random each sample that no cache has takes \
-                 the unpacking of a whole one, {:.0} times the bytes of the samples in an epoch: set `cache` to keep \
-                 samples once they are unpacked, or write the dataset without compression",
+                 the unpacking of a whole one, {:.0} times the bytes of the samples in an epoch: set shuffle=\"blocks\", by \
+                 which each is unpacked about once, or `cache` to keep samples once they are unpacked, or write the \
+                 dataset without compression",
                 index.root().display(),
                 costs.factor()
             )

@@ -71,8 +71,7 @@ impl Order {
         assert_eq!(selection.members(), stretches.members());
         let dataset = [fingerprint.0, *stretches.digest()].concat();
         let key = |usage| RandomKey::new(&dataset, seed, epoch, usage);
-        let keys =
-            StretchKeys { stretches: key(Use::Order), groups: key(Use::Group), slots: key(Use::DealtSlot) };
+        let keys = StretchKeys { stretches: key(Use::Order), loads: key(Use::Load), turns: key(Use::Turn) };
         let shuffle = StretchShuffle::new(stretches, keys, divided);
         Self { selection, permutation: Permutation::Stretches(Arc::new(shuffle)), keys: None, repeats: 1 }
     }

@@ -3,10 +3,10 @@
 //!
 //! It is the two-level shuffle of CorgiPile (Xu et al., "In-Database Machine Learning with CorgiPile: Stochastic Gradient
 //! Descent without Full Data Shuffle", SIGMOD 2022) with a buffer that slides. The stretches in shuffled order are cut
-//! into *groups* of some bytes. The samples of a group are shuffled and dealt out in equal shares to as many *slots* in
-//! a row, of which the first is the group's own; the samples that a slot was dealt are shuffled once more. So at any time
-//! the stretches of a few groups are in use, each new slot begins one group, and each sample may come anywhere within
-//! as many slots. Nothing is kept per sample: position ↔ member takes a search among slots and stretches, and two Feistel
+//! into *loads* of some bytes. The samples of a load are shuffled and dealt out in equal shares to as many *turns* in
+//! a row, of which the first is the load's own; the samples that a turn was dealt are shuffled once more. So at any time
+//! the stretches of a few loads are in use, each new turn begins one load, and each sample may come anywhere within
+//! as many turns. Nothing is kept per sample: position ↔ member takes a search among turns and stretches, and two Feistel
 //! networks.
 //!
 //! The sequence that comes of this is cut into equal *parts*, one for each rank, of which every global batch has as
@@ -17,10 +17,10 @@ use crate::dataset::{Stretches, UNPACKED_KEPT};
 use crate::rng::RandomKey;
 use std::sync::{Arc, OnceLock};
 
-/// The bytes of a group, at least.
-const GROUP: u64 = 12 << 20;
-/// The number of slots that a group is dealt to, at most.
-const MOST_SLOTS: u64 = 8;
+/// The bytes of a load, at least.
+const LOAD: u64 = 12 << 20;
+/// The number of turns that a load is dealt to, at most.
+const MOST_TURNS: u64 = 8;
 
 /// How the sequence is divided among ranks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,10 +36,10 @@ pub struct SequenceParts {
 pub(super) struct StretchKeys {
     /// The key for the order of the stretches.
     pub stretches: RandomKey,
-    /// The key for the order within each group.
-    pub groups: RandomKey,
-    /// The key for the order within each slot.
-    pub slots: RandomKey,
+    /// The key for the order within each load.
+    pub loads: RandomKey,
+    /// The key for the order within each turn.
+    pub turns: RandomKey,
 }
 
 /// The permutation of one epoch.
@@ -50,14 +50,14 @@ pub(super) struct StretchShuffle {
     keys: StretchKeys,
     /// Where each stretch begins among the samples of the shuffled stretches, and where the last ends.
     stretch_starts: Vec<u64>,
-    /// The same of the groups.
-    group_starts: Vec<u64>,
-    /// Where each slot begins in the sequence, and where the last ends.
-    slot_starts: Vec<u64>,
-    /// The orders within groups and within slots that were asked for by now.
-    group_orders: Vec<OnceLock<Feistel>>,
-    slot_orders: Vec<OnceLock<Feistel>>,
-    /// The number of slots that a group is dealt to.
+    /// The same of the loads.
+    load_starts: Vec<u64>,
+    /// Where each turn begins in the sequence, and where the last ends.
+    turn_starts: Vec<u64>,
+    /// The orders within loads and within turns that were asked for by now.
+    load_orders: Vec<OnceLock<Feistel>>,
+    turn_orders: Vec<OnceLock<Feistel>>,
+    /// The number of turns that a load is dealt to.
     shares: u64,
     /// The number of parts, of the places of a part in each global batch, and of global batches that are full.
     parts: u64,
@@ -76,7 +76,7 @@ impl StretchShuffle {
             "{global_batch} places are no {parts} equal parts"
         );
         let order = Shuffle::new(&keys.stretches, stretches.len() as u32);
-        let (mut stretch_starts, mut group_starts) = (vec![0], vec![0]);
+        let (mut stretch_starts, mut load_starts) = (vec![0], vec![0]);
         let (mut members, mut bytes, mut largest) = (0, 0, 1);
         for number in 0..stretches.len() {
             let stretch = order.sample(number as u64) as usize;
@@ -84,69 +84,69 @@ impl StretchShuffle {
             members += own.end - own.start;
             bytes += stretches.bytes_of(stretch);
             stretch_starts.push(members);
-            if bytes >= GROUP || number + 1 == stretches.len() {
-                group_starts.push(members);
+            if bytes >= LOAD || number + 1 == stretches.len() {
+                load_starts.push(members);
                 largest = largest.max(bytes);
                 bytes = 0;
             }
         }
-        // Between two samples of a stretch there are those of fewer than twice as many groups.
-        let shares = (UNPACKED_KEPT / 2 / largest).clamp(1, MOST_SLOTS);
+        // Between two samples of a stretch there are those of fewer than twice as many loads.
+        let shares = (UNPACKED_KEPT / 2 / largest).clamp(1, MOST_TURNS);
         let steps = members / global_batch;
         let mut shuffle = Self {
             stretches,
             order,
             keys,
             stretch_starts,
-            group_starts,
-            slot_starts: vec![0],
-            group_orders: Vec::new(),
-            slot_orders: Vec::new(),
+            load_starts,
+            turn_starts: vec![0],
+            load_orders: Vec::new(),
+            turn_orders: Vec::new(),
             shares,
             parts,
             each: global_batch / parts,
             steps,
         };
         let mut end = 0;
-        for slot in 0..shuffle.groups() + shares - 1 {
-            end += shuffle.shares_of(slot).map(|(_, share)| share.end - share.start).sum::<u64>();
-            shuffle.slot_starts.push(end);
+        for turn in 0..shuffle.loads() + shares - 1 {
+            end += shuffle.shares_of(turn).map(|(_, share)| share.end - share.start).sum::<u64>();
+            shuffle.turn_starts.push(end);
         }
-        shuffle.group_orders.resize_with(shuffle.group_starts.len() - 1, OnceLock::new);
-        shuffle.slot_orders.resize_with(shuffle.slot_starts.len() - 1, OnceLock::new);
+        shuffle.load_orders.resize_with(shuffle.load_starts.len() - 1, OnceLock::new);
+        shuffle.turn_orders.resize_with(shuffle.turn_starts.len() - 1, OnceLock::new);
         shuffle
     }
 
-    fn groups(&self) -> u64 {
-        self.group_starts.len() as u64 - 1
+    fn loads(&self) -> u64 {
+        self.load_starts.len() as u64 - 1
     }
 
-    fn group_len(&self, group: u64) -> u64 {
-        self.group_starts[group as usize + 1] - self.group_starts[group as usize]
+    fn load_len(&self, load: u64) -> u64 {
+        self.load_starts[load as usize + 1] - self.load_starts[load as usize]
     }
 
-    /// The samples of a shuffled group that its `nth` slot is dealt.
-    fn share(&self, group: u64, nth: u64) -> std::ops::Range<u64> {
-        let len = self.group_len(group);
+    /// The samples of a shuffled load that its `nth` turn is dealt.
+    fn share(&self, load: u64, nth: u64) -> std::ops::Range<u64> {
+        let len = self.load_len(load);
         len * nth / self.shares..len * (nth + 1) / self.shares
     }
 
-    /// What a slot is dealt: of each group the samples.
-    fn shares_of(&self, slot: u64) -> impl Iterator<Item = (u64, std::ops::Range<u64>)> + '_ {
-        let newest = slot.min(self.groups() - 1);
-        let oldest = (slot + 1).saturating_sub(self.shares);
-        (oldest..=newest).map(move |group| (group, self.share(group, slot - group)))
+    /// What a turn is dealt: of each load the samples.
+    fn shares_of(&self, turn: u64) -> impl Iterator<Item = (u64, std::ops::Range<u64>)> + '_ {
+        let newest = turn.min(self.loads() - 1);
+        let oldest = (turn + 1).saturating_sub(self.shares);
+        (oldest..=newest).map(move |load| (load, self.share(load, turn - load)))
     }
 
-    fn of_group(&self, group: u64) -> &Feistel {
-        let make = || Feistel::new(&mut self.keys.groups.stream(group), self.group_len(group));
-        self.group_orders[group as usize].get_or_init(make)
+    fn of_load(&self, load: u64) -> &Feistel {
+        let make = || Feistel::new(&mut self.keys.loads.stream(load), self.load_len(load));
+        self.load_orders[load as usize].get_or_init(make)
     }
 
-    fn of_slot(&self, slot: usize) -> &Feistel {
-        let len = self.slot_starts[slot + 1] - self.slot_starts[slot];
-        let make = || Feistel::new(&mut self.keys.slots.stream(slot as u64), len);
-        self.slot_orders[slot].get_or_init(make)
+    fn of_turn(&self, turn: usize) -> &Feistel {
+        let len = self.turn_starts[turn + 1] - self.turn_starts[turn];
+        let make = || Feistel::new(&mut self.keys.turns.stream(turn as u64), len);
+        self.turn_orders[turn].get_or_init(make)
     }
 
     /// The place in the sequence of the place with this number in the epoch. What fills no global batch comes last.
@@ -177,20 +177,20 @@ impl StretchShuffle {
     /// The member at a place of the epoch.
     pub(super) fn member(&self, place: u64) -> u64 {
         let place = self.in_sequence(place);
-        let slot = self.slot_starts.partition_point(|&start| start <= place) - 1;
-        let mut within = self.of_slot(slot).forward(place - self.slot_starts[slot]);
-        for (group, share) in self.shares_of(slot as u64) {
+        let turn = self.turn_starts.partition_point(|&start| start <= place) - 1;
+        let mut within = self.of_turn(turn).forward(place - self.turn_starts[turn]);
+        for (load, share) in self.shares_of(turn as u64) {
             let len = share.end - share.start;
             if within < len {
                 let among =
-                    self.group_starts[group as usize] + self.of_group(group).forward(share.start + within);
+                    self.load_starts[load as usize] + self.of_load(load).forward(share.start + within);
                 let number = self.stretch_starts.partition_point(|&start| start <= among) - 1;
                 let stretch = self.order.sample(number as u64) as usize;
                 return self.stretches.members_of(stretch).start + among - self.stretch_starts[number];
             }
             within -= len;
         }
-        unreachable!("a slot has what it was dealt")
+        unreachable!("a turn has what it was dealt")
     }
 
     /// The place in the epoch of a member.
@@ -198,14 +198,14 @@ impl StretchShuffle {
         let stretch = self.stretches.with_member(member);
         let number = self.order.position(stretch as u64) as usize;
         let among = self.stretch_starts[number] + member - self.stretches.members_of(stretch).start;
-        let group = self.group_starts.partition_point(|&start| start <= among) as u64 - 1;
-        let dealt = self.of_group(group).backward(among - self.group_starts[group as usize]);
-        let nth = (0..self.shares).find(|&nth| self.share(group, nth).contains(&dealt));
-        let slot = group + nth.expect("the shares are all of a group");
-        let before = self.shares_of(slot).take_while(|(other, _)| *other != group);
+        let load = self.load_starts.partition_point(|&start| start <= among) as u64 - 1;
+        let dealt = self.of_load(load).backward(among - self.load_starts[load as usize]);
+        let nth = (0..self.shares).find(|&nth| self.share(load, nth).contains(&dealt));
+        let turn = load + nth.expect("the shares are all of a load");
+        let before = self.shares_of(turn).take_while(|(other, _)| *other != load);
         let before: u64 = before.map(|(_, share)| share.end - share.start).sum();
-        let within = before + dealt - self.share(group, slot - group).start;
-        let slot = slot as usize;
-        self.in_epoch(self.slot_starts[slot] + self.of_slot(slot).backward(within))
+        let within = before + dealt - self.share(load, turn - load).start;
+        let turn = turn as usize;
+        self.in_epoch(self.turn_starts[turn] + self.of_turn(turn).backward(within))
     }
 }

@@ -95,7 +95,7 @@ fn ranks_read_stretches_of_their_own() {
         let all: HashSet<u64> = each.iter().flatten().copied().collect();
         assert_eq!(all.len(), each.iter().map(Vec::len).sum::<usize>());
         let reads: usize = each.iter().map(|samples| reads(&stretches, samples.iter().copied())).sum();
-        // At each end of a part the stretches of eight groups of 12 MiB are read by two.
+        // At each end of a part the stretches of eight loads of 12 MiB are read by two.
         assert!(reads <= 2000 + (ranks as usize - 1) * 8 * 3, "{ranks} ranks: {reads} reads");
         // The same order on half of the ranks, each of which has two parts.
         let halves: HashSet<Vec<u64>> = (0..order.len() / (64 * u64::from(ranks)))
@@ -122,7 +122,7 @@ fn batches_are_mixed_of_many_stretches() {
     for epoch in 0..3 {
         let order = order(&stretches, 3, epoch, 1, 64);
         let samples = of_rank(&order, 64, 0, 1);
-        // Where the first and the last groups are dealt out there are fewer.
+        // Where the first and the last loads are dealt out there are fewer.
         for batch in samples.chunks(64).skip(20).take(560) {
             let different: HashSet<_> = batch.iter().map(|&sample| stretches.with_member(sample)).collect();
             assert!(different.len() >= 16, "{} stretches in a batch of epoch {epoch}", different.len());
@@ -162,7 +162,7 @@ fn neighbours_do_not_follow_one_another() {
         following += samples.windows(2).filter(|pair| pair[0] + 1 == pair[1]).count();
         all += samples.len();
     }
-    // A place is followed by the next sample of its stretch with a chance of about one in the samples of a slot's groups.
+    // A place is followed by the next sample of its stretch with a chance of about one in the samples of a turn's loads.
     let share = following as f64 / all as f64;
     assert!(share < 1.0 / 300.0, "{share}");
 }

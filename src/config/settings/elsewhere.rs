@@ -53,10 +53,11 @@ const ELSEWHERE: &[(&[&str], &str)] = &[
     (&["shard_id", "num_shards", "num_replicas"], "use rank= and world_size="),
     (
         &["random_shuffle", "shuffle_buffer", "buffer_size"],
-        "use shuffle=True: the whole epoch is shuffled, by no buffer",
+        "use shuffle=True: the whole epoch is shuffled, by no buffer; shuffle=\"blocks\" keeps neighbours near",
     ),
     (&["batch"], "use batch_size=N"),
     (&["order"], "use shuffle=True or shuffle=False"),
+    (&["shuffle_block_size", "shuffle_algo"], "use shuffle=\"blocks\", which keeps neighbours near"),
     (&["channels_last"], "use memory_format=\"nhwc\""),
     (&["os_cache", "local", "cache_limit"], "use cache=foreload.Directory(path, size)"),
     (&["on_bad_sample", "handler"], "use on_error=\"skip\", \"zero\" or \"raise\""),

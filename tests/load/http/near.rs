@@ -1,7 +1,8 @@
 //! Where an order keeps neighbours near, a server is asked for many of them at once, and the batches are the directory's.
 
 use super::{Served, pipeline, two_epochs};
-use crate::common::{Dataset, epoch_bytes, small_images};
+use crate::common::scene::Scene;
+use crate::common::{Dataset, epoch_bytes, jpeg, small_images};
 use foreload::testing::config::LoaderOptions;
 use foreload::{Shuffling, State};
 
@@ -141,4 +142,26 @@ fn what_does_not_go_with_blocks_is_refused_by_name() {
     loose.pipeline(&by_blocks());
     let told = loose.pipeline(&by_blocks()).index().notices().take();
     assert!(told.iter().any(|message| message.contains("shuffle=\"blocks\"")), "{told:?}");
+}
+
+#[test]
+fn shards_that_are_sorted_by_class_are_told_of() {
+    for (class_of, is_sorted) in
+        [(|i: u64| i / 20, true), (|i: u64| i % 3, false), (|_: u64| 1, false)] as [(fn(u64) -> u64, bool); 3]
+    {
+        let scene = Scene::new();
+        let mut archive = tar::Builder::new(Vec::new());
+        for i in 0..60 {
+            for (suffix, bytes) in [("cls", class_of(i).to_string().into_bytes()), ("jpg", jpeg(i))] {
+                let mut header = tar::Header::new_gnu();
+                header.set_size(bytes.len() as u64);
+                archive.append_data(&mut header, format!("{i:05}.{suffix}"), &bytes[..]).unwrap();
+            }
+        }
+        scene.write("a.tar", &archive.into_inner().unwrap());
+        let index = scene.open().unwrap();
+        by_blocks().check(&index).unwrap();
+        let told = index.notices().take();
+        assert_eq!(told.iter().any(|message| message.contains("mostly of one class")), is_sorted, "{told:?}");
+    }
 }
