@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+from bisect import bisect_right
+from functools import lru_cache
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,7 +34,9 @@ def settings_of(dataset: Any, given: dict[str, Any]) -> dict[str, Any]:
     """
     _check(dataset)
     paths, rows = _rows(dataset)
-    totals = [_count(path) for path in paths]
+    files = {path: _stored(path) for path in paths}
+    _check_unchanged(dataset, files)
+    totals = [file.rows for file in files.values()]
     firsts = dict(zip(paths, [0, *accumulate(totals)], strict=False))
     parts = []
     for path, start, length in rows:
@@ -44,6 +48,7 @@ def settings_of(dataset: Any, given: dict[str, Any]) -> dict[str, Any]:
     if dataset._indices is not None:
         numbers = numbers[dataset._indices.column(0).to_numpy()]
     settings: dict[str, Any] = {"path": _root(paths), **_labels(dataset, given)}
+    _check_dropped(dataset, given, {name: of for file in files.values() for name, of in file.columns.items()})
     if not np.array_equal(numbers, np.arange(sum(totals))):
         if len(np.unique(numbers)) < len(numbers):
             raise config_error("dataset", f"has rows several times: {_SAVE}, or use weights= or repeats=")
@@ -61,7 +66,7 @@ def check_same_samples(dataset: Any, loader: Any) -> None:
         ConfigError: They have not.
     """
     paths, _ = _rows(dataset)
-    total = sum(_count(path) for path in paths)
+    total = sum(_stored(path).rows for path in paths)
     if loader.samples != total:
         raise config_error(
             "dataset", f"has files of {total} rows, {loader.samples} as indexed: say rebuild_index=True"
@@ -89,12 +94,8 @@ def _check(dataset: Any) -> None:
 
 def _rows(dataset: Any) -> tuple[list[str], list[tuple[str, int, int | None]]]:
     """The Arrow files of a dataset, each once, and which of their rows it has, in order, without its indices."""
-    table = dataset.data
-    blocks = getattr(table, "blocks", None)
-    if not is_a(table, "datasets", "ConcatenationTable") or blocks is None:
-        blocks = [[table]]
     rows = []
-    for beside in blocks:
+    for beside in _blocks(dataset):
         if len(beside) != 1 or not is_a(beside[0], "datasets", "MemoryMappedTable"):
             raise config_error("dataset", f"lies in memory, all or some columns of it: {_SAVE}")
         path, start, length = os.path.abspath(beside[0].path), 0, None
@@ -113,17 +114,122 @@ def _rows(dataset: Any) -> tuple[list[str], list[tuple[str, int, int | None]]]:
     return list(dict.fromkeys(path for path, _, _ in rows)), rows
 
 
-def _count(path: str) -> int:
-    """The number of rows of an Arrow file or stream."""
+def _blocks(dataset: Any) -> list[list[Any]]:
+    """The tables that the rows come from, one after another, each in pieces that lie beside each other."""
+    table = dataset.data
+    blocks = getattr(table, "blocks", None)
+    if not is_a(table, "datasets", "ConcatenationTable") or blocks is None:
+        return [[table]]
+    return blocks
+
+
+class _Stored(NamedTuple):
+    """What an Arrow file has by now."""
+
+    rows: int
+    columns: dict[str, bool]
+    """The names of its columns, and whether they hold whole numbers."""
+    places: set[tuple[int, int]]
+    """The offsets and sizes of its buffers."""
+
+
+def _stored(path: str) -> _Stored:
+    """Look at an Arrow file or stream, without reading its values."""
     import pyarrow as pa  # Whoever has `datasets` has it.
 
-    with pa.memory_map(path) as source:
+    try:
+        source = pa.memory_map(path)
+    except OSError as error:
+        raise config_error("dataset", f"had a file that cannot be read any more: {error}") from error
+    with source:
         try:
-            return sum(batch.num_rows for batch in pa.ipc.open_stream(source))
+            base = source.read_buffer(1).address
+            source.seek(0)
+            reader = pa.ipc.open_stream(source)
+            batches = list(reader)
         except pa.ArrowInvalid:
             source.seek(0)
             reader = pa.ipc.open_file(source)
-            return sum(reader.get_batch(number).num_rows for number in range(reader.num_record_batches))
+            batches = [reader.get_batch(number) for number in range(reader.num_record_batches)]
+        return _Stored(
+            rows=sum(batch.num_rows for batch in batches),
+            columns={of.name: pa.types.is_integer(of.type) for of in reader.schema},
+            places={
+                (buffer.address - base, buffer.size)
+                for batch in batches
+                for column in batch.columns
+                for buffer in _buffers(column)
+            },
+        )
+
+
+def _buffers(array: Any) -> list[Any]:
+    """The buffers of an array that hold something."""
+    return [buffer for buffer in array.buffers() if buffer is not None and buffer.size]
+
+
+def _mappings() -> list[tuple[int, int, int, str]]:
+    """The files that are mapped into memory: first address, end, offset in the file, and path, by address."""
+    found = []
+    with open("/proc/self/maps", encoding="utf-8", errors="surrogateescape") as lines:
+        for line in lines:
+            addresses, _, offset, _, _, *name = line.rstrip("\n").split(None, 5)
+            start, end = (int(address, 16) for address in addresses.split("-"))
+            if name and name[0].startswith("/"):
+                found.append((start, end, int(offset, 16), name[0]))
+    return found
+
+
+def _check_unchanged(dataset: Any, files: dict[str, _Stored]) -> None:
+    """Check that the files are those that the dataset was loaded from, whose bytes it sees through a mapping."""
+    mappings = _mappings()
+    starts = [start for start, *_ in mappings]
+    for beside in _blocks(dataset):
+        path = os.path.abspath(beside[0].path)
+        for chunk in (chunk for column in beside[0].table.columns for chunk in column.chunks):
+            for buffer in _buffers(chunk):
+                at = bisect_right(starts, buffer.address) - 1
+                start, end, offset, name = mappings[at] if at >= 0 else (0, 0, 0, "")
+                if buffer.address >= end:
+                    continue
+                place = (buffer.address - start + offset, buffer.size)
+                if _is_other(name, path) or place not in files[path].places:
+                    message = f"was loaded from a file that was replaced since ({path}): load it anew"
+                    raise config_error("dataset", message)
+
+
+@lru_cache(maxsize=1024)
+def _is_other(mapped: str, path: str) -> bool:
+    """Whether a mapping is of another file than is at a path by now; where that cannot be told, it is not."""
+    if mapped.endswith(" (deleted)"):
+        return True
+    return os.path.exists(mapped) and not os.path.samefile(mapped, path)
+
+
+def _check_dropped(dataset: Any, given: dict[str, Any], stored: dict[str, bool]) -> None:
+    """Check that batches hold no column which was dropped from the dataset, and which its files still have."""
+    dropped = {name for name in stored if name not in dataset.features}
+    label = next((name for name in _LABELS if stored.get(name)), None)
+    fields = given.get("fields")
+    if fields is None:
+        asked = ["image"]
+        if given.get("with_labels", any(name in dataset.features for name in _LABELS)):
+            asked.append("label")
+    else:
+        names = [getattr(of, "name", of) for of in fields] if isinstance(fields, list | tuple) else []
+        asked = [key for name in names if isinstance(name, str) for key in name.split(";")]
+    for name in asked:
+        column = label if name == "label" else name
+        if name == "label" and "labels" in given:
+            continue
+        if column not in dropped:
+            column = next((of for of in dropped if name.startswith(f"{of}.")), None)
+        if column is not None:
+            told = "leave it out, or give the dataset with it" if fields else f"say fields=[...], or {_SAVE}"
+            message = (
+                f"would have {column!r}, which was dropped from the dataset and is in its files still: {told}"
+            )
+            raise config_error("fields", message)
 
 
 def _root(paths: list[str]) -> str | list[str]:

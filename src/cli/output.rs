@@ -74,8 +74,8 @@ pub(crate) fn blocks(costs: &BlockCosts) -> String {
     } else {
         let read = bytes(random_read_bytes);
         text += &format!(
-            ": with a cache that holds the samples each is unpacked once; without, an epoch in random order reads \
-             {read} and unpacks {:.0} times the samples",
+            ": with a cache that holds the samples each is unpacked once; without, an epoch in random order reads a \
+             block for nearly each sample, {read} together, and unpacks {:.0} times the samples",
             costs.factor()
         );
     }

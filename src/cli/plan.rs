@@ -168,7 +168,8 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
     };
     let index = DatasetIndex::open(&args.dir, &checked.index_options(Contents::Images))?;
     let notices = output::print_notices(index.notices());
-    let job = job(args, &index);
+    let compressed = index.block_costs();
+    let job = job(args, &index, compressed.as_ref());
     let size = args.cache_size;
     let others = [
         ("none", 0),
@@ -200,7 +201,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
         assignment: args.assignment.clone(),
         price_per_1000: args.price_per_1000,
         machine,
-        compressed: index.block_costs(),
+        compressed,
         more_nodes: MoreNodes { nodes: more, plan: predict(&more_nodes, &machine) },
         without_peers: job.network.map(without_peers),
         ways: ways(&job, &machine, &plan, crate::pack::can_pack(&index)),
@@ -217,12 +218,20 @@ fn of_loaders(args: &PlanArgs) -> LoaderOptions {
     LoaderOptions { fields, queue_depth, index_dir, ..LoaderOptions::default() }
 }
 
-fn job(args: &PlanArgs, index: &DatasetIndex) -> PredictedJob {
+fn job(args: &PlanArgs, index: &DatasetIndex, compressed: Option<&BlockCosts>) -> PredictedJob {
+    let (each, by_block) = (index.total_reads(), index.reads_by_block());
+    let ranks = u64::from(args.nodes) * u64::from(args.ranks_per_node);
+    // Each rank keeps the blocks that it has unpacked, if there is room for all of them.
+    let fit = compressed.is_some_and(BlockCosts::fit_in_memory);
+    let requests = if fit { each.min(by_block.saturating_mul(ranks)) } else { each };
+    // Ranks on one node keep all samples of a block as soon as one of them reads it; nodes keep what they use.
+    let requests_kept = if args.nodes == 1 { by_block } else { requests };
     let shards = index.is_sharded().then(|| index.summaries().map(|summary| summary.groups).sum());
     PredictedJob {
         samples: index.len(),
         bytes: index.total_bytes(),
-        requests: index.total_reads(),
+        requests,
+        requests_kept,
         shards,
         charged: index.is_charged(),
         nodes: args.nodes,

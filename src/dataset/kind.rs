@@ -40,7 +40,7 @@ named!(FieldKind:
 /// The version of the rules by which a dataset is listed: what is a sample, its image, its label, and the order of
 /// samples. A listing by other rules is never trusted, whatever its format. Raise it with every change of the rules,
 /// and so of the list below.
-pub(super) const RULES: u32 = 4;
+pub(super) const RULES: u32 = 5;
 
 /// The extensions of images that can be decoded. Where a sample has several, its image is the one whose extension comes
 /// first here.

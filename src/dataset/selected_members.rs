@@ -206,6 +206,17 @@ impl DatasetPart {
         MemberBytes::Apart(Extent { offset, length, ..image })
     }
 
+    /// The places of a sample's members that need reads of their own.
+    pub(super) fn extents_apart(&self, sample: u64) -> Vec<Extent> {
+        let members = self.members.as_ref().filter(|members| members.apart > 0);
+        let members = members.map_or(0, |members| members.keys.len());
+        let apart = |member| match self.member(sample, member) {
+            MemberBytes::Apart(extent) => Some(extent),
+            _ => None,
+        };
+        (0..members).filter_map(apart).collect()
+    }
+
     /// Whether the member of a sample with this number among those that are read is packed in its shard.
     pub(super) fn is_packed_member(&self, sample: u64, member: usize) -> bool {
         let places = self.members.as_ref().map(|members| members.places_of(sample));

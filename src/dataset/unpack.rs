@@ -1,12 +1,12 @@
 //! Blocks of tables that are packed with snappy, gzip, zstd or LZ4, unpacked within limits.
 
 use crate::source::Malformed;
+use ruzstd::decoding::StreamingDecoder;
+use ruzstd::decoding::errors::FrameDecoderError;
 use std::io::Read;
 
 /// The most bytes that a block may have when it is unpacked.
 pub(super) const LARGEST_BLOCK: u64 = 256 << 20;
-/// The most bytes of a zstd frame's window where the block is smaller.
-const ZSTD_WINDOW: u64 = 8 << 20;
 
 /// How a block is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -97,6 +97,7 @@ impl PackedBlock {
             return Ok(Vec::new());
         }
         let damaged = |error: String| format!("a {title} block is damaged: {error}");
+        let failed = |fault: UnpackFault| format!("a {title} block {}", fault.told("is "));
         let mut unpacked = Vec::new();
         match self.codec {
             BlockCodec::Snappy => {
@@ -116,20 +117,18 @@ impl PackedBlock {
                 unpacked.truncate(got);
             }
             BlockCodec::Gzip => {
-                let from = flate2::read::MultiGzDecoder::new(packed);
-                read_up_to(from, size, &mut unpacked).map_err(damaged)?;
+                unpack_gzip(packed, size, &mut unpacked).map_err(failed)?;
             }
             BlockCodec::Zlib => {
                 let from = flate2::read::ZlibDecoder::new(packed);
-                read_up_to(from, size, &mut unpacked).map_err(damaged)?;
+                read_up_to(from, size, &mut unpacked).map_err(failed)?;
             }
             BlockCodec::Lz4Frame => {
                 let from = lz4_flex::frame::FrameDecoder::new(packed);
-                read_up_to(from, size, &mut unpacked).map_err(damaged)?;
+                read_up_to(from, size, &mut unpacked).map_err(failed)?;
             }
             BlockCodec::Zstd => {
-                let window = size.max(ZSTD_WINDOW);
-                unpack_zstd(packed, window, size, &mut unpacked).map_err(damaged)?;
+                unpack_zstd(packed, size, &mut unpacked).map_err(failed)?;
             }
         }
         if unpacked.len() as u64 != size {
@@ -147,37 +146,97 @@ pub(super) fn unpack_all(codec: BlockCodec, packed: &[u8]) -> Result<Vec<u8>, St
     let mut unpacked = Vec::new();
     let into = &mut unpacked;
     let found = match codec {
-        BlockCodec::Gzip => read_up_to(flate2::read::MultiGzDecoder::new(packed), LARGEST_BLOCK, into),
+        BlockCodec::Gzip => unpack_gzip(packed, LARGEST_BLOCK, into),
         BlockCodec::Zlib => read_up_to(flate2::read::ZlibDecoder::new(packed), LARGEST_BLOCK, into),
-        BlockCodec::Zstd => unpack_zstd(packed, LARGEST_BLOCK, LARGEST_BLOCK, into),
+        BlockCodec::Zstd => unpack_zstd(packed, LARGEST_BLOCK, into),
         BlockCodec::Snappy | BlockCodec::Lz4Block | BlockCodec::Lz4Frame => {
-            Err("its length is not known".to_owned())
+            Err(UnpackFault::Damaged("its length is not known".to_owned()))
         }
     };
     let title = codec.title();
-    found.map_err(|error| format!("is compressed with {title} as a whole and damaged: {error}"))?;
+    found.map_err(|fault| format!("is compressed with {title} as a whole and {}", fault.told("")))?;
     Ok(unpacked)
 }
 
-/// Unpacks frames of zstd, and one byte more than `size` at most.
-fn unpack_zstd(packed: &[u8], window: u64, size: u64, into: &mut Vec<u8>) -> Result<(), String> {
+/// Why bytes cannot be unpacked.
+enum UnpackFault {
+    Damaged(String),
+    /// A frame of zstd wants so many bytes of what came before to be kept.
+    Window(u64),
+}
+
+impl UnpackFault {
+    /// What is wrong, in words that follow what it is wrong with; `is` stands before an adjective.
+    fn told(self, is: &str) -> String {
+        match self {
+            Self::Damaged(why) => format!("{is}damaged: {why}"),
+            Self::Window(bytes) => format!(
+                "has a window of {} MiB, of which {} MiB are the most: pack it anew without zstd's --long, or unpack it",
+                bytes.div_ceil(1 << 20),
+                LARGEST_BLOCK >> 20
+            ),
+        }
+    }
+}
+
+/// Unpacks members of gzip, and one byte more than `size` at most. Zeros behind the last one, with which tapes and some
+/// stores fill their blocks, are no part of it.
+fn unpack_gzip(packed: &[u8], size: u64, into: &mut Vec<u8>) -> Result<(), UnpackFault> {
+    let mut rest = packed;
+    loop {
+        let mut from = flate2::bufread::GzDecoder::new(rest);
+        read_up_to(&mut from, size - into.len() as u64, into)?;
+        if into.len() as u64 > size {
+            return Ok(());
+        }
+        rest = from.into_inner();
+        if rest.iter().all(|&byte| byte == 0) {
+            return Ok(());
+        }
+        if !rest.starts_with(b"\x1f\x8b") {
+            let message = format!("behind its end are {} bytes that are no gzip", rest.len());
+            return Err(UnpackFault::Damaged(message));
+        }
+    }
+}
+
+/// The length of the skippable frame that these bytes begin with, in which programs such as pzstd keep notes of their
+/// own (RFC 8878, 3.1.2); `None` where they begin with something else.
+pub(super) fn skippable(bytes: &[u8]) -> Option<u64> {
+    let (magic, rest) = bytes.split_first_chunk()?;
+    let is_one = u32::from_le_bytes(*magic) & !0xf == 0x184d_2a50;
+    rest.first_chunk().filter(|_| is_one).map(|length| 8 + u64::from(u32::from_le_bytes(*length)))
+}
+
+/// Unpacks frames of zstd, and one byte more than `size` at most. A window may be larger than what a frame becomes,
+/// as that of `zstd --long` is.
+fn unpack_zstd(packed: &[u8], size: u64, into: &mut Vec<u8>) -> Result<(), UnpackFault> {
     let mut rest = packed;
     while !rest.is_empty() && into.len() as u64 <= size {
-        let mut from = ruzstd::decoding::StreamingDecoder::new_with_max_window_size(&mut rest, window)
-            .map_err(|error| error.to_string())?;
+        if let Some(length) = skippable(rest) {
+            let behind = usize::try_from(length).ok().and_then(|length| rest.get(length..));
+            rest = behind.ok_or_else(|| UnpackFault::Damaged("its last frame is cut short".to_owned()))?;
+            continue;
+        }
+        let from = StreamingDecoder::new_with_max_window_size(&mut rest, LARGEST_BLOCK);
+        let mut from = from.map_err(|error| match error {
+            FrameDecoderError::WindowSizeTooBig { requested, .. } => UnpackFault::Window(requested),
+            error => UnpackFault::Damaged(error.to_string()),
+        })?;
         read_up_to(&mut from, size - into.len() as u64, into)?;
         let frame = from.into_frame_decoder();
         let stated = frame.get_checksum_from_data();
         if stated.is_some() && stated != frame.get_calculated_checksum() {
-            return Err("its checksum differs".to_owned());
+            return Err(UnpackFault::Damaged("its checksum differs".to_owned()));
         }
     }
     Ok(())
 }
 
 /// Reads what there is, and one byte more than `size` at most, by which more than stated is noticed.
-fn read_up_to(from: impl Read, size: u64, into: &mut Vec<u8>) -> Result<(), String> {
-    from.take(size + 1).read_to_end(into).map(|_| ()).map_err(|error| error.to_string())
+fn read_up_to(from: impl Read, size: u64, into: &mut Vec<u8>) -> Result<(), UnpackFault> {
+    let read = from.take(size + 1).read_to_end(into);
+    read.map(|_| ()).map_err(|error| UnpackFault::Damaged(error.to_string()))
 }
 
 #[cfg(test)]
@@ -193,5 +252,59 @@ mod tests {
         for size in [0, 1, text.len() as u64 + 1, LARGEST_BLOCK, LARGEST_BLOCK + 1, u64::MAX] {
             assert_eq!(block(size).unpack(&packed).unwrap_err().offset, 7, "{size}");
         }
+    }
+
+    /// A frame of zstd without compression, which wants a window of 2^`log` bytes.
+    fn frame(log: u8, text: &[u8]) -> Vec<u8> {
+        let head = (text.len() as u32) << 3 | 1;
+        [b"\x28\xb5\x2f\xfd\0", &[(log - 10) << 3][..], &head.to_le_bytes()[..3], text].concat()
+    }
+
+    fn notes(number: u8, text: &[u8]) -> Vec<u8> {
+        [&[0x50 + number, 0x2a, 0x4d, 0x18][..], &(text.len() as u32).to_le_bytes(), text].concat()
+    }
+
+    #[test]
+    fn what_programs_put_between_frames_is_stepped_over() {
+        let both = |packed: &[u8], unpacked: &[u8]| {
+            let block = PackedBlock { offset: 0, unpacked: unpacked.len() as u64, codec: BlockCodec::Zstd };
+            assert_eq!(unpack_all(BlockCodec::Zstd, packed).unwrap(), unpacked);
+            assert_eq!(block.unpack(packed).unwrap(), unpacked);
+        };
+        let (one, other) = (frame(20, b"one "), frame(20, b"other"));
+        both(
+            &[&notes(0, &[1; 4])[..], &one, &notes(15, b""), &notes(0, &[2; 70]), &other].concat(),
+            b"one other",
+        );
+        both(&[&one[..], &other, &notes(14, &[0; 17])].concat(), b"one other");
+        // What zstd --long=28 wants is given also where it is more than all there is.
+        both(&frame(28, b"small"), b"small");
+        for cut in [[&one[..], &notes(0, &[0; 9])[..16]].concat(), [&one[..], &notes(0, b"")[..7]].concat()] {
+            assert!(unpack_all(BlockCodec::Zstd, &cut).is_err());
+        }
+        let told = unpack_all(BlockCodec::Zstd, &frame(31, b"small")).unwrap_err();
+        assert!(told.contains("has a window of 2048 MiB") && !told.contains("damaged"), "{told}");
+        assert_eq!(
+            (skippable(&notes(3, b"abc")), skippable(&one), skippable(b"\x50\x2a")),
+            (Some(11), None, None)
+        );
+    }
+
+    #[test]
+    fn zeros_behind_gzip_are_no_part_of_it() {
+        let gzip = |text: &[u8]| {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            std::io::Write::write_all(&mut encoder, text).unwrap();
+            encoder.finish().unwrap()
+        };
+        let (one, other) = (gzip(b"one "), gzip(b"other"));
+        let packed = [&one[..], &other, &[0; 512]].concat();
+        assert_eq!(unpack_all(BlockCodec::Gzip, &packed).unwrap(), b"one other");
+        let block = PackedBlock { offset: 0, unpacked: 9, codec: BlockCodec::Gzip };
+        assert_eq!(block.unpack(&packed).unwrap(), b"one other");
+        let told = unpack_all(BlockCodec::Gzip, &[&one[..], b"more"].concat()).unwrap_err();
+        assert!(told.ends_with("behind its end are 4 bytes that are no gzip"), "{told}");
+        assert!(unpack_all(BlockCodec::Gzip, &one[..one.len() - 1]).is_err());
+        assert!(PackedBlock { unpacked: 8, ..block }.unpack(&packed).is_err());
     }
 }

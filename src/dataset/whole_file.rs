@@ -2,12 +2,15 @@
 
 use super::blocks::ShardBlocks;
 use super::samples::ShardContents;
-use super::unpack::{BlockCodec, LARGEST_BLOCK, PackedBlock, unpack_all};
+use super::unpack::{BlockCodec, LARGEST_BLOCK, PackedBlock, skippable, unpack_all};
 use crate::source::{Malformed, ReadAt};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// The most bytes, packed and unpacked, of shards that are parsed at the same time, beside a single larger one.
 const MOST_AT_ONCE: u64 = 1 << 30;
+
+/// The most skippable frames of zstd before the first one that holds something.
+const MOST_SKIPPED: u32 = 16;
 
 /// The bytes of shards that are being parsed.
 static AT_ONCE: (Mutex<u64>, Condvar) = (Mutex::new(0), Condvar::new());
@@ -59,14 +62,26 @@ pub(super) struct UnpackedShard {
 /// # Errors
 /// [`Malformed`] where its first bytes cannot be read.
 pub(super) fn codec_of(source: &dyn ReadAt) -> Result<Option<BlockCodec>, Malformed> {
-    let mut magic = [0; 4];
-    let got = source
-        .read_at(&mut magic, 0)
-        .map_err(|error| Malformed { offset: 0, message: format!("reading failed: {error}") })?;
     let known: [(&[u8], BlockCodec); 2] =
         [(b"\x1f\x8b", BlockCodec::Gzip), (b"\x28\xb5\x2f\xfd", BlockCodec::Zstd)];
-    let found = known.iter().find(|(start, _)| magic[..got].starts_with(start));
-    Ok(found.map(|&(_, codec)| codec))
+    let mut at = 0;
+    for _ in 0..=MOST_SKIPPED {
+        let mut start = [0; 8];
+        let got = source
+            .read_at(&mut start, at)
+            .map_err(|error| Malformed { offset: at, message: format!("reading failed: {error}") })?;
+        match skippable(&start[..got]) {
+            // pzstd begins with one of them.
+            Some(length) => at += length,
+            None => {
+                let found = known.iter().find(|(magic, _)| start[..got].starts_with(magic));
+                return Ok(found
+                    .map(|&(_, codec)| codec)
+                    .filter(|&codec| at == 0 || codec == BlockCodec::Zstd));
+            }
+        }
+    }
+    Ok(None)
 }
 
 impl UnpackedShard {

@@ -115,8 +115,8 @@ impl BlockingHttp {
         self.fetch_prepared(async || Ok(target.clone()), |failure, _, _| failure, ask, most, &|_| Ok(()))
     }
 
-    /// Does the same with requests that `prepare` makes anew for each try; `explain` says what a refusal means by its
-    /// headers and its body. What does not pass `check` is a failure like others.
+    /// Does the same with requests that `prepare` makes anew for each try; `explain` says what a refusal, or a
+    /// whole file in place of a range, means by its headers and its body. What does not pass `check` is a failure like others.
     ///
     /// # Errors
     /// The last failure, be it of preparing or of asking.
@@ -235,26 +235,35 @@ async fn fetch(
         let (failure, headers) = (answer.failure(), answer.headers.clone());
         return Err(explain(failure, &headers, &answer.finish(PATIENCE).await));
     }
-    let is_range = matches!(ask, Ask::Range(..));
-    if is_range && answer.status == StatusCode::OK && answer.length().is_some_and(|length| length > most) {
+    let (headers, is_whole_file) = (answer.headers.clone(), answer.status == StatusCode::OK);
+    let read = read_answer(answer, if ask == Ask::Head { 0 } else { most }).await?;
+    read.ok_or_else(|| match ask {
         // Some of several servers behind one name may not know ranges.
-        return Err(HttpFailure::Broken(NO_RANGES.to_owned()));
-    }
-    whole(answer, if ask == Ask::Head { 0 } else { most }).await
+        Ask::Range(..) if is_whole_file => explain(HttpFailure::Broken(NO_RANGES.to_owned()), &headers, &[]),
+        _ => too_long(most),
+    })
+}
+
+fn too_long(most: u64) -> HttpFailure {
+    HttpFailure::Final(format!("the answer has more than the {most} bytes that were asked for"))
 }
 
 /// The whole answer, which may have up to `most` bytes.
-pub(super) async fn whole(mut answer: HttpAnswer<'_>, most: u64) -> Result<Fetched, HttpFailure> {
-    let too_long =
-        || HttpFailure::Final(format!("the answer has more than the {most} bytes that were asked for"));
+#[cfg(feature = "objects")]
+pub(super) async fn whole(answer: HttpAnswer<'_>, most: u64) -> Result<Fetched, HttpFailure> {
+    read_answer(answer, most).await?.ok_or_else(|| too_long(most))
+}
+
+/// The whole answer; `None` where it has more than `most` bytes.
+async fn read_answer(mut answer: HttpAnswer<'_>, most: u64) -> Result<Option<Fetched>, HttpFailure> {
     let mut bytes = Vec::new();
     if !answer.is_over() {
         if answer.length().is_some_and(|length| length > most) {
-            return Err(too_long());
+            return Ok(None);
         }
         while let Some(chunk) = answer.chunk(PATIENCE).await? {
             if (bytes.len() + chunk.len()) as u64 > most {
-                return Err(too_long());
+                return Ok(None);
             }
             bytes.extend_from_slice(&chunk);
         }
@@ -262,5 +271,5 @@ pub(super) async fn whole(mut answer: HttpAnswer<'_>, most: u64) -> Result<Fetch
     let fetched =
         Fetched { status: answer.status, headers: answer.headers.clone(), url: answer.url.clone(), bytes };
     answer.keep();
-    Ok(fetched)
+    Ok(Some(fetched))
 }

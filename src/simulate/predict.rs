@@ -24,6 +24,8 @@ pub(crate) struct PredictedJob {
     /// The number of requests that read all samples from the source: one for each, and one for each of its fields that
     /// lies elsewhere in its shard.
     pub requests: u64,
+    /// The number of them where what they bring is kept: a compressed block is read once for all of its samples.
+    pub requests_kept: u64,
     /// The number of shards that hold them; `None` where each sample is a file of its own.
     pub shards: Option<u64>,
     /// Whether each request is charged, as object stores do.
@@ -336,10 +338,12 @@ impl<'a> JobModel<'a> {
         }
     }
 
-    /// What all ranks ask of the source for this share of the samples that they fetch in an epoch.
-    fn asked(&self, share: f64) -> SlowTraffic {
-        let share = share * self.fetched;
-        SlowTraffic { bytes: share * self.job.bytes as f64, requests: share * self.job.requests as f64 }
+    /// What all ranks ask of the source for this share of the samples that they fetch in an epoch, of which the share
+    /// `kept` is kept by caches.
+    fn asked(&self, share: f64, kept: f64) -> SlowTraffic {
+        let (share, kept) = (share * self.fetched, kept.min(share) * self.fetched);
+        let requests = (share - kept) * self.job.requests as f64 + kept * self.job.requests_kept as f64;
+        SlowTraffic { bytes: share * self.job.bytes as f64, requests }
     }
 
     fn stages(&self, kept: &CacheShares) -> StageSeconds {
@@ -354,7 +358,8 @@ impl<'a> JobModel<'a> {
 
     /// The cost of an epoch with the same hits throughout.
     fn steady(&self, kept: &CacheShares) -> EpochCost {
-        self.cost(self.stages(kept), kept.hits, self.asked(1.0 - kept.hits))
+        let asked = self.asked(1.0 - kept.hits, kept.written * self.used / self.fetched);
+        self.cost(self.stages(kept), kept.hits, asked)
     }
 
     /// The cost of an epoch during which the staged share of the dataset grows from `staged` to `held`, in large
@@ -373,7 +378,7 @@ impl<'a> JobModel<'a> {
             let rest = self.stages(&CacheShares { hits: *staged, written: 0.0 });
             let took = (misses * from_source).max(part * rest.nvme.max(rest.decode).max(rest.consumer));
             // Each node stages its own copy.
-            let read = self.asked(misses).bytes;
+            let read = self.asked(misses, 0.0).bytes;
             let left = (self.source.read_bandwidth * took - read).max(0.0) / bytes.max(1.0);
             *staged = held.min(*staged + (took / pieces).min(left / f64::from(self.job.nodes)));
             asked += misses;
@@ -382,7 +387,7 @@ impl<'a> JobModel<'a> {
         let grown = *staged - before;
         let written = grown * f64::from(self.job.nodes);
         let kept = CacheShares { hits: 1.0 - asked, written: written / self.used };
-        let on_demand = self.asked(asked);
+        let on_demand = self.asked(asked, 0.0);
         let slow = SlowTraffic {
             bytes: on_demand.bytes + written * bytes,
             requests: on_demand.requests + written * bytes / PIECE as f64,

@@ -9,9 +9,11 @@ use foreload::testing::dataset::table::{TableCells, TableColumn};
 use foreload::testing::dataset::{
     Changed, DatasetIndex, FieldKind, IndexOptions, IndexOrigin, Layout, MemberBytes,
 };
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use sha2::{Digest, Sha256};
 use std::cell::Cell;
 use std::fs;
+use std::os::unix::fs::symlink;
 
 const COLUMNS: &[MdsColumn] = &[
     ("about", "json", None),
@@ -163,6 +165,47 @@ fn every_encoding_is_a_column_or_refused() {
     assert_eq!(kind(&[&jpeg(1), b"text"]), FieldKind::Bytes);
 }
 
+/// Makes one list of those in these directories, as `streaming.base.util.merge_index` does.
+fn merge(scene: &Scene, directories: &[&str]) {
+    let of = |directory: &&str| {
+        let list = fs::read_to_string(scene.root.join(directory).join("index.json")).unwrap();
+        let mut list: serde_json::Value = serde_json::from_str(&list).unwrap();
+        for shard in list["shards"].as_array_mut().unwrap() {
+            let name = shard["raw_data"]["basename"].as_str().unwrap();
+            shard["raw_data"]["basename"] = format!("{directory}/{name}").into();
+        }
+        list["shards"].as_array().unwrap().clone()
+    };
+    let shards: Vec<_> = directories.iter().flat_map(of).collect();
+    scene.write("index.json", serde_json::json!({"version": 2, "shards": shards}).to_string().as_bytes());
+}
+
+#[test]
+fn merged_lists_name_shards_in_directories() {
+    let scene = Scene::new();
+    write(&scene, "b/", &[2, 1]);
+    write(&scene, "a/", &[2]);
+    merge(&scene, &["b", "a"]);
+    let index = scene.open().unwrap();
+    let bytes: Vec<_> = (0..index.len()).map(|sample| bytes_of(&index, sample)).collect();
+    assert_eq!(bytes, [0, 1, 0, 1, 2].map(jpeg));
+    let path = |sample| index.path(index.extent(sample).file);
+    assert_eq!(path(4), scene.root.join("b/shard.00001.mds"));
+    index.verify().unwrap();
+    assert_eq!(summary(&scene.open().unwrap()).origin, IndexOrigin::Loaded);
+    // A link within the directory is followed, one that leads out of it is not.
+    fs::rename(scene.root.join("a"), scene.root.join("c")).unwrap();
+    symlink("c", scene.root.join("a")).unwrap();
+    assert_eq!(scene.open().unwrap().len(), 5);
+    let elsewhere = tempfile::tempdir().unwrap();
+    fs::create_dir(elsewhere.path().join("a")).unwrap();
+    fs::copy(scene.root.join("c/shard.00000.mds"), elsewhere.path().join("a/shard.00000.mds")).unwrap();
+    fs::remove_file(scene.root.join("a")).unwrap();
+    symlink(elsewhere.path().join("a"), scene.root.join("a")).unwrap();
+    let told = scene.error();
+    assert!(told.contains("lists shards in a, which is a link that leads out"), "{told}");
+}
+
 #[test]
 fn lists_that_lead_astray_are_refused() {
     let scene = Scene::new();
@@ -175,7 +218,9 @@ fn lists_that_lead_astray_are_refused() {
         fs::write(&path, changed.to_string()).unwrap();
         scene.error()
     };
-    for name in ["../shard.00000.mds", "/etc/passwd", "..", ".", "", "a/b.mds", "a\0b"] {
+    for name in
+        ["../shard.00000.mds", "/etc/passwd", "..", ".", "", "a\0b", "a/../b.mds", "a//b", "a/", "a\\b"]
+    {
         let error = error(&|shard| shard["raw_data"]["basename"] = name.into());
         assert!(error.contains("index.json") && error.contains("no name of a file"), "{error}");
     }
@@ -214,6 +259,29 @@ fn of_several_splits_one_must_be_named() {
     let both = [scene.root.join("train"), scene.root.join("val")];
     let both = DatasetIndex::open_all(&both, &scene.options, &std::sync::Arc::default()).unwrap();
     assert_eq!((both.len(), bytes_of(&both, 2)), (3, jpeg(0)));
+}
+
+#[test]
+fn checksums_of_unknown_kinds_are_named_once() {
+    let scene = Scene::new();
+    write(&scene, "", &[2]);
+    let path = scene.root.join("index.json");
+    let mut list: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    let bytes = fs::read(scene.root.join("shard.00000.mds")).unwrap();
+    let packed = compress_to_vec(&bytes[..], CompressionLevel::Fastest);
+    scene.write("shard.00000.mds.zstd", &packed);
+    fs::remove_file(scene.root.join("shard.00000.mds")).unwrap();
+    let hashes = serde_json::json!({"sha1": "00", "xxh64": "00"});
+    list["shards"][0]["compression"] = "zstd".into();
+    list["shards"][0]["raw_data"]["hashes"] = hashes.clone();
+    list["shards"][0]["zip_data"] =
+        serde_json::json!({"basename": "shard.00000.mds.zstd", "bytes": packed.len(), "hashes": hashes});
+    fs::write(&path, list.to_string()).unwrap();
+    let index = scene.open().unwrap();
+    index.verify().unwrap();
+    let told = index.notices().take();
+    let named = |message: &String| message.contains("checksums by sha1, xxh64 in index.json were not");
+    assert!(told.iter().any(named), "{told:?}");
 }
 
 #[test]

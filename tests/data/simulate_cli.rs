@@ -126,6 +126,35 @@ fn dataset(directory: &std::path::Path) {
 }
 
 #[test]
+fn plan_counts_a_request_for_each_compressed_block() {
+    let here = tempfile::tempdir().unwrap();
+    let path = |name: &str| here.path().join(name).to_str().unwrap().to_owned();
+    std::fs::create_dir(path("data")).unwrap();
+    for shard in 0..2 {
+        let file = std::fs::File::create(path(&format!("data/{shard}.tar.gz"))).unwrap();
+        let mut archive = tar::Builder::new(flate2::write::GzEncoder::new(file, flate2::Compression::fast()));
+        for number in 0..10 {
+            let mut header = tar::Header::new_gnu();
+            header.set_size(700);
+            archive.append_data(&mut header, format!("{shard}-{number}.jpg"), &[number; 700][..]).unwrap();
+        }
+        archive.into_inner().unwrap().finish().unwrap();
+    }
+    std::fs::write(path("rates.json"), RATES).unwrap();
+    let first = |more: &[&str]| {
+        let (data, rates, kept) = (path("data"), path("rates.json"), path("index"));
+        let fixed = ["plan", &data, "--rates", &rates, "--index-dir", &kept, "--batch-size", "1", "--json"];
+        let report = json(&foreload(&[&fixed[..], more].concat()));
+        assert_eq!((&report["samples"], &report["compressed"]["blocks"]), (&20.into(), &2.into()));
+        report["plan"]["first"]["slow_requests"].as_u64().unwrap()
+    };
+    assert_eq!(first(&["--cache-size", "1GB"]), 2);
+    // All blocks have room unpacked, in each process.
+    assert_eq!(first(&["--cache-size", "0", "--nodes", "3"]), 6);
+    assert_eq!(first(&["--cache-size", "0", "--nodes", "50"]), 20);
+}
+
+#[test]
 fn plan_says_what_a_cache_buys() {
     let here = tempfile::tempdir().unwrap();
     dataset(here.path());

@@ -49,6 +49,20 @@ fn zstd_in_two(bytes: &[u8]) -> Vec<u8> {
     [zstd(one), zstd(other)].concat()
 }
 
+/// As pzstd and zstd's seekable format write them: notes before each frame, or a table behind all of them.
+fn zstd_with_notes(bytes: &[u8]) -> Vec<u8> {
+    let notes = |text: &[u8]| [b"\x50\x2a\x4d\x18", &(text.len() as u32).to_le_bytes()[..], text].concat();
+    let (one, other) = bytes.split_at(bytes.len() / 3);
+    let frames = [zstd(one), zstd(other)];
+    let each = |frame: &Vec<u8>| [notes(&(frame.len() as u32).to_le_bytes()), frame.clone()].concat();
+    [each(&frames[0]), each(&frames[1]), notes(&[7; 17])].concat()
+}
+
+/// With what fills the last block of a tape.
+fn gzip_with_zeros(bytes: &[u8]) -> Vec<u8> {
+    [gzip(bytes), vec![0; 512]].concat()
+}
+
 fn snappy(bytes: &[u8]) -> Vec<u8> {
     snap::raw::Encoder::new().compress_vec(bytes).unwrap()
 }
@@ -116,6 +130,10 @@ const KINDS: &[Kind] = &[
     kind("mds zstd", mds, zstd, [".mds", ".mds.zstd"], Some("zstd:7")),
     kind("mds gz", mds, gzip, [".mds", ".mds.gz"], Some("gz")),
     kind("mds snappy", mds, snappy, [".mds", ".mds.snappy"], Some("snappy")),
+    kind("tar.zst with notes", tar, zstd_with_notes, [".tar", ".tar.zst"], None),
+    kind("tfrecord zstd with notes", examples, zstd_with_notes, [".tfrecord", ".tfrecord.zst"], None),
+    kind("tgz with zeros", tar, gzip_with_zeros, [".tar", ".tgz"], None),
+    kind("mds zstd with notes", mds, zstd_with_notes, [".mds", ".mds.zstd"], Some("zstd:7")),
 ];
 
 impl Kind {

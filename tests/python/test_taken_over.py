@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -65,11 +66,13 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Any:
         image=datasets.Image(),
         label=datasets.ClassLabel(names=CLASSES),
         row=datasets.Value("int64"),
+        more=datasets.Value("int64"),
     )
     rows = {
         "image": [{"bytes": jpeg(row), "path": f"{row}.jpg"} for row in range(SAMPLES)],
         "label": [row % 3 for row in range(SAMPLES)],
         "row": list(range(SAMPLES)),
+        "more": list(range(SAMPLES)),
     }
     path = tmp_path_factory.mktemp("saved") / "train"
     datasets.Dataset.from_dict(rows, features=features).save_to_disk(str(path), num_shards=3)
@@ -116,7 +119,7 @@ CHOSEN = {
     "split": lambda _, of: of.train_test_split(0.2, seed=1)["test"],
     "sort": lambda _, of: of.sort("row", reverse=True),
     "joined": lambda lib, of: lib.concatenate_datasets([of.select(range(20, 40)), of.select(range(5))]),
-    "without a column": lambda _, of: of.remove_columns("label"),
+    "without a column": lambda _, of: of.remove_columns("more"),
 }
 
 
@@ -163,7 +166,7 @@ def test_hugging_face_what_cannot_be_taken_over_is_refused(saved: Any, tmp_path:
         return lambda: ImageDataset.from_huggingface(dataset, **{"batch_size": 4, **settings})
 
     refused(take(datasets.Dataset.from_dict({"row": [1]})), "lies in memory", "save_to_disk")
-    refused(take(saved.add_column("more", list(range(SAMPLES)))), "lies in memory", "save_to_disk")
+    refused(take(saved.add_column("other", list(range(SAMPLES)))), "lies in memory", "save_to_disk")
     refused(take(saved.rename_column("label", "kind")), "rename columns", "save_to_disk")
     refused(take(saved.cast_column("image", datasets.Image(decode=False))), "cast", "save_to_disk")
     refused(take(saved.map(lambda row: {"row": row["row"] + 1})), "was computed", "save_to_disk")
@@ -182,6 +185,59 @@ def test_hugging_face_what_cannot_be_taken_over_is_refused(saved: Any, tmp_path:
         "imagefolder", data_dir=str(tmp_path / "images"), split="train", cache_dir=cache
     )
     refused(take(folder), "0.jpg", "the directory of the images")
+
+
+def test_hugging_face_columns_that_were_dropped_stay_away(saved: Any, tmp_path: Path) -> None:
+    import datasets
+
+    def take(dataset: Any, **settings: Any) -> Callable[[], Any]:
+        return lambda: ImageDataset.from_huggingface(dataset, **{"batch_size": 4, **settings})
+
+    chosen = saved.select_columns(["image", "row"])
+    for fields in (["image", "more"], ["image", foreload.fields.Float("more")], ["image", "row;more"]):
+        refused(take(chosen, fields=fields), "fields", "'more'", "dropped", "leave it out")
+    refused(take(chosen, fields=["image", "label"]), "'label'", "dropped")
+    refused(take(saved.remove_columns("label"), with_labels=True), "'label'", "dropped", "save_to_disk")
+    batch = next(iter(ImageDataset.from_huggingface(chosen, batch_size=4, fields=["image", "row"])))
+    assert set(batch) == {"image", "row"}
+    assert torch.is_tensor(next(iter(ImageDataset.from_huggingface(chosen, batch_size=4))))
+    # What goes by the names `image` and `label` in the files is not what is left.
+    one = {"bytes": jpeg(1), "path": None}
+    rows = {"image": [one], "photo": [one], "label": [1], "cls": [2]}
+    features = datasets.Features(
+        image=datasets.Image(),
+        photo=datasets.Image(),
+        label=datasets.Value("int64"),
+        cls=datasets.Value("int64"),
+    )
+    datasets.Dataset.from_dict(rows, features=features).save_to_disk(str(tmp_path / "two"))
+    two = datasets.load_from_disk(str(tmp_path / "two"))
+    refused(take(two.remove_columns("image")), "'image'", "dropped", "say fields=[...]")
+    refused(take(two.remove_columns("label")), "'label'", "dropped", "say fields=[...]")
+    named = take(two.select_columns(["photo"]), fields=["photo"], last_batch="partial")()
+    assert set(next(iter(named))) == {"photo"}
+
+
+@pytest.mark.parametrize("how", ["anew", "moved", "in place"])
+def test_hugging_face_files_that_were_replaced_are_refused(saved: Any, tmp_path: Path, how: str) -> None:
+    import datasets
+
+    for name, rows in (("one", range(20)), ("two", range(20, 40))):
+        saved.select(rows).save_to_disk(str(tmp_path / name), num_shards=1)
+    one, two = tmp_path / "one", tmp_path / "two"
+    loaded = datasets.load_from_disk(str(one))
+    ImageDataset.from_huggingface(loaded, batch_size=4)
+    if how == "in place":
+        for file in two.iterdir():
+            (one / file.name).write_bytes(file.read_bytes())
+    else:
+        one.rename(tmp_path / "before") if how == "moved" else shutil.rmtree(one)
+        two.rename(one)
+    refused(lambda: ImageDataset.from_huggingface(loaded, batch_size=4), "was replaced", "load it anew")
+    anew = datasets.load_from_disk(str(one))
+    settings = {"shuffle": False, "fields": ["image", "row"], "rebuild_index": True}
+    ours = ImageDataset.from_huggingface(anew, batch_size=20, **settings)
+    assert next(iter(ours))["row"].tolist() == list(range(20, 40))
 
 
 def transform(*, training: bool = False) -> Any:

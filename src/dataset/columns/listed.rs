@@ -96,7 +96,7 @@ impl ListingTable {
         TableColumn { name, kind, classes: Vec::new(), cells }
     }
 
-    /// The cells of a column: numbers if all are, and else texts.
+    /// The cells of a column: numbers if all are, and are written as such; else texts.
     fn cells(&self, at: usize) -> TableCells {
         use ColumnItem::{Large, Other, Truth, Whole};
         let cells = || self.rows.iter().map(|row| &row.cells[at]);
@@ -107,7 +107,11 @@ impl ListingTable {
         }
         let items: Vec<Option<ColumnItem>> = cells().map(Cell::number).collect();
         let is_empty = |cell: &Cell| matches!(cell, Cell::Empty);
-        let has_texts = cells().zip(&items).any(|(cell, item)| item.is_none() && !is_empty(cell));
+        let is_text = |(cell, item): (&Cell, &Option<_>)| match item {
+            Some(_) => cell.is_written_as_name(),
+            None => !is_empty(cell),
+        };
+        let has_texts = cells().zip(&items).any(is_text);
         if has_texts || items.iter().all(Option::is_none) {
             let text = |cell: &Cell| (!is_empty(cell)).then(|| cell.text().into_boxed_str());
             return TableCells::Texts(cells().map(text).collect());
@@ -149,6 +153,15 @@ impl Cell {
             Self::Truth(truth) => Some(ColumnItem::Truth(*truth)),
             _ => None,
         }
+    }
+
+    /// Whether it has digits as nobody writes a number, but a code or a name, which it would no longer be as a number:
+    /// with zeros in front, as `007`, or a plus sign, as `+49`.
+    fn is_written_as_name(&self) -> bool {
+        let Self::Bare(text) = self else { return false };
+        let text = text.trim();
+        let digits = text.strip_prefix('-').unwrap_or(text).as_bytes();
+        matches!(digits, [b'+', ..] | [b'0', b'0'..=b'9', ..])
     }
 }
 
@@ -209,6 +222,26 @@ mod tests {
             ListingTable::parse(TableFormat::JsonLines, b"{\"path\": \"a\", \"l\": [1], \"o\": {}}\n");
         let (columns, _) = lists.unwrap().columns();
         assert!(columns.iter().all(|column| matches!(column.cells, TableCells::Refused(_))));
+    }
+
+    #[test]
+    fn codes_of_digits_stay_as_they_are_written() {
+        let text = "path,zip,phone,zero,point,minus,label\na,00501,+49,0,0.5,-0.25,01\nb,10115,,-0,0,0,10\n\
+                    c,20095,1,7,00.5,-01,02\n";
+        let (columns, label) = listing(text).columns();
+        let cells = |name: &str| columns.iter().find(|column| column.name == name).unwrap().cells.clone();
+        let texts = |texts: [&str; 3]| TableCells::Texts(texts.map(|text| Some(text.into())).to_vec());
+        assert_eq!(cells("zip"), texts(["00501", "10115", "20095"]));
+        assert_eq!(cells("phone"), TableCells::Texts(vec![Some("+49".into()), None, Some("1".into())]));
+        assert_eq!(cells("zero"), TableCells::Integers(vec![Some(0), Some(0), Some(7)]));
+        assert_eq!(cells("point"), texts(["0.5", "0", "00.5"]));
+        assert_eq!(cells("minus"), texts(["-0.25", "0", "-01"]));
+        // Classes of such names are numbered in their order.
+        assert_eq!(
+            (label, cells("label")),
+            (Some("label"), TableCells::Integers(vec![Some(0), Some(2), Some(1)]))
+        );
+        assert_eq!(listing("path,f\na,0.5\nb,-0.5\nc,0e1\n").columns().0[0].kind, FieldKind::Float);
     }
 
     #[test]

@@ -4,43 +4,143 @@ use super::{Cell, Row, Table, TableFault};
 
 /// Reads the table in `text`, the bytes of its file. Blanks around values are left out where these are `trimmed`.
 pub(super) fn table(text: &[u8], separator: u8, trimmed: bool) -> Result<Table, TableFault> {
-    if let Some(line) = open_quote(text, separator) {
-        return Err(TableFault::at(line, "has a quote that is never closed"));
-    }
+    check_quotes(text, separator, trimmed)?;
     let trim = if trimmed { csv::Trim::All } else { csv::Trim::Headers };
     let mut reader = csv::ReaderBuilder::new().delimiter(separator).trim(trim).from_reader(text);
-    let broken = |error: csv::Error| {
-        let line = error.position().map_or(1, csv::Position::line);
-        TableFault::at(line, format!("is no row of the table: {error}"))
-    };
-    let header = reader.headers().map_err(broken)?.iter().map(str::to_owned).collect();
+    let mut lines = Lines { text, at: 0, line: 1 };
+    let header = reader.headers().map_err(|error| lines.broken(&error))?.iter().map(str::to_owned).collect();
     let mut rows = Vec::new();
     for record in reader.records() {
-        let record = record.map_err(broken)?;
-        let line = record.position().map_or(0, csv::Position::line);
+        let record = record.map_err(|error| lines.broken(&error))?;
+        let line = lines.of(record.position());
         rows.push(Row { line, cells: record.iter().map(cell).collect() });
     }
     Ok((header, rows))
 }
 
-/// The line of a quote that is never closed. The `csv` crate would take the rest of the file for its text.
-fn open_quote(text: &[u8], separator: u8) -> Option<u64> {
-    let (mut line, mut opened, mut begins) = (1, None, true);
+/// Finds quotes that are never closed, of which the `csv` crate would take the rest of the file for the text, and text
+/// behind a quote that was closed, which it would take for a part of the value. Blanks there do not matter where values
+/// are `trimmed`.
+fn check_quotes(text: &[u8], separator: u8, trimmed: bool) -> Result<(), TableFault> {
+    /// Where a value is.
+    #[derive(Clone, Copy)]
+    enum Place {
+        Begin,
+        Bare,
+        /// Within a quote that was opened on this line.
+        Quoted(u64),
+        Closed,
+    }
+    let (mut line, mut place) = (1, Place::Begin);
     let mut bytes = text.iter().copied().peekable();
     while let Some(byte) = bytes.next() {
-        line += u64::from(byte == b'\n');
-        match (byte, opened) {
+        place = match (place, byte) {
             // Two quotes stand for one.
-            (b'"', Some(_)) => opened = opened.filter(|_| bytes.next_if_eq(&b'"').is_some()),
-            (b'"', None) if begins => opened = Some(line),
-            _ => {}
-        }
-        begins = byte == separator || byte == b'\n' || byte == b'\r';
+            (Place::Quoted(_), b'"') if bytes.next_if_eq(&b'"').is_none() => Place::Closed,
+            (Place::Quoted(opened), _) => Place::Quoted(opened),
+            (_, b'\n' | b'\r') => Place::Begin,
+            (_, byte) if byte == separator => Place::Begin,
+            (Place::Begin, b'"') => Place::Quoted(line),
+            (Place::Closed, b' ' | b'\t') if trimmed => Place::Closed,
+            (Place::Closed, _) => {
+                let message = "has text behind a quote that was closed: put the whole value in quotes, and write a quote \
+                               within it twice";
+                return Err(TableFault::at(line, message));
+            }
+            (Place::Begin | Place::Bare, _) => Place::Bare,
+        };
+        line += u64::from(ends_line(byte, bytes.peek().copied()));
     }
-    opened
+    match place {
+        Place::Quoted(opened) => Err(TableFault::at(opened, "has a quote that is never closed")),
+        _ => Ok(()),
+    }
+}
+
+/// Whether a byte that is followed by `next` ends a line.
+fn ends_line(byte: u8, next: Option<u8>) -> bool {
+    byte == b'\n' || byte == b'\r' && next != Some(b'\n')
+}
+
+/// Counts lines up to rows, which are asked for one after the other.
+struct Lines<'a> {
+    text: &'a [u8],
+    at: usize,
+    line: u64,
+}
+
+impl Lines<'_> {
+    /// The line on which a row begins. By the `csv` crate it begins behind the row before, and so on an empty line where
+    /// there are some between.
+    fn of(&mut self, position: Option<&csv::Position>) -> u64 {
+        let begin = position.map_or(0, |position| usize::try_from(position.byte()).unwrap_or(usize::MAX));
+        while let Some(&byte) = self.text.get(self.at)
+            && (self.at < begin || matches!(byte, b'\n' | b'\r'))
+        {
+            self.line += u64::from(ends_line(byte, self.text.get(self.at + 1).copied()));
+            self.at += 1;
+        }
+        self.line
+    }
+
+    /// What is wrong with a row that the `csv` crate refuses.
+    fn broken(&mut self, error: &csv::Error) -> TableFault {
+        let line = self.of(error.position());
+        let why = match error.kind() {
+            csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+                format!("it has {len} values, but there are {expected_len} columns")
+            }
+            csv::ErrorKind::Utf8 { err, .. } => err.to_string(),
+            _ => error.to_string(),
+        };
+        TableFault::at(line, format!("is no row of the table: {why}"))
+    }
 }
 
 /// Makes the text between two separators a cell.
 fn cell(text: &str) -> Cell {
     if text.is_empty() { Cell::Empty } else { Cell::Bare(text.to_owned()) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lines(text: &str) -> Vec<u64> {
+        table(text.as_bytes(), b',', false).unwrap().1.iter().map(|row| row.line).collect()
+    }
+
+    fn fault(text: &str, trimmed: bool) -> String {
+        table(text.as_bytes(), b',', trimmed).unwrap_err().message()
+    }
+
+    #[test]
+    fn rows_have_the_lines_of_the_file() {
+        assert_eq!(lines("a,b\n1,2\n\n\n3,4\n5,6\n"), [2, 5, 6]);
+        assert_eq!(lines("\n\na,b\r\n\r\n1,2\r\n\r\n\"x\r\n\r\ny\",4\r\n5,6"), [5, 7, 10]);
+        // The line ends of old programs.
+        assert_eq!(lines("a,b\r1,2\r\r3,4\r"), [2, 4]);
+        let uneven = fault("a,b\n\n1,2\n\n\n3\n", false);
+        assert_eq!(uneven, "line 6: is no row of the table: it has 1 values, but there are 2 columns");
+        let odd = table(b"a,b\n\n1,2\n\n\xff,4\n", b',', false).unwrap_err().message();
+        assert!(odd.starts_with("line 5: is no row of the table: invalid utf-8"), "{odd}");
+    }
+
+    #[test]
+    fn quotes_hold_whole_values() {
+        let (_, rows) = table(b"a,b\n\"1, \"\"2\"\"\",3\"4\"\n", b',', false).unwrap();
+        let cells = ["1, \"2\"", "3\"4\""].map(|text| Cell::Bare(text.to_owned()));
+        assert_eq!(rows[0].cells, cells);
+        for text in ["a,b\n\n\"x\"y,1\n", "a,b\n\n1,\"x\" \"y\"\n", "a,\"b\n\"b\n1,2\n"] {
+            for trimmed in [false, true] {
+                let line = if text.starts_with("a,\"") { 2 } else { 3 };
+                let message = fault(text, trimmed);
+                assert!(message.starts_with(&format!("line {line}: has text behind")), "{text:?}: {message}");
+            }
+        }
+        assert!(fault("a,b\n\"1\" ,2\n", false).starts_with("line 2: has text behind"));
+        let (_, rows) = table(b"a,b\n\"1\" ,2\n", b',', true).unwrap();
+        assert_eq!(rows[0].cells[0], Cell::Bare("1".to_owned()));
+        assert_eq!(fault("a,b\n1,2\n\n3,\"4\n5,6\n", false), "line 4: has a quote that is never closed");
+    }
 }

@@ -82,6 +82,11 @@ impl DatasetIndex {
         &self.unpacked
     }
 
+    /// The number of reads of all samples where each compressed block is read once: what it holds is kept.
+    pub(crate) fn reads_by_block(&self) -> u64 {
+        self.parts.iter().map(|placed| placed.part.reads_by_block()).sum()
+    }
+
     /// What reading the dataset costs because samples lie in compressed blocks; `None` where none does.
     pub fn block_costs(&self) -> Option<BlockCosts> {
         let mut costs = BlockCosts::default();

@@ -236,6 +236,11 @@ fn is_name_beside(name: &str) -> bool {
     !name.is_empty() && !name.contains(['/', '\0', '\\']) && name != "." && name != ".."
 }
 
+/// Whether a text is the name of a file in a directory or in one below it, and leads nowhere else.
+fn is_name_below(name: &str) -> bool {
+    name.split('/').all(is_name_beside)
+}
+
 /// Reads a file that lists shards under `key`, of up to `most` bytes; `None` where there is none. Other programs have
 /// files of the same names, too: of a large one only the beginning is read if the key is not there.
 fn read_list(source: &dyn DatasetSource, name: &[u8], key: &str, most: u64) -> Result<Option<Vec<u8>>> {

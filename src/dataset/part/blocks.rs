@@ -4,6 +4,7 @@ use super::DatasetPart;
 use crate::dataset::blocks::{BlockTable, StoredBlock};
 use crate::dataset::format::Section;
 use crate::dataset::{Extent, FileId};
+use std::collections::HashSet;
 use std::ops::Range;
 
 impl DatasetPart {
@@ -31,5 +32,22 @@ impl DatasetPart {
         let first = super::search(0, end - start, |number| offset(number) < addresses.start);
         let within = (first..end - start).take_while(|&number| offset(number) < addresses.end);
         within.map(sample).collect()
+    }
+
+    /// The number of reads that all samples take where each compressed block is read once.
+    pub(in crate::dataset) fn reads_by_block(&self) -> u64 {
+        if self.blocks().len() == 0 {
+            return self.total_reads();
+        }
+        let (mut blocks, mut others) = (HashSet::new(), 0);
+        for sample in 0..self.len() {
+            for extent in std::iter::once(self.extent(sample)).chain(self.extents_apart(sample)) {
+                match self.block(extent) {
+                    Some(row) => drop(blocks.insert((extent.file.0, row.start))),
+                    None => others += 1,
+                }
+            }
+        }
+        blocks.len() as u64 + others
     }
 }

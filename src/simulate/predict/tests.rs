@@ -24,6 +24,7 @@ const JOB: PredictedJob = PredictedJob {
     samples: 100_000,
     bytes: 10_000_000_000,
     requests: 100_000,
+    requests_kept: 100_000,
     shards: Some(10),
     charged: false,
     nodes: 1,
@@ -60,6 +61,19 @@ fn what_is_slowest_decides() {
     close(prediction.first.seconds, 60.0);
     assert_eq!(prediction.first.limit, Limit::Consumer);
     assert!(prediction.first.wait_seconds < 0.5, "{prediction:?}");
+}
+
+#[test]
+fn blocks_are_asked_for_once_where_their_samples_are_kept() {
+    let blocks = PredictedJob { requests_kept: 500, ..JOB };
+    let requests = |job: PredictedJob| {
+        let found = predict(&job, &MACHINE);
+        (found.first.slow_requests, found.later.slow_requests)
+    };
+    assert_eq!(requests(PredictedJob { cache_bytes: JOB.bytes, ..blocks }), (500, 0));
+    // What the cache has no room for is asked for anew, block by block, for each sample.
+    assert_eq!(requests(blocks), (50_250, 50_000));
+    assert_eq!(requests(PredictedJob { cache_bytes: 0, ..blocks }), (100_000, 100_000));
 }
 
 #[test]

@@ -78,10 +78,12 @@ pub(super) fn shown(text: &str) -> String {
     }
     // Of what cannot be taken apart, all that may belong to a user and a password is left out, slashes included.
     let (scheme, rest) = text.split_once(":/").unwrap_or(("", text));
+    // A third slash, as in file:///x, begins a path.
+    let root = if rest.starts_with("//") && !rest.contains('@') { "/" } else { "" };
     let rest = rest.trim_start_matches('/');
     let rest = rest.rsplit_once('@').map_or(rest, |(_, place)| place);
     let rest = rest.split(['?', '#']).next().unwrap_or_default();
-    format!("{scheme}://{rest}")
+    format!("{scheme}://{root}{rest}")
 }
 
 impl HttpRoot {
@@ -145,7 +147,7 @@ impl HttpRoot {
             Err(gave_up) if !may_know_only_get(&gave_up.failure) => return Err(gave_up),
             Err(_) => {}
         }
-        let first = self.fetch(url, Ask::Range(0, 0), 1)?;
+        let first = self.first_byte(url)?;
         let size = match first.status {
             StatusCode::PARTIAL_CONTENT => total(&first.headers),
             _ => first.length(),
@@ -153,6 +155,22 @@ impl HttpRoot {
         let unsized_ = || HttpFailure::Final("the server does not tell the size of the file".to_owned());
         let size = size.ok_or_else(|| GaveUp { failure: unsized_(), tries: 1 })?;
         Ok(self.looked(first, size))
+    }
+
+    /// The first byte of a file, of a server that knows no `HEAD`. If it knows no ranges either, to ask again would
+    /// change nothing, unless it says that it knows them: then another server may have answered in its name.
+    fn first_byte(&self, url: &HttpUrl) -> Result<Fetched, GaveUp> {
+        let target = self.target(url.clone());
+        let explain = |failure, headers: &HeaderMap, _: &[u8]| match failure {
+            HttpFailure::Broken(why)
+                if headers.get(header::ACCEPT_RANGES).is_none_or(|kind| kind != "bytes") =>
+            {
+                HttpFailure::Final(why)
+            }
+            other => other,
+        };
+        let prepare = async || Ok(target.clone());
+        self.http.fetch_prepared(prepare, explain, Ask::Range(0, 0), 1, &|_| Ok(()))
     }
 
     fn looked(&self, Fetched { headers, url, .. }: Fetched, size: u64) -> Looked {
@@ -425,6 +443,8 @@ mod tests {
             ("https://anna:se/cret@h/a.tar", "https://h/a.tar"),
             ("http://anna:se?cret@h/a.tar", "http://h/a.tar"),
             ("http:/h/a.tar?token=secret", "http://h/a.tar"),
+            ("file:///etc/a.tar?token=secret", "file:///etc/a.tar"),
+            ("http:///anna:secret@h/a.tar", "http://h/a.tar"),
         ] {
             assert_eq!(shown(text), expected, "{text}");
         }

@@ -118,7 +118,7 @@ fn what_a_manifest_says_wrong_is_said_with_its_line() {
         (format!("path,n\n{file},1\n,2\n"), "line 3: has no \"path\""),
         (
             format!("path\n{file}\nfile:///etc/hostname\n"),
-            "line 3: names file://etc/hostname, which a manifest",
+            "line 3: names file:///etc/hostname, which a manifest",
         ),
         (
             format!("path\n{file}\n/etc/hostname\n"),

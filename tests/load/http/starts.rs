@@ -4,9 +4,11 @@ use super::Served;
 use crate::common::Dataset;
 use crate::common::scene::summary;
 use foreload::testing::dataset::{DatasetIndex, IndexOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 const SAMPLES: usize = 60;
@@ -60,6 +62,44 @@ fn what_stays_wrong_while_indexing_is_said() {
         served.fail(&[&format!("/data/shard {fault}")]);
         let told = anew(&served, &served.url("data")).err().unwrap().to_string();
         assert!(told.contains("shard-00") && told.contains(said), "{fault}: {told}");
+    }
+}
+
+/// A server that knows neither `HEAD` nor ranges, as a few lines of many languages make one: it sends files whole, with
+/// their length or without it. Counts requests for them.
+fn plain_server(tells_length: bool) -> (String, Arc<AtomicU64>) {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let url = format!("http://{}/a.tar", listener.local_addr().unwrap());
+    let gets = Arc::new(AtomicU64::new(0));
+    let counted = gets.clone();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().flatten() {
+            let mut lines = BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok);
+            let request = lines.next().unwrap_or_default();
+            lines.take_while(|line| !line.is_empty()).for_each(drop);
+            let length = if tells_length { "Content-Length: 5000\r\n" } else { "" };
+            let (head, body) = match request.starts_with("GET") {
+                true => (format!("HTTP/1.1 200 OK\r\n{length}"), vec![b'x'; 5000]),
+                false => ("HTTP/1.1 501 Unsupported method\r\nContent-Length: 0\r\n".to_owned(), Vec::new()),
+            };
+            counted.fetch_add(u64::from(!body.is_empty()), Ordering::SeqCst);
+            let head = format!("{head}Connection: close\r\n\r\n");
+            // Who has seen enough hangs up.
+            let _ = stream.write_all(head.as_bytes()).and_then(|()| stream.write_all(&body));
+        }
+    });
+    (url, gets)
+}
+
+#[test]
+fn a_server_that_knows_neither_head_nor_ranges_is_asked_once() {
+    let directory = tempfile::tempdir().unwrap();
+    for tells_length in [true, false] {
+        let (url, gets) = plain_server(tells_length);
+        let options = IndexOptions { directory: Some(directory.path().into()), ..IndexOptions::default() };
+        let error = DatasetIndex::open(url.as_ref(), &options).err().unwrap().to_string();
+        assert!(error.ends_with("(206): it must give ranges"), "{error}");
+        assert_eq!(gets.load(Ordering::SeqCst), 1, "{tells_length}");
     }
 }
 

@@ -1,6 +1,6 @@
 //! The file `index.json`, which lists the shards of a dataset and says what their columns are.
 
-use super::super::is_name_beside;
+use super::super::is_name_below;
 use crate::dataset::unpack::BlockCodec;
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashSet};
@@ -92,6 +92,13 @@ impl MdsList {
 }
 
 impl MdsShard {
+    /// The directories that its files lie in, where these are not that of `index.json`. Names have them once
+    /// `merge_index` has made one list of several.
+    pub(super) fn directories(&self) -> impl Iterator<Item = &str> {
+        let files = std::iter::once(&self.raw_data).chain(&self.zip_data);
+        files.filter_map(|file| file.basename.rsplit_once('/')).map(|(directory, _)| directory)
+    }
+
     /// How the shard is compressed: an algorithm, and perhaps its level behind a colon.
     ///
     /// # Errors
@@ -113,8 +120,10 @@ impl MdsShard {
     pub(super) fn check(&self) -> Result<(), String> {
         for file in [Some(&self.raw_data), self.zip_data.as_ref()].into_iter().flatten() {
             let name = file.basename.as_str();
-            if !is_name_beside(name) {
-                return Err(format!("is called {name:?}, which is no name of a file beside index.json"));
+            if !is_name_below(name) {
+                return Err(format!(
+                    "is called {name:?}, which is no name of a file beside index.json or below"
+                ));
             }
         }
         let columns = self.column_names.len();

@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::source::{DatasetSource, Malformed, ReadAt, Seen};
 use list::{MdsFile, MdsList, MdsShard};
 use sha2::{Digest, Sha224, Sha256, Sha384, Sha512};
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 /// The file that lists the shards.
 const INDEX: &str = "index.json";
@@ -49,6 +49,7 @@ impl ShardLayout for MdsShards {
 
     fn listed(&self, source: &dyn DatasetSource, directory: &[u8]) -> Result<Option<Vec<Vec<u8>>>> {
         let Some(list) = find(source, directory)? else { return Ok(None) };
+        check_directories(source, directory, &list)?;
         let mut names = Vec::with_capacity(list.shards.len());
         for shard in &list.shards {
             let raw = &shard.raw_data.basename;
@@ -93,6 +94,25 @@ fn find(source: &dyn DatasetSource, directory: &[u8]) -> Result<Option<MdsList>>
     MdsList::parse(&text).map_err(|message| Error::dataset(source.path(&name), message))
 }
 
+/// Checks that no link leads the names of a list out of the directory that it lies in.
+fn check_directories(source: &dyn DatasetSource, directory: &[u8], list: &MdsList) -> Result<()> {
+    let named: BTreeSet<&str> = list.shards.iter().flat_map(MdsShard::directories).collect();
+    if named.is_empty() || source.is_remote() {
+        return Ok(());
+    }
+    // What is not there is said where shards are looked at.
+    let real = |name: &[u8]| source.path(name).canonicalize().ok();
+    let Some(root) = real(directory) else { return Ok(()) };
+    let leads_out = |name: &&str| real(&below(directory, name)).is_some_and(|path| !path.starts_with(&root));
+    match named.into_iter().find(leads_out) {
+        Some(name) => {
+            let message = format!("lists shards in {name}, which is a link that leads out of the directory");
+            Err(Error::dataset(source.path(&below(directory, INDEX)), message))
+        }
+        None => Ok(()),
+    }
+}
+
 fn below(directory: &[u8], name: &str) -> Vec<u8> {
     super::super::survey::below(directory, name.as_bytes())
 }
@@ -133,7 +153,7 @@ impl ShardParser for MdsParser {
     }
 
     fn verify(&self, name: &[u8], bytes: &dyn ReadAt) -> Result<Option<String>, Malformed> {
-        let mut unknown = Vec::new();
+        let mut unknown = BTreeSet::new();
         match self.shard(name, bytes)? {
             (shard, None) => check_hashes(&shard.raw_data, bytes, &mut unknown)?,
             (shard, Some(unpacked)) => {
@@ -143,8 +163,8 @@ impl ShardParser for MdsParser {
                 check_hashes(&shard.raw_data, &unpacked.bytes(), &mut unknown)?;
             }
         }
-        unknown.dedup();
-        let told = || format!("checksums by {} in {INDEX} were not compared", unknown.join(", "));
+        let named = || unknown.iter().copied().collect::<Vec<_>>().join(", ");
+        let told = || format!("checksums by {} in {INDEX} were not compared", named());
         Ok((!unknown.is_empty()).then(told))
     }
 }
@@ -153,7 +173,7 @@ impl ShardParser for MdsParser {
 fn check_hashes<'a>(
     file: &'a MdsFile,
     bytes: &dyn ReadAt,
-    unknown: &mut Vec<&'a str>,
+    unknown: &mut BTreeSet<&'a str>,
 ) -> Result<(), Malformed> {
     for (algorithm, stated) in &file.hashes {
         let own = match algorithm.as_str() {
@@ -162,7 +182,7 @@ fn check_hashes<'a>(
             "sha384" => digest::<Sha384>(bytes)?,
             "sha512" => digest::<Sha512>(bytes)?,
             other => {
-                unknown.push(other);
+                unknown.insert(other);
                 continue;
             }
         };
