@@ -27,6 +27,14 @@ impl HeldColumns {
         found.map(|found| bytes.extend_from_slice(found)).is_some()
     }
 
+    /// The number of bytes of the blocks.
+    #[cfg(test)]
+    pub(super) fn bytes(&self) -> u64 {
+        let blocks: BTreeMap<u64, u64> =
+            self.0.values().map(|(block, _)| (block.addresses().start, block.unpacked())).collect();
+        blocks.values().sum()
+    }
+
     /// The bytes of a block, which takes the place of the one that this column had. It is read from `source` and
     /// unpacked, unless another thread has done that.
     ///
@@ -61,10 +69,12 @@ impl HeldColumns {
 
 /// How many of so many `threads` may pack at a time, so that they hold no more than [`MOST_HELD`].
 pub(super) fn threads(index: &DatasetIndex, table: &PackedColumns, threads: usize) -> usize {
-    if !index.has_blocks() {
-        return threads;
-    }
-    let most = usize::try_from(MOST_HELD / most_held(index, table).max(1)).unwrap_or(usize::MAX);
+    if index.has_blocks() { fitting(most_held(index, table), threads) } else { threads }
+}
+
+/// How many of so many `threads` fit in memory, each of which holds `held` bytes.
+fn fitting(held: u64, threads: usize) -> usize {
+    let most = usize::try_from(MOST_HELD / held.max(1)).unwrap_or(usize::MAX);
     threads.min(most.max(1))
 }
 
@@ -103,4 +113,53 @@ fn most_held(index: &DatasetIndex, table: &PackedColumns) -> u64 {
         }
     }
     most
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::source::{PackSource, SampleFiles, SampleReader};
+    use super::*;
+    use crate::dataset::IndexOptions;
+    use std::path::Path;
+
+    #[test]
+    fn each_block_is_unpacked_once_and_held_while_it_is_read() {
+        for name in [
+            "webdataset/gzip",
+            "tfrecord/zlib",
+            "mds/zstd",
+            "parquet/zstd",
+            "parquet/page-v2-zstd",
+            "arrow/file-lz4",
+            "arrow/stream-zstd",
+        ] {
+            let kept = tempfile::tempdir().unwrap();
+            let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures").join(name).join("files");
+            let options = IndexOptions {
+                directory: Some(kept.path().to_path_buf()),
+                members: Some(Vec::new()),
+                without_labels: true,
+                ..IndexOptions::default()
+            };
+            let index = DatasetIndex::open(&root, &options).unwrap();
+            let facts = index.packing_facts();
+            let most = most_held(&index, &facts.table);
+            let source = PackSource::new(&index, &facts, 1);
+            let (mut reader, mut files) = (SampleReader::new(&source), SampleFiles::default());
+            let mut held = 0;
+            for sample in 0..index.len() {
+                reader.read(sample, &mut files).unwrap();
+                held = held.max(reader.held());
+            }
+            reader.finish().unwrap();
+            assert!(most > 0 && held == most, "{name}: {held} of {most}");
+            assert_eq!(index.unpacked().stats().blocks, index.block_costs().unwrap().blocks, "{name}");
+        }
+    }
+
+    #[test]
+    fn as_many_threads_pack_as_blocks_fit_in_memory() {
+        assert_eq!([0, 1, MOST_HELD / 64].map(|most| fitting(most, 64)), [64, 64, 64]);
+        assert_eq!([MOST_HELD / 3, MOST_HELD, MOST_HELD * 5].map(|most| fitting(most, 64)), [3, 1, 1]);
+    }
 }

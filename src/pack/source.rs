@@ -291,6 +291,12 @@ impl<'a> SampleReader<'a> {
         Ok(())
     }
 
+    /// The number of bytes of unpacked blocks that are held.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> u64 {
+        self.open.as_ref().map_or(0, |shard| shard.blocks.bytes())
+    }
+
     /// The members of a tar shard.
     ///
     /// # Errors
