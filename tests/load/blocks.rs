@@ -3,7 +3,7 @@
 
 use crate::common::scene::{Scene, tfrecord};
 use crate::common::tables::{Feature, MdsColumn, example, mds_index, mds_shard};
-use crate::common::{Dataset, epoch_bytes, jpeg, small_images};
+use crate::common::{epoch_bytes, jpeg, small_images};
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use foreload::testing::config::{LoaderOptions, OnError};
