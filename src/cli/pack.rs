@@ -15,7 +15,7 @@ use std::path::PathBuf;
 /// The arguments of `foreload pack`.
 #[derive(Debug, clap::Args)]
 pub(super) struct PackArgs {
-    /// The dataset: a directory of class directories or of shards, or one shard
+    /// The dataset: a directory of class directories or of shards, one shard, or a manifest
     #[arg(value_name = "SRC")]
     source: PathBuf,
     /// The directory that becomes the packed dataset: new, empty, or begun by a run that did not finish
@@ -150,11 +150,7 @@ fn describe(args: &PackArgs, summary: &PackSummary) -> String {
     if *samples_before > 0 {
         lines.push(format!("  before       {samples_before} samples were packed by an earlier run"));
     }
-    if *shards_again > 0 {
-        lines.push(format!(
-            "  again        {shards_again} shards of an earlier run, whose files were written or replaced since"
-        ));
-    }
+    lines.extend(again(*shards_again));
     let rate = summary.samples_per_second;
     lines.push(format!(
         "  speed        {rate:.0} samples/s by {threads} threads in {}",
@@ -163,8 +159,18 @@ fn describe(args: &PackArgs, summary: &PackSummary) -> String {
     lines.join("\n")
 }
 
+/// The line about shards of an earlier run that were made again.
+fn again(shards: u64) -> Option<String> {
+    let line = || {
+        format!(
+            "  again        {shards} shards of an earlier run, whose files were written or replaced since"
+        )
+    };
+    (shards > 0).then(line)
+}
+
 fn describe_tars(args: &PackArgs, report: &TarReport) -> String {
-    let TarReport { samples, shards, bytes, samples_before, threads, seconds, .. } = report;
+    let TarReport { samples, shards, bytes, samples_before, shards_again, threads, seconds, .. } = report;
     let mut lines = vec![
         format!("{}: {samples} samples in {shards} tar shards", args.into.display()),
         format!("  bytes        {}", output::bytes(*bytes)),
@@ -175,6 +181,7 @@ fn describe_tars(args: &PackArgs, report: &TarReport) -> String {
     if *samples_before > 0 {
         lines.push(format!("  before       {samples_before} samples were written by an earlier run"));
     }
+    lines.extend(again(*shards_again));
     lines.push(format!("  written      by {threads} threads in {}", output::seconds(*seconds)));
     lines.join("\n")
 }

@@ -51,6 +51,10 @@ pub(super) fn run(args: &UnpackArgs) -> Result<()> {
     if *archives > 0 {
         lines.push("  owners and times of members were not kept".to_owned());
     }
+    if report.not_compressed > 0 {
+        let count = report.not_compressed;
+        lines.push(format!("  {count} shards were compressed, and are plain ones now, which are called so"));
+    }
     lines.extend(left_out(&report.left_out, report.members_left_out));
     output::print(&lines.join("\n"))
 }

@@ -101,7 +101,7 @@ impl DatasetPart {
                 row.place.apart == 0 && is_image.get(row.key as usize).is_some_and(|&is_image| is_image)
             };
             // A file that is a sample is its image, also where a manifest gives it columns.
-            let is_row = self.is_table() && self.layout().is_sharded();
+            let is_row = self.is_table() && self.has_shards_of_samples();
             let needs_none = self.notes.every_stem || is_row;
             let has_image = !needs_none || self.members_in_file(sample).any(|row| own(&row));
             for (member, place) in places.iter_mut().enumerate() {

@@ -447,6 +447,7 @@ impl RootListing {
                     None if METADATA.contains(&&name[..]) => {
                         self.notes.skip(LeftOut::Metadata, || text(&name))
                     }
+                    None if name == packed::TARS.as_bytes() => {}
                     None => self.notes.skip(LeftOut::FileInRoot, || text(&name)),
                 }
             }

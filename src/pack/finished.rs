@@ -8,6 +8,7 @@ use crate::dataset::DatasetIndex;
 use crate::dataset::packed::{PackedManifest, shard_name};
 use crate::error::{Error, Result};
 use crate::source;
+use std::ops::Range;
 use std::sync::{Mutex, PoisonError};
 
 /// The manifest of a dataset that is there already, if it was packed of this source and nothing has changed since. Of
@@ -29,15 +30,30 @@ pub(super) fn finished(
                        name another directory";
         Error::dataset(into, message)
     })?;
-    refuse_changed(options, index, &manifest)?;
+    let shards: Vec<_> = (0..manifest.shards.len()).map(|number| manifest.samples_of(number)).collect();
+    refuse_changed(options, index, &shards, shard_name, |number| {
+        OpenPackedShard::open(into, &manifest, number)?;
+        Ok(manifest.shards[number].stamps.clone())
+    })?;
     warn(options, index, &manifest);
     Ok(manifest)
 }
 
-/// Refuses a dataset of which a shard is not there whole, or was packed of files that were written since.
-fn refuse_changed(options: &PackOptions, index: &DatasetIndex, manifest: &PackedManifest) -> Result<()> {
+/// Refuses shards with these samples of which one is not there whole, or was made of files that were written since.
+/// `look` looks at the shard with a number, and returns the digest of the stamps of what it was made of, if that is
+/// known.
+///
+/// # Errors
+/// [`Error::Dataset`] for such shards, [`Error::Io`] where a file of the source cannot be looked at.
+pub(super) fn refuse_changed(
+    options: &PackOptions,
+    index: &DatasetIndex,
+    shards: &[Range<u64>],
+    name: fn(usize) -> String,
+    look: impl Fn(usize) -> Result<Option<String>> + Sync,
+) -> Result<()> {
     let into = &options.into;
-    let numbers: Vec<usize> = (0..manifest.shards.len()).collect();
+    let numbers: Vec<usize> = (0..shards.len()).collect();
     let changed: Mutex<Vec<usize>> = Mutex::default();
     let not_whole = |error| {
         let message = format!(
@@ -51,9 +67,8 @@ fn refuse_changed(options: &PackOptions, index: &DatasetIndex, manifest: &Packed
         || (),
         |(), &number, stop| {
             stop.check()?;
-            OpenPackedShard::open(into, manifest, number).map_err(not_whole)?;
-            if let Some(stamps) = &manifest.shards[number].stamps
-                && *stamps != index.packing_stamps(manifest.samples_of(number))?
+            if let Some(stamps) = look(number).map_err(not_whole)?
+                && stamps != index.packing_stamps(shards[number].clone())?
             {
                 changed.lock().unwrap_or_else(PoisonError::into_inner).push(number);
             }
@@ -63,14 +78,14 @@ fn refuse_changed(options: &PackOptions, index: &DatasetIndex, manifest: &Packed
     let mut changed = changed.into_inner().unwrap_or_else(PoisonError::into_inner);
     changed.sort_unstable();
     let Some(&number) = changed.first() else { return Ok(()) };
-    let samples = manifest.samples_of(number);
+    let samples = &shards[number];
     let path = |sample| index.path(index.extent(sample).file);
     let message = format!(
         "is finished, but of the dataset's files some were written or replaced since they were packed: those of {} \
          shards, first {} ({} to {}): remove it and pack again, or name another directory; where they were only \
          touched or copied, it can be used as it is",
         changed.len(),
-        shard_name(number),
+        name(number),
         path(samples.start).display(),
         path(samples.end.saturating_sub(1)).display(),
     );

@@ -4,7 +4,9 @@
 //! its name when it is whole; the manifest comes last. So a run that was killed is gone on with by the next one, and
 //! what comes out is the same, bit for bit. `dataset::packed` has the format.
 
+mod blocks;
 mod finished;
+mod finished_tars;
 mod names;
 mod open_shard;
 mod packed_reader;
@@ -19,13 +21,14 @@ mod tars;
 mod threads;
 mod tree;
 mod unpack;
+mod walk;
 
 pub(crate) use tars::{TarReport, pack_as_tars};
 pub(crate) use unpack::{UnpackReport, unpack};
 
 use crate::dataset::packed::{
-    MANIFEST, PackedFooter, PackedManifest, PackedShard, PackingFacts, RawName, ShardSeal, ShardTally,
-    is_shard_name, shard_name,
+    MANIFEST, PackedManifest, PackedShard, PackingFacts, RawName, ShardSeal, ShardTally, TARS, is_shard_name,
+    shard_name,
 };
 use crate::dataset::{Contents, DatasetIndex, IndexOptions, Layout, Skipped};
 use crate::error::{Error, Result};
@@ -34,13 +37,14 @@ use open_shard::OpenPackedShard;
 use place::{FoundPlace, PackingPlace, PackingRecord};
 use serde::Serialize;
 use shard::ShardPacker;
-use source::PackSource;
+use source::{PackSource, SampleReader};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{ErrorKind, Write};
 use std::ops::Range;
-use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::path::{Path, PathBuf};
 use std::time::Instant;
+use walk::{MakesShards, ShardWalk, WalkedShards};
 
 /// How much room is wanted for a byte of the source, which is more than packed photographs take.
 const ROOM: f64 = 1.35;
@@ -63,6 +67,14 @@ named!(PackedAs: "packed" => Packed, "tar" => Tar);
 impl PackedAs {
     fn is_packed(&self) -> bool {
         *self == Self::Packed
+    }
+
+    /// The file that is written last, so that what is made is finished where it is there.
+    fn finished(self) -> &'static str {
+        match self {
+            Self::Packed => MANIFEST,
+            Self::Tar => TARS,
+        }
     }
 
     /// Whether a file of this name is one that packing makes.
@@ -91,6 +103,13 @@ pub(crate) struct PackOptions {
     pub(crate) force: bool,
 }
 
+impl PackOptions {
+    /// The same, with as many threads as there is memory for the compressed blocks that they read.
+    fn within_memory(&self, index: &DatasetIndex, facts: &PackingFacts) -> Self {
+        Self { threads: blocks::threads(index, &facts.table, self.threads), ..self.clone() }
+    }
+}
+
 /// What became of a dataset that was packed.
 #[derive(Debug, Clone, Serialize)]
 pub(crate) struct PackReport {
@@ -115,17 +134,6 @@ pub(crate) struct PackReport {
     pub(crate) seconds: f64,
 }
 
-/// A shard that is there.
-type FinishedShard = (PackedShard, ShardTally);
-
-/// What an earlier run left of a shard.
-enum FoundShard {
-    Missing,
-    /// Files of the source were written since they were packed into it.
-    Stale,
-    Finished(FinishedShard),
-}
-
 /// Packs a dataset. `progress` is called with the number of all samples at first, and with `None` for each that is
 /// done.
 ///
@@ -139,10 +147,10 @@ pub(crate) fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync
     place::refuse_nested(source, into)?;
     let index = DatasetIndex::open(source, &options.index)?;
     let facts = index.packing_facts();
-    refuse_unreadable(&index, &facts)?;
     if facts.layout == Layout::Packed {
         return Err(Error::dataset(index.root(), "is packed already"));
     }
+    let options = &options.within_memory(&index, &facts);
     let shards = plan::shards(&index, options.shard_size)?;
     let record = PackingRecord {
         version: PackingRecord::VERSION,
@@ -171,169 +179,113 @@ pub(crate) fn pack(options: &PackOptions, progress: &(dyn Fn(Option<u64>) + Sync
             return Ok(report(manifest, samples, 0));
         }
     };
-    let work =
-        PackingWork { index: &index, facts: &facts, place: &place, options, progress, shards: &shards };
-    let (manifest, samples_before, shards_again) = work.run()?;
+    let maker = PackedMaker {
+        index: &index,
+        layout: facts.layout,
+        source: PackSource::new(&index, &facts, options.threads),
+    };
+    let walk = ShardWalk { index: &index, place: &place, options, progress, shards: &shards };
+    let WalkedShards { made, samples_before, again } = walk.run(&&maker)?;
+    let manifest = manifest(&index, &facts, options, maker.left_out_shards()?, made);
     place.publish(MANIFEST, |mut file| {
         let text = serde_json::to_vec(&manifest).map_err(|error| Error::Internal(error.to_string()))?;
         file.write_all(&text).map_err(|error| Error::io("write", into.join(MANIFEST), error))
     })?;
     place.finish()?;
-    Ok(report(manifest, samples_before, shards_again))
+    Ok(report(manifest, samples_before, again))
 }
 
-/// Whether a dataset could be packed.
+/// Whether a dataset could be packed: whether it is not packed already.
 pub(crate) fn can_pack(index: &DatasetIndex) -> bool {
-    let mut layouts = index.summaries().map(|summary| summary.layout);
-    !index.is_packed() && !index.has_blocks() && layouts.all(Layout::can_be_packed)
+    !index.is_packed()
 }
 
-/// Refuses a dataset whose samples cannot be read to be packed, into whatever shards.
-///
-/// # Errors
-/// [`Error::Dataset`] with what it has.
-fn refuse_unreadable(index: &DatasetIndex, facts: &PackingFacts) -> Result<()> {
-    if !facts.layout.can_be_packed() {
-        let message = format!("has {}, which cannot be packed yet", facts.layout.title());
-        return Err(Error::dataset(index.root(), message));
-    }
-    if index.has_blocks() {
-        let message = "has samples in compressed blocks, which are not packed yet: unpack its shards first";
-        return Err(Error::dataset(index.root(), message));
-    }
-    Ok(())
-}
-
-/// What the threads that pack shards share.
-struct PackingWork<'a> {
+/// Shards of our own.
+struct PackedMaker<'a> {
     index: &'a DatasetIndex,
-    facts: &'a PackingFacts,
-    place: &'a PackingPlace,
-    options: &'a PackOptions,
-    progress: &'a (dyn Fn(Option<u64>) + Sync),
-    shards: &'a [Range<u64>],
+    layout: Layout,
+    source: PackSource<'a>,
 }
 
-impl PackingWork<'_> {
-    /// Packs all shards that are not there yet. Returns the manifest, the number of samples that were there, and that
-    /// of the shards that had to be packed again.
-    fn run(&self) -> Result<(PackedManifest, u64, u64)> {
-        let (found, again) = self.find_all()?;
-        let samples_before = found.iter().flatten().map(|(shard, _)| shard.samples).sum();
-        let missing: Vec<usize> = (0..found.len()).filter(|&number| found[number].is_none()).collect();
-        room::check(self.index, self.shards, &missing, ROOM, ROOM_OF_SAMPLE, self.options)?;
-        let found = Mutex::new(found);
-        self.pack_missing(&missing, &found)?;
-        let found = found.into_inner().unwrap_or_else(PoisonError::into_inner);
-        let found: Option<Vec<FinishedShard>> = found.into_iter().collect();
-        let found = found.ok_or_else(|| Error::Internal("a shard was not packed".to_owned()))?;
-        let mut tally = ShardTally { members_left_out: self.left_out_shards()?, ..ShardTally::default() };
-        found.iter().for_each(|(_, own)| tally.add(own));
-        let manifest = PackedManifest {
-            version: PackedManifest::VERSION,
-            fingerprint: self.index.fingerprint().to_string(),
-            files: self.index.contents() == Contents::Files,
-            layout: self.facts.layout,
-            shard_size: self.options.shard_size,
-            classes: self.facts.classes.iter().map(|name| RawName::of(name)).collect(),
-            notes: self.facts.notes.clone(),
-            left_out: self.facts.left_out.clone(),
-            tally,
-            shards: found.into_iter().map(|(shard, _)| shard).collect(),
-        };
-        Ok((manifest, samples_before, again))
+impl<'a> MakesShards for &'a PackedMaker<'a> {
+    type Memory = ShardPacker<'a>;
+    type Made = (ShardTally, ShardSeal);
+
+    const ROOM: (f64, u64) = (ROOM, ROOM_OF_SAMPLE);
+
+    fn name(number: usize) -> String {
+        shard_name(number)
     }
 
-    /// The shards that an earlier run has finished, and the number of those that must be packed again. The source's
-    /// files are looked at by all threads, since storage behind a network takes its time for each.
-    fn find_all(&self) -> Result<(Vec<Option<FinishedShard>>, u64)> {
-        let numbers: Vec<usize> = (0..self.shards.len()).collect();
-        let found = Mutex::new((vec![None; numbers.len()], 0));
-        threads::each_job(
-            self.options.threads,
-            &numbers,
-            || (),
-            |(), &number, stop| {
-                stop.check()?;
-                let shard = self.find(number)?;
-                let mut found = found.lock().unwrap_or_else(PoisonError::into_inner);
-                match shard {
-                    FoundShard::Missing => {}
-                    FoundShard::Stale => found.1 += 1,
-                    FoundShard::Finished(shard) => found.0[number] = Some(shard),
-                }
-                Ok(())
-            },
-        )?;
-        Ok(found.into_inner().unwrap_or_else(PoisonError::into_inner))
+    fn memory(&self) -> ShardPacker<'a> {
+        ShardPacker::new(self.index, self.layout, &self.source)
     }
 
-    /// What an earlier run left of the shard with this number.
-    fn find(&self, number: usize) -> Result<FoundShard> {
+    fn found(&self, number: usize, samples: &Range<u64>, path: &Path) -> Result<Option<Self::Made>> {
         let wrong =
             |path, message: &str| Error::dataset(path, format!("{message}: remove it and pack again"));
-        let (shard, seal) = match OpenPackedShard::read(self.place.path().join(shard_name(number))) {
-            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => {
-                return Ok(FoundShard::Missing);
-            }
+        let (OpenPackedShard { path, footer, .. }, seal) = match OpenPackedShard::read(path.to_path_buf()) {
+            Err(Error::Io { source, .. }) if source.kind() == ErrorKind::NotFound => return Ok(None),
             Err(Error::Dataset { path, message }) => return Err(wrong(path, &message)),
             read => read?,
         };
-        let footer = &shard.footer;
-        let samples = &self.shards[number];
         let same = footer.fingerprint == self.index.fingerprint().0
             && (footer.number as usize, footer.first) == (number, samples.start)
             && footer.samples.len() as u64 == samples.end - samples.start;
         if !same {
-            return Err(wrong(shard.path, "is a shard of another packed dataset"));
+            return Err(wrong(path, "is a shard of another packed dataset"));
         }
-        // Where a file is gone, packing the shard again says so.
-        match self.index.packing_stamps(samples.clone()) {
-            Ok(stamps) if Some(&stamps) == self.place.noted(number) => {
-                (0..footer.samples.len()).for_each(|_| (self.progress)(None));
-                Ok(FoundShard::Finished(finish(footer, &seal, stamps)))
-            }
-            _ => Ok(FoundShard::Stale),
-        }
+        Ok(Some((ShardTally::of(&footer), seal)))
     }
 
-    fn pack_missing(&self, missing: &[usize], found: &Mutex<Vec<Option<FinishedShard>>>) -> Result<()> {
-        let threads = self.options.threads.min(missing.len());
-        let (index, layout) = (self.index, self.facts.layout);
-        let source = PackSource::new(index, self.facts, threads);
-        let packer = || ShardPacker::new(index, layout, &source);
-        threads::each_job(threads, missing, packer, |packer, &number, stop| {
-            let name = shard_name(number);
-            let path = self.place.path().join(&name);
-            let done = || {
-                (self.progress)(None);
-                stop.check()
-            };
-            let samples = self.shards[number].clone();
-            let (footer, seal, stamps) = self.place.publish(&name, |file| {
-                let (footer, seal, stamps) = packer.pack(number, samples, file, &path, &done)?;
-                self.place.note(number, &stamps)?;
-                Ok((footer, seal, stamps))
-            })?;
-            found.lock().unwrap_or_else(PoisonError::into_inner)[number] =
-                Some(finish(&footer, &seal, stamps));
-            Ok(())
-        })
-    }
-
-    /// The number of members in tar shards that have no sample at all, and so are nowhere in the packed shards.
-    fn left_out_shards(&self) -> Result<u64> {
-        if self.facts.layout != Layout::Tar {
-            return Ok(0);
-        }
-        let source = PackSource::new(self.index, self.facts, 1);
-        let empty = self.index.files().filter(|&file| self.index.samples_of(file).is_empty());
-        empty.map(|file| Ok(source.listing(file)?.left_out(std::iter::empty()))).sum()
+    fn make(
+        &self,
+        packer: &mut ShardPacker<'a>,
+        number: usize,
+        samples: Range<u64>,
+        (file, path): (&File, &Path),
+        done: &(dyn Fn() -> Result<()> + Sync),
+    ) -> Result<(Self::Made, String)> {
+        let (footer, seal, stamps) = packer.pack(number, samples, file, path, done)?;
+        Ok(((ShardTally::of(&footer), seal), stamps))
     }
 }
 
-/// What the manifest says of a shard.
-fn finish(footer: &PackedFooter, seal: &ShardSeal, stamps: String) -> FinishedShard {
-    let tally = ShardTally::of(footer);
-    (PackedShard::new(seal, tally.samples, stamps), tally)
+impl PackedMaker<'_> {
+    /// The number of members in tar shards that have no sample at all, and so are nowhere in the packed shards.
+    fn left_out_shards(&self) -> Result<u64> {
+        if self.layout != Layout::Tar {
+            return Ok(0);
+        }
+        let mut reader = SampleReader::new(&self.source);
+        let empty = self.index.files().filter(|&file| self.index.samples_of(file).is_empty());
+        empty.map(|file| Ok(reader.listing(file)?.left_out(std::iter::empty()))).sum()
+    }
+}
+
+/// What all shards together are.
+fn manifest(
+    index: &DatasetIndex,
+    facts: &PackingFacts,
+    options: &PackOptions,
+    members_left_out: u64,
+    made: Vec<((ShardTally, ShardSeal), String)>,
+) -> PackedManifest {
+    let mut tally = ShardTally { members_left_out, ..ShardTally::default() };
+    made.iter().for_each(|((own, _), _)| tally.add(own));
+    let shard = |((own, seal), stamps): ((ShardTally, ShardSeal), String)| {
+        PackedShard::new(&seal, own.samples, stamps)
+    };
+    PackedManifest {
+        version: PackedManifest::VERSION,
+        fingerprint: index.fingerprint().to_string(),
+        files: index.contents() == Contents::Files,
+        layout: facts.layout,
+        shard_size: options.shard_size,
+        classes: facts.classes.iter().map(|name| RawName::of(name)).collect(),
+        notes: facts.notes.clone(),
+        left_out: facts.left_out.clone(),
+        tally,
+        shards: made.into_iter().map(shard).collect(),
+    }
 }

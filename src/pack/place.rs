@@ -1,7 +1,7 @@
 //! The directory that a dataset is packed into, which one process at a time works on.
 
 use super::PackedAs;
-use crate::dataset::packed::{MANIFEST, UNFINISHED};
+use crate::dataset::packed::UNFINISHED;
 use crate::error::{Error, Result};
 use crate::names::NamedValue;
 use crate::source;
@@ -95,12 +95,13 @@ impl PackingPlace {
     /// record; [`Error::Io`] where it cannot be written.
     pub(super) fn open(path: &Path, record: &PackingRecord) -> Result<FoundPlace> {
         fs::create_dir_all(path).map_err(|error| Error::io("create", path, error))?;
-        if path.join(MANIFEST).exists() {
+        let is_finished = || path.join(record.to.finished()).exists();
+        if is_finished() {
             return Ok(FoundPlace::Finished);
         }
         if let Err(error) = refuse_strangers(path, record.to) {
-            // Another process may have finished between both looks; its manifest is no stranger.
-            return if path.join(MANIFEST).exists() { Ok(FoundPlace::Finished) } else { Err(error) };
+            // Another process may have finished between both looks; what it wrote last is no stranger.
+            return if is_finished() { Ok(FoundPlace::Finished) } else { Err(error) };
         }
         let named = path.join(UNFINISHED);
         let opened = File::options().read(true).append(true).create(true).open(&named);
@@ -115,7 +116,7 @@ impl PackingPlace {
             Err(error) => return Err(Error::io("lock", &named, error.into())),
         }
         // Another process may have finished while this one opened the file, which then has no name any more.
-        if path.join(MANIFEST).exists() {
+        if is_finished() {
             return Ok(FoundPlace::Finished);
         }
         remove_partial(path)?;
@@ -195,7 +196,7 @@ impl PackingPlace {
         written
     }
 
-    /// Removes the record once the manifest is there.
+    /// Removes the record once what is written last is there.
     pub(super) fn finish(self) -> Result<()> {
         let sync = |path: &Path| File::open(path).and_then(|directory| directory.sync_all());
         sync(&self.path).map_err(|error| Error::io("write", &self.path, error))?;
@@ -229,7 +230,7 @@ pub(super) fn tidy_finished(path: &Path) -> Result<()> {
 }
 
 /// Removes a file, if it is there.
-fn remove(path: &Path) -> Result<()> {
+pub(super) fn remove(path: &Path) -> Result<()> {
     // A file system that can only be read refuses to remove even what is not there.
     if fs::symlink_metadata(path).is_err_and(|error| error.kind() == ErrorKind::NotFound) {
         return Ok(());
@@ -259,7 +260,7 @@ impl PackingRecord {
     }
 
     /// Why a run by this record cannot go on with what was begun by `known`, or by a record of another version.
-    fn difference(&self, known: Option<&Self>) -> String {
+    pub(super) fn difference(&self, known: Option<&Self>) -> String {
         let anew = "remove it, or name another directory";
         let Some(known) = known.filter(|known| known.version == self.version) else {
             return format!("was begun by another version of this program: {anew}");
@@ -288,7 +289,8 @@ pub(super) fn refuse_url(path: &Path) -> Result<()> {
 }
 #[cfg(test)]
 mod tests {
-    use super::{MANIFEST, PackedAs, PackingPlace, PackingRecord, UNFINISHED};
+    use super::{PackedAs, PackingPlace, PackingRecord, UNFINISHED};
+    use crate::dataset::packed::MANIFEST;
     use std::fs;
     use std::sync::Barrier;
 

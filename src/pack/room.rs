@@ -14,8 +14,7 @@ pub(super) fn check(
     index: &DatasetIndex,
     shards: &[Range<u64>],
     missing: &[usize],
-    times: f64,
-    beside: u64,
+    (times, beside): (f64, u64),
     options: &PackOptions,
 ) -> Result<()> {
     let samples = missing.iter().flat_map(|&number| shards[number].clone());

@@ -105,7 +105,7 @@ impl<'a> ShardPacker<'a> {
             let of = self.index.extent(sample).file;
             if self.layout.is_sharded() && known != Some(of) {
                 known = Some(of);
-                self.begin_source(&mut shard.footer, sample, of)?;
+                self.begin_source(&mut reader, &mut shard.footer, sample, of)?;
             }
             reader.read(sample, &mut self.files)?;
             stamps.add(of, self.files.stamp);
@@ -127,12 +127,18 @@ impl<'a> ShardPacker<'a> {
     }
 
     /// Notes that the samples from `sample` on are of another shard of the source.
-    fn begin_source(&self, footer: &mut PackedFooter, sample: u64, of: FileId) -> Result<()> {
+    fn begin_source(
+        &self,
+        reader: &mut SampleReader<'_>,
+        footer: &mut PackedFooter,
+        sample: u64,
+        of: FileId,
+    ) -> Result<()> {
         footer.sources.push(self.index.packing_name(of));
         let samples = self.index.samples_of(of);
         if self.layout == Layout::Tar && samples.start == sample {
             let offsets = samples.map(|sample| self.index.extent(sample).offset);
-            footer.left_out += self.source.listing(of)?.left_out(offsets);
+            footer.left_out += reader.listing(of)?.left_out(offsets);
         }
         Ok(())
     }

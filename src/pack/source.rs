@@ -1,10 +1,11 @@
 //! Reads the files of samples from the dataset that is packed, each once and in order.
 
+use super::blocks::{HeldColumns, NO_COLUMN};
 use super::packed_reader::PackedReader;
 use crate::crc::checksum;
 use crate::dataset::layouts::masked;
 use crate::dataset::packed::{PackedColumns, PackingFacts, PackingMember, TarListing};
-use crate::dataset::{COARSE_TICK, DatasetIndex, FileId, Layout, ReadAt, SizedFile, Stamp};
+use crate::dataset::{COARSE_TICK, DatasetIndex, Extent, FileId, Layout, ReadAt, SizedFile, Stamp};
 use crate::error::{Error, Result};
 use crate::source::OpenFile;
 use std::fs::File;
@@ -74,7 +75,8 @@ impl<'a> PackSource<'a> {
     }
 
     /// The members of a tar shard. All threads that want those of one shard wait for the first, which reads them.
-    pub(super) fn listing(&self, file: FileId) -> Result<Arc<TarListing>> {
+    fn listing(&self, shard: &mut SourceShard) -> Result<Arc<TarListing>> {
+        let file = shard.file;
         let slot = {
             let mut listings = self.listings.lock().unwrap_or_else(PoisonError::into_inner);
             let slot = match listings.iter().position(|(known, _)| *known == file) {
@@ -91,10 +93,7 @@ impl<'a> PackSource<'a> {
         if let Some(listing) = &*slot {
             return Ok(listing.clone());
         }
-        let shard = SourceShard::open(self.index, file)?;
-        let listed = TarListing::read(&shard.source);
-        let path = || self.index.path(file);
-        let listing = Arc::new(listed.map_err(|error| Error::dataset(path(), error.message))?);
+        let listing = Arc::new(shard.list(self.index)?);
         shard.check(self.index)?;
         Ok(slot.insert(listing).clone())
     }
@@ -106,6 +105,7 @@ struct SourceShard {
     source: ShardBytes,
     /// The parts that were read last, the latest at the end: values of different columns lie far from one another.
     windows: Vec<ShardWindow>,
+    blocks: HeldColumns,
 }
 
 /// A part of a shard.
@@ -131,7 +131,7 @@ impl ShardWindow {
 }
 
 /// The bytes of a shard: on a file system, or on a server, which is asked for a version with each part of them.
-enum ShardBytes {
+pub(super) enum ShardBytes {
     File(SizedFile),
     Remote(OpenFile),
 }
@@ -161,7 +161,7 @@ impl SourceShard {
                 ShardBytes::File(SizedFile::open(&path).map_err(|error| Error::io("open", &path, error))?)
             }
         };
-        let shard = Self { file, source, windows: Vec::new() };
+        let shard = Self { file, source, windows: Vec::new(), blocks: HeldColumns::default() };
         shard.check(index)?;
         Ok(shard)
     }
@@ -180,8 +180,56 @@ impl SourceShard {
         difference.map_or(Ok(()), |message| Err(Error::DatasetChanged { path, message }))
     }
 
-    /// Appends `length` bytes at `offset` to `bytes`.
-    fn read(&mut self, index: &DatasetIndex, offset: u64, length: usize, bytes: &mut Vec<u8>) -> Result<()> {
+    /// The members of a tar shard, which may be compressed as a whole.
+    fn list(&mut self, index: &DatasetIndex) -> Result<TarListing> {
+        let listed = match index.whole_block(self.file) {
+            Some(block) => {
+                let bytes = self.blocks.take(index, NO_COLUMN, block, &self.source)?;
+                TarListing::read(&bytes[..], block.addresses().start)
+            }
+            None => TarListing::read(&self.source, 0),
+        };
+        listed.map_err(|error| Error::dataset(index.path(self.file), error.message))
+    }
+
+    /// Appends `length` bytes at `offset` to `bytes`, which are of this column, if of any. They may lie in a compressed
+    /// block.
+    fn read(
+        &mut self,
+        index: &DatasetIndex,
+        column: u32,
+        offset: u64,
+        length: usize,
+        bytes: &mut Vec<u8>,
+    ) -> Result<()> {
+        if length == 0 {
+            return Ok(());
+        }
+        let Ok(short) = u32::try_from(length) else { return self.read_plain(index, offset, length, bytes) };
+        let extent = Extent { file: self.file, offset, length: short };
+        if self.blocks.read(column, extent, bytes) {
+            return Ok(());
+        }
+        let Some(block) = index.block(extent) else {
+            return self.read_plain(index, offset, length, bytes);
+        };
+        self.blocks.take(index, column, block, &self.source)?;
+        if self.blocks.read(column, extent, bytes) {
+            return Ok(());
+        }
+        let place = block.extent().offset;
+        let message = format!("its index has a sample beyond the compressed block at byte {place}");
+        Err(Error::dataset(index.path(self.file), message))
+    }
+
+    /// The same for bytes that lie in the shard as they are.
+    fn read_plain(
+        &mut self,
+        index: &DatasetIndex,
+        offset: u64,
+        length: usize,
+        bytes: &mut Vec<u8>,
+    ) -> Result<()> {
         let known = self.windows.iter().position(|window| window.find(offset, length).is_some());
         let window = match known {
             Some(at) => self.windows.remove(at),
@@ -231,7 +279,7 @@ impl<'a> SampleReader<'a> {
         found.files.clear();
         found.bytes.clear();
         match self.source.facts.layout {
-            Layout::Folder => return self.read_file(sample, found),
+            layout if layout.is_of_single_files() => return self.read_file(sample, found),
             Layout::TfRecord => self.read_record(sample, found)?,
             Layout::Tar => self.read_members(sample, found)?,
             Layout::Packed => self.packed.read(self.source.index, sample, found)?,
@@ -241,6 +289,21 @@ impl<'a> SampleReader<'a> {
         let indexed = self.source.index.shard_stamp(self.source.index.extent(sample).file);
         found.stamp = indexed.unwrap_or_default();
         Ok(())
+    }
+
+    /// The number of bytes of unpacked blocks that are held.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> u64 {
+        self.open.as_ref().map_or(0, |shard| shard.blocks.bytes())
+    }
+
+    /// The members of a tar shard.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where it cannot be read, [`Error::Dataset`] where it is damaged.
+    pub(super) fn listing(&mut self, file: FileId) -> Result<Arc<TarListing>> {
+        let source = self.source;
+        source.listing(self.shard(file)?)
     }
 
     /// Checks that the shard that is open still is what it was when it was opened.
@@ -278,7 +341,8 @@ impl<'a> SampleReader<'a> {
         let order = (sample - index.samples_of(extent.file).start) as u32;
         let length = extent.length as usize;
         // The checksum behind the payload is compared, since unpacking computes it from the payload.
-        self.shard(extent.file)?.read(index, extent.offset, length + 4, &mut found.bytes)?;
+        let shard = self.shard(extent.file)?;
+        shard.read(index, NO_COLUMN, extent.offset, length + 4, &mut found.bytes)?;
         let masked = masked(checksum(&found.bytes[..length]));
         if found.bytes[length..] != masked.to_le_bytes() {
             let message = format!("the record at byte {} has another checksum than it says", extent.offset);
@@ -298,7 +362,7 @@ impl<'a> SampleReader<'a> {
         for PackingMember { key, offset, length } in index.packing_members(sample, table) {
             let name = table.keys.get(key as usize).map_or(&b""[..], |key| key.as_bytes()).to_vec();
             let (at, length) = (found.bytes.len(), length as usize);
-            self.shard(file)?.read(index, offset, length, &mut found.bytes)?;
+            self.shard(file)?.read(index, key, offset, length, &mut found.bytes)?;
             found.files.push(SampleFile { name, order, at, length });
         }
         Ok(())
@@ -307,7 +371,7 @@ impl<'a> SampleReader<'a> {
     fn read_members(&mut self, sample: u64, found: &mut SampleFiles) -> Result<()> {
         let index = self.source.index;
         let extent = index.extent(sample);
-        let listing = self.source.listing(extent.file)?;
+        let listing = self.listing(extent.file)?;
         let parts = listing.sample(extent.offset).ok_or_else(|| Error::DatasetChanged {
             path: index.path(extent.file),
             message: format!("has no member at byte {} any more", extent.offset),
@@ -320,7 +384,7 @@ impl<'a> SampleReader<'a> {
         for number in order {
             places[number] = found.bytes.len();
             let part = parts[number];
-            shard.read(index, part.offset, part.length as usize, &mut found.bytes)?;
+            shard.read(index, NO_COLUMN, part.offset, part.length as usize, &mut found.bytes)?;
         }
         found.files.extend(parts.iter().zip(places).map(|(part, at)| SampleFile {
             name: part.name.clone(),

@@ -8,6 +8,7 @@ use crate::dataset::kind::image_extension;
 use crate::dataset::packed::PackedColumns;
 use crate::dataset::table::{TableCells, TableColumn};
 use crate::dataset::{FieldKind, Layout};
+use crate::source::ManifestSource;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 
@@ -54,10 +55,11 @@ impl<'a> TarNames<'a> {
     /// The key of a sample before others of its shard are known: its name without what makes it unsafe; its number
     /// where it has no name.
     pub(super) fn key(&self, sample: u64, files: &SampleFiles) -> String {
-        let named = files.files.first().filter(|_| matches!(self.layout, Layout::Folder | Layout::Tar));
-        let path = named.map_or(&b""[..], |file| &file.name);
+        let is_named = self.layout.is_of_single_files() || self.layout == Layout::Tar;
+        let path = files.files.first().filter(|_| is_named).map_or(&b""[..], |file| &file.name);
         let stem = match self.layout {
-            Layout::Folder => path.iter().rposition(|&byte| byte == b'.').map_or(path, |dot| &path[..dot]),
+            Layout::Folder => without_ending(path),
+            Layout::Manifest => without_ending(path_of(path)),
             _ => parted(path).0,
         };
         let slash = stem.iter().rposition(|&byte| byte == b'/');
@@ -120,11 +122,12 @@ impl<'a> TarNames<'a> {
             }
             Layout::Tar => safe_part(parted(name).1).to_lowercase(),
             Layout::TarOfTars => safe_part(name).to_lowercase(),
+            Layout::Manifest => image_ending(bytes).to_owned(),
             _ => {
                 let column = String::from_utf8_lossy(name);
                 // The image has no name of its own, and stays an image whatever it holds.
                 if self.image == Some(&*column) {
-                    return image_extension(bytes).unwrap_or("jpg").to_owned();
+                    return image_ending(bytes).to_owned();
                 }
                 let number = self.table.keys.binary_search_by(|key| key.as_str().cmp(&column));
                 let kind = number.ok().and_then(|number| self.table.kinds.get(number));
@@ -154,6 +157,27 @@ fn parted(name: &[u8]) -> (&[u8], &[u8]) {
         Some(dot) => (&name[..base + dot], &name[base + dot + 1..]),
         None => (name, b""),
     }
+}
+
+/// What a file's name begins with, up to its last dot.
+fn without_ending(name: &[u8]) -> &[u8] {
+    let base = name.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    name[base..].iter().rposition(|&byte| byte == b'.').map_or(name, |dot| &name[..base + dot])
+}
+
+/// What a manifest calls a file, as a path: of a URL its host and path.
+fn path_of(name: &[u8]) -> &[u8] {
+    if !ManifestSource::is_url(name) {
+        return name;
+    }
+    let start = name.windows(3).position(|part| part == b"://").map_or(0, |at| at + 3);
+    let end = name.iter().position(|byte| matches!(byte, b'?' | b'#')).unwrap_or(name.len());
+    name.get(start..end).unwrap_or_default()
+}
+
+/// What the name of an image ends in that stays an image whatever it holds.
+fn image_ending(bytes: &[u8]) -> &'static str {
+    image_extension(bytes).unwrap_or("jpg")
 }
 
 /// A part of a path without characters that mislead programs or people.

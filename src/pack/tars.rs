@@ -3,27 +3,27 @@
 //! As where shards of our own are packed, each shard appears under its name when it is whole, and a run that was killed
 //! is gone on with. Owners and times are zero, so that the same dataset makes the same bytes.
 
+use super::finished_tars::{FinishedTar, FinishedTars};
 use super::place::{self, FoundPlace, PackingPlace, PackingRecord};
 use super::source::{PackSource, SampleFiles, SampleReader};
 use super::tar_file::TarFile;
 use super::tar_members::{TarNames, unused};
-use super::threads::each_job;
-use super::{PackOptions, PackedAs, plan, refuse_unreadable, room};
-use crate::dataset::packed::{PackingFacts, SourceStamps};
+use super::walk::{MakesShards, ShardWalk, WalkedShards};
+use super::{PackOptions, PackedAs, plan};
+use crate::dataset::packed::{MANIFEST, PackingFacts, SourceStamps, TARS};
 use crate::dataset::table::{TableCells, TableColumn};
 use crate::dataset::{Contents, DatasetIndex, Layout, Skipped};
 use crate::error::{Error, Result};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};
-use std::fs::{self, File};
+use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::ops::Range;
-use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::path::Path;
 use std::time::Instant;
 
 /// The file with the names of the classes, one a line, in the order of their numbers.
-const CLASSES: &str = "classes.txt";
+pub(super) const CLASSES: &str = "classes.txt";
 /// The bytes that are written at a time.
 const WRITTEN: usize = 4 << 20;
 /// How many bytes of room are wanted for each sample beside its own: headers, and what fills blocks.
@@ -42,6 +42,8 @@ pub(crate) struct TarReport {
     pub(crate) bytes: u64,
     /// The number of samples in shards that an earlier run had finished.
     pub(crate) samples_before: u64,
+    /// The number of shards of an earlier run that were written again, since files of theirs were written meanwhile.
+    pub(crate) shards_again: u64,
     /// The columns that cannot be read, and so are not there, with the reasons.
     pub(crate) columns_left_out: BTreeMap<String, String>,
     /// What was left out when the source was listed, by reason.
@@ -62,7 +64,7 @@ pub(super) fn is_own(name: &[u8]) -> bool {
 }
 
 /// The name of a shard.
-fn shard_name(number: usize) -> String {
+pub(super) fn shard_name(number: usize) -> String {
     format!("{number:06}.tar")
 }
 
@@ -80,7 +82,7 @@ pub(crate) fn pack_as_tars(
     place::refuse_nested(source, into)?;
     let index = DatasetIndex::open(source, &options.index)?;
     let facts = index.packing_facts();
-    refuse_unreadable(&index, &facts)?;
+    let options = &options.within_memory(&index, &facts);
     let layout = facts.notes.packed_of.unwrap_or(facts.layout);
     if index.contents() == Contents::Files || layout == Layout::TfRecord {
         let message = "makes tar shards of images, and not of files of any kind: leave out --files";
@@ -98,10 +100,23 @@ pub(crate) fn pack_as_tars(
         to: PackedAs::Tar,
     };
     progress(Some(index.len()));
-    let FoundPlace::Open(place) = PackingPlace::open(into, &record)? else {
+    if into.join(MANIFEST).exists() {
         return Err(Error::dataset(into, "holds a packed dataset: name a directory of its own"));
+    }
+    // What columns there are is the same in all shards; their values are read shard by shard.
+    let columns = index.packing_columns(0..0);
+    let labeled = !facts.notes.unlabeled && facts.notes.label_fault.is_none();
+    // Where several columns are images and none is meant, each keeps its name.
+    let image = facts.table.image.as_deref().filter(|_| facts.notes.ambiguous.is_none());
+    let maker = TarMaker {
+        names: TarNames::new(layout, labeled, &facts.table, image, &columns),
+        source: PackSource::new(&index, &facts, options.threads),
+        index: &index,
+        facts: &facts,
+        // Only rows of tables may lack an image.
+        all_have_images: !index.has_tables() || layout.is_of_single_files(),
     };
-    let report = TarReport {
+    let mut report = TarReport {
         samples: index.len(),
         shards: shards.len() as u64,
         left_out: facts.left_out.clone(),
@@ -109,34 +124,40 @@ pub(crate) fn pack_as_tars(
         threads: options.threads,
         ..TarReport::default()
     };
-    // What columns there are is the same in all shards; their values are read shard by shard.
-    let columns = index.packing_columns(0..0);
-    let labeled = !facts.notes.unlabeled && facts.notes.label_fault.is_none();
-    // Where several columns are images and none is meant, each keeps its name.
-    let image = facts.table.image.as_deref().filter(|_| facts.notes.ambiguous.is_none());
-    let work = TarWork {
-        names: TarNames::new(layout, labeled, &facts.table, image, &columns),
-        source: PackSource::new(&index, &facts, options.threads),
-        sum: Mutex::new(report),
-        index: &index,
-        facts: &facts,
-        place: &place,
-        options,
-        progress,
-        shards: &shards,
-    };
-    let mut report = work.run()?;
+    match PackingPlace::open(into, &record)? {
+        FoundPlace::Finished => {
+            let found = FinishedTars::read(options, &index, &record, &shards, &classes)?;
+            place::tidy_finished(into)?;
+            report.bytes = found.shards.iter().map(|shard| shard.bytes).sum();
+            report.without_image = maker.without_image(0..index.len());
+            report.samples_before = index.len();
+        }
+        FoundPlace::Open(place) => {
+            let walk = ShardWalk { index: &index, place: &place, options, progress, shards: &shards };
+            let WalkedShards { made, samples_before, again } = walk.run(&&maker)?;
+            report.bytes = made.iter().map(|(shard, _)| shard.bytes).sum();
+            report.without_image = made.iter().map(|(shard, _)| shard.without_image).sum();
+            (report.samples_before, report.shards_again) = (samples_before, again);
+            let publish = |name: &str, bytes: &[u8]| {
+                place.publish(name, |mut file| {
+                    file.write_all(bytes).map_err(|error| Error::io("write", into.join(name), error))
+                })
+            };
+            if !classes.is_empty() {
+                publish(CLASSES, classes.as_bytes())?;
+            }
+            let finished = |(TarMade { bytes, .. }, stamps)| FinishedTar { bytes, stamps };
+            let finished = FinishedTars { record, shards: made.into_iter().map(finished).collect() };
+            let text = serde_json::to_vec(&finished).map_err(|error| Error::Internal(error.to_string()))?;
+            publish(TARS, &text)?;
+            place.finish()?;
+        }
+    }
     for TableColumn { name, cells, .. } in &columns {
         if let TableCells::Refused(reason) = cells {
             report.columns_left_out.insert(name.clone(), reason.clone());
         }
     }
-    if !classes.is_empty() {
-        place.publish(CLASSES, |mut file| {
-            file.write_all(classes.as_bytes()).map_err(|error| Error::io("write", into.join(CLASSES), error))
-        })?;
-    }
-    place.finish()?;
     if report.without_image > 0 {
         index.notices().warn_once("samples without an image", || {
             format!(
@@ -168,102 +189,71 @@ fn class_names(index: &DatasetIndex, facts: &PackingFacts) -> Result<String> {
     Ok(lines)
 }
 
-/// What the threads that write shards share.
-struct TarWork<'a> {
+/// Tar shards.
+struct TarMaker<'a> {
     names: TarNames<'a>,
     source: PackSource<'a>,
-    sum: Mutex<TarReport>,
     index: &'a DatasetIndex,
     facts: &'a PackingFacts,
-    place: &'a PackingPlace,
-    options: &'a PackOptions,
-    progress: &'a (dyn Fn(Option<u64>) + Sync),
-    shards: &'a [Range<u64>],
+    all_have_images: bool,
 }
 
-impl TarWork<'_> {
-    /// Writes all shards that are not there yet.
-    fn run(self) -> Result<TarReport> {
-        let mut missing = Vec::new();
-        for number in 0..self.shards.len() {
-            if !self.find(number)? {
-                missing.push(number);
-            }
-        }
-        room::check(self.index, self.shards, &missing, 1.0, ROOM_OF_SAMPLE, self.options)?;
-        let threads = self.options.threads.min(missing.len());
-        let memory = || (SampleReader::new(&self.source), SampleFiles::default());
-        each_job(threads, &missing, memory, |(reader, files), &number, stop| {
-            let done = || {
-                (self.progress)(None);
-                stop.check()
-            };
-            let name = shard_name(number);
-            self.place.publish(&name, |file| {
-                let stamps = self.write(number, file, reader, files, &done)?;
-                self.place.note(number, &stamps)
-            })?;
-            let bytes = self.path(number).metadata().map_or(0, |found| found.len());
-            self.sum.lock().unwrap_or_else(PoisonError::into_inner).bytes += bytes;
-            Ok(())
-        })?;
-        Ok(self.sum.into_inner().unwrap_or_else(PoisonError::into_inner))
-    }
+/// What is known of a tar shard that is there.
+struct TarMade {
+    bytes: u64,
+    /// The number of its samples without an image.
+    without_image: u64,
+}
 
-    fn path(&self, number: usize) -> PathBuf {
-        self.place.path().join(shard_name(number))
-    }
-
-    /// Whether an earlier run has finished a shard, of files that are what they were then. A shard of other files is
-    /// removed, so that no run that follows takes it for the new one.
-    fn find(&self, number: usize) -> Result<bool> {
-        let path = self.path(number);
-        let Ok(found) = path.metadata() else { return Ok(false) };
-        let samples = self.shards[number].clone();
-        let stamps = self.index.packing_stamps(samples.clone())?;
-        if self.place.noted(number) != Some(&stamps) {
-            fs::remove_file(&path).map_err(|error| Error::io("remove", &path, error))?;
-            return Ok(false);
-        }
-        let count = samples.end - samples.start;
-        (0..count).for_each(|_| (self.progress)(None));
-        let without = samples.filter(|&sample| !self.has_image(sample)).count() as u64;
-        let mut sum = self.sum.lock().unwrap_or_else(PoisonError::into_inner);
-        sum.bytes += found.len();
-        sum.samples_before += count;
-        sum.without_image += without;
-        Ok(true)
-    }
-
-    /// Whether a sample has an image, which only rows of tables may lack.
-    fn has_image(&self, sample: u64) -> bool {
-        if !self.index.has_tables() {
-            return true;
+impl TarMaker<'_> {
+    /// How many of these samples have no image.
+    fn without_image(&self, samples: Range<u64>) -> u64 {
+        if self.all_have_images {
+            return 0;
         }
         let table = &self.facts.table;
-        let members = self.index.packing_members(sample, table);
-        let first = members.first().and_then(|member| table.keys.get(member.key as usize));
-        first.is_some() && first == table.image.as_ref()
+        let has_none = |sample: &u64| {
+            let members = self.index.packing_members(*sample, table);
+            let first = members.first().and_then(|member| table.keys.get(member.key as usize));
+            first.is_none() || first != table.image.as_ref()
+        };
+        samples.filter(has_none).count() as u64
+    }
+}
+
+impl<'a> MakesShards for &'a TarMaker<'a> {
+    type Memory = (SampleReader<'a>, SampleFiles);
+    type Made = TarMade;
+
+    const ROOM: (f64, u64) = (1.0, ROOM_OF_SAMPLE);
+
+    fn name(number: usize) -> String {
+        shard_name(number)
     }
 
-    /// Writes a shard to `file`. Returns the [`SourceStamps`] of what it was made of.
-    fn write(
+    fn memory(&self) -> Self::Memory {
+        (SampleReader::new(&self.source), SampleFiles::default())
+    }
+
+    fn found(&self, _: usize, samples: &Range<u64>, path: &Path) -> Result<Option<TarMade>> {
+        let Ok(found) = path.metadata() else { return Ok(None) };
+        Ok(Some(TarMade { bytes: found.len(), without_image: self.without_image(samples.clone()) }))
+    }
+
+    fn make(
         &self,
-        number: usize,
-        file: &File,
-        reader: &mut SampleReader<'_>,
-        files: &mut SampleFiles,
+        (reader, files): &mut Self::Memory,
+        _: usize,
+        samples: Range<u64>,
+        (file, path): (&File, &Path),
         done: &(dyn Fn() -> Result<()> + Sync),
-    ) -> Result<String> {
-        let path = self.path(number);
-        let fail = |error| Error::io("write", &path, error);
-        let samples = self.shards[number].clone();
+    ) -> Result<(TarMade, String)> {
+        let fail = |error| Error::io("write", path, error);
         let columns = self.index.packing_columns(samples.clone());
         let mut tar = TarFile::new(BufWriter::with_capacity(WRITTEN, file));
         let mut keys = HashMap::new();
         let mut stamps = SourceStamps::new();
-        let mut without_image = 0;
-        for (row, sample) in samples.enumerate() {
+        for (row, sample) in samples.clone().enumerate() {
             reader.read(sample, files)?;
             stamps.add(self.index.extent(sample).file, files.stamp);
             let key = unused(&self.names.key(sample, files), &mut keys);
@@ -271,12 +261,11 @@ impl TarWork<'_> {
             for (ending, bytes) in self.names.members(files, label, &columns, row) {
                 tar.append(format!("{key}.{ending}").as_bytes(), &bytes).map_err(fail)?;
             }
-            without_image += u64::from(!self.has_image(sample));
             done()?;
         }
         reader.finish()?;
         tar.finish().map_err(fail)?;
-        self.sum.lock().unwrap_or_else(PoisonError::into_inner).without_image += without_image;
-        Ok(stamps.finish())
+        let bytes = file.metadata().map_err(fail)?.len();
+        Ok((TarMade { bytes, without_image: self.without_image(samples) }, stamps.finish()))
     }
 }

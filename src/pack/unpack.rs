@@ -35,6 +35,8 @@ pub(crate) struct UnpackReport {
     pub(crate) bytes: u64,
     /// The number of tar or TFRecord shards that they lie in; 0 where they are loose files.
     pub(crate) archives: u64,
+    /// The number of those that were compressed by their names, and are not any more, nor called so.
+    pub(crate) not_compressed: u64,
     /// What was left out when the dataset was listed to be packed, by reason.
     pub(crate) left_out: BTreeMap<String, Skipped>,
     /// The number of members of tar shards that no sample had, and that were left out.
@@ -61,14 +63,7 @@ pub(crate) fn unpack(
     refuse_url(source)?;
     let manifest = PackedManifest::find(&*crate::source::at(source)?)?
         .ok_or_else(|| Error::dataset(source, format!("is no packed dataset: it has no {MANIFEST}")))?;
-    if !manifest.layout.is_of_files() {
-        let message = format!(
-            "was packed of {}, which are not written again: `foreload pack {0} DST --to tar` makes tar shards of it, \
-             with the same images and values",
-            manifest.layout.title()
-        );
-        return Err(Error::dataset(source, message.replace("{0}", &source.display().to_string())));
-    }
+    refuse_unwritable(source, &manifest)?;
     let tree = OutputTree::open(into)?;
     let files =
         manifest.tally.kept.values().fold(manifest.tally.packed, |sum, kept| sum.saturating_add(*kept));
@@ -83,6 +78,34 @@ pub(crate) fn unpack(
     let seconds = began.elapsed().as_secs_f64();
     let PackedManifest { left_out, tally, .. } = manifest;
     Ok(UnpackReport { left_out, members_left_out: tally.members_left_out, seconds, ..report })
+}
+
+/// Refuses a dataset of what is not written again.
+fn refuse_unwritable(source: &Path, manifest: &PackedManifest) -> Result<()> {
+    if manifest.layout.is_of_files() {
+        return Ok(());
+    }
+    let title = manifest.layout.title();
+    let instead = match manifest.files {
+        true => "FileLoader gives the bytes of each".to_owned(),
+        false => format!(
+            "`foreload pack {} DST --to tar` makes tar shards of it, with the same images and values",
+            source.display()
+        ),
+    };
+    Err(Error::dataset(source, format!("was packed of {title}, which are not written again: {instead}")))
+}
+
+/// The name of a shard of the source when it is given back: shards are written as they are when nothing is compressed.
+fn plain_name(name: &[u8], layout: Layout) -> Vec<u8> {
+    let endings: &[(&str, &str)] = match layout {
+        Layout::Tar => &[(".tar.gz", ".tar"), (".tgz", ".tar"), (".tar.zst", ".tar")],
+        _ => &[(".gz", ""), (".zlib", "")],
+    };
+    let plain = |(packed, plain): &(&str, &str)| {
+        name.strip_suffix(packed.as_bytes()).map(|start| [start, plain.as_bytes()].concat())
+    };
+    endings.iter().find_map(plain).unwrap_or_else(|| name.to_vec())
 }
 
 /// What one thread does at a time.
@@ -113,6 +136,7 @@ impl Unpacking<'_> {
             sum.files += done.files;
             sum.bytes += done.bytes;
             sum.archives += done.archives;
+            sum.not_compressed += done.not_compressed;
             Ok(())
         })?;
         Ok(sum.into_inner().unwrap_or_else(PoisonError::into_inner))
@@ -188,10 +212,12 @@ impl Unpacking<'_> {
             }
         }
         let layout = self.manifest.layout;
-        let fail = |error| Error::io("write", self.tree.named(archive), error);
-        self.tree.create(archive, |file| {
+        let name = plain_name(archive, layout);
+        let not_compressed = u64::from(name != archive);
+        let fail = |error| Error::io("write", self.tree.named(&name), error);
+        self.tree.create(&name, |file| {
             let mut file = Archive::new(layout, BufWriter::with_capacity(WRITTEN, file));
-            let mut report = UnpackReport { archives: 1, ..UnpackReport::default() };
+            let mut report = UnpackReport { archives: 1, not_compressed, ..UnpackReport::default() };
             for (shard, member, name) in members {
                 stop.check()?;
                 names::check(name, layout, || shard.path.clone())?;

@@ -62,6 +62,16 @@ impl DatasetIndex {
         Some(FileBlock { file, content, version: self.shard_version(file) })
     }
 
+    /// The block that a shard is which is compressed as a whole; of any other shard the first of its blocks.
+    ///
+    /// # Panics
+    /// Panics when the index has no such file.
+    pub(crate) fn whole_block(&self, file: FileId) -> Option<FileBlock> {
+        let (placed, own) = self.part_of(file);
+        let row = placed.part.blocks().of_group(own.0).next()?;
+        Some(FileBlock { file, row, version: self.shard_version(file) })
+    }
+
     /// The place of an extent in its file, for people: of what lies in a compressed block, that of the block.
     pub(crate) fn place_in_file(&self, extent: Extent) -> Extent {
         self.block(extent).map_or(extent, |block| block.extent())

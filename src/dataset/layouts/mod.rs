@@ -190,9 +190,9 @@ impl Layout {
         self == Self::Manifest || self.shards().is_some_and(ShardLayout::is_table)
     }
 
-    /// Whether `foreload pack` reads such samples: files by themselves, or what lies in shards.
-    pub(crate) fn can_be_packed(self) -> bool {
-        self == Self::Folder || self.is_sharded()
+    /// Whether every sample is a file by itself, by a name of its own.
+    pub(crate) fn is_of_single_files(self) -> bool {
+        matches!(self, Self::Folder | Self::Manifest)
     }
 
     /// Whether what samples were made of is files with names of their own, or records, which can be written again as

@@ -68,6 +68,8 @@ impl DatasetIndex {
         let part = self.first_part();
         let mut notes = part.notes.clone();
         let left_out = std::mem::take(&mut notes.skipped);
+        // Where a manifest's files lie does not matter any more.
+        (notes.on_servers, notes.secrets) = (false, false);
         // The shard that a fault names is none of the packed dataset's.
         notes.label_fault = notes.label_fault.map(LabelFault::of_packed);
         PackingFacts {

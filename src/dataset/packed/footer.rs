@@ -95,7 +95,8 @@ pub(crate) struct PackedFooter {
     pub(crate) samples: Vec<PackedSample>,
     /// The members of each sample in turn, in the order in which they lie in the shard.
     pub(crate) members: Vec<PackedMember>,
-    /// The names of the members, one after another: paths below the source's root, or names in its tar shards.
+    /// The names of the members, one after another: paths below the source's root, names in its tar shards or in its
+    /// manifest, or those of columns.
     pub(crate) names: Vec<u8>,
     /// The outline of each sample's first member.
     pub(crate) outlines: Vec<RawOutline>,
@@ -321,7 +322,8 @@ impl PackedFooter {
             };
             let Some((image, _)) = members.first() else {
                 // A row of a table may have numbers alone.
-                if self.layout.is_table() && *outline == RawOutline::default() {
+                let may_have_none = self.layout.is_table() && !self.layout.is_of_single_files();
+                if may_have_none && *outline == RawOutline::default() {
                     continue;
                 }
                 return fail("has no members");

@@ -27,6 +27,8 @@ pub(crate) use table::PackedColumns;
 pub(crate) const MANIFEST: &str = "foreload-packed.json";
 /// The file that says what a dataset is made of while it is not finished. Whoever works on it has it locked.
 pub(crate) const UNFINISHED: &str = "foreload-packing.json";
+/// The file that tar shards have beside them that `foreload pack` made. It is written last, and says of what they are.
+pub(crate) const TARS: &str = "foreload-tars.json";
 /// The directory that a directory has while a packed dataset is unpacked into it. Files are written in it, and moved to
 /// their places when they are whole.
 pub(crate) const UNPACKING: &str = "foreload-unpacking";

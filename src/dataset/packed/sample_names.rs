@@ -34,7 +34,7 @@ impl DatasetPart {
                 return Err(Error::dataset(self.path(file), message));
             }
             for (sample, (row, members)) in samples.zip(footer.by_sample()) {
-                if footer.layout == Layout::Folder {
+                if footer.layout.is_of_single_files() {
                     members.first().into_iter().for_each(|(_, name)| visit(sample..sample + 1, name));
                     continue;
                 }
@@ -66,7 +66,8 @@ impl DatasetPart {
         let number = (sample - self.samples_of(file).start) as usize;
         let named = self.packed_footer(file).ok().and_then(|footer| {
             // Names of columns say nothing of a sample.
-            let (_, members) = footer.by_sample().nth(number).filter(|_| footer.layout.is_of_files())?;
+            let has_names = footer.layout.is_of_files() || footer.layout.is_of_single_files();
+            let (_, members) = footer.by_sample().nth(number).filter(|_| has_names)?;
             let (_, name) = members.first().filter(|(_, name)| !name.is_empty())?;
             Some(path.join(OsStr::from_bytes(name.strip_prefix(b"/").unwrap_or(name))))
         });

@@ -33,11 +33,11 @@ pub(crate) struct TarListing {
 }
 
 impl TarListing {
-    /// Reads all headers of a shard.
+    /// Reads all headers of a shard, whose first byte has the address `start`: 0 but where it is compressed.
     ///
     /// # Errors
     /// [`Malformed`] for an archive that is damaged or truncated.
-    pub(crate) fn read<S: ReadAt + ?Sized>(source: &S) -> Result<Self, Malformed> {
+    pub(crate) fn read<S: ReadAt + ?Sized>(source: &S, start: u64) -> Result<Self, Malformed> {
         let mut listing = Self::default();
         let mut numbers: HashMap<Vec<u8>, u32> = HashMap::new();
         let mut members = TarMembers::new(source);
@@ -59,6 +59,7 @@ impl TarListing {
                 listing.stems.len() as u32 - 1
             });
             listing.stems[stem as usize].push(listing.parts.len() as u32);
+            let offset = start + offset;
             listing.by_offset.insert(offset, stem);
             listing.parts.push(TarPart { name, offset, length, order: own });
         }

@@ -77,6 +77,7 @@ impl PackedColumns {
 
     /// Whether the first member of a sample, by its name, is the sample's image, where the source had this layout.
     pub(super) fn is_image(&self, name: &[u8], layout: Layout) -> bool {
-        self.image.as_ref().map_or(!layout.is_table(), |image| image.as_bytes() == name)
+        layout.is_of_single_files()
+            || self.image.as_ref().map_or(!layout.is_table(), |image| image.as_bytes() == name)
     }
 }

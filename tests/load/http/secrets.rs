@@ -128,22 +128,22 @@ fn secrets_in_a_manifest_are_in_no_file_and_no_output() {
     let path = |name: &str| kept.join(name).to_str().unwrap().to_owned();
     let (cache, trace) = (path("cache"), path("trace.json"));
     let on_server = served.url("data/signed.csv") + "?sig=unterschrift";
-    for root in [manifest.to_str().unwrap(), &on_server] {
+    for (root, packed) in [(manifest.to_str().unwrap(), path("packed")), (&on_server, path("packed too"))] {
+        let tars = format!("{packed} as tars");
         for args in [
             &["index", root, "--json", "--verify", "--decode"][..],
             &["bench", root, "--epochs", "2", "--batch-size", "4", "--cache", &cache, "--cache-size", "9MB"],
             &["bench", root, "--json", "--epochs", "1", "--batch-size", "4", "--trace", &trace],
             &["plan", root, "--json", "--cache-size", "50MB", "--cache", &path("plan-cache")],
+            &["pack", root, &packed],
+            &["pack", root, &packed],
+            &["pack", root, &tars, "--to", "tar"],
+            &["index", &packed, "--json", "--verify", "--decode"],
+            &["bench", &packed, "--epochs", "1", "--batch-size", "4"],
         ] {
             let output = without_words(args, &kept, &words);
             assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
         }
-        let output = without_words(&["pack", root, &path("packed")], &kept, &words);
-        assert!(
-            contains(&output.stderr, "cannot be packed yet"),
-            "{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
         served.fail(&["status:always:403"]);
         let output = without_words(&["bench", root, "--epochs", "1", "--batch-size", "4"], &kept, &words);
         assert!(!output.status.success());

@@ -4,6 +4,7 @@ mod broken_off;
 mod changed;
 mod hostile;
 mod kills;
+mod manifests;
 mod odd_shards;
 mod parts;
 mod round_trip;

@@ -79,7 +79,7 @@ pub(super) fn fixture(name: &str) -> String {
     format!("{}/tests/fixtures/{name}/files", env!("CARGO_MANIFEST_DIR"))
 }
 
-fn open(scene: &Scene, root: &Path, options: LoaderOptions) -> Result<Pipeline> {
+pub(super) fn open(scene: &Scene, root: &Path, options: LoaderOptions) -> Result<Pipeline> {
     let options = LoaderOptions { index_dir: Some(scene.path("index")), ..options };
     let checked = options.validate()?;
     let index = Arc::new(DatasetIndex::open(root, &checked.index_options(Contents::Images))?);
@@ -118,7 +118,7 @@ fn digest(pipeline: &Pipeline, batch: &Batch, fields: &[String]) -> [u8; 32] {
 }
 
 /// Packs a table in small shards, and compares it with what it was made of.
-fn same_dataset(scene: &Scene, root: &Path, packed: &str) {
+pub(super) fn same_dataset(scene: &Scene, root: &Path, packed: &str) {
     let into = scene.path(packed);
     let output = scene.command("pack", root, &into, &["--shard-size", "6000"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -179,9 +179,24 @@ fn tables_are_the_same_dataset_when_they_are_packed() {
         "arrow/saved",
         "arrow/file",
         "mds/all",
+        "tfrecord/gzip",
+        "tfrecord/zlib",
+        "parquet/gzip",
+        "parquet/lz4",
+        "parquet/page-v2-zstd",
+        "parquet/snappy",
+        "parquet/zstd",
+        "arrow/file-lz4",
+        "arrow/stream-zstd",
+        "mds/gz",
+        "mds/zstd",
     ];
     for name in of_others {
         same_dataset(&scene, Path::new(&fixture(name)), &name.replace('/', "-"));
+    }
+    for name in ["csv", "jsonl"] {
+        let root = format!("{}/metadata.{name}", fixture(&format!("manifest/{name}")));
+        same_dataset(&scene, Path::new(&root), &format!("manifest-{name}"));
     }
 }
 

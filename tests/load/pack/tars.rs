@@ -83,10 +83,15 @@ fn class_directories_keep_names_order_and_classes() {
     // How many bytes a shard takes is reckoned from those that a dataset has, so it is one shard here.
     scene.json("pack", "packed", "tars of packed", &["--to", "tar"]);
     scene.json("pack", "data", "one tar", &["--to", "tar"]);
-    assert!(tree(&scene.path("tars of packed")) == tree(&scene.path("one tar")));
+    // What they are made of differs, and nothing else.
+    let [mut one, mut other] = ["tars of packed", "one tar"].map(|name| tree(&scene.path(name)));
+    assert!(one.remove(&b"foreload-tars.json"[..]).is_some());
+    assert!(other.remove(&b"foreload-tars.json"[..]).is_some());
+    assert!(one == other);
     scene.json("pack", "tars", "packed tars", &[]);
     // Nothing is overwritten.
-    let said = scene.error("pack", "data", "tars", &["--to", "tar", "--shard-size", "4000"]);
+    scene.write("other/x.tar", b"");
+    let said = scene.error("pack", "data", "other", &["--to", "tar", "--shard-size", "4000"]);
     assert!(said.contains("holds something else"), "{said}");
     let said = scene.error("pack", "data", "packed", &["--to", "tar"]);
     assert!(said.contains("holds a packed dataset"), "{said}");
@@ -203,12 +208,76 @@ fn a_run_that_was_killed_is_gone_on_with_and_makes_the_same_bytes() {
             assert!(tree(&scene.path(&into)) == expected, "round {round} of FORELOAD_KILL_SEED={seed}");
         }
     }
-    // A shard of files that were written since is written again.
-    scene.json("pack", "data", "again", &more);
-    let touched = jpeg(77);
-    let before = fs::read(scene.path("data/c0/0000.jpg")).unwrap();
-    assert_ne!(before.len(), 0);
-    scene.write("data/c1/0001.jpg", &touched);
-    let said = scene.error("pack", "data", "again", &more);
-    assert!(said.contains("holds something else"), "what is finished stays as it is: {said}");
+}
+
+#[test]
+fn what_is_finished_says_what_it_is_and_stays_as_it_is() {
+    let scene = Scene::new();
+    (0..9).for_each(|number| scene.write(format!("data/c{}/{number}.jpg", number % 3), &jpeg(number)));
+    let more = ["--to", "tar", "--shard-size", "4000"];
+    let first = scene.json("pack", "data", "tars", &more);
+    let before = tree(&scene.path("tars"));
+    // Whoever reads the tars is told of no file beside them but `classes.txt`.
+    let options = IndexOptions { directory: Some(scene.path("index")), ..Default::default() };
+    let notices = DatasetIndex::open(&scene.path("tars"), &options).unwrap().notices().take();
+    assert!(notices.iter().all(|text| !text.contains("foreload-tars")), "{notices:?}");
+    let again = scene.json("pack", "data", "tars", &more);
+    for key in ["samples", "shards", "bytes", "without_image", "source_fingerprint"] {
+        assert_eq!(again[key], first[key], "{key}");
+    }
+    assert_eq!((&again["samples_before"], &first["samples_before"]), (&first["samples"], &0.into()));
+    // Another shard size, another dataset, and shards of our own are something else.
+    let said = scene.error("pack", "data", "tars", &["--to", "tar", "--shard-size", "5000"]);
+    assert!(said.contains("--shard-size 4000, not 5000"), "{said}");
+    scene.write("others/c/1.jpg", &jpeg(1));
+    let said = scene.error("pack", "others", "tars", &more);
+    assert!(said.contains("another dataset"), "{said}");
+    let said = scene.error("pack", "data", "tars", &["--shard-size", "4000"]);
+    assert!(said.contains("holds something else"), "{said}");
+    assert!(tree(&scene.path("tars")) == before);
+    // So is what is not whole any more.
+    let shard = scene.path("tars/000001.tar");
+    let bytes = fs::read(&shard).unwrap();
+    fs::write(&shard, &bytes[..bytes.len() - 512]).unwrap();
+    let said = scene.error("pack", "data", "tars", &more);
+    assert!(said.contains("not whole any more") && said.contains("000001.tar"), "{said}");
+    fs::remove_file(&shard).unwrap();
+    assert!(scene.error("pack", "data", "tars", &more).contains("000001.tar"));
+    fs::write(&shard, &bytes).unwrap();
+    fs::write(scene.path("tars/classes.txt"), "c0\n").unwrap();
+    assert!(scene.error("pack", "data", "tars", &more).contains("classes.txt"));
+    fs::write(scene.path("tars/classes.txt"), "c0\nc1\nc2\n").unwrap();
+    scene.json("pack", "data", "tars", &more);
+    // A file that was written since, of the same size, is noticed.
+    let mut image = jpeg(4);
+    let middle = image.len() / 2;
+    image[middle] ^= 1;
+    scene.write("data/c1/4.jpg", &image);
+    let said = scene.error("pack", "data", "tars", &more);
+    assert!(said.contains("written or replaced since they were packed") && said.contains(".tar ("), "{said}");
+    assert!(tree(&scene.path("tars")) == before);
+    fs::write(scene.path("tars/foreload-tars.json"), "{").unwrap();
+    assert!(scene.error("pack", "data", "tars", &more).contains("is damaged"));
+}
+
+#[test]
+fn a_shard_of_files_that_were_written_since_is_written_again() {
+    let scene = Scene::new();
+    (0..300).for_each(|number| scene.write(format!("data/c/{number:03}.jpg"), &jpeg(number % 20)));
+    let more = ["--to", "tar", "--shard-size", "3000", "--threads", "1"];
+    let mut child = scene.command("pack", &scene.path("data"), &scene.path("tars"), &more).spawn().unwrap();
+    while !scene.path("tars/000003.tar").exists() {
+        assert_eq!(child.try_wait().unwrap(), None, "it ended before it was killed");
+        std::thread::sleep(Duration::from_micros(200));
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+    let mut image = jpeg(1);
+    let middle = image.len() / 2;
+    image[middle] ^= 1;
+    scene.write("data/c/001.jpg", &image);
+    let said = scene.json("pack", "data", "tars", &more);
+    assert!(said["shards_again"].as_u64().unwrap() >= 1, "{said}");
+    assert!(said["samples_before"].as_u64().unwrap() >= 1, "{said}");
+    assert!(members(&scene.path("tars")).contains(&("c/001.jpg".to_owned(), image)));
 }
