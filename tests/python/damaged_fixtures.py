@@ -23,6 +23,7 @@ import json
 import os
 import pickle
 import random
+import re
 import resource
 import shutil
 import subprocess
@@ -90,19 +91,38 @@ def manifest_rows(kind: str, data: bytes) -> Rows:
         yield from (json.loads(line) for line in text.split("\n") if line.strip())
 
 
-def manifest_values(row: dict[str, Any], files: Path, kinds: dict[str, str]) -> dict[str, Any]:
-    """Return the fields of a manifest's row: the file that it names, and CSV's texts as the numbers that they are."""
-    read = {"integer": int, "float": float}
-    values = {}
-    for key, kind in kinds.items():
-        cell = row.get(key)
-        if kind == "image":
-            values[key] = (files / row["file_name"]).read_bytes()
-        elif cell is None or cell == "":
-            values[key] = None
-        else:
-            values[key] = read[kind](cell) if isinstance(cell, str) and kind in read else cell
-    return values
+def manifest_values(files: Path, name: str, kinds: dict[str, str]) -> Rows:
+    """Yield the fields of a manifest's rows: the files that they name, and CSV's texts as the numbers that they are."""
+    rows, failure = [], None
+    try:
+        rows.extend(manifest_rows(name, (files / f"metadata.{name}").read_bytes()))
+    except Exception as error:
+        failure = error
+    classes = class_numbers([row.get("label") for row in rows])
+    for row in rows:
+        values = {}
+        for key, kind in kinds.items():
+            cell = row.get(key)
+            if kind == "image":
+                values[key] = (files / row["file_name"]).read_bytes()
+            elif cell is None or cell == "":
+                values[key] = None
+            elif key == "label" and classes:
+                values[key] = classes.get(cell)
+            else:
+                read = {"integer": int, "float": float}.get(kind)
+                values[key] = read(cell) if read and isinstance(cell, str) else cell
+        yield values
+    if failure:
+        raise failure
+
+
+def class_numbers(labels: list[Any]) -> dict[str, int]:
+    """Return the numbers of labels that are names of classes, as one is that is no whole number: in sorted order."""
+    names = sorted({label for label in labels if isinstance(label, str) and label})
+    if all(re.fullmatch("-?[0-9]+", name) for name in names):
+        return {}
+    return {name: number for number, name in enumerate(names)}
 
 
 def reader_of(layout: str, name: str, kinds: dict[str, str]) -> Callable[[Path], Rows]:
@@ -137,10 +157,7 @@ def reader_of(layout: str, name: str, kinds: dict[str, str]) -> Callable[[Path],
 
         return lambda files: imagenet.read(files / imagenet.NAME)
     if layout == "manifest":
-        return lambda files: (
-            manifest_values(row, files, kinds)
-            for row in manifest_rows(name, (files / f"metadata.{name}").read_bytes())
-        )
+        return lambda files: manifest_values(files, name, kinds)
     import tar_shards
 
     if name == "zstd":
