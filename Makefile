@@ -12,10 +12,10 @@ SOURCES := $(shell find src python build.rs -name '*.rs' -o -name '*.py' -o -nam
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup test test-all test-rust test-python test-module test-objects test-dali test-frameworks test-dlio \
-	stand-in check stub bindings kernels bench fuzz bench-tiers bench-nodes bench-dlio compare compare-recipes \
-	compare-packed compare-ops compare-outputs limits fidelity accuracy accuracy-recipe wheel gpu-kit gpu-kit-dali \
-	fixtures fixtures-check test-damage bench-layouts clean distclean
+.PHONY: help setup provide provide-all fetch test test-all test-rust test-python test-inside test-module test-objects \
+	test-dali test-frameworks test-dlio stand-in check stub bindings kernels bench fuzz bench-tiers bench-nodes \
+	bench-dlio compare compare-recipes compare-packed compare-ops compare-outputs limits fidelity accuracy \
+	accuracy-recipe wheel gpu-kit gpu-kit-dali fixtures fixtures-check test-damage bench-layouts clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,18 +36,39 @@ $(VENV)/.built: $(VENV)/.tools Cargo.toml Cargo.lock pyproject.toml rust-toolcha
 # require one.
 $(VENV)/.torch: $(VENV)/.tools tests/environment/provide_torch.py
 	@if $(BIN)/python tests/environment/provide_torch.py .envs/test-torch; then touch $@; \
-	else echo "no torch for the tests: those that need one say so; make test-all fetches PyPI's" >&2; fi
+	else echo "no torch for the tests: those that need one say so; make test-all fetches PyPI's" >&2; \
+	[ "$$FORELOAD_REQUIRE_TORCH" != 1 ]; fi
 
-# Cargo compiles while this fetches. `make -j` would not do: cargo would take its number of jobs for its own.
-test: ## the tests that need nothing special: cargo test, then pytest
-	@bash tests/environment/prerequisites.sh $(PYTHON)
-	@$(CARGO_TEST) --no-run & compiling=$$!; \
-	$(MAKE) --no-print-directory $(VENV)/.torch; fetched=$$?; wait $$compiling && exit $$fetched
+test: provide ## the tests that need nothing special: cargo test, then pytest
 	@$(MAKE) --no-print-directory test-rust test-python
 
+# With all of that fetched, one run of pytest has what test-dali, test-dlio and the first of test-frameworks run.
 test-all: export FORELOAD_REQUIRE_TORCH := 1
+test-all: export FORELOAD_REQUIRE_DALI := 1
+test-all: export FORELOAD_REQUIRE_DLIO := 1
+test-all: export FORELOAD_REQUIRE_FRAMEWORKS := 1
 test-all: export FORELOAD_THOROUGH := 1
-test-all: test test-dali test-frameworks test-dlio ## those and the tests with real DALI, frameworks, DLIO: 4 GB
+test-all: export ELSEWHERE = $(addprefix --ignore=,$(INSIDE))
+test-all: FETCH := fetch
+test-all: test test-inside ## those and the tests with real DALI, frameworks, DLIO: 4 GB
+
+# Cargo compiles while this fetches. `make -j` would not do: cargo would take its number of jobs for its own.
+FETCH := $(VENV)/.torch
+provide:
+	@bash tests/environment/prerequisites.sh $(PYTHON)
+	@$(CARGO_TEST) --no-run & compiling=$$!; \
+	$(MAKE) --no-print-directory $(FETCH); fetched=$$?; wait $$compiling && exit $$fetched
+
+provide-all: export FORELOAD_REQUIRE_TORCH := 1
+provide-all: export FORELOAD_THOROUGH := 1
+provide-all: FETCH := fetch
+provide-all: provide ## compile the tests, and meanwhile fetch all that test-all wants
+
+# It fetches nothing that is there already.
+fetch: $(VENV)/.torch
+	$(BIN)/python tests/environment/provide_dali.py
+	$(BIN)/python tests/environment/provide_frameworks.py
+	$(BIN)/python benches/compare/environments.py dlio
 
 # Every target asks cargo for the same: other packages or features would compile all that they share once more.
 CARGO_TEST := cargo test --locked
@@ -56,11 +77,12 @@ test-rust: $(VENV)/.tools
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(CARGO_TEST)
 
 # Several files of tests at a time, the tests of a file one after another: some go on from what others left.
-PYTEST := $(TESTED)/bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+AT_A_TIME := bin/python -m pytest -n auto --maxprocesses 4 --dist loadfile
+PYTEST := $(TESTED)/$(AT_A_TIME)
 
 # The second run is for a machine with a GPU and skips all of its tests elsewhere; the third needs no GPU.
 test-python: test-module $(VENV)/.torch
-	$(PYTEST)
+	$(PYTEST) $(ELSEWHERE)
 	$(PYTEST) -o addopts=-rfE tests/gpu
 	LD_LIBRARY_PATH=$(STAND_IN) FORELOAD_REQUIRE_GPU=stand-in $(PYTEST) -o addopts=-rfE tests/gpu
 
@@ -83,7 +105,7 @@ test-objects: ## the tests of object stores, with servers of their protocols, wh
 # 200 MB that only these tests need. Once DALI is there, `make test` runs them too.
 test-dali: test-module ## the tests with a real DALI
 	$(BIN)/python tests/environment/provide_dali.py
-	FORELOAD_REQUIRE_DALI=1 $(TESTED)/bin/python -m pytest \
+	FORELOAD_REQUIRE_DALI=1 $(PYTEST) \
 		$(addprefix tests/python/,test_dali.py test_dali_source.py test_recipe_benchmark.py)
 
 # 4 GB, nearly all of them torch's. Once the frameworks are there, `make test` runs them too.
@@ -92,12 +114,17 @@ FRAMEWORKS := $(addprefix tests/python/,test_examples.py test_kill.py test_ranks
 
 test-frameworks: test-module ## the tests with real frameworks: examples/, torchrun, mpirun, Slurm; Ray if thorough
 	$(BIN)/python tests/environment/provide_frameworks.py
-	FORELOAD_REQUIRE_FRAMEWORKS=1 $(TESTED)/bin/python -m pytest $(FRAMEWORKS)
-	PYTHONPATH=$(TESTED)/module FORELOAD_REQUIRE_FRAMEWORKS=1 .envs/frameworks/bin/python -m pytest \
-		$(addprefix tests/python/,test_torchvision.py test_torchvision_pixels.py test_torchvision_geometry.py \
-		test_torchvision_ops.py test_torchvision_mixing.py test_torchvision_recipes.py test_draws.py \
-		test_recipe_outputs.py test_webdataset.py test_taken_over.py test_frameworks.py test_gpu_peers.py \
-		test_recipe_benchmark.py)
+	FORELOAD_REQUIRE_FRAMEWORKS=1 $(PYTEST) $(FRAMEWORKS)
+	@$(MAKE) --no-print-directory test-inside
+
+# What these import lies beside the frameworks, so that pytest itself runs there.
+INSIDE := $(addprefix tests/python/,test_torchvision.py test_torchvision_pixels.py test_torchvision_geometry.py \
+	test_torchvision_ops.py test_torchvision_mixing.py test_torchvision_recipes.py test_draws.py \
+	test_recipe_outputs.py test_webdataset.py test_taken_over.py test_frameworks.py test_gpu_peers.py \
+	test_recipe_benchmark.py)
+
+test-inside: test-module
+	PYTHONPATH=$(TESTED)/module FORELOAD_REQUIRE_FRAMEWORKS=1 .envs/frameworks/$(AT_A_TIME) $(INSIDE)
 
 # PyPI's torch comes along, as for the peers of `make compare`: some GB, once.
 test-dlio: test-module ## the tests with the real DLIO, through MPI

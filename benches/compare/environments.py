@@ -7,12 +7,15 @@ not available raises `Unavailable` with the reason, which ends up in the table a
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -171,8 +174,8 @@ RECIPES: dict[str, Recipe] = {
         no_dependencies=True,
     ),
     "webdataset": Recipe(
-        ("webdataset==1.0.2", "braceexpand==0.1.7", "PyYAML==6.0.4", *IMAGES),
-        check="import webdataset",
+        ("webdataset==1.0.2", "braceexpand==0.1.7", "PyYAML==6.0.4", "zstd==1.5.7.2", *IMAGES),
+        check="import webdataset, zstd",
         no_dependencies=True,
     ),
     "reference": Recipe(("simplejpeg==1.9.0", *IMAGES), check="import PIL, simplejpeg"),
@@ -191,26 +194,43 @@ def site_packages(name: str, folder: Path = DEFAULT_FOLDER) -> Path:
     )
 
 
+@contextmanager
+def alone(what: str, folder: Path = DEFAULT_FOLDER) -> Iterator[None]:
+    """Wait until no other process installs the same thing; its lock ends with the process, however that ends."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"{what}.lock").open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print(f"waiting for another process, which installs {what}", file=sys.stderr, flush=True)
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
 def ensure(name: str, folder: Path = DEFAULT_FOLDER) -> Path:
     """Build the environment unless it exists; return its interpreter or raise `Unavailable`."""
     recipe = RECIPES[name]
+    if recipe.extends:
+        ensure(recipe.extends, folder)
+    ensure_libraries(recipe.libraries, folder)
+    with alone(name, folder):
+        return install(name, recipe, folder)
+
+
+def install(name: str, recipe: Recipe, folder: Path) -> Path:
+    """Build the environment unless it is there as its recipe wants it; return its interpreter."""
     home = folder / name
     wanted = {
         "python": f"{sys.version_info.major}.{sys.version_info.minor}",
         "requirements": list(recipe.requirements),
         "extends": recipe.extends,
     }
-    if recipe.extends:
-        ensure(recipe.extends, folder)
     marker = home / MARKER
     if marker.is_file() and json.loads(marker.read_text()) == wanted and python_of(name, folder).exists():
-        ensure_libraries(recipe.libraries)
         return python_of(name, folder)
-    ensure_libraries(recipe.libraries)
     print(f"installing {name}: {', '.join(recipe.requirements)}", file=sys.stderr, flush=True)
     started = time.monotonic()
     shutil.rmtree(home, ignore_errors=True)
-    home.parent.mkdir(parents=True, exist_ok=True)
     call([sys.executable, "-m", "venv", str(home)], f"{name}: cannot make a virtual environment")
     if recipe.extends:
         (site_packages(name, folder) / "extends.pth").write_text(f"{site_packages(recipe.extends, folder)}\n")
@@ -228,9 +248,16 @@ def ensure(name: str, folder: Path = DEFAULT_FOLDER) -> Path:
     return python_of(name, folder)
 
 
-def ensure_libraries(packages: tuple[str, ...]) -> None:
+def ensure_libraries(packages: tuple[str, ...], folder: Path = DEFAULT_FOLDER) -> None:
     """Install missing Debian packages when root; otherwise raise an error with the command that does it."""
-    missing = [package for package in packages if not debian_package_installed(package)]
+    if all(map(debian_package_installed, packages)):
+        return
+    with alone("system-packages", folder):
+        install_libraries([package for package in packages if not debian_package_installed(package)])
+
+
+def install_libraries(missing: list[str]) -> None:
+    """Install Debian packages when root; otherwise raise an error with the command that does it."""
     if not missing:
         return
     command = f"apt-get install -y --no-install-recommends {' '.join(missing)}"

@@ -59,7 +59,7 @@ impl HeldColumns {
                 let message = "is shorter than when it was indexed".to_owned();
                 return Err(Error::DatasetChanged { path: path(), message });
             }
-            let unpacked = block.unpack(&packed);
+            let unpacked = block.unpack(packed);
             unpacked.map_err(|message| Error::dataset(path(), format!("at byte {offset}: {message}")))
         })?;
         self.0.insert(column, (block, unpacked.clone()));

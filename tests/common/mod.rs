@@ -3,6 +3,7 @@
 
 mod child;
 pub mod scene;
+pub mod secrets;
 pub mod tables;
 
 pub use child::{await_no_threads, child, threads};

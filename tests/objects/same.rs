@@ -43,17 +43,18 @@ fn plans_say_what_reads_cost() {
     let output = store.program(&plan).args(["--json", "--batch-size", "10"]).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    let requests = &report["requests"];
+    let plan_of = &report["plan"];
+    let requests = [&plan_of["first"], &plan_of["later"], plan_of].map(|part| part["slow_requests"].as_u64());
     let all = SAMPLES as u64;
-    assert_eq!((&requests["first"], &requests["all"]), (&all.into(), &all.into()), "{requests}");
-    assert_eq!((&requests["later"], &requests["price_per_1000"]), (&0.into(), &0.0004.into()), "{requests}");
-    let priced = ["--price-per-1000-gets", "1000", "--batch-size", "10"];
+    assert_eq!(requests, [Some(all), Some(0), Some(all)], "{report}");
+    let priced = ["--price-per-1000", "1000", "--batch-size", "10"];
     let output = store.program(&plan).args(priced).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    // The last columns of the table of caches are the requests of all epochs, and what these cost.
     let text = String::from_utf8_lossy(&output.stdout);
-    assert!(
-        text.contains("90 in the first epoch, 0 in a later one, 90 in all: 90.00, 0.00, 90.00 USD"),
-        "{text}"
-    );
+    let row = text.lines().find(|line| line.starts_with("as asked ")).unwrap_or_default();
+    let columns: Vec<&str> = row.split_whitespace().collect();
+    assert!(columns.ends_with(&["90", "90.00"]), "{text}");
 }
 
 #[test]

@@ -4,25 +4,33 @@
     python tests/python/damaged_fixtures.py --module ... --fixtures webdataset/shards --count 200 --seed 3
 
 Each fixture is read in the environment of the library that wrote it (tests/fixtures/make.py), by both, in processes of
-their own. Three things are failures: a process that dies, an error of Foreload's that says it is a defect, and a sample
-with a value that neither the library reads of the same files nor the undamaged fixture has. The seed and the number of
-the damage repeat it.
+their own; a manifest by Python's csv and json. Files that are compressed as a whole are damaged as they are or, as
+often, unpacked, damaged and packed again. Of manifests the table is damaged.
+
+Three things are failures: a process that dies, an error of Foreload's that says it is a defect, and a sample with a
+value that neither the library reads of the same files nor the undamaged fixture has. The seed and the number of the
+damage repeat it.
 """
 
 from __future__ import annotations
 
 import argparse
 import collections
+import csv
+import gzip
+import io
 import json
 import os
 import pickle
 import random
+import re
 import resource
 import shutil
 import subprocess
 import sys
 import tempfile
 import traceback
+import zlib
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -37,6 +45,7 @@ MEMORY = 8 << 30
 ENVIRONMENTS = {
     "arrow": "huggingface",
     "imagenet": "webdataset",
+    "manifest": "huggingface",
     "mds": "mds",
     "parquet": "huggingface",
     "tfrecord": "tensorflow",
@@ -44,7 +53,76 @@ ENVIRONMENTS = {
 }
 """The environments of the libraries that read each layout."""
 
+COMPRESSED = {
+    "mds/gz": "gzip",
+    "mds/snappy": "snappy",
+    "mds/zstd": "zstd",
+    "tfrecord/gzip": "gzip",
+    "tfrecord/zlib": "zlib",
+    "webdataset/gzip": "gzip",
+    "webdataset/zstd": "zstd",
+}
+"""The fixtures whose shards are compressed as a whole, and how."""
+
+MANIFESTS = ("metadata.csv", "metadata.jsonl")
+"""What is opened of manifests."""
+
 Rows = Iterable[dict[str, Any]]
+
+
+def codec(name: str) -> tuple[Callable[[bytes], bytes], Callable[[bytes], bytes]]:
+    """Return what packs and what unpacks; zstd and snappy are there where the library itself has them."""
+    if name == "gzip":
+        return gzip.compress, gzip.decompress
+    if name == "zlib":
+        return zlib.compress, zlib.decompress
+    module = __import__(name)
+    return module.compress, module.decompress
+
+
+def manifest_rows(kind: str, data: bytes) -> Rows:
+    """Yield the rows of a manifest, as Python's own csv and json read them."""
+    text = data.decode("utf-8-sig")
+    if kind == "csv":
+        header, *rows = csv.reader(io.StringIO(text, newline=""))
+        header = [name.strip() for name in header]
+        yield from (dict(zip(header, row, strict=True)) for row in rows if row)
+    else:
+        yield from (json.loads(line) for line in text.split("\n") if line.strip())
+
+
+def manifest_values(files: Path, name: str, kinds: dict[str, str]) -> Rows:
+    """Yield the fields of a manifest's rows: the files that they name, and CSV's texts as the numbers that they are."""
+    rows, failure = [], None
+    try:
+        rows.extend(manifest_rows(name, (files / f"metadata.{name}").read_bytes()))
+    except Exception as error:
+        failure = error
+    classes = class_numbers([row.get("label") for row in rows])
+    for row in rows:
+        values = {}
+        for key, kind in kinds.items():
+            cell = row.get(key)
+            if kind == "image":
+                values[key] = (files / row["file_name"]).read_bytes()
+            elif cell is None or cell == "":
+                values[key] = None
+            elif key == "label" and classes:
+                values[key] = classes.get(cell)
+            else:
+                read = {"integer": int, "float": float}.get(kind)
+                values[key] = read(cell) if read and isinstance(cell, str) else cell
+        yield values
+    if failure:
+        raise failure
+
+
+def class_numbers(labels: list[Any]) -> dict[str, int]:
+    """Return the numbers of labels that are names of classes, as one is that is no whole number: in sorted order."""
+    names = sorted({label for label in labels if isinstance(label, str) and label})
+    if all(re.fullmatch("-?[0-9]+", name) for name in names):
+        return {}
+    return {name: number for number, name in enumerate(names)}
 
 
 def reader_of(layout: str, name: str, kinds: dict[str, str]) -> Callable[[Path], Rows]:
@@ -58,7 +136,7 @@ def reader_of(layout: str, name: str, kinds: dict[str, str]) -> Callable[[Path],
 
         def read(files: Path) -> Rows:
             if name == "saved":
-                return arrow.read(arrow.datasets.load_from_disk(str(files)))
+                return arrow.huggingface.read_unopened(arrow.datasets.load_from_disk(str(files)))
             format = "stream" if name.startswith("stream") else "file"
             return arrow.columns.rows_of(arrow.opened(files / "part-0.arrow", format))
 
@@ -66,7 +144,7 @@ def reader_of(layout: str, name: str, kinds: dict[str, str]) -> Callable[[Path],
     if layout == "mds":
         import mds
 
-        if name in ("zstd", "gz"):
+        if f"{layout}/{name}" in COMPRESSED:
             return lambda files: mds.read_damaged(mds.unpacked(files, files.with_name("unpacked")))
         return mds.read_damaged
     if layout == "tfrecord":
@@ -78,11 +156,63 @@ def reader_of(layout: str, name: str, kinds: dict[str, str]) -> Callable[[Path],
         import imagenet
 
         return lambda files: imagenet.read(files / imagenet.NAME)
+    if layout == "manifest":
+        return lambda files: manifest_values(files, name, kinds)
     import tar_shards
 
+    if name == "zstd":
+        return lambda files: (
+            tar_shards.values(sample, kinds)
+            for sample in tar_shards.read([tar_shards.unpacked(files, files.parent)])
+        )
     return lambda files: (
         tar_shards.values(sample, kinds) for sample in tar_shards.read(sorted(files.iterdir()))
     )
+
+
+def damaged_text(text: bytes, rng: random.Random) -> bytes:
+    """Return a text with a few bytes changed, left out, doubled or cut off."""
+    changed = bytearray(text)
+    for _ in range(rng.randint(1, 3)):
+        if not changed:
+            break
+        at = rng.randrange(len(changed))
+        match rng.randrange(5):
+            case 0:
+                changed[at] = rng.randrange(256)
+            case 1:
+                changed[at] = rng.choice(b'",\n\r\\{}[]:0-.\0\xff')
+            case 2:
+                del changed[at : at + rng.randint(1, 20)]
+            case 3:
+                changed[at:at] = changed[at : at + rng.randint(1, 40)]
+            case _:
+                del changed[at:]
+    return bytes(changed)
+
+
+def damage(files: Path, name: str, rng: random.Random) -> None:
+    """Damage one of a fixture's files."""
+    layout, _, own_name = name.partition("/")
+    if layout == "manifest":
+        path = files / f"metadata.{own_name}"
+        path.write_bytes(damaged_text(path.read_bytes(), rng))
+        return
+    path = rng.choice(sorted(path for path in files.rglob("*") if path.is_file()))
+    if name not in COMPRESSED or path.suffix == ".json" or rng.random() < 0.5:
+        path.write_bytes(damaged(path.read_bytes(), rng))
+        return
+    pack, unpack = codec(COMPRESSED[name])
+    unpacked = damaged(unpack(path.read_bytes()), rng)
+    packed = pack(unpacked)
+    path.write_bytes(packed)
+    if layout == "mds":
+        # The index says how long both are: by other lengths the shard would be refused before it is unpacked.
+        index = json.loads((files / "index.json").read_text())
+        for shard in index["shards"]:
+            if shard["zip_data"]["basename"] == path.name:
+                shard["zip_data"]["bytes"], shard["raw_data"]["bytes"] = len(packed), len(unpacked)
+        (files / "index.json").write_text(json.dumps(index))
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:
@@ -153,7 +283,7 @@ def compare(
 
     def own(give: Callable[[Any], None]) -> None:
         loader = foreload.ImageLoader(
-            files,
+            files / reading["path"],
             batch_size=1,
             train=False,
             device="cpu",
@@ -208,7 +338,7 @@ def matches(row: dict[str, Any], wanted: dict[str, Any], kinds: dict[str, str]) 
 
 
 def hammer(name: str, count: int, seed: int) -> int:
-    """Damage a fixture `count` times; return how often something is wrong."""
+    """Damage a fixture `count` times; return how often something is wrong, and 1 when it is not read undamaged."""
     expected = json.loads((FIXTURES / name / "expected.json").read_text(encoding="utf-8"))
     layout, _, own_name = name.partition("/")
     read = reader_of(layout, own_name, expected["kinds"])
@@ -220,9 +350,7 @@ def hammer(name: str, count: int, seed: int) -> int:
             files = Path(scratch) / "files"
             shutil.copytree(FIXTURES / name / "files", files)
             if number:
-                rng = random.Random(f"{seed} {number}")
-                path = rng.choice(sorted(path for path in files.rglob("*") if path.is_file()))
-                path.write_bytes(damaged(path.read_bytes(), rng))
+                damage(files, name, random.Random(f"{seed} {number}"))
             return compare(files, expected | {"kinds": kinds}, read, number == 0)
 
     alone = {key: after(0, {key: kind}) for key, kind in expected["kinds"].items()}
@@ -233,7 +361,7 @@ def hammer(name: str, count: int, seed: int) -> int:
     if wrong or not kinds:
         # What is not read undamaged proves nothing.
         print(f"{name}: is not read")
-        return len(wrong)
+        return 1
     if kinds != expected["kinds"]:
         print(f"{name}: fields that are not read: {', '.join(expected['kinds'].keys() - kinds.keys())}")
     for number in range(1, count + 1):
@@ -250,7 +378,9 @@ def hammer(name: str, count: int, seed: int) -> int:
 
 def whole(expected: dict[str, Any]) -> bool:
     """Whether a fixture is one dataset, not several splits, and is meant to be read."""
-    return any(reading["split"] is None and reading["path"] == "." for reading in expected["readings"])
+    return any(
+        reading["split"] is None and reading["path"] in (".", *MANIFESTS) for reading in expected["readings"]
+    )
 
 
 def main() -> int:

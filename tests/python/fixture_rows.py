@@ -85,8 +85,13 @@ def agrees(found: Any, wanted: Any, kind: str) -> bool:
         digest = hashlib.sha256(found).hexdigest()
         return {"sha256": digest, "length": len(found)} == wanted
     if kind == "float":
+        if isinstance(wanted, dict):
+            wanted = wanted["float"]
+        elif not isinstance(wanted, (int, float)):
+            return False
         # A column of numbers is float32, as CSV and all other tables are.
-        return found == float(np.float32(wanted))
+        with np.errstate(over="ignore"):
+            return np.array_equal(np.float32(found), np.float32(wanted), equal_nan=True)
     if kind == "array":
         same = found.dtype == wanted["dtype"] and list(found.shape) == wanted["shape"]
         return same and found.tolist() == wanted["values"]

@@ -69,7 +69,8 @@ impl DatasetIndex {
     pub(crate) fn whole_block(&self, file: FileId) -> Option<FileBlock> {
         let (placed, own) = self.part_of(file);
         let row = placed.part.blocks().of_group(own.0).next()?;
-        Some(FileBlock { file, row, version: self.shard_version(file) })
+        let content = BlockContent::Compressed(row);
+        Some(FileBlock { file, content, version: self.shard_version(file) })
     }
 
     /// The place of an extent in its file, for people: of what lies in a compressed block, that of the block.

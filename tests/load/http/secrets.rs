@@ -2,24 +2,15 @@
 
 use super::Served;
 use crate::common::Dataset;
+use crate::common::secrets::{contains, kept_without, run_without};
 use range_server::{Access, Options};
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Output};
 
-/// All files below a directory.
-fn files(directory: &Path) -> Vec<PathBuf> {
-    let (mut files, mut left) = (Vec::new(), vec![directory.to_owned()]);
-    while let Some(directory) = left.pop() {
-        for entry in std::fs::read_dir(directory).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() { left.push(path) } else { files.push(path) }
-        }
-    }
-    files
-}
-
-fn contains(text: &[u8], word: &str) -> bool {
-    text.windows(word.len()).any(|part| part == word.as_bytes())
+/// Runs the program, and checks that it shows none of these words.
+fn run(args: &[&str], kept: &Path, words: &[&str]) -> Output {
+    let mut program = Command::new(env!("CARGO_BIN_EXE_foreload"));
+    run_without(program.args(args).env("FORELOAD_INDEX_DIR", kept.join("index")), words)
 }
 
 #[test]
@@ -35,21 +26,7 @@ fn credentials_are_in_no_file_and_no_output() {
         let url = format!("{}{query}", served.url("data").replace("http://", &format!("http://{user}")));
         let kept = served.dataset.beside("kept");
         std::fs::create_dir(&kept).unwrap();
-        let run = |args: &[&str]| {
-            let mut program = Command::new(env!("CARGO_BIN_EXE_foreload"));
-            program.args(args).env("FORELOAD_INDEX_DIR", kept.join("index"));
-            let output = program.output().unwrap();
-            for (what, text) in [("stdout", &output.stdout), ("stderr", &output.stderr)] {
-                for word in words {
-                    assert!(
-                        !contains(text, word),
-                        "{word} in {what} of {args:?}: {}",
-                        String::from_utf8_lossy(text)
-                    );
-                }
-            }
-            output
-        };
+        let run = |args: &[&str]| run(args, &kept, &words);
         let path = |name: &str| kept.join(name).to_str().unwrap().to_owned();
         let (cache, trace, packed) = (path("cache"), path("trace.json"), path("packed"));
         for args in [
@@ -86,28 +63,8 @@ fn credentials_are_in_no_file_and_no_output() {
         assert!(contains(&output.stderr, "/data"), "{}", String::from_utf8_lossy(&output.stderr));
         let wrong = url.replace("/data", "/other");
         assert!(!run(&["index", &wrong]).status.success());
-        let found = files(&kept);
-        assert!(found.len() > 5, "{found:?}");
-        for file in found {
-            let bytes = std::fs::read(&file).unwrap();
-            for word in words {
-                assert!(!contains(&bytes, word), "{word} in {}", file.display());
-                assert!(!file.to_string_lossy().contains(word), "{word} in {}", file.display());
-            }
-        }
+        kept_without(&kept, &words);
     }
-}
-
-/// Runs the program, and checks that it shows none of these words.
-fn without_words(args: &[&str], kept: &Path, words: &[&str]) -> std::process::Output {
-    let mut program = Command::new(env!("CARGO_BIN_EXE_foreload"));
-    let output = program.args(args).env("FORELOAD_INDEX_DIR", kept.join("index")).output().unwrap();
-    for text in [&output.stdout, &output.stderr] {
-        for word in words {
-            assert!(!contains(text, word), "{word} of {args:?}: {}", String::from_utf8_lossy(text));
-        }
-    }
-    output
 }
 
 #[test]
@@ -141,20 +98,15 @@ fn secrets_in_a_manifest_are_in_no_file_and_no_output() {
             &["index", &packed, "--json", "--verify", "--decode"],
             &["bench", &packed, "--epochs", "1", "--batch-size", "4"],
         ] {
-            let output = without_words(args, &kept, &words);
+            let output = run(args, &kept, &words);
             assert!(output.status.success(), "{args:?}: {}", String::from_utf8_lossy(&output.stderr));
         }
         served.fail(&["status:always:403"]);
-        let output = without_words(&["bench", root, "--epochs", "1", "--batch-size", "4"], &kept, &words);
+        let output = run(&["bench", root, "--epochs", "1", "--batch-size", "4"], &kept, &words);
         assert!(!output.status.success());
         served.fail(&[]);
     }
-    let found = files(&kept);
-    assert!(found.len() > 5, "{found:?}");
-    for file in found {
-        let bytes = std::fs::read(&file).unwrap();
-        assert!(words.iter().all(|word| !contains(&bytes, word)), "{}", file.display());
-    }
+    kept_without(&kept, &words);
 }
 
 #[test]
@@ -181,7 +133,7 @@ fn settings_and_roots_that_are_wrong_show_no_secrets() {
         &["unpack", data, "there", &of("")],
         &[&of("")],
     ] {
-        let output = without_words(args, &kept, &["geheim", "unterschrift", "wanda"]);
+        let output = run(args, &kept, &["geheim", "unterschrift", "wanda"]);
         assert!(!output.status.success(), "{args:?}");
         assert!(!output.stderr.is_empty(), "{args:?}");
     }
