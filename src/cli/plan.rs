@@ -6,15 +6,16 @@ mod ways;
 use super::settings::{Settings, TakesSettings};
 use super::{calibrate, output};
 use crate::config::{LoaderOptions, parse_bytes, parse_duration};
-use crate::dataset::{BlockCosts, Contents, DatasetIndex};
+use crate::dataset::{BlockCosts, Contents, DatasetIndex, MOST_OF_STRETCH, Stretches};
 use crate::error::{Error, Result};
 use crate::notices::Notice;
+use crate::schedule::Shuffling;
 use crate::simulate::predict::{EpochCost, Limit, PredictedJob, Prediction, predict};
 use crate::tier::{Machine, TierRates};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use ways::{OtherWay, ways};
+use ways::{OtherWay, by_block, ways};
 
 /// The arguments of `foreload plan`.
 #[derive(clap::Args, Debug)]
@@ -169,7 +170,11 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
     let index = DatasetIndex::open(&args.dir, &checked.index_options(Contents::Images))?;
     let notices = output::print_notices(index.notices());
     let compressed = index.block_costs();
-    let job = job(args, &index, compressed.as_ref());
+    let by_blocks = requests_by_blocks(&index);
+    let mut job = job(args, &index, compressed.as_ref());
+    if let Some(requests) = by_blocks.filter(|_| args.is_by_blocks()) {
+        job = by_block(&job, requests);
+    }
     let size = args.cache_size;
     let others = [
         ("none", 0),
@@ -204,7 +209,13 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
         compressed,
         more_nodes: MoreNodes { nodes: more, plan: predict(&more_nodes, &machine) },
         without_peers: job.network.map(without_peers),
-        ways: ways(&job, &machine, &plan, crate::pack::can_pack(&index)),
+        ways: ways(
+            &job,
+            &machine,
+            &plan,
+            crate::pack::can_pack(&index),
+            by_blocks.filter(|_| !args.is_by_blocks()),
+        ),
         plan,
         others: others.into_iter().map(other).collect(),
         notices,
@@ -245,6 +256,23 @@ fn job(args: &PlanArgs, index: &DatasetIndex, compressed: Option<&BlockCosts>) -
         fill: args.settings.cache_fill,
         network: args.network.filter(|_| args.nodes > 1),
         by_locality: args.assignment == "locality",
+    }
+}
+
+/// The number of requests or reads of all samples in an order that keeps neighbours near; `None` where it reads them one
+/// by one, as from file systems.
+fn requests_by_blocks(index: &DatasetIndex) -> Option<u64> {
+    if !index.has_blocks() && !index.has_remote() {
+        return None;
+    }
+    let stretches = Stretches::new(index, index.len(), |sample| sample, MOST_OF_STRETCH);
+    Some(stretches.len() as u64 + index.total_reads().saturating_sub(index.len()))
+}
+
+impl PlanArgs {
+    /// Whether the order keeps neighbours near.
+    fn is_by_blocks(&self) -> bool {
+        self.settings.shuffle == Some(Shuffling::Blocks)
     }
 }
 

@@ -1,15 +1,11 @@
 //! In which order epochs take their samples: the checks of `shuffle="blocks"`, and where neighbours are read together.
 
 use super::{LoaderConfig, LoaderOptions};
-use crate::dataset::{DatasetIndex, Stretches};
+use crate::dataset::{DatasetIndex, MOST_OF_STRETCH, Stretches};
 use crate::error::{Error, Result};
 use crate::schedule::{Assignment, Selection, SequenceParts, Shuffling};
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// The most bytes of a stretch of an order at random, which is enough for a request to a server to cost little beside
-/// its bytes.
-const MOST_SHUFFLED: u64 = 4 << 20;
 
 impl LoaderOptions {
     /// In which order epochs take their samples.
@@ -69,11 +65,11 @@ impl LoaderOptions {
     /// asked for together because they follow one another.
     pub(super) fn stretches(&self, selection: &Selection, index: &DatasetIndex) -> Option<Arc<Stretches>> {
         let most = match self.shuffling() {
-            Shuffling::Blocks => MOST_SHUFFLED,
+            Shuffling::Blocks => MOST_OF_STRETCH,
             // Each of several ranks has a batch of every few: what it reads of its neighbours' is a small part.
             Shuffling::Off if index.has_remote() => {
                 let mean = index.total_bytes() / index.len().max(1);
-                (mean * u64::from(self.batch_size) / 4).min(MOST_SHUFFLED)
+                (mean * u64::from(self.batch_size) / 4).min(MOST_OF_STRETCH)
             }
             _ => return None,
         };

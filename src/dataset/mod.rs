@@ -75,6 +75,7 @@ pub use layouts::Layout;
 pub use select::{ClassRef, Select};
 pub use selected_members::MemberBytes;
 pub(crate) use selected_members::{IMAGE, choices};
+pub(crate) use stretches::MOST_OF_STRETCH;
 pub use stretches::Stretches;
 pub use summary::TableField;
 pub use summary::{IndexOrigin, IndexSummary};

@@ -4,6 +4,9 @@
 use super::{DatasetIndex, Extent, FileBlock, FileId};
 use sha2::{Digest, Sha256};
 
+/// The most bytes of a stretch that lies in no compressed block, which is enough for a request to a server to cost little
+/// beside its bytes.
+pub(crate) const MOST_OF_STRETCH: u64 = 4 << 20;
 /// The most bytes between two samples of a stretch: headers and small fields may lie there, but no sample that is not
 /// drawn.
 const MOST_BETWEEN: u64 = 64 << 10;

@@ -141,17 +141,28 @@ fn plan_counts_a_request_for_each_compressed_block() {
         archive.into_inner().unwrap().finish().unwrap();
     }
     std::fs::write(path("rates.json"), RATES).unwrap();
-    let first = |more: &[&str]| {
+    let report = |more: &[&str]| {
         let (data, rates, kept) = (path("data"), path("rates.json"), path("index"));
         let fixed = ["plan", &data, "--rates", &rates, "--index-dir", &kept, "--batch-size", "1", "--json"];
         let report = json(&foreload(&[&fixed[..], more].concat()));
         assert_eq!((&report["samples"], &report["compressed"]["blocks"]), (&20.into(), &2.into()));
-        report["plan"]["first"]["slow_requests"].as_u64().unwrap()
+        report
     };
+    let requests = |plan: &Value| plan["first"]["slow_requests"].as_u64().unwrap();
+    let first = |more: &[&str]| requests(&report(more)["plan"]);
     assert_eq!(first(&["--cache-size", "1GB"]), 2);
     // All blocks have room unpacked, in each process.
     assert_eq!(first(&["--cache-size", "0", "--nodes", "3"]), 6);
-    assert_eq!(first(&["--cache-size", "0", "--nodes", "50"]), 20);
+    let on_many = ["--cache-size", "0", "--nodes", "50"];
+    assert_eq!(first(&on_many), 20);
+    // In an order that keeps neighbours near, ranks read blocks of their own.
+    let ways = report(&on_many)["ways"].clone();
+    let near =
+        ways.as_array().unwrap().iter().find(|way| way["way"] == "blocks").expect("a line about blocks");
+    assert_eq!(requests(near), 2);
+    let asked = report(&[&on_many[..], &["--shuffle", "blocks"]].concat());
+    assert_eq!(requests(&asked["plan"]), 2);
+    assert!(asked["ways"].as_array().unwrap().iter().all(|way| way["way"] != "blocks"), "{asked}");
 }
 
 #[test]

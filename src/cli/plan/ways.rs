@@ -14,7 +14,7 @@ const WORTH: f64 = 0.05;
 /// The prediction for another way.
 #[derive(Debug, Serialize)]
 pub(super) struct OtherWay {
-    /// What is done: `use`, `ahead`, `shards`, `packed`.
+    /// What is done: `use`, `ahead`, `blocks`, `shards`, `packed`.
     way: &'static str,
     #[serde(flatten)]
     pub(super) plan: Prediction,
@@ -26,27 +26,40 @@ impl OtherWay {
         match self.way {
             "use" => "filled on use",
             "ahead" => "staged ahead",
+            "blocks" => "shuffle=\"blocks\"",
             "shards" => "in 256 MB shards",
             _ => "packed",
         }
     }
 }
 
+/// The job in an order that keeps neighbours near, in which all samples take so many `requests`.
+pub(super) fn by_block(job: &PredictedJob, requests: u64) -> PredictedJob {
+    PredictedJob {
+        requests: requests.min(job.requests),
+        requests_kept: requests.min(job.requests_kept),
+        ..*job
+    }
+}
+
 /// The ways that would change the job's time or its requests, whose prediction as things are is `plan`. Packing is one
-/// where it `can_pack`.
+/// where it `can_pack`, and so is an order that keeps neighbours near, which takes so many requests `by_blocks`.
 pub(super) fn ways(
     job: &PredictedJob,
     machine: &Machine,
     plan: &Prediction,
     can_pack: bool,
+    by_blocks: Option<u64>,
 ) -> Vec<OtherWay> {
     let loose = job.shards.is_none();
     let sharded = PredictedJob { shards: job.shards.or(Some(job.bytes.div_ceil(SHARD).max(1))), ..*job };
     let decoding = Machine { decode_bandwidth: machine.decode_bandwidth / PACKED, ..*machine };
     let fill = |fill| PredictedJob { fill, ..*job };
+    let near = by_block(job, by_blocks.unwrap_or(job.requests));
     let all = [
         ("use", plan.ahead, fill(FillChoice::Use), machine),
         ("ahead", !plan.ahead && !loose, fill(FillChoice::Ahead), machine),
+        ("blocks", by_blocks.is_some(), near, machine),
         ("shards", loose && can_pack, sharded, machine),
         ("packed", can_pack, sharded, &decoding),
     ];
