@@ -148,7 +148,7 @@ fn plan_counts_a_request_for_each_compressed_block() {
         assert_eq!((&report["samples"], &report["compressed"]["blocks"]), (&20.into(), &2.into()));
         report["plan"]["first"]["slow_requests"].as_u64().unwrap()
     };
-    assert_eq!(first(&["--cache-size", "1GB"]), 2);
+    assert_eq!(first(&["--cache-size", "1GB", "--cache-fill", "use"]), 2);
     // All blocks have room unpacked, in each process.
     assert_eq!(first(&["--cache-size", "0", "--nodes", "3"]), 6);
     assert_eq!(first(&["--cache-size", "0", "--nodes", "50"]), 20);
