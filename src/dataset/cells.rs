@@ -18,6 +18,10 @@ pub(super) enum CellType {
     Integers,
     /// Other numbers, f64.
     Floats,
+    /// Lists of so many whole numbers, i64.
+    IntegerLists(u32),
+    /// Lists of so many other numbers, f64.
+    FloatLists(u32),
     /// Texts: the end of each (u64), then their bytes.
     Texts,
     /// Nothing that can be read, for this reason.
@@ -26,13 +30,23 @@ pub(super) enum CellType {
 
 impl CellType {
     /// The words for such a column.
-    pub(super) fn words(&self) -> &'static str {
-        match self {
+    pub(super) fn words(&self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
             Self::Truths => "truth values",
             Self::Integers => "whole numbers",
             Self::Floats => "numbers with fractions",
+            Self::IntegerLists(each) => return format!("lists of {each} whole numbers").into(),
+            Self::FloatLists(each) => return format!("lists of {each} numbers with fractions").into(),
             Self::Texts => "texts",
             Self::Refused(_) => "what cannot be read",
+        })
+    }
+
+    /// The length of each value's list; `None` for single values.
+    pub(super) fn each(&self) -> Option<u32> {
+        match self {
+            Self::IntegerLists(each) | Self::FloatLists(each) => Some(*each),
+            _ => None,
         }
     }
 
@@ -46,6 +60,7 @@ impl CellType {
         match self {
             Self::Truths => 1,
             Self::Integers | Self::Floats | Self::Texts => 8,
+            Self::IntegerLists(each) | Self::FloatLists(each) => 8 * u64::from(*each),
             Self::Refused(_) => 0,
         }
     }
@@ -73,6 +88,8 @@ impl ColumnFacts {
             TableCells::Truths(_) => CellType::Truths,
             TableCells::Integers(_) => CellType::Integers,
             TableCells::Floats(_) => CellType::Floats,
+            TableCells::IntegerLists(each, _) => CellType::IntegerLists(*each),
+            TableCells::FloatLists(each, _) => CellType::FloatLists(*each),
             TableCells::Texts(_) => CellType::Texts,
             TableCells::Refused(reason) => CellType::Refused(reason.clone()),
         };
@@ -130,10 +147,22 @@ pub(super) fn spilled(cells: &TableCells) -> Vec<u8> {
         let values = cells.iter().flat_map(|cell| cell.as_ref().map_or([0; N], &bytes));
         present.chain(values).collect()
     }
+    fn lists<T: Copy>(each: u32, cells: &[Option<Box<[T]>>], bytes: impl Fn(T) -> [u8; 8]) -> Vec<u8> {
+        let mut spilled: Vec<u8> = cells.iter().map(|cell| u8::from(cell.is_some())).collect();
+        for cell in cells {
+            match cell {
+                Some(list) => spilled.extend(list.iter().flat_map(|&number| bytes(number))),
+                None => spilled.resize(spilled.len() + 8 * each as usize, 0),
+            }
+        }
+        spilled
+    }
     match cells {
         TableCells::Truths(cells) => both(cells, |&truth| [u8::from(truth)]),
         TableCells::Integers(cells) => both(cells, |number| number.to_le_bytes()),
         TableCells::Floats(cells) => both(cells, |number| number.to_le_bytes()),
+        TableCells::IntegerLists(each, cells) => lists(*each, cells, i64::to_le_bytes),
+        TableCells::FloatLists(each, cells) => lists(*each, cells, f64::to_le_bytes),
         TableCells::Texts(cells) => {
             let mut bytes = both(cells, |text| (text.len() as u32).to_le_bytes());
             cells.iter().flatten().for_each(|text| bytes.extend(text.as_bytes()));
@@ -168,6 +197,23 @@ pub(super) fn unspilled(facts: &ColumnFacts, samples: usize, bytes: &[u8]) -> Op
         };
         (values.len() == present.len()).then(|| present.iter().zip(values).map(cell).collect())?
     }
+    fn lists<T>(
+        each: u32,
+        present: &[u8],
+        values: &[u8],
+        value: impl Fn([u8; 8]) -> T,
+    ) -> Option<Vec<Option<Box<[T]>>>> {
+        let width = 8 * each as usize;
+        if width == 0 || values.len() != present.len().checked_mul(width)? {
+            return None;
+        }
+        let cell = |(&present, raw): (&u8, &[u8])| match present {
+            0 => Some(None),
+            1 => Some(Some(raw.as_chunks().0.iter().map(|raw| value(*raw)).collect())),
+            _ => None,
+        };
+        present.iter().zip(values.chunks_exact(width)).map(cell).collect()
+    }
     if let CellType::Refused(reason) = &facts.cells {
         return bytes.is_empty().then(|| TableCells::Refused(reason.clone()));
     }
@@ -176,6 +222,14 @@ pub(super) fn unspilled(facts: &ColumnFacts, samples: usize, bytes: &[u8]) -> Op
         CellType::Truths => both(present, values, |[truth]| truth != 0).map(TableCells::Truths),
         CellType::Integers => both(present, values, i64::from_le_bytes).map(TableCells::Integers),
         CellType::Floats => both(present, values, f64::from_le_bytes).map(TableCells::Floats),
+        CellType::IntegerLists(each) => {
+            let cells = lists(each, present, values, i64::from_le_bytes);
+            cells.map(|cells| TableCells::IntegerLists(each, cells))
+        }
+        CellType::FloatLists(each) => {
+            let cells = lists(each, present, values, f64::from_le_bytes);
+            cells.map(|cells| TableCells::FloatLists(each, cells))
+        }
         CellType::Texts => {
             let (lengths, mut texts) = values.split_at_checked(samples.checked_mul(4)?)?;
             let lengths = both(present, lengths, u32::from_le_bytes)?;
@@ -200,6 +254,10 @@ pub(super) enum CellValue<'a> {
     Truth(bool),
     Integer(i64),
     Float(f64),
+    /// Whole numbers, as the index has them.
+    IntegerList(&'a [[u8; 8]]),
+    /// Other numbers, as the index has them.
+    FloatList(&'a [[u8; 8]]),
     Text(&'a str),
 }
 
@@ -234,10 +292,13 @@ impl<'a> ColumnCells<'a> {
             return None;
         }
         let values = &self.bytes[self.samples..];
+        let list = |each: u32| values.as_chunks().0.get(sample * each as usize..)?.get(..each as usize);
         match self.facts.cells {
             CellType::Truths => Some(CellValue::Truth(*values.get(sample)? != 0)),
             CellType::Integers => Some(CellValue::Integer(u64_at(values, 8 * sample).cast_signed())),
             CellType::Floats => Some(CellValue::Float(f64::from_bits(u64_at(values, 8 * sample)))),
+            CellType::IntegerLists(each) => list(each).map(CellValue::IntegerList),
+            CellType::FloatLists(each) => list(each).map(CellValue::FloatList),
             CellType::Texts => {
                 let end = |of: usize| u64_at(values, 8 * of) as usize;
                 let start = sample.checked_sub(1).map_or(0, end);
@@ -270,6 +331,24 @@ impl<'a> ColumnCells<'a> {
                 CellValue::Float(number) => Some(number),
                 _ => None,
             })),
+            CellType::IntegerLists(length) => {
+                let list = |value: CellValue<'_>| match value {
+                    CellValue::IntegerList(raw) => {
+                        Some(raw.iter().map(|raw| i64::from_le_bytes(*raw)).collect())
+                    }
+                    _ => None,
+                };
+                TableCells::IntegerLists(*length, each(self, samples, list))
+            }
+            CellType::FloatLists(length) => {
+                let list = |value: CellValue<'_>| match value {
+                    CellValue::FloatList(raw) => {
+                        Some(raw.iter().map(|raw| f64::from_le_bytes(*raw)).collect())
+                    }
+                    _ => None,
+                };
+                TableCells::FloatLists(*length, each(self, samples, list))
+            }
             CellType::Texts => TableCells::Texts(each(self, samples, |value| match value {
                 CellValue::Text(text) => Some(Box::from(text)),
                 _ => None,
@@ -298,6 +377,16 @@ impl<'a> ColumnCells<'a> {
             TableCells::Floats(cells) => {
                 !(0..).zip(cells).all(|(at, cell)| is(at, cell.map(CellValue::Float)))
             }
+            TableCells::IntegerLists(_, cells) => !(0..).zip(cells).all(|(at, cell)| {
+                let raw: Option<Vec<[u8; 8]>> =
+                    cell.as_ref().map(|list| list.iter().map(|number| number.to_le_bytes()).collect());
+                is(at, raw.as_deref().map(CellValue::IntegerList))
+            }),
+            TableCells::FloatLists(_, cells) => !(0..).zip(cells).all(|(at, cell)| {
+                let raw: Option<Vec<[u8; 8]>> =
+                    cell.as_ref().map(|list| list.iter().map(|number| number.to_le_bytes()).collect());
+                is(at, raw.as_deref().map(CellValue::FloatList))
+            }),
             TableCells::Texts(cells) => {
                 !(0..).zip(cells).all(|(at, cell)| is(at, cell.as_deref().map(CellValue::Text)))
             }
@@ -330,5 +419,36 @@ mod tests {
         let mut refused = facts(CellType::Refused("it holds lists".to_owned()));
         refused.merge(&facts(CellType::Texts));
         assert_eq!(refused.cells, CellType::Refused("it holds lists".to_owned()));
+    }
+
+    #[test]
+    fn lists_come_back_as_they_went() {
+        let (whole, float) =
+            (vec![Some(Box::from([1, -2])), None], vec![Some(Box::from([0.5, f64::NAN])), None]);
+        for cells in [TableCells::IntegerLists(2, whole), TableCells::FloatLists(2, float)] {
+            let column = TableColumn {
+                name: "x".to_owned(),
+                kind: FieldKind::Float,
+                classes: Vec::new(),
+                cells: cells.clone(),
+            };
+            let (facts, bytes) = (ColumnFacts::of(&column).unwrap(), spilled(&cells));
+            assert_eq!((bytes.len() as u64, spilled_bytes(&facts, 2)), (34, Some(34)));
+            let found = unspilled(&facts, 2, &bytes).unwrap();
+            // What is no number is like nothing, not even itself.
+            assert_eq!(format!("{found:?}"), format!("{cells:?}"));
+            let columns = [facts.clone()];
+            let kept = ColumnCells::of(&columns, 0, &bytes, 2);
+            assert_eq!(format!("{:?}", kept.cells(0..2)), format!("{cells:?}"));
+            assert!(!kept.differs(0, &cells) && kept.get(1).is_none());
+            assert!(kept.differs(0, &TableCells::IntegerLists(2, vec![Some(Box::from([1, 3])), None])));
+            assert_eq!(unspilled(&facts, 2, &bytes[1..]), None);
+            let none = ColumnFacts { cells: CellType::FloatLists(0), ..facts };
+            assert_eq!(unspilled(&none, 2, &bytes), None);
+        }
+        let mut two = facts(CellType::IntegerLists(2));
+        two.merge(&facts(CellType::IntegerLists(3)));
+        let why = "holds lists of 2 whole numbers in some shards and lists of 3 whole numbers in others";
+        assert_eq!(two.cells, CellType::Refused(why.to_owned()));
     }
 }

@@ -61,6 +61,8 @@ impl TableColumn {
             TableCells::Truths(cells) => Some(cells.len()),
             TableCells::Integers(cells) => Some(cells.len()),
             TableCells::Floats(cells) => Some(cells.len()),
+            TableCells::IntegerLists(_, cells) => Some(cells.len()),
+            TableCells::FloatLists(_, cells) => Some(cells.len()),
             TableCells::Texts(cells) => Some(cells.len()),
             TableCells::Refused(_) => None,
         }

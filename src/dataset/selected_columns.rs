@@ -108,6 +108,12 @@ impl DatasetIndex {
                     Some(CellValue::Truth(truth)) => Value::from(truth),
                     Some(CellValue::Integer(number)) => Value::from(number),
                     Some(CellValue::Float(number)) => Value::from(number),
+                    Some(CellValue::IntegerList(raw)) => {
+                        raw.iter().map(|raw| i64::from_le_bytes(*raw)).collect()
+                    }
+                    Some(CellValue::FloatList(raw)) => {
+                        raw.iter().map(|raw| f64::from_le_bytes(*raw)).collect()
+                    }
                     Some(CellValue::Text(text)) => Value::from(text),
                     None => Value::Null,
                 };
@@ -136,7 +142,7 @@ impl DatasetIndex {
             .dataset_parts()
             .map(|part| (part, part.selected_columns.iter().find(|column| column.facts.name == name)))
             .collect();
-        let mut is_text = None;
+        let (mut is_text, mut each) = (None, None);
         for (part, column) in &parts {
             let Some(column) = column else {
                 if part.keys().iter().any(|key| key == name) {
@@ -152,6 +158,12 @@ impl DatasetIndex {
             let is = column.facts.cells == CellType::Texts;
             if is_text.replace(is).is_some_and(|others| others != is) {
                 return Err(wrong("which holds texts in one dataset and numbers in another".to_owned()));
+            }
+            let own = column.facts.cells.each();
+            if each.replace(own).is_some_and(|others| others != own) {
+                let message =
+                    "which holds lists in one dataset, and none or lists of another length in another";
+                return Err(wrong(message.to_owned()));
             }
         }
         let cells = || {
@@ -178,21 +190,38 @@ impl DatasetIndex {
                     "a column of numbers, as another kind than Integer or Float: ask for it by its name";
                 return Err(wrong(message.to_owned()));
             }
+            let each = each.flatten();
             // A sample without a value has a zero of the type of the others.
             let zero = match cells().flatten().next() {
                 Some(CellValue::Truth(_)) => ColumnItem::Truth(false),
-                Some(CellValue::Float(_)) => ColumnItem::Other(0.0),
+                Some(CellValue::Float(_) | CellValue::FloatList(_)) => ColumnItem::Other(0.0),
                 _ => ColumnItem::Whole(0),
             };
             let item = |cell: Option<CellValue<'_>>| match cell {
                 Some(CellValue::Truth(truth)) => ColumnItem::Truth(truth),
                 Some(CellValue::Integer(number)) => ColumnItem::Whole(number),
                 Some(CellValue::Float(number)) => ColumnItem::Other(number),
-                Some(CellValue::Text(_)) | None => zero,
+                _ => zero,
             };
-            let items: Vec<ColumnItem> = cells().map(item).collect();
-            typed(items.iter().copied(), None, kind)
-                .map_err(|(sample, why)| wrong(format!("of which sample {sample} has a value {why}")))?
+            let list = |cell: Option<CellValue<'_>>| -> Vec<ColumnItem> {
+                match cell {
+                    Some(CellValue::IntegerList(raw)) => {
+                        raw.iter().map(|raw| ColumnItem::Whole(i64::from_le_bytes(*raw))).collect()
+                    }
+                    Some(CellValue::FloatList(raw)) => {
+                        raw.iter().map(|raw| ColumnItem::Other(f64::from_le_bytes(*raw))).collect()
+                    }
+                    _ => vec![zero; each.unwrap_or(1) as usize],
+                }
+            };
+            let items: Vec<ColumnItem> = match each {
+                Some(_) => cells().flat_map(list).collect(),
+                None => cells().map(item).collect(),
+            };
+            typed(items.iter().copied(), each, kind).map_err(|(at, why)| {
+                let sample = at / each.unwrap_or(1).max(1) as usize;
+                wrong(format!("of which sample {sample} has a value {why}"))
+            })?
         };
         Ok(SampleColumn { name: name.to_owned(), values, missing })
     }

@@ -53,6 +53,10 @@ pub enum TableCells {
     Integers(Vec<Option<i64>>),
     /// Other numbers.
     Floats(Vec<Option<f64>>),
+    /// A list of so many whole numbers for each sample.
+    IntegerLists(u32, Vec<Option<Box<[i64]>>>),
+    /// A list of so many other numbers for each sample.
+    FloatLists(u32, Vec<Option<Box<[f64]>>>),
     /// Texts, which are short: those that lie in the shard as they are, are extents.
     Texts(Vec<Option<Box<str>>>),
     /// What cannot be read, and why: it is refused where a field asks for it.

@@ -171,7 +171,8 @@ impl UnpackFault {
         match self {
             Self::Damaged(why) => format!("{is}damaged: {why}"),
             Self::Window(bytes) => format!(
-                "has a window of {} MiB, of which {} MiB are the most: pack it anew without zstd's --long, or unpack it",
+                "has a window of {} MiB, of which {} MiB are the most: pack it anew without zstd's --long, or \
+                 unpack it",
                 bytes.div_ceil(1 << 20),
                 LARGEST_BLOCK >> 20
             ),

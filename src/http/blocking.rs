@@ -115,8 +115,9 @@ impl BlockingHttp {
         self.fetch_prepared(async || Ok(target.clone()), |failure, _, _| failure, ask, most, &|_| Ok(()))
     }
 
-    /// Does the same with requests that `prepare` makes anew for each try; `explain` says what a refusal, or a
-    /// whole file in place of a range, means by its headers and its body. What does not pass `check` is a failure like others.
+    /// Does the same with requests that `prepare` makes anew for each try; `explain` says what a refusal, or a whole
+    /// file in place of a range, means by its headers and its body. What does not pass `check` is a failure like
+    /// others.
     ///
     /// # Errors
     /// The last failure, be it of preparing or of asking.

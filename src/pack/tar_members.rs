@@ -212,15 +212,23 @@ fn extension(kind: FieldKind, bytes: &[u8]) -> &'static str {
 
 /// The numbers and truth values of a row, as a JSON document as Python writes it; `None` for a row without any.
 fn numbers(columns: &[TableColumn], row: usize) -> Option<String> {
+    let float = |number: f64| match number {
+        number if number.is_nan() => "NaN".to_owned(),
+        f64::INFINITY => "Infinity".to_owned(),
+        f64::NEG_INFINITY => "-Infinity".to_owned(),
+        number => format!("{number:?}"),
+    };
+    let list = |numbers: Vec<String>| format!("[{}]", numbers.join(", "));
     let value = |column: &TableColumn| match &column.cells {
         TableCells::Truths(cells) => cells[row].map(|truth| truth.to_string()),
         TableCells::Integers(cells) => cells[row].map(|number| number.to_string()),
-        TableCells::Floats(cells) => cells[row].map(|number| match number {
-            number if number.is_nan() => "NaN".to_owned(),
-            f64::INFINITY => "Infinity".to_owned(),
-            f64::NEG_INFINITY => "-Infinity".to_owned(),
-            number => format!("{number:?}"),
-        }),
+        TableCells::Floats(cells) => cells[row].map(float),
+        TableCells::IntegerLists(_, cells) => {
+            cells[row].as_ref().map(|numbers| list(numbers.iter().map(i64::to_string).collect()))
+        }
+        TableCells::FloatLists(_, cells) => {
+            cells[row].as_ref().map(|numbers| list(numbers.iter().map(|&number| float(number)).collect()))
+        }
         _ => None,
     };
     let entry = |column: &TableColumn| {

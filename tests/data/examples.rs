@@ -139,7 +139,7 @@ fn lists_and_missing_values_are_told_apart() {
     assert_eq!(column(&table, "label").cells, TableCells::Integers(vec![Some(2), None, Some(1)]));
     assert_eq!(column(&table, "name").kind, FieldKind::Bytes);
     let TableCells::Refused(why) = &column(&table, "boxes").cells else { panic!("a list") };
-    assert!(why.contains("several floats in record 1"), "{why}");
+    assert!(why.contains("lists of different lengths, such as 2 in some records and 1 in record 2"), "{why}");
     let TableCells::Refused(why) = &column(&table, "mixed").cells else { panic!("two types") };
     assert!(why.contains("bytes in some records and whole numbers in record 1"), "{why}");
     // Labels that some samples lack concern those who ask for labels.
@@ -157,6 +157,39 @@ fn lists_and_missing_values_are_told_apart() {
     let refused: Vec<&str> =
         told.fields.iter().filter(|of| of.refused.is_some()).map(|of| of.name.as_str()).collect();
     assert_eq!(refused, ["boxes", "mixed"]);
+}
+
+#[test]
+fn lists_of_one_length_are_columns() {
+    let of = |corners: &[f32], counts: &[i64], packed: bool| {
+        let list = |name, value: &Feature| field(1, &entry(name, value, packed));
+        let floats = Feature::Floats(corners.to_vec());
+        [list("box", &floats), list("counts", &Feature::Integers(counts.to_vec()))].concat()
+    };
+    let most: Vec<i64> = (-32..32).collect();
+    let records =
+        [of(&[], &most, true), of(&[0.5, 1.5, 2.5, -1.0], &most, false), of(&[1.0; 4], &most, true)];
+    let table = tf_examples(&shard(&records)[..]).unwrap();
+    let boxes = [None, Some([0.5, 1.5, 2.5, -1.0]), Some([1.0; 4])].map(|cell| cell.map(Box::from));
+    assert_eq!(column(&table, "box").cells, TableCells::FloatLists(4, boxes.to_vec()));
+    assert_eq!(column(&table, "box").kind, FieldKind::Float);
+    let counts = vec![Some(most.clone().into_boxed_slice()); 3];
+    assert_eq!(column(&table, "counts").cells, TableCells::IntegerLists(64, counts));
+    let refused = |records: &[Vec<u8>], name| {
+        let table = tf_examples(&shard(records)[..]).unwrap();
+        match &column(&table, name).cells {
+            TableCells::Refused(why) => why.clone(),
+            cells => panic!("{cells:?}"),
+        }
+    };
+    let long: Vec<i64> = (0..65).collect();
+    assert!(refused(&[of(&[], &long, true)], "counts").contains("more than 64 whole numbers in record 0"));
+    assert!(refused(&[of(&[], &long, false)], "counts").contains("more than 64 whole numbers"));
+    let single = [of(&[1.0], &[1], true), of(&[1.0; 3], &[2, 3], true)];
+    assert!(refused(&single, "box").contains("such as 1 in some records and 3 in record 1"));
+    let texts = Feature::Bytes(vec![b"a".to_vec(), b"b".to_vec()]);
+    let why = refused(&[example(&[("texts", texts)])], "texts");
+    assert!(why.contains("several bytes in record 0"), "{why}");
 }
 
 #[test]

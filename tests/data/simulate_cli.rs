@@ -150,7 +150,7 @@ fn plan_counts_a_request_for_each_compressed_block() {
     };
     let requests = |plan: &Value| plan["first"]["slow_requests"].as_u64().unwrap();
     let first = |more: &[&str]| requests(&report(more)["plan"]);
-    assert_eq!(first(&["--cache-size", "1GB"]), 2);
+    assert_eq!(first(&["--cache-size", "1GB", "--cache-fill", "use"]), 2);
     // All blocks have room unpacked, in each process.
     assert_eq!(first(&["--cache-size", "0", "--nodes", "3"]), 6);
     let on_many = ["--cache-size", "0", "--nodes", "50"];

@@ -63,6 +63,10 @@ fn cells(table: &ShardTable, column: &TableColumn, bytes: &[u8]) -> Option<Vec<V
         TableCells::Truths(cells) => each(cells, |&truth| truth.into()),
         TableCells::Integers(cells) => each(cells, |&number| number.into()),
         TableCells::Floats(cells) => each(cells, |&number| (number.to_bits() as i64).into()),
+        TableCells::IntegerLists(_, cells) => each(cells, |list| list.to_vec().into()),
+        TableCells::FloatLists(_, cells) => {
+            each(cells, |list| list.iter().map(|number| number.to_bits() as i64).collect())
+        }
         TableCells::Texts(cells) => each(cells, |value| (**value).into()),
         TableCells::Refused(why) => {
             assert!(why.starts_with("it") || why.starts_with("several") || why.starts_with("the"), "{why}");
@@ -162,6 +166,8 @@ fn check_bounds(table: &ShardTable, bytes: &[u8]) {
             TableCells::Truths(cells) => cells.len(),
             TableCells::Integers(cells) => cells.len(),
             TableCells::Floats(cells) => cells.len(),
+            TableCells::IntegerLists(_, cells) => cells.len(),
+            TableCells::FloatLists(_, cells) => cells.len(),
             TableCells::Texts(cells) => cells.len(),
             TableCells::Refused(_) => continue,
         };

@@ -17,10 +17,14 @@ fn examples(scene: &Scene, count: i64) {
             ("photo", Feature::bytes(jpeg(number as u64))),
             ("label", Feature::Integers(vec![number % 4])),
             ("Weight", Feature::Floats(vec![number as f32 / 8.0])),
-            ("boxes", Feature::Floats(vec![1.0, 2.0])),
+            ("boxes", Feature::Floats(vec![number as f32, 0.5, -1.0, 2.0])),
+            ("points", Feature::Integers(vec![number; 1 + number as usize % 3])),
         ];
         if number % 3 != 0 {
             features.push(("height", Feature::Integers(vec![1000 + number])));
+        }
+        if number % 4 != 1 {
+            features.push(("corners", Feature::Integers(vec![number, -number])));
         }
         if number % 5 != 0 {
             features.push(("caption", Feature::bytes(format!("picture {number}"))));
@@ -107,6 +111,46 @@ fn columns_and_members_are_of_their_sample() {
 }
 
 #[test]
+fn lists_of_one_length_are_a_tensor() {
+    let scene = Scene::new();
+    examples(&scene, 30);
+    let rounded = FieldOptions { kind: Some(FieldKind::Float), ..optional("corners") };
+    for (corners, is_float) in [(optional("corners"), false), (rounded, true)] {
+        let fields = vec![FieldOptions::named("image"), FieldOptions::named("boxes"), corners];
+        let pipeline = pipeline(&scene, &options(&scene, fields)).unwrap();
+        let mut epoch = pipeline.epoch(0, 0, 1, 0).unwrap();
+        let mut seen = 0;
+        while let Some(batch) = epoch.next_batch().unwrap() {
+            let ids = ids(&batch);
+            let shape = |name: &str| match pipeline.config().field(&batch, name) {
+                Some(FieldValue::Tensor(tensor)) => tensor.shape().to_vec(),
+                _ => panic!("{name} is no tensor"),
+            };
+            assert_eq!(
+                (shape("boxes"), shape("corners")),
+                (vec![ids.len() as i64, 4], vec![ids.len() as i64, 2])
+            );
+            let here = pipeline.config().present(&batch, "corners").unwrap().bytes().to_vec();
+            let (boxes, corners) = (tensor(&pipeline, &batch, "boxes"), tensor(&pipeline, &batch, "corners"));
+            for (at, &id) in ids.iter().enumerate() {
+                let expected = [id as f32, 0.5, -1.0, 2.0].map(f32::to_ne_bytes).concat();
+                assert_eq!(boxes[16 * at..][..16], expected);
+                let corner = if id % 4 == 1 { [0, 0] } else { [id, -id] };
+                assert_eq!(here[at], u8::from(id % 4 != 1));
+                if is_float {
+                    let expected = corner.map(|number| (number as f32).to_ne_bytes()).concat();
+                    assert_eq!(corners[8 * at..][..8], expected);
+                } else {
+                    assert_eq!(corners[16 * at..][..16], corner.map(i64::to_ne_bytes).concat());
+                }
+            }
+            seen += ids.len();
+        }
+        assert_eq!(seen, 30);
+    }
+}
+
+#[test]
 fn what_a_sample_lacks_is_named_with_the_sample() {
     let scene = Scene::new();
     examples(&scene, 8);
@@ -130,8 +174,8 @@ fn fields_that_cannot_be_are_refused_by_name() {
     let scene = Scene::new();
     examples(&scene, 8);
     let image = || FieldOptions::named("image");
-    let error = refused(&scene, vec![image(), FieldOptions::named("boxes")]);
-    assert!(error.contains("\"boxes\"") && error.contains("a list of several floats"), "{error}");
+    let error = refused(&scene, vec![image(), FieldOptions::named("points")]);
+    assert!(error.contains("\"points\"") && error.contains("lists of different lengths"), "{error}");
     let error = refused(&scene, vec![image(), FieldOptions::named("width")]);
     assert!(error.contains("\"width\"") && error.contains("\"height\""), "{error}");
     let text = FieldOptions { kind: Some(FieldKind::Text), ..FieldOptions::named("height") };

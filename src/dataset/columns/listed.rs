@@ -91,7 +91,10 @@ impl ListingTable {
             TableCells::Truths(_) | TableCells::Integers(_) => FieldKind::Integer,
             TableCells::Floats(_) => FieldKind::Float,
             TableCells::Texts(_) => FieldKind::Text,
-            TableCells::Extents(_) | TableCells::Refused(_) => FieldKind::Bytes,
+            TableCells::IntegerLists(..)
+            | TableCells::FloatLists(..)
+            | TableCells::Extents(_)
+            | TableCells::Refused(_) => FieldKind::Bytes,
         };
         TableColumn { name, kind, classes: Vec::new(), cells }
     }
@@ -179,7 +182,7 @@ impl TableColumn {
                 self.classes = names.into_iter().map(str::to_owned).collect();
                 numbers
             }
-            TableCells::Floats(_) | TableCells::Extents(_) | TableCells::Refused(_) => return false,
+            _ => return false,
         };
         (self.kind, self.cells) = (FieldKind::Integer, TableCells::Integers(numbers));
         true

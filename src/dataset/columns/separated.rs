@@ -24,35 +24,35 @@ pub(super) fn table(text: &[u8], separator: u8, trimmed: bool) -> Result<Table, 
 fn check_quotes(text: &[u8], separator: u8, trimmed: bool) -> Result<(), TableFault> {
     /// Where a value is.
     #[derive(Clone, Copy)]
-    enum Place {
+    enum ValuePlace {
         Begin,
         Bare,
         /// Within a quote that was opened on this line.
         Quoted(u64),
         Closed,
     }
-    let (mut line, mut place) = (1, Place::Begin);
+    let (mut line, mut place) = (1, ValuePlace::Begin);
     let mut bytes = text.iter().copied().peekable();
     while let Some(byte) = bytes.next() {
         place = match (place, byte) {
             // Two quotes stand for one.
-            (Place::Quoted(_), b'"') if bytes.next_if_eq(&b'"').is_none() => Place::Closed,
-            (Place::Quoted(opened), _) => Place::Quoted(opened),
-            (_, b'\n' | b'\r') => Place::Begin,
-            (_, byte) if byte == separator => Place::Begin,
-            (Place::Begin, b'"') => Place::Quoted(line),
-            (Place::Closed, b' ' | b'\t') if trimmed => Place::Closed,
-            (Place::Closed, _) => {
-                let message = "has text behind a quote that was closed: put the whole value in quotes, and write a quote \
-                               within it twice";
+            (ValuePlace::Quoted(_), b'"') if bytes.next_if_eq(&b'"').is_none() => ValuePlace::Closed,
+            (ValuePlace::Quoted(opened), _) => ValuePlace::Quoted(opened),
+            (_, b'\n' | b'\r') => ValuePlace::Begin,
+            (_, byte) if byte == separator => ValuePlace::Begin,
+            (ValuePlace::Begin, b'"') => ValuePlace::Quoted(line),
+            (ValuePlace::Closed, b' ' | b'\t') if trimmed => ValuePlace::Closed,
+            (ValuePlace::Closed, _) => {
+                let message = "has text behind a quote that was closed: put the whole value in quotes, and write a \
+                               quote within it twice";
                 return Err(TableFault::at(line, message));
             }
-            (Place::Begin | Place::Bare, _) => Place::Bare,
+            (ValuePlace::Begin | ValuePlace::Bare, _) => ValuePlace::Bare,
         };
         line += u64::from(ends_line(byte, bytes.peek().copied()));
     }
     match place {
-        Place::Quoted(opened) => Err(TableFault::at(opened, "has a quote that is never closed")),
+        ValuePlace::Quoted(opened) => Err(TableFault::at(opened, "has a quote that is never closed")),
         _ => Ok(()),
     }
 }
@@ -70,8 +70,8 @@ struct Lines<'a> {
 }
 
 impl Lines<'_> {
-    /// The line on which a row begins. By the `csv` crate it begins behind the row before, and so on an empty line where
-    /// there are some between.
+    /// The line on which a row begins. By the `csv` crate it begins behind the row before, and so on an empty line
+    /// where there are some between.
     fn of(&mut self, position: Option<&csv::Position>) -> u64 {
         let begin = position.map_or(0, |position| usize::try_from(position.byte()).unwrap_or(usize::MAX));
         while let Some(&byte) = self.text.get(self.at)

@@ -4,6 +4,8 @@
 //! bytes, floats or whole numbers (TensorFlow, `core/example/example.proto`, `feature.proto`). Messages are walked over
 //! a small window: images are stepped over.
 
+mod feature;
+
 use super::super::gather::MOST_CELLS;
 use super::super::samples::ShardContents;
 use super::super::survey::is_tfrecord;
@@ -16,6 +18,7 @@ use super::wire::{WireMessage, WireValue};
 use super::{ShardLayout, ShardParser};
 use crate::error::Result;
 use crate::source::{DatasetSource, Malformed, ReadAt, Window};
+use feature::{BYTES, FLOATS, FeatureList, FeatureValue, INTEGERS, LONGEST_LIST};
 use std::collections::HashMap;
 
 /// The features that may be the label, the first of which counts.
@@ -139,22 +142,6 @@ fn not_zlib<S: ReadAt + ?Sized>(source: &mut Window<'_, S>, error: Malformed, re
     Malformed { offset: 0, message }
 }
 
-/// The list of a feature, as far as it is known: whether it has one value, and which.
-#[derive(Debug, Clone, Copy, PartialEq)]
-enum FeatureValue {
-    /// No value at all.
-    Nothing,
-    Bytes(CellExtent),
-    Float(f32),
-    Integer(i64),
-    /// Several values of one of these types.
-    Several(&'static str),
-}
-
-const BYTES: &str = "bytes";
-const FLOATS: &str = "floats";
-const INTEGERS: &str = "whole numbers";
-
 /// The features of a record by name. Of several by one name the last counts, as in every map of protocol buffers.
 type Features = Vec<(String, FeatureValue)>;
 
@@ -215,96 +202,12 @@ fn entry<S: ReadAt + ?Sized>(
     Ok((name, list.value))
 }
 
-/// The list of a feature while it is read. Lists of one type that come in pieces are one list, and a list of another
-/// type takes their place.
-struct FeatureList {
-    /// The number of the list's field, which says its type.
-    of: u64,
-    value: FeatureValue,
-}
-
-impl Default for FeatureList {
-    fn default() -> Self {
-        Self { of: 0, value: FeatureValue::Nothing }
-    }
-}
-
-impl FeatureList {
-    /// Takes in a `Feature`.
-    fn take<S: ReadAt + ?Sized>(
-        &mut self,
-        source: &mut Window<'_, S>,
-        mut feature: WireMessage,
-    ) -> Result<(), Malformed> {
-        while let Some((number, value)) = feature.next(source)? {
-            let (1..=3, WireValue::Bytes { start, end }) = (number, value) else { continue };
-            if self.of != number {
-                (self.of, self.value) = (number, FeatureValue::Nothing);
-            }
-            let mut list = WireMessage::new(start, end);
-            while let Some((field, value)) = list.next(source)? {
-                if field != 1 {
-                    continue;
-                }
-                match (number, value) {
-                    (1, WireValue::Bytes { start, end }) => {
-                        let wrong =
-                            |_| Malformed { offset: start, message: "a value is too long".to_owned() };
-                        let length = u32::try_from(end - start).map_err(wrong)?;
-                        self.add(FeatureValue::Bytes(CellExtent { offset: start, length }), BYTES);
-                    }
-                    (2, WireValue::Fixed32(bits)) => {
-                        self.add(FeatureValue::Float(f32::from_bits(bits)), FLOATS)
-                    }
-                    (2, WireValue::Bytes { start, end }) => {
-                        let mut packed = WireMessage::new(start, end);
-                        self.packed(&mut packed, FLOATS, |packed| {
-                            packed.fixed32(source).map(|bits| FeatureValue::Float(f32::from_bits(bits)))
-                        })?;
-                    }
-                    (3, WireValue::Varint(number)) => {
-                        self.add(FeatureValue::Integer(number.cast_signed()), INTEGERS);
-                    }
-                    (3, WireValue::Bytes { start, end }) => {
-                        let mut packed = WireMessage::new(start, end);
-                        self.packed(&mut packed, INTEGERS, |packed| {
-                            packed.varint(source).map(|number| FeatureValue::Integer(number.cast_signed()))
-                        })?;
-                    }
-                    // What is of another type than its field is unknown to every reader.
-                    _ => {}
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes the numbers of a packed list. Nobody needs to know how many there are beside the first.
-    fn packed(
-        &mut self,
-        list: &mut WireMessage,
-        what: &'static str,
-        mut next: impl FnMut(&mut WireMessage) -> Result<FeatureValue, Malformed>,
-    ) -> Result<(), Malformed> {
-        for _ in 0..2 {
-            if !list.is_done() {
-                let value = next(list)?;
-                self.add(value, what);
-            }
-        }
-        Ok(())
-    }
-
-    fn add(&mut self, value: FeatureValue, what: &'static str) {
-        let is_first = self.value == FeatureValue::Nothing;
-        self.value = if is_first { value } else { FeatureValue::Several(what) };
-    }
-}
-
 /// The features of all records so far.
 #[derive(Default)]
 struct ExampleTable {
     records: u64,
+    /// The numbers in lists that were taken.
+    listed: u64,
     places: HashMap<String, usize>,
     columns: Vec<(String, FeatureColumn)>,
 }
@@ -316,6 +219,8 @@ enum FeatureColumn {
     Bytes(Vec<Option<CellExtent>>, ValueKinds),
     Floats(Vec<Option<f64>>),
     Integers(Vec<Option<i64>>),
+    FloatLists(u32, Vec<Option<Box<[f64]>>>),
+    IntegerLists(u32, Vec<Option<Box<[i64]>>>),
     Refused(String),
 }
 
@@ -344,13 +249,22 @@ impl ExampleTable {
         };
         let column = &mut self.columns[place].1;
         if matches!(column, FeatureColumn::Nothing) {
-            *column = match value {
+            *column = match &value {
                 FeatureValue::Nothing => return Ok(()),
                 FeatureValue::Bytes(_) => FeatureColumn::Bytes(Vec::new(), ValueKinds::default()),
                 FeatureValue::Float(_) => FeatureColumn::Floats(Vec::new()),
                 FeatureValue::Integer(_) => FeatureColumn::Integers(Vec::new()),
+                FeatureValue::Floats(list) => FeatureColumn::FloatLists(list.len() as u32, Vec::new()),
+                FeatureValue::Integers(list) => FeatureColumn::IntegerLists(list.len() as u32, Vec::new()),
                 FeatureValue::Several(what) => FeatureColumn::Refused(several(what, self.records)),
             };
+        }
+        if value.each() > 1 && !matches!(column, FeatureColumn::Refused(_)) {
+            self.listed += value.each() as u64;
+            if self.listed > MOST_CELLS {
+                let reason = "has more numbers in lists than a shard may have: write smaller shards";
+                *column = FeatureColumn::Refused(reason.to_owned());
+            }
         }
         match (column, value) {
             (FeatureColumn::Refused(_), _) | (_, FeatureValue::Nothing) => {}
@@ -364,12 +278,31 @@ impl ExampleTable {
             (FeatureColumn::Integers(cells), FeatureValue::Integer(number)) => {
                 put(cells, self.records, number);
             }
+            (FeatureColumn::FloatLists(each, cells), FeatureValue::Floats(list))
+                if list.len() as u32 == *each =>
+            {
+                put(cells, self.records, list.into_iter().map(f64::from).collect());
+            }
+            (FeatureColumn::IntegerLists(each, cells), FeatureValue::Integers(list))
+                if list.len() as u32 == *each =>
+            {
+                put(cells, self.records, list.into_boxed_slice());
+            }
             (column, FeatureValue::Several(what)) => {
                 *column = FeatureColumn::Refused(several(what, self.records));
             }
             (column, value) => {
                 let (was, is) = (column.words(), value.words());
-                let reason = format!("has {was} in some records and {is} in record {}", self.records);
+                let reason = if was == is {
+                    let (was, is) = (column.each(), value.each());
+                    format!(
+                        "has lists of different lengths, such as {was} in some records and {is} in record {}: only \
+                         those of one length are read",
+                        self.records
+                    )
+                } else {
+                    format!("has {was} in some records and {is} in record {}", self.records)
+                };
                 *column = FeatureColumn::Refused(reason);
             }
         }
@@ -395,6 +328,12 @@ impl ExampleTable {
                 FeatureColumn::Integers(cells) => {
                     (FieldKind::Integer, TableCells::Integers(padded(cells, records)))
                 }
+                FeatureColumn::FloatLists(each, cells) => {
+                    (FieldKind::Float, TableCells::FloatLists(each, padded(cells, records)))
+                }
+                FeatureColumn::IntegerLists(each, cells) => {
+                    (FieldKind::Integer, TableCells::IntegerLists(each, padded(cells, records)))
+                }
                 // Another shard may have values, and says what they are.
                 FeatureColumn::Nothing => return None,
                 FeatureColumn::Refused(reason) => (FieldKind::Bytes, TableCells::Refused(reason)),
@@ -407,7 +346,12 @@ impl ExampleTable {
 }
 
 fn several(what: &str, record: u64) -> String {
-    format!("has a list of several {what} in record {record}, and only single values are read")
+    match what {
+        BYTES => format!(
+            "has a list of several {what} in record {record}, and of bytes only single values are read"
+        ),
+        _ => format!("has a list of more than {LONGEST_LIST} {what} in record {record}, which are the most"),
+    }
 }
 
 impl FeatureColumn {
@@ -415,20 +359,16 @@ impl FeatureColumn {
         match self {
             Self::Nothing | Self::Refused(_) => "nothing",
             Self::Bytes(..) => BYTES,
-            Self::Floats(_) => FLOATS,
-            Self::Integers(_) => INTEGERS,
+            Self::Floats(_) | Self::FloatLists(..) => FLOATS,
+            Self::Integers(_) | Self::IntegerLists(..) => INTEGERS,
         }
     }
-}
 
-impl FeatureValue {
-    fn words(self) -> &'static str {
+    /// How many numbers each record has.
+    fn each(&self) -> usize {
         match self {
-            Self::Nothing => "nothing",
-            Self::Bytes(_) => BYTES,
-            Self::Float(_) => FLOATS,
-            Self::Integer(_) => INTEGERS,
-            Self::Several(what) => what,
+            Self::FloatLists(each, _) | Self::IntegerLists(each, _) => *each as usize,
+            _ => 1,
         }
     }
 }

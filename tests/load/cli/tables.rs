@@ -13,7 +13,8 @@ fn fields_and_first_samples_are_shown() {
             ("image", Feature::bytes(jpeg(number as u64))),
             ("label", Feature::Integers(vec![number])),
             ("caption", Feature::bytes(format!("picture {number} {}", "long ".repeat(40)))),
-            ("boxes", Feature::Floats(vec![0.0, 1.0])),
+            ("boxes", Feature::Floats(vec![0.5; 1 + number as usize % 2])),
+            ("size", Feature::Integers(vec![number, 7])),
         ];
         if number > 0 {
             features.push(("score", Feature::Floats(vec![number as f32 / 4.0])));
@@ -28,10 +29,11 @@ fn fields_and_first_samples_are_shown() {
     let shown = run(&[]);
     let text = String::from_utf8(shown.stdout.clone()).unwrap();
     assert_eq!(code(&shown), 0, "{}", stderr(&shown));
-    let fields = "fields       boxes (refused: has a list of several floats in record 0, and only single values are \
-                  read), caption (text), image (image), label (integer), score (float)";
+    let fields = "fields       boxes (refused: has lists of different lengths, such as 1 in some records and 2 in \
+                  record 1: only those of one length are read), caption (text), image (image), label (integer), \
+                  score (float), size (integer)";
     assert!(text.contains("TFRecord shards of tf.Example") && text.contains(fields), "{text}");
-    let first = format!("image {} bytes, label 0, score –", jpeg(0).len());
+    let first = format!("image {} bytes, label 0, score –, size [0,7]", jpeg(0).len());
     assert!(text.contains("caption \"picture 0 long long") && text.contains(&first), "{text}");
     assert_eq!(text.matches("\n  sample ").count(), 10, "{text}");
     let report = json(&run(&["--json", "--samples", "3", "--verify"]));

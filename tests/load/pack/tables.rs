@@ -22,7 +22,9 @@ pub(super) fn examples(scene: &Scene, root: &str, count: i64) {
         let mut features = vec![
             ("label", Feature::Integers(vec![number % 4])),
             ("Weight", Feature::Floats(vec![number as f32 / 8.0])),
-            ("boxes", Feature::Floats(vec![1.0, 2.0])),
+            ("box", Feature::Floats(vec![1.0, number as f32])),
+            ("boxes", Feature::Floats(vec![1.0; 2 + number as usize % 2])),
+            ("counts", Feature::Integers(vec![number, -number, 3])),
         ];
         if number % 7 != 5 {
             features.push(("photo", Feature::bytes(jpeg(number as u64))));

@@ -1,0 +1,146 @@
+//! A feature of a `tf.Example`: what its list holds.
+
+use super::super::wire::{WireMessage, WireValue};
+use crate::dataset::table::CellExtent;
+use crate::source::{Malformed, ReadAt, Window};
+
+/// The most numbers in a list that is read: the index keeps all of them for each record.
+pub(super) const LONGEST_LIST: usize = 64;
+
+/// The list of a feature, as far as it is known.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) enum FeatureValue {
+    /// No value at all.
+    Nothing,
+    Bytes(CellExtent),
+    Float(f32),
+    Integer(i64),
+    /// Several numbers with fractions.
+    Floats(Vec<f32>),
+    /// Several whole numbers.
+    Integers(Vec<i64>),
+    /// Several values of one of these types that are not read.
+    Several(&'static str),
+}
+
+pub(super) const BYTES: &str = "bytes";
+pub(super) const FLOATS: &str = "floats";
+pub(super) const INTEGERS: &str = "whole numbers";
+
+/// The list of a feature while it is read. Lists of one type that come in pieces are one list, and a list of another
+/// type takes their place.
+pub(super) struct FeatureList {
+    /// The number of the list's field, which says its type.
+    of: u64,
+    pub(super) value: FeatureValue,
+}
+
+impl Default for FeatureList {
+    fn default() -> Self {
+        Self { of: 0, value: FeatureValue::Nothing }
+    }
+}
+
+impl FeatureList {
+    /// Takes in a `Feature`.
+    pub(super) fn take<S: ReadAt + ?Sized>(
+        &mut self,
+        source: &mut Window<'_, S>,
+        mut feature: WireMessage,
+    ) -> Result<(), Malformed> {
+        while let Some((number, value)) = feature.next(source)? {
+            let (1..=3, WireValue::Bytes { start, end }) = (number, value) else { continue };
+            if self.of != number {
+                (self.of, self.value) = (number, FeatureValue::Nothing);
+            }
+            let mut list = WireMessage::new(start, end);
+            while let Some((field, value)) = list.next(source)? {
+                if field != 1 {
+                    continue;
+                }
+                match (number, value) {
+                    (1, WireValue::Bytes { start, end }) => {
+                        let wrong =
+                            |_| Malformed { offset: start, message: "a value is too long".to_owned() };
+                        let length = u32::try_from(end - start).map_err(wrong)?;
+                        self.add(FeatureValue::Bytes(CellExtent { offset: start, length }));
+                    }
+                    (2, WireValue::Fixed32(bits)) => {
+                        self.add(FeatureValue::Float(f32::from_bits(bits)));
+                    }
+                    (2, WireValue::Bytes { start, end }) => {
+                        let mut packed = WireMessage::new(start, end);
+                        self.packed(&mut packed, |packed| {
+                            packed.fixed32(source).map(|bits| FeatureValue::Float(f32::from_bits(bits)))
+                        })?;
+                    }
+                    (3, WireValue::Varint(number)) => {
+                        self.add(FeatureValue::Integer(number.cast_signed()));
+                    }
+                    (3, WireValue::Bytes { start, end }) => {
+                        let mut packed = WireMessage::new(start, end);
+                        self.packed(&mut packed, |packed| {
+                            packed.varint(source).map(|number| FeatureValue::Integer(number.cast_signed()))
+                        })?;
+                    }
+                    // What is of another type than its field is unknown to every reader.
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the numbers of a packed list. Of one that is too long nobody needs to know the rest.
+    fn packed(
+        &mut self,
+        list: &mut WireMessage,
+        mut next: impl FnMut(&mut WireMessage) -> Result<FeatureValue, Malformed>,
+    ) -> Result<(), Malformed> {
+        while !list.is_done() && !matches!(self.value, FeatureValue::Several(_)) {
+            let value = next(list)?;
+            self.add(value);
+        }
+        Ok(())
+    }
+
+    fn add(&mut self, value: FeatureValue) {
+        use FeatureValue::{Float, Floats, Integer, Integers, Nothing, Several};
+        let known = std::mem::replace(&mut self.value, Nothing);
+        self.value = match (known, value) {
+            (Nothing, value) => value,
+            (Float(first), Float(number)) => Floats(vec![first, number]),
+            (Integer(first), Integer(number)) => Integers(vec![first, number]),
+            (Floats(mut list), Float(number)) if list.len() < LONGEST_LIST => {
+                list.push(number);
+                Floats(list)
+            }
+            (Integers(mut list), Integer(number)) if list.len() < LONGEST_LIST => {
+                list.push(number);
+                Integers(list)
+            }
+            (known, _) => Several(known.words()),
+        };
+    }
+}
+
+impl FeatureValue {
+    /// How many numbers it has.
+    pub(super) fn each(&self) -> usize {
+        match self {
+            Self::Floats(list) => list.len(),
+            Self::Integers(list) => list.len(),
+            _ => 1,
+        }
+    }
+
+    pub(super) fn words(&self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Bytes(_) => BYTES,
+            Self::Float(_) | Self::Floats(_) => FLOATS,
+            Self::Integer(_) | Self::Integers(_) => INTEGERS,
+            Self::Several(what) => what,
+        }
+    }
+}
