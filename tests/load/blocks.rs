@@ -1,9 +1,11 @@
 //! Samples in compressed blocks: every batch is that of the same dataset without compression, no block is unpacked
 //! oftener than it must be, and what is damaged is an error of the samples in it.
 
+mod packed;
+
 use crate::common::scene::{Scene, tfrecord};
 use crate::common::tables::{Feature, MdsColumn, example, mds_index, mds_shard};
-use crate::common::{epoch_bytes, jpeg, small_images};
+use crate::common::{jpeg, small_images};
 use flate2::Compression;
 use flate2::write::{GzEncoder, ZlibEncoder};
 use foreload::Shuffling;
@@ -455,76 +457,4 @@ fn damage_at_any_place_is_noticed_or_harmless() {
         }
         assert!(noticed > 60, "{}: {noticed} of 120 noticed", kind.name);
     }
-}
-
-#[test]
-fn compressed_shards_are_packed_as_the_datasets_that_they_are() {
-    for kind in KINDS {
-        let options = LoaderOptions { batch_size: 5, ..small_images() };
-        let (work, packed) = (Scene::new(), kind.scene(true));
-        let source = pipeline(&packed, &options);
-        let run = |command: &str, from: &std::path::Path, into: &str, more: &[&str]| {
-            let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_foreload"));
-            program.arg(command).args([from, &work.root.join(into)]).args(more);
-            program.env("FORELOAD_INDEX_DIR", packed.options.directory.as_ref().unwrap()).output().unwrap()
-        };
-        let open = |name: &str| {
-            let index = DatasetIndex::open(&work.root.join(name), &packed.options);
-            let index = Arc::new(index.unwrap_or_else(|error| panic!("{}: {error}", kind.name)));
-            let config = options.check(&index).unwrap();
-            Pipeline::new(index, config)
-        };
-        let succeeds = |output: std::process::Output| {
-            assert!(output.status.success(), "{}: {}", kind.name, String::from_utf8_lossy(&output.stderr));
-        };
-        // More shards than one of the source makes, and fewer.
-        for (into, more) in [
-            ("small", &["--shard-size", "6000", "--threads", "3"][..]),
-            ("large", &["--threads", "1"]),
-            ("tars", &["--to", "tar", "--shard-size", "9000", "--threads", "3"]),
-        ] {
-            succeeds(run("pack", &packed.root, into, more));
-            let made = open(into);
-            assert!(!made.index().has_blocks(), "{}: {into}", kind.name);
-            for number in 0..2 {
-                assert!(by_sample(&made, number) == by_sample(&source, number), "{}: {into}", kind.name);
-            }
-            if into != "tars" {
-                assert_eq!(made.index().fingerprint(), source.index().fingerprint(), "{}", kind.name);
-                assert!(epoch_bytes(&made, 1) == epoch_bytes(&source, 1));
-            }
-        }
-        let output = run("unpack", &work.root.join("small"), "back", &[]);
-        if !kind.endings[0].ends_with("tar") {
-            assert!(String::from_utf8_lossy(&output.stderr).contains("which are not written again"));
-            continue;
-        }
-        succeeds(output);
-        let back = open("back");
-        assert!(by_sample(&back, 0) == by_sample(&source, 0), "{}", kind.name);
-        for number in 0..SHARDS {
-            let bytes = std::fs::read(work.root.join(format!("back/s-{number:03}.tar"))).unwrap();
-            assert_eq!(bytes.len(), (kind.shard)(number * EACH..(number + 1) * EACH).len());
-        }
-    }
-}
-
-#[test]
-fn a_damaged_block_is_an_error_of_its_shard_when_it_is_packed() {
-    let packed = KINDS[0].scene(true);
-    let index = packed.open().unwrap();
-    let run = || {
-        let mut program = std::process::Command::new(env!("CARGO_BIN_EXE_foreload"));
-        program.arg("pack").args([&packed.root, &packed.root.with_file_name("into")]);
-        program.env("FORELOAD_INDEX_DIR", packed.options.directory.as_ref().unwrap()).output().unwrap()
-    };
-    assert_eq!(index.len(), SAMPLES as u64);
-    let path = packed.root.join("s-003.tar.gz");
-    let mut bytes = std::fs::read(&path).unwrap();
-    let middle = bytes.len() / 2;
-    bytes[middle] ^= 1;
-    std::fs::write(&path, bytes).unwrap();
-    let output = run();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(!output.status.success() && told.contains("s-003.tar.gz"), "{told}");
 }
