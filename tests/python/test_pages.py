@@ -33,7 +33,10 @@ REQUIRED = os.environ.get("FORELOAD_REQUIRE_FRAMEWORKS") == "1"
 OPTIONAL = {"ffcv", "streaming"}
 """Environments, and the modules they are for, that `make test-frameworks` does not make."""
 ENVIRONMENTS = ("frameworks", *sorted(OPTIONAL)) if REQUIRED else ()
-TIMEOUT = 100
+TIMEOUT = 250
+"""Seconds that a block may take: some make hundreds of photographs, while other tests take the other cores."""
+
+pytestmark = pytest.mark.timeout(TIMEOUT + 50)
 
 # Code that stands for the reader's own.
 PRELUDE = """
