@@ -393,7 +393,7 @@ impl LoaderOptions {
         // Bytes that are only passed on need no more than one thread.
         let processors = || if options.decoded { share::processors(ranks) } else { 1 };
         let threads = options.threads.map_or_else(processors, |threads| threads as usize);
-        let queue_depth = options.queue_depth.unwrap_or(if index.has_remote() { 64 } else { 32 }) as usize;
+        let queue_depth = options.depth_for(index) as usize;
         let label_columns = same.label_columns.clone();
         let (mut fields, mut layout) = options.fields(asked, index, &images, &label_columns)?;
         if options.decoded {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from bisect import bisect_right
-from functools import lru_cache
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -198,11 +197,11 @@ def _check_unchanged(dataset: Any, files: dict[str, _Stored]) -> None:
                     raise config_error("dataset", message)
 
 
-@lru_cache(maxsize=1024)
 def _is_other(mapped: str, path: str) -> bool:
     """Whether a mapping is of another file than is at a path by now; where that cannot be told, it is not."""
+    # Memory that is shared has names of files that were deleted, too.
     if mapped.endswith(" (deleted)"):
-        return True
+        return mapped.removesuffix(" (deleted)") in (path, os.path.realpath(path))
     return os.path.exists(mapped) and not os.path.samefile(mapped, path)
 
 

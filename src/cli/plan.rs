@@ -70,6 +70,7 @@ impl TakesSettings for PlanSettings {
     const NAMES: Option<&'static [&'static str]> = Some(&[
         "split",
         "batch_size",
+        "shuffle",
         "repeats",
         "fields",
         "queue_depth",
@@ -170,7 +171,7 @@ pub(super) fn run(args: &PlanArgs) -> Result<()> {
     let index = DatasetIndex::open(&args.dir, &checked.index_options(Contents::Images))?;
     let notices = output::print_notices(index.notices());
     let compressed = index.block_costs();
-    let by_blocks = requests_by_blocks(&index);
+    let by_blocks = requests_by_blocks(&index, u64::from(args.nodes) * u64::from(args.ranks_per_node));
     let mut job = job(args, &index, compressed.as_ref());
     if let Some(requests) = by_blocks.filter(|_| args.is_by_blocks()) {
         job = by_block(&job, requests);
@@ -259,14 +260,22 @@ fn job(args: &PlanArgs, index: &DatasetIndex, compressed: Option<&BlockCosts>) -
     }
 }
 
-/// The number of requests or reads of all samples in an order that keeps neighbours near; `None` where it reads them one
-/// by one, as from file systems.
-fn requests_by_blocks(index: &DatasetIndex) -> Option<u64> {
+/// The bytes that are in use at a time in an order that keeps neighbours near.
+const SHARED_AT_ENDS: u64 = 100 << 20;
+
+/// The number of requests or reads of all samples in an order that keeps neighbours near, of so many ranks; `None`
+/// where it reads them one by one, as from file systems.
+fn requests_by_blocks(index: &DatasetIndex, ranks: u64) -> Option<u64> {
     if !index.has_blocks() && !index.has_remote() {
         return None;
     }
     let stretches = Stretches::new(index, index.len(), |sample| sample, MOST_OF_STRETCH);
-    Some(stretches.len() as u64 + index.total_reads().saturating_sub(index.len()))
+    // At each end of a rank's part the next one reads what is in use there, too.
+    let count = stretches.len() as u64;
+    let bytes: u64 = (0..stretches.len()).map(|number| stretches.bytes_of(number)).sum();
+    let at_an_end = SHARED_AT_ENDS / (bytes / count.max(1)).max(1) + 1;
+    let of_images = (count + (ranks - 1) * at_an_end.min(count)).min(index.len());
+    Some(of_images + index.total_reads().saturating_sub(index.len()))
 }
 
 impl PlanArgs {

@@ -7,7 +7,15 @@ use crate::schedule::{Assignment, Selection, SequenceParts, Shuffling};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+/// The number of stretches that are asked for at a time.
+const MOST_AT_A_TIME: u32 = 8;
+
 impl LoaderOptions {
+    /// The number of reads in flight.
+    pub(super) fn depth_for(&self, index: &DatasetIndex) -> u32 {
+        self.queue_depth.unwrap_or(if index.has_remote() { 64 } else { 32 })
+    }
+
     /// In which order epochs take their samples.
     pub(super) fn shuffling(&self) -> Shuffling {
         self.shuffle.unwrap_or(self.train.into())
@@ -66,34 +74,60 @@ impl LoaderOptions {
     pub(super) fn stretches(&self, selection: &Selection, index: &DatasetIndex) -> Option<Arc<Stretches>> {
         let most = match self.shuffling() {
             Shuffling::Blocks => MOST_OF_STRETCH,
-            // Each of several ranks has a batch of every few: what it reads of its neighbours' is a small part.
+            // Each of several ranks has a batch of every few: what it reads of its neighbours' is a small part. And as
+            // many stretches are asked for at a time as there are threads.
             Shuffling::Off if index.has_remote() => {
                 let mean = index.total_bytes() / index.len().max(1);
-                (mean * u64::from(self.batch_size) / 4).min(MOST_OF_STRETCH)
+                let samples = (self.batch_size / 4).min(self.depth_for(index) / MOST_AT_A_TIME);
+                (mean * u64::from(samples)).min(MOST_OF_STRETCH)
             }
             _ => return None,
         };
         let stretches = Stretches::new(index, selection.members(), |number| selection.member(number), most);
-        if self.shuffling() == Shuffling::Blocks && stretches.len() as u64 == stretches.members() {
-            index.notices().warn_once("blocks", || {
-                format!(
-                    "{}: shuffle=\"blocks\" finds no samples that could be read together, for each is a file of its \
-                     own or as large as a block: shuffle=True costs no more, and is better",
-                    index.root().display()
-                )
-            });
-        }
-        if self.shuffling() == Shuffling::Blocks && are_sorted(selection, index) {
-            index.notices().warn_once("sorted blocks", || {
-                format!(
-                    "{}: samples that lie beside one another are mostly of one class, so that with shuffle=\"blocks\" \
-                     batches have few classes, from which networks learn badly: write the dataset with its samples \
-                     mixed, or use shuffle=True with a cache",
-                    index.root().display()
-                )
-            });
+        if self.shuffling() == Shuffling::Blocks {
+            warn_about_blocks(&stretches, selection, index);
+        } else if !stretches.has_neighbours() {
+            return None;
         }
         Some(Arc::new(stretches))
+    }
+}
+
+/// Warns where blocks bring nothing, or do harm.
+fn warn_about_blocks(stretches: &Stretches, selection: &Selection, index: &DatasetIndex) {
+    let warn = |what: &'static str, message: String| {
+        let root = index.root().display();
+        index.notices().warn_once(("blocks", what), || format!("{root}: {message}"));
+    };
+    let no_use = if !stretches.has_neighbours() {
+        Some(
+            "finds no samples that could be read together, for each is a file of its own or as large as a block",
+        )
+    } else if !index.has_blocks() && !index.has_remote() {
+        Some(
+            "is for what lies in compressed blocks or on servers, and single samples are read here as they are",
+        )
+    } else {
+        None
+    };
+    if let Some(why) = no_use {
+        warn("no use", format!("shuffle=\"blocks\" {why}: shuffle=True mixes better, and costs no more"));
+    }
+    if let Some(largest) = stretches.few_at_a_time() {
+        warn(
+            "large",
+            format!(
+                "compressed blocks have up to {} MB unpacked, so that with shuffle=\"blocks\" samples of few of them \
+                 are mixed at a time: smaller blocks mix better",
+                largest / 1_000_000
+            ),
+        );
+    }
+    if are_sorted(selection, index) {
+        let message = "samples that lie beside one another are mostly of one class, so that with shuffle=\"blocks\" \
+            batches have few classes, from which networks learn badly: write the dataset with its samples mixed, or \
+            use shuffle=True with a cache";
+        warn("sorted", message.to_owned());
     }
 }
 
@@ -123,6 +157,14 @@ impl LoaderConfig {
     /// The stretches that the order goes by; none where it is by samples.
     pub(crate) fn blocks(&self) -> Option<&Arc<Stretches>> {
         self.stretches.as_ref().filter(|_| self.shuffling == Shuffling::Blocks)
+    }
+
+    /// Whether `shuffle="blocks"` goes with the other settings.
+    pub(crate) fn can_shuffle_blocks(&self) -> bool {
+        !self.selection.is_weighted()
+            && self.selection.draws() == self.selection.members()
+            && self.repeats == 1
+            && self.assignment == Assignment::Order
     }
 
     /// How blocks are divided among so many ranks.

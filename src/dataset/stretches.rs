@@ -1,14 +1,14 @@
 //! Samples that lie beside one another: the *stretches* that a dataset is cut into, each of which is read at once where
 //! an order keeps neighbours near.
 
-use super::{DatasetIndex, Extent, FileBlock, FileId};
+use super::{DatasetIndex, Extent, FileBlock, FileId, UNPACKED_KEPT};
 use sha2::{Digest, Sha256};
 
-/// The most bytes of a stretch that lies in no compressed block, which is enough for a request to a server to cost little
-/// beside its bytes.
+/// The most bytes of a stretch that lies in no compressed block, which is enough for a request to a server to cost
+/// little beside its bytes.
 pub(crate) const MOST_OF_STRETCH: u64 = 4 << 20;
-/// The most bytes between two samples of a stretch: headers and small fields may lie there, but no sample that is not
-/// drawn.
+/// The most bytes between two samples of a stretch, which are read along: headers and small fields may lie there, and
+/// of a choice of small samples others.
 const MOST_BETWEEN: u64 = 64 << 10;
 
 /// A stretch: its first member, and what is read for it.
@@ -32,19 +32,21 @@ impl Stretch {
 /// The stretches of the samples that epochs draw from, in the order of the samples.
 ///
 /// A stretch is all samples of a compressed block, or samples that follow one another in a shard, of so many bytes or
-/// less with what lies between them. It depends on the dataset and on the choice of samples, and not on where the dataset lies.
+/// less with what lies between them. It depends on the dataset and on the choice of samples, and not on where the
+/// dataset lies.
 #[derive(Debug)]
 pub struct Stretches {
     stretches: Vec<Stretch>,
     members: u64,
     digest: [u8; 32],
-    /// The numbers of those that are read at once although they are not compressed, by file and place.
+    /// The numbers of those with several samples that are read at once although they are not compressed, by file and
+    /// place.
     by_place: Vec<u32>,
 }
 
 impl Stretches {
-    /// The stretches of so many `members`, of which `member` gives the samples. Those that lie in no compressed block have
-    /// `most` bytes, or are one sample.
+    /// The stretches of so many `members`, of which `member` gives the samples. Those that lie in no compressed block
+    /// have `most` bytes, or are one sample.
     pub fn new(index: &DatasetIndex, members: u64, member: impl Fn(u64) -> u64, most: u64) -> Self {
         let mut stretches: Vec<Stretch> = Vec::new();
         for number in 0..members {
@@ -52,7 +54,9 @@ impl Stretches {
             if let Some(last) = stretches.last_mut()
                 && last.takes(extent, most)
             {
-                last.end = last.end.max(extent.offset + u64::from(extent.length));
+                if extent.length > 0 {
+                    last.end = last.end.max(extent.offset + u64::from(extent.length));
+                }
                 continue;
             }
             stretches.push(Stretch::begin(index, number, extent));
@@ -78,13 +82,29 @@ impl Stretches {
             hash.update(stretch.first.to_le_bytes());
             hash.update(stretch.bytes().to_le_bytes());
         }
-        let plain = |number: &u32| !stretches[*number as usize].is_compressed;
+        let end_of = |number: usize| stretches.get(number + 1).map_or(members, |next| next.first);
+        let plain = |number: &u32| {
+            let stretch = &stretches[*number as usize];
+            !stretch.is_compressed && end_of(*number as usize) - stretch.first > 1
+        };
         let mut by_place: Vec<u32> = (0..stretches.len() as u32).filter(plain).collect();
         by_place.sort_by_key(|&number| {
             let Stretch { file, start, .. } = stretches[number as usize];
             (file.0, start)
         });
         Self { stretches, members, digest: hash.finalize().into(), by_place }
+    }
+
+    /// Whether any samples are read together.
+    pub(crate) fn has_neighbours(&self) -> bool {
+        let is_shared = |number: usize| self.members_of(number).count() > 1 && self.bytes_of(number) > 0;
+        (self.stretches.len() as u64) < self.members && (0..self.len()).any(is_shared)
+    }
+
+    /// The bytes of the largest stretch, if memory has but few as large.
+    pub(crate) fn few_at_a_time(&self) -> Option<u64> {
+        let largest = (0..self.len()).map(|number| self.bytes_of(number)).max()?;
+        (largest > UNPACKED_KEPT / 8).then_some(largest)
     }
 
     /// The number of stretches.
@@ -139,12 +159,8 @@ impl Stretches {
         let number = *self.by_place.get(at.checked_sub(1)?)? as usize;
         let Stretch { file, start, end, .. } = self.stretches[number];
         let inside = file == extent.file && extent.offset.checked_add(extent.length.into())? <= end;
-        let members = self.members_of(number);
-        (inside && members.end - members.start > 1).then_some(Extent {
-            file,
-            offset: start,
-            length: u32::try_from(end - start).ok()?,
-        })
+        let length = u32::try_from(end - start).ok()?;
+        inside.then_some(Extent { file, offset: start, length })
     }
 }
 
@@ -161,9 +177,13 @@ impl Stretch {
         }
     }
 
-    /// Whether the sample that follows those it has by now belongs to it.
+    /// Whether the sample that follows those it has by now belongs to it. A sample without an image has no bytes, which
+    /// lie nowhere.
     fn takes(&self, extent: Extent, most: u64) -> bool {
         let Extent { file, offset, length } = extent;
+        if file == self.file && length == 0 {
+            return true;
+        }
         let end = offset + u64::from(length);
         if self.is_compressed {
             return file == self.file && self.start <= offset && end <= self.end;

@@ -1,5 +1,6 @@
-//! Samples in compressed blocks: a reader over another one, whose threads read each block that is asked for, unpack it
-//! and copy the samples out of it. What lies in its file as it is, is left to the other reader.
+//! Samples in compressed blocks, and those that are read with their neighbours: a reader over another one, whose
+//! threads read each block that is asked for, unpack it where it is compressed, and copy the samples out of it.
+//! Everything else is left to the other reader.
 //!
 //! Blocks are read by blocking calls, which wait beside those that unpack: a block is large, and takes far longer to be
 //! unpacked than to be asked for.
@@ -22,17 +23,18 @@ use std::time::Instant;
 const MOST_THREADS: usize = 4;
 const MOST_REMOTE_THREADS: usize = 8;
 
-/// The bytes of a block, read and unpacked by this thread unless they are there; and whether it did that.
+/// The bytes of a block, read and unpacked by this thread unless they are there; and whether it did that. Requests that
+/// are made again are counted.
 ///
 /// # Errors
 /// The errors of reading; [`Error::Dataset`] for a block that is damaged.
-fn unpacked(files: &dyn Files, block: &FileBlock) -> Result<(Arc<Vec<u8>>, bool)> {
+fn unpacked(files: &dyn Files, block: &FileBlock, again: &AtomicU64) -> Result<(Arc<Vec<u8>>, bool)> {
     let Some(all) = files.unpacked() else {
         return Err(Error::Internal("files with compressed blocks keep none of them".into()));
     };
     all.get(block, || {
         let extent = block.extent();
-        let packed = read_in_file(files, extent)?;
+        let packed = read_in_file(files, extent, again)?;
         block.unpack(packed).map_err(|message| {
             Error::dataset(files.path(extent.file), format!("at byte {}: {message}", extent.offset))
         })
@@ -47,7 +49,8 @@ fn offer(files: &dyn Files, block: &FileBlock, bytes: &[u8]) {
 
 fn beyond(files: &dyn Files, block: &FileBlock) -> Error {
     let extent = block.extent();
-    let message = format!("its index has a sample beyond the compressed block at byte {}", extent.offset);
+    let what = if block.is_compressed() { "the compressed block" } else { "what is read at once" };
+    let message = format!("its index has a sample beyond {what} at byte {}", extent.offset);
     Error::dataset(files.path(extent.file), message)
 }
 
@@ -56,7 +59,7 @@ fn beyond(files: &dyn Files, block: &FileBlock) -> Error {
 /// # Errors
 /// Those of [`unpacked`].
 pub(super) fn read_in_block(files: &dyn Files, block: &FileBlock, extent: Extent) -> Result<Vec<u8>> {
-    let (bytes, is_new) = unpacked(files, block)?;
+    let (bytes, is_new) = unpacked(files, block, &AtomicU64::new(0))?;
     let range = block.range(extent).filter(|range| range.end <= bytes.len());
     let found = range.map(|range| bytes[range].to_vec()).ok_or_else(|| beyond(files, block));
     if is_new {
@@ -121,6 +124,7 @@ struct BlockWork {
     remote: bool,
     reads: AtomicU64,
     bytes: AtomicU64,
+    retries: AtomicU64,
 }
 
 impl BlockReader {
@@ -135,6 +139,7 @@ impl BlockReader {
             remote,
             reads: AtomicU64::default(),
             bytes: AtomicU64::default(),
+            retries: AtomicU64::default(),
         });
         let (jobs, to_do) = unbounded::<FileBlock>();
         let (done, answers) = unbounded();
@@ -159,7 +164,7 @@ impl BlockWork {
         if self.closed.load(Relaxed) {
             return;
         }
-        let found = catch_unwind(AssertUnwindSafe(|| unpacked(&*self.files, block)))
+        let found = catch_unwind(AssertUnwindSafe(|| unpacked(&*self.files, block, &self.retries)))
             .unwrap_or_else(|panic| Err(Error::panicked("unpacking", &*panic)));
         let place = (block.extent().file, block.addresses().start);
         let requests = self.asked.lock().unwrap_or_else(PoisonError::into_inner).remove(&place);
@@ -260,18 +265,19 @@ impl Reader for BlockReader {
     }
 
     fn stats(&self) -> ReadStats {
-        let reads = self.shared.reads.load(Relaxed);
+        let (reads, retries) = (self.shared.reads.load(Relaxed), self.shared.retries.load(Relaxed));
         ReadStats {
             bytes: self.shared.bytes.load(Relaxed),
             reads,
-            requests: if self.shared.remote { reads } else { 0 },
+            requests: if self.shared.remote { reads + retries } else { 0 },
+            retries,
             ..ReadStats::default()
         }
     }
 
     fn describe(&self) -> String {
-        let threads = if self.threads == 1 { "thread unpacks" } else { "threads unpack" };
-        format!("{} {threads} compressed blocks", self.threads)
+        let threads = if self.threads == 1 { "thread reads" } else { "threads read" };
+        format!("{} {threads} blocks, and unpack what is compressed", self.threads)
     }
 }
 

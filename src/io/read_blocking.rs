@@ -7,6 +7,7 @@ use crate::dataset::Extent;
 use crate::error::{Error, Result};
 use std::os::fd::OwnedFd;
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
 /// Reads the bytes of `extent` with plain blocking calls: for the rare substitute of a failed sample.
 ///
@@ -15,14 +16,14 @@ use std::path::Path;
 pub fn read_blocking(files: &dyn Files, extent: Extent) -> Result<Vec<u8>> {
     match files.block(extent) {
         Some(block) => read_in_block(files, &block, extent),
-        None => read_in_file(files, extent),
+        None => read_in_file(files, extent, &AtomicU64::new(0)),
     }
 }
 
-/// Reads bytes that lie in their file as they are.
-pub(super) fn read_in_file(files: &dyn Files, extent: Extent) -> Result<Vec<u8>> {
+/// Reads bytes that lie in their file as they are, and counts the requests that are made again.
+pub(super) fn read_in_file(files: &dyn Files, extent: Extent, again: &AtomicU64) -> Result<Vec<u8>> {
     if let Some(file) = files.remote(extent.file) {
-        return ranged::read_blocking(files, &file, extent);
+        return ranged::read_blocking(files, &file, extent, again);
     }
     let path = files.path(extent.file);
     let mut result = read_once(files, extent, &path, 0);

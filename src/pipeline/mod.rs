@@ -47,7 +47,7 @@ use crate::rng::{RandomKey, Use};
 use crate::schedule::{SampleHomes, Schedule, Shuffling};
 use crate::slot::SlotPool;
 use crate::state::{OrderIdentity, State};
-use crate::tier::{Cache, CacheStats, OpenSource, RankPlace};
+use crate::tier::{Cache, CacheStats, OpenSource, RankPlace, SourceUse};
 use crate::tier_name::TierName;
 use crate::trace::{Trace, TraceLane};
 use fetch::FetchWaker;
@@ -382,8 +382,12 @@ impl PipelineShared {
             return (self.open_reader)(&self.index, slots, &self.config);
         };
         let shared = self.clone();
-        let open = move |slots: &SlotPool, queue_depth| {
-            let config = LoaderConfig { queue_depth, ..shared.config.clone() };
+        let open = move |slots: &SlotPool, queue_depth, source_use| {
+            let mut config = LoaderConfig { queue_depth, ..shared.config.clone() };
+            if source_use == SourceUse::Staging {
+                // What is staged has an order of its own.
+                config.stretches = None;
+            }
             (shared.open_reader)(&shared.index, slots, &config)
         };
         let open: Arc<OpenSource> = Arc::new(open);

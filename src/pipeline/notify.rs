@@ -202,14 +202,28 @@ impl PipelineShared {
             return;
         }
         let Some(costs) = index.block_costs().filter(|costs| !costs.fit_in_memory()) else { return };
+        let by_blocks = match self.config.can_shuffle_blocks() {
+            true => "set shuffle=\"blocks\", by which each is unpacked about once, or ",
+            false => "",
+        };
         index.notices().warn_once("compressed blocks", || {
             format!(
                 "{}: samples lie in compressed blocks, and in an order at random each sample that no cache has takes \
-                 the unpacking of a whole one, {:.0} times the bytes of the samples in an epoch: set shuffle=\"blocks\", by \
-                 which each is unpacked about once, or `cache` to keep samples once they are unpacked, or write the \
-                 dataset without compression",
+                 the unpacking of a whole one, {:.0} times the bytes of the samples in an epoch: {by_blocks}set \
+                 `cache` to keep samples once they are unpacked, or write the dataset without compression",
                 index.root().display(),
                 costs.factor()
+            )
+        });
+    }
+
+    /// Warns that a rank reads the parts of several, in an order that keeps neighbours near.
+    pub(super) fn notify_parts(&self, parts: u32, ranks: u32) {
+        self.index.notices().warn_once("parts", || {
+            format!(
+                "shuffle_ranks is {parts}, and there are {ranks} ranks: each reads the blocks of several at a time, \
+                 more than it has memory for, so that blocks are read again; leave shuffle_ranks out once the epoch that \
+                 was begun with it is over"
             )
         });
     }

@@ -86,6 +86,9 @@ impl PipelineShared {
         let order = match (config.shuffling, &config.stretches) {
             (Shuffling::Blocks, Some(stretches)) => {
                 let divided = config.divided(world_size)?;
+                if divided.parts > world_size {
+                    self.notify_parts(divided.parts, world_size);
+                }
                 let stretches = stretches.clone();
                 Order::by_stretches(selection, stretches, &fingerprint, config.seed, epoch, divided)
             }

@@ -1,13 +1,13 @@
 //! A permutation that keeps neighbours near: stretches of samples are shuffled, and then the samples of those that are
 //! in memory at a time.
 //!
-//! It is the two-level shuffle of CorgiPile (Xu et al., "In-Database Machine Learning with CorgiPile: Stochastic Gradient
-//! Descent without Full Data Shuffle", SIGMOD 2022) with a buffer that slides. The stretches in shuffled order are cut
-//! into *loads* of some bytes. The samples of a load are shuffled and dealt out in equal shares to as many *turns* in
-//! a row, of which the first is the load's own; the samples that a turn was dealt are shuffled once more. So at any time
-//! the stretches of a few loads are in use, each new turn begins one load, and each sample may come anywhere within
-//! as many turns. Nothing is kept per sample: position ↔ member takes a search among turns and stretches, and two Feistel
-//! networks.
+//! It is the two-level shuffle of CorgiPile (Xu et al., "In-Database Machine Learning with CorgiPile: Stochastic
+//! Gradient Descent without Full Data Shuffle", SIGMOD 2022) with a buffer that slides. The stretches in shuffled order
+//! are cut into *loads* of some bytes. The samples of a load are shuffled and dealt out in equal shares to as many
+//! *turns* in a row, of which the first is the load's own; the samples that a turn was dealt are shuffled once more. So
+//! at any time the stretches of a few loads are in use, each new turn begins one load, and each sample may come
+//! anywhere within as many turns. Nothing is kept per sample: position ↔ member takes a search among turns and
+//! stretches, and two Feistel networks.
 //!
 //! The sequence that comes of this is cut into equal *parts*, one for each rank, of which every global batch has as
 //! much: so no two ranks read the same stretches, but for those at the ends of their parts.
@@ -77,7 +77,7 @@ impl StretchShuffle {
         );
         let order = Shuffle::new(&keys.stretches, stretches.len() as u32);
         let (mut stretch_starts, mut load_starts) = (vec![0], vec![0]);
-        let (mut members, mut bytes, mut largest) = (0, 0, 1);
+        let (mut members, mut bytes, mut loads) = (0, 0, Vec::new());
         for number in 0..stretches.len() {
             let stretch = order.sample(number as u64) as usize;
             let own = stretches.members_of(stretch);
@@ -86,12 +86,15 @@ impl StretchShuffle {
             stretch_starts.push(members);
             if bytes >= LOAD || number + 1 == stretches.len() {
                 load_starts.push(members);
-                largest = largest.max(bytes);
+                loads.push(bytes);
                 bytes = 0;
             }
         }
-        // Between two samples of a stretch there are those of fewer than twice as many loads.
-        let shares = (UNPACKED_KEPT / 2 / largest).clamp(1, MOST_TURNS);
+        // Between two samples of a stretch there are those of fewer than twice as many loads. Some memory is left to
+        // what is read besides, and a few loads that are larger than nearly all do not count.
+        loads.sort_unstable();
+        let large = loads.get(loads.len() * 19 / 20).map_or(1, |&bytes| bytes.max(1));
+        let shares = (UNPACKED_KEPT * 3 / 4 / (2 * large)).clamp(1, MOST_TURNS);
         let steps = members / global_batch;
         let mut shuffle = Self {
             stretches,

@@ -69,7 +69,16 @@ impl CacheOptions {
 
 /// Opens a reader of the source on the calling thread. It reads into slots of the pool, with the given number of reads
 /// in flight.
-pub(crate) type OpenSource = dyn Fn(&SlotPool, usize) -> Result<Box<dyn Reader>> + Send + Sync;
+pub(crate) type OpenSource = dyn Fn(&SlotPool, usize, SourceUse) -> Result<Box<dyn Reader>> + Send + Sync;
+
+/// What the source is read for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum SourceUse {
+    /// For batches, in their order.
+    Batches,
+    /// For the tiers, piece by piece, or to be measured.
+    Staging,
+}
 
 /// The tiers of one pipeline that keep copies.
 pub struct Cache {
@@ -188,10 +197,14 @@ impl Cache {
     ///
     /// # Errors
     /// The errors of opening any reader.
-    pub fn reader(self: &Arc<Self>, open: Arc<OpenSource>, slots: &SlotPool) -> Result<Box<dyn Reader>> {
+    pub(crate) fn reader(
+        self: &Arc<Self>,
+        open: Arc<OpenSource>,
+        slots: &SlotPool,
+    ) -> Result<Box<dyn Reader>> {
         let source = {
             let (open, slots, depth) = (open.clone(), slots.clone(), self.options.queue_depth);
-            move || open(&slots, depth)
+            move || open(&slots, depth, SourceUse::Batches)
         };
         let reader = TieredReader::new(self.clone(), source, slots)?;
         self.listen_for_blocks();

@@ -28,7 +28,7 @@ mod stage;
 mod stats;
 pub(crate) mod store;
 
-pub(crate) use cache::{Cache, OpenSource};
+pub(crate) use cache::{Cache, OpenSource, SourceUse};
 pub use cache::{CacheOptions, NoForms, TierOptions};
 pub use convert::FormChoice;
 pub(crate) use convert::{ThrottledPeriods, form_of_record, most_bytes};

@@ -155,14 +155,12 @@ fn plan_counts_a_request_for_each_compressed_block() {
     assert_eq!(first(&["--cache-size", "0", "--nodes", "3"]), 6);
     let on_many = ["--cache-size", "0", "--nodes", "50"];
     assert_eq!(first(&on_many), 20);
-    // In an order that keeps neighbours near, ranks read blocks of their own.
-    let ways = report(&on_many)["ways"].clone();
-    let near =
-        ways.as_array().unwrap().iter().find(|way| way["way"] == "blocks").expect("a line about blocks");
-    assert_eq!(requests(near), 2);
-    let asked = report(&[&on_many[..], &["--shuffle", "blocks"]].concat());
-    assert_eq!(requests(&asked["plan"]), 2);
+    // In an order that keeps neighbours near, ranks read blocks of their own, but where their parts meet.
+    let on_three = ["--cache-size", "0", "--nodes", "3"];
+    let asked = report(&[&on_three[..], &["--shuffle=blocks"]].concat());
+    assert_eq!(requests(&asked["plan"]), 2 + 2 * 2);
     assert!(asked["ways"].as_array().unwrap().iter().all(|way| way["way"] != "blocks"), "{asked}");
+    assert_eq!(first(&[&on_many[..], &["--shuffle=blocks"]].concat()), 20);
 }
 
 #[test]

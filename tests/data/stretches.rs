@@ -97,6 +97,10 @@ fn ranks_read_stretches_of_their_own() {
         let reads: usize = each.iter().map(|samples| reads(&stretches, samples.iter().copied())).sum();
         // At each end of a part the stretches of eight loads of 12 MiB are read by two.
         assert!(reads <= 2000 + (ranks as usize - 1) * 8 * 3, "{ranks} ranks: {reads} reads");
+        // A rank that has the parts of two reads as much again at most: memory has not room for both.
+        let halved = (0..ranks / 2).map(|rank| of_rank(&order, 128, rank, ranks / 2));
+        let halved: usize = halved.map(|samples| self::reads(&stretches, samples.into_iter())).sum();
+        assert!(halved < 2 * reads, "{ranks} ranks: {halved} reads on half of them, {reads} before");
         // The same order on half of the ranks, each of which has two parts.
         let halves: HashSet<Vec<u64>> = (0..order.len() / (64 * u64::from(ranks)))
             .map(|step| batch_of(&order, 64, ranks, step))
@@ -162,7 +166,8 @@ fn neighbours_do_not_follow_one_another() {
         following += samples.windows(2).filter(|pair| pair[0] + 1 == pair[1]).count();
         all += samples.len();
     }
-    // A place is followed by the next sample of its stretch with a chance of about one in the samples of a turn's loads.
+    // A place is followed by the next sample of its stretch with a chance of about one in the samples of a turn's
+    // loads.
     let share = following as f64 / all as f64;
     assert!(share < 1.0 / 300.0, "{share}");
 }

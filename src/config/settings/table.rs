@@ -93,8 +93,8 @@ settings! {
     /// once, and each 4 MiB of a shard on a server are one request. None: as `train` says.
     shuffle: Option<Shuffling> = None, Maybe(TruthOrBlocks), Batches.in_files(
         "True",
-        "Whether the order is shuffled. `\"blocks\"`: samples that lie beside one another come near one another, and are \
-         read together."
+        "Whether the order is shuffled. `\"blocks\"`: samples that lie beside one another come near one another, and \
+         are read together."
     );
 
     /// With `shuffle="blocks"`: the number of ranks that blocks are divided among, each of which reads its own. A

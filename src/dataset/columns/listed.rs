@@ -99,7 +99,8 @@ impl ListingTable {
         TableColumn { name, kind, classes: Vec::new(), cells }
     }
 
-    /// The cells of a column: numbers if all are, and are written as such; else texts.
+    /// The cells of a column: numbers if all are, and are written as such; else texts. Class numbers may be written
+    /// with zeros in front.
     fn cells(&self, at: usize) -> TableCells {
         use ColumnItem::{Large, Other, Truth, Whole};
         let cells = || self.rows.iter().map(|row| &row.cells[at]);
@@ -110,8 +111,9 @@ impl ListingTable {
         }
         let items: Vec<Option<ColumnItem>> = cells().map(Cell::number).collect();
         let is_empty = |cell: &Cell| matches!(cell, Cell::Empty);
+        let may_be_label = LABELS.contains(&self.header[at].as_str());
         let is_text = |(cell, item): (&Cell, &Option<_>)| match item {
-            Some(_) => cell.is_written_as_name(),
+            Some(_) => !may_be_label && cell.is_written_as_name(),
             None => !is_empty(cell),
         };
         let has_texts = cells().zip(&items).any(is_text);
@@ -239,10 +241,10 @@ mod tests {
         assert_eq!(cells("zero"), TableCells::Integers(vec![Some(0), Some(0), Some(7)]));
         assert_eq!(cells("point"), texts(["0.5", "0", "00.5"]));
         assert_eq!(cells("minus"), texts(["-0.25", "0", "-01"]));
-        // Classes of such names are numbered in their order.
+        // Class numbers are numbers however they are written.
         assert_eq!(
             (label, cells("label")),
-            (Some("label"), TableCells::Integers(vec![Some(0), Some(2), Some(1)]))
+            (Some("label"), TableCells::Integers(vec![Some(1), Some(10), Some(2)]))
         );
         assert_eq!(listing("path,f\na,0.5\nb,-0.5\nc,0e1\n").columns().0[0].kind, FieldKind::Float);
     }

@@ -6,9 +6,15 @@ use crate::dataset::Extent;
 use crate::error::Result;
 use crate::http::{HttpFailure, Retries};
 use crate::io::files::{Files, RemoteFile};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Reads the bytes of `extent`, which are of `file`.
-pub(in crate::io) fn read_blocking(files: &dyn Files, file: &RemoteFile, extent: Extent) -> Result<Vec<u8>> {
+/// Reads the bytes of `extent`, which are of `file`, and counts the requests that are made again.
+pub(in crate::io) fn read_blocking(
+    files: &dyn Files,
+    file: &RemoteFile,
+    extent: Extent,
+    again: &AtomicU64,
+) -> Result<Vec<u8>> {
     let mut moves = 0;
     let mut retries = Retries::new();
     loop {
@@ -26,7 +32,10 @@ pub(in crate::io) fn read_blocking(files: &dyn Files, file: &RemoteFile, extent:
                 files.accept(extent.file, difference)?;
             }
             RangeFailure::Passing(failure) => match retries.after(failure) {
-                Ok(pause) => std::thread::sleep(pause),
+                Ok(pause) => {
+                    again.fetch_add(1, Relaxed);
+                    std::thread::sleep(pause);
+                }
                 Err(gave_up) => {
                     return Err(RangeFailure::GaveUp(gave_up).into_error(&files.path(extent.file), extent));
                 }

@@ -1,5 +1,5 @@
-//! What the cache takes of blocks: whoever unpacks one, or reads a stretch of a file on a server at once, has all of its
-//! samples at hand.
+//! What the cache takes of blocks: whoever unpacks one, or reads a stretch of a file on a server at once, has all of
+//! its samples at hand.
 
 use super::Cache;
 use crate::dataset::{BlockTaker, FileBlock, FileId};

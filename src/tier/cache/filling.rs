@@ -1,7 +1,8 @@
 //! How the cache is filled: on use, or ahead by the stager, and how far staging has come.
 
-use super::{Cache, OpenSource, TierPlace, epoch_plan};
+use super::{Cache, OpenSource, SourceUse, TierPlace, epoch_plan};
 use crate::schedule::Schedule;
+use crate::slot::SlotPool;
 use crate::tier::copies::CacheTier;
 use crate::tier::fill::{self, Fill, FillChoice, FillJob};
 use crate::tier::measure;
@@ -45,7 +46,8 @@ impl Cache {
         if self.options.fill != FillChoice::Auto || !job.shards || job.bytes < WORTH_MEASURING {
             return Err("the dataset is too small to measure its storage".into());
         }
-        let measured = measure::source(&self.index, &**open, job.depth, MEASURE_FOR);
+        let singly = |slots: &SlotPool, depth| open(slots, depth, SourceUse::Staging);
+        let measured = measure::source(&self.index, &singly, job.depth, MEASURE_FOR);
         let measured = measured.map_err(|error| format!("its storage could not be measured: {error}"))?;
         self.counted.bytes.fetch_add(measured.bytes(), Relaxed);
         self.staged_by_requests(measured.requests);

@@ -53,7 +53,8 @@ impl PackedCopy {
         cache.tier(0).offer(0, 0, FileVersion(5), &packed);
         cache.flush();
         let slots = SlotPool::new(4 << 20).unwrap();
-        let source = move |slots: &SlotPool, depth| open(&index, slots, IoChoice::Pread, Direct::Off, depth);
+        let source =
+            move |slots: &SlotPool, depth, _| open(&index, slots, IoChoice::Pread, Direct::Off, depth);
         let reader = cache.reader(Arc::new(source), &slots).unwrap();
         Self { directory, file, packed, cache, slots, reader }
     }

@@ -6,7 +6,7 @@
 mod pace;
 mod units;
 
-use super::cache::{Cache, OpenSource};
+use super::cache::{Cache, OpenSource, SourceUse};
 use super::copies::Offer;
 use super::fill::PIECE;
 use super::revalidate::version_now;
@@ -154,7 +154,7 @@ impl<'a> StagingWorker<'a> {
         let room = |bytes: u64| bytes as usize + 2 * crate::slot::PAGE;
         let largest = PIECE.max(u64::from(cache.index().largest()));
         let slots = SlotPool::new((DEPTH * room(largest)).max(depth * room(PIECE)))?;
-        let reader = open(&slots, depth)?;
+        let reader = open(&slots, depth, SourceUse::Staging)?;
         *mailbox.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(reader.waker());
         let pace = Pace::new(cache.stage_bandwidth());
         Ok(Self {
@@ -204,7 +204,8 @@ impl<'a> StagingWorker<'a> {
             match &unit {
                 StagingUnit::Shard(file) => match self.cache.claim_unit(u64::from(file.0)) {
                     Some(claims) => self.claims.extend(claims),
-                    None if self.cache.index().has_blocks() && self.cache.keeps_blocks_of(*file) => {}
+                    // This one has it already, for what it keeps of the shard's blocks.
+                    None if self.cache.keeps_blocks_of(*file) => {}
                     // Another process stages it.
                     None => continue,
                 },
