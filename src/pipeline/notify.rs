@@ -221,9 +221,9 @@ impl PipelineShared {
     pub(super) fn notify_parts(&self, parts: u32, ranks: u32) {
         self.index.notices().warn_once("parts", || {
             format!(
-                "shuffle_ranks is {parts}, and there are {ranks} ranks: each reads the blocks of several at a time, which is \
-                 more than it has memory for, so that blocks are read again; leave shuffle_ranks out once the epoch \
-                 that was begun with it is over"
+                "shuffle_ranks is {parts}, and there are {ranks} ranks: each reads the blocks of several at a time, \
+                 which is more than it has memory for, so that blocks are read again; leave shuffle_ranks out once \
+                 the epoch that was begun with it is over"
             )
         });
     }
