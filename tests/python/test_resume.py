@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import tarfile
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -66,13 +67,19 @@ def test_a_state_is_small_and_says_what_it_is_of(dataset: Path) -> None:
         "global_batch": 12,
         "epoch_size": 60,
         "shuffle": True,
+        "blocks": None,
+        "shuffle_ranks": None,
         "last_batch": "drop",
         "selection": None,
         "repeats": 1,
         "mix": None,
         "errors": 0,
     }
-    assert len(json.dumps(state)) < 400
+    assert len(json.dumps(state)) < 440
+    # States of before blocks could be shuffled say nothing of them.
+    old = {name: value for name, value in state.items() if name not in ("blocks", "shuffle_ranks")}
+    loader.load_state_dict(old)
+    assert loader.state_dict() == state
 
 
 def test_what_is_read_ahead_does_not_count(dataset: Path) -> None:
@@ -285,3 +292,28 @@ def test_errors_spent_stay_spent(own_dataset: Path) -> None:
             epoch(resumed)
     # Errors of steps that are still to come do not count.
     assert [loader.state_dict(at_step=step + 1) for step in range(len(states))] == states
+
+
+def test_an_order_by_blocks_goes_on_like_any_other(dataset: Path, tmp_path: Path) -> None:
+    for shard in range(3):
+        with tarfile.open(tmp_path / f"{shard}.tar.gz", "w:gz") as archive:
+            for number, path in enumerate(sorted(dataset.rglob("*.jpg"))[shard * 9 : shard * 9 + 9]):
+                archive.add(path, f"{shard}-{number}.jpg")
+    settings = dict(SETTINGS, shuffle="blocks", fields=["image"])
+    loader = foreload.ImageLoader(tmp_path, **settings)
+    ids, states = [], []
+    batches = iter(loader)
+    for batch in batches:
+        ids.append(np.from_dlpack(batch.sample_ids).tolist())
+        states.append(loader.state_dict())
+    assert len({number for batch in ids for number in batch}) == 24
+    assert batches.stats()["blocks_unpacked"] == 3
+    resumed = foreload.ImageLoader(tmp_path, **settings)
+    resumed.load_state_dict(json.loads(json.dumps(states[1])))
+    assert [np.from_dlpack(batch.sample_ids).tolist() for batch in resumed] == ids[2:]
+    assert isinstance(states[1]["blocks"], str)
+    assert states[1]["shuffle_ranks"] == 1
+    with pytest.raises(foreload.ConfigError, match=r"blocks was .* and is None"):
+        foreload.ImageLoader(tmp_path, **dict(settings, shuffle=True)).load_state_dict(states[1])
+    with pytest.raises(foreload.ConfigError, match='shuffle: is "near", must be True, False or blocks'):
+        foreload.ImageLoader(tmp_path, **dict(settings, shuffle="near"))
