@@ -16,7 +16,8 @@ import tempfile
 from contextlib import contextmanager
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
+# Behind this folder, whose run.py is meant below.
+sys.path.insert(1, str(Path(__file__).resolve().parents[1] / "compare"))
 import photographs
 import report
 import run as limits
