@@ -5,6 +5,26 @@ use serde_json::Value;
 /// The key of the schema's metadata.
 pub(super) const KEY: &[u8] = b"huggingface";
 
+/// The features of `datasets` 5.2 that are none of these.
+const OTHERS: [&str; 16] = [
+    "Array2D",
+    "Array3D",
+    "Array4D",
+    "Array5D",
+    "Audio",
+    "Json",
+    "LargeList",
+    "List",
+    "Mesh",
+    "Nifti",
+    "Pdf",
+    "Sequence",
+    "TimeSeries",
+    "Translation",
+    "TranslationVariableLanguages",
+    "Video",
+];
+
 /// The features of a dataset: `{"info": {"features": {NAME: {"_type": ...}}}}`.
 pub(super) struct DeclaredFeatures(Value);
 
@@ -40,7 +60,9 @@ impl DeclaredFeatures {
             "Image" => Feature::Image,
             "ClassLabel" => names().map_or(Feature::Value, Feature::Classes),
             "Value" => Feature::Value,
-            _ => Feature::Other,
+            name if OTHERS.contains(&name) => Feature::Other,
+            // A word that no version of `datasets` has says nothing.
+            _ => return None,
         })
     }
 }
@@ -58,6 +80,8 @@ mod tests {
         assert_eq!(of(&["image"]), Some(Feature::Image));
         assert_eq!(of(&["at", "class"]), Some(Feature::Classes(vec!["cat".to_owned(), "dog".to_owned()])));
         assert_eq!(of(&["at", "sound"]), Some(Feature::Other));
+        let odd = DeclaredFeatures::read(Some(br#"{"info": {"features": {"a": {"_type": "Imige"}}}}"#));
+        assert_eq!(odd.of(&["a".to_owned()]), None);
         assert_eq!((of(&["at"]), of(&["label"]), of(&["image", "bytes"])), (None, None, None));
         assert_eq!(DeclaredFeatures::read(Some(b"{")).of(&["image".to_owned()]), None);
         assert_eq!(DeclaredFeatures::read(None).of(&["image".to_owned()]), None);

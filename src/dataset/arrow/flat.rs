@@ -90,9 +90,9 @@ impl<'a> FlatTable<'a> {
         self.bytes.get(at.checked_add(4)?..)?.get(..count.checked_mul(size)?)
     }
 
-    /// A text; bytes that are none are replaced, as names serve to find and to tell.
+    /// A text; none where its bytes are no text.
     pub(super) fn text(&self, field: usize) -> Option<String> {
-        self.vector(field, 1).map(|bytes| String::from_utf8_lossy(bytes).into_owned())
+        String::from_utf8(self.vector(field, 1)?.to_vec()).ok()
     }
 
     /// The tables of a vector.

@@ -142,7 +142,9 @@ impl ArrowSchema {
                 return Err("its schema has too many columns");
             }
             let mut path = parent.path.clone();
-            path.push(field.text(0).ok_or(DAMAGED)?);
+            // Items of lists need no name.
+            let name = field.text(0).filter(|name| !name.is_empty() || !parent.path.is_empty());
+            path.push(name.ok_or(DAMAGED)?);
             let dictionary = dictionary(field).ok_or(DAMAGED)?;
             let layout = layout(field, version).ok_or(DAMAGED)?;
             let own = place;

@@ -28,9 +28,9 @@ pub(super) struct SchemaLeaf {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum LeafContent {
     Truth,
-    /// Of 32 bits.
-    Int,
-    UnsignedInt,
+    /// Of 32 bits, of which numbers take so many.
+    Int(u32),
+    UnsignedInt(u32),
     /// Of 64 bits.
     Long,
     UnsignedLong,
@@ -143,11 +143,16 @@ fn content(element: &SchemaElement, physical: u64) -> Result<LeafContent, String
         (Some(LogicalType { variant: 10, signed }), _) => !signed,
         _ => matches!(converted, Some(11..=14)),
     };
+    let bits = match converted {
+        Some(11 | 15) => 8,
+        Some(12 | 16) => 16,
+        _ => 32,
+    };
     let variant = logical.map(|logical| logical.variant);
     Ok(match (physical, variant, converted) {
         (0, ..) => LeafContent::Truth,
-        (1, ..) if unsigned => LeafContent::UnsignedInt,
-        (1, ..) => LeafContent::Int,
+        (1, ..) if unsigned => LeafContent::UnsignedInt(bits),
+        (1, ..) => LeafContent::Int(bits),
         (2, ..) if unsigned => LeafContent::UnsignedLong,
         (2, ..) => LeafContent::Long,
         (4, ..) => LeafContent::Float,
@@ -193,6 +198,15 @@ mod tests {
     fn element(name: &str, physical: Option<u64>, children: u64) -> SchemaElement {
         let name = name.to_owned();
         SchemaElement { name, physical, children, repetition: Some(1), ..SchemaElement::default() }
+    }
+
+    #[test]
+    fn whole_numbers_have_the_width_of_their_type() {
+        let of = |converted| content(&SchemaElement { converted, ..element("a", Some(1), 0) }, 1);
+        let found =
+            [None, Some(11), Some(12), Some(13), Some(15), Some(16)].map(|converted| of(converted).unwrap());
+        let (signed, unsigned) = (LeafContent::Int, LeafContent::UnsignedInt);
+        assert_eq!(found, [signed(32), unsigned(8), unsigned(16), unsigned(32), signed(8), signed(16)]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use super::super::table::CellExtent;
 use super::encodings::{DAMAGED, PackedNumbers, little_endian};
 use super::schema::LeafContent;
 use crate::source::Malformed;
+use std::ops::Range;
 
 /// Values of a column, one after another.
 #[derive(Debug)]
@@ -122,7 +123,7 @@ impl ValueReader<'_> {
             (LeafContent::FixedBytes(length), PLAIN) => {
                 return self.fixed(length, bytes, lies).map(PageValues::Bytes);
             }
-            (LeafContent::Int | LeafContent::UnsignedInt, DELTA_BINARY_PACKED) => {
+            (LeafContent::Int(_) | LeafContent::UnsignedInt(_), DELTA_BINARY_PACKED) => {
                 let deltas = packed.deltas(self.count, 32).map_err(|what| self.damaged(what))?;
                 deltas.into_iter().map(|number| u64::from(number as u32)).collect()
             }
@@ -154,8 +155,12 @@ impl ValueReader<'_> {
     fn interpret(&self, bits: Vec<u64>) -> Result<PageValues, ColumnFault> {
         let bits = bits.into_iter();
         Ok(match self.content {
-            LeafContent::Int => {
-                PageValues::Integers(bits.map(|bits| i64::from(bits as u32 as i32)).collect())
+            LeafContent::Int(width) => {
+                let most = 1_i64 << (width - 1);
+                self.within(bits.map(|bits| i64::from(bits as u32 as i32)), -most..most)?
+            }
+            LeafContent::UnsignedInt(width) => {
+                self.within(bits.map(|bits| i64::from(bits as u32)), 0..1 << width)?
             }
             LeafContent::UnsignedLong => {
                 let numbers = bits.map(i64::try_from).collect::<Result<_, _>>();
@@ -170,6 +175,18 @@ impl ValueReader<'_> {
             LeafContent::Double => PageValues::Floats(bits.map(f64::from_bits).collect()),
             _ => PageValues::Integers(bits.map(|bits| bits as i64).collect()),
         })
+    }
+
+    /// Whole numbers, which must be among those that their type has.
+    fn within(
+        &self,
+        numbers: impl Iterator<Item = i64>,
+        of_type: Range<i64>,
+    ) -> Result<PageValues, ColumnFault> {
+        let number = |number| of_type.contains(&number).then_some(number);
+        let numbers = numbers.map(number).collect::<Option<_>>();
+        let wrong = || self.damaged("a whole number is larger than its type has them");
+        numbers.map(PageValues::Integers).ok_or_else(wrong)
     }
 
     /// A value of a page that was read.
@@ -266,7 +283,7 @@ impl ValueReader<'_> {
 fn width(content: LeafContent) -> Option<usize> {
     match content {
         LeafContent::Half => Some(2),
-        LeafContent::Int | LeafContent::UnsignedInt | LeafContent::Float => Some(4),
+        LeafContent::Int(_) | LeafContent::UnsignedInt(_) | LeafContent::Float => Some(4),
         LeafContent::Long | LeafContent::UnsignedLong | LeafContent::Double => Some(8),
         _ => None,
     }
