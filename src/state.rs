@@ -43,12 +43,12 @@ impl OrderIdentity {
             ("the dataset's fingerprint", self.fingerprint.clone()),
             ("seed", self.seed.to_string()),
             ("shuffle", self.shuffle.to_string()),
-            ("blocks", blocks_text(&self.blocks)),
+            ("blocks", or_none(&self.blocks)),
             ("last_batch", self.last_batch.name().into()),
             ("the selection of samples", selection_text(&self.selection)),
             ("epoch_size", self.epoch_size.to_string()),
             ("repeats", self.repeats.to_string()),
-            ("mix", mix_text(&self.mix)),
+            ("mix", or_none(&self.mix)),
         ]
     }
 }
@@ -57,12 +57,8 @@ fn selection_text(selection: &Option<String>) -> String {
     selection.clone().unwrap_or_else(|| "every sample once".into())
 }
 
-fn blocks_text(blocks: &Option<String>) -> String {
-    blocks.clone().unwrap_or_else(|| "None".into())
-}
-
-fn mix_text(mix: &Option<String>) -> String {
-    mix.clone().unwrap_or_else(|| "None".into())
+fn or_none(text: &Option<String>) -> String {
+    text.clone().unwrap_or_else(|| "None".into())
 }
 
 /// How far an epoch has come. The state is the same on every rank but for `errors`, and a few hundred bytes as JSON.
@@ -180,12 +176,12 @@ impl State {
             self.fingerprint.clone(),
             self.seed.to_string(),
             self.shuffle.to_string(),
-            blocks_text(&self.blocks),
+            or_none(&self.blocks),
             self.last_batch.clone(),
             selection_text(&self.selection),
             self.epoch_size.to_string(),
             self.repeats.to_string(),
-            mix_text(&self.mix),
+            or_none(&self.mix),
         ];
         let differences: Vec<String> = std::iter::zip(saved, here.values())
             .filter(|(saved, (_, here))| saved != here)

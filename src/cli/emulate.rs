@@ -3,7 +3,7 @@
 use crate::config::parse_pfs;
 use crate::error::Result;
 use crate::io::{Pfs, PfsRates, Throttled};
-use crate::pipeline::OpenReader;
+use crate::pipeline::{self, OpenReader};
 use std::sync::Arc;
 
 /// Parses the rates that were asked for.
@@ -16,14 +16,7 @@ pub(super) fn rates(text: &str) -> Result<PfsRates> {
 pub(super) fn open_reader(rates: Option<PfsRates>) -> Box<OpenReader> {
     let pfs = rates.map(|rates| Arc::new(Pfs::new(rates)));
     Box::new(move |index, slots, config| {
-        let reader = crate::io::open_near(
-            index,
-            config.stretches.as_ref(),
-            slots,
-            config.io,
-            config.direct,
-            config.queue_depth,
-        )?;
+        let reader = pipeline::open_reader(index, slots, config)?;
         match &pfs {
             None => Ok(reader),
             Some(pfs) => Ok(Box::new(Throttled::new(reader, index.clone(), pfs.clone())?)),

@@ -3,12 +3,10 @@
 use super::{LoaderConfig, LoaderOptions};
 use crate::dataset::{DatasetIndex, MOST_OF_STRETCH, Stretches};
 use crate::error::{Error, Result};
+use crate::io::MOST_REMOTE_THREADS;
 use crate::schedule::{Assignment, Selection, SequenceParts, Shuffling};
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// The number of stretches that are asked for at a time.
-const MOST_AT_A_TIME: u32 = 8;
 
 impl LoaderOptions {
     /// The number of reads in flight.
@@ -78,7 +76,7 @@ impl LoaderOptions {
             // many stretches are asked for at a time as there are threads.
             Shuffling::Off if index.has_remote() => {
                 let mean = index.total_bytes() / index.len().max(1);
-                let samples = (self.batch_size / 4).min(self.depth_for(index) / MOST_AT_A_TIME);
+                let samples = (self.batch_size / 4).min(self.depth_for(index) / MOST_REMOTE_THREADS as u32);
                 (mean * u64::from(samples)).min(MOST_OF_STRETCH)
             }
             _ => return None,

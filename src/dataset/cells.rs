@@ -261,6 +261,18 @@ pub(super) enum CellValue<'a> {
     Text(&'a str),
 }
 
+impl CellValue<'_> {
+    /// The numbers of a list; `None` of anything else.
+    fn list<T>(self, number: impl Fn([u8; 8]) -> T) -> Option<Box<[T]>> {
+        match self {
+            Self::IntegerList(raw) | Self::FloatList(raw) => {
+                Some(raw.iter().map(|raw| number(*raw)).collect())
+            }
+            _ => None,
+        }
+    }
+}
+
 /// The values of a column for all samples of a dataset.
 pub(super) struct ColumnCells<'a> {
     pub(super) facts: ColumnFacts,
@@ -332,21 +344,11 @@ impl<'a> ColumnCells<'a> {
                 _ => None,
             })),
             CellType::IntegerLists(length) => {
-                let list = |value: CellValue<'_>| match value {
-                    CellValue::IntegerList(raw) => {
-                        Some(raw.iter().map(|raw| i64::from_le_bytes(*raw)).collect())
-                    }
-                    _ => None,
-                };
+                let list = |value: CellValue<'_>| value.list(i64::from_le_bytes);
                 TableCells::IntegerLists(*length, each(self, samples, list))
             }
             CellType::FloatLists(length) => {
-                let list = |value: CellValue<'_>| match value {
-                    CellValue::FloatList(raw) => {
-                        Some(raw.iter().map(|raw| f64::from_le_bytes(*raw)).collect())
-                    }
-                    _ => None,
-                };
+                let list = |value: CellValue<'_>| value.list(f64::from_le_bytes);
                 TableCells::FloatLists(*length, each(self, samples, list))
             }
             CellType::Texts => TableCells::Texts(each(self, samples, |value| match value {

@@ -20,6 +20,7 @@ mod throttled;
 mod transfer;
 pub(crate) mod uring;
 
+pub(crate) use blocks::MOST_REMOTE_THREADS;
 pub use files::Files;
 pub(crate) use files::MOST_MOVES;
 pub use group::{GroupBell, GroupedReader, ListeningReader, ReaderGroup};

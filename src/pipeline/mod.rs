@@ -69,6 +69,19 @@ pub struct Pipeline {
 pub(crate) type OpenReader =
     dyn Fn(&Arc<DatasetIndex>, &SlotPool, &LoaderConfig) -> Result<Box<dyn Reader>> + Send + Sync;
 
+/// Opens the reader of a dataset that the settings ask for.
+///
+/// # Errors
+/// Those of [`crate::io::open`].
+pub(crate) fn open_reader(
+    index: &Arc<DatasetIndex>,
+    slots: &SlotPool,
+    config: &LoaderConfig,
+) -> Result<Box<dyn Reader>> {
+    let stretches = config.stretches.as_ref();
+    crate::io::open_near(index, stretches, slots, config.io, config.direct, config.queue_depth)
+}
+
 /// What all threads of a pipeline share. For images of other sizes there is another; what is behind `Arc` is in common.
 struct PipelineShared {
     index: Arc<DatasetIndex>,
@@ -127,11 +140,7 @@ impl EpochRun {
 impl Pipeline {
     /// Makes a pipeline for `index`. No thread starts and no pool is allocated before the first epoch.
     pub fn new(index: Arc<DatasetIndex>, config: LoaderConfig) -> Self {
-        let open = |index: &Arc<DatasetIndex>, slots: &SlotPool, config: &LoaderConfig| {
-            let stretches = config.stretches.as_ref();
-            crate::io::open_near(index, stretches, slots, config.io, config.direct, config.queue_depth)
-        };
-        Self::with_reader(index, config, Box::new(open))
+        Self::with_reader(index, config, Box::new(open_reader))
     }
 
     /// Makes a pipeline that reads through a reader of the caller's, for instance one that injects faults.
