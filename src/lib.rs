@@ -89,6 +89,7 @@ mod simulate;
 mod slot;
 mod source;
 mod state;
+mod stream;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod tier;

@@ -36,6 +36,12 @@ pub enum Use {
     Load = 9,
     /// The order of samples that are dealt to a turn there.
     Turn = 10,
+    /// Which samples of a stream a rehearsal buffer keeps.
+    Keep = 11,
+    /// Which samples of the buffer a step rehearses.
+    Rehearse = 12,
+    /// Which samples of a stream are dropped when more arrive than are used.
+    Drop = 13,
 }
 
 /// The key of all streams of one (dataset, seed, epoch, use).

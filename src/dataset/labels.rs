@@ -42,7 +42,7 @@ pub(super) fn cls<S: ReadAt + ?Sized>(
     member: &TarMember,
 ) -> Result<ReadLabel, Malformed> {
     let data = if member.size <= MAX_CLS { Some(members.read(member.offset, member.size)?) } else { None };
-    let number = data.as_deref().and_then(class_number);
+    let number = data.as_deref().and_then(class_number_in_text);
     Ok(number.map(Some).ok_or_else(|| Malformed {
         offset: member.offset,
         message: format!("{:?} should hold a class number from 0 to 4294967294 as text", text(&member.name)),
@@ -66,8 +66,16 @@ pub(super) fn json<S: ReadAt + ?Sized>(
         )));
     }
     let data = members.read(member.offset, member.size)?;
+    Ok(class_number_in_json(&data).or_else(|wrong| fail(format!("{name:?} {wrong}"))))
+}
+
+/// The integer at `label` or `cls` of a JSON document; `None` where neither key is there.
+///
+/// # Errors
+/// What is wrong with the document, in words that go behind its name.
+pub(crate) fn class_number_in_json(data: &[u8]) -> Result<Option<u32>, String> {
     let mut found: [Option<Vec<u8>>; 2] = [None, None];
-    let scanned = json::utf8(&data).and_then(|document| {
+    let scanned = json::utf8(data).and_then(|document| {
         json::scan(&document, |key, value| {
             let key = key.and_then(json::text);
             if let Some(at) = NAMES.iter().position(|name| key.as_deref() == Some(name)) {
@@ -75,24 +83,20 @@ pub(super) fn json<S: ReadAt + ?Sized>(
             }
         })
     });
-    if let Err(error) = scanned {
-        return Ok(fail(format!("{name:?} is not JSON: {error}")));
-    }
+    scanned.map_err(|error| format!("is not JSON: {error}"))?;
     let Some((key, label)) = NAMES.iter().zip(&found).find_map(|(key, value)| Some((key, value.as_ref()?)))
     else {
-        return Ok(Ok(None));
+        return Ok(None);
     };
-    Ok(class_number(label).map_or_else(
-        || fail(format!("{name:?}: {key} should be a class number from 0 to 4294967294")),
-        |number| Ok(Some(number)),
-    ))
+    let wrong = || format!("has {key}, which should be a class number from 0 to 4294967294");
+    class_number_in_text(label).map(Some).ok_or_else(wrong)
 }
 
 /// The keys under which a JSON object may have its sample's class. The first one that is there counts.
 const NAMES: [&str; 2] = ["label", "cls"];
 
 /// Parses a class number. The greatest u32 is none, because it stands for a missing label elsewhere.
-fn class_number(written: &[u8]) -> Option<u32> {
+pub(crate) fn class_number_in_text(written: &[u8]) -> Option<u32> {
     let number = std::str::from_utf8(written).ok()?.trim().parse().ok()?;
     (number < u32::MAX).then_some(number)
 }

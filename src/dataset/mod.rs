@@ -71,6 +71,7 @@ pub(crate) use index::BlockCosts;
 pub use index::DatasetIndex;
 pub(crate) use index::TO_LABEL;
 pub use kind::FieldKind;
+pub(crate) use labels::{class_number_in_json, class_number_in_text};
 pub use layouts::Layout;
 pub use select::{ClassRef, Select};
 pub use selected_members::MemberBytes;

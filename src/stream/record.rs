@@ -1,0 +1,223 @@
+//! A sample of a stream: its members, one behind the other, behind a table that says where each is.
+//!
+//! ```text
+//! table              members u32 · of each: bytes of its name u16 · bytes u32 · its name
+//! members            their bytes, in the order of the table
+//! ```
+//!
+//! All numbers are little-endian. The first two members are the names by which the sample is known. The same bytes wait
+//! in memory, lie in segments and arrive in a slot, so nothing else has to be kept of where members are.
+
+use crate::dataset::{class_number_in_json, class_number_in_text};
+use crate::error::{DecodeError, Error, Result};
+use sha2::{Digest, Sha256};
+use std::ops::Range;
+
+/// The member that holds a sample's key, which tells it from all others of its stream.
+pub(crate) const KEY: &str = "__key__";
+/// The member that holds the name of the stream that a sample came by.
+pub(crate) const STREAM: &str = "__stream__";
+
+/// The most bytes of a sample's key.
+const LONGEST_KEY: usize = 1024;
+/// The most members of a sample, the two names left out.
+const MOST_MEMBERS: usize = 256;
+/// The most bytes of a member's name.
+const LONGEST_NAME: usize = 255;
+/// The bytes of an entry of the table before the member's name.
+const ENTRY: usize = 6;
+
+/// A sample as it arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// The number that stands for stream and key wherever a number is needed.
+    pub id: u64,
+    /// The class number, where a member gives one.
+    pub label: Option<u32>,
+    bytes: Vec<u8>,
+}
+
+/// The number of a sample: 63 bits of the hash of its stream and its key, so that it is a positive `int64`.
+pub(crate) fn sample_id(stream: &str, key: &str) -> u64 {
+    let mut hash = Sha256::new_with_prefix(b"foreload stream sample 1");
+    hash.update((stream.len() as u64).to_le_bytes());
+    hash.update(stream);
+    hash.update(key);
+    let digest: [u8; 32] = hash.finalize().into();
+    u64::from_le_bytes(*digest.first_chunk().expect("a digest has eight bytes")) >> 1
+}
+
+impl Record {
+    /// A sample of `stream` with these members. Names are kept in lower case, as the keys of members are everywhere.
+    ///
+    /// # Errors
+    /// What is wrong, in words: a key or a name that cannot be, two members of a name, a class that is no number.
+    pub(crate) fn new(stream: &str, key: &str, members: &[(&str, &[u8])]) -> Result<Self, String> {
+        if key.is_empty() || key.len() > LONGEST_KEY {
+            return Err(format!("its key has {} bytes, must have 1 to {LONGEST_KEY}", key.len()));
+        }
+        if members.is_empty() || members.len() > MOST_MEMBERS {
+            return Err(format!("it has {} members, must have 1 to {MOST_MEMBERS}", members.len()));
+        }
+        let lower: Vec<String> = members.iter().map(|(name, _)| name.to_lowercase()).collect();
+        for (number, name) in lower.iter().enumerate() {
+            if name.is_empty() || name.len() > LONGEST_NAME || name.starts_with("__") {
+                return Err(format!(
+                    "a member is called {name:?}, must have a name such as \"jpg\" or \"cls\""
+                ));
+            }
+            if lower[..number].contains(name) {
+                return Err(format!("it has two members called {name:?}"));
+            }
+        }
+        let own = [(KEY, key.as_bytes()), (STREAM, stream.as_bytes())];
+        let all =
+            || own.into_iter().chain(lower.iter().map(String::as_str).zip(members.iter().map(|of| of.1)));
+        let sum: usize = all().map(|(name, bytes)| ENTRY + name.len() + bytes.len()).sum();
+        if u32::try_from(sum + 4).is_err() {
+            return Err(format!("it has {sum} bytes, must have less than 4 GiB"));
+        }
+        let label = label(lower.iter().map(String::as_str).zip(members.iter().map(|of| of.1)))?;
+        let mut bytes = Vec::with_capacity(sum + 4);
+        bytes.extend((all().count() as u32).to_le_bytes());
+        for (name, of) in all() {
+            bytes.extend((name.len() as u16).to_le_bytes());
+            bytes.extend((of.len() as u32).to_le_bytes());
+            bytes.extend(name.as_bytes());
+        }
+        all().for_each(|(_, of)| bytes.extend(of));
+        Ok(Self { id: sample_id(stream, key), label, bytes })
+    }
+
+    /// The sample whose bytes these are, as [`Record::bytes`] gave them.
+    ///
+    /// # Errors
+    /// What is wrong with the bytes, in words.
+    pub(crate) fn parse(bytes: Vec<u8>) -> Result<Self, String> {
+        let damaged = || "its table of members is damaged".to_owned();
+        let text = |name| {
+            let range = find(&bytes, name).ok_or_else(damaged)?;
+            std::str::from_utf8(&bytes[range]).map_err(|_| damaged())
+        };
+        let id = sample_id(text(STREAM)?, text(KEY)?);
+        let label = label(members(&bytes).map(|(name, range)| (name, &bytes[range])))?;
+        Ok(Self { id, label, bytes })
+    }
+
+    /// All bytes of the sample, its table of members among them.
+    pub(crate) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// The key, which tells the sample from all others of its stream.
+    pub(crate) fn key(&self) -> &str {
+        self.text(KEY)
+    }
+
+    /// The name of the stream that the sample came by.
+    pub(crate) fn stream(&self) -> &str {
+        self.text(STREAM)
+    }
+
+    fn text(&self, name: &str) -> &str {
+        find(&self.bytes, name)
+            .and_then(|range| std::str::from_utf8(&self.bytes[range]).ok())
+            .unwrap_or_default()
+    }
+}
+
+/// The class that a sample's members give: the number in `cls`, else that in `json`.
+fn label<'a>(members: impl Iterator<Item = (&'a str, &'a [u8])> + Clone) -> Result<Option<u32>, String> {
+    let named = |wanted: &str| members.clone().find(|(name, _)| *name == wanted).map(|(_, bytes)| bytes);
+    match (named("cls"), named("json")) {
+        (Some(cls), _) => class_number_in_text(cls)
+            .map(Some)
+            .ok_or_else(|| "its cls is no class number from 0 to 4294967294, as text".to_owned()),
+        (None, Some(json)) => class_number_in_json(json).map_err(|wrong| format!("its json {wrong}")),
+        (None, None) => Ok(None),
+    }
+}
+
+/// The members of a sample with these bytes: the name of each, and where it lies. A table that is cut off or wrong ends
+/// them.
+pub(crate) fn members(bytes: &[u8]) -> impl Iterator<Item = (&str, Range<usize>)> + Clone {
+    let count = bytes.first_chunk().map_or(0, |count| u32::from_le_bytes(*count)) as usize;
+    let entry = |at: usize| -> Option<(usize, usize)> {
+        let entry = bytes.get(at..)?.first_chunk::<ENTRY>()?;
+        let name = u16::from_le_bytes([entry[0], entry[1]]).into();
+        Some((name, u32::from_le_bytes([entry[2], entry[3], entry[4], entry[5]]) as usize))
+    };
+    // The members begin where the table ends.
+    let mut start = Some(4);
+    for _ in 0..count.min(MOST_MEMBERS + 2) {
+        start = start.and_then(|at| Some(at + ENTRY + entry(at)?.0));
+    }
+    let (mut at, mut start) = (4, start.filter(|_| count <= MOST_MEMBERS + 2).unwrap_or(usize::MAX));
+    (0..count).map_while(move |_| {
+        let (name, length) = entry(at)?;
+        let named = std::str::from_utf8(bytes.get(at + ENTRY..at + ENTRY + name)?).ok()?;
+        let range = start..start.checked_add(length)?;
+        bytes.get(range.clone())?;
+        (at, start) = (at + ENTRY + name, range.end);
+        Some((named, range))
+    })
+}
+
+/// Where the member called `name` lies in a sample with these bytes.
+pub(crate) fn find(bytes: &[u8], name: &str) -> Option<Range<usize>> {
+    members(bytes).find(|(found, _)| *found == name).map(|(_, range)| range)
+}
+
+/// The error of a sample that a source gave and that cannot be one.
+pub(crate) fn unusable(stream: &str, key: &str, what: &str) -> Error {
+    Error::Decode(DecodeError::Damaged(format!("sample {key:?} of stream {stream:?} cannot be used: {what}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_gives_back_its_members_and_its_class() {
+        let members_in: [(&str, &[u8]); 3] = [("JPG", b"pixels"), ("cls", b" 7\n"), ("txt", b"")];
+        let record = Record::new("camera", "0001", &members_in).unwrap();
+        assert_eq!((record.key(), record.stream(), record.label), ("0001", "camera", Some(7)));
+        assert_eq!(record.id, sample_id("camera", "0001"));
+        assert_ne!(record.id, sample_id("camer", "a0001"), "where a name ends matters");
+        let found: Vec<_> =
+            members(record.bytes()).map(|(name, range)| (name, &record.bytes()[range])).collect();
+        let expected: [(&str, &[u8]); 5] =
+            [(KEY, b"0001"), (STREAM, b"camera"), ("jpg", b"pixels"), ("cls", b" 7\n"), ("txt", b"")];
+        assert_eq!(found, expected);
+        assert_eq!(Record::parse(record.bytes().to_vec()).unwrap(), record);
+        let labelled = Record::new("s", "k", &[("json", br#"{"label": 3}"#)]).unwrap();
+        assert_eq!(labelled.label, Some(3));
+    }
+
+    #[test]
+    fn what_cannot_be_a_sample_is_refused_in_words() {
+        let refused = |key: &str, members: &[(&str, &[u8])]| Record::new("s", key, members).unwrap_err();
+        assert!(refused("", &[("jpg", b"")]).contains("its key has 0 bytes"));
+        assert!(refused("k", &[]).contains("0 members"));
+        assert!(refused("k", &[("jpg", b""), ("JPG", b"")]).contains("two members called \"jpg\""));
+        assert!(refused("k", &[("__key__", b"")]).contains("__key__"));
+        assert!(refused("k", &[("cls", b"cat")]).contains("no class number"));
+        assert!(refused("k", &[("json", b"{")]).contains("its json"));
+    }
+
+    #[test]
+    fn damaged_bytes_end_a_table_and_nothing_else() {
+        let record = Record::new("s", "k", &[("jpg", b"abc"), ("cls", b"1")]).unwrap();
+        for cut in 0..record.bytes().len() {
+            let _ = Record::parse(record.bytes()[..cut].to_vec());
+            assert!(members(&record.bytes()[..cut]).count() <= 4);
+        }
+        for at in 0..record.bytes().len() {
+            for value in [0, 1, 127, 255] {
+                let mut bytes = record.bytes().to_vec();
+                bytes[at] = value;
+                members(&bytes).for_each(|(_, range)| assert!(range.end <= bytes.len()));
+            }
+        }
+    }
+}

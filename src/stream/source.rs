@@ -1,0 +1,88 @@
+//! What a source of samples can do. Each kind is a file below `sources`.
+
+use super::record::Record;
+use crate::error::Result;
+use std::time::Duration;
+
+/// A sample that a source has received.
+#[derive(Debug)]
+pub(crate) struct Arrival {
+    /// The key of the sample in its stream.
+    pub key: String,
+    /// The sample; or, in words, why what arrived cannot be one. Such a sample counts as failed.
+    pub record: Result<Record, String>,
+    /// The number of samples that are missing before this one, where the source numbers them one after another.
+    pub gap: u64,
+}
+
+/// The answer of a source that was asked for samples.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// There may be more, now or later.
+    More,
+    /// No more will ever come.
+    End,
+}
+
+/// How a source goes on after a restart.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Replay {
+    /// It gives samples in a fixed order, and goes on behind any of them.
+    Ordered,
+    /// It gives all samples that it has but those of a list, in any order.
+    Listed,
+    /// What it has given is gone.
+    Never,
+}
+
+/// How far the samples of a source are settled, which means delivered, dropped, failed or withdrawn: it need never give
+/// them again.
+#[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub(crate) struct SourcePosition {
+    /// Of an ordered source: this sample and all before it are settled.
+    pub after: Option<String>,
+    /// The settled samples beside those, by their keys, in the order in which they were settled.
+    pub settled: Vec<String>,
+}
+
+/// A source of samples, which one thread drives.
+pub(crate) trait Source: Send {
+    /// The name of the stream: it is part of every sample's identity and of states, and so never holds a secret.
+    fn name(&self) -> &str;
+
+    /// How the source goes on after a restart.
+    fn replay(&self) -> Replay;
+
+    /// Connects, and goes on at `position`; called once, before anything else is asked.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] or [`crate::Error::Io`] with the remedy, where it cannot be reached or has lost
+    /// what the position needs.
+    fn open(&mut self, position: &SourcePosition) -> Result<()>;
+
+    /// Waits up to `patience` for samples, and appends up to `most` of them. An ordered source gives what lies behind
+    /// its position's `after`, and leaves out what else is settled. A source that loses its connection makes it again by
+    /// itself, after pauses, and tells notices; only what will not mend is an error.
+    ///
+    /// # Errors
+    /// What keeps the source from ever giving more.
+    fn receive(&mut self, most: usize, patience: Duration, into: &mut Vec<Arrival>) -> Result<Received>;
+
+    /// Lets go of settled samples, because a checkpoint of this position is safely written: messages are acknowledged,
+    /// files removed, as the source's settings say. Returns whether the source will never again give the samples of
+    /// the position's `settled`, so that nobody needs to remember them.
+    ///
+    /// # Errors
+    /// Those of the source; the same position may be given again.
+    fn acknowledge(&mut self, position: &SourcePosition) -> Result<bool>;
+
+    /// Gets the sample with this key once more, for the replay of a journal. Keys come in the order in which the
+    /// samples were used; where the source can only be read in order, what lies between is passed over.
+    ///
+    /// # Errors
+    /// [`crate::Error::Unavailable`] where the source no longer has it, or cannot replay.
+    fn fetch(&mut self, key: &str) -> Result<Record>;
+
+    /// The source in words, without secrets: `redis stream "images" at 127.0.0.1:6379, group "train"`.
+    fn describe(&self) -> String;
+}
