@@ -75,7 +75,7 @@ impl LoaderOptions {
             // Each of several ranks has a batch of every few: what it reads of its neighbours' is a small part. And as
             // many stretches are asked for at a time as there are threads.
             Shuffling::Off if index.has_remote() => {
-                let mean = index.total_bytes() / index.len().max(1);
+                let mean = index.mean_bytes();
                 let samples = (self.batch_size / 4).min(self.depth_for(index) / MOST_REMOTE_THREADS as u32);
                 (mean * u64::from(samples)).min(MOST_OF_STRETCH)
             }

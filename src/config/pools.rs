@@ -159,8 +159,7 @@ impl PoolSizing<'_> {
 
     /// The number of bytes that are read of a sample of mean size at most.
     fn mean_bytes(&self) -> usize {
-        let mean = self.index.total_bytes() / self.index.len().max(1);
-        most_read(u32::try_from(mean).unwrap_or(u32::MAX), self.has_cache) as usize
+        most_read(u32::try_from(self.index.mean_bytes()).unwrap_or(u32::MAX), self.has_cache) as usize
     }
 }
 

@@ -87,6 +87,12 @@ impl Classes {
         Ok(classes)
     }
 
+    /// The classes of a stream: those called `names`, or numbers alone.
+    pub(super) fn of_stream(names: Vec<String>, labeled: bool) -> Self {
+        let count = if labeled { names.len() as u32 } else { 0 };
+        Self { names, count, labeled, maps: Vec::new() }
+    }
+
     /// Whether it is clear what numbers without names stand for: there is one list of names, and it is long enough.
     fn are_counted_by_numbers(&self, parts: &[DatasetPart]) -> bool {
         parts.iter().zip(&self.maps).all(|(part, map)| match LabelKind::of(part) {

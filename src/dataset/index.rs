@@ -3,6 +3,8 @@
 
 mod blocks;
 pub(crate) use blocks::BlockCosts;
+mod live;
+pub(crate) use live::LiveSamples;
 mod places;
 mod versions;
 
@@ -42,6 +44,8 @@ pub struct DatasetIndex {
     /// The members that are read of each sample, columns left out; `None` where its image is.
     members: Option<Vec<String>>,
     unpacked: UnpackedBlocks,
+    /// The samples of a stream, which has no parts.
+    live: Option<Arc<dyn LiveSamples>>,
 }
 
 /// A dataset among others.
@@ -137,6 +141,7 @@ impl DatasetIndex {
             notices: options.notices.clone(),
             members,
             unpacked: UnpackedBlocks::default(),
+            live: None,
         };
         for part in parts {
             let (built, labels) = (part.origin != IndexOrigin::Loaded, !options.without_labels);
@@ -166,7 +171,7 @@ impl DatasetIndex {
 
     /// The first dataset's directory as the user named it, which errors about the whole name.
     pub fn root(&self) -> &Path {
-        &self.parts[0].part.root
+        self.live.as_ref().map_or_else(|| self.parts[0].part.root.as_path(), |live| live.name())
     }
 
     /// Whether all samples lie in shards, each of which holds many.
@@ -176,7 +181,7 @@ impl DatasetIndex {
 
     /// What the samples are.
     pub fn contents(&self) -> Contents {
-        self.parts[0].part.file.header().contents
+        self.parts.first().map_or(Contents::Images, |placed| placed.part.file.header().contents)
     }
 
     /// The number of samples.
@@ -215,6 +220,9 @@ impl DatasetIndex {
     /// # Panics
     /// Panics when `sample` is not below [`DatasetIndex::len`].
     pub fn label(&self, sample: u64) -> u32 {
+        if let Some(live) = &self.live {
+            return live.label(sample);
+        }
         let (number, placed) = self.part_with(sample);
         self.classes.of_part(number, placed.part.label(sample - placed.sample))
     }
@@ -225,6 +233,9 @@ impl DatasetIndex {
     /// # Panics
     /// Panics when `sample` is not below [`DatasetIndex::len`].
     pub fn extent(&self, sample: u64) -> Extent {
+        if let Some(live) = &self.live {
+            return live.extent(sample);
+        }
         let placed = self.part_with(sample).1;
         let extent = placed.part.extent(sample - placed.sample);
         Extent { file: placed.whole(extent.file), ..extent }
@@ -236,6 +247,9 @@ impl DatasetIndex {
     /// # Panics
     /// Panics when `sample` is not below [`DatasetIndex::len`].
     pub(crate) fn outline(&self, sample: u64) -> Option<&RawOutline> {
+        if self.is_stream() {
+            return None;
+        }
         let placed = self.part_with(sample).1;
         placed.part.outline(sample - placed.sample)
     }
@@ -261,6 +275,9 @@ impl DatasetIndex {
     /// # Panics
     /// Panics when `sample` is not below [`DatasetIndex::len`], or there is no such member.
     pub(crate) fn is_packed_member(&self, sample: u64, field: usize) -> bool {
+        if self.is_stream() {
+            return false;
+        }
         let placed = self.part_with(sample).1;
         placed.part.is_packed_member(sample - placed.sample, field)
     }
@@ -270,6 +287,9 @@ impl DatasetIndex {
     /// # Panics
     /// Panics when `sample` is not below [`DatasetIndex::len`].
     pub(crate) fn is_packed_record(&self, sample: u64) -> bool {
+        if self.is_stream() {
+            return false;
+        }
         let placed = self.part_with(sample).1;
         placed.part.is_packed_record(sample - placed.sample)
     }
@@ -279,6 +299,9 @@ impl DatasetIndex {
     /// # Panics
     /// Panics when `sample` is not below [`DatasetIndex::len`].
     pub(crate) fn is_apart(&self, sample: u64) -> bool {
+        if self.is_stream() {
+            return false;
+        }
         let placed = self.part_with(sample).1;
         placed.part.is_apart(sample - placed.sample)
     }
@@ -346,6 +369,9 @@ impl DatasetIndex {
     /// # Panics
     /// Panics when `sample` is not below [`DatasetIndex::len`].
     pub(crate) fn shown_path(&self, sample: u64) -> PathBuf {
+        if let Some(live) = &self.live {
+            return live.shown(sample);
+        }
         let placed = self.part_with(sample).1;
         placed.part.shown_path(sample - placed.sample)
     }
@@ -380,6 +406,9 @@ impl DatasetIndex {
     /// # Panics
     /// Panics when the index has no such file.
     pub fn path(&self, file: FileId) -> PathBuf {
+        if let Some(live) = &self.live {
+            return live.path(file);
+        }
         let (placed, file) = self.part_of(file);
         placed.part.path(file)
     }
@@ -402,6 +431,9 @@ impl DatasetIndex {
 
     /// The dataset's fingerprint; of several, the hash of theirs in order.
     pub fn fingerprint(&self) -> Fingerprint {
+        if let Some(live) = &self.live {
+            return live.fingerprint();
+        }
         Fingerprint(self.digest(b"foreload datasets 1", |part| part.fingerprint().0))
     }
 
@@ -437,7 +469,14 @@ impl DatasetIndex {
 
     /// The number of bytes of the largest sample.
     pub fn largest(&self) -> u32 {
-        self.parts.iter().map(|placed| placed.part.largest()).max().unwrap_or(0)
+        let largest = self.parts.iter().map(|placed| placed.part.largest()).max();
+        largest.or_else(|| Some(self.live.as_ref()?.sizes().0)).unwrap_or(0)
+    }
+
+    /// The number of bytes of a sample of mean size, or of usual size in a stream.
+    pub fn mean_bytes(&self) -> u64 {
+        let usual = self.live.as_ref().map(|live| u64::from(live.sizes().1));
+        usual.unwrap_or_else(|| self.total_bytes() / self.len().max(1))
     }
 
     /// The number of bytes of all samples.

@@ -70,7 +70,7 @@ impl FieldKind {
 
 /// The place of a key in [`IMAGE_EXTENSIONS`], for the key of a sample's own image and not for `seg.png` or `left.jpg`
 /// beside it.
-pub(super) fn image_rank(key: &[u8]) -> Option<usize> {
+pub(crate) fn image_rank(key: &[u8]) -> Option<usize> {
     IMAGE_EXTENSIONS.iter().position(|extension| extension.as_bytes() == key)
 }
 

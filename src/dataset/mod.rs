@@ -69,7 +69,7 @@ pub(crate) use blocks::FileBlock;
 pub(crate) use columns::{ColumnItem, ColumnValues, LabelTable, SampleColumn, typed as typed_column};
 pub(crate) use index::BlockCosts;
 pub use index::DatasetIndex;
-pub(crate) use index::TO_LABEL;
+pub(crate) use index::{LiveSamples, TO_LABEL};
 pub use kind::FieldKind;
 pub(crate) use labels::{class_number_in_json, class_number_in_text};
 pub use layouts::Layout;

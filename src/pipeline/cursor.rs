@@ -117,6 +117,7 @@ impl Cursor {
 mod tests {
     use super::*;
     use crate::dataset::Fingerprint;
+    use crate::pipeline::course::Course;
     use crate::schedule::{LastBatch, Order, Schedule};
     use crate::state::OrderIdentity;
 
@@ -135,7 +136,7 @@ mod tests {
         };
         let order = Order::shuffled(&Fingerprint([1; 32]), 1, epoch, 100);
         let schedule = Schedule::new(order, 10, 0, 1, LastBatch::Drop).unwrap();
-        let progress = Progress::new(Arc::new(identity), epoch, schedule, first, 0);
+        let progress = Progress::new(Arc::new(identity), epoch, Course::Epoch(schedule), first, 0);
         for _ in 0..taken {
             progress.asked();
             progress.step(0);

@@ -29,8 +29,9 @@ pub struct Epoch {
     /// A channel that is closed when all threads have ended.
     ended: Receiver<()>,
     process: u32,
-    steps: u64,
     next_step: u64,
+    /// Whether no more batches come, though there may be further steps.
+    is_over: bool,
     failed: u64,
     progress: Arc<Progress>,
     failures: FailureLog,
@@ -78,8 +79,8 @@ impl Epoch {
             batches,
             ended,
             process: std::process::id(),
-            steps: run.schedule.steps(),
             next_step: run.first_step,
+            is_over: false,
             failed: progress.failed(),
             progress: Arc::new(progress),
             failures: FailureLog::default(),
@@ -96,9 +97,9 @@ impl Epoch {
         self.run.epoch
     }
 
-    /// The number of steps of the whole epoch.
+    /// The number of steps of the whole epoch; of a stream the greatest number there is, until its end is known.
     pub fn steps(&self) -> u64 {
-        self.steps
+        if self.is_over { self.next_step } else { self.run.course.steps() }
     }
 
     /// The step whose batch comes next, which is the number of steps before it in the epoch.
@@ -172,7 +173,7 @@ impl Epoch {
     /// consumer has kept every buffer for some seconds; [`Error::Internal`] when a thread died.
     pub fn poll(&mut self, patience: Duration) -> Result<Poll> {
         self.progress.asked();
-        if self.next_step >= self.steps {
+        if self.next_step >= self.steps() {
             self.progress.end();
             return Ok(Poll::End);
         }
@@ -185,6 +186,7 @@ impl Epoch {
         self.waited();
         let outcome = polled.and_then(|polled| match polled {
             Some(batch) => self.deliver(batch).map(Poll::Batch),
+            None if self.next_step >= self.steps() => Ok(Poll::End),
             None => self.check_alive().map(|()| Poll::Pending),
         });
         if outcome.is_err() {
@@ -195,14 +197,16 @@ impl Epoch {
 
     fn deliver(&mut self, mut batch: Batch) -> Result<Batch> {
         self.all_held_since = None;
-        for failure in batch.take_failures() {
-            self.count_failure(failure)?;
-        }
+        let failures = batch.take_failures();
+        let failed: Vec<u64> = failures.iter().map(|failure| failure.sample).collect();
+        let counted = failures.into_iter().try_for_each(|failure| self.count_failure(failure));
+        counted.inspect_err(|_| self.run.course.give_up(&failed))?;
         batch.deliver();
+        self.run.course.deliver(self.next_step, &failed)?;
         self.busy_with = Some(batch.len() as u64);
         self.next_step += 1;
         self.progress.step(self.failed);
-        if self.next_step == self.steps {
+        if self.next_step == self.steps() {
             self.conclude();
         }
         Ok(batch)
@@ -319,7 +323,7 @@ impl Epoch {
             return;
         }
         self.turn();
-        self.next_step = self.steps;
+        self.is_over = true;
         self.progress.end();
         self.run.stop(&self.shared.fetch_waker);
     }

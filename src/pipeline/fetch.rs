@@ -11,6 +11,7 @@ use crate::batch::{BatchCloser, BatchPool, Sink};
 use crate::error::{Error, Result};
 use crate::io::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker};
 use crate::slot::SlotPool;
+use crate::stream::NextBatch;
 use crate::trace::{Gauge, Stage};
 use crossbeam_channel::{Receiver, Sender};
 use std::collections::HashMap;
@@ -101,6 +102,18 @@ enum BlockedOn {
     BatchBuffer,
     /// No slot is free for the next sample.
     Slot,
+    /// Too few samples of a stream have arrived for the next batch; at this instant, if there is one, fewer will do.
+    Arrivals(Option<Instant>),
+}
+
+/// What became of the attempt to begin a batch.
+enum Begun {
+    /// Its places are open.
+    Opened,
+    /// The course has ended.
+    Over,
+    /// Something must come free, or arrive, first.
+    Blocked(BlockedOn),
 }
 
 impl Fetcher {
@@ -145,7 +158,6 @@ impl Fetcher {
 
     fn fetch(&mut self, run: &Arc<EpochRun>) -> Result<()> {
         self.open_reader()?;
-        let steps = run.schedule.steps();
         let mut cursor = ScheduleCursor { step: run.first_step, open: Vec::new() };
         let sink: Arc<dyn Sink> = run.inbox.clone();
         self.starved_since = None;
@@ -157,7 +169,7 @@ impl Fetcher {
             let blocked_on = self.submit(run, &mut cursor, &sink)?;
             let starved = blocked_on != BlockedOn::Nothing;
             self.shared.fetch_waker.starving.fetch_and(starved, Ordering::SeqCst);
-            if self.pending.is_empty() && cursor.step >= steps && cursor.open.is_empty() {
+            if self.pending.is_empty() && cursor.open.is_empty() && cursor.step >= run.course.steps() {
                 break;
             }
             self.stopwatch.lap(&run.counters.read_busy);
@@ -165,11 +177,13 @@ impl Fetcher {
             if reader.in_flight() > 0 {
                 reader.wait(&mut self.arrived)?;
             } else if starved {
-                self.shared.stuck.store(true, Ordering::SeqCst);
+                let stuck = !matches!(blocked_on, BlockedOn::Arrivals(_));
+                self.shared.stuck.store(stuck, Ordering::SeqCst);
                 self.park(blocked_on);
                 self.shared.stuck.store(false, Ordering::SeqCst);
             }
-            let waited = if starved { &run.counters.read_blocked } else { &run.counters.read_waiting };
+            let blocked = starved && !matches!(blocked_on, BlockedOn::Arrivals(_));
+            let waited = if blocked { &run.counters.read_blocked } else { &run.counters.read_waiting };
             self.stopwatch.lap(waited);
             self.pass_on(run, &mut cursor)?;
         }
@@ -184,6 +198,9 @@ impl Fetcher {
     /// Sleeps until something may have come free. On the way to a GPU, files stay in their slots until their batch is
     /// complete. So when no slot comes free and no lane has any to give back, incomplete batches go ahead in pieces.
     fn park(&mut self, blocked_on: BlockedOn) {
+        if let BlockedOn::Arrivals(Some(until)) = blocked_on {
+            return std::thread::park_timeout(until.saturating_duration_since(Instant::now()));
+        }
         if self.lanes.is_none() || blocked_on != BlockedOn::Slot {
             return std::thread::park();
         }
@@ -223,12 +240,11 @@ impl Fetcher {
     ) -> Result<BlockedOn> {
         while self.reader().room() > 0 {
             let Some(next) = cursor.open.last() else {
-                if cursor.step >= run.schedule.steps() {
-                    return Ok(BlockedOn::Nothing);
-                } else if !self.begin_batch(run, cursor, sink)? {
-                    return Ok(BlockedOn::BatchBuffer);
+                match self.begin_batch(run, cursor, sink)? {
+                    Begun::Opened => continue,
+                    Begun::Over => return Ok(BlockedOn::Nothing),
+                    Begun::Blocked(blocked_on) => return Ok(blocked_on),
                 }
-                continue;
             };
             let sample = next.entry.draw.sample;
             let extent = self.shared.index.extent(sample);
@@ -257,16 +273,27 @@ impl Fetcher {
         Ok(BlockedOn::Nothing)
     }
 
-    /// Opens the places of the next batch; false when there is no buffer for it.
+    /// Opens the places of the next batch.
     fn begin_batch(
         &mut self,
         run: &Arc<EpochRun>,
         cursor: &mut ScheduleCursor,
         sink: &Arc<dyn Sink>,
-    ) -> Result<bool> {
-        let (schedule, step) = (&run.schedule, cursor.step);
-        let len = schedule.batch_len(step);
-        let Some((closer, tickets)) = self.batches.begin(step, len, sink)? else { return Ok(false) };
+    ) -> Result<Begun> {
+        let step = cursor.step;
+        let places = match run.course.next(step)? {
+            NextBatch::Places(places) => places,
+            NextBatch::NotYet(until) => return Ok(Begun::Blocked(BlockedOn::Arrivals(until))),
+            NextBatch::End => {
+                // The consumer may wait for a batch that does not come.
+                run.inbox.rouse();
+                return Ok(Begun::Over);
+            }
+        };
+        let len = places.len() as u32;
+        let Some((closer, tickets)) = self.batches.begin(step, len, sink)? else {
+            return Ok(Begun::Blocked(BlockedOn::BatchBuffer));
+        };
         if let Some(cache) = self.shared.cache.get() {
             cache.begin_batch();
         }
@@ -276,18 +303,18 @@ impl Fetcher {
             None => ThenGoes::Nowhere,
         };
         let open = |(entry, ticket)| OpenPlace { entry, step, ticket, then: then.clone() };
-        cursor.open.extend(schedule.places(step).zip(tickets).map(open));
-        schedule.sort_for_reading(&mut cursor.open, |place| &place.entry);
+        cursor.open.extend(places.into_iter().zip(tickets).map(open));
+        run.course.sort_for_reading(&mut cursor.open, |place| &place.entry);
         cursor.open.reverse();
         cursor.step += 1;
-        Ok(true)
+        Ok(Begun::Opened)
     }
 
     /// Whether a sample is read once for all places of a batch that show it. Not where the bytes themselves are handed
     /// over, because each consumer may write to its own; nor where members lie apart, because these are read by each
     /// place and must be of one version with the rest.
     fn is_read_once(&self, run: &EpochRun, sample: u64) -> bool {
-        run.schedule.order().repeats() > 1
+        run.course.repeats()
             && self.shared.config.decoded
             && !self.shared.index.is_apart(sample)
     }

@@ -61,7 +61,7 @@ impl PipelineShared {
     ) -> Result<Option<Cow<'a, [u8]>>> {
         let Some(member) = field.member else { return Ok(None) };
         let wrong = |message: &str| of_field(field, DecodeError::Damaged(message.into()));
-        match self.index.member(sample, member) {
+        match self.index.member_in(sample, member, record) {
             MemberBytes::Whole => Ok(Some(Cow::Borrowed(record))),
             MemberBytes::Within(range) => {
                 let bytes = record.get(range);
@@ -145,7 +145,7 @@ impl PipelineShared {
 
     /// The range of a field's bytes in the `record` that was read of a sample; `None` where they are elsewhere.
     pub(super) fn member_range(&self, field: &Field, sample: u64, record: &[u8]) -> Option<Range<usize>> {
-        match self.index.member(sample, field.member?) {
+        match self.index.member_in(sample, field.member?, record) {
             MemberBytes::Whole => Some(0..record.len()),
             MemberBytes::Within(range) => Some(range),
             _ => None,

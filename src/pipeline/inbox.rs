@@ -18,6 +18,8 @@ struct InboxState {
     batches: BTreeMap<u64, Batch>,
     failure: Option<Error>,
     closed: bool,
+    /// Whether the consumer shall look what has become of the course.
+    roused: bool,
 }
 
 impl Sink for Inbox {
@@ -41,6 +43,13 @@ impl Inbox {
         self.arrived.notify_all();
     }
 
+    /// Has the consumer look again, because there may be nothing left to wait for.
+    pub(super) fn rouse(&self) {
+        let mut state = self.lock();
+        state.roused = true;
+        self.arrived.notify_all();
+    }
+
     /// Waits for the batch of `step`; `None` when it is not there by `deadline`.
     pub(super) fn wait_for(&self, step: u64, deadline: Instant) -> Result<Option<Batch>> {
         let mut state = self.lock();
@@ -52,7 +61,7 @@ impl Inbox {
                 return Ok(Some(batch));
             }
             let left = deadline.saturating_duration_since(Instant::now());
-            if left.is_zero() || state.closed {
+            if left.is_zero() || state.closed || std::mem::take(&mut state.roused) {
                 return Ok(None);
             }
             state = self.arrived.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;

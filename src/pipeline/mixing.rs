@@ -99,7 +99,7 @@ impl PipelineShared {
     fn draw_mix(&self, run: &EpochRun, plan: &MixPlan, ring: &[FilledPlace]) -> Option<DrawnMix> {
         let mut valid = ring.iter().filter(|place| place.valid);
         let (first, _second) = (valid.next()?, valid.next()?);
-        Some(plan.draw(run.mix_keys.as_ref()?, first.position, run.schedule.global_batch()))
+        Some(plan.draw(run.mix_keys.as_ref()?, first.position, run.course.global_batch()))
     }
 
     /// Finishes the places of a ring, with the labels of those that count mixed as `drawn`.

@@ -7,6 +7,7 @@
 
 mod boxes;
 mod concealed;
+mod course;
 mod cpu;
 mod cuda;
 mod cursor;
@@ -48,8 +49,10 @@ use crate::schedule::{SampleHomes, Schedule, Shuffling};
 use crate::slot::SlotPool;
 use crate::state::{OrderIdentity, State};
 use crate::tier::{Cache, CacheStats, OpenSource, RankPlace, SourceUse};
+use crate::stream::Stream;
 use crate::tier_name::TierName;
 use crate::trace::{Trace, TraceLane};
+use course::{Course, StreamCourse};
 use fetch::FetchWaker;
 use inbox::Inbox;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -89,6 +92,8 @@ struct PipelineShared {
     /// What the order of samples depends on, with which a state must agree.
     identity: Arc<OrderIdentity>,
     open_reader: Arc<OpenReader>,
+    /// The stream, where samples are those of one.
+    stream: Option<Arc<Stream>>,
     fetch_waker: Arc<FetchWaker>,
     trace: Trace,
     /// The stopwatch of the consumer, whichever thread that is.
@@ -108,7 +113,7 @@ struct PipelineShared {
 /// One epoch, as all stages know it.
 struct EpochRun {
     epoch: u64,
-    schedule: Schedule,
+    course: Course,
     first_step: u64,
     /// The keys of what transforms draw, for each recipe.
     keys: Vec<RecipeKeys>,
@@ -156,6 +161,7 @@ impl Pipeline {
             config,
             identity: Arc::new(identity),
             open_reader: open_reader.into(),
+            stream: None,
             fetch_waker: Arc::default(),
             trace: Trace::off(),
             consumer: Mutex::new(Stopwatch::new(TraceLane::off())),
@@ -177,6 +183,18 @@ impl Pipeline {
     fn shared_in(&self, epoch: u64) -> &Arc<PipelineShared> {
         let begun = self.later.partition_point(|(first, _)| *first <= epoch);
         begun.checked_sub(1).map_or(&self.shared, |latest| &self.later[latest].1)
+    }
+
+    /// Makes a pipeline for the samples of a stream, of which `index` is the index.
+    pub(crate) fn of_stream(index: Arc<DatasetIndex>, config: LoaderConfig, stream: Arc<Stream>) -> Self {
+        let reads = stream.clone();
+        let open = move |_: &Arc<DatasetIndex>, slots: &SlotPool, config: &LoaderConfig| {
+            reads.open_reader(slots, config.io, config.direct, config.queue_depth)
+        };
+        let mut pipeline = Self::with_reader(index, config, Box::new(open));
+        let shared = Arc::get_mut(&mut pipeline.shared).expect("nobody else has the pipeline yet");
+        shared.stream = Some(stream);
+        pipeline
     }
 
     /// Makes the threads log what they do. [`Trace::finish`] comes after the pipeline is dropped.
@@ -280,24 +298,10 @@ impl Pipeline {
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         // The first epoch reports what went wrong when the cache was opened.
         let first = threads.is_none();
-        if threads.as_ref().is_some_and(|threads| threads.process != std::process::id()) {
-            return Err(forked());
-        }
-        // Images of another size need other pools, and so other threads. These end before those begin.
-        if let Some(former) = threads.take_if(|threads| !Arc::ptr_eq(&threads.shared, shared)) {
-            former.end();
-        }
-        let threads = match &mut *threads {
-            Some(threads) => threads,
-            empty => {
-                let place = RankPlace { rank: schedule.rank(), world_size: schedule.world_size() };
-                empty.insert(Threads::start(shared, place)?)
-            }
-        };
+        let place = RankPlace { rank: schedule.rank(), world_size: schedule.world_size() };
+        let threads = running(&mut threads, shared, place)?;
         let schedule = shared.assigned(schedule)?;
-        if let Some(former) = threads.current.take() {
-            former.stop(&shared.fetch_waker);
-        }
+        threads.stop_current();
         if let Some(cache) = self.cache() {
             if !first {
                 cache.forget_error();
@@ -306,6 +310,43 @@ impl Pipeline {
             let order = |epoch| order(epoch).expect("what can be divided in one epoch can in others");
             cache.begin(epoch, &schedule, first_step, &order);
         }
+        self.run(threads, shared, epoch, Course::Epoch(schedule), first_step, errors)
+    }
+
+    /// Goes on with the stream of this pipeline, behind the batch that was delivered last. Keep the pipeline for as long
+    /// as it runs. An iteration of this pipeline that still runs is stopped.
+    ///
+    /// # Errors
+    /// The errors of [`Stream::begin`]; [`Error::Io`] when there is no memory for the pools; [`Error::Unavailable`] in a
+    /// forked child.
+    pub(crate) fn stream(&self, place: RankPlace) -> Result<Epoch> {
+        let shared = &self.shared;
+        let Some(stream) = &shared.stream else {
+            return Err(Error::Internal("a dataset was taken for a stream".into()));
+        };
+        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(threads) = &mut *threads {
+            threads.stop_current();
+        }
+        let waker = shared.fetch_waker.clone();
+        let errors = stream.loaded_errors();
+        let (iteration, first_step) = stream.begin(move || waker.wake())?;
+        let threads = running(&mut threads, shared, place)?;
+        let global_batch = self.global_batch(place.world_size);
+        let course = Course::Stream(StreamCourse { stream: stream.clone(), iteration, global_batch });
+        self.run(threads, shared, 0, course, first_step, errors)
+    }
+
+    /// Has the threads run a course from `first_step` on.
+    fn run(
+        &self,
+        threads: &mut Threads,
+        shared: &Arc<PipelineShared>,
+        epoch: u64,
+        course: Course,
+        first_step: u64,
+        errors: u64,
+    ) -> Result<Epoch> {
         // An evaluation that takes its samples in the dataset's order has the same substitutes in every epoch.
         let config = &shared.config;
         let seed = config.seed;
@@ -317,10 +358,10 @@ impl Pipeline {
             Use::Substitute,
         );
         let identity = self.shared.identity.clone();
-        let progress = Progress::new(identity, epoch, schedule.clone(), first_step, errors);
+        let progress = Progress::new(identity, epoch, course.clone(), first_step, errors);
         let run = Arc::new(EpochRun {
             epoch,
-            schedule,
+            course,
             first_step,
             keys: config.images.keys(seed, epoch),
             mix_keys: config.mix.as_ref().map(|plan| plan.mixing.keys(seed, epoch)),
@@ -352,6 +393,28 @@ impl Pipeline {
     }
 }
 
+/// The threads that run for `shared`, which are started if there are none.
+///
+/// # Errors
+/// [`Error::Unavailable`] in a forked child; those of starting threads.
+fn running<'a>(
+    threads: &'a mut Option<Threads>,
+    shared: &Arc<PipelineShared>,
+    place: RankPlace,
+) -> Result<&'a mut Threads> {
+    if threads.as_ref().is_some_and(|threads| threads.process != std::process::id()) {
+        return Err(forked());
+    }
+    // Images of another size need other pools, and so other threads. These end before those begin.
+    if let Some(former) = threads.take_if(|threads| !Arc::ptr_eq(&threads.shared, shared)) {
+        former.end();
+    }
+    match threads {
+        Some(threads) => Ok(threads),
+        empty => Ok(empty.insert(Threads::start(shared, place)?)),
+    }
+}
+
 /// The error of a forked child, which has none of the parent's threads.
 fn forked() -> Error {
     Error::Unavailable(
@@ -369,6 +432,7 @@ impl PipelineShared {
             config,
             identity: self.identity.clone(),
             open_reader: self.open_reader.clone(),
+            stream: self.stream.clone(),
             fetch_waker: Arc::default(),
             trace: Trace::off(),
             consumer: Mutex::new(Stopwatch::new(TraceLane::off())),
@@ -405,6 +469,9 @@ impl PipelineShared {
 
     /// Reads one sample's bytes for a thread that does not go through the reader, from all tiers.
     fn read_blocking(&self, sample: u64) -> Result<(Vec<u8>, TierName)> {
+        if let Some(stream) = &self.stream {
+            return stream.read(sample).map(|bytes| (bytes, TierName::RAM));
+        }
         match self.cache.get() {
             Some(cache) if cache.is_ours() => cache.read_blocking(sample),
             _ => crate::io::read_blocking(&*self.index, self.index.extent(sample))

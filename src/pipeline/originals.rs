@@ -50,6 +50,9 @@ impl OriginalFiles {
 impl PipelineShared {
     /// The form of the bytes that were read of a sample's member, by its number among those that are read.
     pub(super) fn form_of_member(&self, sample: u64, member: usize, bytes: &[u8]) -> FileForm {
+        if self.index.is_stream() {
+            return FileForm::AsIs;
+        }
         match self.index.member(sample, member) {
             MemberBytes::Whole => form_of_record(&self.index, sample, bytes),
             _ if self.index.is_packed_member(sample, member) => FileForm::Packed,

@@ -1,7 +1,7 @@
 //! How far the consumer of an epoch has come. A checkpoint needs it, even after the epoch was dropped.
 
+use super::course::Course;
 use crate::error::{Error, Result};
-use crate::schedule::Schedule;
 use crate::state::{OrderIdentity, State};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Progress {
     identity: Arc<OrderIdentity>,
     epoch: u64,
-    schedule: Schedule,
+    course: Course,
     yielded: Mutex<YieldedSteps>,
     /// Whether the consumer has asked for a batch.
     asked: AtomicBool,
@@ -29,7 +29,7 @@ impl Progress {
     pub(super) fn new(
         identity: Arc<OrderIdentity>,
         epoch: u64,
-        schedule: Schedule,
+        course: Course,
         steps: u64,
         errors: u64,
     ) -> Self {
@@ -38,7 +38,7 @@ impl Progress {
         Self {
             identity,
             epoch,
-            schedule,
+            course,
             yielded,
             asked: AtomicBool::new(false),
             ended: AtomicBool::new(false),
@@ -59,10 +59,11 @@ impl Progress {
     pub fn unasked(&self) -> Option<State> {
         let yielded = self.yielded();
         let (steps, errors) = yielded.failures[0];
-        if self.asked.load(Ordering::SeqCst) || steps >= self.schedule.steps() {
+        let Course::Epoch(schedule) = &self.course else { return None };
+        if self.asked.load(Ordering::SeqCst) || steps >= schedule.steps() {
             return None;
         }
-        Some(State::new(&self.identity, self.epoch, &self.schedule, steps, errors))
+        Some(State::new(&self.identity, self.epoch, schedule, steps, errors))
     }
 
     /// Notes that the consumer asks for a batch.
@@ -98,7 +99,9 @@ impl Progress {
         }
         let known = yielded.failures.partition_point(|(then, _)| *then <= steps);
         let errors = yielded.failures[known - 1].1;
-        Ok(State::new(&self.identity, self.epoch, &self.schedule, steps, errors))
+        let of_stream = || Error::Unavailable("the state of a stream is that of its StreamLoader".into());
+        let Course::Epoch(schedule) = &self.course else { return Err(of_stream()) };
+        Ok(State::new(&self.identity, self.epoch, schedule, steps, errors))
     }
 
     /// Notes that one more batch is yielded, and that `failed` samples have failed so far.

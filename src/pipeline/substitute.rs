@@ -36,14 +36,14 @@ pub(super) fn substitute<T>(
     position: u64,
     mut make: impl FnMut(u64, Vec<u8>) -> Result<T>,
 ) -> Result<(u64, T)> {
-    let (index, order) = (&shared.index, run.schedule.order());
+    let index = &shared.index;
     let mut stream = run.substitutes.stream(position);
     let mut last = None;
     for _ in 0..ATTEMPTS {
         if run.stopped() {
             break;
         }
-        let sample = order.numbered(stream.below(order.len())).sample;
+        let sample = run.course.substitute(index, position, &mut stream)?;
         let outcome = shared.read_blocking(sample).and_then(|(bytes, tier)| {
             if tier == TierName::SOURCE {
                 run.counters.add_reads(shared.one_read(sample, bytes.len() as u64));

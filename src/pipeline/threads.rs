@@ -125,16 +125,21 @@ impl Threads {
         Ok(Self { process: std::process::id(), shared, batches, runs, current: None, handles, ended })
     }
 
+    /// Stops the epoch that runs, if one does.
+    pub(super) fn stop_current(&mut self) {
+        if let Some(former) = self.current.take() {
+            former.stop(&self.shared.fetch_waker);
+        }
+    }
+
     /// Stops the current epoch, and waits a moment for the threads.
-    pub(super) fn end(self) {
+    pub(super) fn end(mut self) {
         if self.process != std::process::id() {
             std::mem::forget(self);
             return;
         }
-        let Self { shared, runs, current, handles, ended, .. } = self;
-        if let Some(run) = current {
-            run.stop(&shared.fetch_waker);
-        }
+        self.stop_current();
+        let Self { shared, runs, handles, ended, .. } = self;
         // The reading thread ends when its senders are gone. With it end the jobs' channel and so the workers, and the
         // lanes' channels and so the lanes.
         drop(runs);

@@ -108,7 +108,7 @@ impl Worker<'_> {
             Self::Cuda(preparer) => {
                 let DecodeJob { run, place, bytes } = job;
                 let OpenPlace { entry: place, step, mut ticket, then } = place;
-                let batch = run.schedule.batch_len(step) as usize;
+                let batch = run.course.batch_len(step) as usize;
                 let pixels = bytes.and_then(|bytes| {
                     preparer.prepare(&run, place.draw, batch, bytes, &mut ticket, stopwatch)
                 });

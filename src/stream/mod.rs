@@ -7,3 +7,19 @@
 
 pub(crate) mod record;
 pub(crate) mod source;
+mod account;
+mod inlet;
+mod ledger;
+mod mix;
+mod waiting;
+mod buffer;
+mod live;
+mod plan;
+mod reader;
+mod receive;
+mod reservoir;
+mod run;
+pub(crate) mod sources;
+mod state;
+pub(crate) use plan::NextBatch;
+pub(crate) use run::{Stream, StreamOptions};

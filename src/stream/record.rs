@@ -28,12 +28,14 @@ const LONGEST_NAME: usize = 255;
 const ENTRY: usize = 6;
 
 /// A sample as it arrived.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Record {
     /// The number that stands for stream and key wherever a number is needed.
     pub id: u64,
     /// The class number, where a member gives one.
     pub label: Option<u32>,
+    /// The weight by which a rehearsal buffer may keep it; 1 unless the user scores samples.
+    pub weight: f64,
     bytes: Vec<u8>,
 }
 
@@ -86,7 +88,7 @@ impl Record {
             bytes.extend(name.as_bytes());
         }
         all().for_each(|(_, of)| bytes.extend(of));
-        Ok(Self { id: sample_id(stream, key), label, bytes })
+        Ok(Self { id: sample_id(stream, key), label, weight: 1.0, bytes })
     }
 
     /// The sample whose bytes these are, as [`Record::bytes`] gave them.
@@ -101,7 +103,7 @@ impl Record {
         };
         let id = sample_id(text(STREAM)?, text(KEY)?);
         let label = label(members(&bytes).map(|(name, range)| (name, &bytes[range])))?;
-        Ok(Self { id, label, bytes })
+        Ok(Self { id, label, weight: 1.0, bytes })
     }
 
     /// All bytes of the sample, its table of members among them.

@@ -60,8 +60,8 @@ pub(crate) trait Source: Send {
     /// what the position needs.
     fn open(&mut self, position: &SourcePosition) -> Result<()>;
 
-    /// Waits up to `patience` for samples, and appends up to `most` of them. An ordered source gives what lies behind
-    /// its position's `after`, and leaves out what else is settled. A source that loses its connection makes it again by
+    /// Waits up to `patience` for samples, and appends up to `most` of them. An ordered source gives all that lies behind
+    /// its position's `after`; a listed one leaves out what is settled. A source that loses its connection makes it again by
     /// itself, after pauses, and tells notices; only what will not mend is an error.
     ///
     /// # Errors

@@ -134,7 +134,7 @@ fn measure(args: &CalibrateArgs) -> Result<CalibrateReport> {
         let index = DatasetIndex::open(directory, &checked.index_options(Contents::Images))?;
         let index = Arc::new(index);
         let config = checked.check(&index)?;
-        sample = index.total_bytes() / index.len().max(1);
+        sample = index.mean_bytes();
         depth = config.queue_depth;
         report.source = Some(source(&index, &config, args.emulate_pfs, limit)?);
         report.decode = Some(decode::measure(&index, options, limit)?);

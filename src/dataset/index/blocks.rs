@@ -46,6 +46,9 @@ impl DatasetIndex {
     /// # Panics
     /// Panics when the index has no such file.
     pub fn block(&self, extent: Extent) -> Option<FileBlock> {
+        if self.is_stream() {
+            return None;
+        }
         let (placed, own) = self.part_of(extent.file);
         let row = placed.part.block(Extent { file: own, ..extent })?;
         let (content, version) = (BlockContent::Compressed(row), self.shard_version(extent.file));

@@ -45,7 +45,7 @@ impl DatasetIndex {
 
     /// Whether all samples lie in shards that `foreload pack` made.
     pub(crate) fn is_packed(&self) -> bool {
-        self.parts.iter().all(|placed| placed.part.layout() == Layout::Packed)
+        !self.is_stream() && self.parts.iter().all(|placed| placed.part.layout() == Layout::Packed)
     }
 
     /// Whether any samples lie in shards that `foreload pack` made.
@@ -64,6 +64,9 @@ impl DatasetIndex {
 
     /// Who gives a file's bytes by requests, and its name there; `None` where it is read by its path.
     pub(crate) fn remote(&self, file: FileId) -> Option<(Arc<dyn RangeSource>, Vec<u8>)> {
+        if self.is_stream() {
+            return None;
+        }
         let (placed, file) = self.part_of(file);
         placed.part.remote(file)
     }

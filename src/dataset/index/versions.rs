@@ -7,6 +7,9 @@ use crate::error::{Error, Result};
 impl DatasetIndex {
     /// The stamp of a shard when it was indexed, or last accepted; `None` for a sample's own file.
     pub fn shard_stamp(&self, file: FileId) -> Option<Stamp> {
+        if self.is_stream() {
+            return None;
+        }
         let (placed, file) = self.part_of(file);
         placed.part.shard_stamp(file)
     }
@@ -63,6 +66,9 @@ impl DatasetIndex {
 
     /// Whether a shard has another stamp than when the index was opened, and still holds the same samples.
     pub(crate) fn has_moved(&self, file: FileId) -> bool {
+        if self.is_stream() {
+            return false;
+        }
         let (placed, file) = self.part_of(file);
         placed.part.has_moved(file)
     }

@@ -92,7 +92,7 @@ impl<'a> Preparer<'a> {
         stopwatch: &mut Stopwatch,
     ) -> Result<PerImage<PreparedImage>> {
         let shared = self.shared;
-        if shared.config.fields.is_image_alone() {
+        if shared.config.fields.is_image_alone() && !shared.index.is_stream() {
             let parts = record.in_parts().1;
             let read = ReadImage { bytes: self.stage.slots.pin(AllBytes(record))?, parts };
             self.seen.clear();

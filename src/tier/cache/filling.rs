@@ -96,7 +96,7 @@ impl Cache {
     /// The number of steps that staging keeps ahead of the pipeline where each sample is a file: what is staged only a
     /// moment before its use is not published yet, and would be read twice.
     pub(in crate::tier) fn lead(&self, schedule: &Schedule) -> u64 {
-        let mean = (self.index.total_bytes() / self.index.len().max(1)).max(1);
+        let mean = self.index.mean_bytes().max(1);
         let unpublished = self.tiers().map(CacheTier::unpublished).max().unwrap_or(0) / mean;
         unpublished.div_ceil(schedule.samples_per_batch()) + 2
     }

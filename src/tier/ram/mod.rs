@@ -90,7 +90,7 @@ impl Ram {
     /// more than this machine or control group has.
     pub(crate) fn new(index: &Arc<DatasetIndex>, name: TierName, of_node: u64, ranks: u64) -> Result<Self> {
         let capacity = of_node / ranks;
-        let mean = index.total_bytes() / index.len().max(1);
+        let mean = index.mean_bytes();
         let usual = (capacity / BLOCKS).max(SAMPLES_OF_BLOCK * mean).min(capacity / 4).min(ARENA / 2);
         let block_bytes =
             usual.max(u64::from(index.largest()).min(ARENA / 2)).next_power_of_two().max(OVERHEAD as u64);

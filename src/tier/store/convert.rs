@@ -91,7 +91,7 @@ impl Store {
     pub(in crate::tier) fn leave_spare(&self, wanted: bool) -> bool {
         let directory = &self.shared.directory;
         let index = &self.shared.index;
-        let rows = self.segment_bytes / (index.total_bytes() / index.len().max(1)).max(1) + 1;
+        let rows = self.segment_bytes / index.mean_bytes().max(1) + 1;
         let of_a_row = u64::from(MOST_HEAD) + footer_bytes(1);
         let most = pages(self.segment_bytes / 4 * 5 + rows * of_a_row);
         let suffices = directory.quota() >= SPARES * most;

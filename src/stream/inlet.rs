@@ -1,0 +1,399 @@
+//! Where samples arrive: what waits, the account, and the ledgers of all sources, which change together.
+//!
+//! Sources' threads add samples, and the plan takes them. All counters change under one lock, so the account balances
+//! at every instant.
+
+use super::account::StreamAccount;
+use super::ledger::SourceLedger;
+use super::record::unusable;
+use super::source::{Arrival, Replay, SourcePosition};
+use super::waiting::{StreamPolicy, WaitingSample, WaitingSamples};
+use crate::error::{Error, Result};
+use crate::notices::Notices;
+use crate::trace::Histogram;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+/// What an inlet is made for.
+pub(super) struct InletOptions {
+    pub policy: StreamPolicy,
+    pub seed: u64,
+    /// The bytes of samples that may wait in memory, and the number of samples that may wait whatever they take.
+    pub most_bytes: u64,
+    pub always: usize,
+    /// Whether samples must have a class.
+    pub labeled: bool,
+    /// Whether a sample that cannot be used ends the run.
+    pub raises: bool,
+    pub notices: Notices,
+}
+
+/// The place where samples arrive.
+pub(super) struct Inlet {
+    options: InletOptions,
+    state: Mutex<InletState>,
+    /// There is room again, or nobody wants more.
+    room: Condvar,
+    /// Wakes the thread that plans batches.
+    wake: OnceLock<Box<dyn Fn() + Send + Sync>>,
+}
+
+struct InletState {
+    waiting: WaitingSamples,
+    account: StreamAccount,
+    sources: Vec<SourceLedger>,
+    /// The names of the streams, for messages.
+    names: Vec<String>,
+    /// The sources that will give no more.
+    ended: Vec<bool>,
+    /// The samples that are waiting or on the way to a batch, by their ids.
+    present: HashSet<u64>,
+    /// The samples on the way to a batch.
+    taken: HashMap<u64, TakenSample>,
+    /// The samples that were withdrawn, whether they have arrived or not.
+    withdrawn: HashSet<u64>,
+    arrivals: u64,
+    failure: Option<Error>,
+    closed: bool,
+    /// How long samples took from their arrival to their batch.
+    latencies: Histogram,
+}
+
+/// What is remembered of a sample on the way to its batch.
+struct TakenSample {
+    source: usize,
+    number: u64,
+    since: Instant,
+}
+
+/// What became of a sample at last.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Fate {
+    Delivered,
+    Failed,
+    Withdrawn,
+}
+
+/// What the plan sees of the inlet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct InletView {
+    /// The samples that can be taken.
+    pub waiting: usize,
+    /// Whether no more will ever come.
+    pub ended: bool,
+}
+
+impl Inlet {
+    /// An inlet of sources that go on at these positions.
+    pub(super) fn new(
+        options: InletOptions,
+        sources: Vec<(String, Replay, SourcePosition)>,
+        account: StreamAccount,
+    ) -> Arc<Self> {
+        let InletOptions { policy, seed, most_bytes, always, .. } = options;
+        let (mut names, mut ledgers) = (Vec::new(), Vec::new());
+        for (name, replay, position) in sources {
+            names.push(name);
+            ledgers.push(SourceLedger::new(replay, position));
+        }
+        let state = InletState {
+            waiting: WaitingSamples::new(policy, seed, most_bytes, always),
+            account,
+            ended: vec![false; names.len()],
+            sources: ledgers,
+            names,
+            present: HashSet::new(),
+            taken: HashMap::new(),
+            withdrawn: HashSet::new(),
+            arrivals: account.received,
+            failure: None,
+            closed: false,
+            latencies: Histogram::default(),
+        };
+        Arc::new(Self { options, state: Mutex::new(state), room: Condvar::new(), wake: OnceLock::new() })
+    }
+
+    /// Says how the thread that plans batches is woken.
+    pub(super) fn wake_by(&self, wake: Box<dyn Fn() + Send + Sync>) {
+        let _ = self.wake.set(wake);
+    }
+
+    /// Waits up to `patience` until there is room for more samples; with other policies than
+    /// [`StreamPolicy::Block`] there always is. False when nobody wants any more.
+    pub(super) fn wait_for_room(&self, patience: Duration) -> RoomAnswer {
+        let deadline = Instant::now() + patience;
+        let mut state = self.lock();
+        loop {
+            if state.closed {
+                return RoomAnswer::Closed;
+            }
+            if self.options.policy != StreamPolicy::Block || state.waiting.has_room() {
+                return RoomAnswer::Room;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return RoomAnswer::Full;
+            }
+            state = self.room.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    /// Adds what a source has received.
+    pub(super) fn arrive(&self, source: usize, arrivals: impl Iterator<Item = Arrival>) {
+        let mut state = self.lock();
+        for arrival in arrivals {
+            self.add(&mut state, source, arrival);
+        }
+        drop(state);
+        self.rouse();
+    }
+
+    fn add(&self, state: &mut InletState, source: usize, Arrival { key, record, gap }: Arrival) {
+        state.account.missing += gap;
+        let record = match record {
+            Ok(record) if self.options.labeled && record.label.is_none() => Err(NO_CLASS.to_owned()),
+            record => record,
+        };
+        if let Ok(record) = &record
+            && state.present.contains(&record.id)
+        {
+            state.account.repeated += 1;
+            return;
+        }
+        // One that was settled before the source went on comes once more and counts no more.
+        let Some(number) = state.sources[source].enter(&key) else { return };
+        state.account.received += 1;
+        let record = match record {
+            Ok(record) => record,
+            Err(what) => {
+                state.account.failed += 1;
+                state.sources[source].settle(number);
+                self.refuse(state, unusable(&state.names[source], &key, &what));
+                return;
+            }
+        };
+        if state.withdrawn.contains(&record.id) {
+            state.account.withdrawn += 1;
+            state.sources[source].settle(number);
+            return;
+        }
+        state.account.queued += 1;
+        state.present.insert(record.id);
+        let arrival = state.arrivals;
+        state.arrivals += 1;
+        let record = Arc::new(record);
+        state.waiting.add(WaitingSample { arrival, source, number, record, since: Instant::now() });
+        if matches!(self.options.policy, StreamPolicy::DropOldest | StreamPolicy::DropRandom) {
+            while state.waiting.overflows() {
+                let Some(dropped) = state.waiting.drop_one() else { break };
+                state.account.queued -= 1;
+                state.account.dropped += 1;
+                state.leave(&dropped);
+                self.options.notices.inform_once("dropped samples", || {
+                    let policy = crate::names::NamedValue::name(self.options.policy);
+                    format!(
+                        "more samples arrive than are used, and policy=\"{policy}\" drops some: \
+                         `stats()[\"stream\"][\"dropped\"]` counts them"
+                    )
+                });
+            }
+        }
+    }
+
+    /// Deals with a sample that cannot be used.
+    fn refuse(&self, state: &mut InletState, error: Error) {
+        if self.options.raises {
+            state.failure.get_or_insert(error);
+        } else {
+            self.options.notices.warn_once("unusable arrivals", || {
+                format!("{error}; it is left out, and so are others like it: `stats()[\"stream\"][\"failed\"]` counts")
+            });
+        }
+    }
+
+    /// Notes that a source will give no more.
+    pub(super) fn end(&self, source: usize) {
+        self.lock().ended[source] = true;
+        self.rouse();
+    }
+
+    /// Notes that the stream cannot go on.
+    pub(super) fn fail(&self, error: Error) {
+        self.lock().failure.get_or_insert(error);
+        self.rouse();
+    }
+
+    /// What can be taken now.
+    ///
+    /// # Errors
+    /// What keeps the stream from going on, once.
+    pub(super) fn look(&self) -> Result<InletView> {
+        let mut state = self.lock();
+        if let Some(failure) = state.failure.take() {
+            return Err(failure);
+        }
+        let nothing_spilled = state.account.spilled == 0;
+        Ok(InletView {
+            waiting: state.waiting.len(),
+            ended: state.ended.iter().all(|&ended| ended) && nothing_spilled,
+        })
+    }
+
+    /// Takes the `count` samples that have waited longest. They stay queued until [`Inlet::settle`].
+    pub(super) fn take(&self, count: usize) -> Vec<WaitingSample> {
+        let mut state = self.lock();
+        let taken = state.waiting.take(count);
+        for WaitingSample { source, number, record, since, .. } in &taken {
+            let sample = TakenSample { source: *source, number: *number, since: *since };
+            state.taken.insert(record.id, sample);
+        }
+        drop(state);
+        self.room.notify_all();
+        taken
+    }
+
+    /// Gives samples back that were taken and not used.
+    pub(super) fn put_back(&self, samples: impl Iterator<Item = WaitingSample>) {
+        let mut state = self.lock();
+        for sample in samples {
+            if state.taken.remove(&sample.record.id).is_none() {
+                continue;
+            }
+            if state.withdrawn.contains(&sample.record.id) {
+                state.account.queued -= 1;
+                state.account.withdrawn += 1;
+                state.leave(&sample);
+            } else {
+                state.waiting.add(sample);
+            }
+        }
+    }
+
+    /// Settles samples that were taken, each with its fate.
+    pub(super) fn settle(&self, samples: impl Iterator<Item = (u64, Fate)>) {
+        let (mut state, now) = (self.lock(), Instant::now());
+        for (id, fate) in samples {
+            let Some(TakenSample { source, number, since }) = state.taken.remove(&id) else { continue };
+            state.present.remove(&id);
+            state.sources[source].settle(number);
+            state.account.queued -= 1;
+            match fate {
+                Fate::Delivered => {
+                    state.account.delivered += 1;
+                    state.latencies.record(now - since);
+                }
+                Fate::Failed => state.account.failed += 1,
+                Fate::Withdrawn => state.account.withdrawn += 1,
+            }
+        }
+    }
+
+    /// Counts samples that were handed over once more.
+    pub(super) fn count_rehearsed(&self, count: u64) {
+        self.lock().account.rehearsed += count;
+    }
+
+    /// Withdraws those of `ids` that wait, and returns how many these are. Those that arrive later are withdrawn, too.
+    pub(super) fn withdraw(&self, ids: &HashSet<u64>) -> u64 {
+        let mut state = self.lock();
+        state.withdrawn.extend(ids);
+        let withdrawn = state.waiting.take_all(|record| ids.contains(&record.id));
+        for sample in &withdrawn {
+            state.account.queued -= 1;
+            state.account.withdrawn += 1;
+            state.leave(sample);
+        }
+        drop(state);
+        self.room.notify_all();
+        withdrawn.len() as u64
+    }
+
+    /// The account now.
+    pub(super) fn account(&self) -> StreamAccount {
+        self.lock().account
+    }
+
+    /// The account, how far the samples of each source are settled, and what was withdrawn, at one instant.
+    pub(super) fn positions(&self) -> InletPositions {
+        let state = self.lock();
+        let mut withdrawn: Vec<u64> = state.withdrawn.iter().copied().collect();
+        withdrawn.sort_unstable();
+        InletPositions {
+            account: state.account,
+            sources: state.sources.iter().map(|ledger| (ledger.position(), ledger.unsettled())).collect(),
+            withdrawn,
+        }
+    }
+
+    /// Goes on without the samples that a former run withdrew.
+    pub(super) fn restore_withdrawn(&self, ids: &[u64]) {
+        self.lock().withdrawn.extend(ids);
+    }
+
+    /// Forgets what was settled at `position`, because the source never gives it again.
+    pub(super) fn forget(&self, source: usize, position: &SourcePosition) {
+        self.lock().sources[source].forget(position);
+    }
+
+    /// How long samples took from their arrival to their batch.
+    pub(super) fn latencies(&self) -> Histogram {
+        self.lock().latencies.clone()
+    }
+
+    /// The bytes that wait in memory.
+    pub(super) fn waiting_bytes(&self) -> u64 {
+        self.lock().waiting.bytes()
+    }
+
+    /// Tells sources that nobody wants any more.
+    pub(super) fn close(&self) {
+        self.lock().closed = true;
+        self.room.notify_all();
+    }
+
+    /// Whether nobody wants any more.
+    pub(super) fn is_closed(&self) -> bool {
+        self.lock().closed
+    }
+
+    fn rouse(&self) {
+        if let Some(wake) = self.wake.get() {
+            wake();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, InletState> {
+        // A panic amid a change leaves the account wrong, which every reader of it should know.
+        self.state.lock().expect("no thread panicked while it counted samples")
+    }
+}
+
+/// How far the samples of a stream are settled.
+#[derive(Debug, Clone)]
+pub(super) struct InletPositions {
+    pub account: StreamAccount,
+    /// Of each source, its position and the number of samples that it gave and that are not settled.
+    pub sources: Vec<(SourcePosition, u64)>,
+    /// The samples that were withdrawn, by their ids.
+    pub withdrawn: Vec<u64>,
+}
+
+/// Whether a source may receive more.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum RoomAnswer {
+    Room,
+    Full,
+    Closed,
+}
+
+/// What is wrong with a sample without a class.
+const NO_CLASS: &str = "it has no class, neither a cls nor a json with label: fields=[...] without \"label\" needs none";
+
+impl InletState {
+    /// Settles a sample that waited and will not be used.
+    fn leave(&mut self, sample: &WaitingSample) {
+        self.present.remove(&sample.record.id);
+        self.sources[sample.source].settle(sample.number);
+    }
+}

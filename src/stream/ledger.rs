@@ -1,0 +1,149 @@
+//! The ledger of one source: which of its samples are settled, so that it need never give them again.
+
+use super::source::{Replay, SourcePosition};
+use std::collections::{HashSet, VecDeque};
+
+/// The samples of one source, from the first on that is not settled.
+pub(super) struct SourceLedger {
+    replay: Replay,
+    /// The number of the first entry: entries are numbered in the order of their arrival.
+    first: u64,
+    entries: VecDeque<LedgerEntry>,
+    position: SourcePosition,
+    /// Of an ordered source that goes on: the samples behind its position that are settled and come once more.
+    early: HashSet<String>,
+}
+
+/// A sample that has arrived.
+struct LedgerEntry {
+    key: String,
+    settled: bool,
+}
+
+impl SourceLedger {
+    /// The ledger of a source that goes on at `position`.
+    pub(super) fn new(replay: Replay, position: SourcePosition) -> Self {
+        let mut ledger = Self { replay, first: 0, entries: VecDeque::new(), position, early: HashSet::new() };
+        if replay != Replay::Listed {
+            ledger.early.extend(ledger.position.settled.drain(..));
+        }
+        ledger
+    }
+
+    /// How the source goes on after a restart.
+    pub(super) fn replay(&self) -> Replay {
+        self.replay
+    }
+
+    /// Enters a sample that has arrived, and returns its number; `None` for one that was settled before the source went
+    /// on.
+    pub(super) fn enter(&mut self, key: &str) -> Option<u64> {
+        let settled = self.early.remove(key);
+        self.entries.push_back(LedgerEntry { key: key.to_owned(), settled });
+        let number = self.first + self.entries.len() as u64 - 1;
+        self.pass_settled();
+        (!settled).then_some(number)
+    }
+
+    /// Notes that the sample with this number is settled.
+    ///
+    /// # Panics
+    /// Panics when it has been settled before, because then it would count twice.
+    pub(super) fn settle(&mut self, number: u64) {
+        let entry = &mut self.entries[(number - self.first) as usize];
+        assert!(!entry.settled, "sample {:?} was settled twice", entry.key);
+        entry.settled = true;
+        self.pass_settled();
+    }
+
+    /// Moves the position behind what is settled without a gap.
+    fn pass_settled(&mut self) {
+        while self.entries.front().is_some_and(|entry| entry.settled) {
+            let key = self.entries.pop_front().map(|entry| entry.key);
+            self.first += 1;
+            match self.replay {
+                Replay::Ordered | Replay::Never => self.position.after = key,
+                Replay::Listed => self.position.settled.extend(key),
+            }
+        }
+    }
+
+    /// The number of samples that have arrived and are not settled.
+    pub(super) fn unsettled(&self) -> u64 {
+        self.entries.iter().filter(|entry| !entry.settled).count() as u64
+    }
+
+    /// How far the source's samples are settled now.
+    pub(super) fn position(&self) -> SourcePosition {
+        let mut position = self.position.clone();
+        let early = self.entries.iter().filter(|entry| entry.settled);
+        position.settled.extend(early.map(|entry| entry.key.clone()));
+        position.settled.extend(self.early.iter().cloned());
+        position
+    }
+
+    /// Forgets the samples that were settled at `position`, because the source will never give them again.
+    pub(super) fn forget(&mut self, position: &SourcePosition) {
+        if self.replay == Replay::Listed {
+            let forgotten: HashSet<&String> = position.settled.iter().collect();
+            self.position.settled.retain(|key| !forgotten.contains(key));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger(replay: Replay) -> SourceLedger {
+        let mut ledger = SourceLedger::new(replay, SourcePosition::default());
+        for (number, key) in ["a", "b", "c", "d"].into_iter().enumerate() {
+            assert_eq!(ledger.enter(key), Some(number as u64));
+        }
+        ledger
+    }
+
+    fn keys(keys: &[&str]) -> Vec<String> {
+        keys.iter().map(|key| (*key).to_owned()).collect()
+    }
+
+    #[test]
+    fn an_ordered_source_goes_on_behind_what_is_settled_without_a_gap() {
+        let mut ledger = ledger(Replay::Ordered);
+        ledger.settle(2);
+        assert_eq!(ledger.position(), SourcePosition { after: None, settled: keys(&["c"]) });
+        ledger.settle(0);
+        assert_eq!(ledger.position(), SourcePosition { after: Some("a".into()), settled: keys(&["c"]) });
+        ledger.settle(1);
+        assert_eq!(ledger.position(), SourcePosition { after: Some("c".into()), settled: vec![] });
+        assert_eq!(ledger.enter("e"), Some(4));
+        ledger.settle(4);
+        ledger.settle(3);
+        assert_eq!(ledger.position(), SourcePosition { after: Some("e".into()), settled: vec![] });
+    }
+
+    #[test]
+    fn what_was_settled_early_is_left_out_when_the_source_gives_it_again() {
+        let position = SourcePosition { after: Some("a".into()), settled: keys(&["c"]) };
+        let mut ledger = SourceLedger::new(Replay::Ordered, position);
+        assert_eq!(ledger.position(), SourcePosition { after: Some("a".into()), settled: keys(&["c"]) });
+        assert_eq!(["b", "c", "d"].map(|key| ledger.enter(key)), [Some(0), None, Some(2)]);
+        assert_eq!(ledger.position(), SourcePosition { after: Some("a".into()), settled: keys(&["c"]) });
+        ledger.settle(0);
+        assert_eq!(ledger.position(), SourcePosition { after: Some("c".into()), settled: vec![] });
+        ledger.settle(2);
+        assert_eq!(ledger.position(), SourcePosition { after: Some("d".into()), settled: vec![] });
+    }
+
+    #[test]
+    fn a_listed_source_remembers_all_until_it_is_acknowledged() {
+        let mut ledger = ledger(Replay::Listed);
+        ledger.settle(1);
+        ledger.settle(0);
+        let then = ledger.position();
+        assert_eq!(then, SourcePosition { after: None, settled: keys(&["a", "b"]) });
+        ledger.settle(2);
+        ledger.forget(&then);
+        assert_eq!(ledger.position(), SourcePosition { after: None, settled: keys(&["c"]) });
+    }
+}

@@ -1,0 +1,189 @@
+//! The plan of a stream, which stands in place of a schedule and is made step by step, a little ahead of the consumer.
+//!
+//! A step's rehearsed samples are drawn before its new ones enter the buffer, so that none is in a batch twice for
+//! that. What was planned and not delivered can be taken back: a state is always that of the last delivered step.
+
+use super::buffer::RehearsalBuffer;
+use super::inlet::{Fate, Inlet, InletView};
+use super::live::{LiveTable, SampleBytes};
+use super::mix::{MixDecision, MixView, Mixer};
+use super::waiting::WaitingSample;
+use crate::error::{Error, Result};
+use crate::rng::{RandomKey, Use};
+use crate::schedule::{BatchEntry, Draw};
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The plan of one rank's steps.
+pub(super) struct Plan {
+    mixer: Mixer,
+    buffer: Option<RehearsalBuffer>,
+    /// The order of samples within each batch.
+    order: RandomKey,
+    batch_size: u64,
+    /// The step that is planned next.
+    next: u64,
+    /// The steps that are planned and not delivered, in order.
+    ahead: VecDeque<PlannedStep>,
+}
+
+/// A step whose samples are chosen.
+pub(super) struct PlannedStep {
+    pub step: u64,
+    pub entries: Vec<BatchEntry>,
+    pub new: Vec<WaitingSample>,
+    pub rehearsed: Vec<u64>,
+    /// The counts of the mixer before the step.
+    counts: (u64, u64),
+}
+
+/// What comes next of a stream.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum NextBatch {
+    /// The places of the batch.
+    Places(Vec<BatchEntry>),
+    /// Too few samples are there: ask again when some arrive, or at this instant.
+    NotYet(Option<Instant>),
+    /// No more batches come.
+    End,
+}
+
+impl Plan {
+    /// The plan from step `next` on.
+    pub(super) fn new(
+        mixer: Mixer,
+        buffer: Option<RehearsalBuffer>,
+        seed: u64,
+        batch_size: u32,
+        next: u64,
+    ) -> Self {
+        let order = RandomKey::new(b"stream", seed, 0, Use::Order);
+        Self { mixer, buffer, order, batch_size: batch_size.into(), next, ahead: VecDeque::new() }
+    }
+
+    /// The step that is delivered next.
+    pub(super) fn first_undelivered(&self) -> u64 {
+        self.ahead.front().map_or(self.next, |step| step.step)
+    }
+
+    /// The counts of the mixer after the last delivered step.
+    pub(super) fn counts(&self) -> (u64, u64) {
+        self.ahead.front().map_or_else(|| self.mixer.counts(), |step| step.counts)
+    }
+
+    /// The rehearsal buffer.
+    pub(super) fn buffer(&mut self) -> Option<&mut RehearsalBuffer> {
+        self.buffer.as_mut()
+    }
+
+    /// Plans `step`, or finds it among those that are planned.
+    ///
+    /// # Errors
+    /// What keeps the stream from going on.
+    pub(super) fn plan(&mut self, step: u64, inlet: &Inlet, live: &LiveTable) -> Result<NextBatch> {
+        if let Some(planned) = self.planned(step) {
+            return Ok(NextBatch::Places(planned.entries.clone()));
+        }
+        debug_assert_eq!(step, self.next, "steps are planned in order");
+        let InletView { waiting, ended } = inlet.look()?;
+        let kept = self.buffer.as_ref().map_or(0, RehearsalBuffer::len);
+        let view = MixView { waiting: waiting as u64, ended, kept, now: Instant::now() };
+        match self.mixer.decide(view) {
+            MixDecision::Wait(until) => Ok(NextBatch::NotYet(until)),
+            MixDecision::End => Ok(NextBatch::End),
+            MixDecision::Batch { new, rehearsed } => {
+                let drawn = match &self.buffer {
+                    Some(buffer) => buffer.draw(step, rehearsed),
+                    None => Vec::new(),
+                };
+                let new = inlet.take(new as usize);
+                self.compose(new, drawn, live).map(NextBatch::Places)
+            }
+        }
+    }
+
+    /// Makes the next step of these samples.
+    ///
+    /// # Errors
+    /// The errors of the rehearsal buffer.
+    pub(super) fn compose(
+        &mut self,
+        new: Vec<WaitingSample>,
+        rehearsed: Vec<u64>,
+        live: &LiveTable,
+    ) -> Result<Vec<BatchEntry>> {
+        let (step, counts) = (self.next, self.mixer.counts());
+        let mut draws = Vec::with_capacity(new.len() + rehearsed.len());
+        for sample in &new {
+            let record = &sample.record;
+            live.enter(record.id, record.label, SampleBytes::Memory(record.clone()));
+            draws.push(Draw::first(record.id));
+        }
+        if let Some(buffer) = &mut self.buffer {
+            buffer.begin_step(step);
+            for &id in &rehearsed {
+                let lent = buffer.lend(id)?;
+                live.enter(id, lent.label, lent.bytes);
+                draws.push(Draw { sample: id, occurrence: lent.uses });
+            }
+            buffer.rehearse(&rehearsed);
+            for sample in &new {
+                buffer.insert(&sample.record)?;
+            }
+            buffer.end_step();
+        }
+        let mut stream = self.order.stream(step);
+        for last in (1..draws.len()).rev() {
+            draws.swap(last, stream.below(last as u64 + 1) as usize);
+        }
+        let entry = |(place, draw)| BatchEntry { position: step * self.batch_size + place, draw, valid: true };
+        let entries: Vec<BatchEntry> = (0..).zip(draws).map(entry).collect();
+        self.mixer.count(new.len() as u32, rehearsed.len() as u32);
+        self.next += 1;
+        self.ahead.push_back(PlannedStep { step, entries: entries.clone(), new, rehearsed, counts });
+        Ok(entries)
+    }
+
+    /// A step that is planned and not delivered.
+    pub(super) fn planned(&self, step: u64) -> Option<&PlannedStep> {
+        self.ahead.get(usize::try_from(step.checked_sub(self.first_undelivered())?).ok()?)
+    }
+
+    /// Notes that `step` is delivered, and that these of its samples failed. Returns what was planned.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for a step that is not the first of those planned.
+    pub(super) fn deliver(
+        &mut self,
+        step: u64,
+        failed: &HashSet<u64>,
+        inlet: &Inlet,
+        live: &LiveTable,
+    ) -> Result<PlannedStep> {
+        let planned = self.ahead.pop_front().filter(|planned| planned.step == step);
+        let out_of_order = || Error::Internal(format!("step {step} of a stream was delivered out of order"));
+        let planned = planned.ok_or_else(out_of_order)?;
+        let fate = |id| if failed.contains(&id) { Fate::Failed } else { Fate::Delivered };
+        inlet.settle(planned.new.iter().map(|sample| (sample.record.id, fate(sample.record.id))));
+        inlet.count_rehearsed(planned.rehearsed.len() as u64);
+        planned.entries.iter().for_each(|entry| live.leave(entry.draw.sample));
+        if let Some(buffer) = &mut self.buffer {
+            buffer.confirm_step(failed)?;
+        }
+        Ok(planned)
+    }
+
+    /// Takes back all steps that are planned and not delivered: their new samples wait again.
+    pub(super) fn take_back(&mut self, inlet: &Inlet, live: &LiveTable) {
+        while let Some(planned) = self.ahead.pop_back() {
+            if let Some(buffer) = &mut self.buffer {
+                buffer.undo_step();
+            }
+            planned.entries.iter().for_each(|entry| live.leave(entry.draw.sample));
+            inlet.put_back(planned.new.into_iter());
+            self.mixer.set_counts(planned.counts);
+            self.next = planned.step;
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! The threads that receive samples, one for each source.
+
+use super::inlet::{Inlet, RoomAnswer};
+use super::record::Record;
+use super::source::{Received, Source, SourcePosition};
+use crate::error::{Error, Result};
+use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+/// How long a thread waits for samples, or for room, before it looks for commands.
+const PATIENCE: Duration = Duration::from_millis(50);
+/// The most samples that are received at a time: so many more may come than there is room for.
+const AT_A_TIME: usize = 32;
+/// How long threads may take to end. One that hangs in a dead broker is left behind.
+const SHUTDOWN_WAIT: Duration = Duration::from_secs(1);
+/// How long a source may take to let go of samples.
+const ACKNOWLEDGE_WAIT: Duration = Duration::from_secs(60);
+
+/// What a source's thread is told.
+enum SourceCommand {
+    /// Let go of what is settled.
+    Acknowledge(SourcePosition, Sender<Result<bool>>),
+    /// Get a sample once more.
+    Fetch(String, Sender<Result<Record>>),
+}
+
+/// The threads of all sources. Dropping it ends them.
+pub(super) struct Receivers {
+    inlet: Arc<Inlet>,
+    threads: Vec<SourceThread>,
+    /// Closed when all threads have ended.
+    ended: Receiver<()>,
+}
+
+struct SourceThread {
+    commands: Sender<SourceCommand>,
+    handle: JoinHandle<()>,
+}
+
+impl Receivers {
+    /// Starts a thread for each source, which goes on at its position. With `on_demand` they receive nothing by
+    /// themselves: a journal says what is fetched.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] when a thread cannot be started.
+    pub(super) fn start(
+        inlet: &Arc<Inlet>,
+        sources: Vec<(Box<dyn Source>, SourcePosition)>,
+        on_demand: bool,
+    ) -> Result<Self> {
+        let (alive, ended) = bounded::<()>(0);
+        let mut threads = Vec::new();
+        for (number, (source, position)) in sources.into_iter().enumerate() {
+            let (commands, asked) = unbounded();
+            let (inlet, alive) = (inlet.clone(), alive.clone());
+            let work = move || {
+                let receiving = AssertUnwindSafe(|| run(&inlet, number, source, &position, &asked, on_demand));
+                let outcome = catch_unwind(receiving);
+                let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("receiving", &*panic)));
+                if let Err(error) = outcome {
+                    inlet.fail(error);
+                }
+                drop(alive);
+            };
+            let name = format!("foreload-stream-{number}");
+            let handle = std::thread::Builder::new().name(name).spawn(work);
+            let handle = handle.map_err(|e| Error::Unavailable(format!("cannot start a thread: {e}")))?;
+            threads.push(SourceThread { commands, handle });
+        }
+        Ok(Self { inlet: inlet.clone(), threads, ended })
+    }
+
+    /// Has a source let go of the samples that are settled at `position`. Returns whether it will never give them again.
+    ///
+    /// # Errors
+    /// The errors of [`Source::acknowledge`]; [`Error::Unavailable`] for a source that does not answer.
+    pub(super) fn acknowledge(&self, source: usize, position: SourcePosition) -> Result<bool> {
+        self.ask(source, |answer| SourceCommand::Acknowledge(position, answer))
+    }
+
+    /// Gets a sample of a source once more.
+    ///
+    /// # Errors
+    /// The errors of [`Source::fetch`].
+    pub(super) fn fetch(&self, source: usize, key: &str) -> Result<Record> {
+        self.ask(source, |answer| SourceCommand::Fetch(key.to_owned(), answer))
+    }
+
+    fn ask<T>(&self, source: usize, command: impl FnOnce(Sender<Result<T>>) -> SourceCommand) -> Result<T> {
+        let gone = || Error::Unavailable("a source of the stream has ended with an error".into());
+        let (answer, answered) = bounded(1);
+        self.threads[source].commands.send(command(answer)).map_err(|_| gone())?;
+        match answered.recv_timeout(ACKNOWLEDGE_WAIT) {
+            Ok(outcome) => outcome,
+            Err(RecvTimeoutError::Disconnected) => Err(gone()),
+            Err(RecvTimeoutError::Timeout) => {
+                let seconds = ACKNOWLEDGE_WAIT.as_secs();
+                Err(Error::Unavailable(format!("a source of the stream did not answer within {seconds} s")))
+            }
+        }
+    }
+}
+
+impl Drop for Receivers {
+    fn drop(&mut self) {
+        self.inlet.close();
+        let threads = std::mem::take(&mut self.threads);
+        let handles: Vec<_> = threads.into_iter().map(|thread| thread.handle).collect();
+        let deadline = Instant::now() + SHUTDOWN_WAIT;
+        if self.ended.recv_deadline(deadline).is_err_and(|error| error.is_disconnected()) {
+            // A panic was already reported.
+            handles.into_iter().for_each(|handle| drop(handle.join()));
+        }
+    }
+}
+
+/// Receives until nobody wants any more.
+fn run(
+    inlet: &Inlet,
+    number: usize,
+    mut source: Box<dyn Source>,
+    position: &SourcePosition,
+    commands: &Receiver<SourceCommand>,
+    on_demand: bool,
+) -> Result<()> {
+    source.open(position)?;
+    let mut arrivals = Vec::new();
+    let mut ended = on_demand;
+    while !inlet.is_closed() {
+        let command = if ended { commands.recv_timeout(PATIENCE).ok() } else { commands.try_recv().ok() };
+        if let Some(command) = command {
+            obey(&mut *source, command);
+            continue;
+        }
+        if ended || inlet.wait_for_room(PATIENCE) != RoomAnswer::Room {
+            continue;
+        }
+        let received = source.receive(AT_A_TIME, PATIENCE, &mut arrivals);
+        if !arrivals.is_empty() {
+            inlet.arrive(number, arrivals.drain(..));
+        }
+        if received? == Received::End {
+            ended = true;
+            inlet.end(number);
+        }
+    }
+    Ok(())
+}
+
+fn obey(source: &mut dyn Source, command: SourceCommand) {
+    // Whoever asked may have given up.
+    match command {
+        SourceCommand::Acknowledge(position, answer) => drop(answer.send(source.acknowledge(&position))),
+        SourceCommand::Fetch(key, answer) => drop(answer.send(source.fetch(&key))),
+    }
+}

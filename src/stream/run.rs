@@ -1,0 +1,437 @@
+//! A stream as a loader has it: its sources, what waits, what is rehearsed, and the plan of its steps.
+
+use super::account::StreamAccount;
+use super::buffer::{RehearsalBuffer, RehearsalOptions};
+use super::inlet::{Fate, Inlet, InletOptions, InletPositions};
+use super::live::LiveTable;
+use super::mix::{MixOptions, Mixer};
+use super::plan::{NextBatch, Plan};
+use super::reader::StreamReader;
+use super::receive::Receivers;
+use super::source::{Replay, Source, SourcePosition};
+use super::state::{SourceState, StreamIdentity, StreamState};
+use super::waiting::StreamPolicy;
+use crate::dataset::LiveSamples;
+use crate::error::{Error, Result};
+use crate::io::{Direct, IoChoice, Reader};
+use crate::notices::Notices;
+use crate::rng::RandomStream;
+use crate::slot::SlotPool;
+use crate::trace::Histogram;
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// What a stream is made of and does.
+pub(crate) struct StreamOptions {
+    pub seed: u64,
+    pub mix: MixOptions,
+    pub policy: StreamPolicy,
+    /// The bytes of samples that may wait in memory.
+    pub queue_bytes: u64,
+    /// The bytes of the largest sample that may come, and of one of usual size.
+    pub sizes: (u32, u32),
+    /// Whether samples must have a class.
+    pub labeled: bool,
+    /// Whether a sample that cannot be used ends the run.
+    pub raises: bool,
+    pub rehearsal: Option<RehearsalOptions>,
+    pub notices: Notices,
+}
+
+/// A stream of samples.
+pub(crate) struct Stream {
+    options: StreamOptions,
+    identity: StreamIdentity,
+    live: Arc<LiveTable>,
+    /// The sources, until they run; and the state that was loaded before.
+    idle: Mutex<IdleStream>,
+    running: OnceLock<RunningStream>,
+    /// The number of steps, once it is known.
+    steps: AtomicU64,
+    /// Which iteration plans steps: an earlier one, which was stopped, plans none any more.
+    iteration: AtomicU64,
+}
+
+#[derive(Default)]
+struct IdleStream {
+    sources: Vec<Box<dyn Source>>,
+    loaded: Option<StreamState>,
+}
+
+/// What a stream has from its first iteration on.
+struct RunningStream {
+    inlet: Arc<Inlet>,
+    receivers: Receivers,
+    plan: Mutex<Plan>,
+    /// How the sources go on after a restart.
+    replays: Vec<Replay>,
+}
+
+impl Stream {
+    /// A stream of these sources. Nothing is connected and no thread starts before the first iteration.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for options that cannot work, and for two sources of one name.
+    pub(crate) fn new(options: StreamOptions, sources: Vec<Box<dyn Source>>) -> Result<Arc<Self>> {
+        options.mix.check()?;
+        if sources.is_empty() {
+            return Err(Error::config("source", "is an empty list, must have a source"));
+        }
+        let names: Vec<&str> = sources.iter().map(|source| source.name()).collect();
+        for (number, name) in names.iter().enumerate() {
+            if names[..number].contains(name) {
+                let message =
+                    format!("has two sources called {name:?}: give them names of their own, name=\"...\"");
+                return Err(Error::config("source", message));
+            }
+        }
+        let identity = StreamIdentity {
+            streams: names.iter().map(|name| (*name).to_owned()).collect(),
+            seed: options.seed,
+            batch_size: options.mix.batch_size,
+            rehearsal: options.rehearsal.as_ref().map(RehearsalOptions::words),
+        };
+        let paths = RehearsalOptions::paths(options.rehearsal.as_ref());
+        let live = Arc::new(LiveTable::new(&names, options.sizes, paths));
+        Ok(Arc::new(Self {
+            options,
+            identity,
+            live,
+            idle: Mutex::new(IdleStream { sources, loaded: None }),
+            running: OnceLock::new(),
+            steps: AtomicU64::new(u64::MAX),
+            iteration: AtomicU64::new(0),
+        }))
+    }
+
+    /// The samples in use.
+    pub(crate) fn live(&self) -> Arc<dyn LiveSamples> {
+        self.live.clone()
+    }
+
+    /// Goes on where `state` was saved, from the first iteration on.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a state of another stream, or when the stream runs already.
+    pub(crate) fn load(&self, state: StreamState) -> Result<()> {
+        state.check(&self.identity)?;
+        let mut idle = self.idle();
+        if self.running.get().is_some() {
+            let message = "cannot be loaded once batches were taken: make a new loader for it";
+            return Err(Error::config("state", message));
+        }
+        idle.loaded = Some(state);
+        Ok(())
+    }
+
+    /// Begins an iteration: takes back what an earlier one had planned and not delivered. The first one starts the
+    /// sources. `wake` wakes the thread that asks for batches. Returns the iteration's number and its first step.
+    ///
+    /// # Errors
+    /// Those of the directory and of threads.
+    pub(crate) fn begin(&self, wake: impl Fn() + Send + Sync + 'static) -> Result<(u64, u64)> {
+        let iteration = self.iteration.fetch_add(1, Ordering::SeqCst) + 1;
+        let mut idle = self.idle();
+        let running = match self.running.get() {
+            Some(running) => running,
+            None => {
+                let running = self.start(&mut idle, Box::new(wake))?;
+                self.running.get_or_init(|| running)
+            }
+        };
+        let mut plan = running.plan();
+        plan.take_back(&running.inlet, &self.live);
+        Ok((iteration, plan.first_undelivered()))
+    }
+
+    fn start(&self, idle: &mut IdleStream, wake: Box<dyn Fn() + Send + Sync>) -> Result<RunningStream> {
+        let options = &self.options;
+        let loaded = idle.loaded.clone();
+        let mut buffer = options.rehearsal.as_ref().map(|rehearsal| {
+            RehearsalBuffer::open(rehearsal, options.seed, options.notices.clone())
+        });
+        let mut buffer = buffer.take().transpose()?;
+        let mut positions = vec![SourcePosition::default(); idle.sources.len()];
+        if let Some(state) = &loaded {
+            let found = match (&state.snapshot, &mut buffer) {
+                (Some(snapshot), Some(buffer)) => Some(buffer.restore(snapshot)?),
+                _ => None,
+            };
+            for (number, source) in state.sources.iter().enumerate() {
+                let of_snapshot = || found.as_ref().and_then(|found| found.get(number).cloned());
+                positions[number] = source.position.clone().or_else(of_snapshot).unwrap_or_default();
+            }
+        }
+        let sources = std::mem::take(&mut idle.sources);
+        let replays: Vec<Replay> = sources.iter().map(|source| source.replay()).collect();
+        let account = loaded.as_ref().map(|state| self.account_of(state, &replays)).unwrap_or_default();
+        let ledgers = sources.iter().zip(&positions);
+        let ledgers = ledgers.map(|(source, at)| (source.name().to_owned(), source.replay(), at.clone()));
+        let inlet = Inlet::new(
+            InletOptions {
+                policy: options.policy,
+                seed: options.seed,
+                most_bytes: options.queue_bytes,
+                always: 2 * options.mix.batch_size as usize,
+                labeled: options.labeled,
+                raises: options.raises,
+                notices: options.notices.clone(),
+            },
+            ledgers.collect(),
+            account,
+        );
+        inlet.wake_by(wake);
+        let (mut step, mut counts) = (0, (0, 0));
+        if let Some(state) = &loaded {
+            inlet.restore_withdrawn(&state.withdrawn);
+            (step, counts) = (state.step, (state.used, state.taken));
+        }
+        let mixer = Mixer::new(options.mix.clone(), counts);
+        let plan = Plan::new(mixer, buffer, options.seed, options.mix.batch_size, step);
+        let receivers = Receivers::start(&inlet, sources.into_iter().zip(positions).collect(), false)?;
+        Ok(RunningStream { inlet, receivers, plan: Mutex::new(plan), replays })
+    }
+
+    /// The account with which a run goes on: what sources give once more is received anew, what they cannot is lost.
+    fn account_of(&self, state: &StreamState, replays: &[Replay]) -> StreamAccount {
+        let mut account = state.account;
+        (account.queued, account.spilled) = (0, 0);
+        for (source, replay) in state.sources.iter().zip(replays) {
+            match replay {
+                Replay::Never => account.lost += source.unsettled,
+                Replay::Ordered | Replay::Listed => account.received -= source.unsettled,
+            }
+        }
+        if account.lost > state.account.lost {
+            let lost = account.lost - state.account.lost;
+            self.options.notices.warn_once("lost samples", || {
+                format!(
+                    "{lost} samples had arrived when the state was saved and were not used yet: their source cannot give \
+                     them again, and they are lost; stats()[\"stream\"][\"lost\"] counts them"
+                )
+            });
+        }
+        account
+    }
+
+    /// Plans `step` for this iteration, or finds what was planned.
+    ///
+    /// # Errors
+    /// What keeps the stream from going on.
+    pub(crate) fn next(&self, iteration: u64, step: u64) -> Result<NextBatch> {
+        let running = self.running()?;
+        let mut plan = running.plan();
+        if self.iteration.load(Ordering::SeqCst) != iteration {
+            return Ok(NextBatch::End);
+        }
+        let next = plan.plan(step, &running.inlet, &self.live)?;
+        if next == NextBatch::End {
+            self.steps.store(step, Ordering::SeqCst);
+        }
+        Ok(next)
+    }
+
+    /// The number of steps of the stream, once it is known; else the greatest there is.
+    pub(crate) fn steps(&self) -> u64 {
+        self.steps.load(Ordering::SeqCst)
+    }
+
+    /// The number of samples of a step that is planned.
+    pub(crate) fn batch_len(&self, step: u64) -> u32 {
+        let len = |running: &RunningStream| running.plan().planned(step).map_or(0, |planned| planned.entries.len());
+        self.running.get().map_or(0, len) as u32
+    }
+
+    /// Notes that `step` was delivered, and that these of its samples failed.
+    ///
+    /// # Errors
+    /// Those of the rehearsal buffer.
+    pub(crate) fn deliver(&self, step: u64, failed: &[u64]) -> Result<()> {
+        let running = self.running()?;
+        let failed: HashSet<u64> = failed.iter().copied().collect();
+        running.plan().deliver(step, &failed, &running.inlet, &self.live).map(drop)
+    }
+
+    /// Notes that these samples failed, and that their batch is not delivered for that. The others of the batch wait
+    /// again.
+    pub(crate) fn give_up(&self, failed: &[u64]) {
+        if let Some(running) = self.running.get() {
+            let mut plan = running.plan();
+            running.inlet.settle(failed.iter().map(|&id| (id, Fate::Failed)));
+            if let Some(buffer) = plan.buffer() {
+                buffer.give_up(failed);
+            }
+        }
+    }
+
+    /// A sample of the same batch, drawn by `stream`, that may take the place of one that failed.
+    pub(crate) fn substitute(&self, step: u64, stream: &mut RandomStream) -> Option<u64> {
+        let running = self.running.get()?;
+        let plan = running.plan();
+        let entries = &plan.planned(step)?.entries;
+        Some(entries[stream.below(entries.len() as u64) as usize].draw.sample)
+    }
+
+    /// The bytes of a sample in use, read here and now.
+    ///
+    /// # Errors
+    /// Those of the rehearsal buffer.
+    pub(crate) fn read(&self, sample: u64) -> Result<Vec<u8>> {
+        if let Some(record) = self.live.record(sample) {
+            return Ok(record.bytes().to_vec());
+        }
+        let mut plan = self.running()?.plan();
+        let buffer = plan.buffer().ok_or_else(|| Error::Internal(format!("sample {sample} is not in use")))?;
+        buffer.read(sample)
+    }
+
+    /// Opens the reader of the samples in use.
+    ///
+    /// # Errors
+    /// Those of readers of files.
+    pub(crate) fn open_reader(
+        &self,
+        slots: &SlotPool,
+        io: IoChoice,
+        direct: Direct,
+        depth: usize,
+    ) -> Result<Box<dyn Reader>> {
+        let mut plan = self.running()?.plan();
+        let stored = plan.buffer().map(|buffer| buffer.open_reader(slots, io, direct, depth)).transpose()?;
+        Ok(Box::new(StreamReader::new(self.live.clone(), stored.flatten(), depth)))
+    }
+
+    /// The state after the last delivered step; `errors` is the number of failures so far.
+    ///
+    /// # Errors
+    /// Those of the directory.
+    pub(crate) fn state(&self, errors: u64) -> Result<StreamState> {
+        let Some(running) = self.running.get() else {
+            let loaded = self.idle().loaded.clone();
+            return Ok(loaded.unwrap_or_else(|| self.first_state()));
+        };
+        let mut plan = running.plan();
+        let (step, (used, taken)) = (plan.first_undelivered(), plan.counts());
+        let InletPositions { account, sources, withdrawn } = running.inlet.positions();
+        let (positions, unsettled): (Vec<SourcePosition>, Vec<u64>) = sources.into_iter().unzip();
+        let snapshot = match plan.buffer() {
+            Some(buffer) => buffer.save(&positions)?,
+            None => None,
+        };
+        let is_inline = snapshot.is_none();
+        let sources = positions.into_iter().zip(unsettled).map(|(position, unsettled)| {
+            SourceState { position: is_inline.then_some(position), unsettled }
+        });
+        Ok(StreamState {
+            stream_state: StreamState::VERSION,
+            identity: self.identity.clone(),
+            step,
+            used,
+            taken,
+            account,
+            sources: sources.collect(),
+            withdrawn,
+            errors,
+            snapshot,
+            journal: None,
+        })
+    }
+
+    fn first_state(&self) -> StreamState {
+        let source = SourceState { position: Some(SourcePosition::default()), unsettled: 0 };
+        StreamState {
+            stream_state: StreamState::VERSION,
+            identity: self.identity.clone(),
+            step: 0,
+            used: 0,
+            taken: 0,
+            account: StreamAccount::default(),
+            sources: vec![source; self.identity.streams.len()],
+            withdrawn: Vec::new(),
+            errors: 0,
+            snapshot: None,
+            journal: None,
+        }
+    }
+
+    /// Lets sources forget what is settled in `state`, which is safely written, and older states go.
+    ///
+    /// # Errors
+    /// Those of the sources and of the directory; the same state may be acknowledged again.
+    pub(crate) fn acknowledge(&self, state: &StreamState) -> Result<()> {
+        state.check(&self.identity)?;
+        let running = self.running()?;
+        let found = match (&state.snapshot, running.plan().buffer()) {
+            (Some(snapshot), Some(buffer)) => Some(buffer.positions(snapshot)?),
+            _ => None,
+        };
+        for (number, source) in state.sources.iter().enumerate() {
+            let of_snapshot = || found.as_ref().and_then(|found| found.get(number).cloned());
+            let Some(position) = source.position.clone().or_else(of_snapshot) else { continue };
+            if running.receivers.acknowledge(number, position.clone())? {
+                running.inlet.forget(number, &position);
+            }
+        }
+        if let (Some(snapshot), Some(buffer)) = (&state.snapshot, running.plan().buffer()) {
+            buffer.forget_before(snapshot.number)?;
+        }
+        Ok(())
+    }
+
+    /// Withdraws samples: no batch that is begun later has any of them. Returns how many waited or were kept.
+    ///
+    /// # Errors
+    /// Those of the directory.
+    pub(crate) fn withdraw(&self, ids: &HashSet<u64>) -> Result<u64> {
+        let running = self.running()?;
+        let mut plan = running.plan();
+        let waited = running.inlet.withdraw(ids);
+        let kept = match plan.buffer() {
+            Some(buffer) => buffer.withdraw(ids)?,
+            None => 0,
+        };
+        Ok(waited + kept)
+    }
+
+    /// The account now, how long samples took from their arrival to their batch, and what the rehearsal buffer has:
+    /// samples and bytes.
+    pub(crate) fn stats(&self) -> (StreamAccount, Histogram, (u64, u64)) {
+        match self.running.get() {
+            Some(running) => {
+                let kept = running.plan().buffer().map_or((0, 0), |buffer| (buffer.len(), buffer.bytes()));
+                (running.inlet.account(), running.inlet.latencies(), kept)
+            }
+            None => {
+                let loaded = self.idle().loaded.as_ref().map(|state| state.account);
+                (loaded.unwrap_or_default(), Histogram::default(), (0, 0))
+            }
+        }
+    }
+
+    /// The names of the streams.
+    pub(crate) fn names(&self) -> &[String] {
+        &self.identity.streams
+    }
+
+    /// The failures before the stream went on from a state.
+    pub(crate) fn loaded_errors(&self) -> u64 {
+        self.idle().loaded.as_ref().map_or(0, |state| state.errors)
+    }
+
+    fn running(&self) -> Result<&RunningStream> {
+        let none = "the stream has not begun: take a batch first";
+        self.running.get().ok_or_else(|| Error::Unavailable(none.into()))
+    }
+
+    fn idle(&self) -> MutexGuard<'_, IdleStream> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RunningStream {
+    fn plan(&self) -> MutexGuard<'_, Plan> {
+        // A plan that a panic left half-changed would lose samples.
+        self.plan.lock().expect("no thread panicked while it planned")
+    }
+}

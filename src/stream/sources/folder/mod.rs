@@ -1,0 +1,304 @@
+//! A directory that grows: samples are its files, each complete from the moment it has its name.
+
+mod watch;
+
+pub(crate) use watch::WatchChoice;
+
+use super::super::record::Record;
+use super::super::source::{Arrival, Received, Replay, Source, SourcePosition};
+use crate::dataset::kind::IMAGE_EXTENSIONS;
+use crate::error::{Error, Result};
+use crate::notices::Notices;
+use crate::source::Stamp;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+use watch::Watch;
+
+/// What becomes of files when their samples are acknowledged.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) enum FolderAfter {
+    /// They stay; states have the names of all that were used.
+    #[default]
+    Keep,
+    /// They are removed.
+    Delete,
+    /// They are moved to this directory, below which they have the same paths.
+    Move(PathBuf),
+}
+
+/// A directory and its rules.
+#[derive(Debug, Clone)]
+pub(crate) struct FolderOptions {
+    pub root: PathBuf,
+    pub name: String,
+    /// The files of each sample, by the ends of their names behind a dot; none where each image is a sample.
+    pub members: Option<Vec<String>>,
+    /// The end of the name of a file that says that the files with the same beginning are complete.
+    pub done: Option<String>,
+    /// The names of directories that are classes, by their numbers.
+    pub classes: Option<Vec<String>>,
+    pub after: FolderAfter,
+    pub watch: WatchChoice,
+    /// How often the directory is listed where the kernel does not tell.
+    pub poll: Duration,
+    /// The bytes of the largest sample.
+    pub max_bytes: u64,
+    pub rank: u32,
+    pub world_size: u32,
+}
+
+/// The times that a file is read again because it changed meanwhile.
+const READ_AGAIN: u32 = 3;
+
+/// The source.
+pub(crate) struct FolderSource {
+    options: FolderOptions,
+    notices: Notices,
+    watch: Option<Watch>,
+    /// The samples that were given, or are settled.
+    known: HashSet<String>,
+    /// The complete samples that were not given yet.
+    complete: VecDeque<String>,
+    /// The samples of several files of which some are there: one bit for each.
+    partial: HashMap<String, u64>,
+    found: Vec<PathBuf>,
+}
+
+impl FolderSource {
+    /// The source of a directory.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for rules that cannot work.
+    pub(crate) fn new(options: FolderOptions, notices: Notices) -> Result<Self> {
+        let wrong = |message: String| Error::config("Folder", message);
+        if options.members.as_ref().is_some_and(|members| members.is_empty() || members.len() > 64) {
+            return Err(wrong("members must have 1 to 64 names, such as [\"jpg\", \"cls\"]".into()));
+        }
+        if options.done.as_ref().is_some_and(|done| done.is_empty()) {
+            return Err(wrong("done is empty, must be an end of names such as \".done\"".into()));
+        }
+        if let FolderAfter::Move(to) = &options.after
+            && std::path::absolute(to).is_ok_and(|to| std::path::absolute(&options.root).is_ok_and(|root| to.starts_with(root)))
+        {
+            return Err(wrong(format!("after moves files to {}, which is inside: choose another", to.display())));
+        }
+        let (known, complete, partial) = Default::default();
+        Ok(Self { options, notices, watch: None, known, complete, partial, found: Vec::new() })
+    }
+
+    /// Notes a file that may have appeared.
+    fn note(&mut self, path: &Path) {
+        let Some(name) = path.file_name().map(|name| name.to_string_lossy()) else { return };
+        if name.starts_with('.') || [".tmp", ".part", "~"].iter().any(|end| name.ends_with(end)) {
+            return;
+        }
+        let Some(path) = path.to_str() else {
+            self.notices.warn_once("names of files", || {
+                format!("{}: is no UTF-8, and left out, as all such names", path.display())
+            });
+            return;
+        };
+        if let Some(done) = &self.options.done {
+            if let Some(stem) = path.strip_suffix(done.as_str()) {
+                self.add(stem.to_owned());
+            }
+            return;
+        }
+        let Some(members) = &self.options.members else {
+            if image_extension(path).is_some() {
+                self.add(path.to_owned());
+            }
+            return;
+        };
+        let ends = |(number, member): (usize, &String)| {
+            let stem = path.strip_suffix(member.as_str())?.strip_suffix('.')?;
+            Some((number, stem.to_owned()))
+        };
+        // Of "jpg" and "left.jpg" the longer one is meant.
+        let found = members.iter().enumerate().filter_map(ends).min_by_key(|(_, stem)| stem.len());
+        let Some((number, stem)) = found else { return };
+        let all = u64::MAX >> (64 - members.len());
+        let there = self.partial.entry(stem.clone()).or_default();
+        *there |= 1 << number;
+        if *there == all {
+            self.partial.remove(&stem);
+            self.add(stem);
+        }
+    }
+
+    fn add(&mut self, key: String) {
+        let rank = super::super::record::sample_id(&self.options.name, &key) % u64::from(self.options.world_size);
+        if rank == u64::from(self.options.rank) && self.known.insert(key.clone()) {
+            self.complete.push_back(key);
+        }
+    }
+
+    /// The files of a sample: the name of each as a member, and its path.
+    fn files(&self, key: &str) -> Vec<(String, PathBuf)> {
+        let at = |name: String| self.options.root.join(name);
+        match &self.options.members {
+            Some(members) => members.iter().map(|end| (end.clone(), at(format!("{key}.{end}")))).collect(),
+            None if self.options.done.is_some() => {
+                IMAGE_EXTENSIONS.iter().map(|end| ((*end).to_owned(), at(format!("{key}.{end}")))).collect()
+            }
+            None => vec![(image_extension(key).unwrap_or("jpg").to_owned(), at(key.to_owned()))],
+        }
+    }
+
+    fn read(&self, key: &str) -> Result<Record, String> {
+        let mut members: Vec<(String, Vec<u8>)> = Vec::new();
+        let mut left = self.options.max_bytes;
+        for (name, path) in self.files(key) {
+            match read_whole(&path, left) {
+                Ok(Some(bytes)) => {
+                    left -= bytes.len() as u64;
+                    members.push((name, bytes));
+                }
+                // A marker says that what is there is all.
+                Ok(None) if self.options.done.is_some() => {}
+                Ok(None) => return Err(format!("{} has gone before it was read", path.display())),
+                Err(error) => return Err(error),
+            }
+        }
+        if members.is_empty() {
+            return Err("its marker is there, but none of its files".to_owned());
+        }
+        if let Some(classes) = &self.options.classes {
+            let directory = Path::new(key).parent().and_then(Path::file_name).and_then(|name| name.to_str());
+            let class = directory.and_then(|name| classes.iter().position(|class| class == name));
+            let class = class.ok_or_else(|| {
+                format!("it lies in {:?}, which is none of the classes", directory.unwrap_or_default())
+            })?;
+            members.push(("cls".to_owned(), class.to_string().into_bytes()));
+        }
+        let members: Vec<(&str, &[u8])> = members.iter().map(|(name, bytes)| (name.as_str(), &bytes[..])).collect();
+        Record::new(&self.options.name, key, &members)
+    }
+
+    /// Lets go of the files of one sample.
+    fn release(&self, key: &str) -> Result<()> {
+        let mut files: Vec<PathBuf> = self.files(key).into_iter().map(|(_, path)| path).collect();
+        files.extend(self.options.done.as_ref().map(|done| self.options.root.join(format!("{key}{done}"))));
+        for path in files {
+            let outcome = match &self.options.after {
+                FolderAfter::Keep => Ok(()),
+                FolderAfter::Delete => std::fs::remove_file(&path),
+                FolderAfter::Move(to) => move_below(&self.options.root, &path, to),
+            };
+            match outcome {
+                // It was let go of before, by a former run perhaps.
+                Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+                outcome => outcome.map_err(|error| Error::io("let go of", &path, error))?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Source for FolderSource {
+    fn name(&self) -> &str {
+        &self.options.name
+    }
+
+    fn replay(&self) -> Replay {
+        Replay::Listed
+    }
+
+    fn open(&mut self, position: &SourcePosition) -> Result<()> {
+        self.known.extend(position.settled.iter().cloned());
+        let FolderOptions { root, watch, poll, .. } = &self.options;
+        let watch = Watch::new(root, *watch, *poll)?;
+        if !watch.is_told() {
+            self.notices.inform_once("polled folder", || {
+                format!("{}: is listed every {poll:?}, because changes are not told there", root.display())
+            });
+        }
+        self.watch = Some(watch);
+        Ok(())
+    }
+
+    fn receive(&mut self, most: usize, patience: Duration, into: &mut Vec<Arrival>) -> Result<Received> {
+        if self.complete.is_empty() {
+            let watch = self.watch.as_mut().ok_or_else(|| Error::Internal("a folder was not opened".into()))?;
+            let mut found = std::mem::take(&mut self.found);
+            watch.wait(patience, &mut found)?;
+            // What was there before is taken in the order of the names.
+            found.sort_unstable();
+            found.drain(..).for_each(|path| self.note(&path));
+            self.found = found;
+        }
+        for _ in 0..most {
+            let Some(key) = self.complete.pop_front() else { break };
+            let record = self.read(&key);
+            into.push(Arrival { key, record, gap: 0 });
+        }
+        Ok(Received::More)
+    }
+
+    fn acknowledge(&mut self, position: &SourcePosition) -> Result<bool> {
+        if self.options.after == FolderAfter::Keep {
+            return Ok(false);
+        }
+        for key in &position.settled {
+            self.release(key)?;
+            self.known.remove(key);
+        }
+        Ok(true)
+    }
+
+    fn fetch(&mut self, key: &str) -> Result<Record> {
+        self.read(key).map_err(|what| {
+            Error::Unavailable(format!("{:?} of {} cannot be read again: {what}", key, self.describe()))
+        })
+    }
+
+    fn describe(&self) -> String {
+        format!("the directory {}", self.options.root.display())
+    }
+}
+
+/// The extension of an image, if it is the name of one.
+fn image_extension(name: &str) -> Option<&'static str> {
+    let extension = Path::new(name).extension()?.to_str()?;
+    IMAGE_EXTENSIONS.iter().copied().find(|known| known.eq_ignore_ascii_case(extension))
+}
+
+/// Reads a file of up to `most` bytes in one version; `None` where it is not there.
+fn read_whole(path: &Path, most: u64) -> Result<Option<Vec<u8>>, String> {
+    let wrong = |error: std::io::Error| format!("{}: {error}", path.display());
+    for _ in 0..READ_AGAIN {
+        let mut file = match File::open(path) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(wrong)?,
+        };
+        let before = file.metadata().map_err(wrong)?;
+        if !before.is_file() {
+            return Err(format!("{}: is no file", path.display()));
+        }
+        if before.len() > most {
+            return Err(format!("{} has {} bytes, and max_bytes allows {most}", path.display(), before.len()));
+        }
+        let mut bytes = Vec::with_capacity(before.len() as usize + 1);
+        (&mut file).take(most + 1).read_to_end(&mut bytes).map_err(wrong)?;
+        let after = file.metadata().map_err(wrong)?;
+        if Stamp::of(&before) == Stamp::of(&after) && bytes.len() as u64 == after.len() {
+            return Ok(Some(bytes));
+        }
+    }
+    Err(format!(
+        "{} is written to while it is read: give files their names when they are complete, by a rename",
+        path.display()
+    ))
+}
+
+/// Moves a file below `root` to the same place below `to`.
+fn move_below(root: &Path, path: &Path, to: &Path) -> std::io::Result<()> {
+    let target = to.join(path.strip_prefix(root).unwrap_or(path));
+    if let Some(parent) = target.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    std::fs::rename(path, target)
+}

@@ -1,0 +1,223 @@
+//! What appears in a directory and below it: told by the kernel where that works, else found by listing again and again.
+//!
+//! A directory is listed anew only if its time of change is another one, or so recent that something may have appeared
+//! within the same tick. The kernel's queue of events may overflow; then everything is listed once more.
+
+use crate::dataset::COARSE_TICK;
+use crate::error::{Error, Result};
+use crate::io::storage::{Storage, StorageKind};
+use crate::names::named;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+
+/// How a directory is watched.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) enum WatchChoice {
+    /// The way that suits the file system.
+    #[default]
+    Auto,
+    /// The kernel tells.
+    Inotify,
+    /// It is listed again and again.
+    Poll,
+}
+
+named!(WatchChoice: "auto" => Auto, "inotify" => Inotify, "poll" => Poll);
+
+/// Listing takes at most this part of the time.
+const LISTING_SHARE: u32 = 4;
+
+/// Finds files as they appear.
+pub(super) struct Watch {
+    root: PathBuf,
+    events: Option<Events>,
+    listed: HashMap<PathBuf, ListedDirectory>,
+    every: Duration,
+    list_next: Option<Instant>,
+    /// Files that were created and not closed: they are being written, or were linked whole.
+    created: HashMap<PathBuf, Instant>,
+}
+
+/// How long after its creation a file that nobody closed is taken for one that was linked whole.
+const LINKED_AFTER: Duration = Duration::from_secs(1);
+
+/// A directory as it was listed last.
+struct ListedDirectory {
+    changed: SystemTime,
+    /// Whether nothing can have appeared since without another time of change.
+    settled: bool,
+    below: Vec<PathBuf>,
+}
+
+/// The kernel's events.
+struct Events {
+    fd: OwnedFd,
+    /// The directories that are watched, by their numbers, as paths below the root.
+    directories: HashMap<i32, PathBuf>,
+}
+
+impl Watch {
+    /// Watches `root`, which is listed every so often where the kernel does not tell.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where it cannot be looked at; [`Error::Unavailable`] where the kernel cannot tell and must.
+    pub(super) fn new(root: &Path, choice: WatchChoice, every: Duration) -> Result<Self> {
+        let told = match choice {
+            WatchChoice::Inotify => true,
+            WatchChoice::Poll => false,
+            WatchChoice::Auto => {
+                matches!(Storage::near(root, root)?.kind, StorageKind::Local | StorageKind::Memory)
+            }
+        };
+        let events = match told.then(|| inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)) {
+            Some(Ok(fd)) => Some(Events { fd, directories: HashMap::new() }),
+            Some(Err(error)) if choice == WatchChoice::Inotify => {
+                return Err(Error::Unavailable(format!("inotify is refused: {error}; use watch=\"poll\"")));
+            }
+            _ => None,
+        };
+        let list_next = Some(Instant::now());
+        Ok(Self {
+            root: root.to_owned(),
+            events,
+            listed: HashMap::new(),
+            every,
+            list_next,
+            created: HashMap::new(),
+        })
+    }
+
+    /// Whether the kernel tells what appears.
+    pub(super) fn is_told(&self) -> bool {
+        self.events.is_some()
+    }
+
+    /// Waits up to `patience` for files, and appends the paths below the root of those that may have appeared: some may
+    /// be named twice, or have been there before.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where the root cannot be listed.
+    pub(super) fn wait(&mut self, patience: Duration, into: &mut Vec<PathBuf>) -> Result<()> {
+        let now = Instant::now();
+        if self.list_next.is_some_and(|next| next <= now) {
+            self.list(into)?;
+            // Where the kernel tells, there is no need to list again.
+            let taken = now.elapsed() * LISTING_SHARE;
+            self.list_next = self.events.is_none().then(|| Instant::now() + self.every.max(taken));
+            return Ok(());
+        }
+        let until_list = self.list_next.map(|next| next - now);
+        let patience = until_list.map_or(patience, |until| until.min(patience));
+        if !self.created.is_empty() {
+            into.extend(self.created.extract_if(|_, since| since.elapsed() >= LINKED_AFTER).map(|(path, _)| path));
+        }
+        match &self.events {
+            None => std::thread::sleep(patience),
+            Some(events) => {
+                let mut fds = [PollFd::new(&events.fd, PollFlags::IN)];
+                let time = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
+                match poll(&mut fds, Some(&time)) {
+                    Ok(0) | Err(Errno::INTR) => {}
+                    Ok(_) => self.take_events(into)?,
+                    Err(error) => return Err(Error::io("wait for changes of", &self.root, error.into())),
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn take_events(&mut self, into: &mut Vec<PathBuf>) -> Result<()> {
+        let Some(events) = &self.events else { return Ok(()) };
+        let mut buffer = [MaybeUninit::uninit(); 16 << 10];
+        let mut reader = inotify::Reader::new(&events.fd, &mut buffer);
+        let (mut directories, mut overflowed) = (Vec::new(), false);
+        loop {
+            let event = match reader.next() {
+                Ok(event) => event,
+                Err(Errno::WOULDBLOCK) => break,
+                Err(Errno::INTR) => continue,
+                Err(error) => return Err(Error::io("watch", &self.root, error.into())),
+            };
+            overflowed |= event.events().contains(ReadFlags::QUEUE_OVERFLOW);
+            let Some(directory) = events.directories.get(&event.wd()) else { continue };
+            let Some(name) = event.file_name() else { continue };
+            let path = directory.join(OsStr::from_bytes(name.to_bytes()));
+            if event.events().contains(ReadFlags::ISDIR) {
+                directories.push(path);
+            } else if event.events().contains(ReadFlags::CREATE) {
+                self.created.insert(path, Instant::now());
+            } else {
+                self.created.remove(&path);
+                into.push(path);
+            }
+        }
+        if overflowed {
+            self.listed.clear();
+            self.list_next = Some(Instant::now());
+        }
+        // What appeared in a new directory before it was watched is told by nobody.
+        directories.into_iter().try_for_each(|directory| self.list_from(directory, into))
+    }
+
+    /// Lists what may be new in all directories.
+    fn list(&mut self, into: &mut Vec<PathBuf>) -> Result<()> {
+        self.list_from(PathBuf::new(), into)
+    }
+
+    fn list_from(&mut self, directory: PathBuf, into: &mut Vec<PathBuf>) -> Result<()> {
+        let mut open = vec![directory];
+        while let Some(directory) = open.pop() {
+            match self.list_one(&directory, into) {
+                Ok(below) => open.extend(below),
+                // A directory may be removed while it is looked at, but not the root.
+                Err(error) if directory.as_os_str().is_empty() => {
+                    return Err(Error::io("list", &self.root, error));
+                }
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Lists one directory, and returns those below it.
+    fn list_one(&mut self, directory: &Path, into: &mut Vec<PathBuf>) -> std::io::Result<Vec<PathBuf>> {
+        let path = self.root.join(directory);
+        if let Some(events) = &mut self.events {
+            let wanted = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE | WatchFlags::ONLYDIR;
+            let number = inotify::add_watch(&events.fd, &path, wanted).map_err(|error| match error {
+                Errno::NOSPC => std::io::Error::other(
+                    "no more directories can be watched: raise fs.inotify.max_user_watches, or use watch=\"poll\"",
+                ),
+                other => other.into(),
+            })?;
+            events.directories.insert(number, directory.to_owned());
+        }
+        let (now, changed) = (SystemTime::now(), std::fs::metadata(&path)?.modified()?);
+        if let Some(known) = self.listed.get(directory)
+            && known.changed == changed
+            && known.settled
+        {
+            return Ok(known.below.clone());
+        }
+        let mut below = Vec::new();
+        for entry in std::fs::read_dir(&path)? {
+            let entry = entry?;
+            let found = directory.join(entry.file_name());
+            match entry.file_type()? {
+                kind if kind.is_dir() => below.push(found),
+                _ => into.push(found),
+            }
+        }
+        let settled = now.duration_since(changed).is_ok_and(|age| age > 2 * COARSE_TICK);
+        self.listed.insert(directory.to_owned(), ListedDirectory { changed, settled, below: below.clone() });
+        Ok(below)
+    }
+}

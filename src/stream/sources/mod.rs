@@ -1,0 +1,3 @@
+//! The kinds of sources: each a file, or a folder of files.
+
+pub(crate) mod folder;
