@@ -16,6 +16,7 @@ mod requested;
 mod selection;
 mod settings;
 mod share;
+mod streams;
 mod units;
 mod views;
 
@@ -40,6 +41,7 @@ pub use settings::{
     LoaderKind, LoaderOptions, SETTINGS, SettingsClass, SettingsObject, manual, parameters, signature, stub,
 };
 pub use share::has_unwatched_quota;
+pub(crate) use streams::{SourceSpec, StreamSpec};
 pub(crate) use units::{parse_bytes, parse_duration};
 pub(crate) use views::{ViewKind, ViewPlaces};
 

@@ -15,7 +15,7 @@ it is made, before a batch is asked for, or at the end of an epoch. Where warnin
 merely good to know is logged as INFO to `logging.getLogger("foreload")`.
 """
 
-from foreload import fields, recipes, transforms
+from foreload import fields, recipes, streams, transforms
 from foreload._core import (
     Batch,
     ConfigError,
@@ -40,6 +40,7 @@ from foreload._core import (
     __version__,
     release_gpus,
 )
+from foreload._stream_loader import Rehearsal, StreamLoader
 
 __all__ = [
     "Batch",
@@ -56,8 +57,10 @@ __all__ = [
     "IoError",
     "Loader",
     "Ram",
+    "Rehearsal",
     "Resources",
     "SampleError",
+    "StreamLoader",
     "Tensor",
     "TooManyErrorsError",
     "UnavailableError",
@@ -66,5 +69,6 @@ __all__ = [
     "fields",
     "recipes",
     "release_gpus",
+    "streams",
     "transforms",
 ]

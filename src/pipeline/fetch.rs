@@ -314,9 +314,7 @@ impl Fetcher {
     /// over, because each consumer may write to its own; nor where members lie apart, because these are read by each
     /// place and must be of one version with the rest.
     fn is_read_once(&self, run: &EpochRun, sample: u64) -> bool {
-        run.course.repeats()
-            && self.shared.config.decoded
-            && !self.shared.index.is_apart(sample)
+        run.course.repeats() && self.shared.config.decoded && !self.shared.index.is_apart(sample)
     }
 
     /// Passes a place and its sample's bytes to the workers.

@@ -77,7 +77,7 @@ impl Progress {
     }
 
     /// The number of failures so far, including those before the epoch was resumed.
-    pub(super) fn failed(&self) -> u64 {
+    pub(crate) fn failed(&self) -> u64 {
         self.yielded().failures.last().map_or(0, |(_, failed)| *failed)
     }
 

@@ -6,6 +6,7 @@ mod loader;
 mod notices;
 mod peers;
 mod settings;
+mod streams;
 mod tensor;
 
 use crate::augment::{Fidelity, ImageSize, MemoryFormat, Recipe, Transforms};
@@ -24,7 +25,7 @@ mod _core {
         SampleError, TooManyErrorsError, UnavailableError, Warning,
     };
     #[pymodule_export]
-    use super::loader::{FileLoader, ImageLoader, Loader};
+    use super::loader::{FileLoader, ImageLoader, Loader, StreamEngine};
     #[pymodule_export]
     use super::settings::{Directory, Ram, Resources};
     #[pymodule_export]

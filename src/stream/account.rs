@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// Counters of samples. At every instant what was received is in one of the places below it, and in no two.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StreamAccount {
+pub(crate) struct StreamAccount {
     /// The samples that sources gave.
     pub received: u64,
     /// Those that were handed over in batches for the first time.
@@ -32,17 +32,17 @@ pub struct StreamAccount {
 
 impl StreamAccount {
     /// The samples that are somewhere, which must be as many as were received.
-    pub fn accounted(&self) -> u64 {
+    pub(crate) fn accounted(&self) -> u64 {
         self.delivered + self.queued + self.spilled + self.dropped + self.failed + self.withdrawn + self.lost
     }
 
     /// Whether every sample that was received is somewhere.
-    pub fn balances(&self) -> bool {
+    pub(crate) fn balances(&self) -> bool {
         self.received == self.accounted()
     }
 
     /// The counters with their names, in order.
-    pub fn by_name(&self) -> [(&'static str, u64); 11] {
+    pub(crate) fn by_name(&self) -> [(&'static str, u64); 11] {
         [
             ("received", self.received),
             ("delivered", self.delivered),

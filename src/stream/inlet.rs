@@ -388,7 +388,8 @@ pub(super) enum RoomAnswer {
 }
 
 /// What is wrong with a sample without a class.
-const NO_CLASS: &str = "it has no class, neither a cls nor a json with label: fields=[...] without \"label\" needs none";
+const NO_CLASS: &str =
+    "it has no class, neither a cls nor a json with label: fields=[...] without \"label\" needs none";
 
 impl InletState {
     /// Settles a sample that waited and will not be used.

@@ -122,7 +122,8 @@ impl LiveSamples for LiveTable {
     fn member(&self, name: &str, bytes: &[u8]) -> Option<Range<usize>> {
         choices(name).find_map(|choice| match choice {
             IMAGE => {
-                let images = record::members(bytes).filter_map(|(name, range)| Some((image_rank(name.as_bytes())?, range)));
+                let images = record::members(bytes)
+                    .filter_map(|(name, range)| Some((image_rank(name.as_bytes())?, range)));
                 images.min_by_key(|(rank, _)| *rank).map(|(_, range)| range)
             }
             name => record::find(bytes, name),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 /// What happens when fewer samples wait than a batch needs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum WhenDry {
+pub(crate) enum WhenDry {
     /// The batch waits for them.
     #[default]
     Wait,
@@ -91,12 +91,14 @@ impl MixOptions {
         if let Some((low, high)) = self.samples_per_insert
             && !(0.0 <= low && low <= high && high >= 1.0)
         {
-            let message =
-                format!("is ({low}, {high}), must be two numbers in order, the second at least 1: each sample is used once");
+            let message = format!(
+                "is ({low}, {high}), must be two numbers in order, the second at least 1: each sample is used once"
+            );
             return Err(Error::config("samples_per_insert", message));
         }
         if self.when_dry == WhenDry::Rehearse && greatest == 0.0 {
-            let message = "is \"rehearse\", which needs a rehearsal buffer: rehearsal=foreload.Rehearsal(...)";
+            let message =
+                "is \"rehearse\", which needs a rehearsal buffer: rehearsal=foreload.Rehearsal(...)";
             return Err(Error::config("when_dry", message));
         }
         Ok(())
@@ -153,7 +155,9 @@ impl Mixer {
 
     /// Of so many new samples as many as may be taken, so that those before them are used often enough.
     fn bounded_below(&self, new: u32, kept: u32) -> u32 {
-        let Some((low, _)) = self.options.samples_per_insert.filter(|(low, _)| *low > 0.0) else { return new };
+        let Some((low, _)) = self.options.samples_per_insert.filter(|(low, _)| *low > 0.0) else {
+            return new;
+        };
         let batch = self.options.batch_size;
         let uses = (self.used + u64::from(batch)) as f64 + self.slack();
         let may_take = (uses / low - self.taken as f64).clamp(0.0, f64::from(batch)) as u32;

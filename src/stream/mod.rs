@@ -5,21 +5,30 @@
 
 #![allow(dead_code)]
 
-pub(crate) mod record;
-pub(crate) mod source;
 mod account;
+mod buffer;
 mod inlet;
 mod ledger;
-mod mix;
-mod waiting;
-mod buffer;
 mod live;
+mod mix;
 mod plan;
 mod reader;
 mod receive;
+mod record;
 mod reservoir;
 mod run;
-pub(crate) mod sources;
+mod source;
+mod sources;
 mod state;
+mod waiting;
+
+pub(crate) use buffer::RehearsalOptions;
+pub(crate) use mix::{MixOptions, WhenDry};
 pub(crate) use plan::NextBatch;
+pub(crate) use record::{Record, members, sample_id};
+pub(crate) use reservoir::{Capacity, KeepBy};
 pub(crate) use run::{Stream, StreamOptions};
+pub(crate) use source::{Arrival, Received, Replay, Source, SourcePosition};
+pub(crate) use sources::folder::{FolderAfter, FolderOptions, FolderSource, WatchChoice};
+pub(crate) use state::StreamState;
+pub(crate) use waiting::StreamPolicy;

@@ -12,7 +12,6 @@ use crate::error::{Error, Result};
 use crate::rng::{RandomKey, Use};
 use crate::schedule::{BatchEntry, Draw};
 use std::collections::{HashSet, VecDeque};
-use std::sync::Arc;
 use std::time::Instant;
 
 /// The plan of one rank's steps.
@@ -137,7 +136,8 @@ impl Plan {
         for last in (1..draws.len()).rev() {
             draws.swap(last, stream.below(last as u64 + 1) as usize);
         }
-        let entry = |(place, draw)| BatchEntry { position: step * self.batch_size + place, draw, valid: true };
+        let entry =
+            |(place, draw)| BatchEntry { position: step * self.batch_size + place, draw, valid: true };
         let entries: Vec<BatchEntry> = (0..).zip(draws).map(entry).collect();
         self.mixer.count(new.len() as u32, rehearsed.len() as u32);
         self.next += 1;

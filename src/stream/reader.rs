@@ -68,7 +68,9 @@ impl Reader for StreamReader {
     fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
         let any = !self.copied.is_empty();
         out.append(&mut self.copied);
-        let Some(stored) = self.stored.as_mut().filter(|stored| stored.in_flight() > 0) else { return Ok(()) };
+        let Some(stored) = self.stored.as_mut().filter(|stored| stored.in_flight() > 0) else {
+            return Ok(());
+        };
         if any {
             if !std::mem::take(&mut self.deferred) {
                 return Ok(());

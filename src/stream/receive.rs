@@ -2,6 +2,7 @@
 
 use super::inlet::{Inlet, RoomAnswer};
 use super::record::Record;
+use super::run::ScoreFunction;
 use super::source::{Received, Source, SourcePosition};
 use crate::error::{Error, Result};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
@@ -49,15 +50,18 @@ impl Receivers {
     pub(super) fn start(
         inlet: &Arc<Inlet>,
         sources: Vec<(Box<dyn Source>, SourcePosition)>,
+        score: Option<&Arc<ScoreFunction>>,
         on_demand: bool,
     ) -> Result<Self> {
         let (alive, ended) = bounded::<()>(0);
         let mut threads = Vec::new();
         for (number, (source, position)) in sources.into_iter().enumerate() {
             let (commands, asked) = unbounded();
-            let (inlet, alive) = (inlet.clone(), alive.clone());
+            let (inlet, alive, score) = (inlet.clone(), alive.clone(), score.cloned());
             let work = move || {
-                let receiving = AssertUnwindSafe(|| run(&inlet, number, source, &position, &asked, on_demand));
+                let score = score.as_deref();
+                let receiving =
+                    AssertUnwindSafe(|| run(&inlet, (number, source), &position, &asked, score, on_demand));
                 let outcome = catch_unwind(receiving);
                 let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("receiving", &*panic)));
                 if let Err(error) = outcome {
@@ -120,17 +124,20 @@ impl Drop for Receivers {
 /// Receives until nobody wants any more.
 fn run(
     inlet: &Inlet,
-    number: usize,
-    mut source: Box<dyn Source>,
+    (number, mut source): (usize, Box<dyn Source>),
     position: &SourcePosition,
     commands: &Receiver<SourceCommand>,
+    score: Option<&ScoreFunction>,
     on_demand: bool,
 ) -> Result<()> {
     source.open(position)?;
     let mut arrivals = Vec::new();
     let mut ended = on_demand;
     while !inlet.is_closed() {
-        let command = if ended { commands.recv_timeout(PATIENCE).ok() } else { commands.try_recv().ok() };
+        let command = match ended {
+            true => commands.recv_timeout(PATIENCE).ok(),
+            false => commands.try_recv().ok(),
+        };
         if let Some(command) = command {
             obey(&mut *source, command);
             continue;
@@ -139,6 +146,12 @@ fn run(
             continue;
         }
         let received = source.receive(AT_A_TIME, PATIENCE, &mut arrivals);
+        if let Some(score) = score {
+            let records = arrivals.iter_mut().filter_map(|arrival| arrival.record.as_mut().ok());
+            for record in records {
+                record.weight = score(record)?;
+            }
+        }
         if !arrivals.is_empty() {
             inlet.arrive(number, arrivals.drain(..));
         }

@@ -8,6 +8,7 @@ use super::mix::{MixOptions, Mixer};
 use super::plan::{NextBatch, Plan};
 use super::reader::StreamReader;
 use super::receive::Receivers;
+use super::record::Record;
 use super::source::{Replay, Source, SourcePosition};
 use super::state::{SourceState, StreamIdentity, StreamState};
 use super::waiting::StreamPolicy;
@@ -21,6 +22,9 @@ use crate::trace::Histogram;
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// What scores samples.
+pub(crate) type ScoreFunction = dyn Fn(&Record) -> Result<f64> + Send + Sync;
 
 /// What a stream is made of and does.
 pub(crate) struct StreamOptions {
@@ -36,6 +40,8 @@ pub(crate) struct StreamOptions {
     /// Whether a sample that cannot be used ends the run.
     pub raises: bool,
     pub rehearsal: Option<RehearsalOptions>,
+    /// The user's score of a sample, by which the rehearsal buffer keeps it.
+    pub score: Option<Arc<ScoreFunction>>,
     pub notices: Notices,
 }
 
@@ -148,9 +154,10 @@ impl Stream {
     fn start(&self, idle: &mut IdleStream, wake: Box<dyn Fn() + Send + Sync>) -> Result<RunningStream> {
         let options = &self.options;
         let loaded = idle.loaded.clone();
-        let mut buffer = options.rehearsal.as_ref().map(|rehearsal| {
-            RehearsalBuffer::open(rehearsal, options.seed, options.notices.clone())
-        });
+        let mut buffer = options
+            .rehearsal
+            .as_ref()
+            .map(|rehearsal| RehearsalBuffer::open(rehearsal, options.seed, options.notices.clone()));
         let mut buffer = buffer.take().transpose()?;
         let mut positions = vec![SourcePosition::default(); idle.sources.len()];
         if let Some(state) = &loaded {
@@ -189,7 +196,8 @@ impl Stream {
         }
         let mixer = Mixer::new(options.mix.clone(), counts);
         let plan = Plan::new(mixer, buffer, options.seed, options.mix.batch_size, step);
-        let receivers = Receivers::start(&inlet, sources.into_iter().zip(positions).collect(), false)?;
+        let sources = sources.into_iter().zip(positions).collect();
+        let receivers = Receivers::start(&inlet, sources, self.options.score.as_ref(), false)?;
         Ok(RunningStream { inlet, receivers, plan: Mutex::new(plan), replays })
     }
 
@@ -239,7 +247,8 @@ impl Stream {
 
     /// The number of samples of a step that is planned.
     pub(crate) fn batch_len(&self, step: u64) -> u32 {
-        let len = |running: &RunningStream| running.plan().planned(step).map_or(0, |planned| planned.entries.len());
+        let len =
+            |running: &RunningStream| running.plan().planned(step).map_or(0, |planned| planned.entries.len());
         self.running.get().map_or(0, len) as u32
     }
 
@@ -282,7 +291,8 @@ impl Stream {
             return Ok(record.bytes().to_vec());
         }
         let mut plan = self.running()?.plan();
-        let buffer = plan.buffer().ok_or_else(|| Error::Internal(format!("sample {sample} is not in use")))?;
+        let buffer =
+            plan.buffer().ok_or_else(|| Error::Internal(format!("sample {sample} is not in use")))?;
         buffer.read(sample)
     }
 
@@ -320,9 +330,10 @@ impl Stream {
             None => None,
         };
         let is_inline = snapshot.is_none();
-        let sources = positions.into_iter().zip(unsettled).map(|(position, unsettled)| {
-            SourceState { position: is_inline.then_some(position), unsettled }
-        });
+        let sources = positions
+            .into_iter()
+            .zip(unsettled)
+            .map(|(position, unsettled)| SourceState { position: is_inline.then_some(position), unsettled });
         Ok(StreamState {
             stream_state: StreamState::VERSION,
             identity: self.identity.clone(),

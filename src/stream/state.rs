@@ -75,7 +75,9 @@ impl StreamState {
     pub(crate) fn from_json(text: &str) -> Result<Self> {
         let wrong = |message: String| Error::config("state", message);
         let state: Self = serde_json::from_str(text).map_err(|error| {
-            wrong(format!("is not what StreamLoader.state_dict() gave ({error}): load the state of a StreamLoader"))
+            wrong(format!(
+                "is not what StreamLoader.state_dict() gave ({error}): load the state of a StreamLoader"
+            ))
         })?;
         if state.stream_state != VERSION {
             return Err(wrong(format!("is of version {}, must be of version {VERSION}", state.stream_state)));

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 /// What happens when more samples arrive than are used.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum StreamPolicy {
+pub(crate) enum StreamPolicy {
     /// Sources wait until there is room.
     #[default]
     Block,

@@ -108,6 +108,8 @@ pub struct Setting {
     /// An older name of the flag.
     flag_alias: Option<&'static str>,
     images_only: bool,
+    /// Whether it is about datasets, which have epochs, and not about streams.
+    datasets_only: bool,
     /// The default of a `FileLoader`, as Python writes it, and what the setting means there, if these differ.
     in_files: Option<(&'static str, &'static str)>,
     none_is_default: bool,
@@ -134,6 +136,11 @@ impl Setting {
     /// Only `ImageLoader` has the setting.
     const fn images_only(self) -> Self {
         Self { images_only: true, ..self }
+    }
+
+    /// No stream has the setting.
+    const fn datasets_only(self) -> Self {
+        Self { datasets_only: true, ..self }
     }
 
     /// The setting is a member of `object`, called `name` there.
@@ -176,6 +183,11 @@ impl Setting {
     /// Whether a loader has it.
     pub fn belongs_to(&self, loader: LoaderKind) -> bool {
         loader == LoaderKind::Images || !self.images_only
+    }
+
+    /// Whether it is about a dataset, which has an index and epochs: no stream has the setting.
+    pub(crate) fn is_of_datasets(&self) -> bool {
+        self.datasets_only || matches!(self.topic, Topic::Selection | Topic::Cache | Topic::Index)
     }
 
     /// Whether Python takes it as a keyword of its own.

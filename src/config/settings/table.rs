@@ -62,6 +62,7 @@ macro_rules! settings {
                 flag: Some(stringify!($name)),
                 flag_alias: None,
                 images_only: false,
+                datasets_only: false,
                 in_files: None,
                 none_is_default: false,
                 lines: &[$($line),+],
@@ -95,12 +96,12 @@ settings! {
         "True",
         "Whether the order is shuffled. `\"blocks\"`: samples that lie beside one another come near one another, and \
          are read together."
-    );
+    ).datasets_only();
 
     /// With `shuffle="blocks"`: the number of ranks that blocks are divided among, each of which reads its own. A
     /// training that goes on within an epoch with another number of ranks sets the number that it began with. None: as
     /// many as there are.
-    shuffle_ranks: Option<u32> = None, Maybe(WholeNumber::from(1)), Batches;
+    shuffle_ranks: Option<u32> = None, Maybe(WholeNumber::from(1)), Batches.datasets_only();
 
     /// What happens to the samples that do not fill the last global batch. `drop` leaves them out, `pad` fills the
     /// batch from the epoch's beginning (`mask` says which), `partial` makes a smaller batch. None: drop in training,
@@ -109,7 +110,7 @@ settings! {
         "\"drop\"",
         "What happens to the samples that do not fill the last global batch. `drop` leaves them out, `pad` fills the \
          batch from the epoch's beginning (`mask` says which), `partial` makes a smaller batch."
-    );
+    ).datasets_only();
 
     /// How many batches you keep at a time, including the latest. The pools are sized for it.
     keep: u32 = 1, WholeNumber::from(1), Batches.no_flag();
@@ -161,7 +162,7 @@ settings! {
     /// numbers are int64, others float32, truth values uint8, `[n]` or `[n, length]`; anything else text. A number that
     /// its type cannot hold is an error. `foreload.fields.Integer`, `Float` and `Text` choose a column's type. A sample
     /// without a row is an error. `classes` and `weights` go by the dataset's own classes. None: the dataset's labels.
-    labels: Option<Labels> = None, Maybe(LabelSource), Fields.images_only();
+    labels: Option<Labels> = None, Maybe(LabelSource), Fields.images_only().datasets_only();
 
     /// What is done to images: a list of `foreload.transforms`, or `Views` of one. Where samples have several images,
     /// the first leads and the others follow its geometry; or a dict has for each image field what is done to it. It
@@ -185,7 +186,7 @@ settings! {
     /// `image_size=160, image_size_from={16: 192, 35: 224}` begins a training with small images (progressive resizing).
     /// The epoch alone decides, also when a training goes on. None: one size for all epochs.
     image_size_from: Option<BTreeMap<u64, (u32, u32)>> = None, Maybe(SizesByEpoch(SideLengths { to: LARGEST_SIDE })),
-        Images.images_only();
+        Images.images_only().datasets_only();
 
     /// Training: lower and upper bound of the random crop's share of the image's area.
     scale: (f64, f64) = CROP_SCALE, Bounds { to: 1.0 }, Images.images_only().or_none();
@@ -220,7 +221,7 @@ settings! {
     /// rebuilt into the files that they were made of. Order, `labels`, `sample_ids` and `mask` stay the same, and the
     /// settings of images have no effect. `on_error` deals with files that cannot be read, or that are no images by
     /// their first bytes.
-    decoded: bool = true, Truth, Images.images_only().no_flag();
+    decoded: bool = true, Truth, Images.images_only().no_flag().datasets_only();
 
     /// Where batches end: `cpu`, `cuda` (the GPU of this process's local rank, which its launcher sets, else the
     /// first), `cuda:N`, or `auto`: a GPU where one serves (see `foreload doctor`), else the CPU. On a GPU, batches are
@@ -377,5 +378,5 @@ settings! {
     /// sample (`repeats`) come to one node. The ranks of an incomplete last global batch take slices. `even_locality`:
     /// the same, and ranks get about as many bytes each, and so about as much to decode, as far as no more samples
     /// go from node to node for it.
-    assignment: Assignment = Assignment::Order, OneOf::names(), Ranks;
+    assignment: Assignment = Assignment::Order, OneOf::names(), Ranks.datasets_only();
 }

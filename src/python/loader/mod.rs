@@ -3,9 +3,11 @@
 
 mod files;
 mod images;
+mod streams;
 
 pub(super) use files::FileLoader;
 pub(super) use images::ImageLoader;
+pub(super) use streams::StreamEngine;
 
 use super::batches::Batches;
 use super::error::{no_labels, raise};

@@ -24,18 +24,37 @@ pub(in crate::python) fn read(
 ) -> PyResult<(Vec<PathBuf>, LoaderOptions)> {
     check_count(loader.name(), positional, 1, "one, the path")?;
     let mut path = positional.get_item(0).ok();
+    let options = read_named(loader, positional.py(), named, |name, value| {
+        if name != "path" {
+            return Ok(false);
+        }
+        match path.replace(value.clone()) {
+            None => Ok(true),
+            Some(_) => Err(wrong("path", "is given twice, by its place and by its name")),
+        }
+    })?;
+    paths(path).map(|paths| (paths, options))
+}
+
+/// Reads the options that keywords mean. Those that `takes` says are its own are left to it.
+///
+/// # Errors
+/// Those of [`read`].
+pub(in crate::python) fn read_named<'py>(
+    loader: LoaderKind,
+    py: Python<'py>,
+    named: Option<&Bound<'py, PyDict>>,
+    mut takes: impl FnMut(&str, &Bound<'py, PyAny>) -> PyResult<bool>,
+) -> PyResult<LoaderOptions> {
     let mut arguments: Vec<(GivenSetting, String)> = Vec::new();
     let mut misplaced: Vec<GivenSetting> = Vec::new();
     for entry in keywords(named) {
         let (name, value) = entry?;
-        if name == "path" {
-            if path.replace(value).is_some() {
-                return Err(wrong("path", "is given twice, by its place and by its name"));
-            }
+        if takes(&name, &value)? {
             continue;
         }
-        let takes = |object: &SettingsObject| object.belongs_to(loader) && object.keyword() == name;
-        if SettingsObject::ALL.iter().any(takes) {
+        let holds = |object: &SettingsObject| object.belongs_to(loader) && object.keyword() == name;
+        if SettingsObject::ALL.iter().any(holds) {
             for (setting, value) in members(&name, &value)? {
                 let member = setting.member.map_or(setting.name, |member| member.name);
                 let class = setting.member.map_or("", |member| member.object.class());
@@ -58,7 +77,7 @@ pub(in crate::python) fn read(
     if let Some((setting, _)) = misplaced.first() {
         return Err(wrong(setting.name, in_its_object(&misplaced)));
     }
-    options(positional.py(), loader, &arguments).and_then(|options| Ok((paths(path)?, options)))
+    options(py, loader, &arguments)
 }
 
 /// The value that a keyword's argument stands for.

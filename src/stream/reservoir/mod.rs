@@ -26,7 +26,6 @@ mod table;
 mod tests;
 
 pub(crate) use change::StepChange;
-pub(crate) use table::ReservoirPart;
 
 use crate::error::Result;
 use crate::rng::{RandomKey, Use};

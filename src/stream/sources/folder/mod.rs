@@ -81,9 +81,13 @@ impl FolderSource {
             return Err(wrong("done is empty, must be an end of names such as \".done\"".into()));
         }
         if let FolderAfter::Move(to) = &options.after
-            && std::path::absolute(to).is_ok_and(|to| std::path::absolute(&options.root).is_ok_and(|root| to.starts_with(root)))
+            && std::path::absolute(to)
+                .is_ok_and(|to| std::path::absolute(&options.root).is_ok_and(|root| to.starts_with(root)))
         {
-            return Err(wrong(format!("after moves files to {}, which is inside: choose another", to.display())));
+            return Err(wrong(format!(
+                "after moves files to {}, which is inside: choose another",
+                to.display()
+            )));
         }
         let (known, complete, partial) = Default::default();
         Ok(Self { options, notices, watch: None, known, complete, partial, found: Vec::new() })
@@ -130,7 +134,8 @@ impl FolderSource {
     }
 
     fn add(&mut self, key: String) {
-        let rank = super::super::record::sample_id(&self.options.name, &key) % u64::from(self.options.world_size);
+        let rank =
+            super::super::record::sample_id(&self.options.name, &key) % u64::from(self.options.world_size);
         if rank == u64::from(self.options.rank) && self.known.insert(key.clone()) {
             self.complete.push_back(key);
         }
@@ -174,7 +179,8 @@ impl FolderSource {
             })?;
             members.push(("cls".to_owned(), class.to_string().into_bytes()));
         }
-        let members: Vec<(&str, &[u8])> = members.iter().map(|(name, bytes)| (name.as_str(), &bytes[..])).collect();
+        let members: Vec<(&str, &[u8])> =
+            members.iter().map(|(name, bytes)| (name.as_str(), &bytes[..])).collect();
         Record::new(&self.options.name, key, &members)
     }
 
@@ -222,7 +228,8 @@ impl Source for FolderSource {
 
     fn receive(&mut self, most: usize, patience: Duration, into: &mut Vec<Arrival>) -> Result<Received> {
         if self.complete.is_empty() {
-            let watch = self.watch.as_mut().ok_or_else(|| Error::Internal("a folder was not opened".into()))?;
+            let watch =
+                self.watch.as_mut().ok_or_else(|| Error::Internal("a folder was not opened".into()))?;
             let mut found = std::mem::take(&mut self.found);
             watch.wait(patience, &mut found)?;
             // What was there before is taken in the order of the names.
@@ -279,7 +286,11 @@ fn read_whole(path: &Path, most: u64) -> Result<Option<Vec<u8>>, String> {
             return Err(format!("{}: is no file", path.display()));
         }
         if before.len() > most {
-            return Err(format!("{} has {} bytes, and max_bytes allows {most}", path.display(), before.len()));
+            return Err(format!(
+                "{} has {} bytes, and max_bytes allows {most}",
+                path.display(),
+                before.len()
+            ));
         }
         let mut bytes = Vec::with_capacity(before.len() as usize + 1);
         (&mut file).take(most + 1).read_to_end(&mut bytes).map_err(wrong)?;

@@ -117,13 +117,16 @@ impl Watch {
         let until_list = self.list_next.map(|next| next - now);
         let patience = until_list.map_or(patience, |until| until.min(patience));
         if !self.created.is_empty() {
-            into.extend(self.created.extract_if(|_, since| since.elapsed() >= LINKED_AFTER).map(|(path, _)| path));
+            into.extend(
+                self.created.extract_if(|_, since| since.elapsed() >= LINKED_AFTER).map(|(path, _)| path),
+            );
         }
         match &self.events {
             None => std::thread::sleep(patience),
             Some(events) => {
                 let mut fds = [PollFd::new(&events.fd, PollFlags::IN)];
-                let time = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
+                let time =
+                    Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: patience.subsec_nanos().into() };
                 match poll(&mut fds, Some(&time)) {
                     Ok(0) | Err(Errno::INTR) => {}
                     Ok(_) => self.take_events(into)?,
@@ -191,7 +194,8 @@ impl Watch {
     fn list_one(&mut self, directory: &Path, into: &mut Vec<PathBuf>) -> std::io::Result<Vec<PathBuf>> {
         let path = self.root.join(directory);
         if let Some(events) = &mut self.events {
-            let wanted = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE | WatchFlags::ONLYDIR;
+            let wanted =
+                WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::CLOSE_WRITE | WatchFlags::ONLYDIR;
             let number = inotify::add_watch(&events.fd, &path, wanted).map_err(|error| match error {
                 Errno::NOSPC => std::io::Error::other(
                     "no more directories can be watched: raise fs.inotify.max_user_watches, or use watch=\"poll\"",

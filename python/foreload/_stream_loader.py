@@ -1,0 +1,221 @@
+"""Training on samples that arrive: `foreload.StreamLoader`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal
+
+from foreload._core import Batch, Batches, StreamEngine
+from foreload._errors import config_error
+from foreload.streams import Source
+
+if TYPE_CHECKING:
+    from foreload._types import StreamState, StreamStats
+
+
+class Rehearsal:
+    """A buffer of earlier samples, of which each batch has a share.
+
+    Which samples are kept depends on the seed and on the samples alone, not on the order in which they arrive: each has
+    a key, drawn from (seed, stream, sample), and those with the smallest keys stay, as many as fit. Once the buffer has
+    a batch's share, every batch has exactly `share` of its places, rounded to whole samples, for samples of the buffer,
+    no two of them the same. It keeps the files' bytes, not pixels, so that each use is augmented anew.
+
+    Args:
+        capacity: What the buffer holds: bytes as a text such as `"20GB"`, or a number of samples.
+        share: The share of each batch. A pair (least, greatest) adapts it: the fewer new samples wait, the more are
+            rehearsed, so that training is kept busy when the stream slows down.
+        by: How likely a sample stays. `uniform`: all alike. `class`: all of a class alike, and each class has an equal
+            part of the buffer, also one that appears late. `recency`: with weights that halve with each `half_life`
+            samples that arrive later. A function: it is called with each sample, a dict of its members as bytes with
+            `__key__` and `__stream__`, and returns its weight, a positive number.
+        half_life: For `by="recency"`, a number of samples.
+    """
+
+    def __init__(
+        self,
+        capacity: int | str,
+        share: float | tuple[float, float] = 0.5,
+        *,
+        by: Literal["uniform", "class", "recency"] | Callable[[dict[str, Any]], float] = "uniform",
+        half_life: float | None = None,
+    ) -> None:
+        if isinstance(capacity, bool) or not isinstance(capacity, int | str):
+            raise config_error("rehearsal.capacity", f'is {capacity!r}, must be samples or a text such as "20GB"')
+        self.capacity = capacity
+        self.share = (float(share), float(share)) if isinstance(share, int | float) else tuple(map(float, share))
+        if len(self.share) != 2:
+            raise config_error("rehearsal.share", f"is {share!r}, must be a number or a pair of numbers")
+        self.by = by
+        self.half_life = None if half_life is None else float(half_life)
+
+    def _described(self) -> dict[str, Any]:
+        by = "score" if callable(self.by) else self.by
+        return {"capacity": self.capacity, "share": self.share, "by": by, "half_life": self.half_life}
+
+    def __repr__(self) -> str:
+        share = self.share[0] if self.share[0] == self.share[1] else self.share
+        return f"foreload.Rehearsal({self.capacity!r}, share={share!r}, by={self.by!r})"
+
+
+class StreamLoader:
+    """Batches of samples that arrive while training runs, mixed with earlier ones.
+
+        from foreload import Rehearsal, StreamLoader, streams
+
+        loader = StreamLoader(streams.Folder("incoming"), batch_size=64, rehearsal=Rehearsal("20GB", share=0.5))
+        for batch in loader:  # for ever, or until the stream ends
+            ...
+
+    Batches are those of `foreload.ImageLoader`, with the same fields, transforms and devices. What is drawn for a
+    sample depends on (seed, stream, key, use) alone. `sample_ids` are 63 bits of the hash of stream and key; the field
+    `foreload.fields.Text("__key__")` gives the keys, `__stream__` the streams.
+
+    Args:
+        source: A source of `foreload.streams`, or a list of several.
+        batch_size: Samples of a batch.
+        seed: Seed of augmentation, of rehearsal, and of what is dropped at random.
+        policy: What happens when samples arrive faster than they are used. `block`: sources wait. `drop_oldest`: those
+            that have waited longest are dropped. `drop_random`: of those that arrived and wait, a uniform choice stays.
+        rehearsal: A `foreload.Rehearsal`. None: nothing is rehearsed.
+        samples_per_insert: The least and the greatest number of times that samples are used for each that arrives, on
+            the average; a batch more or less is allowed.
+        when_dry: What happens when too few new samples wait for a batch. `wait`: the batch waits. `short`: it is
+            shorter, and its share of rehearsed samples is as always. `rehearse`: rehearsed samples take their places.
+        dry_after: Seconds that a batch waits before the stream counts as dry, until a whole batch's samples wait again.
+        queue_size: Bytes of samples that may wait in memory, such as `"256MB"`; two batches always may.
+        max_bytes: Bytes of the largest sample. What is larger counts as failed.
+        classes: The names of the classes by number. None: there are numbers alone.
+        settings: All settings of `foreload.ImageLoader` that need no dataset: `fields`, `image_size`, `transforms`,
+            `device`, `threads`, `memory`, `on_error` and others. With `on_error="skip"` another sample of the same batch
+            takes the place of one that fails.
+
+    Every sample that was received is accounted for: `stats()` says what became of how many. An iteration goes on behind
+    the batch that was yielded last, also if another was begun before.
+
+    Raises:
+        ConfigError: A setting cannot work, or there is none of that name.
+        UnavailableError: The device is not there or cannot serve.
+    """
+
+    def __init__(
+        self,
+        source: Source | Sequence[Source],
+        *,
+        batch_size: int = 64,
+        seed: int = 0,
+        policy: Literal["block", "drop_oldest", "drop_random"] = "block",
+        rehearsal: Rehearsal | None = None,
+        samples_per_insert: tuple[float, float] | None = None,
+        when_dry: Literal["wait", "short", "rehearse"] = "wait",
+        dry_after: float = 1.0,
+        queue_size: int | str = "256MB",
+        max_bytes: int | str = "64MB",
+        classes: Sequence[str] | None = None,
+        **settings: Any,
+    ) -> None:
+        sources = [source] if isinstance(source, Source) else list(source)
+        for each in sources:
+            if not isinstance(each, Source):
+                raise config_error("source", f"is {each!r}, must be a source of foreload.streams, or a list of several")
+        if not isinstance(rehearsal, Rehearsal | None):
+            raise config_error("rehearsal", f"is {rehearsal!r}, must be a foreload.Rehearsal or None")
+        spec = {
+            "policy": policy,
+            "rehearsal": rehearsal and rehearsal._described(),
+            "samples_per_insert": None if samples_per_insert is None else tuple(map(float, samples_per_insert)),
+            "when_dry": when_dry,
+            "dry_after": f"{float(dry_after):.9f}s",
+            "queue_size": str(queue_size),
+            "max_bytes": str(max_bytes),
+            "classes": [str(each) for each in classes or ()],
+        }
+        score = rehearsal.by if rehearsal is not None and callable(rehearsal.by) else None
+        described = [each._described() for each in sources]
+        settings |= {"batch_size": batch_size, "seed": seed}
+        self._engine = StreamEngine(described, json.dumps(spec), score, **settings)
+        self._batches: Batches | None = None
+
+    def __iter__(self) -> Iterator[Batch]:
+        """Go on behind the batch that was yielded last."""
+        self._batches = iter(self._engine)
+        return self._batches
+
+    def state_dict(self) -> StreamState:
+        """Return the state after the batch that was yielded last, for a checkpoint.
+
+        Call `acknowledge` with it when the checkpoint is safely written.
+        """
+        return json.loads(self._engine.state())
+
+    def load_state_dict(self, state: StreamState) -> None:
+        """Go on where a state was saved. It is called before the first iteration.
+
+        Raises:
+            ConfigError: The state is of another stream, or batches were taken already.
+        """
+        self._engine.load(json.dumps(state))
+
+    def acknowledge(self, state: StreamState) -> None:
+        """Let sources forget what was used up to a state, because it is safely written.
+
+        Brokers get their acknowledgements, and files of a `streams.Folder` go as its `after` says.
+        """
+        self._engine.acknowledge(json.dumps(state))
+
+    def withdraw(self, keys: Iterable[str | tuple[str, str]]) -> int:
+        """Withdraw samples, by their keys or, where there are several streams, by pairs (stream, key).
+
+        No batch that is begun later has any of them, whether they wait, are in the rehearsal buffer, or arrive later.
+
+        Returns:
+            How many of them waited or were in the buffer.
+        """
+        streams = self._engine.streams
+        pairs = []
+        for key in [keys] if isinstance(keys, str) else keys:
+            if isinstance(key, str):
+                if len(streams) > 1:
+                    message = f"has {key!r}, which may be of any of {streams}: give pairs (stream, key)"
+                    raise config_error("keys", message)
+                key = (streams[0], key)
+            pairs.append((str(key[0]), str(key[1])))
+        return self._engine.withdraw(pairs)
+
+    def stats(self) -> Mapping[str, Any]:
+        """Return the work of the stages of the latest iteration, and under `stream` what became of all samples.
+
+        received = delivered + queued + spilled + dropped + failed + withdrawn + lost, at every instant.
+        """
+        stats: dict[str, Any] = {} if self._batches is None else dict(self._batches.stats())
+        stream: StreamStats = self._engine.stream_stats()
+        return {**stats, "stream": stream}
+
+    @property
+    def batch_size(self) -> int:
+        """The number of samples of a batch."""
+        return self._engine.batch_size
+
+    @property
+    def device(self) -> str:
+        """The device of the batches: `cpu` or `cuda:N`."""
+        return self._engine.device
+
+    @property
+    def fields(self) -> dict[str, str]:
+        """The fields of the batches by name, with what each holds."""
+        return self._engine.fields
+
+    @property
+    def classes(self) -> list[str]:
+        """The class names by number; empty where there are only numbers."""
+        return self._engine.classes
+
+    @property
+    def io(self) -> str:
+        """How samples are read, in words; empty before the first iteration."""
+        return self._engine.io
+
+    def __repr__(self) -> str:
+        return f"foreload.StreamLoader({self._engine.streams}, batch_size={self.batch_size})"

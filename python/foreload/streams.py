@@ -1,0 +1,128 @@
+"""Sources of samples that arrive while training runs, for `foreload.StreamLoader`.
+
+A sample is a dict of members, as in WebDataset: `{"jpg": bytes, "cls": 3, "json": {...}}`. Each has a key, which tells
+it from all others of its stream. A source's `name` is part of its samples' identity and of states, and holds no secret.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Literal
+
+__all__ = ["Folder", "Iterator", "Source"]
+
+
+class Source:
+    """What all sources have in common. Make one of the classes below."""
+
+    _kind: str
+
+    def __init__(self, name: str) -> None:
+        if not isinstance(name, str) or not name:
+            from foreload._errors import config_error
+
+            raise config_error("name", f"is {name!r}, must be a text that names the stream")
+        self.name = name
+
+    def _described(self) -> tuple[str, Any]:
+        """Return the source in JSON, and the object of Python's that it is made of or None."""
+        described = {"kind": self._kind, "name": self.name, **self._options()}
+        return json.dumps(described), self._object()
+
+    def _options(self) -> dict[str, Any]:
+        return {}
+
+    def _object(self) -> Any:
+        return None
+
+    def __repr__(self) -> str:
+        return f"foreload.streams.{type(self).__name__}(name={self.name!r})"
+
+
+class Folder(Source):
+    """A directory that grows. Samples are its files, also those in directories below it.
+
+    A file is complete from the moment it has its name: write it under a name that begins with a dot or ends in `.tmp`
+    or `.part`, in the same file system, and rename it. Files that are there before are samples, too, in the order of
+    their names. Where a program can only write in place, let it make a marker last, and say so by `done`.
+
+    Every file is read once, when it is found. A state has the names of all that were used, unless files are removed or
+    moved once they are acknowledged.
+
+    Args:
+        path: The directory.
+        name: The name of the stream. None: the directory's own name.
+        members: The files of a sample, by what their names end in behind the common beginning and a dot, such as
+            `["jpg", "cls"]`: a sample is complete when all are there. None: each image is a sample.
+        done: The end of the name of a marker, such as `".done"`: `0001.done` says that `0001.jpg` and, with `members`,
+            the others are complete.
+        classes: The names of the directories that are classes: images in `cat` have the number of `"cat"` in this
+            list. None: a `.cls` or `.json` member has the class, if there is one.
+        after: What becomes of the files of samples that are acknowledged (`StreamLoader.acknowledge`): they stay, are
+            deleted, or are moved to `move_to`, on the same file system.
+        move_to: The directory for `after="move"`.
+        watch: `inotify`: the kernel tells what appears. `poll`: the directory is listed again and again, as network
+            file systems need. `auto`: by the file system.
+        poll: Seconds from one listing to the next. Of large directories fewer are made, so that listing takes at most
+            a quarter of the time; those whose time of change is the same are not listed.
+    """
+
+    _kind = "folder"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        name: str | None = None,
+        members: Sequence[str] | None = None,
+        done: str | None = None,
+        classes: Sequence[str] | None = None,
+        after: Literal["keep", "delete", "move"] = "keep",
+        move_to: str | os.PathLike[str] | None = None,
+        watch: Literal["auto", "inotify", "poll"] = "auto",
+        poll: float = 1.0,
+    ) -> None:
+        self.path = os.fspath(path)
+        super().__init__(name or os.path.basename(os.path.abspath(self.path)))
+        self.members = None if members is None else [str(member).lstrip(".") for member in members]
+        self.done = done
+        self.classes = None if classes is None else [str(each) for each in classes]
+        self.after = after
+        self.move_to = None if move_to is None else os.fspath(move_to)
+        self.watch = watch
+        self.poll = float(poll)
+
+    def _options(self) -> dict[str, Any]:
+        names = ("path", "members", "done", "classes", "after", "move_to", "watch")
+        return {**{name: getattr(self, name) for name in names}, "poll": f"{self.poll:.9f}s"}
+
+    def __repr__(self) -> str:
+        return f"foreload.streams.Folder({self.path!r}, name={self.name!r})"
+
+
+class Iterator(Source):
+    """Any iterable of Python's: an iterator, a generator, a consumer of a broker.
+
+    It gives samples, dicts of members, or pairs (key, sample). A member is bytes, a text, a whole number, or anything
+    that `json.dumps` takes; `label` is another name of `cls`. Without keys, samples are numbered from 0. The iterator
+    is used by one thread of Foreload's, which holds the GIL meanwhile; it may wait for as long as it likes.
+
+    An object that can go on after a restart has a method `seek(key)`: it is called once before the first sample, with
+    the key of the last sample that is settled or None, and what is given from then on is what lies behind. One that can
+    let go of samples has `acknowledge(key)`, called by `StreamLoader.acknowledge`: everything up to this key is settled.
+
+    Args:
+        iterable: What gives samples.
+        name: The name of the stream.
+    """
+
+    _kind = "iterator"
+
+    def __init__(self, iterable: Iterable[Mapping[str, Any] | tuple[Any, Mapping[str, Any]]], *, name: str) -> None:
+        super().__init__(name)
+        self.iterable = iterable
+
+    def _object(self) -> Any:
+        return self.iterable

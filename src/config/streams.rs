@@ -1,0 +1,234 @@
+//! What a stream is asked to be, as Python describes it, and what that means.
+
+use super::OnError;
+use super::units::{parse_bytes, parse_duration};
+use crate::error::{Error, Result};
+use crate::names::NamedValue;
+use crate::notices::Notices;
+use crate::stream::{
+    Capacity, FolderAfter, FolderOptions, FolderSource, KeepBy, MixOptions, RehearsalOptions, Source,
+    StreamOptions, StreamPolicy, WatchChoice, WhenDry,
+};
+use serde::Deserialize;
+use std::path::PathBuf;
+
+/// The usual size of a sample, which the first pools are made for.
+const USUAL_BYTES: u32 = 128 << 10;
+
+/// A stream, as it is asked for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct StreamSpec {
+    policy: String,
+    rehearsal: Option<RehearsalSpec>,
+    samples_per_insert: Option<(f64, f64)>,
+    when_dry: String,
+    dry_after: String,
+    queue_size: String,
+    max_bytes: String,
+    /// The names of the classes; none where there are numbers alone.
+    pub classes: Vec<String>,
+}
+
+/// What is rehearsed, as it is asked for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RehearsalSpec {
+    capacity: CapacitySpec,
+    share: (f64, f64),
+    by: String,
+    half_life: Option<f64>,
+}
+
+/// A capacity: a number of samples, or a text such as "20GB".
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum CapacitySpec {
+    Samples(u64),
+    Bytes(String),
+}
+
+/// How likely a sample is kept, by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum KeepName {
+    Uniform,
+    Class,
+    Recency,
+    /// The user's own function.
+    Score,
+}
+
+crate::names::named!(
+    KeepName: "uniform" => Uniform, "class" => Class, "recency" => Recency, "score" => Score
+);
+
+/// A source, as it is asked for.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub(crate) enum SourceSpec {
+    Folder(FolderSpec),
+    /// An iterator of Python's, which whoever reads this spec has.
+    Iterator {
+        name: String,
+    },
+}
+
+/// A directory that grows, as it is asked for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FolderSpec {
+    path: PathBuf,
+    name: String,
+    members: Option<Vec<String>>,
+    done: Option<String>,
+    classes: Option<Vec<String>>,
+    after: String,
+    move_to: Option<PathBuf>,
+    watch: String,
+    poll: String,
+}
+
+impl StreamSpec {
+    /// Reads a stream as Python describes it.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for what cannot be read.
+    pub(crate) fn from_json(text: &str) -> Result<Self> {
+        serde_json::from_str(text).map_err(|error| Error::config("StreamLoader", error.to_string()))
+    }
+
+    /// What the stream is to do, with a loader's `config`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the setting.
+    pub(crate) fn options(
+        &self,
+        batch_size: u32,
+        seed: u64,
+        on_error: OnError,
+        labeled: bool,
+        notices: &Notices,
+    ) -> Result<StreamOptions> {
+        let max_bytes = self.max_bytes()?;
+        let rehearsal = self.rehearsal.as_ref();
+        Ok(StreamOptions {
+            seed,
+            mix: MixOptions {
+                batch_size,
+                share: rehearsal.map_or((0.0, 0.0), |rehearsal| rehearsal.share),
+                samples_per_insert: self.samples_per_insert,
+                when_dry: WhenDry::parse("when_dry", &self.when_dry)?,
+                dry_after: parse_duration("dry_after", &self.dry_after)?,
+            },
+            policy: StreamPolicy::parse("policy", &self.policy)?,
+            queue_bytes: parse_bytes("queue_size", &self.queue_size)?,
+            sizes: (max_bytes, USUAL_BYTES.min(max_bytes)),
+            labeled,
+            raises: on_error == OnError::Raise,
+            rehearsal: rehearsal.map(RehearsalSpec::options).transpose()?,
+            score: None,
+            notices: notices.clone(),
+        })
+    }
+
+    /// The bytes of the largest sample.
+    ///
+    /// # Errors
+    /// [`Error::Config`].
+    pub(crate) fn max_bytes(&self) -> Result<u32> {
+        let most = parse_bytes("max_bytes", &self.max_bytes)?;
+        u32::try_from(most).map_err(|_| Error::config("max_bytes", format!("is {most}, must be below 4 GiB")))
+    }
+}
+
+impl RehearsalSpec {
+    fn options(&self) -> Result<RehearsalOptions> {
+        let by = match (KeepName::parse("rehearsal.by", &self.by)?, self.half_life) {
+            (KeepName::Recency, Some(half_life)) => KeepBy::Recency { half_life },
+            (KeepName::Recency, None) => {
+                let message = "is not given, must be a number of samples with by=\"recency\": the weight of a sample is \
+                               twice that of one that arrived so many earlier";
+                return Err(Error::config("rehearsal.half_life", message));
+            }
+            (_, Some(_)) => {
+                return Err(Error::config(
+                    "rehearsal.half_life",
+                    "is for by=\"recency\" alone: leave it out",
+                ));
+            }
+            (KeepName::Uniform, None) => KeepBy::Uniform,
+            (KeepName::Class, None) => KeepBy::Class,
+            (KeepName::Score, None) => KeepBy::Score,
+        };
+        let capacity = match &self.capacity {
+            CapacitySpec::Samples(samples) => Capacity::Samples(*samples),
+            CapacitySpec::Bytes(text) => Capacity::Bytes(parse_bytes("rehearsal.capacity", text)?),
+        };
+        if matches!(capacity, Capacity::Samples(0) | Capacity::Bytes(0)) {
+            return Err(Error::config(
+                "rehearsal.capacity",
+                "is 0, must be samples or bytes such as \"20GB\"",
+            ));
+        }
+        Ok(RehearsalOptions { by, capacity })
+    }
+}
+
+impl SourceSpec {
+    /// Reads a source as Python describes it.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for what cannot be read.
+    pub(crate) fn from_json(text: &str) -> Result<Self> {
+        serde_json::from_str(text).map_err(|error| Error::config("source", error.to_string()))
+    }
+
+    /// The source, for samples of up to `max_bytes`; `iterator` makes one of Python's.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the setting.
+    pub(crate) fn open(
+        self,
+        max_bytes: u32,
+        notices: &Notices,
+        iterator: impl FnOnce(String) -> Result<Box<dyn Source>>,
+    ) -> Result<Box<dyn Source>> {
+        match self {
+            Self::Folder(spec) => spec.open(max_bytes, notices),
+            Self::Iterator { name } => iterator(name),
+        }
+    }
+}
+
+impl FolderSpec {
+    fn open(self, max_bytes: u32, notices: &Notices) -> Result<Box<dyn Source>> {
+        let after = match (self.after.as_str(), self.move_to) {
+            ("keep", None) => FolderAfter::Keep,
+            ("delete", None) => FolderAfter::Delete,
+            ("move", Some(to)) => FolderAfter::Move(to),
+            (other, to) => {
+                let message = format!(
+                    "after={other:?} with move_to={to:?} cannot be: keep, delete, or move with a \
+                     directory in move_to"
+                );
+                return Err(Error::config("Folder", message));
+            }
+        };
+        let root =
+            std::path::absolute(&self.path).map_err(|error| Error::io("resolve", &self.path, error))?;
+        let options = FolderOptions {
+            root,
+            name: self.name,
+            members: self.members,
+            done: self.done,
+            classes: self.classes,
+            after,
+            watch: WatchChoice::parse("watch", &self.watch)?,
+            poll: parse_duration("poll", &self.poll)?,
+            max_bytes: max_bytes.into(),
+            rank: 0,
+            world_size: 1,
+        };
+        Ok(Box::new(FolderSource::new(options, notices.clone())?))
+    }
+}

@@ -1,0 +1,186 @@
+//! `foreload._core.StreamEngine`, which `foreload.StreamLoader` is made of.
+
+use super::{SharedPipeline, lock};
+use crate::config::{LoaderKind, Setting, SourceSpec, StreamSpec};
+use crate::dataset::{Contents, DatasetIndex};
+use crate::error::{Error, Result};
+use crate::names::NamedValue;
+use crate::pipeline::{ConcealedLog, FailureLog, Pipeline};
+use crate::python::batches::Batches;
+use crate::python::error::raise;
+use crate::python::notices::deliver;
+use crate::python::settings;
+use crate::python::streams::{PythonScore, PythonSource};
+use crate::stream::{Stream, StreamState, sample_id};
+use crate::tier::RankPlace;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
+
+/// The class `foreload._core.StreamEngine`; see `_core.pyi` for the documentation.
+#[pyclass(frozen, subclass, module = "foreload")]
+pub(in crate::python) struct StreamEngine {
+    pipeline: SharedPipeline,
+    stream: Arc<Stream>,
+    failures: Mutex<FailureLog>,
+    concealed: Mutex<ConcealedLog>,
+    /// The failures before the latest iteration, and its log of progress.
+    errors: Mutex<Option<Arc<crate::pipeline::Progress>>>,
+}
+
+#[pymethods]
+impl StreamEngine {
+    /// Makes the engine of `sources`, pairs of a description in JSON and an object of Python's or None. `score` is the
+    /// user's score, or None.
+    #[new]
+    #[pyo3(signature = (sources, spec, score, **settings))]
+    fn new(
+        py: Python<'_>,
+        sources: Vec<(String, Option<Py<PyAny>>)>,
+        spec: &str,
+        score: Option<Py<PyAny>>,
+        settings: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Self> {
+        let options = settings::read_named(LoaderKind::Images, py, settings, |name, _| {
+            if Setting::named(name).is_some_and(Setting::is_of_datasets) || name == "cache" {
+                let message = "is about datasets, which have an index and epochs: leave it out for a stream";
+                return Err(settings::wrong(name, message));
+            }
+            Ok(false)
+        })?;
+        let spec = raise(py, StreamSpec::from_json(spec))?;
+        let checked = raise(py, py.detach(|| options.validate()))?;
+        let index_options = checked.index_options(Contents::Images);
+        let notices = index_options.notices.clone();
+        let open = || -> Result<(Arc<Stream>, Arc<DatasetIndex>)> {
+            let max_bytes = spec.max_bytes()?;
+            let mut opened = Vec::new();
+            for (described, object) in sources {
+                let iterator = |name| {
+                    let none = || Error::Internal("an iterator is not given".into());
+                    let object = object.ok_or_else(none)?;
+                    PythonSource::new(name, object, max_bytes).map(|source| Box::new(source) as _)
+                };
+                opened.push(SourceSpec::from_json(&described)?.open(max_bytes, &notices, iterator)?);
+            }
+            let labeled = !index_options.without_labels;
+            let (batch, seed, on_error) = (options.batch_size, options.seed, options.on_error);
+            let mut stream = spec.options(batch, seed, on_error, labeled, &notices)?;
+            stream.score = score.map(|score| PythonScore::new(score) as _);
+            let stream = Stream::new(stream, opened)?;
+            let index = DatasetIndex::of_stream(stream.live(), spec.classes.clone(), &index_options);
+            Ok((stream, Arc::new(index)))
+        };
+        let (stream, index) = raise(py, py.detach(open))?;
+        let config = raise(py, py.detach(|| checked.check(&index)))?;
+        deliver(py, index.notices())?;
+        let pipeline = Pipeline::of_stream(index, config, stream.clone());
+        Ok(Self {
+            pipeline: SharedPipeline(Some(Arc::new(pipeline))),
+            stream,
+            failures: Mutex::default(),
+            concealed: Mutex::default(),
+            errors: Mutex::default(),
+        })
+    }
+
+    fn __iter__(&self, py: Python<'_>) -> PyResult<Py<Batches>> {
+        let place = RankPlace { rank: 0, world_size: 1 };
+        let epoch = py.detach(|| self.pipeline.stream(place));
+        let epoch = raise(py, epoch)?;
+        deliver(py, self.pipeline.index().notices())?;
+        *lock(&self.failures) = epoch.failures().clone();
+        *lock(&self.concealed) = epoch.concealed().clone();
+        *lock(&self.errors) = Some(epoch.progress().clone());
+        Py::new(
+            py,
+            Batches { epoch: Mutex::new(epoch), pipeline: self.pipeline.clone(), warned: Mutex::default() },
+        )
+    }
+
+    /// The state after the batch that was yielded last, as JSON.
+    fn state(&self, py: Python<'_>) -> PyResult<String> {
+        let errors = lock(&self.errors).as_ref().map(|progress| progress.failed());
+        let errors = errors.unwrap_or_else(|| self.stream.loaded_errors());
+        let state = py.detach(|| self.stream.state(errors));
+        deliver(py, self.pipeline.index().notices())?;
+        let text = state.and_then(|state| {
+            serde_json::to_string(&state)
+                .map_err(|error| Error::Internal(format!("a state is no JSON: {error}")))
+        });
+        raise(py, text)
+    }
+
+    /// Goes on where a state was saved, given as JSON.
+    fn load(&self, py: Python<'_>, state: &str) -> PyResult<()> {
+        raise(py, StreamState::from_json(state).and_then(|state| self.stream.load(state)))
+    }
+
+    /// Lets sources forget what a state, given as JSON, has.
+    fn acknowledge(&self, py: Python<'_>, state: &str) -> PyResult<()> {
+        let state = raise(py, StreamState::from_json(state))?;
+        let outcome = py.detach(|| self.stream.acknowledge(&state));
+        deliver(py, self.pipeline.index().notices())?;
+        raise(py, outcome)
+    }
+
+    /// Withdraws samples by their streams and keys, and returns how many waited or were kept.
+    fn withdraw(&self, py: Python<'_>, samples: Vec<(String, String)>) -> PyResult<u64> {
+        let ids: HashSet<u64> = samples.iter().map(|(stream, key)| sample_id(stream, key)).collect();
+        raise(py, py.detach(|| self.stream.withdraw(&ids)))
+    }
+
+    /// The names of the streams.
+    #[getter]
+    fn streams(&self) -> Vec<String> {
+        self.stream.names().to_vec()
+    }
+
+    /// What became of all samples, and how long they took.
+    fn stream_stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (account, latencies, (kept, kept_bytes)) = py.detach(|| self.stream.stats());
+        let dict = PyDict::new(py);
+        account.by_name().into_iter().try_for_each(|(name, count)| dict.set_item(name, count))?;
+        dict.set_item("kept", kept)?;
+        dict.set_item("kept_bytes", kept_bytes)?;
+        for (name, quantile) in [("latency_p50_seconds", 0.5), ("latency_p99_seconds", 0.99)] {
+            dict.set_item(name, latencies.quantile(quantile))?;
+        }
+        Ok(dict)
+    }
+
+    /// The number of samples of a batch.
+    #[getter]
+    fn batch_size(&self) -> u32 {
+        self.pipeline.config().batch_size
+    }
+
+    /// The device of the batches: `cpu` or `cuda:N`.
+    #[getter]
+    fn device(&self) -> String {
+        self.pipeline.config().device.to_string()
+    }
+
+    /// The fields of the batches by name, with what each holds.
+    #[getter]
+    fn fields<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let dict = PyDict::new(py);
+        for (name, kind) in self.pipeline.config().field_names() {
+            dict.set_item(name, kind.name())?;
+        }
+        Ok(dict)
+    }
+
+    /// The class names by number; empty where there are only numbers.
+    #[getter]
+    fn classes(&self) -> Vec<String> {
+        self.pipeline.index().classes().to_vec()
+    }
+
+    /// How bytes are read, in words; empty before the first iteration.
+    #[getter]
+    fn io(&self) -> String {
+        self.pipeline.io()
+    }
+}

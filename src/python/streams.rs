@@ -1,0 +1,251 @@
+//! Python's own parts of a stream: an iterator that gives samples, and a function that scores them.
+
+use crate::error::{Error, Result};
+use crate::stream::{Arrival, Received, Record, Replay, Source, SourcePosition, members};
+use pyo3::exceptions::{PyException, PyStopIteration};
+use pyo3::prelude::*;
+use pyo3::types::{PyByteArray, PyBytes, PyDict, PyString, PyTuple};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// Samples that take longer than this to come are passed on one by one.
+const SLOW: Duration = Duration::from_millis(2);
+
+/// An iterator of Python's as a source.
+pub(super) struct PythonSource {
+    name: String,
+    object: Py<PyAny>,
+    iterator: Option<Py<PyAny>>,
+    replays: bool,
+    acknowledges: bool,
+    most: u32,
+    /// The number of the next sample that brings no key.
+    next: u64,
+}
+
+impl PythonSource {
+    /// The source of `object`, which is iterable. What it can besides it shows by its methods `seek` and `acknowledge`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for an object that cannot be iterated over.
+    pub(super) fn new(name: String, object: Py<PyAny>, most: u32) -> Result<Self> {
+        Python::attach(|py| {
+            let bound = object.bind(py);
+            let has = |method| bound.hasattr(method).unwrap_or(false);
+            if !has("__iter__") && !has("__next__") {
+                return Err(Error::config("Iterator", "is no iterator: give an object that `for` goes over"));
+            }
+            let (replays, acknowledges) = (has("seek"), has("acknowledge"));
+            Ok(Self {
+                name,
+                replays,
+                acknowledges,
+                most,
+                next: 0,
+                iterator: None,
+                object: object.clone_ref(py),
+            })
+        })
+    }
+
+    /// Takes the next sample; `None` at the end.
+    fn next(&mut self, py: Python<'_>) -> Result<Option<Arrival>> {
+        let Some(iterator) = &self.iterator else {
+            return Err(Error::Internal("an iterator was not opened".into()));
+        };
+        let item = match iterator.bind(py).call_method0("__next__") {
+            Ok(item) => item,
+            Err(stop) if stop.is_instance_of::<PyStopIteration>(py) => return Ok(None),
+            Err(error) => return Err(self.raised(py, &error)),
+        };
+        let (key, sample) = match item.cast::<PyTuple>() {
+            Ok(pair) if pair.len() == 2 => {
+                let items = (pair.get_item(0), pair.get_item(1));
+                let (Ok(key), Ok(sample)) = items else {
+                    return Err(Error::Unavailable(format!(
+                        "the iterator {:?} gave a broken pair",
+                        self.name
+                    )));
+                };
+                (key.str().map(|key| key.to_string_lossy().into_owned()).unwrap_or_default(), sample)
+            }
+            _ => (self.next.to_string(), item),
+        };
+        self.next += 1;
+        let record = self.record(&key, &sample);
+        Ok(Some(Arrival { key, record, gap: 0 }))
+    }
+
+    fn record(&self, key: &str, sample: &Bound<'_, PyAny>) -> Result<Record, String> {
+        let Ok(sample) = sample.cast::<PyDict>() else {
+            return Err("it is no dict of members, such as {\"jpg\": bytes, \"cls\": 3}".to_owned());
+        };
+        let mut given = Vec::new();
+        for (name, value) in sample.iter() {
+            let name = name.str().map_err(|error| error.to_string())?.to_string_lossy().into_owned();
+            let bytes = bytes_of(&value).map_err(|error| format!("its member {name:?} {error}"))?;
+            // Batches call the class so; members call it as WebDataset does.
+            let name = if name == "label" { "cls".to_owned() } else { name };
+            given.push((name, bytes));
+        }
+        let sum: usize = given.iter().map(|(_, bytes)| bytes.len()).sum();
+        if sum > self.most as usize {
+            return Err(format!("it has {sum} bytes, and max_bytes allows {}", self.most));
+        }
+        let given: Vec<(&str, &[u8])> = given.iter().map(|(name, bytes)| (&name[..], &bytes[..])).collect();
+        Record::new(&self.name, key, &given)
+    }
+
+    fn raised(&self, py: Python<'_>, error: &PyErr) -> Error {
+        // Where it was raised is of use to whoever wrote the iterator.
+        error.display(py);
+        Error::Unavailable(format!("the iterator of stream {:?} raised {error}", self.name))
+    }
+
+    fn call(&self, method: &str, argument: Option<&str>) -> Result<()> {
+        Python::attach(|py| {
+            let called = self.object.bind(py).call_method1(method, (argument,));
+            called.map(drop).map_err(|error| self.raised(py, &error))
+        })
+    }
+}
+
+/// The bytes of a member: bytes as they are, text as UTF-8, whole numbers as text, and all else as JSON.
+fn bytes_of(value: &Bound<'_, PyAny>) -> Result<Vec<u8>, String> {
+    if let Ok(bytes) = value.cast::<PyBytes>() {
+        return Ok(bytes.as_bytes().to_vec());
+    }
+    if let Ok(text) = value.cast::<PyString>() {
+        return Ok(text.to_string_lossy().as_bytes().to_vec());
+    }
+    let py = value.py();
+    let as_bytes = |value: &Bound<'_, PyAny>| -> PyResult<Vec<u8>> {
+        let view = py.import("builtins")?.getattr("memoryview")?.call1((value,))?;
+        let bytes = view.call_method0("tobytes")?;
+        Ok(bytes.cast::<PyBytes>()?.as_bytes().to_vec())
+    };
+    let is_bytes = value.is_instance_of::<PyByteArray>()
+        || value.get_type().name().is_ok_and(|name| name == "memoryview");
+    if is_bytes {
+        return as_bytes(value).map_err(|error| error.to_string());
+    }
+    if let Ok(number) = value.call_method0("__index__") {
+        return number
+            .str()
+            .map(|text| text.to_string_lossy().into_owned().into_bytes())
+            .map_err(|error| error.to_string());
+    }
+    let json = py.import("json").and_then(|json| json.call_method1("dumps", (value,)));
+    let json =
+        json.map_err(|error| format!("cannot be written as bytes, text, a number or JSON: {error}"))?;
+    json.str().map(|text| text.to_string_lossy().into_owned().into_bytes()).map_err(|error| error.to_string())
+}
+
+impl Source for PythonSource {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn replay(&self) -> Replay {
+        if self.replays { Replay::Ordered } else { Replay::Never }
+    }
+
+    fn open(&mut self, position: &SourcePosition) -> Result<()> {
+        if self.replays {
+            self.call("seek", position.after.as_deref())?;
+        }
+        let numbered = position.after.as_deref().and_then(|after| after.parse::<u64>().ok());
+        self.next = numbered.map_or(0, |after| after + 1);
+        let iterator = Python::attach(|py| {
+            let iterator = self.object.bind(py).try_iter().map(|iterator| iterator.into_any().unbind());
+            iterator.map_err(|error| self.raised(py, &error))
+        })?;
+        self.iterator = Some(iterator);
+        Ok(())
+    }
+
+    fn receive(&mut self, most: usize, _: Duration, into: &mut Vec<Arrival>) -> Result<Received> {
+        let received = Python::try_attach(|py| {
+            for _ in 0..most {
+                let began = Instant::now();
+                match self.next(py)? {
+                    Some(arrival) => into.push(arrival),
+                    None => return Ok(Received::End),
+                }
+                if began.elapsed() >= SLOW {
+                    break;
+                }
+            }
+            Ok(Received::More)
+        });
+        // The interpreter is ending.
+        received.unwrap_or(Ok(Received::End))
+    }
+
+    fn acknowledge(&mut self, position: &SourcePosition) -> Result<bool> {
+        if self.acknowledges {
+            self.call("acknowledge", position.after.as_deref())?;
+        }
+        Ok(true)
+    }
+
+    fn fetch(&mut self, key: &str) -> Result<Record> {
+        let gone = |name: &str| {
+            Error::Unavailable(format!(
+                "the iterator of stream {name:?} ended before the sample {key:?} came again"
+            ))
+        };
+        loop {
+            let arrival = Python::attach(|py| self.next(py))?.ok_or_else(|| gone(&self.name))?;
+            if arrival.key == key {
+                return arrival.record.map_err(|what| {
+                    Error::Unavailable(format!(
+                        "sample {key:?} of stream {:?} cannot be used again: {what}",
+                        self.name
+                    ))
+                });
+            }
+        }
+    }
+
+    fn describe(&self) -> String {
+        format!("the iterator {:?}", self.name)
+    }
+}
+
+/// A function of the user's that scores samples.
+pub(super) struct PythonScore(Py<PyAny>);
+
+impl PythonScore {
+    /// The score as the stream takes it.
+    pub(super) fn new(function: Py<PyAny>) -> Arc<dyn Fn(&Record) -> Result<f64> + Send + Sync> {
+        let score = Self(function);
+        Arc::new(move |record| score.of(record))
+    }
+
+    fn of(&self, record: &Record) -> Result<f64> {
+        Python::attach(|py| {
+            let score = || -> PyResult<f64> {
+                let sample = PyDict::new(py);
+                for (name, range) in members(record.bytes()) {
+                    let bytes = &record.bytes()[range];
+                    match name {
+                        "__key__" | "__stream__" => sample.set_item(name, record_text(bytes))?,
+                        _ => sample.set_item(name, PyBytes::new(py, bytes))?,
+                    }
+                }
+                self.0.bind(py).call1((sample,))?.extract()
+            };
+            score().map_err(|error| {
+                let is_ordinary = error.is_instance_of::<PyException>(py);
+                error.display(py);
+                let what = if is_ordinary { "raised" } else { "was ended by" };
+                Error::Unavailable(format!("the score of sample {:?} {what} {error}", record.key()))
+            })
+        })
+    }
+}
+
+fn record_text(bytes: &[u8]) -> &str {
+    std::str::from_utf8(bytes).unwrap_or_default()
+}
