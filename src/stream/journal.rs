@@ -1,0 +1,238 @@
+//! The journal of a stream: which samples each step took, so that a run can be replayed byte for byte.
+//!
+//! It is a text file of one JSON document a line: a header, then the steps in the order of their delivery, and before
+//! the step that it counts for, what was withdrawn. What is rehearsed follows from these; a digest of it tells at once
+//! when a replay goes astray. A last line that is cut short, as by a crash, is as good as absent.
+
+use super::state::StreamIdentity;
+use crate::crc::checksum;
+use crate::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead, BufReader, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+
+/// The version of journals.
+const VERSION: u32 = 1;
+
+/// A line of a journal.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+pub(super) enum JournalLine {
+    /// The first line.
+    Header { journal: u32, identity: StreamIdentity },
+    /// A step that was delivered.
+    Step {
+        step: u64,
+        /// The new samples in the order in which they were taken: the source's number, the key, and the checksum of the
+        /// sample's bytes.
+        new: Vec<(usize, String, u32)>,
+        /// How many were rehearsed, and the checksum of their ids.
+        rehearsed: (u64, u32),
+    },
+    /// Samples that were withdrawn, by their ids, before this step was planned.
+    Withdrawn { before: u64, withdrawn: Vec<u64> },
+}
+
+/// The checksum of the ids of rehearsed samples, in the order in which they were drawn.
+pub(super) fn digest(ids: &[u64]) -> u32 {
+    let bytes: Vec<u8> = ids.iter().flat_map(|id| id.to_le_bytes()).collect();
+    checksum(&bytes)
+}
+
+/// A journal that is written.
+pub(super) struct JournalWriter {
+    file: File,
+    path: PathBuf,
+    bytes: u64,
+}
+
+impl JournalWriter {
+    /// Begins a journal; or goes on with one of which a state knows so many bytes, and forgets what was written behind
+    /// them by a run that ended without another state.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a file that is there already, or is not the one that the state knows; [`Error::Io`].
+    pub(super) fn open(path: &Path, identity: &StreamIdentity, known: Option<u64>) -> Result<Self> {
+        let failed = |what: &str, error| Error::io(what, path, error);
+        let Some(known) = known else {
+            let file = OpenOptions::new().write(true).create_new(true).open(path).map_err(|error| {
+                match error.kind() {
+                    std::io::ErrorKind::AlreadyExists => {
+                        let message = format!(
+                            "{} is there already: a journal belongs to one run; name another file, or load the state \
+                             that goes on with it",
+                            path.display()
+                        );
+                        Error::config("journal", message)
+                    }
+                    _ => failed("make the journal", error),
+                }
+            })?;
+            let mut writer = Self { file, path: path.to_owned(), bytes: 0 };
+            writer.write(&JournalLine::Header { journal: VERSION, identity: identity.clone() })?;
+            return Ok(writer);
+        };
+        let file = OpenOptions::new().read(true).write(true).open(path);
+        let mut file = file.map_err(|error| failed("go on with the journal", error))?;
+        let found = file.metadata().map_err(|error| failed("look at the journal", error))?.len();
+        if found < known {
+            let message = format!(
+                "{} has {found} bytes, and the state was saved when it had {known}: it is another journal",
+                path.display()
+            );
+            return Err(Error::config("journal", message));
+        }
+        JournalReader::open(path, identity)?;
+        file.set_len(known).map_err(|error| failed("cut the journal", error))?;
+        file.seek(SeekFrom::End(0)).map_err(|error| failed("go on with the journal", error))?;
+        Ok(Self { file, path: path.to_owned(), bytes: known })
+    }
+
+    /// Writes one line.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; a part of the line may be written then.
+    pub(super) fn write(&mut self, line: &JournalLine) -> Result<()> {
+        let mut text = serde_json::to_vec(line)
+            .map_err(|error| Error::Internal(format!("a line of a journal is no JSON: {error}")))?;
+        text.push(b'\n');
+        self.file.write_all(&text).map_err(|error| Error::io("write the journal", &self.path, error))?;
+        self.bytes += text.len() as u64;
+        Ok(())
+    }
+
+    /// The bytes that were written, which are safely on the drive.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(super) fn sync(&mut self) -> Result<u64> {
+        self.file.sync_data().map_err(|error| Error::io("write the journal", &self.path, error))?;
+        Ok(self.bytes)
+    }
+}
+
+/// A journal that is replayed.
+pub(super) struct JournalReader {
+    lines: std::io::Lines<BufReader<File>>,
+    path: PathBuf,
+    number: u64,
+    next: Option<JournalLine>,
+}
+
+impl JournalReader {
+    /// Opens the journal of a stream with this `identity`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for the journal of another stream; [`Error::Io`].
+    pub(super) fn open(path: &Path, identity: &StreamIdentity) -> Result<Self> {
+        let file = File::open(path).map_err(|error| Error::io("open the journal", path, error))?;
+        let mut reader =
+            Self { lines: BufReader::new(file).lines(), path: path.to_owned(), number: 0, next: None };
+        let wrong = |message: String| Error::config("replay", format!("{}: {message}", path.display()));
+        match reader.take()? {
+            Some(JournalLine::Header { journal: VERSION, identity: found }) if found == *identity => Ok(reader),
+            Some(JournalLine::Header { journal, .. }) if journal != VERSION => {
+                Err(wrong(format!("is a journal of version {journal}, must be of version {VERSION}")))
+            }
+            Some(JournalLine::Header { identity: found, .. }) => Err(wrong(format!(
+                "is the journal of another stream or of other settings: {}; this is {}",
+                words(&found),
+                words(identity)
+            ))),
+            _ => Err(wrong("is no journal of a stream".to_owned())),
+        }
+    }
+
+    /// The next line, which stays the next one.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; [`Error::Config`] for a line that is damaged.
+    pub(super) fn peek(&mut self) -> Result<Option<&JournalLine>> {
+        if self.next.is_none() {
+            self.next = self.take()?;
+        }
+        Ok(self.next.as_ref())
+    }
+
+    /// Takes the next line.
+    ///
+    /// # Errors
+    /// Those of [`JournalReader::peek`].
+    pub(super) fn take(&mut self) -> Result<Option<JournalLine>> {
+        if let Some(next) = self.next.take() {
+            return Ok(Some(next));
+        }
+        let Some(line) = self.lines.next() else { return Ok(None) };
+        self.number += 1;
+        let line = line.map_err(|error| Error::io("read the journal", &self.path, error))?;
+        match serde_json::from_str(&line) {
+            Ok(line) => Ok(Some(line)),
+            // A crash may have cut the last line short.
+            Err(_) if self.lines.next().is_none() && self.number > 1 => Ok(None),
+            Err(error) => {
+                let message = format!("{}: line {} is damaged: {error}", self.path.display(), self.number);
+                Err(Error::config("replay", message))
+            }
+        }
+    }
+
+    /// The file's path.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+fn words(identity: &StreamIdentity) -> String {
+    serde_json::to_string(identity).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn identity(seed: u64) -> StreamIdentity {
+        StreamIdentity { streams: vec!["s".into()], seed, batch_size: 2, rehearsal: None }
+    }
+
+    fn step(step: u64) -> JournalLine {
+        JournalLine::Step { step, new: vec![(0, format!("key \"{step}\""), 7)], rehearsed: (2, digest(&[1, 2])) }
+    }
+
+    fn rest(mut reader: JournalReader) -> Vec<JournalLine> {
+        std::iter::from_fn(|| reader.take().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_journal_gives_back_its_lines_and_is_cut_where_a_state_says() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        let mut writer = JournalWriter::open(&path, &identity(1), None).unwrap();
+        writer.write(&step(0)).unwrap();
+        writer.write(&JournalLine::Withdrawn { before: 1, withdrawn: vec![u64::MAX >> 1] }).unwrap();
+        let known = writer.sync().unwrap();
+        writer.write(&step(1)).unwrap();
+        drop(writer);
+        assert_eq!(rest(JournalReader::open(&path, &identity(1)).unwrap()).len(), 3);
+        let mut writer = JournalWriter::open(&path, &identity(1), Some(known)).unwrap();
+        writer.write(&step(5)).unwrap();
+        let lines = rest(JournalReader::open(&path, &identity(1)).unwrap());
+        assert_eq!((&lines[0], &lines[2]), (&step(0), &step(5)));
+        // What a crash leaves of a line.
+        std::fs::OpenOptions::new().append(true).open(&path).unwrap().write_all(b"{\"step\":6,\"ne").unwrap();
+        assert_eq!(rest(JournalReader::open(&path, &identity(1)).unwrap()).len(), 3);
+    }
+
+    #[test]
+    fn what_is_no_journal_of_the_stream_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("journal");
+        JournalWriter::open(&path, &identity(1), None).unwrap();
+        let refused = |result: Result<()>| result.unwrap_err().to_string();
+        assert!(refused(JournalWriter::open(&path, &identity(1), None).map(drop)).contains("there already"));
+        assert!(refused(JournalWriter::open(&path, &identity(1), Some(9999)).map(drop)).contains("9999"));
+        assert!(refused(JournalReader::open(&path, &identity(2)).map(drop)).contains("another stream"));
+        std::fs::write(&path, "hello\nworld\n").unwrap();
+        assert!(refused(JournalReader::open(&path, &identity(1)).map(drop)).contains("damaged"));
+    }
+}
