@@ -6,4 +6,5 @@
 #![allow(dead_code)]
 
 pub(crate) mod record;
+pub(crate) mod reservoir;
 pub(crate) mod source;

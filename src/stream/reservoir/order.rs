@@ -1,0 +1,88 @@
+//! By what samples are kept: the key of each, of which the smallest stay.
+
+use super::{KeepBy, Offered};
+use crate::error::{Error, Result};
+use crate::rng::{RandomKey, Use};
+
+/// What gives each sample its key.
+#[derive(Debug, Clone)]
+pub(super) struct KeepOrder {
+    key: RandomKey,
+    by: KeepBy,
+}
+
+impl KeepOrder {
+    /// # Errors
+    /// [`Error::Config`] for a half-life that is none.
+    pub(super) fn new(seed: u64, by: KeepBy) -> Result<Self> {
+        if let KeepBy::Recency { half_life } = by
+            && !(half_life.is_finite() && half_life > 0.0)
+        {
+            let message = format!("is {half_life}, must be a number of samples above 0");
+            return Err(Error::config("half_life", message));
+        }
+        Ok(Self { key: RandomKey::new(&[], seed, 0, Use::Keep), by })
+    }
+
+    /// The key of a sample.
+    ///
+    /// Keys that are uniform make the k smallest a uniform choice. For weights w, the k smallest of -ln(u)/w are what
+    /// k draws without replacement take, each in proportion to what weights are left (Efraimidis and Spirakis,
+    /// "Weighted random sampling with a reservoir", Information Processing Letters 97, 2006). Their logarithm,
+    /// ln(-ln u) - ln w, has the same order and never overflows: a weight that doubles with every half-life of samples
+    /// (forward decay) is a product there, not a power.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a score that cannot be a weight.
+    pub(super) fn of(&self, offered: &Offered) -> Result<u64> {
+        let bits = self.key.stream(offered.id).next_u64();
+        let log_weight = match self.by {
+            KeepBy::Uniform | KeepBy::Class => return Ok(bits),
+            KeepBy::Recency { half_life } => std::f64::consts::LN_2 * (offered.ordinal as f64 / half_life),
+            KeepBy::Score if offered.weight.is_finite() && offered.weight > 0.0 => libm::log(offered.weight),
+            KeepBy::Score => {
+                let message = format!(
+                    "gave the score {}, must give numbers above 0: the chance to be kept is in proportion",
+                    offered.weight
+                );
+                return Err(Error::config("by", message));
+            }
+        };
+        // Neither 0 nor 1, of which there is no such logarithm: 52 bits and a half.
+        let unit = ((bits >> 12) as f64 + 0.5) * (1.0 / (1u64 << 52) as f64);
+        Ok(ordered(libm::log(-libm::log(unit)) - log_weight))
+    }
+}
+
+/// A whole number in place of a number, of the same order.
+fn ordered(value: f64) -> u64 {
+    let bits = value.to_bits();
+    if value.is_sign_negative() { !bits } else { bits | 1 << 63 }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_numbers_have_the_order_of_the_numbers_they_stand_for() {
+        let rising = [f64::NEG_INFINITY, -1e300, -2.0, -1e-300, 0.0, 1e-300, 1.0, 2.5, 1e300, f64::INFINITY];
+        assert!(rising.map(ordered).is_sorted());
+        assert!(ordered(-1e-300) < ordered(0.0) && ordered(1.0) < ordered(2.5));
+    }
+
+    #[test]
+    fn weights_that_are_none_are_refused_by_name() {
+        for half_life in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let error = KeepOrder::new(0, KeepBy::Recency { half_life }).unwrap_err().to_string();
+            assert!(error.starts_with("config: half_life: is "), "{error}");
+        }
+        let order = KeepOrder::new(0, KeepBy::Score).unwrap();
+        let offered = |weight| Offered { id: 1, class: None, bytes: 1, weight, ordinal: 0 };
+        for weight in [0.0, -1.0, f64::NAN, f64::INFINITY] {
+            let error = order.of(&offered(weight)).unwrap_err().to_string();
+            assert!(error.starts_with("config: by: gave the score "), "{error}");
+        }
+        assert!(order.of(&offered(f64::MIN_POSITIVE)).unwrap() > order.of(&offered(f64::MAX)).unwrap());
+    }
+}

@@ -1,0 +1,119 @@
+//! Entries in order, of which the n-th is found quickly: a list of sorted chunks.
+//!
+//! To insert or remove moves half a chunk at most, and to find the n-th passes over the lengths of the chunks. Of a
+//! million entries both take a few microseconds.
+
+use super::Kept;
+
+/// The most entries of a chunk: 32 KiB of them.
+const MOST: usize = 1024;
+
+/// Where an entry stands among all: its part, the key that it was drawn by, its id.
+pub(super) type Position = (u32, u64, u64);
+
+/// A sample in the reservoir, and which part of it the sample belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct ReservoirEntry {
+    pub part: u32,
+    pub kept: Kept,
+}
+
+impl ReservoirEntry {
+    pub(super) fn position(&self) -> Position {
+        (self.part, self.kept.order, self.kept.id)
+    }
+}
+
+/// The entries in the order of their positions.
+#[derive(Debug, Clone, Default)]
+pub(super) struct SortedEntries {
+    /// No chunk is empty.
+    chunks: Vec<Vec<ReservoirEntry>>,
+    len: usize,
+}
+
+impl SortedEntries {
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// The chunk that `position` is in or belongs into.
+    fn chunk(&self, position: Position) -> usize {
+        self.chunks.partition_point(|chunk| chunk[0].position() <= position).saturating_sub(1)
+    }
+
+    /// The chunk of the entry at `position`, and its place there.
+    fn find(&self, position: Position) -> Option<(usize, usize)> {
+        let chunk = self.chunk(position);
+        let found = self.chunks.get(chunk)?.binary_search_by_key(&position, ReservoirEntry::position);
+        Some((chunk, found.ok()?))
+    }
+
+    /// Inserts an entry whose position is free.
+    pub(super) fn insert(&mut self, entry: ReservoirEntry) {
+        self.len += 1;
+        let number = self.chunk(entry.position());
+        let Some(chunk) = self.chunks.get_mut(number) else {
+            self.chunks.push(vec![entry]);
+            return;
+        };
+        let at = chunk.partition_point(|other| other.position() < entry.position());
+        debug_assert!(chunk.get(at).is_none_or(|other| other.position() != entry.position()));
+        chunk.insert(at, entry);
+        if chunk.len() > MOST {
+            let upper = chunk.split_off(MOST / 2);
+            self.chunks.insert(number + 1, upper);
+        }
+    }
+
+    /// Takes out the entry at `position`.
+    pub(super) fn remove(&mut self, position: Position) -> Option<ReservoirEntry> {
+        let (number, at) = self.find(position)?;
+        self.len -= 1;
+        let removed = self.chunks[number].remove(at);
+        // Small neighbours become one, so that there are never many more chunks than entries fill.
+        let left = self.chunks[number].len();
+        if left == 0 {
+            self.chunks.remove(number);
+        } else if left < MOST / 4 && self.chunks.get(number + 1).is_some_and(|next| left + next.len() < MOST)
+        {
+            let next = self.chunks.remove(number + 1);
+            self.chunks[number].extend(next);
+        }
+        Some(removed)
+    }
+
+    pub(super) fn get_mut(&mut self, position: Position) -> Option<&mut Kept> {
+        let (chunk, at) = self.find(position)?;
+        Some(&mut self.chunks[chunk][at].kept)
+    }
+
+    /// The last entry of `part`, which is the first to go.
+    pub(super) fn last_of(&self, part: u32) -> Option<&ReservoirEntry> {
+        let end = (part, u64::MAX, u64::MAX);
+        let chunk = self.chunks.get(self.chunk(end))?;
+        let at = chunk.partition_point(|entry| entry.position() <= end).checked_sub(1)?;
+        Some(&chunk[at]).filter(|entry| entry.part == part)
+    }
+
+    /// The ids of the entries with these ranks, which must be ranks of entries, in the order of `ranks`.
+    pub(super) fn at_ranks(&self, ranks: &[usize]) -> Vec<u64> {
+        let mut sorted: Vec<(usize, usize)> = ranks.iter().copied().zip(0..).collect();
+        sorted.sort_unstable();
+        let mut ids = vec![0; ranks.len()];
+        let (mut chunks, mut before) = (self.chunks.iter(), 0);
+        let mut chunk: &[ReservoirEntry] = &[];
+        for (rank, place) in sorted {
+            while rank - before >= chunk.len() {
+                before += chunk.len();
+                chunk = chunks.next().expect("the rank of an entry");
+            }
+            ids[place] = chunk[rank - before].kept.id;
+        }
+        ids
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &ReservoirEntry> {
+        self.chunks.iter().flatten()
+    }
+}
