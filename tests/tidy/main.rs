@@ -30,7 +30,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("image-webp", &["decode"]),
     ("io-uring", &["io"]),
     ("jpeg-encoder", &["cli"]),
-    ("libm", &["augment"]),
+    ("libm", &["augment", "stream"]),
     ("lz4_flex", &["dataset"]),
     ("memmap2", &["batch"]),
     ("nvjpeg-sys", &["decode"]),

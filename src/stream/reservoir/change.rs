@@ -25,18 +25,12 @@ pub(crate) struct StepChange {
 }
 
 impl StepChange {
-    /// Forgets the sample with this id, so that undoing does not bring it back. Returns it where the step had evicted
-    /// it.
+    /// Forgets that the step evicted the sample with this id, so that undoing does not bring it back, and returns it.
+    /// To undo what else was done to a sample that is gone does nothing.
     pub(super) fn forget(&mut self, id: u64) -> Option<Kept> {
-        let mut evicted = None;
-        self.log.retain(|change| match change {
-            Change::Inserted(changed) | Change::Used(changed) => *changed != id,
-            Change::Evicted(entry) if entry.kept.id == id => {
-                evicted = Some(entry.kept);
-                false
-            }
-            _ => true,
-        });
-        evicted
+        let is_it =
+            |change: &Change| matches!(change, Change::Evicted(ReservoirEntry { kept, .. }) if kept.id == id);
+        let evicted = self.log.extract_if(.., |change| is_it(change)).last();
+        evicted.and_then(|change| if let Change::Evicted(entry) = change { Some(entry.kept) } else { None })
     }
 }

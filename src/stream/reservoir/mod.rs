@@ -95,6 +95,15 @@ pub(crate) struct OfferOutcome {
     pub evicted: Vec<Kept>,
 }
 
+/// A part of a reservoir, as a snapshot has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct ReservoirPart {
+    /// The class, where samples are kept by class, else 0.
+    pub part: u32,
+    /// The smallest (key, id) that was ever refused or evicted for want of room.
+    pub threshold: Option<(u64, u64)>,
+}
+
 /// A part of the capacity: that of a class, or all of it.
 #[derive(Debug, Clone, Copy)]
 struct Part {

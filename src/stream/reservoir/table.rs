@@ -1,16 +1,7 @@
 //! Reservoirs as tables, for snapshots, and several of them as one.
 
-use super::{Capacity, KeepBy, Kept, NEVER, Reservoir, ReservoirEntry, StepChange};
+use super::{Capacity, KeepBy, Kept, NEVER, Reservoir, ReservoirEntry, ReservoirPart, StepChange};
 use crate::error::{Error, Result};
-
-/// A part of a reservoir, as a snapshot has it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct ReservoirPart {
-    /// The class, where samples are kept by class, else 0.
-    pub part: u32,
-    /// The smallest (key, id) that was ever refused or evicted for want of room.
-    pub threshold: Option<(u64, u64)>,
-}
 
 impl Reservoir {
     /// The samples that are kept, in their order: by part, then by key.

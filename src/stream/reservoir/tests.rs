@@ -195,7 +195,7 @@ fn undone_steps_leave_nothing_but_what_was_withdrawn() {
         // The state of the last step delivered, in which pending steps are done anew after each change.
         let mut delivered = reservoir.clone();
         let mut pending: Vec<(StepChange, Vec<u64>, Vec<Offered>)> = Vec::new();
-        let (mut next, mut number) = (0, 0);
+        let (mut next, mut number, mut outdated) = (0, 0, false);
         for happening in happenings {
             match happening {
                 Happening::Step(draws, count) => {
@@ -209,7 +209,7 @@ fn undone_steps_leave_nothing_but_what_was_withdrawn() {
                     (next, number) = (next + mine.len(), number + 1);
                     pending.push((change, drawn, mine));
                 }
-                Happening::Deliver if !pending.is_empty() => {
+                Happening::Deliver if !pending.is_empty() && !outdated => {
                     let (_, drawn, mine) = pending.remove(0);
                     let mut change = StepChange::default();
                     delivered.used(&drawn, &mut change);
@@ -223,19 +223,16 @@ fn undone_steps_leave_nothing_but_what_was_withdrawn() {
                         next -= mine.len();
                         reservoir.undo(change);
                     }
+                    outdated = false;
                     prop_assert_eq!(content(&reservoir), content(&delivered));
                 }
                 Happening::Withdraw(which) if next > 0 => {
-                    // All is undone first, so that what follows can be compared with steps that knew of it.
+                    // Pending steps went by a content that had it. Only when they are undone can states be compared.
                     let id = offers[which.index(next)].id;
                     reservoir.withdraw(id, pending.iter_mut().map(|(change, ..)| change));
                     delivered.withdraw(id, []);
-                    for (change, _, mine) in pending.drain(..).rev() {
-                        next -= mine.len();
-                        reservoir.undo(change);
-                    }
-                    prop_assert_eq!(content(&reservoir), content(&delivered));
                     prop_assert!(!reservoir.contains(id));
+                    outdated = !pending.is_empty();
                 }
                 Happening::Withdraw(_) => {}
             }
