@@ -25,6 +25,8 @@ pub(super) struct OrderedReading {
     what: String,
     start: String,
     share: RankShare,
+    /// Whether this reader trims the stream itself.
+    trims: bool,
     notices: Notices,
     /// The entry that was read last, or before all; `None` until the start is known.
     after: Option<EntryId>,
@@ -49,6 +51,7 @@ impl OrderedReading {
             what,
             start: options.start.clone(),
             share: options.share,
+            trims: options.trim,
             notices,
             after: None,
             settled: HashSet::new(),
@@ -176,15 +179,14 @@ impl OrderedReading {
             let added = facts.added.unwrap_or_default();
             self.miss(self.number.map_or(0, |number| added.saturating_sub(number)));
             self.number = Some(added);
-        } else if facts.first.is_none_or(|first| first > after) && facts.deleted > Some(after) {
+        } else if facts.first.is_none_or(|first| first > after) {
+            // All that is gone lay before the first entry, and so does what was read.
             match self.number {
                 Some(number) => self.miss(gone.saturating_sub(number)),
-                None => self.tell_missing(None),
+                None if gone > 0 && !self.trims => self.tell_missing(None),
+                None => {}
             }
             self.number = Some(self.number.unwrap_or_default().max(gone));
-        } else if facts.first.is_some_and(|first| first > after) {
-            // All before the first entry was read.
-            self.number = Some(gone);
         }
     }
 
@@ -199,12 +201,14 @@ impl OrderedReading {
         if std::mem::replace(&mut self.told_missing, true) {
             return;
         }
-        let many = lost.map_or("entries (how many is not known)".to_owned(), |lost| format!("{lost} entries"));
+        let behind = self.after.unwrap_or_default();
+        let many = lost.map_or_else(
+            || format!("the stream no longer has {behind}, up to which it was read: entries behind it may be gone too"),
+            |lost| format!("{lost} entries behind {behind} were trimmed or deleted before they were read"),
+        );
         self.notices.warn_at_once(format!(
-            "{}: {many} behind {} were trimmed or deleted before they were read; keep a longer stream (XADD MAXLEN, \
-             XTRIM), read it faster, or let a group keep the place; later ones are only counted",
+            "{}: {many}; keep a longer stream (MAXLEN of XADD and XTRIM), or read it faster; later ones are only counted",
             self.what,
-            self.after.unwrap_or_default()
         ));
     }
 

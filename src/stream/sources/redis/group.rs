@@ -47,6 +47,8 @@ pub(super) struct GroupReading {
     settled: HashSet<String>,
     /// When it is looked for dead consumers.
     look_at: Instant,
+    /// When the next sign of life is due.
+    live_until: Instant,
     told_dead: bool,
     told_gone: bool,
 }
@@ -68,6 +70,7 @@ impl GroupReading {
             settled: HashSet::new(),
             // The others, who were stopped together with this one, need some time to come back.
             look_at: Instant::now() + options.claim_after,
+            live_until: Instant::now(),
             told_dead: false,
             told_gone: false,
         }
@@ -138,7 +141,9 @@ impl GroupReading {
         if !self.backlog.is_empty() {
             return self.get_pending(link, count);
         }
-        let patience = patience.min(self.look_at.saturating_duration_since(Instant::now()));
+        self.sign_of_life(link)?;
+        let until = self.look_at.min(self.live_until);
+        let patience = patience.min(until.saturating_duration_since(Instant::now()));
         let mut command = self.read_group(count, patience);
         command.arg("STREAMS").arg(&self.stream).arg(">");
         let answer = link.ask(&command, patience)?;
@@ -155,15 +160,17 @@ impl GroupReading {
         command
     }
 
-    /// Tells the others that this reader lives, although it wants no entries.
+    /// Tells the others that this reader lives. To wait for entries in vain is none before Redis 7.2.
     pub(super) fn sign_of_life(&mut self, link: &mut RedisLink) -> Result<(), Trouble> {
-        if !self.joined {
+        if !self.joined || self.live_until > Instant::now() {
             return Ok(());
         }
         let mut command = self.read_group(1, Duration::ZERO);
-        // Behind the highest of ids nothing is pending.
-        command.arg("STREAMS").arg(&self.stream).arg(EntryId(u64::MAX, u64::MAX).to_string());
-        link.ask(&command, Duration::ZERO).map(drop)
+        // Behind so high an id nothing is pending. The highest of all would be another word for `>`.
+        command.arg("STREAMS").arg(&self.stream).arg(EntryId(u64::MAX, u64::MAX - 1).to_string());
+        link.ask(&command, Duration::ZERO)?;
+        self.live_until = Instant::now() + self.look_pause();
+        Ok(())
     }
 
     /// Whether an entry is to be given: it was not, and is not settled.

@@ -25,7 +25,14 @@ impl Trouble {
             Self::Lost(_) => true,
             Self::Refused(code, _) => matches!(
                 code.as_str(),
-                "LOADING" | "TRYAGAIN" | "MASTERDOWN" | "READONLY" | "MISCONF" | "NOREPLICAS" | "BUSY" | "OOM"
+                "LOADING"
+                    | "TRYAGAIN"
+                    | "MASTERDOWN"
+                    | "READONLY"
+                    | "MISCONF"
+                    | "NOREPLICAS"
+                    | "BUSY"
+                    | "OOM"
             ),
         }
     }
@@ -163,7 +170,9 @@ impl RedisLink {
     /// The trouble as an error, with its remedy.
     pub(super) fn failed(&self, trouble: &Trouble) -> Error {
         let remedy = match trouble {
-            Trouble::Lost(_) => "is a server running there, and is it reached from here? For TLS the URL begins with rediss://",
+            Trouble::Lost(_) => {
+                "is a server running there, and is it reached from here? For TLS the URL begins with rediss://"
+            }
             Trouble::Refused(code, _) => match code.as_str() {
                 "WRONGPASS" | "NOAUTH" => "give username= and password=, or write them into the URL",
                 "NOPERM" => {

@@ -75,7 +75,9 @@ impl RedisSource {
             what += &format!(", group {group:?}");
         }
         let reading = match &options.group {
-            Some(group) => Reading::Grouped(GroupReading::new(&options, group, what.clone(), notices.clone())),
+            Some(group) => {
+                Reading::Grouped(GroupReading::new(&options, group, what.clone(), notices.clone()))
+            }
             None => Reading::Ordered(OrderedReading::new(&options, what.clone(), notices.clone())),
         };
         let link = RedisLink::new(client, what.clone(), notices);
@@ -110,6 +112,16 @@ impl RedisSource {
             }
         }
         Ok(())
+    }
+
+    /// Does something, and once more on a new connection if the one that there was turns out to be broken.
+    fn try_twice<T>(&mut self, what: impl Fn(&mut Self) -> Result<T, Trouble>) -> Result<T> {
+        let mut done = what(self);
+        if let Err(trouble) = &done {
+            self.link.mend(trouble)?;
+            done = what(self);
+        }
+        done.map_err(|trouble| self.link.failed(&trouble))
     }
 }
 
@@ -166,46 +178,32 @@ impl Source for RedisSource {
     }
 
     fn acknowledge(&mut self, position: &SourcePosition) -> Result<bool> {
-        let acknowledged = match &mut self.reading {
-            Reading::Ordered(reading) => {
-                if self.options.trim { reading.trim(&mut self.link, position) } else { Ok(()) }
-            }
-            Reading::Grouped(reading) => reading.acknowledge(&mut self.link, position),
-        };
-        match acknowledged {
+        self.try_twice(|source| match &mut source.reading {
             // In order, what is settled beside the rest is told apart by the list alone.
-            Ok(()) => Ok(matches!(self.reading, Reading::Grouped(_))),
-            Err(trouble) => {
-                self.link.mend(&trouble)?;
-                Err(self.link.failed(&trouble))
+            Reading::Ordered(reading) if source.options.trim => {
+                reading.trim(&mut source.link, position).map(|()| false)
             }
-        }
+            Reading::Ordered(_) => Ok(false),
+            Reading::Grouped(reading) => reading.acknowledge(&mut source.link, position).map(|()| true),
+        })
     }
 
     fn fetch(&mut self, key: &str) -> Result<Record> {
-        let command = {
-            let mut command = cmd("XRANGE");
-            command.arg(&self.options.stream).arg(key).arg(key);
-            command
+        let mut command = cmd("XRANGE");
+        command.arg(&self.options.stream).arg(key).arg(key);
+        let found = self.try_twice(|source| {
+            let answer = source.link.ask(&command, Duration::ZERO)?;
+            entries(answer).ok_or_else(|| source.link.not_understood())
+        })?;
+        let Some(entry) = found.first() else {
+            return Err(Error::Unavailable(format!(
+                "{}: the entry {key} is gone: it was trimmed or deleted; a journal is replayed while the stream still \
+                 has what it names",
+                self.what
+            )));
         };
-        let answer = self.link.ask(&command, Duration::ZERO);
-        let found = answer.and_then(|answer| entries(answer).ok_or_else(|| self.link.not_understood()));
-        match found {
-            Ok(found) => match found.first() {
-                Some(entry) => entry
-                    .record(self.options.name(), key, self.options.max_bytes)
-                    .map_err(|what| unusable(self.options.name(), key, &what)),
-                None => Err(Error::Unavailable(format!(
-                    "{}: the entry {key} is gone: it was trimmed or deleted; a journal is replayed while the stream \
-                     still has what it names",
-                    self.what
-                ))),
-            },
-            Err(trouble) => {
-                self.link.mend(&trouble)?;
-                Err(self.link.failed(&trouble))
-            }
-        }
+        let name = self.options.name();
+        entry.record(name, key, self.options.max_bytes).map_err(|what| unusable(name, key, &what))
     }
 
     fn describe(&self) -> String {

@@ -102,7 +102,8 @@ impl RedisOptions {
         if self.claim_after < Duration::from_millis(500) {
             return refused("claim_after: must be at least 0.5 seconds".to_owned());
         }
-        if !matches!(self.start.as_str(), "first" | "new") && super::replies::EntryId::parse(&self.start).is_none()
+        if !matches!(self.start.as_str(), "first" | "new")
+            && super::replies::EntryId::parse(&self.start).is_none()
         {
             return refused(format!(
                 "start: is {:?}, must be \"first\", \"new\" or an entry's id such as \"1700000000000-0\"",

@@ -150,8 +150,6 @@ pub(super) struct StreamFacts {
     pub last: EntryId,
     /// How many entries were ever added; `None` before Redis 7.
     pub added: Option<u64>,
-    /// The highest id of those that were trimmed or deleted; `None` before Redis 7.
-    pub deleted: Option<EntryId>,
 }
 
 impl StreamFacts {
@@ -168,7 +166,6 @@ impl StreamFacts {
             first,
             last: id("last-generated-id")?,
             added: named.number("entries-added"),
-            deleted: id("max-deleted-entry-id"),
         })
     }
 
