@@ -146,6 +146,12 @@ pub mod slot {
 pub mod state {
     pub use crate::state::{OrderIdentity, State};
 }
+pub mod stream {
+    pub use crate::stream::record::Record;
+    pub use crate::stream::source::{Arrival, Received, Replay, Source, SourcePosition};
+    pub use crate::stream::sources::RankShare;
+    pub use crate::stream::sources::redis::{RedisOptions, RedisSource};
+}
 pub mod tier {
     pub use crate::tier::{CacheStats, FillChoice, FormChoice, Machine, TierOptions, TierStats, Verify};
     pub mod store {

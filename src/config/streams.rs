@@ -6,8 +6,8 @@ use crate::error::{Error, Result};
 use crate::names::NamedValue;
 use crate::notices::Notices;
 use crate::stream::{
-    Capacity, FolderAfter, FolderOptions, FolderSource, KeepBy, MixOptions, RehearsalOptions, Source,
-    StreamOptions, StreamPolicy, WatchChoice, WhenDry,
+    Capacity, FolderAfter, FolderOptions, FolderSource, KeepBy, MixOptions, RankShare, RehearsalOptions,
+    Source, StreamOptions, StreamPolicy, WatchChoice, WhenDry,
 };
 use serde::Deserialize;
 use std::path::PathBuf;
@@ -226,8 +226,7 @@ impl FolderSpec {
             watch: WatchChoice::parse("watch", &self.watch)?,
             poll: parse_duration("poll", &self.poll)?,
             max_bytes: max_bytes.into(),
-            rank: 0,
-            world_size: 1,
+            share: RankShare::default(),
         };
         Ok(Box::new(FolderSource::new(options, notices.clone())?))
     }

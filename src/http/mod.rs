@@ -26,7 +26,7 @@ pub(crate) use hyper::StatusCode;
 pub(crate) use hyper::header::{self, HeaderMap, HeaderValue};
 #[cfg(feature = "objects")]
 pub(crate) use plain::PlainRequest;
-pub(crate) use retry::Retries;
+pub(crate) use retry::{GrowingPauses, Retries};
 pub(crate) use runtime::RuntimeThread;
-pub(crate) use tls::provider;
+pub(crate) use tls::{provide_to_all, provider};
 pub(crate) use url::{HttpUrl, Reach, is_http};

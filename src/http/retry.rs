@@ -13,21 +13,45 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// The longest pause that a server may ask for.
 const LONGEST_ASKED: Duration = Duration::from_secs(60);
 
-/// The tries of one request.
-pub(crate) struct Retries {
+/// Pauses that grow with each failure: who failed together does not come back together.
+#[derive(Default)]
+pub(crate) struct GrowingPauses {
     tries: u32,
     random: Option<RandomStream>,
 }
 
+impl GrowingPauses {
+    /// The pause after one more failure.
+    pub(crate) fn after_failure(&mut self) -> Duration {
+        let longest = FIRST_PAUSE.saturating_mul(1 << self.tries.min(16)).min(LONGEST_PAUSE);
+        self.tries += 1;
+        let random = self.random.get_or_insert_with(draws);
+        longest / 2 + longest.mul_f64(random.below(1 << 20) as f64 / f64::from(1 << 21))
+    }
+
+    /// How many tries have failed since the last that did not.
+    pub(crate) fn failed(&self) -> u32 {
+        self.tries
+    }
+
+    /// A try did not fail: the next pause is a short one again.
+    pub(crate) fn succeeded(&mut self) {
+        self.tries = 0;
+    }
+}
+
+/// The tries of one request.
+pub(crate) struct Retries(GrowingPauses);
+
 impl Retries {
     /// No try has been made yet.
     pub(crate) fn new() -> Self {
-        Self { tries: 0, random: None }
+        Self(GrowingPauses::default())
     }
 
     /// How many tries have failed.
     pub(crate) fn failed(&self) -> u32 {
-        self.tries
+        self.0.failed()
     }
 
     /// The pause before the next try, after this failure.
@@ -35,14 +59,10 @@ impl Retries {
     /// # Errors
     /// The failure, where there is no next try.
     pub(crate) fn after(&mut self, failure: HttpFailure) -> Result<Duration, GaveUp> {
-        self.tries += 1;
-        if !failure.is_passing() || self.tries >= MOST_TRIES {
-            return Err(GaveUp { failure, tries: self.tries });
+        let pause = self.0.after_failure();
+        if !failure.is_passing() || self.failed() >= MOST_TRIES {
+            return Err(GaveUp { failure, tries: self.failed() });
         }
-        let longest = FIRST_PAUSE.saturating_mul(1 << (self.tries - 1)).min(LONGEST_PAUSE);
-        // Those who failed together do not all come back together.
-        let random = self.random.get_or_insert_with(draws);
-        let pause = longest / 2 + longest.mul_f64(random.below(1 << 20) as f64 / f64::from(1 << 21));
         Ok(match failure {
             HttpFailure::Status(_, Some(asked)) => pause.max(asked.min(LONGEST_ASKED)),
             _ => pause,

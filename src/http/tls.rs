@@ -11,6 +11,12 @@ pub(crate) fn provider() -> Arc<CryptoProvider> {
     Arc::new(ring::default_provider())
 }
 
+/// Has crates that encrypt by themselves use that arithmetic too; they look for it in the process.
+pub(crate) fn provide_to_all() {
+    // Who was first has provided it, which is as well.
+    let _ = ring::default_provider().install_default();
+}
+
 /// The variables that say where trusted certificates are.
 type TrustVariables = [Option<OsString>; 2];
 

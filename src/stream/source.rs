@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// A sample that a source has received.
 #[derive(Debug)]
-pub(crate) struct Arrival {
+pub struct Arrival {
     /// The key of the sample in its stream.
     pub key: String,
     /// The sample; or, in words, why what arrived cannot be one. Such a sample counts as failed.
@@ -17,7 +17,7 @@ pub(crate) struct Arrival {
 
 /// The answer of a source that was asked for samples.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Received {
+pub enum Received {
     /// There may be more, now or later.
     More,
     /// No more will ever come.
@@ -26,7 +26,7 @@ pub(crate) enum Received {
 
 /// How a source goes on after a restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Replay {
+pub enum Replay {
     /// It gives samples in a fixed order, and goes on behind any of them.
     Ordered,
     /// It gives all samples that it has but those of a list, in any order.
@@ -38,7 +38,7 @@ pub(crate) enum Replay {
 /// How far the samples of a source are settled, which means delivered, dropped, failed or withdrawn: it need never give
 /// them again.
 #[derive(Debug, Clone, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub(crate) struct SourcePosition {
+pub struct SourcePosition {
     /// Of an ordered source: this sample and all before it are settled.
     pub after: Option<String>,
     /// The settled samples beside those, by their keys, in the order in which they were settled.
@@ -46,7 +46,7 @@ pub(crate) struct SourcePosition {
 }
 
 /// A source of samples, which one thread drives.
-pub(crate) trait Source: Send {
+pub trait Source: Send {
     /// The name of the stream: it is part of every sample's identity and of states, and so never holds a secret.
     fn name(&self) -> &str;
 

@@ -2,6 +2,7 @@
 
 mod alike;
 mod blocks;
+mod brokers;
 mod cached_parts;
 mod campaign;
 mod cli;

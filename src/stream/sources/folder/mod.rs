@@ -6,6 +6,7 @@ pub(crate) use watch::WatchChoice;
 
 use super::super::record::Record;
 use super::super::source::{Arrival, Received, Replay, Source, SourcePosition};
+use super::RankShare;
 use crate::dataset::kind::IMAGE_EXTENSIONS;
 use crate::error::{Error, Result};
 use crate::notices::Notices;
@@ -46,8 +47,8 @@ pub(crate) struct FolderOptions {
     pub poll: Duration,
     /// The bytes of the largest sample.
     pub max_bytes: u64,
-    pub rank: u32,
-    pub world_size: u32,
+    /// The part of the samples that is this rank's.
+    pub share: RankShare,
 }
 
 /// The times that a file is read again because it changed meanwhile.
@@ -134,9 +135,7 @@ impl FolderSource {
     }
 
     fn add(&mut self, key: String) {
-        let rank =
-            super::super::record::sample_id(&self.options.name, &key) % u64::from(self.options.world_size);
-        if rank == u64::from(self.options.rank) && self.known.insert(key.clone()) {
+        if self.options.share.takes(&self.options.name, &key) && self.known.insert(key.clone()) {
             self.complete.push_back(key);
         }
     }

@@ -1,0 +1,288 @@
+//! A stream read in a group of consumers: the server deals out its entries, and keeps account of those that were dealt
+//! out and not acknowledged.
+//!
+//! Entries are acknowledged when a checkpoint no longer needs them, which may be an hour after they were dealt out. So
+//! that an entry waits for long says nothing of its consumer. One that is silent for `claim_after` is taken for dead,
+//! and the others take over its entries; readers of this kind give a sign of life whenever they ask for entries, and
+//! when they want none.
+
+use super::RedisOptions;
+use super::link::{RedisLink, Trouble};
+use super::replies::{EntryId, NamedValues, StreamEntry, entries, entries_of_stream, list, text};
+use crate::notices::Notices;
+use crate::stream::source::SourcePosition;
+use redis::{Cmd, Value, cmd};
+use std::collections::{HashSet, VecDeque};
+use std::time::{Duration, Instant};
+
+/// The ids of one command or one answer.
+const IDS: usize = 500;
+
+/// An entry that was dealt out before, to this consumer or to a dead one, and is to be got.
+struct PendingEntry {
+    id: String,
+    /// How long nobody must have got it meanwhile, in milliseconds; 0 of one's own.
+    idle: u64,
+}
+
+/// Where a reader in a group is.
+pub(super) struct GroupReading {
+    stream: String,
+    group: String,
+    consumer: String,
+    what: String,
+    start: String,
+    claim_after: Duration,
+    notices: Notices,
+    /// Whether the group is there.
+    joined: bool,
+    /// The connection for which this consumer's own pending entries were listed: an answer on an earlier one may have
+    /// been lost on its way.
+    listed_for: u64,
+    /// Pending entries that are to be got.
+    backlog: VecDeque<PendingEntry>,
+    /// What was given and is not acknowledged.
+    given: HashSet<String>,
+    /// What was settled before a restart and is not acknowledged.
+    settled: HashSet<String>,
+    /// When it is looked for dead consumers.
+    look_at: Instant,
+    /// When the next sign of life is due.
+    live_until: Instant,
+    told_dead: bool,
+    told_gone: bool,
+}
+
+impl GroupReading {
+    pub(super) fn new(options: &RedisOptions, group: &str, what: String, notices: Notices) -> Self {
+        Self {
+            stream: options.stream.clone(),
+            group: group.to_owned(),
+            consumer: options.consumer(),
+            what,
+            start: options.start.clone(),
+            claim_after: options.claim_after,
+            notices,
+            joined: false,
+            listed_for: 0,
+            backlog: VecDeque::new(),
+            given: HashSet::new(),
+            settled: HashSet::new(),
+            // The others, who were stopped together with this one, need some time to come back.
+            look_at: Instant::now() + options.claim_after,
+            live_until: Instant::now(),
+            told_dead: false,
+            told_gone: false,
+        }
+    }
+
+    /// Takes up a position.
+    pub(super) fn go_on_at(&mut self, position: &SourcePosition) {
+        self.settled = position.settled.iter().cloned().collect();
+        self.look_at = Instant::now() + self.claim_after;
+    }
+
+    /// Joins the group, which is made where it is missing, with the stream.
+    pub(super) fn begin(&mut self, link: &mut RedisLink) -> Result<(), Trouble> {
+        let start = match self.start.as_str() {
+            "first" => "0",
+            "new" => "$",
+            id => id,
+        };
+        let mut command = cmd("XGROUP");
+        command.arg("CREATE").arg(&self.stream).arg(&self.group).arg(start).arg("MKSTREAM");
+        match link.ask(&command, Duration::ZERO) {
+            Err(trouble) if !trouble.is("BUSYGROUP") => return Err(trouble),
+            _ => self.joined = true,
+        }
+        Ok(())
+    }
+
+    /// Gets up to `count` entries: pending ones first, then new ones, for which it waits.
+    pub(super) fn read(
+        &mut self,
+        link: &mut RedisLink,
+        count: usize,
+        patience: Duration,
+    ) -> Result<Vec<StreamEntry>, Trouble> {
+        let read = self.read_once(link, count, patience);
+        if let Err(trouble) = &read
+            && (trouble.is("NOGROUP") || trouble.is_no_stream())
+        {
+            // Somebody deleted the stream, or its server came back without it.
+            self.joined = false;
+            if !std::mem::replace(&mut self.told_gone, true) {
+                self.notices.warn_at_once(format!(
+                    "{}: the stream or the group is gone, and is made anew; what it had and was not read is lost; let \
+                     the server keep its data (appendonly yes)",
+                    self.what
+                ));
+            }
+            return Ok(Vec::new());
+        }
+        read
+    }
+
+    fn read_once(
+        &mut self,
+        link: &mut RedisLink,
+        count: usize,
+        patience: Duration,
+    ) -> Result<Vec<StreamEntry>, Trouble> {
+        if !self.joined {
+            self.begin(link)?;
+        }
+        if !link.is_connected() || self.listed_for != link.made() {
+            self.list_own(link)?;
+        }
+        if self.backlog.is_empty() && self.look_at <= Instant::now() {
+            self.list_dead(link)?;
+        }
+        if !self.backlog.is_empty() {
+            return self.get_pending(link, count);
+        }
+        self.sign_of_life(link)?;
+        let until = self.look_at.min(self.live_until);
+        let patience = patience.min(until.saturating_duration_since(Instant::now()));
+        let mut command = self.read_group(count, patience);
+        command.arg("STREAMS").arg(&self.stream).arg(">");
+        let answer = link.ask(&command, patience)?;
+        entries_of_stream(answer).ok_or_else(|| link.not_understood())
+    }
+
+    fn read_group(&self, count: usize, patience: Duration) -> Cmd {
+        let mut command = cmd("XREADGROUP");
+        command.arg("GROUP").arg(&self.group).arg(&self.consumer).arg("COUNT").arg(count);
+        if !patience.is_zero() {
+            // 0 would mean for ever.
+            command.arg("BLOCK").arg(patience.as_millis().max(1) as u64);
+        }
+        command
+    }
+
+    /// Tells the others that this reader lives. To wait for entries in vain is none before Redis 7.2.
+    pub(super) fn sign_of_life(&mut self, link: &mut RedisLink) -> Result<(), Trouble> {
+        if !self.joined || self.live_until > Instant::now() {
+            return Ok(());
+        }
+        let mut command = self.read_group(1, Duration::ZERO);
+        // Behind so high an id nothing is pending. The highest of all would be another word for `>`.
+        command.arg("STREAMS").arg(&self.stream).arg(EntryId(u64::MAX, u64::MAX - 1).to_string());
+        link.ask(&command, Duration::ZERO)?;
+        self.live_until = Instant::now() + self.look_pause();
+        Ok(())
+    }
+
+    /// Whether an entry is to be given: it was not, and is not settled.
+    pub(super) fn takes(&mut self, key: &str) -> bool {
+        !self.settled.contains(key) && self.given.insert(key.to_owned())
+    }
+
+    /// Lists what is pending of this consumer and was not given.
+    fn list_own(&mut self, link: &mut RedisLink) -> Result<(), Trouble> {
+        self.backlog.clear();
+        let mut from = "-".to_owned();
+        loop {
+            let ids = self.pending_of(link, &self.consumer, &from)?;
+            let Some(last) = ids.last() else { break };
+            from = format!("({last}");
+            let own = ids.into_iter().filter(|id| !self.given.contains(id) && !self.settled.contains(id));
+            self.backlog.extend(own.map(|id| PendingEntry { id, idle: 0 }));
+        }
+        self.listed_for = link.made();
+        Ok(())
+    }
+
+    /// Lists what is pending of a consumer that was silent for too long.
+    fn list_dead(&mut self, link: &mut RedisLink) -> Result<(), Trouble> {
+        let allowed = self.claim_after.as_millis() as u64;
+        let mut command = cmd("XINFO");
+        command.arg("CONSUMERS").arg(&self.stream).arg(&self.group);
+        let answer = link.ask(&command, Duration::ZERO)?;
+        for consumer in list(answer).ok_or_else(|| link.not_understood())? {
+            let facts = NamedValues::of(consumer).ok_or_else(|| link.not_understood())?;
+            let (Some(name), Some(pending), Some(idle)) =
+                (facts.text("name"), facts.number("pending"), facts.number("idle"))
+            else {
+                continue;
+            };
+            if name == self.consumer || pending == 0 || idle < allowed {
+                continue;
+            }
+            let ids = self.pending_of(link, name, "-")?;
+            if !std::mem::replace(&mut self.told_dead, true) {
+                self.notices.warn_at_once(format!(
+                    "{}: consumer {name:?} has been silent for {} s, and its {pending} pending entries are taken over; \
+                     if it only stood still, raise claim_after=, which is {} s; of later ones nothing is said",
+                    self.what,
+                    idle / 1000,
+                    self.claim_after.as_secs_f64(),
+                ));
+            }
+            self.backlog.extend(ids.into_iter().map(|id| PendingEntry { id, idle: allowed }));
+            break;
+        }
+        if self.backlog.is_empty() {
+            self.look_at = Instant::now() + self.look_pause();
+        }
+        Ok(())
+    }
+
+    /// How long to wait before it is looked for dead consumers again.
+    fn look_pause(&self) -> Duration {
+        (self.claim_after / 4).min(Duration::from_secs(15))
+    }
+
+    /// The ids that are pending of a consumer, so many at a time.
+    fn pending_of(&self, link: &mut RedisLink, consumer: &str, from: &str) -> Result<Vec<String>, Trouble> {
+        let mut command = cmd("XPENDING");
+        command.arg(&self.stream).arg(&self.group).arg(from).arg("+").arg(IDS).arg(consumer);
+        let answer = link.ask(&command, Duration::ZERO)?;
+        let id = |pending| text(list(pending)?.first()?).map(str::to_owned);
+        let ids = list(answer).and_then(|all| all.into_iter().map(id).collect());
+        ids.ok_or_else(|| link.not_understood())
+    }
+
+    /// Gets the next pending entries. One of this consumer's that does not come was deleted, and is given as such.
+    fn get_pending(&mut self, link: &mut RedisLink, count: usize) -> Result<Vec<StreamEntry>, Trouble> {
+        let idle = self.backlog.front().map_or(0, |first| first.idle);
+        let next = self.backlog.iter().take(count).take_while(|pending| pending.idle == idle);
+        let ids: Vec<&str> = next.map(|pending| pending.id.as_str()).collect();
+        let mut command = cmd("XCLAIM");
+        command.arg(&self.stream).arg(&self.group).arg(&self.consumer).arg(idle).arg(&ids);
+        let answer = link.ask(&command, Duration::ZERO)?;
+        let mut found = entries(answer).ok_or_else(|| link.not_understood())?;
+        if idle == 0 {
+            let deleted = |id: &&str| EntryId::parse(id).filter(|id| !found.iter().any(|of| of.id == *id));
+            let deleted: Vec<EntryId> = ids.iter().filter_map(deleted).collect();
+            found.extend(deleted.into_iter().map(StreamEntry::deleted));
+        }
+        self.backlog.drain(..ids.len());
+        if idle > 0 && found.is_empty() {
+            // Another was quicker, and may be about to take the rest.
+            self.look_at = Instant::now() + self.look_pause();
+        }
+        Ok(found)
+    }
+
+    /// Has the server forget that the settled entries were dealt out.
+    pub(super) fn acknowledge(
+        &mut self,
+        link: &mut RedisLink,
+        position: &SourcePosition,
+    ) -> Result<(), Trouble> {
+        for ids in position.settled.chunks(IDS) {
+            let mut command = cmd("XACK");
+            command.arg(&self.stream).arg(&self.group).arg(ids);
+            match link.ask(&command, Duration::ZERO)? {
+                Value::Int(_) => {}
+                _ => return Err(link.not_understood()),
+            }
+            for id in ids {
+                self.given.remove(id);
+                self.settled.remove(id);
+            }
+        }
+        Ok(())
+    }
+}

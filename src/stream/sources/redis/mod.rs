@@ -1,0 +1,212 @@
+//! Streams of Redis: entries whose fields are the members of samples, and whose ids are their keys.
+//!
+//! Without a group of consumers a stream is read in order, and nothing in the server says how far ([`alone`]); with one
+//! the server deals out entries, and keeps those that were not acknowledged ([`group`]).
+
+mod alone;
+mod group;
+mod link;
+mod options;
+mod replies;
+
+pub use options::RedisOptions;
+
+use crate::error::{Error, Result};
+use crate::notices::Notices;
+use crate::stream::record::{Record, unusable};
+use crate::stream::source::{Arrival, Received, Replay, Source, SourcePosition};
+use alone::OrderedReading;
+use group::GroupReading;
+use link::{RedisLink, Trouble};
+use redis::cmd;
+use replies::{StreamEntry, entries};
+use std::time::{Duration, Instant};
+
+/// The bytes of entries that one answer should have: it is in memory twice for a moment.
+const ANSWER: usize = 4 << 20;
+/// The most entries of one answer.
+const MOST_ENTRIES: usize = 512;
+/// The entries of the first answer, when their size is not known.
+const FIRST_ENTRIES: usize = 8;
+
+/// How a stream is read.
+enum Reading {
+    Ordered(OrderedReading),
+    Grouped(GroupReading),
+}
+
+/// A stream in Redis as a source.
+pub struct RedisSource {
+    options: RedisOptions,
+    what: String,
+    link: RedisLink,
+    reading: Reading,
+    sizes: EntrySizes,
+}
+
+/// How many bytes entries have lately.
+struct EntrySizes(Option<usize>);
+
+impl EntrySizes {
+    /// How many entries to ask for, of which `most` are wanted.
+    fn count(&self, most: usize) -> usize {
+        let fit = self.0.map_or(FIRST_ENTRIES, |bytes| ANSWER / bytes.max(1));
+        fit.clamp(1, MOST_ENTRIES).min(most.max(1))
+    }
+
+    /// Learns of the entries of an answer. One long entry counts at once, so that the next answer has fewer.
+    fn learn(&mut self, entries: &[StreamEntry]) {
+        for bytes in entries.iter().map(StreamEntry::len) {
+            let usual = self.0.unwrap_or(bytes);
+            self.0 = Some(bytes.max(usual - usual / 8 + bytes / 8));
+        }
+    }
+}
+
+impl RedisSource {
+    /// A source that connects when it is opened.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `source` where a setting cannot work.
+    pub fn new(options: RedisOptions, notices: Notices) -> Result<Self> {
+        let (client, place) = options.check()?;
+        let mut what = format!("redis stream {:?} at {place}", options.stream);
+        if let Some(group) = &options.group {
+            what += &format!(", group {group:?}");
+        }
+        let reading = match &options.group {
+            Some(group) => {
+                Reading::Grouped(GroupReading::new(&options, group, what.clone(), notices.clone()))
+            }
+            None => Reading::Ordered(OrderedReading::new(&options, what.clone(), notices.clone())),
+        };
+        let link = RedisLink::new(client, what.clone(), notices);
+        Ok(Self { options, what, link, reading, sizes: EntrySizes(None) })
+    }
+
+    /// Does what the way of reading does at the beginning.
+    fn begin(&mut self) -> Result<(), Trouble> {
+        match &mut self.reading {
+            Reading::Ordered(reading) => reading.begin(&mut self.link),
+            Reading::Grouped(reading) => reading.begin(&mut self.link),
+        }
+    }
+
+    /// Asks once, for up to `most` samples, and waits for them for up to `patience`.
+    fn step(&mut self, most: usize, patience: Duration, into: &mut Vec<Arrival>) -> Result<(), Trouble> {
+        let count = self.sizes.count(most);
+        let entries = match &mut self.reading {
+            Reading::Ordered(reading) => reading.read(&mut self.link, count, patience)?,
+            Reading::Grouped(reading) => reading.read(&mut self.link, count, patience)?,
+        };
+        self.sizes.learn(&entries);
+        for entry in entries {
+            let key = entry.id.to_string();
+            let gap = match &mut self.reading {
+                Reading::Ordered(reading) => reading.takes(&key),
+                Reading::Grouped(reading) => reading.takes(&key).then_some(0),
+            };
+            if let Some(gap) = gap {
+                let record = entry.record(self.options.name(), &key, self.options.max_bytes);
+                into.push(Arrival { key, record, gap });
+            }
+        }
+        Ok(())
+    }
+
+    /// Does something, and once more on a new connection if the one that there was turns out to be broken.
+    fn try_twice<T>(&mut self, what: impl Fn(&mut Self) -> Result<T, Trouble>) -> Result<T> {
+        let mut done = what(self);
+        if let Err(trouble) = &done {
+            self.link.mend(trouble)?;
+            done = what(self);
+        }
+        done.map_err(|trouble| self.link.failed(&trouble))
+    }
+}
+
+impl Source for RedisSource {
+    fn name(&self) -> &str {
+        self.options.name()
+    }
+
+    fn replay(&self) -> Replay {
+        match self.reading {
+            Reading::Ordered(_) => Replay::Ordered,
+            Reading::Grouped(_) => Replay::Listed,
+        }
+    }
+
+    fn open(&mut self, position: &SourcePosition) -> Result<()> {
+        match &mut self.reading {
+            Reading::Ordered(reading) => reading.go_on_at(position)?,
+            Reading::Grouped(reading) => reading.go_on_at(position),
+        }
+        // A server that is starting answers that it loads its data.
+        let patience = Instant::now() + Duration::from_secs(60);
+        loop {
+            match self.begin() {
+                Ok(()) => return Ok(()),
+                Err(trouble) if trouble.is("LOADING") && Instant::now() < patience => {
+                    std::thread::sleep(Duration::from_millis(200));
+                }
+                Err(trouble) => return Err(self.link.failed(&trouble)),
+            }
+        }
+    }
+
+    fn receive(&mut self, most: usize, patience: Duration, into: &mut Vec<Arrival>) -> Result<Received> {
+        let (deadline, before) = (Instant::now() + patience, into.len());
+        loop {
+            if !self.link.await_try(deadline) {
+                return Ok(Received::More);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            let stepped = match &mut self.reading {
+                // Nothing is wanted: others in the group are told that this reader lives.
+                Reading::Grouped(reading) if most == 0 => reading.sign_of_life(&mut self.link),
+                _ if most == 0 => Ok(()),
+                _ => self.step(most, left, into),
+            };
+            if let Err(trouble) = stepped {
+                self.link.mend(&trouble)?;
+            }
+            if most == 0 || into.len() > before || Instant::now() >= deadline {
+                return Ok(Received::More);
+            }
+        }
+    }
+
+    fn acknowledge(&mut self, position: &SourcePosition) -> Result<bool> {
+        self.try_twice(|source| match &mut source.reading {
+            // In order, what is settled beside the rest is told apart by the list alone.
+            Reading::Ordered(reading) if source.options.trim => {
+                reading.trim(&mut source.link, position).map(|()| false)
+            }
+            Reading::Ordered(_) => Ok(false),
+            Reading::Grouped(reading) => reading.acknowledge(&mut source.link, position).map(|()| true),
+        })
+    }
+
+    fn fetch(&mut self, key: &str) -> Result<Record> {
+        let mut command = cmd("XRANGE");
+        command.arg(&self.options.stream).arg(key).arg(key);
+        let found = self.try_twice(|source| {
+            let answer = source.link.ask(&command, Duration::ZERO)?;
+            entries(answer).ok_or_else(|| source.link.not_understood())
+        })?;
+        let Some(entry) = found.first() else {
+            return Err(Error::Unavailable(format!(
+                "{}: the entry {key} is gone: it was trimmed or deleted; a journal is replayed while the stream still \
+                 has what it names",
+                self.what
+            )));
+        };
+        let name = self.options.name();
+        entry.record(name, key, self.options.max_bytes).map_err(|what| unusable(name, key, &what))
+    }
+
+    fn describe(&self) -> String {
+        self.what.clone()
+    }
+}

@@ -1,0 +1,166 @@
+//! What a user says of a stream in Redis, and what is wrong with it.
+
+use crate::error::{Error, Result};
+use crate::stream::sources::RankShare;
+use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
+use std::time::Duration;
+
+/// The setting that errors name.
+const SETTING: &str = "source";
+
+/// A stream in Redis, and how it is read.
+#[derive(Clone)]
+pub struct RedisOptions {
+    /// Where the server is: `redis://host:6379/0`, `rediss://` for TLS, `unix:///path`. User and password may stand in
+    /// it.
+    pub url: String,
+    /// The key of the stream in the server.
+    pub stream: String,
+    /// The name by which samples are known and states remember the stream; the key of the stream by default. Two
+    /// streams of one loader that are called alike in two servers need two names.
+    pub name: Option<String>,
+    /// The group of consumers that share the stream; without one the whole stream is read.
+    pub group: Option<String>,
+    /// The name of this reader in the group, which must be the same after a restart and no other's; `rank-0` and so on
+    /// by default.
+    pub consumer: Option<String>,
+    /// Where to begin without a state: `first`, `new`, or the id behind which it begins.
+    pub start: String,
+    /// The user, in place of the URL's.
+    pub username: Option<String>,
+    /// The password, in place of the URL's. It is shown nowhere.
+    pub password: Option<String>,
+    /// The most bytes of an entry's values. A longer one fails, but the server's answer that it comes in is in memory
+    /// by then.
+    pub max_bytes: usize,
+    /// Whether entries are removed from the server once a checkpoint no longer needs them.
+    pub trim: bool,
+    /// How long another consumer of the group must have been silent for its entries to be taken over.
+    pub claim_after: Duration,
+    /// The part of the stream that is this rank's, where there is no group that divides it.
+    pub share: RankShare,
+}
+
+impl RedisOptions {
+    /// To read all of a stream from its first entry.
+    pub fn new(url: impl Into<String>, stream: impl Into<String>) -> Self {
+        Self {
+            url: url.into(),
+            stream: stream.into(),
+            name: None,
+            group: None,
+            consumer: None,
+            start: "first".to_owned(),
+            username: None,
+            password: None,
+            max_bytes: 64 << 20,
+            trim: false,
+            claim_after: Duration::from_secs(60),
+            share: RankShare::default(),
+        }
+    }
+
+    /// The name of the stream.
+    pub(super) fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.stream)
+    }
+
+    /// The name of this reader in its group.
+    pub(super) fn consumer(&self) -> String {
+        self.consumer.clone().unwrap_or_else(|| format!("rank-{}", self.share.rank))
+    }
+
+    /// Checks all settings, and makes the client; the text says where the server is, without secrets.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `source`.
+    pub(super) fn check(&self) -> Result<(Client, String)> {
+        let refused = |what: String| Err(Error::config(SETTING, format!("Redis: {what}")));
+        if self.stream.is_empty() || self.name().is_empty() {
+            return refused("stream: is empty, must be the key of a stream".to_owned());
+        }
+        if self.max_bytes == 0 {
+            return refused("max_bytes: is 0, must be at least 1".to_owned());
+        }
+        if let Err(what) = self.share.check() {
+            return refused(what);
+        }
+        if self.trim && (self.group.is_some() || self.share.world_size > 1) {
+            return refused(
+                "trim: others read the stream too, and would lose entries; leave it out, and let the server or the \
+                 producers trim the stream"
+                    .to_owned(),
+            );
+        }
+        if self.group.as_deref() == Some("") || self.consumer.as_deref() == Some("") {
+            return refused("group and consumer: are empty, must have names or be None".to_owned());
+        }
+        if self.consumer.is_some() && self.group.is_none() {
+            return refused("consumer: is of use with a group alone; give group= too".to_owned());
+        }
+        // Heartbeats need their time.
+        if self.claim_after < Duration::from_millis(500) {
+            return refused("claim_after: must be at least 0.5 seconds".to_owned());
+        }
+        if !matches!(self.start.as_str(), "first" | "new")
+            && super::replies::EntryId::parse(&self.start).is_none()
+        {
+            return refused(format!(
+                "start: is {:?}, must be \"first\", \"new\" or an entry's id such as \"1700000000000-0\"",
+                self.start
+            ));
+        }
+        // What is wrong with a URL is not said in its own words, in which a password may stand.
+        let Ok(info) = self.url.as_str().into_connection_info() else {
+            return refused(
+                "url: is no address of a server, must be such as redis://host:6379/0, rediss://host:6379 or \
+                 unix:///path; in a password, characters such as @ and / are written %40 and %2F"
+                    .to_owned(),
+            );
+        };
+        let info = self.with_credentials(info);
+        match info.addr() {
+            ConnectionAddr::TcpTls { insecure: true, .. } => {
+                return refused(
+                    "url: #insecure is not supported; let SSL_CERT_FILE name the PEM file of the certificate to trust"
+                        .to_owned(),
+                );
+            }
+            ConnectionAddr::TcpTls { .. } => crate::http::provide_to_all(),
+            _ => {}
+        }
+        let place = info.addr().to_string();
+        let Ok(client) = Client::open(info) else {
+            return refused("url: cannot be used".to_owned());
+        };
+        Ok((client, place))
+    }
+
+    fn with_credentials(&self, info: ConnectionInfo) -> ConnectionInfo {
+        let mut redis = info.redis_settings().clone().set_protocol(ProtocolVersion::RESP2);
+        if let Some(username) = &self.username {
+            redis = redis.set_username(username);
+        }
+        if let Some(password) = &self.password {
+            redis = redis.set_password(password);
+        }
+        info.set_redis_settings(redis)
+    }
+}
+
+impl std::fmt::Debug for RedisOptions {
+    /// All but the URL and the credentials.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RedisOptions")
+            .field("stream", &self.stream)
+            .field("name", &self.name)
+            .field("group", &self.group)
+            .field("consumer", &self.consumer)
+            .field("start", &self.start)
+            .field("max_bytes", &self.max_bytes)
+            .field("trim", &self.trim)
+            .field("claim_after", &self.claim_after)
+            .field("share", &self.share)
+            .finish_non_exhaustive()
+    }
+}

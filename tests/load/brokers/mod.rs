@@ -1,0 +1,57 @@
+//! Samples that arrive over the network, from real servers and through real sockets: none is lost, none comes twice,
+//! whoever is killed.
+
+mod groups;
+mod redis;
+mod server;
+
+use foreload::testing::stream::{Arrival, Received, Source, SourcePosition};
+use std::time::{Duration, Instant};
+
+/// How long anything may take that is not expected to take time at all.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// A position behind nothing but these samples.
+fn settled(keys: impl IntoIterator<Item = impl Into<String>>) -> SourcePosition {
+    SourcePosition { after: None, settled: keys.into_iter().map(Into::into).collect() }
+}
+
+/// The position behind this sample.
+fn after(key: impl Into<String>) -> SourcePosition {
+    SourcePosition { after: Some(key.into()), settled: Vec::new() }
+}
+
+/// Receives until there are so many samples, and fails where they do not come.
+fn receive(source: &mut dyn Source, count: usize) -> Vec<Arrival> {
+    let (mut arrivals, start) = (Vec::new(), Instant::now());
+    while arrivals.len() < count {
+        assert!(start.elapsed() < PATIENCE, "{} of {count} samples came", arrivals.len());
+        let most = count - arrivals.len();
+        let received = source.receive(most, Duration::from_millis(100), &mut arrivals).unwrap();
+        assert_eq!(received, Received::More);
+        assert!(arrivals.len() <= count, "more than were asked for");
+    }
+    arrivals
+}
+
+/// Checks that nothing comes within a moment.
+fn receive_nothing(source: &mut dyn Source) {
+    let mut arrivals = Vec::new();
+    for _ in 0..3 {
+        source.receive(100, Duration::from_millis(100), &mut arrivals).unwrap();
+    }
+    assert!(arrivals.is_empty(), "{arrivals:?}");
+}
+
+fn keys(arrivals: &[Arrival]) -> Vec<&str> {
+    arrivals.iter().map(|arrival| arrival.key.as_str()).collect()
+}
+
+/// The bytes of a sample's member.
+fn member<'a>(arrival: &'a Arrival, name: &str) -> &'a [u8] {
+    arrival.record.as_ref().unwrap().member(name).unwrap()
+}
+
+fn gaps(arrivals: &[Arrival]) -> u64 {
+    arrivals.iter().map(|arrival| arrival.gap).sum()
+}
