@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -42,9 +43,13 @@ class Rehearsal:
         half_life: float | None = None,
     ) -> None:
         if isinstance(capacity, bool) or not isinstance(capacity, int | str):
-            raise config_error("rehearsal.capacity", f'is {capacity!r}, must be samples or a text such as "20GB"')
+            raise config_error(
+                "rehearsal.capacity", f'is {capacity!r}, must be samples or a text such as "20GB"'
+            )
         self.capacity = capacity
-        self.share = (float(share), float(share)) if isinstance(share, int | float) else tuple(map(float, share))
+        self.share = (
+            (float(share), float(share)) if isinstance(share, int | float) else tuple(map(float, share))
+        )
         if len(self.share) != 2:
             raise config_error("rehearsal.share", f"is {share!r}, must be a number or a pair of numbers")
         self.by = by
@@ -87,6 +92,9 @@ class StreamLoader:
         queue_size: Bytes of samples that may wait in memory, such as `"256MB"`; two batches always may.
         max_bytes: Bytes of the largest sample. What is larger counts as failed.
         classes: The names of the classes by number. None: there are numbers alone.
+        journal: A file, which is made: which samples each step takes is written there, so that the run can be replayed.
+        replay: The journal of a run. Its steps are taken once more, byte for byte, from sources that can give samples
+            again by their keys; with the journal the stream ends. A run that began with a state is replayed with it.
         settings: All settings of `foreload.ImageLoader` that need no dataset: `fields`, `image_size`, `transforms`,
             `device`, `threads`, `memory`, `on_error` and others. With `on_error="skip"` another sample of the same batch
             takes the place of one that fails.
@@ -111,24 +119,33 @@ class StreamLoader:
         when_dry: Literal["wait", "short", "rehearse"] = "wait",
         dry_after: float = 1.0,
         queue_size: int | str = "256MB",
-        max_bytes: int | str = "64MB",
+        max_bytes: int | str = "16MB",
         classes: Sequence[str] | None = None,
+        journal: str | os.PathLike[str] | None = None,
+        replay: str | os.PathLike[str] | None = None,
         **settings: Any,
     ) -> None:
-        sources = [source] if isinstance(source, Source) else list(source)
+        sources = [source] if isinstance(source, Source) else source
+        must = "must be a source of foreload.streams, or a list of several"
+        if not isinstance(sources, Sequence):
+            raise config_error("source", f"is a {type(source).__name__}, {must}: Iterator takes any iterable")
         for each in sources:
             if not isinstance(each, Source):
-                raise config_error("source", f"is {each!r}, must be a source of foreload.streams, or a list of several")
+                raise config_error("source", f"has a {type(each).__name__}, {must}")
         if not isinstance(rehearsal, Rehearsal | None):
             raise config_error("rehearsal", f"is {rehearsal!r}, must be a foreload.Rehearsal or None")
         spec = {
             "policy": policy,
             "rehearsal": rehearsal and rehearsal._described(),
-            "samples_per_insert": None if samples_per_insert is None else tuple(map(float, samples_per_insert)),
+            "samples_per_insert": None
+            if samples_per_insert is None
+            else tuple(map(float, samples_per_insert)),
             "when_dry": when_dry,
             "dry_after": f"{float(dry_after):.9f}s",
             "queue_size": str(queue_size),
             "max_bytes": str(max_bytes),
+            "journal": None if journal is None else os.fspath(journal),
+            "replay": None if replay is None else os.fspath(replay),
             "classes": [str(each) for each in classes or ()],
         }
         score = rehearsal.by if rehearsal is not None and callable(rehearsal.by) else None

@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-__all__ = ["Folder", "Iterator", "Source"]
+__all__ = ["Folder", "Iterator", "Redis", "Source"]
 
 
 class Source:
@@ -102,6 +102,61 @@ class Folder(Source):
         return f"foreload.streams.Folder({self.path!r}, name={self.name!r})"
 
 
+class Redis(Source):
+    """A stream in a Redis or Valkey server: the fields of its entries are the members, and their ids are the keys.
+
+        XADD images MAXLEN ~ 100000 * jpg <bytes> cls 3
+
+    Without `group` the stream is read in order from `start` on, and a state says how far. With `group` the server deals
+    entries out among the readers of the group, and keeps them until they are acknowledged: those of a reader that was
+    silent for `claim_after` seconds are taken over by others. Either way each entry is used once, also when trainer or
+    server are killed. What was trimmed before it was read is counted as missing, where the server says so (Redis 7).
+
+    Args:
+        url: The server: `redis://host:6379/0`, `rediss://host:6379` for TLS, `unix:///path`.
+        stream: The key of the stream.
+        name: The name of the stream here. None: its key.
+        group: The name of a group of consumers, which is made where it is missing.
+        consumer: The name of this reader in the group: the same after a restart, and no other's. None: `rank-0`.
+        start: Without a state: `first`, `new`, or the id of an entry, behind which it begins.
+        username: The user, in place of the URL's.
+        password: The password, in place of the URL's. It is in no state, message or log.
+        trim: Whether entries are removed from the server once they are acknowledged: for a stream without other
+            readers.
+        claim_after: Seconds after which the entries of a reader of the group that is silent are taken over.
+    """
+
+    _kind = "redis"
+
+    def __init__(
+        self,
+        url: str,
+        stream: str,
+        *,
+        name: str | None = None,
+        group: str | None = None,
+        consumer: str | None = None,
+        start: str = "first",
+        username: str | None = None,
+        password: str | None = None,
+        trim: bool = False,
+        claim_after: float = 60.0,
+    ) -> None:
+        super().__init__(name or stream)
+        self._url, self._username, self._password = url, username, password
+        self.stream, self.group, self.consumer, self.start = stream, group, consumer, start
+        self.trim, self.claim_after = bool(trim), float(claim_after)
+
+    def _options(self) -> dict[str, Any]:
+        names = ("stream", "group", "consumer", "start", "trim")
+        hidden = {"url": self._url, "username": self._username, "password": self._password}
+        return {
+            **{name: getattr(self, name) for name in names},
+            **hidden,
+            "claim_after": f"{self.claim_after:.9f}s",
+        }
+
+
 class Iterator(Source):
     """Any iterable of Python's: an iterator, a generator, a consumer of a broker.
 
@@ -120,7 +175,9 @@ class Iterator(Source):
 
     _kind = "iterator"
 
-    def __init__(self, iterable: Iterable[Mapping[str, Any] | tuple[Any, Mapping[str, Any]]], *, name: str) -> None:
+    def __init__(
+        self, iterable: Iterable[Mapping[str, Any] | tuple[Any, Mapping[str, Any]]], *, name: str
+    ) -> None:
         super().__init__(name)
         self.iterable = iterable
 

@@ -104,9 +104,13 @@ impl Course {
     }
 
     /// Notes that these samples failed, and that their batch is not delivered for that.
-    pub(super) fn give_up(&self, failed: &[u64]) {
-        if let Self::Stream(course) = self {
-            course.stream.give_up(failed);
+    ///
+    /// # Errors
+    /// Those of [`Stream::give_up`].
+    pub(super) fn give_up(&self, failed: &[u64]) -> Result<()> {
+        match self {
+            Self::Epoch(_) => Ok(()),
+            Self::Stream(course) => course.stream.give_up(failed),
         }
     }
 

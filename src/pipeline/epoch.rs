@@ -199,8 +199,10 @@ impl Epoch {
         self.all_held_since = None;
         let failures = batch.take_failures();
         let failed: Vec<u64> = failures.iter().map(|failure| failure.sample).collect();
-        let counted = failures.into_iter().try_for_each(|failure| self.count_failure(failure));
-        counted.inspect_err(|_| self.run.course.give_up(&failed))?;
+        if let Err(error) = failures.into_iter().try_for_each(|failure| self.count_failure(failure)) {
+            self.run.course.give_up(&failed)?;
+            return Err(error);
+        }
         batch.deliver();
         self.run.course.deliver(self.next_step, &failed)?;
         self.busy_with = Some(batch.len() as u64);

@@ -12,7 +12,7 @@ use crate::peers::PeerValue;
 use crate::pipeline::{Epoch, Poll};
 use crate::tier::{Cache, CacheStats};
 use crate::trace::TraceNumber;
-use pyo3::exceptions::{PyAttributeError, PyKeyError};
+use pyo3::exceptions::{PyAttributeError, PyKeyError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{IntoPyDict, PyBytes, PyDict, PyIterator, PyList, PyTuple};
 use std::sync::Mutex;
@@ -81,8 +81,11 @@ impl Batches {
     }
 
     /// The number of batches of the whole epoch.
-    fn __len__(&self, py: Python<'_>) -> usize {
-        py.detach(|| lock(&self.epoch).steps() as usize)
+    fn __len__(&self, py: Python<'_>) -> PyResult<usize> {
+        if self.pipeline.index().is_stream() {
+            return Err(PyTypeError::new_err("nobody knows how many batches a stream has"));
+        }
+        Ok(py.detach(|| lock(&self.epoch).steps() as usize))
     }
 
     /// The state of this iteration for a checkpoint: a dict of numbers and texts.

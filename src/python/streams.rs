@@ -6,10 +6,7 @@ use pyo3::exceptions::{PyException, PyStopIteration};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyString, PyTuple};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// Samples that take longer than this to come are passed on one by one.
-const SLOW: Duration = Duration::from_millis(2);
+use std::time::Duration;
 
 /// An iterator of Python's as a source.
 pub(super) struct PythonSource {
@@ -164,19 +161,11 @@ impl Source for PythonSource {
         Ok(())
     }
 
-    fn receive(&mut self, most: usize, _: Duration, into: &mut Vec<Arrival>) -> Result<Received> {
+    fn receive(&mut self, _: usize, _: Duration, into: &mut Vec<Arrival>) -> Result<Received> {
         let received = Python::try_attach(|py| {
-            for _ in 0..most {
-                let began = Instant::now();
-                match self.next(py)? {
-                    Some(arrival) => into.push(arrival),
-                    None => return Ok(Received::End),
-                }
-                if began.elapsed() >= SLOW {
-                    break;
-                }
-            }
-            Ok(Received::More)
+            // The next one may be long in coming, so each is passed on at once.
+            let next = self.next(py)?;
+            Ok(if next.is_none() { Received::End } else { Received::More }).inspect(|_| into.extend(next))
         });
         // The interpreter is ending.
         received.unwrap_or(Ok(Received::End))

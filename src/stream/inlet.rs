@@ -5,7 +5,7 @@
 
 use super::account::StreamAccount;
 use super::ledger::SourceLedger;
-use super::record::unusable;
+use super::record::{Record, unusable};
 use super::source::{Arrival, Replay, SourcePosition};
 use super::waiting::{StreamPolicy, WaitingSample, WaitingSamples};
 use crate::error::{Error, Result};
@@ -251,6 +251,30 @@ impl Inlet {
         drop(state);
         self.room.notify_all();
         taken
+    }
+
+    /// Takes a sample that a source gave by itself, for a replay.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a sample that is on the way to a batch already, or was settled before.
+    pub(super) fn admit(&self, source: usize, record: Record) -> Result<WaitingSample> {
+        let mut state = self.lock();
+        let record = Arc::new(record);
+        let twice = || {
+            let message = format!("has the sample {:?} twice, or one that a state had settled", record.key());
+            Error::config("replay", message)
+        };
+        if state.present.contains(&record.id) {
+            return Err(twice());
+        }
+        let number = state.sources[source].enter(record.key()).ok_or_else(twice)?;
+        state.account.received += 1;
+        state.account.queued += 1;
+        state.present.insert(record.id);
+        let (arrival, since) = (state.arrivals, Instant::now());
+        state.arrivals += 1;
+        state.taken.insert(record.id, TakenSample { source, number, since });
+        Ok(WaitingSample { arrival, source, number, record, since })
     }
 
     /// Gives samples back that were taken and not used.

@@ -131,7 +131,9 @@ impl JournalReader {
             Self { lines: BufReader::new(file).lines(), path: path.to_owned(), number: 0, next: None };
         let wrong = |message: String| Error::config("replay", format!("{}: {message}", path.display()));
         match reader.take()? {
-            Some(JournalLine::Header { journal: VERSION, identity: found }) if found == *identity => Ok(reader),
+            Some(JournalLine::Header { journal: VERSION, identity: found }) if found == *identity => {
+                Ok(reader)
+            }
             Some(JournalLine::Header { journal, .. }) if journal != VERSION => {
                 Err(wrong(format!("is a journal of version {journal}, must be of version {VERSION}")))
             }
@@ -196,7 +198,11 @@ mod tests {
     }
 
     fn step(step: u64) -> JournalLine {
-        JournalLine::Step { step, new: vec![(0, format!("key \"{step}\""), 7)], rehearsed: (2, digest(&[1, 2])) }
+        JournalLine::Step {
+            step,
+            new: vec![(0, format!("key \"{step}\""), 7)],
+            rehearsed: (2, digest(&[1, 2])),
+        }
     }
 
     fn rest(mut reader: JournalReader) -> Vec<JournalLine> {

@@ -9,15 +9,16 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// The file that stands for memory: samples that lie there are told apart by their offset, which is their id.
-pub(super) const IN_MEMORY: FileId = FileId(u32::MAX);
+/// The file that stands for all places where samples of a stream are: they are told apart by their offset there, which
+/// is their id.
+const LIVE: FileId = FileId(u32::MAX);
 
 /// Where the bytes of a sample are.
 #[derive(Debug, Clone)]
 pub(super) enum SampleBytes {
     Memory(Arc<Record>),
-    /// In a file of the rehearsal buffer.
-    Stored(Extent),
+    /// In a file of the rehearsal buffer, with this checksum.
+    Stored { extent: Extent, crc: u32 },
 }
 
 /// A sample that is in use.
@@ -35,17 +36,11 @@ pub(crate) struct LiveTable {
     /// The bytes of the largest sample and of one of usual size.
     sizes: (u32, u32),
     samples: RwLock<HashMap<u64, LiveSample>>,
-    /// The paths of the rehearsal buffer's files.
-    paths: Box<dyn Fn(FileId) -> PathBuf + Send + Sync>,
 }
 
 impl LiveTable {
-    /// The table of the streams with these names, whose buffer has files at these `paths`.
-    pub(super) fn new(
-        streams: &[&str],
-        sizes: (u32, u32),
-        paths: Box<dyn Fn(FileId) -> PathBuf + Send + Sync>,
-    ) -> Self {
+    /// The table of the streams with these names.
+    pub(super) fn new(streams: &[&str], sizes: (u32, u32)) -> Self {
         let mut hash = Sha256::new_with_prefix(b"foreload streams 1");
         for stream in streams {
             hash.update((stream.len() as u64).to_le_bytes());
@@ -56,7 +51,6 @@ impl LiveTable {
             fingerprint: Fingerprint(hash.finalize().into()),
             sizes,
             samples: RwLock::default(),
-            paths,
         }
     }
 
@@ -82,8 +76,29 @@ impl LiveTable {
     pub(super) fn record(&self, id: u64) -> Option<Arc<Record>> {
         self.with(id, |sample| match &sample.bytes {
             SampleBytes::Memory(record) => Some(record.clone()),
-            SampleBytes::Stored(_) => None,
+            SampleBytes::Stored { .. } => None,
         })?
+    }
+
+    /// Where the bytes of a sample are; `None` for one that is not in use.
+    pub(super) fn bytes(&self, id: u64) -> Option<SampleBytes> {
+        self.with(id, |sample| sample.bytes.clone())
+    }
+
+    /// Where a sample lies in a file, and its checksum there; `None` for one in memory, or not in use.
+    pub(super) fn stored(&self, id: u64) -> Option<(Extent, u32)> {
+        self.with(id, |sample| match sample.bytes {
+            SampleBytes::Memory(_) => None,
+            SampleBytes::Stored { extent, crc } => Some((extent, crc)),
+        })?
+    }
+
+    /// Notes that a sample's bytes are elsewhere now, if it is in use.
+    pub(super) fn set_bytes(&self, id: u64, bytes: &SampleBytes) {
+        let mut samples = self.samples.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sample) = samples.get_mut(&id) {
+            sample.bytes = bytes.clone();
+        }
     }
 
     fn with<T>(&self, id: u64, act: impl FnOnce(&LiveSample) -> T) -> Option<T> {
@@ -105,14 +120,12 @@ impl LiveSamples for LiveTable {
     }
 
     fn extent(&self, sample: u64) -> Extent {
-        let extent = self.with(sample, |found| match &found.bytes {
-            SampleBytes::Memory(record) => {
-                Extent { file: IN_MEMORY, offset: sample, length: record.bytes().len() as u32 }
-            }
-            SampleBytes::Stored(extent) => *extent,
+        let length = self.with(sample, |found| match &found.bytes {
+            SampleBytes::Memory(record) => record.bytes().len() as u32,
+            SampleBytes::Stored { extent, .. } => extent.length,
         });
         // Whoever asks for a sample that has gone is told so by its reader.
-        extent.unwrap_or(Extent { file: IN_MEMORY, offset: sample, length: 0 })
+        Extent { file: LIVE, offset: sample, length: length.unwrap_or(0) }
     }
 
     fn label(&self, sample: u64) -> u32 {
@@ -133,12 +146,12 @@ impl LiveSamples for LiveTable {
     fn shown(&self, sample: u64) -> PathBuf {
         let shown = self.with(sample, |found| match &found.bytes {
             SampleBytes::Memory(record) => Path::new(record.stream()).join(record.key()),
-            SampleBytes::Stored(extent) => (self.paths)(extent.file),
+            SampleBytes::Stored { .. } => self.name.join(format!("rehearsed sample {sample}")),
         });
         shown.unwrap_or_else(|| self.name.clone())
     }
 
-    fn path(&self, file: FileId) -> PathBuf {
-        if file == IN_MEMORY { self.name.clone() } else { (self.paths)(file) }
+    fn path(&self, _: FileId) -> PathBuf {
+        self.name.clone()
     }
 }

@@ -8,6 +8,7 @@
 mod account;
 mod buffer;
 mod inlet;
+mod journal;
 mod ledger;
 mod live;
 mod mix;
@@ -31,5 +32,6 @@ pub(crate) use run::{Stream, StreamOptions};
 pub(crate) use source::{Arrival, Received, Replay, Source, SourcePosition};
 pub(crate) use sources::RankShare;
 pub(crate) use sources::folder::{FolderAfter, FolderOptions, FolderSource, WatchChoice};
+pub(crate) use sources::redis::{RedisOptions, RedisSource};
 pub(crate) use state::StreamState;
 pub(crate) use waiting::StreamPolicy;

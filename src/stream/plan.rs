@@ -5,6 +5,7 @@
 
 use super::buffer::RehearsalBuffer;
 use super::inlet::{Fate, Inlet, InletView};
+use super::journal::{self, JournalLine, JournalReader, JournalWriter};
 use super::live::{LiveTable, SampleBytes};
 use super::mix::{MixDecision, MixView, Mixer};
 use super::waiting::WaitingSample;
@@ -25,6 +26,12 @@ pub(super) struct Plan {
     next: u64,
     /// The steps that are planned and not delivered, in order.
     ahead: VecDeque<PlannedStep>,
+    /// Where delivered steps are written.
+    journal: Option<JournalWriter>,
+    /// What was withdrawn lately: the samples, and the step before which that counts.
+    withdrawn: Vec<(u64, Vec<u64>)>,
+    /// What a replay withdraws: the samples, and the step before which that is done.
+    due: Vec<(u64, Vec<u64>)>,
 }
 
 /// A step whose samples are chosen.
@@ -58,7 +65,30 @@ impl Plan {
         next: u64,
     ) -> Self {
         let order = RandomKey::new(b"stream", seed, 0, Use::Order);
-        Self { mixer, buffer, order, batch_size: batch_size.into(), next, ahead: VecDeque::new() }
+        Self {
+            mixer,
+            buffer,
+            order,
+            batch_size: batch_size.into(),
+            next,
+            ahead: VecDeque::new(),
+            journal: None,
+            withdrawn: Vec::new(),
+            due: Vec::new(),
+        }
+    }
+
+    /// The same, with a journal of the steps that are delivered.
+    pub(super) fn with_journal(self, journal: Option<JournalWriter>) -> Self {
+        Self { journal, ..self }
+    }
+
+    /// The bytes of the journal, which are safely on the drive.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(super) fn sync_journal(&mut self) -> Result<Option<u64>> {
+        self.journal.as_mut().map(JournalWriter::sync).transpose()
     }
 
     /// The step that is delivered next.
@@ -102,6 +132,75 @@ impl Plan {
         }
     }
 
+    /// Plans `step` as a journal has it, or finds it among those that are planned; `fetch` gets a sample once more by
+    /// the number of its source and its key, and takes it as if it had waited.
+    ///
+    /// # Errors
+    /// [`Error::Config`] where the journal does not fit what comes; the errors of `fetch`.
+    pub(super) fn replay(
+        &mut self,
+        step: u64,
+        journal: &mut JournalReader,
+        live: &LiveTable,
+        fetch: impl Fn(usize, &str) -> Result<WaitingSample>,
+    ) -> Result<NextBatch> {
+        if let Some(planned) = self.planned(step) {
+            return Ok(NextBatch::Places(planned.entries.clone()));
+        }
+        let path = journal.path().to_owned();
+        let astray = |what: String| Error::config("replay", format!("{}: {what}", path.display()));
+        loop {
+            match journal.take()? {
+                None => return Ok(NextBatch::End),
+                Some(JournalLine::Withdrawn { before, withdrawn }) => self.due.push((before, withdrawn)),
+                // A run that goes on from a state has no use for the steps before.
+                Some(JournalLine::Step { step: other, .. }) if other < step => {}
+                Some(JournalLine::Step { step: found, new, rehearsed: (count, digest) }) if found == step => {
+                    for (_, ids) in self.due.extract_if(.., |(before, _)| *before <= step).collect::<Vec<_>>() {
+                        self.withdraw(&ids.into_iter().collect())?;
+                    }
+                    let mut samples = Vec::with_capacity(new.len());
+                    for (source, key, crc) in new {
+                        let sample = fetch(source, &key)?;
+                        if sample.record.checksum() != crc {
+                            return Err(astray(format!(
+                                "the sample {key:?} of step {step} has other bytes now than when the journal was written"
+                            )));
+                        }
+                        samples.push(sample);
+                    }
+                    let drawn = match &self.buffer {
+                        Some(buffer) => buffer.draw(step, count as u32),
+                        None => Vec::new(),
+                    };
+                    if (drawn.len() as u64, journal::digest(&drawn)) != (count, digest) {
+                        return Err(astray(format!(
+                            "step {step} rehearses other samples than when the journal was written: it began with another                              state"
+                        )));
+                    }
+                    return self.compose(samples, drawn, live).map(NextBatch::Places);
+                }
+                Some(other) => return Err(astray(format!("step {step} is missing, {other:?} comes"))),
+            }
+        }
+    }
+
+    /// Withdraws samples from the rehearsal buffer, and returns how many were kept.
+    ///
+    /// # Errors
+    /// Those of the rehearsal buffer and of the journal.
+    pub(super) fn withdraw(&mut self, ids: &HashSet<u64>) -> Result<u64> {
+        let mut sorted: Vec<u64> = ids.iter().copied().collect();
+        sorted.sort_unstable();
+        if let Some(journal) = &mut self.journal {
+            journal.write(&JournalLine::Withdrawn { before: self.next, withdrawn: sorted.clone() })?;
+        }
+        let first = self.first_undelivered();
+        self.withdrawn.retain(|(before, _)| *before > first);
+        self.withdrawn.push((self.next, sorted));
+        self.buffer.as_mut().map_or(Ok(0), |buffer| buffer.withdraw(ids))
+    }
+
     /// Makes the next step of these samples.
     ///
     /// # Errors
@@ -130,7 +229,6 @@ impl Plan {
             for sample in &new {
                 buffer.insert(&sample.record)?;
             }
-            buffer.end_step();
         }
         let mut stream = self.order.stream(step);
         for last in (1..draws.len()).rev() {
@@ -164,6 +262,14 @@ impl Plan {
         let planned = self.ahead.pop_front().filter(|planned| planned.step == step);
         let out_of_order = || Error::Internal(format!("step {step} of a stream was delivered out of order"));
         let planned = planned.ok_or_else(out_of_order)?;
+        if let Some(journal) = &mut self.journal {
+            let new = planned.new.iter().map(|sample| {
+                let record = &sample.record;
+                (sample.source, record.key().to_owned(), record.checksum())
+            });
+            let rehearsed = (planned.rehearsed.len() as u64, journal::digest(&planned.rehearsed));
+            journal.write(&JournalLine::Step { step, new: new.collect(), rehearsed })?;
+        }
         let fate = |id| if failed.contains(&id) { Fate::Failed } else { Fate::Delivered };
         inlet.settle(planned.new.iter().map(|sample| (sample.record.id, fate(sample.record.id))));
         inlet.count_rehearsed(planned.rehearsed.len() as u64);
@@ -175,15 +281,26 @@ impl Plan {
     }
 
     /// Takes back all steps that are planned and not delivered: their new samples wait again.
-    pub(super) fn take_back(&mut self, inlet: &Inlet, live: &LiveTable) {
+    ///
+    /// # Errors
+    /// Those of the journal.
+    pub(super) fn take_back(&mut self, inlet: &Inlet, live: &LiveTable) -> Result<()> {
+        let first = self.first_undelivered();
+        if let Some(journal) = &mut self.journal {
+            // What counted for steps that are planned anew counts from the first of them on.
+            for (_, ids) in self.withdrawn.drain(..).filter(|(before, _)| *before > first) {
+                journal.write(&JournalLine::Withdrawn { before: first, withdrawn: ids })?;
+            }
+        }
         while let Some(planned) = self.ahead.pop_back() {
             if let Some(buffer) = &mut self.buffer {
-                buffer.undo_step();
+                buffer.undo_step()?;
             }
             planned.entries.iter().for_each(|entry| live.leave(entry.draw.sample));
             inlet.put_back(planned.new.into_iter());
             self.mixer.set_counts(planned.counts);
             self.next = planned.step;
         }
+        Ok(())
     }
 }

@@ -1,41 +1,87 @@
 //! The reader of a stream's pipeline: samples in memory are copied into their slots, and those of the rehearsal buffer's
 //! files are read by whatever reads files.
 
-use super::live::{IN_MEMORY, LiveTable};
+use super::live::{LiveTable, SampleBytes};
+use crate::crc::checksum;
 use crate::error::{Error, Result};
 use crate::io::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker};
 use crate::slot::Slot;
 use crate::tier_name::TierName;
+use std::collections::HashMap;
 use std::sync::Arc;
+
+/// Reads a sample in use here and now.
+type ReadAgain = dyn Fn(u64) -> Result<Vec<u8>> + Send;
 
 /// Reads samples of a stream.
 pub(crate) struct StreamReader {
     live: Arc<LiveTable>,
     /// The reader of files, where there are any.
     stored: Option<Box<dyn Reader>>,
+    /// The samples that it reads, by the tokens of the requests, with the checksums of their bytes.
+    reading: HashMap<u64, (u64, u32)>,
+    /// Reads a sample whose file has changed under the reader: samples move when others are withdrawn.
+    again: Box<ReadAgain>,
     depth: usize,
     copied: Vec<Completion>,
+    arrived: Vec<Completion>,
     stats: ReadStats,
     /// Whether the files' reader has requests that it was not told to begin.
     deferred: bool,
 }
 
 impl StreamReader {
-    pub(super) fn new(live: Arc<LiveTable>, stored: Option<Box<dyn Reader>>, depth: usize) -> Self {
-        Self { live, stored, depth, copied: Vec::new(), stats: ReadStats::default(), deferred: false }
+    pub(super) fn new(
+        live: Arc<LiveTable>,
+        stored: Option<Box<dyn Reader>>,
+        again: Box<ReadAgain>,
+        depth: usize,
+    ) -> Self {
+        Self {
+            live,
+            stored,
+            reading: HashMap::new(),
+            again,
+            depth,
+            copied: Vec::new(),
+            arrived: Vec::new(),
+            stats: ReadStats::default(),
+            deferred: false,
+        }
     }
 
-    fn copy(&mut self, token: u64, sample: u64, mut slot: Slot) -> Completion {
-        let Some(record) = self.live.record(sample) else {
-            let gone = Error::Internal(format!("sample {sample} of a stream is read and no longer in use"));
-            return Completion::failed(token, gone, slot);
-        };
-        let bytes = record.bytes();
-        slot.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
-        self.stats.bytes += bytes.len() as u64;
-        self.stats.reads += 1;
-        Completion::arrived(token, Filled::new(slot, 0..bytes.len())).of(TierName::RAM)
+    /// Fills a slot with the bytes that a sample has now.
+    fn copy_again(&self, token: u64, sample: u64, slot: Slot) -> Completion {
+        match (self.again)(sample) {
+            Ok(bytes) => into_slot(token, &bytes, slot),
+            Err(error) => Completion::failed(token, error, slot),
+        }
     }
+
+    /// Passes on what was read of a file, if it is the sample.
+    fn checked(&mut self, completion: Completion) -> Completion {
+        let Some((sample, crc)) = self.reading.remove(&completion.token) else { return completion };
+        let token = completion.token;
+        let (slot, error) = match completion.result {
+            Ok(filled) if checksum(&filled) == crc => return Completion::arrived(token, filled).of(TierName::NVME),
+            Ok(filled) => (filled.into_slot(), Error::Internal("a slot is shared before it was passed on".into())),
+            Err(error) => (completion.slot, error),
+        };
+        match slot {
+            Some(slot) => self.copy_again(token, sample, slot),
+            None => Completion::failed(token, error, None),
+        }
+    }
+}
+
+/// Puts a sample's bytes into a slot.
+fn into_slot(token: u64, bytes: &[u8], mut slot: Slot) -> Completion {
+    if bytes.len() > slot.capacity() {
+        let message = format!("a sample of {} bytes was read into a slot of {}", bytes.len(), slot.capacity());
+        return Completion::failed(token, Error::Internal(message), slot);
+    }
+    slot.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
+    Completion::arrived(token, Filled::new(slot, 0..bytes.len())).of(TierName::RAM)
 }
 
 impl Reader for StreamReader {
@@ -48,29 +94,30 @@ impl Reader for StreamReader {
         self.copied.len() + self.stored.as_ref().map_or(0, |stored| stored.in_flight())
     }
 
-    fn submit(&mut self, request: ReadRequest) {
-        if request.extent.file == IN_MEMORY {
-            let completion = self.copy(request.token, request.extent.offset, request.slot);
-            return self.copied.push(completion);
-        }
-        match &mut self.stored {
-            Some(stored) => {
-                stored.submit(request);
+    fn submit(&mut self, ReadRequest { token, extent, slot, .. }: ReadRequest) {
+        // Where a sample lies is looked up now, for it may have moved since its batch was planned.
+        let sample = extent.offset;
+        let completion = match (self.live.bytes(sample), &mut self.stored) {
+            (Some(SampleBytes::Memory(record)), _) => {
+                self.stats.bytes += record.bytes().len() as u64;
+                self.stats.reads += 1;
+                into_slot(token, record.bytes(), slot)
+            }
+            (Some(SampleBytes::Stored { extent, crc }), Some(stored)) => {
+                self.reading.insert(token, (sample, crc));
+                stored.submit(ReadRequest::new(token, extent, slot));
                 self.deferred = true;
+                return;
             }
-            None => {
-                let none = Error::Internal("a stream without a directory has a sample in one".into());
-                self.copied.push(Completion::failed(request.token, none, request.slot));
-            }
-        }
+            _ => self.copy_again(token, sample, slot),
+        };
+        self.copied.push(completion);
     }
 
     fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
         let any = !self.copied.is_empty();
         out.append(&mut self.copied);
-        let Some(stored) = self.stored.as_mut().filter(|stored| stored.in_flight() > 0) else {
-            return Ok(());
-        };
+        let Some(stored) = self.stored.as_mut().filter(|stored| stored.in_flight() > 0) else { return Ok(()) };
         if any {
             if !std::mem::take(&mut self.deferred) {
                 return Ok(());
@@ -78,7 +125,11 @@ impl Reader for StreamReader {
             // What is there already shall not wait, but the files' reader may only now ask the system.
             (stored.waker().0)();
         }
-        stored.wait(out)
+        let mut arrived = std::mem::take(&mut self.arrived);
+        let waited = stored.wait(&mut arrived);
+        out.extend(arrived.drain(..).map(|completion| self.checked(completion)));
+        self.arrived = arrived;
+        waited
     }
 
     fn waker(&self) -> Waker {

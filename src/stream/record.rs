@@ -8,6 +8,7 @@
 //! All numbers are little-endian. The first two members are the names by which the sample is known. The same bytes wait
 //! in memory, lie in segments and arrive in a slot, so nothing else has to be kept of where members are.
 
+use crate::crc::checksum;
 use crate::dataset::{class_number_in_json, class_number_in_text};
 use crate::error::{DecodeError, Error, Result};
 use sha2::{Digest, Sha256};
@@ -109,6 +110,11 @@ impl Record {
     /// All bytes of the sample, its table of members among them.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// The checksum of all bytes of the sample.
+    pub(crate) fn checksum(&self) -> u32 {
+        checksum(&self.bytes)
     }
 
     /// The key, which tells the sample from all others of its stream.

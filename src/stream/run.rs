@@ -3,6 +3,7 @@
 use super::account::StreamAccount;
 use super::buffer::{RehearsalBuffer, RehearsalOptions};
 use super::inlet::{Fate, Inlet, InletOptions, InletPositions};
+use super::journal::{JournalReader, JournalWriter};
 use super::live::LiveTable;
 use super::mix::{MixOptions, Mixer};
 use super::plan::{NextBatch, Plan};
@@ -20,6 +21,7 @@ use crate::rng::RandomStream;
 use crate::slot::SlotPool;
 use crate::trace::Histogram;
 use std::collections::HashSet;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -42,6 +44,9 @@ pub(crate) struct StreamOptions {
     pub rehearsal: Option<RehearsalOptions>,
     /// The user's score of a sample, by which the rehearsal buffer keeps it.
     pub score: Option<Arc<ScoreFunction>>,
+    /// Where delivered steps are written, and the journal that is replayed.
+    pub journal: Option<PathBuf>,
+    pub replay: Option<PathBuf>,
     pub notices: Notices,
 }
 
@@ -70,8 +75,8 @@ struct RunningStream {
     inlet: Arc<Inlet>,
     receivers: Receivers,
     plan: Mutex<Plan>,
-    /// How the sources go on after a restart.
-    replays: Vec<Replay>,
+    /// The journal that is replayed.
+    replay: Option<Mutex<JournalReader>>,
 }
 
 impl Stream {
@@ -81,6 +86,13 @@ impl Stream {
     /// [`Error::Config`] for options that cannot work, and for two sources of one name.
     pub(crate) fn new(options: StreamOptions, sources: Vec<Box<dyn Source>>) -> Result<Arc<Self>> {
         options.mix.check()?;
+        if let (Some(_), Some(source)) =
+            (&options.replay, sources.iter().find(|source| source.replay() == Replay::Never))
+        {
+            let message =
+                format!("needs sources that give samples again, and {} does not", source.describe());
+            return Err(Error::config("replay", message));
+        }
         if sources.is_empty() {
             return Err(Error::config("source", "is an empty list, must have a source"));
         }
@@ -98,8 +110,7 @@ impl Stream {
             batch_size: options.mix.batch_size,
             rehearsal: options.rehearsal.as_ref().map(RehearsalOptions::words),
         };
-        let paths = RehearsalOptions::paths(options.rehearsal.as_ref());
-        let live = Arc::new(LiveTable::new(&names, options.sizes, paths));
+        let live = Arc::new(LiveTable::new(&names, options.sizes));
         Ok(Arc::new(Self {
             options,
             identity,
@@ -147,22 +158,24 @@ impl Stream {
             }
         };
         let mut plan = running.plan();
-        plan.take_back(&running.inlet, &self.live);
+        plan.take_back(&running.inlet, &self.live)?;
         Ok((iteration, plan.first_undelivered()))
     }
 
     fn start(&self, idle: &mut IdleStream, wake: Box<dyn Fn() + Send + Sync>) -> Result<RunningStream> {
         let options = &self.options;
         let loaded = idle.loaded.clone();
-        let mut buffer = options
-            .rehearsal
-            .as_ref()
-            .map(|rehearsal| RehearsalBuffer::open(rehearsal, options.seed, options.notices.clone()));
-        let mut buffer = buffer.take().transpose()?;
+        let open =
+            |rehearsal| RehearsalBuffer::open(rehearsal, options.seed, &self.live, options.notices.clone());
+        let mut buffer = options.rehearsal.as_ref().map(open).transpose()?;
         let mut positions = vec![SourcePosition::default(); idle.sources.len()];
+        let saved = loaded.as_ref().and_then(|state| state.snapshot);
+        if let (None, Some(buffer)) = (saved, &mut buffer) {
+            buffer.begin_empty()?;
+        }
         if let Some(state) = &loaded {
-            let found = match (&state.snapshot, &mut buffer) {
-                (Some(snapshot), Some(buffer)) => Some(buffer.restore(snapshot)?),
+            let found = match (saved, &mut buffer) {
+                (Some(snapshot), Some(buffer)) => Some(buffer.restore(&snapshot)?),
                 _ => None,
             };
             for (number, source) in state.sources.iter().enumerate() {
@@ -195,10 +208,15 @@ impl Stream {
             (step, counts) = (state.step, (state.used, state.taken));
         }
         let mixer = Mixer::new(options.mix.clone(), counts);
+        let known = loaded.as_ref().and_then(|state| state.journal);
+        let journal = options.journal.as_ref().map(|path| JournalWriter::open(path, &self.identity, known));
+        let replay =
+            options.replay.as_ref().map(|path| JournalReader::open(path, &self.identity)).transpose()?;
         let plan = Plan::new(mixer, buffer, options.seed, options.mix.batch_size, step);
+        let plan = plan.with_journal(journal.transpose()?);
         let sources = sources.into_iter().zip(positions).collect();
-        let receivers = Receivers::start(&inlet, sources, self.options.score.as_ref(), false)?;
-        Ok(RunningStream { inlet, receivers, plan: Mutex::new(plan), replays })
+        let receivers = Receivers::start(&inlet, sources, self.options.score.as_ref(), replay.is_some())?;
+        Ok(RunningStream { inlet, receivers, plan: Mutex::new(plan), replay: replay.map(Mutex::new) })
     }
 
     /// The account with which a run goes on: what sources give once more is received anew, what they cannot is lost.
@@ -233,7 +251,20 @@ impl Stream {
         if self.iteration.load(Ordering::SeqCst) != iteration {
             return Ok(NextBatch::End);
         }
-        let next = plan.plan(step, &running.inlet, &self.live)?;
+        let next = match &running.replay {
+            None => plan.plan(step, &running.inlet, &self.live)?,
+            Some(journal) => {
+                let mut journal = journal.lock().unwrap_or_else(PoisonError::into_inner);
+                let fetch = |source, key: &str| {
+                    let mut record = running.receivers.fetch(source, key)?;
+                    if let Some(score) = &self.options.score {
+                        record.weight = score(&record)?;
+                    }
+                    running.inlet.admit(source, record)
+                };
+                plan.replay(step, &mut journal, &self.live, fetch)?
+            }
+        };
         if next == NextBatch::End {
             self.steps.store(step, Ordering::SeqCst);
         }
@@ -264,14 +295,18 @@ impl Stream {
 
     /// Notes that these samples failed, and that their batch is not delivered for that. The others of the batch wait
     /// again.
-    pub(crate) fn give_up(&self, failed: &[u64]) {
+    ///
+    /// # Errors
+    /// Those of the rehearsal buffer.
+    pub(crate) fn give_up(&self, failed: &[u64]) -> Result<()> {
         if let Some(running) = self.running.get() {
             let mut plan = running.plan();
             running.inlet.settle(failed.iter().map(|&id| (id, Fate::Failed)));
             if let Some(buffer) = plan.buffer() {
-                buffer.give_up(failed);
+                buffer.give_up(failed)?;
             }
         }
+        Ok(())
     }
 
     /// A sample of the same batch, drawn by `stream`, that may take the place of one that failed.
@@ -301,7 +336,7 @@ impl Stream {
     /// # Errors
     /// Those of readers of files.
     pub(crate) fn open_reader(
-        &self,
+        self: &Arc<Self>,
         slots: &SlotPool,
         io: IoChoice,
         direct: Direct,
@@ -309,7 +344,9 @@ impl Stream {
     ) -> Result<Box<dyn Reader>> {
         let mut plan = self.running()?.plan();
         let stored = plan.buffer().map(|buffer| buffer.open_reader(slots, io, direct, depth)).transpose()?;
-        Ok(Box::new(StreamReader::new(self.live.clone(), stored.flatten(), depth)))
+        let stream = self.clone();
+        let again = Box::new(move |sample| stream.read(sample));
+        Ok(Box::new(StreamReader::new(self.live.clone(), stored.flatten(), again, depth)))
     }
 
     /// The state after the last delivered step; `errors` is the number of failures so far.
@@ -345,7 +382,7 @@ impl Stream {
             withdrawn,
             errors,
             snapshot,
-            journal: None,
+            journal: plan.sync_journal()?,
         })
     }
 
@@ -398,11 +435,7 @@ impl Stream {
         let running = self.running()?;
         let mut plan = running.plan();
         let waited = running.inlet.withdraw(ids);
-        let kept = match plan.buffer() {
-            Some(buffer) => buffer.withdraw(ids)?,
-            None => 0,
-        };
-        Ok(waited + kept)
+        Ok(waited + plan.withdraw(ids)?)
     }
 
     /// The account now, how long samples took from their arrival to their batch, and what the rehearsal buffer has:

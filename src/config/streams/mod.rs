@@ -1,14 +1,15 @@
 //! What a stream is asked to be, as Python describes it, and what that means.
 
+mod sources;
+
+pub(crate) use sources::SourceSpec;
+
 use super::OnError;
 use super::units::{parse_bytes, parse_duration};
 use crate::error::{Error, Result};
 use crate::names::NamedValue;
 use crate::notices::Notices;
-use crate::stream::{
-    Capacity, FolderAfter, FolderOptions, FolderSource, KeepBy, MixOptions, RankShare, RehearsalOptions,
-    Source, StreamOptions, StreamPolicy, WatchChoice, WhenDry,
-};
+use crate::stream::{Capacity, KeepBy, MixOptions, RehearsalOptions, StreamOptions, StreamPolicy, WhenDry};
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -26,6 +27,8 @@ pub(crate) struct StreamSpec {
     dry_after: String,
     queue_size: String,
     max_bytes: String,
+    journal: Option<PathBuf>,
+    replay: Option<PathBuf>,
     /// The names of the classes; none where there are numbers alone.
     pub classes: Vec<String>,
 }
@@ -61,32 +64,6 @@ enum KeepName {
 crate::names::named!(
     KeepName: "uniform" => Uniform, "class" => Class, "recency" => Recency, "score" => Score
 );
-
-/// A source, as it is asked for.
-#[derive(Debug, Deserialize)]
-#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
-pub(crate) enum SourceSpec {
-    Folder(FolderSpec),
-    /// An iterator of Python's, which whoever reads this spec has.
-    Iterator {
-        name: String,
-    },
-}
-
-/// A directory that grows, as it is asked for.
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(crate) struct FolderSpec {
-    path: PathBuf,
-    name: String,
-    members: Option<Vec<String>>,
-    done: Option<String>,
-    classes: Option<Vec<String>>,
-    after: String,
-    move_to: Option<PathBuf>,
-    watch: String,
-    poll: String,
-}
 
 impl StreamSpec {
     /// Reads a stream as Python describes it.
@@ -127,6 +104,8 @@ impl StreamSpec {
             raises: on_error == OnError::Raise,
             rehearsal: rehearsal.map(RehearsalSpec::options).transpose()?,
             score: None,
+            journal: self.journal.clone(),
+            replay: self.replay.clone(),
             notices: notices.clone(),
         })
     }
@@ -171,63 +150,5 @@ impl RehearsalSpec {
             ));
         }
         Ok(RehearsalOptions { by, capacity })
-    }
-}
-
-impl SourceSpec {
-    /// Reads a source as Python describes it.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for what cannot be read.
-    pub(crate) fn from_json(text: &str) -> Result<Self> {
-        serde_json::from_str(text).map_err(|error| Error::config("source", error.to_string()))
-    }
-
-    /// The source, for samples of up to `max_bytes`; `iterator` makes one of Python's.
-    ///
-    /// # Errors
-    /// [`Error::Config`] that names the setting.
-    pub(crate) fn open(
-        self,
-        max_bytes: u32,
-        notices: &Notices,
-        iterator: impl FnOnce(String) -> Result<Box<dyn Source>>,
-    ) -> Result<Box<dyn Source>> {
-        match self {
-            Self::Folder(spec) => spec.open(max_bytes, notices),
-            Self::Iterator { name } => iterator(name),
-        }
-    }
-}
-
-impl FolderSpec {
-    fn open(self, max_bytes: u32, notices: &Notices) -> Result<Box<dyn Source>> {
-        let after = match (self.after.as_str(), self.move_to) {
-            ("keep", None) => FolderAfter::Keep,
-            ("delete", None) => FolderAfter::Delete,
-            ("move", Some(to)) => FolderAfter::Move(to),
-            (other, to) => {
-                let message = format!(
-                    "after={other:?} with move_to={to:?} cannot be: keep, delete, or move with a \
-                     directory in move_to"
-                );
-                return Err(Error::config("Folder", message));
-            }
-        };
-        let root =
-            std::path::absolute(&self.path).map_err(|error| Error::io("resolve", &self.path, error))?;
-        let options = FolderOptions {
-            root,
-            name: self.name,
-            members: self.members,
-            done: self.done,
-            classes: self.classes,
-            after,
-            watch: WatchChoice::parse("watch", &self.watch)?,
-            poll: parse_duration("poll", &self.poll)?,
-            max_bytes: max_bytes.into(),
-            share: RankShare::default(),
-        };
-        Ok(Box::new(FolderSource::new(options, notices.clone())?))
     }
 }

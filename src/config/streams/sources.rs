@@ -1,0 +1,131 @@
+//! The sources of a stream, as Python describes them.
+
+use crate::config::units::parse_duration;
+use crate::error::{Error, Result};
+use crate::names::NamedValue;
+use crate::notices::Notices;
+use crate::stream::{
+    FolderAfter, FolderOptions, FolderSource, RankShare, RedisOptions, RedisSource, Source, WatchChoice,
+};
+use serde::Deserialize;
+use std::path::PathBuf;
+
+/// A source, as it is asked for.
+#[derive(Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase", deny_unknown_fields)]
+pub(crate) enum SourceSpec {
+    Folder(FolderSpec),
+    Redis(RedisSpec),
+    /// An iterator of Python's, which whoever reads this spec has.
+    Iterator {
+        name: String,
+    },
+}
+
+/// A directory that grows, as it is asked for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct FolderSpec {
+    path: PathBuf,
+    name: String,
+    members: Option<Vec<String>>,
+    done: Option<String>,
+    classes: Option<Vec<String>>,
+    after: String,
+    move_to: Option<PathBuf>,
+    watch: String,
+    poll: String,
+}
+
+/// A stream in Redis, as it is asked for. It may hold a password, and so is never shown.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct RedisSpec {
+    url: String,
+    stream: String,
+    name: String,
+    group: Option<String>,
+    consumer: Option<String>,
+    start: String,
+    username: Option<String>,
+    password: Option<String>,
+    trim: bool,
+    claim_after: String,
+}
+
+impl SourceSpec {
+    /// Reads a source as Python describes it.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for what cannot be read.
+    pub(crate) fn from_json(text: &str) -> Result<Self> {
+        serde_json::from_str(text).map_err(|error| Error::config("source", error.to_string()))
+    }
+
+    /// The source, for samples of up to `max_bytes`; `iterator` makes one of Python's.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the setting.
+    pub(crate) fn open(
+        self,
+        max_bytes: u32,
+        notices: &Notices,
+        iterator: impl FnOnce(String) -> Result<Box<dyn Source>>,
+    ) -> Result<Box<dyn Source>> {
+        match self {
+            Self::Folder(spec) => spec.open(max_bytes, notices),
+            Self::Redis(spec) => spec.open(max_bytes, notices),
+            Self::Iterator { name } => iterator(name),
+        }
+    }
+}
+
+impl FolderSpec {
+    fn open(self, max_bytes: u32, notices: &Notices) -> Result<Box<dyn Source>> {
+        let after = match (self.after.as_str(), self.move_to) {
+            ("keep", None) => FolderAfter::Keep,
+            ("delete", None) => FolderAfter::Delete,
+            ("move", Some(to)) => FolderAfter::Move(to),
+            (other, to) => {
+                let message = format!(
+                    "after={other:?} with move_to={to:?} cannot be: keep, delete, or move with a \
+                     directory in move_to"
+                );
+                return Err(Error::config("Folder", message));
+            }
+        };
+        let root =
+            std::path::absolute(&self.path).map_err(|error| Error::io("resolve", &self.path, error))?;
+        let options = FolderOptions {
+            root,
+            name: self.name,
+            members: self.members,
+            done: self.done,
+            classes: self.classes,
+            after,
+            watch: WatchChoice::parse("watch", &self.watch)?,
+            poll: parse_duration("poll", &self.poll)?,
+            max_bytes: max_bytes.into(),
+            share: RankShare::default(),
+        };
+        Ok(Box::new(FolderSource::new(options, notices.clone())?))
+    }
+}
+
+impl RedisSpec {
+    fn open(self, max_bytes: u32, notices: &Notices) -> Result<Box<dyn Source>> {
+        let options = RedisOptions {
+            name: Some(self.name),
+            group: self.group,
+            consumer: self.consumer,
+            start: self.start,
+            username: self.username,
+            password: self.password,
+            trim: self.trim,
+            claim_after: parse_duration("claim_after", &self.claim_after)?,
+            max_bytes: max_bytes as usize,
+            ..RedisOptions::new(self.url, self.stream)
+        };
+        Ok(Box::new(RedisSource::new(options, notices.clone())?))
+    }
+}

@@ -1,0 +1,223 @@
+//! Where the bytes of kept samples are: in memory, as many as there is room for, and in the directory all of them.
+
+use super::super::live::{LiveTable, SampleBytes};
+use super::super::record::Record;
+use super::super::segments::{AppendError, MovedRecord, RecordPlace, SegmentStore};
+use crate::dataset::{Extent, FileId};
+use crate::error::{Error, Result};
+use crate::io::{DataSource, Direct, IoChoice, Reader, open_source};
+use crate::slot::SlotPool;
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+/// Segments of which less than this part is still asked for are written anew when room is needed.
+const SPARSE: f64 = 0.8;
+
+/// The bytes of kept samples.
+pub(super) struct KeptBytes {
+    memory: HashMap<u64, Arc<Record>>,
+    /// The bytes in memory, and the most that may be there beside a directory.
+    in_memory: u64,
+    most_in_memory: u64,
+    stored: Option<StoredBytes>,
+}
+
+/// The bytes in a directory.
+struct StoredBytes {
+    store: SegmentStore,
+    places: HashMap<u64, RecordPlace>,
+    live: Arc<LiveTable>,
+}
+
+impl KeptBytes {
+    /// Bytes in memory alone, or up to so many of them and all in a `store`.
+    pub(super) fn new(store: Option<SegmentStore>, most_in_memory: u64, live: Arc<LiveTable>) -> Self {
+        let stored = store.map(|store| StoredBytes { store, places: HashMap::new(), live });
+        Self { memory: HashMap::new(), in_memory: 0, most_in_memory, stored }
+    }
+
+    /// The store, where there is one.
+    pub(super) fn store(&mut self) -> Option<&mut SegmentStore> {
+        self.stored.as_mut().map(|stored| &mut stored.store)
+    }
+
+    /// Whether the bytes of a sample are there.
+    pub(super) fn has(&self, id: u64) -> bool {
+        self.memory.contains_key(&id) || self.stored.as_ref().is_some_and(|stored| stored.places.contains_key(&id))
+    }
+
+    /// Keeps the bytes of a sample.
+    ///
+    /// # Errors
+    /// Those of the directory: above all that it is full.
+    pub(super) fn keep(&mut self, record: &Arc<Record>) -> Result<()> {
+        let bytes = record.bytes().len() as u64;
+        if let Some(stored) = &mut self.stored {
+            if !stored.places.contains_key(&record.id) {
+                stored.append(record)?;
+            }
+            if self.in_memory + bytes > self.most_in_memory {
+                return Ok(());
+            }
+        }
+        if self.memory.insert(record.id, record.clone()).is_none() {
+            self.in_memory += bytes;
+        }
+        Ok(())
+    }
+
+    /// The bytes of a sample, for a batch.
+    ///
+    /// # Errors
+    /// Those of the directory; [`Error::Internal`] where they are not there.
+    pub(super) fn lend(&self, id: u64) -> Result<SampleBytes> {
+        if let Some(record) = self.memory.get(&id) {
+            return Ok(SampleBytes::Memory(record.clone()));
+        }
+        let none = || Error::Internal(format!("sample {id} is rehearsed and not kept"));
+        let stored = self.stored.as_ref().ok_or_else(none)?;
+        let place = stored.places.get(&id).ok_or_else(none)?;
+        match stored.store.extent(place) {
+            Some(extent) => Ok(SampleBytes::Stored { extent, crc: place.crc }),
+            // Its segment has no name yet.
+            None => stored.record(id).map(|record| SampleBytes::Memory(Arc::new(record))),
+        }
+    }
+
+    /// The bytes of a sample, read here and now.
+    ///
+    /// # Errors
+    /// Those of [`KeptBytes::lend`].
+    pub(super) fn read(&self, id: u64) -> Result<Vec<u8>> {
+        let none = || Error::Unavailable(format!("sample {id} of a stream is no longer kept"));
+        match (self.memory.get(&id), &self.stored) {
+            (Some(record), _) => Ok(record.bytes().to_vec()),
+            (None, Some(stored)) => stored.store.read(stored.places.get(&id).ok_or_else(none)?),
+            (None, None) => Err(none()),
+        }
+    }
+
+    /// Forgets the bytes of a sample.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(super) fn forget(&mut self, id: u64) -> Result<()> {
+        if let Some(record) = self.memory.remove(&id) {
+            self.in_memory -= record.bytes().len() as u64;
+        }
+        match &mut self.stored {
+            Some(stored) => match stored.places.remove(&id) {
+                Some(place) => stored.store.free(&place),
+                None => Ok(()),
+            },
+            None => Ok(()),
+        }
+    }
+
+    /// Takes over what an earlier run left of the samples that are `wanted`; all else is forgotten.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(super) fn take_over(&mut self, wanted: &HashSet<u64>) -> Result<()> {
+        let Some(stored) = &mut self.stored else { return Ok(()) };
+        stored.store.retain(|id| wanted.contains(&id))?;
+        stored.places = stored.store.places().map(|found| (found.id, found.place)).collect();
+        Ok(())
+    }
+
+    /// Removes samples, so that no file has their bytes. Those that batches on the way still show stay in memory as long
+    /// as these need them.
+    ///
+    /// # Errors
+    /// Those of [`SegmentStore::withdraw`].
+    pub(super) fn withdraw(&mut self, ids: &HashSet<u64>) -> Result<()> {
+        for id in ids {
+            if let Some(record) = self.memory.remove(id) {
+                self.in_memory -= record.bytes().len() as u64;
+            }
+        }
+        let Some(stored) = &mut self.stored else { return Ok(()) };
+        for &id in ids.iter().filter(|id| stored.live.stored(**id).is_some()) {
+            if stored.places.contains_key(&id) {
+                let record = stored.record(id)?;
+                stored.live.set_bytes(id, &SampleBytes::Memory(Arc::new(record)));
+            }
+        }
+        let mut moved = Vec::new();
+        let withdrawn = stored.store.withdraw(ids, &mut moved);
+        ids.iter().for_each(|id| drop(stored.places.remove(id)));
+        stored.follow(&moved);
+        withdrawn.map(drop)
+    }
+
+    /// Opens the reader of the directory's files, where there is one.
+    ///
+    /// # Errors
+    /// Those of [`open_source`].
+    pub(super) fn open_reader(
+        &self,
+        slots: &SlotPool,
+        io: IoChoice,
+        direct: Direct,
+        depth: usize,
+    ) -> Result<Option<Box<dyn Reader>>> {
+        let Some(stored) = &self.stored else { return Ok(None) };
+        let source = DataSource {
+            files: stored.store.as_files(),
+            root: stored.store.path().to_owned(),
+            // There may be nothing yet; then the reader tests itself on another file.
+            first: Extent { file: FileId(0), offset: 0, length: 1 },
+            bytes: stored.store.quota(),
+        };
+        open_source(&source, slots, io, direct, depth).map(Some)
+    }
+}
+
+impl StoredBytes {
+    /// Appends a sample; where the directory is full, segments of which little is left are written anew first.
+    fn append(&mut self, record: &Record) -> Result<()> {
+        loop {
+            match self.store.append(record) {
+                Ok(place) => {
+                    self.places.insert(record.id, place);
+                    return Ok(());
+                }
+                Err(AppendError::Full(full)) => {
+                    let mut moved = Vec::new();
+                    let freed = self.store.compact(SPARSE, &mut moved);
+                    self.follow(&moved);
+                    if freed? == 0 {
+                        return Err(full.into());
+                    }
+                }
+                Err(AppendError::Failed(error)) => return Err(error),
+            }
+        }
+    }
+
+    /// Notes where samples lie that were moved, also for batches on the way.
+    fn follow(&mut self, moved: &[MovedRecord]) {
+        for MovedRecord { id, from, to } in moved {
+            if self.places.get(id) != Some(from) {
+                continue;
+            }
+            match to {
+                Some(to) => {
+                    self.places.insert(*id, *to);
+                    if let Some(extent) = self.store.extent(to)
+                        && self.live.stored(*id).is_some()
+                    {
+                        self.live.set_bytes(*id, &SampleBytes::Stored { extent, crc: to.crc });
+                    }
+                }
+                None => drop(self.places.remove(id)),
+            }
+        }
+    }
+
+    fn record(&self, id: u64) -> Result<Record> {
+        let none = || Error::Internal(format!("sample {id} is rehearsed and not kept"));
+        let bytes = self.store.read(self.places.get(&id).ok_or_else(none)?)?;
+        Record::parse(bytes).map_err(|what| Error::Internal(format!("a kept sample is no sample: {what}")))
+    }
+}

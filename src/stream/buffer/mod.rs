@@ -1,0 +1,447 @@
+//! The rehearsal buffer: which samples are kept, and where their bytes are.
+//!
+//! The reservoir says which are kept. Bytes stay as long as the reservoir may ask for them, also after a step that is
+//! planned and not delivered was taken back, and as long as a snapshot has them that a training may go back to.
+
+mod bytes;
+mod snapshot;
+
+use super::live::{LiveTable, SampleBytes};
+use super::record::Record;
+use super::reservoir::{Capacity, KeepBy, NO_CLASS, Offered, Reservoir, StepChange};
+use super::segments::{SegmentOptions, SegmentStore};
+use super::source::SourcePosition;
+use super::state::SnapshotRef;
+use crate::crc::checksum;
+use crate::error::{Error, Result};
+use crate::io::{Direct, IoChoice, Reader};
+use crate::notices::Notices;
+use crate::slot::SlotPool;
+use bytes::KeptBytes;
+use snapshot::{BufferSnapshot, SnapshotHeader};
+use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+/// After so many steps a sample that failed in a batch leaves the buffer. No step is planned so far ahead, so that what
+/// is drawn does not depend on how far ahead steps are planned.
+const FAILED_LEAVE_AFTER: u64 = 64;
+
+/// What is kept, and where.
+#[derive(Debug, Clone)]
+pub(crate) struct RehearsalOptions {
+    pub by: KeepBy,
+    pub capacity: Capacity,
+    /// The directory that has the bytes of all kept samples; none where memory has them.
+    pub directory: Option<PathBuf>,
+    /// The bytes that the directory may take.
+    pub directory_bytes: u64,
+    /// The bytes of kept samples that are in memory, too, where there is a directory.
+    pub memory_bytes: u64,
+    /// How many states may wait to be acknowledged.
+    pub keep_states: usize,
+}
+
+impl RehearsalOptions {
+    /// What is kept, in words: states compare them.
+    pub(super) fn words(&self) -> String {
+        format!("{:?}, {:?}", self.by, self.capacity)
+    }
+}
+
+/// A sample of the buffer that a step rehearses.
+pub(super) struct LentSample {
+    pub label: Option<u32>,
+    pub bytes: SampleBytes,
+    /// How often it was used before.
+    pub uses: u32,
+}
+
+/// The buffer.
+pub(super) struct RehearsalBuffer {
+    options: RehearsalOptions,
+    seed: u64,
+    reservoir: Reservoir,
+    bytes: KeptBytes,
+    /// The samples that were offered.
+    offered: u64,
+    /// The steps that are planned and not delivered, in order.
+    ahead: VecDeque<BufferStep>,
+    /// The samples that failed, and the steps whose batches they were in.
+    failed: VecDeque<(u64, Vec<u64>)>,
+    /// The samples that each snapshot has, sorted.
+    snapshots: BTreeMap<u64, Vec<u64>>,
+    notices: Notices,
+}
+
+/// What a step did to the buffer.
+struct BufferStep {
+    step: u64,
+    change: StepChange,
+    /// The samples that gave way, and those that came.
+    evicted: Vec<u64>,
+    inserted: Vec<u64>,
+    /// The samples that had been offered before.
+    offered: u64,
+}
+
+impl RehearsalBuffer {
+    /// The empty buffer.
+    ///
+    /// # Errors
+    /// Those of the directory.
+    pub(super) fn open(
+        options: &RehearsalOptions,
+        seed: u64,
+        live: &Arc<LiveTable>,
+        notices: Notices,
+    ) -> Result<Self> {
+        let store = options.directory.as_ref().map(|directory| {
+            let settings = SegmentOptions::new(directory, options.directory_bytes, "rehearsal.directory_size");
+            SegmentStore::open(&settings, &notices)
+        });
+        let bytes = KeptBytes::new(store.transpose()?, options.memory_bytes, live.clone());
+        Ok(Self {
+            options: options.clone(),
+            seed,
+            reservoir: Reservoir::new(seed, options.by, options.capacity)?,
+            bytes,
+            offered: 0,
+            ahead: VecDeque::new(),
+            failed: VecDeque::new(),
+            snapshots: BTreeMap::new(),
+            notices,
+        })
+    }
+
+    /// Begins with nothing, although the directory may have something of a run that was never saved.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for a directory with snapshots, which somebody may want to go on with.
+    pub(super) fn begin_empty(&mut self) -> Result<()> {
+        let Some(store) = self.bytes.store() else { return Ok(()) };
+        if !store.snapshots().is_empty() {
+            let message = format!(
+                "{} has the states of an earlier run: load one of them with load_state_dict, or name or empty another \
+                 directory",
+                store.path().display()
+            );
+            return Err(Error::config("rehearsal.directory", message));
+        }
+        self.bytes.take_over(&HashSet::new())
+    }
+
+    /// The number of samples that are kept.
+    pub(super) fn len(&self) -> u64 {
+        self.reservoir.len() as u64
+    }
+
+    /// The bytes of the samples that are kept.
+    pub(super) fn bytes(&self) -> u64 {
+        self.reservoir.bytes()
+    }
+
+    /// The samples that `step` rehearses.
+    pub(super) fn draw(&self, step: u64, count: u32) -> Vec<u64> {
+        self.reservoir.draw(step, count as usize)
+    }
+
+    /// Begins a step: samples that failed long ago leave.
+    pub(super) fn begin_step(&mut self, step: u64) {
+        let mut began = BufferStep {
+            step,
+            change: StepChange::default(),
+            evicted: Vec::new(),
+            inserted: Vec::new(),
+            offered: self.offered,
+        };
+        let due = self.failed.iter().filter(|(failed_in, _)| failed_in + FAILED_LEAVE_AFTER == step);
+        for &id in due.flat_map(|(_, ids)| ids) {
+            if self.reservoir.discard(id, &mut began.change) {
+                began.evicted.push(id);
+            }
+        }
+        self.ahead.push_back(began);
+    }
+
+    /// The bytes of a sample that is kept.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] where it is not; those of the directory.
+    pub(super) fn lend(&self, id: u64) -> Result<LentSample> {
+        let none = || Error::Internal(format!("sample {id} is rehearsed and not kept"));
+        let kept = self.reservoir.get(id).ok_or_else(none)?;
+        Ok(LentSample {
+            label: Some(kept.class).filter(|&class| class != NO_CLASS),
+            bytes: self.bytes.lend(id)?,
+            // It was used when it was new, too.
+            uses: kept.uses + 1,
+        })
+    }
+
+    /// Notes that the step rehearses these samples.
+    pub(super) fn rehearse(&mut self, ids: &[u64]) {
+        let step = self.ahead.back_mut().expect("a step was begun");
+        self.reservoir.used(ids, &mut step.change);
+    }
+
+    /// Offers a new sample of the step to the buffer.
+    ///
+    /// # Errors
+    /// Those of the user's score and of the directory.
+    pub(super) fn insert(&mut self, record: &Arc<Record>) -> Result<()> {
+        let step = self.ahead.back_mut().expect("a step was begun");
+        let offered = Offered {
+            id: record.id,
+            class: record.label,
+            bytes: record.bytes().len() as u32,
+            weight: record.weight,
+            ordinal: self.offered,
+        };
+        self.offered += 1;
+        let outcome = self.reservoir.offer(&offered, &mut step.change)?;
+        step.evicted.extend(outcome.evicted.iter().map(|kept| kept.id));
+        if outcome.kept {
+            step.inserted.push(record.id);
+            self.bytes.keep(record)?;
+        }
+        Ok(())
+    }
+
+    /// Takes back the last step.
+    ///
+    /// # Errors
+    /// Those of the directory.
+    pub(super) fn undo_step(&mut self) -> Result<()> {
+        let Some(BufferStep { change, offered, inserted, .. }) = self.ahead.pop_back() else { return Ok(()) };
+        self.reservoir.undo(change);
+        self.offered = offered;
+        inserted.into_iter().try_for_each(|id| self.forget_bytes(id))
+    }
+
+    /// Notes that the first of the steps was delivered, and that these of its samples failed.
+    ///
+    /// # Errors
+    /// Those of the directory.
+    pub(super) fn confirm_step(&mut self, failed: &HashSet<u64>) -> Result<()> {
+        let Some(BufferStep { step, evicted, .. }) = self.ahead.pop_front() else { return Ok(()) };
+        if !failed.is_empty() {
+            let mut failed: Vec<u64> = failed.iter().copied().collect();
+            failed.sort_unstable();
+            self.failed.push_back((step, failed));
+        }
+        while self.failed.front().is_some_and(|(failed_in, _)| failed_in + FAILED_LEAVE_AFTER <= step) {
+            self.failed.pop_front();
+        }
+        evicted.into_iter().try_for_each(|id| self.forget_bytes(id))
+    }
+
+    /// Drops samples that keep a batch from being delivered.
+    ///
+    /// # Errors
+    /// Those of the directory.
+    pub(super) fn give_up(&mut self, ids: &[u64]) -> Result<()> {
+        for &id in ids {
+            self.reservoir.withdraw(id, self.ahead.iter_mut().map(|step| &mut step.change));
+            self.forget_bytes(id)?;
+        }
+        Ok(())
+    }
+
+    /// Forgets the bytes of a sample unless it is kept, or may be again.
+    fn forget_bytes(&mut self, id: u64) -> Result<()> {
+        let may_return = self.ahead.iter().any(|step| step.evicted.contains(&id));
+        let is_saved = || self.snapshots.values().any(|saved| saved.binary_search(&id).is_ok());
+        if self.reservoir.contains(id) || may_return || is_saved() {
+            return Ok(());
+        }
+        self.bytes.forget(id)
+    }
+
+    /// The bytes of a sample that is kept, read here and now.
+    ///
+    /// # Errors
+    /// Those of the directory.
+    pub(super) fn read(&self, id: u64) -> Result<Vec<u8>> {
+        self.bytes.read(id)
+    }
+
+    /// Opens the reader of the buffer's files, where it has any.
+    ///
+    /// # Errors
+    /// Those of readers.
+    pub(super) fn open_reader(
+        &self,
+        slots: &SlotPool,
+        io: IoChoice,
+        direct: Direct,
+        depth: usize,
+    ) -> Result<Option<Box<dyn Reader>>> {
+        self.bytes.open_reader(slots, io, direct, depth)
+    }
+
+    /// Withdraws samples, and returns how many were kept. No file below the directory has their bytes any more.
+    ///
+    /// # Errors
+    /// Those of the directory.
+    pub(super) fn withdraw(&mut self, ids: &HashSet<u64>) -> Result<u64> {
+        let mut withdrawn = 0;
+        for &id in ids {
+            let kept = self.reservoir.withdraw(id, self.ahead.iter_mut().map(|step| &mut step.change));
+            withdrawn += u64::from(kept.is_some());
+        }
+        self.bytes.withdraw(ids)?;
+        for saved in self.snapshots.values_mut() {
+            saved.retain(|id| !ids.contains(id));
+        }
+        Ok(withdrawn)
+    }
+
+    /// Saves what is kept after the last delivered step, and the positions of the sources; `None` where there is no
+    /// directory, with a notice.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where too many states wait to be acknowledged; those of the directory.
+    pub(super) fn save(&mut self, positions: &[SourcePosition]) -> Result<Option<SnapshotRef>> {
+        let Some(store) = self.bytes.store() else {
+            self.notices.warn_once("unsaved rehearsal", || {
+                "the rehearsal buffer is in memory alone, so a state does not have it, and a run that goes on from the \
+                 state begins with an empty one: Rehearsal(..., directory=PATH) keeps it"
+                    .to_owned()
+            });
+            return Ok(None);
+        };
+        let saved = store.snapshots();
+        if saved.len() >= self.options.keep_states {
+            let message = format!(
+                "{} states were saved and not acknowledged, as many as keep_states allows: call \
+                 loader.acknowledge(state) when a checkpoint is safely written, so that older ones and what only they \
+                 need can go",
+                saved.len()
+            );
+            return Err(Error::Unavailable(message));
+        }
+        store.publish()?;
+        let mut then = self.reservoir.clone();
+        self.ahead.iter().rev().for_each(|step| then.undo(step.change.clone()));
+        let snapshot = BufferSnapshot {
+            header: SnapshotHeader {
+                parts: then.parts().map(|part| (part.part, part.threshold)).collect(),
+                offered: self.ahead.front().map_or(self.offered, |step| step.offered),
+                failed: self.failed.iter().cloned().collect(),
+                positions: positions.to_vec(),
+            },
+            kept: then.entries().copied().collect(),
+        };
+        let bytes = snapshot.encode();
+        let number = saved.last().map_or(0, |last| last + 1);
+        store.write_snapshot(number, &bytes)?;
+        self.snapshots.insert(number, ids_of(&snapshot));
+        Ok(Some(SnapshotRef { number, bytes: bytes.len() as u64, crc: checksum(&bytes) }))
+    }
+
+    /// Goes on with what was saved, and returns the positions of the sources. Snapshots of later states go, because this
+    /// run takes another way than theirs.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] for a snapshot that is not the one of the state; those of the directory.
+    pub(super) fn restore(&mut self, saved: &SnapshotRef) -> Result<Vec<SourcePosition>> {
+        let snapshot = self.snapshot(saved)?;
+        let mut store_snapshots = Vec::new();
+        if let Some(store) = self.bytes.store() {
+            for number in store.snapshots() {
+                if number > saved.number {
+                    store.remove_snapshot(number)?;
+                } else {
+                    store_snapshots.push(number);
+                }
+            }
+        }
+        self.snapshots.insert(saved.number, ids_of(&snapshot));
+        for number in store_snapshots.into_iter().filter(|number| *number != saved.number) {
+            let older = self.bytes.store().map(|store| store.read_snapshot(number));
+            // One that cannot be read cannot be gone back to.
+            if let Some(Ok(older)) = older.map(|older| older.map(|older| BufferSnapshot::decode(&older)))
+                && let Ok(older) = older
+            {
+                self.snapshots.insert(number, ids_of(&older));
+            }
+        }
+        let wanted: HashSet<u64> = self.snapshots.values().flatten().copied().collect();
+        self.bytes.take_over(&wanted)?;
+        let (kept, gone): (Vec<_>, Vec<_>) = snapshot.kept.iter().partition(|kept| self.bytes.has(kept.id));
+        if !gone.is_empty() {
+            self.notices.warn_once("missing rehearsal", || {
+                format!(
+                    "{} of {} samples that the state's rehearsal buffer had are there no more, because they were withdrawn \
+                     since or are damaged: it goes on without them",
+                    gone.len(),
+                    snapshot.kept.len()
+                )
+            });
+        }
+        let options = (self.seed, self.options.by, self.options.capacity);
+        let restored = Reservoir::restore(options, snapshot.header.reservoir_parts(), kept.into_iter().copied());
+        let (reservoir, evicted) = restored.map_err(|what| {
+            Error::Unavailable(format!("snapshot {} of the rehearsal buffer cannot be right: {what}", saved.number))
+        })?;
+        self.reservoir = reservoir;
+        self.offered = snapshot.header.offered;
+        self.failed = snapshot.header.failed.into();
+        evicted.into_iter().try_for_each(|kept| self.forget_bytes(kept.id))?;
+        Ok(snapshot.header.positions)
+    }
+
+    /// The positions of the sources that were saved.
+    ///
+    /// # Errors
+    /// Those of [`RehearsalBuffer::restore`].
+    pub(super) fn positions(&mut self, saved: &SnapshotRef) -> Result<Vec<SourcePosition>> {
+        self.snapshot(saved).map(|snapshot| snapshot.header.positions)
+    }
+
+    fn snapshot(&mut self, saved: &SnapshotRef) -> Result<BufferSnapshot> {
+        let Some(store) = self.bytes.store() else {
+            let message = "is not given, and the state has a rehearsal buffer in one: give the same directory";
+            return Err(Error::config("rehearsal.directory", message));
+        };
+        let other = |what: &str| {
+            Error::Unavailable(format!(
+                "snapshot {} in {} {what}: it is not the one of the state that is loaded",
+                saved.number,
+                store.path().display()
+            ))
+        };
+        if !store.snapshots().contains(&saved.number) {
+            return Err(other("is not there"));
+        }
+        let bytes = store.read_snapshot(saved.number)?;
+        if (bytes.len() as u64, checksum(&bytes)) != (saved.bytes, saved.crc) {
+            return Err(other("has other bytes"));
+        }
+        BufferSnapshot::decode(&bytes).map_err(|what| other(&format!("is damaged ({what})")))
+    }
+
+    /// Forgets what was saved before the snapshot with this number.
+    ///
+    /// # Errors
+    /// Those of the directory.
+    pub(super) fn forget_before(&mut self, number: u64) -> Result<()> {
+        let later = self.snapshots.split_off(&number);
+        let older = std::mem::replace(&mut self.snapshots, later);
+        for (number, ids) in older {
+            if let Some(store) = self.bytes.store() {
+                store.remove_snapshot(number)?;
+            }
+            ids.into_iter().try_for_each(|id| self.forget_bytes(id))?;
+        }
+        Ok(())
+    }
+}
+
+/// The samples of a snapshot, sorted.
+fn ids_of(snapshot: &BufferSnapshot) -> Vec<u64> {
+    let mut ids: Vec<u64> = snapshot.kept.iter().map(|kept| kept.id).collect();
+    ids.sort_unstable();
+    ids
+}

@@ -1,0 +1,95 @@
+//! What a snapshot holds: the table of the reservoir, and how far the sources are settled.
+//!
+//! ```text
+//! header             bytes u32 · JSON
+//! table              of each kept sample: id u64 · key u64 · class u32 · bytes u32 · uses u32
+//! ```
+
+use super::super::reservoir::{Kept, ReservoirPart};
+use super::super::source::SourcePosition;
+use serde::{Deserialize, Serialize};
+
+const ROW: usize = 28;
+
+/// A snapshot.
+#[derive(Debug, Clone, PartialEq)]
+pub(super) struct BufferSnapshot {
+    pub header: SnapshotHeader,
+    pub kept: Vec<Kept>,
+}
+
+/// What of a snapshot is not the table.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SnapshotHeader {
+    /// The parts of the reservoir: the number of each, and the smallest key and id that it had no room for.
+    pub parts: Vec<(u32, Option<(u64, u64)>)>,
+    /// The samples that were offered.
+    pub offered: u64,
+    /// The samples that failed, and the steps whose batches they were in.
+    pub failed: Vec<(u64, Vec<u64>)>,
+    pub positions: Vec<SourcePosition>,
+}
+
+impl SnapshotHeader {
+    /// The parts of the reservoir.
+    pub(super) fn reservoir_parts(&self) -> impl Iterator<Item = ReservoirPart> {
+        self.parts.iter().map(|&(part, threshold)| ReservoirPart { part, threshold })
+    }
+}
+
+impl BufferSnapshot {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let header = serde_json::to_vec(&self.header).expect("numbers and texts are JSON");
+        let mut bytes = Vec::with_capacity(4 + header.len() + self.kept.len() * ROW);
+        bytes.extend((header.len() as u32).to_le_bytes());
+        bytes.extend(header);
+        for Kept { id, order, class, bytes: length, uses } in &self.kept {
+            bytes.extend([id, order].map(|value| value.to_le_bytes()).as_flattened());
+            bytes.extend([class, length, uses].map(|value| value.to_le_bytes()).as_flattened());
+        }
+        bytes
+    }
+
+    /// Reads what [`BufferSnapshot::encode`] wrote.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub(super) fn decode(bytes: &[u8]) -> Result<Self, String> {
+        let cut = || "it is cut short".to_owned();
+        let (length, rest) = bytes.split_first_chunk().ok_or_else(cut)?;
+        let length = u32::from_le_bytes(*length) as usize;
+        let (header, table) = rest.split_at_checked(length).ok_or_else(cut)?;
+        let header = serde_json::from_slice(header).map_err(|error| error.to_string())?;
+        let (rows, []) = table.as_chunks::<ROW>() else { return Err(cut()) };
+        let kept = rows.iter().map(|row| {
+            let u64_at = |at: usize| u64::from_le_bytes(row[at..at + 8].try_into().expect("eight bytes"));
+            let u32_at = |at: usize| u32::from_le_bytes(row[at..at + 4].try_into().expect("four bytes"));
+            Kept { id: u64_at(0), order: u64_at(8), class: u32_at(16), bytes: u32_at(20), uses: u32_at(24) }
+        });
+        Ok(Self { header, kept: kept.collect() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_gives_back_what_it_was_made_of() {
+        let position = SourcePosition { after: Some("a".into()), settled: vec!["b".into()] };
+        let header = SnapshotHeader {
+            parts: vec![(0, None), (7, Some((u64::MAX - 1, 3)))],
+            offered: 1 << 40,
+            failed: vec![(3, vec![u64::MAX >> 1])],
+            positions: vec![position, SourcePosition::default()],
+        };
+        let kept = |id| Kept { id, order: id << 20, class: u32::MAX, bytes: 110_000, uses: 2 };
+        for count in [0, 1, 5] {
+            let snapshot = BufferSnapshot { header: header.clone(), kept: (0..count).map(kept).collect() };
+            let bytes = snapshot.encode();
+            assert_eq!(BufferSnapshot::decode(&bytes).unwrap(), snapshot);
+            (0..bytes.len()).for_each(|cut| drop(BufferSnapshot::decode(&bytes[..cut])));
+        }
+    }
+}
