@@ -7,4 +7,5 @@
 
 pub(crate) mod record;
 pub(crate) mod reservoir;
+pub(crate) mod segments;
 pub(crate) mod source;

@@ -29,7 +29,7 @@ const ENTRY: usize = 6;
 
 /// A sample as it arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Record {
+pub struct Record {
     /// The number that stands for stream and key wherever a number is needed.
     pub id: u64,
     /// The class number, where a member gives one.
@@ -38,7 +38,7 @@ pub(crate) struct Record {
 }
 
 /// The number of a sample: 63 bits of the hash of its stream and its key, so that it is a positive `int64`.
-pub(crate) fn sample_id(stream: &str, key: &str) -> u64 {
+pub fn sample_id(stream: &str, key: &str) -> u64 {
     let mut hash = Sha256::new_with_prefix(b"foreload stream sample 1");
     hash.update((stream.len() as u64).to_le_bytes());
     hash.update(stream);
@@ -52,7 +52,7 @@ impl Record {
     ///
     /// # Errors
     /// What is wrong, in words: a key or a name that cannot be, two members of a name, a class that is no number.
-    pub(crate) fn new(stream: &str, key: &str, members: &[(&str, &[u8])]) -> Result<Self, String> {
+    pub fn new(stream: &str, key: &str, members: &[(&str, &[u8])]) -> Result<Self, String> {
         if key.is_empty() || key.len() > LONGEST_KEY {
             return Err(format!("its key has {} bytes, must have 1 to {LONGEST_KEY}", key.len()));
         }
@@ -93,7 +93,7 @@ impl Record {
     ///
     /// # Errors
     /// What is wrong with the bytes, in words.
-    pub(crate) fn parse(bytes: Vec<u8>) -> Result<Self, String> {
+    pub fn parse(bytes: Vec<u8>) -> Result<Self, String> {
         let damaged = || "its table of members is damaged".to_owned();
         let text = |name| {
             let range = find(&bytes, name).ok_or_else(damaged)?;
@@ -105,17 +105,17 @@ impl Record {
     }
 
     /// All bytes of the sample, its table of members among them.
-    pub(crate) fn bytes(&self) -> &[u8] {
+    pub fn bytes(&self) -> &[u8] {
         &self.bytes
     }
 
     /// The key, which tells the sample from all others of its stream.
-    pub(crate) fn key(&self) -> &str {
+    pub fn key(&self) -> &str {
         self.text(KEY)
     }
 
     /// The name of the stream that the sample came by.
-    pub(crate) fn stream(&self) -> &str {
+    pub fn stream(&self) -> &str {
         self.text(STREAM)
     }
 
