@@ -147,17 +147,23 @@ pub mod state {
     pub use crate::state::{OrderIdentity, State};
 }
 pub mod stream {
-    pub use crate::stream::record::Record;
+    pub use crate::stream::record::{Record, sample_id};
     pub use crate::stream::source::{Arrival, Received, Replay, Source, SourcePosition};
     pub use crate::stream::sources::RankShare;
     pub use crate::stream::sources::redis::{RedisOptions, RedisSource};
+    pub mod segments {
+        pub use crate::stream::segments::{
+            AppendError, MovedRecord, RecordPlace, SegmentOptions, SegmentStore, StoreFull, StoredRecord,
+        };
+    }
 }
 pub mod tier {
     pub use crate::tier::{CacheStats, FillChoice, FormChoice, Machine, TierOptions, TierStats, Verify};
     pub mod store {
         pub use crate::crc::checksum;
+        pub use crate::io::drive::WriteFaults;
         pub use crate::tier::copies::{CopyFault, Location, Offer};
-        pub use crate::tier::store::{Store, StoreOptions, WriteFaults};
+        pub use crate::tier::store::{Store, StoreOptions};
         pub mod inspect {
             pub use crate::tier::store::inspect::{clear, contents};
         }

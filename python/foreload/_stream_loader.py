@@ -32,6 +32,13 @@ class Rehearsal:
             samples that arrive later. A function: it is called with each sample, a dict of its members as bytes with
             `__key__` and `__stream__`, and returns its weight, a positive number.
         half_life: For `by="recency"`, a number of samples.
+        directory: A directory on local NVMe that has the bytes of all kept samples, so that the buffer may be larger
+            than memory, and that a state brings it back: a state only names what lies there. It belongs to one loader
+            of one process at a time. None: memory has them, and they are gone with the process.
+        directory_size: Bytes that the directory may take, such as `"30GB"`. None: half as much again as a capacity in
+            bytes, and 256 MiB.
+        memory: Bytes of kept samples that are in memory, too, where there is a directory.
+        keep_states: How many states may wait for `StreamLoader.acknowledge`. Until then what they need is kept.
     """
 
     def __init__(
@@ -41,6 +48,10 @@ class Rehearsal:
         *,
         by: Literal["uniform", "class", "recency"] | Callable[[dict[str, Any]], float] = "uniform",
         half_life: float | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        directory_size: int | str | None = None,
+        memory: int | str = "1GB",
+        keep_states: int = 2,
     ) -> None:
         if isinstance(capacity, bool) or not isinstance(capacity, int | str):
             raise config_error(
@@ -54,10 +65,15 @@ class Rehearsal:
             raise config_error("rehearsal.share", f"is {share!r}, must be a number or a pair of numbers")
         self.by = by
         self.half_life = None if half_life is None else float(half_life)
+        self.directory = None if directory is None else os.fspath(directory)
+        self.directory_size = None if directory_size is None else str(directory_size)
+        self.memory = str(memory)
+        self.keep_states = int(keep_states)
 
     def _described(self) -> dict[str, Any]:
         by = "score" if callable(self.by) else self.by
-        return {"capacity": self.capacity, "share": self.share, "by": by, "half_life": self.half_life}
+        names = ("capacity", "share", "half_life", "directory", "directory_size", "memory", "keep_states")
+        return {**{name: getattr(self, name) for name in names}, "by": by}
 
     def __repr__(self) -> str:
         share = self.share[0] if self.share[0] == self.share[1] else self.share

@@ -2,11 +2,14 @@
 //! with pread.
 
 mod blocks;
+pub(crate) mod drive;
 pub(crate) mod fault;
 mod files;
 mod group;
 mod mixed;
+pub(crate) mod nameless;
 mod near;
+pub(crate) mod numbered;
 mod open;
 mod own_thread;
 mod pfs;

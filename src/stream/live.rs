@@ -18,7 +18,10 @@ const LIVE: FileId = FileId(u32::MAX);
 pub(super) enum SampleBytes {
     Memory(Arc<Record>),
     /// In a file of the rehearsal buffer, with this checksum.
-    Stored { extent: Extent, crc: u32 },
+    Stored {
+        extent: Extent,
+        crc: u32,
+    },
 }
 
 /// A sample that is in use.

@@ -156,7 +156,8 @@ impl Plan {
                 // A run that goes on from a state has no use for the steps before.
                 Some(JournalLine::Step { step: other, .. }) if other < step => {}
                 Some(JournalLine::Step { step: found, new, rehearsed: (count, digest) }) if found == step => {
-                    for (_, ids) in self.due.extract_if(.., |(before, _)| *before <= step).collect::<Vec<_>>() {
+                    for (_, ids) in self.due.extract_if(.., |(before, _)| *before <= step).collect::<Vec<_>>()
+                    {
                         self.withdraw(&ids.into_iter().collect())?;
                     }
                     let mut samples = Vec::with_capacity(new.len());

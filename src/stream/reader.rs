@@ -63,8 +63,12 @@ impl StreamReader {
         let Some((sample, crc)) = self.reading.remove(&completion.token) else { return completion };
         let token = completion.token;
         let (slot, error) = match completion.result {
-            Ok(filled) if checksum(&filled) == crc => return Completion::arrived(token, filled).of(TierName::NVME),
-            Ok(filled) => (filled.into_slot(), Error::Internal("a slot is shared before it was passed on".into())),
+            Ok(filled) if checksum(&filled) == crc => {
+                return Completion::arrived(token, filled).of(TierName::NVME);
+            }
+            Ok(filled) => {
+                (filled.into_slot(), Error::Internal("a slot is shared before it was passed on".into()))
+            }
             Err(error) => (completion.slot, error),
         };
         match slot {
@@ -77,7 +81,8 @@ impl StreamReader {
 /// Puts a sample's bytes into a slot.
 fn into_slot(token: u64, bytes: &[u8], mut slot: Slot) -> Completion {
     if bytes.len() > slot.capacity() {
-        let message = format!("a sample of {} bytes was read into a slot of {}", bytes.len(), slot.capacity());
+        let message =
+            format!("a sample of {} bytes was read into a slot of {}", bytes.len(), slot.capacity());
         return Completion::failed(token, Error::Internal(message), slot);
     }
     slot.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
@@ -117,7 +122,9 @@ impl Reader for StreamReader {
     fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
         let any = !self.copied.is_empty();
         out.append(&mut self.copied);
-        let Some(stored) = self.stored.as_mut().filter(|stored| stored.in_flight() > 0) else { return Ok(()) };
+        let Some(stored) = self.stored.as_mut().filter(|stored| stored.in_flight() > 0) else {
+            return Ok(());
+        };
         if any {
             if !std::mem::take(&mut self.deferred) {
                 return Ok(());

@@ -41,7 +41,7 @@ pub struct Record {
 }
 
 /// The number of a sample: 63 bits of the hash of its stream and its key, so that it is a positive `int64`.
-pub(crate) fn sample_id(stream: &str, key: &str) -> u64 {
+pub fn sample_id(stream: &str, key: &str) -> u64 {
     let mut hash = Sha256::new_with_prefix(b"foreload stream sample 1");
     hash.update((stream.len() as u64).to_le_bytes());
     hash.update(stream);

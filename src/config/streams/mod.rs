@@ -15,6 +15,8 @@ use std::path::PathBuf;
 
 /// The usual size of a sample, which the first pools are made for.
 const USUAL_BYTES: u32 = 128 << 10;
+/// What a directory has room for by default, beside half as much again as the capacity: snapshots and whole segments.
+const SPARE_BYTES: u64 = 256 << 20;
 
 /// A stream, as it is asked for.
 #[derive(Debug, Deserialize)]
@@ -41,6 +43,10 @@ struct RehearsalSpec {
     share: (f64, f64),
     by: String,
     half_life: Option<f64>,
+    directory: Option<PathBuf>,
+    directory_size: Option<String>,
+    memory: String,
+    keep_states: usize,
 }
 
 /// A capacity: a number of samples, or a text such as "20GB".
@@ -149,6 +155,42 @@ impl RehearsalSpec {
                 "is 0, must be samples or bytes such as \"20GB\"",
             ));
         }
-        Ok(RehearsalOptions { by, capacity })
+        let directory = self.directory.as_ref();
+        let directory = directory
+            .map(|path| std::path::absolute(path).map_err(|error| Error::io("resolve", path, error)));
+        let directory_bytes = match (&self.directory_size, &directory, capacity) {
+            (Some(size), Some(_), _) => parse_bytes("rehearsal.directory_size", size)?,
+            (Some(_), None, _) => {
+                let message = "is given, but no directory: where shall the samples be?";
+                return Err(Error::config("rehearsal.directory_size", message));
+            }
+            (None, Some(_), Capacity::Samples(_)) => {
+                let message =
+                    "is not given, must be bytes such as \"30GB\" where the capacity is a number of samples";
+                return Err(Error::config("rehearsal.directory_size", message));
+            }
+            (None, _, Capacity::Bytes(bytes)) => bytes + bytes / 2 + SPARE_BYTES,
+            (None, None, _) => 0,
+        };
+        if self.keep_states == 0 {
+            return Err(Error::config("rehearsal.keep_states", "is 0, must be at least 1"));
+        }
+        if let (None, Capacity::Bytes(bytes)) = (&directory, capacity)
+            && bytes > crate::io::storage::memory_limit()
+        {
+            let message = format!(
+                "is {bytes} bytes, and this machine has {} of memory: give a directory on local NVMe",
+                crate::io::storage::memory_limit()
+            );
+            return Err(Error::config("rehearsal.capacity", message));
+        }
+        Ok(RehearsalOptions {
+            by,
+            capacity,
+            directory: directory.transpose()?,
+            directory_bytes,
+            memory_bytes: parse_bytes("rehearsal.memory", &self.memory)?,
+            keep_states: self.keep_states,
+        })
     }
 }

@@ -43,7 +43,8 @@ impl KeptBytes {
 
     /// Whether the bytes of a sample are there.
     pub(super) fn has(&self, id: u64) -> bool {
-        self.memory.contains_key(&id) || self.stored.as_ref().is_some_and(|stored| stored.places.contains_key(&id))
+        self.memory.contains_key(&id)
+            || self.stored.as_ref().is_some_and(|stored| stored.places.contains_key(&id))
     }
 
     /// Keeps the bytes of a sample.

@@ -97,7 +97,8 @@ impl RehearsalBuffer {
         notices: Notices,
     ) -> Result<Self> {
         let store = options.directory.as_ref().map(|directory| {
-            let settings = SegmentOptions::new(directory, options.directory_bytes, "rehearsal.directory_size");
+            let settings =
+                SegmentOptions::new(directory, options.directory_bytes, "rehearsal.directory_size");
             SegmentStore::open(&settings, &notices)
         });
         let bytes = KeptBytes::new(store.transpose()?, options.memory_bytes, live.clone());
@@ -381,9 +382,13 @@ impl RehearsalBuffer {
             });
         }
         let options = (self.seed, self.options.by, self.options.capacity);
-        let restored = Reservoir::restore(options, snapshot.header.reservoir_parts(), kept.into_iter().copied());
+        let restored =
+            Reservoir::restore(options, snapshot.header.reservoir_parts(), kept.into_iter().copied());
         let (reservoir, evicted) = restored.map_err(|what| {
-            Error::Unavailable(format!("snapshot {} of the rehearsal buffer cannot be right: {what}", saved.number))
+            Error::Unavailable(format!(
+                "snapshot {} of the rehearsal buffer cannot be right: {what}",
+                saved.number
+            ))
         })?;
         self.reservoir = reservoir;
         self.offered = snapshot.header.offered;
@@ -402,7 +407,8 @@ impl RehearsalBuffer {
 
     fn snapshot(&mut self, saved: &SnapshotRef) -> Result<BufferSnapshot> {
         let Some(store) = self.bytes.store() else {
-            let message = "is not given, and the state has a rehearsal buffer in one: give the same directory";
+            let message =
+                "is not given, and the state has a rehearsal buffer in one: give the same directory";
             return Err(Error::config("rehearsal.directory", message));
         };
         let other = |what: &str| {

@@ -1,7 +1,7 @@
 //! The file that says which dataset a directory of the cache belongs to, for people and for `foreload cache show`.
 
-use super::nameless;
 use crate::dataset::DatasetIndex;
+use crate::io::nameless;
 use serde::{Deserialize, Serialize};
 use std::fs;
 use std::io;

@@ -19,7 +19,6 @@ mod convert;
 mod directory;
 pub(crate) mod inspect;
 mod listing;
-mod nameless;
 mod open_segment;
 mod outlines;
 mod ranges;
@@ -40,6 +39,7 @@ use super::counters::{CopyCounters, CopyStats, count};
 use crate::dataset::{DatasetIndex, Extent, FileId, FileVersion};
 use crate::error::{Error, Result};
 use crate::io::Files;
+use crate::io::drive::WriteFaults;
 use crate::parts::RawOutline;
 use crate::tier_name::TierName;
 use crate::trace::Trace;
@@ -98,19 +98,6 @@ impl StoreOptions {
             trace: Trace::off(),
         }
     }
-}
-
-/// How many writes of a hundred fail, for tests.
-#[derive(Debug, Clone, Copy)]
-pub struct WriteFaults {
-    /// The seed of every choice; print it when a test fails.
-    pub seed: u64,
-    /// Writes that fail with EIO.
-    pub errors: u64,
-    /// Writes that fail with ENOSPC.
-    pub full: u64,
-    /// Writes that write only a part.
-    pub short: u64,
 }
 
 /// The samples of one dataset that are kept in a cache directory.

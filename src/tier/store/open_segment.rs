@@ -1,10 +1,10 @@
 //! A segment being filled: a file without a name, the pages reserved for it, and the samples it has so far.
 
 use super::directory::CacheDirectory;
-use super::nameless;
 use super::segment::Footer;
 use super::write_buffer::WriteBuffer;
 use crate::error::{Error, Result};
+use crate::io::nameless;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -18,6 +18,7 @@ use super::super::convert::most_bytes;
 use crate::crc::checksum;
 use crate::dataset::{DatasetIndex, FileVersion};
 use crate::decode::FileForm;
+use crate::io::numbered;
 use std::fmt;
 use std::fs::File;
 use std::io;
@@ -58,15 +59,12 @@ impl fmt::Display for DatasetKey {
 
 /// The name of segment `number`.
 pub(super) fn name(number: u64) -> String {
-    format!("{number:08}.seg")
+    numbered::name(number, "seg")
 }
 
 /// The number of the segment that is called `name`.
 pub(super) fn parse_name(found: &str) -> Option<u64> {
-    let digits = found.strip_suffix(".seg")?;
-    let as_written = digits.len() == 8 || digits.len() > 8 && !digits.starts_with('0');
-    let only_digits = digits.bytes().all(|byte| byte.is_ascii_digit());
-    if as_written && only_digits { digits.parse().ok() } else { None }
+    numbered::parse(found, "seg")
 }
 
 /// What the end of a segment says about it.
@@ -220,14 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_read_only_as_they_are_written() {
-        assert_eq!(parse_name(&name(7)), Some(7));
-        assert_eq!(parse_name(&name(123_456_789_012)), Some(123_456_789_012));
-        for foreign in
-            ["7.seg", "+0000007.seg", "00000007.seg~", "00000007", "0000000x.seg", ".seg", "000000007.seg"]
-        {
-            assert_eq!(parse_name(foreign), None, "{foreign}");
-        }
+    fn keys_are_read_only_as_they_are_written() {
         let key = DatasetKey(*b"0123456789abcdef");
         assert_eq!(DatasetKey::parse(&key.to_string()), Some(key));
         for foreign in

@@ -3,24 +3,21 @@
 use super::super::catalog::SegmentIndex;
 use super::super::catalog::SegmentRow;
 use super::super::counters::count;
+use super::StoreOptions;
 use super::directory::{PAGE, pages};
 use super::open_segment::OpenSegment;
 use super::segment::footer_bytes;
 use super::shared::{Gate, StoreShared};
 use super::verify::{Verify, versions_now};
 use super::write_buffer::WriteBuffer;
-use super::{StoreOptions, WriteFaults};
 use crate::dataset::Stamp;
 use crate::error::{Error, Result};
-use crate::rng::{RandomKey, RandomStream, Use};
+use crate::io::drive::{Drive, start_writeback};
 use crate::tier_name::TierName;
 use crate::trace::{Gauge, Stage, StageWork, TraceLane};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender};
 use std::collections::HashMap;
-use std::fs::File;
 use std::io;
-use std::os::fd::AsRawFd;
-use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
@@ -393,55 +390,4 @@ fn fit(buffer: &mut WriteBuffer, mut payload: u64, mut rows: usize, limit: u64) 
         }
         fits
     })
-}
-
-/// Asks the kernel to begin writing, so that dirty pages do not pile up until it stops the next process that writes.
-fn start_writeback(file: &File, offset: u64, length: u64) {
-    // SAFETY: the descriptor is open; the call touches no memory of ours. What it answers changes nothing.
-    unsafe {
-        libc::sync_file_range(file.as_raw_fd(), offset as i64, length as i64, libc::SYNC_FILE_RANGE_WRITE);
-    }
-}
-
-/// The drive, with the faults that tests ask for.
-struct Drive {
-    faults: Option<(WriteFaults, RandomStream)>,
-}
-
-impl Drive {
-    fn new(faults: Option<WriteFaults>) -> Self {
-        let faults = faults
-            .map(|faults| (faults, RandomKey::new(b"cache faults", faults.seed, 0, Use::Order).stream(0)));
-        Self { faults }
-    }
-
-    /// Writes all bytes at `offset`.
-    fn write(&mut self, file: &File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
-        while !bytes.is_empty() {
-            let length = self.allowed(bytes.len())?;
-            match file.write_at(&bytes[..length], offset) {
-                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
-                Ok(written) => {
-                    bytes = &bytes[written..];
-                    offset += written as u64;
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(())
-    }
-
-    /// The number of bytes that the next write of `length` bytes may write, or the error that it fails with.
-    fn allowed(&mut self, length: usize) -> io::Result<usize> {
-        let Some((faults, random)) = &mut self.faults else { return Ok(length) };
-        let draw = random.below(100);
-        let (full, short) = (faults.errors + faults.full, faults.errors + faults.full + faults.short);
-        match draw {
-            _ if draw < faults.errors => Err(io::Error::from_raw_os_error(libc::EIO)),
-            _ if draw < full => Err(io::Error::from_raw_os_error(libc::ENOSPC)),
-            _ if draw < short => Ok(1 + random.below(length as u64) as usize),
-            _ => Ok(length),
-        }
-    }
 }

@@ -7,13 +7,13 @@ use std::os::fd::AsRawFd;
 use std::path::Path;
 
 /// Makes a file in `directory` that has no name and is gone when its last descriptor is closed.
-pub(super) fn create(directory: &Path) -> io::Result<File> {
+pub(crate) fn create(directory: &Path) -> io::Result<File> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     Ok(File::from(rustix::fs::open(directory, flags, Mode::from_raw_mode(0o644))?))
 }
 
 /// Gives a nameless file its name.
-pub(super) fn link(file: &File, path: &Path) -> io::Result<()> {
+pub(crate) fn link(file: &File, path: &Path) -> io::Result<()> {
     let name = format!("/proc/self/fd/{}", file.as_raw_fd());
     Ok(rustix::fs::linkat(CWD, name, CWD, path, AtFlags::SYMLINK_FOLLOW)?)
 }

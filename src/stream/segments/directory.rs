@@ -1,0 +1,304 @@
+//! The directory of a store: who has it, what may be written there, and files that get their name when they are whole.
+//!
+//! ```text
+//! <directory>/lock             format, next segment's number; locked by the process that has the directory
+//! <directory>/<number>.seg     segments
+//! <directory>/<number>.snap    snapshots
+//! <directory>/*.tmp            what is being written, where files without a name cannot be; removed at the next start
+//! ```
+//!
+//! One process has the directory, so what is used is a sum that this process keeps: the pages of every file, those being
+//! written included, are counted before a byte is written and until the file is gone.
+
+use super::format::{VERSION, u32_at, u64_at};
+use super::{SegmentOptions, StoreFull};
+use crate::error::{Error, Result};
+use crate::io::drive::{Drive, start_writeback};
+use crate::io::{nameless, numbered};
+use crate::slot::PAGE;
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+/// The lock file holds: magic, version u32, 0 u32, next segment's number u64.
+const MAGIC: [u8; 8] = *b"FLSTREAM";
+const HEADER: usize = 24;
+/// The extension of segments.
+pub(super) const SEGMENT: &str = "seg";
+/// The extension of snapshots.
+pub(super) const SNAPSHOT: &str = "snap";
+/// The extension of files that are not whole yet.
+const TEMPORARY: &str = "tmp";
+
+/// The number of pages that `bytes` take.
+pub(super) fn pages(bytes: u64) -> u64 {
+    bytes.div_ceil(PAGE as u64)
+}
+
+/// A file of the directory that is found there: its number and its bytes.
+pub(super) struct FoundFile {
+    pub number: u64,
+    pub bytes: u64,
+}
+
+/// A directory that this process has for itself.
+pub(super) struct RecordDirectory {
+    path: PathBuf,
+    lock: File,
+    next: u64,
+    /// In pages.
+    quota: u64,
+    used: u64,
+    /// Whether files can be written without a name.
+    nameless: bool,
+    drive: Drive,
+}
+
+impl RecordDirectory {
+    /// Takes the directory, which is made where it is missing, and removes what was not whole when the last process
+    /// ended. Files that are there are not counted yet.
+    pub(super) fn open(options: &SegmentOptions) -> Result<Self> {
+        let path = std::path::absolute(&options.directory)
+            .map_err(|error| Error::io("resolve", &options.directory, error))?;
+        fs::create_dir_all(&path).map_err(|error| Error::io("create", &path, error))?;
+        let at = path.join("lock");
+        let lock = File::options().read(true).write(true).create(true).truncate(false).open(&at);
+        let lock = lock.map_err(|error| Error::io("open", &at, error))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let message = format!(
+                    "{} is in use by another process: give each process a directory of its own, or wait until that \
+                     one has ended",
+                    path.display()
+                );
+                return Err(Error::Unavailable(message));
+            }
+            Err(TryLockError::Error(error)) => return Err(Error::io("lock", at, error)),
+        }
+        let next = read_lock(&lock, &at, &path)?;
+        let (quota, drive) = (options.quota / PAGE as u64, Drive::new(options.faults));
+        // The lock file has a page.
+        let mut directory = Self { path, lock, next, quota, used: 1, nameless: false, drive };
+        for name in directory.names()? {
+            if name.ends_with(".tmp") {
+                directory.remove_file(&name)?;
+            }
+        }
+        directory.nameless = options.nameless && directory.can_be_nameless()?;
+        Ok(directory)
+    }
+
+    /// Whether the file system can write files that have no name, and name them.
+    fn can_be_nameless(&self) -> Result<bool> {
+        let path = self.path.join("probe.tmp");
+        match nameless::create(&self.path).and_then(|file| nameless::link(&file, &path)) {
+            Ok(()) => self.remove_file("probe.tmp").map(|()| true),
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                Err(Error::io("create a file in", &self.path, error))
+            }
+            Err(_) => Ok(false),
+        }
+    }
+
+    fn names(&self) -> Result<Vec<String>> {
+        let listed = fs::read_dir(&self.path).and_then(|entries| {
+            entries.map(|entry| entry.map(|entry| entry.file_name())).collect::<io::Result<Vec<_>>>()
+        });
+        let names = listed.map_err(|error| Error::io("list", &self.path, error))?;
+        Ok(names.into_iter().filter_map(|name| name.into_string().ok()).collect())
+    }
+
+    /// The files with this extension, in the order of their numbers.
+    pub(super) fn files(&self, extension: &str) -> Result<Vec<FoundFile>> {
+        let mut found = Vec::new();
+        for name in self.names()? {
+            if let Some(number) = numbered::parse(&name, extension) {
+                let path = self.path.join(name);
+                let bytes = fs::metadata(&path).map_err(|error| Error::io("look at", &path, error))?.len();
+                found.push(FoundFile { number, bytes });
+            }
+        }
+        found.sort_by_key(|file| file.number);
+        Ok(found)
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The path of a file by its number and extension.
+    pub(super) fn path_of(&self, number: u64, extension: &str) -> PathBuf {
+        self.path.join(numbered::name(number, extension))
+    }
+
+    /// The quota, in pages.
+    pub(super) fn quota(&self) -> u64 {
+        self.quota
+    }
+
+    /// What is used, in pages.
+    pub(super) fn used(&self) -> u64 {
+        self.used
+    }
+
+    /// Counts `pages` more of which `spare` are kept free for others.
+    ///
+    /// # Errors
+    /// There are not so many.
+    pub(super) fn reserve(&mut self, pages: u64, spare: u64) -> Result<(), StoreFull> {
+        if pages > 0 && self.used + pages + spare > self.quota {
+            let page = PAGE as u64;
+            return Err(StoreFull {
+                path: self.path.clone(),
+                wanted: pages * page,
+                free: self.quota.saturating_sub(self.used + spare) * page,
+                quota: self.quota * page,
+            });
+        }
+        self.used += pages;
+        Ok(())
+    }
+
+    /// Counts pages of files that are there, whether or not the quota allows them.
+    pub(super) fn count(&mut self, pages: u64) {
+        self.used += pages;
+    }
+
+    pub(super) fn release(&mut self, pages: u64) {
+        debug_assert!(pages <= self.used, "released more than was counted");
+        self.used -= pages;
+    }
+
+    /// Says that numbers up to this one are taken.
+    pub(super) fn take_number(&mut self, number: u64) {
+        self.next = self.next.max(number + 1);
+    }
+
+    /// A number that no segment has ever had.
+    pub(super) fn next_number(&mut self) -> Result<u64> {
+        let written = self.lock.write_all_at(&(self.next + 1).to_le_bytes(), 16);
+        written.map_err(|error| Error::io("write", self.path.join("lock"), error))?;
+        self.next += 1;
+        Ok(self.next - 1)
+    }
+
+    /// A new file, which [`RecordDirectory::publish`] names.
+    pub(super) fn create(&self, number: u64, extension: &'static str) -> Result<UnnamedFile> {
+        let path = self.path_of(number, extension);
+        if self.nameless {
+            let file = nameless::create(&self.path);
+            let file = file.map_err(|error| Error::io("create a file in", &self.path, error))?;
+            return Ok(UnnamedFile { file, path, temporary: None });
+        }
+        let temporary = temporary(&path);
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&temporary);
+        let file = file.map_err(|error| Error::io("create", &temporary, error))?;
+        Ok(UnnamedFile { file, path, temporary: Some(temporary) })
+    }
+
+    /// Writes all bytes at `offset`, and has the kernel begin to bring them to the drive.
+    pub(super) fn write(&mut self, file: &UnnamedFile, bytes: &[u8], offset: u64) -> Result<()> {
+        let written = self.drive.write(&file.file, bytes, offset);
+        written.map_err(|error| Error::io("write", &file.path, error))?;
+        start_writeback(&file.file, offset, bytes.len() as u64);
+        Ok(())
+    }
+
+    /// Gives a file its name, in place of the file that has it, if there is one. A file that is to be `safe` is on the
+    /// drive before, so that no power cut leaves a part of it; its name is when [`RecordDirectory::sync`] returns.
+    pub(super) fn publish(&self, new: &mut UnnamedFile, safe: bool) -> Result<()> {
+        let failed = |error| Error::io("publish", &new.path, error);
+        if safe {
+            new.file.sync_all().map_err(failed)?;
+        }
+        if new.temporary.is_none() {
+            match nameless::link(&new.file, &new.path) {
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                    // A link takes no name from others, but a file that has some name can be moved.
+                    let temporary = temporary(&new.path);
+                    let _ = fs::remove_file(&temporary);
+                    nameless::link(&new.file, &temporary).map_err(failed)?;
+                    new.temporary = Some(temporary);
+                }
+                linked => return linked.map_err(failed),
+            }
+        }
+        if let Some(temporary) = &new.temporary {
+            fs::rename(temporary, &new.path).map_err(failed)?;
+            new.temporary = None;
+        }
+        Ok(())
+    }
+
+    /// Gives up a file that has no name yet.
+    pub(super) fn discard(&self, new: UnnamedFile) {
+        if let Some(temporary) = &new.temporary {
+            let _ = fs::remove_file(temporary);
+        }
+    }
+
+    /// Brings names to the drive.
+    pub(super) fn sync(&self) -> Result<()> {
+        let synced = File::open(&self.path).and_then(|directory| directory.sync_all());
+        synced.map_err(|error| Error::io("sync", &self.path, error))
+    }
+
+    /// Removes a file, which may be gone already.
+    pub(super) fn remove(&self, number: u64, extension: &str) -> Result<()> {
+        self.remove_file(&numbered::name(number, extension))
+    }
+
+    fn remove_file(&self, name: &str) -> Result<()> {
+        let path = self.path.join(name);
+        match fs::remove_file(&path) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path, error)),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// A file that has no name yet, or a temporary one.
+pub(super) struct UnnamedFile {
+    pub file: File,
+    /// The path that it will have.
+    pub path: PathBuf,
+    temporary: Option<PathBuf>,
+}
+
+/// The path of the file at `path` while it is not whole.
+fn temporary(path: &Path) -> PathBuf {
+    path.with_extension(format!("{}.{TEMPORARY}", path.extension().unwrap_or_default().display()))
+}
+
+/// Reads the next segment's number from a lock file, or writes the file where it is new.
+fn read_lock(lock: &File, at: &Path, directory: &Path) -> Result<u64> {
+    let size = lock.metadata().map_err(|error| Error::io("read", at, error))?.len();
+    let refused = |path: &Path, message: &str| {
+        let message = format!("{} {message}: choose another directory", path.display());
+        Err(Error::Unavailable(message))
+    };
+    let mut bytes = [0; HEADER];
+    if size == 0 {
+        // What other programs keep here under such names must not be taken for damaged segments, which are removed.
+        let names = fs::read_dir(directory).map_err(|error| Error::io("list", directory, error))?;
+        let mut extensions = names.filter_map(|entry| entry.ok()?.path().extension().map(ToOwned::to_owned));
+        if extensions.any(|found| [SEGMENT, SNAPSHOT, TEMPORARY].iter().any(|own| found == *own)) {
+            return refused(directory, "has files that may be another program's");
+        }
+        bytes[..8].copy_from_slice(&MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[16] = 1;
+        lock.write_all_at(&bytes, 0).map_err(|error| Error::io("write", at, error))?;
+        return Ok(1);
+    }
+    if size != HEADER as u64 || lock.read_exact_at(&mut bytes, 0).is_err() || bytes[..8] != MAGIC {
+        return refused(at, "is not Foreload's, or is damaged");
+    }
+    let version = u32_at(&bytes, 8);
+    if version != VERSION {
+        return refused(directory, &format!("has format {version}, this program's is {VERSION}"));
+    }
+    Ok(u64_at(&bytes, 16).max(1))
+}

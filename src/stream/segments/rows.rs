@@ -1,0 +1,113 @@
+//! The samples of a segment, and which of them somebody still refers to.
+
+use super::RecordPlace;
+use std::collections::HashSet;
+
+/// A sample in a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct RecordRow {
+    pub id: u64,
+    pub offset: u64,
+    pub length: u32,
+    pub crc: u32,
+    /// The class, or 2^32 - 1.
+    pub label: u32,
+    /// Whether somebody may still ask for it.
+    live: bool,
+}
+
+impl RecordRow {
+    pub(super) fn new(id: u64, offset: u64, length: u32, crc: u32, label: u32) -> Self {
+        Self { id, offset, length, crc, label, live: true }
+    }
+
+    pub(super) fn is_live(&self) -> bool {
+        self.live
+    }
+
+    /// Where the sample is, in segment `segment`.
+    pub(super) fn place(&self, segment: u64) -> RecordPlace {
+        RecordPlace { segment, offset: self.offset, length: self.length, crc: self.crc }
+    }
+}
+
+/// The samples of a segment, in the order of their bytes.
+#[derive(Debug, Clone, Default)]
+pub(super) struct RecordRows {
+    rows: Vec<RecordRow>,
+    live: usize,
+    live_bytes: u64,
+    payload: u64,
+}
+
+impl RecordRows {
+    /// Adds a sample, whose offset is where the last one ends.
+    pub(super) fn push(&mut self, row: RecordRow) {
+        debug_assert_eq!(row.offset, self.payload);
+        self.payload += u64::from(row.length);
+        self.live += 1;
+        self.live_bytes += u64::from(row.length);
+        self.rows.push(row);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// The bytes of all samples.
+    pub(super) fn payload(&self) -> u64 {
+        self.payload
+    }
+
+    /// How many samples somebody may still ask for.
+    pub(super) fn live(&self) -> usize {
+        self.live
+    }
+
+    pub(super) fn live_bytes(&self) -> u64 {
+        self.live_bytes
+    }
+
+    pub(super) fn iter(&self) -> impl DoubleEndedIterator<Item = &RecordRow> {
+        self.rows.iter()
+    }
+
+    /// The number of the sample that lies at `place`.
+    fn position(&self, place: &RecordPlace) -> Option<usize> {
+        let at = self.rows.partition_point(|row| row.offset < place.offset);
+        // Samples without a byte have the offset of the next one.
+        let same = self.rows[at..].iter().take_while(|row| row.offset == place.offset);
+        let found = same.enumerate().find(|(_, row)| row.place(place.segment) == *place);
+        found.map(|(behind, _)| at + behind)
+    }
+
+    pub(super) fn find(&self, place: &RecordPlace) -> Option<&RecordRow> {
+        self.position(place).map(|at| &self.rows[at])
+    }
+
+    /// Notes that nobody will ask for the sample at `place` any more.
+    pub(super) fn free(&mut self, place: &RecordPlace) {
+        if let Some(at) = self.position(place) {
+            self.free_if(at, |_| true);
+        }
+    }
+
+    /// Notes that nobody will ask any more for the samples that `is_gone` says so of, the last one first.
+    pub(super) fn free_all(&mut self, mut is_gone: impl FnMut(&RecordRow) -> bool) {
+        (0..self.rows.len()).rev().for_each(|at| self.free_if(at, &mut is_gone));
+    }
+
+    fn free_if(&mut self, at: usize, is_gone: impl FnOnce(&RecordRow) -> bool) {
+        let row = &mut self.rows[at];
+        if row.live && is_gone(row) {
+            row.live = false;
+            self.live -= 1;
+            self.live_bytes -= u64::from(row.length);
+        }
+    }
+
+    /// How many of the samples have one of these ids, whether or not anybody may ask for them.
+    pub(super) fn count_of(&self, ids: &HashSet<u64>) -> u64 {
+        self.rows.iter().filter(|row| ids.contains(&row.id)).count() as u64
+    }
+}

@@ -1,0 +1,117 @@
+//! Snapshots: whole, checksummed files beside the segments.
+//!
+//! ```text
+//! bytes              those of the snapshot
+//! trailer, 40 bytes  magic · version u32 · CRC-32C of the bytes u32 · snapshot's number u64 · bytes u64 · 0 u32 ·
+//!                    CRC of the trailer before it u32
+//! ```
+
+use super::SegmentStore;
+use super::directory::{SNAPSHOT, pages};
+use super::format::{VERSION, u32_at, u64_at};
+use crate::crc::checksum;
+use crate::error::{Error, Result};
+use std::fs::{self, File};
+
+const MAGIC: [u8; 8] = *b"FLSNAPSH";
+const TRAILER: usize = 40;
+
+impl SegmentStore {
+    /// Writes snapshot `number`, in place of the one that has this number, if there is one. When it returns, snapshot
+    /// and all published segments are on the drive, so that sources may forget what the snapshot stands for.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where there is no room within the quota, [`Error::Io`] where the drive fails; what was
+    /// there before is still there.
+    pub fn write_snapshot(&mut self, number: u64, bytes: &[u8]) -> Result<()> {
+        self.sync_segments()?;
+        let wanted = pages((bytes.len() + TRAILER) as u64);
+        let spare = self.spare();
+        self.directory.reserve(wanted, spare)?;
+        if let Err(error) = self.write_whole(number, bytes) {
+            self.directory.release(wanted);
+            return Err(error);
+        }
+        if let Some(before) = self.snapshots.insert(number, wanted) {
+            self.directory.release(before);
+        }
+        self.directory.sync()
+    }
+
+    fn write_whole(&mut self, number: u64, bytes: &[u8]) -> Result<()> {
+        let mut file = self.directory.create(number, SNAPSHOT)?;
+        let mut trailer = Vec::with_capacity(TRAILER);
+        trailer.extend(MAGIC);
+        trailer.extend([VERSION, checksum(bytes)].map(u32::to_le_bytes).as_flattened());
+        trailer.extend([number, bytes.len() as u64].map(u64::to_le_bytes).as_flattened());
+        trailer.extend([0; 4]);
+        trailer.extend(checksum(&trailer).to_le_bytes());
+        let written = self
+            .directory
+            .write(&file, bytes, 0)
+            .and_then(|()| self.directory.write(&file, &trailer, bytes.len() as u64))
+            .and_then(|()| self.directory.publish(&mut file, true));
+        if written.is_err() {
+            self.directory.discard(file);
+        }
+        written
+    }
+
+    /// The bytes of snapshot `number`.
+    ///
+    /// # Errors
+    /// [`Error::Io`] where it is not there or cannot be read, [`Error::Unavailable`] where it is damaged; both name it.
+    pub fn read_snapshot(&self, number: u64) -> Result<Vec<u8>> {
+        let path = self.directory.path_of(number, SNAPSHOT);
+        let mut bytes = fs::read(&path).map_err(|error| Error::io("read", &path, error))?;
+        let damaged = |what: &str| {
+            let message = format!("{} {what}: go on from another checkpoint", path.display());
+            Err(Error::Unavailable(message))
+        };
+        let Some(payload) = bytes.len().checked_sub(TRAILER) else { return damaged("is cut short") };
+        let trailer = &bytes[payload..];
+        if trailer[..8] != MAGIC || checksum(&trailer[..TRAILER - 4]) != u32_at(trailer, TRAILER - 4) {
+            return damaged("is damaged at its end");
+        }
+        if u32_at(trailer, 8) != VERSION || u64_at(trailer, 16) != number {
+            return damaged("is another snapshot, or of another version");
+        }
+        if u64_at(trailer, 24) != payload as u64 || checksum(&bytes[..payload]) != u32_at(trailer, 12) {
+            return damaged("is damaged");
+        }
+        bytes.truncate(payload);
+        Ok(bytes)
+    }
+
+    /// Removes snapshot `number`, if it is there.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn remove_snapshot(&mut self, number: u64) -> Result<()> {
+        self.directory.remove(number, SNAPSHOT)?;
+        if let Some(pages) = self.snapshots.remove(&number) {
+            self.directory.release(pages);
+        }
+        Ok(())
+    }
+
+    /// The numbers of the snapshots that are there, rising.
+    pub fn snapshots(&self) -> Vec<u64> {
+        self.snapshots.keys().copied().collect()
+    }
+
+    /// Brings segments to the drive that were published since this was last done.
+    fn sync_segments(&mut self) -> Result<()> {
+        if self.unsynced.is_empty() {
+            return Ok(());
+        }
+        for &number in &self.unsynced {
+            let path = self.segment_path(number);
+            let synced = File::open(&path).and_then(|file| file.sync_all());
+            synced.map_err(|error| Error::io("sync", path, error))?;
+        }
+        self.directory.sync()?;
+        self.unsynced.clear();
+        Ok(())
+    }
+}
