@@ -99,6 +99,7 @@ class StreamLoader:
         seed: Seed of augmentation, of rehearsal, and of what is dropped at random.
         policy: What happens when samples arrive faster than they are used. `block`: sources wait. `drop_oldest`: those
             that have waited longest are dropped. `drop_random`: of those that arrived and wait, a uniform choice stays.
+            `spill`: what memory has no room for waits in `spill_directory`, and when that is full, sources wait.
         rehearsal: A `foreload.Rehearsal`. None: nothing is rehearsed.
         samples_per_insert: The least and the greatest number of times that samples are used for each that arrives, on
             the average; a batch more or less is allowed.
@@ -106,6 +107,9 @@ class StreamLoader:
             shorter, and its share of rehearsed samples is as always. `rehearse`: rehearsed samples take their places.
         dry_after: Seconds that a batch waits before the stream counts as dry, until a whole batch's samples wait again.
         queue_size: Bytes of samples that may wait in memory, such as `"256MB"`; two batches always may.
+        spill_directory: For `policy="spill"`: a directory on local NVMe, of one loader at a time. What is left there by
+            a former run is removed.
+        spill_size: Bytes that it may take.
         max_bytes: Bytes of the largest sample. What is larger counts as failed.
         classes: The names of the classes by number. None: there are numbers alone.
         journal: A file, which is made: which samples each step takes is written there, so that the run can be replayed.
@@ -129,12 +133,14 @@ class StreamLoader:
         *,
         batch_size: int = 64,
         seed: int = 0,
-        policy: Literal["block", "drop_oldest", "drop_random"] = "block",
+        policy: Literal["block", "drop_oldest", "drop_random", "spill"] = "block",
         rehearsal: Rehearsal | None = None,
         samples_per_insert: tuple[float, float] | None = None,
         when_dry: Literal["wait", "short", "rehearse"] = "wait",
         dry_after: float = 1.0,
         queue_size: int | str = "256MB",
+        spill_directory: str | os.PathLike[str] | None = None,
+        spill_size: int | str | None = None,
         max_bytes: int | str = "16MB",
         classes: Sequence[str] | None = None,
         journal: str | os.PathLike[str] | None = None,
@@ -159,6 +165,8 @@ class StreamLoader:
             "when_dry": when_dry,
             "dry_after": f"{float(dry_after):.9f}s",
             "queue_size": str(queue_size),
+            "spill_directory": None if spill_directory is None else os.fspath(spill_directory),
+            "spill_size": None if spill_size is None else str(spill_size),
             "max_bytes": str(max_bytes),
             "journal": None if journal is None else os.fspath(journal),
             "replay": None if replay is None else os.fspath(replay),

@@ -6,14 +6,19 @@
 use super::account::StreamAccount;
 use super::ledger::SourceLedger;
 use super::record::{Record, unusable};
+use super::segments::RecordPlace;
 use super::source::{Arrival, Replay, SourcePosition};
+use super::spill::{Spill, SpilledSample};
 use super::waiting::{StreamPolicy, WaitingSample, WaitingSamples};
 use crate::error::{Error, Result};
 use crate::notices::Notices;
 use crate::trace::Histogram;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
+
+/// How long a source waits until it looks whether the directory has room again.
+const FULL_PAUSE: Duration = Duration::from_millis(50);
 
 /// What an inlet is made for.
 pub(super) struct InletOptions {
@@ -26,6 +31,8 @@ pub(super) struct InletOptions {
     pub labeled: bool,
     /// Whether a sample that cannot be used ends the run.
     pub raises: bool,
+    /// Where samples wait for which memory has no room, with [`StreamPolicy::Spill`].
+    pub spill: Option<Spill>,
     pub notices: Notices,
 }
 
@@ -41,6 +48,8 @@ pub(super) struct Inlet {
 
 struct InletState {
     waiting: WaitingSamples,
+    /// The samples that wait in the directory, by their arrivals: all of them came after those in memory.
+    spilled: BTreeMap<u64, SpilledSample>,
     account: StreamAccount,
     sources: Vec<SourceLedger>,
     /// The names of the streams, for messages.
@@ -99,6 +108,7 @@ impl Inlet {
         }
         let state = InletState {
             waiting: WaitingSamples::new(policy, seed, most_bytes, always),
+            spilled: BTreeMap::new(),
             account,
             ended: vec![false; names.len()],
             sources: ledgers,
@@ -140,16 +150,105 @@ impl Inlet {
     }
 
     /// Adds what a source has received.
-    pub(super) fn arrive(&self, source: usize, arrivals: impl Iterator<Item = Arrival>) {
+    ///
+    /// # Errors
+    /// Those of the directory that samples spill to.
+    pub(super) fn arrive(&self, source: usize, arrivals: impl Iterator<Item = Arrival>) -> Result<()> {
         let mut state = self.lock();
         for arrival in arrivals {
-            self.add(&mut state, source, arrival);
+            let Some(sample) = self.admit_arrival(&mut state, source, arrival) else { continue };
+            match &self.options.spill {
+                Some(spill) if state.account.spilled > 0 || !state.waiting.has_room() => {
+                    drop(state);
+                    let place = self.spill(spill, &sample);
+                    state = self.lock();
+                    let Some(place) = place? else { continue };
+                    let is_withdrawn = state.withdrawn.contains(&sample.record.id);
+                    let spilled = state.spill(sample, place);
+                    if is_withdrawn {
+                        // That happened meanwhile, and its bytes were not there to be removed.
+                        let ids = HashSet::from([spilled]);
+                        drop(state);
+                        self.withdraw(&ids)?;
+                        state = self.lock();
+                    }
+                }
+                _ => self.add(&mut state, sample),
+            }
         }
         drop(state);
+        self.room.notify_all();
         self.rouse();
+        Ok(())
     }
 
-    fn add(&self, state: &mut InletState, source: usize, Arrival { key, record, gap }: Arrival) {
+    /// Puts a sample into the directory, as soon as it has room; `None` when nobody wants it any more.
+    fn spill(&self, spill: &Spill, sample: &WaitingSample) -> Result<Option<RecordPlace>> {
+        while !self.is_closed() {
+            if let Some(place) = spill.put(&sample.record)? {
+                return Ok(Some(place));
+            }
+            self.options.notices.warn_once("full spill", || {
+                "more samples wait than spill_size has room for, so sources are held up until some are used".to_owned()
+            });
+            let state = self.lock();
+            drop(self.room.wait_timeout(state, FULL_PAUSE));
+        }
+        Ok(None)
+    }
+
+    /// Brings spilled samples back to memory as it has room, until nobody wants any more.
+    ///
+    /// # Errors
+    /// Those of the directory.
+    pub(super) fn bring_back(&self) -> Result<()> {
+        let Some(spill) = &self.options.spill else { return Ok(()) };
+        loop {
+            let mut state = self.lock();
+            let (arrival, sample) = loop {
+                if state.closed {
+                    return Ok(());
+                }
+                if state.waiting.has_room()
+                    && let Some(first) = state.spilled.pop_first()
+                {
+                    break first;
+                }
+                state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            };
+            drop(state);
+            let taken = spill.take(&sample);
+            let mut state = self.lock();
+            state.account.spilled -= 1;
+            let SpilledSample { source, number, id, since, .. } = sample;
+            match taken {
+                Ok(_) if state.withdrawn.contains(&id) => {
+                    state.account.withdrawn += 1;
+                    state.settle(source, number, id);
+                }
+                Ok(record) => {
+                    state.account.queued += 1;
+                    let record = Arc::new(record);
+                    state.waiting.add(WaitingSample { arrival, source, number, record, since });
+                }
+                Err(error) => {
+                    state.account.failed += 1;
+                    state.settle(source, number, id);
+                    self.refuse(&mut state, error);
+                }
+            }
+            drop(state);
+            self.rouse();
+        }
+    }
+
+    /// Enters what arrived into the books; `None` where it is no sample to be used.
+    fn admit_arrival(
+        &self,
+        state: &mut InletState,
+        source: usize,
+        Arrival { key, record, gap }: Arrival,
+    ) -> Option<WaitingSample> {
         state.account.missing += gap;
         let record = match record {
             Ok(record) if self.options.labeled && record.label.is_none() => Err(NO_CLASS.to_owned()),
@@ -159,31 +258,37 @@ impl Inlet {
             && state.present.contains(&record.id)
         {
             state.account.repeated += 1;
-            return;
+            return None;
         }
         // One that was settled before the source went on comes once more and counts no more.
-        let Some(number) = state.sources[source].enter(&key) else { return };
+        let number = state.sources[source].enter(&key)?;
         state.account.received += 1;
         let record = match record {
             Ok(record) => record,
             Err(what) => {
                 state.account.failed += 1;
                 state.sources[source].settle(number);
-                self.refuse(state, unusable(&state.names[source], &key, &what));
-                return;
+                let error = unusable(&state.names[source], &key, &what);
+                self.refuse(state, error);
+                return None;
             }
         };
         if state.withdrawn.contains(&record.id) {
             state.account.withdrawn += 1;
             state.sources[source].settle(number);
-            return;
+            return None;
         }
         state.account.queued += 1;
         state.present.insert(record.id);
         let arrival = state.arrivals;
         state.arrivals += 1;
         let record = Arc::new(record);
-        state.waiting.add(WaitingSample { arrival, source, number, record, since: Instant::now() });
+        Some(WaitingSample { arrival, source, number, record, since: Instant::now() })
+    }
+
+    /// Adds a sample to those that wait in memory.
+    fn add(&self, state: &mut InletState, sample: WaitingSample) {
+        state.waiting.add(sample);
         if matches!(self.options.policy, StreamPolicy::DropOldest | StreamPolicy::DropRandom) {
             while state.waiting.overflows() {
                 let Some(dropped) = state.waiting.drop_one() else { break };
@@ -319,18 +424,34 @@ impl Inlet {
     }
 
     /// Withdraws those of `ids` that wait, and returns how many these are. Those that arrive later are withdrawn, too.
-    pub(super) fn withdraw(&self, ids: &HashSet<u64>) -> u64 {
+    ///
+    /// # Errors
+    /// Those of the directory that samples spill to.
+    pub(super) fn withdraw(&self, ids: &HashSet<u64>) -> Result<u64> {
         let mut state = self.lock();
         state.withdrawn.extend(ids);
+        let spilled: Vec<SpilledSample> =
+            state.spilled.extract_if(.., |_, sample| ids.contains(&sample.id)).map(|(_, sample)| sample).collect();
+        for SpilledSample { source, number, id, .. } in &spilled {
+            state.account.spilled -= 1;
+            state.account.withdrawn += 1;
+            state.settle(*source, *number, *id);
+        }
         let withdrawn = state.waiting.take_all(|record| ids.contains(&record.id));
         for sample in &withdrawn {
             state.account.queued -= 1;
             state.account.withdrawn += 1;
             state.leave(sample);
         }
+        if let (Some(spill), false) = (&self.options.spill, spilled.is_empty()) {
+            let moved: HashMap<u64, RecordPlace> = spill.withdraw(ids)?.into_iter().collect();
+            for sample in state.spilled.values_mut() {
+                sample.place = moved.get(&sample.id).copied().unwrap_or(sample.place);
+            }
+        }
         drop(state);
         self.room.notify_all();
-        withdrawn.len() as u64
+        Ok((withdrawn.len() + spilled.len()) as u64)
     }
 
     /// The account now.
@@ -368,6 +489,11 @@ impl Inlet {
     /// The bytes that wait in memory.
     pub(super) fn waiting_bytes(&self) -> u64 {
         self.lock().waiting.bytes()
+    }
+
+    /// Whether samples may wait in a directory.
+    pub(super) fn spills(&self) -> bool {
+        self.options.spill.is_some()
     }
 
     /// Tells sources that nobody wants any more.
@@ -418,7 +544,21 @@ const NO_CLASS: &str =
 impl InletState {
     /// Settles a sample that waited and will not be used.
     fn leave(&mut self, sample: &WaitingSample) {
-        self.present.remove(&sample.record.id);
-        self.sources[sample.source].settle(sample.number);
+        self.settle(sample.source, sample.number, sample.record.id);
+    }
+
+    fn settle(&mut self, source: usize, number: u64, id: u64) {
+        self.present.remove(&id);
+        self.sources[source].settle(number);
+    }
+
+    /// Notes that a sample waits in the directory, and returns its id.
+    fn spill(&mut self, sample: WaitingSample, place: RecordPlace) -> u64 {
+        let WaitingSample { arrival, source, number, record, since } = sample;
+        self.account.queued -= 1;
+        self.account.spilled += 1;
+        let (id, weight) = (record.id, record.weight);
+        self.spilled.insert(arrival, SpilledSample { source, number, id, weight, place, since });
+        id
     }
 }

@@ -21,6 +21,7 @@ mod run;
 pub(crate) mod segments;
 pub(crate) mod source;
 pub(crate) mod sources;
+mod spill;
 mod state;
 mod waiting;
 
@@ -34,5 +35,6 @@ pub(crate) use source::{Arrival, Received, Replay, Source, SourcePosition};
 pub(crate) use sources::RankShare;
 pub(crate) use sources::folder::{FolderAfter, FolderOptions, FolderSource, WatchChoice};
 pub(crate) use sources::redis::{RedisOptions, RedisSource};
+pub(crate) use spill::SpillOptions;
 pub(crate) use state::StreamState;
 pub(crate) use waiting::StreamPolicy;

@@ -74,6 +74,18 @@ impl Receivers {
             let handle = handle.map_err(|e| Error::Unavailable(format!("cannot start a thread: {e}")))?;
             threads.push(SourceThread { commands, handle });
         }
+        if inlet.spills() {
+            let (inlet, alive) = (inlet.clone(), alive.clone());
+            let work = move || {
+                let outcome = catch_unwind(AssertUnwindSafe(|| inlet.bring_back()));
+                if let Err(error) = outcome.unwrap_or_else(|panic| Err(Error::panicked("spilling", &*panic))) {
+                    inlet.fail(error);
+                }
+                drop(alive);
+            };
+            let started = std::thread::Builder::new().name("foreload-spill".into()).spawn(work);
+            started.map_err(|e| Error::Unavailable(format!("cannot start a thread: {e}")))?;
+        }
         Ok(Self { inlet: inlet.clone(), threads, ended })
     }
 
@@ -153,7 +165,7 @@ fn run(
             }
         }
         if !arrivals.is_empty() {
-            inlet.arrive(number, arrivals.drain(..));
+            inlet.arrive(number, arrivals.drain(..))?;
         }
         if received? == Received::End {
             ended = true;

@@ -11,6 +11,7 @@ use super::reader::StreamReader;
 use super::receive::Receivers;
 use super::record::Record;
 use super::source::{Replay, Source, SourcePosition};
+use super::spill::{Spill, SpillOptions};
 use super::state::{SourceState, StreamIdentity, StreamState};
 use super::waiting::StreamPolicy;
 use crate::dataset::LiveSamples;
@@ -33,6 +34,8 @@ pub(crate) struct StreamOptions {
     pub seed: u64,
     pub mix: MixOptions,
     pub policy: StreamPolicy,
+    /// Where samples wait for which memory has no room, with [`StreamPolicy::Spill`].
+    pub spill: Option<SpillOptions>,
     /// The bytes of samples that may wait in memory.
     pub queue_bytes: u64,
     /// The bytes of the largest sample that may come, and of one of usual size.
@@ -196,6 +199,7 @@ impl Stream {
                 always: 2 * options.mix.batch_size as usize,
                 labeled: options.labeled,
                 raises: options.raises,
+                spill: options.spill.as_ref().map(|spill| Spill::open(spill, &options.notices)).transpose()?,
                 notices: options.notices.clone(),
             },
             ledgers.collect(),
@@ -434,7 +438,7 @@ impl Stream {
     pub(crate) fn withdraw(&self, ids: &HashSet<u64>) -> Result<u64> {
         let running = self.running()?;
         let mut plan = running.plan();
-        let waited = running.inlet.withdraw(ids);
+        let waited = running.inlet.withdraw(ids)?;
         Ok(waited + plan.withdraw(ids)?)
     }
 

@@ -9,7 +9,9 @@ use super::units::{parse_bytes, parse_duration};
 use crate::error::{Error, Result};
 use crate::names::NamedValue;
 use crate::notices::Notices;
-use crate::stream::{Capacity, KeepBy, MixOptions, RehearsalOptions, StreamOptions, StreamPolicy, WhenDry};
+use crate::stream::{
+    Capacity, KeepBy, MixOptions, RehearsalOptions, SpillOptions, StreamOptions, StreamPolicy, WhenDry,
+};
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -28,6 +30,8 @@ pub(crate) struct StreamSpec {
     when_dry: String,
     dry_after: String,
     queue_size: String,
+    spill_directory: Option<PathBuf>,
+    spill_size: Option<String>,
     max_bytes: String,
     journal: Option<PathBuf>,
     replay: Option<PathBuf>,
@@ -93,6 +97,7 @@ impl StreamSpec {
         notices: &Notices,
     ) -> Result<StreamOptions> {
         let max_bytes = self.max_bytes()?;
+        let policy = StreamPolicy::parse("policy", &self.policy)?;
         let rehearsal = self.rehearsal.as_ref();
         Ok(StreamOptions {
             seed,
@@ -103,7 +108,8 @@ impl StreamSpec {
                 when_dry: WhenDry::parse("when_dry", &self.when_dry)?,
                 dry_after: parse_duration("dry_after", &self.dry_after)?,
             },
-            policy: StreamPolicy::parse("policy", &self.policy)?,
+            policy,
+            spill: self.spill(policy)?,
             queue_bytes: parse_bytes("queue_size", &self.queue_size)?,
             sizes: (max_bytes, USUAL_BYTES.min(max_bytes)),
             labeled,
@@ -114,6 +120,22 @@ impl StreamSpec {
             replay: self.replay.clone(),
             notices: notices.clone(),
         })
+    }
+
+    /// Where samples spill to.
+    fn spill(&self, policy: StreamPolicy) -> Result<Option<SpillOptions>> {
+        let needs = |setting, what: &str| Err(Error::config(setting, format!("is not given, must be {what}")));
+        match (policy, &self.spill_directory, &self.spill_size) {
+            (StreamPolicy::Spill, None, _) => needs("spill_directory", "a directory on local NVMe with policy=\"spill\""),
+            (StreamPolicy::Spill, Some(_), None) => needs("spill_size", "bytes such as \"50GB\" with policy=\"spill\""),
+            (StreamPolicy::Spill, Some(directory), Some(size)) => Ok(Some(SpillOptions {
+                directory: std::path::absolute(directory)
+                    .map_err(|error| Error::io("resolve", directory, error))?,
+                bytes: parse_bytes("spill_size", size)?,
+            })),
+            (_, None, None) => Ok(None),
+            _ => Err(Error::config("spill_directory", "is for policy=\"spill\" alone: leave it out")),
+        }
     }
 
     /// The bytes of the largest sample.

@@ -1,6 +1,6 @@
 //! `foreload.ImageLoader`.
 
-use super::Loader;
+use super::{Loader, fields};
 use crate::augment::{DrawnView, MixRegion};
 use crate::config::LoaderKind;
 use crate::dataset::Contents;
@@ -40,32 +40,25 @@ impl ImageLoader {
     /// The fields of the batches by name, in the order in which they were asked for, with what each holds.
     #[getter]
     fn fields<'py>(this: PyRef<'py, Self>, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let dict = PyDict::new(py);
-        for (name, kind) in this.as_super().pipeline.config().field_names() {
-            dict.set_item(name, kind.name())?;
-        }
-        Ok(dict)
+        fields::kinds(py, this.as_super().pipeline.config())
     }
 
     /// The fields that samples may be without, by name, in the order in which they were asked for.
     #[getter]
     fn _optional(this: PyRef<'_, Self>) -> Vec<String> {
-        let fields = this.as_super().pipeline.config().fields.list.iter();
-        fields.filter(|field| field.optional.is_some()).map(|field| field.name.clone()).collect()
+        fields::optional(this.as_super().pipeline.config())
     }
 
     /// Whether images are mixed and class numbers are not, so that these come with those of the partners.
     #[getter]
     fn _mixes_hard_labels(this: PyRef<'_, Self>) -> bool {
-        let mix = this.as_super().pipeline.config().mix.as_ref();
-        mix.is_some_and(|plan| !plan.labels.are_mixed())
+        fields::mixes_hard_labels(this.as_super().pipeline.config())
     }
 
     /// The field, element type and a sample's dimensions of each tensor of fields that have one size for all samples.
     /// For consumers that take nothing else.
     fn _dense(this: PyRef<'_, Self>, py: Python<'_>) -> PyResult<Vec<(String, &'static str, usize)>> {
-        let tensors = raise(py, this.as_super().pipeline.config().dense_tensors())?.into_iter();
-        Ok(tensors.map(|(field, element, dimensions)| (field, element.name(), dimensions)).collect())
+        fields::dense(py, this.as_super().pipeline.config())
     }
 
     /// The reason for the device: the GPU's name, or why none can be used.

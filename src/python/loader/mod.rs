@@ -1,6 +1,7 @@
 //! The class `foreload.Loader`: what every loader can do. The kinds of loaders decide which datasets they read and what
 //! they make of them.
 
+mod fields;
 mod files;
 mod images;
 mod streams;

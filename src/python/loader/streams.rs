@@ -1,6 +1,6 @@
 //! `foreload._core.StreamEngine`, which `foreload.StreamLoader` is made of.
 
-use super::{SharedPipeline, lock};
+use super::{SharedPipeline, fields, lock};
 use crate::config::{LoaderKind, Setting, SourceSpec, StreamSpec};
 use crate::dataset::{Contents, DatasetIndex};
 use crate::error::{Error, Result};
@@ -165,11 +165,30 @@ impl StreamEngine {
     /// The fields of the batches by name, with what each holds.
     #[getter]
     fn fields<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let dict = PyDict::new(py);
-        for (name, kind) in self.pipeline.config().field_names() {
-            dict.set_item(name, kind.name())?;
-        }
-        Ok(dict)
+        fields::kinds(py, self.pipeline.config())
+    }
+
+    /// The fields that samples may be without, by name.
+    #[getter]
+    fn _optional(&self) -> Vec<String> {
+        fields::optional(self.pipeline.config())
+    }
+
+    /// Whether images are mixed and class numbers are not, so that these come with those of the partners.
+    #[getter]
+    fn _mixes_hard_labels(&self) -> bool {
+        fields::mixes_hard_labels(self.pipeline.config())
+    }
+
+    /// The field, element type and a sample's dimensions of each tensor of fields that have one size for all samples.
+    fn _dense(&self, py: Python<'_>) -> PyResult<Vec<(String, &'static str, usize)>> {
+        fields::dense(py, self.pipeline.config())
+    }
+
+    /// The order of the images' dimensions, by name.
+    #[getter]
+    fn memory_format(&self) -> &'static str {
+        self.pipeline.config().output().format.name()
     }
 
     /// The class names by number; empty where there are only numbers.

@@ -146,7 +146,9 @@ impl KeptBytes {
         }
         let mut moved = Vec::new();
         let withdrawn = stored.store.withdraw(ids, &mut moved);
-        ids.iter().for_each(|id| drop(stored.places.remove(id)));
+        for id in ids {
+            stored.places.remove(id);
+        }
         stored.follow(&moved);
         withdrawn.map(drop)
     }
@@ -211,7 +213,9 @@ impl StoredBytes {
                         self.live.set_bytes(*id, &SampleBytes::Stored { extent, crc: to.crc });
                     }
                 }
-                None => drop(self.places.remove(id)),
+                None => {
+                    self.places.remove(id);
+                }
             }
         }
     }

@@ -71,6 +71,8 @@ pub(super) struct RehearsalBuffer {
     failed: VecDeque<(u64, Vec<u64>)>,
     /// The samples that each snapshot has, sorted.
     snapshots: BTreeMap<u64, Vec<u64>>,
+    /// The snapshot of the latest state that is known to be safely written.
+    acknowledged: Option<u64>,
     notices: Notices,
 }
 
@@ -111,6 +113,7 @@ impl RehearsalBuffer {
             ahead: VecDeque::new(),
             failed: VecDeque::new(),
             snapshots: BTreeMap::new(),
+            acknowledged: None,
             notices,
         })
     }
@@ -313,12 +316,12 @@ impl RehearsalBuffer {
             return Ok(None);
         };
         let saved = store.snapshots();
-        if saved.len() >= self.options.keep_states {
+        let waiting = saved.iter().filter(|number| Some(**number) > self.acknowledged).count();
+        if waiting >= self.options.keep_states {
             let message = format!(
-                "{} states were saved and not acknowledged, as many as keep_states allows: call \
+                "{waiting} states were saved and not acknowledged, as many as keep_states allows: call \
                  loader.acknowledge(state) when a checkpoint is safely written, so that older ones and what only they \
-                 need can go",
-                saved.len()
+                 need can go"
             );
             return Err(Error::Unavailable(message));
         }
@@ -358,6 +361,7 @@ impl RehearsalBuffer {
                 }
             }
         }
+        self.acknowledged = Some(saved.number);
         self.snapshots.insert(saved.number, ids_of(&snapshot));
         for number in store_snapshots.into_iter().filter(|number| *number != saved.number) {
             let older = self.bytes.store().map(|store| store.read_snapshot(number));
@@ -433,6 +437,7 @@ impl RehearsalBuffer {
     /// # Errors
     /// Those of the directory.
     pub(super) fn forget_before(&mut self, number: u64) -> Result<()> {
+        self.acknowledged = self.acknowledged.max(Some(number));
         let later = self.snapshots.split_off(&number);
         let older = std::mem::replace(&mut self.snapshots, later);
         for (number, ids) in older {
