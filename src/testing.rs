@@ -151,6 +151,10 @@ pub mod stream {
     pub use crate::stream::source::{Arrival, Received, Replay, Source, SourcePosition};
     pub use crate::stream::sources::RankShare;
     pub use crate::stream::sources::redis::{RedisOptions, RedisSource};
+    pub use crate::stream::sources::socket::{
+        FeederOptions, SocketAddress, SocketFeeder, SocketOptions, SocketSource,
+    };
+    pub use crate::stream::sources::zeromq::{ZeroMqKind, ZeroMqOptions, ZeroMqSource};
 }
 pub mod tier {
     pub use crate::tier::{CacheStats, FillChoice, FormChoice, Machine, TierOptions, TierStats, Verify};

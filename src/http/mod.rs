@@ -9,11 +9,13 @@ mod client;
 mod connection;
 mod deadline;
 mod failure;
+pub(crate) mod pinned;
 #[cfg(feature = "objects")]
 mod plain;
 mod retry;
 mod runtime;
 mod tls;
+mod token;
 mod url;
 
 pub(crate) use blocking::{AnswerCheck, AskedCounts, BlockingHttp, Fetched, WaitWatch};
@@ -26,7 +28,9 @@ pub(crate) use hyper::StatusCode;
 pub(crate) use hyper::header::{self, HeaderMap, HeaderValue};
 #[cfg(feature = "objects")]
 pub(crate) use plain::PlainRequest;
+pub use pinned::{CertificatePin, TlsIdentity};
 pub(crate) use retry::{GrowingPauses, Retries};
 pub(crate) use runtime::RuntimeThread;
 pub(crate) use tls::{provide_to_all, provider};
+pub use token::Token;
 pub(crate) use url::{HttpUrl, Reach, is_http};

@@ -4,7 +4,7 @@ use super::client::{
     BreakerLimits, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerRead, PeerTransfer,
 };
 use super::shelf::{Accepted, CopyBytes, Found, Shelf};
-use super::token::Token;
+use crate::http::Token;
 use super::wire::SharedDataset;
 use crate::crc::checksum;
 use crate::dataset::{FileVersion, Fingerprint};

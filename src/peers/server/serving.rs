@@ -8,7 +8,7 @@ use super::stats::{ServerCounters, ServerStats};
 use crate::peers::bound::BytesUnderWay;
 use crate::peers::counters::count;
 use crate::peers::shelf::Shelf;
-use crate::peers::token::Token;
+use crate::http::Token;
 use crate::peers::wire::SharedDataset;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;

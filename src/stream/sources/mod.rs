@@ -1,6 +1,8 @@
 //! The kinds of sources, a file or a folder each.
 
 pub(crate) mod redis;
+pub(crate) mod socket;
+pub(crate) mod zeromq;
 
 use super::record::sample_id;
 

@@ -1,8 +1,8 @@
-//! Encryption between nodes. A node is known by its certificate itself, not by who signed it or which name it bears:
+//! Encryption between nodes, and between a stream and who feeds it. A node is known by its certificate itself, not by who signed it or which name it bears:
 //! the digest of the certificate travels with the node's address, and a client takes no other.
 
 use crate::error::{Error, Result};
-use crate::http::provider;
+use super::tls::provider;
 use rcgen::CertifiedKey;
 use sha2::{Digest, Sha256};
 use std::path::Path;
@@ -68,7 +68,7 @@ impl TlsIdentity {
     ///
     /// # Errors
     /// [`Error::Config`] for `peers` when the key is not the certificate's.
-    pub(super) fn acceptor(&self) -> Result<TlsAcceptor> {
+    pub(crate) fn acceptor(&self) -> Result<TlsAcceptor> {
         let config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&version::TLS13])
             .expect("the provider has suites for TLS 1.3")
@@ -91,7 +91,7 @@ impl std::fmt::Debug for TlsIdentity {
 }
 
 /// The client's side of connections to the node with this certificate.
-pub(super) fn connector(pin: CertificatePin) -> TlsConnector {
+pub(crate) fn connector(pin: CertificatePin) -> TlsConnector {
     let config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&version::TLS13])
         .expect("the provider has suites for TLS 1.3")
@@ -105,7 +105,7 @@ pub(super) fn connector(pin: CertificatePin) -> TlsConnector {
 }
 
 /// A name for the handshake, which wants one; nobody looks at it.
-pub(super) fn server_name() -> ServerName<'static> {
+pub(crate) fn server_name() -> ServerName<'static> {
     ServerName::try_from("foreload").expect("a DNS name")
 }
 
