@@ -41,7 +41,7 @@ pub use settings::{
     LoaderKind, LoaderOptions, SETTINGS, SettingsClass, SettingsObject, manual, parameters, signature, stub,
 };
 pub use share::has_unwatched_quota;
-pub(crate) use streams::{SourceSpec, StreamSpec};
+pub(crate) use streams::{FeederSpec, SourceSpec, StreamSpec};
 pub(crate) use units::{parse_bytes, parse_duration};
 pub(crate) use views::{ViewKind, ViewPlaces};
 

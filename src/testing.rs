@@ -151,6 +151,10 @@ pub mod stream {
     pub use crate::stream::source::{Arrival, Received, Replay, Source, SourcePosition};
     pub use crate::stream::sources::RankShare;
     pub use crate::stream::sources::redis::{RedisOptions, RedisSource};
+    pub use crate::stream::sources::socket::{
+        FeederOptions, SocketAddress, SocketFeeder, SocketOptions, SocketSource,
+    };
+    pub use crate::stream::sources::zeromq::{ZeroMqKind, ZeroMqOptions, ZeroMqSource};
     pub mod segments {
         pub use crate::stream::segments::{
             AppendError, MovedRecord, RecordPlace, SegmentOptions, SegmentStore, StoreFull, StoredRecord,

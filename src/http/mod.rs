@@ -9,11 +9,13 @@ mod client;
 mod connection;
 mod deadline;
 mod failure;
+pub(crate) mod pinned;
 #[cfg(feature = "objects")]
 mod plain;
 mod retry;
 mod runtime;
 mod tls;
+mod token;
 mod url;
 
 pub(crate) use blocking::{AnswerCheck, AskedCounts, BlockingHttp, Fetched, WaitWatch};
@@ -24,9 +26,11 @@ pub(crate) use deadline::{PostedRead, ReadEnd, RequestDeadline};
 pub(crate) use failure::{COMPRESSED, GaveUp, HttpFailure, NO_CONTENT_RANGE, NO_RANGES};
 pub(crate) use hyper::StatusCode;
 pub(crate) use hyper::header::{self, HeaderMap, HeaderValue};
+pub use pinned::{CertificatePin, TlsIdentity};
 #[cfg(feature = "objects")]
 pub(crate) use plain::PlainRequest;
 pub(crate) use retry::{GrowingPauses, Retries};
 pub(crate) use runtime::RuntimeThread;
-pub(crate) use tls::{provide_to_all, provider};
+pub(crate) use tls::provide_to_all;
+pub use token::Token;
 pub(crate) use url::{HttpUrl, Reach, is_http};

@@ -17,11 +17,9 @@ mod probe;
 mod server;
 mod shelf;
 mod telemetry;
-mod tls;
-mod token;
 mod wire;
 
-pub use crate::http::DeadlineLimits;
+pub use crate::http::{CertificatePin, DeadlineLimits, TlsIdentity, Token};
 pub use bytes::Bytes;
 pub use client::{
     BreakerLimits, BreakerState, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerCopy, PeerCounts,
@@ -32,6 +30,4 @@ pub(crate) use probe::{LONGEST_IN_VAIN, PeerProbe, ProbeShelf, ProbedReads, most
 pub use server::{ConnectionLimits, Server, ServerOptions, ServerStats};
 pub use shelf::{Accepted, CopyBytes, Found, Shelf};
 pub(crate) use telemetry::{PeerValue, peers_record};
-pub use tls::{CertificatePin, TlsIdentity};
-pub use token::Token;
 pub use wire::SharedDataset;

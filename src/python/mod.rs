@@ -29,6 +29,8 @@ mod _core {
     #[pymodule_export]
     use super::settings::{Directory, Ram, Resources};
     #[pymodule_export]
+    use super::streams::StreamFeeder;
+    #[pymodule_export]
     use super::tensor::PyTensor;
     #[pymodule_export]
     use super::{

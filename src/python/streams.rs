@@ -1,8 +1,13 @@
 //! Python's own parts of a stream: an iterator that gives samples, and a function that scores them.
 
+use super::error::raise;
+use super::loader::SIGNAL_CHECK;
+use super::notices::deliver;
+use crate::config::FeederSpec;
 use crate::error::{Error, Result};
-use crate::stream::{Arrival, Received, Record, Replay, Source, SourcePosition, members};
-use pyo3::exceptions::{PyException, PyStopIteration};
+use crate::notices::Notices;
+use crate::stream::{Arrival, Received, Record, Replay, SocketFeeder, Source, SourcePosition, members};
+use pyo3::exceptions::{PyException, PyStopIteration, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyString, PyTuple};
 use std::sync::Arc;
@@ -77,14 +82,7 @@ impl PythonSource {
         let Ok(sample) = sample.cast::<PyDict>() else {
             return Err("it is no dict of members, such as {\"jpg\": bytes, \"cls\": 3}".to_owned());
         };
-        let mut given = Vec::new();
-        for (name, value) in sample.iter() {
-            let name = name.str().map_err(|error| error.to_string())?.to_string_lossy().into_owned();
-            let bytes = bytes_of(&value).map_err(|error| format!("its member {name:?} {error}"))?;
-            // Batches call the class so; members call it as WebDataset does.
-            let name = if name == "label" { "cls".to_owned() } else { name };
-            given.push((name, bytes));
-        }
+        let given = members_of(sample)?;
         let sum: usize = given.iter().map(|(_, bytes)| bytes.len()).sum();
         if sum > self.most as usize {
             return Err(format!("it has {sum} bytes, and max_bytes allows {}", self.most));
@@ -105,6 +103,17 @@ impl PythonSource {
             called.map(drop).map_err(|error| self.raised(py, &error))
         })
     }
+}
+
+/// The members that a dict has, by name.
+fn members_of(sample: &Bound<'_, PyDict>) -> Result<Vec<(String, Vec<u8>)>, String> {
+    let member = |(name, value): (Bound<'_, PyAny>, Bound<'_, PyAny>)| {
+        let name = name.str().map_err(|error| error.to_string())?.to_string_lossy().into_owned();
+        let bytes = bytes_of(&value).map_err(|error| format!("its member {name:?} {error}"))?;
+        // Batches call the class so; members call it as WebDataset does.
+        Ok((if name == "label" { "cls".to_owned() } else { name }, bytes))
+    };
+    sample.iter().map(member).collect()
 }
 
 /// The bytes of a member: bytes as they are, text as UTF-8, whole numbers as text, and all else as JSON.
@@ -237,4 +246,48 @@ impl PythonScore {
 
 fn record_text(bytes: &[u8]) -> &str {
     std::str::from_utf8(bytes).unwrap_or_default()
+}
+
+/// The class `foreload._core.StreamFeeder`, which `foreload.streams.Feeder` is made of.
+#[pyclass(frozen, module = "foreload")]
+pub(super) struct StreamFeeder {
+    feeder: SocketFeeder,
+    notices: Notices,
+}
+
+#[pymethods]
+impl StreamFeeder {
+    #[new]
+    fn new(py: Python<'_>, spec: &str) -> PyResult<Self> {
+        let notices = Notices::default();
+        let feeder = raise(py, py.detach(|| FeederSpec::start(spec, &notices)))?;
+        Ok(Self { feeder, notices })
+    }
+
+    /// Sends a sample, a dict of members, once there is room.
+    fn send(&self, py: Python<'_>, key: &str, sample: &Bound<'_, PyDict>) -> PyResult<()> {
+        let given =
+            members_of(sample).map_err(|what| PyTypeError::new_err(format!("sample {key:?}: {what}")))?;
+        let given: Vec<(&str, &[u8])> = given.iter().map(|(name, bytes)| (&name[..], &bytes[..])).collect();
+        while !raise(py, py.detach(|| self.feeder.send(key, &given, SIGNAL_CHECK)))? {
+            py.check_signals()?;
+            deliver(py, &self.notices)?;
+        }
+        deliver(py, &self.notices)
+    }
+
+    /// Waits until all samples are received, or even acknowledged.
+    fn flush(&self, py: Python<'_>, acknowledged: bool) -> PyResult<()> {
+        while !raise(py, py.detach(|| self.feeder.flush(acknowledged, SIGNAL_CHECK)))? {
+            py.check_signals()?;
+            deliver(py, &self.notices)?;
+        }
+        deliver(py, &self.notices)
+    }
+
+    /// Why there is no connection, or None.
+    #[getter]
+    fn trouble(&self) -> Option<String> {
+        self.feeder.trouble()
+    }
 }

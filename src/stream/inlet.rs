@@ -430,8 +430,11 @@ impl Inlet {
     pub(super) fn withdraw(&self, ids: &HashSet<u64>) -> Result<u64> {
         let mut state = self.lock();
         state.withdrawn.extend(ids);
-        let spilled: Vec<SpilledSample> =
-            state.spilled.extract_if(.., |_, sample| ids.contains(&sample.id)).map(|(_, sample)| sample).collect();
+        let spilled: Vec<SpilledSample> = state
+            .spilled
+            .extract_if(.., |_, sample| ids.contains(&sample.id))
+            .map(|(_, sample)| sample)
+            .collect();
         for SpilledSample { source, number, id, .. } in &spilled {
             state.account.spilled -= 1;
             state.account.withdrawn += 1;

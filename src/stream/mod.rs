@@ -35,6 +35,8 @@ pub(crate) use source::{Arrival, Received, Replay, Source, SourcePosition};
 pub(crate) use sources::RankShare;
 pub(crate) use sources::folder::{FolderAfter, FolderOptions, FolderSource, WatchChoice};
 pub(crate) use sources::redis::{RedisOptions, RedisSource};
+pub(crate) use sources::socket::{FeederOptions, SocketAddress, SocketFeeder, SocketOptions, SocketSource};
+pub(crate) use sources::zeromq::{ZeroMqKind, ZeroMqOptions, ZeroMqSource};
 pub(crate) use spill::SpillOptions;
 pub(crate) use state::StreamState;
 pub(crate) use waiting::StreamPolicy;

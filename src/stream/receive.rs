@@ -78,7 +78,8 @@ impl Receivers {
             let (inlet, alive) = (inlet.clone(), alive.clone());
             let work = move || {
                 let outcome = catch_unwind(AssertUnwindSafe(|| inlet.bring_back()));
-                if let Err(error) = outcome.unwrap_or_else(|panic| Err(Error::panicked("spilling", &*panic))) {
+                if let Err(error) = outcome.unwrap_or_else(|panic| Err(Error::panicked("spilling", &*panic)))
+                {
                     inlet.fail(error);
                 }
                 drop(alive);

@@ -199,7 +199,11 @@ impl Stream {
                 always: 2 * options.mix.batch_size as usize,
                 labeled: options.labeled,
                 raises: options.raises,
-                spill: options.spill.as_ref().map(|spill| Spill::open(spill, &options.notices)).transpose()?,
+                spill: options
+                    .spill
+                    .as_ref()
+                    .map(|spill| Spill::open(spill, &options.notices))
+                    .transpose()?,
                 notices: options.notices.clone(),
             },
             ledgers.collect(),

@@ -66,8 +66,9 @@ impl Spill {
         let bytes = store.read(&sample.place);
         store.free(&sample.place)?;
         let damaged = |what| Error::Internal(format!("a spilled sample is no sample: {what}"));
-        let record = Record::parse(bytes?).map_err(damaged)?;
-        Ok(Record { weight: sample.weight, ..record })
+        let mut record = Record::parse(bytes?).map_err(damaged)?;
+        record.weight = sample.weight;
+        Ok(record)
     }
 
     /// Removes samples, so that no file has their bytes. Returns the places of those that lie elsewhere now, by their

@@ -2,7 +2,7 @@
 
 mod sources;
 
-pub(crate) use sources::SourceSpec;
+pub(crate) use sources::{FeederSpec, SourceSpec};
 
 use super::OnError;
 use super::units::{parse_bytes, parse_duration};
@@ -124,10 +124,15 @@ impl StreamSpec {
 
     /// Where samples spill to.
     fn spill(&self, policy: StreamPolicy) -> Result<Option<SpillOptions>> {
-        let needs = |setting, what: &str| Err(Error::config(setting, format!("is not given, must be {what}")));
+        let needs =
+            |setting, what: &str| Err(Error::config(setting, format!("is not given, must be {what}")));
         match (policy, &self.spill_directory, &self.spill_size) {
-            (StreamPolicy::Spill, None, _) => needs("spill_directory", "a directory on local NVMe with policy=\"spill\""),
-            (StreamPolicy::Spill, Some(_), None) => needs("spill_size", "bytes such as \"50GB\" with policy=\"spill\""),
+            (StreamPolicy::Spill, None, _) => {
+                needs("spill_directory", "a directory on local NVMe with policy=\"spill\"")
+            }
+            (StreamPolicy::Spill, Some(_), None) => {
+                needs("spill_size", "bytes such as \"50GB\" with policy=\"spill\"")
+            }
             (StreamPolicy::Spill, Some(directory), Some(size)) => Ok(Some(SpillOptions {
                 directory: std::path::absolute(directory)
                     .map_err(|error| Error::io("resolve", directory, error))?,

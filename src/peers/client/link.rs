@@ -9,13 +9,13 @@ use super::transfer::{Miss, PeerCopy};
 use crate::crc::Checksum;
 use crate::dataset::FileVersion;
 use crate::decode::{FileForm, form_of};
+use crate::http::pinned;
 use crate::http::{DeadlineLimits, PostedRead, ReadEnd, RequestDeadline};
 use crate::io::Filled;
 use crate::names::NamedValue;
 use crate::notices::Notices;
 use crate::peers::bound::ReservedBytes;
 use crate::peers::counters::count;
-use crate::peers::tls;
 use crate::peers::wire::{self, SharedDataset};
 use crate::trace::SharedHistogram;
 use bytes::Bytes;
@@ -66,7 +66,7 @@ pub(super) struct PeerPush {
 impl PeerLink {
     pub(super) fn new(peer: &Peer, options: &HttpOptions) -> Self {
         let counters = Arc::<PeerCounters>::default();
-        let tls = peer.pin.map(tls::connector);
+        let tls = peer.pin.map(pinned::connector);
         let pool =
             |connections| ConnectionPool::new(peer.address, tls.clone(), connections, counters.clone());
         Self {

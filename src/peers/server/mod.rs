@@ -12,11 +12,9 @@ pub use stats::ServerStats;
 
 use super::bound::BytesUnderWay;
 use super::shelf::Shelf;
-use super::tls::TlsIdentity;
-use super::token::Token;
 use super::wire::SharedDataset;
 use crate::error::{Error, Result};
-use crate::http::RuntimeThread;
+use crate::http::{RuntimeThread, TlsIdentity, Token};
 use crate::notices::Notices;
 use connections::OpenConnections;
 use copies::CopyReader;

@@ -2,6 +2,8 @@
 
 pub(crate) mod folder;
 pub(crate) mod redis;
+pub(crate) mod socket;
+pub(crate) mod zeromq;
 
 use super::record::sample_id;
 

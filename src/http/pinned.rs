@@ -1,8 +1,8 @@
-//! Encryption between nodes. A node is known by its certificate itself, not by who signed it or which name it bears:
+//! Encryption between nodes, and between a stream and who feeds it. A node is known by its certificate itself, not by who signed it or which name it bears:
 //! the digest of the certificate travels with the node's address, and a client takes no other.
 
+use super::tls::provider;
 use crate::error::{Error, Result};
-use crate::http::provider;
 use rcgen::CertifiedKey;
 use sha2::{Digest, Sha256};
 use std::path::Path;
@@ -19,6 +19,18 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 /// The SHA-256 of a node's certificate (DER).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct CertificatePin(pub [u8; 32]);
+
+impl CertificatePin {
+    /// The pin of the first certificate in a PEM file.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `certificate` when the file cannot be read or holds none.
+    pub(crate) fn from_pem(path: &Path) -> Result<Self> {
+        let refused = |what: String| Error::config("certificate", format!("{}: {what}", path.display()));
+        let certificate = CertificateDer::from_pem_file(path).map_err(|error| refused(error.to_string()))?;
+        Ok(Self(Sha256::digest(&certificate).into()))
+    }
+}
 
 /// What a server proves itself by: a certificate and its private key. `Debug` shows neither.
 pub struct TlsIdentity {
@@ -68,7 +80,7 @@ impl TlsIdentity {
     ///
     /// # Errors
     /// [`Error::Config`] for `peers` when the key is not the certificate's.
-    pub(super) fn acceptor(&self) -> Result<TlsAcceptor> {
+    pub(crate) fn acceptor(&self) -> Result<TlsAcceptor> {
         let config = ServerConfig::builder_with_provider(provider())
             .with_protocol_versions(&[&version::TLS13])
             .expect("the provider has suites for TLS 1.3")
@@ -91,7 +103,7 @@ impl std::fmt::Debug for TlsIdentity {
 }
 
 /// The client's side of connections to the node with this certificate.
-pub(super) fn connector(pin: CertificatePin) -> TlsConnector {
+pub(crate) fn connector(pin: CertificatePin) -> TlsConnector {
     let config = ClientConfig::builder_with_provider(provider())
         .with_protocol_versions(&[&version::TLS13])
         .expect("the provider has suites for TLS 1.3")
@@ -105,7 +117,7 @@ pub(super) fn connector(pin: CertificatePin) -> TlsConnector {
 }
 
 /// A name for the handshake, which wants one; nobody looks at it.
-pub(super) fn server_name() -> ServerName<'static> {
+pub(crate) fn server_name() -> ServerName<'static> {
     ServerName::try_from("foreload").expect("a DNS name")
 }
 

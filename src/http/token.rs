@@ -1,4 +1,4 @@
-//! The secret that the nodes of a job share.
+//! The secret that the nodes of a job share, or a stream and who feeds it.
 
 use crate::error::{Error, Result};
 use hyper::header::{AUTHORIZATION, HeaderMap, HeaderValue};
@@ -20,10 +20,18 @@ impl Token {
     /// # Errors
     /// [`Error::Config`] for `peers` unless `text` is 32 to 1024 visible ASCII characters.
     pub fn new(text: &str) -> Result<Self> {
+        Self::of_setting("peers", text)
+    }
+
+    /// The token that the user gives in another setting, which the error names.
+    ///
+    /// # Errors
+    /// Those of [`Token::new`].
+    pub(crate) fn of_setting(setting: &'static str, text: &str) -> Result<Self> {
         let visible = text.bytes().all(|byte| byte.is_ascii_graphic());
         if !(SHORTEST..=LONGEST).contains(&text.len()) || !visible {
             return Err(Error::config(
-                "peers",
+                setting,
                 format!(
                     "token: has {} bytes, must be {SHORTEST} to {LONGEST} visible ASCII characters; \
                      `openssl rand -hex 32` prints one",
@@ -61,14 +69,19 @@ impl Token {
     }
 
     /// The header of a request.
-    pub(super) fn header(&self) -> HeaderValue {
+    pub(crate) fn header(&self) -> HeaderValue {
         self.0.clone()
     }
 
     /// Whether a request carries this token. How long that takes says nothing of the token but its length.
-    pub(super) fn is_in(&self, headers: &HeaderMap) -> bool {
+    pub(crate) fn is_in(&self, headers: &HeaderMap) -> bool {
         let given = headers.get(AUTHORIZATION).map_or(&b""[..], HeaderValue::as_bytes);
         given.ct_eq(self.0.as_bytes()).into()
+    }
+
+    /// Whether these bytes are this token. How long that takes says nothing of the token but its length.
+    pub(crate) fn is(&self, given: &[u8]) -> bool {
+        given.ct_eq(self.reveal().as_bytes()).into()
     }
 }
 

@@ -1,0 +1,478 @@
+//! Messages of ZeroMQ: what a PUSH socket deals out, or a PUB socket sends to all.
+//!
+//! A message is a sample: frames that are names and values by turns. ZeroMQ keeps nothing that was received, and PUB
+//! drops what a subscriber does not take in time without a word. Where a publisher numbers its messages (`__seq__`),
+//! what is missing is counted.
+//!
+//! The protocol is spoken without encryption and without asking who is there, and the memory for a frame is taken as its
+//! header says: whoever reaches a socket that is bound can stop the process. It belongs on networks that are trusted.
+
+mod message;
+
+use super::RankShare;
+use crate::error::{Error, Result};
+use crate::http::GrowingPauses;
+use crate::notices::Notices;
+use crate::stream::record::Record;
+use crate::stream::source::{Arrival, Received, Replay, Source, SourcePosition};
+use message::{MessageParts, SEQUENCE};
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+use tokio::time::timeout;
+use zeromq::{PullSocket, Socket, SocketEvent, SocketRecv, SubSocket, ZmqError, ZmqMessage, ZmqResult};
+
+/// How long it is tried to connect at a time, while nothing else is received.
+const CONNECTING: Duration = Duration::from_millis(300);
+
+/// How long a wait lasts without a look at who has gone.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// The two kinds of sockets that receive streams.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ZeroMqKind {
+    /// Messages that PUSH sockets deal out among those who pull.
+    Pull,
+    /// Messages that PUB sockets send to all who subscribed.
+    Sub,
+}
+
+/// A socket of ZeroMQ.
+#[derive(Debug, Clone)]
+pub struct ZeroMqOptions {
+    /// Which kind of socket it is.
+    pub kind: ZeroMqKind,
+    /// The addresses: `tcp://host:5555`, `ipc:///path`.
+    pub endpoints: Vec<String>,
+    /// Whether others connect to these addresses, and not this socket.
+    pub bind: bool,
+    /// What the first frame of messages must begin with; one of these. Of SUB alone; all by default.
+    pub topics: Vec<String>,
+    /// The name of the stream, which is part of every sample's identity.
+    pub name: String,
+    /// The most bytes of a message. A longer one fails, but it is in memory by then.
+    pub max_bytes: usize,
+    /// The part of a SUB socket's messages that is this rank's, by their numbers. PUSH divides by itself.
+    pub share: RankShare,
+}
+
+impl ZeroMqOptions {
+    /// To receive all messages of up to 64 MiB from an address.
+    pub fn new(kind: ZeroMqKind, endpoint: impl Into<String>, name: impl Into<String>) -> Self {
+        Self {
+            kind,
+            endpoints: vec![endpoint.into()],
+            bind: false,
+            topics: Vec::new(),
+            name: name.into(),
+            max_bytes: 64 << 20,
+            share: RankShare::default(),
+        }
+    }
+
+    fn check(&self) -> Result<()> {
+        let refused = |what: String| Err(Error::config("source", format!("ZeroMQ: {what}")));
+        if self.name.is_empty() || self.max_bytes == 0 {
+            return refused("name must not be empty, and max_bytes must be at least 1".to_owned());
+        }
+        if self.endpoints.is_empty() {
+            return refused("endpoints: there is none, must be such as \"tcp://127.0.0.1:5555\"".to_owned());
+        }
+        for endpoint in &self.endpoints {
+            if let Err(error) = endpoint.parse::<zeromq::Endpoint>() {
+                return refused(format!(
+                    "endpoint {endpoint:?}: {error}; must be such as tcp://host:5555 or ipc:///path"
+                ));
+            }
+        }
+        if self.kind == ZeroMqKind::Pull && !self.topics.is_empty() {
+            return refused("topics: are for SUB; PULL receives whatever is pushed to it".to_owned());
+        }
+        self.share.check().or_else(refused)
+    }
+
+    fn describe(&self, endpoints: &[String]) -> String {
+        let kind = if self.kind == ZeroMqKind::Pull { "PULL" } else { "SUB" };
+        let how = if self.bind { "bound to" } else { "connected to" };
+        format!("zeromq {kind} socket {how} {}", endpoints.join(", "))
+    }
+}
+
+/// The socket itself.
+enum ZeroMqSocket {
+    Pull(PullSocket),
+    Sub(SubSocket),
+}
+
+impl ZeroMqSocket {
+    async fn bind(&mut self, endpoint: &str) -> ZmqResult<String> {
+        let bound = match self {
+            Self::Pull(socket) => socket.bind(endpoint).await,
+            Self::Sub(socket) => socket.bind(endpoint).await,
+        };
+        Ok(bound?.to_string())
+    }
+
+    async fn connect(&mut self, endpoint: &str) -> ZmqResult<()> {
+        match self {
+            Self::Pull(socket) => socket.connect(endpoint).await,
+            Self::Sub(socket) => socket.connect(endpoint).await,
+        }
+    }
+
+    async fn recv(&mut self) -> ZmqResult<ZmqMessage> {
+        match self {
+            Self::Pull(socket) => socket.recv().await,
+            Self::Sub(socket) => socket.recv().await,
+        }
+    }
+}
+
+/// What is going on with an address that this socket connects to.
+struct ConnectedAddress {
+    address: String,
+    /// Who is there, by the name that the library gives them, once it is connected.
+    peer: Option<String>,
+    pauses: GrowingPauses,
+    next_try: Instant,
+}
+
+/// A socket, what it tells of, and whom it connects to.
+struct ZeroMqLink {
+    socket: ZeroMqSocket,
+    next_event: NextEvent,
+    endpoints: Vec<ConnectedAddress>,
+}
+
+/// Gives the next of a socket's events that there is.
+type NextEvent = Box<dyn FnMut() -> Option<SocketEvent> + Send>;
+
+/// A socket that is open, and the runtime that it runs on: in the thread that receives, and only while it does.
+struct OpenSocket {
+    link: ZeroMqLink,
+    runtime: Runtime,
+}
+
+/// What is told of once.
+#[derive(Default)]
+struct ToldMessages {
+    unnumbered: bool,
+    backwards: bool,
+    missing: bool,
+    broken: bool,
+}
+
+/// A socket of ZeroMQ as a source.
+pub struct ZeroMqSource {
+    options: ZeroMqOptions,
+    what: String,
+    notices: Notices,
+    open: Option<OpenSocket>,
+    /// The number of the last message, where the publisher numbers them.
+    last: Option<u64>,
+    /// The last number that this source gave, where the publisher does not.
+    given: u64,
+    told: ToldMessages,
+}
+
+impl ZeroMqSource {
+    /// A source that connects once it is opened.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `source` where a setting cannot work.
+    pub fn new(options: ZeroMqOptions, notices: Notices) -> Result<Self> {
+        options.check()?;
+        let what = options.describe(&options.endpoints);
+        Ok(Self { options, what, notices, open: None, last: None, given: 0, told: ToldMessages::default() })
+    }
+
+    fn failed(&self, what: &str) -> Error {
+        Error::Unavailable(format!("{}: {what}", self.what))
+    }
+
+    /// The sample that a message is; `None` if it is another rank's.
+    fn arrival(&mut self, message: &ZmqMessage) -> Option<Arrival> {
+        let frames: Vec<&[u8]> = message.iter().map(|frame| &frame[..]).collect();
+        let bytes: usize = frames.iter().map(|frame| frame.len()).sum();
+        let sub = self.options.kind == ZeroMqKind::Sub;
+        let parts = MessageParts::of(&frames, sub);
+        let sequence = parts.as_ref().map_or(None, |parts| parts.sequence);
+        let gap = self.gap_before(sequence, sub);
+        let stated = parts.as_ref().ok().and_then(|parts| parts.key);
+        let share = self.options.share;
+        let divided = sub && share.world_size > 1;
+        if divided {
+            let own = match (sequence, stated) {
+                (Some(number), _) => number % u64::from(share.world_size) == u64::from(share.rank),
+                (None, Some(key)) => share.takes(&self.options.name, key),
+                (None, None) => share.rank == 0,
+            };
+            if !own {
+                return None;
+            }
+        }
+        let key = match (stated, sequence) {
+            (Some(key), _) => key.to_owned(),
+            (None, Some(number)) => number.to_string(),
+            (None, None) => {
+                self.given += 1;
+                self.given.to_string()
+            }
+        };
+        let record = match parts {
+            Err(what) => Err(what),
+            Ok(_) if bytes > self.options.max_bytes => {
+                Err(format!("it has {bytes} bytes, max_bytes is {}", self.options.max_bytes))
+            }
+            Ok(_) if divided && sequence.is_none() && stated.is_none() => {
+                Err(format!("it has no {SEQUENCE}, by which ranks divide what is published"))
+            }
+            Ok(parts) => Record::new(&self.options.name, &key, &parts.members),
+        };
+        Some(Arrival { key, record, gap })
+    }
+
+    /// How many messages are missing before the one with this number, of those that are this rank's.
+    fn gap_before(&mut self, sequence: Option<u64>, sub: bool) -> u64 {
+        let Some(number) = sequence else {
+            if sub && !std::mem::replace(&mut self.told.unnumbered, true) {
+                self.notices.warn_at_once(format!(
+                    "{}: messages have no {SEQUENCE}, and PUB drops them without a word when a subscriber is slow or \
+                     away: what is lost is neither counted nor said; have the publisher add a frame \"{SEQUENCE}\" \
+                     with the message's number, or use PUSH and PULL",
+                    self.what
+                ));
+            }
+            return 0;
+        };
+        let last = self.last.replace(number);
+        // Those who pull share the numbers, so that holes say nothing.
+        let Some(last) = last.filter(|_| sub) else { return 0 };
+        if number <= last {
+            if !std::mem::replace(&mut self.told.backwards, true) {
+                self.notices.warn_at_once(format!(
+                    "{}: {SEQUENCE} was {last} and is {number}: the publisher was started anew, or there are several; \
+                     samples with the same number count as one; let the publisher go on with its numbers, or add a \
+                     frame \"__key__\"",
+                    self.what
+                ));
+            }
+            return 0;
+        }
+        let (share, missing) = (self.options.share, number - last - 1);
+        if missing > 0 && !std::mem::replace(&mut self.told.missing, true) {
+            self.notices.warn_at_once(format!(
+                "{}: {missing} messages behind number {last} were lost; read faster, or raise the publisher's \
+                 high-water mark (SNDHWM); later ones are only counted",
+                self.what
+            ));
+        }
+        if share.world_size <= 1 {
+            return missing;
+        }
+        // Numbers below a bound that are this rank's.
+        let below =
+            |bound: u64| (bound + u64::from(share.world_size - 1 - share.rank)) / u64::from(share.world_size);
+        below(number) - below(last + 1)
+    }
+
+    /// Receives until there are `wanted` samples, or some and no more, or until `deadline`.
+    async fn receive_from(
+        &mut self,
+        link: &mut ZeroMqLink,
+        wanted: usize,
+        deadline: Instant,
+        into: &mut Vec<Arrival>,
+    ) {
+        let before = into.len();
+        while into.len() < wanted {
+            if link.follow_events() {
+                self.tell_broken("the other side is gone");
+            }
+            if let Some(unreached) = link.connect().await {
+                self.tell_broken(&unreached);
+            }
+            let now = Instant::now();
+            let until = if into.len() > before { now } else { link.until(deadline.min(now + LOOK_EVERY)) };
+            match link.next_message(until).await {
+                Some(Ok(message)) => into.extend(self.arrival(&message)),
+                Some(Err(ZmqError::NoMessage)) => tokio::time::sleep(Duration::from_millis(10)).await,
+                Some(Err(error)) => self.tell_broken(&error.to_string()),
+                None if into.len() > before => return,
+                None => {}
+            }
+            // Of a flood none may be this rank's.
+            if Instant::now() >= deadline {
+                return;
+            }
+        }
+    }
+
+    /// Tells once that a connection is broken or not there yet.
+    fn tell_broken(&mut self, what: &str) {
+        if !std::mem::replace(&mut self.told.broken, true) {
+            self.notices.warn_at_once(format!(
+                "{}: {what}; it is tried again, after pauses of up to five seconds; of later breaks nothing is said",
+                self.what
+            ));
+        }
+    }
+}
+
+impl ZeroMqLink {
+    /// Notes who came and went.
+    fn follow_events(&mut self) -> bool {
+        let mut gone = false;
+        while let Some(event) = (self.next_event)() {
+            if let SocketEvent::Disconnected(peer) = event {
+                let peer = format!("{peer:?}");
+                if let Some(endpoint) = self.endpoints.iter_mut().find(|of| of.peer.as_ref() == Some(&peer)) {
+                    gone = true;
+                    // A SUB socket connects again by itself.
+                    if matches!(self.socket, ZeroMqSocket::Pull(_)) {
+                        endpoint.peer = None;
+                        endpoint.next_try = Instant::now() + endpoint.pauses.after_failure();
+                    }
+                }
+            }
+        }
+        gone
+    }
+
+    /// Connects where nobody is, if it is time to. Returns whom it could not reach.
+    async fn connect(&mut self) -> Option<String> {
+        let mut unreached = None;
+        for number in 0..self.endpoints.len() {
+            let endpoint = &mut self.endpoints[number];
+            if endpoint.peer.is_some() || endpoint.next_try > Instant::now() {
+                continue;
+            }
+            let connected = timeout(CONNECTING, self.socket.connect(&endpoint.address)).await;
+            if let Ok(Ok(())) = connected {
+                endpoint.pauses.succeeded();
+                let mut peer = None;
+                while let Some(event) = (self.next_event)() {
+                    match event {
+                        SocketEvent::Connected(_, id) => peer = Some(format!("{id:?}")),
+                        SocketEvent::Disconnected(id) => {
+                            let id = Some(format!("{id:?}"));
+                            let lost =
+                                self.endpoints.iter_mut().find(|of| of.peer.is_some() && of.peer == id);
+                            if let (Some(lost), ZeroMqSocket::Pull(_)) = (lost, &self.socket) {
+                                lost.peer = None;
+                            }
+                        }
+                        _ => {}
+                    }
+                }
+                self.endpoints[number].peer = peer.or_else(|| Some(String::new()));
+            } else {
+                endpoint.next_try = Instant::now() + endpoint.pauses.after_failure();
+                unreached = Some(format!("nobody answers at {}", endpoint.address));
+            }
+        }
+        unreached
+    }
+
+    /// Until when to wait at most, because it is tried again to connect then.
+    fn until(&self, at_most: Instant) -> Instant {
+        let missing = self.endpoints.iter().filter(|endpoint| endpoint.peer.is_none());
+        missing.map(|endpoint| endpoint.next_try).fold(at_most, Instant::min)
+    }
+
+    /// The next message, if there is one until then.
+    async fn next_message(&mut self, until: Instant) -> Option<ZmqResult<ZmqMessage>> {
+        let left = until.saturating_duration_since(Instant::now());
+        timeout(left, self.socket.recv()).await.ok()
+    }
+}
+
+impl Source for ZeroMqSource {
+    fn name(&self) -> &str {
+        &self.options.name
+    }
+
+    fn replay(&self) -> Replay {
+        Replay::Never
+    }
+
+    fn open(&mut self, position: &SourcePosition) -> Result<()> {
+        // Where numbers are this source's own, they go on, and where they are the publisher's, so does their count.
+        let settled =
+            position.after.iter().chain(&position.settled).filter_map(|key| key.parse::<u64>().ok());
+        self.given = settled.max().unwrap_or(0);
+        self.last = position.after.as_ref().and_then(|key| key.parse().ok());
+        let mut runtime = tokio::runtime::Builder::new_current_thread();
+        let runtime = runtime.enable_all().build().map_err(|error| self.failed(&error.to_string()))?;
+        let options = &self.options;
+        let opened = runtime.block_on(async {
+            let (mut socket, next_event): (_, NextEvent) = match options.kind {
+                ZeroMqKind::Pull => {
+                    let mut socket = PullSocket::new();
+                    let mut events = socket.monitor();
+                    (ZeroMqSocket::Pull(socket), Box::new(move || events.try_recv().ok()))
+                }
+                ZeroMqKind::Sub => {
+                    let mut socket = SubSocket::new();
+                    let mut events = socket.monitor();
+                    for topic in &options.topics {
+                        socket.subscribe(topic).await?;
+                    }
+                    if options.topics.is_empty() {
+                        socket.subscribe("").await?;
+                    }
+                    (ZeroMqSocket::Sub(socket), Box::new(move || events.try_recv().ok()))
+                }
+            };
+            let mut bound = Vec::new();
+            if options.bind {
+                for endpoint in &options.endpoints {
+                    bound.push(socket.bind(endpoint).await?);
+                }
+            }
+            Ok::<_, ZmqError>((socket, next_event, bound))
+        });
+        let (socket, next_event, bound) = opened.map_err(|error| {
+            self.failed(&format!(
+                "{error}; give an address of this machine that is free, or connect with bind=False"
+            ))
+        })?;
+        let endpoint = |address: &String| ConnectedAddress {
+            address: address.clone(),
+            peer: None,
+            pauses: GrowingPauses::default(),
+            next_try: Instant::now(),
+        };
+        let connects = if options.bind { &[][..] } else { &options.endpoints[..] };
+        let endpoints = connects.iter().map(endpoint).collect();
+        if options.bind {
+            self.what = options.describe(&bound);
+        }
+        self.open = Some(OpenSocket { link: ZeroMqLink { socket, next_event, endpoints }, runtime });
+        Ok(())
+    }
+
+    fn receive(&mut self, most: usize, patience: Duration, into: &mut Vec<Arrival>) -> Result<Received> {
+        let deadline = Instant::now() + patience;
+        let Some(OpenSocket { mut link, runtime }) = self.open.take() else {
+            return Err(self.failed("it is not open"));
+        };
+        runtime.block_on(self.receive_from(&mut link, into.len() + most, deadline, into));
+        self.open = Some(OpenSocket { link, runtime });
+        Ok(Received::More)
+    }
+
+    fn acknowledge(&mut self, _: &SourcePosition) -> Result<bool> {
+        Ok(true)
+    }
+
+    fn fetch(&mut self, key: &str) -> Result<Record> {
+        Err(self.failed(&format!(
+            "sample {key:?} cannot be got again: ZeroMQ keeps nothing; replay a journal with a source that does, such \
+             as a folder or Redis"
+        )))
+    }
+
+    fn describe(&self) -> String {
+        self.what.clone()
+    }
+}
