@@ -125,9 +125,7 @@ def main() -> None:
         source, members = streams.Folder(files.incoming, after="delete"), ["image"]
     else:
         source, members = streams.Iterator(Numbered(images), name="small"), ["image", "label"]
-    kept = Rehearsal(
-        chosen.capacity, share=0.5, directory=chosen.folder / "kept", directory_size="1GB"
-    )
+    kept = Rehearsal(chosen.capacity, share=0.5, directory=chosen.folder / "kept", directory_size="1GB")
     loader = StreamLoader(
         source,
         batch_size=chosen.batch_size,

@@ -71,6 +71,7 @@ class Producer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """End it."""
         self.process.kill()
         self.process.communicate()
 

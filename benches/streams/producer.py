@@ -75,9 +75,7 @@ def at_a_pace(send: Send, rate: float, count: int) -> None:
             sent = due
 
 
-def into_folder(
-    files: list[tuple[int, Path]], classes: list[str], scratch: Path, count: int
-) -> Send:
+def into_folder(files: list[tuple[int, Path]], classes: list[str], scratch: Path, count: int) -> Send:
     """Link all files under names that do not count; to send is to rename, which is what a program that writes does."""
     incoming = scratch / INCOMING
     for name in classes:

@@ -30,9 +30,10 @@ from environments import Unavailable
 
 HERE = Path(__file__).resolve().parent
 SHARED = contest.HERE / "peers"
-PARTS = ("speed", "latency", "memory", "restoring", "waiting")
+PARTS = ("speed", "latency", "memory", "restoring", "waiting", "learning")
 SHARES = {"0.25": ["0.25"], "(0.25, 0.9)": ["0.25", "0.9"]}
 PATIENCE = 3600
+EXAMPLE = contest.ROOT / "examples" / "continual_learning.py"
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--kept", type=int, nargs="+", default=[10**4, 10**5, 10**6], help="buffers that are restored"
     )
+    parser.add_argument("--seeds", type=int, default=5, help="trainings of each kind in the part on learning")
+    parser.add_argument("--each", type=int, default=1000, help="images of each class there")
     contest.add_options(parser, rounds=5)
     chosen = parser.parse_args()
     if "latency" in chosen.parts and "speed" not in chosen.parts:
@@ -167,7 +170,9 @@ class Bench:
             # The last of --images counts, so this comes behind the one that `program` gives.
             more = ["--rate", rate, "--images", max(self.chosen.batch_size, int(rate * self.chosen.seconds))]
             self.clear()
-            found[name] = attempt(lambda name=name, more=more: contest.run(self.program(name, more), False)[0])
+            found[name] = attempt(
+                lambda name=name, more=more: contest.run(self.program(name, more), False)[0]
+            )
             report.log(f"latency: {name}: {found[name]}")
         self.clear()
         return found
@@ -194,7 +199,12 @@ class Bench:
         for source in ("iterator", "folder"):
             with empty(self.scratch) as folder:
                 words = ["--source", source, "--samples", self.chosen.samples, "--folder", folder]
-                words += ["--capacity", max(100, self.chosen.samples // 100), "--threads", self.chosen.threads]
+                words += [
+                    "--capacity",
+                    max(100, self.chosen.samples // 100),
+                    "--threads",
+                    self.chosen.threads,
+                ]
                 found[source] = attempt(
                     lambda words=words: stream_verdicts.judge_memory(self.own("endurance.py", *words))
                 )
@@ -226,6 +236,30 @@ class Bench:
             for name, words in SHARES.items()
         }
 
+    def learning(self) -> dict:
+        """Train on classes that arrive one after another: examples/continual_learning.py."""
+        with empty(self.scratch) as folder:
+            found = folder / "learned.json"
+            words = ["--seeds", self.chosen.seeds, "--each", self.chosen.each, "--compare", "--slow", 0]
+            words += ["--json", found]
+            if self.chosen.output:
+                words += ["--plot", self.chosen.output.with_suffix(".svg").resolve()]
+
+            def measured() -> dict:
+                python = contest.interpreter("torch", self.chosen)
+                # The environment with torch has no Foreload of its own.
+                ask = "import foreload, pathlib; print(pathlib.Path(foreload.__file__).parents[1])"
+                asked = [contest.interpreter(None, self.chosen), "-c", ask]
+                place = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+                environments.call(
+                    [str(word) for word in (python, EXAMPLE, *words)],
+                    "continual_learning.py failed",
+                    os.environ | {"PYTHONPATH": place},
+                )
+                return stream_verdicts.judge_learning(json.loads(found.read_text()))
+
+            return {"old classes": attempt(measured)}
+
 
 def attempt(measure: Callable[[], dict]) -> dict:
     """Return what is measured, or why it cannot be."""
@@ -243,20 +277,22 @@ def main() -> int:
     if chosen.data.name == "folder":
         photographs.ensure(chosen.data, "folder", chosen.foreload_python.parent / "foreload")
     images = len(photographs.jpegs(chosen.data))
-    keys = ("rounds", "epochs", "warmup", "batch_size", "image_size", "threads", "capacity", "load")
+    keys = ("rounds", "epochs", "warmup", "batch_size", "image_size", "threads", "capacity", "load", "seeds")
     settings = {"images": images} | {key: getattr(chosen, key) for key in keys}
     result = {"benchmark": "streams", "machine": report.machine(), "settings": settings}
     bench = Bench(chosen, images)
     with ExitStack() as stack:
         stack.enter_context(empty(bench.scratch))
         if any("redis" in name for name in chosen.entrants) and "speed" in chosen.parts:
-            server = attempt(lambda: {"server": stack.enter_context(wire.RedisServer(bench.scratch / "server"))})
+            server = attempt(
+                lambda: {"server": stack.enter_context(wire.RedisServer(bench.scratch / "server"))}
+            )
             bench.server = server.get("server")
         if "speed" in chosen.parts:
             result["speed"] = bench.speed()
         if "latency" in chosen.parts:
             result["latency"] = bench.latency(result["speed"])
-    for part in ("memory", "restoring", "waiting"):
+    for part in ("memory", "restoring", "waiting", "learning"):
         if part in chosen.parts:
             result[part] = getattr(bench, part)()
     report.deliver(result, stream_verdicts.as_text(result), chosen.json, chosen.output)

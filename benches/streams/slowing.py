@@ -39,7 +39,9 @@ def slowing(count: int) -> Iterator[dict[str, Any]]:
 def main() -> None:
     """Train until the stream ends, print one JSON line."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--share", type=float, nargs="+", default=[SHARE], help="one, or the least and greatest")
+    parser.add_argument(
+        "--share", type=float, nargs="+", default=[SHARE], help="one, or the least and greatest"
+    )
     parser.add_argument("--samples", type=int, default=9600)
     chosen = parser.parse_args()
     share = chosen.share[0] if len(chosen.share) == 1 else tuple(chosen.share)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import statistics
+
 import contest
 import report
 from contest import Standing
@@ -16,6 +18,11 @@ RESTORE_TARGET = 1.0
 """The most seconds from making a loader to its first batch, with a full rehearsal buffer in a directory."""
 MEMORY_TARGET = 1.1
 """The most memory after all samples, in that after a tenth of them."""
+LEARNING_TARGET = 20.0
+"""The least points of accuracy over old classes that rehearsal brings."""
+T95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365, 10: 2.262}
+"""Half-widths of 95 % intervals of a mean of so many differences, in standard errors (Student's t)."""
+OURS, WITHOUT, PLAIN = "with rehearsal", "without rehearsal", "plain reservoir"
 RIVALS = {"folder-rehearsal": "usual-folder", "redis-rehearsal": "usual-redis"}
 """Which entrant does the same the usual way. Reverb's stream arrives in a process of its own and is told beside."""
 
@@ -74,18 +81,46 @@ def judge_restoring(filled: dict, restored: list[dict], capacity: int) -> dict:
     return filled | {"restored_seconds": seconds, "met": seconds["median"] <= RESTORE_TARGET}
 
 
+def judge_learning(found: dict) -> dict:
+    """Return what rehearsal brings, and how it differs from a plain reservoir, each as differences by seed."""
+    old = {
+        # Old classes are those that had come with the task before the last.
+        name: [statistics.mean(run[-1][: len(run[-2])]) for run in runs]
+        for name, runs in found["runs"].items()
+    }
+
+    def difference(other: str) -> dict:
+        by_seed = [ours - others for ours, others in zip(old[OURS], old[other], strict=True)]
+        error = statistics.stdev(by_seed) / len(by_seed) ** 0.5 if len(by_seed) > 1 else None
+        width = T95[len(by_seed)] * error if error is not None and len(by_seed) in T95 else None
+        return report.spread(by_seed) | {"mean": statistics.mean(by_seed), "half_width": width}
+
+    gain, beside_plain = difference(WITHOUT), difference(PLAIN)
+    width = beside_plain["half_width"]
+    return found | {
+        "gain": gain,
+        "beside_plain": beside_plain,
+        "within_noise": width is not None and abs(beside_plain["mean"]) <= width,
+        "met": gain["mean"] >= LEARNING_TARGET,
+    }
+
+
 def failed(result: dict) -> bool:
     """Return whether Foreload could not do something of it."""
     entrants = result.get("speed", {}).get("entrants", {})
     own = [entry for name, entry in entrants.items() if not name.startswith(("usual", "reverb"))]
-    parts = [part for name in ("latency", "memory", "restoring") for part in result.get(name, {}).values()]
+    parts = [
+        part
+        for name in ("latency", "memory", "restoring", "waiting", "learning")
+        for part in result.get(name, {}).values()
+    ]
     return any(entry.get("failure") for entry in own + parts)
 
 
 def missed(result: dict) -> bool:
     """Return whether something that was asked for is not so."""
     verdicts = [value for key, value in result.get("speed", {}).items() if key.endswith("_met")]
-    for name in ("memory", "restoring"):
+    for name in ("memory", "restoring", "learning"):
         verdicts += [part.get("met", False) for part in result.get(name, {}).values()]
     return not all(verdicts)
 
@@ -109,6 +144,8 @@ def as_text(result: dict) -> str:
         parts += restoring_text(result["restoring"])
     if "waiting" in result:
         parts += waiting_text(result["waiting"])
+    if "learning" in result:
+        parts += learning_text(result["learning"]["old classes"], chosen)
     return "\n\n".join(parts)
 
 
@@ -168,7 +205,15 @@ def latency_text(latency: dict, chosen: dict) -> list[str]:
             row.append(f"{1000 * entry[f'{key}_seconds']:.0f}")
         rows.append(row)
     share = f"{100 * chosen['load']:.0f} % of the most that it takes"
-    head = ["source", "samples/s", "ms to fill a batch", "p50, ms", "p99, ms", "from sending: p50, ms", "p99, ms"]
+    head = [
+        "source",
+        "samples/s",
+        "ms to fill a batch",
+        "p50, ms",
+        "p99, ms",
+        "from sending: p50, ms",
+        "p99, ms",
+    ]
     return [
         "## Latency",
         f"From the arrival of a sample to its batch, at {share}, as `stats()` says; and from its sending, by clocks of "
@@ -184,9 +229,7 @@ def memory_text(memory: dict) -> list[str]:
         if run.get("failure"):
             told.append(f"{name}: not measured: {run['failure']}")
             continue
-        rows = [
-            [str(look["samples"]), f"{look['resident_bytes'] / 1e6:.0f}"] for look in (run["looks"])
-        ]
+        rows = [[str(look["samples"]), f"{look['resident_bytes'] / 1e6:.0f}"] for look in (run["looks"])]
         told.append(
             f"{name}: JPEGs of {run['mean_bytes'] / 1000:.1f} KB at 16 pixels, half of each batch rehearsed, "
             f"{run['seconds']:.0f} s"
@@ -206,7 +249,9 @@ def restoring_text(restoring: dict) -> list[str]:
         figures = f"{entry['saving_seconds']:.2f}", report.show(entry["restored_seconds"], 2)
         rows.append([capacity, *figures, verdict(entry["met"])])
     head = ["kept samples", "saving, s", "restoring, s", f"asked {RESTORE_TARGET:g}"]
-    told = "From making a loader to its first batch, in a new process, with a rehearsal buffer in a directory."
+    told = (
+        "From making a loader to its first batch, in a new process, with a rehearsal buffer in a directory."
+    )
     return ["## Going on from a state", told, report.table(head, rows)]
 
 
@@ -225,3 +270,41 @@ def waiting_text(waiting: dict) -> list[str]:
         "waits for batches, with a fixed share of rehearsed samples and with one that adapts."
     )
     return ["## A stream that slows down", told, report.table(head, rows)]
+
+
+def learning_text(learned: dict, chosen: dict) -> list[str]:
+    """Return the paragraphs on classes that arrive one after another."""
+    told = ["## Continual learning"]
+    if learned.get("failure"):
+        return [*told, f"not measured: {learned['failure']}"]
+    told.append(
+        f"`examples/continual_learning.py`: ten classes of drawn images, two a task, {learned['images']} images that "
+        f"arrive once, of which {learned['kept']} are kept; {chosen['seeds']} seeds. Mean accuracy in percent over all "
+        "classes that had come, and over those of earlier tasks."
+    )
+    runs = learned["runs"]
+    rows = []
+    for task in range(len(next(iter(runs.values()))[0])):
+        cells = []
+        for of_kind in runs.values():
+            everything = statistics.mean(statistics.mean(run[task]) for run in of_kind)
+            cells.append(f"{everything:.1f}")
+            if task:
+                earlier = statistics.mean(statistics.mean(run[task][: len(run[task - 1])]) for run in of_kind)
+                cells[-1] += f", old {earlier:.1f}"
+        rows.append([str(task + 1), *cells])
+    told.append(report.table(["after task", *runs], rows))
+    gain, beside = learned["gain"], learned["beside_plain"]
+    told.append(
+        f"Over old classes rehearsal brings {difference_text(gain)}, asked {LEARNING_TARGET:g}: "
+        f"{verdict(learned['met'])}. Beside the plain reservoir it has {difference_text(beside)}: "
+        + ("within" if learned["within_noise"] else "NOT within")
+        + " what seeds differ by"
+    )
+    return told
+
+
+def difference_text(found: dict) -> str:
+    """Return a mean difference with its interval."""
+    width = "" if found["half_width"] is None else f" ± {found['half_width']:.1f}"
+    return f"{found['mean']:+.1f}{width} points ({found['min']:+.1f} to {found['max']:+.1f} by seed)"

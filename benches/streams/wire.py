@@ -104,5 +104,6 @@ class RedisServer:
         connection.answers(1)
 
     def __exit__(self, *_: object) -> None:
+        """End it."""
         self._process.kill()
         self._process.wait()
