@@ -144,8 +144,8 @@ def main() -> None:
         if new // every > saved:
             saved = new // every
             loader.acknowledge(loader.state_dict())
-            if saved % LOOKS == 0:
-                looks.append({"samples": new, "resident_bytes": resident_bytes()})
+        if new * LOOKS // chosen.samples > len(looks):
+            looks.append({"samples": new, "resident_bytes": resident_bytes()})
         if new >= chosen.samples:
             break
     if files:

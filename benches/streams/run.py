@@ -121,7 +121,7 @@ class Bench:
         """Return how an entrant is run; install what it needs."""
         entrant = ENTRANTS[name]
         if "redis" in name and self.server is None:
-            raise Unavailable("no redis-server: apt-get install redis-server")
+            raise Unavailable(wire.NONE)
         python = contest.interpreter(entrant.environment, self.chosen)
         made = contest.program(
             python, entrant.source, self.chosen.data, entrant.variant, self.chosen, (SHARED, HERE)

@@ -17,6 +17,8 @@ from environments import Unavailable
 PIPELINED = 16
 """The commands that are sent before their answers are read."""
 PATIENCE = 10.0
+NONE = "no redis-server: apt-get install redis-server"
+"""What is said where there is no server."""
 
 
 class Connection:
@@ -67,6 +69,7 @@ class RedisServer:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self.program = shutil.which("redis-server") or shutil.which("valkey-server")
 
     def __enter__(self) -> RedisServer:
         """Start it.
@@ -74,14 +77,13 @@ class RedisServer:
         Raises:
             Unavailable: There is none, or it does not start.
         """
-        program = shutil.which("redis-server") or shutil.which("valkey-server")
-        if program is None:
-            raise Unavailable("no redis-server: apt-get install redis-server")
+        if self.program is None:
+            raise Unavailable(NONE)
         self._folder.mkdir(parents=True, exist_ok=True)
         with socket.create_server(("127.0.0.1", 0)) as free:
             port = free.getsockname()[1]
         self.url = f"redis://127.0.0.1:{port}"
-        words = [program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
+        words = [self.program, "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
         self._process = subprocess.Popen(
             words, cwd=self._folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
