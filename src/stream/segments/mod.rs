@@ -18,10 +18,12 @@ mod directory;
 mod draft;
 mod files;
 mod format;
+mod full;
 mod rewrite;
 mod rows;
 mod snapshots;
 
+pub use full::{AppendError, StoreFull};
 pub use rewrite::MovedRecord;
 
 use super::record::Record;
@@ -108,53 +110,6 @@ pub struct StoredRecord {
     pub place: RecordPlace,
 }
 
-/// There is no room for something within the quota.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoreFull {
-    /// The store's directory.
-    pub path: PathBuf,
-    /// The bytes that are missing room, in whole pages.
-    pub wanted: u64,
-    /// The bytes that are free for it.
-    pub free: u64,
-    /// The quota.
-    pub quota: u64,
-}
-
-impl From<StoreFull> for Error {
-    fn from(full: StoreFull) -> Self {
-        let StoreFull { path, wanted, free, quota } = full;
-        Self::Unavailable(format!(
-            "{} is full: {wanted} more bytes are needed and {free} of its {quota} are free: give it more, or keep less",
-            path.display()
-        ))
-    }
-}
-
-/// Why a sample was not appended.
-#[derive(Debug)]
-pub enum AppendError {
-    /// There is no room for it. When samples have been freed or segments compacted, there may be.
-    Full(StoreFull),
-    /// The drive failed. Everything that was appended before is still there, and it may be tried again.
-    Failed(Error),
-}
-
-impl From<Error> for AppendError {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl From<AppendError> for Error {
-    fn from(error: AppendError) -> Self {
-        match error {
-            AppendError::Full(full) => full.into(),
-            AppendError::Failed(error) => error,
-        }
-    }
-}
-
 /// Samples in the segments of a directory.
 pub struct SegmentStore {
     directory: RecordDirectory,
@@ -233,8 +188,8 @@ impl SegmentStore {
         }
         if let Some(&(number, what)) = damaged.first() {
             let message = format!(
-                "{} segments in {} were damaged and have been removed with their samples, the first of them {} ({what}): \
-                 after a power cut that may be; else check the drive",
+                "{} segments in {} were damaged and have been removed with their samples, the first of them {} \
+                 ({what}): after a power cut that may be; else check the drive",
                 damaged.len(),
                 self.directory.path().display(),
                 self.segment_path(number).display()
@@ -382,7 +337,7 @@ impl SegmentStore {
         self.files.extent(place)
     }
 
-    /// All samples that somebody may still ask for, in the order in which they were appended, but those that were moved.
+    /// All samples that somebody may still ask for, in the order in which they were appended or last moved.
     pub fn places(&self) -> impl Iterator<Item = StoredRecord> {
         let draft = self.draft.iter().map(|draft| (draft.number, &draft.rows));
         let segments = self.segments.iter().map(|(&number, rows)| (number, rows));

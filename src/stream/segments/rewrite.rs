@@ -23,8 +23,8 @@ pub struct MovedRecord {
 impl SegmentStore {
     /// Removes all samples with these ids, so that no file of the directory has their bytes when it returns. Every
     /// segment that has any is written anew without them and takes the old one's place, under the same number. What was
-    /// only freed goes, too. Adds to `moved`, also when it fails, what lies elsewhere then, and returns how many samples
-    /// were removed.
+    /// only freed goes, too. Adds to `moved`, also when it fails, what lies elsewhere then, and returns how many
+    /// samples were removed.
     ///
     /// A reader that has an old segment open can read it until it closes it. A process that is killed meanwhile leaves
     /// every segment old or new, as a whole, so that withdrawing again does the rest.
