@@ -50,9 +50,8 @@ impl SegmentStore {
             }
             withdrawn += count;
         }
-        if withdrawn > 0 {
-            self.directory.sync()?;
-        }
+        // Also where nothing was found: an earlier try may have failed here.
+        self.directory.sync()?;
         Ok(withdrawn)
     }
 
@@ -128,7 +127,8 @@ impl SegmentStore {
         stays: impl Fn(&RecordRow) -> bool,
         moved: &mut Vec<MovedRecord>,
     ) -> Result<bool> {
-        let (mut draft, before) = (SegmentDraft::new(&self.directory, number)?, moved.len());
+        let (mut draft, before) =
+            (SegmentDraft::new(&self.directory, number, self.segment_bytes)?, moved.len());
         let copied = self.copy(&mut draft, sources, stays, moved);
         let anything = draft.rows.len() > 0;
         let published =

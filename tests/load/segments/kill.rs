@@ -207,6 +207,8 @@ fn kill_many(directory: &Path, nameless: bool, file_system: Option<&Path>) {
     for word in ["published", "withdrawn", "free", "written"] {
         assert!(counts.get(word).is_some_and(|&count| count > 20), "{word}: {counts:?}");
     }
+    let cut_short = counts["withdraw"] - counts["withdrawn"];
+    assert!(cut_short > 50, "samples that were being withdrawn when the process was killed: {cut_short}");
 }
 
 /// Opens what the killed process left, and does what it had not finished.
