@@ -78,7 +78,7 @@ impl SegmentStore {
 
     /// Writes segments anew as one, those of which less than `fraction` of the bytes is still asked for, and removes
     /// them: as many as fit into a segment, those with the least left first. Adds to `moved`, also when it fails, what
-    /// lies elsewhere then, and returns the bytes that became free; 0 means that there is nothing to compact.
+    /// lies elsewhere then, and returns the bytes that became free; 0 means that there was nothing to gain.
     ///
     /// No read from such a segment may be waiting meanwhile, for its file is gone.
     ///
@@ -108,11 +108,14 @@ impl SegmentStore {
         let before = self.directory.used();
         let number = self.directory.next_number()?;
         self.write_anew(number, &sources, |_| true, moved)?;
-        self.directory.sync()?;
-        for source in sources {
-            if let Some(rows) = self.segments.get_mut(&source) {
+        // If it fails from here on, the next call goes on.
+        for source in &sources {
+            if let Some(rows) = self.segments.get_mut(source) {
                 rows.free_all(|_| true);
             }
+        }
+        self.directory.sync()?;
+        for source in sources {
             self.remove_if_unwanted(source)?;
         }
         Ok(before.saturating_sub(self.directory.used()) * PAGE as u64)
