@@ -1,5 +1,6 @@
-//! A process is killed at random instants while it appends, publishes, withdraws, compacts and writes snapshots: what it
-//! had published is right, what it had withdrawn is gone, and what it was withdrawing is withdrawn by doing it again.
+//! A process is killed at random instants while it appends, publishes, withdraws, compacts and writes snapshots.
+//!
+//! What it had published is right, what it had withdrawn is gone, and what it was withdrawing goes by doing it again.
 
 use super::world::{assert_is, bytes_in_pages, id, leftovers, numbers_in, open, random, record, small};
 use crate::common::child;
