@@ -112,8 +112,9 @@ pub struct StoredRecord {
 
 /// Samples in the segments of a directory.
 pub struct SegmentStore {
-    directory: RecordDirectory,
     segments: BTreeMap<u64, RecordRows>,
+    /// The bytes of the largest of these.
+    largest: u64,
     draft: Option<SegmentDraft>,
     /// Segments whose ends could not be read: what they hold is not known.
     unreadable: BTreeMap<u64, u64>,
@@ -127,6 +128,8 @@ pub struct SegmentStore {
     notices: Notices,
     segment_bytes: u64,
     snapshot_pages: u64,
+    /// The last field, so that another process gets the directory only when all files are closed.
+    directory: RecordDirectory,
 }
 
 impl SegmentStore {
@@ -145,6 +148,7 @@ impl SegmentStore {
         let directory = RecordDirectory::open(options)?;
         let mut store = Self {
             segments: BTreeMap::new(),
+            largest: 0,
             draft: None,
             unreadable: BTreeMap::new(),
             snapshots: BTreeMap::new(),
@@ -213,6 +217,12 @@ impl SegmentStore {
         self.files.enter(number, self.segment_path(number), stamp);
         self.close(number);
         self.segments.insert(number, rows);
+        self.find_largest();
+    }
+
+    fn find_largest(&mut self) {
+        let bytes = self.segments.values().map(|rows| file_bytes(rows.payload(), rows.len()));
+        self.largest = bytes.max().unwrap_or(0);
     }
 
     /// Appends a sample, which can be read at once.
@@ -243,7 +253,7 @@ impl SegmentStore {
             Some(draft) => draft,
             None => {
                 let number = self.directory.next_number()?;
-                self.draft.insert(SegmentDraft::new(&self.directory, number)?)
+                self.draft.insert(SegmentDraft::new(&self.directory, number, self.segment_bytes)?)
             }
         };
         draft.push(&mut self.directory, row, bytes)
@@ -405,6 +415,7 @@ impl SegmentStore {
         self.directory.remove(segment, SEGMENT)?;
         self.files.leave(segment);
         self.segments.remove(&segment);
+        self.find_largest();
         self.unsynced.remove(&segment);
         self.directory.release(taken);
         Ok(())
@@ -433,9 +444,8 @@ impl SegmentStore {
 
     /// The pages that are kept free, so that any segment can be written anew.
     fn spare(&self) -> u64 {
-        let largest = self.segments.values().map(|rows| file_bytes(rows.payload(), rows.len())).max();
         let draft = self.draft.as_ref().map_or(0, SegmentDraft::pages);
-        pages(largest.unwrap_or(0).max(self.segment_bytes)).max(draft)
+        pages(self.largest.max(self.segment_bytes)).max(draft)
     }
 
     /// The pages that samples leave for snapshots.

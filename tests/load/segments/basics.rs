@@ -143,6 +143,20 @@ fn huge() -> Record {
 }
 
 #[test]
+fn no_segment_ever_has_the_number_of_another() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut last = None;
+    for number in 0..4 {
+        let mut store = open(&small(directory.path(), PLENTY));
+        let place = store.append(&record(number)).unwrap();
+        assert!(Some(place.segment) > last);
+        last = Some(place.segment);
+        store.publish().unwrap();
+        store.release(place.segment).unwrap();
+    }
+}
+
+#[test]
 fn a_sample_larger_than_a_segment_has_one_of_its_own() {
     let directory = tempfile::tempdir().unwrap();
     let mut store = open(&small(directory.path(), 8 << 20));

@@ -1,5 +1,6 @@
-//! A process is killed at random instants while it appends, publishes, withdraws, compacts and writes snapshots: what it
-//! had published is right, what it had withdrawn is gone, and what it was withdrawing is withdrawn by doing it again.
+//! A process is killed at random instants while it appends, publishes, withdraws, compacts and writes snapshots.
+//!
+//! What it had published is right, what it had withdrawn is gone, and what it was withdrawing goes by doing it again.
 
 use super::world::{assert_is, bytes_in_pages, id, leftovers, numbers_in, open, random, record, small};
 use crate::common::child;
@@ -207,6 +208,8 @@ fn kill_many(directory: &Path, nameless: bool, file_system: Option<&Path>) {
     for word in ["published", "withdrawn", "free", "written"] {
         assert!(counts.get(word).is_some_and(|&count| count > 20), "{word}: {counts:?}");
     }
+    let cut_short = counts["withdraw"] - counts["withdrawn"];
+    assert!(cut_short > 50, "samples that were being withdrawn when the process was killed: {cut_short}");
 }
 
 /// Opens what the killed process left, and does what it had not finished.

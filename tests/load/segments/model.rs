@@ -71,6 +71,9 @@ impl Model {
                     }
                     Err(AppendError::Full(_)) => {
                         self.count("full");
+                        if self.random.below(2) == 0 {
+                            self.withdraw();
+                        }
                         self.make_room();
                     }
                     Err(AppendError::Failed(error)) => panic!("{what}: {error}"),

@@ -33,7 +33,7 @@ pub fn record(number: u64) -> Record {
     bytes.extend((0..length.div_ceil(8)).flat_map(|_| random.next_u64().to_le_bytes()));
     let class = (number % 10).to_string();
     let members: [(&str, &[u8]); 2] = [("bin", &bytes), ("cls", class.as_bytes())];
-    Record::new(STREAM, &number.to_string(), &members[..1 + usize::from(number % 3 == 0)]).unwrap()
+    Record::new(STREAM, &number.to_string(), &members[..1 + usize::from(number.is_multiple_of(3))]).unwrap()
 }
 
 /// The id of sample `number`.
