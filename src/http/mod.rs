@@ -26,11 +26,11 @@ pub(crate) use deadline::{PostedRead, ReadEnd, RequestDeadline};
 pub(crate) use failure::{COMPRESSED, GaveUp, HttpFailure, NO_CONTENT_RANGE, NO_RANGES};
 pub(crate) use hyper::StatusCode;
 pub(crate) use hyper::header::{self, HeaderMap, HeaderValue};
+pub use pinned::{CertificatePin, TlsIdentity};
 #[cfg(feature = "objects")]
 pub(crate) use plain::PlainRequest;
-pub use pinned::{CertificatePin, TlsIdentity};
 pub(crate) use retry::{GrowingPauses, Retries};
 pub(crate) use runtime::RuntimeThread;
-pub(crate) use tls::{provide_to_all, provider};
+pub(crate) use tls::provide_to_all;
 pub use token::Token;
 pub(crate) use url::{HttpUrl, Reach, is_http};

@@ -1,8 +1,8 @@
 //! Encryption between nodes, and between a stream and who feeds it. A node is known by its certificate itself, not by who signed it or which name it bears:
 //! the digest of the certificate travels with the node's address, and a client takes no other.
 
-use crate::error::{Error, Result};
 use super::tls::provider;
+use crate::error::{Error, Result};
 use rcgen::CertifiedKey;
 use sha2::{Digest, Sha256};
 use std::path::Path;

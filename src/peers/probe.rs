@@ -4,12 +4,12 @@ use super::client::{
     BreakerLimits, HttpOptions, HttpTransfer, Miss, Peer, PeerAnswer, PeerRead, PeerTransfer,
 };
 use super::shelf::{Accepted, CopyBytes, Found, Shelf};
-use crate::http::Token;
 use super::wire::SharedDataset;
 use crate::crc::checksum;
 use crate::dataset::{FileVersion, Fingerprint};
 use crate::error::Result;
 use crate::http::DeadlineLimits;
+use crate::http::Token;
 use crate::io::Waker;
 use crate::slot::SlotPool;
 use crate::trace::Histogram;

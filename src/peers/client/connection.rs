@@ -2,9 +2,9 @@
 
 use super::stats::PeerCounters;
 use super::transfer::Miss;
+use crate::http::pinned;
 use crate::http::{HttpConnection, HttpRequest};
 use crate::peers::counters::count;
-use crate::http::pinned;
 use hyper::Response;
 use hyper::body::Incoming;
 use std::net::SocketAddr;
@@ -84,7 +84,8 @@ impl ConnectionPool {
         match &self.tls {
             None => self.begin(stream).await,
             Some(tls) => {
-                let stream = tls.connect(pinned::server_name(), stream).await.map_err(|_| Miss::Unreachable)?;
+                let stream =
+                    tls.connect(pinned::server_name(), stream).await.map_err(|_| Miss::Unreachable)?;
                 self.begin(stream).await
             }
         }

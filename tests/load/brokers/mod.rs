@@ -4,6 +4,8 @@
 mod groups;
 mod redis;
 mod server;
+mod socket;
+mod zeromq;
 
 use foreload::testing::stream::{Arrival, Received, Source, SourcePosition};
 use std::time::{Duration, Instant};

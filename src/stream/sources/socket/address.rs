@@ -103,7 +103,9 @@ impl ListeningSocket {
             SocketAddress::Unix(path) => {
                 clear(address, path)?;
                 let listener = listen_on_file(path).map_err(|error| {
-                    address.refused(&format!("{error}; give a path of at most 107 bytes in a directory of your own"))
+                    address.refused(&format!(
+                        "{error}; give a path of at most 107 bytes in a directory of your own"
+                    ))
                 })?;
                 let file = SocketFile { path: path.clone(), inode: inode(path), process: std::process::id() };
                 Ok(Self { address: address.clone(), socket: BoundSocket::Unix(listener, file) })
@@ -115,7 +117,9 @@ impl ListeningSocket {
                     Ok((listener.local_addr()?, listener))
                 };
                 let (own, listener) = listen().map_err(|error: std::io::Error| {
-                    address.refused(&format!("{error}; give an address of this machine, and a port that is free or 0"))
+                    address.refused(&format!(
+                        "{error}; give an address of this machine, and a port that is free or 0"
+                    ))
                 })?;
                 Ok(Self { address: SocketAddress::Tcp(own), socket: BoundSocket::Tcp(listener) })
             }
@@ -123,7 +127,10 @@ impl ListeningSocket {
     }
 
     /// The same for the runtime that this is called on; beside it the file, which is to be kept as long.
-    pub(super) fn into_async(self, tls: Option<TlsAcceptor>) -> std::io::Result<(ConnectionAcceptor, Option<SocketFile>)> {
+    pub(super) fn into_async(
+        self,
+        tls: Option<TlsAcceptor>,
+    ) -> std::io::Result<(ConnectionAcceptor, Option<SocketFile>)> {
         match self.socket {
             BoundSocket::Unix(listener, file) => {
                 Ok((ConnectionAcceptor::Unix(tokio::net::UnixListener::from_std(listener)?), Some(file)))

@@ -3,7 +3,8 @@
 use super::address::{AcceptedStream, ConnectionAcceptor, Duplex};
 use super::receiving::{FedSample, Receiving};
 use super::wire::{
-    FeederId, FrameKind, HEADER, HelloBody, SampleBody, frame, parse_header, parse_numbers, read_body, skip_body,
+    FeederId, FrameKind, HEADER, HelloBody, SampleBody, frame, parse_header, parse_numbers, read_body,
+    skip_body,
 };
 use crate::stream::record::Record;
 use crate::stream::source::Arrival;
@@ -12,8 +13,8 @@ use std::io::{Error as IoError, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::time::timeout;
 
 /// How long a connection may take until it is known who is on it.
@@ -126,7 +127,10 @@ async fn refuse(stream: &mut (impl AsyncWrite + Unpin), why: &str) -> std::io::R
 }
 
 /// Finds out who is on a connection, and lets in who may come.
-async fn greet(stream: AcceptedStream, receiving: &Receiving) -> std::io::Result<(Box<dyn Duplex>, FeederId)> {
+async fn greet(
+    stream: AcceptedStream,
+    receiving: &Receiving,
+) -> std::io::Result<(Box<dyn Duplex>, FeederId)> {
     let mut stream = stream.begin().await?;
     let mut refusal = "a feeder says hello first".to_owned();
     match read_header(&mut stream).await {
@@ -177,7 +181,9 @@ async fn receive_frames(
         match kind {
             FrameKind::Sample => {
                 let Some(sample) = receive_sample(from, id, length, receiving).await? else {
-                    return Err(nonsense(format!("more is under way than fits the window, {length} bytes too many")));
+                    return Err(nonsense(format!(
+                        "more is under way than fits the window, {length} bytes too many"
+                    )));
                 };
                 if !receiving.push(connection, sample) {
                     return Err(ErrorKind::ConnectionAborted.into());
@@ -216,7 +222,12 @@ async fn receive_sample(
             within(SILENCE, skip_body(from, piece)).await?;
             left -= piece;
         }
-        return Ok(Some(FedSample { feeder, number, bytes: 0, arrival: Arrival { key, record: Err(wrong), gap: 0 } }));
+        return Ok(Some(FedSample {
+            feeder,
+            number,
+            bytes: 0,
+            arrival: Arrival { key, record: Err(wrong), gap: 0 },
+        }));
     }
     if !receiving.has_room(&feeder, length) {
         return Ok(None);

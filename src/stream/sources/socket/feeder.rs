@@ -88,7 +88,8 @@ impl FeedingState {
         if number <= self.received {
             return;
         }
-        let taken: Vec<u64> = self.kept.range(self.received + 1..=number).map(|(number, _)| *number).collect();
+        let taken: Vec<u64> =
+            self.kept.range(self.received + 1..=number).map(|(number, _)| *number).collect();
         for number in taken {
             if self.keeps {
                 if number <= self.sent {
@@ -123,7 +124,9 @@ impl FeedingState {
         if self.closing {
             return NextFrame::Goodbye;
         }
-        let Some((number, frame)) = self.kept.range(self.sent + 1..).next() else { return NextFrame::Nothing };
+        let Some((number, frame)) = self.kept.range(self.sent + 1..).next() else {
+            return NextFrame::Nothing;
+        };
         let size = Self::size(frame);
         if self.under_way > 0 && self.under_way + size > self.window {
             return NextFrame::Nothing;
@@ -192,7 +195,8 @@ impl SocketFeeder {
         });
         let (work, dying) = (feeding.clone(), feeding.clone());
         let died = move || {
-            dying.state().refused = Some("the thread that feeds has died, which is a defect in Foreload".to_owned());
+            dying.state().refused =
+                Some("the thread that feeds has died, which is a defect in Foreload".to_owned());
             dying.changed.notify_all();
         };
         let thread = RuntimeThread::start("foreload-feeder", || Ok(async move { work.run().await }), died)?;
@@ -207,7 +211,8 @@ impl SocketFeeder {
     /// cannot be sent.
     pub fn send(&self, key: &str, members: &[(&str, &[u8])], patience: Duration) -> Result<bool> {
         let sample = SampleBody { number: 0, key, members: members.to_vec() };
-        let unsendable = |what: String| Error::config("members", format!("sample {key:?} cannot be sent: {what}"));
+        let unsendable =
+            |what: String| Error::config("members", format!("sample {key:?} cannot be sent: {what}"));
         let size = members.iter().map(|(name, bytes)| name.len() + bytes.len()).sum::<usize>();
         let buffer = self.feeding.options.buffer;
         if !self.wait(patience, |state| state.bytes == 0 || state.bytes + size <= buffer)? {
@@ -248,7 +253,9 @@ impl SocketFeeder {
         loop {
             if let Some(why) = &state.refused {
                 let address = &self.feeding.options.address;
-                return Err(Error::Unavailable(format!("the receiver at {address} takes no samples from here: {why}")));
+                return Err(Error::Unavailable(format!(
+                    "the receiver at {address} takes no samples from here: {why}"
+                )));
             }
             if until(&state) {
                 return Ok(true);

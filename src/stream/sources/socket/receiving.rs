@@ -141,8 +141,7 @@ impl Receiving {
             away: Instant::now(),
         });
         feeder.connection = Some((connection, sender));
-        let welcome =
-            WelcomeBody { keeps: self.keeps, window: self.window as u64, received: feeder.arrived };
+        let welcome = WelcomeBody { keeps: self.keeps, window: self.window as u64, received: feeder.arrived };
         feeder.tell(welcome.frame());
         feeder.tell(frame(FrameKind::Received, &feeder.received.to_le_bytes()));
         feeder.tell_to_forget(&feeder.to_forget.iter().copied().collect::<Vec<_>>());
@@ -213,7 +212,10 @@ impl Receiving {
                 break;
             }
             if state.dead {
-                return Err(Error::Internal(format!("the thread that receives stream {:?} has died", self.name)));
+                return Err(Error::Internal(format!(
+                    "the thread that receives stream {:?} has died",
+                    self.name
+                )));
             }
             if left.is_zero() {
                 break;
@@ -287,7 +289,9 @@ impl Receiving {
         state.acknowledged = acknowledged;
         loop {
             let forget_after = self.forget_after;
-            state.feeders.retain(|_, feeder| feeder.connection.is_some() || feeder.away.elapsed() < forget_after);
+            state
+                .feeders
+                .retain(|_, feeder| feeder.connection.is_some() || feeder.away.elapsed() < forget_after);
             let mut left = state.feeders.values().filter(|feeder| !feeder.to_forget.is_empty()).peekable();
             if left.peek().is_none() {
                 break;

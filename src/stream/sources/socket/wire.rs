@@ -159,7 +159,9 @@ impl<'a> BodyReader<'a> {
 fn version(reader: &mut BodyReader<'_>) -> Result<(), String> {
     match reader.u16()? {
         VERSION => Ok(()),
-        other => Err(format!("version {other} is spoken there, {VERSION} here: take the same Foreload on both sides")),
+        other => Err(format!(
+            "version {other} is spoken there, {VERSION} here: take the same Foreload on both sides"
+        )),
     }
 }
 

@@ -38,7 +38,8 @@ impl<'a> MessageParts<'a> {
             match name {
                 SEQUENCE => {
                     let number = text().and_then(|text| text.trim().parse().ok());
-                    parts.sequence = Some(number.ok_or_else(|| format!("its {SEQUENCE} is no decimal number"))?);
+                    parts.sequence =
+                        Some(number.ok_or_else(|| format!("its {SEQUENCE} is no decimal number"))?);
                 }
                 KEY => parts.key = Some(text().ok_or_else(|| format!("its {KEY} is no text in UTF-8"))?),
                 _ => parts.members.push((name, pair[1])),

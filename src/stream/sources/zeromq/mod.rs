@@ -171,6 +171,8 @@ pub struct ZeroMqSource {
     last: Option<u64>,
     /// The last number that this source gave, where the publisher does not.
     given: u64,
+    /// How many messages are missing and were not told yet.
+    missing: u64,
     told: ToldMessages,
 }
 
@@ -182,7 +184,7 @@ impl ZeroMqSource {
     pub fn new(options: ZeroMqOptions, notices: Notices) -> Result<Self> {
         options.check()?;
         let what = options.describe(&options.endpoints);
-        Ok(Self { options, what, notices, open: None, last: None, given: 0, told: ToldMessages::default() })
+        Ok(Self { options, what, notices, open: None, last: None, given: 0, missing: 0, told: ToldMessages::default() })
     }
 
     fn failed(&self, what: &str) -> Error {
@@ -196,7 +198,7 @@ impl ZeroMqSource {
         let sub = self.options.kind == ZeroMqKind::Sub;
         let parts = MessageParts::of(&frames, sub);
         let sequence = parts.as_ref().map_or(None, |parts| parts.sequence);
-        let gap = self.gap_before(sequence, sub);
+        self.missing += self.gap_before(sequence, sub);
         let stated = parts.as_ref().ok().and_then(|parts| parts.key);
         let share = self.options.share;
         let divided = sub && share.world_size > 1;
@@ -228,7 +230,7 @@ impl ZeroMqSource {
             }
             Ok(parts) => Record::new(&self.options.name, &key, &parts.members),
         };
-        Some(Arrival { key, record, gap })
+        Some(Arrival { key, record, gap: std::mem::take(&mut self.missing) })
     }
 
     /// How many messages are missing before the one with this number, of those that are this rank's.
@@ -270,7 +272,8 @@ impl ZeroMqSource {
             return missing;
         }
         // Numbers below a bound that are this rank's.
-        let below = |bound: u64| (bound + u64::from(share.world_size - 1 - share.rank)) / u64::from(share.world_size);
+        let below =
+            |bound: u64| (bound + u64::from(share.world_size - 1 - share.rank)) / u64::from(share.world_size);
         below(number) - below(last + 1)
     }
 
@@ -354,7 +357,8 @@ impl ZeroMqLink {
                         SocketEvent::Connected(_, id) => peer = Some(format!("{id:?}")),
                         SocketEvent::Disconnected(id) => {
                             let id = Some(format!("{id:?}"));
-                            let lost = self.endpoints.iter_mut().find(|of| of.peer.is_some() && of.peer == id);
+                            let lost =
+                                self.endpoints.iter_mut().find(|of| of.peer.is_some() && of.peer == id);
                             if let (Some(lost), ZeroMqSocket::Pull(_)) = (lost, &self.socket) {
                                 lost.peer = None;
                             }
@@ -395,7 +399,8 @@ impl Source for ZeroMqSource {
 
     fn open(&mut self, position: &SourcePosition) -> Result<()> {
         // Where numbers are this source's own, they go on, and where they are the publisher's, so does their count.
-        let settled = position.after.iter().chain(&position.settled).filter_map(|key| key.parse::<u64>().ok());
+        let settled =
+            position.after.iter().chain(&position.settled).filter_map(|key| key.parse::<u64>().ok());
         self.given = settled.max().unwrap_or(0);
         self.last = position.after.as_ref().and_then(|key| key.parse().ok());
         let mut runtime = tokio::runtime::Builder::new_current_thread();
@@ -429,7 +434,9 @@ impl Source for ZeroMqSource {
             Ok::<_, ZmqError>((socket, next_event, bound))
         });
         let (socket, next_event, bound) = opened.map_err(|error| {
-            self.failed(&format!("{error}; give an address of this machine that is free, or connect with bind=False"))
+            self.failed(&format!(
+                "{error}; give an address of this machine that is free, or connect with bind=False"
+            ))
         })?;
         let endpoint = |address: &String| ConnectedAddress {
             address: address.clone(),
