@@ -1,6 +1,7 @@
 //! Samples that arrive over the network, from real servers and through real sockets: none is lost, none comes twice,
 //! whoever is killed.
 
+mod encrypted;
 mod groups;
 mod redis;
 mod server;

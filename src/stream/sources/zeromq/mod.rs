@@ -4,8 +4,9 @@
 //! drops what a subscriber does not take in time without a word. Where a publisher numbers its messages (`__seq__`),
 //! what is missing is counted.
 //!
-//! The protocol is spoken without encryption and without asking who is there, and the memory for a frame is taken as its
-//! header says: whoever reaches a socket that is bound can stop the process. It belongs on networks that are trusted.
+//! The protocol is spoken without encryption and without asking who is there, and the memory for a frame is taken as
+//! its header says: whoever reaches a socket that is bound can stop the process. It belongs on networks that are
+//! trusted.
 
 mod message;
 
@@ -184,7 +185,16 @@ impl ZeroMqSource {
     pub fn new(options: ZeroMqOptions, notices: Notices) -> Result<Self> {
         options.check()?;
         let what = options.describe(&options.endpoints);
-        Ok(Self { options, what, notices, open: None, last: None, given: 0, missing: 0, told: ToldMessages::default() })
+        Ok(Self {
+            options,
+            what,
+            notices,
+            open: None,
+            last: None,
+            given: 0,
+            missing: 0,
+            told: ToldMessages::default(),
+        })
     }
 
     fn failed(&self, what: &str) -> Error {
