@@ -18,6 +18,8 @@ from job import Process
 from test_stream_folders import publish
 from test_streams import Seekable, balanced, load, samples
 
+SLURM = {"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0"}
+"""What tells jobs in one directory apart."""
 KEYED = {"fields": ["jpg", "label", fields.Text("__key__")]}
 
 
@@ -26,7 +28,9 @@ def together(world_size: int, home: Path, run: Callable[..., Any], *arguments: A
     meeting = {"directory": home / "meeting", "timeout": 120}
     (home / "meeting").mkdir(exist_ok=True)
     ranks = [
-        Process(run, {"rank": rank, "world_size": world_size, "meeting": meeting}, *arguments)
+        Process(
+            run, {"rank": rank, "world_size": world_size, "meeting": meeting}, *arguments, variables=SLURM
+        )
         for rank in range(world_size)
     ]
     return [rank.result(180) for rank in ranks]
@@ -108,7 +112,13 @@ def test_a_rank_that_is_dry_holds_up_the_others(dataset: Path, tmp_path: Path) -
     meeting = {"directory": tmp_path / "meeting", "timeout": 120}
     (tmp_path / "meeting").mkdir()
     ranks = [
-        Process(read_until_dry, {"rank": rank, "world_size": 2, "meeting": meeting}, dataset, tmp_path)
+        Process(
+            read_until_dry,
+            {"rank": rank, "world_size": 2, "meeting": meeting},
+            dataset,
+            tmp_path,
+            variables=SLURM,
+        )
         for rank in range(2)
     ]
     deadline = time.monotonic() + 60
