@@ -140,15 +140,15 @@ def test_what_redis_trimmed_is_counted_as_missing(dataset: Path, redis: Server) 
     loader = reading(redis, queue_size="1KB")
     batches = iter(loader)
     next(batches)
-    # Two batches wait at least, and one more answer may be on its way: the server has the rest.
-    add(redis, dataset, range(20, 120))
-    redis.call("XTRIM", "images", "MINID", "1-101")
+    # Batches that are made ahead, and those that wait, have some; the server has the rest.
+    add(redis, dataset, range(20, 320))
+    redis.call("XTRIM", "images", "MINID", "1-301")
     seen: list[str] = []
-    while "1-120" not in seen:
+    while "1-320" not in seen:
         seen += next(batches)["__key__"]
     missing = balanced(loader)["missing"]
     assert missing > 0
-    assert 5 + len(seen) + missing == 120
+    assert 5 + len(seen) + missing == 320
 
 
 def test_a_wrong_password_is_an_error_that_does_not_show_it(redis: Server) -> None:
