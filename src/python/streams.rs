@@ -3,11 +3,10 @@
 use super::error::raise;
 use super::loader::SIGNAL_CHECK;
 use super::notices::deliver;
-use crate::config::FeederSpec;
 use crate::error::{Error, Result};
 use crate::notices::Notices;
 use crate::stream::{
-    Arrival, RankVotes, Received, Record, Replay, SocketFeeder, Source, SourcePosition, members,
+    Arrival, FeederSpec, RankVotes, Received, Record, Replay, SocketFeeder, Source, SourcePosition, members,
 };
 use pyo3::exceptions::{PyException, PyStopIteration, PyTypeError};
 use pyo3::prelude::*;

@@ -1,6 +1,5 @@
 //! The sources of a stream, as Python describes them.
 
-use crate::config::units::{parse_bytes, parse_duration};
 use crate::error::{Error, Result};
 use crate::http::{CertificatePin, TlsIdentity, Token};
 use crate::names::NamedValue;
@@ -10,6 +9,7 @@ use crate::stream::{
     SocketAddress, SocketFeeder, SocketOptions, SocketSource, Source, WatchChoice, ZeroMqKind, ZeroMqOptions,
     ZeroMqSource,
 };
+use crate::units::{parse_bytes, parse_duration};
 use serde::Deserialize;
 use std::path::PathBuf;
 
