@@ -116,8 +116,8 @@ class StreamLoader:
         replay: The journal of a run. Its steps are taken once more, byte for byte, from sources that can give samples
             again by their keys; with the journal the stream ends. A run that began with a state is replayed with it.
         settings: All settings of `foreload.ImageLoader` that need no dataset: `fields`, `image_size`, `transforms`,
-            `device`, `threads`, `memory`, `on_error` and others. With `on_error="skip"` another sample of the same batch
-            takes the place of one that fails.
+            `device`, `threads`, `memory`, `on_error` and others. With `on_error="skip"` another sample of the same
+            batch takes the place of one that fails.
 
     Every sample that was received is accounted for: `stats()` says what became of how many. An iteration goes on behind
     the batch that was yielded last, also if another was begun before.

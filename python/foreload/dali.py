@@ -37,7 +37,7 @@ _ONE_PROCESS = (
 )
 
 
-@hands_on_settings
+@hands_on_settings(ImageLoader)
 class ImageSource:
     """A callable for `fn.external_source`: DALI's `BatchInfo` in, a tuple (images, labels) out.
 
