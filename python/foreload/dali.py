@@ -258,8 +258,8 @@ class StreamSource(DaliSource):
     """A callable for `fn.external_source` that gives the batches of a `foreload.StreamLoader`, (images, labels).
 
     Hand it to DALI with `data_nodes()`. It gives each batch once, in order, to one pipeline, which ends with the
-    stream. A stream cannot be asked for a step, so DALI's own checkpoints, which need that, are refused by DALI; and
-    what a pipeline had read ahead when it is dropped is not given again but by a state.
+    stream. What a pipeline had read ahead when it is dropped is not given again but by a state. DALI's own checkpoints
+    do not say how far the stream has come, as DALI warns: save a state of this source beside them.
 
     DALI takes batches ahead: the first output comes when `prefetch_queue_depth` batches are there. Where a stream may
     be dry, `when_dry="short"` or `"rehearse"` keeps outputs from waiting for samples of later batches.
