@@ -172,6 +172,10 @@ class StreamLoader:
             "replay": None if replay is None else os.fspath(replay),
             "classes": [str(each) for each in classes or ()],
         }
+        for name in ("rank", "world_size"):
+            if settings.get(name) is not None:
+                message = f"is {settings[name]!r}, but a stream is not divided among ranks: leave it out, and give each"
+                raise config_error(name, f"{message} rank a source of its own, such as a consumer of a group")
         score = rehearsal.by if rehearsal is not None and callable(rehearsal.by) else None
         described = [each._described() for each in sources]
         settings |= {"batch_size": batch_size, "seed": seed}

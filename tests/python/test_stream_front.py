@@ -8,6 +8,8 @@ import importlib
 import itertools
 import os
 import pickle
+import typing
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -373,3 +375,34 @@ def test_what_dali_cannot_do_with_a_stream_is_refused(dali: ModuleType, dataset:
 
     with pytest.raises(TypeError, match="parallel mode"):
         parallel(dali_source(samples(dataset, 95)))
+
+
+def test_types_say_what_states_and_statistics_have(dataset: Path, tmp_path: Path) -> None:
+    from foreload import _types
+
+    def same(value: Any, kind: type) -> None:
+        assert set(value) == set(typing.get_type_hints(kind))
+
+    for directory in (None, tmp_path / "kept"):
+        kept = Rehearsal("1MB", directory=directory)
+        loader = StreamLoader(streams.Iterator(Seekable(dataset, 30), name="s"), rehearsal=kept, **USUAL)
+        next(iter(loader))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            state = loader.state_dict()
+        same(state, _types.StreamState)
+        same(state["identity"], _types.StreamIdentity)
+        same(state["account"], _types.StreamAccount)
+        same(state["sources"][0], _types.StreamSourceState)
+        if directory is None:
+            same(state["sources"][0]["position"], _types.StreamPosition)
+        else:
+            same(state["snapshot"], _types.StreamSnapshot)
+        same(loader.stats()["stream"], _types.StreamStats)
+
+
+@pytest.mark.parametrize("setting", [{"rank": 0}, {"world_size": 2}])
+def test_a_stream_is_not_divided_among_ranks(setting: dict[str, int]) -> None:
+    (name,) = setting
+    with pytest.raises(ConfigError, match=f"{name}: is .*not divided among ranks"):
+        StreamLoader(streams.Iterator([], name="s"), **setting)
