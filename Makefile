@@ -109,8 +109,8 @@ test-dali: test-module ## the tests with a real DALI
 		$(addprefix tests/python/,test_dali.py test_dali_source.py test_stream_front.py test_recipe_benchmark.py)
 
 # 4 GB, nearly all of them torch's. Once the frameworks are there, `make test` runs them too.
-FRAMEWORKS := $(addprefix tests/python/,test_examples.py test_kill.py test_ranks.py test_clusters.py \
-	test_launched_nodes.py test_mesh.py test_pages.py test_accuracy.py)
+FRAMEWORKS := $(addprefix tests/python/,test_examples.py test_stream_examples.py test_kill.py test_ranks.py \
+	test_clusters.py test_launched_nodes.py test_mesh.py test_pages.py test_accuracy.py)
 
 test-frameworks: test-module ## the tests with real frameworks: examples/, torchrun, mpirun, Slurm; Ray if thorough
 	$(BIN)/python tests/environment/provide_frameworks.py
