@@ -117,12 +117,12 @@ class StreamLoader:
         journal: A file, which is made: which samples each step takes is written there, so that the run can be replayed.
         replay: The journal of a run. Its steps are taken once more, byte for byte, from sources that can give samples
             again by their keys; with the journal the stream ends. A run that began with a state is replayed with it.
-        meeting: How the ranks meet, if there are several: a dict with `allgather`, a function that gives this rank's bytes
-            to all and returns a list of those of all, with `directory`, which all ranks share, or with `timeout` in
-            seconds. None: by what the job has, as `peers=` of `foreload.ImageLoader` does.
+        meeting: How the ranks meet, if there are several: a dict with `allgather`, a function that gives this rank's
+            bytes to all and returns a list of those of all, with `directory`, which all ranks share, or with `timeout`
+            in seconds. None: by what the job has, as `peers=` of `foreload.ImageLoader` does.
         settings: All settings of `foreload.ImageLoader` that need no dataset: `fields`, `image_size`, `transforms`,
-            `device`, `threads`, `memory`, `on_error` and others. With `on_error="skip"` another sample of the same batch
-            takes the place of one that fails.
+            `device`, `threads`, `memory`, `on_error` and others. With `on_error="skip"` another sample of the same
+            batch takes the place of one that fails.
 
     Every sample that was received is accounted for: `stats()` says what became of how many. An iteration goes on behind
     the batch that was yielded last, also if another was begun before.
