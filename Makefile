@@ -66,6 +66,7 @@ provide-all: provide ## compile the tests, and meanwhile fetch all that test-all
 
 # It fetches nothing that is there already.
 fetch: $(VENV)/.torch
+	$(BIN)/python tests/environment/provide_redis.py
 	$(BIN)/python tests/environment/provide_dali.py
 	$(BIN)/python tests/environment/provide_frameworks.py
 	$(BIN)/python benches/compare/environments.py dlio
@@ -106,11 +107,11 @@ test-objects: ## the tests of object stores, with servers of their protocols, wh
 test-dali: test-module ## the tests with a real DALI
 	$(BIN)/python tests/environment/provide_dali.py
 	FORELOAD_REQUIRE_DALI=1 $(PYTEST) \
-		$(addprefix tests/python/,test_dali.py test_dali_source.py test_recipe_benchmark.py)
+		$(addprefix tests/python/,test_dali.py test_dali_source.py test_stream_front.py test_recipe_benchmark.py)
 
 # 4 GB, nearly all of them torch's. Once the frameworks are there, `make test` runs them too.
-FRAMEWORKS := $(addprefix tests/python/,test_examples.py test_kill.py test_ranks.py test_clusters.py \
-	test_launched_nodes.py test_mesh.py test_pages.py test_accuracy.py)
+FRAMEWORKS := $(addprefix tests/python/,test_examples.py test_stream_examples.py test_kill.py test_ranks.py \
+	test_clusters.py test_launched_nodes.py test_mesh.py test_pages.py test_accuracy.py)
 
 test-frameworks: test-module ## the tests with real frameworks: examples/, torchrun, mpirun, Slurm; Ray if thorough
 	$(BIN)/python tests/environment/provide_frameworks.py

@@ -129,6 +129,21 @@ RECIPES: dict[str, Recipe] = {
         ("dm-reverb==0.14.0", "tensorflow-cpu==2.15.1", "numpy==1.26.4"), check="import reverb, tensorflow"
     ),
     "dali": Recipe(("nvidia-dali-cuda130==2.4.0", *NUMPY), check="import nvidia.dali"),
+    # What streams of examples/ come from, with the servers that the tests start of them.
+    "feeds": Recipe(
+        (
+            "confluent-kafka==2.16.1",
+            "p4p==4.3.0",
+            "epicscorelibs==7.0.10.99.0.2",
+            "pvxslibs==1.5.3",
+            "setuptools_dso==2.12.4",
+            "ply==3.11",
+            "nose2==0.16.0",
+            *IMAGES,
+        ),
+        check="import confluent_kafka, numpy, p4p.server.thread, PIL",
+        no_dependencies=True,
+    ),
     "spdl": Recipe(
         ("spdl==0.8.0", *NUMPY),
         libraries=("libavdevice59", "libavfilter8"),

@@ -1,12 +1,11 @@
-"""Docstrings of classes that hand settings on to `ImageLoader`: their own arguments, then those of `ImageLoader`."""
+"""Docstrings of classes that hand settings on to a loader: their own arguments, then those of the loader."""
 
 from __future__ import annotations
 
 import inspect
 import re
+from collections.abc import Callable
 from typing import TypeVar
-
-from foreload._core import ImageLoader
 
 Class = TypeVar("Class", bound=type)
 
@@ -20,12 +19,16 @@ def arguments(documented: type) -> dict[str, str]:
     return {paragraph[1]: paragraph[0] for paragraph in found}
 
 
-def hands_on_settings(made: Class) -> Class:
-    """Add the paragraphs of `ImageLoader` on the settings that a class takes as `**settings` to its docstring."""
-    own = arguments(made)
-    # Without docstrings (`python -OO`) there is nothing to complete.
-    if "settings" in own:
-        handed_on = [text for name, text in arguments(ImageLoader).items() if name not in own]
-        doc = inspect.cleandoc(made.__doc__ or "")
-        made.__doc__ = doc.replace(own["settings"], "\n".join([own["settings"], *handed_on]))
-    return made
+def hands_on_settings(loader: type) -> Callable[[Class], Class]:
+    """Add the paragraphs of a loader on the settings that a class takes as `**settings` to the class's docstring."""
+
+    def add(made: Class) -> Class:
+        own = arguments(made)
+        # Without docstrings (`python -OO`) there is nothing to complete.
+        if "settings" in own:
+            handed_on = [text for name, text in arguments(loader).items() if name not in own]
+            doc = inspect.cleandoc(made.__doc__ or "")
+            made.__doc__ = doc.replace(own["settings"], "\n".join([own["settings"], *handed_on]))
+        return made
+
+    return add

@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from foreload import _ranks
+from foreload._agree import Agreement
 from foreload._core import Batch, Batches, StreamEngine
 from foreload._errors import config_error
 from foreload.streams import Source
@@ -115,9 +117,12 @@ class StreamLoader:
         journal: A file, which is made: which samples each step takes is written there, so that the run can be replayed.
         replay: The journal of a run. Its steps are taken once more, byte for byte, from sources that can give samples
             again by their keys; with the journal the stream ends. A run that began with a state is replayed with it.
+        meeting: How the ranks meet, if there are several: a dict with `allgather`, a function that gives this rank's
+            bytes to all and returns a list of those of all, with `directory`, which all ranks share, or with `timeout`
+            in seconds. None: by what the job has, as `peers=` of `foreload.ImageLoader` does.
         settings: All settings of `foreload.ImageLoader` that need no dataset: `fields`, `image_size`, `transforms`,
-            `device`, `threads`, `memory`, `on_error` and others. With `on_error="skip"` another sample of the same batch
-            takes the place of one that fails.
+            `device`, `threads`, `memory`, `on_error` and others. With `on_error="skip"` another sample of the same
+            batch takes the place of one that fails.
 
     Every sample that was received is accounted for: `stats()` says what became of how many. An iteration goes on behind
     the batch that was yielded last, also if another was begun before.
@@ -145,6 +150,7 @@ class StreamLoader:
         classes: Sequence[str] | None = None,
         journal: str | os.PathLike[str] | None = None,
         replay: str | os.PathLike[str] | None = None,
+        meeting: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> None:
         sources = [source] if isinstance(source, Source) else source
@@ -175,7 +181,15 @@ class StreamLoader:
         score = rehearsal.by if rehearsal is not None and callable(rehearsal.by) else None
         described = [each._described() for each in sources]
         settings |= {"batch_size": batch_size, "seed": seed}
-        self._engine = StreamEngine(described, json.dumps(spec), score, **settings)
+        place = _ranks.resolve(settings.pop("rank", None), settings.pop("world_size", None))
+        votes = None
+        if place[1] > 1:
+            # What is of a rank alone, as its paths, need not be the same.
+            alike = {**spec, "streams": [each.name for each in sources], "batch_size": batch_size, "seed": seed}
+            alike = {key: value for key, value in alike.items() if key not in ("journal", "replay", "spill_directory")}
+            what = json.dumps(alike, sort_keys=True).encode()
+            votes = Agreement(what, rank=place[0], world_size=place[1], **(meeting or {})).gather
+        self._engine = StreamEngine(described, json.dumps(spec), score, place, votes, **settings)
         self._batches: Batches | None = None
 
     def __iter__(self) -> Iterator[Batch]:

@@ -82,3 +82,82 @@ class ConcealedSample(TypedDict):
     path: os.PathLike[str]
     offset: int
     message: str
+
+
+class StreamPosition(TypedDict):
+    """How far the samples of a source are settled: up to `after`, where it has an order, and those of `settled`."""
+
+    after: str | None
+    settled: list[str]
+
+
+class StreamSourceState(TypedDict):
+    """How far a source has come. `position` is None where the snapshot has it."""
+
+    position: StreamPosition | None
+    unsettled: int
+
+
+class StreamIdentity(TypedDict):
+    """What a stream is made of. A run that goes on must have the same."""
+
+    streams: list[str]
+    seed: int
+    batch_size: int
+    rehearsal: str | None
+
+
+class StreamSnapshot(TypedDict):
+    """A file of the rehearsal buffer's directory, which has what is large."""
+
+    number: int
+    bytes: int
+    crc: int
+
+
+class StreamAccount(TypedDict):
+    """What became of all samples: received = delivered + queued + spilled + dropped + failed + withdrawn + lost.
+
+    `rehearsed` counts uses of earlier samples, `repeated` samples that came once more while the first was waiting, and
+    `missing` numbers that never arrived, where a source has numbers.
+    """
+
+    received: int
+    delivered: int
+    queued: int
+    spilled: int
+    dropped: int
+    failed: int
+    withdrawn: int
+    lost: int
+    rehearsed: int
+    repeated: int
+    missing: int
+
+
+class StreamState(TypedDict):
+    """The state of a `foreload.StreamLoader` in a checkpoint: JSON-able."""
+
+    stream_state: int
+    identity: StreamIdentity
+    step: int
+    used: int
+    taken: int
+    account: StreamAccount
+    sources: list[StreamSourceState]
+    withdrawn: list[int]
+    errors: int
+    snapshot: StreamSnapshot | None
+    journal: int | None
+
+
+class StreamStats(StreamAccount):
+    """What `stats()["stream"]` has: the account, what is kept for rehearsal, and how long samples wait.
+
+    The latencies are those from a sample's arrival to its batch.
+    """
+
+    kept: int
+    kept_bytes: int
+    latency_p50_seconds: float
+    latency_p99_seconds: float

@@ -11,34 +11,30 @@
         ...
 
 With `decoded=False` Foreload only reads; DALI decodes and augments as ever. With `decoded=True` the
-images come cropped, resized and normalised.
+images come cropped, resized and normalised. `StreamSource` gives samples that arrive while training runs.
 """
 
 from __future__ import annotations
 
 import os
 import threading
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections import OrderedDict, deque
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-import numpy as np
-
-from foreload._core import RING, Batch, Batches, ImageLoader, Tensor, UnavailableError
+from foreload._core import RING, Batch, Batches, ImageLoader
+from foreload._dali_source import DaliSource, checked_depth, kept_batches
 from foreload._docs import hands_on_settings
 from foreload._errors import config_error
+from foreload._stream_loader import StreamLoader
+from foreload.streams import Source
 
 if TYPE_CHECKING:
-    from foreload._types import LoaderState
-
-_ONE_PROCESS = (
-    "ImageSource works in the pipeline's own process, with threads of its own, not in DALI's worker processes: "
-    "leave parallel=False"
-)
+    from foreload._types import LoaderState, StreamState
 
 
-@hands_on_settings
-class ImageSource:
+@hands_on_settings(ImageLoader)
+class ImageSource(DaliSource):
     """A callable for `fn.external_source`: DALI's `BatchInfo` in, a tuple (images, labels) out.
 
     Its outputs depend on (`epoch_idx`, `iteration`) alone, so a pipeline that is restored from a checkpoint of DALI
@@ -75,6 +71,9 @@ class ImageSource:
             cannot take the outputs: bfloat16, or empty files, that is `decoded=False` with `on_error="zero"`.
     """
 
+    _batch_info = True
+    loader: ImageLoader
+
     def __init__(
         self,
         path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
@@ -87,47 +86,31 @@ class ImageSource:
         dtype: Literal["float32", "float16", "uint8"] | None = None,
         **settings: Any,
     ) -> None:
-        if isinstance(prefetch_queue_depth, bool) or not isinstance(prefetch_queue_depth, int | np.integer):
-            message = f"is {prefetch_queue_depth!r}, must be a whole number from 1 on"
-            raise config_error("prefetch_queue_depth", message)
-        if prefetch_queue_depth < 1:
-            message = f"is {prefetch_queue_depth}, must be a whole number from 1 on"
-            raise config_error("prefetch_queue_depth", message)
-        if "keep" in settings:
-            message = "is this source's own to say: give prefetch_queue_depth, the pipeline's"
-            raise config_error("keep", message)
-        self._keep = int(prefetch_queue_depth) + 2
+        depth = checked_depth(prefetch_queue_depth, settings)
         # This comes first, because it checks the settings.
-        self.loader = ImageLoader(
+        loader = ImageLoader(
             path,
             decoded=decoded,
             **({} if dtype is None else {"dtype": dtype}),
-            keep=self._keep,
+            keep=kept_batches(depth),
             **settings,
         )
-        # The field of each output; the output of encoded files has none.
-        self._tensors = self.loader._dense() if decoded else [("", "uint8", 1), ("label", "int64", 0)]
-        if not settings.get("fields"):
-            self._tensors = [tensor for tensor in self._tensors if with_labels or tensor[0] != "label"]
-        if any(tensor[1] == "bfloat16" for tensor in self._tensors):
-            raise config_error("dtype", "is bfloat16, which DALI does not know; use float16 or float32")
-        if decoded and self.loader._mixes_hard_labels:
-            message = "has no num_classes, so that labels would go unmixed: give MixUp and CutMix num_classes"
-            raise config_error("mix", message)
+        super().__init__(
+            loader,
+            loader,
+            depth,
+            decoded=decoded,
+            fields=bool(settings.get("fields")),
+            with_labels=with_labels,
+            with_present=with_present,
+            with_mask=with_mask,
+        )
         if not decoded and settings.get("on_error") == "zero":
             message = "is zero, but DALI's decoders refuse empty files; use skip or raise"
             raise config_error("on_error", message)
-        # The fields of which an output says which samples have them.
-        self._present: list[str] = self.loader._optional if with_present else []
-        self._with_mask = with_mask
-        self.num_outputs = len(self._tensors) + len(self._present) + bool(with_mask)
-        self._decoded = decoded
         self._mixes = settings.get("mix") is not None
-        self._layout = "HWC" if self.loader.memory_format == "nhwc" else "CHW"
-        # The batches that DALI may still read, by (epoch, step): as many as its queue is deep, the one whose outputs
-        # are being used, and the one that is being fed.
+        # The batches that DALI may still read, by (epoch, step).
         self._kept: OrderedDict[tuple[int, int], Batch] = OrderedDict()
-        self._depth = prefetch_queue_depth
         self._pass: Batches | None = None
         self._next = (-1, 0)
         # DALI's first step, the step after the last that DALI was given, and whether a loaded state is yet to be used.
@@ -135,7 +118,6 @@ class ImageSource:
         self._goes_on = False
         # The latest pass of each epoch whose state may still be asked for.
         self._passes: dict[int, Batches] = {}
-        self._process = os.getpid()
         self._lock = threading.Lock()
         if with_labels and not settings.get("fields"):
             self.loader._check_labeled()
@@ -214,50 +196,14 @@ class ImageSource:
             UnavailableError: It is called in a process of `parallel=True`.
             Error: The same as for iterating over an `ImageLoader`.
         """
-        if os.getpid() != self._process:
-            raise UnavailableError(_ONE_PROCESS)
+        self._check_process()
         if not (hasattr(info, "epoch_idx") and hasattr(info, "iteration")) or hasattr(info, "idx_in_batch"):
             message = f"ImageSource takes a BatchInfo, not {info!r}"
             raise TypeError(f"{message}: use external_source(batch=True, batch_info=True)")
         with self._lock:
             epoch = self._begin[0] + info.epoch_idx
             batch = self._batch(epoch, self.first_step(epoch) + info.iteration)
-        outputs: list[Tensor | list[Tensor]] = []
-        for field in dict.fromkeys(tensor[0] for tensor in self._tensors):
-            output = batch.files if field == "" else batch.labels if not self._decoded else batch[field]
-            outputs += output if isinstance(output, tuple) else [output]
-        # Truth values go as bytes: DALI takes the array interface's bool for int8.
-        outputs += [batch._present_bytes(name) for name in self._present]
-        if self._with_mask:
-            outputs.append(batch._mask_bytes)
-        return tuple(self._for_dali(output) for output in outputs)
-
-    def data_nodes(self, device: Literal["cpu", "gpu"] | None = None) -> tuple[Any, ...]:
-        """Return DALI's data nodes of the outputs, for use inside of a pipeline definition.
-
-        It is `fn.external_source` with all arguments that belong to this source: types, dimensions, layout (`CHW` or
-        `HWC`), and no copy where the memory is on `device` already.
-
-        Args:
-            device: `cpu` or `gpu`, for all outputs; None: where the loader puts the images.
-
-        Raises:
-            ConfigError: The pipeline's queue is deeper than this source was made for, its batch size is smaller, or
-                encoded files are asked for on the GPU.
-        """
-        from nvidia.dali.pipeline import Pipeline, do_not_convert
-
-        self._check(Pipeline.current())
-        # A pipeline with enable_conditionals rewrites what is called in its definition, but not this.
-        return do_not_convert(self._data_nodes)(device)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Refuse to be sent to another process, with the reason."""
-        raise UnavailableError(_ONE_PROCESS)
-
-    @property
-    def _on_gpu(self) -> bool:
-        return self._decoded and self.loader.device.startswith("cuda")
+        return self._outputs(batch)
 
     def _batch(self, epoch: int, step: int) -> Batch:
         """The batch of a step: one that is kept, the next of the pass under way, or the first of a new pass."""
@@ -296,56 +242,6 @@ class ImageSource:
             raise StopIteration
         return self.loader.batches(epoch, step)
 
-    def _for_dali(self, output: Tensor | list[Tensor]) -> Any:
-        """Convert to what DALI takes without a copy and keeps alive: NumPy arrays, or CUDA array interfaces."""
-        if isinstance(output, list):
-            return [np.from_dlpack(tensor) for tensor in output]
-        return output if self._on_gpu else np.from_dlpack(output)
-
-    def _data_nodes(self, device: str | None) -> tuple[Any, ...]:
-        from nvidia.dali import fn, types
-
-        here = "gpu" if self._on_gpu else "cpu"
-        if device == "gpu" and not self._decoded:
-            message = 'is gpu, but DALI decodes files from host memory: use cpu, and fn.decoders with "mixed"'
-            raise config_error("device", message)
-        dtypes = {
-            "float32": types.FLOAT,
-            "float16": types.FLOAT16,
-            "uint8": types.UINT8,
-            "int32": types.INT32,
-            "int64": types.INT64,
-        }
-        layouts = {3: self._layout, 2: "HW"} if self._decoded else {}
-        outputs = [[dtypes[dtype], ndim, layouts.get(ndim, "")] for _, dtype, ndim in self._tensors]
-        outputs += [[types.UINT8, 0, ""]] * (len(self._present) + bool(self._with_mask))
-        dtype, ndim, layout = map(list, zip(*outputs, strict=True))
-        nodes = fn.external_source(
-            source=self,
-            num_outputs=self.num_outputs,
-            device=device or here,
-            batch=True,
-            batch_info=True,
-            no_copy=device in (None, here),
-            dtype=dtype,
-            ndim=ndim,
-            layout=layout,
-        )
-        return tuple(nodes)
-
-    def _check(self, pipeline: Any) -> None:
-        """Check that a pipeline fits this source."""
-        cpu, gpu = pipeline.cpu_queue_size, pipeline.gpu_queue_size
-        depth = cpu if cpu == gpu else cpu * gpu
-        if depth > self._depth:
-            message = f"is {self._depth}, but the pipeline's is {depth}: make the source with {depth} too"
-            raise config_error("prefetch_queue_depth", message)
-        if pipeline.max_batch_size < self.loader.batch_size:
-            message = (
-                f"is {self.loader.batch_size}, but the pipeline's is {pipeline.max_batch_size}: raise that"
-            )
-            raise config_error("batch_size", message)
-
     def _check_last_batch(self) -> None:
         """Refuse an empty last batch, which DALI cannot take and some ranks get when few samples are left."""
         rank, world_size = self.loader._place_in_world()
@@ -355,3 +251,161 @@ class ImageSource:
         if self.loader.last_batch == "partial" and 0 < left <= rank:
             message = f"is partial, which leaves rank {rank} an empty batch at the end, and DALI takes none"
             raise config_error("last_batch", f'{message}: use "pad" (and with_mask=True) or "drop"')
+
+
+@hands_on_settings(StreamLoader)
+class StreamSource(DaliSource):
+    """A callable for `fn.external_source` that gives the batches of a `foreload.StreamLoader`, (images, labels).
+
+    Hand it to DALI with `data_nodes()`. It gives each batch once, in order, to one pipeline, which ends with the
+    stream. What a pipeline had read ahead when it is dropped is not given again but by a state. DALI's own checkpoints
+    do not say how far the stream has come, as DALI warns: save a state of this source beside them.
+
+    DALI takes batches ahead: the first output comes when `prefetch_queue_depth` batches are there. Where a stream may
+    be dry, `when_dry="short"` or `"rehearse"` keeps outputs from waiting for samples of later batches.
+
+    Args:
+        source: A source of `foreload.streams`, or a list of several.
+        states_every: A number of steps, for a training that saves a checkpoint after each so many: after each such
+            batch the source keeps the loader's state, which `state_dict` gives when training is that far. The loader's
+            own state would be of the batches that DALI has read ahead. None: there are no states.
+        with_labels: Whether labels are the second output; False also takes samples that have no class. It means nothing
+            with `fields`, as for `ImageSource`.
+        with_present: Whether each field with `optional=True` has an output, as for `ImageSource`.
+        with_mask: Whether there is a last output, which is 0 for samples that failed (`on_error="zero"`), else 1.
+        prefetch_queue_depth: The value of the pipeline, as for `ImageSource`.
+        dtype: The type of the images, as for `ImageSource`.
+        settings: All other settings of `foreload.StreamLoader`, which are explained below, and those settings of
+            `foreload.ImageLoader` that need no dataset: `image_size`, `transforms`, `threads`, ...
+
+    Raises:
+        ConfigError: The same as for `foreload.StreamLoader`; or DALI cannot take the outputs.
+    """
+
+    _batch_info = False
+    loader: StreamLoader
+
+    def __init__(
+        self,
+        source: Source | Sequence[Source],
+        *,
+        states_every: int | None = None,
+        with_labels: bool = True,
+        with_present: bool = False,
+        with_mask: bool = False,
+        prefetch_queue_depth: int = 2,
+        dtype: Literal["float32", "float16", "uint8"] | None = None,
+        **settings: Any,
+    ) -> None:
+        depth = checked_depth(prefetch_queue_depth, settings)
+        if states_every is not None and (
+            isinstance(states_every, bool) or not isinstance(states_every, int) or states_every < 1
+        ):
+            raise config_error(
+                "states_every", f"is {states_every!r}, must be a whole number from 1 on, or None"
+            )
+        has_fields = bool(settings.get("fields"))
+        if not has_fields:
+            settings["fields"] = ["image", "label"] if with_labels else ["image"]
+        if dtype is not None:
+            settings["dtype"] = dtype
+        loader = StreamLoader(source, keep=kept_batches(depth), **settings)
+        super().__init__(
+            loader._engine,
+            loader,
+            depth,
+            fields=has_fields,
+            with_labels=with_labels,
+            with_present=with_present,
+            with_mask=with_mask,
+        )
+        self._every = states_every
+        self._kept: deque[Batch] = deque()
+        self._pass: Iterator[Batch] | None = None
+        # The steps that DALI was given, with those of former runs, and the states that may still be asked for.
+        self._step = self._first = 0
+        self._states: dict[int, StreamState] = {0: loader.state_dict()}
+        self._lock = threading.Lock()
+
+    @property
+    def first_step(self) -> int:
+        """The number of steps of former runs: 0, or as many as the loaded state has."""
+        return self._first
+
+    def state_dict(self, *, at_step: int) -> StreamState:
+        """Return what a checkpoint keeps, JSON-able. The training loop must say where it is, since DALI reads ahead:
+
+            source = StreamSource(..., states_every=100)
+            for step, (batch,) in enumerate(batches, source.first_step + 1):
+                ...
+                if step % 100 == 0:
+                    state = source.state_dict(at_step=step)
+                    ...  # Write the checkpoint; when it is safe:
+                    source.acknowledge(state)
+
+        Args:
+            at_step: How many steps are done, with those of former runs: a multiple of `states_every`.
+
+        Raises:
+            ConfigError: There is no state of that step; the message says of which there are.
+        """
+        with self._lock:
+            if at_step in self._states:
+                return self._states[at_step]
+            if self._every is None:
+                message = (
+                    "is None, so that no states are kept; the loader's own is of the batches that DALI has read ahead: "
+                    "give the number of steps from one checkpoint to the next, such as 100"
+                )
+                raise config_error("states_every", message)
+            there = ", ".join(map(str, sorted(self._states)))
+            message = f"is {at_step}, but with states_every={self._every} there are states of {there} steps"
+            raise config_error("at_step", f"{message}, and DALI was given {self._step}")
+
+    def load_state_dict(self, state: StreamState) -> None:
+        """Go on where `state` was saved, before a pipeline is built: DALI's first batch is the one after it.
+
+        Raises:
+            ConfigError: The same as for `foreload.StreamLoader.load_state_dict`.
+        """
+        with self._lock:
+            self.loader.load_state_dict(state)
+            self._step = self._first = state["step"]
+            self._states = {self._step: state}
+
+    def acknowledge(self, state: StreamState) -> None:
+        """Let sources forget what was used up to a state, because it is safely written."""
+        self.loader.acknowledge(state)
+
+    def __call__(self) -> tuple[Any, ...]:
+        """Return the next batch.
+
+        Raises:
+            StopIteration: The stream has ended; however often it is asked for.
+            UnavailableError: It is called in a process of `parallel=True`; or there are as many states that were not
+                acknowledged as `Rehearsal(keep_states=)` allows.
+            Error: The same as for iterating over a `foreload.StreamLoader`.
+        """
+        self._check_process()
+        with self._lock:
+            # The oldest goes before the next is waited for, which may need its memory.
+            while len(self._kept) >= self._keep:
+                self._kept.popleft()
+            if self._pass is None:
+                self._pass = iter(self.loader)
+            try:
+                batch = next(self._pass)
+            except StopIteration:
+                raise
+            except BaseException:
+                # The pass is over, but not the stream: a second call goes on.
+                self._pass = None
+                raise
+            self._kept.append(batch)
+            self._step += 1
+            if self._every is not None and self._step % self._every == 0:
+                # Training is behind by no more batches than are kept.
+                oldest = self._step - self._keep - self._every
+                self._states = {step: state for step, state in self._states.items() if step > oldest}
+                self._states[self._step] = self.loader.state_dict()
+        return self._outputs(batch)

@@ -309,7 +309,7 @@ class Iterator(Source):
 
     An object that can go on after a restart has a method `seek(key)`: it is called once before the first sample, with
     the key of the last sample that is settled or None, and what is given from then on is what lies behind. One that can
-    let go of samples has `acknowledge(key)`, called by `StreamLoader.acknowledge`: everything up to this key is settled.
+    let go of samples has `acknowledge(key)`, called by `StreamLoader.acknowledge`: all up to this key is settled.
 
     Args:
         iterable: What gives samples.

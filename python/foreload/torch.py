@@ -8,61 +8,35 @@
             ...
 
 It yields whole batches, so a `DataLoader` around it (only needed where a framework insists on one) is made with
-`DataLoader(dataset, batch_size=None, num_workers=0)`.
+`DataLoader(dataset, batch_size=None, num_workers=0)`. `ImageStream` does the same with samples that arrive while
+training runs.
 """
 
 from __future__ import annotations
 
 import os
-import reprlib
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch.utils.data import IterableDataset, default_collate, get_worker_info
+from torch.utils.data import IterableDataset
 
-from foreload import _taken
-from foreload._core import Batch, Batches, ImageLoader, Tensor, UnavailableError
+from foreload import _taken, _torch_batches
+from foreload._core import Batches, ImageLoader, UnavailableError
 from foreload._docs import hands_on_settings
-from foreload._errors import config_error
-from foreload.transforms import Transform, Views
+from foreload._stream_loader import StreamLoader
+from foreload.fields import Text
+from foreload.streams import Source
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from foreload._types import ConcealedSample, LoaderState, SampleFailure
+    from foreload._types import ConcealedSample, LoaderState, SampleFailure, StreamState
     from foreload.fields import Field
 
-_ONE_PROCESS = (
-    "ImageDataset works in the training process, with threads of its own, not in worker processes: use "
-    "DataLoader(dataset, batch_size=None, num_workers=0)"
-)
 
-_NO_BATCHES_OF_BATCHES = (
-    "an ImageDataset yields whole batches, which this DataLoader would batch once more: give "
-    "ImageDataset the batch_size, and the DataLoader, if there has to be one, batch_size=None and num_workers=0"
-)
-
-
-def _repr(value: Any) -> str:
-    """Return the `repr` of a value, with paths as texts, without secrets, and long lists, as of indices, cut short."""
-    if isinstance(value, os.PathLike):
-        value = os.fspath(value)
-    elif isinstance(value, list):
-        value = [os.fspath(item) if isinstance(item, os.PathLike) else item for item in value[:10]]
-    value = _taken.shown(value)
-    # Transforms are never cut short: one list, or one for each image field.
-    is_list = isinstance(value, list) and all(isinstance(item, Transform | Views) for item in value)
-    if is_list or isinstance(value, dict):
-        return repr(value)
-    short = reprlib.Repr()
-    short.maxstring = short.maxother = 1000
-    return short.repr(value)
-
-
-@hands_on_settings
+@hands_on_settings(ImageLoader)
 class ImageDataset(IterableDataset):
     """Batches of (images, labels) as torch tensors that share Foreload's memory.
 
@@ -109,41 +83,22 @@ class ImageDataset(IterableDataset):
         **settings: Any,
     ) -> None:
         super().__init__()
-        if not any(memory_format is known for known in (torch.contiguous_format, torch.channels_last)):
-            message = f"is {memory_format!r}, must be torch.contiguous_format or torch.channels_last"
-            raise config_error("memory_format", message)
-        if isinstance(device, torch.device) and device.type == "cpu":
-            device = "cpu"  # Frameworks may number the CPU.
-        if dtype is not None:
-            settings["dtype"] = str(dtype).removeprefix("torch.")
-        shown = {**settings, "memory_format": memory_format, "device": device}
-        if dtype is not None:
-            shown["dtype"] = dtype
-        if not with_labels:
-            shown["with_labels"] = False
-        if fields is not None:
-            shown["fields"] = fields
-        self._shown = ", ".join([_repr(path), *(f"{name}={_repr(shown[name])}" for name in shown)])
-        self._channels_last = memory_format is torch.channels_last
-        self._with_labels = with_labels
-        self._with_mask = with_mask
-        self._with_ids = with_ids
-        self._has_fields = fields is not None
-        self.loader = ImageLoader(
-            path,
-            device="cpu" if device == "auto" and not torch.cuda.is_available() else str(device),
-            memory_format="nhwc" if self._channels_last else "nchw",
-            fields=fields,
-            **settings,
-        )
+        own = _torch_batches.own_settings(memory_format, dtype, device)
+        said = {"dtype": dtype, "with_labels": None if with_labels else False, "fields": fields}
+        self._shown = _torch_batches.shown(path, memory_format, device, **settings, **said)
+        self.loader = ImageLoader(path, fields=fields, **own, **settings)
         self._latest: Batches | None = None
         self._counted: dict[str, Any] = {}
-        # Class numbers that are not mixed themselves come beside those of the partners.
-        self._with_partners = self.loader._mixes_hard_labels
         if with_labels and fields is None:
             self.loader._check_labeled()
-        if fields is not None:
-            self._check_keys()
+        self._converted = _torch_batches.TorchBatches(
+            self.loader,
+            own,
+            fields=fields is not None,
+            with_labels=with_labels,
+            with_mask=with_mask,
+            with_ids=with_ids,
+        )
 
     @classmethod
     def from_torchvision(cls, dataset: Any, *, batch_size: int, **settings: Any) -> ImageDataset:
@@ -324,79 +279,141 @@ class ImageDataset(IterableDataset):
         Raises:
             ConfigError: A `DataLoader` would collate batches into batches of batches.
         """
-        # The caller is torch's fetcher, which knows whether it collates what this yields.
-        fetcher = sys._getframe(1).f_locals.get("self")
-        if getattr(fetcher, "auto_collation", False) and getattr(fetcher, "collate_fn", 0) is default_collate:
-            raise config_error("batch_size", _NO_BATCHES_OF_BATCHES)
-        return self._batches()
+        _torch_batches.check_fetcher("ImageDataset")
+        return self._iterate()
 
-    def _check_keys(self) -> None:
-        """Refuse fields with the names of keys that a batch's dict has besides them."""
-        keys = {
-            "with_mask": ["mask"] if self._with_mask else [],
-            "with_ids": ["sample_ids"] if self._with_ids else [],
-            "fields": [f"{name}.present" for name in self.loader._optional],
-            "mix": ["label.partner", "label.share"] if self._with_partners else [],
-        }
-        for setting, added in keys.items():
-            for key in added:
-                if key in self.loader.fields:
-                    adds = {
-                        "fields": "has an optional field, which adds",
-                        "mix": "has no num_classes, so that it adds",
-                    }.get(setting, "is True, which adds")
-                    message = f"{adds} the key {key!r} to each batch, but fields= has a field of that name"
-                    remedy = "rename that member or column, or leave one of the two out"
-                    raise config_error(setting, f"{message}: {remedy}")
-
-    def _batches(self) -> Iterator[Any]:
-        if get_worker_info() is not None:
-            raise UnavailableError(_ONE_PROCESS)
+    def _iterate(self) -> Iterator[Any]:
+        _torch_batches.check_process("ImageDataset")
         # A generator, so that nothing begins before the first batch is asked for: frameworks make an iterator, and then
         # choose the epoch, load a state or make another.
         self._latest = batches = iter(self.loader)
         try:
-            yield from map(self._tensors, batches)
+            yield from map(self._converted.tensors, batches)
         finally:
             # What is left of an iteration are its counters: the batches themselves would hold the epoch's memory.
             if self._latest is batches:
                 self._counted, self._latest = batches.stats(), None
 
-    def _tensors(self, batch: Batch) -> Any:
-        named: dict[str, torch.Tensor] = {}
-        if self._with_mask:
-            # The mask goes as bytes: torch before 2.2 takes no bool by DLPack.
-            named["mask"] = torch.from_dlpack(batch._mask_bytes).bool()
-        if self._with_ids:
-            named["sample_ids"] = torch.from_dlpack(batch.sample_ids)
-        if self._has_fields:
-            fields = {name: self._field(batch[name], self.loader.fields[name]) for name in batch}
-            for name in self.loader._optional:
-                fields[f"{name}.present"] = torch.from_dlpack(batch._present_bytes(name)).bool()
-            if self._with_partners:
-                _, fields["label.partner"], fields["label.share"] = map(torch.from_dlpack, batch.mixed)
-            return {**fields, **named}
-        images = self._field(batch["image"], "image")
-        labels = [self._labels(batch)] if self._with_labels else []
-        tensors = (images, *labels, *named.values())
-        return tensors if len(tensors) > 1 else images
+    def __getstate__(self) -> dict[str, Any]:
+        """Refuse to be sent to another process, with the reason."""
+        raise UnavailableError(_torch_batches.one_process("ImageDataset"))
 
-    def _labels(self, batch: Batch) -> Any:
-        if self._with_partners:
-            return tuple(map(torch.from_dlpack, batch.mixed))
-        return torch.from_dlpack(batch.labels)
 
-    def _field(self, field: Any, kind: str) -> Any:
-        """Convert a field's tensors to torch's, wherever they are in it; leave all else as it is."""
-        if kind == "json":
-            return field
-        if isinstance(field, tuple | list):
-            return type(field)(self._field(item, kind) for item in field)
-        if not isinstance(field, Tensor):
-            return field
-        tensor = torch.from_dlpack(field)
-        return tensor.movedim(-1, -3) if kind == "image" and self._channels_last else tensor
+@hands_on_settings(StreamLoader)
+class ImageStream(IterableDataset):
+    """Batches of (images, labels) of samples that arrive while training runs, as torch tensors.
+
+        from foreload import Rehearsal, streams
+        from foreload.torch import ImageStream
+
+        stream = ImageStream(streams.Folder("incoming"), batch_size=64, rehearsal=Rehearsal("20GB", share=0.5))
+        for images, labels in stream:  # for ever, or until the stream ends
+            ...
+
+    It yields what `ImageDataset` yields, in the training's own process, and has no length. An iteration goes on behind
+    the batch that was yielded last.
+
+    Args:
+        source: A source of `foreload.streams`, or a list of several.
+        memory_format: `torch.contiguous_format` or `torch.channels_last`, as for `ImageDataset`.
+        dtype: The type of the images, as for `ImageDataset`.
+        device: A device of `foreload.ImageLoader`, or a `torch.device`; `auto` is the CPU where torch has no CUDA.
+        with_labels: Whether labels are yielded after the images. False also takes samples that have no class.
+        with_mask: Whether the mask is yielded, for `on_error="zero"`.
+        with_ids: Whether the samples' numbers are yielded, int64 [n].
+        with_keys: Whether the samples' keys are yielded last: a list of texts, None for a sample that failed and was
+            replaced by zeros. With `fields` the dict has them as `__key__`.
+        fields: The fields of `foreload.ImageLoader`. With them each batch is a dict, as of `ImageDataset`.
+        settings: All other settings of `foreload.StreamLoader`, which are explained below, and those settings of
+            `foreload.ImageLoader` that need no dataset: `image_size`, `transforms`, `threads`, ...
+
+    Raises:
+        ConfigError: The same as for `foreload.StreamLoader`; or a field has the name of a key that the dict has
+            besides, as for `ImageDataset`.
+    """
+
+    def __init__(
+        self,
+        source: Source | Sequence[Source],
+        *,
+        memory_format: torch.memory_format = torch.contiguous_format,
+        dtype: torch.dtype | None = None,
+        device: str | torch.device = "auto",
+        with_labels: bool = True,
+        with_mask: bool = False,
+        with_ids: bool = False,
+        with_keys: bool = False,
+        fields: Sequence[str | Field] | None = None,
+        **settings: Any,
+    ) -> None:
+        super().__init__()
+        own = _torch_batches.own_settings(memory_format, dtype, device)
+        said = {"dtype": dtype, "with_labels": None if with_labels else False, "fields": fields}
+        self._shown = _torch_batches.shown(source, memory_format, device, **settings, **said)
+        asked = ["image", *(["label"] if with_labels else [])] if fields is None else fields
+        # What is no list is refused by its loader.
+        if with_keys and isinstance(asked, list | tuple):
+            has = any(getattr(field, "name", field) == "__key__" for field in asked)
+            asked = [*asked, *([] if has else [Text("__key__")])]
+        self.loader = StreamLoader(source, fields=asked, **own, **settings)
+        self._converted = _torch_batches.TorchBatches(
+            self.loader._engine,
+            own,
+            fields=fields is not None,
+            with_labels=with_labels,
+            with_mask=with_mask,
+            with_ids=with_ids,
+            with_keys=with_keys,
+        )
+
+    def __repr__(self) -> str:
+        """Show the settings that it was made with."""
+        return f"{type(self).__name__}({self._shown})"
+
+    @property
+    def classes(self) -> list[str]:
+        """Class names by number; empty where there are only numbers."""
+        return self.loader.classes
+
+    def stats(self) -> Mapping[str, Any]:
+        """What the stages did in the latest iteration, and under `stream` what became of all samples."""
+        return self.loader.stats()
+
+    def state_dict(self) -> StreamState:
+        """The state after the batch that was yielded last; see `foreload.StreamLoader.state_dict`.
+
+        A framework that takes batches ahead of the training gets the state of a batch that was not trained on yet.
+        """
+        return self.loader.state_dict()
+
+    def load_state_dict(self, state: StreamState) -> None:
+        """Go on where `state` was saved; see `foreload.StreamLoader.load_state_dict`."""
+        self.loader.load_state_dict(state)
+
+    def acknowledge(self, state: StreamState) -> None:
+        """Let sources forget what was used up to a state, because it is safely written."""
+        self.loader.acknowledge(state)
+
+    def withdraw(self, keys: Iterable[str | tuple[str, str]]) -> int:
+        """Withdraw samples, and return how many waited or were rehearsed; see `foreload.StreamLoader.withdraw`."""
+        return self.loader.withdraw(keys)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield (images, labels), followed by the mask, the ids and the keys where they were asked for.
+
+        Images alone are a tensor, not a tuple of one. With `fields` each batch is a dict.
+
+        Raises:
+            ConfigError: A `DataLoader` would collate batches into batches of batches.
+        """
+        _torch_batches.check_fetcher("ImageStream")
+        return self._iterate()
+
+    def _iterate(self) -> Iterator[Any]:
+        _torch_batches.check_process("ImageStream")
+        # A generator, so that nothing begins before the first batch is asked for, as a state may still be loaded.
+        yield from map(self._converted.tensors, self.loader)
 
     def __getstate__(self) -> dict[str, Any]:
         """Refuse to be sent to another process, with the reason."""
-        raise UnavailableError(_ONE_PROCESS)
+        raise UnavailableError(_torch_batches.one_process("ImageStream"))

@@ -2,9 +2,10 @@
 
 Usage: `.venv/bin/python tests/environment/provide_frameworks.py`. They come from PyPI (3 GB, nearly all of them torch's
 CUDA packages) into an environment below `.envs` in which the tests run the examples, so that this one stays small.
-Ray (0.7 GB) has an environment of its own, which shares torch, and belongs to the long tests. Slurm (13 MB) comes from
-Debian where this runs as root; elsewhere the tests that need it say so. DALI, which `make test-dali` fetches, Hugging
-Face's `datasets` and this environment's pytest are found there through a `.pth` line.
+The clients of Kafka and EPICS (0.2 GB) have one without torch. Ray (0.7 GB) has one of its own, which shares torch, and
+belongs to the long tests. Slurm (13 MB) comes from Debian where this runs as root; elsewhere the tests that need it say
+so. DALI, which `make test-dali` fetches, Hugging Face's `datasets` and this environment's pytest are found among the
+frameworks through a `.pth` line.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def main() -> int:
         python = environments.ensure("frameworks")
         environments.ensure("dali")
         environments.ensure("datasets")
+        environments.ensure("feeds")
         if RAY:
             environments.ensure("ray")
     except environments.Unavailable as reason:

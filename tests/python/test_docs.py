@@ -23,3 +23,12 @@ def test_a_class_explains_the_settings_that_it_forwards() -> None:
     assert set(arguments(foreload.ImageLoader)) < set(said)
     assert "with_mask" in said
     assert "torch.channels_last" in said["memory_format"], "its own word stands"
+
+
+def test_streams_explain_the_settings_of_their_loader() -> None:
+    said = arguments(foreload.StreamLoader)
+    assert set(inspect.signature(foreload.StreamLoader).parameters) == set(said)
+    for module, name in (("foreload.torch", "ImageStream"), ("foreload.dali", "StreamSource")):
+        made = getattr(pytest.importorskip(module, exc_type=ImportError), name)
+        assert set(said) <= set(arguments(made))
+        assert "samples_per_insert" in made.__doc__

@@ -143,6 +143,6 @@ def alone_from(name: str, dataset: Path, folder: Path) -> Example:
 
 def test_they_are_short() -> None:
     examples = list(frameworks.EXAMPLES.glob("*.py"))
-    assert len(examples) == 13
+    assert len(examples) == 15
     for path in examples:
         assert len(path.read_text().splitlines()) < 40, path

@@ -56,6 +56,8 @@ STEPPED = "\nassert steps > 0, 'no step was made'\n"
 SMALLER = {
     # Absolute paths are the reader's.
     r"(?<=[\s\"])/(?=(pfs|nvme)/)": "",
+    # So is a directory that grows.
+    r"(?<=\")incoming(?=\")": "data/train",
     # Steps that take minutes, and sizes, are small here.
     r"\b90\b": "2",
     r"synth data/try --images 4000\b": "synth data/made --images 40",
