@@ -25,6 +25,8 @@ DISTINCT = 500
 """The images that differ."""
 SIDE = 56
 """Pixels of a side, which take 2 KB as JPEG."""
+QUEUE = "64MB"
+"""What may wait: less than arrives before memory is looked at first."""
 LOOKS = 10
 """How often memory is looked at."""
 
@@ -133,6 +135,7 @@ def main() -> None:
         threads=chosen.threads,
         device="cpu",
         fields=members,
+        queue_size=QUEUE,
         rehearsal=kept,
     )
     every = max(1, chosen.samples // (LOOKS * LOOKS))

@@ -20,7 +20,7 @@ MEMORY_TARGET = 1.1
 """The most memory after all samples, in that after a tenth of them."""
 LEARNING_TARGET = 20.0
 """The least points of accuracy over old classes that rehearsal brings."""
-T95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 8: 2.365, 10: 2.262}
+T95 = {2: 12.706, 3: 4.303, 4: 3.182, 5: 2.776, 6: 2.571, 7: 2.447, 8: 2.365, 9: 2.306, 10: 2.262}
 """Half-widths of 95 % intervals of a mean of so many differences, in standard errors (Student's t)."""
 OURS, WITHOUT, PLAIN = "with rehearsal", "without rehearsal", "plain reservoir"
 RIVALS = {"folder-rehearsal": "usual-folder", "redis-rehearsal": "usual-redis"}
