@@ -15,6 +15,8 @@ import numpy as np
 from accounting import process_cpu_seconds, tree_cpu_seconds
 
 HERE = Path(__file__).resolve().parent
+SETTLING = 16
+"""The batches behind those that are looked at and before those that are timed: what was made ahead meanwhile is gone."""
 LEAD = 1024
 """The samples that may lie ready and are not used yet: enough that no loader waits for the producer."""
 
@@ -54,7 +56,7 @@ class Producer:
     """A process that lets samples arrive, and is told how many were used; it ends with the block."""
 
     def __init__(self, options: argparse.Namespace) -> None:
-        new = options.images + options.warmup * options.batch_size
+        new = options.images + (options.warmup + SETTLING) * options.batch_size
         words = [sys.executable, HERE / "producer.py", options.data, options.scratch, new + 4 * LEAD]
         words += ["--lead", LEAD]
         if options.rate:
@@ -110,6 +112,8 @@ def timed(batches: Iterator[tuple[np.ndarray, int]], producer: Producer, options
         if images.shape[1:] != expected:
             sys.exit(f"images of shape {images.shape[1:]}, expected {expected}")
         pixels.add(images)
+    for images in told(SETTLING):
+        measure.touch(images)
     steps = max(1, options.images // options.batch_size)
     taken, fresh_before = 0, new
     before, began = cpu_of_all(producer, options.server_pid), time.perf_counter()

@@ -77,7 +77,12 @@ def test_streams_are_measured_by_epochs_and_by_the_usual_way() -> None:
     assert speed["folder_speed"] == pytest.approx(0.92)
     assert speed["redis_cpu"] == pytest.approx(1.2)
     assert not stream_verdicts.missed({"speed": speed})
-    assert speed["redis-rehearsal"] == {"faster": pytest.approx(5), "less_cpu": pytest.approx(5)}
+    assert [(each["own"], each["rival"]) for each in speed["beside"]] == [
+        ("folder-rehearsal", "usual-folder"),
+        ("redis-rehearsal", "usual-redis"),
+    ]
+    assert speed["beside"][1]["faster"] == pytest.approx(5)
+    assert speed["beside"][1]["less_cpu"] == pytest.approx(5)
     text = told(speed=speed)
     assert "From a growing directory: 0.92 of the epoch pipeline's images a second, asked 0.9: met" in text
     assert "| redis | 4000 (4000-4000) | 0.48 (0.48-0.48) | 0.05 | 0.10 |" in text
@@ -88,7 +93,7 @@ def test_streams_are_measured_by_epochs_and_by_the_usual_way() -> None:
 
 def test_who_fails_has_a_reason_and_only_our_own_failures_count() -> None:
     speed = summary(usual_folder=contest.Standing(failure="no such module"))
-    assert "folder-rehearsal" not in speed
+    assert [each["own"] for each in speed["beside"]] == ["redis-rehearsal"]
     assert "not measured: no such module" in told(speed=speed)
     assert not stream_verdicts.failed({"speed": speed})
     assert stream_verdicts.failed({"speed": summary(redis=contest.Standing(failure="it ended"))})
