@@ -16,7 +16,7 @@ from accounting import process_cpu_seconds, tree_cpu_seconds
 
 HERE = Path(__file__).resolve().parent
 SETTLING = 16
-"""The batches behind those that are looked at and before those that are timed: what was made ahead meanwhile is gone."""
+"""The batches before those that are timed, by which what was made ahead while pixels were looked at is used up."""
 LEAD = 1024
 """The samples that may lie ready and are not used yet: enough that no loader waits for the producer."""
 

@@ -181,9 +181,8 @@ def speed_text(speed: dict, chosen: dict) -> list[str]:
         )
     for each in speed["beside"]:
         own, rival = (speed["entrants"][each[name]]["title"] for name in ("own", "rival"))
-        told.append(
-            f"{own}: {each['faster']:.2f} times the images a second and {each['less_cpu']:.2f} times less CPU than {rival}"
-        )
+        factors = f"{each['faster']:.2f} times the images a second and {each['less_cpu']:.2f} times less CPU"
+        told.append(f"{own}: {factors} than {rival}")
     return told
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import re
+import sys
 import time
 from collections.abc import Iterator
 
@@ -57,6 +58,8 @@ def paced(loader: StreamLoader, feeder: feeding.Producer, options: argparse.Name
         if taken >= options.images:
             break
     stats = loader.stats()["stream"]
+    if stats["missing"] or stats["dropped"]:
+        sys.exit(f"samples were lost on the way: {stats}")
     said = {name: stats[name] for name in ("latency_p50_seconds", "latency_p99_seconds")}
     clocked = {f"clocked_p{percent}_seconds": float(np.percentile(seen, percent)) for percent in (50, 99)}
     return {"images": taken, "rate": options.rate, **said, **clocked}
