@@ -66,6 +66,7 @@ provide-all: provide ## compile the tests, and meanwhile fetch all that test-all
 
 # It fetches nothing that is there already.
 fetch: $(VENV)/.torch
+	$(BIN)/python tests/environment/provide_redis.py
 	$(BIN)/python tests/environment/provide_dali.py
 	$(BIN)/python tests/environment/provide_frameworks.py
 	$(BIN)/python benches/compare/environments.py dlio

@@ -7,6 +7,8 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
+from foreload import _ranks
+from foreload._agree import Agreement
 from foreload._core import Batch, Batches, StreamEngine
 from foreload._errors import config_error
 from foreload.streams import Source
@@ -115,6 +117,9 @@ class StreamLoader:
         journal: A file, which is made: which samples each step takes is written there, so that the run can be replayed.
         replay: The journal of a run. Its steps are taken once more, byte for byte, from sources that can give samples
             again by their keys; with the journal the stream ends. A run that began with a state is replayed with it.
+        meeting: How the ranks meet, if there are several: a dict with `allgather`, a function that gives this rank's
+            bytes to all and returns a list of those of all, with `directory`, which all ranks share, or with `timeout`
+            in seconds. None: by what the job has, as `peers=` of `foreload.ImageLoader` does.
         settings: All settings of `foreload.ImageLoader` that need no dataset: `fields`, `image_size`, `transforms`,
             `device`, `threads`, `memory`, `on_error` and others. With `on_error="skip"` another sample of the same
             batch takes the place of one that fails.
@@ -145,6 +150,7 @@ class StreamLoader:
         classes: Sequence[str] | None = None,
         journal: str | os.PathLike[str] | None = None,
         replay: str | os.PathLike[str] | None = None,
+        meeting: Mapping[str, Any] | None = None,
         **settings: Any,
     ) -> None:
         sources = [source] if isinstance(source, Source) else source
@@ -172,14 +178,18 @@ class StreamLoader:
             "replay": None if replay is None else os.fspath(replay),
             "classes": [str(each) for each in classes or ()],
         }
-        for name in ("rank", "world_size"):
-            if settings.get(name) is not None:
-                message = f"is {settings[name]!r}, but a stream is not divided among ranks: leave it out, and give each"
-                raise config_error(name, f"{message} rank a source of its own, such as a consumer of a group")
         score = rehearsal.by if rehearsal is not None and callable(rehearsal.by) else None
         described = [each._described() for each in sources]
         settings |= {"batch_size": batch_size, "seed": seed}
-        self._engine = StreamEngine(described, json.dumps(spec), score, **settings)
+        place = _ranks.resolve(settings.pop("rank", None), settings.pop("world_size", None))
+        votes = None
+        if place[1] > 1:
+            # What is of a rank alone, as its paths, need not be the same.
+            alike = {**spec, "streams": [each.name for each in sources], "batch_size": batch_size, "seed": seed}
+            alike = {key: value for key, value in alike.items() if key not in ("journal", "replay", "spill_directory")}
+            what = json.dumps(alike, sort_keys=True).encode()
+            votes = Agreement(what, rank=place[0], world_size=place[1], **(meeting or {})).gather
+        self._engine = StreamEngine(described, json.dumps(spec), score, place, votes, **settings)
         self._batches: Batches | None = None
 
     def __iter__(self) -> Iterator[Batch]:

@@ -13,7 +13,8 @@ class StreamEngine:
     """What `foreload.StreamLoader` is made of; use that.
 
     `sources` are pairs of a source in JSON and an object of Python's or None, `spec` the stream in JSON, `score` the
-    function that says how likely a sample is kept.
+    function that says how likely a sample is kept. `place` is the rank and the number of ranks, which agree by calls of
+    `votes`: it gives a rank's bytes to all, and returns those of all.
 
     Raises:
         ConfigError: A setting cannot work, or there is none of that name.
@@ -25,6 +26,8 @@ class StreamEngine:
         sources: Sequence[tuple[str, Any]],
         spec: str,
         score: Callable[[dict[str, Any]], float] | None,
+        place: tuple[int, int],
+        votes: Callable[[bytes], list[bytes]] | None,
         **settings: Any,
     ) -> Self: ...
     def __iter__(self) -> Batches: ...

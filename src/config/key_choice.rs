@@ -34,5 +34,10 @@ impl FieldOptions {
 
 /// The kind of a field by a key in its name.
 pub(super) fn kind_of_key(key: &str) -> FieldKind {
-    if key == IMAGE { FieldKind::Image } else { FieldKind::of_key(key) }
+    match key {
+        IMAGE => FieldKind::Image,
+        // The names that samples of a stream are known by.
+        "__key__" | "__stream__" => FieldKind::Text,
+        key => FieldKind::of_key(key),
+    }
 }

@@ -1,5 +1,6 @@
-//! Encryption between nodes, and between a stream and who feeds it. A node is known by its certificate itself, not by who signed it or which name it bears:
-//! the digest of the certificate travels with the node's address, and a client takes no other.
+//! Encryption between nodes, and between a stream and who feeds it. A node is known by its certificate itself, not by
+//! who signed it or which name it bears: the digest of the certificate travels with the node's address, and a client
+//! takes no other.
 
 use super::tls::provider;
 use crate::error::{Error, Result};

@@ -6,7 +6,9 @@ use super::notices::deliver;
 use crate::config::FeederSpec;
 use crate::error::{Error, Result};
 use crate::notices::Notices;
-use crate::stream::{Arrival, Received, Record, Replay, SocketFeeder, Source, SourcePosition, members};
+use crate::stream::{
+    Arrival, RankVotes, Received, Record, Replay, SocketFeeder, Source, SourcePosition, members,
+};
 use pyo3::exceptions::{PyException, PyStopIteration, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyBytes, PyDict, PyString, PyTuple};
@@ -241,6 +243,31 @@ impl PythonScore {
                 Error::Unavailable(format!("the score of sample {:?} {what} {error}", record.key()))
             })
         })
+    }
+}
+
+/// What the ranks of a stream agree by: `foreload._agree.Agreement.gather`, or what stands for it.
+pub(super) struct PythonVotes(Py<PyAny>);
+
+impl PythonVotes {
+    pub(super) fn new(gather: Py<PyAny>) -> Self {
+        Self(gather)
+    }
+}
+
+impl RankVotes for PythonVotes {
+    fn gather(&self, mine: u8) -> Result<Vec<u8>> {
+        let gathered = Python::try_attach(|py| {
+            let votes = self.0.bind(py).call1((PyBytes::new(py, &[mine]),)).and_then(|votes| votes.extract());
+            let votes: Vec<Vec<u8>> =
+                votes.map_err(|error: PyErr| Error::Unavailable(error.value(py).to_string()))?;
+            let byte = |vote: Vec<u8>| match vote[..] {
+                [byte] => Ok(byte),
+                _ => Err(Error::Unavailable(format!("a rank gave {} bytes in place of one", vote.len()))),
+            };
+            votes.into_iter().map(byte).collect()
+        });
+        gathered.unwrap_or_else(|| Err(Error::Unavailable("the interpreter is ending".into())))
     }
 }
 

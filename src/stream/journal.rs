@@ -194,7 +194,14 @@ mod tests {
     use super::*;
 
     fn identity(seed: u64) -> StreamIdentity {
-        StreamIdentity { streams: vec!["s".into()], seed, batch_size: 2, rehearsal: None }
+        StreamIdentity {
+            streams: vec!["s".into()],
+            seed,
+            batch_size: 2,
+            rank: 0,
+            world_size: 1,
+            rehearsal: None,
+        }
     }
 
     fn step(step: u64) -> JournalLine {

@@ -132,6 +132,14 @@ impl Mixer {
         self.taken += u64::from(new);
     }
 
+    /// The samples that a batch rehearses for which nothing new comes any more, of `kept` that there are.
+    pub(super) fn rehearsed_when_dry(&self, kept: u64) -> u32 {
+        match self.options.when_dry {
+            WhenDry::Rehearse => u32::try_from(kept).unwrap_or(u32::MAX).min(self.options.batch_size),
+            WhenDry::Wait | WhenDry::Short => 0,
+        }
+    }
+
     /// Decides on the next step.
     pub(super) fn decide(&mut self, view: MixView) -> MixDecision {
         let MixOptions { batch_size, share: (least, greatest), .. } = self.options;

@@ -7,6 +7,7 @@
 
 mod account;
 mod buffer;
+mod group;
 mod inlet;
 mod journal;
 mod ledger;
@@ -26,6 +27,7 @@ mod state;
 mod waiting;
 
 pub(crate) use buffer::RehearsalOptions;
+pub(crate) use group::RankVotes;
 pub(crate) use mix::{MixOptions, WhenDry};
 pub(crate) use plan::NextBatch;
 pub(crate) use record::{Record, members, sample_id};

@@ -4,15 +4,18 @@
 //! that. What was planned and not delivered can be taken back: a state is always that of the last delivered step.
 
 use super::buffer::RehearsalBuffer;
+use super::group::{self, RankVotes};
 use super::inlet::{Fate, Inlet, InletView};
 use super::journal::{self, JournalLine, JournalReader, JournalWriter};
 use super::live::{LiveTable, SampleBytes};
 use super::mix::{MixDecision, MixView, Mixer};
+use super::sources::RankShare;
 use super::waiting::WaitingSample;
 use crate::error::{Error, Result};
 use crate::rng::{RandomKey, Use};
 use crate::schedule::{BatchEntry, Draw};
 use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
 
 /// The plan of one rank's steps.
@@ -22,6 +25,10 @@ pub(super) struct Plan {
     /// The order of samples within each batch.
     order: RandomKey,
     batch_size: u64,
+    /// The rank's number among those that divide the stream.
+    share: RankShare,
+    /// What the ranks agree by, where there are several.
+    votes: Option<Arc<dyn RankVotes>>,
     /// The step that is planned next.
     next: u64,
     /// The steps that are planned and not delivered, in order.
@@ -70,12 +77,19 @@ impl Plan {
             buffer,
             order,
             batch_size: batch_size.into(),
+            share: RankShare::default(),
+            votes: None,
             next,
             ahead: VecDeque::new(),
             journal: None,
             withdrawn: Vec::new(),
             due: Vec::new(),
         }
+    }
+
+    /// The same, for one of several ranks.
+    pub(super) fn among(self, share: RankShare, votes: Option<Arc<dyn RankVotes>>) -> Self {
+        Self { share, votes, ..self }
     }
 
     /// The same, with a journal of the steps that are delivered.
@@ -118,7 +132,12 @@ impl Plan {
         let InletView { waiting, ended } = inlet.look()?;
         let kept = self.buffer.as_ref().map_or(0, RehearsalBuffer::len);
         let view = MixView { waiting: waiting as u64, ended, kept, now: Instant::now() };
-        match self.mixer.decide(view) {
+        let decided = self.mixer.decide(view);
+        let decided = match &self.votes {
+            Some(votes) => group::agree(&**votes, decided, self.mixer.rehearsed_when_dry(kept))?,
+            None => decided,
+        };
+        match decided {
             MixDecision::Wait(until) => Ok(NextBatch::NotYet(until)),
             MixDecision::End => Ok(NextBatch::End),
             MixDecision::Batch { new, rehearsed } => {
@@ -235,8 +254,9 @@ impl Plan {
         for last in (1..draws.len()).rev() {
             draws.swap(last, stream.below(last as u64 + 1) as usize);
         }
-        let entry =
-            |(place, draw)| BatchEntry { position: step * self.batch_size + place, draw, valid: true };
+        // Places are numbered over all ranks, so that what mixes images is drawn anew for each.
+        let first = (step * u64::from(self.share.world_size) + u64::from(self.share.rank)) * self.batch_size;
+        let entry = |(place, draw)| BatchEntry { position: first + place, draw, valid: true };
         let entries: Vec<BatchEntry> = (0..).zip(draws).map(entry).collect();
         self.mixer.count(new.len() as u32, rehearsed.len() as u32);
         self.next += 1;

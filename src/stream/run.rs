@@ -2,6 +2,7 @@
 
 use super::account::StreamAccount;
 use super::buffer::{RehearsalBuffer, RehearsalOptions};
+use super::group::RankVotes;
 use super::inlet::{Fate, Inlet, InletOptions, InletPositions};
 use super::journal::{JournalReader, JournalWriter};
 use super::live::LiveTable;
@@ -11,6 +12,7 @@ use super::reader::StreamReader;
 use super::receive::Receivers;
 use super::record::Record;
 use super::source::{Replay, Source, SourcePosition};
+use super::sources::RankShare;
 use super::spill::{Spill, SpillOptions};
 use super::state::{SourceState, StreamIdentity, StreamState};
 use super::waiting::StreamPolicy;
@@ -45,6 +47,10 @@ pub(crate) struct StreamOptions {
     /// Whether a sample that cannot be used ends the run.
     pub raises: bool,
     pub rehearsal: Option<RehearsalOptions>,
+    /// The part of the stream that is this rank's.
+    pub share: RankShare,
+    /// What the ranks agree by, where there are several.
+    pub votes: Option<Arc<dyn RankVotes>>,
     /// The user's score of a sample, by which the rehearsal buffer keeps it.
     pub score: Option<Arc<ScoreFunction>>,
     /// Where delivered steps are written, and the journal that is replayed.
@@ -111,6 +117,8 @@ impl Stream {
             streams: names.iter().map(|name| (*name).to_owned()).collect(),
             seed: options.seed,
             batch_size: options.mix.batch_size,
+            rank: options.share.rank,
+            world_size: options.share.world_size,
             rehearsal: options.rehearsal.as_ref().map(RehearsalOptions::words),
         };
         let live = Arc::new(LiveTable::new(&names, options.sizes));
@@ -221,7 +229,7 @@ impl Stream {
         let replay =
             options.replay.as_ref().map(|path| JournalReader::open(path, &self.identity)).transpose()?;
         let plan = Plan::new(mixer, buffer, options.seed, options.mix.batch_size, step);
-        let plan = plan.with_journal(journal.transpose()?);
+        let plan = plan.with_journal(journal.transpose()?).among(options.share, options.votes.clone());
         let sources = sources.into_iter().zip(positions).collect();
         let receivers = Receivers::start(&inlet, sources, self.options.score.as_ref(), replay.is_some())?;
         Ok(RunningStream { inlet, receivers, plan: Mutex::new(plan), replay: replay.map(Mutex::new) })

@@ -41,6 +41,8 @@ pub(crate) struct StreamIdentity {
     pub streams: Vec<String>,
     pub seed: u64,
     pub batch_size: u32,
+    pub rank: u32,
+    pub world_size: u32,
     /// What is rehearsed, in words; none where nothing is.
     pub rehearsal: Option<String>,
 }
@@ -102,6 +104,10 @@ impl StreamState {
         }
         if then.batch_size != now.batch_size {
             return differs("batch_size", then.batch_size.to_string(), now.batch_size.to_string());
+        }
+        if (then.rank, then.world_size) != (now.rank, now.world_size) {
+            let words = |of: &StreamIdentity| format!("rank {} of {}", of.rank, of.world_size);
+            return differs("world_size", words(then), words(now));
         }
         if then.rehearsal != now.rehearsal {
             let words = |of: &Option<String>| of.clone().unwrap_or_else(|| "None".to_owned());

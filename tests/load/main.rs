@@ -24,6 +24,7 @@ mod progressive;
 mod rebuilt;
 mod repeats;
 mod resume;
+mod segments;
 mod settings;
 mod store;
 mod tables;

@@ -228,16 +228,19 @@ def test_a_buffer_in_memory_alone_says_that_no_state_has_it(dataset: Path) -> No
 
 
 KILLED = """
-import os, signal, sys, threading, time
+import os, shutil, signal, sys, threading, time
 from pathlib import Path
 sys.path[:0] = [{tests!r}]
 import json
 from foreload import Rehearsal
 from test_streams import Seekable, with_keys
 dataset, home, after = Path(sys.argv[1]), Path(sys.argv[2]), float(sys.argv[3])
+saved = home / "state"
+if not saved.exists():  # Nothing was ever saved, and so the run begins anew.
+    shutil.rmtree(home / "kept", ignore_errors=True)
+    (home / "journal").unlink(missing_ok=True)
 kept = Rehearsal(60, share=0.5, directory=home / "kept", directory_size="8MB", memory="20KB")
 loader = with_keys(Seekable(dataset, 600), rehearsal=kept, journal=home / "journal")
-saved = home / "state"
 if saved.exists():
     loader.load_state_dict(json.loads(saved.read_text()))
 used = open(home / f"used-{{time.time_ns()}}", "w")
@@ -247,7 +250,7 @@ for number, batch in enumerate(loader):
     if number % 4 == 3:
         state = loader.state_dict()
         used.flush()
-        (home / "state.tmp").write_text(json.dumps({{**state, "used": None}} if False else state))
+        (home / "state.tmp").write_text(json.dumps(state))
         os.replace(home / "state.tmp", saved)
         loader.acknowledge(state)
 used.flush()

@@ -399,10 +399,3 @@ def test_types_say_what_states_and_statistics_have(dataset: Path, tmp_path: Path
         else:
             same(state["snapshot"], _types.StreamSnapshot)
         same(loader.stats()["stream"], _types.StreamStats)
-
-
-@pytest.mark.parametrize("setting", [{"rank": 0}, {"world_size": 2}])
-def test_a_stream_is_not_divided_among_ranks(setting: dict[str, int]) -> None:
-    (name,) = setting
-    with pytest.raises(ConfigError, match=f"{name}: is .*not divided among ranks"):
-        StreamLoader(streams.Iterator([], name="s"), **setting)

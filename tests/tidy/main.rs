@@ -57,7 +57,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("indicatif", &["cli", "dataset"]),
     ("libc", &["cli", "gpu", "io", "slot", "source", "tier"]),
     ("libloading", &["gpu"]),
-    ("rustix", &["cli", "dataset", "http", "io", "pack", "slot", "source", "stream", "tier"]),
+    ("rustix", &["cli", "dataset", "http", "io", "pack", "peers", "slot", "source", "stream", "tier"]),
     (
         "serde",
         &[
@@ -76,6 +76,7 @@ const HOMES: &[(&str, &[&str])] = &[
             "python",
             "simulate",
             "state",
+            "stream",
             "tier",
             "tier_name",
             "trace",
@@ -88,7 +89,7 @@ const HOMES: &[(&str, &[&str])] = &[
             "state", "tier", "trace",
         ],
     ),
-    ("sha2", &["cli", "dataset", "peers", "rng", "schedule", "source", "tier"]),
+    ("sha2", &["cli", "dataset", "http", "peers", "rng", "schedule", "source", "stream", "tier"]),
     ("thiserror", &["error"]),
 ];
 

@@ -10,10 +10,11 @@ use crate::error::{Error, Result};
 use crate::names::NamedValue;
 use crate::notices::Notices;
 use crate::stream::{
-    Capacity, KeepBy, MixOptions, RehearsalOptions, SpillOptions, StreamOptions, StreamPolicy, WhenDry,
+    Capacity, KeepBy, MixOptions, RankShare, RehearsalOptions, SpillOptions, StreamOptions, StreamPolicy,
+    WhenDry,
 };
 use serde::Deserialize;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The usual size of a sample, which the first pools are made for.
 const USUAL_BYTES: u32 = 128 << 10;
@@ -94,6 +95,7 @@ impl StreamSpec {
         seed: u64,
         on_error: OnError,
         labeled: bool,
+        share: RankShare,
         notices: &Notices,
     ) -> Result<StreamOptions> {
         let max_bytes = self.max_bytes()?;
@@ -109,21 +111,23 @@ impl StreamSpec {
                 dry_after: parse_duration("dry_after", &self.dry_after)?,
             },
             policy,
-            spill: self.spill(policy)?,
+            spill: self.spill(policy, share)?,
+            share,
+            votes: None,
             queue_bytes: parse_bytes("queue_size", &self.queue_size)?,
             sizes: (max_bytes, USUAL_BYTES.min(max_bytes)),
             labeled,
             raises: on_error == OnError::Raise,
-            rehearsal: rehearsal.map(RehearsalSpec::options).transpose()?,
+            rehearsal: rehearsal.map(|rehearsal| rehearsal.options(share)).transpose()?,
             score: None,
-            journal: self.journal.clone(),
-            replay: self.replay.clone(),
+            journal: self.journal.as_deref().map(|path| of_rank(path, share)),
+            replay: self.replay.as_deref().map(|path| of_rank(path, share)),
             notices: notices.clone(),
         })
     }
 
     /// Where samples spill to.
-    fn spill(&self, policy: StreamPolicy) -> Result<Option<SpillOptions>> {
+    fn spill(&self, policy: StreamPolicy, share: RankShare) -> Result<Option<SpillOptions>> {
         let needs =
             |setting, what: &str| Err(Error::config(setting, format!("is not given, must be {what}")));
         match (policy, &self.spill_directory, &self.spill_size) {
@@ -134,7 +138,7 @@ impl StreamSpec {
                 needs("spill_size", "bytes such as \"50GB\" with policy=\"spill\"")
             }
             (StreamPolicy::Spill, Some(directory), Some(size)) => Ok(Some(SpillOptions {
-                directory: std::path::absolute(directory)
+                directory: std::path::absolute(of_rank(directory, share))
                     .map_err(|error| Error::io("resolve", directory, error))?,
                 bytes: parse_bytes("spill_size", size)?,
             })),
@@ -153,8 +157,18 @@ impl StreamSpec {
     }
 }
 
+/// The file or directory of one rank: where there are several, its name ends in the rank.
+fn of_rank(path: &Path, share: RankShare) -> PathBuf {
+    if share.world_size == 1 {
+        return path.to_owned();
+    }
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}", share.rank));
+    path.with_file_name(name)
+}
+
 impl RehearsalSpec {
-    fn options(&self) -> Result<RehearsalOptions> {
+    fn options(&self, share: RankShare) -> Result<RehearsalOptions> {
         let by = match (KeepName::parse("rehearsal.by", &self.by)?, self.half_life) {
             (KeepName::Recency, Some(half_life)) => KeepBy::Recency { half_life },
             (KeepName::Recency, None) => {
@@ -183,8 +197,10 @@ impl RehearsalSpec {
             ));
         }
         let directory = self.directory.as_ref();
-        let directory = directory
-            .map(|path| std::path::absolute(path).map_err(|error| Error::io("resolve", path, error)));
+        let directory = directory.map(|path| {
+            let path = of_rank(path, share);
+            std::path::absolute(&path).map_err(|error| Error::io("resolve", path, error))
+        });
         let directory_bytes = match (&self.directory_size, &directory, capacity) {
             (Some(size), Some(_), _) => parse_bytes("rehearsal.directory_size", size)?,
             (Some(_), None, _) => {

@@ -74,13 +74,14 @@ impl SourceSpec {
     pub(crate) fn open(
         self,
         max_bytes: u32,
+        share: RankShare,
         notices: &Notices,
         iterator: impl FnOnce(String) -> Result<Box<dyn Source>>,
     ) -> Result<Box<dyn Source>> {
         match self {
-            Self::Folder(spec) => spec.open(max_bytes, notices),
-            Self::Redis(spec) => spec.open(max_bytes, notices),
-            Self::ZeroMq(spec) => spec.open(max_bytes, notices),
+            Self::Folder(spec) => spec.open(max_bytes, share, notices),
+            Self::Redis(spec) => spec.open(max_bytes, share, notices),
+            Self::ZeroMq(spec) => spec.open(max_bytes, share, notices),
             Self::Socket(spec) => spec.open(max_bytes, notices),
             Self::Iterator { name } => iterator(name),
         }
@@ -88,7 +89,7 @@ impl SourceSpec {
 }
 
 impl FolderSpec {
-    fn open(self, max_bytes: u32, notices: &Notices) -> Result<Box<dyn Source>> {
+    fn open(self, max_bytes: u32, share: RankShare, notices: &Notices) -> Result<Box<dyn Source>> {
         let after = match (self.after.as_str(), self.move_to) {
             ("keep", None) => FolderAfter::Keep,
             ("delete", None) => FolderAfter::Delete,
@@ -113,7 +114,7 @@ impl FolderSpec {
             watch: WatchChoice::parse("watch", &self.watch)?,
             poll: parse_duration("poll", &self.poll)?,
             max_bytes: max_bytes.into(),
-            share: RankShare::default(),
+            share,
         };
         Ok(Box::new(FolderSource::new(options, notices.clone())?))
     }
@@ -169,7 +170,7 @@ fn socket_address(text: &str) -> Result<SocketAddress> {
 }
 
 impl ZeroMqSpec {
-    fn open(self, max_bytes: u32, notices: &Notices) -> Result<Box<dyn Source>> {
+    fn open(self, max_bytes: u32, share: RankShare, notices: &Notices) -> Result<Box<dyn Source>> {
         let kind = match self.socket.as_str() {
             "pull" => ZeroMqKind::Pull,
             "sub" => ZeroMqKind::Sub,
@@ -183,6 +184,7 @@ impl ZeroMqSpec {
             bind: self.bind,
             topics: self.topics,
             max_bytes: max_bytes as usize,
+            share,
             ..ZeroMqOptions::new(kind, "", self.name)
         };
         Ok(Box::new(ZeroMqSource::new(options, notices.clone())?))
@@ -229,7 +231,7 @@ impl FeederSpec {
 }
 
 impl RedisSpec {
-    fn open(self, max_bytes: u32, notices: &Notices) -> Result<Box<dyn Source>> {
+    fn open(self, max_bytes: u32, share: RankShare, notices: &Notices) -> Result<Box<dyn Source>> {
         let options = RedisOptions {
             name: Some(self.name),
             group: self.group,
@@ -240,6 +242,7 @@ impl RedisSpec {
             trim: self.trim,
             claim_after: parse_duration("claim_after", &self.claim_after)?,
             max_bytes: max_bytes as usize,
+            share,
             ..RedisOptions::new(self.url, self.stream)
         };
         Ok(Box::new(RedisSource::new(options, notices.clone())?))

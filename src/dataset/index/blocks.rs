@@ -78,6 +78,10 @@ impl DatasetIndex {
 
     /// The place of an extent in its file, for people: of what lies in a compressed block, that of the block.
     pub(crate) fn place_in_file(&self, extent: Extent) -> Extent {
+        if self.is_stream() {
+            // What tells samples of a stream apart means nothing to people.
+            return Extent { offset: 0, ..extent };
+        }
         self.block(extent).map_or(extent, |block| block.extent())
     }
 

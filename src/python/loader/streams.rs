@@ -10,8 +10,8 @@ use crate::python::batches::Batches;
 use crate::python::error::raise;
 use crate::python::notices::deliver;
 use crate::python::settings;
-use crate::python::streams::{PythonScore, PythonSource};
-use crate::stream::{Stream, StreamState, sample_id};
+use crate::python::streams::{PythonScore, PythonSource, PythonVotes};
+use crate::stream::{RankShare, Stream, StreamState, sample_id};
 use crate::tier::RankPlace;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex};
 pub(in crate::python) struct StreamEngine {
     pipeline: SharedPipeline,
     stream: Arc<Stream>,
+    place: RankPlace,
     failures: Mutex<FailureLog>,
     concealed: Mutex<ConcealedLog>,
     /// The failures before the latest iteration, and its log of progress.
@@ -32,14 +33,16 @@ pub(in crate::python) struct StreamEngine {
 #[pymethods]
 impl StreamEngine {
     /// Makes the engine of `sources`, pairs of a description in JSON and an object of Python's or None. `score` is the
-    /// user's score, or None.
+    /// user's score, or None. `place` is the rank and the number of ranks, which agree by calls of `votes`.
     #[new]
-    #[pyo3(signature = (sources, spec, score, **settings))]
+    #[pyo3(signature = (sources, spec, score, place, votes, **settings))]
     fn new(
         py: Python<'_>,
         sources: Vec<(String, Option<Py<PyAny>>)>,
         spec: &str,
         score: Option<Py<PyAny>>,
+        place: (u32, u32),
+        votes: Option<Py<PyAny>>,
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
         let options = settings::read_named(LoaderKind::Images, py, settings, |name, _| {
@@ -53,6 +56,8 @@ impl StreamEngine {
         let checked = raise(py, py.detach(|| options.validate()))?;
         let index_options = checked.index_options(Contents::Images);
         let notices = index_options.notices.clone();
+        let (rank, world_size) = place;
+        let share = RankShare { rank, world_size };
         let open = || -> Result<(Arc<Stream>, Arc<DatasetIndex>)> {
             let max_bytes = spec.max_bytes()?;
             let mut opened = Vec::new();
@@ -62,11 +67,12 @@ impl StreamEngine {
                     let object = object.ok_or_else(none)?;
                     PythonSource::new(name, object, max_bytes).map(|source| Box::new(source) as _)
                 };
-                opened.push(SourceSpec::from_json(&described)?.open(max_bytes, &notices, iterator)?);
+                opened.push(SourceSpec::from_json(&described)?.open(max_bytes, share, &notices, iterator)?);
             }
             let labeled = !index_options.without_labels;
             let (batch, seed, on_error) = (options.batch_size, options.seed, options.on_error);
-            let mut stream = spec.options(batch, seed, on_error, labeled, &notices)?;
+            let mut stream = spec.options(batch, seed, on_error, labeled, share, &notices)?;
+            stream.votes = votes.map(|votes| Arc::new(PythonVotes::new(votes)) as _);
             stream.score = score.map(|score| PythonScore::new(score) as _);
             let stream = Stream::new(stream, opened)?;
             let index = DatasetIndex::of_stream(stream.live(), spec.classes.clone(), &index_options);
@@ -79,6 +85,7 @@ impl StreamEngine {
         Ok(Self {
             pipeline: SharedPipeline(Some(Arc::new(pipeline))),
             stream,
+            place: RankPlace { rank, world_size },
             failures: Mutex::default(),
             concealed: Mutex::default(),
             errors: Mutex::default(),
@@ -86,8 +93,7 @@ impl StreamEngine {
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<Py<Batches>> {
-        let place = RankPlace { rank: 0, world_size: 1 };
-        let epoch = py.detach(|| self.pipeline.stream(place));
+        let epoch = py.detach(|| self.pipeline.stream(self.place));
         let epoch = raise(py, epoch)?;
         deliver(py, self.pipeline.index().notices())?;
         *lock(&self.failures) = epoch.failures().clone();

@@ -99,9 +99,11 @@ impl RehearsalBuffer {
         notices: Notices,
     ) -> Result<Self> {
         let store = options.directory.as_ref().map(|directory| {
+            // A snapshot has some thirty bytes of each sample, and several may be kept.
+            let snapshot_bytes = options.directory_bytes / 16;
             let settings =
                 SegmentOptions::new(directory, options.directory_bytes, "rehearsal.directory_size");
-            SegmentStore::open(&settings, &notices)
+            SegmentStore::open(&SegmentOptions { snapshot_bytes, ..settings }, &notices)
         });
         let bytes = KeptBytes::new(store.transpose()?, options.memory_bytes, live.clone());
         Ok(Self {

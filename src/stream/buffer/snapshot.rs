@@ -5,7 +5,7 @@
 //! table              of each kept sample: id u64 · key u64 · class u32 · bytes u32 · uses u32
 //! ```
 
-use super::super::reservoir::{Kept, ReservoirPart};
+use super::super::reservoir::{KeptSample, ReservoirPart};
 use super::super::source::SourcePosition;
 use serde::{Deserialize, Serialize};
 
@@ -15,7 +15,7 @@ const ROW: usize = 28;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct BufferSnapshot {
     pub header: SnapshotHeader,
-    pub kept: Vec<Kept>,
+    pub kept: Vec<KeptSample>,
 }
 
 /// What of a snapshot is not the table.
@@ -44,7 +44,7 @@ impl BufferSnapshot {
         let mut bytes = Vec::with_capacity(4 + header.len() + self.kept.len() * ROW);
         bytes.extend((header.len() as u32).to_le_bytes());
         bytes.extend(header);
-        for Kept { id, order, class, bytes: length, uses } in &self.kept {
+        for KeptSample { id, order, class, bytes: length, uses } in &self.kept {
             bytes.extend([id, order].map(|value| value.to_le_bytes()).as_flattened());
             bytes.extend([class, length, uses].map(|value| value.to_le_bytes()).as_flattened());
         }
@@ -65,7 +65,13 @@ impl BufferSnapshot {
         let kept = rows.iter().map(|row| {
             let u64_at = |at: usize| u64::from_le_bytes(row[at..at + 8].try_into().expect("eight bytes"));
             let u32_at = |at: usize| u32::from_le_bytes(row[at..at + 4].try_into().expect("four bytes"));
-            Kept { id: u64_at(0), order: u64_at(8), class: u32_at(16), bytes: u32_at(20), uses: u32_at(24) }
+            KeptSample {
+                id: u64_at(0),
+                order: u64_at(8),
+                class: u32_at(16),
+                bytes: u32_at(20),
+                uses: u32_at(24),
+            }
         });
         Ok(Self { header, kept: kept.collect() })
     }
@@ -84,7 +90,7 @@ mod tests {
             failed: vec![(3, vec![u64::MAX >> 1])],
             positions: vec![position, SourcePosition::default()],
         };
-        let kept = |id| Kept { id, order: id << 20, class: u32::MAX, bytes: 110_000, uses: 2 };
+        let kept = |id| KeptSample { id, order: id << 20, class: u32::MAX, bytes: 110_000, uses: 2 };
         for count in [0, 1, 5] {
             let snapshot = BufferSnapshot { header: header.clone(), kept: (0..count).map(kept).collect() };
             let bytes = snapshot.encode();

@@ -1,11 +1,11 @@
 //! What one step changed in a reservoir, so that it can be undone.
 
-use super::Kept;
+use super::KeptSample;
 use super::sorted::ReservoirEntry;
 
 /// A change of a reservoir.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Change {
+pub(super) enum ReservoirChange {
     /// The sample with this id was kept.
     Inserted(u64),
     /// The sample gave way.
@@ -21,16 +21,20 @@ pub(super) enum Change {
 /// All that one step changed, in order.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct StepChange {
-    pub(super) log: Vec<Change>,
+    pub(super) log: Vec<ReservoirChange>,
 }
 
 impl StepChange {
     /// Forgets that the step evicted the sample with this id, so that undoing does not bring it back, and returns it.
     /// To undo what else was done to a sample that is gone does nothing.
-    pub(super) fn forget(&mut self, id: u64) -> Option<Kept> {
-        let is_it =
-            |change: &Change| matches!(change, Change::Evicted(ReservoirEntry { kept, .. }) if kept.id == id);
-        let evicted = self.log.extract_if(.., |change| is_it(change)).last();
-        evicted.and_then(|change| if let Change::Evicted(entry) = change { Some(entry.kept) } else { None })
+    pub(super) fn forget(&mut self, id: u64) -> Option<KeptSample> {
+        let is_it = |change: &mut ReservoirChange| match change {
+            ReservoirChange::Evicted(entry) => entry.kept.id == id,
+            _ => false,
+        };
+        match self.log.extract_if(.., is_it).last() {
+            Some(ReservoirChange::Evicted(entry)) => Some(entry.kept),
+            _ => None,
+        }
     }
 }

@@ -29,7 +29,7 @@ pub(crate) use change::StepChange;
 
 use crate::error::Result;
 use crate::rng::{RandomKey, Use};
-use change::Change;
+use change::ReservoirChange;
 use order::KeepOrder;
 use sorted::{Position, ReservoirEntry, SortedEntries};
 use std::collections::{BTreeMap, HashMap};
@@ -75,7 +75,7 @@ pub(crate) struct Offered {
 
 /// A sample that is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Kept {
+pub(crate) struct KeptSample {
     pub id: u64,
     /// The key: the smaller, the longer it stays.
     pub order: u64,
@@ -92,7 +92,7 @@ pub(crate) struct OfferOutcome {
     /// Whether the sample is kept from now on. One that is there already stays as it is, and this says `false`.
     pub kept: bool,
     /// The samples that gave way.
-    pub evicted: Vec<Kept>,
+    pub evicted: Vec<KeptSample>,
 }
 
 /// A part of a reservoir, as a snapshot has it.
@@ -160,12 +160,12 @@ impl Reservoir {
         let class = class.unwrap_or(NO_CLASS);
         let part = self.part_of(class);
         if self.see_part(part) {
-            change.log.push(Change::NewPart(part));
+            change.log.push(ReservoirChange::NewPart(part));
             self.shrink(change, &mut outcome.evicted);
         }
         if (order, id) < self.parts[&part].threshold {
-            self.insert(ReservoirEntry { part, kept: Kept { id, order, class, bytes, uses: 0 } });
-            change.log.push(Change::Inserted(id));
+            self.insert(ReservoirEntry { part, kept: KeptSample { id, order, class, bytes, uses: 0 } });
+            change.log.push(ReservoirChange::Inserted(id));
             self.trim(part, change, &mut outcome.evicted);
             outcome.kept = self.positions.contains_key(&id);
             outcome.evicted.retain(|kept| kept.id != id);
@@ -179,7 +179,7 @@ impl Reservoir {
         &mut self,
         id: u64,
         pending: impl IntoIterator<Item = &'a mut StepChange>,
-    ) -> Option<Kept> {
+    ) -> Option<KeptSample> {
         let evicted = pending.into_iter().fold(None, |found, change| change.forget(id).or(found));
         self.remove(id).map(|entry| entry.kept).or(evicted)
     }
@@ -189,7 +189,7 @@ impl Reservoir {
         for &id in ids {
             if let Some(kept) = self.positions.get(&id).and_then(|&at| self.entries.get_mut(at)) {
                 kept.uses = kept.uses.saturating_add(1);
-                change.log.push(Change::Used(id));
+                change.log.push(ReservoirChange::Used(id));
             }
         }
     }
@@ -217,17 +217,17 @@ impl Reservoir {
     pub(crate) fn undo(&mut self, change: StepChange) {
         for change in change.log.into_iter().rev() {
             match change {
-                Change::Inserted(id) => drop(self.remove(id)),
-                Change::Evicted(entry) => self.insert(entry),
-                Change::Used(id) => {
+                ReservoirChange::Inserted(id) => drop(self.remove(id)),
+                ReservoirChange::Evicted(entry) => self.insert(entry),
+                ReservoirChange::Used(id) => {
                     if let Some(kept) = self.positions.get(&id).and_then(|&at| self.entries.get_mut(at)) {
                         kept.uses -= 1;
                     }
                 }
-                Change::Threshold(part, before) => {
+                ReservoirChange::Threshold(part, before) => {
                     self.parts.get_mut(&part).expect("a part is undone last").threshold = before;
                 }
-                Change::NewPart(part) => drop(self.parts.remove(&part)),
+                ReservoirChange::NewPart(part) => drop(self.parts.remove(&part)),
             }
         }
     }
@@ -245,12 +245,12 @@ impl Reservoir {
     /// Removes a sample that turned out to be of no use; undoing `change` brings it back. Says whether it was kept.
     pub(crate) fn discard(&mut self, id: u64, change: &mut StepChange) -> bool {
         let entry = self.remove(id);
-        change.log.extend(entry.map(Change::Evicted));
+        change.log.extend(entry.map(ReservoirChange::Evicted));
         entry.is_some()
     }
 
     /// The sample with this id, where it is kept.
-    pub(crate) fn get(&self, id: u64) -> Option<Kept> {
+    pub(crate) fn get(&self, id: u64) -> Option<KeptSample> {
         self.positions.get(&id).and_then(|&at| self.entries.get(at)).copied()
     }
 
@@ -296,13 +296,13 @@ impl Reservoir {
     }
 
     /// Evicts what exceeds the share of any part.
-    fn shrink(&mut self, change: &mut StepChange, evicted: &mut Vec<Kept>) {
+    fn shrink(&mut self, change: &mut StepChange, evicted: &mut Vec<KeptSample>) {
         let parts: Vec<u32> = self.parts.keys().copied().collect();
         parts.into_iter().for_each(|part| self.trim(part, change, evicted));
     }
 
     /// Evicts what exceeds the share of a part, the largest keys first.
-    fn trim(&mut self, part: u32, change: &mut StepChange, evicted: &mut Vec<Kept>) {
+    fn trim(&mut self, part: u32, change: &mut StepChange, evicted: &mut Vec<KeptSample>) {
         let share = self.share();
         loop {
             let Part { samples, bytes, .. } = self.parts[&part];
@@ -323,8 +323,8 @@ impl Reservoir {
     fn evict(&mut self, last: ReservoirEntry, change: &mut StepChange) {
         self.remove(last.kept.id);
         let part = self.parts.get_mut(&last.part).expect("a part is there as long as its samples");
-        change.log.push(Change::Threshold(last.part, part.threshold));
+        change.log.push(ReservoirChange::Threshold(last.part, part.threshold));
         part.threshold = (last.kept.order, last.kept.id);
-        change.log.push(Change::Evicted(last));
+        change.log.push(ReservoirChange::Evicted(last));
     }
 }

@@ -3,7 +3,7 @@
 //! To insert or remove moves half a chunk at most, and to find the n-th passes over the lengths of the chunks. Of a
 //! million entries both take a few microseconds.
 
-use super::Kept;
+use super::KeptSample;
 
 /// The most entries of a chunk: 32 KiB of them.
 const MOST: usize = 1024;
@@ -15,7 +15,7 @@ pub(super) type Position = (u32, u64, u64);
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct ReservoirEntry {
     pub part: u32,
-    pub kept: Kept,
+    pub kept: KeptSample,
 }
 
 impl ReservoirEntry {
@@ -83,12 +83,12 @@ impl SortedEntries {
         Some(removed)
     }
 
-    pub(super) fn get(&self, position: Position) -> Option<&Kept> {
+    pub(super) fn get(&self, position: Position) -> Option<&KeptSample> {
         let (chunk, at) = self.find(position)?;
         Some(&self.chunks[chunk][at].kept)
     }
 
-    pub(super) fn get_mut(&mut self, position: Position) -> Option<&mut Kept> {
+    pub(super) fn get_mut(&mut self, position: Position) -> Option<&mut KeptSample> {
         let (chunk, at) = self.find(position)?;
         Some(&mut self.chunks[chunk][at].kept)
     }

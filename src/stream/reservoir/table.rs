@@ -1,11 +1,11 @@
 //! Reservoirs as tables, for snapshots, and several of them as one.
 
-use super::{Capacity, KeepBy, Kept, NEVER, Reservoir, ReservoirEntry, ReservoirPart, StepChange};
+use super::{Capacity, KeepBy, KeptSample, NEVER, Reservoir, ReservoirEntry, ReservoirPart, StepChange};
 use crate::error::{Error, Result};
 
 impl Reservoir {
     /// The samples that are kept, in their order: by part, then by key.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = &Kept> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = &KeptSample> {
         self.entries.iter().map(|entry| &entry.kept)
     }
 
@@ -25,8 +25,8 @@ impl Reservoir {
     pub(crate) fn restore(
         (seed, by, capacity): (u64, KeepBy, Capacity),
         parts: impl IntoIterator<Item = ReservoirPart>,
-        entries: impl IntoIterator<Item = Kept>,
-    ) -> Result<(Self, Vec<Kept>), String> {
+        entries: impl IntoIterator<Item = KeptSample>,
+    ) -> Result<(Self, Vec<KeptSample>), String> {
         let mut made = Self::new(seed, by, capacity).map_err(|error| error.to_string())?;
         for ReservoirPart { part, threshold } in parts {
             if by != KeepBy::Class && part != 0 || !made.see_part(part) {
@@ -47,12 +47,12 @@ impl Reservoir {
         Ok((made, evicted))
     }
 
-    /// Takes over another reservoir, so that this one is as if it had been offered the samples of both. Returns those of
-    /// both that are no longer kept. No step may be left to be undone.
+    /// Takes over another reservoir, so that this one is as if it had been offered the samples of both. Returns those
+    /// of both that are no longer kept. No step may be left to be undone.
     ///
     /// # Errors
     /// [`Error::Unavailable`] where the two keep samples by other keys, so that there is no such reservoir.
-    pub(crate) fn merge(&mut self, other: Self) -> Result<Vec<Kept>> {
+    pub(crate) fn merge(&mut self, other: Self) -> Result<Vec<KeptSample>> {
         if (self.seed, self.by) != (other.seed, other.by) {
             let message = "rehearsal buffers with another seed or another `by` cannot become one";
             return Err(Error::Unavailable(message.to_owned()));

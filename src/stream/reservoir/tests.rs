@@ -40,8 +40,8 @@ fn filled(seed: u64, by: KeepBy, capacity: Capacity, offers: &[Offered]) -> Rese
 }
 
 /// All that a snapshot would have.
-fn content(reservoir: &Reservoir) -> (Vec<ReservoirPart>, Vec<Kept>) {
-    let (parts, entries): (Vec<_>, Vec<Kept>) =
+fn content(reservoir: &Reservoir) -> (Vec<ReservoirPart>, Vec<KeptSample>) {
+    let (parts, entries): (Vec<_>, Vec<KeptSample>) =
         (reservoir.parts().collect(), reservoir.entries().copied().collect());
     assert_eq!(reservoir.len(), entries.len());
     assert_eq!(reservoir.bytes(), entries.iter().map(|kept| u64::from(kept.bytes)).sum::<u64>());
@@ -55,18 +55,18 @@ fn by_the_law(
     by: KeepBy,
     capacity: Capacity,
     offers: &[Offered],
-) -> (Vec<ReservoirPart>, Vec<Kept>) {
+) -> (Vec<ReservoirPart>, Vec<KeptSample>) {
     let order = KeepOrder::new(seed, by).unwrap();
     let fits_at_all = |of: &&Offered| match capacity {
         Capacity::Samples(_) => true,
         Capacity::Bytes(all) => u64::from(of.bytes) <= all,
     };
-    let mut by_part = BTreeMap::<u32, Vec<Kept>>::new();
+    let mut by_part = BTreeMap::<u32, Vec<KeptSample>>::new();
     for offered in offers.iter().filter(fits_at_all) {
         let class = offered.class.unwrap_or(NO_CLASS);
         let part = if by == KeepBy::Class { class } else { 0 };
         let order = order.of(offered).unwrap();
-        let kept = Kept { id: offered.id, order, class, bytes: offered.bytes, uses: 0 };
+        let kept = KeptSample { id: offered.id, order, class, bytes: offered.bytes, uses: 0 };
         by_part.entry(part).or_default().push(kept);
     }
     let classes = by_part.len() as u64;
@@ -74,7 +74,7 @@ fn by_the_law(
     for (part, mut all) in by_part {
         all.sort_by_key(|kept| (kept.order, kept.id));
         let mut bytes = 0;
-        let fits = |(rank, kept): (usize, &Kept)| {
+        let fits = |(rank, kept): (usize, &KeptSample)| {
             bytes += u64::from(kept.bytes);
             match capacity {
                 Capacity::Samples(most) => (rank as u64) < most / classes,
@@ -245,7 +245,7 @@ fn undone_steps_leave_nothing_but_what_was_withdrawn() {
 fn a_withdrawn_sample_is_told_of_and_what_was_refused_stays_away() {
     let offers: Vec<Offered> = (0..50).map(sample).collect();
     let mut reservoir = filled(SEED, KeepBy::Uniform, Capacity::Samples(20), &offers);
-    let before: Vec<Kept> = reservoir.entries().copied().collect();
+    let before: Vec<KeptSample> = reservoir.entries().copied().collect();
     assert_eq!(reservoir.withdraw(before[3].id, []), Some(before[3]));
     assert_eq!(reservoir.withdraw(before[3].id, []), None);
     // There is room, but those that come again had been judged.
@@ -275,11 +275,11 @@ fn tables_that_no_reservoir_could_have_are_refused() {
     let reservoir =
         filled(SEED, KeepBy::Class, Capacity::Samples(5), &(0..40).map(sample).collect::<Vec<_>>());
     let (parts, entries) = content(&reservoir);
-    let restore = |by, capacity, parts: Vec<ReservoirPart>, entries: &[Kept]| {
+    let restore = |by, capacity, parts: Vec<ReservoirPart>, entries: &[KeptSample]| {
         Reservoir::restore((SEED, by, capacity), parts, entries.iter().copied())
     };
     let five = Capacity::Samples(5);
-    let twice: Vec<Kept> = entries.iter().chain(&entries[..1]).copied().collect();
+    let twice: Vec<KeptSample> = entries.iter().chain(&entries[..1]).copied().collect();
     assert!(restore(KeepBy::Class, five, parts.clone(), &twice).unwrap_err().contains("cannot be there"));
     assert!(restore(KeepBy::Class, five, vec![], &entries).unwrap_err().contains("cannot be there"));
     assert!(restore(KeepBy::Uniform, five, parts.clone(), &entries).unwrap_err().contains("a part"));
@@ -444,7 +444,7 @@ fn entries_stay_sorted_through_many_chunks() {
         // It grows, then shrinks to nothing.
         let grows = random.below(10) < if turn < 25_000 { 8 } else { 2 };
         if grows {
-            let kept = Kept { id: turn, order: random.below(1 << 40), class: 0, bytes: 0, uses: 0 };
+            let kept = KeptSample { id: turn, order: random.below(1 << 40), class: 0, bytes: 0, uses: 0 };
             let entry = ReservoirEntry { part: random.below(3) as u32, kept };
             sorted.insert(entry);
             model.insert(entry.position(), entry);

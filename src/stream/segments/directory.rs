@@ -7,8 +7,8 @@
 //! <directory>/*.tmp            what is being written, where files without a name cannot be; removed at the next start
 //! ```
 //!
-//! One process has the directory, so what is used is a sum that this process keeps: the pages of every file, those being
-//! written included, are counted before a byte is written and until the file is gone.
+//! One process has the directory, so what is used is a sum that this process keeps: the pages of every file, those
+//! being written included, are counted before a byte is written and until the file is gone.
 
 use super::format::{VERSION, u32_at, u64_at};
 use super::{SegmentOptions, StoreFull};
@@ -53,6 +53,7 @@ pub(super) struct RecordDirectory {
     /// Whether files can be written without a name.
     nameless: bool,
     drive: Drive,
+    process: u32,
 }
 
 impl RecordDirectory {
@@ -80,7 +81,8 @@ impl RecordDirectory {
         let next = read_lock(&lock, &at, &path)?;
         let (quota, drive) = (options.quota / PAGE as u64, Drive::new(options.faults));
         // The lock file has a page.
-        let mut directory = Self { path, lock, next, quota, used: 1, nameless: false, drive };
+        let process = std::process::id();
+        let mut directory = Self { path, lock, next, quota, used: 1, nameless: false, drive, process };
         for name in directory.names()? {
             if name.ends_with(".tmp") {
                 directory.remove_file(&name)?;
@@ -255,6 +257,16 @@ impl RecordDirectory {
         match fs::remove_file(&path) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => Err(Error::io("remove", path, error)),
             _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for RecordDirectory {
+    fn drop(&mut self) {
+        // Closing the file unlocks it too, but a process that is just being started may hold the descriptor for a
+        // moment. In a forked process the lock is the parent's.
+        if self.process == std::process::id() {
+            let _ = self.lock.unlock();
         }
     }
 }

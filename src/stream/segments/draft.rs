@@ -8,7 +8,7 @@ use crate::dataset::Stamp;
 use crate::error::{Error, Result};
 use std::os::unix::fs::FileExt;
 
-/// How many bytes wait before they are written.
+/// How many bytes wait at most before they are written.
 const WRITE_BUFFER: usize = 1 << 20;
 
 /// A segment without its name: a part of its samples is in the file, the rest waits to be written.
@@ -19,13 +19,16 @@ pub(super) struct SegmentDraft {
     /// The bytes in the file; what lies behind them is in `buffer`.
     written: u64,
     buffer: Vec<u8>,
+    /// How many bytes may wait there.
+    most: usize,
 }
 
 impl SegmentDraft {
-    /// An empty segment. Its pages are reserved by whoever adds to it.
-    pub(super) fn new(directory: &RecordDirectory, number: u64) -> Result<Self> {
+    /// An empty segment, which is to have about so many bytes. Its pages are reserved by whoever adds to it.
+    pub(super) fn new(directory: &RecordDirectory, number: u64, bytes: u64) -> Result<Self> {
         let file = directory.create(number, SEGMENT)?;
-        Ok(Self { number, rows: RecordRows::default(), file, written: 0, buffer: Vec::new() })
+        let most = WRITE_BUFFER.min(bytes as usize / 8);
+        Ok(Self { number, rows: RecordRows::default(), file, written: 0, buffer: Vec::new(), most })
     }
 
     /// The pages that it takes with one more sample of so many bytes.
@@ -48,7 +51,7 @@ impl SegmentDraft {
         (id, label, crc): (u64, u32, u32),
         bytes: &[u8],
     ) -> Result<RecordPlace> {
-        if self.buffer.len() + bytes.len() > WRITE_BUFFER {
+        if !self.buffer.is_empty() && self.buffer.len() + bytes.len() > self.most {
             self.flush(directory)?;
         }
         let row = RecordRow::new(id, self.rows.payload(), bytes.len() as u32, crc, label);

@@ -18,10 +18,12 @@ mod directory;
 mod draft;
 mod files;
 mod format;
+mod full;
 mod rewrite;
 mod rows;
 mod snapshots;
 
+pub use full::{AppendError, StoreFull};
 pub use rewrite::MovedRecord;
 
 use super::record::Record;
@@ -108,57 +110,11 @@ pub struct StoredRecord {
     pub place: RecordPlace,
 }
 
-/// There is no room for something within the quota.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoreFull {
-    /// The store's directory.
-    pub path: PathBuf,
-    /// The bytes that are missing room, in whole pages.
-    pub wanted: u64,
-    /// The bytes that are free for it.
-    pub free: u64,
-    /// The quota.
-    pub quota: u64,
-}
-
-impl From<StoreFull> for Error {
-    fn from(full: StoreFull) -> Self {
-        let StoreFull { path, wanted, free, quota } = full;
-        Self::Unavailable(format!(
-            "{} is full: {wanted} more bytes are needed and {free} of its {quota} are free: give it more, or keep less",
-            path.display()
-        ))
-    }
-}
-
-/// Why a sample was not appended.
-#[derive(Debug)]
-pub enum AppendError {
-    /// There is no room for it. When samples have been freed or segments compacted, there may be.
-    Full(StoreFull),
-    /// The drive failed. Everything that was appended before is still there, and it may be tried again.
-    Failed(Error),
-}
-
-impl From<Error> for AppendError {
-    fn from(error: Error) -> Self {
-        Self::Failed(error)
-    }
-}
-
-impl From<AppendError> for Error {
-    fn from(error: AppendError) -> Self {
-        match error {
-            AppendError::Full(full) => full.into(),
-            AppendError::Failed(error) => error,
-        }
-    }
-}
-
 /// Samples in the segments of a directory.
 pub struct SegmentStore {
-    directory: RecordDirectory,
     segments: BTreeMap<u64, RecordRows>,
+    /// The bytes of the largest of these.
+    largest: u64,
     draft: Option<SegmentDraft>,
     /// Segments whose ends could not be read: what they hold is not known.
     unreadable: BTreeMap<u64, u64>,
@@ -172,6 +128,8 @@ pub struct SegmentStore {
     notices: Notices,
     segment_bytes: u64,
     snapshot_pages: u64,
+    /// The last field, so that another process gets the directory only when all files are closed.
+    directory: RecordDirectory,
 }
 
 impl SegmentStore {
@@ -190,6 +148,7 @@ impl SegmentStore {
         let directory = RecordDirectory::open(options)?;
         let mut store = Self {
             segments: BTreeMap::new(),
+            largest: 0,
             draft: None,
             unreadable: BTreeMap::new(),
             snapshots: BTreeMap::new(),
@@ -233,8 +192,8 @@ impl SegmentStore {
         }
         if let Some(&(number, what)) = damaged.first() {
             let message = format!(
-                "{} segments in {} were damaged and have been removed with their samples, the first of them {} ({what}): \
-                 after a power cut that may be; else check the drive",
+                "{} segments in {} were damaged and have been removed with their samples, the first of them {} \
+                 ({what}): after a power cut that may be; else check the drive",
                 damaged.len(),
                 self.directory.path().display(),
                 self.segment_path(number).display()
@@ -258,6 +217,12 @@ impl SegmentStore {
         self.files.enter(number, self.segment_path(number), stamp);
         self.close(number);
         self.segments.insert(number, rows);
+        self.find_largest();
+    }
+
+    fn find_largest(&mut self) {
+        let bytes = self.segments.values().map(|rows| file_bytes(rows.payload(), rows.len()));
+        self.largest = bytes.max().unwrap_or(0);
     }
 
     /// Appends a sample, which can be read at once.
@@ -288,7 +253,7 @@ impl SegmentStore {
             Some(draft) => draft,
             None => {
                 let number = self.directory.next_number()?;
-                self.draft.insert(SegmentDraft::new(&self.directory, number)?)
+                self.draft.insert(SegmentDraft::new(&self.directory, number, self.segment_bytes)?)
             }
         };
         draft.push(&mut self.directory, row, bytes)
@@ -382,7 +347,7 @@ impl SegmentStore {
         self.files.extent(place)
     }
 
-    /// All samples that somebody may still ask for, in the order in which they were appended, but those that were moved.
+    /// All samples that somebody may still ask for, in the order in which they were appended or last moved.
     pub fn places(&self) -> impl Iterator<Item = StoredRecord> {
         let draft = self.draft.iter().map(|draft| (draft.number, &draft.rows));
         let segments = self.segments.iter().map(|(&number, rows)| (number, rows));
@@ -450,6 +415,7 @@ impl SegmentStore {
         self.directory.remove(segment, SEGMENT)?;
         self.files.leave(segment);
         self.segments.remove(&segment);
+        self.find_largest();
         self.unsynced.remove(&segment);
         self.directory.release(taken);
         Ok(())
@@ -478,9 +444,8 @@ impl SegmentStore {
 
     /// The pages that are kept free, so that any segment can be written anew.
     fn spare(&self) -> u64 {
-        let largest = self.segments.values().map(|rows| file_bytes(rows.payload(), rows.len())).max();
         let draft = self.draft.as_ref().map_or(0, SegmentDraft::pages);
-        pages(largest.unwrap_or(0).max(self.segment_bytes)).max(draft)
+        pages(self.largest.max(self.segment_bytes)).max(draft)
     }
 
     /// The pages that samples leave for snapshots.

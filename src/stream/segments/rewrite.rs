@@ -23,8 +23,8 @@ pub struct MovedRecord {
 impl SegmentStore {
     /// Removes all samples with these ids, so that no file of the directory has their bytes when it returns. Every
     /// segment that has any is written anew without them and takes the old one's place, under the same number. What was
-    /// only freed goes, too. Adds to `moved`, also when it fails, what lies elsewhere then, and returns how many samples
-    /// were removed.
+    /// only freed goes, too. Adds to `moved`, also when it fails, what lies elsewhere then, and returns how many
+    /// samples were removed.
     ///
     /// A reader that has an old segment open can read it until it closes it. A process that is killed meanwhile leaves
     /// every segment old or new, as a whole, so that withdrawing again does the rest.
@@ -50,9 +50,8 @@ impl SegmentStore {
             }
             withdrawn += count;
         }
-        if withdrawn > 0 {
-            self.directory.sync()?;
-        }
+        // Also where nothing was found: an earlier try may have failed here.
+        self.directory.sync()?;
         Ok(withdrawn)
     }
 
@@ -79,7 +78,7 @@ impl SegmentStore {
 
     /// Writes segments anew as one, those of which less than `fraction` of the bytes is still asked for, and removes
     /// them: as many as fit into a segment, those with the least left first. Adds to `moved`, also when it fails, what
-    /// lies elsewhere then, and returns the bytes that became free; 0 means that there is nothing to compact.
+    /// lies elsewhere then, and returns the bytes that became free; 0 means that there was nothing to gain.
     ///
     /// No read from such a segment may be waiting meanwhile, for its file is gone.
     ///
@@ -109,11 +108,14 @@ impl SegmentStore {
         let before = self.directory.used();
         let number = self.directory.next_number()?;
         self.write_anew(number, &sources, |_| true, moved)?;
-        self.directory.sync()?;
-        for source in sources {
-            if let Some(rows) = self.segments.get_mut(&source) {
+        // If it fails from here on, the next call goes on.
+        for source in &sources {
+            if let Some(rows) = self.segments.get_mut(source) {
                 rows.free_all(|_| true);
             }
+        }
+        self.directory.sync()?;
+        for source in sources {
             self.remove_if_unwanted(source)?;
         }
         Ok(before.saturating_sub(self.directory.used()) * PAGE as u64)
@@ -128,7 +130,8 @@ impl SegmentStore {
         stays: impl Fn(&RecordRow) -> bool,
         moved: &mut Vec<MovedRecord>,
     ) -> Result<bool> {
-        let (mut draft, before) = (SegmentDraft::new(&self.directory, number)?, moved.len());
+        let (mut draft, before) =
+            (SegmentDraft::new(&self.directory, number, self.segment_bytes)?, moved.len());
         let copied = self.copy(&mut draft, sources, stays, moved);
         let anything = draft.rows.len() > 0;
         let published =

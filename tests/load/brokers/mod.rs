@@ -1,9 +1,12 @@
 //! Samples that arrive over the network, from real servers and through real sockets: none is lost, none comes twice,
 //! whoever is killed.
 
+mod encrypted;
 mod groups;
 mod redis;
 mod server;
+mod socket;
+mod zeromq;
 
 use foreload::testing::stream::{Arrival, Received, Source, SourcePosition};
 use std::time::{Duration, Instant};

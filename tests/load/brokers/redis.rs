@@ -291,7 +291,7 @@ fn a_password_is_used_and_shown_nowhere() {
         format!("redis://user:{SECRET}@host:port"),
         format!("redis://user:{SECRET_IN_URL}@host:port"),
         format!("http://user:{SECRET_IN_URL}@host"),
-        format!("{SECRET}"),
+        SECRET.to_owned(),
         format!("redis://user:{SECRET_IN_URL}@127.0.0.1:1/0"),
         format!("unix:///nowhere?pass={SECRET_IN_URL}"),
     ] {

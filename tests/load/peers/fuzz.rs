@@ -8,7 +8,7 @@ use super::*;
 use foreload::testing::rng::RandomStream;
 
 /// Calls `one` with a random stream of its own until the time is up. A panic is preceded by the seed that repeats it.
-fn fuzz(name: &str, mut one: impl FnMut(&mut RandomStream)) {
+pub(crate) fn fuzz(name: &str, mut one: impl FnMut(&mut RandomStream)) {
     let number = |name| std::env::var(name).ok().map(|text: String| text.parse::<f64>().expect("a number"));
     let seconds = number("FORELOAD_FUZZ_SECONDS").unwrap_or(1.0);
     let clock = || std::time::SystemTime::UNIX_EPOCH.elapsed().map_or(0, |time| time.as_micros() as u64);

@@ -1,7 +1,7 @@
 //! Samples from peers, over real sockets: what comes is right, what does not come is said, and nobody waits long.
 
 mod failing;
-mod fuzz;
+pub(crate) mod fuzz;
 mod processes;
 mod pushing;
 mod serving;

@@ -154,8 +154,8 @@ impl OrderedReading {
             self.number = None;
             if !std::mem::replace(&mut self.told_anew, true) {
                 self.notices.warn_at_once(format!(
-                    "{}: entries up to {after} were read, and the last that the server knows of is {}: it lost some, or \
-                     the stream was made anew; entries that are added with ids up to {after} will not be given; to \
+                    "{}: entries up to {after} were read, and the last that the server knows of is {}: it lost some, \
+                     or the stream was made anew; entries that are added with ids up to {after} will not be given; to \
                      read a new stream from its beginning, start without the state",
                     self.what, facts.last
                 ));
@@ -202,7 +202,8 @@ impl OrderedReading {
             |lost| format!("{lost} entries behind {behind} were trimmed or deleted before they were read"),
         );
         self.notices.warn_at_once(format!(
-            "{}: {many}; keep a longer stream (MAXLEN of XADD and XTRIM), or read it faster; later ones are only counted",
+            "{}: {many}; keep a longer stream (MAXLEN of XADD and XTRIM), or read it faster; later ones are only \
+             counted",
             self.what,
         ));
     }

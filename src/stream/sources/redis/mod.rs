@@ -30,7 +30,7 @@ const MOST_ENTRIES: usize = 512;
 const FIRST_ENTRIES: usize = 8;
 
 /// How a stream is read.
-enum Reading {
+enum RedisReading {
     Ordered(OrderedReading),
     Grouped(GroupReading),
 }
@@ -40,7 +40,7 @@ pub struct RedisSource {
     options: RedisOptions,
     what: String,
     link: RedisLink,
-    reading: Reading,
+    reading: RedisReading,
     sizes: EntrySizes,
 }
 
@@ -76,9 +76,9 @@ impl RedisSource {
         }
         let reading = match &options.group {
             Some(group) => {
-                Reading::Grouped(GroupReading::new(&options, group, what.clone(), notices.clone()))
+                RedisReading::Grouped(GroupReading::new(&options, group, what.clone(), notices.clone()))
             }
-            None => Reading::Ordered(OrderedReading::new(&options, what.clone(), notices.clone())),
+            None => RedisReading::Ordered(OrderedReading::new(&options, what.clone(), notices.clone())),
         };
         let link = RedisLink::new(client, what.clone(), notices);
         Ok(Self { options, what, link, reading, sizes: EntrySizes(None) })
@@ -87,8 +87,8 @@ impl RedisSource {
     /// Does what the way of reading does at the beginning.
     fn begin(&mut self) -> Result<(), Trouble> {
         match &mut self.reading {
-            Reading::Ordered(reading) => reading.begin(&mut self.link),
-            Reading::Grouped(reading) => reading.begin(&mut self.link),
+            RedisReading::Ordered(reading) => reading.begin(&mut self.link),
+            RedisReading::Grouped(reading) => reading.begin(&mut self.link),
         }
     }
 
@@ -96,15 +96,15 @@ impl RedisSource {
     fn step(&mut self, most: usize, patience: Duration, into: &mut Vec<Arrival>) -> Result<(), Trouble> {
         let count = self.sizes.count(most);
         let entries = match &mut self.reading {
-            Reading::Ordered(reading) => reading.read(&mut self.link, count, patience)?,
-            Reading::Grouped(reading) => reading.read(&mut self.link, count, patience)?,
+            RedisReading::Ordered(reading) => reading.read(&mut self.link, count, patience)?,
+            RedisReading::Grouped(reading) => reading.read(&mut self.link, count, patience)?,
         };
         self.sizes.learn(&entries);
         for entry in entries {
             let key = entry.id.to_string();
             let gap = match &mut self.reading {
-                Reading::Ordered(reading) => reading.takes(&key),
-                Reading::Grouped(reading) => reading.takes(&key).then_some(0),
+                RedisReading::Ordered(reading) => reading.takes(&key),
+                RedisReading::Grouped(reading) => reading.takes(&key).then_some(0),
             };
             if let Some(gap) = gap {
                 let record = entry.record(self.options.name(), &key, self.options.max_bytes);
@@ -132,15 +132,15 @@ impl Source for RedisSource {
 
     fn replay(&self) -> Replay {
         match self.reading {
-            Reading::Ordered(_) => Replay::Ordered,
-            Reading::Grouped(_) => Replay::Listed,
+            RedisReading::Ordered(_) => Replay::Ordered,
+            RedisReading::Grouped(_) => Replay::Listed,
         }
     }
 
     fn open(&mut self, position: &SourcePosition) -> Result<()> {
         match &mut self.reading {
-            Reading::Ordered(reading) => reading.go_on_at(position)?,
-            Reading::Grouped(reading) => reading.go_on_at(position),
+            RedisReading::Ordered(reading) => reading.go_on_at(position)?,
+            RedisReading::Grouped(reading) => reading.go_on_at(position),
         }
         // A server that is starting answers that it loads its data.
         let patience = Instant::now() + Duration::from_secs(60);
@@ -164,7 +164,7 @@ impl Source for RedisSource {
             let left = deadline.saturating_duration_since(Instant::now());
             let stepped = match &mut self.reading {
                 // Nothing is wanted: others in the group are told that this reader lives.
-                Reading::Grouped(reading) if most == 0 => reading.sign_of_life(&mut self.link),
+                RedisReading::Grouped(reading) if most == 0 => reading.sign_of_life(&mut self.link),
                 _ if most == 0 => Ok(()),
                 _ => self.step(most, left, into),
             };
@@ -180,11 +180,11 @@ impl Source for RedisSource {
     fn acknowledge(&mut self, position: &SourcePosition) -> Result<bool> {
         self.try_twice(|source| match &mut source.reading {
             // In order, what is settled beside the rest is told apart by the list alone.
-            Reading::Ordered(reading) if source.options.trim => {
+            RedisReading::Ordered(reading) if source.options.trim => {
                 reading.trim(&mut source.link, position).map(|()| false)
             }
-            Reading::Ordered(_) => Ok(false),
-            Reading::Grouped(reading) => reading.acknowledge(&mut source.link, position).map(|()| true),
+            RedisReading::Ordered(_) => Ok(false),
+            RedisReading::Grouped(reading) => reading.acknowledge(&mut source.link, position).map(|()| true),
         })
     }
 

@@ -1,9 +1,9 @@
 //! A socket that other processes feed samples into, and the end that feeds.
 //!
-//! A feeder numbers its samples and keeps each until it is *received*: until the receiver has handed it on. Where it is
-//! to keep them longer, until they are *acknowledged*, which means that a checkpoint has them behind it, a receiver that
-//! was killed gets them again, and passes over those that its state lists. Without that, what a killed receiver had
-//! received is gone, and a feeder needs memory for a moment's samples alone.
+//! A feeder numbers its samples and keeps each until it is *received*: until the receiver has handed it on. Where it
+//! is to keep them longer, until they are *acknowledged*, which means that a checkpoint has them behind it, a receiver
+//! that was killed gets them again, and passes over those that its state lists. Without that, what a killed receiver
+//! had received is gone, and a feeder needs memory for a moment's samples alone.
 //!
 //! How much may be under way is the receiver's to say, for each feeder; a feeder that has no more room lets its caller
 //! wait. A connection that breaks is made again by the feeder, which sends again what did not arrive. Frames are

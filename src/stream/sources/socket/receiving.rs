@@ -201,15 +201,13 @@ impl Receiving {
     /// # Errors
     /// [`Error::Internal`] once the thread that speaks to feeders has died.
     pub(super) fn receive(&self, most: usize, patience: Duration, into: &mut Vec<Arrival>) -> Result<()> {
-        let deadline = Instant::now() + patience;
-        let wanted = into.len() + most;
+        let (deadline, before) = (Instant::now() + patience, into.len());
         let mut state = self.state();
-        while most > 0 {
-            let before = into.len();
-            self.take(&mut state, wanted, into);
+        loop {
+            self.take(&mut state, before + most, into);
             let left = deadline.saturating_duration_since(Instant::now());
-            if into.len() > before {
-                break;
+            if into.len() > before || most == 0 || (left.is_zero() && !state.dead) {
+                return Ok(());
             }
             if state.dead {
                 return Err(Error::Internal(format!(
@@ -217,13 +215,9 @@ impl Receiving {
                     self.name
                 )));
             }
-            if left.is_zero() {
-                break;
-            }
             let waited = self.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        Ok(())
     }
 
     /// Takes what waits until there are `wanted` samples, and tells those whose they were.

@@ -4,8 +4,9 @@
 //! drops what a subscriber does not take in time without a word. Where a publisher numbers its messages (`__seq__`),
 //! what is missing is counted.
 //!
-//! The protocol is spoken without encryption and without asking who is there, and the memory for a frame is taken as its
-//! header says: whoever reaches a socket that is bound can stop the process. It belongs on networks that are trusted.
+//! The protocol is spoken without encryption and without asking who is there, and the memory for a frame is taken as
+//! its header says: whoever reaches a socket that is bound can stop the process. It belongs on networks that are
+//! trusted.
 
 mod message;
 
@@ -171,6 +172,8 @@ pub struct ZeroMqSource {
     last: Option<u64>,
     /// The last number that this source gave, where the publisher does not.
     given: u64,
+    /// How many messages are missing and were not told yet.
+    missing: u64,
     told: ToldMessages,
 }
 
@@ -182,7 +185,16 @@ impl ZeroMqSource {
     pub fn new(options: ZeroMqOptions, notices: Notices) -> Result<Self> {
         options.check()?;
         let what = options.describe(&options.endpoints);
-        Ok(Self { options, what, notices, open: None, last: None, given: 0, told: ToldMessages::default() })
+        Ok(Self {
+            options,
+            what,
+            notices,
+            open: None,
+            last: None,
+            given: 0,
+            missing: 0,
+            told: ToldMessages::default(),
+        })
     }
 
     fn failed(&self, what: &str) -> Error {
@@ -196,7 +208,7 @@ impl ZeroMqSource {
         let sub = self.options.kind == ZeroMqKind::Sub;
         let parts = MessageParts::of(&frames, sub);
         let sequence = parts.as_ref().map_or(None, |parts| parts.sequence);
-        let gap = self.gap_before(sequence, sub);
+        self.missing += self.gap_before(sequence, sub);
         let stated = parts.as_ref().ok().and_then(|parts| parts.key);
         let share = self.options.share;
         let divided = sub && share.world_size > 1;
@@ -228,7 +240,7 @@ impl ZeroMqSource {
             }
             Ok(parts) => Record::new(&self.options.name, &key, &parts.members),
         };
-        Some(Arrival { key, record, gap })
+        Some(Arrival { key, record, gap: std::mem::take(&mut self.missing) })
     }
 
     /// How many messages are missing before the one with this number, of those that are this rank's.

@@ -1,0 +1,111 @@
+"""How the ranks of a stream agree, step by step: each gives a few bytes to all and gets those of all.
+
+The ranks meet once, as those of `peers=` do, and learn a secret that only they know. From then on they go by the same
+engine: the user's own allgather, or a board, where rank 0 puts together what the others give.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+
+from foreload import _engines, _exchange
+from foreload._core import UnavailableError
+
+NAPS = (0.0002, 0.005)
+"""Seconds between two looks at a board: at first, and at last."""
+
+
+class Agreement:
+    """What the ranks of one loader agree by. All of them must be made, and asked, alike."""
+
+    def __init__(
+        self,
+        what: bytes,
+        *,
+        rank: int,
+        world_size: int,
+        allgather: Callable[[bytes], list[bytes]] | None = None,
+        directory: str | os.PathLike[str] | None = None,
+        timeout: float = 300.0,
+    ) -> None:
+        """Meet the others.
+
+        Args:
+            what: What all ranks must have alike, in any form.
+            rank: This process's rank.
+            world_size: The number of ranks.
+            allgather: The user's own function.
+            directory: A directory that all ranks share.
+            timeout: Seconds to wait for the others, now and at each step.
+
+        Raises:
+            foreload.Error: The ranks do not come together, or differ in their settings.
+        """
+        meeting = _exchange.meet(
+            "a stream",
+            what,
+            rank=rank,
+            world_size=world_size,
+            allgather=allgather,
+            directory=directory,
+            timeout=timeout,
+        )
+        for other, theirs in enumerate(meeting.payloads):
+            if theirs != meeting.payloads[0]:
+                message = (
+                    f"ranks 0 and {other} have other settings of a StreamLoader: {meeting.payloads[0].decode()} and "
+                    f"{theirs.decode()}; give all ranks the same"
+                )
+                raise UnavailableError(message)
+        self._engine = _engines.choose(rank, world_size, allgather, directory, timeout)
+        self._rank, self._world_size, self._timeout = rank, world_size, timeout
+        self._prefix = f"stream-{meeting.token.hex()[:32]}"
+        self._round = 0
+
+    def gather(self, mine: bytes) -> list[bytes]:
+        """Give `mine` to all ranks, and return what each of them gave, by rank.
+
+        Raises:
+            foreload.UnavailableError: Some did not come in time.
+        """
+        deadline = time.monotonic() + self._timeout
+        number, self._round = self._round, self._round + 1
+        engine = self._engine
+        if isinstance(engine, _engines.Gather):
+            try:
+                return engine.gather(mine, deadline)
+            except _engines.RanksMissingError:
+                raise self._missing("some ranks") from None
+        assert isinstance(engine, _engines.Board)
+        together = f"{self._prefix}-{number}"
+        if self._rank != 0:
+            engine.put(f"{together}-{self._rank}", mine)
+            packed = self._wait(engine, together, deadline, "rank 0")
+            size = len(packed) // self._world_size
+            return [packed[at : at + size] for at in range(0, len(packed), size)]
+        gathered = [mine]
+        for rank in range(1, self._world_size):
+            gathered.append(self._wait(engine, f"{together}-{rank}", deadline, f"rank {rank}"))
+            engine.drop(f"{together}-{rank}")
+        engine.put(together, b"".join(gathered))
+        if number > 0:
+            # All ranks have the one before, because they gave something for this one.
+            engine.drop(f"{self._prefix}-{number - 1}")
+        return gathered
+
+    def _wait(self, board: _engines.Board, key: str, deadline: float, whom: str) -> bytes:
+        nap, longest = NAPS
+        while (value := board.get(key)) is None:
+            if time.monotonic() >= deadline:
+                raise self._missing(whom)
+            time.sleep(nap)
+            nap = min(2 * nap, longest)
+        return value
+
+    def _missing(self, whom: str) -> UnavailableError:
+        return UnavailableError(
+            f"rank {self._rank} of {self._world_size} waited {self._timeout:.0f} s for {whom} to agree on a step of a "
+            "stream: all ranks must take equally many batches, and iterate alike"
+        )

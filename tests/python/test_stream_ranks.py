@@ -1,0 +1,180 @@
+"""A stream that several ranks divide: each sample once, and equally many steps for all. Ranks are processes."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import foreload
+import numpy as np
+import pytest
+from conftest import paths
+from foreload import Rehearsal, fields, streams
+from job import Process
+from test_stream_folders import publish
+from test_streams import Seekable, balanced, load, samples
+
+SLURM = {"SLURM_JOB_ID": "1", "SLURM_STEP_ID": "0"}
+"""What tells jobs in one directory apart."""
+KEYED = {"fields": ["jpg", "label", fields.Text("__key__")]}
+
+
+def together(world_size: int, home: Path, run: Callable[..., Any], *arguments: Any) -> list[Any]:
+    """Run the ranks at once, and return what each returns, or its exception as a text."""
+    meeting = {"directory": home / "meeting", "timeout": 120}
+    (home / "meeting").mkdir(exist_ok=True)
+    ranks = [
+        Process(
+            run, {"rank": rank, "world_size": world_size, "meeting": meeting}, *arguments, variables=SLURM
+        )
+        for rank in range(world_size)
+    ]
+    return [rank.result(180) for rank in ranks]
+
+
+def new_keys(batches: Iterator[foreload.Batch]) -> Iterator[list[str]]:
+    """Yield the keys of each batch's samples that come for the first time."""
+    for batch in batches:
+        new = np.from_dlpack(batch.occurrences) == 0
+        yield [key for key, is_new in zip(batch["__key__"], new, strict=True) if is_new]
+
+
+def read_folder(place: dict[str, Any], root: Path, steps: int) -> tuple[list[str], dict[str, Any]]:
+    settings = {"fields": ["image", "__key__"], "batch_size": 2, "when_dry": "short", "dry_after": 0.2}
+    loader = load(streams.Folder(root), **settings, **place)
+    seen: list[str] = []
+    for batch in itertools.islice(loader, steps):
+        seen += batch["__key__"]
+    return seen, balanced(loader)
+
+
+@pytest.mark.parametrize("world_size", [2, 3])
+def test_a_directory_is_divided_by_its_names(dataset: Path, tmp_path: Path, world_size: int) -> None:
+    root = tmp_path / "in"
+    for number, path in enumerate(paths(dataset)):
+        publish(path, root / f"{number:03}.jpg")
+    steps = 60 // world_size // 5
+    results = together(world_size, tmp_path, read_folder, root, steps)
+    seen = [key for keys, _ in results for key in keys]
+    assert len(set(seen)) == len(seen) >= 2 * steps * world_size - world_size
+    assert sum(stats["received"] for _, stats in results) == 60
+
+
+COUNTS = (100, 73, 20)
+
+
+def read_to_the_end(place: dict[str, Any], dataset: Path, when_dry: str) -> tuple[list[str], list[int]]:
+    rank = place["rank"]
+    source = streams.Iterator(samples(dataset, 1000 * rank + COUNTS[rank], 1000 * rank), name="s")
+    rehearsal = Rehearsal(30, share=0.2)
+    loader = load(source, when_dry=when_dry, dry_after=0.01, rehearsal=rehearsal, **KEYED, **place)
+    seen, sizes = [], []
+    for batch in loader:
+        (new,) = new_keys(iter([batch]))
+        seen += new
+        sizes.append(len(batch))
+    balanced(loader)
+    return seen, sizes
+
+
+@pytest.mark.parametrize("when_dry", ["wait", "short", "rehearse"])
+def test_ranks_end_together_however_much_each_was_dealt(dataset: Path, tmp_path: Path, when_dry: str) -> None:
+    results = together(3, tmp_path, read_to_the_end, dataset, when_dry)
+    assert len({len(sizes) for _, sizes in results}) == 1, "all ranks take equally many steps"
+    everything = Counter(key for seen, _ in results for key in seen)
+    expected = [f"k{1000 * rank + number}" for rank, count in enumerate(COUNTS) for number in range(count)]
+    assert everything == Counter(expected)
+    if when_dry == "rehearse":
+        assert min(results[2][1]) == 10, "a rank that has ended rehearses"
+    else:
+        assert results[2][1][-1] == 0, "a rank that has ended takes empty batches"
+
+
+def read_until_dry(place: dict[str, Any], dataset: Path, home: Path) -> int:
+    def given() -> Iterator[Any]:
+        for number, item in enumerate(samples(dataset, 50)):
+            while place["rank"] == 1 and number == 20 and not (home / "go on").exists():
+                time.sleep(0.01)
+            yield item
+
+    steps = 0
+    for _ in load(given(), **KEYED, **place):
+        steps += 1
+        (home / f"steps-{place['rank']}-{steps}").touch()
+    return steps
+
+
+def test_a_rank_that_is_dry_holds_up_the_others(dataset: Path, tmp_path: Path) -> None:
+    meeting = {"directory": tmp_path / "meeting", "timeout": 120}
+    (tmp_path / "meeting").mkdir()
+    ranks = [
+        Process(
+            read_until_dry,
+            {"rank": rank, "world_size": 2, "meeting": meeting},
+            dataset,
+            tmp_path,
+            variables=SLURM,
+        )
+        for rank in range(2)
+    ]
+    deadline = time.monotonic() + 60
+    while not ((tmp_path / "steps-0-2").exists() and (tmp_path / "steps-1-2").exists()):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(0.5)
+    assert not (tmp_path / "steps-0-3").exists()
+    (tmp_path / "go on").touch()
+    assert [rank.result() for rank in ranks] == [5, 5]
+
+
+def make_with_another_seed(place: dict[str, Any], dataset: Path) -> None:
+    load(samples(dataset, 50), seed=place["rank"], **place)
+
+
+def test_ranks_with_other_settings_are_told(dataset: Path, tmp_path: Path) -> None:
+    for message in together(2, tmp_path, make_with_another_seed, dataset):
+        assert "ranks 0 and 1 have other settings" in message
+
+
+class Part(Seekable):
+    """Every other sample."""
+
+    def __init__(self, dataset: Path, count: int, rank: int) -> None:
+        super().__init__(dataset, count)
+        self.rank = rank
+
+    def __iter__(self) -> Iterator[Any]:
+        return (item for item in super().__iter__() if int(item[0][1:]) % 2 == self.rank)
+
+
+def one_rank(place: dict[str, Any], dataset: Path, home: Path) -> foreload.StreamLoader:
+    kept = Rehearsal(20, share=0.2, directory=home / "kept", directory_size="8MB")
+    source = Part(dataset, 200, place["rank"])
+    return load(source, rehearsal=kept, journal=home / "journal", **KEYED, **place)
+
+
+def begin(place: dict[str, Any], dataset: Path, home: Path) -> tuple[list[str], Any]:
+    loader = one_rank(place, dataset, home)
+    seen = [key for keys in itertools.islice(new_keys(iter(loader)), 4) for key in keys]
+    return seen, loader.state_dict()
+
+
+def go_on(place: dict[str, Any], dataset: Path, home: Path, states: list[Any]) -> list[str]:
+    loader = one_rank(place, dataset, home)
+    with pytest.raises(foreload.ConfigError, match="world_size: is rank"):
+        loader.load_state_dict(states[1 - place["rank"]])
+    loader.load_state_dict(states[place["rank"]])
+    return [key for keys in new_keys(iter(loader)) for key in keys]
+
+
+def test_each_rank_goes_on_with_its_own_state(dataset: Path, tmp_path: Path) -> None:
+    begun = together(2, tmp_path, begin, dataset, tmp_path)
+    names = {path.name for path in tmp_path.iterdir()} - {"meeting"}
+    assert names == {"kept.0", "kept.1", "journal.0", "journal.1"}
+    rest = together(2, tmp_path, go_on, dataset, tmp_path, [state for _, state in begun])
+    for rank in range(2):
+        assert sorted(begun[rank][0] + rest[rank]) == sorted(f"k{number}" for number in range(rank, 200, 2))

@@ -1,0 +1,248 @@
+"""Streams from Redis, ZeroMQ and sockets, as Python has them; what only Rust can do to them is tested there."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import multiprocessing
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import foreload
+import numpy as np
+import pytest
+from conftest import paths
+from foreload import ConfigError, Rehearsal, fields, streams
+from test_streams import balanced, load
+
+SECRET = "f3c7" * 10
+
+
+class Server:
+    """A Redis server of the test's own, whose entries survive it."""
+
+    def __init__(self, home: Path) -> None:
+        self.home, self.path = home, home / "redis.sock"
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"unix://{self.path}"
+
+    def start(self) -> None:
+        command = ["redis-server", "--port", "0", "--unixsocket", str(self.path), "--dir", str(self.home)]
+        command += ["--appendonly", "yes", "--appendfsync", "always", "--save", "", "--requirepass", SECRET]
+        self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        deadline = time.monotonic() + 30
+        while not self.path.exists():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGKILL)
+        self._process.wait()
+        self.path.unlink(missing_ok=True)
+
+    def call(self, *words: bytes | str | int) -> bytes:
+        """Send a command and return the beginning of its answer."""
+        encoded = [word if isinstance(word, bytes) else str(word).encode() for word in words]
+        deadline = time.monotonic() + 30
+        while True:
+            try:
+                with socket.socket(socket.AF_UNIX) as connection:
+                    connection.connect(str(self.path))
+                    for command in ([b"AUTH", SECRET.encode()], encoded):
+                        parts = b"".join(b"$%d\r\n%s\r\n" % (len(word), word) for word in command)
+                        connection.sendall(b"*%d\r\n%s" % (len(command), parts))
+                        answer = connection.recv(1 << 16)
+                    if not answer.startswith(b"-LOADING"):
+                        assert not answer.startswith(b"-"), answer
+                        return answer
+            except (ConnectionError, FileNotFoundError):
+                pass
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+@pytest.fixture
+def redis(tmp_path: Path) -> Iterator[Server]:
+    if shutil.which("redis-server") is None:
+        if os.environ.get("FORELOAD_REQUIRE_REDIS"):
+            pytest.fail("redis-server is missing: apt-get install redis-server")
+        pytest.skip("redis-server is missing: apt-get install redis-server")
+    server = Server(tmp_path)
+    yield server
+    server.kill()
+
+
+def add(server: Server, dataset: Path, numbers: range) -> None:
+    for number in numbers:
+        image = paths(dataset)[number % 60].read_bytes()
+        server.call("XADD", "images", f"1-{number + 1}", "jpg", image, "cls", number % 5)
+
+
+def reading(server: Server, **settings: Any) -> foreload.StreamLoader:
+    options = {key: settings.pop(key) for key in ("group", "consumer", "start") if key in settings}
+    source = streams.Redis(server.url, "images", password=SECRET, **options)
+    return load(source, **{"fields": ["jpg", "label", "__key__"], "batch_size": 5, **settings})
+
+
+def keys(batches: Iterator[foreload.Batch], count: int) -> list[str]:
+    return [key for batch in itertools.islice(batches, count) for key in batch["__key__"]]
+
+
+def new_keys(batches: Iterator[foreload.Batch], count: int) -> list[str]:
+    """Return the keys of the samples that come for the first time."""
+    seen = []
+    for batch in itertools.islice(batches, count):
+        new = np.from_dlpack(batch.occurrences) == 0
+        seen += [key for key, is_new in zip(batch["__key__"], new, strict=True) if is_new]
+    return seen
+
+
+@pytest.mark.parametrize("group", [None, "train"])
+def test_entries_of_redis_are_used_once_through_kills_of_both(
+    dataset: Path, redis: Server, group: str | None
+) -> None:
+    add(redis, dataset, range(61))
+    rehearsal = Rehearsal(20, share=0.2, directory=redis.home / "kept", directory_size="8MB")
+    loader = reading(redis, group=group, rehearsal=rehearsal)
+    batches = iter(loader)
+    seen = new_keys(batches, 6)
+    state = loader.state_dict()
+    loader.acknowledge(state)
+    assert SECRET not in str(state)
+    next(batches)
+    redis.kill()
+    redis.start()
+    add(redis, dataset, range(61, 73))
+    del batches, loader
+    gc.collect()
+    resumed = reading(redis, group=group, rehearsal=rehearsal)
+    resumed.load_state_dict(state)
+    seen += new_keys(iter(resumed), (73 - len(seen)) // 4)
+    assert sorted(seen) == sorted(f"1-{number + 1}" for number in range(73))
+    assert balanced(resumed)["missing"] == 0
+
+
+def test_what_redis_trimmed_is_counted_as_missing(dataset: Path, redis: Server) -> None:
+    add(redis, dataset, range(20))
+    loader = reading(redis, queue_size="1KB")
+    batches = iter(loader)
+    next(batches)
+    # Batches that are made ahead, and those that wait, have some; the server has the rest.
+    add(redis, dataset, range(20, 320))
+    redis.call("XTRIM", "images", "MINID", "1-301")
+    seen: list[str] = []
+    while "1-320" not in seen:
+        seen += next(batches)["__key__"]
+    missing = balanced(loader)["missing"]
+    assert missing > 0
+    assert 5 + len(seen) + missing == 320
+
+
+def test_a_wrong_password_is_an_error_that_does_not_show_it(redis: Server) -> None:
+    source = streams.Redis(redis.url, "images", password="wrong-and-secret")
+    assert "wrong-and-secret" not in repr(source)
+    with pytest.raises(foreload.Error) as raised:
+        next(iter(load(source)))
+    assert "wrong-and-secret" not in str(raised.value)
+
+
+def feed(address: str, files: list[Path], first: int, count: int, token: str | None) -> None:
+    with streams.Feeder(address, token=token) as feeder:
+        for number in range(first, first + count):
+            feeder.send(f"{number:04}", {"jpg": files[number % 60].read_bytes(), "label": number % 5})
+        feeder.flush()
+
+
+@pytest.mark.parametrize("kind", ["unix", "tcp"])
+def test_feeders_in_other_processes_feed_a_socket(dataset: Path, tmp_path: Path, kind: str) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    address = f"unix://{tmp_path}/feed.sock" if kind == "unix" else f"tcp://127.0.0.1:{port}"
+    token = SECRET if kind == "tcp" else None
+    loader = load(
+        streams.Socket(address, token=token, keeps=False), fields=["jpg", "label", "__key__"], batch_size=10
+    )
+    batches = iter(loader)
+    forks = multiprocessing.get_context("spawn")
+    feeders = [
+        forks.Process(target=feed, args=(address, paths(dataset), first, 100, token)) for first in (0, 100)
+    ]
+    for feeder in feeders:
+        feeder.start()
+    seen = []
+    for batch in itertools.islice(batches, 20):
+        labels = np.from_dlpack(batch.labels).tolist()
+        assert labels == [int(key[-4:]) % 5 for key in batch["__key__"]]
+        seen += batch["__key__"]
+    for feeder in feeders:
+        feeder.join()
+        assert feeder.exitcode == 0
+    assert len(set(seen)) == 200
+    if kind == "unix":
+        assert (tmp_path / "feed.sock").stat().st_mode & 0o777 == 0o600
+    balanced(loader)
+
+
+def test_a_socket_of_tcp_needs_a_token() -> None:
+    with pytest.raises(ConfigError, match="token: is None"):
+        load(streams.Socket("tcp://127.0.0.1:5999"))
+    with pytest.raises(ConfigError, match="address is 'tcp://everywhere'|address is \"tcp://everywhere\""):
+        load(streams.Socket("tcp://everywhere", token=SECRET))
+    feeder = streams.Feeder("unix:///nowhere/at/all")
+    with pytest.raises(TypeError, match="cannot be written"):
+        feeder.send("k", {"jpg": object()})
+
+
+@pytest.mark.parametrize("kind", ["pull", "sub"])
+def test_messages_of_zeromq_are_samples(dataset: Path, kind: str) -> None:
+    zmq = pytest.importorskip("zmq", reason="pyzmq is missing")
+    files = [path.read_bytes() for path in paths(dataset)]
+    context = zmq.Context()
+    sender = context.socket(zmq.PUSH if kind == "pull" else zmq.PUB)
+    port = sender.bind_to_random_port("tcp://127.0.0.1")
+    stop = threading.Event()
+
+    def send() -> None:
+        for number in itertools.count():
+            if stop.is_set():
+                return
+            if number % 10 == 9:
+                continue  # A number that nobody sends.
+            topic = [b"camera"] if kind == "sub" else []
+            parts = [b"jpg", files[number % 60], b"cls", b"%d" % (number % 5), b"__seq__", b"%d" % number]
+            sender.send_multipart([*topic, *parts])
+            time.sleep(0.002)
+
+    topics = ["cam"] if kind == "sub" else None
+    source = streams.ZeroMQ(f"tcp://127.0.0.1:{port}", socket=kind, topics=topics)
+    loader = load(source, fields=["jpg", "label", "__key__"], batch_size=10)
+    batches = iter(loader)
+    thread = threading.Thread(target=send)
+    thread.start()
+    try:
+        seen = []
+        for batch in itertools.islice(batches, 10):
+            assert np.from_dlpack(batch.labels).tolist() == [int(key) % 5 for key in batch["__key__"]]
+            seen += batch["__key__"]
+    finally:
+        stop.set()
+        thread.join()
+        sender.close(0)
+        context.term()
+    assert len(set(seen)) == 100
+    stats = balanced(loader)
+    assert stats["missing"] >= 8
