@@ -92,7 +92,8 @@ impl Receivers {
         Ok(Self { inlet: inlet.clone(), threads, ended })
     }
 
-    /// Has a source let go of the samples that are settled at `position`. Returns whether it will never give them again.
+    /// Has a source let go of the samples that are settled at `position`. Returns whether it will never give them
+    /// again.
     ///
     /// # Errors
     /// The errors of [`StreamSource::acknowledge`]; [`Error::Unavailable`] for a source that does not answer.

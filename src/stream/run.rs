@@ -249,8 +249,8 @@ impl Stream {
             let lost = account.lost - state.account.lost;
             self.options.notices.warn_once("lost samples", || {
                 format!(
-                    "{lost} samples had arrived when the state was saved and were not used yet: their source cannot give \
-                     them again, and they are lost; stats()[\"stream\"][\"lost\"] counts them"
+                    "{lost} samples had arrived when the state was saved and were not used yet: their source cannot \
+                     give them again, and they are lost; stats()[\"stream\"][\"lost\"] counts them"
                 )
             });
         }

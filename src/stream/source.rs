@@ -60,10 +60,10 @@ pub trait StreamSource: Send {
     /// what the position needs.
     fn open(&mut self, position: &SourcePosition) -> Result<()>;
 
-    /// Waits up to `patience` for samples, and appends up to `most` of them: none, where the source is only to show that
-    /// somebody is there. An ordered source gives all that lies behind its position's `after`; a listed one leaves out
-    /// what is settled. A source that loses its connection makes it again by itself, after pauses, and tells notices;
-    /// only what will not mend is an error.
+    /// Waits up to `patience` for samples, and appends up to `most` of them: none, where the source is only to show
+    /// that somebody is there. An ordered source gives all that lies behind its position's `after`; a listed one leaves
+    /// out what is settled. A source that loses its connection makes it again by itself, after pauses, and tells
+    /// notices; only what will not mend is an error.
     ///
     /// # Errors
     /// What keeps the source from ever giving more.
