@@ -15,13 +15,11 @@ use super::classes::Classes;
 use super::format::{Beside, IndexFile};
 use super::packed::PackedFooter;
 use super::part::DatasetPart;
-use super::selected_members::MemberBytes;
 use super::{
     Contents, Extent, FileId, Fingerprint, IndexOptions, IndexOrigin, IndexSummary, UnpackedBlocks, open,
 };
 use crate::error::{Error, Result};
 use crate::notices::Notices;
-use crate::parts::RawOutline;
 use crate::source;
 use sha2::{Digest, Sha256};
 use std::collections::HashSet;
