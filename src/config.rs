@@ -16,8 +16,6 @@ mod requested;
 mod selection;
 mod settings;
 mod share;
-mod streams;
-mod units;
 mod views;
 
 pub use device::{AllowedBackends, CpuDecode, Device, GpuDecoder, LANES};
@@ -41,8 +39,6 @@ pub use settings::{
     LoaderKind, LoaderOptions, SETTINGS, SettingsClass, SettingsObject, manual, parameters, signature, stub,
 };
 pub use share::has_unwatched_quota;
-pub(crate) use streams::{FeederSpec, SourceSpec, StreamSpec};
-pub(crate) use units::{parse_bytes, parse_duration};
 pub(crate) use views::{ViewKind, ViewPlaces};
 
 use crate::augment::Output;
@@ -56,6 +52,7 @@ use crate::io::{Direct, IoChoice};
 use crate::names::named;
 use crate::schedule::{Assignment, LastBatch, Selection, Shuffling};
 use crate::tier::{CacheOptions, NoForms, TierName, TierOptions, Verify};
+pub(crate) use crate::units::{parse_bytes, parse_duration};
 use labels::ReadLabels;
 use requested::RequestedFields;
 use std::sync::Arc;

@@ -95,6 +95,7 @@ pub mod testing;
 mod tier;
 mod tier_name;
 mod trace;
+mod units;
 
 pub use augment::{DType, Fidelity, ImageTransforms, MemoryFormat, Mixing, Transform, Transforms};
 pub use batch::{Batch, Element, Place, Tensor};

@@ -1,8 +1,8 @@
 //! The rates of an emulated parallel file system, as users write them.
 
-use super::units::{parse_bytes, parse_duration};
 use crate::error::{Error, Result};
 use crate::io::PfsRates;
+use crate::units::{parse_bytes, parse_duration};
 
 /// Parses the rates from a text such as `open=2ms,read=1ms,bandwidth=200MB,opens=6000,concurrency=64`. What is not
 /// given costs nothing.

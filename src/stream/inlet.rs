@@ -81,7 +81,6 @@ struct TakenSample {
 pub(super) enum Fate {
     Delivered,
     Failed,
-    Withdrawn,
 }
 
 /// What the plan sees of the inlet.
@@ -413,7 +412,6 @@ impl Inlet {
                     state.latencies.record(now - since);
                 }
                 Fate::Failed => state.account.failed += 1,
-                Fate::Withdrawn => state.account.withdrawn += 1,
             }
         }
     }
@@ -459,7 +457,9 @@ impl Inlet {
 
     /// The account now.
     pub(super) fn account(&self) -> StreamAccount {
-        self.lock().account
+        let account = self.lock().account;
+        debug_assert!(account.balances(), "{account:?}");
+        account
     }
 
     /// The account, how far the samples of each source are settled, and what was withdrawn, at one instant.
@@ -487,11 +487,6 @@ impl Inlet {
     /// How long samples took from their arrival to their batch.
     pub(super) fn latencies(&self) -> Histogram {
         self.lock().latencies.clone()
-    }
-
-    /// The bytes that wait in memory.
-    pub(super) fn waiting_bytes(&self) -> u64 {
-        self.lock().waiting.bytes()
     }
 
     /// Whether samples may wait in a directory.
@@ -565,3 +560,6 @@ impl InletState {
         id
     }
 }
+
+#[cfg(test)]
+mod tests;

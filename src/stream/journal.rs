@@ -117,7 +117,6 @@ pub(super) struct JournalReader {
     lines: std::io::Lines<BufReader<File>>,
     path: PathBuf,
     number: u64,
-    next: Option<JournalLine>,
 }
 
 impl JournalReader {
@@ -127,8 +126,7 @@ impl JournalReader {
     /// [`Error::Config`] for the journal of another stream; [`Error::Io`].
     pub(super) fn open(path: &Path, identity: &StreamIdentity) -> Result<Self> {
         let file = File::open(path).map_err(|error| Error::io("open the journal", path, error))?;
-        let mut reader =
-            Self { lines: BufReader::new(file).lines(), path: path.to_owned(), number: 0, next: None };
+        let mut reader = Self { lines: BufReader::new(file).lines(), path: path.to_owned(), number: 0 };
         let wrong = |message: String| Error::config("replay", format!("{}: {message}", path.display()));
         match reader.take()? {
             Some(JournalLine::Header { journal: VERSION, identity: found }) if found == *identity => {
@@ -146,25 +144,11 @@ impl JournalReader {
         }
     }
 
-    /// The next line, which stays the next one.
-    ///
-    /// # Errors
-    /// [`Error::Io`]; [`Error::Config`] for a line that is damaged.
-    pub(super) fn peek(&mut self) -> Result<Option<&JournalLine>> {
-        if self.next.is_none() {
-            self.next = self.take()?;
-        }
-        Ok(self.next.as_ref())
-    }
-
     /// Takes the next line.
     ///
     /// # Errors
-    /// Those of [`JournalReader::peek`].
+    /// [`Error::Io`]; [`Error::Config`] for a line that is damaged.
     pub(super) fn take(&mut self) -> Result<Option<JournalLine>> {
-        if let Some(next) = self.next.take() {
-            return Ok(Some(next));
-        }
         let Some(line) = self.lines.next() else { return Ok(None) };
         self.number += 1;
         let line = line.map_err(|error| Error::io("read the journal", &self.path, error))?;

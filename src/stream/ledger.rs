@@ -30,11 +30,6 @@ impl SourceLedger {
         ledger
     }
 
-    /// How the source goes on after a restart.
-    pub(super) fn replay(&self) -> Replay {
-        self.replay
-    }
-
     /// Enters a sample that has arrived, and returns its number; `None` for one that was settled before the source went
     /// on.
     pub(super) fn enter(&mut self, key: &str) -> Option<u64> {

@@ -3,9 +3,8 @@
 //! A stream has no epoch and no permutation. What stands in place of the schedule is a plan that is made step by step:
 //! so many samples that arrived, in the order of their arrival, and so many that are drawn from the buffer.
 
-#![allow(dead_code)]
-
 mod account;
+mod asked;
 mod buffer;
 mod group;
 mod inlet;
@@ -26,19 +25,15 @@ mod spill;
 mod state;
 mod waiting;
 
-pub(crate) use buffer::RehearsalOptions;
+pub(crate) use asked::{FeederSpec, SourceSpec, StreamSpec};
 pub(crate) use group::RankVotes;
-pub(crate) use mix::{MixOptions, WhenDry};
 pub(crate) use plan::NextBatch;
 pub(crate) use record::{Record, members, sample_id};
-pub(crate) use reservoir::{Capacity, KeepBy};
-pub(crate) use run::{Stream, StreamOptions};
-pub(crate) use source::{Arrival, Received, Replay, Source, SourcePosition};
+pub(crate) use run::Stream;
+pub(crate) use source::{Arrival, Received, Replay, SourcePosition, StreamSource};
 pub(crate) use sources::RankShare;
 pub(crate) use sources::folder::{FolderAfter, FolderOptions, FolderSource, WatchChoice};
 pub(crate) use sources::redis::{RedisOptions, RedisSource};
 pub(crate) use sources::socket::{FeederOptions, SocketAddress, SocketFeeder, SocketOptions, SocketSource};
 pub(crate) use sources::zeromq::{ZeroMqKind, ZeroMqOptions, ZeroMqSource};
-pub(crate) use spill::SpillOptions;
 pub(crate) use state::StreamState;
-pub(crate) use waiting::StreamPolicy;

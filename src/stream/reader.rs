@@ -6,7 +6,6 @@ use crate::crc::checksum;
 use crate::error::{Error, Result};
 use crate::io::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker};
 use crate::slot::Slot;
-use crate::tier_name::TierName;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -64,7 +63,7 @@ impl StreamReader {
         let token = completion.token;
         let (slot, error) = match completion.result {
             Ok(filled) if checksum(&filled) == crc => {
-                return Completion::arrived(token, filled).of(TierName::NVME);
+                return Completion::arrived(token, filled);
             }
             Ok(filled) => {
                 (filled.into_slot(), Error::Internal("a slot is shared before it was passed on".into()))
@@ -86,7 +85,7 @@ fn into_slot(token: u64, bytes: &[u8], mut slot: Slot) -> Completion {
         return Completion::failed(token, Error::Internal(message), slot);
     }
     slot.bytes_mut()[..bytes.len()].copy_from_slice(bytes);
-    Completion::arrived(token, Filled::new(slot, 0..bytes.len())).of(TierName::RAM)
+    Completion::arrived(token, Filled::new(slot, 0..bytes.len()))
 }
 
 impl Reader for StreamReader {

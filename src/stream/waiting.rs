@@ -58,10 +58,6 @@ impl WaitingSamples {
         self.by_arrival.len()
     }
 
-    pub(super) fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
     /// Whether there is room for one more.
     pub(super) fn has_room(&self) -> bool {
         self.bytes < self.most_bytes || self.len() < self.always
@@ -139,7 +135,7 @@ mod tests {
         assert_eq!(arrivals(&taken), [0, 1, 2]);
         taken.into_iter().rev().for_each(|sample| waiting.add(sample));
         assert_eq!(arrivals(&waiting.take(9)), [0, 1, 2, 3, 4]);
-        assert_eq!((waiting.len(), waiting.bytes()), (0, 0));
+        assert_eq!((waiting.len(), waiting.bytes), (0, 0));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! `foreload._core.StreamEngine`, which `foreload.StreamLoader` is made of.
 
 use super::{SharedPipeline, fields, lock};
-use crate::config::{LoaderKind, Setting, SourceSpec, StreamSpec};
+use crate::config::{LoaderKind, OnError, Setting};
 use crate::dataset::{Contents, DatasetIndex};
 use crate::error::{Error, Result};
 use crate::names::NamedValue;
@@ -11,7 +11,7 @@ use crate::python::error::raise;
 use crate::python::notices::deliver;
 use crate::python::settings;
 use crate::python::streams::{PythonScore, PythonSource, PythonVotes};
-use crate::stream::{RankShare, Stream, StreamState, sample_id};
+use crate::stream::{RankShare, SourceSpec, Stream, StreamSpec, StreamState, sample_id};
 use crate::tier::RankPlace;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -70,8 +70,9 @@ impl StreamEngine {
                 opened.push(SourceSpec::from_json(&described)?.open(max_bytes, share, &notices, iterator)?);
             }
             let labeled = !index_options.without_labels;
-            let (batch, seed, on_error) = (options.batch_size, options.seed, options.on_error);
-            let mut stream = spec.options(batch, seed, on_error, labeled, share, &notices)?;
+            let (batch, seed, raises) =
+                (options.batch_size, options.seed, options.on_error == OnError::Raise);
+            let mut stream = spec.options(batch, seed, raises, labeled, share, &notices)?;
             stream.votes = votes.map(|votes| Arc::new(PythonVotes::new(votes)) as _);
             stream.score = score.map(|score| PythonScore::new(score) as _);
             let stream = Stream::new(stream, opened)?;

@@ -116,7 +116,6 @@ struct Part {
 /// Which samples are kept.
 #[derive(Debug, Clone)]
 pub(crate) struct Reservoir {
-    seed: u64,
     by: KeepBy,
     capacity: Capacity,
     order: KeepOrder,
@@ -134,7 +133,6 @@ impl Reservoir {
     /// [`crate::Error::Config`] for a half-life that is not finite and above 0.
     pub(crate) fn new(seed: u64, by: KeepBy, capacity: Capacity) -> Result<Self> {
         Ok(Self {
-            seed,
             by,
             capacity,
             order: KeepOrder::new(seed, by)?,

@@ -1,7 +1,7 @@
 //! Reservoirs as tables, for snapshots, and several of them as one.
 
 use super::{Capacity, KeepBy, KeptSample, NEVER, Reservoir, ReservoirEntry, ReservoirPart, StepChange};
-use crate::error::{Error, Result};
+use crate::error::Result;
 
 impl Reservoir {
     /// The samples that are kept, in their order: by part, then by key.
@@ -51,11 +51,13 @@ impl Reservoir {
     /// of both that are no longer kept. No step may be left to be undone.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] where the two keep samples by other keys, so that there is no such reservoir.
+    /// [`crate::Error::Unavailable`] where the two keep samples by other keys, so that there is no such reservoir.
+    // Ranks keep buffers of their own as long as their number stays: nothing but tests makes them one.
+    #[cfg(test)]
     pub(crate) fn merge(&mut self, other: Self) -> Result<Vec<KeptSample>> {
-        if (self.seed, self.by) != (other.seed, other.by) {
+        if (self.rehearse, self.by) != (other.rehearse, other.by) {
             let message = "rehearsal buffers with another seed or another `by` cannot become one";
-            return Err(Error::Unavailable(message.to_owned()));
+            return Err(crate::Error::Unavailable(message.to_owned()));
         }
         let mut gone = Vec::new();
         // What lies at or above either threshold is none of the union's, for it was not of either.

@@ -4,15 +4,17 @@ mod sources;
 
 pub(crate) use sources::{FeederSpec, SourceSpec};
 
-use super::OnError;
-use super::units::{parse_bytes, parse_duration};
+use super::buffer::RehearsalOptions;
+use super::mix::{MixOptions, WhenDry};
+use super::reservoir::{Capacity, KeepBy};
+use super::run::StreamOptions;
+use super::sources::RankShare;
+use super::spill::SpillOptions;
+use super::waiting::StreamPolicy;
 use crate::error::{Error, Result};
 use crate::names::NamedValue;
 use crate::notices::Notices;
-use crate::stream::{
-    Capacity, KeepBy, MixOptions, RankShare, RehearsalOptions, SpillOptions, StreamOptions, StreamPolicy,
-    WhenDry,
-};
+use crate::units::{parse_bytes, parse_duration};
 use serde::Deserialize;
 use std::path::{Path, PathBuf};
 
@@ -85,7 +87,8 @@ impl StreamSpec {
         serde_json::from_str(text).map_err(|error| Error::config("StreamLoader", error.to_string()))
     }
 
-    /// What the stream is to do, with a loader's `config`.
+    /// What the stream is to do for one rank. A sample that cannot be used ends the run if it `raises`, and one without a
+    /// class cannot be used where samples must be `labeled`.
     ///
     /// # Errors
     /// [`Error::Config`] that names the setting.
@@ -93,7 +96,7 @@ impl StreamSpec {
         &self,
         batch_size: u32,
         seed: u64,
-        on_error: OnError,
+        raises: bool,
         labeled: bool,
         share: RankShare,
         notices: &Notices,
@@ -117,7 +120,7 @@ impl StreamSpec {
             queue_bytes: parse_bytes("queue_size", &self.queue_size)?,
             sizes: (max_bytes, USUAL_BYTES.min(max_bytes)),
             labeled,
-            raises: on_error == OnError::Raise,
+            raises,
             rehearsal: rehearsal.map(|rehearsal| rehearsal.options(share)).transpose()?,
             score: None,
             journal: self.journal.as_deref().map(|path| of_rank(path, share)),

@@ -1,0 +1,108 @@
+//! The account under whatever may happen in whatever order.
+
+use super::*;
+use crate::stream::spill::SpillOptions;
+use proptest::prelude::*;
+
+/// What happens to an inlet.
+#[derive(Debug, Clone)]
+enum Happening {
+    /// So many samples arrive, some of which cannot be used, and one perhaps for the second time.
+    Arrive {
+        samples: u8,
+        unusable: bool,
+        again: bool,
+    },
+    Take(u8),
+    PutBack,
+    Settle {
+        failed: bool,
+    },
+    /// A part of all samples there may ever be is withdrawn.
+    Withdraw(u8),
+}
+
+fn happenings() -> impl Strategy<Value = Vec<Happening>> {
+    let arrive = (1..12u8, any::<bool>(), any::<bool>());
+    let one = prop_oneof![
+        4 => arrive.prop_map(|(samples, unusable, again)| Happening::Arrive { samples, unusable, again }),
+        3 => (1..9u8).prop_map(Happening::Take),
+        1 => Just(Happening::PutBack),
+        2 => any::<bool>().prop_map(|failed| Happening::Settle { failed }),
+        1 => any::<u8>().prop_map(Happening::Withdraw),
+    ];
+    proptest::collection::vec(one, 1..60)
+}
+
+fn arrival(number: u64, usable: bool) -> Arrival {
+    let key = number.to_string();
+    let record = Record::new("s", &key, &[("jpg", &[0; 100])]);
+    let record = if usable { record } else { Err("it is broken".to_owned()) };
+    Arrival { key, record, gap: u64::from(number.is_multiple_of(7)) }
+}
+
+fn inlet(policy: StreamPolicy, spill: Option<Spill>) -> Arc<Inlet> {
+    let options = InletOptions {
+        policy,
+        seed: 1,
+        most_bytes: 1000,
+        always: 2,
+        labeled: false,
+        raises: false,
+        spill,
+        notices: Notices::default(),
+    };
+    let source = ("s".to_owned(), Replay::Ordered, SourcePosition::default());
+    Inlet::new(options, vec![source], StreamAccount::default())
+}
+
+proptest! {
+    #[test]
+    fn every_sample_is_somewhere_at_every_instant(
+        policy in prop::sample::select(vec![
+            StreamPolicy::Block, StreamPolicy::DropOldest, StreamPolicy::DropRandom, StreamPolicy::Spill,
+        ]),
+        happenings in happenings(),
+    ) {
+        let folder = tempfile::tempdir().unwrap();
+        let spill = (policy == StreamPolicy::Spill).then(|| {
+            let options = SpillOptions { directory: folder.path().join("spill"), bytes: 8 << 20 };
+            Spill::open(&options, &Notices::default()).unwrap()
+        });
+        let inlet = inlet(policy, spill);
+        let (mut next, mut taken) = (0, Vec::<WaitingSample>::new());
+        for happening in happenings {
+            match happening {
+                Happening::Arrive { samples, unusable, again } => {
+                    let first = if again { next.max(1) - 1 } else { next };
+                    let end = first + u64::from(samples);
+                    let arrivals = (first..end).map(|number| arrival(number, !unusable || number % 3 > 0));
+                    inlet.arrive(0, arrivals).unwrap();
+                    next = end;
+                }
+                Happening::Take(count) => taken.extend(inlet.take(count.into())),
+                Happening::PutBack => inlet.put_back(taken.drain(..)),
+                Happening::Settle { failed } => {
+                    let fate = if failed { Fate::Failed } else { Fate::Delivered };
+                    inlet.settle(taken.drain(..).map(|sample| (sample.record.id, fate)));
+                }
+                Happening::Withdraw(part) => {
+                    let keys = (0..next + 5).filter(|number| number % 5 == u64::from(part) % 5);
+                    let ids = keys.map(|number| crate::stream::sample_id("s", &number.to_string())).collect();
+                    inlet.withdraw(&ids).unwrap();
+                }
+            }
+            let account = inlet.account();
+            prop_assert!(account.balances(), "{account:?}");
+            prop_assert!(account.queued >= taken.len() as u64);
+        }
+        // What is left can be used up.
+        inlet.settle(taken.drain(..).map(|sample| (sample.record.id, Fate::Delivered)));
+        let rest = inlet.take(usize::MAX);
+        inlet.settle(rest.into_iter().map(|sample| (sample.record.id, Fate::Delivered)));
+        let account = inlet.account();
+        prop_assert_eq!(account.queued, 0);
+        let unsettled: u64 = inlet.positions().sources.iter().map(|(_, unsettled)| unsettled).sum();
+        prop_assert_eq!(unsettled, account.spilled);
+    }
+}
