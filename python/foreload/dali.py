@@ -383,8 +383,8 @@ class StreamSource(DaliSource):
         Raises:
             StopIteration: The stream has ended; however often it is asked for.
             UnavailableError: It is called in a process of `parallel=True`; there are as many states that were not
-                acknowledged as `Rehearsal(keep_states=)` allows; or the stream of this rank has ended and that of
-                others has not, so that a batch is empty.
+                acknowledged as `Rehearsal(keep_states=)` allows; or a batch is empty, because the stream of this rank
+                has ended and that of others has not.
             Error: The same as for iterating over a `foreload.StreamLoader`.
         """
         self._check_process()

@@ -349,6 +349,14 @@ def test_a_training_in_dali_goes_on_where_it_was_saved(
     assert rest == seen[20:]
 
 
+def test_an_empty_batch_is_refused_for_dali() -> None:
+    """A rank gets these when its stream has ended, and that of others has not."""
+    source = dali_source([])
+    source._pass = iter([[]])
+    with pytest.raises(UnavailableError, match=r'step 0 has no sample for this rank.*when_dry="rehearse"'):
+        source()
+
+
 def test_states_in_dali_are_refused_where_they_would_be_wrong(dataset: Path) -> None:
     source = dali_source(samples(dataset, 95))
     source()

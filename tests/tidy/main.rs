@@ -53,7 +53,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("zeromq", &["stream"]),
     ("zune-core", &["cli", "decode"]),
     ("zune-jpeg", &["cli", "decode"]),
-    ("crossbeam-channel", &["cli", "dataset", "http", "io", "peers", "pipeline", "tier", "trace"]),
+    ("crossbeam-channel", &["cli", "dataset", "http", "io", "peers", "pipeline", "stream", "tier", "trace"]),
     ("indicatif", &["cli", "dataset"]),
     ("libc", &["cli", "gpu", "io", "slot", "source", "tier"]),
     ("libloading", &["gpu"]),
