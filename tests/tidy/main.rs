@@ -86,7 +86,7 @@ const HOMES: &[(&str, &[&str])] = &[
         "serde_json",
         &[
             "augment", "cli", "config", "dataset", "json", "pack", "pipeline", "python", "show", "simulate",
-            "state", "tier", "trace",
+            "state", "stream", "tier", "trace",
         ],
     ),
     ("sha2", &["cli", "dataset", "http", "peers", "rng", "schedule", "source", "stream", "tier"]),
