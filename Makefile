@@ -15,7 +15,8 @@ SOURCES := $(shell find src python build.rs -name '*.rs' -o -name '*.py' -o -nam
 .PHONY: help setup provide provide-all fetch test test-all test-rust test-python test-inside test-module test-objects \
 	test-dali test-frameworks test-dlio stand-in check stub bindings kernels bench fuzz bench-tiers bench-nodes \
 	bench-dlio compare compare-recipes compare-packed compare-ops compare-outputs limits fidelity accuracy \
-	accuracy-recipe wheel gpu-kit gpu-kit-dali fixtures fixtures-check test-damage bench-layouts clean distclean
+	accuracy-recipe wheel gpu-kit gpu-kit-dali fixtures fixtures-check test-damage bench-layouts bench-streams clean \
+	distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -213,6 +214,10 @@ compare-outputs: setup ## recipes beside their sources' own transforms, as distr
 # 6 GB of the libraries, nearly all of it torch's and TensorFlow's, and 5 GB of data.
 bench-layouts: setup $(DATA)/folder ## each layout beside its own library; opening 10 million samples: 20 minutes
 	$(BIN)/python benches/layouts/run.py --data $(DATA)/folder --output benches/results/layouts
+
+# 5 GB of torch, redis-py, Reverb with its TensorFlow. A Redis server has to be installed: apt-get install redis-server
+bench-streams: setup $(DATA)/folder ## streams beside epochs, torch's IterableDataset and Reverb: 25 minutes
+	$(BIN)/python benches/streams/run.py --data $(DATA)/folder --output benches/results/streams
 
 limits: setup ## the reader against fio, decoding against libjpeg-turbo, depth against storage that takes milliseconds
 	$(BIN)/python benches/limits/run.py --data $(DATA)/folder

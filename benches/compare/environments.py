@@ -123,6 +123,11 @@ RECIPES: dict[str, Recipe] = {
         check="import accelerate, jax, lightning, mpi4py, timm, torchdata.stateful_dataloader",
     ),
     "ray": Recipe(("ray[train]==2.60.0",), extends="torch", check="import ray.train.torch"),
+    "redis": Recipe(("redis==8.1.0", "hiredis==3.5.0"), extends="torch", check="import hiredis, redis"),
+    # Reverb's wheels are made for this TensorFlow, and for no Python beyond 3.11.
+    "reverb": Recipe(
+        ("dm-reverb==0.14.0", "tensorflow-cpu==2.15.1", "numpy==1.26.4"), check="import reverb, tensorflow"
+    ),
     "dali": Recipe(("nvidia-dali-cuda130==2.4.0", *NUMPY), check="import nvidia.dali"),
     # What streams of examples/ come from, with the servers that the tests start of them.
     "feeds": Recipe(

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import statistics
 import subprocess
 from pathlib import Path
 from typing import NamedTuple
+from xml.etree import ElementTree
 
 import frameworks
 import pytest
@@ -141,8 +143,33 @@ def alone_from(name: str, dataset: Path, folder: Path) -> Example:
     return Example(name, dataset, folder / "alone", str(copy), ranks=1)
 
 
+def test_rehearsal_keeps_what_was_learnt(tmp_path: Path) -> None:
+    """The experiment on continual learning, at a size where little is learnt; a slow stream keeps nobody waiting."""
+    words = [frameworks.EXAMPLES / "continual_learning.py", "--each", 300, "--compare", "--slow", 2]
+    words += ["--json", tmp_path / "found.json", "--plot", tmp_path / "plot.svg"]
+    done = subprocess.run(
+        [str(word) for word in (frameworks.interpreter(), *words)],
+        cwd=tmp_path,
+        env=frameworks.environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "found.json").read_text())
+    # Accuracies of the classes by task, of which the first eight are of earlier tasks in the end.
+    old = {name: statistics.mean(run[-1][:8]) for name, (run,) in found["runs"].items()}
+    assert all([len(task) for task in run] == [2, 4, 6, 8, 10] for (run,) in found["runs"].values())
+    assert old["without rehearsal"] < 2 < 8 < min(old["with rehearsal"], old["plain reservoir"]), done.stdout
+    (fixed, _), (adapted, _) = found["slow"].values()
+    assert adapted < fixed / 2, done.stdout
+    drawing = ElementTree.parse(tmp_path / "plot.svg")
+    assert len(drawing.findall("{http://www.w3.org/2000/svg}polyline")) == 3
+
+
 def test_they_are_short() -> None:
-    examples = list(frameworks.EXAMPLES.glob("*.py"))
+    """Those that show how a framework is used; what rehearsal is worth takes an experiment."""
+    examples = [path for path in frameworks.EXAMPLES.glob("*.py") if path.stem != "continual_learning"]
     assert len(examples) == 15
     for path in examples:
         assert len(path.read_text().splitlines()) < 40, path

@@ -36,10 +36,10 @@ def view(encoded: tf.Tensor, options: Options) -> tf.Tensor:
     return tf.image.random_flip_left_right(image)
 
 
-def epochs_of(
+def batches_of(
     samples: tf.data.Dataset, load: Callable[..., tuple[tf.Tensor, tf.Tensor]], options: Options
-) -> Epoch:
-    """Return epochs of samples in shuffled order, of which `load` makes a view and a label in `threads` calls."""
+) -> tf.data.Dataset:
+    """Return normalised batches of samples, of which `load` makes a view and a label in `threads` calls."""
     mean = tf.constant([255 * value for value in MEAN])
     deviation = tf.constant([255 * value for value in STD])
 
@@ -55,7 +55,14 @@ def epochs_of(
     choices = tf.data.Options()
     choices.threading.private_threadpool_size = options.threads
     choices.threading.max_intra_op_parallelism = 1
-    dataset = dataset.with_options(choices)
+    return dataset.with_options(choices)
+
+
+def epochs_of(
+    samples: tf.data.Dataset, load: Callable[..., tuple[tf.Tensor, tf.Tensor]], options: Options
+) -> Epoch:
+    """Return epochs of samples in shuffled order."""
+    dataset = batches_of(samples, load, options)
 
     def epoch(_number: int, batches: int | None) -> Batches:
         # np.asarray takes the tensor's memory as it is; .numpy() would copy it.

@@ -1,0 +1,161 @@
+"""Trains on very many small images, and prints how much memory the process has after so many of them.
+
+The source is an iterator of Python's, or a directory whose files go once they are acknowledged. A state is saved and
+acknowledged ten times as often as memory is looked at.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from foreload import Rehearsal, StreamLoader, streams
+from PIL import Image
+
+DISTINCT = 500
+"""The images that differ."""
+SIDE = 56
+"""Pixels of a side, which take 2 KB as JPEG."""
+QUEUE = "64MB"
+"""What may wait: less than arrives before memory is looked at first."""
+LOOKS = 10
+"""How often memory is looked at."""
+
+
+def small_images(count: int = DISTINCT) -> list[bytes]:
+    """Return JPEGs of 2 KB, the same in every run."""
+    chance = np.random.default_rng(0)
+    made = []
+    for _ in range(count):
+        noise = chance.integers(0, 256, size=(SIDE // 4, SIDE // 4, 3), dtype=np.uint8)
+        image = Image.fromarray(noise).resize((SIDE, SIDE), Image.Resampling.BICUBIC)
+        file = io.BytesIO()
+        image.save(file, "JPEG", quality=88)
+        made.append(file.getvalue())
+    return made
+
+
+class Numbered:
+    """Small images without end, which can go on behind any of them; they have no file."""
+
+    def __init__(self, images: list[bytes]) -> None:
+        self._images, self._first = images, 0
+
+    def seek(self, key: str | None) -> None:
+        """Go on behind the sample of this key."""
+        self._first = 0 if key is None else int(key) + 1
+
+    def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Give pairs of key and sample."""
+        number = self._first
+        while True:
+            yield str(number), {"jpg": self._images[number % len(self._images)], "cls": number % 10}
+            number += 1
+
+
+def resident_bytes() -> int:
+    """Return the memory that the process has now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+class Files:
+    """A process that renames small images into a directory, and is told how many were used."""
+
+    LEAD = 20_000
+
+    def __init__(self, folder: Path, images: list[bytes]) -> None:
+        originals = folder / "originals" / "small"
+        originals.mkdir(parents=True)
+        for number, image in enumerate(images):
+            (originals / f"{number}.jpg").write_bytes(image)
+        self.incoming = folder / "incoming"
+        self.incoming.mkdir()
+        words = [sys.executable, Path(__file__), "--renames", originals, "--folder", folder]
+        self._process = subprocess.Popen([str(word) for word in words], stdin=subprocess.PIPE)
+        self.used(0)
+
+    def used(self, count: int) -> None:
+        """Say how many samples were used until now."""
+        self._process.stdin.write(b"%d\n" % count)
+        self._process.stdin.flush()
+
+    def end(self) -> None:
+        """Let no more files appear."""
+        self._process.kill()
+        self._process.communicate()
+
+
+def rename_files(originals: Path, incoming: Path) -> None:
+    """Rename files into a directory, `LEAD` more than standard input says that were used."""
+    files = sorted(originals.iterdir())
+    sent = 0
+    for line in sys.stdin:
+        while sent < int(line) + Files.LEAD:
+            hidden = incoming / f".{sent}"
+            hidden.hardlink_to(files[sent % len(files)])
+            hidden.rename(incoming / f"{sent:09}.jpg")
+            sent += 1
+
+
+def main() -> None:
+    """Train, look, print one JSON line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--source", choices=("iterator", "folder"), default="iterator")
+    parser.add_argument("--samples", type=int, default=1_000_000, help="new samples")
+    parser.add_argument("--capacity", type=int, default=10_000, help="samples that are kept for rehearsal")
+    parser.add_argument("--folder", type=Path, required=True, help="a directory that is empty")
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--renames", type=Path, help=argparse.SUPPRESS)
+    chosen = parser.parse_args()
+    if chosen.renames:
+        rename_files(chosen.renames, chosen.folder / "incoming")
+        return
+    images = small_images()
+    files = Files(chosen.folder, images) if chosen.source == "folder" else None
+    if files:
+        source, members = streams.Folder(files.incoming, after="delete"), ["image"]
+    else:
+        source, members = streams.Iterator(Numbered(images), name="small"), ["image", "label"]
+    kept = Rehearsal(chosen.capacity, share=0.5, directory=chosen.folder / "kept", directory_size="1GB")
+    loader = StreamLoader(
+        source,
+        batch_size=chosen.batch_size,
+        image_size=16,
+        threads=chosen.threads,
+        device="cpu",
+        fields=members,
+        queue_size=QUEUE,
+        rehearsal=kept,
+    )
+    every = max(1, chosen.samples // (LOOKS * LOOKS))
+    new, saved, looks, began = 0, 0, [], time.perf_counter()
+    for batch in loader:
+        new += int((np.from_dlpack(batch.occurrences) == 0).sum())
+        if files:
+            files.used(new)
+        if new // every > saved:
+            saved = new // every
+            loader.acknowledge(loader.state_dict())
+        if new * LOOKS // chosen.samples > len(looks):
+            looks.append({"samples": new, "resident_bytes": resident_bytes()})
+        if new >= chosen.samples:
+            break
+    if files:
+        files.end()
+    mean_bytes = sum(map(len, images)) / len(images)
+    print(json.dumps({"looks": looks, "seconds": time.perf_counter() - began, "mean_bytes": mean_bytes}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,133 @@
+"""What the programs of this benchmark share: their options, who produces their samples, and whose CPU time is whose."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import measure
+import numpy as np
+from accounting import process_cpu_seconds, tree_cpu_seconds
+
+HERE = Path(__file__).resolve().parent
+SETTLING = 16
+"""The batches behind those that are looked at and before those that are timed: what was made ahead meanwhile is gone."""
+LEAD = 1024
+"""The samples that may lie ready and are not used yet: enough that no loader waits for the producer."""
+
+
+@dataclass(frozen=True)
+class Feed:
+    """What a program reads, in words."""
+
+    kind: str
+    """`folder` or `redis`."""
+    share: float
+    """The share of rehearsed samples in each batch."""
+
+
+def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
+    """Parse the command line that every program of this benchmark understands."""
+    parser = argparse.ArgumentParser(description="Times one loader of a stream; prints one JSON line.")
+    parser.add_argument("data", type=Path, help="image folder, one sub-folder a class")
+    parser.add_argument("--variant", default="folder", help="folder or redis, and -rehearsal behind it")
+    parser.add_argument("--images", type=int, required=True, help="timed images, rehearsed ones among them")
+    parser.add_argument("--scratch", type=Path, required=True, help="on the same file system as data")
+    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--image-size", type=int, default=224)
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--warmup", type=int, default=8, help="batches before those that are timed")
+    parser.add_argument("--capacity", type=int, default=2000, help="samples that are kept for rehearsal")
+    parser.add_argument("--rate", type=float, help="samples a second; as fast as they are taken without it")
+    parser.add_argument("--server", help="the address of a Redis server, redis:// or unix://")
+    parser.add_argument("--server-pid", type=int)
+    chosen = parser.parse_args(arguments)
+    kind, _, more = chosen.variant.partition("-")
+    chosen.feed = Feed(kind, 0.5 if more == "rehearsal" else 0.0)
+    return chosen
+
+
+class Producer:
+    """A process that lets samples arrive, and is told how many were used; it ends with the block."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        new = options.images + (options.warmup + SETTLING) * options.batch_size
+        words = [sys.executable, HERE / "producer.py", options.data, options.scratch, new + 4 * LEAD]
+        words += ["--lead", LEAD]
+        if options.rate:
+            words += ["--rate", options.rate]
+        if options.feed.kind == "redis":
+            words += ["--server", options.server]
+        self._words = [str(word) for word in words]
+
+    def __enter__(self) -> Producer:
+        """Start it and wait until it is ready: nothing that it prepares is in a measurement."""
+        self.process = subprocess.Popen(self._words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        if self.process.stdout.readline() != b"ready\n":
+            sys.exit(f"the producer ended with {self.process.wait()}")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End it."""
+        self.process.kill()
+        self.process.communicate()
+
+    def begin(self) -> None:
+        """Let the first samples arrive."""
+        self.used(0)
+
+    def used(self, count: int) -> None:
+        """Say how many samples were used until now."""
+        self.process.stdin.write(b"%d\n" % count)
+        self.process.stdin.flush()
+
+
+def cpu_of_all(producer: Producer, server: int | None) -> np.ndarray:
+    """Return the CPU seconds of this program without the producer, of the producer, and of the server."""
+    producing = process_cpu_seconds(producer.process.pid)
+    serving = process_cpu_seconds(server) if server else 0.0
+    return np.array([tree_cpu_seconds() - producing, producing, serving])
+
+
+def timed(batches: Iterator[tuple[np.ndarray, int]], producer: Producer, options: argparse.Namespace) -> dict:
+    """Take batches, pairs (images, how many of them are new), and return what they took and how they look."""
+    new = 0
+
+    def told(count: int) -> Iterator[np.ndarray]:
+        nonlocal new
+        for _ in range(count):
+            images, fresh = next(batches)
+            new += fresh
+            producer.used(new)
+            yield images
+
+    pixels = measure.Pixels()
+    for images in told(options.warmup):
+        expected = (3, options.image_size, options.image_size)
+        if images.shape[1:] != expected:
+            sys.exit(f"images of shape {images.shape[1:]}, expected {expected}")
+        pixels.add(images)
+    for images in told(SETTLING):
+        measure.touch(images)
+    steps = max(1, options.images // options.batch_size)
+    taken, fresh_before = 0, new
+    before, began = cpu_of_all(producer, options.server_pid), time.perf_counter()
+    for images in told(steps):
+        measure.touch(images)
+        taken += len(images)
+    seconds = time.perf_counter() - began
+    own, producing, serving = (cpu_of_all(producer, options.server_pid) - before).tolist()
+    return {
+        "images": taken,
+        "new": new - fresh_before,
+        "seconds": seconds,
+        "cpu_seconds": own,
+        "producer_cpu_seconds": producing,
+        "server_cpu_seconds": serving,
+        **pixels.described(),
+    }

@@ -1,0 +1,120 @@
+"""The usual way: an IterableDataset over the directory or the stream, a reservoir in Python, torchvision in workers.
+
+Each worker has the files whose names fall to it and removes what it has read, or is a consumer of a group of the
+stream's; it keeps encoded samples in a reservoir of its own (algorithm R) and gives one of them after each new one.
+Images go to this process as uint8 and are normalised here, by the batch, which costs less than to send floats.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import time
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import feeding
+import measure
+import numpy as np
+import producer
+import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+from torch_common import normalised
+from torchvision.io import ImageReadMode, decode_jpeg
+from torchvision.transforms import v2
+
+PAUSE = 0.002
+"""Seconds until a directory without new files is listed again."""
+AT_ONCE = 32
+"""Entries of a stream that are read at once."""
+Sample = tuple[bytes, int]
+
+
+class Stream(IterableDataset):
+    """Samples that arrive, each decoded and transformed, and after each an earlier one."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        crop = v2.RandomResizedCrop(
+            options.image_size, scale=measure.SCALE, ratio=measure.RATIO, antialias=True
+        )
+        self.transform = v2.Compose([crop, v2.RandomHorizontalFlip()])
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, int]]:
+        """Yield images as uint8, with their labels."""
+        worker = get_worker_info()
+        torch.set_num_threads(1)
+        chance = random.Random(worker.id)
+        room = self.options.capacity // worker.num_workers
+        kept: list[Sample] = []
+        of_kind = self.redis if self.options.feed.kind == "redis" else self.folder
+        for number, sample in enumerate(of_kind(worker.id, worker.num_workers)):
+            yield self.finished(sample)
+            if self.options.feed.share and kept:
+                yield self.finished(kept[chance.randrange(len(kept))])
+            if len(kept) < room:
+                kept.append(sample)
+            elif (place := chance.randrange(number + 1)) < room:
+                kept[place] = sample
+
+    def finished(self, sample: Sample) -> tuple[torch.Tensor, int]:
+        """Decode and transform a sample."""
+        image = torch.frombuffer(bytearray(sample[0]), dtype=torch.uint8)
+        return self.transform(decode_jpeg(image, mode=ImageReadMode.RGB)), sample[1]
+
+    def folder(self, worker: int, workers: int) -> Iterator[Sample]:
+        """Yield the files of this worker in the order of their names."""
+        incoming = self.options.scratch / producer.INCOMING
+        classes = sorted(path.name for path in incoming.iterdir())
+        while True:
+            found = [
+                (name, label)
+                for label, folder in enumerate(classes)
+                for name in os.listdir(incoming / folder)
+                if not name.startswith(".") and zlib.crc32(name.encode()) % workers == worker
+            ]
+            for name, label in sorted(found):
+                path = Path(incoming, classes[label], name)
+                yield path.read_bytes(), label
+                path.unlink()
+            if not found:
+                time.sleep(PAUSE)
+
+    def redis(self, worker: int, workers: int) -> Iterator[Sample]:
+        """Yield the entries that the server deals out to this worker."""
+        import redis
+
+        client = redis.Redis.from_url(self.options.server)
+        try:
+            client.xgroup_create(producer.STREAM, "usual", id="0", mkstream=True)
+        except redis.ResponseError as error:
+            if "BUSYGROUP" not in str(error):
+                raise
+        wanted = {producer.STREAM: ">"}
+        while True:
+            answer = client.xreadgroup("usual", str(worker), wanted, count=AT_ONCE, block=1000, noack=True)
+            for _, entries in answer or ():
+                for _, entry in entries:
+                    yield entry[b"jpg"], int(entry[b"cls"])
+
+
+def main() -> None:
+    """Let samples arrive, take them, print one JSON line."""
+    options = feeding.parse_options()
+    torch.set_num_threads(1)
+    with feeding.Producer(options) as feeder:
+        loader = DataLoader(Stream(options), batch_size=options.batch_size, num_workers=options.threads)
+        new_of_each = 1 - options.feed.share
+
+        def batches() -> Iterator[tuple[np.ndarray, int]]:
+            for images, _labels in loader:
+                yield normalised(images).numpy(), int(len(images) * new_of_each)
+
+        feeder.begin()
+        measure.tell(feeding.timed(batches(), feeder, options))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,94 @@
+"""Fills a rehearsal buffer in a directory and saves a state; or goes on from it and prints how long that takes.
+
+The time is that from making the loader to the first batch, in a process of its own, without Python's imports.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from foreload import Rehearsal, StreamLoader, fields, streams
+
+BATCH = 256
+STATE = "state.json"
+
+
+class Small:
+    """Samples of a hundred bytes without end, which can go on behind any of them."""
+
+    def __init__(self) -> None:
+        self._first = 0
+
+    def seek(self, key: str | None) -> None:
+        """Go on behind the sample of this key."""
+        self._first = 0 if key is None else int(key) + 1
+
+    def __iter__(self) -> Iterator[tuple[str, dict[str, Any]]]:
+        """Give pairs of key and sample."""
+        number = self._first
+        while True:
+            yield str(number), {"bin": b"%0100d" % number}
+            number += 1
+
+
+def loader_of(folder: Path, capacity: int, share: float) -> StreamLoader:
+    """Return a loader whose buffer holds `capacity` samples."""
+    rehearsal = Rehearsal(capacity, share=share, directory=folder / "kept", directory_size="2GB")
+    return StreamLoader(
+        streams.Iterator(Small(), name="small"),
+        batch_size=BATCH,
+        fields=[fields.Bytes("bin")],
+        rehearsal=rehearsal,
+        device="cpu",
+        threads=1,
+    )
+
+
+def fill(folder: Path, capacity: int) -> dict:
+    """Fill the buffer, save and acknowledge a state."""
+    folder.mkdir(parents=True)
+    began, new = time.perf_counter(), 0
+    loader = loader_of(folder, capacity, 0.5)
+    for batch in loader:
+        new += int((np.from_dlpack(batch.occurrences) == 0).sum())
+        if new >= capacity:
+            break
+    filled = time.perf_counter()
+    state = loader.state_dict()
+    saved = time.perf_counter()
+    loader.acknowledge(state)
+    (folder / STATE).write_text(json.dumps(state))
+    kept = loader.stats()["stream"]["kept"]
+    return {"kept": kept, "filling_seconds": filled - began, "saving_seconds": saved - filled}
+
+
+def restore(folder: Path, capacity: int) -> dict:
+    """Go on from the state; a batch with earlier samples proves that the buffer is there."""
+    state = json.loads((folder / STATE).read_text())
+    began = time.perf_counter()
+    loader = loader_of(folder, capacity, 0.5)
+    loader.load_state_dict(state)
+    batch = next(iter(loader))
+    seconds = time.perf_counter() - began
+    rehearsed = int((np.from_dlpack(batch.occurrences) > 0).sum())
+    return {"seconds": seconds, "rehearsed": rehearsed, "kept": loader.stats()["stream"]["kept"]}
+
+
+def main() -> None:
+    """Do either, print one JSON line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("task", choices=("fill", "restore"))
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("capacity", type=int, help="samples")
+    chosen = parser.parse_args()
+    print(json.dumps((fill if chosen.task == "fill" else restore)(chosen.folder, chosen.capacity)))
+
+
+if __name__ == "__main__":
+    main()
