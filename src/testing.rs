@@ -148,7 +148,7 @@ pub mod state {
 }
 pub mod stream {
     pub use crate::stream::record::{Record, sample_id};
-    pub use crate::stream::source::{Arrival, Received, Replay, Source, SourcePosition};
+    pub use crate::stream::source::{Arrival, Received, Replay, SourcePosition, StreamSource};
     pub use crate::stream::sources::RankShare;
     pub use crate::stream::sources::redis::{RedisOptions, RedisSource};
     pub use crate::stream::sources::socket::{

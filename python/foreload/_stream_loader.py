@@ -185,8 +185,17 @@ class StreamLoader:
         votes = None
         if place[1] > 1:
             # What is of a rank alone, as its paths, need not be the same.
-            alike = {**spec, "streams": [each.name for each in sources], "batch_size": batch_size, "seed": seed}
-            alike = {key: value for key, value in alike.items() if key not in ("journal", "replay", "spill_directory")}
+            alike = {
+                **spec,
+                "streams": [each.name for each in sources],
+                "batch_size": batch_size,
+                "seed": seed,
+            }
+            alike = {
+                key: value
+                for key, value in alike.items()
+                if key not in ("journal", "replay", "spill_directory")
+            }
             what = json.dumps(alike, sort_keys=True).encode()
             votes = Agreement(what, rank=place[0], world_size=place[1], **(meeting or {})).gather
         self._engine = StreamEngine(described, json.dumps(spec), score, place, votes, **settings)

@@ -13,8 +13,8 @@ class StreamEngine:
     """What `foreload.StreamLoader` is made of; use that.
 
     `sources` are pairs of a source in JSON and an object of Python's or None, `spec` the stream in JSON, `score` the
-    function that says how likely a sample is kept. `place` is the rank and the number of ranks, and `votes` gives a byte
-    of each rank to all.
+    function that says how likely a sample is kept. `place` is the rank and the number of ranks, which agree by calls of
+    `votes`: it gives a rank's bytes to all, and returns those of all.
 
     Raises:
         ConfigError: A setting cannot work, or there is none of that name.

@@ -104,6 +104,8 @@ class StreamIdentity(TypedDict):
     streams: list[str]
     seed: int
     batch_size: int
+    rank: int
+    world_size: int
     rehearsal: str | None
 
 

@@ -22,7 +22,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
-from foreload._core import RING, Batch, Batches, ImageLoader
+from foreload._core import RING, Batch, Batches, ImageLoader, UnavailableError
 from foreload._dali_source import DaliSource, checked_depth, kept_batches
 from foreload._docs import hands_on_settings
 from foreload._errors import config_error
@@ -382,8 +382,9 @@ class StreamSource(DaliSource):
 
         Raises:
             StopIteration: The stream has ended; however often it is asked for.
-            UnavailableError: It is called in a process of `parallel=True`; or there are as many states that were not
-                acknowledged as `Rehearsal(keep_states=)` allows.
+            UnavailableError: It is called in a process of `parallel=True`; there are as many states that were not
+                acknowledged as `Rehearsal(keep_states=)` allows; or a batch is empty, because the stream of this rank
+                has ended and that of others has not.
             Error: The same as for iterating over a `foreload.StreamLoader`.
         """
         self._check_process()
@@ -401,6 +402,10 @@ class StreamSource(DaliSource):
                 # The pass is over, but not the stream: a second call goes on.
                 self._pass = None
                 raise
+            if len(batch) == 0:
+                # A rank whose stream has ended gets these until the others' have.
+                message = f"step {self._step} has no sample for this rank, and DALI takes no empty batch"
+                raise UnavailableError(f'{message}: when_dry="rehearse" gives it earlier ones')
             self._kept.append(batch)
             self._step += 1
             if self._every is not None and self._step % self._every == 0:

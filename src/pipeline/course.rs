@@ -80,8 +80,8 @@ impl Course {
         }
     }
 
-    /// A sample that `stream` draws to take the place of one that failed at `position`: any of the epoch's, or one of the
-    /// same batch of a stream.
+    /// A sample that `stream` draws to take the place of one that failed at `position`: any of the epoch's, or one of
+    /// the same batch of a stream.
     ///
     /// # Errors
     /// [`Error::Dataset`] where there is none.

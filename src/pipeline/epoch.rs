@@ -178,7 +178,7 @@ impl Epoch {
             return Ok(Poll::End);
         }
         if self.process != std::process::id() {
-            return Err(super::forked());
+            return Err(super::threads::forked());
         }
         self.turn();
         self.batches.consumer_waits();

@@ -299,7 +299,7 @@ impl Pipeline {
         // The first epoch reports what went wrong when the cache was opened.
         let first = threads.is_none();
         let place = RankPlace { rank: schedule.rank(), world_size: schedule.world_size() };
-        let threads = running(&mut threads, shared, place)?;
+        let threads = threads::running(&mut threads, shared, place)?;
         let schedule = shared.assigned(schedule)?;
         threads.stop_current();
         if let Some(cache) = self.cache() {
@@ -313,12 +313,12 @@ impl Pipeline {
         self.run(threads, shared, epoch, Course::Epoch(schedule), first_step, errors)
     }
 
-    /// Goes on with the stream of this pipeline, behind the batch that was delivered last. Keep the pipeline for as long
-    /// as it runs. An iteration of this pipeline that still runs is stopped.
+    /// Goes on with the stream of this pipeline, behind the batch that was delivered last. Keep the pipeline for as
+    /// long as it runs. An iteration of this pipeline that still runs is stopped.
     ///
     /// # Errors
-    /// The errors of [`Stream::begin`]; [`Error::Io`] when there is no memory for the pools; [`Error::Unavailable`] in a
-    /// forked child.
+    /// The errors of [`Stream::begin`]; [`Error::Io`] when there is no memory for the pools; [`Error::Unavailable`] in
+    /// a forked child.
     pub(crate) fn stream(&self, place: RankPlace) -> Result<Epoch> {
         let shared = &self.shared;
         let Some(stream) = &shared.stream else {
@@ -331,7 +331,7 @@ impl Pipeline {
         let waker = shared.fetch_waker.clone();
         let errors = stream.loaded_errors();
         let (iteration, first_step) = stream.begin(move || waker.wake())?;
-        let threads = running(&mut threads, shared, place)?;
+        let threads = threads::running(&mut threads, shared, place)?;
         let global_batch = self.global_batch(place.world_size);
         let course = Course::Stream(StreamCourse { stream: stream.clone(), iteration, global_batch });
         self.run(threads, shared, 0, course, first_step, errors)
@@ -391,37 +391,6 @@ impl Pipeline {
     fn global_batch(&self, world_size: u32) -> u64 {
         u64::from(self.shared.config.batch_size) * u64::from(world_size)
     }
-}
-
-/// The threads that run for `shared`, which are started if there are none.
-///
-/// # Errors
-/// [`Error::Unavailable`] in a forked child; those of starting threads.
-fn running<'a>(
-    threads: &'a mut Option<Threads>,
-    shared: &Arc<PipelineShared>,
-    place: RankPlace,
-) -> Result<&'a mut Threads> {
-    if threads.as_ref().is_some_and(|threads| threads.process != std::process::id()) {
-        return Err(forked());
-    }
-    // Images of another size need other pools, and so other threads. These end before those begin.
-    if let Some(former) = threads.take_if(|threads| !Arc::ptr_eq(&threads.shared, shared)) {
-        former.end();
-    }
-    match threads {
-        Some(threads) => Ok(threads),
-        empty => Ok(empty.insert(Threads::start(shared, place)?)),
-    }
-}
-
-/// The error of a forked child, which has none of the parent's threads.
-fn forked() -> Error {
-    Error::Unavailable(
-        "this loader was used before the process forked; its threads live in the parent: make a new loader in the \
-         child (with torch, num_workers=0)"
-            .into(),
-    )
 }
 
 impl PipelineShared {

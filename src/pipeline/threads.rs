@@ -177,3 +177,34 @@ impl PipelineShared {
         values.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 }
+
+/// The threads that run for `shared`, which are started if there are none.
+///
+/// # Errors
+/// [`Error::Unavailable`] in a forked child; those of starting threads.
+pub(super) fn running<'a>(
+    threads: &'a mut Option<Threads>,
+    shared: &Arc<PipelineShared>,
+    place: RankPlace,
+) -> Result<&'a mut Threads> {
+    if threads.as_ref().is_some_and(|threads| threads.process != std::process::id()) {
+        return Err(forked());
+    }
+    // Images of another size need other pools, and so other threads. These end before those begin.
+    if let Some(former) = threads.take_if(|threads| !Arc::ptr_eq(&threads.shared, shared)) {
+        former.end();
+    }
+    match threads {
+        Some(threads) => Ok(threads),
+        empty => Ok(empty.insert(Threads::start(shared, place)?)),
+    }
+}
+
+/// The error of a forked child, which has none of the parent's threads.
+pub(super) fn forked() -> Error {
+    Error::Unavailable(
+        "this loader was used before the process forked; its threads live in the parent: make a new loader in the \
+         child (with torch, num_workers=0)"
+            .into(),
+    )
+}

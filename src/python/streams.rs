@@ -6,7 +6,8 @@ use super::notices::deliver;
 use crate::error::{Error, Result};
 use crate::notices::Notices;
 use crate::stream::{
-    Arrival, FeederSpec, RankVotes, Received, Record, Replay, SocketFeeder, Source, SourcePosition, members,
+    Arrival, FeederSpec, RankVotes, Received, Record, Replay, SocketFeeder, SourcePosition, StreamSource,
+    members,
 };
 use pyo3::exceptions::{PyException, PyStopIteration, PyTypeError};
 use pyo3::prelude::*;
@@ -148,7 +149,7 @@ fn bytes_of(value: &Bound<'_, PyAny>) -> Result<Vec<u8>, String> {
     json.str().map(|text| text.to_string_lossy().into_owned().into_bytes()).map_err(|error| error.to_string())
 }
 
-impl Source for PythonSource {
+impl StreamSource for PythonSource {
     fn name(&self) -> &str {
         &self.name
     }
@@ -171,7 +172,10 @@ impl Source for PythonSource {
         Ok(())
     }
 
-    fn receive(&mut self, _: usize, _: Duration, into: &mut Vec<Arrival>) -> Result<Received> {
+    fn receive(&mut self, most: usize, _: Duration, into: &mut Vec<Arrival>) -> Result<Received> {
+        if most == 0 {
+            return Ok(Received::More);
+        }
         let received = Python::try_attach(|py| {
             // The next one may be long in coming, so each is passed on at once.
             let next = self.next(py)?;

@@ -22,8 +22,8 @@ const HAS_A_BATCH: u8 = 1;
 const HAS_ENDED: u8 = 2;
 
 /// What this rank does, which could do what it has `decided`: as long as one waits all do; then all make a batch, of
-/// which those that have ended make one of up to `rehearsed` samples that are rehearsed, or of none; and the stream ends
-/// when it has for all.
+/// which those that have ended make one of up to `rehearsed` samples that are rehearsed, or of none; and the stream
+/// ends when it has for all.
 ///
 /// # Errors
 /// Those of `votes`.

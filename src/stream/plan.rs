@@ -184,7 +184,8 @@ impl Plan {
                         let sample = fetch(source, &key)?;
                         if sample.record.checksum() != crc {
                             return Err(astray(format!(
-                                "the sample {key:?} of step {step} has other bytes now than when the journal was written"
+                                "the sample {key:?} of step {step} has other bytes now than when the journal was \
+                                 written"
                             )));
                         }
                         samples.push(sample);
@@ -195,7 +196,8 @@ impl Plan {
                     };
                     if (drawn.len() as u64, journal::digest(&drawn)) != (count, digest) {
                         return Err(astray(format!(
-                            "step {step} rehearses other samples than when the journal was written: it began with another                              state"
+                            "step {step} rehearses other samples than when the journal was written: it began with \
+                             another state"
                         )));
                     }
                     return self.compose(samples, drawn, live).map(NextBatch::Places);

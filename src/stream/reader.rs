@@ -1,5 +1,5 @@
-//! The reader of a stream's pipeline: samples in memory are copied into their slots, and those of the rehearsal buffer's
-//! files are read by whatever reads files.
+//! The reader of a stream's pipeline: samples in memory are copied into their slots, and those of the rehearsal
+//! buffer's files are read by whatever reads files.
 
 use super::live::{LiveTable, SampleBytes};
 use crate::crc::checksum;

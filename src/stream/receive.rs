@@ -3,7 +3,7 @@
 use super::inlet::{Inlet, RoomAnswer};
 use super::record::Record;
 use super::run::ScoreFunction;
-use super::source::{Received, Source, SourcePosition};
+use super::source::{Received, SourcePosition, StreamSource};
 use crate::error::{Error, Result};
 use crossbeam_channel::{Receiver, RecvTimeoutError, Sender, bounded, unbounded};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_millis(50);
 /// The most samples that are received at a time: so many more may come than there is room for.
 const AT_A_TIME: usize = 32;
+/// How often a source is asked for nothing while there is no room.
+const SIGN_OF_LIFE: Duration = Duration::from_secs(1);
 /// How long threads may take to end. One that hangs in a dead broker is left behind.
 const SHUTDOWN_WAIT: Duration = Duration::from_secs(1);
 /// How long a source may take to let go of samples.
@@ -49,7 +51,7 @@ impl Receivers {
     /// [`Error::Unavailable`] when a thread cannot be started.
     pub(super) fn start(
         inlet: &Arc<Inlet>,
-        sources: Vec<(Box<dyn Source>, SourcePosition)>,
+        sources: Vec<(Box<dyn StreamSource>, SourcePosition)>,
         score: Option<&Arc<ScoreFunction>>,
         on_demand: bool,
     ) -> Result<Self> {
@@ -90,10 +92,11 @@ impl Receivers {
         Ok(Self { inlet: inlet.clone(), threads, ended })
     }
 
-    /// Has a source let go of the samples that are settled at `position`. Returns whether it will never give them again.
+    /// Has a source let go of the samples that are settled at `position`. Returns whether it will never give them
+    /// again.
     ///
     /// # Errors
-    /// The errors of [`Source::acknowledge`]; [`Error::Unavailable`] for a source that does not answer.
+    /// The errors of [`StreamSource::acknowledge`]; [`Error::Unavailable`] for a source that does not answer.
     pub(super) fn acknowledge(&self, source: usize, position: SourcePosition) -> Result<bool> {
         self.ask(source, |answer| SourceCommand::Acknowledge(position, answer))
     }
@@ -101,7 +104,7 @@ impl Receivers {
     /// Gets a sample of a source once more.
     ///
     /// # Errors
-    /// The errors of [`Source::fetch`].
+    /// The errors of [`StreamSource::fetch`].
     pub(super) fn fetch(&self, source: usize, key: &str) -> Result<Record> {
         self.ask(source, |answer| SourceCommand::Fetch(key.to_owned(), answer))
     }
@@ -137,7 +140,7 @@ impl Drop for Receivers {
 /// Receives until nobody wants any more.
 fn run(
     inlet: &Inlet,
-    (number, mut source): (usize, Box<dyn Source>),
+    (number, mut source): (usize, Box<dyn StreamSource>),
     position: &SourcePosition,
     commands: &Receiver<SourceCommand>,
     score: Option<&ScoreFunction>,
@@ -146,6 +149,7 @@ fn run(
     source.open(position)?;
     let mut arrivals = Vec::new();
     let mut ended = on_demand;
+    let mut asked = Instant::now();
     while !inlet.is_closed() {
         let command = match ended {
             true => commands.recv_timeout(PATIENCE).ok(),
@@ -155,9 +159,18 @@ fn run(
             obey(&mut *source, command);
             continue;
         }
-        if ended || inlet.wait_for_room(PATIENCE) != RoomAnswer::Room {
+        if ended {
             continue;
         }
+        if inlet.wait_for_room(PATIENCE) != RoomAnswer::Room {
+            // Others may take a reader for dead that asks for nothing.
+            if asked.elapsed() >= SIGN_OF_LIFE {
+                source.receive(0, Duration::ZERO, &mut arrivals)?;
+                asked = Instant::now();
+            }
+            continue;
+        }
+        asked = Instant::now();
         let received = source.receive(AT_A_TIME, PATIENCE, &mut arrivals);
         if let Some(score) = score {
             let records = arrivals.iter_mut().filter_map(|arrival| arrival.record.as_mut().ok());
@@ -176,7 +189,7 @@ fn run(
     Ok(())
 }
 
-fn obey(source: &mut dyn Source, command: SourceCommand) {
+fn obey(source: &mut dyn StreamSource, command: SourceCommand) {
     // Whoever asked may have given up.
     match command {
         SourceCommand::Acknowledge(position, answer) => drop(answer.send(source.acknowledge(&position))),

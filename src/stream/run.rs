@@ -11,7 +11,7 @@ use super::plan::{NextBatch, Plan};
 use super::reader::StreamReader;
 use super::receive::Receivers;
 use super::record::Record;
-use super::source::{Replay, Source, SourcePosition};
+use super::source::{Replay, SourcePosition, StreamSource};
 use super::sources::RankShare;
 use super::spill::{Spill, SpillOptions};
 use super::state::{SourceState, StreamIdentity, StreamState};
@@ -75,7 +75,7 @@ pub(crate) struct Stream {
 
 #[derive(Default)]
 struct IdleStream {
-    sources: Vec<Box<dyn Source>>,
+    sources: Vec<Box<dyn StreamSource>>,
     loaded: Option<StreamState>,
 }
 
@@ -93,7 +93,7 @@ impl Stream {
     ///
     /// # Errors
     /// [`Error::Config`] for options that cannot work, and for two sources of one name.
-    pub(crate) fn new(options: StreamOptions, sources: Vec<Box<dyn Source>>) -> Result<Arc<Self>> {
+    pub(crate) fn new(options: StreamOptions, sources: Vec<Box<dyn StreamSource>>) -> Result<Arc<Self>> {
         options.mix.check()?;
         if let (Some(_), Some(source)) =
             (&options.replay, sources.iter().find(|source| source.replay() == Replay::Never))
@@ -249,8 +249,8 @@ impl Stream {
             let lost = account.lost - state.account.lost;
             self.options.notices.warn_once("lost samples", || {
                 format!(
-                    "{lost} samples had arrived when the state was saved and were not used yet: their source cannot give \
-                     them again, and they are lost; stats()[\"stream\"][\"lost\"] counts them"
+                    "{lost} samples had arrived when the state was saved and were not used yet: their source cannot \
+                     give them again, and they are lost; stats()[\"stream\"][\"lost\"] counts them"
                 )
             });
         }

@@ -46,7 +46,7 @@ pub struct SourcePosition {
 }
 
 /// A source of samples, which one thread drives.
-pub trait Source: Send {
+pub trait StreamSource: Send {
     /// The name of the stream: it is part of every sample's identity and of states, and so never holds a secret.
     fn name(&self) -> &str;
 
@@ -60,9 +60,10 @@ pub trait Source: Send {
     /// what the position needs.
     fn open(&mut self, position: &SourcePosition) -> Result<()>;
 
-    /// Waits up to `patience` for samples, and appends up to `most` of them. An ordered source gives all that lies behind
-    /// its position's `after`; a listed one leaves out what is settled. A source that loses its connection makes it again by
-    /// itself, after pauses, and tells notices; only what will not mend is an error.
+    /// Waits up to `patience` for samples, and appends up to `most` of them: none, where the source is only to show
+    /// that somebody is there. An ordered source gives all that lies behind its position's `after`; a listed one leaves
+    /// out what is settled. A source that loses its connection makes it again by itself, after pauses, and tells
+    /// notices; only what will not mend is an error.
     ///
     /// # Errors
     /// What keeps the source from ever giving more.

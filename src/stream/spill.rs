@@ -1,4 +1,5 @@
-//! What waits in a directory because memory is full: first in, first out, in the same segments as the rehearsal buffer's.
+//! What waits in a directory because memory is full: first in, first out, in the same segments as the rehearsal
+//! buffer's.
 //!
 //! Nothing of it outlives its process: sources give what was not used once more, or it is lost and counted.
 

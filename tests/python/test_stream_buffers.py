@@ -53,7 +53,8 @@ def test_a_training_goes_on_with_the_buffer_that_it_had(dataset: Path, tmp_path:
     batches = iter(loader)
     made = [content(next(batches)) for _ in range(31)]
     state = loader.state_dict()
-    assert state["snapshot"] is not None and state["sources"][0]["position"] is None
+    assert state["snapshot"] is not None
+    assert state["sources"][0]["position"] is None
     assert len(str(state)) < 2000, "what is large lies in the directory"
     for _ in range(5):
         next(batches)  # What is not in the state is taken back.
@@ -98,7 +99,7 @@ def test_states_wait_for_their_acknowledgement(dataset: Path, tmp_path: Path) ->
     # A state that was acknowledged is still one to go on from; older ones are gone.
     resumed = with_keys(Seekable(dataset, 2000), rehearsal=rehearsal(tmp_path / "kept"))
     resumed.load_state_dict(states[0])
-    with pytest.raises(UnavailableError, match="snapshot 0 .* is not there"):
+    with pytest.raises(UnavailableError, match=r"snapshot 0 .* is not there"):
         next(iter(resumed))
     del resumed
     gc.collect()
@@ -112,12 +113,12 @@ def test_a_directory_with_states_is_not_overwritten(dataset: Path, tmp_path: Pat
     next(iter(loader))
     loader.state_dict()
     other = with_keys(Seekable(dataset, 200), rehearsal=rehearsal(tmp_path / "kept"))
-    with pytest.raises(UnavailableError, match="another process|in use|has the directory|already"):
+    with pytest.raises(UnavailableError, match=r"another process|in use|has the directory|already"):
         next(iter(other))
     del loader, other
     gc.collect()
     fresh = with_keys(Seekable(dataset, 200), rehearsal=rehearsal(tmp_path / "kept"))
-    with pytest.raises(ConfigError, match="has the states of an earlier run: load one"):
+    with pytest.raises(ConfigError, match=r"has the states of an earlier run: load one"):
         next(iter(fresh))
 
 
@@ -154,7 +155,8 @@ def test_withdrawn_samples_are_in_no_file(tmp_path: Path) -> None:
     assert len(marked()) >= 30
     planned = [set(next(batches)["__key__"]) for _ in range(12)]
     later = [set(batch["__key__"]) for batch in batches]
-    assert planned and not set().union(*later) & gone
+    assert planned
+    assert not set().union(*later) & gone
     balanced(loader)
     del batches, loader
     gc.collect()
@@ -167,7 +169,8 @@ def test_withdrawn_samples_are_in_no_file(tmp_path: Path) -> None:
     for batch in batches:
         old = np.from_dlpack(batch.occurrences) > 0
         rehearsed.update(key for key, is_old in zip(batch["__key__"], old, strict=True) if is_old)
-    assert rehearsed and not set(rehearsed) & (gone - {f"k{number}" for number in range(150, 300)})
+    assert rehearsed
+    assert not set(rehearsed) & (gone - {f"k{number}" for number in range(150, 300)})
 
 
 def test_damage_is_found_and_costs_its_sample(dataset: Path, tmp_path: Path) -> None:
@@ -222,7 +225,7 @@ def test_the_directory_keeps_its_size(dataset: Path, tmp_path: Path) -> None:
 def test_a_buffer_in_memory_alone_says_that_no_state_has_it(dataset: Path) -> None:
     loader = with_keys(Seekable(dataset, 200), rehearsal=Rehearsal(50))
     next(iter(loader))
-    with pytest.warns(foreload.Warning, match="in memory alone.*directory=PATH"):
+    with pytest.warns(foreload.Warning, match=r"in memory alone.*directory=PATH"):
         state = loader.state_dict()
     assert state["snapshot"] is None
 
@@ -298,8 +301,8 @@ def test_kinds_of_loaders_are_not_mixed_up(dataset: Path) -> None:
         batch_size=10,
         fields=["jpg", fields.Text("__key__")],
     )
-    with pytest.raises(ConfigError, match="is not what StreamLoader.state_dict"):
+    with pytest.raises(ConfigError, match=r"is not what StreamLoader.state_dict"):
         loader.load_state_dict(state)
     other = with_keys(Seekable(dataset, 30)).state_dict()
-    with pytest.raises(ConfigError, match="seed: is 0, but the state was saved with 3"):
+    with pytest.raises(ConfigError, match=r"seed: is 0, but the state was saved with 3"):
         loader.load_state_dict(other)

@@ -175,9 +175,9 @@ def test_a_data_loader_may_hand_on_and_nothing_else(torch: ModuleType, dataset: 
         len(made)
     with pytest.raises(ConfigError, match=r"an ImageStream yields whole batches.*batch_size=None"):
         next(iter(DataLoader(made, batch_size=4)))
-    with pytest.raises(UnavailableError, match="ImageStream works in the training process"):
+    with pytest.raises(UnavailableError, match=r"ImageStream works in the training process"):
         next(iter(DataLoader(made, batch_size=None, num_workers=1)))
-    with pytest.raises(UnavailableError, match="ImageStream works in the training process"):
+    with pytest.raises(UnavailableError, match=r"ImageStream works in the training process"):
         pickle.dumps(made)
     assert [len(labels) for _, labels in DataLoader(made, batch_size=None, num_workers=0)] == [10] * 3
 
@@ -240,7 +240,7 @@ def test_a_call_gives_the_next_batch(dataset: Path) -> None:
     for _ in range(3):
         with pytest.raises(StopIteration):
             source()
-    with pytest.raises(UnavailableError, match="StreamSource works in the pipeline's own process"):
+    with pytest.raises(UnavailableError, match=r"StreamSource works in the pipeline's own process"):
         pickle.dumps(source)
 
 
@@ -297,7 +297,7 @@ def test_dali_gets_images_alone_and_fields(dali: ModuleType, dataset: Path) -> N
         assert (images.shape, labels.shape) == ((10, 3, 24, 24), numbers.shape)
         assert not numbers.any()
         assert not present.any()
-    with pytest.raises(ConfigError, match="size"):
+    with pytest.raises(ConfigError, match=r"size"):
         dali_source([], fields=["jpg", "txt"])
 
 
@@ -349,6 +349,14 @@ def test_a_training_in_dali_goes_on_where_it_was_saved(
     assert rest == seen[20:]
 
 
+def test_an_empty_batch_is_refused_for_dali() -> None:
+    """A rank gets these when its stream has ended, and that of others has not."""
+    source = dali_source([])
+    source._pass = iter([[]])
+    with pytest.raises(UnavailableError, match=r'step 0 has no sample for this rank.*when_dry="rehearse"'):
+        source()
+
+
 def test_states_in_dali_are_refused_where_they_would_be_wrong(dataset: Path) -> None:
     source = dali_source(samples(dataset, 95))
     source()
@@ -357,23 +365,23 @@ def test_states_in_dali_are_refused_where_they_would_be_wrong(dataset: Path) -> 
     for wrong in (0, True, "5", 2.0):
         with pytest.raises(ConfigError, match=r"states_every: is .*must be a whole number"):
             dali_source([], states_every=wrong)
-    with pytest.raises(ConfigError, match="keep: is this source's own"):
+    with pytest.raises(ConfigError, match=r"keep: is this source's own"):
         dali_source([], keep=3)
 
 
 def test_what_dali_cannot_do_with_a_stream_is_refused(dali: ModuleType, dataset: Path) -> None:
     from nvidia.dali import fn, pipeline_def
 
-    with pytest.raises(ConfigError, match="prefetch_queue_depth: is 2, but the pipeline's is 3"):
+    with pytest.raises(ConfigError, match=r"prefetch_queue_depth: is 2, but the pipeline's is 3"):
         pipeline(dali_source(samples(dataset, 95)), prefetch_queue_depth=3)
-    with pytest.raises(ConfigError, match="batch_size: is 10, but the pipeline's is 8"):
+    with pytest.raises(ConfigError, match=r"batch_size: is 10, but the pipeline's is 8"):
         pipeline(dali_source(samples(dataset, 95)), batch_size=8)
 
     @pipeline_def(batch_size=10, num_threads=1, device_id=None, py_num_workers=1, py_start_method="spawn")
     def parallel(source: Any) -> tuple[Any, ...]:
         return tuple(fn.external_source(source=source, num_outputs=2, batch=True, parallel=True))
 
-    with pytest.raises(TypeError, match="parallel mode"):
+    with pytest.raises(TypeError, match=r"parallel mode"):
         parallel(dali_source(samples(dataset, 95)))
 
 

@@ -165,7 +165,7 @@ def begin(place: dict[str, Any], dataset: Path, home: Path) -> tuple[list[str], 
 
 def go_on(place: dict[str, Any], dataset: Path, home: Path, states: list[Any]) -> list[str]:
     loader = one_rank(place, dataset, home)
-    with pytest.raises(foreload.ConfigError, match="world_size: is rank"):
+    with pytest.raises(foreload.ConfigError, match=r"world_size: is rank"):
         loader.load_state_dict(states[1 - place["rank"]])
     loader.load_state_dict(states[place["rank"]])
     return [key for keys in new_keys(iter(loader)) for key in keys]

@@ -20,7 +20,7 @@ import foreload
 import numpy as np
 import pytest
 from conftest import paths
-from foreload import ConfigError, Rehearsal, fields, streams
+from foreload import ConfigError, Rehearsal, streams
 from test_streams import balanced, load
 
 SECRET = "f3c7" * 10
@@ -36,9 +36,11 @@ class Server:
 
     @property
     def url(self) -> str:
+        """Its address."""
         return f"unix://{self.path}"
 
     def start(self) -> None:
+        """Start it, or again after a kill."""
         command = ["redis-server", "--port", "0", "--unixsocket", str(self.path), "--dir", str(self.home)]
         command += ["--appendonly", "yes", "--appendfsync", "always", "--save", "", "--requirepass", SECRET]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
@@ -48,6 +50,7 @@ class Server:
             time.sleep(0.01)
 
     def kill(self) -> None:
+        """Kill it."""
         assert self._process is not None
         self._process.send_signal(signal.SIGKILL)
         self._process.wait()
@@ -198,12 +201,12 @@ def test_feeders_in_other_processes_feed_a_socket(dataset: Path, tmp_path: Path,
 
 
 def test_a_socket_of_tcp_needs_a_token() -> None:
-    with pytest.raises(ConfigError, match="token: is None"):
+    with pytest.raises(ConfigError, match=r"token: is None"):
         load(streams.Socket("tcp://127.0.0.1:5999"))
-    with pytest.raises(ConfigError, match="address is 'tcp://everywhere'|address is \"tcp://everywhere\""):
+    with pytest.raises(ConfigError, match=r"address is 'tcp://everywhere'|address is \"tcp://everywhere\""):
         load(streams.Socket("tcp://everywhere", token=SECRET))
     feeder = streams.Feeder("unix:///nowhere/at/all")
-    with pytest.raises(TypeError, match="cannot be written"):
+    with pytest.raises(TypeError, match=r"cannot be written"):
         feeder.send("k", {"jpg": object()})
 
 

@@ -37,10 +37,12 @@ class Seekable:
         self.acknowledged: list[str | None] = []
 
     def seek(self, key: str | None) -> None:
+        """Go on behind a sample."""
         self.sought.append(key)
         self.start = 0 if key is None else int(key[1:]) + 1
 
     def acknowledge(self, key: str | None) -> None:
+        """Note what may be forgotten."""
         self.acknowledged.append(key)
 
     def __iter__(self) -> Iterator[tuple[str, Sample]]:
@@ -161,9 +163,10 @@ def test_such_samples_are_left_out_if_errors_are(dataset: Path) -> None:
             yield key, sample | ({} if number % 3 else {"cls": "cat"})
 
     loader = with_keys(mixed(), on_error="skip", batch_size=5)
-    with pytest.warns(foreload.Warning, match="left out"):
+    with pytest.warns(foreload.Warning, match=r"left out"):
         keys = [key for batch in loader for key in batch["__key__"]]
-    assert keys and sorted(keys) == sorted(f"k{number}" for number in range(30) if number % 3)
+    assert keys
+    assert sorted(keys) == sorted(f"k{number}" for number in range(30) if number % 3)
     assert balanced(loader)["failed"] == 10
 
 
@@ -182,7 +185,8 @@ def test_what_is_dropped_is_counted_and_the_rest_comes(dataset: Path) -> None:
         seen += [key for batch in batches for key in batch["__key__"]]
         stats = balanced(loader)
         assert len(seen) == len(set(seen)) == stats["delivered"]
-        assert stats["received"] == 500 and stats["dropped"] == 500 - len(seen) > 300
+        assert stats["received"] == 500
+        assert stats["dropped"] == 500 - len(seen) > 300
         last = [f"k{number}" for number in range(480, 500)]
         assert policy == "drop_random" or set(last) <= set(seen)
 
@@ -215,7 +219,7 @@ def test_a_journal_replays_a_run_byte_for_byte(dataset: Path, tmp_path: Path) ->
         for number, batch in enumerate(loader):
             made.append(content(batch))
             if number == 9 and "journal" in settings:
-                withdrawn = [key for key in batch["__key__"][:5]]
+                withdrawn = list(batch["__key__"][:5])
                 assert loader.withdraw(withdrawn) > 0
             if sum(len(each[-1]) for each in made) > 1500:
                 break
@@ -231,14 +235,16 @@ def test_a_journal_replays_a_run_byte_for_byte(dataset: Path, tmp_path: Path) ->
     journal = tmp_path / "journal"
     made = run(Slow(dataset, 700), journal=journal, threads=3)
     again = run(Seekable(dataset, 700), replay=journal, threads=1, queue_size="1KB")
-    assert len(made) > 50 and again[: len(made)] == made[: len(again)] and len(again) >= len(made) - 1
+    assert len(made) > 50
+    assert again[: len(made)] == made[: len(again)]
+    assert len(again) >= len(made) - 1
     text = journal.read_text().splitlines()
     assert any("withdrawn" in line for line in text[1:])
-    with pytest.raises(ConfigError, match="there already"):
+    with pytest.raises(ConfigError, match=r"there already"):
         next(iter(with_keys(Seekable(dataset, 9), journal=journal, rehearsal=Rehearsal(50, by="class"))))
-    with pytest.raises(ConfigError, match="replay.*another stream or of other settings"):
+    with pytest.raises(ConfigError, match=r"replay.*another stream or of other settings"):
         next(iter(with_keys(Seekable(dataset, 9), replay=journal)))
-    with pytest.raises(ConfigError, match="replay.*gives? samples again"):
+    with pytest.raises(ConfigError, match=r"replay.*gives? samples again"):
         with_keys(samples(dataset, 9), replay=journal)
 
 
@@ -266,7 +272,8 @@ def test_a_training_goes_on_where_its_state_was_saved(dataset: Path) -> None:
     seen = [key for _ in range(7) for key in next(batches)["__key__"]]
     state = loader.state_dict()
     loader.acknowledge(state)
-    assert first.acknowledged == ["k69"] and first.sought == [None]
+    assert first.acknowledged == ["k69"]
+    assert first.sought == [None]
     next(batches)  # What comes after the checkpoint comes again.
     second = Seekable(dataset, 200)
     resumed = with_keys(second)
@@ -290,7 +297,7 @@ def test_what_a_source_cannot_give_again_is_lost_and_counted(dataset: Path) -> N
         time.sleep(0.01)
     resumed = with_keys(samples(dataset, 250, 200))
     resumed.load_state_dict(state)
-    with pytest.warns(foreload.Warning, match="170 samples had arrived.* lost"):
+    with pytest.warns(foreload.Warning, match=r"170 samples had arrived.* lost"):
         seen = [key for batch in resumed for key in batch["__key__"]]
     assert sorted(seen) == sorted(f"k{number}" for number in range(200, 250))
     stats = balanced(resumed)
@@ -324,7 +331,8 @@ def test_withdrawn_samples_never_come_again(dataset: Path) -> None:
     assert not set().union(*later[12:]) & gone
     assert begun
     stats = balanced(loader)
-    assert stats["withdrawn"] > 50 and stats["received"] == 400
+    assert stats["withdrawn"] > 50
+    assert stats["received"] == 400
 
 
 def test_a_damaged_image_costs_its_sample_and_not_the_stream(dataset: Path) -> None:
@@ -359,9 +367,9 @@ def test_a_damaged_image_costs_its_sample_and_not_the_stream(dataset: Path) -> N
                 seen += batch["__key__"]
             break
         except foreload.SampleError as error:
-            assert "s/k33" in str(error) or "s/k77" in str(error)
-            raised += 1
-    assert raised == 2 and len(seen) == len(set(seen)) == 198
+            raised += "s/k33" in str(error) or "s/k77" in str(error)
+    assert raised == 2
+    assert len(seen) == len(set(seen)) == 198
     assert balanced(loader)["failed"] == 2
 
 
@@ -391,7 +399,8 @@ def test_a_dry_stream_does_as_it_is_told(dataset: Path) -> None:
 
 def test_weights_of_the_users_own_decide_what_is_kept(dataset: Path) -> None:
     def score(sample: Sample) -> float:
-        assert sample["__stream__"] == "s" and isinstance(sample["jpg"], bytes)
+        assert sample["__stream__"] == "s"
+        assert isinstance(sample["jpg"], bytes)
         return 1e6 if sample["cls"] == b"3" else 1.0
 
     loader = with_keys(samples(dataset, 350), rehearsal=Rehearsal(40, share=0.5, by=score))
@@ -399,10 +408,10 @@ def test_weights_of_the_users_own_decide_what_is_kept(dataset: Path) -> None:
     late = np.concatenate(labels[-15:])
     assert (late == 3).mean() > 0.9
     with pytest.raises(
-        foreload.UnavailableError, match='score of sample "k0" raised.*ZeroDivisionError|division'
+        foreload.UnavailableError, match=r'score of sample "k0" raised.*ZeroDivisionError|division'
     ):
         list(load(samples(dataset, 50), rehearsal=Rehearsal(40, by=lambda sample: 1 / 0)))
-    with pytest.raises(ConfigError, match="score|weight"):
+    with pytest.raises(ConfigError, match=r"score|weight"):
         list(load(samples(dataset, 50), rehearsal=Rehearsal(40, by=lambda sample: -1.0)))
 
 
@@ -490,7 +499,9 @@ def test_counts_add_up_at_every_instant(dataset: Path) -> None:
     watcher.join()
     assert len(set(looked)) > 10
     stats = balanced(loader)
-    assert stats["received"] == 3000 and stats["queued"] == 0 and stats["failed"] >= 270
+    assert stats["received"] == 3000
+    assert stats["queued"] == 0
+    assert stats["failed"] >= 270
 
 
 def test_memory_is_bounded_however_long_the_stream_is(dataset: Path) -> None:

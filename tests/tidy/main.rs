@@ -53,7 +53,7 @@ const HOMES: &[(&str, &[&str])] = &[
     ("zeromq", &["stream"]),
     ("zune-core", &["cli", "decode"]),
     ("zune-jpeg", &["cli", "decode"]),
-    ("crossbeam-channel", &["cli", "dataset", "http", "io", "peers", "pipeline", "tier", "trace"]),
+    ("crossbeam-channel", &["cli", "dataset", "http", "io", "peers", "pipeline", "stream", "tier", "trace"]),
     ("indicatif", &["cli", "dataset"]),
     ("libc", &["cli", "gpu", "io", "slot", "source", "tier"]),
     ("libloading", &["gpu"]),
@@ -86,7 +86,7 @@ const HOMES: &[(&str, &[&str])] = &[
         "serde_json",
         &[
             "augment", "cli", "config", "dataset", "json", "pack", "pipeline", "python", "show", "simulate",
-            "state", "tier", "trace",
+            "state", "stream", "tier", "trace",
         ],
     ),
     ("sha2", &["cli", "dataset", "http", "peers", "rng", "schedule", "source", "stream", "tier"]),

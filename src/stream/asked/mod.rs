@@ -87,8 +87,8 @@ impl StreamSpec {
         serde_json::from_str(text).map_err(|error| Error::config("StreamLoader", error.to_string()))
     }
 
-    /// What the stream is to do for one rank. A sample that cannot be used ends the run if it `raises`, and one without a
-    /// class cannot be used where samples must be `labeled`.
+    /// What the stream is to do for one rank. A sample that cannot be used ends the run if it `raises`, and one without
+    /// a class cannot be used where samples must be `labeled`.
     ///
     /// # Errors
     /// [`Error::Config`] that names the setting.
@@ -175,8 +175,8 @@ impl RehearsalSpec {
         let by = match (KeepName::parse("rehearsal.by", &self.by)?, self.half_life) {
             (KeepName::Recency, Some(half_life)) => KeepBy::Recency { half_life },
             (KeepName::Recency, None) => {
-                let message = "is not given, must be a number of samples with by=\"recency\": the weight of a sample is \
-                               twice that of one that arrived so many earlier";
+                let message = "is not given, must be a number of samples with by=\"recency\": the weight of a sample \
+                               is twice that of one that arrived so many earlier";
                 return Err(Error::config("rehearsal.half_life", message));
             }
             (_, Some(_)) => {

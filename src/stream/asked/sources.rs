@@ -6,8 +6,8 @@ use crate::names::NamedValue;
 use crate::notices::Notices;
 use crate::stream::{
     FeederOptions, FolderAfter, FolderOptions, FolderSource, RankShare, RedisOptions, RedisSource,
-    SocketAddress, SocketFeeder, SocketOptions, SocketSource, Source, WatchChoice, ZeroMqKind, ZeroMqOptions,
-    ZeroMqSource,
+    SocketAddress, SocketFeeder, SocketOptions, SocketSource, StreamSource, WatchChoice, ZeroMqKind,
+    ZeroMqOptions, ZeroMqSource,
 };
 use crate::units::{parse_bytes, parse_duration};
 use serde::Deserialize;
@@ -76,8 +76,8 @@ impl SourceSpec {
         max_bytes: u32,
         share: RankShare,
         notices: &Notices,
-        iterator: impl FnOnce(String) -> Result<Box<dyn Source>>,
-    ) -> Result<Box<dyn Source>> {
+        iterator: impl FnOnce(String) -> Result<Box<dyn StreamSource>>,
+    ) -> Result<Box<dyn StreamSource>> {
         match self {
             Self::Folder(spec) => spec.open(max_bytes, share, notices),
             Self::Redis(spec) => spec.open(max_bytes, share, notices),
@@ -89,7 +89,7 @@ impl SourceSpec {
 }
 
 impl FolderSpec {
-    fn open(self, max_bytes: u32, share: RankShare, notices: &Notices) -> Result<Box<dyn Source>> {
+    fn open(self, max_bytes: u32, share: RankShare, notices: &Notices) -> Result<Box<dyn StreamSource>> {
         let after = match (self.after.as_str(), self.move_to) {
             ("keep", None) => FolderAfter::Keep,
             ("delete", None) => FolderAfter::Delete,
@@ -170,7 +170,7 @@ fn socket_address(text: &str) -> Result<SocketAddress> {
 }
 
 impl ZeroMqSpec {
-    fn open(self, max_bytes: u32, share: RankShare, notices: &Notices) -> Result<Box<dyn Source>> {
+    fn open(self, max_bytes: u32, share: RankShare, notices: &Notices) -> Result<Box<dyn StreamSource>> {
         let kind = match self.socket.as_str() {
             "pull" => ZeroMqKind::Pull,
             "sub" => ZeroMqKind::Sub,
@@ -192,7 +192,7 @@ impl ZeroMqSpec {
 }
 
 impl SocketSpec {
-    fn open(self, max_bytes: u32, notices: &Notices) -> Result<Box<dyn Source>> {
+    fn open(self, max_bytes: u32, notices: &Notices) -> Result<Box<dyn StreamSource>> {
         let tls = match (self.certificate, self.key) {
             (Some(certificate), Some(key)) => Some(TlsIdentity::from_pem(&certificate, &key)?),
             (None, None) => None,
@@ -231,7 +231,7 @@ impl FeederSpec {
 }
 
 impl RedisSpec {
-    fn open(self, max_bytes: u32, share: RankShare, notices: &Notices) -> Result<Box<dyn Source>> {
+    fn open(self, max_bytes: u32, share: RankShare, notices: &Notices) -> Result<Box<dyn StreamSource>> {
         let options = RedisOptions {
             name: Some(self.name),
             group: self.group,

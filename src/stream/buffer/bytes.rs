@@ -126,8 +126,8 @@ impl KeptBytes {
         Ok(())
     }
 
-    /// Removes samples, so that no file has their bytes. Those that batches on the way still show stay in memory as long
-    /// as these need them.
+    /// Removes samples, so that no file has their bytes. Those that batches on the way still show stay in memory as
+    /// long as these need them.
     ///
     /// # Errors
     /// Those of [`SegmentStore::withdraw`].

@@ -346,8 +346,8 @@ impl RehearsalBuffer {
         Ok(Some(SnapshotRef { number, bytes: bytes.len() as u64, crc: checksum(&bytes) }))
     }
 
-    /// Goes on with what was saved, and returns the positions of the sources. Snapshots of later states go, because this
-    /// run takes another way than theirs.
+    /// Goes on with what was saved, and returns the positions of the sources. Snapshots of later states go, because
+    /// this run takes another way than theirs.
     ///
     /// # Errors
     /// [`Error::Unavailable`] for a snapshot that is not the one of the state; those of the directory.
@@ -380,8 +380,8 @@ impl RehearsalBuffer {
         if !gone.is_empty() {
             self.notices.warn_once("missing rehearsal", || {
                 format!(
-                    "{} of {} samples that the state's rehearsal buffer had are there no more, because they were withdrawn \
-                     since or are damaged: it goes on without them",
+                    "{} of {} samples that the state's rehearsal buffer had are there no more, because they were \
+                     withdrawn since or are damaged: it goes on without them",
                     gone.len(),
                     snapshot.kept.len()
                 )

@@ -8,10 +8,16 @@ use proptest::prelude::*;
 #[derive(Debug, Clone)]
 enum Happening {
     /// So many samples arrive, some of which cannot be used, and one perhaps for the second time.
-    Arrive { samples: u8, unusable: bool, again: bool },
+    Arrive {
+        samples: u8,
+        unusable: bool,
+        again: bool,
+    },
     Take(u8),
     PutBack,
-    Settle { failed: bool },
+    Settle {
+        failed: bool,
+    },
     /// A part of all samples there may ever be is withdrawn.
     Withdraw(u8),
 }

@@ -4,7 +4,7 @@ use super::server::{RedisServer, pixels};
 use super::{keys, member, receive};
 use crate::common::child;
 use foreload::Notices;
-use foreload::testing::stream::{RedisOptions, RedisSource, Source, SourcePosition};
+use foreload::testing::stream::{RedisOptions, RedisSource, SourcePosition, StreamSource};
 use std::path::Path;
 
 /// The URL of the server that a child is to read from.

@@ -3,7 +3,7 @@
 use super::server::RedisServer;
 use super::{keys, receive, receive_nothing, settled};
 use foreload::Notices;
-use foreload::testing::stream::{Arrival, RedisOptions, RedisSource, Replay, Source, SourcePosition};
+use foreload::testing::stream::{Arrival, RedisOptions, RedisSource, Replay, SourcePosition, StreamSource};
 use redis::Value;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};

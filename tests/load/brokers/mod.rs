@@ -8,7 +8,7 @@ mod server;
 mod socket;
 mod zeromq;
 
-use foreload::testing::stream::{Arrival, Received, Source, SourcePosition};
+use foreload::testing::stream::{Arrival, Received, SourcePosition, StreamSource};
 use std::time::{Duration, Instant};
 
 /// How long anything may take that is not expected to take time at all.
@@ -25,7 +25,7 @@ fn after(key: impl Into<String>) -> SourcePosition {
 }
 
 /// Receives until there are so many samples, and fails where they do not come.
-fn receive(source: &mut dyn Source, count: usize) -> Vec<Arrival> {
+fn receive(source: &mut dyn StreamSource, count: usize) -> Vec<Arrival> {
     let (mut arrivals, start) = (Vec::new(), Instant::now());
     while arrivals.len() < count {
         assert!(start.elapsed() < PATIENCE, "{} of {count} samples came", arrivals.len());
@@ -38,7 +38,7 @@ fn receive(source: &mut dyn Source, count: usize) -> Vec<Arrival> {
 }
 
 /// Checks that nothing comes within a moment.
-fn receive_nothing(source: &mut dyn Source) {
+fn receive_nothing(source: &mut dyn StreamSource) {
     let mut arrivals = Vec::new();
     for _ in 0..3 {
         source.receive(100, Duration::from_millis(100), &mut arrivals).unwrap();

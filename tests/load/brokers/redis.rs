@@ -3,7 +3,7 @@
 use super::server::{RedisServer, add, pixels};
 use super::{after, gaps, keys, member, receive, receive_nothing};
 use foreload::Notices;
-use foreload::testing::stream::{RankShare, RedisOptions, RedisSource, Replay, Source, SourcePosition};
+use foreload::testing::stream::{RankShare, RedisOptions, RedisSource, Replay, SourcePosition, StreamSource};
 use redis::cmd;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -6,8 +6,8 @@ use crate::peers::fuzz::fuzz;
 use foreload::Notices;
 use foreload::testing::peers::{TlsIdentity, Token};
 use foreload::testing::stream::{
-    Arrival, FeederOptions, Replay, SocketAddress, SocketFeeder, SocketOptions, SocketSource, Source,
-    SourcePosition,
+    Arrival, FeederOptions, Replay, SocketAddress, SocketFeeder, SocketOptions, SocketSource, SourcePosition,
+    StreamSource,
 };
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::fs::PermissionsExt;

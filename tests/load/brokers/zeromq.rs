@@ -4,7 +4,7 @@ use super::{PATIENCE, gaps, keys, member, receive, receive_nothing};
 use foreload::Notices;
 use foreload::testing::peers::Bytes;
 use foreload::testing::stream::{
-    RankShare, Received, Replay, Source, SourcePosition, ZeroMqKind, ZeroMqOptions, ZeroMqSource,
+    RankShare, Received, Replay, SourcePosition, StreamSource, ZeroMqKind, ZeroMqOptions, ZeroMqSource,
 };
 use std::sync::mpsc::{Sender, channel};
 use std::time::{Duration, Instant};

@@ -5,7 +5,7 @@ mod watch;
 pub(crate) use watch::WatchChoice;
 
 use super::super::record::Record;
-use super::super::source::{Arrival, Received, Replay, Source, SourcePosition};
+use super::super::source::{Arrival, Received, Replay, SourcePosition, StreamSource};
 use super::RankShare;
 use crate::dataset::Stamp;
 use crate::dataset::kind::IMAGE_EXTENSIONS;
@@ -203,7 +203,7 @@ impl FolderSource {
     }
 }
 
-impl Source for FolderSource {
+impl StreamSource for FolderSource {
     fn name(&self) -> &str {
         &self.options.name
     }

@@ -1,4 +1,5 @@
-//! What appears in a directory and below it: told by the kernel where that works, else found by listing again and again.
+//! What appears in a directory and below it: told by the kernel where that works, else found by listing again and
+//! again.
 //!
 //! A directory is listed anew only if its time of change is another one, or so recent that something may have appeared
 //! within the same tick. The kernel's queue of events may overflow; then everything is listed once more.

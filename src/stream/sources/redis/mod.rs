@@ -14,7 +14,7 @@ pub use options::RedisOptions;
 use crate::error::{Error, Result};
 use crate::notices::Notices;
 use crate::stream::record::{Record, unusable};
-use crate::stream::source::{Arrival, Received, Replay, Source, SourcePosition};
+use crate::stream::source::{Arrival, Received, Replay, SourcePosition, StreamSource};
 use alone::OrderedReading;
 use group::GroupReading;
 use link::{RedisLink, Trouble};
@@ -125,7 +125,7 @@ impl RedisSource {
     }
 }
 
-impl Source for RedisSource {
+impl StreamSource for RedisSource {
     fn name(&self) -> &str {
         self.options.name()
     }

@@ -22,7 +22,7 @@ use crate::error::{Error, Result};
 use crate::http::{RuntimeThread, TlsIdentity, Token};
 use crate::notices::{NoticeKind, Notices};
 use crate::stream::record::Record;
-use crate::stream::source::{Arrival, Received, Replay, Source, SourcePosition};
+use crate::stream::source::{Arrival, Received, Replay, SourcePosition, StreamSource};
 use address::{ListeningSocket, SETTING, SocketFile, acceptor};
 use receiving::Receiving;
 use std::sync::Arc;
@@ -119,7 +119,7 @@ fn describe(options: &SocketOptions, address: &SocketAddress) -> String {
     format!("stream {:?} fed at {address}{tls}", options.name)
 }
 
-impl Source for SocketSource {
+impl StreamSource for SocketSource {
     fn name(&self) -> &str {
         &self.options.name
     }

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::http::GrowingPauses;
 use crate::notices::Notices;
 use crate::stream::record::Record;
-use crate::stream::source::{Arrival, Received, Replay, Source, SourcePosition};
+use crate::stream::source::{Arrival, Received, Replay, SourcePosition, StreamSource};
 use message::{MessageParts, SEQUENCE};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
@@ -398,7 +398,7 @@ impl ZeroMqLink {
     }
 }
 
-impl Source for ZeroMqSource {
+impl StreamSource for ZeroMqSource {
     fn name(&self) -> &str {
         &self.options.name
     }
