@@ -305,7 +305,8 @@ class Iterator(Source):
 
     It gives samples, dicts of members, or pairs (key, sample). A member is bytes, a text, a whole number, or anything
     that `json.dumps` takes; `label` is another name of `cls`. Without keys, samples are numbered from 0. The iterator
-    is used by one thread of Foreload's, which holds the GIL meanwhile; it may wait for as long as it likes.
+    is used by one thread of Foreload's, which holds the GIL meanwhile; it may wait for as long as it likes. But as long
+    as it waits, nobody can tell it what is acknowledged: let it give None now and then when nothing comes.
 
     An object that can go on after a restart has a method `seek(key)`: it is called once before the first sample, with
     the key of the last sample that is settled or None, and what is given from then on is what lies behind. One that can
@@ -319,7 +320,7 @@ class Iterator(Source):
     _kind = "iterator"
 
     def __init__(
-        self, iterable: Iterable[Mapping[str, Any] | tuple[Any, Mapping[str, Any]]], *, name: str
+        self, iterable: Iterable[Mapping[str, Any] | tuple[Any, Mapping[str, Any]] | None], *, name: str
     ) -> None:
         super().__init__(name)
         self.iterable = iterable

@@ -15,6 +15,9 @@ use pyo3::types::{PyByteArray, PyBytes, PyDict, PyString, PyTuple};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// How long an iterator that has nothing now is left alone.
+const NOTHING_NOW: Duration = Duration::from_millis(1);
+
 /// An iterator of Python's as a source.
 pub(super) struct PythonSource {
     name: String,
@@ -52,8 +55,8 @@ impl PythonSource {
         })
     }
 
-    /// Takes the next sample; `None` at the end.
-    fn next(&mut self, py: Python<'_>) -> Result<Option<Arrival>> {
+    /// Takes the next sample; `None` at the end, and no arrival where the iterator gave `None` for want of one.
+    fn next(&mut self, py: Python<'_>) -> Result<Option<Option<Arrival>>> {
         let Some(iterator) = &self.iterator else {
             return Err(Error::Internal("an iterator was not opened".into()));
         };
@@ -62,6 +65,11 @@ impl PythonSource {
             Err(stop) if stop.is_instance_of::<PyStopIteration>(py) => return Ok(None),
             Err(error) => return Err(self.raised(py, &error)),
         };
+        if item.is_none() {
+            // An iterator that does not wait by itself must not keep the GIL from others.
+            py.detach(|| std::thread::sleep(NOTHING_NOW));
+            return Ok(Some(None));
+        }
         let (key, sample) = match item.cast::<PyTuple>() {
             Ok(pair) if pair.len() == 2 => {
                 let items = (pair.get_item(0), pair.get_item(1));
@@ -77,7 +85,7 @@ impl PythonSource {
         };
         self.next += 1;
         let record = self.record(&key, &sample);
-        Ok(Some(Arrival { key, record, gap: 0 }))
+        Ok(Some(Some(Arrival { key, record, gap: 0 })))
     }
 
     fn record(&self, key: &str, sample: &Bound<'_, PyAny>) -> Result<Record, String> {
@@ -178,18 +186,21 @@ impl StreamSource for PythonSource {
         }
         let received = Python::try_attach(|py| {
             // The next one may be long in coming, so each is passed on at once.
-            let next = self.next(py)?;
-            Ok(if next.is_none() { Received::End } else { Received::More }).inspect(|_| into.extend(next))
+            let Some(next) = self.next(py)? else { return Ok(Received::End) };
+            into.extend(next);
+            Ok(Received::More)
         });
         // The interpreter is ending.
         received.unwrap_or(Ok(Received::End))
     }
 
     fn acknowledge(&mut self, position: &SourcePosition) -> Result<bool> {
-        if self.acknowledges {
-            self.call("acknowledge", position.after.as_deref())?;
-        }
+        self.call("acknowledge", position.after.as_deref())?;
         Ok(true)
+    }
+
+    fn lets_go(&self) -> bool {
+        self.acknowledges
     }
 
     fn fetch(&mut self, key: &str) -> Result<Record> {
@@ -199,8 +210,10 @@ impl StreamSource for PythonSource {
             ))
         };
         loop {
-            let arrival = Python::attach(|py| self.next(py))?.ok_or_else(|| gone(&self.name))?;
-            if arrival.key == key {
+            let next = Python::attach(|py| self.next(py))?.ok_or_else(|| gone(&self.name))?;
+            if let Some(arrival) = next
+                && arrival.key == key
+            {
                 return arrival.record.map_err(|what| {
                     Error::Unavailable(format!(
                         "sample {key:?} of stream {:?} cannot be used again: {what}",

@@ -444,7 +444,8 @@ impl Inlet {
         self.lock().closed
     }
 
-    fn rouse(&self) {
+    /// Wakes the thread that plans batches.
+    pub(super) fn rouse(&self) {
         if let Some(wake) = self.wake.get() {
             wake();
         }

@@ -4,7 +4,7 @@
 //! that. What was planned and not delivered can be taken back: a state is always that of the last delivered step.
 
 use super::buffer::RehearsalBuffer;
-use super::group::{self, RankVotes};
+use super::group::RankGroup;
 use super::inlet::{Fate, Inlet, InletView};
 use super::journal::{self, JournalLine, JournalReader, JournalWriter};
 use super::live::{LiveTable, SampleBytes};
@@ -15,7 +15,6 @@ use crate::error::{Error, Result};
 use crate::rng::{RandomKey, Use};
 use crate::schedule::{BatchEntry, Draw};
 use std::collections::{HashSet, VecDeque};
-use std::sync::Arc;
 use std::time::Instant;
 
 /// The plan of one rank's steps.
@@ -27,8 +26,8 @@ pub(super) struct Plan {
     batch_size: u64,
     /// The rank's number among those that divide the stream.
     share: RankShare,
-    /// What the ranks agree by, where there are several.
-    votes: Option<Arc<dyn RankVotes>>,
+    /// The ranks, where there are several.
+    group: Option<RankGroup>,
     /// The step that is planned next.
     next: u64,
     /// The steps that are planned and not delivered, in order.
@@ -78,7 +77,7 @@ impl Plan {
             order,
             batch_size: batch_size.into(),
             share: RankShare::default(),
-            votes: None,
+            group: None,
             next,
             ahead: VecDeque::new(),
             journal: None,
@@ -88,8 +87,8 @@ impl Plan {
     }
 
     /// The same, for one of several ranks.
-    pub(super) fn among(self, share: RankShare, votes: Option<Arc<dyn RankVotes>>) -> Self {
-        Self { share, votes, ..self }
+    pub(super) fn among(self, share: RankShare, group: Option<RankGroup>) -> Self {
+        Self { share, group, ..self }
     }
 
     /// The same, with a journal of the steps that are delivered.
@@ -133,8 +132,8 @@ impl Plan {
         let kept = self.buffer.as_ref().map_or(0, RehearsalBuffer::len);
         let view = MixView { waiting: waiting as u64, ended, kept, now: Instant::now() };
         let decided = self.mixer.decide(view);
-        let decided = match &self.votes {
-            Some(votes) => group::agree(&**votes, decided, self.mixer.rehearsed_when_dry(kept))?,
+        let decided = match &mut self.group {
+            Some(group) => group.agree(step, decided, self.mixer.rehearsed_when_dry(kept))?,
             None => decided,
         };
         match decided {

@@ -40,6 +40,7 @@ pub(super) struct Receivers {
 
 struct SourceThread {
     commands: Sender<SourceCommand>,
+    lets_go: bool,
     handle: JoinHandle<()>,
 }
 
@@ -59,6 +60,7 @@ impl Receivers {
         let mut threads = Vec::new();
         for (number, (source, position)) in sources.into_iter().enumerate() {
             let (commands, asked) = unbounded();
+            let lets_go = source.lets_go();
             let (inlet, alive, score) = (inlet.clone(), alive.clone(), score.cloned());
             let work = move || {
                 let score = score.as_deref();
@@ -74,7 +76,7 @@ impl Receivers {
             let name = format!("foreload-stream-{number}");
             let handle = std::thread::Builder::new().name(name).spawn(work);
             let handle = handle.map_err(|e| Error::Unavailable(format!("cannot start a thread: {e}")))?;
-            threads.push(SourceThread { commands, handle });
+            threads.push(SourceThread { commands, lets_go, handle });
         }
         if inlet.spills() {
             let (inlet, alive) = (inlet.clone(), alive.clone());
@@ -98,7 +100,11 @@ impl Receivers {
     /// # Errors
     /// The errors of [`StreamSource::acknowledge`]; [`Error::Unavailable`] for a source that does not answer.
     pub(super) fn acknowledge(&self, source: usize, position: SourcePosition) -> Result<bool> {
-        self.ask(source, |answer| SourceCommand::Acknowledge(position, answer))
+        // A source that waits for its next sample answers late.
+        match self.threads[source].lets_go {
+            true => self.ask(source, |answer| SourceCommand::Acknowledge(position, answer)),
+            false => Ok(true),
+        }
     }
 
     /// Gets a sample of a source once more.

@@ -2,7 +2,7 @@
 
 use super::account::StreamAccount;
 use super::buffer::{RehearsalBuffer, RehearsalOptions};
-use super::group::RankVotes;
+use super::group::{RankGroup, RankVotes};
 use super::inlet::{Fate, Inlet, InletOptions, InletPositions};
 use super::journal::{JournalReader, JournalWriter};
 use super::live::LiveTable;
@@ -170,6 +170,7 @@ impl Stream {
         };
         let mut plan = running.plan();
         plan.take_back(&running.inlet, &self.live)?;
+        self.steps.store(u64::MAX, Ordering::SeqCst);
         Ok((iteration, plan.first_undelivered()))
     }
 
@@ -229,7 +230,11 @@ impl Stream {
         let replay =
             options.replay.as_ref().map(|path| JournalReader::open(path, &self.identity)).transpose()?;
         let plan = Plan::new(mixer, buffer, options.seed, options.mix.batch_size, step);
-        let plan = plan.with_journal(journal.transpose()?).among(options.share, options.votes.clone());
+        let group = options.votes.clone().map(|votes| {
+            let inlet = inlet.clone();
+            RankGroup::start(votes, step, move || inlet.rouse())
+        });
+        let plan = plan.with_journal(journal.transpose()?).among(options.share, group.transpose()?);
         let sources = sources.into_iter().zip(positions).collect();
         let receivers = Receivers::start(&inlet, sources, self.options.score.as_ref(), replay.is_some())?;
         Ok(RunningStream { inlet, receivers, plan: Mutex::new(plan), replay: replay.map(Mutex::new) })

@@ -77,6 +77,11 @@ pub trait StreamSource: Send {
     /// Those of the source; the same position may be given again.
     fn acknowledge(&mut self, position: &SourcePosition) -> Result<bool>;
 
+    /// Whether [`StreamSource::acknowledge`] does anything. If not it is never called, and counts as done.
+    fn lets_go(&self) -> bool {
+        true
+    }
+
     /// Gets the sample with this key once more, for the replay of a journal. Keys come in the order in which the
     /// samples were used; where the source can only be read in order, what lies between is passed over.
     ///
