@@ -131,6 +131,47 @@ def test_a_rank_that_is_dry_holds_up_the_others(dataset: Path, tmp_path: Path) -
     assert [rank.result() for rank in ranks] == [5, 5]
 
 
+def read_by_turns(place: dict[str, Any], dataset: Path, home: Path) -> list[int]:
+    """Take a batch when all other ranks have taken the one before: as ranks do that add up their gradients."""
+    rank, world_size = place["rank"], place["world_size"]
+    source = streams.Iterator(samples(dataset, 1000 * rank + COUNTS[rank], 1000 * rank), name="s")
+    batches = iter(load(source, rehearsal=Rehearsal(30, share=0.5), threads=1, **KEYED, **place))
+    sizes: list[int] = []
+    for step in itertools.count():
+        batch = next(batches, None)
+        (home / f"turn-{step}-{rank}").touch()
+        for other in range(world_size):
+            while not (home / f"turn-{step}-{other}").exists():
+                time.sleep(0.001)
+        if batch is None:
+            # An iteration that is begun anew has no more either, and asks nobody.
+            return [*sizes, *[len(batch) for batch in batches]]
+        sizes.append(len(batch))
+
+
+def test_no_rank_waits_for_one_that_waits_for_it(dataset: Path, tmp_path: Path) -> None:
+    sizes = together(3, tmp_path, read_by_turns, dataset, tmp_path)
+    assert len({len(of_rank) for of_rank in sizes}) == 1
+
+
+def break_and_go_on(place: dict[str, Any], dataset: Path) -> list[list[str]]:
+    rank = place["rank"]
+    source = streams.Iterator(samples(dataset, 1000 * rank + COUNTS[rank], 1000 * rank), name="s")
+    loader = load(source, **KEYED, **place)
+    some = list(itertools.islice(new_keys(iter(loader)), 2 + rank % 2))
+    # The others have planned further than they took.
+    time.sleep(0.2 * rank)
+    return some + list(new_keys(iter(loader)))
+
+
+def test_ranks_that_begin_anew_stay_together(dataset: Path, tmp_path: Path) -> None:
+    results = together(3, tmp_path, break_and_go_on, dataset)
+    assert len({len(steps) for steps in results}) == 1
+    for rank, steps in enumerate(results):
+        seen = sorted(key for keys in steps for key in keys)
+        assert seen == sorted(f"k{1000 * rank + number}" for number in range(COUNTS[rank]))
+
+
 def make_with_another_seed(place: dict[str, Any], dataset: Path) -> None:
     load(samples(dataset, 50), seed=place["rank"], **place)
 

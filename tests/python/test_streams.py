@@ -209,62 +209,6 @@ def test_a_source_is_held_up_when_nobody_takes_its_samples(dataset: Path) -> Non
     assert balanced(loader)["dropped"] == 0
 
 
-def test_a_journal_replays_a_run_byte_for_byte(dataset: Path, tmp_path: Path) -> None:
-    """The second run has other threads, another queue, and gets its samples one by one from the journal."""
-
-    def run(source: Any, **settings: Any) -> list[tuple[Any, ...]]:
-        rehearsal = Rehearsal(50, share=(0.1, 0.6), by="class")
-        loader = with_keys(source, rehearsal=rehearsal, when_dry="rehearse", dry_after=0.01, **settings)
-        made = []
-        for number, batch in enumerate(loader):
-            made.append(content(batch))
-            if number == 9 and "journal" in settings:
-                withdrawn = list(batch["__key__"][:5])
-                assert loader.withdraw(withdrawn) > 0
-            if sum(len(each[-1]) for each in made) > 1500:
-                break
-        balanced(loader)
-        return made
-
-    class Slow(Seekable):
-        def __iter__(self) -> Iterator[Any]:
-            for number, item in enumerate(super().__iter__()):
-                time.sleep(0.01 if number % 50 == 0 else 0)
-                yield item
-
-    journal = tmp_path / "journal"
-    made = run(Slow(dataset, 700), journal=journal, threads=3)
-    again = run(Seekable(dataset, 700), replay=journal, threads=1, queue_size="1KB")
-    assert len(made) > 50
-    assert again[: len(made)] == made[: len(again)]
-    assert len(again) >= len(made) - 1
-    text = journal.read_text().splitlines()
-    assert any("withdrawn" in line for line in text[1:])
-    with pytest.raises(ConfigError, match=r"there already"):
-        next(iter(with_keys(Seekable(dataset, 9), journal=journal, rehearsal=Rehearsal(50, by="class"))))
-    with pytest.raises(ConfigError, match=r"replay.*another stream or of other settings"):
-        next(iter(with_keys(Seekable(dataset, 9), replay=journal)))
-    with pytest.raises(ConfigError, match=r"replay.*gives? samples again"):
-        with_keys(samples(dataset, 9), replay=journal)
-
-
-def test_a_journal_notices_that_a_sample_is_not_what_it_was(dataset: Path, tmp_path: Path) -> None:
-    journal = tmp_path / "journal"
-    list(with_keys(Seekable(dataset, 60), journal=journal))
-
-    class Changed(Seekable):
-        def __iter__(self) -> Iterator[Any]:
-            for key, sample in super().__iter__():
-                yield key, sample | ({"txt": "other"} if key == "k33" else {})
-
-    batches = iter(with_keys(Changed(dataset, 60), replay=journal))
-    with pytest.raises(ConfigError, match='"k33" of step 3 has other bytes'):
-        list(batches)
-    fewer = iter(with_keys(Seekable(dataset, 20), replay=journal))
-    with pytest.raises(foreload.UnavailableError, match='ended before the sample "k20" came again'):
-        list(fewer)
-
-
 def test_a_training_goes_on_where_its_state_was_saved(dataset: Path) -> None:
     first = Seekable(dataset, 200)
     loader = with_keys(first)
@@ -413,6 +357,37 @@ def test_weights_of_the_users_own_decide_what_is_kept(dataset: Path) -> None:
         list(load(samples(dataset, 50), rehearsal=Rehearsal(40, by=lambda sample: 1 / 0)))
     with pytest.raises(ConfigError, match=r"score|weight"):
         list(load(samples(dataset, 50), rehearsal=Rehearsal(40, by=lambda sample: -1.0)))
+
+
+def test_an_iterator_may_wait_and_be_told_something_meanwhile(dataset: Path) -> None:
+    """One that gives None hears what is acknowledged; one that can be told nothing holds up nobody."""
+
+    class Quiet(Seekable):
+        def __iter__(self) -> Iterator[Any]:
+            yield from super().__iter__()
+            while not self.acknowledged:
+                yield None
+
+    quiet = Quiet(dataset, 30)
+    batches = iter(loader := with_keys(quiet))
+    for _ in range(3):
+        next(batches)
+    loader.acknowledge(loader.state_dict())
+    assert quiet.acknowledged == ["k29"]
+    assert next(batches, None) is None
+    told = threading.Event()
+
+    def waiting() -> Iterator[Any]:
+        yield from samples(dataset, 30)
+        told.wait(50)
+
+    batches = iter(loader := with_keys(waiting()))
+    for _ in range(3):
+        next(batches)
+    began = time.monotonic()
+    loader.acknowledge(loader.state_dict())
+    assert time.monotonic() - began < 40
+    told.set()
 
 
 def test_an_iterator_that_raises_ends_the_stream_with_its_error(dataset: Path) -> None:
