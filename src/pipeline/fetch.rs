@@ -44,6 +44,7 @@ impl FetchWaker {
 
     /// Wakes the reading thread, whatever it waits for.
     pub(super) fn wake(&self) {
+        self.starving.store(false, Ordering::SeqCst);
         if let Some(waker) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
             (waker.0)();
         }
@@ -198,6 +199,11 @@ impl Fetcher {
     /// Sleeps until something may have come free. On the way to a GPU, files stay in their slots until their batch is
     /// complete. So when no slot comes free and no lane has any to give back, incomplete batches go ahead in pieces.
     fn park(&mut self, blocked_on: BlockedOn) {
+        // Whoever woke this thread since it asked has reset the flag. That alone tells: a channel that a source answers
+        // by takes the thread's own token, because it parks the thread, too.
+        if !self.shared.fetch_waker.starving.load(Ordering::SeqCst) {
+            return;
+        }
         if let BlockedOn::Arrivals(Some(until)) = blocked_on {
             return std::thread::park_timeout(until.saturating_duration_since(Instant::now()));
         }
