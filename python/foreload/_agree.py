@@ -59,9 +59,11 @@ class Agreement:
                     f"{theirs.decode()}; give all ranks the same"
                 )
                 raise UnavailableError(message)
-        self._engine = _engines.choose(rank, world_size, allgather, directory, timeout)
+        engine = _engines.choose(rank, world_size, allgather, directory, timeout)
+        token = meeting.token.hex()[:32]
+        self._engine = engine.apart(f"stream{token}") if isinstance(engine, _engines.Board) else engine
         self._rank, self._world_size, self._timeout = rank, world_size, timeout
-        self._prefix = f"stream-{meeting.token.hex()[:32]}"
+        self._prefix = f"stream-{token}"
         self._round = 0
 
     def gather(self, mine: bytes) -> list[bytes]:
@@ -79,6 +81,15 @@ class Agreement:
             except _engines.RanksMissingError:
                 raise self._missing("some ranks") from None
         assert isinstance(engine, _engines.Board)
+        try:
+            return self._over_board(engine, mine, number, deadline)
+        except _engines.BoardLostError as error:
+            message = (
+                f"rank {self._rank} of {self._world_size} lost what the ranks of a stream agree over: {error}"
+            )
+            raise UnavailableError(message) from error
+
+    def _over_board(self, engine: _engines.Board, mine: bytes, number: int, deadline: float) -> list[bytes]:
         together = f"{self._prefix}-{number}"
         if self._rank != 0:
             engine.put(f"{together}-{self._rank}", mine)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
+import re
 import secrets
 import shutil
 import sys
@@ -234,9 +236,9 @@ class Folder(Board):
             if self._owner() != os.geteuid():
                 raise config_error("peers", f"{self._folder} belongs to another user: name another directory")
             if rank == 0:
-                for earlier in Path(directory).glob(f"{stem}-*"):
-                    number = earlier.name.removeprefix(f"{stem}-")
-                    if number.isdigit() and int(number) < attempt:
+                for earlier in Path(directory).glob(f"{stem}*"):
+                    named = re.fullmatch(r"(?:\.\w+)?-(\d+)", earlier.name.removeprefix(stem))
+                    if named is not None and int(named[1]) < attempt:
                         shutil.rmtree(earlier, ignore_errors=True)
         except OSError as failure:
             message = f"the directory that all ranks share cannot be used: {failure}"
@@ -280,6 +282,14 @@ class Folder(Board):
     def close(self) -> None:
         """Remove the folder; the next exchange makes it again."""
         shutil.rmtree(self._folder, ignore_errors=True)
+
+    def apart(self, name: str) -> Folder:
+        """Return a board in a folder of its own: this one is gone when the ranks have met."""
+        stem, _, attempt = self._folder.name.rpartition("-")
+        other = copy.copy(self)
+        other._folder = self._folder.with_name(f"{stem}.{name}-{attempt}")
+        other.reopen()
+        return other
 
     def reopen(self) -> bool:
         """Make the folder again, which rank 0 may have removed after the last exchange."""

@@ -67,6 +67,10 @@ class Board(Engine):
     def close(self) -> None:
         """Remove the board itself, which rank 0 asks for when all have left it; most end with the job."""
 
+    def apart(self, name: str) -> Board:
+        """Return a board that others do not close, under the same keys; `name` has letters and digits."""
+        return self
+
     def reopen(self) -> bool:
         """Open what takes the place of a board that was lost; return whether there can be such a thing."""
         return False

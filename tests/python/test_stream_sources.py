@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import itertools
 import multiprocessing
@@ -147,11 +148,19 @@ def test_what_redis_trimmed_is_counted_as_missing(dataset: Path, redis: Server) 
     add(redis, dataset, range(20, 320))
     redis.call("XTRIM", "images", "MINID", "1-301")
     seen: list[str] = []
-    while "1-320" not in seen:
-        seen += next(batches)["__key__"]
+
+    def read_on() -> None:
+        while "1-320" not in seen:
+            seen.extend(next(batches)["__key__"])
+        # What is missing is told with what comes next.
+        add(redis, dataset, range(320, 325))
+        seen.extend(next(batches)["__key__"])
+
+    with pytest.warns(foreload.Warning, match=r"trimmed or deleted before they were read"):
+        read_on()
     missing = balanced(loader)["missing"]
     assert missing > 0
-    assert 5 + len(seen) + missing == 320
+    assert 5 + len(seen) + missing == 325
 
 
 def test_a_wrong_password_is_an_error_that_does_not_show_it(redis: Server) -> None:
@@ -238,7 +247,12 @@ def test_messages_of_zeromq_are_samples(dataset: Path, kind: str) -> None:
     thread.start()
     try:
         seen = []
-        for batch in itertools.islice(batches, 10):
+        # Who publishes numbers all messages for all; those who pull share them out, so that holes say nothing.
+        lossy = kind == "sub"
+        told = pytest.warns(foreload.Warning, match="messages behind number .* were lost")
+        with told if lossy else contextlib.nullcontext():
+            received = list(itertools.islice(batches, 10))
+        for batch in received:
             assert np.from_dlpack(batch.labels).tolist() == [int(key) % 5 for key in batch["__key__"]]
             seen += batch["__key__"]
     finally:
@@ -248,4 +262,4 @@ def test_messages_of_zeromq_are_samples(dataset: Path, kind: str) -> None:
         context.term()
     assert len(set(seen)) == 100
     stats = balanced(loader)
-    assert stats["missing"] >= 8
+    assert (stats["missing"] >= 8) == lossy
