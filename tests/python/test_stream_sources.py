@@ -152,7 +152,8 @@ def test_what_redis_trimmed_is_counted_as_missing(dataset: Path, redis: Server) 
     def read_on() -> None:
         while "1-320" not in seen:
             seen.extend(next(batches)["__key__"])
-        # What is missing is told with what comes next.
+        # It is looked for when nothing comes for a moment, and told with what comes next.
+        time.sleep(0.5)
         add(redis, dataset, range(320, 325))
         seen.extend(next(batches)["__key__"])
 
