@@ -38,7 +38,7 @@ class Rehearsal:
             than memory, and that a state brings it back: a state only names what lies there. It belongs to one loader
             of one process at a time. None: memory has them, and they are gone with the process.
         directory_size: Bytes that the directory may take, such as `"30GB"`. None: half as much again as a capacity in
-            bytes, and 256 MiB.
+            bytes, and 256 MiB. With a capacity in samples it has to be given.
         memory: Bytes of kept samples that are in memory, too, where there is a directory.
         keep_states: How many states may wait for `StreamLoader.acknowledge`. Until then what they need is kept.
     """
