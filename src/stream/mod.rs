@@ -7,6 +7,7 @@ mod account;
 mod asked;
 mod buffer;
 mod group;
+mod ids;
 mod inlet;
 mod journal;
 mod ledger;

@@ -1,5 +1,6 @@
 //! Where the bytes of kept samples are: in memory, as many as there is room for, and in the directory all of them.
 
+use super::super::ids::{IdSet, IdTable};
 use super::super::live::{LiveTable, SampleBytes};
 use super::super::record::Record;
 use super::super::segments::{AppendError, MovedRecord, RecordPlace, SegmentStore};
@@ -25,14 +26,14 @@ pub(super) struct KeptBytes {
 /// The bytes in a directory.
 struct StoredBytes {
     store: SegmentStore,
-    places: HashMap<u64, RecordPlace>,
+    places: IdTable<RecordPlace>,
     live: Arc<LiveTable>,
 }
 
 impl KeptBytes {
     /// Bytes in memory alone, or up to so many of them and all in a `store`.
     pub(super) fn new(store: Option<SegmentStore>, most_in_memory: u64, live: Arc<LiveTable>) -> Self {
-        let stored = store.map(|store| StoredBytes { store, places: HashMap::new(), live });
+        let stored = store.map(|store| StoredBytes { store, places: IdTable::default(), live });
         Self { memory: HashMap::new(), in_memory: 0, most_in_memory, stored }
     }
 
@@ -119,7 +120,7 @@ impl KeptBytes {
     ///
     /// # Errors
     /// [`Error::Io`].
-    pub(super) fn take_over(&mut self, wanted: &HashSet<u64>) -> Result<()> {
+    pub(super) fn take_over(&mut self, wanted: &IdSet) -> Result<()> {
         let Some(stored) = &mut self.stored else { return Ok(()) };
         stored.store.retain(|id| wanted.contains(&id))?;
         stored.places = stored.store.places().map(|found| (found.id, found.place)).collect();

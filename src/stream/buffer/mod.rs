@@ -6,6 +6,7 @@
 mod bytes;
 mod snapshot;
 
+use super::ids::IdSet;
 use super::live::{LiveTable, SampleBytes};
 use super::record::Record;
 use super::reservoir::{Capacity, KeepBy, NO_CLASS, Offered, Reservoir, StepChange};
@@ -134,7 +135,7 @@ impl RehearsalBuffer {
             );
             return Err(Error::config("rehearsal.directory", message));
         }
-        self.bytes.take_over(&HashSet::new())
+        self.bytes.take_over(&IdSet::default())
     }
 
     /// The number of samples that are kept.
@@ -374,7 +375,7 @@ impl RehearsalBuffer {
                 self.snapshots.insert(number, ids_of(&older));
             }
         }
-        let wanted: HashSet<u64> = self.snapshots.values().flatten().copied().collect();
+        let wanted: IdSet = self.snapshots.values().flatten().copied().collect();
         self.bytes.take_over(&wanted)?;
         let (kept, gone): (Vec<_>, Vec<_>) = snapshot.kept.iter().partition(|kept| self.bytes.has(kept.id));
         if !gone.is_empty() {

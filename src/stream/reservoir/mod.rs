@@ -27,8 +27,10 @@ mod tests;
 
 pub(crate) use change::StepChange;
 
+use super::ids::IdTable;
 use crate::error::Result;
 use crate::rng::{RandomKey, Use};
+
 use change::ReservoirChange;
 use order::KeepOrder;
 use sorted::{Position, ReservoirEntry, SortedEntries};
@@ -122,7 +124,7 @@ pub(crate) struct Reservoir {
     rehearse: RandomKey,
     entries: SortedEntries,
     /// Where the sample with an id stands in `entries`.
-    positions: HashMap<u64, Position>,
+    positions: IdTable<Position>,
     parts: BTreeMap<u32, Part>,
 }
 
@@ -138,7 +140,7 @@ impl Reservoir {
             order: KeepOrder::new(seed, by)?,
             rehearse: RandomKey::new(&[], seed, 0, Use::Rehearse),
             entries: SortedEntries::default(),
-            positions: HashMap::new(),
+            positions: IdTable::default(),
             parts: BTreeMap::new(),
         })
     }

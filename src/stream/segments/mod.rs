@@ -26,6 +26,7 @@ mod snapshots;
 pub use full::{AppendError, StoreFull};
 pub use rewrite::MovedRecord;
 
+use super::ids::IdSet;
 use super::record::Record;
 use crate::crc::checksum;
 use crate::dataset::{Extent, Stamp};
@@ -39,7 +40,7 @@ use draft::SegmentDraft;
 use files::SegmentFiles;
 use format::{FooterFault, file_bytes, read_footer};
 use rows::{RecordRow, RecordRows};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -380,7 +381,7 @@ impl SegmentStore {
     /// # Errors
     /// [`Error::Io`] where a segment cannot be removed.
     pub fn retain(&mut self, mut is_wanted: impl FnMut(u64) -> bool) -> Result<()> {
-        let mut seen = HashSet::new();
+        let mut seen = IdSet::default();
         let mut is_gone = |row: &RecordRow| !is_wanted(row.id) || !seen.insert(row.id);
         if let Some(draft) = &mut self.draft {
             draft.rows.free_all(&mut is_gone);
