@@ -26,8 +26,8 @@ const HAS_ENDED: u8 = 2;
 
 /// The ranks of a stream, as one of them knows them.
 ///
-/// They are asked on a thread of its own. The one that plans also finishes reads, and for those of a step that is agreed
-/// on another rank may be waiting before it asks.
+/// They are asked on a thread of its own. The one that plans also finishes reads, and for those of a step that is
+/// agreed on another rank may be waiting before it asks.
 pub(super) struct RankGroup {
     mine: Sender<u8>,
     round: Arc<Mutex<Round>>,
