@@ -33,7 +33,6 @@ class Server:
     def __init__(self, home: Path) -> None:
         self.home, self.path = home, home / "redis.sock"
         self._process: subprocess.Popen[bytes] | None = None
-        self.start()
 
     @property
     def url(self) -> str:
@@ -85,6 +84,7 @@ def redis(tmp_path: Path) -> Iterator[Server]:
             pytest.fail("redis-server is missing: apt-get install redis-server")
         pytest.skip("redis-server is missing: apt-get install redis-server")
     server = Server(tmp_path)
+    server.start()
     yield server
     server.kill()
 

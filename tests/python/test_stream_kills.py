@@ -1,0 +1,158 @@
+"""A trainer, a producer and the broker between them, each of which is killed at random instants.
+
+As a program this file is the producer or the trainer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import paths
+from foreload import Rehearsal, fields
+from test_stream_sources import Server, add, new_keys, reading, redis
+
+__all__ = ["redis"]  # A fixture is found by its name.
+
+QUOTA = 16_000_000
+
+
+def produce(home: Path, dataset: Path) -> None:
+    """Add entries from the last one on, until there are enough."""
+    server = Server(home)
+    while not (home / "enough").exists():
+        last = last_entry(server)
+        try:
+            add(server, dataset, range(last, last + 1))
+        except AssertionError as error:
+            # The server had taken the entry before it was killed and could not say so.
+            if "equal or smaller" not in str(error):
+                raise
+        time.sleep(0.002)
+
+
+def last_entry(server: Server) -> int:
+    """Return the number of the last entry."""
+    found = re.search(rb"\r\n1-(\d+)\r\n", server.call("XREVRANGE", "images", "+", "-", "COUNT", 1))
+    return int(found[1]) if found else 0
+
+
+def train(home: Path, dataset: Path, group: str) -> None:
+    """Go on from the last state, and write down what is new in each step, until the last entry was used."""
+    saved, server = home / "state", Server(home)
+    kept = Rehearsal(60, share=0.2, directory=home / "kept", directory_size=str(QUOTA), memory="20KB")
+    consumer = {"group": group, "consumer": "one"} if group else {}
+    settings = {"fields": [fields.Bytes("jpg"), "label", "__key__"], "when_dry": "short", "dry_after": 0.05}
+    loader = reading(server, rehearsal=kept, **settings, **consumer)
+    if saved.exists():
+        loader.load_state_dict(json.loads(saved.read_text()))
+    files = [path.read_bytes() for path in paths(dataset)]
+    first = loader.state_dict()["step"]
+    with (home / f"used-{time.time_ns()}").open("w") as used:
+        used.write(f"{first}\n")
+        for step, batch in enumerate(loader, first):
+            labels = np.from_dlpack(batch.labels)
+            for key, image, label in zip(batch["__key__"], batch["jpg"], labels, strict=True):
+                number = int(key[2:]) - 1
+                assert (bytes(image), int(label)) == (files[number % 60], number % 5), key
+            used.write(json.dumps([step, new_keys(iter([batch]), 1)]) + "\n")
+            is_over = (home / "last").exists() and delivered(loader) >= int((home / "last").read_text())
+            if step % 4 == 3 or is_over:
+                state = loader.state_dict()
+                used.flush()
+                (home / "state.tmp").write_text(json.dumps(state))
+                (home / "state.tmp").replace(saved)
+                loader.acknowledge(state)
+            if is_over:
+                break
+    (home / "account").write_text(json.dumps(loader.stats()["stream"]))
+
+
+def delivered(loader: Any) -> int:
+    return loader.stats()["stream"]["delivered"]
+
+
+def trained_on(home: Path) -> Iterator[str]:
+    """Yield the keys of all samples that were new in a step which no later run has undone."""
+    steps: dict[int, list[str]] = {}
+    for run in sorted(home.glob("used-*")):
+        first, *lines = run.read_text().splitlines() or ["0"]
+        steps = {step: keys for step, keys in steps.items() if step < int(first)}
+        # The last line may be cut off.
+        steps.update(json.loads(line) for line in lines if line.endswith("]]"))
+    for keys in steps.values():
+        yield from keys
+
+
+@pytest.fixture
+def running() -> Iterator[dict[str, subprocess.Popen[bytes]]]:
+    """The programs that run, by what they do."""
+    programs: dict[str, subprocess.Popen[bytes]] = {}
+    yield programs
+    for program in programs.values():
+        program.kill()
+        program.wait()
+
+
+def begin(role: str, home: Path, *arguments: object) -> subprocess.Popen[bytes]:
+    command = [sys.executable, __file__, role, str(home), *map(str, arguments)]
+    with (home / f"{role}.errors").open("ab") as errors:
+        return subprocess.Popen(command, stderr=errors)
+
+
+@pytest.mark.timeout(1200)
+@pytest.mark.parametrize("group", ["", "train"])
+def test_each_entry_is_trained_on_once_whoever_is_killed(
+    dataset: Path, tmp_path: Path, redis: Server, running: dict[str, subprocess.Popen[bytes]], group: str
+) -> None:
+    kills = 160 if os.environ.get("FORELOAD_THOROUGH") else 8
+    seed = int(os.environ.get("FORELOAD_SEED", time.time_ns() % 1_000_000))
+    print("FORELOAD_SEED =", seed)
+    rng = np.random.default_rng(seed)
+    words = {"produce": (dataset,), "train": (dataset, group)}
+    running.update({role: begin(role, tmp_path, *more) for role, more in words.items()})
+    killed: Counter[str] = Counter()
+    for _ in range(kills):
+        time.sleep(rng.uniform(0.1, 1.5))
+        for role, program in running.items():
+            assert program.poll() is None, (tmp_path / f"{role}.errors").read_text()
+        taken = sum(path.stat().st_blocks * 512 for path in (tmp_path / "kept").glob("*") if path.exists())
+        assert taken <= QUOTA
+        role = str(rng.choice(["produce", "train", "server"]))
+        killed[role] += 1
+        if role == "server":
+            redis.kill()
+            redis.start()
+        else:
+            running[role].kill()
+            running[role].wait()
+            running[role] = begin(role, tmp_path, *words[role])
+    (tmp_path / "enough").touch()
+    assert running["produce"].wait(60) == 0
+    last = last_entry(redis)
+    (tmp_path / "last").write_text(str(last + 8))
+    add(redis, dataset, range(last, last + 8))
+    assert running["train"].wait(300) == 0, (tmp_path / "train.errors").read_text()
+    print("killed:", dict(killed), "entries:", last + 8)
+    assert Counter(trained_on(tmp_path)) == Counter(f"1-{number + 1}" for number in range(last + 8))
+    account = json.loads((tmp_path / "account").read_text())
+    counted = {
+        name: account[name] for name in ("received", "delivered", "missing", "lost", "failed", "dropped")
+    }
+    expected = {"received": last + 8, "delivered": last + 8}
+    assert counted == {"missing": 0, "lost": 0, "failed": 0, "dropped": 0, **expected}
+
+
+if __name__ == "__main__":
+    role, place, *rest = sys.argv[1:]
+    {"produce": produce, "train": train}[role](Path(place), *[Path(rest[0]), *rest[1:]])
