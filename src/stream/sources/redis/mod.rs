@@ -28,6 +28,8 @@ const ANSWER: usize = 4 << 20;
 const MOST_ENTRIES: usize = 512;
 /// The entries of the first answer, when their size is not known.
 const FIRST_ENTRIES: usize = 8;
+/// How long a server may take to be there again before what was asked of it fails: it may load its data first.
+const STARTING_ANEW: Duration = Duration::from_secs(20);
 
 /// How a stream is read.
 enum RedisReading {
@@ -114,14 +116,19 @@ impl RedisSource {
         Ok(())
     }
 
-    /// Does something, and once more on a new connection if the one that there was turns out to be broken.
-    fn try_twice<T>(&mut self, what: impl Fn(&mut Self) -> Result<T, Trouble>) -> Result<T> {
-        let mut done = what(self);
-        if let Err(trouble) = &done {
-            self.link.mend(trouble)?;
-            done = what(self);
+    /// Does something, and again on new connections for as long as a server takes that was started anew.
+    fn insist<T>(&mut self, what: impl Fn(&mut Self) -> Result<T, Trouble>) -> Result<T> {
+        let deadline = Instant::now() + STARTING_ANEW;
+        loop {
+            let trouble = match what(self) {
+                Ok(done) => return Ok(done),
+                Err(trouble) => trouble,
+            };
+            self.link.mend(&trouble)?;
+            if !self.link.await_try(deadline) {
+                return Err(self.link.failed(&trouble));
+            }
         }
-        done.map_err(|trouble| self.link.failed(&trouble))
     }
 }
 
@@ -178,7 +185,7 @@ impl StreamSource for RedisSource {
     }
 
     fn acknowledge(&mut self, position: &SourcePosition) -> Result<bool> {
-        self.try_twice(|source| match &mut source.reading {
+        self.insist(|source| match &mut source.reading {
             // In order, what is settled beside the rest is told apart by the list alone.
             RedisReading::Ordered(reading) if source.options.trim => {
                 reading.trim(&mut source.link, position).map(|()| false)
@@ -191,7 +198,7 @@ impl StreamSource for RedisSource {
     fn fetch(&mut self, key: &str) -> Result<Record> {
         let mut command = cmd("XRANGE");
         command.arg(&self.options.stream).arg(key).arg(key);
-        let found = self.try_twice(|source| {
+        let found = self.insist(|source| {
             let answer = source.link.ask(&command, Duration::ZERO)?;
             entries(answer).ok_or_else(|| source.link.not_understood())
         })?;
