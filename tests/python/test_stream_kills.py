@@ -86,7 +86,9 @@ def trained_on(home: Path) -> Iterator[str]:
     """Yield the keys of all samples that were new in a step which no later run has undone."""
     steps: dict[int, list[str]] = {}
     for run in sorted(home.glob("used-*")):
-        first, *lines = run.read_text().splitlines() or ["0"]
+        if not (text := run.read_text()):
+            continue  # It was killed before it had saved anything.
+        first, *lines = text.splitlines()
         steps = {step: keys for step, keys in steps.items() if step < int(first)}
         # The last line may be cut off.
         steps.update(json.loads(line) for line in lines if line.endswith("]]"))
