@@ -151,7 +151,7 @@ fn expected(members: &[(Trial, u64)]) -> Result<Vec<(u64, u32, u32)>, String> {
             match *kind {
                 "cls" => text.parse().map_err(|_| format!("\"{stem}.cls\" should hold")),
                 _ if text.starts_with("{\"label\": ") => {
-                    text[10..text.len() - 1].parse().map_err(|_| format!("\"{stem}.json\": label"))
+                    text[10..text.len() - 1].parse().map_err(|_| format!("\"{stem}.json\" has label"))
                 }
                 _ => Ok(0),
             }
