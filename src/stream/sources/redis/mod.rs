@@ -28,6 +28,8 @@ const ANSWER: usize = 4 << 20;
 const MOST_ENTRIES: usize = 512;
 /// The entries of the first answer, when their size is not known.
 const FIRST_ENTRIES: usize = 8;
+/// How long a server may take to be there at all.
+const ABOUT_TO_START: Duration = Duration::from_secs(5);
 /// How long a server may take to be there again before what was asked of it fails: it may load its data first.
 const STARTING_ANEW: Duration = Duration::from_secs(20);
 
@@ -149,15 +151,20 @@ impl StreamSource for RedisSource {
             RedisReading::Ordered(reading) => reading.go_on_at(position)?,
             RedisReading::Grouped(reading) => reading.go_on_at(position),
         }
-        // A server that is starting answers that it loads its data.
-        let patience = Instant::now() + Duration::from_secs(60);
+        // A server that is starting answers that it loads its data. One that answers nothing may be about to start.
+        let (loading, silent) = (Instant::now() + Duration::from_secs(60), Instant::now() + ABOUT_TO_START);
         loop {
-            match self.begin() {
+            let trouble = match self.begin() {
                 Ok(()) => return Ok(()),
-                Err(trouble) if trouble.is("LOADING") && Instant::now() < patience => {
-                    std::thread::sleep(Duration::from_millis(200));
-                }
-                Err(trouble) => return Err(self.link.failed(&trouble)),
+                Err(trouble) => trouble,
+            };
+            if trouble.is("LOADING") && Instant::now() < loading {
+                std::thread::sleep(Duration::from_millis(200));
+                continue;
+            }
+            self.link.mend(&trouble)?;
+            if !self.link.await_try(silent) {
+                return Err(self.link.failed(&trouble));
             }
         }
     }
