@@ -56,6 +56,24 @@ impl Record {
     /// # Errors
     /// What is wrong, in words: a key or a name that cannot be, two members of a name, a class that is no number.
     pub fn new(stream: &str, key: &str, members: &[(&str, &[u8])]) -> Result<Self, String> {
+        let sizes: Vec<(&str, usize)> = members.iter().map(|(name, bytes)| (*name, bytes.len())).collect();
+        Self::filled(stream, key, &sizes, |number, into| {
+            into.extend(members[number].1);
+            Ok(())
+        })
+    }
+
+    /// A sample of `stream` with members of these names and lengths. Their bytes come from `fill`, which is called with
+    /// the number of each, in order, and appends as many as it said: so they need not be anywhere before.
+    ///
+    /// # Errors
+    /// Those of [`Record::new`] and of `fill`.
+    pub(crate) fn filled(
+        stream: &str,
+        key: &str,
+        members: &[(&str, usize)],
+        mut fill: impl FnMut(usize, &mut Vec<u8>) -> Result<(), String>,
+    ) -> Result<Self, String> {
         if key.is_empty() || key.len() > LONGEST_KEY {
             return Err(format!("its key has {} bytes, must have 1 to {LONGEST_KEY}", key.len()));
         }
@@ -73,22 +91,31 @@ impl Record {
                 return Err(format!("it has two members called {name:?}"));
             }
         }
-        let own = [(KEY, key.as_bytes()), (STREAM, stream.as_bytes())];
+        let own = [(KEY, key.len()), (STREAM, stream.len())];
         let all =
             || own.into_iter().chain(lower.iter().map(String::as_str).zip(members.iter().map(|of| of.1)));
-        let sum: usize = all().map(|(name, bytes)| ENTRY + name.len() + bytes.len()).sum();
+        let sum: usize = all().map(|(name, length)| ENTRY + name.len() + length).sum();
         if u32::try_from(sum + 4).is_err() {
             return Err(format!("it has {sum} bytes, must have less than 4 GiB"));
         }
-        let label = label(lower.iter().map(String::as_str).zip(members.iter().map(|of| of.1)))?;
-        let mut bytes = Vec::with_capacity(sum + 4);
+        // One more than there are: who reads a file to its end asks once more.
+        let mut bytes = Vec::with_capacity(sum + 4 + 1);
         bytes.extend((all().count() as u32).to_le_bytes());
-        for (name, of) in all() {
+        for (name, length) in all() {
             bytes.extend((name.len() as u16).to_le_bytes());
-            bytes.extend((of.len() as u32).to_le_bytes());
+            bytes.extend((length as u32).to_le_bytes());
             bytes.extend(name.as_bytes());
         }
-        all().for_each(|(_, of)| bytes.extend(of));
+        bytes.extend(key.as_bytes());
+        bytes.extend(stream.as_bytes());
+        for (number, &(name, length)) in members.iter().enumerate() {
+            let before = bytes.len();
+            fill(number, &mut bytes)?;
+            if bytes.len() != before + length {
+                return Err(format!("its member {name:?} has {} bytes, not {length}", bytes.len() - before));
+            }
+        }
+        let label = label(self::members(&bytes).map(|(name, range)| (name, &bytes[range])))?;
         Ok(Self { id: sample_id(stream, key), label, weight: 1.0, bytes })
     }
 

@@ -12,7 +12,7 @@ use crate::dataset::kind::IMAGE_EXTENSIONS;
 use crate::error::{Error, Result};
 use crate::notices::Notices;
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -153,13 +153,25 @@ impl FolderSource {
     }
 
     fn read(&self, key: &str) -> Result<Record, String> {
-        let mut members: Vec<(String, Vec<u8>)> = Vec::new();
+        for _ in 0..READ_AGAIN {
+            if let Some(record) = self.read_once(key)? {
+                return Ok(record);
+            }
+        }
+        Err("it is written to while it is read: give files their names when they are complete, by a rename"
+            .to_owned())
+    }
+
+    /// Reads all files of a sample; `None` where one of them changed meanwhile.
+    fn read_once(&self, key: &str) -> Result<Option<Record>, String> {
+        let (mut members, mut files) = (Vec::new(), Vec::new());
         let mut left = self.options.max_bytes;
         for (name, path) in self.files(key) {
-            match read_whole(&path, left) {
-                Ok(Some(bytes)) => {
-                    left -= bytes.len() as u64;
-                    members.push((name, bytes));
+            match open_member(&path, left) {
+                Ok(Some(file)) => {
+                    left -= file.before.len();
+                    members.push((name, file.before.len() as usize));
+                    files.push(file);
                 }
                 // A marker says that what is there is all.
                 Ok(None) if self.options.done.is_some() => {}
@@ -170,17 +182,27 @@ impl FolderSource {
         if members.is_empty() {
             return Err("its marker is there, but none of its files".to_owned());
         }
+        let mut class_text = String::new();
         if let Some(classes) = &self.options.classes {
             let directory = Path::new(key).parent().and_then(Path::file_name).and_then(|name| name.to_str());
             let class = directory.and_then(|name| classes.iter().position(|class| class == name));
             let class = class.ok_or_else(|| {
                 format!("it lies in {:?}, which is none of the classes", directory.unwrap_or_default())
             })?;
-            members.push(("cls".to_owned(), class.to_string().into_bytes()));
+            class_text = class.to_string();
+            members.push(("cls".to_owned(), class_text.len()));
         }
-        let members: Vec<(&str, &[u8])> =
-            members.iter().map(|(name, bytes)| (name.as_str(), &bytes[..])).collect();
-        Record::new(&self.options.name, key, &members)
+        let members: Vec<(&str, usize)> =
+            members.iter().map(|(name, length)| (name.as_str(), *length)).collect();
+        let mut changed = false;
+        let record = Record::filled(&self.options.name, key, &members, |number, into| {
+            match files.get(number) {
+                Some(file) => changed |= !file.append(into)?,
+                None => into.extend(class_text.as_bytes()),
+            }
+            Ok(())
+        });
+        if changed { Ok(None) } else { record.map(Some) }
     }
 
     /// Lets go of the files of one sample.
@@ -272,36 +294,47 @@ fn image_extension(name: &str) -> Option<&'static str> {
     IMAGE_EXTENSIONS.iter().copied().find(|known| known.eq_ignore_ascii_case(extension))
 }
 
-/// Reads a file of up to `most` bytes in one version; `None` where it is not there.
-fn read_whole(path: &Path, most: u64) -> Result<Option<Vec<u8>>, String> {
+/// A file that is read as a member.
+struct MemberFile {
+    path: PathBuf,
+    file: File,
+    /// What it was when it was opened.
+    before: Metadata,
+}
+
+/// Opens a file of up to `most` bytes; `None` where it is not there.
+fn open_member(path: &Path, most: u64) -> Result<Option<MemberFile>, String> {
     let wrong = |error: std::io::Error| format!("{}: {error}", path.display());
-    for _ in 0..READ_AGAIN {
-        let mut file = match File::open(path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            opened => opened.map_err(wrong)?,
-        };
-        let before = file.metadata().map_err(wrong)?;
-        if !before.is_file() {
-            return Err(format!("{}: is no file", path.display()));
-        }
-        if before.len() > most {
-            return Err(format!(
-                "{} has {} bytes, and max_bytes allows {most}",
-                path.display(),
-                before.len()
-            ));
-        }
-        let mut bytes = Vec::with_capacity(before.len() as usize + 1);
-        (&mut file).take(most + 1).read_to_end(&mut bytes).map_err(wrong)?;
-        let after = file.metadata().map_err(wrong)?;
-        if Stamp::of(&before) == Stamp::of(&after) && bytes.len() as u64 == after.len() {
-            return Ok(Some(bytes));
-        }
+    let file = match File::open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        opened => opened.map_err(wrong)?,
+    };
+    let before = file.metadata().map_err(wrong)?;
+    if !before.is_file() {
+        return Err(format!("{}: is no file", path.display()));
     }
-    Err(format!(
-        "{} is written to while it is read: give files their names when they are complete, by a rename",
-        path.display()
-    ))
+    if before.len() > most {
+        return Err(format!("{} has {} bytes, and max_bytes allows {most}", path.display(), before.len()));
+    }
+    Ok(Some(MemberFile { path: path.to_owned(), file, before }))
+}
+
+impl MemberFile {
+    /// Appends the file's bytes, and returns whether they are those of one version of it.
+    fn append(&self, into: &mut Vec<u8>) -> Result<bool, String> {
+        let wrong = |error: std::io::Error| format!("{}: {error}", self.path.display());
+        let end = into.len() + self.before.len() as usize;
+        // One request takes all of a usual file; what the library's `read_to_end` asks for grows from 8 KiB.
+        while into.len() < end {
+            match rustix::io::read(&self.file, rustix::buffer::spare_capacity(into)) {
+                Ok(0) => break,
+                Ok(_) | Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(wrong(error.into())),
+            }
+        }
+        let after = self.file.metadata().map_err(wrong)?;
+        Ok(into.len() == end && Stamp::of(&self.before) == Stamp::of(&after))
+    }
 }
 
 /// Moves a file below `root` to the same place below `to`.
