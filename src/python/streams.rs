@@ -6,8 +6,8 @@ use super::notices::deliver;
 use crate::error::{Error, Result};
 use crate::notices::Notices;
 use crate::stream::{
-    Arrival, FeederSpec, RankVotes, Received, Record, Replay, SocketFeeder, SourcePosition, StreamSource,
-    members,
+    Arrival, FeederSpec, RankVotes, Received, Record, Replay, ScoreFunction, SocketFeeder, SourcePosition,
+    StreamSource, members,
 };
 use pyo3::exceptions::{PyException, PyStopIteration, PyTypeError};
 use pyo3::prelude::*;
@@ -234,7 +234,7 @@ pub(super) struct PythonScore(Py<PyAny>);
 
 impl PythonScore {
     /// The score as the stream takes it.
-    pub(super) fn new(function: Py<PyAny>) -> Arc<dyn Fn(&Record) -> Result<f64> + Send + Sync> {
+    pub(super) fn shared(function: Py<PyAny>) -> Arc<ScoreFunction> {
         let score = Self(function);
         Arc::new(move |record| score.of(record))
     }

@@ -367,11 +367,14 @@ impl Inlet {
     pub(super) fn withdraw(&self, ids: &HashSet<u64>) -> Result<u64> {
         let mut state = self.lock();
         state.withdrawn.extend(ids);
-        let spilled: Vec<SpilledSample> = state
+        let arrivals: Vec<u64> = state
             .spilled
-            .extract_if(.., |_, sample| ids.contains(&sample.id))
-            .map(|(_, sample)| sample)
+            .iter()
+            .filter(|(_, sample)| ids.contains(&sample.id))
+            .map(|(arrival, _)| *arrival)
             .collect();
+        let spilled: Vec<SpilledSample> =
+            arrivals.iter().filter_map(|arrival| state.spilled.remove(arrival)).collect();
         for SpilledSample { source, number, id, .. } in &spilled {
             state.account.spilled -= 1;
             state.account.withdrawn += 1;

@@ -74,7 +74,7 @@ impl StreamEngine {
                 (options.batch_size, options.seed, options.on_error == OnError::Raise);
             let mut stream = spec.options(batch, seed, raises, labeled, share, &notices)?;
             stream.votes = votes.map(|votes| Arc::new(PythonVotes::new(votes)) as _);
-            stream.score = score.map(|score| PythonScore::new(score) as _);
+            stream.score = score.map(PythonScore::shared);
             let stream = Stream::new(stream, opened)?;
             let index = DatasetIndex::of_stream(stream.live(), spec.classes.clone(), &index_options);
             Ok((stream, Arc::new(index)))

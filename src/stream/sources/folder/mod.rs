@@ -13,7 +13,6 @@ use crate::error::{Error, Result};
 use crate::notices::Notices;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::{File, Metadata};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 use watch::Watch;
