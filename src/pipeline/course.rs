@@ -5,7 +5,7 @@ use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
 use crate::rng::RandomStream;
 use crate::schedule::{BatchEntry, Schedule};
-use crate::stream::{NextBatch, Stream};
+use crate::stream::{NextBatch, SampleStream};
 use std::sync::Arc;
 
 /// The batches of one run of the threads.
@@ -20,7 +20,7 @@ pub(super) enum Course {
 /// One iteration over a stream.
 #[derive(Clone)]
 pub(super) struct StreamCourse {
-    pub stream: Arc<Stream>,
+    pub stream: Arc<SampleStream>,
     /// The iteration's number.
     pub iteration: u64,
     pub global_batch: u64,
@@ -106,7 +106,7 @@ impl Course {
     /// Notes that these samples failed, and that their batch is not delivered for that.
     ///
     /// # Errors
-    /// Those of [`Stream::give_up`].
+    /// Those of [`SampleStream::give_up`].
     pub(super) fn give_up(&self, failed: &[u64]) -> Result<()> {
         match self {
             Self::Epoch(_) => Ok(()),
@@ -117,7 +117,7 @@ impl Course {
     /// Notes that the consumer has the batch of `step`, and that these of its samples failed.
     ///
     /// # Errors
-    /// Those of [`Stream::deliver`].
+    /// Those of [`SampleStream::deliver`].
     pub(super) fn deliver(&self, step: u64, failed: &[u64]) -> Result<()> {
         match self {
             Self::Epoch(_) => Ok(()),

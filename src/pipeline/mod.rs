@@ -48,7 +48,7 @@ use crate::rng::{RandomKey, Use};
 use crate::schedule::{SampleHomes, Schedule, Shuffling};
 use crate::slot::SlotPool;
 use crate::state::{OrderIdentity, State};
-use crate::stream::Stream;
+use crate::stream::SampleStream;
 use crate::tier::{Cache, CacheStats, OpenSource, RankPlace, SourceUse};
 use crate::tier_name::TierName;
 use crate::trace::{Trace, TraceLane};
@@ -93,7 +93,7 @@ struct PipelineShared {
     identity: Arc<OrderIdentity>,
     open_reader: Arc<OpenReader>,
     /// The stream, where samples are those of one.
-    stream: Option<Arc<Stream>>,
+    stream: Option<Arc<SampleStream>>,
     fetch_waker: Arc<FetchWaker>,
     trace: Trace,
     /// The stopwatch of the consumer, whichever thread that is.
@@ -186,7 +186,11 @@ impl Pipeline {
     }
 
     /// Makes a pipeline for the samples of a stream, of which `index` is the index.
-    pub(crate) fn of_stream(index: Arc<DatasetIndex>, config: LoaderConfig, stream: Arc<Stream>) -> Self {
+    pub(crate) fn of_stream(
+        index: Arc<DatasetIndex>,
+        config: LoaderConfig,
+        stream: Arc<SampleStream>,
+    ) -> Self {
         let reads = stream.clone();
         let open = move |_: &Arc<DatasetIndex>, slots: &SlotPool, config: &LoaderConfig| {
             reads.open_reader(slots, config.io, config.direct, config.queue_depth)
@@ -317,8 +321,8 @@ impl Pipeline {
     /// long as it runs. An iteration of this pipeline that still runs is stopped.
     ///
     /// # Errors
-    /// The errors of [`Stream::begin`]; [`Error::Io`] when there is no memory for the pools; [`Error::Unavailable`] in
-    /// a forked child.
+    /// The errors of [`SampleStream::begin`]; [`Error::Io`] when there is no memory for the pools;
+    /// [`Error::Unavailable`] in a forked child.
     pub(crate) fn stream(&self, place: RankPlace) -> Result<Epoch> {
         let shared = &self.shared;
         let Some(stream) = &shared.stream else {

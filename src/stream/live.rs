@@ -15,7 +15,7 @@ const LIVE: FileId = FileId(u32::MAX);
 
 /// Where the bytes of a sample are.
 #[derive(Debug, Clone)]
-pub(super) enum SampleBytes {
+pub(super) enum LiveBytes {
     Memory(Arc<Record>),
     /// In a file of the rehearsal buffer, with this checksum.
     Stored {
@@ -29,7 +29,7 @@ struct LiveSample {
     /// The number of places in batches that show it.
     users: u32,
     label: u32,
-    bytes: SampleBytes,
+    bytes: LiveBytes,
 }
 
 /// The samples in use, by their ids.
@@ -58,7 +58,7 @@ impl LiveTable {
     }
 
     /// Notes that one more place shows a sample.
-    pub(super) fn enter(&self, id: u64, label: Option<u32>, bytes: SampleBytes) {
+    pub(super) fn enter(&self, id: u64, label: Option<u32>, bytes: LiveBytes) {
         let mut samples = self.samples.write().unwrap_or_else(PoisonError::into_inner);
         let sample = LiveSample { users: 0, label: label.unwrap_or(0), bytes };
         samples.entry(id).or_insert(sample).users += 1;
@@ -78,26 +78,26 @@ impl LiveTable {
     /// The sample, if it lies in memory.
     pub(super) fn record(&self, id: u64) -> Option<Arc<Record>> {
         self.with(id, |sample| match &sample.bytes {
-            SampleBytes::Memory(record) => Some(record.clone()),
-            SampleBytes::Stored { .. } => None,
+            LiveBytes::Memory(record) => Some(record.clone()),
+            LiveBytes::Stored { .. } => None,
         })?
     }
 
     /// Where the bytes of a sample are; `None` for one that is not in use.
-    pub(super) fn bytes(&self, id: u64) -> Option<SampleBytes> {
+    pub(super) fn bytes(&self, id: u64) -> Option<LiveBytes> {
         self.with(id, |sample| sample.bytes.clone())
     }
 
     /// Where a sample lies in a file, and its checksum there; `None` for one in memory, or not in use.
     pub(super) fn stored(&self, id: u64) -> Option<(Extent, u32)> {
         self.with(id, |sample| match sample.bytes {
-            SampleBytes::Memory(_) => None,
-            SampleBytes::Stored { extent, crc } => Some((extent, crc)),
+            LiveBytes::Memory(_) => None,
+            LiveBytes::Stored { extent, crc } => Some((extent, crc)),
         })?
     }
 
     /// Notes that a sample's bytes are elsewhere now, if it is in use.
-    pub(super) fn set_bytes(&self, id: u64, bytes: &SampleBytes) {
+    pub(super) fn set_bytes(&self, id: u64, bytes: &LiveBytes) {
         let mut samples = self.samples.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(sample) = samples.get_mut(&id) {
             sample.bytes = bytes.clone();
@@ -124,8 +124,8 @@ impl LiveSamples for LiveTable {
 
     fn extent(&self, sample: u64) -> Extent {
         let length = self.with(sample, |found| match &found.bytes {
-            SampleBytes::Memory(record) => record.bytes().len() as u32,
-            SampleBytes::Stored { extent, .. } => extent.length,
+            LiveBytes::Memory(record) => record.bytes().len() as u32,
+            LiveBytes::Stored { extent, .. } => extent.length,
         });
         // Whoever asks for a sample that has gone is told so by its reader.
         Extent { file: LIVE, offset: sample, length: length.unwrap_or(0) }
@@ -148,8 +148,8 @@ impl LiveSamples for LiveTable {
 
     fn shown(&self, sample: u64) -> PathBuf {
         let shown = self.with(sample, |found| match &found.bytes {
-            SampleBytes::Memory(record) => Path::new(record.stream()).join(record.key()),
-            SampleBytes::Stored { .. } => self.name.join(format!("rehearsed sample {sample}")),
+            LiveBytes::Memory(record) => Path::new(record.stream()).join(record.key()),
+            LiveBytes::Stored { .. } => self.name.join(format!("rehearsed sample {sample}")),
         });
         shown.unwrap_or_else(|| self.name.clone())
     }

@@ -30,7 +30,7 @@ pub(crate) use asked::{FeederSpec, SourceSpec, StreamSpec};
 pub(crate) use group::RankVotes;
 pub(crate) use plan::NextBatch;
 pub(crate) use record::{Record, members, sample_id};
-pub(crate) use run::{ScoreFunction, Stream};
+pub(crate) use run::{SampleStream, ScoreFunction};
 pub(crate) use source::{Arrival, Received, Replay, SourcePosition, StreamSource};
 pub(crate) use sources::RankShare;
 pub(crate) use sources::folder::{FolderAfter, FolderOptions, FolderSource, WatchChoice};

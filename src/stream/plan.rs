@@ -7,7 +7,7 @@ use super::buffer::RehearsalBuffer;
 use super::group::RankGroup;
 use super::inlet::{Fate, Inlet, InletView};
 use super::journal::{self, JournalLine, JournalReader, JournalWriter};
-use super::live::{LiveTable, SampleBytes};
+use super::live::{LiveBytes, LiveTable};
 use super::mix::{MixDecision, MixView, Mixer};
 use super::sources::RankShare;
 use super::waiting::WaitingSample;
@@ -236,7 +236,7 @@ impl Plan {
         let mut draws = Vec::with_capacity(new.len() + rehearsed.len());
         for sample in &new {
             let record = &sample.record;
-            live.enter(record.id, record.label, SampleBytes::Memory(record.clone()));
+            live.enter(record.id, record.label, LiveBytes::Memory(record.clone()));
             draws.push(Draw::first(record.id));
         }
         if let Some(buffer) = &mut self.buffer {

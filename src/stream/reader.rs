@@ -1,7 +1,7 @@
 //! The reader of a stream's pipeline: samples in memory are copied into their slots, and those of the rehearsal
 //! buffer's files are read by whatever reads files.
 
-use super::live::{LiveTable, SampleBytes};
+use super::live::{LiveBytes, LiveTable};
 use crate::crc::checksum;
 use crate::error::{Error, Result};
 use crate::io::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker};
@@ -102,12 +102,12 @@ impl Reader for StreamReader {
         // Where a sample lies is looked up now, for it may have moved since its batch was planned.
         let sample = extent.offset;
         let completion = match (self.live.bytes(sample), &mut self.stored) {
-            (Some(SampleBytes::Memory(record)), _) => {
+            (Some(LiveBytes::Memory(record)), _) => {
                 self.stats.bytes += record.bytes().len() as u64;
                 self.stats.reads += 1;
                 into_slot(token, record.bytes(), slot)
             }
-            (Some(SampleBytes::Stored { extent, crc }), Some(stored)) => {
+            (Some(LiveBytes::Stored { extent, crc }), Some(stored)) => {
                 self.reading.insert(token, (sample, crc));
                 stored.submit(ReadRequest::new(token, extent, slot));
                 self.deferred = true;

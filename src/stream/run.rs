@@ -60,7 +60,7 @@ pub(crate) struct StreamOptions {
 }
 
 /// A stream of samples.
-pub(crate) struct Stream {
+pub(crate) struct SampleStream {
     options: StreamOptions,
     identity: StreamIdentity,
     live: Arc<LiveTable>,
@@ -88,7 +88,7 @@ struct RunningStream {
     replay: Option<Mutex<JournalReader>>,
 }
 
-impl Stream {
+impl SampleStream {
     /// A stream of these sources. Nothing is connected and no thread starts before the first iteration.
     ///
     /// # Errors
@@ -377,7 +377,7 @@ impl Stream {
     pub(crate) fn state(&self, errors: u64) -> Result<StreamState> {
         let Some(running) = self.running.get() else {
             let loaded = self.idle().loaded.clone();
-            return Ok(loaded.unwrap_or_else(|| self.first_state()));
+            return Ok(loaded.unwrap_or_else(|| StreamState::first(self.identity.clone())));
         };
         let mut plan = running.plan();
         let (step, (used, taken)) = (plan.first_undelivered(), plan.counts());
@@ -393,8 +393,6 @@ impl Stream {
             .zip(unsettled)
             .map(|(position, unsettled)| SourceState { position: is_inline.then_some(position), unsettled });
         Ok(StreamState {
-            stream_state: StreamState::VERSION,
-            identity: self.identity.clone(),
             step,
             used,
             taken,
@@ -404,24 +402,8 @@ impl Stream {
             errors,
             snapshot,
             journal: plan.sync_journal()?,
+            ..StreamState::first(self.identity.clone())
         })
-    }
-
-    fn first_state(&self) -> StreamState {
-        let source = SourceState { position: Some(SourcePosition::default()), unsettled: 0 };
-        StreamState {
-            stream_state: StreamState::VERSION,
-            identity: self.identity.clone(),
-            step: 0,
-            used: 0,
-            taken: 0,
-            account: StreamAccount::default(),
-            sources: vec![source; self.identity.streams.len()],
-            withdrawn: Vec::new(),
-            errors: 0,
-            snapshot: None,
-            journal: None,
-        }
     }
 
     /// Lets sources forget what is settled in `state`, which is safely written, and older states go.

@@ -67,8 +67,23 @@ pub(crate) struct SnapshotRef {
 }
 
 impl StreamState {
-    /// The version that is written.
-    pub(super) const VERSION: u32 = VERSION;
+    /// The state before the first step.
+    pub(super) fn first(identity: StreamIdentity) -> Self {
+        let source = SourceState { position: Some(SourcePosition::default()), unsettled: 0 };
+        Self {
+            stream_state: VERSION,
+            step: 0,
+            used: 0,
+            taken: 0,
+            account: StreamAccount::default(),
+            sources: vec![source; identity.streams.len()],
+            withdrawn: Vec::new(),
+            errors: 0,
+            snapshot: None,
+            journal: None,
+            identity,
+        }
+    }
 
     /// Reads a state that was saved as JSON.
     ///

@@ -23,6 +23,8 @@ impl DatasetIndex {
     ///
     /// # Panics
     /// Panics when `sample` is not below [`DatasetIndex::len`].
+    ///
+    /// [`IndexOptions::members`]: crate::dataset::IndexOptions::members
     pub fn extent(&self, sample: u64) -> Extent {
         if let Some(live) = &self.live {
             return live.extent(sample);
@@ -50,6 +52,8 @@ impl DatasetIndex {
     ///
     /// # Panics
     /// Panics when `sample` is not below [`DatasetIndex::len`], or there is no such member.
+    ///
+    /// [`IndexOptions::members`]: crate::dataset::IndexOptions::members
     pub fn member(&self, sample: u64, field: usize) -> MemberBytes {
         let placed = self.part_with(sample).1;
         match placed.part.member(sample - placed.sample, field) {

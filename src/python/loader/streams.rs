@@ -11,7 +11,7 @@ use crate::python::error::raise;
 use crate::python::notices::deliver;
 use crate::python::settings;
 use crate::python::streams::{PythonScore, PythonSource, PythonVotes};
-use crate::stream::{RankShare, SourceSpec, Stream, StreamSpec, StreamState, sample_id};
+use crate::stream::{RankShare, SampleStream, SourceSpec, StreamSpec, StreamState, sample_id};
 use crate::tier::RankPlace;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -22,7 +22,7 @@ use std::sync::{Arc, Mutex};
 #[pyclass(frozen, subclass, module = "foreload")]
 pub(in crate::python) struct StreamEngine {
     pipeline: SharedPipeline,
-    stream: Arc<Stream>,
+    stream: Arc<SampleStream>,
     place: RankPlace,
     failures: Mutex<FailureLog>,
     concealed: Mutex<ConcealedLog>,
@@ -58,7 +58,7 @@ impl StreamEngine {
         let notices = index_options.notices.clone();
         let (rank, world_size) = place;
         let share = RankShare { rank, world_size };
-        let open = || -> Result<(Arc<Stream>, Arc<DatasetIndex>)> {
+        let open = || -> Result<(Arc<SampleStream>, Arc<DatasetIndex>)> {
             let max_bytes = spec.max_bytes()?;
             let mut opened = Vec::new();
             for (described, object) in sources {
@@ -75,7 +75,7 @@ impl StreamEngine {
             let mut stream = spec.options(batch, seed, raises, labeled, share, &notices)?;
             stream.votes = votes.map(|votes| Arc::new(PythonVotes::new(votes)) as _);
             stream.score = score.map(PythonScore::shared);
-            let stream = Stream::new(stream, opened)?;
+            let stream = SampleStream::new(stream, opened)?;
             let index = DatasetIndex::of_stream(stream.live(), spec.classes.clone(), &index_options);
             Ok((stream, Arc::new(index)))
         };

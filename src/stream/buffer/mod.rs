@@ -3,11 +3,11 @@
 //! The reservoir says which are kept. Bytes stay as long as the reservoir may ask for them, also after a step that is
 //! planned and not delivered was taken back, and as long as a snapshot has them that a training may go back to.
 
-mod bytes;
+mod kept;
 mod snapshot;
 
 use super::ids::IdSet;
-use super::live::{LiveTable, SampleBytes};
+use super::live::{LiveBytes, LiveTable};
 use super::record::Record;
 use super::reservoir::{Capacity, KeepBy, NO_CLASS, Offered, Reservoir, StepChange};
 use super::segments::{SegmentOptions, SegmentStore};
@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::io::{Direct, IoChoice, Reader};
 use crate::notices::Notices;
 use crate::slot::SlotPool;
-use bytes::KeptBytes;
+use kept::KeptBytes;
 use snapshot::{BufferSnapshot, SnapshotHeader};
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::path::PathBuf;
@@ -53,7 +53,7 @@ impl RehearsalOptions {
 /// A sample of the buffer that a step rehearses.
 pub(super) struct LentSample {
     pub label: Option<u32>,
-    pub bytes: SampleBytes,
+    pub bytes: LiveBytes,
     /// How often it was used before.
     pub uses: u32,
 }

@@ -40,7 +40,7 @@ const LISTING_SHARE: u32 = 4;
 pub(super) struct Watch {
     root: PathBuf,
     events: Option<Events>,
-    listed: HashMap<PathBuf, ListedDirectory>,
+    listed: HashMap<PathBuf, WatchedDirectory>,
     every: Duration,
     list_next: Option<Instant>,
     /// Files that were created and not closed: they are being written, or were linked whole.
@@ -51,7 +51,7 @@ pub(super) struct Watch {
 const LINKED_AFTER: Duration = Duration::from_secs(1);
 
 /// A directory as it was listed last.
-struct ListedDirectory {
+struct WatchedDirectory {
     changed: SystemTime,
     /// Whether nothing can have appeared since without another time of change.
     settled: bool,
@@ -222,7 +222,7 @@ impl Watch {
             }
         }
         let settled = now.duration_since(changed).is_ok_and(|age| age > 2 * COARSE_TICK);
-        self.listed.insert(directory.to_owned(), ListedDirectory { changed, settled, below: below.clone() });
+        self.listed.insert(directory.to_owned(), WatchedDirectory { changed, settled, below: below.clone() });
         Ok(below)
     }
 }

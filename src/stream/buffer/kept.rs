@@ -1,7 +1,7 @@
 //! Where the bytes of kept samples are: in memory, as many as there is room for, and in the directory all of them.
 
 use super::super::ids::{IdSet, IdTable};
-use super::super::live::{LiveTable, SampleBytes};
+use super::super::live::{LiveBytes, LiveTable};
 use super::super::record::Record;
 use super::super::segments::{AppendError, MovedRecord, RecordPlace, SegmentStore};
 use crate::dataset::{Extent, FileId};
@@ -72,17 +72,17 @@ impl KeptBytes {
     ///
     /// # Errors
     /// Those of the directory; [`Error::Internal`] where they are not there.
-    pub(super) fn lend(&self, id: u64) -> Result<SampleBytes> {
+    pub(super) fn lend(&self, id: u64) -> Result<LiveBytes> {
         if let Some(record) = self.memory.get(&id) {
-            return Ok(SampleBytes::Memory(record.clone()));
+            return Ok(LiveBytes::Memory(record.clone()));
         }
         let none = || Error::Internal(format!("sample {id} is rehearsed and not kept"));
         let stored = self.stored.as_ref().ok_or_else(none)?;
         let place = stored.places.get(&id).ok_or_else(none)?;
         match stored.store.extent(place) {
-            Some(extent) => Ok(SampleBytes::Stored { extent, crc: place.crc }),
+            Some(extent) => Ok(LiveBytes::Stored { extent, crc: place.crc }),
             // Its segment has no name yet.
-            None => stored.record(id).map(|record| SampleBytes::Memory(Arc::new(record))),
+            None => stored.record(id).map(|record| LiveBytes::Memory(Arc::new(record))),
         }
     }
 
@@ -142,7 +142,7 @@ impl KeptBytes {
         for &id in ids.iter().filter(|id| stored.live.stored(**id).is_some()) {
             if stored.places.contains_key(&id) {
                 let record = stored.record(id)?;
-                stored.live.set_bytes(id, &SampleBytes::Memory(Arc::new(record)));
+                stored.live.set_bytes(id, &LiveBytes::Memory(Arc::new(record)));
             }
         }
         let mut moved = Vec::new();
@@ -211,7 +211,7 @@ impl StoredBytes {
                     if let Some(extent) = self.store.extent(to)
                         && self.live.stored(*id).is_some()
                     {
-                        self.live.set_bytes(*id, &SampleBytes::Stored { extent, crc: to.crc });
+                        self.live.set_bytes(*id, &LiveBytes::Stored { extent, crc: to.crc });
                     }
                 }
                 None => {
