@@ -118,9 +118,9 @@ impl RedisSource {
         Ok(())
     }
 
-    /// Does something, and again on new connections for as long as a server takes that was started anew.
-    fn insist<T>(&mut self, what: impl Fn(&mut Self) -> Result<T, Trouble>) -> Result<T> {
-        let deadline = Instant::now() + STARTING_ANEW;
+    /// Does something, and for so long again on new connections.
+    fn insist<T>(&mut self, patience: Duration, what: impl Fn(&mut Self) -> Result<T, Trouble>) -> Result<T> {
+        let deadline = Instant::now() + patience;
         loop {
             let trouble = match what(self) {
                 Ok(done) => return Ok(done),
@@ -152,21 +152,17 @@ impl StreamSource for RedisSource {
             RedisReading::Grouped(reading) => reading.go_on_at(position),
         }
         // A server that is starting answers that it loads its data. One that answers nothing may be about to start.
-        let (loading, silent) = (Instant::now() + Duration::from_secs(60), Instant::now() + ABOUT_TO_START);
-        loop {
-            let trouble = match self.begin() {
-                Ok(()) => return Ok(()),
-                Err(trouble) => trouble,
-            };
-            if trouble.is("LOADING") && Instant::now() < loading {
-                std::thread::sleep(Duration::from_millis(200));
-                continue;
+        let loading = Instant::now() + Duration::from_secs(60);
+        self.insist(ABOUT_TO_START, |source| {
+            loop {
+                match source.begin() {
+                    Err(trouble) if trouble.is("LOADING") && Instant::now() < loading => {
+                        std::thread::sleep(Duration::from_millis(200));
+                    }
+                    begun => return begun,
+                }
             }
-            self.link.mend(&trouble)?;
-            if !self.link.await_try(silent) {
-                return Err(self.link.failed(&trouble));
-            }
-        }
+        })
     }
 
     fn receive(&mut self, most: usize, patience: Duration, into: &mut Vec<Arrival>) -> Result<Received> {
@@ -192,7 +188,7 @@ impl StreamSource for RedisSource {
     }
 
     fn acknowledge(&mut self, position: &SourcePosition) -> Result<bool> {
-        self.insist(|source| match &mut source.reading {
+        self.insist(STARTING_ANEW, |source| match &mut source.reading {
             // In order, what is settled beside the rest is told apart by the list alone.
             RedisReading::Ordered(reading) if source.options.trim => {
                 reading.trim(&mut source.link, position).map(|()| false)
@@ -205,7 +201,7 @@ impl StreamSource for RedisSource {
     fn fetch(&mut self, key: &str) -> Result<Record> {
         let mut command = cmd("XRANGE");
         command.arg(&self.options.stream).arg(key).arg(key);
-        let found = self.insist(|source| {
+        let found = self.insist(STARTING_ANEW, |source| {
             let answer = source.link.ask(&command, Duration::ZERO)?;
             entries(answer).ok_or_else(|| source.link.not_understood())
         })?;
