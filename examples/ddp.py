@@ -36,3 +36,4 @@ for epoch in range(dataset.epoch, EPOCHS):
             if step % SAVE_EVERY == 0:
                 torch.save([part.state_dict() for part in parts], f"{checkpoint}.new")
                 os.replace(f"{checkpoint}.new", checkpoint)  # A checkpoint is never half written.
+dist.destroy_process_group()

@@ -37,3 +37,4 @@ for epoch in range(loader.epoch, 3):
                 torch.save([part.state_dict() for part in parts], f"{checkpoint}.new")
                 os.replace(f"{checkpoint}.new", checkpoint)  # A checkpoint is never half written.
     print(f"rank {rank} read {batches.stats()['cache']['source_reads']} from storage", flush=True)
+torch.distributed.destroy_process_group()

@@ -6,18 +6,30 @@
 
 use serde::Serialize;
 use std::collections::{BTreeSet, VecDeque};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The most bytes of a message: enough for reason, remedy and a long path, but not for a list of all files concerned.
 const LONGEST: usize = 1000;
 
-/// Whether notices that cannot wait are printed at once, because nobody takes them meanwhile.
-static ALOUD: AtomicBool = AtomicBool::new(false);
+/// How many commands run: meanwhile notices that cannot wait are printed at once, because nobody takes them.
+static COMMANDS: AtomicUsize = AtomicUsize::new(0);
 
-/// Has notices that cannot wait printed on stderr from now on, as the command line does.
-pub(crate) fn speak_aloud() {
-    ALOUD.store(true, Ordering::Relaxed);
+/// Has notices that cannot wait printed on stderr as long as it lives, as the command line does. The process may be a
+/// Python that goes on with loaders of its own.
+pub(crate) struct SpokenAloud(());
+
+impl SpokenAloud {
+    pub(crate) fn begin() -> Self {
+        COMMANDS.fetch_add(1, Ordering::Relaxed);
+        Self(())
+    }
+}
+
+impl Drop for SpokenAloud {
+    fn drop(&mut self) {
+        COMMANDS.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 /// Whether somebody should do something about a notice.
@@ -97,7 +109,7 @@ impl Notices {
 
     /// Warns with `message` of what is going on now: later nobody would want to hear it.
     pub fn warn_at_once(&self, message: String) {
-        if ALOUD.load(Ordering::Relaxed) {
+        if COMMANDS.load(Ordering::Relaxed) > 0 {
             eprintln!("warning: {}", shortened(message));
         } else {
             self.notify(NoticeKind::Warning, message);

@@ -94,7 +94,7 @@ pub fn main(args: Vec<OsString>, finder: Option<&dyn FindsJob>) -> i32 {
             return answer.exit_code();
         }
     };
-    crate::notices::speak_aloud();
+    let _aloud = crate::notices::SpokenAloud::begin();
     let outcome = match cli.command {
         Command::Bench(args) => bench::run(&args, finder),
         Command::Cache(command) => cache::run(&command),

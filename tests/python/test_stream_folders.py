@@ -257,19 +257,19 @@ def test_a_journal_replays_a_directory(dataset: Path, tmp_path: Path) -> None:
 
 def test_thousands_of_files_at_once_are_all_found(dataset: Path, tmp_path: Path) -> None:
     """More than the kernel's queue of events may hold is listed instead."""
-    image = paths(dataset)[0]
-    publish(image, tmp_path / "seed.jpg")
+    publish(paths(dataset)[0], tmp_path / "seed.jpg")
+    image = paths(dataset)[0].read_bytes()
     loader = watching(tmp_path, watch="inotify", batch_size=50)
     batches = iter(loader)
 
-    def link(first: int) -> None:
+    def write(first: int) -> None:
         directory = tmp_path / f"d{first}"
         directory.mkdir()
         for number in range(first, first + 500):
-            os.link(image, directory / f"t{number}.tmp")
+            (directory / f"t{number}.tmp").write_bytes(image)
             (directory / f"t{number}.tmp").rename(directory / f"{number:05}.jpg")
 
-    workers = [threading.Thread(target=link, args=(first,)) for first in range(0, 3000, 500)]
+    workers = [threading.Thread(target=write, args=(first,)) for first in range(0, 3000, 500)]
     for worker in workers:
         worker.start()
     found: set[str] = set()
