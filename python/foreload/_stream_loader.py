@@ -213,11 +213,17 @@ class StreamLoader:
         """
         return json.loads(self._engine.state())
 
-    def load_state_dict(self, state: StreamState) -> None:
+    def load_state_dict(self, state: StreamState | Sequence[StreamState]) -> None:
         """Go on where a state was saved. It is called before the first iteration.
 
+        Args:
+            state: The state of this rank. Or the list of the states that all ranks saved after the same step, in any
+                order, which each rank loads: then there may be more or fewer ranks than there were, and `batch_size`
+                may be another.
+
         Raises:
-            ConfigError: The state is of another stream, or batches were taken already.
+            ConfigError: The state is of another stream, or batches were taken already; or states of ranks are missing,
+                or are not of one step.
         """
         self._engine.load(json.dumps(state))
 

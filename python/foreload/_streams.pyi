@@ -33,8 +33,8 @@ class StreamEngine:
     def __iter__(self) -> Batches: ...
     def state(self) -> str:
         """Return the state after the batch that was yielded last, as JSON."""
-    def load(self, state: str) -> None:
-        """Go on where a state was saved, given as JSON."""
+    def load(self, states: str) -> None:
+        """Go on where a state was saved, or those of all ranks, given as JSON."""
     def acknowledge(self, state: str) -> None:
         """Let sources forget what a state has, given as JSON."""
     def withdraw(self, samples: Sequence[tuple[str, str]]) -> int:

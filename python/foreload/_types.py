@@ -84,11 +84,18 @@ class ConcealedSample(TypedDict):
     message: str
 
 
-class StreamPosition(TypedDict):
-    """How far the samples of a source are settled: up to `after`, where it has an order, and those of `settled`."""
-
+class _StreamPosition(TypedDict):
     after: str | None
     settled: list[str]
+
+
+class StreamPosition(_StreamPosition, total=False):
+    """How far the samples of a source are settled: up to `after`, where it has an order, and those of `settled`.
+
+    `divisions` is there where other numbers of ranks had divided the stream before: how far each of them had come.
+    """
+
+    divisions: list[list[str | None]]
 
 
 class StreamSourceState(TypedDict):

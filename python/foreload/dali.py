@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from foreload._core import RING, Batch, Batches, ImageLoader, UnavailableError
@@ -362,16 +362,20 @@ class StreamSource(DaliSource):
             message = f"is {at_step}, but with states_every={self._every} there are states of {there} steps"
             raise config_error("at_step", f"{message}, and DALI was given {self._step}")
 
-    def load_state_dict(self, state: StreamState) -> None:
+    def load_state_dict(self, state: StreamState | Sequence[StreamState]) -> None:
         """Go on where `state` was saved, before a pipeline is built: DALI's first batch is the one after it.
+
+        With the list of the states of all ranks there may be more or fewer ranks than there were.
 
         Raises:
             ConfigError: The same as for `foreload.StreamLoader.load_state_dict`.
         """
         with self._lock:
             self.loader.load_state_dict(state)
-            self._step = self._first = state["step"]
-            self._states = {self._step: state}
+            first = state if isinstance(state, Mapping) else state[0]
+            self._step = self._first = first["step"]
+            # The states of other ranks are not this one's, which has none before its first batch.
+            self._states = {self._step: state} if isinstance(state, Mapping) else {}
 
     def acknowledge(self, state: StreamState) -> None:
         """Let sources forget what was used up to a state, because it is safely written."""

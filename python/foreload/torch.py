@@ -386,8 +386,8 @@ class ImageStream(IterableDataset):
         """
         return self.loader.state_dict()
 
-    def load_state_dict(self, state: StreamState) -> None:
-        """Go on where `state` was saved; see `foreload.StreamLoader.load_state_dict`."""
+    def load_state_dict(self, state: StreamState | Sequence[StreamState]) -> None:
+        """Go on where `state` was saved, or the states of all ranks; see `foreload.StreamLoader.load_state_dict`."""
         self.loader.load_state_dict(state)
 
     def acknowledge(self, state: StreamState) -> None:

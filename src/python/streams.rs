@@ -180,6 +180,18 @@ impl StreamSource for PythonSource {
         Ok(())
     }
 
+    fn divide_anew(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
+        if self.replays {
+            let message = format!(
+                "the iterator {:?} goes on by `seek`, which takes the position of one rank: go on with as many ranks \
+                 as before, or give what it reads by a source that ranks divide, as Redis or a folder",
+                self.name
+            );
+            return Err(Error::config("world_size", message));
+        }
+        Ok(SourcePosition::union(former))
+    }
+
     fn receive(&mut self, most: usize, _: Duration, into: &mut Vec<Arrival>) -> Result<Received> {
         if most == 0 {
             return Ok(Received::More);

@@ -58,3 +58,21 @@ impl StreamAccount {
         ]
     }
 }
+
+impl std::iter::Sum for StreamAccount {
+    fn sum<I: Iterator<Item = Self>>(accounts: I) -> Self {
+        accounts.fold(Self::default(), |sum, one| Self {
+            received: sum.received + one.received,
+            delivered: sum.delivered + one.delivered,
+            queued: sum.queued + one.queued,
+            spilled: sum.spilled + one.spilled,
+            dropped: sum.dropped + one.dropped,
+            failed: sum.failed + one.failed,
+            withdrawn: sum.withdrawn + one.withdrawn,
+            lost: sum.lost + one.lost,
+            rehearsed: sum.rehearsed + one.rehearsed,
+            repeated: sum.repeated + one.repeated,
+            missing: sum.missing + one.missing,
+        })
+    }
+}

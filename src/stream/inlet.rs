@@ -3,7 +3,10 @@
 //! Sources' threads add samples, and the plan takes them. All counters change under one lock, so the account balances
 //! at every instant.
 
+mod positions;
 mod spilling;
+
+pub(super) use positions::InletPositions;
 
 use super::account::StreamAccount;
 use super::ledger::SourceLedger;
@@ -404,28 +407,6 @@ impl Inlet {
         account
     }
 
-    /// The account, how far the samples of each source are settled, and what was withdrawn, at one instant.
-    pub(super) fn positions(&self) -> InletPositions {
-        let state = self.lock();
-        let mut withdrawn: Vec<u64> = state.withdrawn.iter().copied().collect();
-        withdrawn.sort_unstable();
-        InletPositions {
-            account: state.account,
-            sources: state.sources.iter().map(|ledger| (ledger.position(), ledger.unsettled())).collect(),
-            withdrawn,
-        }
-    }
-
-    /// Goes on without the samples that a former run withdrew.
-    pub(super) fn restore_withdrawn(&self, ids: &[u64]) {
-        self.lock().withdrawn.extend(ids);
-    }
-
-    /// Forgets what was settled at `position`, because the source never gives it again.
-    pub(super) fn forget(&self, source: usize, position: &SourcePosition) {
-        self.lock().sources[source].forget(position);
-    }
-
     /// How long samples took from their arrival to their batch.
     pub(super) fn latencies(&self) -> Histogram {
         self.lock().latencies.clone()
@@ -458,16 +439,6 @@ impl Inlet {
         // A panic amid a change leaves the account wrong, which every reader of it should know.
         self.state.lock().expect("no thread panicked while it counted samples")
     }
-}
-
-/// How far the samples of a stream are settled.
-#[derive(Debug, Clone)]
-pub(super) struct InletPositions {
-    pub account: StreamAccount,
-    /// Of each source, its position and the number of samples that it gave and that are not settled.
-    pub sources: Vec<(SourcePosition, u64)>,
-    /// The samples that were withdrawn, by their ids.
-    pub withdrawn: Vec<u64>,
 }
 
 /// Whether a source may receive more.

@@ -30,6 +30,11 @@ impl SourceLedger {
         ledger
     }
 
+    /// Notes where the source begins, unless it goes on at a position.
+    pub(super) fn begin_behind(&mut self, key: String) {
+        self.position.after.get_or_insert(key);
+    }
+
     /// Enters a sample that has arrived, and returns its number; `None` for one that was settled before the source went
     /// on.
     pub(super) fn enter(&mut self, key: &str) -> Option<u64> {
@@ -98,36 +103,48 @@ mod tests {
         ledger
     }
 
-    fn keys(keys: &[&str]) -> Vec<String> {
-        keys.iter().map(|key| (*key).to_owned()).collect()
+    fn at(after: Option<&str>, settled: &[&str]) -> SourcePosition {
+        let settled = settled.iter().map(|key| (*key).to_owned()).collect();
+        SourcePosition { after: after.map(str::to_owned), settled, ..SourcePosition::default() }
     }
 
     #[test]
     fn an_ordered_source_goes_on_behind_what_is_settled_without_a_gap() {
         let mut ledger = ledger(Replay::Ordered);
         ledger.settle(2);
-        assert_eq!(ledger.position(), SourcePosition { after: None, settled: keys(&["c"]) });
+        assert_eq!(ledger.position(), at(None, &["c"]));
         ledger.settle(0);
-        assert_eq!(ledger.position(), SourcePosition { after: Some("a".into()), settled: keys(&["c"]) });
+        assert_eq!(ledger.position(), at(Some("a"), &["c"]));
         ledger.settle(1);
-        assert_eq!(ledger.position(), SourcePosition { after: Some("c".into()), settled: vec![] });
+        assert_eq!(ledger.position(), at(Some("c"), &[]));
         assert_eq!(ledger.enter("e"), Some(4));
         ledger.settle(4);
         ledger.settle(3);
-        assert_eq!(ledger.position(), SourcePosition { after: Some("e".into()), settled: vec![] });
+        assert_eq!(ledger.position(), at(Some("e"), &[]));
     }
 
     #[test]
     fn what_was_settled_early_is_left_out_when_the_source_gives_it_again() {
-        let position = SourcePosition { after: Some("a".into()), settled: keys(&["c"]) };
+        let position = at(Some("a"), &["c"]);
         let mut ledger = SourceLedger::new(Replay::Ordered, position);
-        assert_eq!(ledger.position(), SourcePosition { after: Some("a".into()), settled: keys(&["c"]) });
+        assert_eq!(ledger.position(), at(Some("a"), &["c"]));
         assert_eq!(["b", "c", "d"].map(|key| ledger.enter(key)), [Some(0), None, Some(2)]);
-        assert_eq!(ledger.position(), SourcePosition { after: Some("a".into()), settled: keys(&["c"]) });
+        assert_eq!(ledger.position(), at(Some("a"), &["c"]));
         ledger.settle(0);
-        assert_eq!(ledger.position(), SourcePosition { after: Some("c".into()), settled: vec![] });
+        assert_eq!(ledger.position(), at(Some("c"), &[]));
         ledger.settle(2);
-        assert_eq!(ledger.position(), SourcePosition { after: Some("d".into()), settled: vec![] });
+        assert_eq!(ledger.position(), at(Some("d"), &[]));
+    }
+
+    #[test]
+    fn a_beginning_is_a_position_until_a_sample_is_settled() {
+        let mut ledger = SourceLedger::new(Replay::Ordered, SourcePosition::default());
+        ledger.begin_behind("a".into());
+        assert_eq!(ledger.position(), at(Some("a"), &[]));
+        ledger.enter("b");
+        ledger.settle(0);
+        ledger.begin_behind("a".into());
+        assert_eq!(ledger.position(), at(Some("b"), &[]));
     }
 
     #[test]
@@ -136,9 +153,9 @@ mod tests {
         ledger.settle(1);
         ledger.settle(0);
         let then = ledger.position();
-        assert_eq!(then, SourcePosition { after: None, settled: keys(&["a", "b"]) });
+        assert_eq!(then, at(None, &["a", "b"]));
         ledger.settle(2);
         ledger.forget(&then);
-        assert_eq!(ledger.position(), SourcePosition { after: None, settled: keys(&["c"]) });
+        assert_eq!(ledger.position(), at(None, &["c"]));
     }
 }

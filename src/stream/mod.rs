@@ -5,6 +5,7 @@
 
 mod account;
 mod asked;
+mod beginning;
 mod buffer;
 mod group;
 mod ids;
@@ -37,4 +38,4 @@ pub(crate) use sources::folder::{FolderAfter, FolderOptions, FolderSource, Watch
 pub(crate) use sources::redis::{RedisOptions, RedisSource};
 pub(crate) use sources::socket::{FeederOptions, SocketAddress, SocketFeeder, SocketOptions, SocketSource};
 pub(crate) use sources::zeromq::{ZeroMqKind, ZeroMqOptions, ZeroMqSource};
-pub(crate) use state::StreamState;
+pub(crate) use state::SavedStates;

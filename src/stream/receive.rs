@@ -153,6 +153,9 @@ fn run(
     on_demand: bool,
 ) -> Result<()> {
     source.open(position)?;
+    if let Some(key) = source.begins_behind() {
+        inlet.begin_behind(number, key);
+    }
     let mut arrivals = Vec::new();
     let mut ended = on_demand;
     let mut asked = Instant::now();

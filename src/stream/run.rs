@@ -1,6 +1,7 @@
 //! A stream as a loader has it: its sources, what waits, what is rehearsed, and the plan of its steps.
 
 use super::account::StreamAccount;
+use super::beginning::Beginning;
 use super::buffer::{RehearsalBuffer, RehearsalOptions};
 use super::group::{RankGroup, RankVotes};
 use super::inlet::{Fate, Inlet, InletOptions, InletPositions};
@@ -14,7 +15,7 @@ use super::record::Record;
 use super::source::{Replay, SourcePosition, StreamSource};
 use super::sources::RankShare;
 use super::spill::{Spill, SpillOptions};
-use super::state::{SourceState, StreamIdentity, StreamState};
+use super::state::{LoadedState, SavedStates, SourceState, StreamIdentity, StreamState};
 use super::waiting::StreamPolicy;
 use crate::dataset::LiveSamples;
 use crate::error::{Error, Result};
@@ -27,6 +28,9 @@ use std::collections::HashSet;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// The most keys of a position that a state has itself, where a snapshot can have them.
+const MOST_KEYS: usize = 1000;
 
 /// What scores samples.
 pub(crate) type ScoreFunction = dyn Fn(&Record) -> Result<f64> + Send + Sync;
@@ -76,7 +80,7 @@ pub(crate) struct SampleStream {
 #[derive(Default)]
 struct IdleStream {
     sources: Vec<Box<dyn StreamSource>>,
-    loaded: Option<StreamState>,
+    loaded: Option<LoadedState>,
 }
 
 /// What a stream has from its first iteration on.
@@ -138,18 +142,18 @@ impl SampleStream {
         self.live.clone()
     }
 
-    /// Goes on where `state` was saved, from the first iteration on.
+    /// Goes on where `states` were saved, from the first iteration on.
     ///
     /// # Errors
-    /// [`Error::Config`] for a state of another stream, or when the stream runs already.
-    pub(crate) fn load(&self, state: StreamState) -> Result<()> {
-        state.check(&self.identity)?;
+    /// [`Error::Config`] for states of another stream or of too few ranks, or when the stream runs already.
+    pub(crate) fn load(&self, states: SavedStates) -> Result<()> {
+        let loaded = states.for_rank(&self.identity)?;
         let mut idle = self.idle();
         if self.running.get().is_some() {
             let message = "cannot be loaded once batches were taken: make a new loader for it";
             return Err(Error::config("state", message));
         }
-        idle.loaded = Some(state);
+        idle.loaded = Some(loaded);
         Ok(())
     }
 
@@ -176,28 +180,14 @@ impl SampleStream {
 
     fn start(&self, idle: &mut IdleStream, wake: Box<dyn Fn() + Send + Sync>) -> Result<RunningStream> {
         let options = &self.options;
-        let loaded = idle.loaded.clone();
+        let (notices, share) = (&options.notices, options.share);
         let open =
-            |rehearsal| RehearsalBuffer::open(rehearsal, options.seed, &self.live, options.notices.clone());
+            |rehearsal| RehearsalBuffer::open(rehearsal, options.seed, share, &self.live, notices.clone());
         let mut buffer = options.rehearsal.as_ref().map(open).transpose()?;
-        let mut positions = vec![SourcePosition::default(); idle.sources.len()];
-        let saved = loaded.as_ref().and_then(|state| state.snapshot);
-        if let (None, Some(buffer)) = (saved, &mut buffer) {
-            buffer.begin_empty()?;
-        }
-        if let Some(state) = &loaded {
-            let found = match (saved, &mut buffer) {
-                (Some(snapshot), Some(buffer)) => Some(buffer.restore(&snapshot)?),
-                _ => None,
-            };
-            for (number, source) in state.sources.iter().enumerate() {
-                let of_snapshot = || found.as_ref().and_then(|found| found.get(number).cloned());
-                positions[number] = source.position.clone().or_else(of_snapshot).unwrap_or_default();
-            }
-        }
+        let loaded = idle.loaded.as_ref();
+        let Beginning { step, counts, account, positions, withdrawn, journal } =
+            Beginning::find(loaded, share, &idle.sources, buffer.as_mut(), notices)?;
         let sources = std::mem::take(&mut idle.sources);
-        let replays: Vec<Replay> = sources.iter().map(|source| source.replay()).collect();
-        let account = loaded.as_ref().map(|state| self.account_of(state, &replays)).unwrap_or_default();
         let ledgers = sources.iter().zip(&positions);
         let ledgers = ledgers.map(|(source, at)| (source.name().to_owned(), source.replay(), at.clone()));
         let inlet = Inlet::new(
@@ -208,25 +198,21 @@ impl SampleStream {
                 always: 2 * options.mix.batch_size as usize,
                 labeled: options.labeled,
                 raises: options.raises,
-                spill: options
-                    .spill
-                    .as_ref()
-                    .map(|spill| Spill::open(spill, &options.notices))
-                    .transpose()?,
-                notices: options.notices.clone(),
+                spill: options.spill.as_ref().map(|spill| Spill::open(spill, share, notices)).transpose()?,
+                notices: notices.clone(),
             },
             ledgers.collect(),
             account,
         );
         inlet.wake_by(wake);
-        let (mut step, mut counts) = (0, (0, 0));
-        if let Some(state) = &loaded {
-            inlet.restore_withdrawn(&state.withdrawn);
-            (step, counts) = (state.step, (state.used, state.taken));
+        inlet.restore_withdrawn(&withdrawn);
+        if let (Some(LoadedState::Divided(states)), Some(spill)) = (&idle.loaded, &options.spill) {
+            let mut former = share.heirless(states.len() as u32);
+            former.try_for_each(|rank| Spill::remove(spill, rank, notices))?;
         }
         let mixer = Mixer::new(options.mix.clone(), counts);
-        let known = loaded.as_ref().and_then(|state| state.journal);
-        let journal = options.journal.as_ref().map(|path| JournalWriter::open(path, &self.identity, known));
+        let open = |path| JournalWriter::open(path, &self.identity, journal);
+        let journal = options.journal.as_deref().map(open);
         let replay =
             options.replay.as_ref().map(|path| JournalReader::open(path, &self.identity)).transpose()?;
         let plan = Plan::new(mixer, buffer, options.seed, options.mix.batch_size, step);
@@ -234,32 +220,10 @@ impl SampleStream {
             let inlet = inlet.clone();
             RankGroup::start(votes, step, move || inlet.rouse())
         });
-        let plan = plan.with_journal(journal.transpose()?).among(options.share, group.transpose()?);
+        let plan = plan.with_journal(journal.transpose()?).among(share, group.transpose()?);
         let sources = sources.into_iter().zip(positions).collect();
         let receivers = Receivers::start(&inlet, sources, self.options.score.as_ref(), replay.is_some())?;
         Ok(RunningStream { inlet, receivers, plan: Mutex::new(plan), replay: replay.map(Mutex::new) })
-    }
-
-    /// The account with which a run goes on: what sources give once more is received anew, what they cannot is lost.
-    fn account_of(&self, state: &StreamState, replays: &[Replay]) -> StreamAccount {
-        let mut account = state.account;
-        (account.queued, account.spilled) = (0, 0);
-        for (source, replay) in state.sources.iter().zip(replays) {
-            match replay {
-                Replay::Never => account.lost += source.unsettled,
-                Replay::Ordered | Replay::Listed => account.received -= source.unsettled,
-            }
-        }
-        if account.lost > state.account.lost {
-            let lost = account.lost - state.account.lost;
-            self.options.notices.warn_once("lost samples", || {
-                format!(
-                    "{lost} samples had arrived when the state was saved and were not used yet: their source cannot \
-                     give them again, and they are lost; stats()[\"stream\"][\"lost\"] counts them"
-                )
-            });
-        }
-        account
     }
 
     /// Plans `step` for this iteration, or finds what was planned.
@@ -376,8 +340,14 @@ impl SampleStream {
     /// Those of the directory.
     pub(crate) fn state(&self, errors: u64) -> Result<StreamState> {
         let Some(running) = self.running.get() else {
-            let loaded = self.idle().loaded.clone();
-            return Ok(loaded.unwrap_or_else(|| StreamState::first(self.identity.clone())));
+            return match &self.idle().loaded {
+                None => Ok(StreamState::first(self.identity.clone())),
+                Some(LoadedState::Own(state)) => Ok(StreamState::clone(state)),
+                Some(LoadedState::Divided(_)) => {
+                    let none = "the states that were loaded are of other ranks, and these have not begun";
+                    Err(Error::Unavailable(format!("{none}: take a batch first")))
+                }
+            };
         };
         let mut plan = running.plan();
         let (step, (used, taken)) = (plan.first_undelivered(), plan.counts());
@@ -387,11 +357,12 @@ impl SampleStream {
             Some(buffer) => buffer.save(&positions)?,
             None => None,
         };
-        let is_inline = snapshot.is_none();
-        let sources = positions
-            .into_iter()
-            .zip(unsettled)
-            .map(|(position, unsettled)| SourceState { position: is_inline.then_some(position), unsettled });
+        // With short positions a state says by itself how far it is, also where the directory is out of reach.
+        let is_long = |position: &SourcePosition| snapshot.is_some() && position.settled.len() > MOST_KEYS;
+        let sources = positions.into_iter().zip(unsettled).map(|(position, unsettled)| SourceState {
+            position: Some(position).filter(|position| !is_long(position)),
+            unsettled,
+        });
         Ok(StreamState {
             step,
             used,
@@ -410,16 +381,18 @@ impl SampleStream {
     ///
     /// # Errors
     /// Those of the sources and of the directory; the same state may be acknowledged again.
-    pub(crate) fn acknowledge(&self, state: &StreamState) -> Result<()> {
-        state.check(&self.identity)?;
+    pub(crate) fn acknowledge(&self, states: SavedStates) -> Result<()> {
+        let LoadedState::Own(state) = states.for_rank(&self.identity)? else {
+            let message = "is of other ranks: acknowledge a state of this run";
+            return Err(Error::config("state", message));
+        };
         let running = self.running()?;
         let found = match (&state.snapshot, running.plan().buffer()) {
             (Some(snapshot), Some(buffer)) => Some(buffer.positions(snapshot)?),
             _ => None,
         };
-        for (number, source) in state.sources.iter().enumerate() {
-            let of_snapshot = || found.as_ref().and_then(|found| found.get(number).cloned());
-            let Some(position) = source.position.clone().or_else(of_snapshot) else { continue };
+        for number in 0..state.sources.len() {
+            let Some(position) = state.position(number, found.as_deref()) else { continue };
             if running.receivers.acknowledge(number, position.clone())? {
                 running.inlet.forget(number, &position);
             }
@@ -450,8 +423,10 @@ impl SampleStream {
                 (running.inlet.account(), running.inlet.latencies(), kept)
             }
             None => {
-                let loaded = self.idle().loaded.as_ref().map(|state| state.account);
-                (loaded.unwrap_or_default(), Histogram::default(), (0, 0))
+                let idle = self.idle();
+                let loaded = idle.loaded.iter().flat_map(LoadedState::states).map(|state| state.account);
+                let account = if self.takes_over(&idle) { loaded.sum() } else { StreamAccount::default() };
+                (account, Histogram::default(), (0, 0))
             }
         }
     }
@@ -463,7 +438,14 @@ impl SampleStream {
 
     /// The failures before the stream went on from a state.
     pub(crate) fn loaded_errors(&self) -> u64 {
-        self.idle().loaded.as_ref().map_or(0, |state| state.errors)
+        let idle = self.idle();
+        let loaded = idle.loaded.iter().flat_map(LoadedState::states).map(|state| state.errors);
+        if self.takes_over(&idle) { loaded.sum() } else { 0 }
+    }
+
+    /// Whether what was counted before counts for this rank: its own, or that of all former ranks for the first.
+    fn takes_over(&self, idle: &IdleStream) -> bool {
+        self.options.share.rank == 0 || !matches!(idle.loaded, Some(LoadedState::Divided(_)))
     }
 
     fn running(&self) -> Result<&RunningStream> {

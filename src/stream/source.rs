@@ -2,6 +2,7 @@
 
 use super::record::Record;
 use crate::error::Result;
+use std::collections::HashSet;
 use std::time::Duration;
 
 /// A sample that a source has received.
@@ -43,6 +44,19 @@ pub struct SourcePosition {
     pub after: Option<String>,
     /// The settled samples beside those, by their keys, in the order in which they were settled.
     pub settled: Vec<String>,
+    /// Of an ordered source that other numbers of ranks divided before: for each of these numbers `after` of each rank,
+    /// by rank. Of the samples that were a rank's, that one and all before it are settled.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub divisions: Vec<Vec<Option<String>>>,
+}
+
+impl SourcePosition {
+    /// The position at which what any of these has settled is settled, by name.
+    pub(crate) fn union(positions: Vec<Self>) -> Self {
+        let mut seen = HashSet::new();
+        let settled = positions.into_iter().flat_map(|position| position.settled);
+        Self { settled: settled.filter(|key| seen.insert(key.clone())).collect(), ..Self::default() }
+    }
 }
 
 /// A source of samples, which one thread drives.
@@ -59,6 +73,20 @@ pub trait StreamSource: Send {
     /// [`crate::Error::Unavailable`] or [`crate::Error::Io`] with the remedy, where it cannot be reached or has lost
     /// what the position needs.
     fn open(&mut self, position: &SourcePosition) -> Result<()>;
+
+    /// Where an ordered source that is open begins, if it had no position to go on at and its first sample is not the
+    /// first there is: behind this key.
+    fn begins_behind(&self) -> Option<String> {
+        None
+    }
+
+    /// The position at which this rank goes on where other ranks, more or fewer, stood at these, by rank.
+    ///
+    /// # Errors
+    /// [`crate::Error::Config`] where only the same ranks can go on.
+    fn divide_anew(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
+        Ok(SourcePosition::union(former))
+    }
 
     /// Waits up to `patience` for samples, and appends up to `most` of them: none, where the source is only to show
     /// that somebody is there. An ordered source gives all that lies behind its position's `after`; a listed one leaves

@@ -5,6 +5,7 @@
 
 use super::record::Record;
 use super::segments::{AppendError, RecordPlace, SegmentOptions, SegmentStore};
+use super::sources::RankShare;
 use crate::error::{Error, Result};
 use crate::notices::Notices;
 use std::collections::HashSet;
@@ -15,6 +16,7 @@ use std::time::Instant;
 /// Where samples spill to.
 #[derive(Debug, Clone)]
 pub(crate) struct SpillOptions {
+    /// The directory of one rank; where there are several, their numbers follow its name.
     pub directory: PathBuf,
     /// The bytes that the directory may take.
     pub bytes: u64,
@@ -35,15 +37,26 @@ pub(super) struct SpilledSample {
 pub(super) struct Spill(Mutex<SegmentStore>);
 
 impl Spill {
-    /// Opens the directory, and empties it.
+    /// Opens the directory of a rank, and empties it.
     ///
     /// # Errors
     /// Those of [`SegmentStore::open`].
-    pub(super) fn open(options: &SpillOptions, notices: &Notices) -> Result<Self> {
-        let settings = SegmentOptions::new(&options.directory, options.bytes, "spill_size");
+    pub(super) fn open(options: &SpillOptions, share: RankShare, notices: &Notices) -> Result<Self> {
+        let settings = SegmentOptions::new(share.path(&options.directory), options.bytes, "spill_size");
         let mut store = SegmentStore::open(&settings, notices)?;
         store.retain(|_| false)?;
         Ok(Self(Mutex::new(store)))
+    }
+
+    /// Removes the directory of a rank that is no more, if it is there.
+    ///
+    /// # Errors
+    /// Those of [`Spill::open`].
+    pub(super) fn remove(options: &SpillOptions, share: RankShare, notices: &Notices) -> Result<()> {
+        match share.path(&options.directory).exists() {
+            true => Self::open(options, share, notices)?.store().remove(),
+            false => Ok(()),
+        }
     }
 
     /// Puts a sample there; `None` where it is full.

@@ -4,6 +4,7 @@ use super::account::StreamAccount;
 use super::source::SourcePosition;
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 /// The version of states.
 const VERSION: u32 = 1;
@@ -66,6 +67,123 @@ pub(crate) struct SnapshotRef {
     pub crc: u32,
 }
 
+impl SnapshotRef {
+    /// The snapshot of this number in a directory is another, or cannot be used.
+    pub(super) fn is_other(&self, directory: &Path, what: &str) -> Error {
+        Error::Unavailable(format!(
+            "snapshot {} in {} {what}: it is not the one of the state that is loaded",
+            self.number,
+            directory.display()
+        ))
+    }
+}
+
+/// What a run goes on from: the state of this rank, or those of all ranks of a former run.
+#[derive(Debug, Clone)]
+pub(crate) struct SavedStates(Vec<StreamState>);
+
+impl SavedStates {
+    /// Reads one state or a list of them, saved as JSON.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for what is no state of a stream, or of another version.
+    pub(crate) fn from_json(text: &str) -> Result<Self> {
+        let wrong = |message: String| Error::config("state", message);
+        let not_a_state = |error: serde_json::Error| {
+            wrong(format!(
+                "is not what StreamLoader.state_dict() gave ({error}): load the state of a StreamLoader, or the list \
+                 of those of all ranks"
+            ))
+        };
+        let states: Vec<StreamState> = match text.trim_start().starts_with('[') {
+            true => serde_json::from_str(text).map_err(not_a_state)?,
+            false => vec![serde_json::from_str(text).map_err(not_a_state)?],
+        };
+        if let Some(state) = states.iter().find(|state| state.stream_state != VERSION) {
+            return Err(wrong(format!("is of version {}, must be of version {VERSION}", state.stream_state)));
+        }
+        Ok(Self(states))
+    }
+
+    /// What a rank goes on from.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names what differs, or is missing.
+    pub(super) fn for_rank(mut self, identity: &StreamIdentity) -> Result<LoadedState> {
+        let wrong = |message: String| Err(Error::config("state", message));
+        self.0.sort_by_key(|state| state.identity.rank);
+        let Some(first) = self.0.first() else {
+            return wrong("is an empty list, must have the states of all ranks".into());
+        };
+        let former = first.identity.world_size;
+        if former == identity.world_size && self.0.len() == 1 {
+            first.check(identity)?;
+            return Ok(LoadedState::Own(Box::new(self.0.remove(0))));
+        }
+        let places = self.0.iter().map(|state| state.identity.place());
+        if !places.eq((0..former).map(|rank| (rank, former))) {
+            let found: Vec<String> = self.0.iter().map(|state| state.identity.words()).collect();
+            return wrong(format!(
+                "is that of {}, and this is {}: where the number of ranks changes, each rank loads the list of the \
+                 states of all former ranks, here of {former}",
+                found.join(", "),
+                identity.words()
+            ));
+        }
+        if let Some(other) = self.0.iter().find(|state| state.step != first.step) {
+            return wrong(format!(
+                "is of step {} for {} and of step {} for {}: give the states of one checkpoint",
+                first.step,
+                first.identity.words(),
+                other.step,
+                other.identity.words()
+            ));
+        }
+        if former == identity.world_size {
+            let own = self.0.swap_remove(identity.rank as usize);
+            own.check(identity)?;
+            return Ok(LoadedState::Own(Box::new(own)));
+        }
+        for state in &self.0 {
+            let StreamIdentity { rank, world_size, batch_size, .. } = state.identity;
+            // The batch of all ranks together may stay as large as it was.
+            state.check(&StreamIdentity { rank, world_size, batch_size, ..identity.clone() })?;
+        }
+        Ok(LoadedState::Divided(self.0))
+    }
+}
+
+/// What one rank goes on from.
+#[derive(Debug, Clone)]
+pub(super) enum LoadedState {
+    /// Its own state.
+    Own(Box<StreamState>),
+    /// The states of all former ranks, by rank: there were more or fewer.
+    Divided(Vec<StreamState>),
+}
+
+impl LoadedState {
+    /// All of its states.
+    pub(super) fn states(&self) -> impl Iterator<Item = &StreamState> {
+        match self {
+            Self::Own(state) => std::slice::from_ref(&**state),
+            Self::Divided(states) => &states[..],
+        }
+        .iter()
+    }
+}
+
+impl StreamIdentity {
+    fn place(&self) -> (u32, u32) {
+        (self.rank, self.world_size)
+    }
+
+    /// Which rank it is, in words.
+    fn words(&self) -> String {
+        format!("rank {} of {}", self.rank, self.world_size)
+    }
+}
+
 impl StreamState {
     /// The state before the first step.
     pub(super) fn first(identity: StreamIdentity) -> Self {
@@ -85,21 +203,14 @@ impl StreamState {
         }
     }
 
-    /// Reads a state that was saved as JSON.
-    ///
-    /// # Errors
-    /// [`Error::Config`] for what is no state of a stream, or of another version.
-    pub(crate) fn from_json(text: &str) -> Result<Self> {
-        let wrong = |message: String| Error::config("state", message);
-        let state: Self = serde_json::from_str(text).map_err(|error| {
-            wrong(format!(
-                "is not what StreamLoader.state_dict() gave ({error}): load the state of a StreamLoader"
-            ))
-        })?;
-        if state.stream_state != VERSION {
-            return Err(wrong(format!("is of version {}, must be of version {VERSION}", state.stream_state)));
-        }
-        Ok(state)
+    /// The position of a source, which the state has or its snapshot, whose positions these are.
+    pub(super) fn position(
+        &self,
+        source: usize,
+        of_snapshot: Option<&[SourcePosition]>,
+    ) -> Option<SourcePosition> {
+        let own = self.sources.get(source)?.position.clone();
+        own.or_else(|| of_snapshot?.get(source).cloned())
     }
 
     /// Whether the state is of a stream with this `identity`.
@@ -120,9 +231,8 @@ impl StreamState {
         if then.batch_size != now.batch_size {
             return differs("batch_size", then.batch_size.to_string(), now.batch_size.to_string());
         }
-        if (then.rank, then.world_size) != (now.rank, now.world_size) {
-            let words = |of: &StreamIdentity| format!("rank {} of {}", of.rank, of.world_size);
-            return differs("world_size", words(then), words(now));
+        if then.place() != now.place() {
+            return differs("world_size", then.words(), now.words());
         }
         if then.rehearsal != now.rehearsal {
             let words = |of: &Option<String>| of.clone().unwrap_or_else(|| "None".to_owned());

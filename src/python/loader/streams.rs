@@ -11,7 +11,7 @@ use crate::python::error::raise;
 use crate::python::notices::deliver;
 use crate::python::settings;
 use crate::python::streams::{PythonScore, PythonSource, PythonVotes};
-use crate::stream::{RankShare, SampleStream, SourceSpec, StreamSpec, StreamState, sample_id};
+use crate::stream::{RankShare, SampleStream, SavedStates, SourceSpec, StreamSpec, sample_id};
 use crate::tier::RankPlace;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -119,15 +119,15 @@ impl StreamEngine {
         raise(py, text)
     }
 
-    /// Goes on where a state was saved, given as JSON.
-    fn load(&self, py: Python<'_>, state: &str) -> PyResult<()> {
-        raise(py, StreamState::from_json(state).and_then(|state| self.stream.load(state)))
+    /// Goes on where a state was saved, or those of all ranks, given as JSON.
+    fn load(&self, py: Python<'_>, states: &str) -> PyResult<()> {
+        raise(py, SavedStates::from_json(states).and_then(|states| self.stream.load(states)))
     }
 
     /// Lets sources forget what a state, given as JSON, has.
     fn acknowledge(&self, py: Python<'_>, state: &str) -> PyResult<()> {
-        let state = raise(py, StreamState::from_json(state))?;
-        let outcome = py.detach(|| self.stream.acknowledge(&state));
+        let state = raise(py, SavedStates::from_json(state))?;
+        let outcome = py.detach(|| self.stream.acknowledge(state));
         deliver(py, self.pipeline.index().notices())?;
         raise(py, outcome)
     }

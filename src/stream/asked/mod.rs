@@ -16,7 +16,7 @@ use crate::names::NamedValue;
 use crate::notices::Notices;
 use crate::units::{parse_bytes, parse_duration};
 use serde::Deserialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The usual size of a sample, which the first pools are made for.
 const USUAL_BYTES: u32 = 128 << 10;
@@ -114,23 +114,23 @@ impl StreamSpec {
                 dry_after: parse_duration("dry_after", &self.dry_after)?,
             },
             policy,
-            spill: self.spill(policy, share)?,
+            spill: self.spill(policy)?,
             share,
             votes: None,
             queue_bytes: parse_bytes("queue_size", &self.queue_size)?,
             sizes: (max_bytes, USUAL_BYTES.min(max_bytes)),
             labeled,
             raises,
-            rehearsal: rehearsal.map(|rehearsal| rehearsal.options(share)).transpose()?,
+            rehearsal: rehearsal.map(RehearsalSpec::options).transpose()?,
             score: None,
-            journal: self.journal.as_deref().map(|path| of_rank(path, share)),
-            replay: self.replay.as_deref().map(|path| of_rank(path, share)),
+            journal: self.journal.as_deref().map(|path| share.path(path)),
+            replay: self.replay.as_deref().map(|path| share.path(path)),
             notices: notices.clone(),
         })
     }
 
     /// Where samples spill to.
-    fn spill(&self, policy: StreamPolicy, share: RankShare) -> Result<Option<SpillOptions>> {
+    fn spill(&self, policy: StreamPolicy) -> Result<Option<SpillOptions>> {
         let needs =
             |setting, what: &str| Err(Error::config(setting, format!("is not given, must be {what}")));
         match (policy, &self.spill_directory, &self.spill_size) {
@@ -141,7 +141,7 @@ impl StreamSpec {
                 needs("spill_size", "bytes such as \"50GB\" with policy=\"spill\"")
             }
             (StreamPolicy::Spill, Some(directory), Some(size)) => Ok(Some(SpillOptions {
-                directory: std::path::absolute(of_rank(directory, share))
+                directory: std::path::absolute(directory)
                     .map_err(|error| Error::io("resolve", directory, error))?,
                 bytes: parse_bytes("spill_size", size)?,
             })),
@@ -160,18 +160,8 @@ impl StreamSpec {
     }
 }
 
-/// The file or directory of one rank: where there are several, its name ends in the rank.
-fn of_rank(path: &Path, share: RankShare) -> PathBuf {
-    if share.world_size == 1 {
-        return path.to_owned();
-    }
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}", share.rank));
-    path.with_file_name(name)
-}
-
 impl RehearsalSpec {
-    fn options(&self, share: RankShare) -> Result<RehearsalOptions> {
+    fn options(&self) -> Result<RehearsalOptions> {
         let by = match (KeepName::parse("rehearsal.by", &self.by)?, self.half_life) {
             (KeepName::Recency, Some(half_life)) => KeepBy::Recency { half_life },
             (KeepName::Recency, None) => {
@@ -200,10 +190,8 @@ impl RehearsalSpec {
             ));
         }
         let directory = self.directory.as_ref();
-        let directory = directory.map(|path| {
-            let path = of_rank(path, share);
-            std::path::absolute(&path).map_err(|error| Error::io("resolve", path, error))
-        });
+        let directory = directory
+            .map(|path| std::path::absolute(path).map_err(|error| Error::io("resolve", path, error)));
         let directory_bytes = match (&self.directory_size, &directory, capacity) {
             (Some(size), Some(_), _) => parse_bytes("rehearsal.directory_size", size)?,
             (Some(_), None, _) => {

@@ -3,6 +3,7 @@
 //! The reservoir says which are kept. Bytes stay as long as the reservoir may ask for them, also after a step that is
 //! planned and not delivered was taken back, and as long as a snapshot has them that a training may go back to.
 
+mod divided;
 mod kept;
 mod snapshot;
 
@@ -12,6 +13,7 @@ use super::record::Record;
 use super::reservoir::{Capacity, KeepBy, NO_CLASS, Offered, Reservoir, StepChange};
 use super::segments::{SegmentOptions, SegmentStore};
 use super::source::SourcePosition;
+use super::sources::RankShare;
 use super::state::SnapshotRef;
 use crate::crc::checksum;
 use crate::error::{Error, Result};
@@ -21,7 +23,7 @@ use crate::slot::SlotPool;
 use kept::KeptBytes;
 use snapshot::{BufferSnapshot, SnapshotHeader};
 use std::collections::{BTreeMap, HashSet, VecDeque};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 /// After so many steps a sample that failed in a batch leaves the buffer. No step is planned so far ahead, so that what
@@ -33,7 +35,8 @@ const FAILED_LEAVE_AFTER: u64 = 64;
 pub(crate) struct RehearsalOptions {
     pub by: KeepBy,
     pub capacity: Capacity,
-    /// The directory that has the bytes of all kept samples; none where memory has them.
+    /// The directory that has the bytes of all kept samples; none where memory has them. Where there are several ranks,
+    /// their numbers follow its name.
     pub directory: Option<PathBuf>,
     /// The bytes that the directory may take.
     pub directory_bytes: u64,
@@ -48,6 +51,14 @@ impl RehearsalOptions {
     pub(super) fn words(&self) -> String {
         format!("{:?}, {:?}", self.by, self.capacity)
     }
+
+    /// Opens the directory of a rank.
+    fn open_store(&self, path: &Path, notices: &Notices) -> Result<SegmentStore> {
+        // A snapshot has some thirty bytes of each sample, and several may be kept.
+        let snapshot_bytes = self.directory_bytes / 16;
+        let settings = SegmentOptions::new(path, self.directory_bytes, "rehearsal.directory_size");
+        SegmentStore::open(&SegmentOptions { snapshot_bytes, ..settings }, notices)
+    }
 }
 
 /// A sample of the buffer that a step rehearses.
@@ -61,6 +72,7 @@ pub(super) struct LentSample {
 /// The buffer.
 pub(super) struct RehearsalBuffer {
     options: RehearsalOptions,
+    share: RankShare,
     seed: u64,
     reservoir: Reservoir,
     bytes: KeptBytes,
@@ -74,6 +86,8 @@ pub(super) struct RehearsalBuffer {
     snapshots: BTreeMap<u64, Vec<u64>>,
     /// The snapshot of the latest state that is known to be safely written.
     acknowledged: Option<u64>,
+    /// The directories of former ranks that nobody has now. They stay until a state of this run is safely written.
+    heirless: Vec<SegmentStore>,
     notices: Notices,
 }
 
@@ -89,26 +103,22 @@ struct BufferStep {
 }
 
 impl RehearsalBuffer {
-    /// The empty buffer.
+    /// The empty buffer of a rank.
     ///
     /// # Errors
     /// Those of the directory.
     pub(super) fn open(
         options: &RehearsalOptions,
         seed: u64,
+        share: RankShare,
         live: &Arc<LiveTable>,
         notices: Notices,
     ) -> Result<Self> {
-        let store = options.directory.as_ref().map(|directory| {
-            // A snapshot has some thirty bytes of each sample, and several may be kept.
-            let snapshot_bytes = options.directory_bytes / 16;
-            let settings =
-                SegmentOptions::new(directory, options.directory_bytes, "rehearsal.directory_size");
-            SegmentStore::open(&SegmentOptions { snapshot_bytes, ..settings }, &notices)
-        });
+        let store = options.directory.as_ref().map(|path| options.open_store(&share.path(path), &notices));
         let bytes = KeptBytes::new(store.transpose()?, options.memory_bytes, live.clone());
         Ok(Self {
             options: options.clone(),
+            share,
             seed,
             reservoir: Reservoir::new(seed, options.by, options.capacity)?,
             bytes,
@@ -117,6 +127,7 @@ impl RehearsalBuffer {
             failed: VecDeque::new(),
             snapshots: BTreeMap::new(),
             acknowledged: None,
+            heirless: Vec::new(),
             notices,
         })
     }
@@ -298,6 +309,9 @@ impl RehearsalBuffer {
             withdrawn += u64::from(kept.is_some());
         }
         self.bytes.withdraw(ids)?;
+        for store in &mut self.heirless {
+            store.withdraw(ids, &mut Vec::new())?;
+        }
         for saved in self.snapshots.values_mut() {
             saved.retain(|id| !ids.contains(id));
         }
@@ -354,40 +368,9 @@ impl RehearsalBuffer {
     /// [`Error::Unavailable`] for a snapshot that is not the one of the state; those of the directory.
     pub(super) fn restore(&mut self, saved: &SnapshotRef) -> Result<Vec<SourcePosition>> {
         let snapshot = self.snapshot(saved)?;
-        let mut store_snapshots = Vec::new();
-        if let Some(store) = self.bytes.store() {
-            for number in store.snapshots() {
-                if number > saved.number {
-                    store.remove_snapshot(number)?;
-                } else {
-                    store_snapshots.push(number);
-                }
-            }
-        }
-        self.acknowledged = Some(saved.number);
-        self.snapshots.insert(saved.number, ids_of(&snapshot));
-        for number in store_snapshots.into_iter().filter(|number| *number != saved.number) {
-            let older = self.bytes.store().map(|store| store.read_snapshot(number));
-            // One that cannot be read cannot be gone back to.
-            if let Some(Ok(older)) = older.map(|older| older.map(|older| BufferSnapshot::decode(&older)))
-                && let Ok(older) = older
-            {
-                self.snapshots.insert(number, ids_of(&older));
-            }
-        }
-        let wanted: IdSet = self.snapshots.values().flatten().copied().collect();
-        self.bytes.take_over(&wanted)?;
+        self.go_back(Some((saved.number, ids_of(&snapshot))))?;
         let (kept, gone): (Vec<_>, Vec<_>) = snapshot.kept.iter().partition(|kept| self.bytes.has(kept.id));
-        if !gone.is_empty() {
-            self.notices.warn_once("missing rehearsal", || {
-                format!(
-                    "{} of {} samples that the state's rehearsal buffer had are there no more, because they were \
-                     withdrawn since or are damaged: it goes on without them",
-                    gone.len(),
-                    snapshot.kept.len()
-                )
-            });
-        }
+        self.tell_missing(gone.len(), snapshot.kept.len());
         let options = (self.seed, self.options.by, self.options.capacity);
         let restored =
             Reservoir::restore(options, snapshot.header.reservoir_parts(), kept.into_iter().copied());
@@ -404,6 +387,38 @@ impl RehearsalBuffer {
         Ok(snapshot.header.positions)
     }
 
+    /// Goes back to a snapshot, of which these are the number and the samples; or to before all of them.
+    fn go_back(&mut self, saved: Option<(u64, Vec<u64>)>) -> Result<()> {
+        self.acknowledged = saved.as_ref().map(|(number, _)| *number);
+        self.snapshots.extend(saved);
+        let Some(store) = self.bytes.store() else { return Ok(()) };
+        for number in store.snapshots() {
+            if Some(number) > self.acknowledged {
+                store.remove_snapshot(number)?;
+            } else if !self.snapshots.contains_key(&number)
+                // One that cannot be read cannot be gone back to.
+                && let Ok(older) = store.read_snapshot(number)
+                && let Ok(older) = BufferSnapshot::decode(&older)
+            {
+                self.snapshots.insert(number, ids_of(&older));
+            }
+        }
+        let wanted: IdSet = self.snapshots.values().flatten().copied().collect();
+        self.bytes.take_over(&wanted)
+    }
+
+    /// Warns that so many of the samples of a state's buffer are missing.
+    fn tell_missing(&self, gone: usize, all: usize) {
+        if gone > 0 {
+            self.notices.warn_once("missing rehearsal", || {
+                format!(
+                    "{gone} of {all} samples that the state's rehearsal buffer had are there no more, because they \
+                     were withdrawn since or are damaged: it goes on without them"
+                )
+            });
+        }
+    }
+
     /// The positions of the sources that were saved.
     ///
     /// # Errors
@@ -413,26 +428,13 @@ impl RehearsalBuffer {
     }
 
     fn snapshot(&mut self, saved: &SnapshotRef) -> Result<BufferSnapshot> {
-        let Some(store) = self.bytes.store() else {
-            let message =
-                "is not given, and the state has a rehearsal buffer in one: give the same directory";
-            return Err(Error::config("rehearsal.directory", message));
-        };
-        let other = |what: &str| {
-            Error::Unavailable(format!(
-                "snapshot {} in {} {what}: it is not the one of the state that is loaded",
-                saved.number,
-                store.path().display()
-            ))
-        };
+        let Some(store) = self.bytes.store() else { return Err(no_directory()) };
         if !store.snapshots().contains(&saved.number) {
-            return Err(other("is not there"));
+            return Err(saved.is_other(store.path(), "is not there"));
         }
         let bytes = store.read_snapshot(saved.number)?;
-        if (bytes.len() as u64, checksum(&bytes)) != (saved.bytes, saved.crc) {
-            return Err(other("has other bytes"));
-        }
-        BufferSnapshot::decode(&bytes).map_err(|what| other(&format!("is damaged ({what})")))
+        let path = store.path().to_owned();
+        BufferSnapshot::of(saved, &bytes, &path)
     }
 
     /// Forgets what was saved before the snapshot with this number.
@@ -449,8 +451,14 @@ impl RehearsalBuffer {
             }
             ids.into_iter().try_for_each(|id| self.forget_bytes(id))?;
         }
-        Ok(())
+        self.heirless.drain(..).try_for_each(|mut store| store.remove())
     }
+}
+
+/// A state has a buffer in a directory, and none is given.
+fn no_directory() -> Error {
+    let message = "is not given, and the state has a rehearsal buffer in one: give the same directory";
+    Error::config("rehearsal.directory", message)
 }
 
 /// The samples of a snapshot, sorted.

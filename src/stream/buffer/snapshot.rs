@@ -7,7 +7,11 @@
 
 use super::super::reservoir::{KeptSample, ReservoirPart};
 use super::super::source::SourcePosition;
+use super::super::state::SnapshotRef;
+use crate::crc::checksum;
+use crate::error::Error;
 use serde::{Deserialize, Serialize};
+use std::path::Path;
 
 const ROW: usize = 28;
 
@@ -39,6 +43,17 @@ impl SnapshotHeader {
 }
 
 impl BufferSnapshot {
+    /// Reads the snapshot of a state, whose bytes were found in a directory.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where these are others.
+    pub(super) fn of(saved: &SnapshotRef, bytes: &[u8], directory: &Path) -> Result<Self, Error> {
+        if (bytes.len() as u64, checksum(bytes)) != (saved.bytes, saved.crc) {
+            return Err(saved.is_other(directory, "has other bytes"));
+        }
+        Self::decode(bytes).map_err(|what| saved.is_other(directory, &format!("is damaged ({what})")))
+    }
+
     pub(super) fn encode(&self) -> Vec<u8> {
         let header = serde_json::to_vec(&self.header).expect("numbers and texts are JSON");
         let mut bytes = Vec::with_capacity(4 + header.len() + self.kept.len() * ROW);
@@ -83,7 +98,8 @@ mod tests {
 
     #[test]
     fn a_snapshot_gives_back_what_it_was_made_of() {
-        let position = SourcePosition { after: Some("a".into()), settled: vec!["b".into()] };
+        let divisions = vec![vec![Some("0-1".into()), None]];
+        let position = SourcePosition { after: Some("a".into()), settled: vec!["b".into()], divisions };
         let header = SnapshotHeader {
             parts: vec![(0, None), (7, Some((u64::MAX - 1, 3)))],
             offered: 1 << 40,

@@ -1,6 +1,7 @@
 //! The account under whatever may happen in whatever order.
 
 use super::*;
+use crate::stream::sources::RankShare;
 use crate::stream::spill::SpillOptions;
 use proptest::prelude::*;
 
@@ -67,7 +68,7 @@ proptest! {
         let folder = tempfile::tempdir().unwrap();
         let spill = (policy == StreamPolicy::Spill).then(|| {
             let options = SpillOptions { directory: folder.path().join("spill"), bytes: 8 << 20 };
-            Spill::open(&options, &Notices::default()).unwrap()
+            Spill::open(&options, RankShare::default(), &Notices::default()).unwrap()
         });
         let inlet = inlet(policy, spill);
         let (mut next, mut taken) = (0, Vec::<WaitingSample>::new());

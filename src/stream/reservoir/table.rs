@@ -52,8 +52,6 @@ impl Reservoir {
     ///
     /// # Errors
     /// [`crate::Error::Unavailable`] where the two keep samples by other keys, so that there is no such reservoir.
-    // Ranks keep buffers of their own as long as their number stays: nothing but tests makes them one.
-    #[cfg(test)]
     pub(crate) fn merge(&mut self, other: Self) -> Result<Vec<KeptSample>> {
         if (self.rehearse, self.by) != (other.rehearse, other.by) {
             let message = "rehearsal buffers with another seed or another `by` cannot become one";

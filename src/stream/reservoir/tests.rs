@@ -1,6 +1,8 @@
 //! The content is that of the law, whatever the order of arrival; keys, draws and weights are as they should be; a step
 //! that is undone leaves nothing.
 
+mod divided;
+
 use super::statistics::{assert_follows, assert_uniform};
 use super::*;
 use crate::rng::RandomStream;

@@ -252,6 +252,14 @@ impl RecordDirectory {
         self.remove_file(&numbered::name(number, extension))
     }
 
+    /// Removes the lock file, and the directory if nothing else is in it. It is not to be used behind that.
+    pub(super) fn remove_itself(&self) -> Result<()> {
+        self.remove_file("lock")?;
+        // What somebody else keeps there stays.
+        let _ = fs::remove_dir(&self.path);
+        Ok(())
+    }
+
     fn remove_file(&self, name: &str) -> Result<()> {
         let path = self.path.join(name);
         match fs::remove_file(&path) {

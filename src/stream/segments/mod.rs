@@ -17,12 +17,14 @@
 mod directory;
 mod draft;
 mod files;
+mod foreign;
 mod format;
 mod full;
 mod rewrite;
 mod rows;
 mod snapshots;
 
+pub(crate) use foreign::ForeignStore;
 pub use full::{AppendError, StoreFull};
 pub use rewrite::MovedRecord;
 
@@ -420,6 +422,22 @@ impl SegmentStore {
         self.unsynced.remove(&segment);
         self.directory.release(taken);
         Ok(())
+    }
+
+    /// Removes all samples and snapshots, and the directory, unless something else is in it.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; what could not be removed is still there.
+    pub fn remove(&mut self) -> Result<()> {
+        for number in self.snapshots() {
+            self.remove_snapshot(number)?;
+        }
+        if let Some(draft) = self.draft.take() {
+            draft.discard(&mut self.directory);
+        }
+        let numbers: Vec<u64> = self.segments.keys().copied().collect();
+        numbers.into_iter().try_for_each(|number| self.release(number))?;
+        self.directory.remove_itself()
     }
 
     /// The bytes that are used, in pages.

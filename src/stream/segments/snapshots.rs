@@ -12,6 +12,7 @@ use super::format::{VERSION, u32_at, u64_at};
 use crate::crc::checksum;
 use crate::error::{Error, Result};
 use std::fs::{self, File};
+use std::path::Path;
 
 const MAGIC: [u8; 8] = *b"FLSNAPSH";
 const TRAILER: usize = 40;
@@ -62,25 +63,7 @@ impl SegmentStore {
     /// # Errors
     /// [`Error::Io`] where it is not there or cannot be read, [`Error::Unavailable`] where it is damaged; both name it.
     pub fn read_snapshot(&self, number: u64) -> Result<Vec<u8>> {
-        let path = self.directory.path_of(number, SNAPSHOT);
-        let mut bytes = fs::read(&path).map_err(|error| Error::io("read", &path, error))?;
-        let damaged = |what: &str| {
-            let message = format!("{} {what}: go on from another checkpoint", path.display());
-            Err(Error::Unavailable(message))
-        };
-        let Some(payload) = bytes.len().checked_sub(TRAILER) else { return damaged("is cut short") };
-        let trailer = &bytes[payload..];
-        if trailer[..8] != MAGIC || checksum(&trailer[..TRAILER - 4]) != u32_at(trailer, TRAILER - 4) {
-            return damaged("is damaged at its end");
-        }
-        if u32_at(trailer, 8) != VERSION || u64_at(trailer, 16) != number {
-            return damaged("is another snapshot, or of another version");
-        }
-        if u64_at(trailer, 24) != payload as u64 || checksum(&bytes[..payload]) != u32_at(trailer, 12) {
-            return damaged("is damaged");
-        }
-        bytes.truncate(payload);
-        Ok(bytes)
+        read(&self.directory.path_of(number, SNAPSHOT), number)
     }
 
     /// Removes snapshot `number`, if it is there.
@@ -114,4 +97,26 @@ impl SegmentStore {
         self.unsynced.clear();
         Ok(())
     }
+}
+
+/// The bytes of snapshot `number`, which is the file at `path`.
+pub(super) fn read(path: &Path, number: u64) -> Result<Vec<u8>> {
+    let mut bytes = fs::read(path).map_err(|error| Error::io("read", path, error))?;
+    let damaged = |what: &str| {
+        let message = format!("{} {what}: go on from another checkpoint", path.display());
+        Err(Error::Unavailable(message))
+    };
+    let Some(payload) = bytes.len().checked_sub(TRAILER) else { return damaged("is cut short") };
+    let trailer = &bytes[payload..];
+    if trailer[..8] != MAGIC || checksum(&trailer[..TRAILER - 4]) != u32_at(trailer, TRAILER - 4) {
+        return damaged("is damaged at its end");
+    }
+    if u32_at(trailer, 8) != VERSION || u64_at(trailer, 16) != number {
+        return damaged("is another snapshot, or of another version");
+    }
+    if u64_at(trailer, 24) != payload as u64 || checksum(&bytes[..payload]) != u32_at(trailer, 12) {
+        return damaged("is damaged");
+    }
+    bytes.truncate(payload);
+    Ok(bytes)
 }

@@ -16,12 +16,12 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// A position behind nothing but these samples.
 fn settled(keys: impl IntoIterator<Item = impl Into<String>>) -> SourcePosition {
-    SourcePosition { after: None, settled: keys.into_iter().map(Into::into).collect() }
+    SourcePosition { settled: keys.into_iter().map(Into::into).collect(), ..SourcePosition::default() }
 }
 
 /// The position behind this sample.
 fn after(key: impl Into<String>) -> SourcePosition {
-    SourcePosition { after: Some(key.into()), settled: Vec::new() }
+    SourcePosition { after: Some(key.into()), ..SourcePosition::default() }
 }
 
 /// Receives until there are so many samples, and fails where they do not come.

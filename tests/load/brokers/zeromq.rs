@@ -104,7 +104,7 @@ fn sub(endpoint: &str, topic: &str) -> ZeroMqOptions {
 
 fn opened(options: ZeroMqOptions, after: Option<&str>, notices: &Notices) -> ZeroMqSource {
     let mut source = ZeroMqSource::new(options, notices.clone()).unwrap();
-    let position = SourcePosition { after: after.map(str::to_owned), settled: Vec::new() };
+    let position = SourcePosition { after: after.map(str::to_owned), ..SourcePosition::default() };
     source.open(&position).unwrap();
     source
 }

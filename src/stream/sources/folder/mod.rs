@@ -246,6 +246,13 @@ impl StreamSource for FolderSource {
         Ok(())
     }
 
+    fn divide_anew(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
+        let FolderOptions { share, name, .. } = &self.options;
+        let mut position = SourcePosition::union(former);
+        position.settled.retain(|key| share.takes(name, key));
+        Ok(position)
+    }
+
     fn receive(&mut self, most: usize, patience: Duration, into: &mut Vec<Arrival>) -> Result<Received> {
         if self.complete.is_empty() {
             let watch =

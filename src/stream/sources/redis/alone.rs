@@ -29,6 +29,8 @@ pub(super) struct OrderedReading {
     notices: Notices,
     /// The entry that was read last, or before all; `None` until the start is known.
     after: Option<EntryId>,
+    /// Of each earlier division among ranks, how far these had come, by rank.
+    divisions: Vec<Vec<Option<EntryId>>>,
     /// How many entries were added up to the one that was read last, where that is known.
     number: Option<u64>,
     /// How many entries are missing and were not told yet.
@@ -51,6 +53,7 @@ impl OrderedReading {
             trims: options.trim,
             notices,
             after: None,
+            divisions: Vec::new(),
             number: None,
             missing: 0,
             looked: Instant::now(),
@@ -65,17 +68,48 @@ impl OrderedReading {
     /// # Errors
     /// [`Error::Unavailable`] where it is no position in a stream of Redis.
     pub(super) fn go_on_at(&mut self, position: &SourcePosition) -> Result<()> {
-        self.after = match &position.after {
-            None => None,
-            Some(after) => Some(EntryId::parse(after).ok_or_else(|| {
-                Error::Unavailable(format!(
-                    "{}: the state's position {after:?} is no id of an entry; the state is that of another source of \
-                     this name",
-                    self.what
-                ))
-            })?),
-        };
+        self.after = self.entry(position.after.as_deref())?;
+        let division =
+            |ranks: &Vec<Option<String>>| ranks.iter().map(|at| self.entry(at.as_deref())).collect();
+        self.divisions = position.divisions.iter().map(division).collect::<Result<_>>()?;
         Ok(())
+    }
+
+    fn entry(&self, key: Option<&str>) -> Result<Option<EntryId>> {
+        let no_id = |key: &str| {
+            Error::Unavailable(format!(
+                "{}: the state's position {key:?} is no id of an entry; the state is that of another source of this \
+                 name",
+                self.what
+            ))
+        };
+        key.map(|key| EntryId::parse(key).ok_or_else(|| no_id(key))).transpose()
+    }
+
+    /// The position of this rank where other ranks stood at these. It reads on behind the rank that was least far, and
+    /// passes over what another had settled that was farther.
+    ///
+    /// # Errors
+    /// Those of [`OrderedReading::go_on_at`].
+    pub(super) fn divide_anew(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
+        let afters: Vec<Option<String>> = former.iter().map(|position| position.after.clone()).collect();
+        let entries: Vec<Option<EntryId>> =
+            afters.iter().map(|after| self.entry(after.as_deref())).collect::<Result<_>>()?;
+        let first = match self.start.as_str() {
+            // A rank that never began has missed nothing behind what another read.
+            "new" => entries.into_iter().flatten().min(),
+            _ => entries.into_iter().min().flatten(),
+        };
+        let mut divisions = former.first().map(|position| position.divisions.clone()).unwrap_or_default();
+        divisions.push(afters);
+        let mut position = SourcePosition::union(former);
+        position.settled.retain(|key| self.share.takes(&self.name, key));
+        Ok(SourcePosition { after: first.map(|first| first.to_string()), divisions, ..position })
+    }
+
+    /// Where reading began, if that was at the stream's end.
+    pub(super) fn begins_behind(&self) -> Option<String> {
+        self.after.filter(|_| self.start == "new").map(|after| after.to_string())
     }
 
     /// Connects, and finds the place to begin at.
@@ -128,8 +162,12 @@ impl OrderedReading {
     }
 
     /// Whether an entry is to be given, and then how many are missing before it.
-    pub(super) fn takes(&mut self, key: &str) -> Option<u64> {
-        if !self.share.takes(&self.name, key) {
+    pub(super) fn takes(&mut self, id: EntryId, key: &str) -> Option<u64> {
+        let settled = |ranks: &Vec<Option<EntryId>>| {
+            let owner = RankShare::owner(ranks.len() as u32, &self.name, key);
+            ranks.get(owner as usize).is_some_and(|after| *after >= Some(id))
+        };
+        if !self.share.takes(&self.name, key) || self.divisions.iter().any(settled) {
             return None;
         }
         // Of entries that nobody saw it is not known whose they were: the first rank counts them all.

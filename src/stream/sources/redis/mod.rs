@@ -107,7 +107,7 @@ impl RedisSource {
         for entry in entries {
             let key = entry.id.to_string();
             let gap = match &mut self.reading {
-                RedisReading::Ordered(reading) => reading.takes(&key),
+                RedisReading::Ordered(reading) => reading.takes(entry.id, &key),
                 RedisReading::Grouped(reading) => reading.takes(&key).then_some(0),
             };
             if let Some(gap) = gap {
@@ -163,6 +163,21 @@ impl StreamSource for RedisSource {
                 }
             }
         })
+    }
+
+    fn begins_behind(&self) -> Option<String> {
+        match &self.reading {
+            RedisReading::Ordered(reading) => reading.begins_behind(),
+            RedisReading::Grouped(_) => None,
+        }
+    }
+
+    fn divide_anew(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
+        match &self.reading {
+            RedisReading::Ordered(reading) => reading.divide_anew(former),
+            // Whichever of them gets an entry that is not acknowledged has to know that it is settled.
+            RedisReading::Grouped(_) => Ok(SourcePosition::union(former)),
+        }
     }
 
     fn receive(&mut self, most: usize, patience: Duration, into: &mut Vec<Arrival>) -> Result<Received> {

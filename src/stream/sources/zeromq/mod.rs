@@ -463,6 +463,13 @@ impl StreamSource for ZeroMqSource {
         Ok(())
     }
 
+    fn divide_anew(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
+        // Where numbers are the publisher's, what is behind the highest of all is missing if it does not come.
+        let numbers = former.iter().filter_map(|position| position.after.as_ref()?.parse::<u64>().ok());
+        let after = numbers.max().map(|number| number.to_string());
+        Ok(SourcePosition { after, ..SourcePosition::union(former) })
+    }
+
     fn receive(&mut self, most: usize, patience: Duration, into: &mut Vec<Arrival>) -> Result<Received> {
         let deadline = Instant::now() + patience;
         let Some(OpenSocket { mut link, runtime }) = self.open.take() else {

@@ -1,0 +1,143 @@
+//! Where a run begins: with nothing, where this rank's state was saved, or with its part of the states of former ranks.
+
+use super::account::StreamAccount;
+use super::buffer::RehearsalBuffer;
+use super::source::{Replay, SourcePosition, StreamSource};
+use super::sources::RankShare;
+use super::state::{LoadedState, StreamState};
+use crate::error::{Error, Result};
+use crate::notices::Notices;
+use std::collections::BTreeSet;
+
+/// What a run begins with.
+#[derive(Debug, Default)]
+pub(super) struct Beginning {
+    /// The first step.
+    pub step: u64,
+    /// The samples that were used before, and those among them that were new.
+    pub counts: (u64, u64),
+    pub account: StreamAccount,
+    /// How far each source is.
+    pub positions: Vec<SourcePosition>,
+    /// The samples that were withdrawn, by their ids.
+    pub withdrawn: Vec<u64>,
+    /// The bytes of the journal that it goes on with.
+    pub journal: Option<u64>,
+}
+
+impl Beginning {
+    /// Finds the beginning, and has the `buffer` go on with what it had.
+    ///
+    /// # Errors
+    /// Those of the buffer and of [`StreamSource::divide_anew`].
+    pub(super) fn find(
+        loaded: Option<&LoadedState>,
+        share: RankShare,
+        sources: &[Box<dyn StreamSource>],
+        buffer: Option<&mut RehearsalBuffer>,
+        notices: &Notices,
+    ) -> Result<Self> {
+        let begun = match loaded {
+            None => {
+                buffer.map_or(Ok(()), RehearsalBuffer::begin_empty)?;
+                Self { positions: vec![SourcePosition::default(); sources.len()], ..Self::default() }
+            }
+            Some(LoadedState::Own(state)) => Self::with_own(state, sources, buffer)?,
+            Some(LoadedState::Divided(states)) => Self::with_part(states, share, sources, buffer)?,
+        };
+        let lost_before = loaded.map_or(0, |loaded| loaded.states().map(|state| state.account.lost).sum());
+        let lost = begun.account.lost.saturating_sub(lost_before);
+        if lost > 0 {
+            notices.warn_once("lost samples", || {
+                format!(
+                    "{lost} samples had arrived when the state was saved and were not used yet: their source cannot \
+                     give them again, and they are lost; stats()[\"stream\"][\"lost\"] counts them"
+                )
+            });
+        }
+        Ok(begun)
+    }
+
+    fn with_own(
+        state: &StreamState,
+        sources: &[Box<dyn StreamSource>],
+        buffer: Option<&mut RehearsalBuffer>,
+    ) -> Result<Self> {
+        let found = match (state.snapshot, buffer) {
+            (Some(snapshot), Some(buffer)) => Some(buffer.restore(&snapshot)?),
+            (None, Some(buffer)) => buffer.begin_empty().map(|()| None)?,
+            _ => None,
+        };
+        let positions = (0..sources.len()).map(|number| state.position(number, found.as_deref()));
+        Ok(Self {
+            step: state.step,
+            counts: (state.used, state.taken),
+            account: account_after(state, sources),
+            positions: positions.map(Option::unwrap_or_default).collect(),
+            withdrawn: state.withdrawn.clone(),
+            journal: state.journal,
+        })
+    }
+
+    /// The part of a rank. The first one takes over the account, so that the sum over all ranks stays what it was.
+    fn with_part(
+        states: &[StreamState],
+        share: RankShare,
+        sources: &[Box<dyn StreamSource>],
+        buffer: Option<&mut RehearsalBuffer>,
+    ) -> Result<Self> {
+        let snapshots: Vec<_> = states.iter().map(|state| state.snapshot).collect();
+        let found = match buffer {
+            Some(buffer) if snapshots.iter().any(Option::is_some) => buffer.divide(&snapshots)?,
+            buffer => {
+                buffer.map_or(Ok(()), RehearsalBuffer::begin_empty)?;
+                vec![None; states.len()]
+            }
+        };
+        let mut positions = Vec::new();
+        for (number, source) in sources.iter().enumerate() {
+            let former = states.iter().zip(&found).map(|(state, found)| {
+                state.position(number, found.as_deref()).ok_or_else(|| {
+                    Error::Unavailable(format!(
+                        "how far rank {} of {} had come with {} is in its snapshot, and its directory is out of reach: \
+                         copy the rehearsal buffer's directories of all former ranks to where each rank finds them",
+                        state.identity.rank,
+                        state.identity.world_size,
+                        source.describe()
+                    ))
+                })
+            });
+            positions.push(source.divide_anew(former.collect::<Result<_>>()?)?);
+        }
+        let withdrawn: BTreeSet<u64> = states.iter().flat_map(|state| &state.withdrawn).copied().collect();
+        let (rank, ranks) = (u64::from(share.rank), u64::from(share.world_size));
+        let part = |all: u64| all * (rank + 1) / ranks - all * rank / ranks;
+        Ok(Self {
+            step: states[0].step,
+            counts: (
+                part(states.iter().map(|state| state.used).sum()),
+                part(states.iter().map(|state| state.taken).sum()),
+            ),
+            account: match rank {
+                0 => states.iter().map(|state| account_after(state, sources)).sum(),
+                _ => StreamAccount::default(),
+            },
+            positions,
+            withdrawn: withdrawn.into_iter().collect(),
+            journal: None,
+        })
+    }
+}
+
+/// The account with which a run goes on: what sources give once more is received anew, what they cannot is lost.
+fn account_after(state: &StreamState, sources: &[Box<dyn StreamSource>]) -> StreamAccount {
+    let mut account = state.account;
+    (account.queued, account.spilled) = (0, 0);
+    for (saved, source) in state.sources.iter().zip(sources) {
+        match source.replay() {
+            Replay::Never => account.lost += saved.unsettled,
+            Replay::Ordered | Replay::Listed => account.received -= saved.unsettled,
+        }
+    }
+    account
+}

@@ -1,0 +1,116 @@
+//! Directories of other ranks, read without having them: their processes may be gone, or at work there.
+
+use super::directory::{SEGMENT, SNAPSHOT};
+use super::format::{FooterFault, read_footer};
+use super::snapshots;
+use crate::crc::checksum;
+use crate::error::{Error, Result};
+use crate::io::numbered;
+use crate::stream::ids::IdSet;
+use crate::stream::record::Record;
+use std::fs::{self, File};
+use std::io::ErrorKind;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+
+/// How often segments are looked for again, because some were written anew meanwhile.
+const LOOK_AGAIN: u32 = 5;
+
+/// A directory of samples and snapshots that is only read.
+pub(crate) struct ForeignStore {
+    path: PathBuf,
+}
+
+impl ForeignStore {
+    /// The store in a directory, which need not be there.
+    pub(in crate::stream) fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// The bytes of snapshot `number`; `None` where it is not there.
+    ///
+    /// # Errors
+    /// Those of [`super::SegmentStore::read_snapshot`].
+    pub(in crate::stream) fn read_snapshot(&self, number: u64) -> Result<Option<Vec<u8>>> {
+        let path = self.path.join(numbered::name(number, SNAPSHOT));
+        match fs::exists(&path) {
+            Ok(true) => snapshots::read(&path, number).map(Some),
+            Ok(false) => Ok(None),
+            Err(error) => Err(Error::io("look at", path, error)),
+        }
+    }
+
+    /// Gives each of the `wanted` samples to `take`, and removes it from these. Those that are left are not there, or
+    /// are damaged.
+    ///
+    /// # Errors
+    /// Those of `take`; [`Error::Io`] for files that cannot be read.
+    pub(in crate::stream) fn take(
+        &self,
+        wanted: &mut IdSet,
+        mut take: impl FnMut(Record) -> Result<()>,
+    ) -> Result<()> {
+        for _ in 0..LOOK_AGAIN {
+            let mut vanished = false;
+            for number in self.segments()? {
+                if wanted.is_empty() {
+                    return Ok(());
+                }
+                vanished |= !self.take_of(number, wanted, &mut take)?;
+            }
+            if !vanished {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes what a segment has of the samples; false where the segment has gone.
+    fn take_of(
+        &self,
+        number: u64,
+        wanted: &mut IdSet,
+        take: &mut impl FnMut(Record) -> Result<()>,
+    ) -> Result<bool> {
+        let path = self.path.join(numbered::name(number, SEGMENT));
+        let failed = |error| Error::io("read", &path, error);
+        let file = match File::open(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
+            opened => opened.map_err(failed)?,
+        };
+        let size = file.metadata().map_err(failed)?.len();
+        let rows = match read_footer(&file, size, number) {
+            Ok(rows) => rows,
+            // Its samples are missing, as if they were damaged themselves.
+            Err(FooterFault::Damaged(_)) => return Ok(true),
+            Err(FooterFault::Io(error)) => return Err(failed(error)),
+        };
+        for row in rows.iter().filter(|row| wanted.contains(&row.id)).collect::<Vec<_>>() {
+            let mut bytes = vec![0; row.length as usize];
+            file.read_exact_at(&mut bytes, row.offset).map_err(failed)?;
+            if checksum(&bytes) == row.crc
+                && let Ok(record) = Record::parse(bytes)
+                && wanted.remove(&row.id)
+            {
+                take(record)?;
+            }
+        }
+        Ok(true)
+    }
+
+    /// The numbers of the segments that are there, rising.
+    fn segments(&self) -> Result<Vec<u64>> {
+        let failed = |error| Error::io("list", &self.path, error);
+        let entries = match fs::read_dir(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
+            entries => entries.map_err(failed)?,
+        };
+        let mut numbers = Vec::new();
+        for entry in entries {
+            let name = entry.map_err(failed)?.file_name();
+            numbers.extend(name.to_str().and_then(|name| numbered::parse(name, SEGMENT)));
+        }
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+}

@@ -1,0 +1,302 @@
+"""A stream that goes on with more ranks, or with fewer. Ranks are processes."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+import warnings
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import foreload
+import numpy as np
+import pytest
+from conftest import paths
+from foreload import ConfigError, Rehearsal, UnavailableError, fields, streams
+from job import Process
+from test_stream_ranks import SLURM, new_keys, together
+from test_stream_sources import SECRET, Server, redis
+from test_streams import Seekable, balanced, load, samples
+
+__all__ = ["redis"]  # A fixture is found by its name.
+
+COUNT = 240
+
+
+def content(dataset: Path, number: int) -> bytes:
+    """An image that is unlike all others by what stands behind its end."""
+    return paths(dataset)[number % 60].read_bytes() + b"<number %05d>" % number
+
+
+def fill(dataset: Path, home: Path, server: Server | None) -> list[str]:
+    """Put all samples where the source is, and return their keys."""
+    if server is None:
+        (home / "in").mkdir()
+        for number in range(COUNT):
+            (home / "in" / f".{number}").write_bytes(content(dataset, number))
+            (home / "in" / f".{number}").rename(home / "in" / f"{number:05}.jpg")
+        return [f"{number:05}.jpg" for number in range(COUNT)]
+    for number in range(COUNT):
+        server.call("XADD", "images", f"1-{number}" if number else "0-1", "jpg", content(dataset, number))
+    return ["0-1", *(f"1-{number}" for number in range(1, COUNT))]
+
+
+def number_of(key: str) -> int:
+    return 0 if key == "0-1" else int(key.removesuffix(".jpg").rpartition("-")[2])
+
+
+def one_rank(place: dict[str, Any], home: Path, kind: str, **settings: Any) -> foreload.StreamLoader:
+    """Return a rank's loader of a directory, of Redis in order or of Redis in a group."""
+    if kind == "folder":
+        source: streams.Source = streams.Folder(home / "in", name="images")
+    else:
+        group = {"group": "train", "claim_after": 1} if kind == "group" else {}
+        source = streams.Redis(f"unix://{home / 'redis.sock'}", "images", password=SECRET, **group)
+    kept = Rehearsal(30, share=1 / 3, directory=home / "kept", directory_size="16MB", memory="20KB")
+    # In a group nobody is to take everything at once.
+    usual = {
+        "fields": [fields.Bytes("jpg"), "__key__"],
+        "batch_size": 6,
+        "rehearsal": kept,
+        "queue_size": "1KB",
+    }
+    dry = {"when_dry": "rehearse", "dry_after": 0.05}
+    return load(source, **{**usual, **dry, **place, **settings})
+
+
+def meet(place: dict[str, Any], home: Path, what: str) -> None:
+    """Wait until all ranks are here."""
+    (home / f"{what} {place['rank']}").touch()
+    deadline = time.monotonic() + 60
+    while not all((home / f"{what} {rank}").exists() for rank in range(place["world_size"])):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+
+
+def take(
+    place: dict[str, Any], home: Path, kind: str, states: list[Any], steps: int, dataset: Path
+) -> dict[str, Any]:
+    """Take so many steps from these states on, save a state and acknowledge it."""
+    loader = one_rank(place, home, kind)
+    new, again = [], []
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        if states:
+            loader.load_state_dict(states)
+        for batch in itertools.islice(loader, steps):
+            for key, image in zip(batch["__key__"], batch["jpg"], strict=True):
+                assert bytes(image) == content(dataset, number_of(key)), key
+            (fresh,) = new_keys(iter([batch]))
+            new += fresh
+            again += [key for key in batch["__key__"] if key not in fresh]
+            # Others' entries in a group are free after a second.
+            time.sleep(0.05 if kind == "group" else 0)
+        state = loader.state_dict()
+        meet(place, home, f"saved {state['step']}")
+        loader.acknowledge(state)
+    said = [str(warning.message) for warning in told if warning.category is foreload.Warning]
+    return {"new": new, "again": again, "state": state, "stats": balanced(loader), "told": said}
+
+
+PLANS = [(2, 3, 1, 4), (1, 2, 3, 2)]
+
+
+@pytest.mark.parametrize("plan", PLANS, ids=str)
+@pytest.mark.parametrize("kind", ["folder", "redis", "group"])
+def test_each_sample_comes_once_however_many_ranks_go_on(
+    request: pytest.FixtureRequest, dataset: Path, tmp_path: Path, kind: str, plan: tuple[int, ...]
+) -> None:
+    server = None if kind == "folder" else request.getfixturevalue("redis")
+    keys = fill(dataset, tmp_path, server)
+    states: list[Any] = []
+    seen: list[str] = []
+    for world_size, steps in zip(plan, (5, 4, 6, 40), strict=True):
+        results = together(world_size, tmp_path, take, tmp_path, kind, states, steps, dataset)
+        for result in results:
+            assert not isinstance(result, str), result
+            assert not [said for said in result["told"] if "silent" not in said], result["told"]
+        before = set(seen)
+        seen += [key for result in results for key in result["new"]]
+        for result in results:
+            assert set(result["again"]) <= set(seen), "only what came before is rehearsed"
+        if before and world_size > 1:
+            parts = [before.intersection(result["again"]) for result in results]
+            assert all(parts), "each rank rehearses what was seen before the restart"
+        states = [result["state"] for result in results]
+        kept = {path.name for path in tmp_path.glob("kept*")}
+        assert kept == ({"kept"} if world_size == 1 else {f"kept.{rank}" for rank in range(world_size)})
+        of_all = Counter[str]()
+        for result in results:
+            of_all.update({name: result["stats"][name] for name in ("received", "delivered", "queued")})
+            assert result["stats"]["lost"] == result["stats"]["missing"] == 0
+        assert of_all["delivered"] == len(seen)
+    assert sorted(seen) == sorted(keys)
+    assert of_all["received"] == COUNT
+
+
+def test_a_run_that_is_killed_goes_on_from_the_same_states_again(dataset: Path, tmp_path: Path) -> None:
+    """Before the first state of the new ranks is safe, what the former ones saved is all there is."""
+    keys = fill(dataset, tmp_path, None)
+    seed = int(os.environ.get("FORELOAD_SEED", time.time_ns() % 1_000_000))
+    print("FORELOAD_SEED =", seed)
+    rng = np.random.default_rng(seed)
+    begun = together(3, tmp_path, take, tmp_path, "folder", [], 6, dataset)
+    states = [result["state"] for result in begun]
+    before = sorted(key for result in begun for key in result["new"])
+    for round_ in range(6):
+        world_size = int(rng.choice([1, 2, 4]))
+        home = tmp_path / f"meeting {round_}"
+        home.mkdir()
+        meeting = {"directory": home, "timeout": 120}
+        ranks = [
+            Process(
+                save_and_go_on,
+                {"rank": rank, "world_size": world_size, "meeting": meeting},
+                tmp_path,
+                states,
+                variables=SLURM,
+            )
+            for rank in range(world_size)
+        ]
+        time.sleep(rng.uniform(0.1, 1.5))
+        for rank in ranks:
+            rank.kill()
+    for path in tmp_path.glob("saved *"):
+        path.unlink()
+    ended = together(2, tmp_path, take, tmp_path, "folder", states, 50, dataset)
+    assert all(not isinstance(result, str) for result in ended), ended
+    assert [result["told"] for result in ended] == [[], []]
+    assert sorted(before + [key for result in ended for key in result["new"]]) == sorted(keys)
+
+
+def save_and_go_on(place: dict[str, Any], home: Path, states: list[Any]) -> None:
+    """Save states that nobody acknowledges, until too many are there, and go on."""
+    loader = one_rank(place, home, "folder")
+    loader.load_state_dict(states)
+    for step, _ in enumerate(loader):
+        if step in (3, 6):
+            loader.state_dict()
+
+
+def withdraw_some(place: dict[str, Any], home: Path, states: list[Any], keys: list[str]) -> list[str]:
+    """Withdraw samples, and return which files still have some of their bytes."""
+    loader = one_rank(place, home, "folder")
+    loader.load_state_dict(states)
+    batches = iter(loader)
+    next(batches)
+    loader.withdraw(keys)
+    meet(place, home, "withdrawn")
+    marks = [b"<number %05d>" % number_of(key) for key in keys]
+    files = [path for path in home.glob("kept*/*") if path.is_file()]
+    found = [str(path) for path in files if any(mark in path.read_bytes() for mark in marks)]
+    later = [key for batch in itertools.islice(batches, 20) for key in batch["__key__"]]
+    assert not set(later[12:]).intersection(keys)
+    return found
+
+
+def test_what_is_withdrawn_leaves_the_directories_of_former_ranks_too(dataset: Path, tmp_path: Path) -> None:
+    fill(dataset, tmp_path, None)
+    begun = together(4, tmp_path, take, tmp_path, "folder", [], 6, dataset)
+    states, seen = [result["state"] for result in begun], [key for result in begun for key in result["new"]]
+    assert len(list(tmp_path.glob("kept.*/*.seg"))) >= 4
+    assert together(2, tmp_path, withdraw_some, tmp_path, states, seen[::2]) == [[], []]
+
+
+def test_a_directory_out_of_reach_costs_its_part_of_the_buffer_and_a_warning(
+    dataset: Path, tmp_path: Path
+) -> None:
+    keys = fill(dataset, tmp_path, None)
+    begun = together(3, tmp_path, take, tmp_path, "folder", [], 6, dataset)
+    (tmp_path / "kept.2").rename(tmp_path / "elsewhere")
+    states = [result["state"] for result in begun]
+    ended = together(2, tmp_path, take, tmp_path, "folder", states, 50, dataset)
+    for result in ended:
+        (told,) = result["told"]
+        assert "kept.2 has no snapshot 0, which is of rank 2 of 3" in told
+    new = [key for result in [*begun, *ended] for key in result["new"]]
+    assert sorted(new) == sorted(keys)
+
+
+def test_states_have_to_be_those_of_all_ranks_and_of_one_step(dataset: Path, tmp_path: Path) -> None:
+    fill(dataset, tmp_path, None)
+    first, second = (
+        result["state"] for result in together(2, tmp_path, take, tmp_path, "folder", [], 3, dataset)
+    )
+    loader = one_rank({}, tmp_path, "folder")
+    for states, message in [
+        ([], "is an empty list"),
+        (first, "is that of rank 0 of 2, and this is rank 0 of 1: .* here of 2"),
+        ([first, first], "is that of rank 0 of 2, rank 0 of 2, and this is"),
+        ([first, {**second, "step": 2}], "is of step 3 for rank 0 of 2 and of step 2 for rank 1 of 2"),
+        ([{**first, "identity": {**first["identity"], "seed": 9}}, second], "seed: is 3, but the state"),
+    ]:
+        with pytest.raises(ConfigError, match=message):
+            loader.load_state_dict(states)
+    loader.load_state_dict([second, first])
+    with pytest.raises(UnavailableError, match="take a batch first"):
+        loader.state_dict()
+    next(iter(loader))
+    assert loader.state_dict()["identity"]["world_size"] == 1
+    assert balanced(loader)["delivered"] > 12
+
+
+def begin_iterator(place: dict[str, Any], dataset: Path, seekable: bool) -> Any:
+    source = Seekable(dataset, 200) if seekable else samples(dataset, 200)
+    loader = load(source, **place)
+    list(itertools.islice(loader, 2))
+    time.sleep(0.3)
+    return loader.state_dict()
+
+
+def test_an_iterator_cannot_be_divided_anew_unless_it_gives_nothing_again(
+    dataset: Path, tmp_path: Path
+) -> None:
+    states = together(2, tmp_path, begin_iterator, dataset, True)
+    loader = load(Seekable(dataset, 200))
+    loader.load_state_dict(states)
+    with pytest.raises(ConfigError, match=r"world_size: the iterator \"s\" goes on by `seek`"):
+        next(iter(loader))
+    states = together(2, tmp_path, begin_iterator, dataset, False)
+    loader = load(samples(dataset, 20))
+    loader.load_state_dict(states)
+    with pytest.warns(foreload.Warning, match="samples had arrived when the state was saved"):
+        list(loader)
+    stats = balanced(loader)
+    assert stats["lost"] == sum(state["account"]["queued"] for state in states) > 0
+
+
+def test_what_comes_while_nobody_reads_is_not_lost_to_a_reader_of_what_is_new(
+    dataset: Path, redis: Server
+) -> None:
+    """A state that was saved before the first sample was used knows where reading began."""
+
+    def reading() -> foreload.StreamLoader:
+        new = streams.Redis(redis.url, "images", password=SECRET, start="new", name="new")
+        other = streams.Iterator(Seekable(dataset, 1000), name="other")
+        return load([new, other], fields=["jpg", "__key__"], batch_size=5)
+
+    redis.call("XADD", "images", "1-1", "jpg", content(dataset, 1))
+    loader = reading()
+    next(iter(loader))
+    state = loader.state_dict()
+    assert state["sources"][0]["position"]["after"] == "1-1"
+    redis.call("XADD", "images", "1-2", "jpg", content(dataset, 2))
+    del loader
+    resumed = reading()
+    resumed.load_state_dict(state)
+    keys = (key for batch in resumed for key in batch["__key__"])
+    assert "1-2" in itertools.islice(keys, 900)
+
+
+def test_batches_may_have_another_size_with_other_ranks(dataset: Path, tmp_path: Path) -> None:
+    keys = fill(dataset, tmp_path, None)
+    begun = together(2, tmp_path, take, tmp_path, "folder", [], 3, dataset)
+    loader = one_rank({}, tmp_path, "folder", batch_size=12)
+    loader.load_state_dict([result["state"] for result in begun])
+    seen = [key for result in begun for key in result["new"]]
+    batches = list(itertools.islice(loader, 30))
+    assert len(batches[0]) == 12
+    seen += [key for new in new_keys(iter(batches)) for key in new]
+    assert sorted(seen) == sorted(keys)
