@@ -37,12 +37,16 @@ pub(crate) struct CudaStorage {
 }
 
 impl BatchStorage {
+    pub(super) fn is_cuda(&self) -> bool {
+        matches!(self, Self::Cuda(_))
+    }
+
     pub(super) fn allocate(&self, plan: &BufferPlan) -> Result<BufferMemory> {
         match self {
             Self::Host | Self::Slots => {
                 let mut map = map(plan.bytes)?;
                 let base = Base(map.as_mut_ptr());
-                Ok(BufferMemory::Host(HostMemory { base, _map: map }))
+                Ok(BufferMemory::Host(HostMemory { base, map }))
             }
             Self::Cuda(storage) => {
                 let buffer = storage.pool.allocate(&storage.stream, plan.bytes)?;
@@ -69,6 +73,13 @@ pub(super) enum BufferMemory {
 }
 
 impl BufferMemory {
+    /// Has the kernel back all pages with memory now. Kernels before 5.14 do so when they are written to.
+    pub(super) fn touch(&self) {
+        if let Self::Host(HostMemory { map, .. }) = self {
+            let _ = map.advise(Advice::PopulateWrite);
+        }
+    }
+
     /// Makes the memory ready for a batch; false when no staging buffer is free for its columns now.
     pub(super) fn open(&mut self, plan: &BufferPlan) -> bool {
         match self {
@@ -146,7 +157,7 @@ impl BufferMemory {
 pub(super) struct HostMemory {
     base: Base,
     /// Owns what `base` points to.
-    _map: MmapMut,
+    map: MmapMut,
 }
 
 /// A buffer on a GPU, and whom its next writer must wait for.

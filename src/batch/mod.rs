@@ -291,6 +291,18 @@ mod tests {
     }
 
     #[test]
+    fn no_more_buffers_are_prepared_than_the_pipeline_needs() {
+        for (prefetch, batches, expected) in [(1, 4, 2), (3, 4, 4), (4, 4, 4)] {
+            let pool = pool(prefetch, batches);
+            let prepared = std::iter::from_fn(|| pool.prepare_one().unwrap().then_some(())).count();
+            assert_eq!(prepared, expected);
+            let (ready, _) = collector();
+            let open: Vec<_> = (0..).map_while(|step| pool.begin(step, 0, &ready).unwrap()).collect();
+            assert_eq!(open.len(), prefetch, "they are what batches are made in");
+        }
+    }
+
+    #[test]
     fn a_held_tensor_keeps_its_buffer_out_of_the_pool() {
         let (ready, finished) = collector();
         let pool = pool(1, 3);

@@ -57,6 +57,25 @@ impl BatchPool {
         Self(Arc::new(PoolShared { plan, layout, limits, storage, state, on_free: Box::new(on_free) }))
     }
 
+    /// Makes one more of the buffers that the pipeline will need, and touches its pages, so that the first batches do not
+    /// wait for the kernel to clear them. Returns whether there was one to make; on a GPU there never is.
+    ///
+    /// # Errors
+    /// The errors of [`BatchPool::begin`].
+    pub(crate) fn prepare_one(&self) -> Result<bool> {
+        let PoolShared { limits, storage, plan, .. } = &*self.0;
+        if storage.is_cuda() || self.0.lock().allocated > limits.prefetch.min(limits.batches - 1) {
+            return Ok(false);
+        }
+        // The reading thread alone allocates.
+        let memory = storage.allocate(plan)?;
+        memory.touch();
+        let mut state = self.0.lock();
+        state.allocated += 1;
+        state.free.push(memory);
+        Ok(true)
+    }
+
     /// Takes a buffer for the pipeline. `None` while the pipeline holds its share or the consumer holds all.
     ///
     /// # Errors

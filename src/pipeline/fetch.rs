@@ -180,7 +180,10 @@ impl Fetcher {
             } else if starved {
                 let stuck = !matches!(blocked_on, BlockedOn::Arrivals(_));
                 self.shared.stuck.store(stuck, Ordering::SeqCst);
-                self.park(blocked_on);
+                // Where nothing has arrived there is time for what later batches would wait for.
+                if stuck || !self.batches.prepare_one()? {
+                    self.park(blocked_on);
+                }
                 self.shared.stuck.store(false, Ordering::SeqCst);
             }
             let blocked = starved && !matches!(blocked_on, BlockedOn::Arrivals(_));
