@@ -148,8 +148,8 @@ pub mod state {
 }
 pub mod stream {
     pub use crate::stream::record::{Record, sample_id};
+    pub use crate::stream::share::RankShare;
     pub use crate::stream::source::{Arrival, Received, Replay, SourcePosition, StreamSource};
-    pub use crate::stream::sources::RankShare;
     pub use crate::stream::sources::redis::{RedisOptions, RedisSource};
     pub use crate::stream::sources::socket::{
         FeederOptions, SocketAddress, SocketFeeder, SocketOptions, SocketSource,

@@ -118,5 +118,6 @@ class Agreement:
     def _missing(self, whom: str) -> UnavailableError:
         return UnavailableError(
             f"rank {self._rank} of {self._world_size} waited {self._timeout:.0f} s for {whom} to agree on a step of a "
-            "stream: all ranks must take equally many batches, and iterate alike"
+            "stream: all ranks must take equally many batches, and iterate alike; where one needs longer, give "
+            'meeting={"timeout": seconds}'
         )

@@ -184,7 +184,7 @@ class StreamLoader:
         place = _ranks.resolve(settings.pop("rank", None), settings.pop("world_size", None))
         votes = None
         if place[1] > 1:
-            # What is of a rank alone, as its paths, need not be the same.
+            # Files of a rank alone may lie elsewhere; the buffer's directories are found by one another's names.
             alike = {
                 **spec,
                 "streams": [each.name for each in sources],

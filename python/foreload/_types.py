@@ -158,6 +158,7 @@ class StreamState(TypedDict):
     errors: int
     snapshot: StreamSnapshot | None
     journal: int | None
+    lineage: list[int]
 
 
 class StreamStats(StreamAccount):

@@ -358,7 +358,7 @@ class StreamSource(DaliSource):
                     "give the number of steps from one checkpoint to the next, such as 100"
                 )
                 raise config_error("states_every", message)
-            there = ", ".join(map(str, sorted(self._states)))
+            there = ", ".join(map(str, sorted(self._states))) or "no"
             message = f"is {at_step}, but with states_every={self._every} there are states of {there} steps"
             raise config_error("at_step", f"{message}, and DALI was given {self._step}")
 

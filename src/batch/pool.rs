@@ -57,8 +57,8 @@ impl BatchPool {
         Self(Arc::new(PoolShared { plan, layout, limits, storage, state, on_free: Box::new(on_free) }))
     }
 
-    /// Makes one more of the buffers that the pipeline will need, and touches its pages, so that the first batches do not
-    /// wait for the kernel to clear them. Returns whether there was one to make; on a GPU there never is.
+    /// Makes one more of the buffers that the pipeline will need, and touches its pages, so that the first batches do
+    /// not wait for the kernel to clear them. Returns whether there was one to make; on a GPU there never is.
     ///
     /// # Errors
     /// The errors of [`BatchPool::begin`].

@@ -318,12 +318,12 @@ impl Pipeline {
     }
 
     /// Goes on with the stream of this pipeline, behind the batch that was delivered last. Keep the pipeline for as
-    /// long as it runs. An iteration of this pipeline that still runs is stopped.
+    /// long as it runs. An iteration of this pipeline that still runs is stopped; `errors` samples have failed so far.
     ///
     /// # Errors
     /// The errors of [`SampleStream::begin`]; [`Error::Io`] when there is no memory for the pools;
     /// [`Error::Unavailable`] in a forked child.
-    pub(crate) fn stream(&self, place: RankPlace) -> Result<Epoch> {
+    pub(crate) fn stream(&self, place: RankPlace, errors: u64) -> Result<Epoch> {
         let shared = &self.shared;
         let Some(stream) = &shared.stream else {
             return Err(Error::Internal("a dataset was taken for a stream".into()));
@@ -333,7 +333,6 @@ impl Pipeline {
             threads.stop_current();
         }
         let waker = shared.fetch_waker.clone();
-        let errors = stream.loaded_errors();
         let (iteration, first_step) = stream.begin(move || waker.wake())?;
         let threads = threads::running(&mut threads, shared, place)?;
         let global_batch = self.global_batch(place.world_size);

@@ -6,8 +6,8 @@ use super::notices::deliver;
 use crate::error::{Error, Result};
 use crate::notices::Notices;
 use crate::stream::{
-    Arrival, FeederSpec, RankVotes, Received, Record, Replay, ScoreFunction, SocketFeeder, SourcePosition,
-    StreamSource, members,
+    Arrival, FeederSpec, RankShare, RankVotes, Received, Record, Replay, ScoreFunction, SocketFeeder,
+    SourcePosition, StreamSource, members,
 };
 use pyo3::exceptions::{PyException, PyStopIteration, PyTypeError};
 use pyo3::prelude::*;
@@ -26,6 +26,7 @@ pub(super) struct PythonSource {
     replays: bool,
     acknowledges: bool,
     most: u32,
+    share: RankShare,
     /// The number of the next sample that brings no key.
     next: u64,
 }
@@ -35,7 +36,7 @@ impl PythonSource {
     ///
     /// # Errors
     /// [`Error::Config`] for an object that cannot be iterated over.
-    pub(super) fn new(name: String, object: Py<PyAny>, most: u32) -> Result<Self> {
+    pub(super) fn new(name: String, object: Py<PyAny>, most: u32, share: RankShare) -> Result<Self> {
         Python::attach(|py| {
             let bound = object.bind(py);
             let has = |method| bound.hasattr(method).unwrap_or(false);
@@ -48,6 +49,7 @@ impl PythonSource {
                 replays,
                 acknowledges,
                 most,
+                share,
                 next: 0,
                 iterator: None,
                 object: object.clone_ref(py),
@@ -81,7 +83,7 @@ impl PythonSource {
                 };
                 (key.str().map(|key| key.to_string_lossy().into_owned()).unwrap_or_default(), sample)
             }
-            _ => (self.next.to_string(), item),
+            _ => (self.share.key(self.next), item),
         };
         self.next += 1;
         let record = self.record(&key, &sample);
@@ -170,8 +172,12 @@ impl StreamSource for PythonSource {
         if self.replays {
             self.call("seek", position.after.as_deref())?;
         }
-        let numbered = position.after.as_deref().and_then(|after| after.parse::<u64>().ok());
-        self.next = numbered.map_or(0, |after| after + 1);
+        // What is given again has the numbers that it had; what is not, numbers that nothing had.
+        let given = match self.replays {
+            true => position.after.as_deref().and_then(RankShare::number_in),
+            false => position.highest_number(),
+        };
+        self.next = given.map_or(0, |number| number + 1);
         let iterator = Python::attach(|py| {
             let iterator = self.object.bind(py).try_iter().map(|iterator| iterator.into_any().unbind());
             iterator.map_err(|error| self.raised(py, &error))
@@ -189,7 +195,7 @@ impl StreamSource for PythonSource {
             );
             return Err(Error::config("world_size", message));
         }
-        Ok(SourcePosition::union(former))
+        Ok(SourcePosition::behind_all(former))
     }
 
     fn receive(&mut self, most: usize, _: Duration, into: &mut Vec<Arrival>) -> Result<Received> {
@@ -284,16 +290,10 @@ impl PythonVotes {
 }
 
 impl RankVotes for PythonVotes {
-    fn gather(&self, mine: u8) -> Result<Vec<u8>> {
+    fn gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
         let gathered = Python::try_attach(|py| {
-            let votes = self.0.bind(py).call1((PyBytes::new(py, &[mine]),)).and_then(|votes| votes.extract());
-            let votes: Vec<Vec<u8>> =
-                votes.map_err(|error: PyErr| Error::Unavailable(error.value(py).to_string()))?;
-            let byte = |vote: Vec<u8>| match vote[..] {
-                [byte] => Ok(byte),
-                _ => Err(Error::Unavailable(format!("a rank gave {} bytes in place of one", vote.len()))),
-            };
-            votes.into_iter().map(byte).collect()
+            let votes = self.0.bind(py).call1((PyBytes::new(py, mine),)).and_then(|votes| votes.extract());
+            votes.map_err(|error: PyErr| Error::Unavailable(error.value(py).to_string()))
         });
         gathered.unwrap_or_else(|| Err(Error::Unavailable("the interpreter is ending".into())))
     }

@@ -2,8 +2,8 @@
 
 use super::account::StreamAccount;
 use super::buffer::RehearsalBuffer;
+use super::share::RankShare;
 use super::source::{Replay, SourcePosition, StreamSource};
-use super::sources::RankShare;
 use super::state::{LoadedState, StreamState};
 use crate::error::{Error, Result};
 use crate::notices::Notices;
@@ -64,7 +64,7 @@ impl Beginning {
         buffer: Option<&mut RehearsalBuffer>,
     ) -> Result<Self> {
         let found = match (state.snapshot, buffer) {
-            (Some(snapshot), Some(buffer)) => Some(buffer.restore(&snapshot)?),
+            (Some(snapshot), Some(buffer)) => Some(buffer.restore(&snapshot, &state.lineage)?),
             (None, Some(buffer)) => buffer.begin_empty().map(|()| None)?,
             _ => None,
         };
@@ -87,29 +87,41 @@ impl Beginning {
         buffer: Option<&mut RehearsalBuffer>,
     ) -> Result<Self> {
         let snapshots: Vec<_> = states.iter().map(|state| state.snapshot).collect();
-        let found = match buffer {
-            Some(buffer) if snapshots.iter().any(Option::is_some) => buffer.divide(&snapshots)?,
-            buffer => {
-                buffer.map_or(Ok(()), RehearsalBuffer::begin_empty)?;
-                vec![None; states.len()]
-            }
+        let mut buffer = buffer;
+        let former = match &mut buffer {
+            Some(buffer) if snapshots.iter().any(Option::is_some) => Some(buffer.find_former(&snapshots)?),
+            _ => None,
         };
         let mut positions = Vec::new();
         for (number, source) in sources.iter().enumerate() {
-            let former = states.iter().zip(&found).map(|(state, found)| {
-                state.position(number, found.as_deref()).ok_or_else(|| {
+            let of_rank = |(rank, state): (usize, &StreamState)| {
+                let of_snapshot = former.as_ref().and_then(|former| former.positions(rank));
+                state.position(number, of_snapshot).ok_or_else(|| {
                     Error::Unavailable(format!(
-                        "how far rank {} of {} had come with {} is in its snapshot, and its directory is out of reach: \
-                         copy the rehearsal buffer's directories of all former ranks to where each rank finds them",
-                        state.identity.rank,
-                        state.identity.world_size,
+                        "how far rank {rank} of {} had come with {} is in its snapshot, and its directory is out of \
+                         reach: copy the rehearsal buffer's directories of all former ranks to where each rank finds \
+                         them",
+                        states.len(),
                         source.describe()
                     ))
                 })
-            });
-            positions.push(source.divide_anew(former.collect::<Result<_>>()?)?);
+            };
+            let former = states.iter().enumerate().map(of_rank).collect::<Result<_>>()?;
+            positions.push(source.divide_anew(former)?);
         }
         let withdrawn: BTreeSet<u64> = states.iter().flat_map(|state| &state.withdrawn).copied().collect();
+        match (buffer, former) {
+            (Some(buffer), Some(former)) => {
+                let lineage: BTreeSet<u32> =
+                    states.iter().flat_map(|state| &state.lineage).copied().collect();
+                // If this start is given up, that rank will look after the directory among as many ranks as before.
+                let heir = &states[share.rank as usize % states.len()];
+                let runs = (heir.lineage.first().copied(), lineage.into_iter().collect());
+                buffer.take_part(&former, runs, &withdrawn.iter().copied().collect())?;
+            }
+            (Some(buffer), None) => buffer.begin_empty()?,
+            (None, _) => {}
+        }
         let (rank, ranks) = (u64::from(share.rank), u64::from(share.world_size));
         let part = |all: u64| all * (rank + 1) / ranks - all * rank / ranks;
         Ok(Self {

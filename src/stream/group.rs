@@ -10,13 +10,37 @@ use std::time::{Duration, Instant};
 /// After how long ranks ask one another again, where one of them waits for samples.
 const ASK_AGAIN: Duration = Duration::from_millis(10);
 
-/// Gives a rank's byte to all ranks, and theirs to it. Every rank asks as often as all others.
+/// Gives a rank's bytes to all ranks, and theirs to it. Every rank asks as often as all others, with as many bytes.
 pub(crate) trait RankVotes: Send + Sync {
     /// What each rank gave, by rank.
     ///
     /// # Errors
     /// [`Error::Unavailable`] where some do not answer.
-    fn gather(&self, mine: u8) -> Result<Vec<u8>>;
+    fn gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>>;
+}
+
+/// Where a rank begins: all have to begin alike.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct GroupBeginning {
+    /// The first step.
+    pub step: u64,
+    /// The checksum of the states that each rank loads, where these are those of all ranks.
+    pub states: u32,
+}
+
+impl GroupBeginning {
+    /// Asks all ranks where they begin.
+    fn agree(self, votes: &dyn RankVotes) -> Result<()> {
+        let mine = [&self.step.to_le_bytes()[..], &self.states.to_le_bytes()].concat();
+        let all = votes.gather(&mine)?;
+        let Some((rank, other)) = (0..).zip(&all).find(|(_, other)| **other != mine) else { return Ok(()) };
+        let step = other.first_chunk().map_or(0, |step| u64::from_le_bytes(*step));
+        let message = match step == self.step {
+            true => format!("is another list for rank {rank} than for this one"),
+            false => format!("is of step {step} for rank {rank} and of step {} for this one", self.step),
+        };
+        Err(Error::config("state", format!("{message}: load the states of one checkpoint on all ranks")))
+    }
 }
 
 /// What a rank could do.
@@ -47,29 +71,36 @@ enum Round {
 }
 
 impl RankGroup {
-    /// The ranks behind `votes`, before step `next`; `wake` is called when they have answered.
+    /// The ranks behind `votes`, of which this one begins there; `wake` is called when they have answered.
     ///
     /// # Errors
     /// [`Error::Unavailable`] when a thread cannot be started.
     pub(super) fn start(
         votes: Arc<dyn RankVotes>,
-        next: u64,
+        beginning: GroupBeginning,
         wake: impl Fn() + Send + 'static,
     ) -> Result<Self> {
         let (mine, asked) = bounded(1);
         let round = Arc::new(Mutex::new(Round::Open));
         let answered = round.clone();
         let work = move || {
+            let asking = |ask: &dyn Fn() -> Result<Vec<u8>>| {
+                let outcome = catch_unwind(AssertUnwindSafe(ask));
+                outcome.unwrap_or_else(|panic| Err(Error::panicked("asking ranks", &*panic)))
+            };
+            let mut begun = asking(&|| beginning.agree(&*votes).map(|()| Vec::new()));
             for vote in asked {
-                let outcome = catch_unwind(AssertUnwindSafe(|| votes.gather(vote)));
-                let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("asking ranks", &*panic)));
+                let outcome = match std::mem::replace(&mut begun, Ok(Vec::new())) {
+                    Ok(_) => asking(&|| one_byte_each(votes.gather(&[vote])?)),
+                    Err(error) => Err(error),
+                };
                 *answered.lock().unwrap_or_else(PoisonError::into_inner) = Round::Answered(outcome);
                 wake();
             }
         };
         let started = std::thread::Builder::new().name("foreload-ranks".into()).spawn(work);
         started.map_err(|error| Error::Unavailable(format!("cannot start a thread: {error}")))?;
-        Ok(Self { mine, round, next, end: None })
+        Ok(Self { mine, round, next: beginning.step, end: None })
     }
 
     /// What this rank does in `step`, which could do what it has `decided`: as long as one waits all do; then all make
@@ -119,24 +150,42 @@ impl RankGroup {
     }
 }
 
+/// The votes of all ranks.
+fn one_byte_each(votes: Vec<Vec<u8>>) -> Result<Vec<u8>> {
+    let byte = |vote: Vec<u8>| match vote[..] {
+        [byte] => Ok(byte),
+        _ => Err(Error::Unavailable(format!("a rank gave {} bytes in place of one", vote.len()))),
+    };
+    votes.into_iter().map(byte).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The other ranks, whose bytes are these.
-    struct Fixed(Vec<u8>);
+    /// The other ranks, whose votes are these, and where they begin.
+    struct Fixed(Vec<u8>, Option<GroupBeginning>);
 
     impl RankVotes for Fixed {
-        fn gather(&self, mine: u8) -> Result<Vec<u8>> {
-            Ok(self.0.iter().copied().chain([mine]).collect())
+        fn gather(&self, mine: &[u8]) -> Result<Vec<Vec<u8>>> {
+            let others = self.0.iter().map(|&vote| match (mine.len(), self.1) {
+                (1, _) => vec![vote],
+                (_, None) => mine.to_vec(),
+                (_, Some(GroupBeginning { step, states })) => {
+                    [&step.to_le_bytes()[..], &states.to_le_bytes()].concat()
+                }
+            });
+            Ok(others.chain([mine.to_vec()]).collect())
         }
     }
+
+    const BEGINNING: GroupBeginning = GroupBeginning { step: 5, states: 7 };
 
     /// What is agreed for steps 5, 6 and so on, of which this rank has decided these, and how often others were asked.
     fn agreed(others: &[u8], decisions: &[(u64, MixDecision)]) -> (Vec<Result<MixDecision>>, usize) {
         let (answered, answers) = bounded(1);
         let wake = move || answered.send(()).unwrap();
-        let mut group = RankGroup::start(Arc::new(Fixed(others.to_vec())), 5, wake).unwrap();
+        let mut group = RankGroup::start(Arc::new(Fixed(others.to_vec(), None)), BEGINNING, wake).unwrap();
         let mut asked = 0;
         let mut agree = |&(step, decided)| match group.agree(step, decided, 2) {
             Ok(MixDecision::Wait(None)) if matches!(*group.round.lock().unwrap(), Round::Asked) => {
@@ -167,6 +216,20 @@ mod tests {
             Ok(MixDecision::Wait(Some(_)))
         ));
         assert!(agreed_once(&[9], BATCH).is_err());
+    }
+
+    #[test]
+    fn ranks_that_begin_elsewhere_are_told() {
+        let others = [(4, 7, "is of step 4 for rank 0 and of step 5"), (5, 8, "is another list for rank 0")];
+        for (step, states, said) in others {
+            let other = Fixed(vec![HAS_A_BATCH], Some(GroupBeginning { step, states }));
+            let (answered, answers) = bounded(1);
+            let mut group =
+                RankGroup::start(Arc::new(other), BEGINNING, move || answered.send(()).unwrap()).unwrap();
+            assert_eq!(group.agree(5, BATCH, 2).unwrap(), MixDecision::Wait(None));
+            answers.recv().unwrap();
+            assert!(group.agree(5, BATCH, 2).unwrap_err().to_string().contains(said));
+        }
     }
 
     #[test]

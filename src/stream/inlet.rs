@@ -11,14 +11,13 @@ pub(super) use positions::InletPositions;
 use super::account::StreamAccount;
 use super::ledger::SourceLedger;
 use super::record::{Record, unusable};
-use super::segments::RecordPlace;
 use super::source::{Arrival, Replay, SourcePosition};
 use super::spill::{Spill, SpilledSample};
 use super::waiting::{StreamPolicy, WaitingSample, WaitingSamples};
 use crate::error::{Error, Result};
 use crate::notices::Notices;
 use crate::trace::Histogram;
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -52,6 +51,8 @@ struct InletState {
     waiting: WaitingSamples,
     /// The samples that wait in the directory, by their arrivals: all of them came after those in memory.
     spilled: BTreeMap<u64, SpilledSample>,
+    /// The samples that came after these and were received before it was seen that the directory is full.
+    held: VecDeque<WaitingSample>,
     account: StreamAccount,
     sources: Vec<SourceLedger>,
     /// The names of the streams, for messages.
@@ -110,6 +111,7 @@ impl Inlet {
         let state = InletState {
             waiting: WaitingSamples::new(policy, seed, most_bytes, always),
             spilled: BTreeMap::new(),
+            held: VecDeque::new(),
             account,
             ended: vec![false; names.len()],
             sources: ledgers,
@@ -130,21 +132,31 @@ impl Inlet {
         let _ = self.wake.set(wake);
     }
 
-    /// Waits up to `patience` until there is room for more samples; with other policies than
-    /// [`StreamPolicy::Block`] there always is. False when nobody wants any more.
-    pub(super) fn wait_for_room(&self, patience: Duration) -> RoomAnswer {
+    /// Waits up to `patience` until there is room for more samples; with policies that drop some there always is.
+    ///
+    /// # Errors
+    /// Those of the directory that samples spill to.
+    pub(super) fn wait_for_room(&self, patience: Duration) -> Result<RoomAnswer> {
         let deadline = Instant::now() + patience;
         let mut state = self.lock();
         loop {
             if state.closed {
-                return RoomAnswer::Closed;
+                return Ok(RoomAnswer::Closed);
             }
-            if self.options.policy != StreamPolicy::Block || state.waiting.has_room() {
-                return RoomAnswer::Room;
+            let has_room = match (self.options.policy, &self.options.spill) {
+                (StreamPolicy::Block, _) => state.waiting.has_room(),
+                (_, Some(spill)) => {
+                    self.spill_held(&mut state, spill)?;
+                    state.held.is_empty()
+                }
+                (_, None) => true,
+            };
+            if has_room {
+                return Ok(RoomAnswer::Room);
             }
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
-                return RoomAnswer::Full;
+                return Ok(RoomAnswer::Full);
             }
             state = self.room.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner).0;
         }
@@ -159,22 +171,11 @@ impl Inlet {
         for arrival in arrivals {
             let Some(sample) = self.admit_arrival(&mut state, source, arrival) else { continue };
             match &self.options.spill {
-                Some(spill) if state.account.spilled > 0 || !state.waiting.has_room() => {
-                    drop(state);
-                    let place = self.spill(spill, &sample);
-                    state = self.lock();
-                    let Some(place) = place? else { continue };
-                    let is_withdrawn = state.withdrawn.contains(&sample.record.id);
-                    let spilled = state.spill(sample, place);
-                    if is_withdrawn {
-                        // That happened meanwhile, and its bytes were not there to be removed.
-                        let ids = HashSet::from([spilled]);
-                        drop(state);
-                        self.withdraw(&ids)?;
-                        state = self.lock();
-                    }
+                Some(spill) => {
+                    state.held.push_back(sample);
+                    self.spill_held(&mut state, spill)?;
                 }
-                _ => self.add(&mut state, sample),
+                None => self.add(&mut state, sample),
             }
         }
         drop(state);
@@ -279,10 +280,10 @@ impl Inlet {
         if let Some(failure) = state.failure.take() {
             return Err(failure);
         }
-        let nothing_spilled = state.account.spilled == 0;
+        let nothing_comes_back = state.spilled.is_empty() && state.held.is_empty();
         Ok(InletView {
             waiting: state.waiting.len(),
-            ended: state.ended.iter().all(|&ended| ended) && nothing_spilled,
+            ended: state.ended.iter().all(|&ended| ended) && nothing_comes_back,
         })
     }
 
@@ -383,17 +384,19 @@ impl Inlet {
             state.account.withdrawn += 1;
             state.settle(*source, *number, *id);
         }
-        let withdrawn = state.waiting.take_all(|record| ids.contains(&record.id));
+        let mut withdrawn = state.waiting.take_all(|record| ids.contains(&record.id));
+        let (held, kept) =
+            std::mem::take(&mut state.held).into_iter().partition(|of| ids.contains(&of.record.id));
+        withdrawn.extend::<VecDeque<_>>(held);
+        state.held = kept;
         for sample in &withdrawn {
             state.account.queued -= 1;
             state.account.withdrawn += 1;
             state.leave(sample);
         }
-        if let (Some(spill), false) = (&self.options.spill, spilled.is_empty()) {
-            let moved: HashMap<u64, RecordPlace> = spill.withdraw(ids)?.into_iter().collect();
-            for sample in state.spilled.values_mut() {
-                sample.place = moved.get(&sample.id).copied().unwrap_or(sample.place);
-            }
+        if let Some(spill) = &self.options.spill {
+            // Also what was brought back lies there until its segment goes.
+            state.withdraw_spilled(spill, ids)?;
         }
         drop(state);
         self.room.notify_all();

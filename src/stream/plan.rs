@@ -9,7 +9,7 @@ use super::inlet::{Fate, Inlet, InletView};
 use super::journal::{self, JournalLine, JournalReader, JournalWriter};
 use super::live::{LiveBytes, LiveTable};
 use super::mix::{MixDecision, MixView, Mixer};
-use super::sources::RankShare;
+use super::share::RankShare;
 use super::waiting::WaitingSample;
 use crate::error::{Error, Result};
 use crate::rng::{RandomKey, Use};

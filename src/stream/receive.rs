@@ -124,7 +124,9 @@ impl Receivers {
             Err(RecvTimeoutError::Disconnected) => Err(gone()),
             Err(RecvTimeoutError::Timeout) => {
                 let seconds = ACKNOWLEDGE_WAIT.as_secs();
-                Err(Error::Unavailable(format!("a source of the stream did not answer within {seconds} s")))
+                Err(Error::Unavailable(format!(
+                    "a source of the stream did not answer within {seconds} s; if it is there, do the same again later"
+                )))
             }
         }
     }
@@ -171,7 +173,7 @@ fn run(
         if ended {
             continue;
         }
-        if inlet.wait_for_room(PATIENCE) != RoomAnswer::Room {
+        if inlet.wait_for_room(PATIENCE)? != RoomAnswer::Room {
             // Others may take a reader for dead that asks for nothing.
             if asked.elapsed() >= SIGN_OF_LIFE {
                 source.receive(0, Duration::ZERO, &mut arrivals)?;

@@ -3,7 +3,7 @@
 use super::account::StreamAccount;
 use super::beginning::Beginning;
 use super::buffer::{RehearsalBuffer, RehearsalOptions};
-use super::group::{RankGroup, RankVotes};
+use super::group::{GroupBeginning, RankGroup, RankVotes};
 use super::inlet::{Fate, Inlet, InletOptions, InletPositions};
 use super::journal::{JournalReader, JournalWriter};
 use super::live::LiveTable;
@@ -12,8 +12,8 @@ use super::plan::{NextBatch, Plan};
 use super::reader::StreamReader;
 use super::receive::Receivers;
 use super::record::Record;
+use super::share::RankShare;
 use super::source::{Replay, SourcePosition, StreamSource};
-use super::sources::RankShare;
 use super::spill::{Spill, SpillOptions};
 use super::state::{LoadedState, SavedStates, SourceState, StreamIdentity, StreamState};
 use super::waiting::StreamPolicy;
@@ -185,6 +185,16 @@ impl SampleStream {
             |rehearsal| RehearsalBuffer::open(rehearsal, options.seed, share, &self.live, notices.clone());
         let mut buffer = options.rehearsal.as_ref().map(open).transpose()?;
         let loaded = idle.loaded.as_ref();
+        if let (Some(LoadedState::Divided(_)), Some(path)) = (loaded, &options.journal)
+            && path.exists()
+        {
+            let message = format!(
+                "{} is there already, and where the number of ranks changes a journal begins anew: name another file",
+                path.display()
+            );
+            return Err(Error::config("journal", message));
+        }
+        let group_beginning = |step| GroupBeginning { step, states: loaded.map_or(0, LoadedState::checksum) };
         let Beginning { step, counts, account, positions, withdrawn, journal } =
             Beginning::find(loaded, share, &idle.sources, buffer.as_mut(), notices)?;
         let sources = std::mem::take(&mut idle.sources);
@@ -206,10 +216,6 @@ impl SampleStream {
         );
         inlet.wake_by(wake);
         inlet.restore_withdrawn(&withdrawn);
-        if let (Some(LoadedState::Divided(states)), Some(spill)) = (&idle.loaded, &options.spill) {
-            let mut former = share.heirless(states.len() as u32);
-            former.try_for_each(|rank| Spill::remove(spill, rank, notices))?;
-        }
         let mixer = Mixer::new(options.mix.clone(), counts);
         let open = |path| JournalWriter::open(path, &self.identity, journal);
         let journal = options.journal.as_deref().map(open);
@@ -218,7 +224,7 @@ impl SampleStream {
         let plan = Plan::new(mixer, buffer, options.seed, options.mix.batch_size, step);
         let group = options.votes.clone().map(|votes| {
             let inlet = inlet.clone();
-            RankGroup::start(votes, step, move || inlet.rouse())
+            RankGroup::start(votes, group_beginning(step), move || inlet.rouse())
         });
         let plan = plan.with_journal(journal.transpose()?).among(share, group.transpose()?);
         let sources = sources.into_iter().zip(positions).collect();
@@ -373,6 +379,7 @@ impl SampleStream {
             errors,
             snapshot,
             journal: plan.sync_journal()?,
+            lineage: plan.buffer().map(|buffer| buffer.lineage().to_vec()).unwrap_or_default(),
             ..StreamState::first(self.identity.clone())
         })
     }

@@ -1,6 +1,7 @@
 //! What a source of samples can do. Each kind is a file below `sources`.
 
 use super::record::Record;
+use super::share::RankShare;
 use crate::error::Result;
 use std::collections::HashSet;
 use std::time::Duration;
@@ -51,6 +52,19 @@ pub struct SourcePosition {
 }
 
 impl SourcePosition {
+    /// The highest number in a key of [`RankShare::key`] that this position has.
+    pub(crate) fn highest_number(&self) -> Option<u64> {
+        let keys = self.after.iter().chain(&self.settled);
+        keys.filter_map(|key| RankShare::number_in(key)).max()
+    }
+
+    /// The position of a source that numbers its samples and gives none of them again: behind the highest number.
+    pub(crate) fn behind_all(positions: Vec<Self>) -> Self {
+        let afters = positions.iter().filter_map(|position| position.after.clone());
+        let after = afters.max_by_key(|after| RankShare::number_in(after));
+        Self { after, ..Self::union(positions) }
+    }
+
     /// The position at which what any of these has settled is settled, by name.
     pub(crate) fn union(positions: Vec<Self>) -> Self {
         let mut seen = HashSet::new();

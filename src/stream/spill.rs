@@ -4,14 +4,17 @@
 //! Nothing of it outlives its process: sources give what was not used once more, or it is lost and counted.
 
 use super::record::Record;
-use super::segments::{AppendError, RecordPlace, SegmentOptions, SegmentStore};
-use super::sources::RankShare;
+use super::segments::{AppendError, ForeignStore, MovedRecord, RecordPlace, SegmentOptions, SegmentStore};
+use super::share::RankShare;
 use crate::error::{Error, Result};
 use crate::notices::Notices;
 use std::collections::HashSet;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
 use std::time::Instant;
+
+/// What stands for the run in directories of samples that spilled: nothing there is of any use to another process.
+const SPILLED: u32 = u32::MAX;
 
 /// Where samples spill to.
 #[derive(Debug, Clone)]
@@ -37,26 +40,34 @@ pub(super) struct SpilledSample {
 pub(super) struct Spill(Mutex<SegmentStore>);
 
 impl Spill {
-    /// Opens the directory of a rank, and empties it.
+    /// Opens the directory of a rank, and empties it. Those of ranks that are no more are removed, unless a process has
+    /// them.
     ///
     /// # Errors
     /// Those of [`SegmentStore::open`].
     pub(super) fn open(options: &SpillOptions, share: RankShare, notices: &Notices) -> Result<Self> {
-        let settings = SegmentOptions::new(share.path(&options.directory), options.bytes, "spill_size");
-        let mut store = SegmentStore::open(&settings, notices)?;
-        store.retain(|_| false)?;
-        Ok(Self(Mutex::new(store)))
-    }
-
-    /// Removes the directory of a rank that is no more, if it is there.
-    ///
-    /// # Errors
-    /// Those of [`Spill::open`].
-    pub(super) fn remove(options: &SpillOptions, share: RankShare, notices: &Notices) -> Result<()> {
-        match share.path(&options.directory).exists() {
-            true => Self::open(options, share, notices)?.store().remove(),
-            false => Ok(()),
+        let open = |path: &Path| {
+            SegmentStore::open(&SegmentOptions::new(path, options.bytes, "spill_size"), notices)
+        };
+        for path in share.forsaken(&options.directory) {
+            if ForeignStore::new(&path).run() == Some(SPILLED)
+                && let Ok(mut store) = open(&path)
+            {
+                store.remove()?;
+            }
         }
+        let mut store = open(&share.path(&options.directory))?;
+        if ![0, SPILLED].contains(&store.run()) {
+            let message = format!(
+                "{} has a rehearsal buffer: what is left in a directory that samples spill to is removed, so name \
+                 another one",
+                store.path().display()
+            );
+            return Err(Error::config("spill_directory", message));
+        }
+        store.retain(|_| false)?;
+        store.set_run(SPILLED)?;
+        Ok(Self(Mutex::new(store)))
     }
 
     /// Puts a sample there; `None` where it is full.
@@ -85,15 +96,12 @@ impl Spill {
         Ok(record)
     }
 
-    /// Removes samples, so that no file has their bytes. Returns the places of those that lie elsewhere now, by their
-    /// ids.
+    /// Removes samples, so that no file has their bytes. Also where that fails, adds to `moved` where others lie now.
     ///
     /// # Errors
     /// Those of the drive.
-    pub(super) fn withdraw(&self, ids: &HashSet<u64>) -> Result<Vec<(u64, RecordPlace)>> {
-        let mut moved = Vec::new();
-        let withdrawn = self.store().withdraw(ids, &mut moved);
-        withdrawn.map(|_| moved.into_iter().filter_map(|of| Some((of.id, of.to?))).collect())
+    pub(super) fn withdraw(&self, ids: &HashSet<u64>, moved: &mut Vec<MovedRecord>) -> Result<()> {
+        self.store().withdraw(ids, moved).map(drop)
     }
 
     fn store(&self) -> MutexGuard<'_, SegmentStore> {

@@ -2,6 +2,7 @@
 
 use super::account::StreamAccount;
 use super::source::SourcePosition;
+use crate::crc::checksum;
 use crate::error::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -33,6 +34,9 @@ pub(crate) struct StreamState {
     pub snapshot: Option<SnapshotRef>,
     /// The bytes of the journal that are of these steps.
     pub journal: Option<u64>,
+    /// The runs whose directories of the rehearsal buffer are this one's.
+    #[serde(default)]
+    pub lineage: Vec<u32>,
 }
 
 /// What a stream is made of. A run that goes on must have the same.
@@ -71,7 +75,8 @@ impl SnapshotRef {
     /// The snapshot of this number in a directory is another, or cannot be used.
     pub(super) fn is_other(&self, directory: &Path, what: &str) -> Error {
         Error::Unavailable(format!(
-            "snapshot {} in {} {what}: it is not the one of the state that is loaded",
+            "snapshot {} in {} {what}: the state is not one of this directory; give a state that is, or bring the \
+             directory there that belongs to it",
             self.number,
             directory.display()
         ))
@@ -163,6 +168,14 @@ pub(super) enum LoadedState {
 }
 
 impl LoadedState {
+    /// A checksum that ranks have in common which load the same states of all former ranks.
+    pub(super) fn checksum(&self) -> u32 {
+        match self {
+            Self::Own(_) => 0,
+            Self::Divided(states) => checksum(&serde_json::to_vec(states).unwrap_or_default()),
+        }
+    }
+
     /// All of its states.
     pub(super) fn states(&self) -> impl Iterator<Item = &StreamState> {
         match self {
@@ -199,6 +212,7 @@ impl StreamState {
             errors: 0,
             snapshot: None,
             journal: None,
+            lineage: Vec::new(),
             identity,
         }
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import time
 import warnings
@@ -39,7 +40,8 @@ def fill(dataset: Path, home: Path, server: Server | None) -> list[str]:
             (home / "in" / f".{number}").rename(home / "in" / f"{number:05}.jpg")
         return [f"{number:05}.jpg" for number in range(COUNT)]
     for number in range(COUNT):
-        server.call("XADD", "images", f"1-{number}" if number else "0-1", "jpg", content(dataset, number))
+        entry = ("jpg", content(dataset, number), "cls", number % 5)
+        server.call("XADD", "images", f"1-{number}" if number else "0-1", *entry)
     return ["0-1", *(f"1-{number}" for number in range(1, COUNT))]
 
 
@@ -48,13 +50,16 @@ def number_of(key: str) -> int:
 
 
 def one_rank(place: dict[str, Any], home: Path, kind: str, **settings: Any) -> foreload.StreamLoader:
-    """Return a rank's loader of a directory, of Redis in order or of Redis in a group."""
+    """Return a rank's loader of a directory, of Redis in order or in a group; behind a dash is what it keeps by."""
+    kind, _, by = kind.partition("-")
     if kind == "folder":
         source: streams.Source = streams.Folder(home / "in", name="images")
     else:
         group = {"group": "train", "claim_after": 1} if kind == "group" else {}
         source = streams.Redis(f"unix://{home / 'redis.sock'}", "images", password=SECRET, **group)
-    kept = Rehearsal(30, share=1 / 3, directory=home / "kept", directory_size="16MB", memory="20KB")
+    room = {"directory": home / "kept", "directory_size": "16MB", "memory": "20KB"}
+    likely = {"half_life": 50} if by == "recency" else {}
+    kept = Rehearsal(30, share=1 / 3, by=by or "uniform", **room, **likely)
     # In a group nobody is to take everything at once.
     usual = {
         "fields": [fields.Bytes("jpg"), "__key__"],
@@ -76,9 +81,15 @@ def meet(place: dict[str, Any], home: Path, what: str) -> None:
 
 
 def take(
-    place: dict[str, Any], home: Path, kind: str, states: list[Any], steps: int, dataset: Path
+    place: dict[str, Any],
+    home: Path,
+    kind: str,
+    states: list[Any],
+    steps: int,
+    dataset: Path,
+    acknowledge: bool = True,
 ) -> dict[str, Any]:
-    """Take so many steps from these states on, save a state and acknowledge it."""
+    """Take so many steps from these states on, save a state, and acknowledge it unless that is not to be."""
     loader = one_rank(place, home, kind)
     new, again = [], []
     with warnings.catch_warnings(record=True) as told:
@@ -94,21 +105,26 @@ def take(
             # Others' entries in a group are free after a second.
             time.sleep(0.05 if kind == "group" else 0)
         state = loader.state_dict()
-        meet(place, home, f"saved {state['step']}")
-        loader.acknowledge(state)
+        meet(place, home, f"saved {state['step']} {len(states)}")
+        if acknowledge:
+            loader.acknowledge(state)
     said = [str(warning.message) for warning in told if warning.category is foreload.Warning]
     return {"new": new, "again": again, "state": state, "stats": balanced(loader), "told": said}
+
+
+def directories(home: Path) -> set[str]:
+    return {path.name for path in home.glob("kept*")}
 
 
 PLANS = [(2, 3, 1, 4), (1, 2, 3, 2)]
 
 
 @pytest.mark.parametrize("plan", PLANS, ids=str)
-@pytest.mark.parametrize("kind", ["folder", "redis", "group"])
+@pytest.mark.parametrize("kind", ["folder", "redis", "group", "redis-class", "folder-recency"])
 def test_each_sample_comes_once_however_many_ranks_go_on(
     request: pytest.FixtureRequest, dataset: Path, tmp_path: Path, kind: str, plan: tuple[int, ...]
 ) -> None:
-    server = None if kind == "folder" else request.getfixturevalue("redis")
+    server = None if kind.startswith("folder") else request.getfixturevalue("redis")
     keys = fill(dataset, tmp_path, server)
     states: list[Any] = []
     seen: list[str] = []
@@ -125,8 +141,8 @@ def test_each_sample_comes_once_however_many_ranks_go_on(
             parts = [before.intersection(result["again"]) for result in results]
             assert all(parts), "each rank rehearses what was seen before the restart"
         states = [result["state"] for result in results]
-        kept = {path.name for path in tmp_path.glob("kept*")}
-        assert kept == ({"kept"} if world_size == 1 else {f"kept.{rank}" for rank in range(world_size)})
+        expected = {"kept"} if world_size == 1 else {f"kept.{rank}" for rank in range(world_size)}
+        assert directories(tmp_path) == expected
         of_all = Counter[str]()
         for result in results:
             of_all.update({name: result["stats"][name] for name in ("received", "delivered", "queued")})
@@ -168,6 +184,7 @@ def test_a_run_that_is_killed_goes_on_from_the_same_states_again(dataset: Path, 
     ended = together(2, tmp_path, take, tmp_path, "folder", states, 50, dataset)
     assert all(not isinstance(result, str) for result in ended), ended
     assert [result["told"] for result in ended] == [[], []]
+    assert directories(tmp_path) == {"kept.0", "kept.1"}
     assert sorted(before + [key for result in ended for key in result["new"]]) == sorted(keys)
 
 
@@ -178,6 +195,117 @@ def save_and_go_on(place: dict[str, Any], home: Path, states: list[Any]) -> None
     for step, _ in enumerate(loader):
         if step in (3, 6):
             loader.state_dict()
+
+
+@pytest.mark.parametrize("between", [2, 4])
+def test_directories_go_although_nobody_acknowledged_before_a_kill(
+    dataset: Path, tmp_path: Path, between: int
+) -> None:
+    """A run of other ranks saves states and ends. It goes on, or as many ranks as at first do without it."""
+    keys = fill(dataset, tmp_path, None)
+    begun = together(3, tmp_path, take, tmp_path, "folder", [], 6, dataset)
+    states = [result["state"] for result in begun]
+    tried = together(between, tmp_path, take, tmp_path, "folder", states, 2, dataset, False)
+    assert len(directories(tmp_path)) == max(3, between)
+    if goes_on := between == 2:
+        states = [result["state"] for result in tried]
+    ended = together(len(states), tmp_path, take, tmp_path, "folder", states, 50, dataset)
+    assert directories(tmp_path) == {f"kept.{rank}" for rank in range(len(states))}
+    new = [key for result in [*begun, *(tried if goes_on else []), *ended] for key in result["new"]]
+    assert sorted(new) == sorted(keys)
+
+
+def test_what_another_run_saved_is_not_touched(dataset: Path, tmp_path: Path) -> None:
+    fill(dataset, tmp_path, None)
+    alone = one_rank({}, tmp_path, "folder")
+    next(iter(alone))
+    state = alone.state_dict()
+    del alone
+    begun = together(2, tmp_path, take, tmp_path, "folder", [], 3, dataset)
+    loader = one_rank({}, tmp_path, "folder")
+    loader.load_state_dict([result["state"] for result in begun])
+    with pytest.raises(ConfigError, match=r"kept has the states of an earlier run"):
+        next(iter(loader))
+    del loader
+    alone = one_rank({}, tmp_path, "folder")
+    alone.load_state_dict(state)
+    next(iter(alone))
+    assert directories(tmp_path) == {"kept", "kept.0", "kept.1"}
+
+
+def begin_elsewhere(place: dict[str, Any], home: Path, states: list[Any]) -> str:
+    loader = one_rank(place, home, "folder")
+    loader.load_state_dict(states[place["rank"]])
+    try:
+        next(iter(loader))
+    except ConfigError as error:
+        return str(error)
+    return "it began"
+
+
+def test_ranks_that_begin_at_other_steps_are_told(dataset: Path, tmp_path: Path) -> None:
+    fill(dataset, tmp_path, None)
+    early = together(2, tmp_path, take, tmp_path, "folder", [], 2, dataset, False)
+    states = [result["state"] for result in early]
+    late = together(2, tmp_path, take, tmp_path, "folder", states, 2, dataset, False)
+    states = [early[0]["state"], late[1]["state"]]
+    said = together(2, tmp_path, begin_elsewhere, tmp_path, states)
+    assert "is of step 4 for rank 1 and of step 2 for this one" in said[0]
+    assert "is of step 2 for rank 0 and of step 4 for this one" in said[1]
+
+
+def without_keys(
+    place: dict[str, Any], home: Path, dataset: Path, states: list[Any]
+) -> tuple[list[tuple[str, bytes]], Any]:
+    """Take what an iterator gives without keys."""
+    number = place["rank"] + (10 if states else 0)
+    given = ({"jpg": content(dataset, 1000 * number + at), "cls": number % 7} for at in itertools.count())
+    kept = Rehearsal(20, share=0.5, directory=home / "kept", directory_size="16MB")
+    asked = ["label", fields.Bytes("jpg"), fields.Text("__key__")]
+    loader = load(given, fields=asked, rehearsal=kept, batch_size=8, **place)
+    if states:
+        loader.load_state_dict(states)
+    seen = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for batch in itertools.islice(loader, 8):
+            labels = np.from_dlpack(batch.labels).tolist()
+            for key, image, label in zip(batch["__key__"], batch["jpg"], labels, strict=True):
+                mark = int(bytes(image)[-6:-1])
+                assert mark // 1000 % 7 == label, "an image has its own label"
+                seen.append((key, mark))
+    return seen, loader.state_dict()
+
+
+def test_samples_without_keys_stay_apart(dataset: Path, tmp_path: Path) -> None:
+    """Each rank numbers its own, also when they are rehearsed by another."""
+    begun = together(2, tmp_path, without_keys, tmp_path, dataset, [])
+    ended = together(3, tmp_path, without_keys, tmp_path, dataset, [state for _, state in begun])
+    meaning: dict[str, int] = {}
+    for seen, _ in [*begun, *ended]:
+        for key, mark in seen:
+            assert meaning.setdefault(key, mark) == mark, "a key means one sample"
+
+
+def with_a_journal(place: dict[str, Any], home: Path, states: list[Any], name: str) -> str:
+    loader = one_rank(place, home, "folder", journal=home / name)
+    if states:
+        loader.load_state_dict(states)
+    try:
+        list(itertools.islice(loader, 3))
+    except ConfigError as error:
+        return str(error)
+    return json.dumps(loader.state_dict())
+
+
+def test_a_journal_begins_anew(dataset: Path, tmp_path: Path) -> None:
+    fill(dataset, tmp_path, None)
+    states = [json.loads(state) for state in together(2, tmp_path, with_a_journal, tmp_path, [], "journal")]
+    (tmp_path / "journal.2").touch()
+    for said in together(3, tmp_path, with_a_journal, tmp_path, states, "journal"):
+        assert "where the number of ranks changes a journal begins anew" in said
+    together(3, tmp_path, with_a_journal, tmp_path, states, "later")
+    assert {path.name for path in tmp_path.glob("later*")} == {"later.0", "later.1", "later.2"}
 
 
 def withdraw_some(place: dict[str, Any], home: Path, states: list[Any], keys: list[str]) -> list[str]:

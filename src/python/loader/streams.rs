@@ -65,7 +65,7 @@ impl StreamEngine {
                 let iterator = |name| {
                     let none = || Error::Internal("an iterator is not given".into());
                     let object = object.ok_or_else(none)?;
-                    PythonSource::new(name, object, max_bytes).map(|source| Box::new(source) as _)
+                    PythonSource::new(name, object, max_bytes, share).map(|source| Box::new(source) as _)
                 };
                 opened.push(SourceSpec::from_json(&described)?.open(max_bytes, share, &notices, iterator)?);
             }
@@ -94,7 +94,8 @@ impl StreamEngine {
     }
 
     fn __iter__(&self, py: Python<'_>) -> PyResult<Py<Batches>> {
-        let epoch = py.detach(|| self.pipeline.stream(self.place));
+        let errors = self.failed();
+        let epoch = py.detach(|| self.pipeline.stream(self.place, errors));
         let epoch = raise(py, epoch)?;
         deliver(py, self.pipeline.index().notices())?;
         *lock(&self.failures) = epoch.failures().clone();
@@ -108,8 +109,7 @@ impl StreamEngine {
 
     /// The state after the batch that was yielded last, as JSON.
     fn state(&self, py: Python<'_>) -> PyResult<String> {
-        let errors = lock(&self.errors).as_ref().map(|progress| progress.failed());
-        let errors = errors.unwrap_or_else(|| self.stream.loaded_errors());
+        let errors = self.failed();
         let state = py.detach(|| self.stream.state(errors));
         deliver(py, self.pipeline.index().notices())?;
         let text = state.and_then(|state| {
@@ -208,5 +208,13 @@ impl StreamEngine {
     #[getter]
     fn io(&self) -> String {
         self.pipeline.io()
+    }
+}
+
+impl StreamEngine {
+    /// The failures so far, with those of former iterations and runs.
+    fn failed(&self) -> u64 {
+        let failed = lock(&self.errors).as_ref().map(|progress| progress.failed());
+        failed.unwrap_or_else(|| self.stream.loaded_errors())
     }
 }

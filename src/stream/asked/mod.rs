@@ -8,7 +8,7 @@ use super::buffer::RehearsalOptions;
 use super::mix::{MixOptions, WhenDry};
 use super::reservoir::{Capacity, KeepBy};
 use super::run::StreamOptions;
-use super::sources::RankShare;
+use super::share::RankShare;
 use super::spill::SpillOptions;
 use super::waiting::StreamPolicy;
 use crate::error::{Error, Result};

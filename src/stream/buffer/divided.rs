@@ -1,85 +1,74 @@
 //! The buffers of former ranks, more or fewer than there are now, divided among these.
 //!
-//! Each rank takes from all of them the samples whose ids, modulo the number of ranks, are its number. Reservoirs merge,
-//! so its buffer is that of a rank which was offered these samples from the beginning. Nobody changes what a former
-//! state needs before a state of this run is safely written: until then the same restart can be tried again.
+//! Each rank takes from all of them the samples whose ids, modulo the number of ranks, are its number. Reservoirs
+//! merge: it has what it would have had of these samples at the former ranks' smallest threshold, below which all of
+//! them still are. Nobody changes what a former state needs before a state of this run is safely written: until then
+//! the same restart can be tried again.
 
+use super::RehearsalBuffer;
+use super::saved::{has_states, ids_of, no_directory};
 use super::snapshot::{BufferSnapshot, SnapshotHeader};
-use super::{RehearsalBuffer, no_directory};
 use crate::error::{Error, Result};
 use crate::stream::ids::IdSet;
 use crate::stream::reservoir::{KeptSample, Reservoir};
 use crate::stream::segments::ForeignStore;
+use crate::stream::share::RankShare;
 use crate::stream::source::SourcePosition;
-use crate::stream::sources::RankShare;
 use crate::stream::state::SnapshotRef;
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::Arc;
 
 /// What a former rank saved.
 struct FormerBuffer {
     /// Its directory; none where it is this rank's own.
     foreign: Option<ForeignStore>,
+    saved: SnapshotRef,
     snapshot: BufferSnapshot,
 }
 
+/// What all former ranks saved, by rank: none where a directory is out of reach.
+pub(in crate::stream) struct FormerBuffers(Vec<Option<FormerBuffer>>);
+
+impl FormerBuffers {
+    /// The positions of a rank's sources.
+    pub(in crate::stream) fn positions(&self, rank: usize) -> Option<&[SourcePosition]> {
+        Some(&self.0.get(rank)?.as_ref()?.snapshot.header.positions)
+    }
+
+    fn found(&self) -> impl Iterator<Item = &FormerBuffer> {
+        self.0.iter().flatten()
+    }
+}
+
 impl RehearsalBuffer {
-    /// Goes on with this rank's part of what all former ranks saved. Returns the positions of each rank's sources, by
-    /// rank: none where its directory is out of reach.
+    /// Finds what former ranks saved, and changes nothing.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] for snapshots that are not those of the states, and where there is no room for the
-    /// samples; those of the directories.
-    pub(in crate::stream) fn divide(
-        &mut self,
-        former: &[Option<SnapshotRef>],
-    ) -> Result<Vec<Option<Vec<SourcePosition>>>> {
+    /// [`Error::Unavailable`] for snapshots that are not those of the states; those of the directories.
+    pub(in crate::stream) fn find_former(&mut self, former: &[Option<SnapshotRef>]) -> Result<FormerBuffers> {
         let world_size = former.len() as u32;
-        let mut found = Vec::new();
-        for (rank, saved) in (0..).zip(former) {
-            found.push(match saved {
-                Some(saved) => self.find_former(RankShare { rank, world_size }, saved)?,
-                None => None,
-            });
-        }
-        let own = found.iter().zip(former).find_map(|(found, saved)| match (found, saved) {
-            (Some(FormerBuffer { foreign: None, snapshot }), Some(saved)) => {
-                Some((saved.number, super::ids_of(snapshot)))
-            }
-            _ => None,
-        });
-        self.go_back(own)?;
-        let positions = found
-            .iter()
-            .map(|found| found.as_ref().map(|former| former.snapshot.header.positions.clone()))
-            .collect();
-        let found: Vec<FormerBuffer> = found.into_iter().flatten().collect();
-        self.merge_parts(&found)?;
-        self.bring_bytes(&found)?;
-        let headers = || found.iter().map(|former| &former.snapshot.header);
-        // A new sample counts as later than all that were offered to any of the former ranks.
-        self.offered = headers().map(|header| header.offered).max().unwrap_or(0);
-        self.failed = self.failed_of(headers());
-        self.take_heirless(world_size)?;
-        Ok(positions)
+        let of_rank = |(rank, saved): (u32, &Option<SnapshotRef>)| match saved {
+            Some(saved) => self.find_one(RankShare { rank, world_size }, saved),
+            None => Ok(None),
+        };
+        (0..).zip(former).map(of_rank).collect::<Result<_>>().map(FormerBuffers)
     }
 
     /// What a former rank saved; none where its directory is out of reach.
-    fn find_former(&mut self, share: RankShare, saved: &SnapshotRef) -> Result<Option<FormerBuffer>> {
+    fn find_one(&mut self, share: RankShare, saved: &SnapshotRef) -> Result<Option<FormerBuffer>> {
         let base = self.options.directory.clone().ok_or_else(no_directory)?;
-        let path = share.path(&base);
+        let (path, saved) = (share.path(&base), *saved);
         if path == self.share.path(&base) {
             // A new node's directory is empty; one with other snapshots is that of another run.
             if self.bytes.store().is_some_and(|store| !store.snapshots().is_empty()) {
-                let snapshot = self.snapshot(saved)?;
-                return Ok(Some(FormerBuffer { foreign: None, snapshot }));
+                let snapshot = self.snapshot(&saved)?;
+                return Ok(Some(FormerBuffer { foreign: None, saved, snapshot }));
             }
         } else {
             let store = ForeignStore::new(path.clone());
             if let Some(bytes) = store.read_snapshot(saved.number)? {
-                let snapshot = BufferSnapshot::of(saved, &bytes, &path)?;
-                return Ok(Some(FormerBuffer { foreign: Some(store), snapshot }));
+                let snapshot = BufferSnapshot::of(&saved, &bytes, &path)?;
+                return Ok(Some(FormerBuffer { foreign: Some(store), saved, snapshot }));
             }
         }
         self.notices.warn_once("unreachable rehearsal", || {
@@ -95,18 +84,54 @@ impl RehearsalBuffer {
         Ok(None)
     }
 
-    /// Whether a sample of former buffers is this rank's now.
-    fn takes(&self, id: u64) -> bool {
-        id % u64::from(self.share.world_size) == u64::from(self.share.rank)
+    /// Goes on with this rank's part of what former ranks saved, without the samples that were `withdrawn`. The run
+    /// goes on from those of this `lineage`; a directory that is new is of `run`.
+    ///
+    /// # Errors
+    /// [`Error::Config`] where the directory has the states of another run, [`Error::Unavailable`] where there is no
+    /// room for the samples; those of the directories.
+    pub(in crate::stream) fn take_part(
+        &mut self,
+        former: &FormerBuffers,
+        (run, lineage): (Option<u32>, Vec<u32>),
+        withdrawn: &HashSet<u64>,
+    ) -> Result<()> {
+        let own = former.found().find(|former| former.foreign.is_none());
+        let are_all_there = former.0.iter().all(Option::is_some);
+        if let (None, Some(store)) = (own, self.bytes.store()) {
+            // An earlier try to go on from the same states may have been killed. As long as all that it began with is
+            // there, nobody has acknowledged any state of its own.
+            let is_earlier_try = are_all_there && lineage.contains(&store.run());
+            if !store.snapshots().is_empty() && !is_earlier_try {
+                return Err(has_states(store.path()));
+            }
+            store.set_run(run.unwrap_or_default())?;
+        }
+        self.lineage = lineage;
+        self.go_back(own.map(|own| (own.saved.number, ids_of(&own.snapshot))))?;
+        self.merge_parts(former)?;
+        for &id in withdrawn {
+            self.reservoir.withdraw(id, []);
+        }
+        self.bring_bytes(former)?;
+        let headers = || former.found().map(|former| &former.snapshot.header);
+        // A new sample counts as later than all that were offered to any of the former ranks.
+        self.offered = headers().map(|header| header.offered).max().unwrap_or(0);
+        self.failed = self.failed_of(headers());
+        self.take_forsaken()?;
+        if !withdrawn.is_empty() {
+            self.withdraw(withdrawn)?;
+        }
+        Ok(())
     }
 
     /// Makes the reservoir of this rank's part of all buffers.
-    fn merge_parts(&mut self, former: &[FormerBuffer]) -> Result<()> {
+    fn merge_parts(&mut self, former: &FormerBuffers) -> Result<()> {
         let options = (self.seed, self.options.by, self.options.capacity);
         let mut merged = Reservoir::new(self.seed, self.options.by, self.options.capacity)?;
-        for FormerBuffer { snapshot, .. } in former {
+        for FormerBuffer { snapshot, .. } in former.found() {
             let kept: Vec<KeptSample> =
-                snapshot.kept.iter().filter(|kept| self.takes(kept.id)).copied().collect();
+                snapshot.kept.iter().filter(|kept| self.share.takes_id(kept.id)).copied().collect();
             let part = Reservoir::restore(options, snapshot.header.reservoir_parts(), kept);
             let (part, _) = part.map_err(|what| {
                 Error::Unavailable(format!("a snapshot of a former rank's buffer cannot be right: {what}"))
@@ -118,11 +143,11 @@ impl RehearsalBuffer {
     }
 
     /// Copies the bytes of samples that lie in other ranks' directories. What is damaged or gone leaves the reservoir.
-    fn bring_bytes(&mut self, former: &[FormerBuffer]) -> Result<()> {
+    fn bring_bytes(&mut self, former: &FormerBuffers) -> Result<()> {
         let all = self.reservoir.len();
         let kept = self.reservoir.entries().map(|kept| kept.id);
         let mut wanted: IdSet = kept.filter(|&id| !self.bytes.has(id)).collect();
-        for store in former.iter().filter_map(|former| former.foreign.as_ref()) {
+        for store in former.found().filter_map(|former| former.foreign.as_ref()) {
             store.take(&mut wanted, |record| {
                 self.bytes.keep(&Arc::new(record)).map_err(|error| match error {
                     Error::Unavailable(what) => Error::Unavailable(format!(
@@ -141,25 +166,12 @@ impl RehearsalBuffer {
     }
 
     /// The samples of this rank that failed, and the steps whose batches they were in.
-    fn failed_of<'a>(
-        &self,
-        headers: impl Iterator<Item = &'a SnapshotHeader>,
-    ) -> std::collections::VecDeque<(u64, Vec<u64>)> {
+    fn failed_of<'a>(&self, headers: impl Iterator<Item = &'a SnapshotHeader>) -> VecDeque<(u64, Vec<u64>)> {
         let mut failed = BTreeMap::<u64, Vec<u64>>::new();
         for (step, ids) in headers.flat_map(|header| &header.failed) {
-            failed.entry(*step).or_default().extend(ids.iter().filter(|id| self.takes(**id)));
+            failed.entry(*step).or_default().extend(ids.iter().filter(|id| self.share.takes_id(**id)));
         }
         failed.values_mut().for_each(|ids| ids.sort_unstable());
         failed.into_iter().filter(|(_, ids)| !ids.is_empty()).collect()
-    }
-
-    /// Takes the directories of former ranks that no rank has now.
-    fn take_heirless(&mut self, former: u32) -> Result<()> {
-        let Some(base) = self.options.directory.clone() else { return Ok(()) };
-        let paths: Vec<PathBuf> = self.share.heirless(former).map(|share| share.path(&base)).collect();
-        for path in paths.into_iter().filter(|path| path.exists()) {
-            self.heirless.push(self.options.open_store(&path, &self.notices)?);
-        }
-        Ok(())
     }
 }

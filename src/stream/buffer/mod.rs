@@ -5,15 +5,16 @@
 
 mod divided;
 mod kept;
+mod saved;
 mod snapshot;
 
 use super::ids::IdSet;
 use super::live::{LiveBytes, LiveTable};
 use super::record::Record;
 use super::reservoir::{Capacity, KeepBy, NO_CLASS, Offered, Reservoir, StepChange};
-use super::segments::{SegmentOptions, SegmentStore};
+use super::segments::{ForeignStore, SegmentOptions, SegmentStore};
+use super::share::RankShare;
 use super::source::SourcePosition;
-use super::sources::RankShare;
 use super::state::SnapshotRef;
 use crate::crc::checksum;
 use crate::error::{Error, Result};
@@ -21,8 +22,10 @@ use crate::io::{Direct, IoChoice, Reader};
 use crate::notices::Notices;
 use crate::slot::SlotPool;
 use kept::KeptBytes;
+use saved::has_states;
 use snapshot::{BufferSnapshot, SnapshotHeader};
 use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::hash::{BuildHasher, RandomState};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -86,8 +89,11 @@ pub(super) struct RehearsalBuffer {
     snapshots: BTreeMap<u64, Vec<u64>>,
     /// The snapshot of the latest state that is known to be safely written.
     acknowledged: Option<u64>,
-    /// The directories of former ranks that nobody has now. They stay until a state of this run is safely written.
-    heirless: Vec<SegmentStore>,
+    /// The runs whose directories this one goes on from, with its own: what is called like a directory of a rank and is
+    /// of one of these is this run's.
+    lineage: Vec<u32>,
+    /// Such directories that no rank has now. They stay until a state of this run is safely written.
+    forsaken: Vec<SegmentStore>,
     notices: Notices,
 }
 
@@ -127,7 +133,8 @@ impl RehearsalBuffer {
             failed: VecDeque::new(),
             snapshots: BTreeMap::new(),
             acknowledged: None,
-            heirless: Vec::new(),
+            lineage: Vec::new(),
+            forsaken: Vec::new(),
             notices,
         })
     }
@@ -139,14 +146,28 @@ impl RehearsalBuffer {
     pub(super) fn begin_empty(&mut self) -> Result<()> {
         let Some(store) = self.bytes.store() else { return Ok(()) };
         if !store.snapshots().is_empty() {
-            let message = format!(
-                "{} has the states of an earlier run: load one of them with load_state_dict, or name or empty another \
-                 directory",
-                store.path().display()
-            );
-            return Err(Error::config("rehearsal.directory", message));
+            return Err(has_states(store.path()));
         }
+        let run = RandomState::new().hash_one(store.path()) as u32 | 1;
+        store.set_run(run)?;
+        self.lineage = vec![run];
         self.bytes.take_over(&IdSet::default())
+    }
+
+    /// The runs whose directories are this one's.
+    pub(super) fn lineage(&self) -> &[u32] {
+        &self.lineage
+    }
+
+    /// Takes the directories of this run that no rank has now.
+    fn take_forsaken(&mut self) -> Result<()> {
+        let Some(base) = self.options.directory.clone() else { return Ok(()) };
+        for path in self.share.forsaken(&base) {
+            if ForeignStore::new(&path).run().is_some_and(|run| self.lineage.contains(&run)) {
+                self.forsaken.push(self.options.open_store(&path, &self.notices)?);
+            }
+        }
+        Ok(())
     }
 
     /// The number of samples that are kept.
@@ -309,7 +330,7 @@ impl RehearsalBuffer {
             withdrawn += u64::from(kept.is_some());
         }
         self.bytes.withdraw(ids)?;
-        for store in &mut self.heirless {
+        for store in &mut self.forsaken {
             store.withdraw(ids, &mut Vec::new())?;
         }
         for saved in self.snapshots.values_mut() {
@@ -317,153 +338,4 @@ impl RehearsalBuffer {
         }
         Ok(withdrawn)
     }
-
-    /// Saves what is kept after the last delivered step, and the positions of the sources; `None` where there is no
-    /// directory, with a notice.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] where too many states wait to be acknowledged; those of the directory.
-    pub(super) fn save(&mut self, positions: &[SourcePosition]) -> Result<Option<SnapshotRef>> {
-        let Some(store) = self.bytes.store() else {
-            self.notices.warn_once("unsaved rehearsal", || {
-                "the rehearsal buffer is in memory alone, so a state does not have it, and a run that goes on from the \
-                 state begins with an empty one: Rehearsal(..., directory=PATH) keeps it"
-                    .to_owned()
-            });
-            return Ok(None);
-        };
-        let saved = store.snapshots();
-        let waiting = saved.iter().filter(|number| Some(**number) > self.acknowledged).count();
-        if waiting >= self.options.keep_states {
-            let message = format!(
-                "{waiting} states were saved and not acknowledged, as many as keep_states allows: call \
-                 loader.acknowledge(state) when a checkpoint is safely written, so that older ones and what only they \
-                 need can go"
-            );
-            return Err(Error::Unavailable(message));
-        }
-        store.publish()?;
-        let mut then = self.reservoir.clone();
-        self.ahead.iter().rev().for_each(|step| then.undo(step.change.clone()));
-        let snapshot = BufferSnapshot {
-            header: SnapshotHeader {
-                parts: then.parts().map(|part| (part.part, part.threshold)).collect(),
-                offered: self.ahead.front().map_or(self.offered, |step| step.offered),
-                failed: self.failed.iter().cloned().collect(),
-                positions: positions.to_vec(),
-            },
-            kept: then.entries().copied().collect(),
-        };
-        let bytes = snapshot.encode();
-        let number = saved.last().map_or(0, |last| last + 1);
-        store.write_snapshot(number, &bytes)?;
-        self.snapshots.insert(number, ids_of(&snapshot));
-        Ok(Some(SnapshotRef { number, bytes: bytes.len() as u64, crc: checksum(&bytes) }))
-    }
-
-    /// Goes on with what was saved, and returns the positions of the sources. Snapshots of later states go, because
-    /// this run takes another way than theirs.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] for a snapshot that is not the one of the state; those of the directory.
-    pub(super) fn restore(&mut self, saved: &SnapshotRef) -> Result<Vec<SourcePosition>> {
-        let snapshot = self.snapshot(saved)?;
-        self.go_back(Some((saved.number, ids_of(&snapshot))))?;
-        let (kept, gone): (Vec<_>, Vec<_>) = snapshot.kept.iter().partition(|kept| self.bytes.has(kept.id));
-        self.tell_missing(gone.len(), snapshot.kept.len());
-        let options = (self.seed, self.options.by, self.options.capacity);
-        let restored =
-            Reservoir::restore(options, snapshot.header.reservoir_parts(), kept.into_iter().copied());
-        let (reservoir, evicted) = restored.map_err(|what| {
-            Error::Unavailable(format!(
-                "snapshot {} of the rehearsal buffer cannot be right: {what}",
-                saved.number
-            ))
-        })?;
-        self.reservoir = reservoir;
-        self.offered = snapshot.header.offered;
-        self.failed = snapshot.header.failed.into();
-        evicted.into_iter().try_for_each(|kept| self.forget_bytes(kept.id))?;
-        Ok(snapshot.header.positions)
-    }
-
-    /// Goes back to a snapshot, of which these are the number and the samples; or to before all of them.
-    fn go_back(&mut self, saved: Option<(u64, Vec<u64>)>) -> Result<()> {
-        self.acknowledged = saved.as_ref().map(|(number, _)| *number);
-        self.snapshots.extend(saved);
-        let Some(store) = self.bytes.store() else { return Ok(()) };
-        for number in store.snapshots() {
-            if Some(number) > self.acknowledged {
-                store.remove_snapshot(number)?;
-            } else if !self.snapshots.contains_key(&number)
-                // One that cannot be read cannot be gone back to.
-                && let Ok(older) = store.read_snapshot(number)
-                && let Ok(older) = BufferSnapshot::decode(&older)
-            {
-                self.snapshots.insert(number, ids_of(&older));
-            }
-        }
-        let wanted: IdSet = self.snapshots.values().flatten().copied().collect();
-        self.bytes.take_over(&wanted)
-    }
-
-    /// Warns that so many of the samples of a state's buffer are missing.
-    fn tell_missing(&self, gone: usize, all: usize) {
-        if gone > 0 {
-            self.notices.warn_once("missing rehearsal", || {
-                format!(
-                    "{gone} of {all} samples that the state's rehearsal buffer had are there no more, because they \
-                     were withdrawn since or are damaged: it goes on without them"
-                )
-            });
-        }
-    }
-
-    /// The positions of the sources that were saved.
-    ///
-    /// # Errors
-    /// Those of [`RehearsalBuffer::restore`].
-    pub(super) fn positions(&mut self, saved: &SnapshotRef) -> Result<Vec<SourcePosition>> {
-        self.snapshot(saved).map(|snapshot| snapshot.header.positions)
-    }
-
-    fn snapshot(&mut self, saved: &SnapshotRef) -> Result<BufferSnapshot> {
-        let Some(store) = self.bytes.store() else { return Err(no_directory()) };
-        if !store.snapshots().contains(&saved.number) {
-            return Err(saved.is_other(store.path(), "is not there"));
-        }
-        let bytes = store.read_snapshot(saved.number)?;
-        let path = store.path().to_owned();
-        BufferSnapshot::of(saved, &bytes, &path)
-    }
-
-    /// Forgets what was saved before the snapshot with this number.
-    ///
-    /// # Errors
-    /// Those of the directory.
-    pub(super) fn forget_before(&mut self, number: u64) -> Result<()> {
-        self.acknowledged = self.acknowledged.max(Some(number));
-        let later = self.snapshots.split_off(&number);
-        let older = std::mem::replace(&mut self.snapshots, later);
-        for (number, ids) in older {
-            if let Some(store) = self.bytes.store() {
-                store.remove_snapshot(number)?;
-            }
-            ids.into_iter().try_for_each(|id| self.forget_bytes(id))?;
-        }
-        self.heirless.drain(..).try_for_each(|mut store| store.remove())
-    }
-}
-
-/// A state has a buffer in a directory, and none is given.
-fn no_directory() -> Error {
-    let message = "is not given, and the state has a rehearsal buffer in one: give the same directory";
-    Error::config("rehearsal.directory", message)
-}
-
-/// The samples of a snapshot, sorted.
-fn ids_of(snapshot: &BufferSnapshot) -> Vec<u64> {
-    let mut ids: Vec<u64> = snapshot.kept.iter().map(|kept| kept.id).collect();
-    ids.sort_unstable();
-    ids
 }

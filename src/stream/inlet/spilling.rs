@@ -1,30 +1,44 @@
 //! Samples go to a directory while memory is full, and come back.
+//!
+//! The directory is written and read under the inlet's lock, a sample at a time, so that what is withdrawn meanwhile is
+//! never looked for where it was.
 
 use super::{Inlet, InletState};
 use crate::error::Result;
-use crate::stream::segments::RecordPlace;
+use crate::stream::segments::{MovedRecord, RecordPlace};
 use crate::stream::spill::{Spill, SpilledSample};
 use crate::stream::waiting::WaitingSample;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, PoisonError};
-use std::time::Duration;
-
-/// How long a source waits until it looks whether the directory has room again.
-const FULL_PAUSE: Duration = Duration::from_millis(50);
 
 impl Inlet {
-    /// Puts a sample into the directory, as soon as it has room; `None` when nobody wants it any more.
-    pub(super) fn spill(&self, spill: &Spill, sample: &WaitingSample) -> Result<Option<RecordPlace>> {
-        while !self.is_closed() {
-            if let Some(place) = spill.put(&sample.record)? {
-                return Ok(Some(place));
+    /// Finds places for the samples that are held: in memory where nothing older waits in the directory, else there, as
+    /// long as it has room. Returns whether memory has more now.
+    ///
+    /// # Errors
+    /// Those of the directory.
+    pub(super) fn spill_held(&self, state: &mut InletState, spill: &Spill) -> Result<bool> {
+        let mut more = false;
+        while let Some(sample) = state.held.pop_front() {
+            if state.spilled.is_empty() && state.waiting.has_room() {
+                state.waiting.add(sample);
+                more = true;
+                continue;
             }
-            self.options.notices.warn_once("full spill", || {
-                "more samples wait than spill_size has room for, so sources are held up until some are used".to_owned()
-            });
-            let state = self.lock();
-            drop(self.room.wait_timeout(state, FULL_PAUSE));
+            match spill.put(&sample.record) {
+                Ok(Some(place)) => state.spill(sample, place),
+                full_or_failed => {
+                    state.held.push_front(sample);
+                    full_or_failed?;
+                    self.options.notices.warn_once("full spill", || {
+                        "more samples wait than spill_size has room for, so sources are held up until some are used"
+                            .to_owned()
+                    });
+                    break;
+                }
+            }
         }
-        Ok(None)
+        Ok(more)
     }
 
     /// Brings spilled samples back to memory as it has room, until nobody wants any more.
@@ -33,54 +47,67 @@ impl Inlet {
     /// Those of the directory.
     pub(in crate::stream) fn bring_back(&self) -> Result<()> {
         let Some(spill) = &self.options.spill else { return Ok(()) };
-        loop {
-            let mut state = self.lock();
-            let (arrival, sample) = loop {
-                if state.closed {
-                    return Ok(());
-                }
-                if state.waiting.has_room()
-                    && let Some(first) = state.spilled.pop_first()
-                {
-                    break first;
-                }
-                state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
-            };
-            drop(state);
-            let taken = spill.take(&sample);
-            let mut state = self.lock();
-            state.account.spilled -= 1;
-            let SpilledSample { source, number, id, since, .. } = sample;
-            match taken {
-                Ok(_) if state.withdrawn.contains(&id) => {
-                    state.account.withdrawn += 1;
-                    state.settle(source, number, id);
-                }
-                Ok(record) => {
-                    state.account.queued += 1;
-                    let record = Arc::new(record);
-                    state.waiting.add(WaitingSample { arrival, source, number, record, since });
-                }
-                Err(error) => {
-                    state.account.failed += 1;
-                    state.settle(source, number, id);
-                    self.refuse(&mut state, error);
-                }
+        let mut state = self.lock();
+        while !state.closed {
+            let mut more = self.spill_held(&mut state, spill)?;
+            if state.waiting.has_room()
+                && let Some((arrival, sample)) = state.spilled.pop_first()
+            {
+                self.take_back(&mut state, spill, arrival, &sample);
+                more = true;
             }
-            drop(state);
-            self.rouse();
+            if more {
+                drop(state);
+                self.room.notify_all();
+                self.rouse();
+                state = self.lock();
+            } else {
+                state = self.room.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+        }
+        Ok(())
+    }
+
+    fn take_back(&self, state: &mut InletState, spill: &Spill, arrival: u64, sample: &SpilledSample) {
+        state.account.spilled -= 1;
+        let SpilledSample { source, number, id, since, .. } = *sample;
+        match spill.take(sample) {
+            Ok(record) => {
+                state.account.queued += 1;
+                let record = Arc::new(record);
+                state.waiting.add(WaitingSample { arrival, source, number, record, since });
+            }
+            Err(error) => {
+                state.account.failed += 1;
+                state.settle(source, number, id);
+                self.refuse(state, error);
+            }
         }
     }
 }
 
 impl InletState {
-    /// Notes that a sample waits in the directory, and returns its id.
-    pub(super) fn spill(&mut self, sample: WaitingSample, place: RecordPlace) -> u64 {
+    /// Notes that a sample waits in the directory.
+    fn spill(&mut self, sample: WaitingSample, place: RecordPlace) {
         let WaitingSample { arrival, source, number, record, since } = sample;
         self.account.queued -= 1;
         self.account.spilled += 1;
         let (id, weight) = (record.id, record.weight);
         self.spilled.insert(arrival, SpilledSample { source, number, id, weight, place, since });
-        id
+    }
+
+    /// Removes samples from the directory, so that no file has their bytes.
+    ///
+    /// # Errors
+    /// Those of the directory.
+    pub(super) fn withdraw_spilled(&mut self, spill: &Spill, ids: &HashSet<u64>) -> Result<()> {
+        let mut moved = Vec::new();
+        let withdrawn = spill.withdraw(ids, &mut moved);
+        let to = |of: MovedRecord| Some(((of.id, of.from), of.to?));
+        let moved: HashMap<(u64, RecordPlace), RecordPlace> = moved.into_iter().filter_map(to).collect();
+        for sample in self.spilled.values_mut() {
+            sample.place = moved.get(&(sample.id, sample.place)).copied().unwrap_or(sample.place);
+        }
+        withdrawn
     }
 }

@@ -1,7 +1,7 @@
 //! The account under whatever may happen in whatever order.
 
 use super::*;
-use crate::stream::sources::RankShare;
+use crate::stream::share::RankShare;
 use crate::stream::spill::SpillOptions;
 use proptest::prelude::*;
 

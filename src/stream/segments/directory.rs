@@ -1,7 +1,7 @@
 //! The directory of a store: who has it, what may be written there, and files that get their name when they are whole.
 //!
 //! ```text
-//! <directory>/lock             format, next segment's number; locked by the process that has the directory
+//! <directory>/lock             format, run, next segment's number; locked by the process that has the directory
 //! <directory>/<number>.seg     segments
 //! <directory>/<number>.snap    snapshots
 //! <directory>/*.tmp            what is being written, where files without a name cannot be; removed at the next start
@@ -21,9 +21,11 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-/// The lock file holds: magic, version u32, 0 u32, next segment's number u64.
+/// The lock file holds: magic, version u32, run u32, next segment's number u64.
 const MAGIC: [u8; 8] = *b"FLSTREAM";
 const HEADER: usize = 24;
+/// The name of the lock file.
+const LOCK: &str = "lock";
 /// The extension of segments.
 pub(super) const SEGMENT: &str = "seg";
 /// The extension of snapshots.
@@ -46,6 +48,8 @@ pub(super) struct FoundFile {
 pub(super) struct RecordDirectory {
     path: PathBuf,
     lock: File,
+    /// The run that the directory is of; 0 where none has begun in it.
+    run: u32,
     next: u64,
     /// In pages.
     quota: u64,
@@ -63,7 +67,7 @@ impl RecordDirectory {
         let path = std::path::absolute(&options.directory)
             .map_err(|error| Error::io("resolve", &options.directory, error))?;
         fs::create_dir_all(&path).map_err(|error| Error::io("create", &path, error))?;
-        let at = path.join("lock");
+        let at = path.join(LOCK);
         let lock = File::options().read(true).write(true).create(true).truncate(false).open(&at);
         let lock = lock.map_err(|error| Error::io("open", &at, error))?;
         match lock.try_lock() {
@@ -78,11 +82,11 @@ impl RecordDirectory {
             }
             Err(TryLockError::Error(error)) => return Err(Error::io("lock", at, error)),
         }
-        let next = read_lock(&lock, &at, &path)?;
+        let (run, next) = read_lock(&lock, &at, &path)?;
         let (quota, drive) = (options.quota / PAGE as u64, Drive::new(options.faults));
         // The lock file has a page.
         let process = std::process::id();
-        let mut directory = Self { path, lock, next, quota, used: 1, nameless: false, drive, process };
+        let mut directory = Self { path, lock, run, next, quota, used: 1, nameless: false, drive, process };
         for name in directory.names()? {
             if name.ends_with(".tmp") {
                 directory.remove_file(&name)?;
@@ -181,9 +185,22 @@ impl RecordDirectory {
     /// A number that no segment has ever had.
     pub(super) fn next_number(&mut self) -> Result<u64> {
         let written = self.lock.write_all_at(&(self.next + 1).to_le_bytes(), 16);
-        written.map_err(|error| Error::io("write", self.path.join("lock"), error))?;
+        written.map_err(|error| Error::io("write", self.path.join(LOCK), error))?;
         self.next += 1;
         Ok(self.next - 1)
+    }
+
+    /// The run that the directory is of; 0 where none has begun in it.
+    pub(super) fn run(&self) -> u32 {
+        self.run
+    }
+
+    /// Notes the run that the directory is of.
+    pub(super) fn set_run(&mut self, run: u32) -> Result<()> {
+        let written = self.lock.write_all_at(&run.to_le_bytes(), 12).and_then(|()| self.lock.sync_data());
+        written.map_err(|error| Error::io("write", self.path.join(LOCK), error))?;
+        self.run = run;
+        Ok(())
     }
 
     /// A new file, which [`RecordDirectory::publish`] names.
@@ -254,7 +271,7 @@ impl RecordDirectory {
 
     /// Removes the lock file, and the directory if nothing else is in it. It is not to be used behind that.
     pub(super) fn remove_itself(&self) -> Result<()> {
-        self.remove_file("lock")?;
+        self.remove_file(LOCK)?;
         // What somebody else keeps there stays.
         let _ = fs::remove_dir(&self.path);
         Ok(())
@@ -292,8 +309,15 @@ fn temporary(path: &Path) -> PathBuf {
     path.with_extension(format!("{}.{TEMPORARY}", path.extension().unwrap_or_default().display()))
 }
 
-/// Reads the next segment's number from a lock file, or writes the file where it is new.
-fn read_lock(lock: &File, at: &Path, directory: &Path) -> Result<u64> {
+/// The run that a directory of a store is of, which another process may have; `None` where it is none of a store.
+pub(super) fn run_of(directory: &Path) -> Option<u32> {
+    let mut bytes = [0; HEADER];
+    File::open(directory.join(LOCK)).and_then(|lock| lock.read_exact_at(&mut bytes, 0)).ok()?;
+    (bytes[..8] == MAGIC && u32_at(&bytes, 8) == VERSION).then(|| u32_at(&bytes, 12))
+}
+
+/// Reads the run and the next segment's number from a lock file, or writes the file where it is new.
+fn read_lock(lock: &File, at: &Path, directory: &Path) -> Result<(u32, u64)> {
     let size = lock.metadata().map_err(|error| Error::io("read", at, error))?.len();
     let refused = |path: &Path, message: &str| {
         let message = format!("{} {message}: choose another directory", path.display());
@@ -311,7 +335,7 @@ fn read_lock(lock: &File, at: &Path, directory: &Path) -> Result<u64> {
         bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
         bytes[16] = 1;
         lock.write_all_at(&bytes, 0).map_err(|error| Error::io("write", at, error))?;
-        return Ok(1);
+        return Ok((0, 1));
     }
     if size != HEADER as u64 || lock.read_exact_at(&mut bytes, 0).is_err() || bytes[..8] != MAGIC {
         return refused(at, "is not Foreload's, or is damaged");
@@ -320,5 +344,5 @@ fn read_lock(lock: &File, at: &Path, directory: &Path) -> Result<u64> {
     if version != VERSION {
         return refused(directory, &format!("has format {version}, this program's is {VERSION}"));
     }
-    Ok(u64_at(&bytes, 16).max(1))
+    Ok((u32_at(&bytes, 12), u64_at(&bytes, 16).max(1)))
 }

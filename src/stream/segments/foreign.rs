@@ -1,6 +1,6 @@
 //! Directories of other ranks, read without having them: their processes may be gone, or at work there.
 
-use super::directory::{SEGMENT, SNAPSHOT};
+use super::directory::{SEGMENT, SNAPSHOT, run_of};
 use super::format::{FooterFault, read_footer};
 use super::snapshots;
 use crate::crc::checksum;
@@ -25,6 +25,11 @@ impl ForeignStore {
     /// The store in a directory, which need not be there.
     pub(in crate::stream) fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into() }
+    }
+
+    /// The run that the directory is of; `None` where it is none of a store.
+    pub(in crate::stream) fn run(&self) -> Option<u32> {
+        run_of(&self.path)
     }
 
     /// The bytes of snapshot `number`; `None` where it is not there.

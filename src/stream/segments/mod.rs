@@ -23,6 +23,7 @@ mod full;
 mod rewrite;
 mod rows;
 mod snapshots;
+mod whole;
 
 pub(crate) use foreign::ForeignStore;
 pub use full::{AppendError, StoreFull};
@@ -422,22 +423,6 @@ impl SegmentStore {
         self.unsynced.remove(&segment);
         self.directory.release(taken);
         Ok(())
-    }
-
-    /// Removes all samples and snapshots, and the directory, unless something else is in it.
-    ///
-    /// # Errors
-    /// [`Error::Io`]; what could not be removed is still there.
-    pub fn remove(&mut self) -> Result<()> {
-        for number in self.snapshots() {
-            self.remove_snapshot(number)?;
-        }
-        if let Some(draft) = self.draft.take() {
-            draft.discard(&mut self.directory);
-        }
-        let numbers: Vec<u64> = self.segments.keys().copied().collect();
-        numbers.into_iter().try_for_each(|number| self.release(number))?;
-        self.directory.remove_itself()
     }
 
     /// The bytes that are used, in pages.

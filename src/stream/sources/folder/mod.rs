@@ -6,11 +6,11 @@ pub(crate) use watch::WatchChoice;
 
 use super::super::record::Record;
 use super::super::source::{Arrival, Received, Replay, SourcePosition, StreamSource};
-use super::RankShare;
 use crate::dataset::Stamp;
 use crate::dataset::kind::IMAGE_EXTENSIONS;
 use crate::error::{Error, Result};
 use crate::notices::Notices;
+use crate::stream::share::RankShare;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs::{File, Metadata};
 use std::path::{Path, PathBuf};

@@ -9,8 +9,9 @@ use super::link::{RedisLink, Trouble};
 use super::replies::{EntryId, StreamEntry, StreamFacts, entries_of_stream};
 use crate::error::{Error, Result};
 use crate::notices::Notices;
+use crate::stream::record::sample_id;
+use crate::stream::share::RankShare;
 use crate::stream::source::SourcePosition;
-use crate::stream::sources::RankShare;
 use redis::cmd;
 use std::time::{Duration, Instant};
 
@@ -102,6 +103,9 @@ impl OrderedReading {
         };
         let mut divisions = former.first().map(|position| position.divisions.clone()).unwrap_or_default();
         divisions.push(afters);
+        // Behind the place where reading goes on, a division that came no farther says nothing.
+        let is_behind = |after: &Option<String>| after.as_deref().and_then(EntryId::parse) > first;
+        divisions.retain(|ranks| ranks.iter().any(is_behind));
         let mut position = SourcePosition::union(former);
         position.settled.retain(|key| self.share.takes(&self.name, key));
         Ok(SourcePosition { after: first.map(|first| first.to_string()), divisions, ..position })
@@ -163,11 +167,12 @@ impl OrderedReading {
 
     /// Whether an entry is to be given, and then how many are missing before it.
     pub(super) fn takes(&mut self, id: EntryId, key: &str) -> Option<u64> {
+        let sample = sample_id(&self.name, key);
         let settled = |ranks: &Vec<Option<EntryId>>| {
-            let owner = RankShare::owner(ranks.len() as u32, &self.name, key);
+            let owner = RankShare::owner(ranks.len() as u32, sample);
             ranks.get(owner as usize).is_some_and(|after| *after >= Some(id))
         };
-        if !self.share.takes(&self.name, key) || self.divisions.iter().any(settled) {
+        if !self.share.takes_id(sample) || self.divisions.iter().any(settled) {
             return None;
         }
         // Of entries that nobody saw it is not known whose they were: the first rank counts them all.

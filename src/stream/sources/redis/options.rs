@@ -1,7 +1,7 @@
 //! What a user says of a stream in Redis, and what is wrong with it.
 
 use crate::error::{Error, Result};
-use crate::stream::sources::RankShare;
+use crate::stream::share::RankShare;
 use redis::{Client, ConnectionAddr, ConnectionInfo, IntoConnectionInfo, ProtocolVersion};
 use std::time::Duration;
 

@@ -10,11 +10,11 @@
 
 mod message;
 
-use super::RankShare;
 use crate::error::{Error, Result};
 use crate::http::GrowingPauses;
 use crate::notices::Notices;
 use crate::stream::record::Record;
+use crate::stream::share::RankShare;
 use crate::stream::source::{Arrival, Received, Replay, SourcePosition, StreamSource};
 use message::{MessageParts, SEQUENCE};
 use std::time::{Duration, Instant};
@@ -227,7 +227,7 @@ impl ZeroMqSource {
             (None, Some(number)) => number.to_string(),
             (None, None) => {
                 self.given += 1;
-                self.given.to_string()
+                self.options.share.key(self.given)
             }
         };
         let record = match parts {
@@ -409,9 +409,7 @@ impl StreamSource for ZeroMqSource {
 
     fn open(&mut self, position: &SourcePosition) -> Result<()> {
         // Where numbers are this source's own, they go on, and where they are the publisher's, so does their count.
-        let settled =
-            position.after.iter().chain(&position.settled).filter_map(|key| key.parse::<u64>().ok());
-        self.given = settled.max().unwrap_or(0);
+        self.given = position.highest_number().unwrap_or(0);
         self.last = position.after.as_ref().and_then(|key| key.parse().ok());
         let mut runtime = tokio::runtime::Builder::new_current_thread();
         let runtime = runtime.enable_all().build().map_err(|error| self.failed(&error.to_string()))?;
@@ -465,9 +463,7 @@ impl StreamSource for ZeroMqSource {
 
     fn divide_anew(&self, former: Vec<SourcePosition>) -> Result<SourcePosition> {
         // Where numbers are the publisher's, what is behind the highest of all is missing if it does not come.
-        let numbers = former.iter().filter_map(|position| position.after.as_ref()?.parse::<u64>().ok());
-        let after = numbers.max().map(|number| number.to_string());
-        Ok(SourcePosition { after, ..SourcePosition::union(former) })
+        Ok(SourcePosition::behind_all(former))
     }
 
     fn receive(&mut self, most: usize, patience: Duration, into: &mut Vec<Arrival>) -> Result<Received> {

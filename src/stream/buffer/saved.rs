@@ -1,0 +1,181 @@
+//! What of the buffer a state has: a snapshot beside the bytes. It is saved, gone back to, and let go of.
+
+use super::RehearsalBuffer;
+use super::snapshot::{BufferSnapshot, SnapshotHeader};
+use crate::crc::checksum;
+use crate::error::{Error, Result};
+use crate::stream::ids::IdSet;
+use crate::stream::reservoir::Reservoir;
+use crate::stream::source::SourcePosition;
+use crate::stream::state::SnapshotRef;
+use std::path::Path;
+
+impl RehearsalBuffer {
+    /// Saves what is kept after the last delivered step, and the positions of the sources; `None` where there is no
+    /// directory, with a notice.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where too many states wait to be acknowledged; those of the directory.
+    pub(in crate::stream) fn save(&mut self, positions: &[SourcePosition]) -> Result<Option<SnapshotRef>> {
+        let Some(store) = self.bytes.store() else {
+            self.notices.warn_once("unsaved rehearsal", || {
+                "the rehearsal buffer is in memory alone, so a state does not have it, and a run that goes on from the \
+                 state begins with an empty one: Rehearsal(..., directory=PATH) keeps it"
+                    .to_owned()
+            });
+            return Ok(None);
+        };
+        let saved = store.snapshots();
+        let waiting = saved.iter().filter(|number| Some(**number) > self.acknowledged).count();
+        if waiting >= self.options.keep_states {
+            let message = format!(
+                "{waiting} states were saved and not acknowledged, as many as keep_states allows: call \
+                 loader.acknowledge(state) when a checkpoint is safely written, so that older ones and what only they \
+                 need can go"
+            );
+            return Err(Error::Unavailable(message));
+        }
+        store.publish()?;
+        let mut then = self.reservoir.clone();
+        self.ahead.iter().rev().for_each(|step| then.undo(step.change.clone()));
+        let snapshot = BufferSnapshot {
+            header: SnapshotHeader {
+                parts: then.parts().map(|part| (part.part, part.threshold)).collect(),
+                offered: self.ahead.front().map_or(self.offered, |step| step.offered),
+                failed: self.failed.iter().cloned().collect(),
+                positions: positions.to_vec(),
+            },
+            kept: then.entries().copied().collect(),
+        };
+        let bytes = snapshot.encode();
+        let number = saved.last().map_or(0, |last| last + 1);
+        store.write_snapshot(number, &bytes)?;
+        self.snapshots.insert(number, ids_of(&snapshot));
+        Ok(Some(SnapshotRef { number, bytes: bytes.len() as u64, crc: checksum(&bytes) }))
+    }
+
+    /// Goes on with what was saved, and returns the positions of the sources. Snapshots of later states go, because
+    /// this run takes another way than theirs.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] for a snapshot that is not the one of the state; those of the directory.
+    pub(in crate::stream) fn restore(
+        &mut self,
+        saved: &SnapshotRef,
+        lineage: &[u32],
+    ) -> Result<Vec<SourcePosition>> {
+        let snapshot = self.snapshot(saved)?;
+        self.lineage = lineage.to_vec();
+        self.take_forsaken()?;
+        self.go_back(Some((saved.number, ids_of(&snapshot))))?;
+        let (kept, gone): (Vec<_>, Vec<_>) = snapshot.kept.iter().partition(|kept| self.bytes.has(kept.id));
+        self.tell_missing(gone.len(), snapshot.kept.len());
+        let options = (self.seed, self.options.by, self.options.capacity);
+        let restored =
+            Reservoir::restore(options, snapshot.header.reservoir_parts(), kept.into_iter().copied());
+        let (reservoir, evicted) = restored.map_err(|what| {
+            Error::Unavailable(format!(
+                "snapshot {} of the rehearsal buffer cannot be right: {what}",
+                saved.number
+            ))
+        })?;
+        self.reservoir = reservoir;
+        self.offered = snapshot.header.offered;
+        self.failed = snapshot.header.failed.into();
+        evicted.into_iter().try_for_each(|kept| self.forget_bytes(kept.id))?;
+        Ok(snapshot.header.positions)
+    }
+
+    /// Goes back to a snapshot, of which these are the number and the samples; or to before all of them.
+    pub(super) fn go_back(&mut self, saved: Option<(u64, Vec<u64>)>) -> Result<()> {
+        self.acknowledged = saved.as_ref().map(|(number, _)| *number);
+        self.snapshots.extend(saved);
+        let Some(store) = self.bytes.store() else { return Ok(()) };
+        for number in store.snapshots() {
+            if Some(number) > self.acknowledged {
+                store.remove_snapshot(number)?;
+            } else if !self.snapshots.contains_key(&number)
+                // One that cannot be read cannot be gone back to.
+                && let Ok(older) = store.read_snapshot(number)
+                && let Ok(older) = BufferSnapshot::decode(&older)
+            {
+                self.snapshots.insert(number, ids_of(&older));
+            }
+        }
+        let wanted: IdSet = self.snapshots.values().flatten().copied().collect();
+        self.bytes.take_over(&wanted)
+    }
+
+    /// Warns that so many of the samples of a state's buffer are missing.
+    pub(super) fn tell_missing(&self, gone: usize, all: usize) {
+        if gone > 0 {
+            self.notices.warn_once("missing rehearsal", || {
+                format!(
+                    "{gone} of {all} samples that the state's rehearsal buffer had are there no more, because they \
+                     were withdrawn since or are damaged: it goes on without them"
+                )
+            });
+        }
+    }
+
+    /// The positions of the sources that were saved.
+    ///
+    /// # Errors
+    /// Those of [`RehearsalBuffer::restore`].
+    pub(in crate::stream) fn positions(&mut self, saved: &SnapshotRef) -> Result<Vec<SourcePosition>> {
+        self.snapshot(saved).map(|snapshot| snapshot.header.positions)
+    }
+
+    pub(super) fn snapshot(&mut self, saved: &SnapshotRef) -> Result<BufferSnapshot> {
+        let Some(store) = self.bytes.store() else { return Err(no_directory()) };
+        if !store.snapshots().contains(&saved.number) {
+            return Err(saved.is_other(store.path(), "is not there"));
+        }
+        let bytes = store.read_snapshot(saved.number)?;
+        let path = store.path().to_owned();
+        BufferSnapshot::of(saved, &bytes, &path)
+    }
+
+    /// Forgets what was saved before the snapshot with this number.
+    ///
+    /// # Errors
+    /// Those of the directory.
+    pub(in crate::stream) fn forget_before(&mut self, number: u64) -> Result<()> {
+        self.acknowledged = self.acknowledged.max(Some(number));
+        let later = self.snapshots.split_off(&number);
+        let older = std::mem::replace(&mut self.snapshots, later);
+        for (number, ids) in older {
+            if let Some(store) = self.bytes.store() {
+                store.remove_snapshot(number)?;
+            }
+            ids.into_iter().try_for_each(|id| self.forget_bytes(id))?;
+        }
+        while let Some(store) = self.forsaken.last_mut() {
+            store.remove()?;
+            self.forsaken.pop();
+        }
+        Ok(())
+    }
+}
+
+/// What is wrong where a directory that is to be empty has states.
+pub(super) fn has_states(path: &Path) -> Error {
+    let message = format!(
+        "{} has the states of an earlier run: load one of them with load_state_dict, or name or empty another directory",
+        path.display()
+    );
+    Error::config("rehearsal.directory", message)
+}
+
+/// What is wrong where a state has a buffer in a directory, and none is given.
+pub(super) fn no_directory() -> Error {
+    let message = "is not given, and the state has a rehearsal buffer in one: give the same directory";
+    Error::config("rehearsal.directory", message)
+}
+
+/// The samples of a snapshot, sorted.
+pub(super) fn ids_of(snapshot: &BufferSnapshot) -> Vec<u64> {
+    let mut ids: Vec<u64> = snapshot.kept.iter().map(|kept| kept.id).collect();
+    ids.sort_unstable();
+    ids
+}

@@ -1,0 +1,37 @@
+//! What is done to a directory as a whole: it is given to a run, or removed.
+
+use super::SegmentStore;
+use super::directory::SEGMENT;
+use crate::error::Result;
+
+impl SegmentStore {
+    /// Removes all samples and snapshots, and the directory, unless something else is in it.
+    ///
+    /// # Errors
+    /// [`Error::Io`]; what could not be removed is still there.
+    pub fn remove(&mut self) -> Result<()> {
+        for number in self.snapshots() {
+            self.remove_snapshot(number)?;
+        }
+        if let Some(draft) = self.draft.take() {
+            draft.discard(&mut self.directory);
+        }
+        let numbers: Vec<u64> = self.segments.keys().copied().collect();
+        numbers.into_iter().try_for_each(|number| self.release(number))?;
+        self.unreadable.keys().try_for_each(|&number| self.directory.remove(number, SEGMENT))?;
+        self.directory.remove_itself()
+    }
+
+    /// The run that the directory is of; 0 where none has begun in it.
+    pub fn run(&self) -> u32 {
+        self.directory.run()
+    }
+
+    /// Notes the run that the directory is of.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub fn set_run(&mut self, run: u32) -> Result<()> {
+        self.directory.set_run(run)
+    }
+}

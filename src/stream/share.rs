@@ -1,0 +1,131 @@
+//! A rank's share of a stream: which samples are its own, and how its files and the keys that it gives are called.
+
+use super::record::sample_id;
+use std::path::{Path, PathBuf};
+
+/// The part of a stream that is a rank's. Where all ranks read the whole of it, these are the samples whose id, modulo
+/// the number of ranks, is the rank's number. The id is 63 bits of the hash of stream and key ([`sample_id`]), so that
+/// every rank knows it without asking the others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RankShare {
+    /// Which of the ranks this is, from 0.
+    pub rank: u32,
+    /// How many ranks divide the stream.
+    pub world_size: u32,
+}
+
+impl Default for RankShare {
+    /// One rank, which takes all.
+    fn default() -> Self {
+        Self { rank: 0, world_size: 1 }
+    }
+}
+
+impl RankShare {
+    /// Whether a sample is this rank's.
+    pub(crate) fn takes(self, stream: &str, key: &str) -> bool {
+        self.world_size <= 1 || self.takes_id(sample_id(stream, key))
+    }
+
+    /// Whether the sample with this id is this rank's.
+    pub(crate) fn takes_id(self, id: u64) -> bool {
+        Self::owner(self.world_size, id) == self.rank
+    }
+
+    /// Which of so many ranks the sample with this id is of.
+    pub(crate) fn owner(world_size: u32, id: u64) -> u32 {
+        (id % u64::from(world_size.max(1))) as u32
+    }
+
+    /// The key of a sample that came without one and is the rank's sample of this number. Where there are several ranks
+    /// each counts by itself.
+    pub(crate) fn key(self, number: u64) -> String {
+        match self.world_size {
+            1 => number.to_string(),
+            _ => format!("{}-{number}", self.rank),
+        }
+    }
+
+    /// The number in a key of [`RankShare::key`], of this rank or of another.
+    pub(crate) fn number_in(key: &str) -> Option<u64> {
+        key.rsplit('-').next()?.parse().ok()
+    }
+
+    /// The file or directory of this rank: where there are several, its name ends in the rank.
+    pub(crate) fn path(self, path: &Path) -> PathBuf {
+        match self.world_size {
+            1 => path.to_owned(),
+            _ => numbered(path, self.rank),
+        }
+    }
+
+    /// What is called like the file or directory of a rank at `path`, and no rank has now, as far as this rank is to
+    /// look after it. What cannot be listed has none.
+    pub(crate) fn forsaken(self, path: &Path) -> Vec<PathBuf> {
+        let (Some(parent), Some(name)) = (path.parent(), path.file_name().and_then(|name| name.to_str()))
+        else {
+            return Vec::new();
+        };
+        let rank_of = |found: &str| match found.strip_prefix(name)? {
+            "" => (self.world_size > 1).then_some(0),
+            end => {
+                let rank: u32 = end.strip_prefix('.')?.parse().ok()?;
+                (self.world_size == 1 || rank >= self.world_size).then_some(rank)
+            }
+        };
+        let entries = std::fs::read_dir(parent).into_iter().flatten().flatten();
+        let mut found: Vec<PathBuf> = entries
+            .filter(|entry| {
+                let rank = entry.file_name().to_str().and_then(rank_of);
+                rank.is_some_and(|rank| rank % self.world_size == self.rank)
+            })
+            .map(|entry| entry.path())
+            .collect();
+        found.sort_unstable();
+        found
+    }
+
+    /// What is wrong with it, in words.
+    pub(crate) fn check(self) -> Result<(), String> {
+        if self.rank < self.world_size {
+            return Ok(());
+        }
+        Err(format!("rank is {}, must be less than world_size, which is {}", self.rank, self.world_size))
+    }
+}
+
+fn numbered(path: &Path, rank: u32) -> PathBuf {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{rank}"));
+    path.with_file_name(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ranks_left_that_are_no_more_is_looked_after_by_one() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["kept", "kept.0", "kept.1", "kept.2", "kept.3", "kept.x", "kept2", "other.3"] {
+            std::fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        let forsaken = |rank, world_size| -> Vec<String> {
+            let found = RankShare { rank, world_size }.forsaken(&folder.path().join("kept"));
+            found.iter().map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(forsaken(0, 1), ["kept.0", "kept.1", "kept.2", "kept.3"]);
+        assert_eq!(
+            (forsaken(0, 2), forsaken(1, 2)),
+            (vec!["kept".into(), "kept.2".into()], vec!["kept.3".into()])
+        );
+        assert_eq!((forsaken(0, 4), forsaken(3, 4)), (vec!["kept".to_owned()], vec![]));
+    }
+
+    #[test]
+    fn keys_of_ranks_are_not_those_of_others() {
+        assert_eq!(RankShare::default().key(7), "7");
+        assert_eq!(RankShare { rank: 1, world_size: 2 }.key(7), "1-7");
+        assert_eq!(["7", "1-7", "1-x", ""].map(RankShare::number_in), [Some(7), Some(7), None, None]);
+    }
+}
