@@ -84,17 +84,14 @@ class ConcealedSample(TypedDict):
     message: str
 
 
-class _StreamPosition(TypedDict):
-    after: str | None
-    settled: list[str]
-
-
-class StreamPosition(_StreamPosition, total=False):
+class StreamPosition(TypedDict):
     """How far the samples of a source are settled: up to `after`, where it has an order, and those of `settled`.
 
-    `divisions` is there where other numbers of ranks had divided the stream before: how far each of them had come.
+    `divisions` says of other numbers of ranks, which divided the stream before, how far each rank had come.
     """
 
+    after: str | None
+    settled: list[str]
     divisions: list[list[str | None]]
 
 

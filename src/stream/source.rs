@@ -47,7 +47,7 @@ pub struct SourcePosition {
     pub settled: Vec<String>,
     /// Of an ordered source that other numbers of ranks divided before: for each of these numbers `after` of each rank,
     /// by rank. Of the samples that were a rank's, that one and all before it are settled.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(default)]
     pub divisions: Vec<Vec<Option<String>>>,
 }
 

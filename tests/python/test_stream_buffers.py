@@ -54,7 +54,7 @@ def test_a_training_goes_on_with_the_buffer_that_it_had(dataset: Path, tmp_path:
     made = [content(next(batches)) for _ in range(31)]
     state = loader.state_dict()
     assert state["snapshot"] is not None
-    assert state["sources"][0]["position"] == {"after": "k159", "settled": []}
+    assert state["sources"][0]["position"] == {"after": "k159", "settled": [], "divisions": []}
     assert len(str(state)) < 2000, "what is large lies in the directory"
     for _ in range(5):
         next(batches)  # What is not in the state is taken back.
