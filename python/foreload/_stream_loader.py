@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import numbers
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,6 +17,21 @@ from foreload.streams import Source
 
 if TYPE_CHECKING:
     from foreload._types import StreamState, StreamStats
+
+
+def _number(setting: str, value: Any) -> float:
+    """Return a number that is finite."""
+    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
+        raise config_error(setting, f"is {value!r}, must be a number")
+    return float(value)
+
+
+def _pair(setting: str, value: Any, must: str = "a pair of numbers") -> tuple[float, float]:
+    """Return two numbers that are finite."""
+    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
+        raise config_error(setting, f"is {value!r}, must be {must}")
+    first, second = value
+    return _number(setting, first), _number(setting, second)
 
 
 class Rehearsal:
@@ -55,22 +72,28 @@ class Rehearsal:
         memory: int | str = "1GB",
         keep_states: int = 2,
     ) -> None:
-        if isinstance(capacity, bool) or not isinstance(capacity, int | str):
+        are_samples = isinstance(capacity, int) and not isinstance(capacity, bool) and 0 <= capacity < 1 << 60
+        if not isinstance(capacity, str) and not are_samples:
             raise config_error(
                 "rehearsal.capacity", f'is {capacity!r}, must be samples or a text such as "20GB"'
             )
+        if not isinstance(by, str) and not callable(by):
+            raise config_error("rehearsal.by", f"is {by!r}, must be a name or a function")
+        if (
+            isinstance(keep_states, bool)
+            or not isinstance(keep_states, int)
+            or not 0 <= keep_states < 1 << 30
+        ):
+            raise config_error("rehearsal.keep_states", f"is {keep_states!r}, must be a number from 1 on")
         self.capacity = capacity
-        self.share = (
-            (float(share), float(share)) if isinstance(share, int | float) else tuple(map(float, share))
-        )
-        if len(self.share) != 2:
-            raise config_error("rehearsal.share", f"is {share!r}, must be a number or a pair of numbers")
+        pair = (share, share) if isinstance(share, numbers.Real) else share
+        self.share = _pair("rehearsal.share", pair, "a number or a pair of numbers")
         self.by = by
-        self.half_life = None if half_life is None else float(half_life)
+        self.half_life = None if half_life is None else _number("rehearsal.half_life", half_life)
         self.directory = None if directory is None else os.fspath(directory)
         self.directory_size = None if directory_size is None else str(directory_size)
         self.memory = str(memory)
-        self.keep_states = int(keep_states)
+        self.keep_states = keep_states
 
     def _described(self) -> dict[str, Any]:
         by = "score" if callable(self.by) else self.by
@@ -162,14 +185,17 @@ class StreamLoader:
                 raise config_error("source", f"has a {type(each).__name__}, {must}")
         if not isinstance(rehearsal, Rehearsal | None):
             raise config_error("rehearsal", f"is {rehearsal!r}, must be a foreload.Rehearsal or None")
+        for setting, name in (("policy", policy), ("when_dry", when_dry)):
+            if not isinstance(name, str):
+                raise config_error(setting, f"is {name!r}, must be a name")
         spec = {
             "policy": policy,
             "rehearsal": rehearsal and rehearsal._described(),
             "samples_per_insert": None
             if samples_per_insert is None
-            else tuple(map(float, samples_per_insert)),
+            else _pair("samples_per_insert", samples_per_insert),
             "when_dry": when_dry,
-            "dry_after": f"{float(dry_after):.9f}s",
+            "dry_after": f"{_number('dry_after', dry_after):.9f}s",
             "queue_size": str(queue_size),
             "spill_directory": None if spill_directory is None else os.fspath(spill_directory),
             "spill_size": None if spill_size is None else str(spill_size),

@@ -113,7 +113,8 @@ class Redis(Source):
     Without `group` the stream is read in order from `start` on, and a state says how far. With `group` the server deals
     entries out among the readers of the group, and keeps them until they are acknowledged: those of a reader that was
     silent for `claim_after` seconds are taken over by others. Either way each entry is used once, also when trainer or
-    server are killed. What was trimmed before it was read is counted as missing, where the server says so (Redis 7).
+    server are killed. What was trimmed before it was read is counted as missing, where the server says so (Redis 7);
+    in a group as failed, if it had been dealt out.
 
     Args:
         url: The server: `redis://host:6379/0`, `rediss://host:6379` for TLS, `unix:///path`.

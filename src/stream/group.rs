@@ -28,11 +28,32 @@ pub(super) struct GroupBeginning {
     pub states: u32,
 }
 
+/// What a rank gives in place of its beginning when it cannot begin.
+const CANNOT_BEGIN: [u8; 12] = [u8::MAX; 12];
+/// How long a rank that cannot begin waits until the others have heard of it.
+const LAST_WORD: Duration = Duration::from_secs(2);
+
+/// Tells the other ranks that this one cannot begin, so that they do not wait for it.
+pub(super) fn tell_of_failure(votes: &Arc<dyn RankVotes>) {
+    let (votes, (told, heard)) = (votes.clone(), bounded::<()>(0));
+    let tell = move || {
+        let _ = catch_unwind(AssertUnwindSafe(|| votes.gather(&CANNOT_BEGIN)));
+        drop(told);
+    };
+    if std::thread::Builder::new().name("foreload-ranks".into()).spawn(tell).is_ok() {
+        let _ = heard.recv_timeout(LAST_WORD);
+    }
+}
+
 impl GroupBeginning {
     /// Asks all ranks where they begin.
     fn agree(self, votes: &dyn RankVotes) -> Result<()> {
         let mine = [&self.step.to_le_bytes()[..], &self.states.to_le_bytes()].concat();
         let all = votes.gather(&mine)?;
+        if let Some(rank) = all.iter().position(|other| **other == CANNOT_BEGIN) {
+            let message = format!("rank {rank} of a stream cannot begin: what it raises itself says why");
+            return Err(Error::Unavailable(message));
+        }
         let Some((rank, other)) = (0..).zip(&all).find(|(_, other)| **other != mine) else { return Ok(()) };
         let step = other.first_chunk().map_or(0, |step| u64::from_le_bytes(*step));
         let message = match step == self.step {

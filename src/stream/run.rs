@@ -3,7 +3,7 @@
 use super::account::StreamAccount;
 use super::beginning::Beginning;
 use super::buffer::{RehearsalBuffer, RehearsalOptions};
-use super::group::{GroupBeginning, RankGroup, RankVotes};
+use super::group::{GroupBeginning, RankGroup, RankVotes, tell_of_failure};
 use super::inlet::{Fate, Inlet, InletOptions, InletPositions};
 use super::journal::{JournalReader, JournalWriter};
 use super::live::LiveTable;
@@ -168,7 +168,11 @@ impl SampleStream {
         let running = match self.running.get() {
             Some(running) => running,
             None => {
-                let running = self.start(&mut idle, Box::new(wake))?;
+                let started = self.start(&mut idle, Box::new(wake));
+                if let (Err(_), Some(votes)) = (&started, &self.options.votes) {
+                    tell_of_failure(votes);
+                }
+                let running = started?;
                 self.running.get_or_init(|| running)
             }
         };

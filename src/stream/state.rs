@@ -9,6 +9,8 @@ use std::path::Path;
 
 /// The version of states.
 const VERSION: u32 = 1;
+/// No count of a state is larger: the whole numbers that JSON has everywhere.
+const MOST_COUNTED: u64 = 1 << 53;
 
 /// How far a stream has come. It is small: what grows with the stream lies in a snapshot, where there is a directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -227,11 +229,38 @@ impl StreamState {
         own.or_else(|| of_snapshot?.get(source).cloned())
     }
 
+    /// Whether the numbers agree with one another, as those of every state that was saved do.
+    fn check_sums(&self) -> Result<()> {
+        let counted = self.account.by_name().map(|(_, count)| count);
+        let unsettled = self.sources.iter().map(|source| source.unsettled);
+        let all = counted.into_iter().chain(unsettled.clone()).chain([
+            self.step,
+            self.used,
+            self.taken,
+            self.errors,
+        ]);
+        let wrong = if all.max() > Some(MOST_COUNTED) {
+            "has a number that nothing counts up to"
+        } else if !self.account.balances()
+            || unsettled.sum::<u64>() != self.account.queued + self.account.spilled
+        {
+            "has an account that does not balance"
+        } else if self.sources.len() != self.identity.streams.len() {
+            "has not as many sources as streams"
+        } else if self.snapshot.is_none() && self.sources.iter().any(|source| source.position.is_none()) {
+            "says of a source not how far it was, and names no snapshot that does"
+        } else {
+            return Ok(());
+        };
+        Err(Error::config("state", format!("{wrong}: it was changed or damaged; load it as it was saved")))
+    }
+
     /// Whether the state is of a stream with this `identity`.
     ///
     /// # Errors
     /// [`Error::Config`] that names what differs.
     pub(super) fn check(&self, identity: &StreamIdentity) -> Result<()> {
+        self.check_sums()?;
         let (then, now) = (&self.identity, identity);
         let differs = |setting: &'static str, then: String, now: String| {
             Err(Error::config(setting, format!("is {now}, but the state was saved with {then}: set {then}")))

@@ -255,10 +255,10 @@ def test_ranks_that_begin_at_other_steps_are_told(dataset: Path, tmp_path: Path)
 
 
 def without_keys(
-    place: dict[str, Any], home: Path, dataset: Path, states: list[Any]
-) -> tuple[list[tuple[str, bytes]], Any]:
+    place: dict[str, Any], home: Path, dataset: Path, run: int, states: list[Any]
+) -> tuple[list[tuple[str, int]], Any]:
     """Take what an iterator gives without keys."""
-    number = place["rank"] + (10 if states else 0)
+    number = 10 * run + place.get("rank", 0)
     given = ({"jpg": content(dataset, 1000 * number + at), "cls": number % 7} for at in itertools.count())
     kept = Rehearsal(20, share=0.5, directory=home / "kept", directory_size="16MB")
     asked = ["label", fields.Bytes("jpg"), fields.Text("__key__")]
@@ -271,20 +271,52 @@ def without_keys(
         for batch in itertools.islice(loader, 8):
             labels = np.from_dlpack(batch.labels).tolist()
             for key, image, label in zip(batch["__key__"], batch["jpg"], labels, strict=True):
-                mark = int(bytes(image)[-6:-1])
+                mark = int(bytes(image).rpartition(b" ")[2][:-1])
                 assert mark // 1000 % 7 == label, "an image has its own label"
                 seen.append((key, mark))
-    return seen, loader.state_dict()
+    state = loader.state_dict()
+    meet({"rank": 0, "world_size": 1, **place}, home, f"run {run}")
+    loader.acknowledge(state)
+    return seen, state
 
 
-def test_samples_without_keys_stay_apart(dataset: Path, tmp_path: Path) -> None:
-    """Each rank numbers its own, also when they are rehearsed by another."""
-    begun = together(2, tmp_path, without_keys, tmp_path, dataset, [])
-    ended = together(3, tmp_path, without_keys, tmp_path, dataset, [state for _, state in begun])
+@pytest.mark.parametrize("plan", [(2, 3), (1, 1, 2), (2, 2, 1, 1, 2, 2)], ids=str)
+def test_samples_without_keys_stay_apart(dataset: Path, tmp_path: Path, plan: tuple[int, ...]) -> None:
+    """Each rank numbers its own, and no number has two meanings, also when another rank rehearses it."""
+    states: list[Any] = []
     meaning: dict[str, int] = {}
-    for seen, _ in [*begun, *ended]:
-        for key, mark in seen:
-            assert meaning.setdefault(key, mark) == mark, "a key means one sample"
+    for run, world_size in enumerate(plan):
+        results = together(world_size, tmp_path, without_keys, tmp_path, dataset, run, states)
+        assert all(not isinstance(result, str) for result in results), results
+        states = [state for _, state in results]
+        for seen, _ in results:
+            for key, mark in seen:
+                assert meaning.setdefault(key, mark) == mark, "a key means one sample"
+
+
+def begin_or_not(place: dict[str, Any], home: Path, states: list[Any]) -> str:
+    loader = one_rank(place, home, "folder")
+    loader.load_state_dict(states)
+    try:
+        next(iter(loader))
+    except foreload.Error as error:
+        return str(error)
+    return "it began"
+
+
+def test_who_cannot_begin_tells_the_others(dataset: Path, tmp_path: Path) -> None:
+    fill(dataset, tmp_path, None)
+    begun = together(2, tmp_path, take, tmp_path, "folder", [], 3, dataset)
+    other = tmp_path / "other"
+    other.mkdir()
+    fill(dataset, other, None)
+    together(3, other, take, other, "folder", [], 3, dataset)
+    (other / "kept.2").rename(tmp_path / "kept.2")
+    began = time.monotonic()
+    said = together(3, tmp_path, begin_or_not, tmp_path, [result["state"] for result in begun])
+    assert time.monotonic() - began < 60, "nobody waits for the time-out of 120 seconds"
+    assert "kept.2 has the states of an earlier run" in said[2]
+    assert all("rank 2 of a stream cannot begin" in of_rank for of_rank in said[:2])
 
 
 def with_a_journal(place: dict[str, Any], home: Path, states: list[Any], name: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import itertools
 import os
 import shutil
@@ -253,6 +254,37 @@ def test_a_journal_replays_a_directory(dataset: Path, tmp_path: Path) -> None:
     (root / f"{order[0]:03}.jpg").unlink()
     with pytest.raises(foreload.UnavailableError, match=rf"{order[0]:03}.jpg.* cannot be read again"):
         list(content(watching(root, replay=tmp_path / "journal", **settings)))
+
+
+@pytest.mark.parametrize("watch", WATCHES)
+def test_a_directory_that_is_removed_is_an_error(dataset: Path, tmp_path: Path, watch: str) -> None:
+    root = tmp_path / "in"
+    publish(paths(dataset)[0], root / "000.jpg")
+    batches = iter(watching(root, watch=watch))
+    assert next(batches)["__key__"] == ["000.jpg"]
+    shutil.rmtree(root)
+    with pytest.raises(foreload.Error, match=r"in: No such file or directory"):
+        next(batches)
+
+
+def test_a_directory_that_is_made_again_is_looked_into(dataset: Path, tmp_path: Path) -> None:
+    root = tmp_path / "in"
+    publish(paths(dataset)[0], root / "000.jpg")
+    batches = iter(watching(root, watch="inotify"))
+    next(batches)
+    publish(paths(dataset)[1], tmp_path / "new" / "001.jpg")
+    # One takes the other's place at once.
+    (tmp_path / "new" / "000.jpg").hardlink_to(root / "000.jpg")
+    exchange(tmp_path / "new", root)
+    shutil.rmtree(tmp_path / "new")
+    assert next(batches)["__key__"] == ["001.jpg"]
+
+
+def exchange(first: Path, second: Path) -> None:
+    """Give each the other's name, by renameat2(2)."""
+    at_here, exchanged = -100, 2
+    renamed = ctypes.CDLL(None).renameat2(at_here, bytes(first), at_here, bytes(second), exchanged)
+    assert renamed == 0
 
 
 def test_thousands_of_files_at_once_are_all_found(dataset: Path, tmp_path: Path) -> None:

@@ -164,6 +164,35 @@ def test_what_redis_trimmed_is_counted_as_missing(dataset: Path, redis: Server) 
     assert 5 + len(seen) + missing == 325
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_stream_that_is_made_anew_is_told_of(dataset: Path, redis: Server, restarted: bool) -> None:
+    """Its new entries have later ids, and those that were not read are gone."""
+    add(redis, dataset, range(100))
+    loader = reading(redis, queue_size="1KB")
+    batches = iter(loader)
+    next(batches)
+    state = loader.state_dict()
+    redis.call("DEL", "images")
+    add(redis, dataset, range(200, 400))
+
+    def read_on() -> foreload.StreamLoader:
+        ours, following = reading(redis, queue_size="1KB"), None
+        if restarted:
+            ours.load_state_dict(state)
+            following = iter(ours)
+        else:
+            ours, following = loader, batches
+        while max(int(key[2:]) for key in next(following)["__key__"]) < 390:
+            pass
+        time.sleep(0.5)  # It is looked for when nothing comes for a moment.
+        add(redis, dataset, range(400, 410))
+        next(following)
+        return ours
+
+    with pytest.warns(foreload.Warning, match=r"the stream was made anew since"):
+        assert balanced(read_on())["missing"] == 0
+
+
 def test_a_wrong_password_is_an_error_that_does_not_show_it(redis: Server) -> None:
     source = streams.Redis(redis.url, "images", password="wrong-and-secret")
     assert "wrong-and-secret" not in repr(source)

@@ -20,6 +20,8 @@ use std::path::PathBuf;
 
 /// The usual size of a sample, which the first pools are made for.
 const USUAL_BYTES: u32 = 128 << 10;
+/// The most bytes of a rehearsal buffer.
+const MOST_BYTES: u64 = 1 << 60;
 /// What a directory has room for by default, beside half as much again as the capacity: snapshots and whole segments.
 const SPARE_BYTES: u64 = 256 << 20;
 
@@ -187,6 +189,14 @@ impl RehearsalSpec {
             return Err(Error::config(
                 "rehearsal.capacity",
                 "is 0, must be samples or bytes such as \"20GB\"",
+            ));
+        }
+        if let Capacity::Bytes(bytes) = capacity
+            && bytes > MOST_BYTES
+        {
+            return Err(Error::config(
+                "rehearsal.capacity",
+                format!("is {bytes} bytes, more than any drive has"),
             ));
         }
         let directory = self.directory.as_ref();

@@ -161,7 +161,8 @@ impl RehearsalBuffer {
 /// What is wrong where a directory that is to be empty has states.
 pub(super) fn has_states(path: &Path) -> Error {
     let message = format!(
-        "{} has the states of an earlier run: load one of them with load_state_dict, or name or empty another directory",
+        "{} has the states of an earlier run: load one of them with load_state_dict, or name or empty another \
+         directory",
         path.display()
     );
     Error::config("rehearsal.directory", message)

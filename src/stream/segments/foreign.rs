@@ -57,7 +57,8 @@ impl ForeignStore {
     ) -> Result<()> {
         for _ in 0..LOOK_AGAIN {
             let mut vanished = false;
-            for number in self.segments()? {
+            // Of a sample that is there twice, the one that was appended last counts.
+            for number in self.segments()?.into_iter().rev() {
                 if wanted.is_empty() {
                     return Ok(());
                 }
@@ -90,7 +91,7 @@ impl ForeignStore {
             Err(FooterFault::Damaged(_)) => return Ok(true),
             Err(FooterFault::Io(error)) => return Err(failed(error)),
         };
-        for row in rows.iter().filter(|row| wanted.contains(&row.id)).collect::<Vec<_>>() {
+        for row in rows.iter().rev().filter(|row| wanted.contains(&row.id)).collect::<Vec<_>>() {
             let mut bytes = vec![0; row.length as usize];
             file.read_exact_at(&mut bytes, row.offset).map_err(failed)?;
             if checksum(&bytes) == row.crc

@@ -152,6 +152,11 @@ impl Watch {
             };
             overflowed |= event.events().contains(ReadFlags::QUEUE_OVERFLOW);
             let Some(directory) = events.directories.get(&event.wd()) else { continue };
+            if event.events().contains(ReadFlags::IGNORED) && directory.as_os_str().is_empty() {
+                // The root is gone: listing it says so, or finds the one that took its place.
+                overflowed = true;
+                continue;
+            }
             let Some(name) = event.file_name() else { continue };
             let path = directory.join(OsStr::from_bytes(name.to_bytes()));
             if event.events().contains(ReadFlags::ISDIR) {

@@ -39,6 +39,8 @@ pub(super) struct OrderedReading {
     looked: Instant,
     /// Whether entries were read since it was seen that there are no more.
     read_since: bool,
+    /// Whether the place where reading goes on is that of an entry that was read, now or in a former run.
+    has_read: bool,
     told_missing: bool,
     told_anew: bool,
 }
@@ -59,6 +61,7 @@ impl OrderedReading {
             missing: 0,
             looked: Instant::now(),
             read_since: false,
+            has_read: false,
             told_missing: false,
             told_anew: false,
         }
@@ -70,6 +73,8 @@ impl OrderedReading {
     /// [`Error::Unavailable`] where it is no position in a stream of Redis.
     pub(super) fn go_on_at(&mut self, position: &SourcePosition) -> Result<()> {
         self.after = self.entry(position.after.as_deref())?;
+        // A position may be that of the stream's end when it was empty, or where a reader began.
+        self.has_read = self.after.is_some_and(|after| after != EntryId::default()) && self.start != "new";
         let division =
             |ranks: &Vec<Option<String>>| ranks.iter().map(|at| self.entry(at.as_deref())).collect();
         self.divisions = position.divisions.iter().map(division).collect::<Result<_>>()?;
@@ -156,7 +161,7 @@ impl OrderedReading {
         if let Some(last) = entries.last() {
             self.after = Some(last.id);
             self.number = self.number.map(|number| number + entries.len() as u64);
-            self.read_since = true;
+            (self.read_since, self.has_read) = (true, true);
         } else if self.read_since {
             let facts = self.facts(link)?;
             self.compare(&facts);
@@ -193,16 +198,13 @@ impl OrderedReading {
     /// Compares what was read with what the stream is, and finds what is missing behind the last entry that was read.
     fn compare(&mut self, facts: &StreamFacts) {
         let after = self.after.unwrap_or_default();
-        if facts.last < after {
-            self.number = None;
-            if !std::mem::replace(&mut self.told_anew, true) {
-                self.notices.warn_at_once(format!(
-                    "{}: entries up to {after} were read, and the last that the server knows of is {}: it lost some, \
-                     or the stream was made anew; entries that are added with ids up to {after} will not be given; to \
-                     read a new stream from its beginning, start without the state",
-                    self.what, facts.last
-                ));
-            }
+        // Fewer entries were ever added than were read; or none is gone, and yet the last one read is no more.
+        let fewer = facts.added.is_some_and(|added| self.number.is_some_and(|number| added < number));
+        let other =
+            self.has_read && facts.gone() == Some(0) && facts.first.is_some_and(|first| first > after);
+        if facts.last < after || fewer || other {
+            self.number = if facts.last < after { None } else { facts.gone() };
+            self.tell_anew(after, facts.last);
             return;
         }
         let Some(gone) = facts.gone() else {
@@ -226,6 +228,30 @@ impl OrderedReading {
             }
             self.number = Some(self.number.unwrap_or_default().max(gone));
         }
+    }
+
+    fn tell_anew(&mut self, after: EntryId, last: EntryId) {
+        if std::mem::replace(&mut self.told_anew, true) {
+            return;
+        }
+        let (what, given) = match last < after {
+            true => (
+                format!(
+                    "the last that the server knows of is {last}: it lost some, or the stream was made anew"
+                ),
+                format!(
+                    "entries that are added with ids up to {after} will not be given; to read a new stream from its \
+                         beginning, start without the state"
+                ),
+            ),
+            false => (
+                "the stream was made anew since".to_owned(),
+                "what it had behind that and was not read is lost, and how much that was is not known"
+                    .to_owned(),
+            ),
+        };
+        self.notices
+            .warn_at_once(format!("{}: entries up to {after} were read, and {what}; {given}", self.what));
     }
 
     fn miss(&mut self, lost: u64) {
