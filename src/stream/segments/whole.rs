@@ -8,7 +8,7 @@ impl SegmentStore {
     /// Removes all samples and snapshots, and the directory, unless something else is in it.
     ///
     /// # Errors
-    /// [`Error::Io`]; what could not be removed is still there.
+    /// [`crate::Error::Io`]; what could not be removed is still there.
     pub fn remove(&mut self) -> Result<()> {
         for number in self.snapshots() {
             self.remove_snapshot(number)?;
@@ -30,7 +30,7 @@ impl SegmentStore {
     /// Notes the run that the directory is of.
     ///
     /// # Errors
-    /// [`Error::Io`].
+    /// [`crate::Error::Io`].
     pub fn set_run(&mut self, run: u32) -> Result<()> {
         self.directory.set_run(run)
     }
