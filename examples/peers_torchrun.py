@@ -22,7 +22,6 @@ parts = model, optimizer, loader
 if os.path.exists(checkpoint):
     for part, state in zip(parts, torch.load(checkpoint), strict=True):
         part.load_state_dict(state)
-
 for epoch in range(loader.epoch, 3):
     loader.set_epoch(epoch)
     for batch in (batches := iter(loader)):
