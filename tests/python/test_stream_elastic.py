@@ -23,6 +23,9 @@ from test_streams import Seekable, balanced, load, samples
 
 __all__ = ["redis"]  # A fixture is found by its name.
 
+# Many processes are started one after another.
+pytestmark = pytest.mark.timeout(300)
+
 COUNT = 240
 
 
@@ -39,6 +42,8 @@ def fill(dataset: Path, home: Path, server: Server | None) -> list[str]:
             (home / "in" / f".{number}").write_bytes(content(dataset, number))
             (home / "in" / f".{number}").rename(home / "in" / f"{number:05}.jpg")
         return [f"{number:05}.jpg" for number in range(COUNT)]
+    # Nobody kills this server, and every entry would wait for the drive.
+    server.call("CONFIG", "SET", "appendfsync", "no")
     for number in range(COUNT):
         entry = ("jpg", content(dataset, number), "cls", number % 5)
         server.call("XADD", "images", f"1-{number}" if number else "0-1", *entry)
