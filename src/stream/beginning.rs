@@ -84,10 +84,9 @@ impl Beginning {
         states: &[StreamState],
         share: RankShare,
         sources: &[Box<dyn StreamSource>],
-        buffer: Option<&mut RehearsalBuffer>,
+        mut buffer: Option<&mut RehearsalBuffer>,
     ) -> Result<Self> {
         let snapshots: Vec<_> = states.iter().map(|state| state.snapshot).collect();
-        let mut buffer = buffer;
         let former = match &mut buffer {
             Some(buffer) if snapshots.iter().any(Option::is_some) => Some(buffer.find_former(&snapshots)?),
             _ => None,

@@ -53,10 +53,12 @@ impl RankShare {
 
     /// The file or directory of this rank: where there are several, its name ends in the rank.
     pub(crate) fn path(self, path: &Path) -> PathBuf {
-        match self.world_size {
-            1 => path.to_owned(),
-            _ => numbered(path, self.rank),
+        if self.world_size == 1 {
+            return path.to_owned();
         }
+        let mut name = path.file_name().unwrap_or_default().to_owned();
+        name.push(format!(".{}", self.rank));
+        path.with_file_name(name)
     }
 
     /// What is called like the file or directory of a rank at `path`, and no rank has now, as far as this rank is to
@@ -92,12 +94,6 @@ impl RankShare {
         }
         Err(format!("rank is {}, must be less than world_size, which is {}", self.rank, self.world_size))
     }
-}
-
-fn numbered(path: &Path, rank: u32) -> PathBuf {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{rank}"));
-    path.with_file_name(name)
 }
 
 #[cfg(test)]
