@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import numbers
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -14,24 +12,18 @@ from foreload._agree import Agreement
 from foreload._core import Batch, Batches, StreamEngine
 from foreload._errors import config_error
 from foreload.streams import Source
+from foreload.transforms._checks import is_number, number, numbers_of
 
 if TYPE_CHECKING:
     from foreload._types import StreamState, StreamStats
 
 
-def _number(setting: str, value: Any) -> float:
-    """Return a number that is finite."""
-    if isinstance(value, bool) or not isinstance(value, numbers.Real) or not math.isfinite(value):
-        raise config_error(setting, f"is {value!r}, must be a number")
-    return float(value)
-
-
-def _pair(setting: str, value: Any, must: str = "a pair of numbers") -> tuple[float, float]:
-    """Return two numbers that are finite."""
-    if isinstance(value, str) or not isinstance(value, Sequence) or len(value) != 2:
-        raise config_error(setting, f"is {value!r}, must be {must}")
-    first, second = value
-    return _number(setting, first), _number(setting, second)
+def _checked(setting: str, check: Callable[[Any], Any], value: Any) -> Any:
+    """Return a value in the form that a check of parameters gives it."""
+    try:
+        return check(value)
+    except ValueError as must:
+        raise config_error(setting, f"is {value!r}, must be {must}") from None
 
 
 class Rehearsal:
@@ -86,10 +78,10 @@ class Rehearsal:
         ):
             raise config_error("rehearsal.keep_states", f"is {keep_states!r}, must be a number from 1 on")
         self.capacity = capacity
-        pair = (share, share) if isinstance(share, numbers.Real) else share
-        self.share = _pair("rehearsal.share", pair, "a number or a pair of numbers")
+        pair = (share, share) if is_number(share) else share
+        self.share = _checked("rehearsal.share", numbers_of(2, "a number or a pair of numbers"), pair)
         self.by = by
-        self.half_life = None if half_life is None else _number("rehearsal.half_life", half_life)
+        self.half_life = None if half_life is None else _checked("rehearsal.half_life", number, half_life)
         self.directory = None if directory is None else os.fspath(directory)
         self.directory_size = None if directory_size is None else str(directory_size)
         self.memory = str(memory)
@@ -193,9 +185,9 @@ class StreamLoader:
             "rehearsal": rehearsal and rehearsal._described(),
             "samples_per_insert": None
             if samples_per_insert is None
-            else _pair("samples_per_insert", samples_per_insert),
+            else _checked("samples_per_insert", numbers_of(2, "a pair of numbers"), samples_per_insert),
             "when_dry": when_dry,
-            "dry_after": f"{_number('dry_after', dry_after):.9f}s",
+            "dry_after": f"{_checked('dry_after', number, dry_after):.9f}s",
             "queue_size": str(queue_size),
             "spill_directory": None if spill_directory is None else os.fspath(spill_directory),
             "spill_size": None if spill_size is None else str(spill_size),
