@@ -74,6 +74,7 @@ mod http;
 mod io;
 mod json;
 mod names;
+mod node;
 mod notices;
 mod pack;
 mod parts;

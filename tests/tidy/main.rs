@@ -55,9 +55,12 @@ const HOMES: &[(&str, &[&str])] = &[
     ("zune-jpeg", &["cli", "decode"]),
     ("crossbeam-channel", &["cli", "dataset", "http", "io", "peers", "pipeline", "stream", "tier", "trace"]),
     ("indicatif", &["cli", "dataset"]),
-    ("libc", &["cli", "gpu", "io", "slot", "source", "tier"]),
+    ("libc", &["cli", "gpu", "io", "node", "slot", "source", "tier"]),
     ("libloading", &["gpu"]),
-    ("rustix", &["cli", "dataset", "http", "io", "pack", "peers", "slot", "source", "stream", "tier"]),
+    (
+        "rustix",
+        &["cli", "dataset", "http", "io", "node", "pack", "peers", "slot", "source", "stream", "tier"],
+    ),
     (
         "serde",
         &[

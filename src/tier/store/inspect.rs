@@ -5,11 +5,11 @@
 
 use super::about::{self, DatasetInfo};
 use super::directory::{PAGE, RESERVATIONS};
-use super::ranges::RangeLocks;
 use super::segment::{self, DatasetKey, VERSION};
 use super::setup::{HEADER, MAGIC, PATIENCE, open_file, read_directory, wait_for};
 use crate::dataset::shown_root;
 use crate::error::{Error, Result};
+use crate::node::RangeLocks;
 use serde::Serialize;
 use std::fs::{self, File};
 use std::io;

@@ -1,10 +1,10 @@
 //! What lies in a cache directory: its datasets, their segments, and when somebody used them.
 
 use super::directory::pages;
-use super::ranges::RangeLocks;
 use super::segment::{self, DatasetKey};
 use super::setup::read_directory;
 use crate::error::{Error, Result};
+use crate::node::RangeLocks;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;

@@ -21,7 +21,6 @@ pub(crate) mod inspect;
 mod listing;
 mod open_segment;
 mod outlines;
-mod ranges;
 mod segment;
 mod setup;
 mod shared;

@@ -1,11 +1,11 @@
 //! Sets up a cache directory: its lock, its format, a dataset's directory in it. What cannot serve is refused.
 
-use super::ranges::{LockKind, RangeLocks};
 use super::segment::VERSION;
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
 use crate::io::nameless;
 use crate::io::storage::Storage;
+use crate::node::{LockKind, RangeLocks};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::FileExt;

@@ -1,7 +1,7 @@
 //! Claims on units of staging: they decide which process stages which shard.
 
-use super::ranges::LockKind;
 use super::shared::{StoreShared, lock};
+use crate::node::LockKind;
 use std::ops::Range;
 use std::sync::Arc;
 

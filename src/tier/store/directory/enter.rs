@@ -2,7 +2,6 @@
 
 use super::super::super::counters::CopyCounters;
 use super::super::about::DatasetInfo;
-use super::super::ranges::{LockKind, RangeLocks};
 use super::super::segment::DatasetKey;
 use super::super::setup::{
     SHORT_PATIENCE, check_format, enter_dataset, initialise, open_file, open_to_read, wait_for,
@@ -10,6 +9,7 @@ use super::super::setup::{
 use super::CacheDirectory;
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
+use crate::node::{LockKind, RangeLocks};
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;

@@ -9,28 +9,28 @@ use std::ops::Range;
 use std::os::fd::{AsRawFd, OwnedFd};
 
 /// A file whose ranges are locked.
-pub(super) struct RangeLocks {
+pub(crate) struct RangeLocks {
     file: File,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum LockKind {
+pub(crate) enum LockKind {
     Shared,
     Exclusive,
 }
 
 impl RangeLocks {
-    pub(super) fn new(file: File) -> Self {
+    pub(crate) fn new(file: File) -> Self {
         Self { file }
     }
 
-    pub(super) fn file(&self) -> &File {
+    pub(crate) fn file(&self) -> &File {
         &self.file
     }
 
     /// Locks bytes, or returns `false` when another description has locked some of them. The new range extends, shrinks
     /// or changes what this description has locked.
-    pub(super) fn try_lock(&self, bytes: Range<u64>, kind: LockKind) -> io::Result<bool> {
+    pub(crate) fn try_lock(&self, bytes: Range<u64>, kind: LockKind) -> io::Result<bool> {
         let kind = if kind == LockKind::Shared { libc::F_RDLCK } else { libc::F_WRLCK };
         match self.control(libc::F_OFD_SETLK, kind, &bytes) {
             Ok(_) => Ok(true),
@@ -39,12 +39,12 @@ impl RangeLocks {
         }
     }
 
-    pub(super) fn unlock(&self, bytes: Range<u64>) -> io::Result<()> {
+    pub(crate) fn unlock(&self, bytes: Range<u64>) -> io::Result<()> {
         self.control(libc::F_OFD_SETLK, libc::F_UNLCK, &bytes).map(drop)
     }
 
     /// The ranges within `bytes` that other descriptions have locked.
-    pub(super) fn of_others(&self, bytes: Range<u64>) -> io::Result<Vec<Range<u64>>> {
+    pub(crate) fn of_others(&self, bytes: Range<u64>) -> io::Result<Vec<Range<u64>>> {
         let mut found = Vec::new();
         let mut left = vec![bytes];
         while let Some(bytes) = left.pop() {
@@ -66,7 +66,7 @@ impl RangeLocks {
     }
 
     /// Another descriptor of this description, with a number above `other`.
-    pub(super) fn descriptor_above(&self, other: i32) -> io::Result<OwnedFd> {
+    pub(crate) fn descriptor_above(&self, other: i32) -> io::Result<OwnedFd> {
         Ok(rustix::io::fcntl_dupfd_cloexec(&self.file, other + 1)?)
     }
 

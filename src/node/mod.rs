@@ -1,0 +1,8 @@
+//! What the processes of one user on a node have in common: the directory in which they find one another, and locks
+//! that end with the process that holds them.
+
+mod directory;
+mod ranges;
+
+pub(crate) use directory::RuntimeDirectory;
+pub(crate) use ranges::{LockKind, RangeLocks};
