@@ -16,6 +16,7 @@ mod requested;
 mod selection;
 mod settings;
 mod share;
+mod sharing;
 mod views;
 
 pub use device::{AllowedBackends, CpuDecode, Device, GpuDecoder, LANES};
@@ -34,11 +35,12 @@ pub use peers::Peers;
 pub use pfs::parse_pfs;
 pub(crate) use recipe::check_given_once;
 pub use selection::Weights;
-pub(crate) use settings::{Given, Setting, docstring, python_name, unknown_setting};
+pub(crate) use settings::{Given, GivenSettings, Setting, docstring, python_name, unknown_setting};
 pub use settings::{
     LoaderKind, LoaderOptions, SETTINGS, SettingsClass, SettingsObject, manual, parameters, signature, stub,
 };
 pub use share::has_unwatched_quota;
+pub use sharing::SharingPolicy;
 pub(crate) use views::{ViewKind, ViewPlaces};
 
 use crate::augment::Output;
@@ -172,6 +174,7 @@ impl LoaderOptions {
         }
         device::validate(&self.device, self.decoder)?;
         self.check_blocks()?;
+        self.check_shared()?;
         self.cache(1)?;
         if self.labels.is_some() && !self.decoded {
             let message = "cannot be given with decoded=False, which gives files: leave one of them out";

@@ -1,5 +1,10 @@
 //! The errors of Foreload, in words that name the thing to act on.
 
+mod carried;
+
+pub(crate) use carried::CarriedError;
+
+use serde::{Deserialize, Serialize};
 use std::path::PathBuf;
 
 /// A result whose error is [`Error`].
@@ -105,7 +110,7 @@ pub enum Error {
 }
 
 /// Why an image could not be decoded. The sample it belongs to is named by [`Error::Sample`].
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 pub enum DecodeError {
     /// No codec is for such a file. Holds the formats that there are codecs for, and the file's first bytes in words.
     #[error("not {0}")]

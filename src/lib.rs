@@ -84,6 +84,8 @@ mod pipeline;
 mod python;
 mod rng;
 mod schedule;
+mod serve;
+mod sharing;
 mod show;
 mod simd;
 mod simulate;

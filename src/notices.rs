@@ -4,7 +4,7 @@
 //! Any code on any thread adds notices. Python turns a notice into a warning, or into a line of its log if it is merely
 //! good to know; the command line prints it. A message names the reason and the remedy.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,7 +33,7 @@ impl Drop for SpokenAloud {
 }
 
 /// Whether somebody should do something about a notice.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum NoticeKind {
     /// Something is likely not what the user wants.

@@ -1,6 +1,8 @@
 //! The memory that the bytes of a batch are in: of the host, or of a GPU.
 
 use super::layout::BufferPlan;
+use super::lent::LentMemory;
+use super::shared::SharedMemory;
 use super::tensor::Place;
 use crate::error::{Error, Result};
 use crate::gpu::{
@@ -19,6 +21,8 @@ pub(crate) enum BatchStorage {
     /// Buffers are in host memory.
     #[default]
     Host,
+    /// Buffers are in host memory that other processes can be lent.
+    Shared,
     /// The columns are in host memory, and encoded files stay in the slots that they were read into.
     Slots,
     /// Buffers are on a GPU.
@@ -46,8 +50,9 @@ impl BatchStorage {
             Self::Host | Self::Slots => {
                 let mut map = map(plan.bytes)?;
                 let base = Base(map.as_mut_ptr());
-                Ok(BufferMemory::Host(HostMemory { base, map }))
+                Ok(BufferMemory::Host(HostMemory { base, owner: HostOwner::Process(map) }))
             }
+            Self::Shared => SharedMemory::new(plan.bytes).map(BufferMemory::from),
             Self::Cuda(storage) => {
                 let buffer = storage.pool.allocate(&storage.stream, plan.bytes)?;
                 let allocated = Event::new(storage.pool.device())?;
@@ -75,8 +80,12 @@ pub(super) enum BufferMemory {
 impl BufferMemory {
     /// Has the kernel back all pages with memory now. Kernels before 5.14 do so when they are written to.
     pub(super) fn touch(&self) {
-        if let Self::Host(HostMemory { map, .. }) = self {
-            let _ = map.advise(Advice::PopulateWrite);
+        match self {
+            Self::Host(HostMemory { owner: HostOwner::Process(map), .. }) => {
+                let _ = map.advise(Advice::PopulateWrite);
+            }
+            Self::Host(HostMemory { owner: HostOwner::Shared(memory), .. }) => memory.touch(),
+            Self::Host(HostMemory { owner: HostOwner::Lent(_), .. }) | Self::Cuda(_) => {}
         }
     }
 
@@ -157,7 +166,39 @@ impl BufferMemory {
 pub(super) struct HostMemory {
     base: Base,
     /// Owns what `base` points to.
-    map: MmapMut,
+    owner: HostOwner,
+}
+
+/// What owns host memory.
+enum HostOwner {
+    /// A mapping of this process alone.
+    Process(MmapMut),
+    /// Memory that is lent to other processes.
+    Shared(SharedMemory),
+    /// Memory that another process has lent.
+    Lent(LentMemory),
+}
+
+impl From<SharedMemory> for BufferMemory {
+    fn from(memory: SharedMemory) -> Self {
+        Self::Host(HostMemory { base: memory.base(), owner: HostOwner::Shared(memory) })
+    }
+}
+
+impl From<LentMemory> for BufferMemory {
+    fn from(memory: LentMemory) -> Self {
+        Self::Host(HostMemory { base: memory.base(), owner: HostOwner::Lent(memory) })
+    }
+}
+
+impl BufferMemory {
+    /// The memory that can be lent to other processes, if this is such.
+    pub(super) fn shared(&self) -> Option<&SharedMemory> {
+        match self {
+            Self::Host(HostMemory { owner: HostOwner::Shared(memory), .. }) => Some(memory),
+            _ => None,
+        }
+    }
 }
 
 /// A buffer on a GPU, and whom its next writer must wait for.

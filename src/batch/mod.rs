@@ -6,17 +6,23 @@
 
 mod encoded;
 mod layout;
+mod lent;
 mod memory;
 mod open_batch;
+mod parcel;
 mod pool;
+mod shared;
 mod tensor;
 mod values;
 
 pub(crate) use encoded::Encoded;
 pub(crate) use layout::{BatchLayout, Column};
+pub(crate) use lent::{LentMap, LentMemory, Lender};
 pub(crate) use memory::{BatchStorage, CudaStorage};
 pub(crate) use open_batch::{BatchCloser, Ticket};
+pub(crate) use parcel::Parcel;
 pub(crate) use pool::{BatchPool, Pools};
+pub(crate) use shared::{SharedSlot, check_lending};
 pub(crate) use tensor::Loan;
 pub use tensor::{Element, Place, Tensor};
 pub(crate) use values::{Array, FieldValues, Raggedness, Value};

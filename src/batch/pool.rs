@@ -1,12 +1,14 @@
 //! The buffers of batches: a fixed number of them, used again and again.
 
-use super::Sink;
 use super::encoded::EncodedFiles;
 use super::layout::{BatchLayout, BufferPlan};
+use super::lent::LentMemory;
 use super::memory::{BatchStorage, BufferMemory};
 use super::open_batch::{self, BatchCloser, Ticket};
+use super::parcel::Parcel;
 use super::values::Gathered;
-use crate::error::Result;
+use super::{Batch, Sink};
+use crate::error::{Error, Result};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How the memory is divided into pools.
@@ -25,6 +27,7 @@ pub struct Pools {
 pub(crate) struct BatchPool(Arc<PoolShared>);
 
 struct PoolShared {
+    capacity: usize,
     plan: BufferPlan,
     layout: BatchLayout,
     limits: Pools,
@@ -54,7 +57,7 @@ impl BatchPool {
     ) -> Self {
         let plan = BufferPlan::new(&layout, capacity);
         let state = Mutex::default();
-        Self(Arc::new(PoolShared { plan, layout, limits, storage, state, on_free: Box::new(on_free) }))
+        Self(Arc::new(PoolShared { capacity, plan, layout, limits, storage, state, on_free: Box::new(on_free) }))
     }
 
     /// Makes one more of the buffers that the pipeline will need, and touches its pages, so that the first batches do
@@ -106,9 +109,44 @@ impl BatchPool {
             encoded: EncodedFiles::default(),
             values: Vec::new(),
             delivered: false,
+            kept_out: false,
             pool: self.0.clone(),
             process: std::process::id(),
         }))
+    }
+
+    /// Whether the pipeline may have one more batch of those that another process makes.
+    pub(crate) fn may_adopt(&self) -> bool {
+        let state = self.0.lock();
+        state.in_pipeline < self.0.limits.prefetch && state.allocated < self.0.limits.batches
+    }
+
+    /// Makes the batch of `step`, of `len` samples, of memory that another process has filled and lent, and of what
+    /// came with it. The memory goes back when the last tensor of the batch is gone.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for memory that holds no such batch.
+    pub(crate) fn adopt(&self, step: u64, len: u32, memory: LentMemory, parcel: Parcel) -> Result<Batch> {
+        let Parcel { failures, values } = parcel;
+        let (bytes, plan) = (memory.len(), &self.0.plan);
+        if bytes != plan.bytes.max(1) || len as usize > self.0.capacity || values.len() != self.0.layout.values.len() {
+            let message = format!("a batch of {len} samples in {bytes} bytes is none of this loader's");
+            return Err(Error::Internal(message));
+        }
+        let mut state = self.0.lock();
+        state.in_pipeline += 1;
+        state.allocated += 1;
+        drop(state);
+        let buffer = BatchBuffer {
+            memory: Some(memory.into()),
+            encoded: EncodedFiles::default(),
+            values,
+            delivered: false,
+            kept_out: true,
+            pool: self.0.clone(),
+            process: std::process::id(),
+        };
+        Ok(Batch { step, len, failures, buffer: Arc::new(buffer) })
     }
 
     /// Takes a buffer for the batch of `step`, which has `len` samples. Returns the closer and one ticket for each
@@ -160,6 +198,8 @@ pub(super) struct BatchBuffer {
     /// The values whose lengths differ from sample to sample, by field.
     pub(super) values: Vec<Gathered>,
     delivered: bool,
+    /// Whether the memory is not used again.
+    pub(super) kept_out: bool,
     pool: Arc<PoolShared>,
     /// The process that took the buffer. A forked child has a copy of it, but the pool's locks may be held by threads
     /// that the child does not have.
@@ -194,6 +234,11 @@ impl BatchBuffer {
         state.in_pipeline -= 1;
         // The consumer is about to drop the batch before this one, and that buffer can be used then.
         state.may_grow = false;
+        drop(state);
+        if self.kept_out {
+            // Who takes batches from another process takes the next one while the consumer is busy with this one.
+            (self.pool.on_free)();
+        }
     }
 }
 
@@ -207,12 +252,19 @@ impl Drop for BatchBuffer {
             ));
             return;
         }
-        let memory = self.memory.take().map(BufferMemory::given_back);
+        let mut memory = self.memory.take().map(BufferMemory::given_back);
+        if self.kept_out {
+            memory = None;
+        }
         // The files' slots come free before anybody is told that something did.
         self.encoded = EncodedFiles::default();
         {
             let mut state = self.pool.lock();
-            state.free.extend(memory);
+            if self.kept_out {
+                state.allocated -= 1;
+            } else {
+                state.free.extend(memory);
+            }
             if !self.delivered {
                 state.in_pipeline -= 1;
             }

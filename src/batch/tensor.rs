@@ -4,11 +4,12 @@ use super::memory::{Base, CudaMemory};
 use super::pool::BatchBuffer;
 use crate::error::Result;
 use crate::gpu::StreamRef;
+use serde::{Deserialize, Serialize};
 use std::borrow::Cow;
 use std::sync::Arc;
 
 /// The type of a tensor's elements.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Element {
     /// 32-bit float.
     F32,

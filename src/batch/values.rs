@@ -2,11 +2,14 @@
 //! thread that completes a batch puts those of one field together.
 
 use super::layout::of_images;
+use super::lent::LentMap;
 use super::memory::{Base, map};
 use super::{Batch, Element, Tensor};
 use crate::augment::Output;
 use crate::error::{Error, Result};
 use memmap2::MmapMut;
+use std::ops::Range;
+use std::sync::Arc;
 
 /// The value of a field of a sample.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,11 +70,17 @@ pub(super) enum Gathered {
     Tensors(Vec<Option<(Block, Element, Vec<i64>)>>),
 }
 
-/// Memory that belongs to one batch, aligned to a page.
+/// Memory that belongs to one batch, aligned to a page, or to 64 bytes where another process wrote it.
 pub(super) struct Block {
     base: Base,
+    bytes: usize,
     /// The mapping that owns what `base` points to.
-    _map: MmapMut,
+    _map: BlockMap,
+}
+
+enum BlockMap {
+    Own(#[expect(dead_code, reason = "held, not used")] MmapMut),
+    Lent(#[expect(dead_code, reason = "held, not used")] Arc<LentMap>),
 }
 
 impl Block {
@@ -86,7 +95,18 @@ impl Block {
             at += part.len();
         }
         let base = Base(map.as_mut_ptr());
-        Ok(Self { base, _map: map })
+        Ok(Self { base, bytes, _map: BlockMap::Own(map) })
+    }
+
+    /// A part of what another process wrote.
+    pub(super) fn part(map: &Arc<LentMap>, at: Range<usize>) -> Self {
+        let base = Base(map.base().0.wrapping_add(at.start));
+        Self { base, bytes: at.len(), _map: BlockMap::Lent(map.clone()) }
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        // SAFETY: the range lies in the mapping, which lives as long as `self`, and no consumer has a tensor of it yet.
+        unsafe { std::slice::from_raw_parts(self.base.0, self.bytes) }
     }
 }
 
@@ -233,7 +253,7 @@ mod tests {
     }
 
     fn bytes(block: &Block, length: usize) -> Vec<u8> {
-        block._map[..length].to_vec()
+        block.bytes()[..length].to_vec()
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::tier::RankMeeting;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +15,28 @@ pub trait FindsJob {
     /// [`Error::Config`] for `peers` and [`Error::Unavailable`] where what the launcher says cannot be used, or lacks a
     /// package.
     fn find(&self, ask: &JobQuestion<'_>) -> Result<FoundJob>;
+
+    /// The program that runs a command of `foreload` in this environment, and its first arguments.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where there is none.
+    fn command(&self) -> Result<Vec<OsString>>;
+}
+
+/// The program that runs a command of `foreload` as this process does.
+///
+/// # Errors
+/// Those of [`FindsJob::command`].
+pub(super) fn own_command(finder: Option<&dyn FindsJob>) -> Result<Vec<OsString>> {
+    match finder {
+        Some(finder) => finder.command(),
+        None => {
+            let own = std::env::current_exe();
+            own.map(|path| vec![path.into()]).map_err(|error| {
+                Error::Unavailable(format!("the program cannot be started once more: {error}"))
+            })
+        }
+    }
 }
 
 /// What a user says of how a job's processes find one another.

@@ -55,6 +55,9 @@ enum Command {
     Plan(plan::PlanArgs),
     /// Compute what a training on many nodes would cost under each caching policy
     Simulate(simulate::SimulateArgs),
+    /// Make the batches that loaders with `shared=` ask for, which start this themselves
+    #[command(hide = true)]
+    Produce,
     /// Show where the time of each epoch of a logged run went
     Report(report::ReportArgs),
     /// Draw what a network sees: images as the transforms make them, beside the whole ones, with what was drawn
@@ -104,6 +107,7 @@ pub fn main(args: Vec<OsString>, finder: Option<&dyn FindsJob>) -> i32 {
         Command::Pack(args) => pack::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Simulate(args) => simulate::run(&args),
+        Command::Produce => crate::serve::started_by_a_loader(),
         Command::Report(args) => report::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Synth(args) => synth::run(&args),

@@ -1,7 +1,7 @@
 //! The loader's settings as flags, with the names, defaults and help of the table of settings.
 
 use crate::Error;
-use crate::config::{Given, LoaderKind, LoaderOptions, SETTINGS, Setting, check_given_once};
+use crate::config::{Given, GivenSettings, LoaderKind, LoaderOptions, SETTINGS, Setting, check_given_once};
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use clap::parser::ValueSource;
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
@@ -19,11 +19,18 @@ pub(super) trait TakesSettings {
 
 /// The settings that the flags of a command set, to be flattened into its arguments.
 #[derive(Debug, Clone)]
-pub(super) struct Settings<C>(LoaderOptions, PhantomData<C>);
+pub(super) struct Settings<C>(LoaderOptions, GivenSettings, PhantomData<C>);
 
 impl<C> From<LoaderOptions> for Settings<C> {
     fn from(options: LoaderOptions) -> Self {
-        Self(options, PhantomData)
+        Self(options, GivenSettings::default(), PhantomData)
+    }
+}
+
+impl<C> Settings<C> {
+    /// What the flags gave, defaults included.
+    pub(super) fn given(&self) -> &GivenSettings {
+        &self.1
     }
 }
 
@@ -106,7 +113,7 @@ fn given(setting: &Setting, word: OsString) -> Result<Given, Error> {
 
 impl<C: TakesSettings> FromArgMatches for Settings<C> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<Self, clap::Error> {
-        let mut settings = Self(LoaderOptions::default(), PhantomData);
+        let mut settings = Self::from(LoaderOptions::default());
         settings.update_from_arg_matches(matches)?;
         Ok(settings)
     }
@@ -117,6 +124,7 @@ impl<C: TakesSettings> FromArgMatches for Settings<C> {
         for (setting, _) in taken::<C>() {
             if let Some(given) = matches.get_one::<Given>(setting.name) {
                 setting.set(&mut self.0, given).map_err(refused)?;
+                self.1.give(setting.name, given.clone());
                 // Defaults are values here, too, and no contradiction to what the user says.
                 let is_default = matches.value_source(setting.name) != Some(ValueSource::CommandLine);
                 if !is_default && *given != Given::Nothing {

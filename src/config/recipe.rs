@@ -106,6 +106,10 @@ impl LoaderOptions {
         if !self.decoded {
             return cpu("files stay in host memory with decoded=False".to_owned());
         }
+        if self.shared.is_some() {
+            let chosen = cpu("batches that are shared are in host memory".to_owned())?;
+            return Ok(ChosenDevice { overlooked: device::choose(&self.device, self.decoder, false)?.device != chosen.device, ..chosen });
+        }
         let mut images_in_order = images.list().iter().enumerate();
         let of_own_sizes =
             images_in_order.find(|(image, _)| ViewKind::of(images.recipe(*image)) == ViewKind::Values);

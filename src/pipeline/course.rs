@@ -57,6 +57,17 @@ impl Course {
         }
     }
 
+    /// The rank whose batches these are, and the number of ranks.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for a stream.
+    pub(super) fn place(&self) -> Result<(u32, u32)> {
+        match self {
+            Self::Epoch(schedule) => Ok((schedule.rank(), schedule.world_size())),
+            Self::Stream(_) => Err(Error::Internal("a stream was taken for a dataset".into())),
+        }
+    }
+
     /// The number of places of a step of all ranks.
     pub(super) fn global_batch(&self) -> u64 {
         match self {

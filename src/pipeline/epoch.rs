@@ -172,6 +172,22 @@ impl Epoch {
     /// [`Error::Sample`] with `on_error = raise`; [`Error::TooManyErrors`]; [`Error::Config`] for `memory` when the
     /// consumer has kept every buffer for some seconds; [`Error::Internal`] when a thread died.
     pub fn poll(&mut self, patience: Duration) -> Result<Poll> {
+        self.poll_by(patience, Self::deliver)
+    }
+
+    /// Waits up to `patience` for the next batch, with the samples of it that failed: nothing is done about these.
+    ///
+    /// # Errors
+    /// Those of [`Epoch::poll`] that are about no sample.
+    pub(crate) fn poll_as_made(&mut self, patience: Duration) -> Result<Poll> {
+        self.poll_by(patience, |epoch, batch| epoch.hand_over(batch, &[]))
+    }
+
+    fn poll_by(
+        &mut self,
+        patience: Duration,
+        deliver: impl FnOnce(&mut Self, Batch) -> Result<Batch>,
+    ) -> Result<Poll> {
         self.progress.asked();
         if self.next_step >= self.steps() {
             self.progress.end();
@@ -185,7 +201,7 @@ impl Epoch {
         let polled = self.run.inbox.wait_for(self.next_step, Instant::now() + patience);
         self.waited();
         let outcome = polled.and_then(|polled| match polled {
-            Some(batch) => self.deliver(batch).map(Poll::Batch),
+            Some(batch) => deliver(self, batch).map(Poll::Batch),
             None if self.next_step >= self.steps() => Ok(Poll::End),
             None => self.check_alive().map(|()| Poll::Pending),
         });
@@ -203,8 +219,12 @@ impl Epoch {
             self.run.course.give_up(&failed)?;
             return Err(error);
         }
+        self.hand_over(batch, &failed)
+    }
+
+    fn hand_over(&mut self, mut batch: Batch, failed: &[u64]) -> Result<Batch> {
         batch.deliver();
-        self.run.course.deliver(self.next_step, &failed)?;
+        self.run.course.deliver(self.next_step, failed)?;
         self.busy_with = Some(batch.len() as u64);
         self.next_step += 1;
         self.progress.step(self.failed);

@@ -42,6 +42,16 @@ impl FetchWaker {
         }
     }
 
+    /// Notes that the thread waits for what may come free.
+    pub(super) fn starve(&self) {
+        self.starving.store(true, Ordering::SeqCst);
+    }
+
+    /// Says how the thread is woken while it waits for something else than room.
+    pub(super) fn wake_by(&self, waker: Waker) {
+        *self.waker.lock().unwrap_or_else(PoisonError::into_inner) = Some(waker);
+    }
+
     /// Wakes the reading thread, whatever it waits for.
     pub(super) fn wake(&self) {
         self.starving.store(false, Ordering::SeqCst);
@@ -166,7 +176,7 @@ impl Fetcher {
         self.stopwatch.skip_to(run.counters.started);
         while !run.stopped() {
             // Set before the pools are asked, so that what comes free in between wakes this thread.
-            self.shared.fetch_waker.starving.store(true, Ordering::SeqCst);
+            self.shared.fetch_waker.starve();
             let blocked_on = self.submit(run, &mut cursor, &sink)?;
             let starved = blocked_on != BlockedOn::Nothing;
             self.shared.fetch_waker.starving.fetch_and(starved, Ordering::SeqCst);
@@ -229,8 +239,7 @@ impl Fetcher {
         if self.reader.is_none() {
             let reader = self.shared.open_reader(&self.slots)?;
             *self.shared.io.lock().unwrap_or_else(PoisonError::into_inner) = reader.describe();
-            *self.shared.fetch_waker.waker.lock().unwrap_or_else(PoisonError::into_inner) =
-                Some(reader.waker());
+            self.shared.fetch_waker.wake_by(reader.waker());
             self.reader = Some(reader);
         }
         Ok(())

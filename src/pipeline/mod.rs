@@ -5,6 +5,7 @@
 //! the start: slots for bytes, buffers for batches. The threads start with the first epoch and live as long as the
 //! [`Pipeline`].
 
+mod attend;
 mod boxes;
 mod concealed;
 mod course;
@@ -46,12 +47,14 @@ use crate::error::{Error, Result};
 use crate::io::Reader;
 use crate::rng::{RandomKey, Use};
 use crate::schedule::{SampleHomes, Schedule, Shuffling};
+use crate::sharing::{Position, Sharing, SharingStats};
 use crate::slot::SlotPool;
 use crate::state::{OrderIdentity, State};
 use crate::stream::SampleStream;
 use crate::tier::{Cache, CacheStats, OpenSource, RankPlace, SourceUse};
 use crate::tier_name::TierName;
 use crate::trace::{Trace, TraceLane};
+use attend::SharedBatches;
 use course::{Course, StreamCourse};
 use fetch::FetchWaker;
 use inbox::Inbox;
@@ -94,6 +97,10 @@ struct PipelineShared {
     open_reader: Arc<OpenReader>,
     /// The stream, where samples are those of one.
     stream: Option<Arc<SampleStream>>,
+    /// How batches are taken from another process, where they are shared.
+    shared_batches: Option<SharedBatches>,
+    /// Whether batches are in memory that other processes can be lent.
+    lends: bool,
     fetch_waker: Arc<FetchWaker>,
     trace: Trace,
     /// The stopwatch of the consumer, whichever thread that is.
@@ -162,6 +169,8 @@ impl Pipeline {
             identity: Arc::new(identity),
             open_reader: open_reader.into(),
             stream: None,
+            shared_batches: None,
+            lends: false,
             fetch_waker: Arc::default(),
             trace: Trace::off(),
             consumer: Mutex::new(Stopwatch::new(TraceLane::off())),
@@ -201,14 +210,48 @@ impl Pipeline {
         pipeline
     }
 
+    /// Has another process make the batches, for all that share them.
+    ///
+    /// # Panics
+    /// Panics when an epoch has begun already.
+    pub(crate) fn sharing(mut self, sharing: Sharing) -> Self {
+        let batches = SharedBatches { sharing: Arc::new(sharing), stats: Arc::default() };
+        self.not_begun().for_each(|shared| shared.shared_batches = Some(batches.clone()));
+        self
+    }
+
+    /// Has batches made in memory that other processes can be lent.
+    ///
+    /// # Panics
+    /// Panics when an epoch has begun already.
+    pub(crate) fn lending(mut self) -> Self {
+        self.not_begun().for_each(|shared| shared.lends = true);
+        self
+    }
+
+    /// What the threads of all epochs will share.
+    fn not_begun(&mut self) -> impl Iterator<Item = &mut PipelineShared> {
+        let later = self.later.iter_mut().map(|(_, shared)| shared);
+        let all = std::iter::once(&mut self.shared).chain(later);
+        all.map(|shared| Arc::get_mut(shared).expect("no epoch has begun"))
+    }
+
+    /// What was had of the processes that share batches; `None` where none are shared.
+    pub(crate) fn sharing_stats(&self) -> Option<&SharingStats> {
+        self.shared.shared_batches.as_ref().map(|batches| &*batches.stats)
+    }
+
+    /// What the order of samples depends on.
+    pub(crate) fn identity(&self) -> &OrderIdentity {
+        &self.shared.identity
+    }
+
     /// Makes the threads log what they do. [`Trace::finish`] comes after the pipeline is dropped.
     ///
     /// # Panics
     /// Panics when an epoch has begun already.
     pub fn traced(mut self, trace: Trace) -> Self {
-        let later = self.later.iter_mut().map(|(_, shared)| shared);
-        for shared in std::iter::once(&mut self.shared).chain(later) {
-            let shared = Arc::get_mut(shared).expect("no epoch has begun");
+        for shared in self.not_begun() {
             shared.consumer = Mutex::new(Stopwatch::new(trace.lane("consumer")));
             shared.trace = trace.clone();
         }
@@ -303,7 +346,8 @@ impl Pipeline {
         // The first epoch reports what went wrong when the cache was opened.
         let first = threads.is_none();
         let place = RankPlace { rank: schedule.rank(), world_size: schedule.world_size() };
-        let threads = threads::running(&mut threads, shared, place)?;
+        let at = Position { epoch, step: first_step };
+        let threads = threads::running(&mut threads, shared, place, at)?;
         let schedule = shared.assigned(schedule)?;
         threads.stop_current();
         if let Some(cache) = self.cache() {
@@ -334,7 +378,7 @@ impl Pipeline {
         }
         let waker = shared.fetch_waker.clone();
         let (iteration, first_step) = stream.begin(move || waker.wake())?;
-        let threads = threads::running(&mut threads, shared, place)?;
+        let threads = threads::running(&mut threads, shared, place, Position { epoch: 0, step: first_step })?;
         let global_batch = self.global_batch(place.world_size);
         let course = Course::Stream(StreamCourse { stream: stream.clone(), iteration, global_batch });
         self.run(threads, shared, 0, course, first_step, errors)
@@ -405,6 +449,8 @@ impl PipelineShared {
             identity: self.identity.clone(),
             open_reader: self.open_reader.clone(),
             stream: self.stream.clone(),
+            shared_batches: self.shared_batches.clone(),
+            lends: self.lends,
             fetch_waker: Arc::default(),
             trace: Trace::off(),
             consumer: Mutex::new(Stopwatch::new(TraceLane::off())),

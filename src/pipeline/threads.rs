@@ -9,6 +9,7 @@ use crate::config::{Device, LANES};
 use crate::error::{Error, Result};
 use crate::names::NamedValue;
 use crate::schedule::{Assignment, SampleHomes};
+use crate::sharing::Position;
 use crate::slot::SlotPool;
 use crate::tier::{Cache, RankPlace, SharedJob, Verify};
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -74,6 +75,7 @@ impl Threads {
         }
         let storage = match &stage {
             Some(stage) => BatchStorage::Cuda(stage.storage()?),
+            None if shared.lends => BatchStorage::Shared,
             None if config.decoded => BatchStorage::Host,
             None => BatchStorage::Slots,
         };
@@ -121,6 +123,23 @@ impl Threads {
         }
         let fetcher = Fetcher::new(shared.clone(), slots, batches.clone(), jobs, lanes);
         spawn("foreload-read".into(), Box::new(move || fetcher.run(&run_queue)))?;
+        let shared = shared.clone();
+        Ok(Self { process: std::process::id(), shared, batches, runs, current: None, handles, ended })
+    }
+
+    /// Starts a single thread, which does `work` on the runs that it is given until no more can come.
+    pub(super) fn start_alone(
+        shared: &Arc<PipelineShared>,
+        batches: BatchPool,
+        mut work: impl FnMut(&Receiver<Arc<EpochRun>>) + Send + 'static,
+    ) -> Result<Self> {
+        let (runs, run_queue) = unbounded();
+        let (alive, ended) = unbounded::<()>();
+        let thread = std::thread::Builder::new().name("foreload-share".into()).spawn(move || {
+            work(&run_queue);
+            drop(alive);
+        });
+        let handles = vec![thread.map_err(|e| Error::Unavailable(format!("cannot start a thread: {e}")))?];
         let shared = shared.clone();
         Ok(Self { process: std::process::id(), shared, batches, runs, current: None, handles, ended })
     }
@@ -186,6 +205,7 @@ pub(super) fn running<'a>(
     threads: &'a mut Option<Threads>,
     shared: &Arc<PipelineShared>,
     place: RankPlace,
+    at: Position,
 ) -> Result<&'a mut Threads> {
     if threads.as_ref().is_some_and(|threads| threads.process != std::process::id()) {
         return Err(forked());
@@ -196,7 +216,21 @@ pub(super) fn running<'a>(
     }
     match threads {
         Some(threads) => Ok(threads),
-        empty => Ok(empty.insert(Threads::start(shared, place)?)),
+        empty => Ok(empty.insert(started(shared, place, at)?)),
+    }
+}
+
+/// New threads: one that takes batches from another process, where they are shared, or those that make them.
+fn started(shared: &Arc<PipelineShared>, place: RankPlace, at: Position) -> Result<Threads> {
+    let Some(batches) = &shared.shared_batches else { return Threads::start(shared, place) };
+    match Threads::attend(shared, batches, place, at) {
+        Err(Error::Unavailable(why)) => {
+            shared.index.notices().warn_once("shared", || {
+                format!("shared is given, but this loader makes its batches for itself alone: {why}")
+            });
+            Threads::start(shared, place)
+        }
+        attending => attending,
     }
 }
 

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::tier::{RankMeeting, RanksMet};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -87,4 +88,13 @@ impl FindsJob for PythonJob {
         };
         Python::attach(|py| find(py).map_err(|exception: PyErr| from_python(py, &exception)))
     }
+
+    fn command(&self) -> Result<Vec<OsString>> {
+        Python::attach(|py| own_command(py).map_err(|exception| from_python(py, &exception)))
+    }
+}
+
+/// The command that runs `foreload` by the interpreter and the module of this process.
+pub(super) fn own_command(py: Python<'_>) -> PyResult<Vec<OsString>> {
+    py.import("foreload._command")?.getattr("own_command")?.call0()?.extract()
 }

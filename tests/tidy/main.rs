@@ -55,19 +55,21 @@ const HOMES: &[(&str, &[&str])] = &[
     ("zune-jpeg", &["cli", "decode"]),
     ("crossbeam-channel", &["cli", "dataset", "http", "io", "peers", "pipeline", "stream", "tier", "trace"]),
     ("indicatif", &["cli", "dataset"]),
-    ("libc", &["cli", "gpu", "io", "node", "slot", "source", "tier"]),
+    ("libc", &["batch", "cli", "gpu", "io", "node", "slot", "source", "tier"]),
     ("libloading", &["gpu"]),
     (
         "rustix",
-        &["cli", "dataset", "http", "io", "node", "pack", "peers", "slot", "source", "stream", "tier"],
+        &["batch", "cli", "dataset", "http", "io", "node", "pack", "peers", "slot", "source", "stream", "tier"],
     ),
     (
         "serde",
         &[
             "augment",
+            "batch",
             "cli",
             "config",
             "dataset",
+            "error",
             "gpu",
             "io",
             "json",
@@ -88,7 +90,7 @@ const HOMES: &[(&str, &[&str])] = &[
     (
         "serde_json",
         &[
-            "augment", "cli", "config", "dataset", "json", "pack", "pipeline", "python", "show", "simulate",
+            "augment", "batch", "cli", "config", "dataset", "json", "pack", "pipeline", "python", "show", "simulate",
             "state", "stream", "tier", "trace",
         ],
     ),

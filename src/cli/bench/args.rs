@@ -4,7 +4,7 @@ use super::place::BenchPlace;
 use crate::cli::emulate;
 use crate::cli::job::{self, FindsJob, NodeArgs};
 use crate::cli::settings::{Settings, TakesSettings};
-use crate::config::{LoaderOptions, Peers, parse_duration};
+use crate::config::{Given, GivenSettings, LoaderOptions, Peers, parse_duration};
 use crate::error::{Error, Result};
 use crate::io::PfsRates;
 use std::path::PathBuf;
@@ -80,6 +80,15 @@ impl BenchArgs {
     pub(super) fn options(&self) -> LoaderOptions {
         let settings = (*self.settings).clone();
         LoaderOptions { train: settings.train && !self.eval, ..settings }
+    }
+
+    /// The same settings as they were given.
+    pub(super) fn given(&self) -> GivenSettings {
+        let mut given = self.settings.given().clone();
+        if self.eval {
+            given.give("train", Given::Truth(false));
+        }
+        given
     }
 
     /// The place of this process in its job.

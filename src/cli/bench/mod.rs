@@ -5,6 +5,7 @@ mod checksum;
 mod epochs;
 mod place;
 mod report;
+mod share;
 mod stall;
 mod text;
 
@@ -52,6 +53,7 @@ pub(super) fn run(args: &BenchArgs, finder: Option<&dyn FindsJob>) -> Result<()>
     let trace = trace(log.as_deref(), &place)?;
     let pipeline =
         Pipeline::with_reader(index, config, emulate::open_reader(args.emulate_pfs)).traced(trace.clone());
+    let pipeline = share::shared(pipeline, args, &options, finder)?;
     let ran = BenchRun::run(args, &place, &pipeline)?;
     let mut report = BenchReport::new(&pipeline, &place, ran, start, index_seconds);
     if args.stall {

@@ -1,6 +1,7 @@
 //! A value as a user gave it, in Python or on the command line, before a setting says what it may be.
 
 use crate::dataset::without_secrets;
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -9,7 +10,7 @@ const SHOWN_ITEMS: usize = 10;
 const SHOWN_CHARACTERS: usize = 200;
 
 /// A value that has no type yet: what Python's objects and the command line's words have in common.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub enum Given {
     /// `None`.
     Nothing,

@@ -9,6 +9,7 @@ mod document;
 mod elsewhere;
 mod forms;
 mod given;
+mod list;
 mod objects;
 mod table;
 
@@ -17,6 +18,7 @@ pub use document::{SettingsClass, manual, parameters, signature, stub};
 pub(crate) use elsewhere::unknown as unknown_setting;
 pub(crate) use forms::{Description, Form};
 pub(crate) use given::Given;
+pub(crate) use list::GivenSettings;
 pub use objects::SettingsObject;
 pub use table::{LoaderOptions, SETTINGS};
 
@@ -120,6 +122,7 @@ pub struct Setting {
     reset: fn(&mut LoaderOptions),
     check: fn(&LoaderOptions) -> Result<(), String>,
     show: fn(&LoaderOptions) -> Given,
+    shows_all: fn() -> bool,
 }
 
 /// A setting as a member of an object: `cache=Directory(size=...)`.
@@ -240,6 +243,21 @@ impl Setting {
             annotation: format!("{} | None", form.annotation),
             ..form
         }
+    }
+
+    /// Whether batches are other ones with another value. Where they end, what makes them and how many are kept does not
+    /// change them.
+    pub(crate) fn decides_batches(&self) -> bool {
+        let is_about_batches = matches!(
+            self.topic,
+            Topic::Batches | Topic::Selection | Topic::Fields | Topic::Images | Topic::Failures
+        );
+        is_about_batches && !["keep", "device", "decoder", "cpu_decode", "max_errors"].contains(&self.name)
+    }
+
+    /// Whether values that are [shown](Setting::shown) alike are alike.
+    pub(crate) fn shows_all(&self) -> bool {
+        (self.shows_all)()
     }
 
     /// The value in `options`, as a user would give it.

@@ -8,13 +8,13 @@ use super::SettingsObject::{Directory as OfCache, Ram as OfRam, Resources as OfR
 use super::forms::{
     AnyPath, AnyText, Bounds, ByteCount, Channels, ClassList, DeviceName, FieldList, Indices, LabelSource,
     Maybe, MixList, OneOf, OwnDirectory, PeersChoice, Probability, Ratios, SideLengths, SizesByEpoch,
-    TransformList, Truth, TruthOrBlocks, Weighing, WholeNumber,
+    TransformList, Truth, TruthOrBlocks, TruthOrName, Weighing, WholeNumber,
 };
 use super::{Description, Form, Setting, Topic};
 use crate::augment::{
     CROP_RATIO, CROP_SCALE, DType, Fidelity, ImageTransforms, LARGEST_SIDE, MemoryFormat, Mixing,
 };
-use crate::config::{CpuDecode, FieldOptions, GpuDecoder, Labels, OnError, Peers, Weights};
+use crate::config::{CpuDecode, FieldOptions, GpuDecoder, Labels, OnError, Peers, SharingPolicy, Weights};
 use crate::dataset::{Changed, ClassRef};
 use crate::decode::Damaged;
 use crate::io::{Direct, IoChoice};
@@ -34,6 +34,10 @@ const MOST_THREADS: u64 = 1024;
 
 /// The largest number of reads that the kernel lets one io_uring hold.
 const DEEPEST_QUEUE: u64 = 32_768;
+
+/// The most batches that are kept for loaders that share them, and the most such loaders.
+const MOST_SHARED: u64 = 1024;
+const MOST_CONSUMERS: u64 = 256;
 
 /// Defines the type of the options with its defaults, and the table of the settings.
 macro_rules! settings {
@@ -72,6 +76,7 @@ macro_rules! settings {
                 reset: |options| options.$name = $default,
                 check: |options| Form::check(&$form, &options.$name),
                 show: |options| Form::show(&$form, &options.$name),
+                shows_all: || Form::<$type>::shows_all(&$form),
             }
             $(.$clause($($argument),*))*
         ),*];
@@ -292,6 +297,24 @@ settings! {
 
     /// Cap of the memory on the GPU, beside what nvJPEG takes: bytes, or a text such as `"8GB"`. None: a quarter of it.
     device_memory: Option<u64> = None, Maybe(ByteCount), Resources.images_only().member(OfResources, "device_memory");
+
+    /// Whether batches are shared with other processes of this user on this node, such as the trials of a search or
+    /// several members of an ensemble: those that ask for the same batches (dataset, order, recipe, rank) attach to one
+    /// process that makes each batch once, and are lent it without a copy. True, or a name: only loaders with the same
+    /// name share. The process is started by the first and ends after the last of them, or is `foreload serve`; what
+    /// it takes of the machine (`threads`, `memory` ...) is said by the loader that starts it.
+    shared: Option<String> = None, TruthOrName, Resources.images_only().datasets_only();
+
+    /// With `shared`: how many batches back the process keeps for those that are behind the fastest.
+    shared_window: u32 = 4, WholeNumber::from(1).to(MOST_SHARED), Resources.images_only().datasets_only();
+
+    /// With `shared`: what happens to a loader that falls behind the window. With `leave` the others go on, and it goes
+    /// on by itself, or with others that are where it is. With `wait` the others wait for it.
+    shared_policy: SharingPolicy = SharingPolicy::Leave, OneOf::names(), Resources.images_only().datasets_only();
+
+    /// With `shared`: the number of loaders that begin together; the first batch comes when they are there, or after a
+    /// minute.
+    shared_consumers: u32 = 1, WholeNumber::from(1).to(MOST_CONSUMERS), Resources.images_only().datasets_only();
 
     /// How many ranks this node has, numbered one after another: they share the cache, processors and memory. None:
     /// what the launcher (see `rank`) says, else all share the cache, and this process has processors and memory alone.

@@ -20,8 +20,8 @@ impl FileLoader {
         arguments: &Bound<'_, PyTuple>,
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyClassInitializer<Self>> {
-        let (paths, options) = settings::read(LoaderKind::Files, arguments, settings)?;
-        let loader = Loader::open(py, paths, options, settings, Contents::Files)?;
+        let arguments = settings::read(LoaderKind::Files, arguments, settings)?;
+        let loader = Loader::open(py, arguments, settings, Contents::Files)?;
         Ok(PyClassInitializer::from(loader).add_subclass(Self))
     }
 }

@@ -26,8 +26,8 @@ impl ImageLoader {
         arguments: &Bound<'_, PyTuple>,
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<PyClassInitializer<Self>> {
-        let (paths, options) = settings::read(LoaderKind::Images, arguments, settings)?;
-        let loader = Loader::open(py, paths, options, settings, Contents::Images)?;
+        let arguments = settings::read(LoaderKind::Images, arguments, settings)?;
+        let loader = Loader::open(py, arguments, settings, Contents::Images)?;
         Ok(PyClassInitializer::from(loader).add_subclass(Self))
     }
 

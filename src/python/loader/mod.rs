@@ -13,12 +13,12 @@ pub(super) use streams::StreamEngine;
 use super::batches::Batches;
 use super::error::{no_labels, raise};
 use super::notices::deliver;
-use super::peers::PythonMeeting;
-use super::settings::whole_number;
-use crate::config::LoaderOptions;
+use super::peers::{PythonMeeting, own_command};
+use super::settings::{LoaderArguments, whole_number};
 use crate::dataset::{Contents, DatasetIndex, IndexOptions};
 use crate::names::NamedValue;
 use crate::pipeline::{ConcealedLog, Cursor, Epoch, FailureLog, Pipeline, SampleFailure, Start};
+use crate::sharing::Sharing;
 use crate::state::State;
 use pyo3::prelude::*;
 use pyo3::types::{PyByteArray, PyDict};
@@ -290,14 +290,14 @@ impl Loader {
         Ok(epoch)
     }
 
-    /// Opens a loader of the datasets at `roots`; `settings` are the keywords that `options` were read from.
+    /// Opens a loader; `settings` are the keywords that its `arguments` were read from.
     fn open(
         py: Python<'_>,
-        roots: Vec<PathBuf>,
-        mut options: LoaderOptions,
+        arguments: LoaderArguments,
         settings: Option<&Bound<'_, PyDict>>,
         contents: Contents,
     ) -> PyResult<Self> {
+        let LoaderArguments { paths: roots, mut options, given } = arguments;
         let mut meeting = None;
         if options.peers.on
             && let Some(peers) = settings.map(|settings| settings.get_item("peers")).transpose()?.flatten()
@@ -310,10 +310,17 @@ impl Loader {
         let local = ranks.call_method1("local_world_size", (options.local_world_size,))?;
         options.local_world_size = local.extract()?;
         let checked = raise(py, py.detach(|| options.validate()))?;
-        let index = open_index(py, roots, checked.index_options(contents))?;
+        let index = open_index(py, roots.clone(), checked.index_options(contents))?;
         let config = raise(py, py.detach(|| checked.check(&index)))?;
         deliver(py, index.notices())?;
-        let pipeline = Pipeline::new(Arc::new(index), config);
+        let mut pipeline = Pipeline::new(Arc::new(index), config);
+        if options.shared.is_some() {
+            let index = (&**pipeline.index(), pipeline.identity());
+            let sharing = Sharing::new(&roots, &given, &options, index, own_command(py)?);
+            if let Some(sharing) = raise(py, sharing)? {
+                pipeline = pipeline.sharing(sharing);
+            }
+        }
         let pipeline = SharedPipeline(Some(Arc::new(pipeline)));
         Ok(Self {
             pipeline,

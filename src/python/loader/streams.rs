@@ -45,7 +45,7 @@ impl StreamEngine {
         votes: Option<Py<PyAny>>,
         settings: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<Self> {
-        let options = settings::read_named(LoaderKind::Images, py, settings, |name, _| {
+        let (options, _) = settings::read_named(LoaderKind::Images, py, settings, |name, _| {
             if Setting::named(name).is_some_and(Setting::is_of_datasets) || name == "cache" {
                 let message = "is about datasets, which have an index and epochs: leave it out for a stream";
                 return Err(settings::wrong(name, message));

@@ -8,7 +8,7 @@ mod read;
 
 pub(super) use describe::describe;
 pub(super) use objects::{Directory, Ram, Resources};
-pub(super) use read::{read, read_named};
+pub(super) use read::{LoaderArguments, read, read_named};
 
 use super::error::ConfigError;
 use crate::config::{Given, Setting};

@@ -4,7 +4,7 @@ use super::given::{given, shown};
 use super::objects::members;
 use super::{GivenSetting, check_count, keywords, wrong};
 use crate::config::{
-    Given, LoaderKind, LoaderOptions, Setting, SettingsObject, check_given_once, unknown_setting,
+    Given, GivenSettings, LoaderKind, LoaderOptions, Setting, SettingsObject, check_given_once, unknown_setting,
 };
 use crate::python::error::{ConfigError, raise};
 use pyo3::exceptions::PyException;
@@ -21,10 +21,10 @@ pub(in crate::python) fn read(
     loader: LoaderKind,
     positional: &Bound<'_, PyTuple>,
     named: Option<&Bound<'_, PyDict>>,
-) -> PyResult<(Vec<PathBuf>, LoaderOptions)> {
+) -> PyResult<LoaderArguments> {
     check_count(loader.name(), positional, 1, "one, the path")?;
     let mut path = positional.get_item(0).ok();
-    let options = read_named(loader, positional.py(), named, |name, value| {
+    let (options, given) = read_named(loader, positional.py(), named, |name, value| {
         if name != "path" {
             return Ok(false);
         }
@@ -33,7 +33,15 @@ pub(in crate::python) fn read(
             Some(_) => Err(wrong("path", "is given twice, by its place and by its name")),
         }
     })?;
-    paths(path).map(|paths| (paths, options))
+    paths(path).map(|paths| LoaderArguments { paths, options, given })
+}
+
+/// What a loader was given.
+pub(in crate::python) struct LoaderArguments {
+    pub paths: Vec<PathBuf>,
+    pub options: LoaderOptions,
+    /// The settings that the options were made of.
+    pub given: GivenSettings,
 }
 
 /// Reads the options that keywords mean. Those that `takes` says are its own are left to it.
@@ -45,7 +53,7 @@ pub(in crate::python) fn read_named<'py>(
     py: Python<'py>,
     named: Option<&Bound<'py, PyDict>>,
     mut takes: impl FnMut(&str, &Bound<'py, PyAny>) -> PyResult<bool>,
-) -> PyResult<LoaderOptions> {
+) -> PyResult<(LoaderOptions, GivenSettings)> {
     let mut arguments: Vec<(GivenSetting, String)> = Vec::new();
     let mut misplaced: Vec<GivenSetting> = Vec::new();
     for entry in keywords(named) {
@@ -104,8 +112,9 @@ fn options(
     py: Python<'_>,
     loader: LoaderKind,
     arguments: &[(GivenSetting, String)],
-) -> PyResult<LoaderOptions> {
+) -> PyResult<(LoaderOptions, GivenSettings)> {
     let mut options = loader.usual();
+    let mut given = GivenSettings::default();
     for (number, ((setting, value), call)) in arguments.iter().enumerate() {
         if !setting.belongs_to(loader) {
             return Err(wrong(setting.name, unknown_setting(loader, setting.name)));
@@ -124,13 +133,14 @@ fn options(
             ));
         }
         raise(py, setting.set(&mut options, value))?;
+        given.give(setting.name, value.clone());
     }
     if options.transforms.is_some() {
-        let given = arguments.iter().filter(|((_, value), _)| *value != Given::Nothing);
-        let given: Vec<&str> = given.map(|((setting, _), _)| setting.name).collect();
-        raise(py, check_given_once(&given))?;
+        let said = arguments.iter().filter(|((_, value), _)| *value != Given::Nothing);
+        let said: Vec<&str> = said.map(|((setting, _), _)| setting.name).collect();
+        raise(py, check_given_once(&said))?;
     }
-    Ok(options)
+    Ok((options, given))
 }
 
 /// Explains for settings that are members of an object alone how to write the call.

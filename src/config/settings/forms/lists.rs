@@ -214,6 +214,10 @@ impl Form<Vec<u64>> for Indices {
         Given::empty_list()
     }
 
+    fn shows_all(&self) -> bool {
+        false
+    }
+
     fn may_be(&self) -> String {
         "numbers of samples, from 0 on".into()
     }
@@ -334,6 +338,10 @@ impl Form<Weights> for Weighing {
     /// Shows the word. Weights are never shown, because they have no default, and there may be millions.
     fn show(&self, _: &Weights) -> Given {
         Given::Text("balanced".into())
+    }
+
+    fn shows_all(&self) -> bool {
+        false
     }
 
     fn may_be(&self) -> String {

@@ -8,7 +8,9 @@ mod words;
 pub(super) use lists::{Bounds, Channels, ClassList, Indices, Ratios, SideLengths, SizesByEpoch, Weighing};
 pub(super) use peers::PeersChoice;
 pub(super) use structures::{FieldList, LabelSource, MixList, TransformList};
-pub(super) use words::{AnyPath, AnyText, ByteCount, DeviceName, OneOf, OwnDirectory, Truth, TruthOrBlocks};
+pub(super) use words::{
+    AnyPath, AnyText, ByteCount, DeviceName, OneOf, OwnDirectory, Truth, TruthOrBlocks, TruthOrName,
+};
 
 use super::Given;
 
@@ -30,6 +32,11 @@ pub(crate) trait Form<T> {
     /// The errors of [`Form::read`].
     fn check(&self, value: &T) -> Result<(), String> {
         self.read(&self.show(value)).map(|_| ())
+    }
+
+    /// Whether [`Form::show`] shows all of a value, so that values that are shown alike are alike.
+    fn shows_all(&self) -> bool {
+        true
     }
 
     /// What the value may be, in words that go after "must be".
@@ -113,6 +120,10 @@ impl<T, F: Form<T>> Form<Option<T>> for Maybe<F> {
 
     fn show(&self, value: &Option<T>) -> Given {
         value.as_ref().map_or(Given::Nothing, |value| self.0.show(value))
+    }
+
+    fn shows_all(&self) -> bool {
+        self.0.shows_all()
     }
 
     fn check(&self, value: &Option<T>) -> Result<(), String> {

@@ -122,6 +122,10 @@ impl Form<Vec<FieldOptions>> for FieldList {
         Given::List(fields.iter().map(|field| Given::Text(field.name.clone())).collect())
     }
 
+    fn shows_all(&self) -> bool {
+        false
+    }
+
     fn check(&self, fields: &Vec<FieldOptions>) -> Result<(), String> {
         Fields::check_list(fields)
     }
@@ -164,6 +168,10 @@ impl Form<ImageTransforms> for TransformList {
 
     fn show(&self, _: &ImageTransforms) -> Given {
         Given::Other("a list of transforms".into())
+    }
+
+    fn shows_all(&self) -> bool {
+        false
     }
 
     /// When they are compiled, which names the transform.
@@ -241,6 +249,10 @@ impl Form<Labels> for LabelSource {
             Labels::File(path) => Given::Path(path.clone()),
             Labels::Values(_) => Given::Other("an array".into()),
         }
+    }
+
+    fn shows_all(&self) -> bool {
+        false
     }
 
     fn check(&self, _: &Labels) -> Result<(), String> {

@@ -86,6 +86,44 @@ impl Form<Shuffling> for TruthOrBlocks {
     }
 }
 
+/// A name, or True, which is the empty one; else nothing.
+pub(in crate::config::settings) struct TruthOrName;
+
+impl Form<Option<String>> for TruthOrName {
+    fn read(&self, given: &Given) -> Result<Option<String>, String> {
+        match given {
+            Given::Nothing | Given::Truth(false) => Ok(None),
+            Given::Truth(true) => Ok(Some(String::new())),
+            Given::Text(name) if !name.is_empty() => Ok(Some(name.clone())),
+            other => is(other),
+        }
+    }
+
+    fn show(&self, name: &Option<String>) -> Given {
+        match name.as_deref() {
+            None => Given::Truth(false),
+            Some("") => Given::Truth(true),
+            Some(name) => Given::Text(name.to_owned()),
+        }
+    }
+
+    fn may_be(&self) -> String {
+        "True, False or a name".into()
+    }
+
+    fn annotation(&self) -> String {
+        "bool | str".into()
+    }
+
+    fn placeholder(&self) -> String {
+        "true|NAME".into()
+    }
+
+    fn given_by(&self, word: &str) -> Given {
+        Truth.given_by(word)
+    }
+}
+
 /// One of the names of a [`NamedValue`] type.
 pub(in crate::config::settings) struct OneOf<C>(PhantomData<C>);
 

@@ -1,0 +1,212 @@
+//! What goes along with a batch that is lent to other processes, beside its buffer: samples that failed, and values
+//! whose lengths differ. It is written once into memory of its own, which nobody can write to any more.
+//!
+//! ```text
+//! length of the document, u64 | document, JSON | blocks of bytes, each at a multiple of 64 bytes
+//! ```
+
+use super::lent::LentMap;
+use super::shared::{SEALS, nameless_file, no_memory, seal};
+use super::values::{Block, Gathered};
+use super::{Batch, Element, Failure};
+use crate::error::{CarriedError, Error, Result};
+use rustix::fs::SealFlags;
+use serde::{Deserialize, Serialize};
+use std::fs::File;
+use std::io::Write;
+use std::ops::Range;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// Blocks begin at multiples of this, as TensorFlow asks of a tensor's data.
+const ALIGN: usize = 64;
+
+/// What a consumer needs of a batch beside its buffer.
+#[derive(Default)]
+pub(crate) struct Parcel {
+    /// The samples that failed.
+    pub failures: Vec<Failure>,
+    /// The values whose lengths differ, by field.
+    pub(super) values: Vec<Gathered>,
+}
+
+/// The document of a parcel.
+#[derive(Serialize, Deserialize)]
+struct Document {
+    failures: Vec<CarriedFailure>,
+    values: Vec<CarriedValues>,
+}
+
+#[derive(Serialize, Deserialize)]
+struct CarriedFailure {
+    index: u32,
+    sample: u64,
+    error: CarriedError,
+    fatal: bool,
+}
+
+/// Values of a field. Ranges are those of blocks, counted from the end of the document.
+#[derive(Serialize, Deserialize)]
+enum CarriedValues {
+    Texts(Vec<Option<String>>),
+    Bytes(Vec<Option<Range<usize>>>),
+    Dense(CarriedArray),
+    Ragged { values: CarriedArray, offsets: Range<usize> },
+    Tensors(Vec<Option<CarriedArray>>),
+}
+
+#[derive(Serialize, Deserialize)]
+struct CarriedArray {
+    at: Range<usize>,
+    element: Element,
+    shape: Vec<i64>,
+}
+
+/// The blocks of a parcel as they are laid out.
+#[derive(Default)]
+struct Blocks<'a> {
+    blocks: Vec<&'a [u8]>,
+    end: usize,
+}
+
+impl<'a> Blocks<'a> {
+    fn add(&mut self, bytes: &'a [u8]) -> Range<usize> {
+        let start = self.end.next_multiple_of(ALIGN);
+        self.end = start + bytes.len();
+        self.blocks.push(bytes);
+        start..self.end
+    }
+
+    fn array(&mut self, block: &'a Block, element: Element, shape: &[i64]) -> CarriedArray {
+        CarriedArray { at: self.add(block.bytes()), element, shape: shape.to_vec() }
+    }
+}
+
+impl Batch {
+    /// What goes along with this batch, as memory that cannot be written to any more; `None` where there is nothing.
+    ///
+    /// # Errors
+    /// [`Error::Io`] when there is no memory for it.
+    pub(crate) fn parcel<'a>(&'a self) -> Result<Option<OwnedFd>> {
+        if self.failures.is_empty() && self.buffer.values.is_empty() {
+            return Ok(None);
+        }
+        let mut blocks = Blocks::default();
+        let failures = self.failures.iter().map(|failure| CarriedFailure {
+            index: failure.index,
+            sample: failure.sample,
+            error: (&failure.error).into(),
+            fatal: failure.fatal,
+        });
+        let failures = failures.collect();
+        let values = self.buffer.values.iter().map(|values| match values {
+            Gathered::Texts(texts) => CarriedValues::Texts(texts.clone()),
+            Gathered::Bytes(all) => {
+                CarriedValues::Bytes(all.iter().map(|bytes| bytes.as_ref().map(|bytes| blocks.add(bytes))).collect())
+            }
+            Gathered::Dense(block, element, shape) => CarriedValues::Dense(blocks.array(block, *element, shape)),
+            Gathered::Ragged { values, element, shape, offsets } => CarriedValues::Ragged {
+                values: blocks.array(values, *element, shape),
+                offsets: blocks.add(offsets.bytes()),
+            },
+            Gathered::Tensors(tensors) => {
+                let mut array = |tensor: &'a (Block, Element, Vec<i64>)| blocks.array(&tensor.0, tensor.1, &tensor.2);
+                CarriedValues::Tensors(tensors.iter().map(|tensor| tensor.as_ref().map(&mut array)).collect())
+            }
+        });
+        let document = Document { failures, values: values.collect() };
+        let document = serde_json::to_vec(&document).map_err(|error| Error::Internal(error.to_string()))?;
+        let first = blocks_begin(document.len());
+        let file = nameless_file(first + blocks.end)?;
+        write(&file, &document, first, &blocks).map_err(no_memory(first + blocks.end))?;
+        seal(&file, SEALS.union(SealFlags::WRITE))?;
+        Ok(Some(file.into()))
+    }
+}
+
+/// Where blocks begin behind a document of so many bytes.
+fn blocks_begin(document: usize) -> usize {
+    (size_of::<u64>() + document).next_multiple_of(ALIGN)
+}
+
+fn write(mut file: &File, document: &[u8], first: usize, blocks: &Blocks<'_>) -> std::io::Result<()> {
+    let mut writer = std::io::BufWriter::new(&mut file);
+    writer.write_all(&(document.len() as u64).to_le_bytes())?;
+    writer.write_all(document)?;
+    let mut at = size_of::<u64>() + document.len();
+    let mut end = 0;
+    for block in &blocks.blocks {
+        let start = end_aligned(end);
+        writer.write_all(&[0; ALIGN][..first + start - at])?;
+        writer.write_all(block)?;
+        end = start + block.len();
+        at = first + end;
+    }
+    writer.flush()
+}
+
+fn end_aligned(end: usize) -> usize {
+    end.next_multiple_of(ALIGN)
+}
+
+impl Parcel {
+    /// Reads what another process wrote by [`Batch::parcel`], for a batch of `len` samples.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] for anything else.
+    pub(crate) fn read(file: OwnedFd, len: u32) -> Result<Self> {
+        let map = Arc::new(LentMap::sealed_by(file, SEALS.union(SealFlags::WRITE))?);
+        let broken = || Error::Internal("what came with a shared batch is broken".into());
+        let bytes = map.bytes();
+        let (length, rest) = bytes.split_first_chunk().ok_or_else(broken)?;
+        let length = usize::try_from(u64::from_le_bytes(*length)).map_err(|_| broken())?;
+        let document = rest.get(..length).ok_or_else(broken)?;
+        let first = blocks_begin(length);
+        let document: Document = serde_json::from_slice(document).map_err(|_| broken())?;
+        let failure = |failure: CarriedFailure| Failure {
+            index: failure.index,
+            sample: failure.sample,
+            error: failure.error.into(),
+            fatal: failure.fatal,
+        };
+        let block = |at: Range<usize>| -> Result<Block> {
+            let within = at.start <= at.end && first.checked_add(at.end).is_some_and(|end| end <= map.len());
+            let aligned = at.start.is_multiple_of(ALIGN);
+            if within && aligned { Ok(Block::part(&map, first + at.start..first + at.end)) } else { Err(broken()) }
+        };
+        let array = |array: CarriedArray| -> Result<(Block, Element, Vec<i64>)> {
+            let elements = array.shape.iter().try_fold(1usize, |product, &n| product.checked_mul(usize::try_from(n).ok()?));
+            let bytes = elements.and_then(|elements| elements.checked_mul(array.element.size()));
+            let block = block(array.at)?;
+            if bytes == Some(block.bytes().len()) { Ok((block, array.element, array.shape)) } else { Err(broken()) }
+        };
+        let mut values = Vec::new();
+        for carried in document.values {
+            values.push(match carried {
+                CarriedValues::Texts(texts) if texts.len() == len as usize => Gathered::Texts(texts),
+                CarriedValues::Bytes(all) if all.len() == len as usize => {
+                    let bytes = all.into_iter().map(|at| at.map(|at| block(at).map(|block| block.bytes().to_vec())).transpose());
+                    Gathered::Bytes(bytes.collect::<Result<_>>()?)
+                }
+                CarriedValues::Dense(dense) => {
+                    let (block, element, shape) = array(dense)?;
+                    Gathered::Dense(block, element, shape)
+                }
+                CarriedValues::Ragged { values, offsets } => {
+                    let (values, element, shape) = array(values)?;
+                    let offsets = block(offsets)?;
+                    if offsets.bytes().len() != (len as usize + 1) * size_of::<i64>() {
+                        return Err(broken());
+                    }
+                    Gathered::Ragged { values, element, shape, offsets }
+                }
+                CarriedValues::Tensors(tensors) if tensors.len() == len as usize => {
+                    let tensors = tensors.into_iter().map(|tensor| tensor.map(array).transpose());
+                    Gathered::Tensors(tensors.collect::<Result<_>>()?)
+                }
+                _ => return Err(broken()),
+            });
+        }
+        Ok(Self { failures: document.failures.into_iter().map(failure).collect(), values })
+    }
+}

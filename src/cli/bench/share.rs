@@ -1,0 +1,34 @@
+//! The way of `foreload bench` to batches that another process makes.
+
+use super::BenchArgs;
+use crate::cli::job::FindsJob;
+use crate::config::LoaderOptions;
+use crate::error::{Error, Result};
+use crate::pipeline::Pipeline;
+use crate::sharing::Sharing;
+
+/// The pipeline, with its batches shared where that is asked for.
+///
+/// # Errors
+/// [`Error::Config`] for what cannot be shared.
+pub(super) fn shared(
+    pipeline: Pipeline,
+    args: &BenchArgs,
+    options: &LoaderOptions,
+    finder: Option<&dyn FindsJob>,
+) -> Result<Pipeline> {
+    if options.shared.is_none() {
+        return Ok(pipeline);
+    }
+    if args.emulate_pfs.is_some() || args.stall {
+        let message = "leaves reading to another process, of which --emulate-pfs and --stall know nothing";
+        return Err(Error::config("shared", message));
+    }
+    let (roots, settings) = (std::slice::from_ref(&args.dir), args.given());
+    let (index, identity) = (pipeline.index().clone(), pipeline.identity());
+    let command = crate::cli::job::own_command(finder)?;
+    Ok(match Sharing::new(roots, &settings, options, (&index, identity), command)? {
+        Some(sharing) => pipeline.sharing(sharing),
+        None => pipeline,
+    })
+}

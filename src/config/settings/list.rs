@@ -1,0 +1,110 @@
+//! The settings that a user gave, as a document that another process makes the same options of.
+
+use super::{Given, LoaderKind, LoaderOptions, SETTINGS, Setting};
+use crate::error::{Error, Result};
+use serde::{Deserialize, Serialize};
+
+/// Settings by their names, each with what it was given.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub(crate) struct GivenSettings(Vec<(String, Given)>);
+
+impl GivenSettings {
+    /// Adds what a setting was given, in place of what it was given before.
+    pub(crate) fn give(&mut self, setting: &str, given: Given) {
+        self.0.retain(|(name, _)| name != setting);
+        self.0.push((setting.to_owned(), given));
+    }
+
+    /// The options that they mean.
+    ///
+    /// # Errors
+    /// [`Error::Config`] that names the setting.
+    pub(crate) fn options(&self, loader: LoaderKind) -> Result<LoaderOptions> {
+        let mut options = loader.usual();
+        for (name, given) in &self.0 {
+            let unknown = || Error::Internal(format!("a setting {name} of another process"));
+            Setting::named(name).ok_or_else(unknown)?.set(&mut options, given)?;
+        }
+        Ok(options)
+    }
+
+    /// All that decides what is in batches, by the names of settings: the same for all who ask for the same batches, in
+    /// whatever words.
+    pub(crate) fn deciding(&self, loader: LoaderKind) -> Result<Vec<(&'static str, Given)>> {
+        let options = self.options(loader)?;
+        let value = |setting: &'static Setting| {
+            let given = self.0.iter().find(|(name, _)| name == setting.name).map(|(_, given)| given.clone());
+            match (setting.shows_all(), given) {
+                (false, Some(given)) => given,
+                _ => setting.shown(&options),
+            }
+        };
+        let deciding = SETTINGS.iter().filter(|setting| setting.decides_batches());
+        Ok(deciding.map(|setting| (setting.name, value(setting))).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(list: &[(&str, Given)]) -> GivenSettings {
+        let mut settings = GivenSettings::default();
+        list.iter().for_each(|(name, given)| settings.give(name, given.clone()));
+        settings
+    }
+
+    fn transforms(text: &str) -> Given {
+        Given::Text(text.into())
+    }
+
+    #[test]
+    fn a_document_makes_the_same_options() {
+        let settings = of(&[
+            ("batch_size", Given::Whole(7)),
+            ("seed", Given::Whole(u64::MAX.into())),
+            ("scale", Given::Numbers(vec![0.1, 1.0])),
+            ("indices", Given::Wholes(vec![3, 1, 2])),
+            ("weights", Given::Map(vec![(Given::Text("cat".into()), Given::Number(2.5))])),
+            ("transforms", transforms(r#"[{"RandomResizedCrop": {"size": 32}}]"#)),
+            ("memory", Given::Text("2GB".into())),
+        ]);
+        let read: GivenSettings =
+            serde_json::from_str(&serde_json::to_string(&settings).unwrap()).unwrap();
+        assert_eq!(read, settings);
+        let (one, other) = (settings.options(LoaderKind::Images), read.options(LoaderKind::Images));
+        assert_eq!(format!("{:?}", one.unwrap()), format!("{:?}", other.unwrap()));
+    }
+
+    #[test]
+    fn the_same_batches_are_the_same_in_other_words() {
+        let deciding = |list: &[(&str, Given)]| of(list).deciding(LoaderKind::Images).unwrap();
+        let usual = deciding(&[]);
+        for same in [
+            ("batch_size", Given::Whole(64)),
+            ("image_size", Given::Wholes(vec![224, 224])),
+            ("last_batch", Given::Nothing),
+            ("threads", Given::Whole(3)),
+            ("keep", Given::Whole(5)),
+            ("device", Given::Text("cpu".into())),
+            ("memory", Given::Text("2GB".into())),
+        ] {
+            assert_eq!(deciding(std::slice::from_ref(&same)), usual, "{same:?}");
+        }
+        for other in [
+            ("batch_size", Given::Whole(65)),
+            ("seed", Given::Whole(1)),
+            ("indices", Given::Wholes(vec![1])),
+            ("classes", Given::List(vec![Given::Whole(1)])),
+            ("on_error", Given::Text("skip".into())),
+            ("max_pixels", Given::Whole(9)),
+            ("transforms", transforms(r#"[{"RandomResizedCrop": {"size": 32}}]"#)),
+            ("fields", Given::List(vec![Given::Text("image".into())])),
+        ] {
+            assert_ne!(deciding(std::slice::from_ref(&other)), usual, "{other:?}");
+        }
+        let crop = |size| transforms(&format!(r#"[{{"RandomResizedCrop": {{"size": {size}}}}}]"#));
+        assert_ne!(deciding(&[("transforms", crop(32))]), deciding(&[("transforms", crop(33))]));
+        assert!(of(&[("no_such", Given::Nothing)]).options(LoaderKind::Images).is_err());
+    }
+}

@@ -1,0 +1,47 @@
+//! What can be shared with other processes, and what happens to those that fall behind.
+
+use super::{LoaderConfig, LoaderOptions};
+use crate::config::Device;
+use crate::error::{Error, Result};
+use crate::names::named;
+
+/// What happens to a loader that falls behind the others with which it shares batches.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SharingPolicy {
+    /// The others go on without it.
+    Leave,
+    /// The others wait for it.
+    Wait,
+}
+
+named!(SharingPolicy: "leave" => Leave, "wait" => Wait);
+
+impl LoaderOptions {
+    /// Checks whether batches can be shared, where that is asked for.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for `shared`.
+    pub(super) fn check_shared(&self) -> Result<()> {
+        if self.shared.is_none() {
+            return Ok(());
+        }
+        let refused = |message: &str| Err(Error::config("shared", message));
+        if self.peers.on {
+            return refused("cannot be given with peers: whoever makes the batches is no rank of the job; leave one out");
+        }
+        if !self.decoded {
+            return refused("cannot be given with decoded=False: files that are not decoded are shared by the page cache");
+        }
+        if self.device.starts_with("cuda") {
+            return refused("makes batches in host memory, and device asks for a GPU: say device=\"cpu\", and copy them");
+        }
+        Ok(())
+    }
+}
+
+impl LoaderConfig {
+    /// Whether the batches of this process may be lent to others: they are in host memory.
+    pub(crate) fn can_be_lent(&self) -> bool {
+        self.device == Device::Cpu && self.decoded
+    }
+}

@@ -1,0 +1,246 @@
+//! The consumers of a producer: their connections, and what they have been lent.
+
+use super::maker::Made;
+use super::window::{Action, ConsumerId, Window};
+use crate::error::{CarriedError, Result};
+use crate::notices::Notice;
+use crate::sharing::{Arrival, Listener, PROTOCOL, Position, Received, Socket, ToConsumer, ToProducer};
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::time::Instant;
+
+/// The most connections at a time.
+const MOST: usize = 256;
+
+/// The most messages of a consumer that are heard in a row, so that none keeps the others waiting.
+const IN_A_ROW: usize = 64;
+
+/// The most notices that are kept for consumers that come later.
+const NOTICES_KEPT: usize = 100;
+
+/// All consumers, and the window that decides what becomes of them.
+pub(super) struct Guests {
+    window: Window<Arc<Made>>,
+    /// The key that those who share these batches have.
+    key: String,
+    guests: BTreeMap<ConsumerId, Guest>,
+    next: ConsumerId,
+    /// The batches that somebody has, by the numbers of their buffers.
+    lent: BTreeMap<u64, Lent>,
+    notices: Vec<Notice>,
+}
+
+struct Guest {
+    socket: Socket,
+    /// Whether it said hello and was taken.
+    is_taken: bool,
+    /// The buffers that it has mapped.
+    known: BTreeSet<u64>,
+}
+
+/// A batch with those who have it.
+struct Lent {
+    made: Arc<Made>,
+    at: Position,
+    by: BTreeSet<ConsumerId>,
+    /// Whether a forked child of a consumer may read it for ever.
+    is_inherited: bool,
+}
+
+impl Guests {
+    pub(super) fn new(window: Window<Arc<Made>>, key: String) -> Self {
+        let (guests, lent) = (BTreeMap::new(), BTreeMap::new());
+        Self { window, key, guests, next: 0, lent, notices: Vec::new() }
+    }
+
+    /// Whether anybody takes part.
+    pub(super) fn are_there(&self) -> bool {
+        self.window.consumers() > 0
+    }
+
+    pub(super) fn due(&self, now: Instant) -> Option<Instant> {
+        self.window.due(now)
+    }
+
+    pub(super) fn act(&mut self, now: Instant) -> Vec<Action> {
+        self.window.act(now)
+    }
+
+    /// The connections, in the order in which [`Guests::hear`] hears them.
+    pub(super) fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.guests.values().map(|guest| guest.socket.as_fd())
+    }
+
+    /// Accepts those who connect.
+    pub(super) fn welcome(&mut self, listener: &Listener) {
+        while let Some(socket) = listener.accept() {
+            if self.guests.len() < MOST {
+                self.guests.insert(self.next, Guest { socket, is_taken: false, known: BTreeSet::new() });
+                self.next += 1;
+            }
+        }
+    }
+
+    /// Hears what has come from those that are `ready`.
+    pub(super) fn hear(&mut self, ready: &[bool], now: Instant) {
+        let ready: Vec<_> = self.guests.keys().copied().zip(ready).filter(|(_, ready)| **ready).collect();
+        for (id, _) in ready {
+            for _ in 0..IN_A_ROW {
+                let Some(guest) = self.guests.get(&id) else { break };
+                match guest.socket.receive() {
+                    Arrival::Message(Received { message, .. }) => {
+                        if !self.heard(id, message, now) {
+                            self.remove(id);
+                        }
+                    }
+                    Arrival::Closed => self.remove(id),
+                    Arrival::Nothing => break,
+                }
+            }
+        }
+    }
+
+    /// Does what a consumer says. Returns whether it may stay.
+    fn heard(&mut self, id: ConsumerId, message: ToProducer, now: Instant) -> bool {
+        let Some(guest) = self.guests.get_mut(&id) else { return false };
+        match message {
+            ToProducer::Hello { protocol, key, at, .. } if !guest.is_taken => {
+                if protocol != PROTOCOL || key != self.key || !self.window.join(id, at) {
+                    guest.socket.send(&ToConsumer::Elsewhere, &[]);
+                    return false;
+                }
+                guest.is_taken = true;
+                let welcome = ToConsumer::Welcome { process: std::process::id() };
+                let told = self.notices.iter().map(|Notice { kind, message }| ToConsumer::Notice {
+                    kind: *kind,
+                    message: message.clone(),
+                });
+                std::iter::once(welcome).chain(told).all(|message| guest.socket.send(&message, &[]))
+            }
+            ToProducer::Ask { at } if guest.is_taken => {
+                self.window.ask(id, at, now);
+                true
+            }
+            ToProducer::GiveBack { buffer, inherited } if guest.is_taken => {
+                self.give_back(id, buffer, inherited);
+                true
+            }
+            ToProducer::Ping if guest.is_taken => guest.socket.send(&ToConsumer::Pong, &[]),
+            // Nobody of ours says this.
+            _ => false,
+        }
+    }
+
+    fn give_back(&mut self, id: ConsumerId, buffer: u64, inherited: bool) {
+        let Some(lent) = self.lent.get_mut(&buffer) else { return };
+        if !lent.by.remove(&id) {
+            return;
+        }
+        lent.is_inherited |= inherited;
+        if lent.by.is_empty() && !lent.is_inherited {
+            self.lent.remove(&buffer);
+        }
+    }
+
+    /// Forgets a consumer, which has nothing any more.
+    fn remove(&mut self, id: ConsumerId) {
+        self.window.leave(id);
+        self.guests.remove(&id);
+        let buffers: Vec<u64> = self.lent.keys().copied().collect();
+        buffers.into_iter().for_each(|buffer| self.give_back(id, buffer, false));
+    }
+
+    /// Takes what was made, or tells those who wait that it was not.
+    pub(super) fn made(&mut self, outcome: Result<Made>) {
+        match outcome {
+            Ok(made) => self.window.made(Arc::new(made)),
+            Err(error) => {
+                let failed = ToConsumer::Failed { error: CarriedError::from(&error) };
+                for id in self.window.failed() {
+                    if let Some(guest) = self.guests.get(&id) {
+                        guest.socket.send(&failed, &[]);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Lends a consumer the batch that it asked for.
+    pub(super) fn lend(&mut self, id: ConsumerId, at: Position) {
+        let consumers = self.window.consumers() as u32;
+        let (Some(guest), Some(made)) = (self.guests.get_mut(&id), self.window.batch(at)) else { return };
+        let Some(slot) = made.batch.shared() else { return };
+        let is_new = guest.known.insert(slot.id);
+        let files: Vec<_> = is_new
+            .then_some(slot.file)
+            .into_iter()
+            .chain(made.parcel.as_ref().map(|parcel| parcel.as_fd()))
+            .collect();
+        let message = ToConsumer::Lend {
+            at,
+            buffer: slot.id,
+            samples: made.batch.len() as u32,
+            is_new,
+            has_parcel: made.parcel.is_some(),
+            consumers,
+        };
+        if guest.socket.send(&message, &files) {
+            let new = || Lent { made: made.clone(), at, by: BTreeSet::new(), is_inherited: false };
+            self.lent.entry(slot.id).or_insert_with(new).by.insert(id);
+        } else {
+            self.remove(id);
+        }
+    }
+
+    /// Sends a consumer elsewhere. What it has been lent it may keep.
+    pub(super) fn refuse(&mut self, id: ConsumerId) {
+        if let Some(guest) = self.guests.get_mut(&id)
+            && !guest.socket.send(&ToConsumer::Elsewhere, &[])
+        {
+            self.remove(id);
+        }
+    }
+
+    /// Gives up the memory of batches that have left the window and that consumers do not give back, but for the latest
+    /// `reserve` of them; and that of batches which forked children may read.
+    pub(super) fn give_up_memory(&mut self, reserve: usize) {
+        let window = &self.window;
+        let outside = self.lent.iter().filter(|(_, lent)| window.batch(lent.at).is_none());
+        let mut outside: Vec<_> = outside.map(|(buffer, lent)| (lent.at, *buffer)).collect();
+        outside.sort_unstable();
+        let late = outside.len().saturating_sub(reserve);
+        for (number, (_, buffer)) in outside.into_iter().enumerate() {
+            let is_due = number < late
+                || self.lent.get(&buffer).is_some_and(|lent| lent.is_inherited && lent.by.is_empty());
+            if let Some(lent) = is_due.then(|| self.lent.remove(&buffer)).flatten() {
+                self.abandon(buffer, lent);
+            }
+        }
+    }
+
+    fn abandon(&mut self, buffer: u64, lent: Lent) {
+        // The window has dropped it, so nobody else has it.
+        if let Some(made) = Arc::into_inner(lent.made) {
+            made.batch.abandon();
+        }
+        for guest in self.guests.values_mut() {
+            if guest.known.remove(&buffer) {
+                guest.socket.send(&ToConsumer::Forget { buffer }, &[]);
+            }
+        }
+    }
+
+    /// Tells all consumers, also those that come later, what they should hear.
+    pub(super) fn tell(&mut self, notices: Vec<Notice>) {
+        for notice in notices {
+            let message = ToConsumer::Notice { kind: notice.kind, message: notice.message.clone() };
+            for guest in self.guests.values().filter(|guest| guest.is_taken) {
+                guest.socket.send(&message, &[]);
+            }
+            if self.notices.len() < NOTICES_KEPT {
+                self.notices.push(notice);
+            }
+        }
+    }
+}

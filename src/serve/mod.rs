@@ -1,0 +1,165 @@
+//! The producer of batches that several processes share: it makes each once and lends it to all who ask.
+//!
+//! One thread talks to the consumers and decides ([`window`], pure), another makes batches ([`maker`]) by a pipeline
+//! like any other. What consumers say is not trusted: they cannot reach the memory but to read it, what they ask for is
+//! bounded, and who does not listen is given up.
+
+mod guests;
+mod maker;
+mod window;
+
+use crate::batch::check_lending;
+use crate::config::{Device, LoaderKind, LoaderOptions};
+use crate::dataset::{Contents, DatasetIndex};
+use crate::error::{Error, Result};
+use crate::notices::Notice;
+use crate::pipeline::Pipeline;
+use crate::sharing::{Bell, Claim, Listener, Places, Position, ProducerStart, Sharing, StartedAs, wait_for};
+use guests::Guests;
+use maker::Maker;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
+use window::{Action, Window};
+
+/// How many batches may be with consumers while they have left the window, before their memory is given up.
+const RESERVE: u32 = 2;
+
+/// How long a producer without consumers waits for new ones, where a loader started it.
+const LINGER: Duration = Duration::from_secs(1);
+
+/// How long it waits for the first one.
+const FIRST: Duration = Duration::from_secs(10);
+
+/// The process that a loader with `shared=` has started: it serves as long as there are consumers.
+///
+/// # Errors
+/// [`Error::Unavailable`] for a process that was started by somebody else.
+pub(crate) fn started_by_a_loader() -> Result<()> {
+    let started = StartedAs::read()?;
+    match Producer::open(&started.start) {
+        Ok(producer) => match producer.listen(&started.claim) {
+            Ok(listener) => {
+                let (start, claim) = started.serves();
+                producer.serve(&listener, &start, &claim, Some(LINGER))
+            }
+            Err(error) => {
+                started.fail(&error);
+                Ok(())
+            }
+        },
+        Err(error) => {
+            started.fail(&error);
+            Ok(())
+        }
+    }
+}
+
+/// Everything that makes batches, before anybody asks for any.
+pub(crate) struct Producer {
+    pipeline: Arc<Pipeline>,
+    options: LoaderOptions,
+    places: Places,
+    place: (u32, u32),
+}
+
+impl Producer {
+    /// Opens the dataset as the loader did that asks for its batches.
+    ///
+    /// # Errors
+    /// Those of a loader; [`Error::Unavailable`] where memory cannot be lent.
+    pub(crate) fn open(start: &ProducerStart) -> Result<Self> {
+        check_lending()?;
+        let mut options = start.settings.options(LoaderKind::Images)?;
+        options.progress = false;
+        // The window is what a consumer of this pipeline keeps.
+        options.keep = options.shared_window.saturating_add(RESERVE);
+        options.device = Device::Cpu.to_string();
+        let checked = options.validate()?;
+        let index = DatasetIndex::open_all(
+            &start.roots,
+            &checked.index_options(Contents::Images),
+            &Arc::new(AtomicBool::new(false)),
+        )?;
+        let config = checked.check(&index)?;
+        // The loaders open the same dataset with the same settings, and have heard this.
+        while index.notices().next().is_some() {}
+        let pipeline = Pipeline::new(Arc::new(index), config).lending();
+        let (index, identity) = (pipeline.index().clone(), pipeline.identity());
+        let sharing = Sharing::new(&start.roots, &start.settings, &options, (&index, identity), Vec::new())?;
+        let sharing = sharing.ok_or_else(|| Error::config("shared", "is not given, and nothing is to be shared"))?;
+        let place = (start.rank, start.world_size);
+        let places = Places::open(sharing.key(place.0, place.1))?;
+        Ok(Self { pipeline: Arc::new(pipeline), options, places, place })
+    }
+
+    /// Where this producer is found.
+    pub(crate) fn places(&self) -> &Places {
+        &self.places
+    }
+
+    /// Listens at a claimed place.
+    ///
+    /// # Errors
+    /// Those of [`Places::listen`].
+    pub(crate) fn listen(&self, claim: &Claim) -> Result<Listener> {
+        self.places.listen(claim)
+    }
+
+    /// Serves consumers, until there have been none for as long as `linger`, if that is given.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where the process has no threads or descriptors left.
+    pub(crate) fn serve(
+        self,
+        listener: &Listener,
+        start: &ProducerStart,
+        claim: &Claim,
+        linger: Option<Duration>,
+    ) -> Result<()> {
+        let bell = Arc::new(Bell::new()?);
+        let steps = self.pipeline.steps(self.place.0, self.place.1)?;
+        let maker = Maker::start(self.pipeline.clone(), self.place, bell.clone())?;
+        let begun = Instant::now();
+        let gathering = (start.consumers, begun + Duration::from_millis(start.patience));
+        let size = self.options.shared_window as usize;
+        let window = Window::new(size, self.options.shared_policy, steps, start.at, gathering, begun);
+        let mut guests = Guests::new(window, self.places.key().to_string());
+        let mut alone_since = Some(begun + FIRST.saturating_sub(linger.unwrap_or_default()));
+        loop {
+            let now = Instant::now();
+            while let Some(outcome) = maker.take() {
+                guests.made(outcome);
+            }
+            for action in guests.act(now) {
+                match action {
+                    Action::Make(at) => maker.want(at),
+                    Action::Lend(id, at) => guests.lend(id, at),
+                    Action::Refuse(id) => guests.refuse(id),
+                }
+            }
+            guests.give_up_memory(RESERVE as usize);
+            guests.tell(std::iter::from_fn(|| self.pipeline.index().notices().next()).collect::<Vec<Notice>>());
+            if guests.are_there() {
+                alone_since = None;
+            } else if let Some(linger) = linger
+                && *alone_since.get_or_insert(now) + linger <= now
+            {
+                break;
+            }
+            let due = guests.due(now).into_iter().chain(alone_since.and_then(|since| Some(since + linger?))).min();
+            let files: Vec<_> = [listener.as_fd(), bell.as_fd()].into_iter().chain(guests.sockets()).collect();
+            let ready = wait_for(&files, due);
+            if ready[1] {
+                bell.heard();
+            }
+            guests.hear(&ready[2..], Instant::now());
+            if ready[0] {
+                guests.welcome(listener);
+            }
+        }
+        self.places.leave(claim);
+        Ok(())
+    }
+}

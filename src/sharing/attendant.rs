@@ -1,0 +1,145 @@
+//! A consumer's way to its batches: it finds a producer that is where it is, or starts one, and goes on with another
+//! when that one is lost.
+
+use super::key::{SharedKey, Sharing};
+use super::link::{Answer, Attended as Lent, Greeting, Link};
+use super::places::{MOST_PRODUCERS, Places};
+use super::socket::Bell;
+use super::wire::Position;
+use crate::error::{Error, Result};
+use crate::notices::Notices;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+pub(crate) use super::link::Attended;
+
+/// How long a producer that another process starts may take until it listens.
+const START: Duration = Duration::from_secs(30);
+
+/// How often it is looked for meanwhile.
+const LOOK: Duration = Duration::from_millis(5);
+
+/// What a consumer has had of producers so far.
+#[derive(Debug, Default)]
+pub(crate) struct SharingStats {
+    taken: AtomicU64,
+    producers: AtomicU64,
+    lost: AtomicU64,
+    left_behind: AtomicU64,
+    latest: Mutex<(u32, u32)>,
+}
+
+impl SharingStats {
+    /// These numbers by name: batches that were taken, producers that made them, those that were lost, how often the
+    /// others had gone on, the process of the latest producer, and how many consumers it had.
+    pub(crate) fn by_name(&self) -> [(&'static str, u64); 6] {
+        let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let (producer, consumers) = *self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        [
+            ("batches", number(&self.taken)),
+            ("producers", number(&self.producers)),
+            ("producers_lost", number(&self.lost)),
+            ("left_behind", number(&self.left_behind)),
+            ("producer_pid", producer.into()),
+            ("consumers", consumers.into()),
+        ]
+    }
+}
+
+/// A consumer of batches that are shared.
+pub(crate) struct Attendant {
+    sharing: Arc<Sharing>,
+    notices: Notices,
+    stats: Arc<SharingStats>,
+    bell: Arc<Bell>,
+    link: Option<(SharedKey, Link)>,
+    /// The number of a place whose producer is elsewhere or silent, which is passed over next.
+    passed_over: Option<u32>,
+    /// The place of the producer of `link`.
+    number: u32,
+    /// How many consumers there were when a batch came last.
+    consumers: u32,
+}
+
+impl Attendant {
+    /// A consumer that is woken by its `bell`.
+    pub(crate) fn new(sharing: Arc<Sharing>, notices: Notices, stats: Arc<SharingStats>, bell: Arc<Bell>) -> Self {
+        Self { sharing, notices, stats, bell, link: None, passed_over: None, number: 0, consumers: 0 }
+    }
+
+    /// Finds a producer for the batches of `(rank, world_size)` from `at` on, or starts one.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where nothing can be shared; what keeps a producer from its work.
+    pub(crate) fn find(&mut self, place: (u32, u32), at: Position) -> Result<()> {
+        let key = self.sharing.key(place.0, place.1);
+        let places = Places::open(key)?;
+        let passed_over = self.passed_over.take();
+        for number in (0..MOST_PRODUCERS).filter(|number| Some(*number) != passed_over) {
+            let since = Instant::now();
+            while since.elapsed() < START {
+                if let Some(socket) = places.connect(number)? {
+                    match Link::greet(socket, key, at, &self.notices)? {
+                        Greeting::Taken(link) => {
+                            self.stats.producers.fetch_add(1, Ordering::Relaxed);
+                            self.number = number;
+                            self.link = Some((key, link));
+                            return Ok(());
+                        }
+                        Greeting::Elsewhere | Greeting::Silent => break,
+                        Greeting::Gone => {}
+                    }
+                } else if let Some(claim) = places.claim(number)? {
+                    self.sharing.order.start(claim, place, at, self.consumers)?;
+                    continue;
+                }
+                std::thread::sleep(LOOK);
+            }
+        }
+        let message = format!("{MOST_PRODUCERS} processes share these batches, and none of them is at {at:?}");
+        Err(Error::Unavailable(message))
+    }
+
+    /// The batch at `at` of `(rank, world_size)`; `None` when it was `stopped`.
+    ///
+    /// # Errors
+    /// Those of [`Attendant::find`]; what keeps the producer from making the batch.
+    pub(crate) fn take(
+        &mut self,
+        place: (u32, u32),
+        at: Position,
+        stopped: &dyn Fn() -> bool,
+    ) -> Result<Option<Lent>> {
+        let key = self.sharing.key(place.0, place.1);
+        loop {
+            let Some((_, link)) = self.link.as_mut().filter(|(of, _)| *of == key) else {
+                if stopped() {
+                    return Ok(None);
+                }
+                self.find(place, at)?;
+                continue;
+            };
+            match link.ask(at, &self.bell, stopped, &self.notices)? {
+                Answer::Lent(lent) => {
+                    self.stats.taken.fetch_add(1, Ordering::Relaxed);
+                    self.consumers = lent.consumers;
+                    let latest = (link.producer, lent.consumers);
+                    *self.stats.latest.lock().unwrap_or_else(PoisonError::into_inner) = latest;
+                    return Ok(Some(lent));
+                }
+                Answer::Stopped => return Ok(None),
+                Answer::Elsewhere => {
+                    self.stats.left_behind.fetch_add(1, Ordering::Relaxed);
+                    self.passed_over = Some(self.number);
+                    self.consumers = 1;
+                    self.link = None;
+                }
+                Answer::Lost => {
+                    self.stats.lost.fetch_add(1, Ordering::Relaxed);
+                    self.link = None;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! What processes that share batches agree on.
+
+use super::start::ProducerOrder;
+use crate::config::{Given, GivenSettings, LoaderKind, LoaderOptions};
+use crate::dataset::DatasetIndex;
+use crate::error::{Error, Result};
+use crate::state::OrderIdentity;
+use sha2::{Digest, Sha256};
+use std::path::{Path, PathBuf};
+
+/// How a loader shares its batches.
+pub(crate) struct Sharing {
+    /// What the same batches have in common, but for the rank.
+    common: [u8; 32],
+    /// How a producer of them is started.
+    pub order: ProducerOrder,
+}
+
+impl Sharing {
+    /// How batches of the datasets at `roots` are shared that have these `settings`; `None` where they are not.
+    ///
+    /// # Errors
+    /// [`Error::Config`] for settings that do not fit, which a loader would have refused.
+    pub(crate) fn new(
+        roots: &[PathBuf],
+        settings: &GivenSettings,
+        options: &LoaderOptions,
+        (index, identity): (&DatasetIndex, &OrderIdentity),
+        command: Vec<std::ffi::OsString>,
+    ) -> Result<Option<Self>> {
+        let Some(name) = &options.shared else { return Ok(None) };
+        let mut digest = Sha256::new();
+        let mut add = |part: &[u8]| {
+            digest.update((part.len() as u64).to_le_bytes());
+            digest.update(part);
+        };
+        add(env!("FORELOAD_VERSION").as_bytes());
+        add(name.as_bytes());
+        for root in roots {
+            add(whole(root).as_os_str().as_encoded_bytes());
+        }
+        for (name, value) in identity.values() {
+            add(name.as_bytes());
+            add(value.as_bytes());
+        }
+        for (name, given) in settings.deciding(LoaderKind::Images)? {
+            add(name.as_bytes());
+            let value = serde_json::to_vec(&given)
+                .map_err(|error| Error::config("shared", format!("cannot be told another process: {name}: {error}")))?;
+            add(&value);
+            // What a file of labels says may change while its name stays.
+            if let ("labels", Given::Text(path)) = (name, &given) {
+                add(&std::fs::read(path).unwrap_or_default());
+            }
+        }
+        add(&index.len().to_le_bytes());
+        let order = ProducerOrder {
+            command,
+            roots: roots.to_vec(),
+            settings: settings.clone(),
+            consumers: options.shared_consumers,
+        };
+        Ok(Some(Self { common: digest.finalize().into(), order }))
+    }
+
+    /// The key of the batches of a rank.
+    pub(crate) fn key(&self, rank: u32, world_size: u32) -> SharedKey {
+        let mut digest = Sha256::new();
+        digest.update(self.common);
+        digest.update(rank.to_le_bytes());
+        digest.update(world_size.to_le_bytes());
+        SharedKey(digest.finalize().into())
+    }
+}
+
+/// The path from the root, without links, so that those who call a dataset by other names meet; a URL as it is.
+fn whole(root: &Path) -> PathBuf {
+    std::fs::canonicalize(root).unwrap_or_else(|_| root.to_owned())
+}
+
+/// What all processes that share batches have the same: dataset, order, recipe, rank and version of the program.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct SharedKey([u8; 32]);
+
+impl SharedKey {
+    /// A number by which a lock of its own is found, with room for 256 after it.
+    pub(crate) fn first_lock(self) -> u64 {
+        let mut raw = [0; 8];
+        raw.copy_from_slice(&self.0[..8]);
+        // Locks are on bytes of a file, whose numbers are positive and have a sign.
+        (u64::from_le_bytes(raw) >> 2) & !0xFF
+    }
+}
+
+impl std::fmt::Display for SharedKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.0[..16].iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}

@@ -1,0 +1,196 @@
+//! A consumer's connection to a producer.
+
+use super::socket::{Arrival, Bell, Received, Socket, wait_for};
+use super::wire::{PROTOCOL, Position, ToConsumer, ToProducer};
+use super::key::SharedKey;
+use crate::batch::{LentMap, LentMemory, Lender, Parcel};
+use crate::error::{Error, Result};
+use crate::notices::Notices;
+use std::collections::HashMap;
+use std::os::fd::AsFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// After so long without a word from the producer it is asked whether it is there.
+const QUIET: Duration = Duration::from_millis(500);
+
+/// How long it may take to answer that. It answers whatever it is busy with, unless it is stopped.
+const ANSWER: Duration = Duration::from_millis(500);
+
+/// How long a producer may take to say whether it takes a consumer.
+const WELCOME: Duration = Duration::from_secs(2);
+
+/// A connection to a producer that takes this consumer.
+pub(super) struct Link {
+    socket: Arc<Socket>,
+    /// The buffers that the producer has lent so far, by their numbers.
+    maps: HashMap<u64, Arc<LentMap>>,
+    /// The process of the producer.
+    pub producer: u32,
+}
+
+/// What became of a greeting.
+pub(super) enum Greeting {
+    Taken(Link),
+    /// The producer is at other steps.
+    Elsewhere,
+    /// The producer has ended.
+    Gone,
+    /// The producer does not answer.
+    Silent,
+}
+
+/// A batch as it was lent.
+pub(crate) struct Attended {
+    pub memory: LentMemory,
+    pub parcel: Parcel,
+    pub samples: u32,
+    /// How many consumers share it.
+    pub consumers: u32,
+}
+
+/// What became of asking for a batch.
+pub(super) enum Answer {
+    Lent(Attended),
+    /// Nobody wants it any more.
+    Stopped,
+    Elsewhere,
+    /// The producer is gone, or does not answer.
+    Lost,
+}
+
+/// The socket by which buffers go back.
+struct GivesBack(Arc<Socket>);
+
+impl Lender for GivesBack {
+    fn give_back(&self, buffer: u64, inherited: bool) {
+        // Without the connection the producer counts everything as given back.
+        if !self.0.send(&ToProducer::GiveBack { buffer, inherited }, &[]) {
+            self.0.close();
+        }
+    }
+}
+
+impl Link {
+    /// Greets a producer, to take batches from `at` on.
+    pub(super) fn greet(socket: Socket, key: SharedKey, at: Position, notices: &Notices) -> Result<Greeting> {
+        let process = std::process::id();
+        if !socket.send(&ToProducer::Hello { protocol: PROTOCOL, key: key.to_string(), at, process }, &[]) {
+            return Ok(Greeting::Gone);
+        }
+        let deadline = Instant::now() + WELCOME;
+        loop {
+            match socket.receive() {
+                Arrival::Message(Received { message: ToConsumer::Welcome { process }, .. }) => {
+                    let link = Self { socket: Arc::new(socket), maps: HashMap::new(), producer: process };
+                    return Ok(Greeting::Taken(link));
+                }
+                Arrival::Message(Received { message: ToConsumer::Elsewhere, .. }) => return Ok(Greeting::Elsewhere),
+                Arrival::Message(Received { message: ToConsumer::Failed { error }, .. }) => return Err(error.into()),
+                Arrival::Message(Received { message: ToConsumer::Notice { kind, message }, .. }) => {
+                    notices.notify(kind, message);
+                }
+                Arrival::Message(_) => {}
+                Arrival::Closed => return Ok(Greeting::Gone),
+                Arrival::Nothing if Instant::now() >= deadline => return Ok(Greeting::Silent),
+                Arrival::Nothing => drop(wait_for(&[socket.as_fd()], Some(deadline))),
+            }
+        }
+    }
+
+    /// Asks for the batch at `at` and waits for it, as long as nobody has `stopped` that, of which the `bell` tells.
+    ///
+    /// # Errors
+    /// What keeps the producer from making it.
+    pub(super) fn ask(
+        &mut self,
+        at: Position,
+        bell: &Bell,
+        stopped: &dyn Fn() -> bool,
+        notices: &Notices,
+    ) -> Result<Answer> {
+        if !self.socket.send(&ToProducer::Ask { at }, &[]) {
+            return Ok(Answer::Lost);
+        }
+        let mut heard = Instant::now();
+        let mut pinged = None;
+        loop {
+            if stopped() {
+                return Ok(Answer::Stopped);
+            }
+            let arrival = self.socket.receive();
+            if !matches!(arrival, Arrival::Nothing) {
+                (heard, pinged) = (Instant::now(), None);
+            }
+            match arrival {
+                Arrival::Message(Received { message, files }) => match self.take(message, files, notices)? {
+                    Taken::Batch(of, attended) if of == at => return Ok(Answer::Lent(attended)),
+                    // It was asked for by an iteration that has ended, and goes back.
+                    Taken::Batch(..) | Taken::Nothing => {}
+                    Taken::Elsewhere => return Ok(Answer::Elsewhere),
+                },
+                Arrival::Closed => return Ok(Answer::Lost),
+                Arrival::Nothing => {
+                    let until = match pinged {
+                        None => heard + QUIET,
+                        Some(since) => since + ANSWER,
+                    };
+                    if Instant::now() < until {
+                        let woken = wait_for(&[self.socket.as_fd(), bell.as_fd()], Some(until));
+                        if woken[1] {
+                            bell.heard();
+                        }
+                    } else if pinged.is_some() || !self.socket.send(&ToProducer::Ping, &[]) {
+                        return Ok(Answer::Lost);
+                    } else {
+                        pinged = Some(Instant::now());
+                    }
+                }
+            }
+        }
+    }
+
+    /// Takes what the producer said.
+    fn take(
+        &mut self,
+        message: ToConsumer,
+        files: Vec<std::os::fd::OwnedFd>,
+        notices: &Notices,
+    ) -> Result<Taken> {
+        match message {
+            ToConsumer::Lend { at, buffer, samples, is_new, has_parcel, consumers } => {
+                let missing = || Error::Internal("a shared batch came without its memory".into());
+                let mut files = files.into_iter();
+                if is_new {
+                    let map = LentMap::new(files.next().ok_or_else(missing)?)?;
+                    self.maps.insert(buffer, Arc::new(map));
+                }
+                let map = self.maps.get(&buffer).ok_or_else(missing)?.clone();
+                let memory = LentMemory::new(buffer, map, Arc::new(GivesBack(self.socket.clone())));
+                let parcel = match has_parcel {
+                    true => Parcel::read(files.next().ok_or_else(missing)?, samples)?,
+                    false => Parcel::default(),
+                };
+                Ok(Taken::Batch(at, Attended { memory, parcel, samples, consumers }))
+            }
+            ToConsumer::Elsewhere => Ok(Taken::Elsewhere),
+            ToConsumer::Failed { error } => Err(error.into()),
+            ToConsumer::Forget { buffer } => {
+                self.maps.remove(&buffer);
+                Ok(Taken::Nothing)
+            }
+            ToConsumer::Notice { kind, message } => {
+                notices.notify(kind, message);
+                Ok(Taken::Nothing)
+            }
+            ToConsumer::Welcome { .. } | ToConsumer::Pong => Ok(Taken::Nothing),
+        }
+    }
+}
+
+/// What a message of a producer brought.
+enum Taken {
+    Batch(Position, Attended),
+    Elsewhere,
+    Nothing,
+}

@@ -1,0 +1,20 @@
+//! Batches that several processes of a user on a node share: one of them, the producer, makes each batch once, and lends
+//! its memory to all consumers that ask for the same ones.
+//!
+//! This is the consumers' side and what both sides say to each other. The producer, which needs a pipeline, is in
+//! `serve`. Nothing outlives the processes but the names of sockets: memory has no names, locks are the kernel's.
+
+mod attendant;
+mod key;
+mod link;
+mod places;
+mod socket;
+mod start;
+mod wire;
+
+pub(crate) use attendant::{Attendant, Attended, SharingStats};
+pub(crate) use key::{SharedKey, Sharing};
+pub(crate) use places::{Claim, Places};
+pub(crate) use socket::{Arrival, Bell, Listener, Received, Socket, wait_for};
+pub(crate) use start::{PRODUCE, ProducerOrder, ProducerStart, StartedAs};
+pub(crate) use wire::{PROTOCOL, Position, ToConsumer, ToProducer};

@@ -1,0 +1,121 @@
+//! Where producers are found: sockets in the user's runtime directory, each of a producer that has a lock.
+
+use super::key::SharedKey;
+use super::socket::{Listener, Socket};
+use crate::error::{Error, Result};
+use crate::node::{LockKind, RangeLocks, RuntimeDirectory};
+use std::fs::File;
+use std::os::fd::OwnedFd;
+
+/// The file whose bytes producers lock.
+const LOCKS: &str = "locks";
+
+/// The end of a socket's name.
+const SOCKET: &str = ".sock";
+
+/// The most producers of the same batches at a time: each serves consumers that are at about the same step.
+pub(crate) const MOST_PRODUCERS: u32 = 64;
+
+/// The places of the producers of some batches.
+pub(crate) struct Places {
+    directory: RuntimeDirectory,
+    key: SharedKey,
+}
+
+/// The right to be the producer at a place. The kernel takes it back when the process that has it ends.
+pub(crate) struct Claim {
+    locks: RangeLocks,
+    number: u32,
+}
+
+impl Places {
+    /// # Errors
+    /// [`Error::Unavailable`] where there is no directory that is the user's alone.
+    pub(crate) fn open(key: SharedKey) -> Result<Self> {
+        Ok(Self { directory: RuntimeDirectory::open("shared")?, key })
+    }
+
+    pub(crate) fn key(&self) -> SharedKey {
+        self.key
+    }
+
+    fn name(&self, number: u32) -> String {
+        format!("{}.{number}{SOCKET}", self.key)
+    }
+
+    fn lock(&self, number: u32) -> u64 {
+        self.key.first_lock() + u64::from(number)
+    }
+
+    /// Connects to the producer with this number, if there is one.
+    ///
+    /// # Errors
+    /// Those of [`Socket::connect`].
+    pub(crate) fn connect(&self, number: u32) -> Result<Option<Socket>> {
+        Socket::connect(&self.directory, &self.name(number))
+    }
+
+    /// Claims a place; `None` where another process has it.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where files cannot be locked.
+    pub(crate) fn claim(&self, number: u32) -> Result<Option<Claim>> {
+        let locks = self.directory.locks(LOCKS)?;
+        let byte = self.lock(number);
+        match locks.try_lock(byte..byte + 1, LockKind::Exclusive) {
+            Ok(true) => Ok(Some(Claim { locks, number })),
+            Ok(false) => Ok(None),
+            Err(error) => {
+                let path = self.directory.path().join(LOCKS);
+                Err(Error::Unavailable(format!("cannot lock {}: {error}", path.display())))
+            }
+        }
+    }
+
+    /// Takes over the claim that a process was started with.
+    pub(crate) fn inherit(claim: OwnedFd, number: u32) -> Claim {
+        Claim { locks: RangeLocks::new(File::from(claim)), number }
+    }
+
+    /// Listens at a claimed place, in the stead of a producer that is gone.
+    ///
+    /// # Errors
+    /// Those of [`Listener::bind`].
+    pub(crate) fn listen(&self, claim: &Claim) -> Result<Listener> {
+        self.remove_forsaken();
+        Listener::bind(&self.directory, &self.name(claim.number))
+    }
+
+    /// Takes the socket at a claimed place away.
+    pub(crate) fn leave(&self, claim: &Claim) {
+        self.directory.remove(&self.name(claim.number));
+    }
+
+    /// Removes sockets of these batches whose producers are gone.
+    fn remove_forsaken(&self) {
+        let Ok(locks) = self.directory.locks(LOCKS) else { return };
+        let prefix = format!("{}.", self.key);
+        for name in self.directory.names() {
+            let number = name.strip_prefix(&prefix).and_then(|rest| rest.strip_suffix(SOCKET));
+            let Some(number) = number.and_then(|number| number.parse::<u32>().ok()) else { continue };
+            let byte = self.lock(number.min(0xFF));
+            // Who has the lock may remove, and nobody can begin there meanwhile.
+            if locks.try_lock(byte..byte + 1, LockKind::Exclusive).unwrap_or(false) {
+                self.directory.remove(&name);
+                let _ = locks.unlock(byte..byte + 1);
+            }
+        }
+    }
+}
+
+impl Claim {
+    pub(crate) fn number(&self) -> u32 {
+        self.number
+    }
+
+    /// The descriptor that holds the claim, for a process that is started with it.
+    pub(crate) fn into_file(self) -> Result<OwnedFd> {
+        let file = self.locks.descriptor_above(2);
+        file.map_err(|error| Error::Unavailable(format!("no descriptor is left: {error}")))
+    }
+}

@@ -1,0 +1,223 @@
+//! Sockets between a producer and its consumers: Unix sockets that keep messages apart and carry descriptors
+//! (SOCK_SEQPACKET), between processes of one user.
+
+use crate::error::{Error, Result};
+use crate::node::RuntimeDirectory;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
+};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::io::{IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+/// The most bytes of a message.
+const LONGEST: usize = 64 << 10;
+
+/// The most descriptors that come with a message.
+const MOST_FILES: usize = 2;
+
+/// How many connections may wait to be accepted.
+const BACKLOG: i32 = 128;
+
+/// One end of a connection.
+pub(crate) struct Socket(OwnedFd);
+
+/// A socket that listens.
+pub(crate) struct Listener(OwnedFd);
+
+/// A message that came, and the descriptors with it.
+pub(crate) struct Received<T> {
+    pub message: T,
+    pub files: Vec<OwnedFd>,
+}
+
+/// What came of waiting for a message.
+pub(crate) enum Arrival<T> {
+    Message(Received<T>),
+    /// Nothing is there yet.
+    Nothing,
+    /// The other end is gone, or sends what no end of ours sends.
+    Closed,
+}
+
+impl Listener {
+    /// Listens at `name` in a directory of this user, in place of whoever did before.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`].
+    pub(crate) fn bind(directory: &RuntimeDirectory, name: &str) -> Result<Self> {
+        directory.remove(name);
+        let cannot = |error| unusable(directory, name, "listen at", error);
+        let socket = new_socket().map_err(cannot)?;
+        let address = SocketAddrUnix::new(directory.place_of(name)).map_err(cannot)?;
+        rustix::net::bind(&socket, &address).map_err(cannot)?;
+        // The directory keeps everybody else out already.
+        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+        rustix::fs::chmod(directory.place_of(name), mode).map_err(cannot)?;
+        rustix::net::listen(&socket, BACKLOG).map_err(cannot)?;
+        Ok(Self(socket))
+    }
+
+    /// The next connection of a process of this user; `None` when there is none now. Others are turned away.
+    pub(crate) fn accept(&self) -> Option<Socket> {
+        loop {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            let socket = Socket(rustix::net::accept_with(&self.0, flags).ok()?);
+            if socket.is_of_this_user() {
+                return Some(socket);
+            }
+        }
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Socket {
+    /// Connects to whoever listens at `name` in a directory of this user; `None` when nobody does.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] for a process of another user, and where this system lacks such sockets.
+    pub(crate) fn connect(directory: &RuntimeDirectory, name: &str) -> Result<Option<Self>> {
+        let cannot = |error| unusable(directory, name, "connect to", error);
+        let socket = new_socket().map_err(cannot)?;
+        let address = SocketAddrUnix::new(directory.place_of(name)).map_err(cannot)?;
+        match rustix::net::connect(&socket, &address) {
+            Ok(()) => {}
+            // The queue of connections is full: whoever listens is very busy, or stopped.
+            Err(
+                rustix::io::Errno::NOENT
+                | rustix::io::Errno::CONNREFUSED
+                | rustix::io::Errno::CONNRESET
+                | rustix::io::Errno::AGAIN,
+            ) => return Ok(None),
+            Err(error) => return Err(cannot(error)),
+        }
+        let socket = Self(socket);
+        if !socket.is_of_this_user() {
+            return Err(Error::Unavailable("another user's process shares batches where only this one may".into()));
+        }
+        Ok(Some(socket))
+    }
+
+    /// Whether the process at the other end is this user's.
+    fn is_of_this_user(&self) -> bool {
+        rustix::net::sockopt::socket_peercred(&self.0)
+            .is_ok_and(|peer| peer.uid == rustix::process::geteuid())
+    }
+
+    /// Sends a message with `files`. Returns whether it went out: no message waits, so the other end is given up where
+    /// it does not take what it is sent.
+    pub(crate) fn send(&self, message: &impl Serialize, files: &[BorrowedFd<'_>]) -> bool {
+        let Ok(bytes) = serde_json::to_vec(message) else { return false };
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+        let mut control = SendAncillaryBuffer::new(&mut space);
+        if bytes.len() > LONGEST || !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
+            return false;
+        }
+        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
+        let sent = rustix::io::retry_on_intr(|| {
+            rustix::net::sendmsg(&self.0, &[IoSlice::new(&bytes)], &mut control, flags)
+        });
+        sent.is_ok()
+    }
+
+    /// The message that has arrived, if one has.
+    pub(crate) fn receive<T: DeserializeOwned>(&self) -> Arrival<T> {
+        let mut bytes = vec![0; LONGEST];
+        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
+        let mut control = RecvAncillaryBuffer::new(&mut space);
+        let flags = RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT;
+        let received = rustix::io::retry_on_intr(|| {
+            rustix::net::recvmsg(&self.0, &mut [IoSliceMut::new(&mut bytes)], &mut control, flags)
+        });
+        let received = match received {
+            Ok(received) => received,
+            Err(rustix::io::Errno::AGAIN) => return Arrival::Nothing,
+            Err(_) => return Arrival::Closed,
+        };
+        let files = control.drain().flat_map(|message| match message {
+            RecvAncillaryMessage::ScmRights(files) => files.collect(),
+            _ => Vec::new(),
+        });
+        let files: Vec<OwnedFd> = files.collect();
+        let is_cut = received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
+        match serde_json::from_slice(&bytes[..received.bytes]) {
+            Ok(message) if !is_cut => Arrival::Message(Received { message, files }),
+            _ => Arrival::Closed,
+        }
+    }
+
+    /// Ends the connection for both ends, whoever holds them.
+    pub(crate) fn close(&self) {
+        let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
+    }
+}
+
+fn new_socket() -> rustix::io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
+}
+
+/// Waits until one of `files` has something to read, or until `deadline`. Returns which of them have.
+pub(crate) fn wait_for(files: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Vec<bool> {
+    let mut polled: Vec<_> = files.iter().map(|file| PollFd::new(file, PollFlags::IN)).collect();
+    loop {
+        let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let left = left.map(|left: Duration| Timespec {
+            tv_sec: left.as_secs().min(i64::MAX as u64) as i64,
+            tv_nsec: i64::from(left.subsec_nanos()),
+        });
+        match rustix::event::poll(&mut polled, left.as_ref()) {
+            Err(rustix::io::Errno::INTR) => {}
+            _ => return polled.iter().map(|file| !file.revents().is_empty()).collect(),
+        }
+    }
+}
+
+/// Wakes who waits for it by [`wait_for`].
+pub(crate) struct Bell(OwnedFd);
+
+impl Bell {
+    /// # Errors
+    /// [`Error::Unavailable`] where the process has no descriptor left.
+    pub(crate) fn new() -> Result<Self> {
+        use rustix::event::EventfdFlags;
+        let event = rustix::event::eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        event.map(Self).map_err(|error| Error::Unavailable(format!("no event could be made: {error}")))
+    }
+
+    pub(crate) fn ring(&self) {
+        let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
+    }
+
+    /// Notes that it was heard.
+    pub(crate) fn heard(&self) {
+        let _ = rustix::io::read(&self.0, &mut [0u8; 8]);
+    }
+}
+
+impl AsFd for Bell {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn unusable(directory: &RuntimeDirectory, name: &str, what: &str, error: rustix::io::Errno) -> Error {
+    let path = directory.path().join(name);
+    Error::Unavailable(format!("cannot {what} {}, by which batches are shared: {error}", path.display()))
+}

@@ -1,0 +1,70 @@
+//! What a producer and its consumers say to each other.
+
+use crate::error::CarriedError;
+use crate::notices::NoticeKind;
+use serde::{Deserialize, Serialize};
+
+/// The version of the messages. Programs of other versions do not share.
+pub(crate) const PROTOCOL: u32 = 1;
+
+/// The place of a batch among those of all epochs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Position {
+    /// The epoch.
+    pub epoch: u64,
+    /// The step in it.
+    pub step: u64,
+}
+
+/// What a consumer says.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum ToProducer {
+    /// It wants to take batches from this one on. This is said first, and once.
+    Hello {
+        /// The version of the messages.
+        protocol: u32,
+        /// What all who share batches agree on: see [`super::SharedKey`].
+        key: String,
+        /// The first batch that it will ask for.
+        at: Position,
+        /// Its process.
+        process: u32,
+    },
+    /// It wants this batch next, and is answered once.
+    Ask { at: Position },
+    /// It needs this buffer no longer. `inherited`: a forked child may still read it.
+    GiveBack { buffer: u64, inherited: bool },
+    /// It waits, and wants to know whether anybody is there.
+    Ping,
+}
+
+/// What a producer says.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) enum ToConsumer {
+    /// The consumer takes part from now on.
+    Welcome {
+        /// The producer's process.
+        process: u32,
+    },
+    /// The batch that was asked for is in this buffer. The descriptor of the buffer comes first, if the consumer does
+    /// not have it yet; then that of a parcel, if one goes along.
+    Lend {
+        at: Position,
+        buffer: u64,
+        samples: u32,
+        is_new: bool,
+        has_parcel: bool,
+        /// How many consumers take part, this one included.
+        consumers: u32,
+    },
+    /// The batch that was asked for, or said hello for, does not come from here: others have gone on, or are elsewhere.
+    Elsewhere,
+    /// The producer cannot go on.
+    Failed { error: CarriedError },
+    /// A buffer that the consumer had will not be lent again.
+    Forget { buffer: u64 },
+    /// What the user should hear.
+    Notice { kind: NoticeKind, message: String },
+    /// The answer to a ping.
+    Pong,
+}
