@@ -15,7 +15,7 @@ SOURCES := $(shell find src python build.rs -name '*.rs' -o -name '*.py' -o -nam
 .PHONY: help setup provide provide-all fetch test test-all test-rust test-python test-inside test-module test-objects \
 	test-dali test-frameworks test-dlio stand-in check stub bindings kernels bench fuzz bench-tiers bench-nodes \
 	bench-dlio compare compare-recipes compare-packed compare-ops compare-outputs limits fidelity accuracy \
-	accuracy-recipe wheel gpu-kit gpu-kit-dali fixtures fixtures-check test-damage bench-layouts bench-streams clean \
+	accuracy-recipe wheel gpu-kit gpu-kit-dali fixtures fixtures-check test-damage bench-layouts bench-sharing bench-streams clean \
 	distclean
 
 help: ## list the commands
@@ -218,6 +218,9 @@ bench-layouts: setup $(DATA)/folder ## each layout beside its own library; openi
 # 5 GB of torch, redis-py, Reverb with its TensorFlow. A Redis server has to be installed: apt-get install redis-server
 bench-streams: setup $(DATA)/folder ## streams beside epochs, torch's IterableDataset and Reverb: 25 minutes
 	$(BIN)/python benches/streams/run.py --data $(DATA)/folder --output benches/results/streams
+
+bench-sharing: setup $(DATA)/folder ## several trainings that share batches, beside DataLoaders and TensorSocket: 20 minutes
+	$(BIN)/python benches/sharing/run.py --data $(DATA)/folder --output benches/results/sharing
 
 limits: setup ## the reader against fio, decoding against libjpeg-turbo, depth against storage that takes milliseconds
 	$(BIN)/python benches/limits/run.py --data $(DATA)/folder

@@ -167,6 +167,7 @@ impl LoaderOptions {
     /// [`Error::Config`] that names the setting; [`Error::Unavailable`] for a GPU that is asked for and cannot be used.
     pub fn validate(&self) -> Result<CheckedOptions<'_>> {
         SETTINGS.iter().try_for_each(|setting| setting.check(self))?;
+        self.check_shared()?;
         if !self.decoded && self.device.starts_with("cuda") {
             let message =
                 format!("is {}, must be cpu with decoded=False: files stay in host memory", self.device);
@@ -174,7 +175,6 @@ impl LoaderOptions {
         }
         device::validate(&self.device, self.decoder)?;
         self.check_blocks()?;
-        self.check_shared()?;
         self.cache(1)?;
         if self.labels.is_some() && !self.decoded {
             let message = "cannot be given with decoded=False, which gives files: leave one of them out";

@@ -104,7 +104,7 @@ pub use augment::{DType, Fidelity, ImageTransforms, MemoryFormat, Mixing, Transf
 pub use batch::{Batch, Element, Place, Tensor};
 pub use config::{
     CheckedOptions, CpuDecode, Device, FieldOptions, FieldValue, GpuDecoder, Labels, LoaderConfig,
-    LoaderOptions, OnError, Peers, Weights,
+    LoaderOptions, OnError, Peers, SharingPolicy, Weights,
 };
 pub use dataset::{
     Changed, ClassRef, Contents, DatasetIndex, FieldKind, Fingerprint, IndexOptions, Layout, Select,

@@ -176,7 +176,7 @@ enum HostOwner {
     /// Memory that is lent to other processes.
     Shared(SharedMemory),
     /// Memory that another process has lent.
-    Lent(LentMemory),
+    Lent(#[expect(dead_code, reason = "held, not used")] LentMemory),
 }
 
 impl From<SharedMemory> for BufferMemory {

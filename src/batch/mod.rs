@@ -22,7 +22,7 @@ pub(crate) use memory::{BatchStorage, CudaStorage};
 pub(crate) use open_batch::{BatchCloser, Ticket};
 pub(crate) use parcel::Parcel;
 pub(crate) use pool::{BatchPool, Pools};
-pub(crate) use shared::{SharedSlot, check_lending};
+pub(crate) use shared::check_lending;
 pub(crate) use tensor::Loan;
 pub use tensor::{Element, Place, Tensor};
 pub(crate) use values::{Array, FieldValues, Raggedness, Value};

@@ -12,6 +12,7 @@ mod pack;
 mod plan;
 mod plot;
 mod report;
+mod serve;
 mod settings;
 mod show;
 mod simulate;
@@ -60,6 +61,8 @@ enum Command {
     Produce,
     /// Show where the time of each epoch of a logged run went
     Report(report::ReportArgs),
+    /// Make batches once for all loaders of this node that share them (`shared=`), as long as this runs
+    Serve(Box<serve::ServeArgs>),
     /// Draw what a network sees: images as the transforms make them, beside the whole ones, with what was drawn
     Show(Box<show::ShowArgs>),
     /// Make a dataset of JPEGs with ImageNet's statistics from real photographs
@@ -109,6 +112,7 @@ pub fn main(args: Vec<OsString>, finder: Option<&dyn FindsJob>) -> i32 {
         Command::Simulate(args) => simulate::run(&args),
         Command::Produce => crate::serve::started_by_a_loader(),
         Command::Report(args) => report::run(&args),
+        Command::Serve(args) => serve::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Synth(args) => synth::run(&args),
         Command::Unpack(args) => unpack::run(&args),

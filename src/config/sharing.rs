@@ -1,7 +1,6 @@
 //! What can be shared with other processes, and what happens to those that fall behind.
 
-use super::{LoaderConfig, LoaderOptions};
-use crate::config::Device;
+use super::LoaderOptions;
 use crate::error::{Error, Result};
 use crate::names::named;
 
@@ -36,12 +35,5 @@ impl LoaderOptions {
             return refused("makes batches in host memory, and device asks for a GPU: say device=\"cpu\", and copy them");
         }
         Ok(())
-    }
-}
-
-impl LoaderConfig {
-    /// Whether the batches of this process may be lent to others: they are in host memory.
-    pub(crate) fn can_be_lent(&self) -> bool {
-        self.device == Device::Cpu && self.decoded
     }
 }

@@ -12,9 +12,9 @@ use crate::batch::check_lending;
 use crate::config::{Device, LoaderKind, LoaderOptions};
 use crate::dataset::{Contents, DatasetIndex};
 use crate::error::{Error, Result};
-use crate::notices::Notice;
+use crate::notices::{Notice, Notices};
 use crate::pipeline::Pipeline;
-use crate::sharing::{Bell, Claim, Listener, Places, Position, ProducerStart, Sharing, StartedAs, wait_for};
+use crate::sharing::{Bell, Claim, Listener, Places, ProducerStart, Sharing, StartedAs, wait_for};
 use guests::Guests;
 use maker::Maker;
 use std::os::fd::AsFd;
@@ -38,17 +38,14 @@ const FIRST: Duration = Duration::from_secs(10);
 /// [`Error::Unavailable`] for a process that was started by somebody else.
 pub(crate) fn started_by_a_loader() -> Result<()> {
     let started = StartedAs::read()?;
-    match Producer::open(&started.start) {
-        Ok(producer) => match producer.listen(&started.claim) {
-            Ok(listener) => {
-                let (start, claim) = started.serves();
-                producer.serve(&listener, &start, &claim, Some(LINGER))
-            }
-            Err(error) => {
-                started.fail(&error);
-                Ok(())
-            }
-        },
+    let opened = Producer::open(&started.start);
+    match opened.and_then(|producer| Ok((producer.listen(&started.claim)?, producer))) {
+        Ok((listener, producer)) => {
+            // The loader has opened the same dataset with the same settings, and has heard this.
+            while producer.notices().next().is_some() {}
+            let (start, claim) = started.serves();
+            producer.serve(&listener, &start, &claim, Some(LINGER))
+        }
         Err(error) => {
             started.fail(&error);
             Ok(())
@@ -83,8 +80,6 @@ impl Producer {
             &Arc::new(AtomicBool::new(false)),
         )?;
         let config = checked.check(&index)?;
-        // The loaders open the same dataset with the same settings, and have heard this.
-        while index.notices().next().is_some() {}
         let pipeline = Pipeline::new(Arc::new(index), config).lending();
         let (index, identity) = (pipeline.index().clone(), pipeline.identity());
         let sharing = Sharing::new(&start.roots, &start.settings, &options, (&index, identity), Vec::new())?;
@@ -92,6 +87,11 @@ impl Producer {
         let place = (start.rank, start.world_size);
         let places = Places::open(sharing.key(place.0, place.1))?;
         Ok(Self { pipeline: Arc::new(pipeline), options, places, place })
+    }
+
+    /// What the user should hear of.
+    pub(crate) fn notices(&self) -> &Notices {
+        self.pipeline.index().notices()
     }
 
     /// Where this producer is found.
@@ -140,7 +140,7 @@ impl Producer {
                 }
             }
             guests.give_up_memory(RESERVE as usize);
-            guests.tell(std::iter::from_fn(|| self.pipeline.index().notices().next()).collect::<Vec<Notice>>());
+            guests.tell(std::iter::from_fn(|| self.notices().next()).collect::<Vec<Notice>>());
             if guests.are_there() {
                 alone_since = None;
             } else if let Some(linger) = linger

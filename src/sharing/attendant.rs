@@ -17,6 +17,9 @@ pub(crate) use super::link::Attended;
 /// How long a producer that another process starts may take until it listens.
 const START: Duration = Duration::from_secs(30);
 
+/// After so many steps it is looked whether others have come to the same place.
+const REJOIN: u64 = 8;
+
 /// How often it is looked for meanwhile.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -68,6 +71,23 @@ impl Attendant {
         Self { sharing, notices, stats, bell, link: None, passed_over: None, number: 0, consumers: 0 }
     }
 
+    /// Goes over to a producer of a lower number that has come to the same steps, if there is one. So those that fell
+    /// behind and caught up share again.
+    fn rejoin(&mut self, place: (u32, u32), at: Position) -> Result<()> {
+        let key = self.sharing.key(place.0, place.1);
+        let places = Places::open(key)?;
+        for number in 0..self.number {
+            let Some(socket) = places.connect(number)? else { continue };
+            if let Greeting::Taken(link) = Link::greet(socket, key, at, &self.notices)? {
+                self.stats.producers.fetch_add(1, Ordering::Relaxed);
+                self.number = number;
+                self.link = Some((key, link));
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
     /// Finds a producer for the batches of `(rank, world_size)` from `at` on, or starts one.
     ///
     /// # Errors
@@ -112,6 +132,9 @@ impl Attendant {
         stopped: &dyn Fn() -> bool,
     ) -> Result<Option<Lent>> {
         let key = self.sharing.key(place.0, place.1);
+        if self.number > 0 && self.link.is_some() && at.step.is_multiple_of(REJOIN) {
+            self.rejoin(place, at)?;
+        }
         loop {
             let Some((_, link)) = self.link.as_mut().filter(|(of, _)| *of == key) else {
                 if stopped() {

@@ -13,8 +13,8 @@ mod start;
 mod wire;
 
 pub(crate) use attendant::{Attendant, Attended, SharingStats};
-pub(crate) use key::{SharedKey, Sharing};
+pub(crate) use key::Sharing;
 pub(crate) use places::{Claim, Places};
 pub(crate) use socket::{Arrival, Bell, Listener, Received, Socket, wait_for};
-pub(crate) use start::{PRODUCE, ProducerOrder, ProducerStart, StartedAs};
+pub(crate) use start::{ProducerStart, StartedAs, TOGETHER};
 pub(crate) use wire::{PROTOCOL, Position, ToConsumer, ToProducer};

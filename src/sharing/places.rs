@@ -72,6 +72,19 @@ impl Places {
         }
     }
 
+    /// Claims the first place that nobody has.
+    ///
+    /// # Errors
+    /// [`Error::Unavailable`] where there is none.
+    pub(crate) fn claim_any(&self) -> Result<Claim> {
+        for number in 0..MOST_PRODUCERS {
+            if let Some(claim) = self.claim(number)? {
+                return Ok(claim);
+            }
+        }
+        Err(Error::Unavailable(format!("{MOST_PRODUCERS} processes share these batches already")))
+    }
+
     /// Takes over the claim that a process was started with.
     pub(crate) fn inherit(claim: OwnedFd, number: u32) -> Claim {
         Claim { locks: RangeLocks::new(File::from(claim)), number }

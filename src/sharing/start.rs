@@ -43,11 +43,11 @@ pub(crate) struct ProducerStart {
 }
 
 /// How long those that begin together may take, and those that lost a producer.
-const TOGETHER: Duration = Duration::from_secs(60);
+pub(crate) const TOGETHER: Duration = Duration::from_secs(60);
 const AGAIN: Duration = Duration::from_millis(150);
 
 /// The word of the command line that has a process be a producer.
-pub(crate) const PRODUCE: &str = "produce";
+const PRODUCE: &str = "produce";
 
 impl ProducerOrder {
     /// Starts a producer, which takes over the `claim`. It lives on when this process ends, and has nothing of it but

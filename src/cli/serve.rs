@@ -1,0 +1,65 @@
+//! The command `foreload serve`, which makes batches for loaders that share them, as long as it runs.
+
+use super::output;
+use super::settings::{Settings, TakesSettings};
+use crate::config::Given;
+use crate::error::Result;
+use crate::serve::Producer;
+use crate::sharing::{Position, ProducerStart, TOGETHER};
+use std::path::PathBuf;
+
+/// `foreload serve` takes all settings that have a flag.
+#[derive(Debug, Clone)]
+pub(super) struct ServeSettings;
+
+impl TakesSettings for ServeSettings {}
+
+/// The arguments of `foreload serve`.
+#[derive(clap::Args, Debug)]
+pub(super) struct ServeArgs {
+    /// The datasets, as the loaders name them
+    #[arg(required = true)]
+    dirs: Vec<PathBuf>,
+    /// The rank whose batches these are; loaders of other ranks have a producer of their own
+    #[arg(long, default_value_t = 0)]
+    rank: u32,
+    /// The number of ranks of each of the jobs
+    #[arg(long, default_value_t = 1)]
+    world_size: u32,
+    #[command(flatten)]
+    settings: Settings<ServeSettings>,
+}
+
+/// Runs the command until it is interrupted.
+///
+/// # Errors
+/// The errors of the loader; [`Error::Unavailable`](crate::Error::Unavailable) where nothing can be shared.
+pub(super) fn run(args: &ServeArgs) -> Result<()> {
+    let mut settings = args.settings.given().clone();
+    if args.settings.shared.is_none() {
+        settings.give("shared", Given::Truth(true));
+    }
+    let start = ProducerStart {
+        roots: args.dirs.clone(),
+        settings,
+        rank: args.rank,
+        world_size: args.world_size,
+        number: 0,
+        at: Position { epoch: 0, step: 0 },
+        consumers: args.settings.shared_consumers,
+        patience: TOGETHER.as_millis() as u64,
+    };
+    let producer = Producer::open(&start)?;
+    output::print_notices(producer.notices());
+    let claim = producer.places().claim_any()?;
+    let listener = producer.listen(&claim)?;
+    let name = match args.settings.shared.as_deref() {
+        None | Some("") => "True".to_owned(),
+        Some(name) => format!("{name:?}"),
+    };
+    output::print(&format!(
+        "serves batches of {} to loaders of this user with shared={name} and the same settings, until it is interrupted\n",
+        args.dirs.iter().map(|dir| crate::source::shown(dir).display().to_string()).collect::<Vec<_>>().join(", ")
+    ))?;
+    producer.serve(&listener, &start, &claim, None)
+}

@@ -1,0 +1,311 @@
+"""Loaders that share their batches get what each would get alone, whoever is slow, stopped, killed or hostile."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import foreload
+import numpy as np
+import pytest
+from consumers import Consumer, kill_producers, none_are_left, producers, shas
+from shared_consumer import digest
+
+STEPS = 15
+"""The steps of an epoch of the dataset, in batches of four."""
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Iterator[Path]:
+    """A directory of this test's own in which processes find one another; none is left in it."""
+    (tmp_path / "runtime").mkdir(mode=0o700)
+    yield tmp_path / "runtime"
+    none_are_left(tmp_path / "runtime")
+
+
+def alone(dataset: Path, epochs: int = 1, first: int = 0, **settings: Any) -> list[str]:
+    """Return the digests of the batches of epochs as a loader gives them that shares nothing."""
+    settings = {"batch_size": 4, "image_size": 32, "device": "cpu"} | settings
+    loader = foreload.ImageLoader(dataset, **settings)
+    loader.set_epoch(first)
+    return [digest(batch) for _ in range(first, epochs) for batch in loader]
+
+
+def test_all_get_what_each_would_get_alone(dataset: Path, runtime: Path) -> None:
+    together = [Consumer(runtime, dataset, 3, settings={"shared_consumers": 3}) for _ in range(3)]
+    taken = [consumer.end() for consumer in together]
+    expected = alone(dataset, 3)
+    for batches in taken:
+        assert shas(batches) == expected
+        assert batches[-1]["stats"]["batches"] == len(expected)
+        assert batches[-1]["stats"]["left_behind"] == batches[-1]["stats"]["producers_lost"] == 0
+        assert batches[-1]["heard"] == []
+    assert len({batch["stats"]["producer_pid"] for batches in taken for batch in batches}) == 1
+    assert {batches[0]["stats"]["consumers"] for batches in taken} == {3}
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"dtype": "float16", "memory_format": "nhwc", "last_batch": "partial", "batch_size": 7},
+        {"train": False, "dtype": "uint8", "last_batch": "pad", "batch_size": 7},
+        {"fields": ["image", "label"], "seed": 5},
+        {"weights": "balanced", "repeats": 2, "batch_size": 8},
+        {"indices": [5, 3, 1, 8, 2, 40, 41, 42], "image_size": (24, 40)},
+        {"image_size_from": {1: 48}},
+        {"mix": '[{"MixUp": {"alpha": 0.2, "num_classes": 3}}]'},
+    ],
+    ids=str,
+)
+def test_whatever_is_in_the_batches(dataset: Path, runtime: Path, settings: dict[str, Any]) -> None:
+    if "mix" in settings:
+        settings = settings | {"mix": [foreload.transforms.MixUp(alpha=0.2, num_classes=3)]}
+    words = {key: value for key, value in settings.items() if key not in ("mix", "image_size_from")}
+    expected = alone(dataset, 2, **settings)
+    os.environ["FORELOAD_RUNTIME_DIR"] = str(runtime)
+    try:
+        assert alone(dataset, 2, shared="words", **settings) == expected
+    finally:
+        del os.environ["FORELOAD_RUNTIME_DIR"]
+    if words == settings:
+        assert shas(Consumer(runtime, dataset, 2, settings=words).end()) == expected
+
+
+def test_values_of_any_length_and_failures_come_along(own_dataset: Path, runtime: Path) -> None:
+    samples = sorted(own_dataset.glob("*/*.jpg"))
+    samples[7].write_bytes(b"no image")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FORELOAD_RUNTIME_DIR", str(runtime))
+        original = [foreload.transforms.Resize(40)]
+        for settings in ({"transforms": original, "on_error": "zero"}, {"on_error": "skip"}, {"on_error": "raise"}):
+            settings = settings | {"batch_size": 4, "device": "cpu", "seed": 3}
+            outcomes = []
+            for shared in (False, True):
+                loader = foreload.ImageLoader(own_dataset, shared=shared, **settings)
+                got: list[str] = []
+                try:
+                    with warnings.catch_warnings(record=True) as heard:
+                        warnings.simplefilter("always")
+                        got.extend(digest(batch) for batch in loader)
+                    outcome = [str(warning.message) for warning in heard]
+                except foreload.SampleError as error:
+                    outcome = [str(error)]
+                outcomes.append((got, outcome, loader.errors))
+                del loader
+            assert outcomes[0] == outcomes[1], settings
+            assert outcomes[0][1], "something was said"
+
+
+def test_what_one_writes_reaches_nobody(dataset: Path, runtime: Path) -> None:
+    writer = Consumer(runtime, dataset, 4, writes=True, settings={"shared_consumers": 2})
+    reader = Consumer(runtime, dataset, 4, settings={"shared_consumers": 2})
+    expected = alone(dataset, 4)
+    assert shas(reader.end()) == expected
+    assert shas(writer.end()) == expected, "what it wrote is gone when the memory comes again"
+
+
+def test_a_stopped_consumer_loses_nothing_and_holds_nobody_up(dataset: Path, runtime: Path) -> None:
+    settings = {"shared_consumers": 3, "shared_window": 2}
+    stopped, *others = [Consumer(runtime, dataset, 3, settings=settings, pause=0.005) for _ in range(3)]
+    stopped.next()
+    stopped.signal(signal.SIGSTOP)
+    expected = alone(dataset, 3)
+    for other in others:
+        assert shas(other.end()) == expected
+    stopped.signal(signal.SIGCONT)
+    batches = stopped.end()
+    assert shas(batches) == expected
+    assert batches[-1]["stats"]["producers"] > 1, "it went on with a producer of its own"
+
+
+def test_in_lockstep_the_others_wait(dataset: Path, runtime: Path) -> None:
+    settings = {"shared_consumers": 2, "shared_window": 2, "shared_policy": "wait"}
+    slow = Consumer(runtime, dataset, settings=settings, lockstep=True)
+    fast = Consumer(runtime, dataset, settings=settings)
+    slow.next()
+    time.sleep(1)
+    assert len(fast.batches()) <= 6
+    for _ in range(STEPS - 1):
+        slow.go_on()
+        slow.next()
+    slow.go_on()
+    assert shas(slow.end()) == shas(fast.end()) == alone(dataset)
+
+
+def test_a_killed_producer_is_replaced(dataset: Path, runtime: Path) -> None:
+    together = [Consumer(runtime, dataset, 4, settings={"shared_consumers": 2}, pause=0.02) for _ in range(2)]
+    killed = 0
+    for _ in range(3):
+        together[0].next()
+        killed += kill_producers(runtime)
+    assert killed >= 3
+    expected = alone(dataset, 4)
+    for consumer in together:
+        batches = consumer.end()
+        assert shas(batches) == expected
+        assert batches[-1]["stats"]["producers_lost"] >= 2
+    assert len(producers(runtime)) <= 1, "both go on with the same one"
+
+
+def test_a_stopped_producer_is_replaced(dataset: Path, runtime: Path) -> None:
+    consumer = Consumer(runtime, dataset, 2, pause=0.02)
+    consumer.next()
+    stopped = producers(runtime)
+    for pid in stopped:
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        assert shas(consumer.end()) == alone(dataset, 2)
+    finally:
+        for pid in stopped:
+            os.kill(pid, signal.SIGKILL)
+
+
+def test_consumers_stand_in_different_epochs_and_leave_at_any_step(dataset: Path, runtime: Path) -> None:
+    settings = {"shared": "trials"}
+    first = Consumer(runtime, dataset, 2, settings=settings, lockstep=True)
+    first.next()
+    later = Consumer(runtime, dataset, 8, settings=settings, first_epoch=6)
+    assert shas(later.end()) == alone(dataset, 8, 6)
+    left = first.kill()
+    again = Consumer(runtime, dataset, 2, settings=settings, state=left[-1]["state"])
+    assert shas(left) + shas(again.end()) == alone(dataset, 2)
+
+
+def test_a_forked_child_keeps_what_its_parent_held(dataset: Path, runtime: Path) -> None:
+    program = """
+import os, sys, foreload, numpy as np
+loader = foreload.ImageLoader(sys.argv[1], batch_size=4, image_size=32, device="cpu", shared=True)
+batches = iter(loader)
+batch = next(batches)
+held = np.from_dlpack(batch.images)
+before = held.copy()
+start, begin = os.pipe()
+child = os.fork()
+if child == 0:
+    os.read(start, 1)
+    os._exit(0 if (held == before).all() else 9)
+del batch, held
+rest = sum(1 for _ in batches)
+for _ in loader:
+    pass
+os.write(begin, b"x")
+print(rest, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(dataset)],
+        env=os.environ | {"FORELOAD_RUNTIME_DIR": str(runtime)},
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.stdout.split() == [str(STEPS - 1), "0"], done.stderr
+
+
+def test_other_batches_are_not_shared(dataset: Path, runtime: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FORELOAD_RUNTIME_DIR", str(runtime))
+        usual: dict[str, Any] = {"batch_size": 4, "image_size": 32, "device": "cpu", "shared": True}
+        one = foreload.ImageLoader(dataset, **usual)
+        iterators = [iter(one)]
+        next(iterators[0])
+        for other in ({"seed": 1}, {"shared": "name"}, {"batch_size": 5}, {"flip": 0.0}, {"rank": 1, "world_size": 2}):
+            loader = foreload.ImageLoader(dataset, **(usual | other))
+            iterators.append(iter(loader))
+            next(iterators[-1])
+        pids = [batches.stats()["shared"]["producer_pid"] for batches in iterators]
+        assert len(set(pids)) == len(pids)
+        same = iter(foreload.ImageLoader(str(dataset) + "/", **(usual | {"threads": 1, "memory": "900MB"})))
+        next(same)
+        assert same.stats()["shared"]["producer_pid"] == pids[0], "the same in other words"
+
+
+def test_strangers_reach_nothing(dataset: Path, runtime: Path) -> None:
+    consumer = Consumer(runtime, dataset, 2, pause=0.01)
+    consumer.next()
+    (place,) = (runtime / "foreload/shared").glob("*.sock")
+    assert place.stat().st_mode & 0o777 == 0o600
+    assert place.parent.stat().st_mode & 0o777 == 0o700
+    hello = {"Hello": {"protocol": 1, "key": place.name.split(".")[0], "at": {"epoch": 0, "step": 1}, "process": 1}}
+    for words in (
+        [b"\xff\x00garbage"],
+        [b"{}"],
+        [json.dumps({"Ask": {"at": {"epoch": 0, "step": 0}}}).encode()],
+        [json.dumps(hello | {}).replace(place.name.split(".")[0], "0" * 32).encode()],
+        [json.dumps(hello).encode(), json.dumps(hello).encode()],
+        [json.dumps(hello).encode(), json.dumps({"GiveBack": {"buffer": 2**64 - 1, "inherited": True}}).encode()],
+        [json.dumps(hello).encode()] + [json.dumps({"Ask": {"at": {"epoch": 2**64 - 1, "step": 2**64 - 1}}}).encode()],
+        # It never reads what it is sent.
+        [json.dumps(hello).encode()] + [b'"Ping"'] * 3000,
+    ):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as stranger:
+            stranger.connect(f"/proc/self/fd/{os.open(place.parent, os.O_RDONLY)}/{place.name}")
+            stranger.settimeout(5)
+            try:
+                for word in words:
+                    stranger.send(word)
+            except OSError:
+                continue
+    assert shas(consumer.end()) == alone(dataset, 2)
+
+
+def test_lent_memory_cannot_be_written_to_by_others(dataset: Path, runtime: Path) -> None:
+    consumer = Consumer(runtime, dataset, settings={}, lockstep=True)
+    consumer.next()
+    (producer,) = producers(runtime)
+    memory = [file for file in Path(f"/proc/{producer}/fd").iterdir() if "foreload batch" in os.readlink(file)]
+    assert memory
+    for file in memory:
+        with pytest.raises(OSError), file.open("r+b") as opened:
+            opened.write(b"x")
+            opened.flush()
+    consumer.kill()
+
+
+def test_without_a_place_to_meet_each_makes_its_own(dataset: Path, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("FORELOAD_RUNTIME_DIR", str(tmp_path / "missing"))
+        loader = foreload.ImageLoader(dataset, batch_size=4, image_size=32, device="cpu", shared=True)
+        with pytest.warns(foreload.Warning, match="makes its batches for itself alone.*FORELOAD_RUNTIME_DIR"):
+            assert [digest(batch) for batch in loader] == alone(dataset)
+
+
+def test_what_cannot_be_shared_is_refused(dataset: Path) -> None:
+    for settings, said in (
+        ({"device": "cuda"}, "host memory"),
+        ({"peers": "auto", "cache": foreload.Ram("1GB")}, "peers"),
+        ({"shared": 3}, "must be True, False or a name"),
+        ({"shared_window": 0}, "shared_window"),
+        ({"shared_policy": "never"}, "leave, wait"),
+    ):
+        with pytest.raises(foreload.ConfigError, match=said):
+            foreload.ImageLoader(dataset, **({"shared": True} | settings))
+
+
+def test_the_command_serves_as_long_as_it_runs(dataset: Path, runtime: Path) -> None:
+    variables = os.environ | {"FORELOAD_RUNTIME_DIR": str(runtime)}
+    words = ["--batch-size", "4", "--image-size", "32", "--shared=kept"]
+    server = subprocess.Popen(
+        [sys.executable, "-m", "foreload", "serve", str(dataset), *words],
+        env=variables,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert server.stdout and 'shared="kept"' in server.stdout.readline()
+        for _ in range(2):
+            batches = Consumer(runtime, dataset, settings={"shared": "kept"}).end()
+            assert shas(batches) == alone(dataset)
+            assert {batch["stats"]["producer_pid"] for batch in batches} == {server.pid}
+            assert producers(runtime) == []
+    finally:
+        server.kill()
+        server.communicate()

@@ -1,0 +1,75 @@
+"""Producers and consumers die by SIGKILL at any instant: each training gets each batch once, and nothing is left."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from pathlib import Path
+
+import pytest
+from consumers import Consumer, kill_producers, none_are_left, producers, shas
+from test_shared import STEPS, alone
+
+KILLS = 320 if os.environ.get("FORELOAD_THOROUGH") == "1" else int(os.environ.get("FORELOAD_SHARED_KILLS", "12"))
+TRAININGS = 3
+PAUSE = 0.01
+LONGEST_PAUSE = 0.6
+"""Seconds from one kill to the next at most."""
+
+
+def shared_memory() -> int:
+    """Return the bytes of shared memory of this machine, files without names among it."""
+    lines = Path("/proc/meminfo").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("Shmem:"))
+
+
+@pytest.mark.timeout(120 + 3 * KILLS)
+def test_each_training_gets_each_batch_once(dataset: Path, tmp_path: Path) -> None:
+    seed = int(os.environ.get("FORELOAD_KILL_SEED", random.SystemRandom().randrange(10**9)))
+    print(f"FORELOAD_KILL_SEED={seed}")
+    rng = random.Random(seed)
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    # Longer than the kills take; who comes to the end takes part in no more of them.
+    epochs = 4 + KILLS * 2
+    before = shared_memory()
+    settings = {"shared_window": 3}
+
+    def training(state: dict | None = None) -> Consumer:
+        return Consumer(runtime, dataset, epochs, settings=settings, pause=PAUSE, state=state)
+
+    running = [training() for _ in range(TRAININGS)]
+    got: list[list[dict]] = [[] for _ in running]
+    killed = {"producers": 0, "consumers": 0}
+    while sum(killed.values()) < KILLS:
+        time.sleep(rng.uniform(0, LONGEST_PAUSE))
+        if rng.random() < 0.6:
+            killed["producers"] += kill_producers(runtime)
+        else:
+            number = rng.randrange(TRAININGS)
+            got[number] += running[number].kill()
+            state = got[number][-1]["state"] if got[number] else None
+            running[number] = training(state)
+            killed["consumers"] += 1
+    print(killed)
+    assert min(killed.values()) > 0
+    # All go on after the last kill.
+    for consumer in running:
+        have = len(consumer.batches())
+        while len(consumer.batches()) < have + 2 * STEPS:
+            consumer.next()
+    for number, consumer in enumerate(running):
+        got[number] += consumer.kill()
+    most = max(map(len, got))
+    expected = alone(dataset, -(-most // STEPS))
+    for number, batches in enumerate(got):
+        assert len(batches) > STEPS
+        assert shas(batches) == expected[: len(batches)], f"training {number}"
+    none_are_left(runtime)
+    assert producers(runtime) == []
+    # Other processes of the machine have shared memory, too; a lost buffer of each producer would be much more.
+    deadline = time.monotonic() + 20
+    while shared_memory() > before + 64 * 2**20:
+        assert time.monotonic() < deadline, (before, shared_memory())
+        time.sleep(0.1)
