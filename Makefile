@@ -15,8 +15,8 @@ SOURCES := $(shell find src python build.rs -name '*.rs' -o -name '*.py' -o -nam
 .PHONY: help setup provide provide-all fetch test test-all test-rust test-python test-inside test-module test-objects \
 	test-dali test-frameworks test-dlio stand-in check stub bindings kernels bench fuzz bench-tiers bench-nodes \
 	bench-dlio compare compare-recipes compare-packed compare-ops compare-outputs limits fidelity accuracy \
-	accuracy-recipe wheel gpu-kit gpu-kit-dali fixtures fixtures-check test-damage bench-layouts bench-sharing bench-streams clean \
-	distclean
+	accuracy-recipe wheel gpu-kit gpu-kit-dali fixtures fixtures-check test-damage bench-layouts bench-sharing \
+	bench-streams clean distclean
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -219,7 +219,7 @@ bench-layouts: setup $(DATA)/folder ## each layout beside its own library; openi
 bench-streams: setup $(DATA)/folder ## streams beside epochs, torch's IterableDataset and Reverb: 25 minutes
 	$(BIN)/python benches/streams/run.py --data $(DATA)/folder --output benches/results/streams
 
-bench-sharing: setup $(DATA)/folder ## several trainings that share batches, beside DataLoaders and TensorSocket: 20 minutes
+bench-sharing: setup $(DATA)/folder ## trainings that share batches, beside DataLoaders, TensorSocket: 20 minutes
 	$(BIN)/python benches/sharing/run.py --data $(DATA)/folder --output benches/results/sharing
 
 limits: setup ## the reader against fio, decoding against libjpeg-turbo, depth against storage that takes milliseconds

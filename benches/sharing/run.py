@@ -224,8 +224,8 @@ def text_of(result: dict, chosen: argparse.Namespace) -> str:
     parts = ["# Sharing", report.machine_line(result["machine"]), report.table(head, rows)]
     told = "read a number of each page" if chosen.touch else "look at the labels"
     parts.append(
-        f"RandomResizedCrop 224, flip, normalise, float32, batches of {chosen.batch_size}; consumers {told}. Medians of "
-        f"{chosen.rounds} alternating rounds of {chosen.seconds:g} s."
+        f"RandomResizedCrop 224, flip, normalise, float32, batches of {chosen.batch_size}; consumers {told}. "
+        f"Medians of {chosen.rounds} alternating rounds of {chosen.seconds:g} s."
     )
     rows = [
         [

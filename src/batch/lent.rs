@@ -33,10 +33,13 @@ impl LentMap {
         let file = File::from(file);
         let seals = rustix::fs::fcntl_get_seals(&file).unwrap_or(SealFlags::empty());
         if !seals.contains(needed) {
-            return Err(Error::Unavailable("the process that shares batches gave memory without seals".into()));
+            return Err(Error::Unavailable(
+                "the process that shares batches gave memory without seals".into(),
+            ));
         }
         let length = file.metadata().map_err(cannot_map)?.len();
-        let length = usize::try_from(length).map_err(|_| cannot_map(std::io::ErrorKind::OutOfMemory.into()))?;
+        let length =
+            usize::try_from(length).map_err(|_| cannot_map(std::io::ErrorKind::OutOfMemory.into()))?;
         // SAFETY: the seals keep everybody from changing the size. The lender may change the bytes, but not while they
         // are lent, and who reads a batch that it gave back races with itself.
         let mut map = unsafe { MmapOptions::new().len(length).map_copy(&file) }.map_err(cannot_map)?;
@@ -63,8 +66,8 @@ impl LentMap {
         let found = written_pages(first, first + self.map.len().next_multiple_of(crate::slot::PAGE) as u64);
         let all = || vec![(first, first + self.map.len() as u64)];
         for (start, end) in found.unwrap_or_else(|_| all()) {
-            // SAFETY: the range is within the mapping, nobody has a reference to its bytes (the last tensor is gone), and
-            // what is read there later are the lender's pages.
+            // SAFETY: the range is within the mapping, nobody has a reference to its bytes (the last tensor is gone)
+            // and what is read there later are the lender's pages.
             let _ = unsafe {
                 self.map.unchecked_advise_range(
                     UncheckedAdvice::DontNeed,
@@ -270,7 +273,15 @@ mod tests {
         // SAFETY: the mapping is refused.
         assert!(unsafe { MmapOptions::new().map_mut(&file) }.is_err());
         assert!(seal(&file, SealFlags::WRITE).is_err(), "sealed for good");
-        assert!(rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE, 0, 4096).is_err());
+        assert!(
+            rustix::fs::fallocate(
+                &file,
+                rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE,
+                0,
+                4096
+            )
+            .is_err()
+        );
         assert!(LentMap::new(file.into()).is_ok());
     }
 }

@@ -17,10 +17,10 @@ mod values;
 
 pub(crate) use encoded::Encoded;
 pub(crate) use layout::{BatchLayout, Column};
-pub(crate) use lent::{LentMap, LentMemory, Lender};
+pub(crate) use lent::{Lender, LentMap, LentMemory};
 pub(crate) use memory::{BatchStorage, CudaStorage};
 pub(crate) use open_batch::{BatchCloser, Ticket};
-pub(crate) use parcel::Parcel;
+pub(crate) use parcel::{Parcel, Remark};
 pub(crate) use pool::{BatchPool, Pools};
 pub(crate) use shared::check_lending;
 pub(crate) use tensor::Loan;

@@ -28,13 +28,19 @@ pub(crate) struct Parcel {
     pub failures: Vec<Failure>,
     /// The values whose lengths differ, by field.
     pub(super) values: Vec<Gathered>,
+    /// What is to be said of samples, by their ids.
+    pub remarks: Vec<Remark>,
 }
+
+/// What is to be said of a sample that did not fail.
+pub(crate) type Remark = (u64, String);
 
 /// The document of a parcel.
 #[derive(Serialize, Deserialize)]
 struct Document {
     failures: Vec<CarriedFailure>,
     values: Vec<CarriedValues>,
+    remarks: Vec<Remark>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -83,12 +89,13 @@ impl<'a> Blocks<'a> {
 }
 
 impl Batch {
-    /// What goes along with this batch, as memory that cannot be written to any more; `None` where there is nothing.
+    /// What goes along with this batch and these `remarks`, as memory that cannot be written to any more; `None` where
+    /// there is nothing.
     ///
     /// # Errors
     /// [`Error::Io`] when there is no memory for it.
-    pub(crate) fn parcel<'a>(&'a self) -> Result<Option<OwnedFd>> {
-        if self.failures.is_empty() && self.buffer.values.is_empty() {
+    pub(crate) fn parcel<'a>(&'a self, remarks: Vec<Remark>) -> Result<Option<OwnedFd>> {
+        if self.failures.is_empty() && self.buffer.values.is_empty() && remarks.is_empty() {
             return Ok(None);
         }
         let mut blocks = Blocks::default();
@@ -101,20 +108,23 @@ impl Batch {
         let failures = failures.collect();
         let values = self.buffer.values.iter().map(|values| match values {
             Gathered::Texts(texts) => CarriedValues::Texts(texts.clone()),
-            Gathered::Bytes(all) => {
-                CarriedValues::Bytes(all.iter().map(|bytes| bytes.as_ref().map(|bytes| blocks.add(bytes))).collect())
+            Gathered::Bytes(all) => CarriedValues::Bytes(
+                all.iter().map(|bytes| bytes.as_ref().map(|bytes| blocks.add(bytes))).collect(),
+            ),
+            Gathered::Dense(block, element, shape) => {
+                CarriedValues::Dense(blocks.array(block, *element, shape))
             }
-            Gathered::Dense(block, element, shape) => CarriedValues::Dense(blocks.array(block, *element, shape)),
             Gathered::Ragged { values, element, shape, offsets } => CarriedValues::Ragged {
                 values: blocks.array(values, *element, shape),
                 offsets: blocks.add(offsets.bytes()),
             },
             Gathered::Tensors(tensors) => {
-                let mut array = |tensor: &'a (Block, Element, Vec<i64>)| blocks.array(&tensor.0, tensor.1, &tensor.2);
+                let mut array =
+                    |tensor: &'a (Block, Element, Vec<i64>)| blocks.array(&tensor.0, tensor.1, &tensor.2);
                 CarriedValues::Tensors(tensors.iter().map(|tensor| tensor.as_ref().map(&mut array)).collect())
             }
         });
-        let document = Document { failures, values: values.collect() };
+        let document = Document { failures, values: values.collect(), remarks };
         let document = serde_json::to_vec(&document).map_err(|error| Error::Internal(error.to_string()))?;
         let first = blocks_begin(document.len());
         let file = nameless_file(first + blocks.end)?;
@@ -134,19 +144,15 @@ fn write(mut file: &File, document: &[u8], first: usize, blocks: &Blocks<'_>) ->
     writer.write_all(&(document.len() as u64).to_le_bytes())?;
     writer.write_all(document)?;
     let mut at = size_of::<u64>() + document.len();
-    let mut end = 0;
+    let mut end = 0usize;
     for block in &blocks.blocks {
-        let start = end_aligned(end);
+        let start = end.next_multiple_of(ALIGN);
         writer.write_all(&[0; ALIGN][..first + start - at])?;
         writer.write_all(block)?;
         end = start + block.len();
         at = first + end;
     }
     writer.flush()
-}
-
-fn end_aligned(end: usize) -> usize {
-    end.next_multiple_of(ALIGN)
 }
 
 impl Parcel {
@@ -172,20 +178,33 @@ impl Parcel {
         let block = |at: Range<usize>| -> Result<Block> {
             let within = at.start <= at.end && first.checked_add(at.end).is_some_and(|end| end <= map.len());
             let aligned = at.start.is_multiple_of(ALIGN);
-            if within && aligned { Ok(Block::part(&map, first + at.start..first + at.end)) } else { Err(broken()) }
+            if within && aligned {
+                Ok(Block::part(&map, first + at.start..first + at.end))
+            } else {
+                Err(broken())
+            }
         };
         let array = |array: CarriedArray| -> Result<(Block, Element, Vec<i64>)> {
-            let elements = array.shape.iter().try_fold(1usize, |product, &n| product.checked_mul(usize::try_from(n).ok()?));
+            let elements = array
+                .shape
+                .iter()
+                .try_fold(1usize, |product, &n| product.checked_mul(usize::try_from(n).ok()?));
             let bytes = elements.and_then(|elements| elements.checked_mul(array.element.size()));
             let block = block(array.at)?;
-            if bytes == Some(block.bytes().len()) { Ok((block, array.element, array.shape)) } else { Err(broken()) }
+            if bytes == Some(block.bytes().len()) {
+                Ok((block, array.element, array.shape))
+            } else {
+                Err(broken())
+            }
         };
         let mut values = Vec::new();
         for carried in document.values {
             values.push(match carried {
                 CarriedValues::Texts(texts) if texts.len() == len as usize => Gathered::Texts(texts),
                 CarriedValues::Bytes(all) if all.len() == len as usize => {
-                    let bytes = all.into_iter().map(|at| at.map(|at| block(at).map(|block| block.bytes().to_vec())).transpose());
+                    let bytes = all
+                        .into_iter()
+                        .map(|at| at.map(|at| block(at).map(|block| block.bytes().to_vec())).transpose());
                     Gathered::Bytes(bytes.collect::<Result<_>>()?)
                 }
                 CarriedValues::Dense(dense) => {
@@ -207,6 +226,7 @@ impl Parcel {
                 _ => return Err(broken()),
             });
         }
-        Ok(Self { failures: document.failures.into_iter().map(failure).collect(), values })
+        let failures = document.failures.into_iter().map(failure).collect();
+        Ok(Self { failures, values, remarks: document.remarks })
     }
 }

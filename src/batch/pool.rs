@@ -57,7 +57,15 @@ impl BatchPool {
     ) -> Self {
         let plan = BufferPlan::new(&layout, capacity);
         let state = Mutex::default();
-        Self(Arc::new(PoolShared { capacity, plan, layout, limits, storage, state, on_free: Box::new(on_free) }))
+        Self(Arc::new(PoolShared {
+            capacity,
+            plan,
+            layout,
+            limits,
+            storage,
+            state,
+            on_free: Box::new(on_free),
+        }))
     }
 
     /// Makes one more of the buffers that the pipeline will need, and touches its pages, so that the first batches do
@@ -127,9 +135,12 @@ impl BatchPool {
     /// # Errors
     /// [`Error::Internal`] for memory that holds no such batch.
     pub(crate) fn adopt(&self, step: u64, len: u32, memory: LentMemory, parcel: Parcel) -> Result<Batch> {
-        let Parcel { failures, values } = parcel;
+        let Parcel { failures, values, .. } = parcel;
         let (bytes, plan) = (memory.len(), &self.0.plan);
-        if bytes != plan.bytes.max(1) || len as usize > self.0.capacity || values.len() != self.0.layout.values.len() {
+        if bytes != plan.bytes.max(1)
+            || len as usize > self.0.capacity
+            || values.len() != self.0.layout.values.len()
+        {
             let message = format!("a batch of {len} samples in {bytes} bytes is none of this loader's");
             return Err(Error::Internal(message));
         }

@@ -30,7 +30,8 @@ impl SharedMemory {
     pub(super) fn new(bytes: usize) -> Result<Self> {
         let file = nameless_file(bytes)?;
         // SAFETY: the file is this process's own, and nobody changes its size.
-        let mut map = unsafe { MmapOptions::new().len(bytes.max(1)).map_mut(&file) }.map_err(no_memory(bytes))?;
+        let mut map =
+            unsafe { MmapOptions::new().len(bytes.max(1)).map_mut(&file) }.map_err(no_memory(bytes))?;
         let _ = map.advise(Advice::HugePage);
         seal(&file, SEALS)?;
         Ok(Self { id: NEXT.fetch_add(1, Ordering::Relaxed), base: Base(map.as_mut_ptr()), file, map })

@@ -5,7 +5,7 @@ use super::settings::{Settings, TakesSettings};
 use crate::config::Given;
 use crate::error::Result;
 use crate::serve::Producer;
-use crate::sharing::{Position, ProducerStart, TOGETHER};
+use crate::sharing::{BatchPosition, ProducerStart, TOGETHER};
 use std::path::PathBuf;
 
 /// `foreload serve` takes all settings that have a flag.
@@ -44,8 +44,9 @@ pub(super) fn run(args: &ServeArgs) -> Result<()> {
         settings,
         rank: args.rank,
         world_size: args.world_size,
+        key: None,
         number: 0,
-        at: Position { epoch: 0, step: 0 },
+        at: BatchPosition { epoch: 0, step: 0 },
         consumers: args.settings.shared_consumers,
         patience: TOGETHER.as_millis() as u64,
     };
@@ -58,8 +59,12 @@ pub(super) fn run(args: &ServeArgs) -> Result<()> {
         Some(name) => format!("{name:?}"),
     };
     output::print(&format!(
-        "serves batches of {} to loaders of this user with shared={name} and the same settings, until it is interrupted\n",
-        args.dirs.iter().map(|dir| crate::source::shown(dir).display().to_string()).collect::<Vec<_>>().join(", ")
+        "serves batches of {} to this user's loaders with shared={name} and the same settings, until interrupted\n",
+        args.dirs
+            .iter()
+            .map(|dir| crate::source::shown(dir).display().to_string())
+            .collect::<Vec<_>>()
+            .join(", ")
     ))?;
     producer.serve(&listener, &start, &claim, None)
 }

@@ -108,7 +108,10 @@ impl LoaderOptions {
         }
         if self.shared.is_some() {
             let chosen = cpu("batches that are shared are in host memory".to_owned())?;
-            return Ok(ChosenDevice { overlooked: device::choose(&self.device, self.decoder, false)?.device != chosen.device, ..chosen });
+            return Ok(ChosenDevice {
+                overlooked: device::choose(&self.device, self.decoder, false)?.device != chosen.device,
+                ..chosen
+            });
         }
         let mut images_in_order = images.list().iter().enumerate();
         let of_own_sizes =

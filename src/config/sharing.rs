@@ -26,13 +26,19 @@ impl LoaderOptions {
         }
         let refused = |message: &str| Err(Error::config("shared", message));
         if self.peers.on {
-            return refused("cannot be given with peers: whoever makes the batches is no rank of the job; leave one out");
+            return refused(
+                "cannot be given with peers: whoever makes the batches is no rank of the job; leave one out",
+            );
         }
         if !self.decoded {
-            return refused("cannot be given with decoded=False: files that are not decoded are shared by the page cache");
+            return refused(
+                "cannot be given with decoded=False: files that are not decoded are shared by the page cache",
+            );
         }
         if self.device.starts_with("cuda") {
-            return refused("makes batches in host memory, and device asks for a GPU: say device=\"cpu\", and copy them");
+            return refused(
+                "makes batches in host memory, and device asks for a GPU: say device=\"cpu\", and copy them",
+            );
         }
         Ok(())
     }

@@ -68,7 +68,8 @@ impl From<CarriedError> for Error {
                 Self::DatasetChanged { path: path(bytes), message }
             }
             CarriedError::Io { what, path: bytes, code, text } => {
-                let source = code.map_or_else(|| std::io::Error::other(text), std::io::Error::from_raw_os_error);
+                let source =
+                    code.map_or_else(|| std::io::Error::other(text), std::io::Error::from_raw_os_error);
                 Self::io(what, path(bytes), source)
             }
             CarriedError::Decode(error) => error.into(),
@@ -107,7 +108,11 @@ mod tests {
             sample(Error::io("open", "/x", std::io::Error::other("a server said no"))),
             Error::dataset("/x", "is no directory"),
             Error::DatasetChanged { path: "/x".into(), message: "is gone".into() },
-            Error::TooManyErrors { count: 3, max_errors: 2, source: Box::new(sample(Error::Internal("x".into()))) },
+            Error::TooManyErrors {
+                count: 3,
+                max_errors: 2,
+                source: Box::new(sample(Error::Internal("x".into()))),
+            },
             Error::Unavailable("no memory".into()),
         ] {
             let document = serde_json::to_string(&CarriedError::from(&error)).unwrap();

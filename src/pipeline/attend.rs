@@ -1,13 +1,14 @@
-//! The thread of a loader that shares its batches: in place of reading and decoding, it takes them from the process that
+//! The thread of a loader that shares its batches: instead of reading and decoding, it takes them from the process that
 //! makes them for all.
 
 use super::EpochRun;
 use super::threads::Threads;
-use super::{PipelineShared, fetch::FetchWaker};
+use super::{Pipeline, PipelineShared, fetch::FetchWaker};
 use crate::batch::{BatchPool, BatchStorage, Pools, Sink};
 use crate::error::{Error, Result};
 use crate::io::Waker;
-use crate::sharing::{Attendant, Attended, Bell, Position, Sharing, SharingStats, wait_for};
+use crate::sharing::{Attendant, Attended, BatchPosition, Bell, Sharing, SharingStats, wait_for};
+use crate::state::OrderIdentity;
 use crate::tier::RankPlace;
 use crossbeam_channel::Receiver;
 use std::os::fd::AsFd;
@@ -26,10 +27,49 @@ pub(super) struct SharedBatches {
 
 /// Takes the batches of one run after another.
 struct Attending {
+    shared: Arc<PipelineShared>,
     attendant: Attendant,
     pool: BatchPool,
     bell: Arc<Bell>,
     waker: Arc<FetchWaker>,
+}
+
+impl Pipeline {
+    /// Has another process make the batches, for all that share them.
+    ///
+    /// # Panics
+    /// Panics when an epoch has begun already.
+    pub(crate) fn sharing(mut self, sharing: Sharing) -> Self {
+        let batches = SharedBatches { sharing: Arc::new(sharing), stats: Arc::default() };
+        self.not_begun().for_each(|shared| shared.shared_batches = Some(batches.clone()));
+        self
+    }
+
+    /// Has batches made in memory that other processes can be lent.
+    ///
+    /// # Panics
+    /// Panics when an epoch has begun already.
+    pub(crate) fn lending(mut self) -> Self {
+        self.not_begun().for_each(|shared| shared.lends = true);
+        self
+    }
+
+    /// What the threads of all epochs will share.
+    pub(super) fn not_begun(&mut self) -> impl Iterator<Item = &mut PipelineShared> {
+        let later = self.later.iter_mut().map(|(_, shared)| shared);
+        let all = std::iter::once(&mut self.shared).chain(later);
+        all.map(|shared| Arc::get_mut(shared).expect("no epoch has begun"))
+    }
+
+    /// What was had of the processes that share batches; `None` where none are shared.
+    pub(crate) fn sharing_stats(&self) -> Option<&SharingStats> {
+        self.shared.shared_batches.as_ref().map(|batches| &*batches.stats)
+    }
+
+    /// What the order of samples depends on.
+    pub(crate) fn identity(&self) -> &OrderIdentity {
+        &self.shared.identity
+    }
 }
 
 impl Threads {
@@ -42,7 +82,7 @@ impl Threads {
         shared: &Arc<PipelineShared>,
         batches: &SharedBatches,
         place: RankPlace,
-        at: Position,
+        at: BatchPosition,
     ) -> Result<Self> {
         let config = &shared.config;
         let bell = Arc::new(Bell::new()?);
@@ -63,7 +103,7 @@ impl Threads {
         };
         let (capacity, layout) = (config.batch_size as usize, config.layout.clone());
         let pool = BatchPool::new(capacity, layout, limits, BatchStorage::Host, on_free);
-        let mut attending = Attending { attendant, pool: pool.clone(), bell, waker };
+        let mut attending = Attending { shared: shared.clone(), attendant, pool: pool.clone(), bell, waker };
         Self::start_alone(shared, pool, move |runs| attending.run(runs))
     }
 }
@@ -85,12 +125,19 @@ impl Attending {
         let stopped = || run.stopped();
         for step in run.first_step..run.course.steps() {
             self.wait_for_room(&stopped);
-            let at = Position { epoch: run.epoch, step };
+            let at = BatchPosition { epoch: run.epoch, step };
             let Some(lent) = self.attendant.take(place, at, &stopped)? else { return Ok(()) };
-            let Attended { memory, parcel, samples, .. } = lent;
+            let Attended { memory, mut parcel, samples, .. } = lent;
+            for remark in parcel.remarks.drain(..).filter(|(sample, _)| *sample < self.shared.index.len()) {
+                run.conceal_as_told(&self.shared, remark);
+            }
             if samples != run.course.batch_len(step) {
-                let message = format!("a shared batch has {samples} samples instead of {}", run.course.batch_len(step));
+                let message =
+                    format!("a shared batch has {samples} samples instead of {}", run.course.batch_len(step));
                 return Err(Error::Internal(message));
+            }
+            if parcel.failures.iter().any(|failure| failure.sample >= self.shared.index.len()) {
+                return Err(Error::Internal("a sample of a shared batch is none of this dataset".into()));
             }
             run.inbox.put(self.pool.adopt(step, samples, memory, parcel)?);
         }

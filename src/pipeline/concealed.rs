@@ -1,6 +1,8 @@
 //! The samples of an epoch whose damage was concealed. The counters count them, and this log names them.
 
 use super::{EpochRun, PipelineShared};
+use crate::batch::{Batch, Remark};
+use crate::dataset::DatasetIndex;
 use crate::schedule::Draw;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,6 +25,13 @@ pub struct ConcealedSample {
     pub message: String,
 }
 
+impl ConcealedSample {
+    fn new(index: &DatasetIndex, sample: u64, message: String) -> Self {
+        let extent = index.place_in_file(index.extent(sample));
+        Self { sample, path: index.path(extent.file), offset: extent.offset, message }
+    }
+}
+
 /// The samples of an epoch whose damage was concealed so far. A clone sees what is added later.
 #[derive(Debug, Clone, Default)]
 pub struct ConcealedLog(Arc<Mutex<BTreeMap<u64, ConcealedSample>>>);
@@ -32,6 +41,17 @@ impl ConcealedLog {
     pub fn samples(&self) -> Vec<ConcealedSample> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
+
+    /// What is to be said of the samples of a batch.
+    pub(crate) fn of(&self, batch: &Batch) -> Vec<Remark> {
+        let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if kept.is_empty() {
+            return Vec::new();
+        }
+        let ids = batch.sample_ids();
+        let ids = ids.bytes().as_chunks().0.iter().map(|raw| u64::from_ne_bytes(*raw));
+        ids.filter_map(|id| kept.get(&id)).map(|of| (of.sample, of.message.clone())).collect()
+    }
 }
 
 impl EpochRun {
@@ -39,18 +59,24 @@ impl EpochRun {
     /// counted; of a sample with several, the log has the first.
     pub(super) fn conceal(&self, shared: &PipelineShared, image: usize, draw: Draw, what: &str) {
         self.counters.concealed.fetch_add(1, Ordering::Relaxed);
-        let index = &shared.index;
-        let extent = index.place_in_file(index.extent(draw.sample));
-        let named = || ConcealedSample {
-            sample: draw.sample,
-            path: index.path(extent.file),
-            offset: extent.offset,
-            message: format!("{}concealed damage: {what}", shared.name_prefix(image)),
+        let named = || {
+            let message = format!("{}concealed damage: {what}", shared.name_prefix(image));
+            ConcealedSample::new(&shared.index, draw.sample, message)
         };
         shared.notify_concealed(named);
+        self.keep_concealed(draw.sample, named);
+    }
+
+    /// Notes what another process says of a sample that it decoded.
+    pub(super) fn conceal_as_told(&self, shared: &PipelineShared, (sample, message): Remark) {
+        self.counters.concealed.fetch_add(1, Ordering::Relaxed);
+        self.keep_concealed(sample, || ConcealedSample::new(&shared.index, sample, message));
+    }
+
+    fn keep_concealed(&self, sample: u64, named: impl FnOnce() -> ConcealedSample) {
         let mut kept = self.concealed.0.lock().unwrap_or_else(PoisonError::into_inner);
         if kept.len() < KEPT {
-            kept.entry(draw.sample).or_insert_with(named);
+            kept.entry(sample).or_insert_with(named);
         }
     }
 }

@@ -47,7 +47,7 @@ use crate::error::{Error, Result};
 use crate::io::Reader;
 use crate::rng::{RandomKey, Use};
 use crate::schedule::{SampleHomes, Schedule, Shuffling};
-use crate::sharing::{Position, Sharing, SharingStats};
+use crate::sharing::BatchPosition;
 use crate::slot::SlotPool;
 use crate::state::{OrderIdentity, State};
 use crate::stream::SampleStream;
@@ -210,42 +210,6 @@ impl Pipeline {
         pipeline
     }
 
-    /// Has another process make the batches, for all that share them.
-    ///
-    /// # Panics
-    /// Panics when an epoch has begun already.
-    pub(crate) fn sharing(mut self, sharing: Sharing) -> Self {
-        let batches = SharedBatches { sharing: Arc::new(sharing), stats: Arc::default() };
-        self.not_begun().for_each(|shared| shared.shared_batches = Some(batches.clone()));
-        self
-    }
-
-    /// Has batches made in memory that other processes can be lent.
-    ///
-    /// # Panics
-    /// Panics when an epoch has begun already.
-    pub(crate) fn lending(mut self) -> Self {
-        self.not_begun().for_each(|shared| shared.lends = true);
-        self
-    }
-
-    /// What the threads of all epochs will share.
-    fn not_begun(&mut self) -> impl Iterator<Item = &mut PipelineShared> {
-        let later = self.later.iter_mut().map(|(_, shared)| shared);
-        let all = std::iter::once(&mut self.shared).chain(later);
-        all.map(|shared| Arc::get_mut(shared).expect("no epoch has begun"))
-    }
-
-    /// What was had of the processes that share batches; `None` where none are shared.
-    pub(crate) fn sharing_stats(&self) -> Option<&SharingStats> {
-        self.shared.shared_batches.as_ref().map(|batches| &*batches.stats)
-    }
-
-    /// What the order of samples depends on.
-    pub(crate) fn identity(&self) -> &OrderIdentity {
-        &self.shared.identity
-    }
-
     /// Makes the threads log what they do. [`Trace::finish`] comes after the pipeline is dropped.
     ///
     /// # Panics
@@ -346,7 +310,7 @@ impl Pipeline {
         // The first epoch reports what went wrong when the cache was opened.
         let first = threads.is_none();
         let place = RankPlace { rank: schedule.rank(), world_size: schedule.world_size() };
-        let at = Position { epoch, step: first_step };
+        let at = BatchPosition { epoch, step: first_step };
         let threads = threads::running(&mut threads, shared, place, at)?;
         let schedule = shared.assigned(schedule)?;
         threads.stop_current();
@@ -378,7 +342,8 @@ impl Pipeline {
         }
         let waker = shared.fetch_waker.clone();
         let (iteration, first_step) = stream.begin(move || waker.wake())?;
-        let threads = threads::running(&mut threads, shared, place, Position { epoch: 0, step: first_step })?;
+        let threads =
+            threads::running(&mut threads, shared, place, BatchPosition { epoch: 0, step: first_step })?;
         let global_batch = self.global_batch(place.world_size);
         let course = Course::Stream(StreamCourse { stream: stream.clone(), iteration, global_batch });
         self.run(threads, shared, 0, course, first_step, errors)

@@ -9,7 +9,7 @@ use crate::config::{Device, LANES};
 use crate::error::{Error, Result};
 use crate::names::NamedValue;
 use crate::schedule::{Assignment, SampleHomes};
-use crate::sharing::Position;
+use crate::sharing::BatchPosition;
 use crate::slot::SlotPool;
 use crate::tier::{Cache, RankPlace, SharedJob, Verify};
 use crossbeam_channel::{Receiver, Sender, unbounded};
@@ -205,7 +205,7 @@ pub(super) fn running<'a>(
     threads: &'a mut Option<Threads>,
     shared: &Arc<PipelineShared>,
     place: RankPlace,
-    at: Position,
+    at: BatchPosition,
 ) -> Result<&'a mut Threads> {
     if threads.as_ref().is_some_and(|threads| threads.process != std::process::id()) {
         return Err(forked());
@@ -221,7 +221,7 @@ pub(super) fn running<'a>(
 }
 
 /// New threads: one that takes batches from another process, where they are shared, or those that make them.
-fn started(shared: &Arc<PipelineShared>, place: RankPlace, at: Position) -> Result<Threads> {
+fn started(shared: &Arc<PipelineShared>, place: RankPlace, at: BatchPosition) -> Result<Threads> {
     let Some(batches) = &shared.shared_batches else { return Threads::start(shared, place) };
     match Threads::attend(shared, batches, place, at) {
         Err(Error::Unavailable(why)) => {

@@ -1,10 +1,12 @@
 //! The consumers of a producer: their connections, and what they have been lent.
 
 use super::maker::Made;
-use super::window::{Action, ConsumerId, Window};
+use super::window::{Action, ConsumerId, SharedWindow};
 use crate::error::{CarriedError, Result};
 use crate::notices::Notice;
-use crate::sharing::{Arrival, Listener, PROTOCOL, Position, Received, Socket, ToConsumer, ToProducer};
+use crate::sharing::{
+    BatchPosition, Incoming, IncomingMessage, Listener, PROTOCOL, Socket, ToConsumer, ToProducer,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -21,7 +23,7 @@ const NOTICES_KEPT: usize = 100;
 
 /// All consumers, and the window that decides what becomes of them.
 pub(super) struct Guests {
-    window: Window<Arc<Made>>,
+    window: SharedWindow<Arc<Made>>,
     /// The key that those who share these batches have.
     key: String,
     guests: BTreeMap<ConsumerId, Guest>,
@@ -42,14 +44,14 @@ struct Guest {
 /// A batch with those who have it.
 struct Lent {
     made: Arc<Made>,
-    at: Position,
+    at: BatchPosition,
     by: BTreeSet<ConsumerId>,
     /// Whether a forked child of a consumer may read it for ever.
     is_inherited: bool,
 }
 
 impl Guests {
-    pub(super) fn new(window: Window<Arc<Made>>, key: String) -> Self {
+    pub(super) fn new(window: SharedWindow<Arc<Made>>, key: String) -> Self {
         let (guests, lent) = (BTreeMap::new(), BTreeMap::new());
         Self { window, key, guests, next: 0, lent, notices: Vec::new() }
     }
@@ -89,13 +91,13 @@ impl Guests {
             for _ in 0..IN_A_ROW {
                 let Some(guest) = self.guests.get(&id) else { break };
                 match guest.socket.receive() {
-                    Arrival::Message(Received { message, .. }) => {
+                    Incoming::Message(IncomingMessage { message, .. }) => {
                         if !self.heard(id, message, now) {
                             self.remove(id);
                         }
                     }
-                    Arrival::Closed => self.remove(id),
-                    Arrival::Nothing => break,
+                    Incoming::Closed => self.remove(id),
+                    Incoming::Nothing => break,
                 }
             }
         }
@@ -167,7 +169,7 @@ impl Guests {
     }
 
     /// Lends a consumer the batch that it asked for.
-    pub(super) fn lend(&mut self, id: ConsumerId, at: Position) {
+    pub(super) fn lend(&mut self, id: ConsumerId, at: BatchPosition) {
         let consumers = self.window.consumers() as u32;
         let (Some(guest), Some(made)) = (self.guests.get_mut(&id), self.window.batch(at)) else { return };
         let Some(slot) = made.batch.shared() else { return };

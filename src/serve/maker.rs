@@ -3,7 +3,7 @@
 use crate::batch::Batch;
 use crate::error::{Error, Result};
 use crate::pipeline::{Epoch, Pipeline, Poll};
-use crate::sharing::{Bell, Position};
+use crate::sharing::{BatchPosition, Bell};
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -21,7 +21,7 @@ pub(super) struct Made {
 
 /// The thread's end that others hold. It ends when this is dropped.
 pub(super) struct Maker {
-    wanted: Sender<Position>,
+    wanted: Sender<BatchPosition>,
     made: Receiver<Result<Made>>,
 }
 
@@ -53,7 +53,7 @@ impl Maker {
     }
 
     /// Wants the batch at `at`, which is made after those that were wanted before.
-    pub(super) fn want(&self, at: Position) {
+    pub(super) fn want(&self, at: BatchPosition) {
         let _ = self.wanted.send(at);
     }
 
@@ -68,7 +68,7 @@ fn make(
     pipeline: &Pipeline,
     (rank, world_size): (u32, u32),
     running: &mut Option<Epoch>,
-    at: Position,
+    at: BatchPosition,
 ) -> Result<Made> {
     let is_there = |epoch: &Epoch| epoch.number() == at.epoch && epoch.next_step() == at.step;
     let epoch = match running.take_if(|epoch| is_there(epoch)) {
@@ -82,7 +82,7 @@ fn make(
     loop {
         match epoch.poll_as_made(PATIENCE)? {
             Poll::Batch(batch) => {
-                let parcel = batch.parcel()?;
+                let parcel = batch.parcel(epoch.concealed().of(&batch))?;
                 return Ok(Made { batch, parcel });
             }
             Poll::Pending => {}

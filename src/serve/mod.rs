@@ -14,14 +14,14 @@ use crate::dataset::{Contents, DatasetIndex};
 use crate::error::{Error, Result};
 use crate::notices::{Notice, Notices};
 use crate::pipeline::Pipeline;
-use crate::sharing::{Bell, Claim, Listener, Places, ProducerStart, Sharing, StartedAs, wait_for};
+use crate::sharing::{Bell, Claim, Listener, ProducerPlaces, ProducerStart, Sharing, StartedAs, wait_for};
 use guests::Guests;
 use maker::Maker;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
-use window::{Action, Window};
+use window::{Action, SharedWindow};
 
 /// How many batches may be with consumers while they have left the window, before their memory is given up.
 const RESERVE: u32 = 2;
@@ -57,7 +57,7 @@ pub(crate) fn started_by_a_loader() -> Result<()> {
 pub(crate) struct Producer {
     pipeline: Arc<Pipeline>,
     options: LoaderOptions,
-    places: Places,
+    places: ProducerPlaces,
     place: (u32, u32),
 }
 
@@ -83,9 +83,16 @@ impl Producer {
         let pipeline = Pipeline::new(Arc::new(index), config).lending();
         let (index, identity) = (pipeline.index().clone(), pipeline.identity());
         let sharing = Sharing::new(&start.roots, &start.settings, &options, (&index, identity), Vec::new())?;
-        let sharing = sharing.ok_or_else(|| Error::config("shared", "is not given, and nothing is to be shared"))?;
+        let sharing =
+            sharing.ok_or_else(|| Error::config("shared", "is not given, and nothing is to be shared"))?;
         let place = (start.rank, start.world_size);
-        let places = Places::open(sharing.key(place.0, place.1))?;
+        let key = sharing.key(place.0, place.1);
+        if start.key.as_ref().is_some_and(|expected| *expected != key.to_string()) {
+            let path = start.roots.first().cloned().unwrap_or_default();
+            let message = "is not what it was when the loaders that share its batches were made".into();
+            return Err(Error::DatasetChanged { path, message });
+        }
+        let places = ProducerPlaces::open(key)?;
         Ok(Self { pipeline: Arc::new(pipeline), options, places, place })
     }
 
@@ -95,14 +102,14 @@ impl Producer {
     }
 
     /// Where this producer is found.
-    pub(crate) fn places(&self) -> &Places {
+    pub(crate) fn places(&self) -> &ProducerPlaces {
         &self.places
     }
 
     /// Listens at a claimed place.
     ///
     /// # Errors
-    /// Those of [`Places::listen`].
+    /// Those of [`ProducerPlaces::listen`].
     pub(crate) fn listen(&self, claim: &Claim) -> Result<Listener> {
         self.places.listen(claim)
     }
@@ -124,7 +131,7 @@ impl Producer {
         let begun = Instant::now();
         let gathering = (start.consumers, begun + Duration::from_millis(start.patience));
         let size = self.options.shared_window as usize;
-        let window = Window::new(size, self.options.shared_policy, steps, start.at, gathering, begun);
+        let window = SharedWindow::new(size, self.options.shared_policy, steps, start.at, gathering, begun);
         let mut guests = Guests::new(window, self.places.key().to_string());
         let mut alone_since = Some(begun + FIRST.saturating_sub(linger.unwrap_or_default()));
         loop {
@@ -148,8 +155,10 @@ impl Producer {
             {
                 break;
             }
-            let due = guests.due(now).into_iter().chain(alone_since.and_then(|since| Some(since + linger?))).min();
-            let files: Vec<_> = [listener.as_fd(), bell.as_fd()].into_iter().chain(guests.sockets()).collect();
+            let due =
+                guests.due(now).into_iter().chain(alone_since.and_then(|since| Some(since + linger?))).min();
+            let files: Vec<_> =
+                [listener.as_fd(), bell.as_fd()].into_iter().chain(guests.sockets()).collect();
             let ready = wait_for(&files, due);
             if ready[1] {
                 bell.heard();

@@ -5,7 +5,7 @@
 //! waits for these a little: consumers of the same speed stay together, and one that is slower or stopped is left.
 
 use crate::config::SharingPolicy;
-use crate::sharing::Position;
+use crate::sharing::BatchPosition;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
@@ -24,22 +24,22 @@ pub(crate) type ConsumerId = u64;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Action {
     /// This consumer gets the batch that it asked for.
-    Lend(ConsumerId, Position),
+    Lend(ConsumerId, BatchPosition),
     /// This consumer goes elsewhere.
     Refuse(ConsumerId),
-    /// The next batch is to be made, and given to [`Window::made`].
-    Make(Position),
+    /// The next batch is to be made, and given to [`SharedWindow::made`].
+    Make(BatchPosition),
 }
 
 /// The window of a producer. `B` is a batch.
-pub(crate) struct Window<B> {
+pub(crate) struct SharedWindow<B> {
     size: usize,
     policy: SharingPolicy,
     /// The number of steps of an epoch.
     steps: u64,
-    batches: VecDeque<(Position, B)>,
+    batches: VecDeque<(BatchPosition, B)>,
     /// The batch that is made next.
-    end: Position,
+    end: BatchPosition,
     /// Whether it is being made.
     making: bool,
     /// Whether the first batch waits for the consumers that begin together, of which there are so many.
@@ -50,7 +50,7 @@ pub(crate) struct Window<B> {
 
 struct Consumer {
     /// The batch that it asks for next.
-    next: Position,
+    next: BatchPosition,
     /// Since when it waits for that.
     asks: Option<Instant>,
     /// Whether it fell behind, so that nobody waits for it.
@@ -71,14 +71,14 @@ impl Grace {
     }
 }
 
-impl<B> Window<B> {
+impl<B> SharedWindow<B> {
     /// A window of `size` batches for epochs of `steps`, which begins at `at` when `consumers` are there, or at
     /// `patience`.
     pub(crate) fn new(
         size: usize,
         policy: SharingPolicy,
         steps: u64,
-        at: Position,
+        at: BatchPosition,
         (consumers, patience): (u32, Instant),
         now: Instant,
     ) -> Self {
@@ -101,12 +101,12 @@ impl<B> Window<B> {
     }
 
     /// The batch at a place of the window.
-    pub(crate) fn batch(&self, at: Position) -> Option<&B> {
+    pub(crate) fn batch(&self, at: BatchPosition) -> Option<&B> {
         self.batches.iter().find(|(of, _)| *of == at).map(|(_, batch)| batch)
     }
 
     /// Takes a consumer that asks for `at` first. Returns whether it is taken.
-    pub(crate) fn join(&mut self, id: ConsumerId, at: Position) -> bool {
+    pub(crate) fn join(&mut self, id: ConsumerId, at: BatchPosition) -> bool {
         let is_first = self.consumers.values().all(|consumer| consumer.is_left);
         if !self.making && is_first && !self.is_near(at) {
             // Nobody else is here: the producer goes where it is wanted.
@@ -128,7 +128,7 @@ impl<B> Window<B> {
     }
 
     /// Notes that a consumer asks for a batch.
-    pub(crate) fn ask(&mut self, id: ConsumerId, at: Position, now: Instant) {
+    pub(crate) fn ask(&mut self, id: ConsumerId, at: BatchPosition, now: Instant) {
         if let Some(consumer) = self.consumers.get_mut(&id) {
             consumer.next = at;
             consumer.asks = Some(now);
@@ -177,7 +177,7 @@ impl<B> Window<B> {
         actions
     }
 
-    /// When [`Window::act`] is due at the latest, although nothing happens.
+    /// When [`SharedWindow::act`] is due at the latest, although nothing happens.
     pub(crate) fn due(&self, now: Instant) -> Option<Instant> {
         let gathering = self.gathering.filter(|_| !self.consumers.is_empty()).map(|(_, until)| until);
         let grace = self.grace.blocked.map(|since| since + self.grace.left(since));
@@ -212,13 +212,15 @@ impl<B> Window<B> {
     }
 
     /// Where all consumers want to go, if that is not where the window is.
-    fn to_move_to(&self) -> Option<Position> {
+    fn to_move_to(&self) -> Option<BatchPosition> {
         if self.making {
             return None;
         }
         let mut there = self.consumers.values().filter(|consumer| !consumer.is_left);
         let first = there.clone().map(|consumer| consumer.next).min()?;
-        let all = there.all(|consumer| consumer.asks.is_some() && !self.is_near(consumer.next) && consumer.next == first);
+        let all = there.all(|consumer| {
+            consumer.asks.is_some() && !self.is_near(consumer.next) && consumer.next == first
+        });
         all.then_some(first)
     }
 
@@ -237,7 +239,8 @@ impl<B> Window<B> {
             let asks = consumer.asks.is_some() || self.end.step > 0;
             asks && self.is_near(consumer.next) && self.ahead(self.end, consumer.next).is_some()
         };
-        self.gathering.is_none() && self.consumers.values().any(|consumer| !consumer.is_left && wanted(consumer))
+        self.gathering.is_none()
+            && self.consumers.values().any(|consumer| !consumer.is_left && wanted(consumer))
     }
 
     /// Whether there is room for one more batch: the window is not full, or all have taken its first one. Those that
@@ -280,14 +283,14 @@ impl<B> Window<B> {
     }
 
     /// Whether a batch is in the window, or comes soon.
-    fn is_near(&self, at: Position) -> bool {
+    fn is_near(&self, at: BatchPosition) -> bool {
         let begin = self.batches.front().map_or(self.end, |(at, _)| *at);
         let room = (self.batches.len() + self.size) as u64;
         self.ahead(begin, at).is_some_and(|distance| distance < room.max(1))
     }
 
     /// How many steps `at` is ahead of `from`; `None` where it is behind. Steps of the next epoch follow those of one.
-    fn ahead(&self, from: Position, at: Position) -> Option<u64> {
+    fn ahead(&self, from: BatchPosition, at: BatchPosition) -> Option<u64> {
         match at.epoch.checked_sub(from.epoch)? {
             0 => at.step.checked_sub(from.step),
             1 => Some(self.steps.saturating_sub(from.step) + at.step),
@@ -295,15 +298,15 @@ impl<B> Window<B> {
         }
     }
 
-    fn after(&self, at: Position) -> Position {
+    fn after(&self, at: BatchPosition) -> BatchPosition {
         if at.step + 1 < self.steps {
-            Position { step: at.step + 1, ..at }
+            BatchPosition { step: at.step + 1, ..at }
         } else {
-            Position { epoch: at.epoch + 1, step: 0 }
+            BatchPosition { epoch: at.epoch + 1, step: 0 }
         }
     }
 
-    fn go_to(&mut self, at: Position) {
+    fn go_to(&mut self, at: BatchPosition) {
         self.batches.clear();
         self.end = at;
         self.grace.blocked = None;
@@ -311,211 +314,4 @@ impl<B> Window<B> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const STEPS: u64 = 10;
-    const SIZE: usize = 4;
-
-    /// A producer and its consumers in virtual time, in milliseconds.
-    struct Scene {
-        window: Window<Position>,
-        start: Instant,
-        now: u64,
-        lent: Vec<(ConsumerId, Position)>,
-        refused: Vec<ConsumerId>,
-        made: Vec<Position>,
-    }
-
-    fn at(epoch: u64, step: u64) -> Position {
-        Position { epoch, step }
-    }
-
-    impl Scene {
-        fn new(policy: SharingPolicy, consumers: u32) -> Self {
-            let start = Instant::now();
-            let gathering = (consumers, start + Duration::from_millis(1000));
-            let window = Window::new(SIZE, policy, STEPS, at(0, 0), gathering, start);
-            Self { window, start, now: 0, lent: Vec::new(), refused: Vec::new(), made: Vec::new() }
-        }
-
-        fn with(consumers: &[ConsumerId]) -> Self {
-            let mut scene = Self::new(SharingPolicy::Leave, 1);
-            consumers.iter().for_each(|id| assert!(scene.window.join(*id, at(0, 0))));
-            scene
-        }
-
-        fn ask(&mut self, id: ConsumerId, at: Position) {
-            self.window.ask(id, at, self.instant());
-            self.act();
-        }
-
-        fn instant(&self) -> Instant {
-            self.start + Duration::from_millis(self.now)
-        }
-
-        /// Does what is to be done; batches take no time.
-        fn act(&mut self) {
-            loop {
-                let actions = self.window.act(self.instant());
-                if actions.is_empty() {
-                    return;
-                }
-                for action in actions {
-                    match action {
-                        Action::Lend(id, at) => {
-                            assert_eq!(self.window.batch(at), Some(&at));
-                            self.lent.push((id, at));
-                        }
-                        Action::Refuse(id) => self.refused.push(id),
-                        Action::Make(at) => {
-                            self.made.push(at);
-                            self.window.made(at);
-                        }
-                    }
-                }
-            }
-        }
-
-        fn wait(&mut self, milliseconds: u64) {
-            self.now += milliseconds;
-            self.act();
-        }
-    }
-
-    #[test]
-    fn each_batch_is_made_once_for_all() {
-        let mut scene = Scene::with(&[1, 2, 3]);
-        for step in 0..3 * STEPS {
-            for id in [1, 2, 3] {
-                scene.ask(id, at(step / STEPS, step % STEPS));
-            }
-        }
-        assert_eq!(scene.lent.len() as u64, 3 * 3 * STEPS);
-        let mut once = scene.made.clone();
-        once.dedup();
-        assert_eq!(once, scene.made);
-        // One is made ahead, but none of an epoch that nobody has begun.
-        assert_eq!(scene.made.len() as u64, 3 * STEPS);
-        assert!(scene.refused.is_empty());
-    }
-
-    #[test]
-    fn who_is_behind_takes_from_the_window_and_then_goes_elsewhere() {
-        let mut scene = Scene::with(&[1, 2]);
-        scene.ask(1, at(0, 0));
-        scene.ask(2, at(0, 0));
-        for step in 1..=SIZE as u64 {
-            scene.ask(1, at(0, step));
-        }
-        assert_eq!(scene.lent.last(), Some(&(1, at(0, SIZE as u64))), "the window holds all that 2 still needs");
-        scene.ask(1, at(0, SIZE as u64 + 1));
-        assert_eq!(scene.lent.last(), Some(&(1, at(0, SIZE as u64))), "now 1 waits for 2");
-        let due = scene.window.due(scene.instant()).unwrap();
-        assert_eq!(due, scene.start + MOST_GRACE);
-        scene.wait(249);
-        assert_eq!(scene.lent.len(), SIZE + 2);
-        scene.wait(1);
-        assert_eq!(scene.lent.last(), Some(&(1, at(0, SIZE as u64 + 1))), "but not for long");
-        scene.ask(2, at(0, 1));
-        assert_eq!(scene.refused, [2], "what 2 needs is gone");
-        assert!(!scene.window.join(2, at(0, 1)));
-        assert!(scene.window.join(2, at(0, 3)), "it has caught up");
-        // The next one who falls behind has less time: the share of it that may be waited is used up.
-        scene.ask(2, at(0, 3));
-        for step in 6..=8 {
-            scene.ask(1, at(0, step));
-        }
-        scene.wait(40);
-        assert!(scene.lent.contains(&(1, at(0, 8))), "{:?}", scene.lent);
-    }
-
-    #[test]
-    fn who_is_left_and_catches_up_is_one_of_them_again() {
-        let mut scene = Scene::with(&[1, 2]);
-        for step in 0..=SIZE as u64 {
-            scene.ask(1, at(0, step));
-        }
-        scene.wait(300);
-        scene.ask(1, at(0, SIZE as u64 + 1));
-        scene.wait(300);
-        scene.ask(2, at(0, 3));
-        assert_eq!(scene.lent.last(), Some(&(2, at(0, 3))));
-        assert!(scene.refused.is_empty());
-    }
-
-    #[test]
-    fn in_lockstep_everybody_waits_for_the_slowest() {
-        let mut scene = Scene::new(SharingPolicy::Wait, 2);
-        assert!(scene.window.join(1, at(0, 0)) && scene.window.join(2, at(0, 0)));
-        for step in 0..=SIZE as u64 {
-            scene.ask(1, at(0, step));
-            scene.wait(10_000);
-        }
-        assert_eq!(scene.lent.len(), SIZE, "{:?}", scene.lent);
-        scene.ask(2, at(0, 0));
-        assert_eq!(scene.lent.len(), SIZE + 2, "1 had asked for the one behind the window");
-        scene.window.leave(2);
-        scene.act();
-        assert_eq!(scene.lent.len(), SIZE + 2, "nobody asks");
-        scene.ask(1, at(0, 5));
-        assert_eq!(scene.lent.len(), SIZE + 3, "nobody else is waited for any more");
-    }
-
-    #[test]
-    fn those_that_begin_together_begin_with_the_first_that_any_needs() {
-        let mut scene = Scene::new(SharingPolicy::Leave, 3);
-        assert!(scene.window.join(1, at(3, 5)), "where the producer was started is no matter");
-        scene.ask(1, at(3, 5));
-        assert!(scene.window.join(2, at(3, 3)));
-        scene.ask(2, at(3, 3));
-        assert!(scene.lent.is_empty());
-        assert!(scene.window.join(3, at(3, 4)));
-        scene.ask(3, at(3, 4));
-        assert_eq!(scene.lent, [(2, at(3, 3)), (3, at(3, 4)), (1, at(3, 5))]);
-        let mut alone = Scene::new(SharingPolicy::Leave, 3);
-        assert!(alone.window.join(1, at(0, 0)));
-        alone.ask(1, at(0, 0));
-        assert!(alone.lent.is_empty() && alone.window.due(alone.instant()).is_some());
-        alone.wait(1000);
-        assert_eq!(alone.lent, [(1, at(0, 0))], "nobody else came");
-    }
-
-    #[test]
-    fn the_window_goes_where_all_go() {
-        let mut scene = Scene::with(&[1, 2]);
-        scene.ask(1, at(0, 0));
-        scene.ask(2, at(0, 0));
-        // Both leave the epoch early.
-        scene.ask(1, at(1, 0));
-        scene.wait(200);
-        assert_eq!(scene.lent.len(), 2);
-        scene.ask(2, at(1, 0));
-        assert_eq!(scene.lent[2..], [(1, at(1, 0)), (2, at(1, 0))]);
-        // One goes to an epoch of its own, which the other does not want.
-        scene.ask(1, at(7, 0));
-        scene.wait(100);
-        scene.ask(2, at(1, 1));
-        assert_eq!(scene.lent.last(), Some(&(2, at(1, 1))));
-        scene.wait(200);
-        assert_eq!(scene.refused, [1]);
-        // A single one goes anywhere, also back.
-        for target in [at(4, 2), at(4, 0), at(0, 9)] {
-            scene.ask(2, target);
-            assert_eq!(scene.lent.last(), Some(&(2, target)));
-        }
-        scene.window.leave(2);
-        assert!(scene.window.join(5, at(2, 2)), "nor does a producer without consumers stay where it is");
-    }
-
-    #[test]
-    fn what_cannot_be_made_is_told_and_tried_again() {
-        let mut scene = Scene::with(&[1, 2]);
-        scene.window.ask(1, at(0, 0), scene.instant());
-        assert_eq!(scene.window.act(scene.instant()), [Action::Make(at(0, 0))]);
-        assert!(scene.window.act(scene.instant()).is_empty(), "it is being made");
-        assert_eq!(scene.window.failed(), [1]);
-        scene.ask(2, at(0, 0));
-        assert_eq!(scene.lent, [(2, at(0, 0))]);
-    }
-}
+mod tests;

@@ -2,10 +2,10 @@
 //! when that one is lost.
 
 use super::key::{SharedKey, Sharing};
-use super::link::{Answer, Attended as Lent, Greeting, Link};
-use super::places::{MOST_PRODUCERS, Places};
+use super::link::{AskOutcome, Attended as Lent, Greeting, Link};
+use super::places::{MOST_PRODUCERS, ProducerPlaces};
 use super::socket::Bell;
-use super::wire::Position;
+use super::wire::BatchPosition;
 use crate::error::{Error, Result};
 use crate::notices::Notices;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -67,15 +67,20 @@ pub(crate) struct Attendant {
 
 impl Attendant {
     /// A consumer that is woken by its `bell`.
-    pub(crate) fn new(sharing: Arc<Sharing>, notices: Notices, stats: Arc<SharingStats>, bell: Arc<Bell>) -> Self {
+    pub(crate) fn new(
+        sharing: Arc<Sharing>,
+        notices: Notices,
+        stats: Arc<SharingStats>,
+        bell: Arc<Bell>,
+    ) -> Self {
         Self { sharing, notices, stats, bell, link: None, passed_over: None, number: 0, consumers: 0 }
     }
 
     /// Goes over to a producer of a lower number that has come to the same steps, if there is one. So those that fell
     /// behind and caught up share again.
-    fn rejoin(&mut self, place: (u32, u32), at: Position) -> Result<()> {
+    fn rejoin(&mut self, place: (u32, u32), at: BatchPosition) -> Result<()> {
         let key = self.sharing.key(place.0, place.1);
-        let places = Places::open(key)?;
+        let places = ProducerPlaces::open(key)?;
         for number in 0..self.number {
             let Some(socket) = places.connect(number)? else { continue };
             if let Greeting::Taken(link) = Link::greet(socket, key, at, &self.notices)? {
@@ -92,9 +97,9 @@ impl Attendant {
     ///
     /// # Errors
     /// [`Error::Unavailable`] where nothing can be shared; what keeps a producer from its work.
-    pub(crate) fn find(&mut self, place: (u32, u32), at: Position) -> Result<()> {
+    pub(crate) fn find(&mut self, place: (u32, u32), at: BatchPosition) -> Result<()> {
         let key = self.sharing.key(place.0, place.1);
-        let places = Places::open(key)?;
+        let places = ProducerPlaces::open(key)?;
         let passed_over = self.passed_over.take();
         for number in (0..MOST_PRODUCERS).filter(|number| Some(*number) != passed_over) {
             let since = Instant::now();
@@ -111,13 +116,14 @@ impl Attendant {
                         Greeting::Gone => {}
                     }
                 } else if let Some(claim) = places.claim(number)? {
-                    self.sharing.order.start(claim, place, at, self.consumers)?;
+                    self.sharing.order.start(claim, place, key, at, self.consumers)?;
                     continue;
                 }
                 std::thread::sleep(LOOK);
             }
         }
-        let message = format!("{MOST_PRODUCERS} processes share these batches, and none of them is at {at:?}");
+        let message =
+            format!("{MOST_PRODUCERS} processes share these batches, and none of them is at {at:?}");
         Err(Error::Unavailable(message))
     }
 
@@ -128,7 +134,7 @@ impl Attendant {
     pub(crate) fn take(
         &mut self,
         place: (u32, u32),
-        at: Position,
+        at: BatchPosition,
         stopped: &dyn Fn() -> bool,
     ) -> Result<Option<Lent>> {
         let key = self.sharing.key(place.0, place.1);
@@ -144,21 +150,21 @@ impl Attendant {
                 continue;
             };
             match link.ask(at, &self.bell, stopped, &self.notices)? {
-                Answer::Lent(lent) => {
+                AskOutcome::Lent(lent) => {
                     self.stats.taken.fetch_add(1, Ordering::Relaxed);
                     self.consumers = lent.consumers;
                     let latest = (link.producer, lent.consumers);
                     *self.stats.latest.lock().unwrap_or_else(PoisonError::into_inner) = latest;
                     return Ok(Some(lent));
                 }
-                Answer::Stopped => return Ok(None),
-                Answer::Elsewhere => {
+                AskOutcome::Stopped => return Ok(None),
+                AskOutcome::Elsewhere => {
                     self.stats.left_behind.fetch_add(1, Ordering::Relaxed);
                     self.passed_over = Some(self.number);
                     self.consumers = 1;
                     self.link = None;
                 }
-                Answer::Lost => {
+                AskOutcome::Lost => {
                     self.stats.lost.fetch_add(1, Ordering::Relaxed);
                     self.link = None;
                 }

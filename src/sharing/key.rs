@@ -45,8 +45,9 @@ impl Sharing {
         }
         for (name, given) in settings.deciding(LoaderKind::Images)? {
             add(name.as_bytes());
-            let value = serde_json::to_vec(&given)
-                .map_err(|error| Error::config("shared", format!("cannot be told another process: {name}: {error}")))?;
+            let value = serde_json::to_vec(&given).map_err(|error| {
+                Error::config("shared", format!("cannot be told another process: {name}: {error}"))
+            })?;
             add(&value);
             // What a file of labels says may change while its name stays.
             if let ("labels", Given::Text(path)) = (name, &given) {

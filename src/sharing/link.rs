@@ -1,9 +1,9 @@
 //! A consumer's connection to a producer.
 
-use super::socket::{Arrival, Bell, Received, Socket, wait_for};
-use super::wire::{PROTOCOL, Position, ToConsumer, ToProducer};
 use super::key::SharedKey;
-use crate::batch::{LentMap, LentMemory, Lender, Parcel};
+use super::socket::{Bell, Incoming, IncomingMessage, Socket, wait_for};
+use super::wire::{BatchPosition, PROTOCOL, ToConsumer, ToProducer};
+use crate::batch::{Lender, LentMap, LentMemory, Parcel};
 use crate::error::{Error, Result};
 use crate::notices::Notices;
 use std::collections::HashMap;
@@ -50,7 +50,7 @@ pub(crate) struct Attended {
 }
 
 /// What became of asking for a batch.
-pub(super) enum Answer {
+pub(super) enum AskOutcome {
     Lent(Attended),
     /// Nobody wants it any more.
     Stopped,
@@ -73,7 +73,12 @@ impl Lender for GivesBack {
 
 impl Link {
     /// Greets a producer, to take batches from `at` on.
-    pub(super) fn greet(socket: Socket, key: SharedKey, at: Position, notices: &Notices) -> Result<Greeting> {
+    pub(super) fn greet(
+        socket: Socket,
+        key: SharedKey,
+        at: BatchPosition,
+        notices: &Notices,
+    ) -> Result<Greeting> {
         let process = std::process::id();
         if !socket.send(&ToProducer::Hello { protocol: PROTOCOL, key: key.to_string(), at, process }, &[]) {
             return Ok(Greeting::Gone);
@@ -81,19 +86,25 @@ impl Link {
         let deadline = Instant::now() + WELCOME;
         loop {
             match socket.receive() {
-                Arrival::Message(Received { message: ToConsumer::Welcome { process }, .. }) => {
+                Incoming::Message(IncomingMessage { message: ToConsumer::Welcome { process }, .. }) => {
                     let link = Self { socket: Arc::new(socket), maps: HashMap::new(), producer: process };
                     return Ok(Greeting::Taken(link));
                 }
-                Arrival::Message(Received { message: ToConsumer::Elsewhere, .. }) => return Ok(Greeting::Elsewhere),
-                Arrival::Message(Received { message: ToConsumer::Failed { error }, .. }) => return Err(error.into()),
-                Arrival::Message(Received { message: ToConsumer::Notice { kind, message }, .. }) => {
+                Incoming::Message(IncomingMessage { message: ToConsumer::Elsewhere, .. }) => {
+                    return Ok(Greeting::Elsewhere);
+                }
+                Incoming::Message(IncomingMessage { message: ToConsumer::Failed { error }, .. }) => {
+                    return Err(error.into());
+                }
+                Incoming::Message(IncomingMessage {
+                    message: ToConsumer::Notice { kind, message }, ..
+                }) => {
                     notices.notify(kind, message);
                 }
-                Arrival::Message(_) => {}
-                Arrival::Closed => return Ok(Greeting::Gone),
-                Arrival::Nothing if Instant::now() >= deadline => return Ok(Greeting::Silent),
-                Arrival::Nothing => drop(wait_for(&[socket.as_fd()], Some(deadline))),
+                Incoming::Message(_) => {}
+                Incoming::Closed => return Ok(Greeting::Gone),
+                Incoming::Nothing if Instant::now() >= deadline => return Ok(Greeting::Silent),
+                Incoming::Nothing => drop(wait_for(&[socket.as_fd()], Some(deadline))),
             }
         }
     }
@@ -104,33 +115,35 @@ impl Link {
     /// What keeps the producer from making it.
     pub(super) fn ask(
         &mut self,
-        at: Position,
+        at: BatchPosition,
         bell: &Bell,
         stopped: &dyn Fn() -> bool,
         notices: &Notices,
-    ) -> Result<Answer> {
+    ) -> Result<AskOutcome> {
         if !self.socket.send(&ToProducer::Ask { at }, &[]) {
-            return Ok(Answer::Lost);
+            return Ok(AskOutcome::Lost);
         }
         let mut heard = Instant::now();
         let mut pinged = None;
         loop {
             if stopped() {
-                return Ok(Answer::Stopped);
+                return Ok(AskOutcome::Stopped);
             }
             let arrival = self.socket.receive();
-            if !matches!(arrival, Arrival::Nothing) {
+            if !matches!(arrival, Incoming::Nothing) {
                 (heard, pinged) = (Instant::now(), None);
             }
             match arrival {
-                Arrival::Message(Received { message, files }) => match self.take(message, files, notices)? {
-                    Taken::Batch(of, attended) if of == at => return Ok(Answer::Lent(attended)),
-                    // It was asked for by an iteration that has ended, and goes back.
-                    Taken::Batch(..) | Taken::Nothing => {}
-                    Taken::Elsewhere => return Ok(Answer::Elsewhere),
-                },
-                Arrival::Closed => return Ok(Answer::Lost),
-                Arrival::Nothing => {
+                Incoming::Message(IncomingMessage { message, files }) => {
+                    match self.take(message, files, notices)? {
+                        Taken::Batch(of, attended) if of == at => return Ok(AskOutcome::Lent(attended)),
+                        // It was asked for by an iteration that has ended, and goes back.
+                        Taken::Batch(..) | Taken::Nothing => {}
+                        Taken::Elsewhere => return Ok(AskOutcome::Elsewhere),
+                    }
+                }
+                Incoming::Closed => return Ok(AskOutcome::Lost),
+                Incoming::Nothing => {
                     let until = match pinged {
                         None => heard + QUIET,
                         Some(since) => since + ANSWER,
@@ -141,7 +154,7 @@ impl Link {
                             bell.heard();
                         }
                     } else if pinged.is_some() || !self.socket.send(&ToProducer::Ping, &[]) {
-                        return Ok(Answer::Lost);
+                        return Ok(AskOutcome::Lost);
                     } else {
                         pinged = Some(Instant::now());
                     }
@@ -190,7 +203,7 @@ impl Link {
 
 /// What a message of a producer brought.
 enum Taken {
-    Batch(Position, Attended),
+    Batch(BatchPosition, Attended),
     Elsewhere,
     Nothing,
 }

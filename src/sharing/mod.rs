@@ -1,5 +1,5 @@
-//! Batches that several processes of a user on a node share: one of them, the producer, makes each batch once, and lends
-//! its memory to all consumers that ask for the same ones.
+//! Batches that several processes of a user on a node share: one of them, the producer, makes each batch once, and
+//! lends its memory to all consumers that ask for it.
 //!
 //! This is the consumers' side and what both sides say to each other. The producer, which needs a pipeline, is in
 //! `serve`. Nothing outlives the processes but the names of sockets: memory has no names, locks are the kernel's.
@@ -14,7 +14,7 @@ mod wire;
 
 pub(crate) use attendant::{Attendant, Attended, SharingStats};
 pub(crate) use key::Sharing;
-pub(crate) use places::{Claim, Places};
-pub(crate) use socket::{Arrival, Bell, Listener, Received, Socket, wait_for};
+pub(crate) use places::{Claim, ProducerPlaces};
+pub(crate) use socket::{Bell, Incoming, IncomingMessage, Listener, Socket, wait_for};
 pub(crate) use start::{ProducerStart, StartedAs, TOGETHER};
-pub(crate) use wire::{PROTOCOL, Position, ToConsumer, ToProducer};
+pub(crate) use wire::{BatchPosition, PROTOCOL, ToConsumer, ToProducer};

@@ -17,7 +17,7 @@ const SOCKET: &str = ".sock";
 pub(crate) const MOST_PRODUCERS: u32 = 64;
 
 /// The places of the producers of some batches.
-pub(crate) struct Places {
+pub(crate) struct ProducerPlaces {
     directory: RuntimeDirectory,
     key: SharedKey,
 }
@@ -28,7 +28,7 @@ pub(crate) struct Claim {
     number: u32,
 }
 
-impl Places {
+impl ProducerPlaces {
     /// # Errors
     /// [`Error::Unavailable`] where there is no directory that is the user's alone.
     pub(crate) fn open(key: SharedKey) -> Result<Self> {

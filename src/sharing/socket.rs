@@ -31,14 +31,14 @@ pub(crate) struct Socket(OwnedFd);
 pub(crate) struct Listener(OwnedFd);
 
 /// A message that came, and the descriptors with it.
-pub(crate) struct Received<T> {
+pub(crate) struct IncomingMessage<T> {
     pub message: T,
     pub files: Vec<OwnedFd>,
 }
 
 /// What came of waiting for a message.
-pub(crate) enum Arrival<T> {
-    Message(Received<T>),
+pub(crate) enum Incoming<T> {
+    Message(IncomingMessage<T>),
     /// Nothing is there yet.
     Nothing,
     /// The other end is gone, or sends what no end of ours sends.
@@ -109,7 +109,9 @@ impl Socket {
         }
         let socket = Self(socket);
         if !socket.is_of_this_user() {
-            return Err(Error::Unavailable("another user's process shares batches where only this one may".into()));
+            return Err(Error::Unavailable(
+                "another user's process shares batches where only this one may".into(),
+            ));
         }
         Ok(Some(socket))
     }
@@ -126,7 +128,8 @@ impl Socket {
         let Ok(bytes) = serde_json::to_vec(message) else { return false };
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
         let mut control = SendAncillaryBuffer::new(&mut space);
-        if bytes.len() > LONGEST || !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files)) {
+        if bytes.len() > LONGEST || !files.is_empty() && !control.push(SendAncillaryMessage::ScmRights(files))
+        {
             return false;
         }
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -137,7 +140,7 @@ impl Socket {
     }
 
     /// The message that has arrived, if one has.
-    pub(crate) fn receive<T: DeserializeOwned>(&self) -> Arrival<T> {
+    pub(crate) fn receive<T: DeserializeOwned>(&self) -> Incoming<T> {
         let mut bytes = vec![0; LONGEST];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_FILES))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -147,8 +150,8 @@ impl Socket {
         });
         let received = match received {
             Ok(received) => received,
-            Err(rustix::io::Errno::AGAIN) => return Arrival::Nothing,
-            Err(_) => return Arrival::Closed,
+            Err(rustix::io::Errno::AGAIN) => return Incoming::Nothing,
+            Err(_) => return Incoming::Closed,
         };
         let files = control.drain().flat_map(|message| match message {
             RecvAncillaryMessage::ScmRights(files) => files.collect(),
@@ -157,8 +160,8 @@ impl Socket {
         let files: Vec<OwnedFd> = files.collect();
         let is_cut = received.flags.intersects(ReturnFlags::TRUNC | ReturnFlags::CTRUNC);
         match serde_json::from_slice(&bytes[..received.bytes]) {
-            Ok(message) if !is_cut => Arrival::Message(Received { message, files }),
-            _ => Arrival::Closed,
+            Ok(message) if !is_cut => Incoming::Message(IncomingMessage { message, files }),
+            _ => Incoming::Closed,
         }
     }
 

@@ -1,7 +1,8 @@
 //! How a producer is started: a process of its own, so that no consumer that is stopped, slow or killed takes it along.
 
-use super::places::{Claim, Places};
-use super::wire::Position;
+use super::key::SharedKey;
+use super::places::{Claim, ProducerPlaces};
+use super::wire::BatchPosition;
 use crate::config::GivenSettings;
 use crate::error::{CarriedError, Error, Result};
 use serde::{Deserialize, Serialize};
@@ -33,10 +34,12 @@ pub(crate) struct ProducerStart {
     /// The rank whose batches it makes, and the number of ranks.
     pub rank: u32,
     pub world_size: u32,
+    /// The key of these batches, where others know it; the dataset may be another one by now.
+    pub key: Option<String>,
     /// The number of its place.
     pub number: u32,
     /// The first batch that is asked for.
-    pub at: Position,
+    pub at: BatchPosition,
     /// How many consumers it waits for before it makes the first, and how many milliseconds at most.
     pub consumers: u32,
     pub patience: u64,
@@ -56,7 +59,14 @@ impl ProducerOrder {
     ///
     /// # Errors
     /// [`Error::Unavailable`] where no process can be started; what keeps the producer from its work.
-    pub(crate) fn start(&self, claim: Claim, (rank, world_size): (u32, u32), at: Position, former: u32) -> Result<()> {
+    pub(crate) fn start(
+        &self,
+        claim: Claim,
+        (rank, world_size): (u32, u32),
+        key: SharedKey,
+        at: BatchPosition,
+        former: u32,
+    ) -> Result<()> {
         let (consumers, patience) = match former {
             0 => (self.consumers, TOGETHER),
             former => (former, AGAIN),
@@ -66,6 +76,7 @@ impl ProducerOrder {
             settings: self.settings.clone(),
             rank,
             world_size,
+            key: Some(key.to_string()),
             number: claim.number(),
             at,
             consumers,
@@ -82,7 +93,10 @@ impl ProducerOrder {
         };
         let mut command = Command::new(program);
         command.args(arguments).arg(PRODUCE);
-        command.stdin(Stdio::from(document)).stdout(Stdio::from(claim.into_file()?)).stderr(Stdio::from(answers));
+        command
+            .stdin(Stdio::from(document))
+            .stdout(Stdio::from(claim.into_file()?))
+            .stderr(Stdio::from(answers));
         // SAFETY: between fork and exec only system calls are made.
         unsafe { command.pre_exec(detach) };
         let mut child = command.spawn().map_err(|error| cannot(&error))?;
@@ -146,7 +160,9 @@ impl StartedAs {
     /// [`Error::Unavailable`] for a process that was started by somebody else.
     pub(crate) fn read() -> Result<Self> {
         let not_ours = |error: &dyn std::fmt::Display| {
-            Error::Unavailable(format!("this command is started by loaders with shared=, not by hand: {error}"))
+            Error::Unavailable(format!(
+                "this command is started by loaders with shared=, not by hand: {error}"
+            ))
         };
         let mut text = String::new();
         std::io::stdin().read_to_string(&mut text).map_err(|error| not_ours(&error))?;
@@ -154,14 +170,15 @@ impl StartedAs {
         let taken = |stream: &dyn AsFd| rustix::io::fcntl_dupfd_cloexec(stream.as_fd(), 3);
         let claim = taken(&std::io::stdout()).map_err(|error| not_ours(&error))?;
         let answers = File::from(taken(&std::io::stderr()).map_err(|error| not_ours(&error))?);
-        let nowhere = File::options().read(true).write(true).open("/dev/null").map_err(|error| not_ours(&error))?;
+        let nowhere =
+            File::options().read(true).write(true).open("/dev/null").map_err(|error| not_ours(&error))?;
         for stream in 0..3 {
             // SAFETY: the descriptor is this process's standard stream, which nothing here owns.
             if unsafe { libc::dup2(std::os::fd::AsRawFd::as_raw_fd(&nowhere), stream) } < 0 {
                 return Err(not_ours(&std::io::Error::last_os_error()));
             }
         }
-        let claim = Places::inherit(claim, start.number);
+        let claim = ProducerPlaces::inherit(claim, start.number);
         Ok(Self { start, claim, answers })
     }
 

@@ -9,7 +9,7 @@ pub(crate) const PROTOCOL: u32 = 1;
 
 /// The place of a batch among those of all epochs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(crate) struct Position {
+pub(crate) struct BatchPosition {
     /// The epoch.
     pub epoch: u64,
     /// The step in it.
@@ -26,12 +26,12 @@ pub(crate) enum ToProducer {
         /// What all who share batches agree on: see [`super::SharedKey`].
         key: String,
         /// The first batch that it will ask for.
-        at: Position,
+        at: BatchPosition,
         /// Its process.
         process: u32,
     },
     /// It wants this batch next, and is answered once.
-    Ask { at: Position },
+    Ask { at: BatchPosition },
     /// It needs this buffer no longer. `inherited`: a forked child may still read it.
     GiveBack { buffer: u64, inherited: bool },
     /// It waits, and wants to know whether anybody is there.
@@ -49,7 +49,7 @@ pub(crate) enum ToConsumer {
     /// The batch that was asked for is in this buffer. The descriptor of the buffer comes first, if the consumer does
     /// not have it yet; then that of a parcel, if one goes along.
     Lend {
-        at: Position,
+        at: BatchPosition,
         buffer: u64,
         samples: u32,
         is_new: bool,

@@ -53,13 +53,19 @@ const HOMES: &[(&str, &[&str])] = &[
     ("zeromq", &["stream"]),
     ("zune-core", &["cli", "decode"]),
     ("zune-jpeg", &["cli", "decode"]),
-    ("crossbeam-channel", &["cli", "dataset", "http", "io", "peers", "pipeline", "stream", "tier", "trace"]),
+    (
+        "crossbeam-channel",
+        &["cli", "dataset", "http", "io", "peers", "pipeline", "serve", "stream", "tier", "trace"],
+    ),
     ("indicatif", &["cli", "dataset"]),
-    ("libc", &["batch", "cli", "gpu", "io", "node", "slot", "source", "tier"]),
+    ("libc", &["batch", "cli", "gpu", "io", "node", "sharing", "slot", "source", "tier"]),
     ("libloading", &["gpu"]),
     (
         "rustix",
-        &["batch", "cli", "dataset", "http", "io", "node", "pack", "peers", "slot", "source", "stream", "tier"],
+        &[
+            "batch", "cli", "dataset", "http", "io", "node", "pack", "peers", "sharing", "slot", "source",
+            "stream", "tier",
+        ],
     ),
     (
         "serde",
@@ -79,6 +85,7 @@ const HOMES: &[(&str, &[&str])] = &[
             "peers",
             "pipeline",
             "python",
+            "sharing",
             "simulate",
             "state",
             "stream",
@@ -90,11 +97,11 @@ const HOMES: &[(&str, &[&str])] = &[
     (
         "serde_json",
         &[
-            "augment", "batch", "cli", "config", "dataset", "json", "pack", "pipeline", "python", "show", "simulate",
-            "state", "stream", "tier", "trace",
+            "augment", "batch", "cli", "config", "dataset", "json", "pack", "pipeline", "python", "sharing",
+            "show", "simulate", "state", "stream", "tier", "trace",
         ],
     ),
-    ("sha2", &["cli", "dataset", "http", "peers", "rng", "schedule", "source", "stream", "tier"]),
+    ("sha2", &["cli", "dataset", "http", "peers", "rng", "schedule", "sharing", "source", "stream", "tier"]),
     ("thiserror", &["error"]),
 ];
 

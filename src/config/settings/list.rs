@@ -69,8 +69,7 @@ mod tests {
             ("transforms", transforms(r#"[{"RandomResizedCrop": {"size": 32}}]"#)),
             ("memory", Given::Text("2GB".into())),
         ]);
-        let read: GivenSettings =
-            serde_json::from_str(&serde_json::to_string(&settings).unwrap()).unwrap();
+        let read: GivenSettings = serde_json::from_str(&serde_json::to_string(&settings).unwrap()).unwrap();
         assert_eq!(read, settings);
         let (one, other) = (settings.options(LoaderKind::Images), read.options(LoaderKind::Images));
         assert_eq!(format!("{:?}", one.unwrap()), format!("{:?}", other.unwrap()));

@@ -245,8 +245,8 @@ impl Setting {
         }
     }
 
-    /// Whether batches are other ones with another value. Where they end, what makes them and how many are kept does not
-    /// change them.
+    /// Whether batches are other ones with another value. Where they end, what makes them and how many are kept does
+    /// not change them.
     pub(crate) fn decides_batches(&self) -> bool {
         let is_about_batches = matches!(
             self.topic,

@@ -4,7 +4,8 @@ use super::given::{given, shown};
 use super::objects::members;
 use super::{GivenSetting, check_count, keywords, wrong};
 use crate::config::{
-    Given, GivenSettings, LoaderKind, LoaderOptions, Setting, SettingsObject, check_given_once, unknown_setting,
+    Given, GivenSettings, LoaderKind, LoaderOptions, Setting, SettingsObject, check_given_once,
+    unknown_setting,
 };
 use crate::python::error::{ConfigError, raise};
 use pyo3::exceptions::PyException;

@@ -1,0 +1,208 @@
+//! What the window decides, in virtual time.
+
+use super::*;
+
+const STEPS: u64 = 10;
+const SIZE: usize = 4;
+
+/// A producer and its consumers in virtual time, in milliseconds.
+struct Scene {
+    window: SharedWindow<BatchPosition>,
+    start: Instant,
+    now: u64,
+    lent: Vec<(ConsumerId, BatchPosition)>,
+    refused: Vec<ConsumerId>,
+    made: Vec<BatchPosition>,
+}
+
+fn at(epoch: u64, step: u64) -> BatchPosition {
+    BatchPosition { epoch, step }
+}
+
+impl Scene {
+    fn new(policy: SharingPolicy, consumers: u32) -> Self {
+        let start = Instant::now();
+        let gathering = (consumers, start + Duration::from_millis(1000));
+        let window = SharedWindow::new(SIZE, policy, STEPS, at(0, 0), gathering, start);
+        Self { window, start, now: 0, lent: Vec::new(), refused: Vec::new(), made: Vec::new() }
+    }
+
+    fn with(consumers: &[ConsumerId]) -> Self {
+        let mut scene = Self::new(SharingPolicy::Leave, 1);
+        consumers.iter().for_each(|id| assert!(scene.window.join(*id, at(0, 0))));
+        scene
+    }
+
+    fn ask(&mut self, id: ConsumerId, at: BatchPosition) {
+        self.window.ask(id, at, self.instant());
+        self.act();
+    }
+
+    fn instant(&self) -> Instant {
+        self.start + Duration::from_millis(self.now)
+    }
+
+    /// Does what is to be done; batches take no time.
+    fn act(&mut self) {
+        loop {
+            let actions = self.window.act(self.instant());
+            if actions.is_empty() {
+                return;
+            }
+            for action in actions {
+                match action {
+                    Action::Lend(id, at) => {
+                        assert_eq!(self.window.batch(at), Some(&at));
+                        self.lent.push((id, at));
+                    }
+                    Action::Refuse(id) => self.refused.push(id),
+                    Action::Make(at) => {
+                        self.made.push(at);
+                        self.window.made(at);
+                    }
+                }
+            }
+        }
+    }
+
+    fn wait(&mut self, milliseconds: u64) {
+        self.now += milliseconds;
+        self.act();
+    }
+}
+
+#[test]
+fn each_batch_is_made_once_for_all() {
+    let mut scene = Scene::with(&[1, 2, 3]);
+    for step in 0..3 * STEPS {
+        for id in [1, 2, 3] {
+            scene.ask(id, at(step / STEPS, step % STEPS));
+        }
+    }
+    assert_eq!(scene.lent.len() as u64, 3 * 3 * STEPS);
+    let mut once = scene.made.clone();
+    once.dedup();
+    assert_eq!(once, scene.made);
+    // One is made ahead, but none of an epoch that nobody has begun.
+    assert_eq!(scene.made.len() as u64, 3 * STEPS);
+    assert!(scene.refused.is_empty());
+}
+
+#[test]
+fn who_is_behind_takes_from_the_window_and_then_goes_elsewhere() {
+    let mut scene = Scene::with(&[1, 2]);
+    scene.ask(1, at(0, 0));
+    scene.ask(2, at(0, 0));
+    for step in 1..=SIZE as u64 {
+        scene.ask(1, at(0, step));
+    }
+    assert_eq!(scene.lent.last(), Some(&(1, at(0, SIZE as u64))), "the window holds all that 2 still needs");
+    scene.ask(1, at(0, SIZE as u64 + 1));
+    assert_eq!(scene.lent.last(), Some(&(1, at(0, SIZE as u64))), "now 1 waits for 2");
+    let due = scene.window.due(scene.instant()).unwrap();
+    assert_eq!(due, scene.start + MOST_GRACE);
+    scene.wait(249);
+    assert_eq!(scene.lent.len(), SIZE + 2);
+    scene.wait(1);
+    assert_eq!(scene.lent.last(), Some(&(1, at(0, SIZE as u64 + 1))), "but not for long");
+    scene.ask(2, at(0, 1));
+    assert_eq!(scene.refused, [2], "what 2 needs is gone");
+    assert!(!scene.window.join(2, at(0, 1)));
+    assert!(scene.window.join(2, at(0, 3)), "it has caught up");
+    // The next one who falls behind has less time: the share of it that may be waited is used up.
+    scene.ask(2, at(0, 3));
+    for step in 6..=8 {
+        scene.ask(1, at(0, step));
+    }
+    scene.wait(40);
+    assert!(scene.lent.contains(&(1, at(0, 8))), "{:?}", scene.lent);
+}
+
+#[test]
+fn who_is_left_and_catches_up_is_one_of_them_again() {
+    let mut scene = Scene::with(&[1, 2]);
+    for step in 0..=SIZE as u64 {
+        scene.ask(1, at(0, step));
+    }
+    scene.wait(300);
+    scene.ask(1, at(0, SIZE as u64 + 1));
+    scene.wait(300);
+    scene.ask(2, at(0, 3));
+    assert_eq!(scene.lent.last(), Some(&(2, at(0, 3))));
+    assert!(scene.refused.is_empty());
+}
+
+#[test]
+fn in_lockstep_everybody_waits_for_the_slowest() {
+    let mut scene = Scene::new(SharingPolicy::Wait, 2);
+    assert!(scene.window.join(1, at(0, 0)) && scene.window.join(2, at(0, 0)));
+    for step in 0..=SIZE as u64 {
+        scene.ask(1, at(0, step));
+        scene.wait(10_000);
+    }
+    assert_eq!(scene.lent.len(), SIZE, "{:?}", scene.lent);
+    scene.ask(2, at(0, 0));
+    assert_eq!(scene.lent.len(), SIZE + 2, "1 had asked for the one behind the window");
+    scene.window.leave(2);
+    scene.act();
+    assert_eq!(scene.lent.len(), SIZE + 2, "nobody asks");
+    scene.ask(1, at(0, 5));
+    assert_eq!(scene.lent.len(), SIZE + 3, "nobody else is waited for any more");
+}
+
+#[test]
+fn those_that_begin_together_begin_with_the_first_that_any_needs() {
+    let mut scene = Scene::new(SharingPolicy::Leave, 3);
+    assert!(scene.window.join(1, at(3, 5)), "where the producer was started is no matter");
+    scene.ask(1, at(3, 5));
+    assert!(scene.window.join(2, at(3, 3)));
+    scene.ask(2, at(3, 3));
+    assert!(scene.lent.is_empty());
+    assert!(scene.window.join(3, at(3, 4)));
+    scene.ask(3, at(3, 4));
+    assert_eq!(scene.lent, [(2, at(3, 3)), (3, at(3, 4)), (1, at(3, 5))]);
+    let mut alone = Scene::new(SharingPolicy::Leave, 3);
+    assert!(alone.window.join(1, at(0, 0)));
+    alone.ask(1, at(0, 0));
+    assert!(alone.lent.is_empty() && alone.window.due(alone.instant()).is_some());
+    alone.wait(1000);
+    assert_eq!(alone.lent, [(1, at(0, 0))], "nobody else came");
+}
+
+#[test]
+fn the_window_goes_where_all_go() {
+    let mut scene = Scene::with(&[1, 2]);
+    scene.ask(1, at(0, 0));
+    scene.ask(2, at(0, 0));
+    // Both leave the epoch early.
+    scene.ask(1, at(1, 0));
+    scene.wait(200);
+    assert_eq!(scene.lent.len(), 2);
+    scene.ask(2, at(1, 0));
+    assert_eq!(scene.lent[2..], [(1, at(1, 0)), (2, at(1, 0))]);
+    // One goes to an epoch of its own, which the other does not want.
+    scene.ask(1, at(7, 0));
+    scene.wait(100);
+    scene.ask(2, at(1, 1));
+    assert_eq!(scene.lent.last(), Some(&(2, at(1, 1))));
+    scene.wait(200);
+    assert_eq!(scene.refused, [1]);
+    // A single one goes anywhere, also back.
+    for target in [at(4, 2), at(4, 0), at(0, 9)] {
+        scene.ask(2, target);
+        assert_eq!(scene.lent.last(), Some(&(2, target)));
+    }
+    scene.window.leave(2);
+    assert!(scene.window.join(5, at(2, 2)), "nor does a producer without consumers stay where it is");
+}
+
+#[test]
+fn what_cannot_be_made_is_told_and_tried_again() {
+    let mut scene = Scene::with(&[1, 2]);
+    scene.window.ask(1, at(0, 0), scene.instant());
+    assert_eq!(scene.window.act(scene.instant()), [Action::Make(at(0, 0))]);
+    assert!(scene.window.act(scene.instant()).is_empty(), "it is being made");
+    assert_eq!(scene.window.failed(), [1]);
+    scene.ask(2, at(0, 0));
+    assert_eq!(scene.lent, [(2, at(0, 0))]);
+}
