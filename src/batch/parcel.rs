@@ -230,3 +230,148 @@ impl Parcel {
         Ok(Self { failures, values, remarks: document.remarks })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::lent::{Lender, LentMemory};
+    use super::super::values::{Array, FieldValues, Value};
+    use super::super::{BatchLayout, BatchPool, BatchStorage, Pools, Raggedness, Sink};
+    use super::*;
+    use std::sync::Mutex;
+
+    #[derive(Default)]
+    struct Collected(Mutex<Vec<Batch>>);
+
+    impl Sink for Collected {
+        fn put(&self, batch: Batch) {
+            self.0.lock().unwrap().push(batch);
+        }
+        fn fail(&self, error: Error) {
+            panic!("{error}");
+        }
+    }
+
+    #[derive(Default)]
+    struct Taker(Mutex<Vec<u64>>);
+
+    impl Lender for Taker {
+        fn give_back(&self, id: u64, _: bool) {
+            self.0.lock().unwrap().push(id);
+        }
+    }
+
+    fn pool() -> BatchPool {
+        let layout = BatchLayout { values: vec![Raggedness::AsTheyAre; 5], ..BatchLayout::default() };
+        let limits = Pools { slot_bytes: 0, prefetch: 1, batches: 2 };
+        BatchPool::new(3, layout, limits, BatchStorage::Shared, || {})
+    }
+
+    fn array(shape: &[i64], bytes: &[u8]) -> Value {
+        Value::Array(Array { element: Element::U8, shape: shape.to_vec(), bytes: bytes.to_vec() })
+    }
+
+    /// A batch of three samples with texts, bytes, arrays of one shape, of some rows, and of any shapes; the second
+    /// sample failed.
+    fn made() -> Batch {
+        let ready: Arc<Collected> = Arc::default();
+        let sink: Arc<dyn Sink> = ready.clone();
+        let (closer, tickets) = pool().begin(7, 3, &sink).unwrap().unwrap();
+        closer.close();
+        for (number, mut ticket) in tickets.into_iter().enumerate() {
+            let byte = number as u8;
+            if number == 1 {
+                ticket.fail(41, Error::dataset("/x", "is broken"), false);
+            } else {
+                ticket.put(0, Some(Value::Text(format!("text {number}"))));
+                ticket.put(1, Some(Value::Bytes(vec![byte; number])));
+            }
+            ticket.put(2, Some(array(&[2], &[byte, 100 + byte])));
+            ticket.put(3, Some(array(&[number as i64, 1], &vec![byte; number])));
+            ticket.put(4, Some(array(&vec![1; number + 1], &[byte])));
+            ticket.finish(40 + number as u64, 0, 0, number != 1);
+        }
+        ready.0.lock().unwrap().pop().unwrap()
+    }
+
+    fn bytes(tensor: &super::super::Tensor) -> (Vec<i64>, Vec<u8>) {
+        (tensor.shape().to_vec(), tensor.bytes().to_vec())
+    }
+
+    #[test]
+    fn a_batch_is_another_process_s_as_it_was_made() {
+        let batch = made();
+        let parcel = batch.parcel(vec![(42, "damaged".into())]).unwrap().unwrap();
+        let slot = batch.shared().unwrap();
+        let (id, file) = (slot.id, slot.file.try_clone_to_owned().unwrap());
+        let taker = Arc::new(Taker::default());
+        let memory = LentMemory::new(id, Arc::new(LentMap::new(file).unwrap()), taker.clone());
+        let parcel = Parcel::read(parcel, 3).unwrap();
+        assert_eq!(parcel.remarks, [(42, "damaged".to_owned())]);
+        let theirs = pool();
+        assert!(theirs.may_adopt());
+        let mut adopted = theirs.adopt(7, 3, memory, parcel).unwrap();
+        assert!(!theirs.may_adopt());
+        let failure = &adopted.take_failures()[0];
+        assert_eq!((failure.index, failure.sample, failure.fatal), (1, 41, false));
+        assert_eq!(failure.error.to_string(), "dataset /x: is broken");
+        adopted.deliver();
+        assert!(theirs.may_adopt());
+        assert_eq!(adopted.sample_ids().bytes(), batch.sample_ids().bytes());
+        assert_eq!(adopted.mask().bytes(), [1, 0, 1]);
+        let FieldValues::Texts(texts) = adopted.values(0) else { panic!() };
+        assert_eq!(texts, [Some("text 0".to_owned()), None, Some("text 2".to_owned())]);
+        let FieldValues::Bytes(of_bytes) = adopted.values(1) else { panic!() };
+        assert_eq!(of_bytes, [Some(vec![]), None, Some(vec![2, 2])]);
+        let FieldValues::Dense(dense) = adopted.values(2) else { panic!() };
+        assert_eq!(bytes(&dense), (vec![3, 2], vec![0, 100, 1, 101, 2, 102]));
+        assert!((dense.data() as usize).is_multiple_of(ALIGN));
+        let FieldValues::Ragged { values, offsets } = adopted.values(3) else { panic!() };
+        assert_eq!(bytes(&values), (vec![3, 1], vec![1, 2, 2]));
+        assert_eq!(offsets.shape(), [4]);
+        let FieldValues::Tensors(tensors) = adopted.values(4) else { panic!() };
+        let shapes: Vec<_> = tensors.iter().flatten().map(|tensor| tensor.shape().len()).collect();
+        assert_eq!(shapes, [1, 2, 3]);
+        drop((adopted, dense, values, offsets));
+        assert!(taker.0.lock().unwrap().is_empty(), "tensors keep the memory");
+        drop(tensors);
+        assert_eq!(*taker.0.lock().unwrap(), [id]);
+    }
+
+    #[test]
+    fn what_is_no_parcel_is_refused() {
+        let sealed = |bytes: &[u8], seals| {
+            let mut file = nameless_file(bytes.len()).unwrap();
+            file.write_all(bytes).unwrap();
+            seal(&file, seals).unwrap();
+            OwnedFd::from(file)
+        };
+        let all = SEALS.union(SealFlags::WRITE);
+        let whole = |document: &str| {
+            [&(document.len() as u64).to_le_bytes()[..], document.as_bytes(), &[0; 200]].concat()
+        };
+        let good = r#"{"failures":[],"values":[{"Texts":[null]}],"remarks":[]}"#;
+        assert!(Parcel::read(sealed(&whole(good), all), 1).is_ok());
+        assert!(Parcel::read(sealed(&whole(good), SEALS), 1).is_err(), "somebody might still write to it");
+        assert!(Parcel::read(sealed(&whole(good), all), 2).is_err(), "of another number of samples");
+        let array = |at: &str, shape: &str| {
+            let array = format!(r#"{{"at":{{{at}}},"element":"F32","shape":{shape}}}"#);
+            whole(&format!(r#"{{"failures":[],"values":[{{"Dense":{array}}}],"remarks":[]}}"#))
+        };
+        assert!(Parcel::read(sealed(&array(r#""start":64,"end":72"#, "[1,2]"), all), 1).is_ok());
+        for wrong in [
+            vec![],
+            vec![255; 9],
+            u64::MAX.to_le_bytes().to_vec(),
+            whole("{}"),
+            array(r#""start":64,"end":72"#, "[1,3]"),
+            array(r#""start":64,"end":72"#, "[-1,-2]"),
+            array(r#""start":64,"end":72"#, "[4611686018427387904,4]"),
+            array(r#""start":60,"end":68"#, "[1,2]"),
+            array(r#""start":72,"end":64"#, "[1,2]"),
+            array(r#""start":18446744073709551552,"end":18446744073709551560"#, "[1,2]"),
+            array(r#""start":640,"end":648"#, "[1,2]"),
+        ] {
+            assert!(Parcel::read(sealed(&wrong, all), 1).is_err(), "{:?}", String::from_utf8_lossy(&wrong));
+        }
+    }
+}

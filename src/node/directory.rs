@@ -40,6 +40,12 @@ impl RuntimeDirectory {
         Err(refused.unwrap_or_else(|| Error::Internal("there is no place for a runtime directory".into())))
     }
 
+    /// A directory in `place`, for tests.
+    #[cfg(test)]
+    pub(crate) fn within(place: &Path) -> Result<Self> {
+        Self::open_in(place, NAME, rustix::process::geteuid().as_raw())
+    }
+
     /// The directory `name` in `place`, which exists.
     fn open_in(place: &Path, name: &str, user: u32) -> Result<Self> {
         let parent = open_directory(rustix::fs::CWD, place)
@@ -143,7 +149,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, symlink};
 
     fn within(place: &Path) -> Result<RuntimeDirectory> {
-        RuntimeDirectory::open_in(place, NAME, rustix::process::geteuid().as_raw())
+        RuntimeDirectory::within(place)
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! The consumers of a producer: their connections, and what they have been lent.
 
 use super::maker::Made;
-use super::window::{Action, ConsumerId, SharedWindow};
+use super::window::{Action, ConsumerId, LONG, SharedWindow};
 use crate::error::{CarriedError, Result};
-use crate::notices::Notice;
+use crate::notices::{Notice, NoticeKind};
 use crate::sharing::{
     BatchPosition, Incoming, IncomingMessage, Listener, PROTOCOL, Socket, ToConsumer, ToProducer,
 };
@@ -31,6 +31,7 @@ pub(super) struct Guests {
     /// The batches that somebody has, by the numbers of their buffers.
     lent: BTreeMap<u64, Lent>,
     notices: Vec<Notice>,
+    has_told_of_waits: bool,
 }
 
 struct Guest {
@@ -53,7 +54,7 @@ struct Lent {
 impl Guests {
     pub(super) fn new(window: SharedWindow<Arc<Made>>, key: String) -> Self {
         let (guests, lent) = (BTreeMap::new(), BTreeMap::new());
-        Self { window, key, guests, next: 0, lent, notices: Vec::new() }
+        Self { window, key, guests, next: 0, lent, notices: Vec::new(), has_told_of_waits: false }
     }
 
     /// Whether anybody takes part.
@@ -231,6 +232,20 @@ impl Guests {
                 guest.socket.send(&ToConsumer::Forget { buffer }, &[]);
             }
         }
+    }
+
+    /// Tells all, once, that they have waited for others for long.
+    pub(super) fn tell_of_long_waits(&mut self, now: Instant) {
+        if self.has_told_of_waits || !self.window.waits_for_long(now) {
+            return;
+        }
+        self.has_told_of_waits = true;
+        let message = format!(
+            "a loader that shares these batches has asked for none for {} s, and shared_policy=\"wait\" has all others \
+             wait for it: have it go on, or drop it; shared_policy=\"leave\" goes on without it",
+            LONG.as_secs()
+        );
+        self.tell(vec![Notice { kind: NoticeKind::Warning, message }]);
     }
 
     /// Tells all consumers, also those that come later, what they should hear.

@@ -148,6 +148,7 @@ impl Producer {
             }
             guests.give_up_memory(RESERVE as usize);
             guests.tell(std::iter::from_fn(|| self.notices().next()).collect::<Vec<Notice>>());
+            guests.tell_of_long_waits(now);
             if guests.are_there() {
                 alone_since = None;
             } else if let Some(linger) = linger

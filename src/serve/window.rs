@@ -17,6 +17,9 @@ const MOST_GRACE: Duration = Duration::from_millis(250);
 /// where all leave an epoch early.
 const MOVE: Duration = Duration::from_millis(250);
 
+/// Where everybody waits for the slowest: after so long, somebody should look what is the matter with it.
+pub(crate) const LONG: Duration = Duration::from_secs(60);
+
 /// The number of a consumer.
 pub(crate) type ConsumerId = u64;
 
@@ -180,11 +183,20 @@ impl<B> SharedWindow<B> {
     /// When [`SharedWindow::act`] is due at the latest, although nothing happens.
     pub(crate) fn due(&self, now: Instant) -> Option<Instant> {
         let gathering = self.gathering.filter(|_| !self.consumers.is_empty()).map(|(_, until)| until);
-        let grace = self.grace.blocked.map(|since| since + self.grace.left(since));
+        let grace = self.grace.blocked.map(|since| match self.policy {
+            SharingPolicy::Leave => since + self.grace.left(since),
+            SharingPolicy::Wait => since + LONG,
+        });
+        let grace = grace.filter(|due| self.policy == SharingPolicy::Leave || *due > now);
         let stray = self.consumers.values().filter(|consumer| !self.is_near(consumer.next));
         let moved = stray.filter_map(|consumer| consumer.asks).min().map(|since| since + MOVE);
         let due = [gathering, grace, moved].into_iter().flatten().min();
         due.map(|due| due.max(now))
+    }
+
+    /// Whether some have waited for others for so long that somebody should look.
+    pub(crate) fn waits_for_long(&self, now: Instant) -> bool {
+        self.grace.blocked.is_some_and(|since| now >= since + LONG)
     }
 
     /// Answers those whose batch is there.
@@ -258,12 +270,12 @@ impl<B> SharedWindow<B> {
         }
         // While nobody waits for the next batch, nobody is held up.
         let waits = |consumer: &Consumer| consumer.asks.is_some() && consumer.next >= self.end;
-        if self.policy == SharingPolicy::Wait || !self.consumers.values().any(waits) {
+        if !self.consumers.values().any(waits) {
             self.unblocked(now);
             return false;
         }
         let since = *self.grace.blocked.get_or_insert(now);
-        if now < since + self.grace.left(since) {
+        if self.policy == SharingPolicy::Wait || now < since + self.grace.left(since) {
             return false;
         }
         for id in behind {

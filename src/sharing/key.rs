@@ -84,6 +84,12 @@ fn whole(root: &Path) -> PathBuf {
 pub(crate) struct SharedKey([u8; 32]);
 
 impl SharedKey {
+    /// A key of its own for each text.
+    #[cfg(test)]
+    pub(super) fn of(text: &[u8]) -> Self {
+        Self(Sha256::digest(text).into())
+    }
+
     /// A number by which a lock of its own is found, with room for 256 after it.
     pub(crate) fn first_lock(self) -> u64 {
         let mut raw = [0; 8];

@@ -132,3 +132,37 @@ impl Claim {
         file.map_err(|error| Error::Unavailable(format!("no descriptor is left: {error}")))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_had_by_one_and_comes_free_with_it() {
+        let place = tempfile::tempdir().unwrap();
+        let open = |key| ProducerPlaces { directory: RuntimeDirectory::within(place.path()).unwrap(), key };
+        let (one, other) = (SharedKey::of(b"one"), SharedKey::of(b"other"));
+        let places = open(one);
+        let claim = places.claim(0).unwrap().unwrap();
+        assert!(places.claim(0).unwrap().is_none() && open(one).claim(0).unwrap().is_none());
+        assert!(open(other).claim(0).unwrap().is_some(), "other batches");
+        assert_eq!(open(one).claim_any().unwrap().number(), 1);
+        let listener = places.listen(&claim).unwrap();
+        assert!(open(one).connect(0).unwrap().is_some());
+        // The producer is another process, which has the open file alone.
+        let inherited = ProducerPlaces::inherit(claim.into_file().unwrap(), 0);
+        assert!(places.claim(0).unwrap().is_none());
+        drop((inherited, listener));
+        let again = places.claim(0).unwrap().unwrap();
+        // A name that was left goes when somebody else listens.
+        let second = places.claim(1).unwrap().unwrap();
+        assert_eq!(places.directory.names().iter().filter(|name| name.ends_with(SOCKET)).count(), 1);
+        drop(again);
+        let _listener = places.listen(&second).unwrap();
+        let sockets: Vec<_> =
+            places.directory.names().into_iter().filter(|name| name.ends_with(SOCKET)).collect();
+        assert_eq!(sockets, [places.name(1)]);
+        places.leave(&second);
+        assert!(places.connect(1).unwrap().is_none());
+    }
+}

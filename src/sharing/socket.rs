@@ -224,3 +224,83 @@ fn unusable(directory: &RuntimeDirectory, name: &str, what: &str, error: rustix:
     let path = directory.path().join(name);
     Error::Unavailable(format!("cannot {what} {}, by which batches are shared: {error}", path.display()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::wire::{BatchPosition, ToProducer};
+    use super::*;
+    use std::fs::File;
+    use std::io::Read;
+
+    fn directory(place: &std::path::Path) -> RuntimeDirectory {
+        RuntimeDirectory::within(place).unwrap()
+    }
+
+    fn pair() -> (Socket, Socket, tempfile::TempDir) {
+        let place = tempfile::tempdir().unwrap();
+        let directory = directory(place.path());
+        let listener = Listener::bind(&directory, "x.sock").unwrap();
+        let client = Socket::connect(&directory, "x.sock").unwrap().unwrap();
+        (client, listener.accept().unwrap(), place)
+    }
+
+    #[test]
+    fn messages_stay_apart_and_carry_descriptors() {
+        let (client, server, place) = pair();
+        let path = place.path().join("file");
+        std::fs::write(&path, "content").unwrap();
+        let file = File::open(path).unwrap();
+        assert!(client.send(&ToProducer::Ping, &[]));
+        let at = BatchPosition { epoch: 1, step: 2 };
+        assert!(client.send(&ToProducer::Ask { at }, &[file.as_fd()]));
+        assert_eq!(wait_for(&[server.as_fd()], None), [true]);
+        let Incoming::Message(first) = server.receive::<ToProducer>() else { panic!() };
+        assert!(matches!(first.message, ToProducer::Ping) && first.files.is_empty());
+        let Incoming::Message(mut second) = server.receive::<ToProducer>() else { panic!() };
+        assert!(matches!(second.message, ToProducer::Ask { at: asked } if asked == at));
+        let mut text = String::new();
+        File::from(second.files.remove(0)).read_to_string(&mut text).unwrap();
+        assert_eq!(text, "content");
+        assert!(matches!(server.receive::<ToProducer>(), Incoming::Nothing));
+        drop(client);
+        assert!(matches!(server.receive::<ToProducer>(), Incoming::Closed));
+    }
+
+    #[test]
+    fn who_takes_nothing_holds_nobody_up() {
+        let (client, _server, _place) = pair();
+        let sent = (0..100_000).take_while(|_| client.send(&ToProducer::Ping, &[])).count();
+        assert!(sent > 0 && sent < 100_000);
+    }
+
+    #[test]
+    fn what_is_no_message_ends_the_connection() {
+        let (client, server, _place) = pair();
+        rustix::io::write(&client.0, b"garbage").unwrap();
+        assert!(matches!(server.receive::<ToProducer>(), Incoming::Closed));
+        assert!(!client.send(&"x".repeat(LONGEST), &[]), "longer than anybody takes");
+    }
+
+    #[test]
+    fn nobody_listens_and_somebody_listens_again() {
+        let place = tempfile::tempdir().unwrap();
+        let directory = directory(place.path());
+        assert!(Socket::connect(&directory, "x.sock").unwrap().is_none());
+        drop(Listener::bind(&directory, "x.sock").unwrap());
+        assert!(Socket::connect(&directory, "x.sock").unwrap().is_none(), "only a name is left");
+        let _listener = Listener::bind(&directory, "x.sock").unwrap();
+        assert!(Socket::connect(&directory, "x.sock").unwrap().is_some());
+    }
+
+    #[test]
+    fn a_bell_is_heard_once_or_by_the_deadline() {
+        let bell = Bell::new().unwrap();
+        let soon = || Some(Instant::now() + Duration::from_millis(1));
+        assert_eq!(wait_for(&[bell.as_fd()], soon()), [false]);
+        bell.ring();
+        bell.ring();
+        assert_eq!(wait_for(&[bell.as_fd()], None), [true]);
+        bell.heard();
+        assert_eq!(wait_for(&[bell.as_fd()], soon()), [false]);
+    }
+}

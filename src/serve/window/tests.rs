@@ -206,3 +206,21 @@ fn what_cannot_be_made_is_told_and_tried_again() {
     scene.ask(2, at(0, 0));
     assert_eq!(scene.lent, [(2, at(0, 0))]);
 }
+
+#[test]
+fn in_lockstep_a_long_wait_is_seen() {
+    let mut scene = Scene::new(SharingPolicy::Wait, 2);
+    assert!(scene.window.join(1, at(0, 0)) && scene.window.join(2, at(0, 0)));
+    for step in 0..=SIZE as u64 {
+        scene.ask(1, at(0, step));
+    }
+    scene.wait(1);
+    let due = scene.window.due(scene.instant()).unwrap();
+    scene.wait(59_000);
+    assert!(!scene.window.waits_for_long(scene.instant()) && due <= scene.start + LONG + Duration::from_secs(1));
+    scene.wait(2_000);
+    assert!(scene.window.waits_for_long(scene.instant()));
+    assert_eq!(scene.window.due(scene.instant()), None, "it is seen once");
+    scene.ask(2, at(0, 0));
+    assert!(!scene.window.waits_for_long(scene.instant()));
+}
