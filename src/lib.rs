@@ -90,6 +90,7 @@ mod simulate;
 mod slot;
 mod source;
 mod state;
+mod status;
 mod stream;
 #[cfg(feature = "testing")]
 pub mod testing;

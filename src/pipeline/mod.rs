@@ -24,6 +24,7 @@ mod peers_log;
 mod preview;
 mod progress;
 mod stats;
+mod status;
 mod stopwatch;
 mod substitute;
 mod threads;
@@ -55,6 +56,7 @@ use crate::trace::{Trace, TraceLane};
 use course::{Course, StreamCourse};
 use fetch::FetchWaker;
 use inbox::Inbox;
+use status::PipelineStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use stopwatch::Stopwatch;
@@ -66,6 +68,7 @@ pub struct Pipeline {
     /// The same for later epochs, whose images have other sizes: each with its first epoch, in order.
     later: Vec<(u64, Arc<PipelineShared>)>,
     threads: Mutex<Option<Threads>>,
+    status: PipelineStatus,
 }
 
 /// Opens the reader, on the thread that will drive it.
@@ -176,6 +179,7 @@ impl Pipeline {
             later: later.into_iter().map(with).collect(),
             shared: Arc::new(shared),
             threads: Mutex::default(),
+            status: PipelineStatus::default(),
         }
     }
 
@@ -314,7 +318,7 @@ impl Pipeline {
             let order = |epoch| order(epoch).expect("what can be divided in one epoch can in others");
             cache.begin(epoch, &schedule, first_step, &order);
         }
-        self.run(threads, shared, epoch, Course::Epoch(schedule), first_step, errors)
+        self.run(threads, shared, epoch, place, Course::Epoch(schedule), first_step, errors)
     }
 
     /// Goes on with the stream of this pipeline, behind the batch that was delivered last. Keep the pipeline for as
@@ -337,7 +341,7 @@ impl Pipeline {
         let threads = threads::running(&mut threads, shared, place)?;
         let global_batch = self.global_batch(place.world_size);
         let course = Course::Stream(StreamCourse { stream: stream.clone(), iteration, global_batch });
-        self.run(threads, shared, 0, course, first_step, errors)
+        self.run(threads, shared, 0, place, course, first_step, errors)
     }
 
     /// Has the threads run a course from `first_step` on.
@@ -346,6 +350,7 @@ impl Pipeline {
         threads: &mut Threads,
         shared: &Arc<PipelineShared>,
         epoch: u64,
+        place: RankPlace,
         course: Course,
         first_step: u64,
         errors: u64,
@@ -361,7 +366,7 @@ impl Pipeline {
             Use::Substitute,
         );
         let identity = self.shared.identity.clone();
-        let progress = Progress::new(identity, epoch, course.clone(), first_step, errors);
+        let progress = Arc::new(Progress::new(identity, epoch, course.clone(), first_step, errors));
         let run = Arc::new(EpochRun {
             epoch,
             course,
@@ -375,9 +380,11 @@ impl Pipeline {
             concealed: ConcealedLog::default(),
             cached: self.shared.cached(),
         });
+        self.status.begin(shared, &run, &progress, place);
         threads.current = Some(run.clone());
         let (batches, ended) = (threads.batches.clone(), threads.ended.clone());
         threads.runs.send(run.clone()).map_err(|_| Error::Internal("the reading thread has ended".into()))?;
+        self.status.show(shared);
         Ok(Epoch::new(shared.clone(), run, batches, ended, progress))
     }
 
@@ -466,6 +473,7 @@ impl PipelineShared {
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
+        self.status.end();
         let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(threads) = threads {
             threads.end();

@@ -59,7 +59,10 @@ const HOMES: &[(&str, &[&str])] = &[
     ("libloading", &["gpu"]),
     (
         "rustix",
-        &["cli", "dataset", "http", "io", "node", "pack", "peers", "slot", "source", "stream", "tier"],
+        &[
+            "cli", "dataset", "http", "io", "node", "pack", "peers", "slot", "source", "status", "stream",
+            "tier",
+        ],
     ),
     (
         "serde",
@@ -79,6 +82,7 @@ const HOMES: &[(&str, &[&str])] = &[
             "python",
             "simulate",
             "state",
+            "status",
             "stream",
             "tier",
             "tier_name",
@@ -89,7 +93,7 @@ const HOMES: &[(&str, &[&str])] = &[
         "serde_json",
         &[
             "augment", "cli", "config", "dataset", "json", "pack", "pipeline", "python", "show", "simulate",
-            "state", "stream", "tier", "trace",
+            "state", "status", "stream", "tier", "trace",
         ],
     ),
     ("sha2", &["cli", "dataset", "http", "peers", "rng", "schedule", "source", "stream", "tier"]),
