@@ -16,6 +16,7 @@ mod settings;
 mod show;
 mod simulate;
 mod synth;
+mod top;
 mod unpack;
 mod usage;
 
@@ -61,6 +62,8 @@ enum Command {
     Show(Box<show::ShowArgs>),
     /// Make a dataset of JPEGs with ImageNet's statistics from real photographs
     Synth(synth::SynthArgs),
+    /// Show what all loaders of this user on this node are doing, live
+    Top(top::TopArgs),
     /// Give back the files that a packed dataset was made of
     Unpack(unpack::UnpackArgs),
 }
@@ -107,6 +110,7 @@ pub fn main(args: Vec<OsString>, finder: Option<&dyn FindsJob>) -> i32 {
         Command::Report(args) => report::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Synth(args) => synth::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Unpack(args) => unpack::run(&args),
     };
     crate::pipeline::release_gpus();
