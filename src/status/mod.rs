@@ -12,9 +12,9 @@ mod watch;
 
 pub(crate) use rates::LoaderRates;
 pub(crate) use server::{ShownLoader, StatusSource, show};
-pub(crate) use snapshot::{
-    LoaderSnapshot, ProcessSnapshot, QueueNumbers, StageNumbers, StallNumbers, TierNumbers,
-};
+#[cfg(test)]
+use snapshot::ProcessSnapshot;
+pub(crate) use snapshot::{LoaderSnapshot, QueueNumbers, StageNumbers, StallNumbers, TierNumbers};
 pub(crate) use watch::{ProcessState, SeenProcess, Watch};
 
 /// The purpose of the directory in which the sockets are.

@@ -3,7 +3,7 @@
 use super::snapshot::LoaderSnapshot;
 use crate::tier_name::TierName;
 use crate::trace::{Stage, limit};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 /// What a loader did in a while.
 #[derive(Debug, Clone, Default, PartialEq, Serialize)]
@@ -18,9 +18,15 @@ pub(crate) struct LoaderRates {
     /// nothing tells.
     pub limit: Option<String>,
     /// How busy the stages were: the share of the time that a thread of each was at work, by its name in reports.
+    #[serde(serialize_with = "by_name")]
     pub loads: Vec<(String, f64)>,
     /// The share of the samples that came from each tier, by name.
+    #[serde(serialize_with = "by_name")]
     pub tiers: Vec<(String, f64)>,
+}
+
+fn by_name<S: Serializer>(shares: &[(String, f64)], to: S) -> Result<S::Ok, S::Error> {
+    to.collect_map(shares.iter().map(|(name, share)| (name, share)))
 }
 
 /// What limits when the consumer hardly waits.

@@ -111,23 +111,24 @@ fn draw(args: &TopArgs, watch: &mut Watch, screen: &Screen) -> std::io::Result<O
     loop {
         let next = Instant::now() + args.interval;
         let seen = watch.look(PATIENCE.min(args.interval));
-        let mut is_due = true;
-        while is_due || Instant::now() < next {
-            if is_due {
-                let rows = Rows::new(&seen, view.sort);
-                screen.draw(&view.lines(&rows, watch.place(), screen::size()))?;
-            }
-            is_due = true;
-            for happened in screen.wait(next)? {
-                match happened {
+        loop {
+            let rows = Rows::new(&seen, view.sort);
+            screen.draw(&view.lines(&rows, watch.place(), screen::size()))?;
+            let happened = screen.wait(next)?;
+            for happening in &happened {
+                match happening {
                     Happening::Pressed(Key::Quit) => return Ok(None),
                     Happening::Pressed(Key::Sort) => view.sort = view.sort.next(),
-                    Happening::Pressed(Key::Up) => view.step(&Rows::new(&seen, view.sort), -1),
-                    Happening::Pressed(Key::Down) => view.step(&Rows::new(&seen, view.sort), 1),
+                    Happening::Pressed(Key::Up) => view.step(&rows, -1),
+                    Happening::Pressed(Key::Down) => view.step(&rows, 1),
                     Happening::Resized => {}
                     Happening::Suspended => screen.suspend()?,
-                    Happening::Ended(signal) => return Ok(Some(signal)),
+                    Happening::Ended(signal) => return Ok(Some(*signal)),
                 }
+            }
+            // What was pressed is drawn at once, unless it is time to look again.
+            if happened.is_empty() || Instant::now() >= next {
+                break;
             }
         }
     }

@@ -48,7 +48,7 @@ impl<'a> Rows<'a> {
         let count = |number: usize, one: &str, many: &str| {
             format!("{number} {}", if number == 1 { one } else { many })
         };
-        let sum = |of: fn(&LoaderRates) -> f64| loaders.iter().map(|(_, rates)| of(rates)).sum::<f64>();
+        let sum = |of: fn(&LoaderRates) -> f64| loaders.iter().fold(0.0, |sum, (_, rates)| sum + of(rates));
         format!(
             "{} in {}, {:.0} samples/s, {}/s",
             count(loaders.len(), "loader", "loaders"),

@@ -212,7 +212,9 @@ fn all() -> libc::sigset_t {
     unsafe {
         let mut set = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
-        SIGNALS.iter().for_each(|signal| drop(libc::sigaddset(&raw mut set, *signal)));
+        for signal in SIGNALS {
+            libc::sigaddset(&raw mut set, signal);
+        }
         set
     }
 }
