@@ -1,9 +1,9 @@
 //! What the loaders of this user on this node are doing, for whoever looks: `foreload top`.
 //!
 //! Each process with a loader that runs has one socket in the runtime directory, behind which a thread sleeps. It
-//! answers each connection with a [`ProcessSnapshot`] as JSON, and ends with the last loader ([`show`]). Nothing is
-//! counted for that: a snapshot has the numbers that a loader has anyway, since its beginning, and [`Watch`] takes the
-//! differences.
+//! answers each connection with a [`snapshot::ProcessSnapshot`] as JSON, and ends with the last loader ([`show`]).
+//! Hardly anything is counted for that: a snapshot has the numbers that a loader has anyway, since its beginning, and
+//! [`StatusWatch`] takes the differences.
 
 mod rates;
 mod server;
@@ -15,7 +15,7 @@ pub(crate) use server::{ShownLoader, StatusSource, show};
 #[cfg(test)]
 use snapshot::ProcessSnapshot;
 pub(crate) use snapshot::{LoaderSnapshot, QueueNumbers, StageNumbers, StallNumbers, TierNumbers};
-pub(crate) use watch::{ProcessState, SeenProcess, Watch};
+pub(crate) use watch::{ProcessState, SeenProcess, StatusWatch};
 
 /// The purpose of the directory in which the sockets are.
 const PURPOSE: &str = "top";

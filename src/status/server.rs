@@ -221,7 +221,7 @@ mod tests {
     fn a_program_is_named_without_its_arguments() {
         for (line, name) in [
             ("/usr/bin/foreload bench data --token x", "foreload"),
-            ("python3.12 -u -X dev /home/a/train.py --key secret", "train.py"),
+            ("python3.12 -u -X dev jobs/train.py --key secret", "train.py"),
             ("/venv/bin/python -m torch.distributed.run --x", "-m torch.distributed.run"),
             ("python -c print()", "python"),
             ("python", "python"),

@@ -1,6 +1,6 @@
 //! Whoever looks, and processes of all sorts.
 
-use super::watch::Watch;
+use super::watch::StatusWatch;
 use super::*;
 use crate::node::{RuntimeDirectory, UserListener};
 use std::io::Write;
@@ -59,7 +59,7 @@ fn all_are_asked_at_once_and_nobody_is_believed_or_waited_for() {
     let silent: Vec<_> = (20..24).map(bind).collect();
     drop(bind(30));
     std::fs::write(directory.place_of(&format!("{pid}-31")), "no socket").unwrap();
-    let mut watch = Watch::within(RuntimeDirectory::within(place.path()).unwrap());
+    let mut watch = StatusWatch::within(RuntimeDirectory::within(place.path()).unwrap());
     std::thread::scope(|scope| {
         for (listener, bytes) in listeners.iter().zip(&answers) {
             answer(scope, listener, bytes);
@@ -100,7 +100,7 @@ fn who_is_silent_is_asked_once_and_seen_when_it_goes_on() {
     let directory = RuntimeDirectory::within(place.path()).unwrap();
     let pid = std::process::id();
     let listener = UserListener::bind(&directory, &format!("{pid}-1")).unwrap();
-    let mut watch = Watch::within(RuntimeDirectory::within(place.path()).unwrap());
+    let mut watch = StatusWatch::within(RuntimeDirectory::within(place.path()).unwrap());
     for _ in 0..5 {
         let seen = watch.look(Duration::from_millis(5));
         assert!(matches!(seen[0].state, ProcessState::Silent(_)), "{seen:?}");
@@ -125,7 +125,7 @@ fn the_kernel_says_who_listens() {
     let directory = RuntimeDirectory::within(place.path()).unwrap();
     // The number in the name is not believed where the kernel knows another.
     let listener = UserListener::bind(&directory, "4194311-1").unwrap();
-    let mut watch = Watch::within(RuntimeDirectory::within(place.path()).unwrap());
+    let mut watch = StatusWatch::within(RuntimeDirectory::within(place.path()).unwrap());
     let seen = watch.look(Duration::from_millis(5));
     assert_eq!(seen[0].pid, std::process::id());
     drop(listener);

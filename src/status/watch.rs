@@ -45,7 +45,7 @@ pub(crate) enum ProcessState {
 }
 
 /// Looks at all processes of this user, time and again.
-pub(crate) struct Watch {
+pub(crate) struct StatusWatch {
     directory: RuntimeDirectory,
     /// The processes that were asked and have not answered, by the names of their sockets.
     asked: BTreeMap<String, Question>,
@@ -69,7 +69,7 @@ enum Heard {
     BrokenOff(std::io::Error),
 }
 
-impl Watch {
+impl StatusWatch {
     /// Looks from now on.
     ///
     /// # Errors

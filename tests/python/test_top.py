@@ -64,7 +64,9 @@ def training(
 def run(place: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     """Run `foreload top` where its output is no terminal."""
     command = [*TOP, *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env=environment(place), check=False, timeout=60)
+    return subprocess.run(
+        command, capture_output=True, text=True, env=environment(place), check=False, timeout=60
+    )
 
 
 def seen(place: Path) -> list[dict]:
@@ -249,7 +251,9 @@ def test_whoever_answers_garbage_is_shown_as_that(tmp_path: Path, dataset: Path)
                 except OSError:
                     return
                 with connection:
-                    connection.sendall(b'{"version": 1, "program": "\\u001b[31mred", "loaders": [{"samples": "\x1b[2J')
+                    connection.sendall(
+                        b'{"version": 1, "program": "\\u001b[31mred", "loaders": [{"samples": "\x1b[2J'
+                    )
 
         thread = threading.Thread(target=answer)
         thread.start()
@@ -267,7 +271,9 @@ def test_whoever_answers_garbage_is_shown_as_that(tmp_path: Path, dataset: Path)
             server.close()
 
 
-def test_without_a_place_to_meet_loaders_run_unseen_and_top_says_what_to_do(tmp_path: Path, dataset: Path) -> None:
+def test_without_a_place_to_meet_loaders_run_unseen_and_top_says_what_to_do(
+    tmp_path: Path, dataset: Path
+) -> None:
     open_to_all = tmp_path / "open"
     (open_to_all / "foreload").mkdir(parents=True)
     (open_to_all / "foreload").chmod(0o755)
@@ -347,7 +353,9 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 ENTERED, LEFT = b"\x1b[?1049h", b"\x1b[?1049l"
 
 
-def test_it_draws_listens_and_gives_the_terminal_back(tmp_path: Path, dataset: Path, terminal: Terminal) -> None:
+def test_it_draws_listens_and_gives_the_terminal_back(
+    tmp_path: Path, dataset: Path, terminal: Terminal
+) -> None:
     terminal.until(ENTERED, b"no loader of this user", b"q quits")
     assert not terminal.is_as_before()
     with training(tmp_path, dataset) as process:
@@ -370,7 +378,9 @@ def test_it_draws_listens_and_gives_the_terminal_back(tmp_path: Path, dataset: P
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_ends_it_and_leaves_the_terminal_in_order(terminal: Terminal, number: signal.Signals) -> None:
+def test_a_signal_ends_it_and_leaves_the_terminal_in_order(
+    terminal: Terminal, number: signal.Signals
+) -> None:
     terminal.until(ENTERED, b"q quits")
     if number == signal.SIGINT:
         terminal.press(b"\x03")

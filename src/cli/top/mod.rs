@@ -11,13 +11,13 @@ mod view;
 use super::{choice, output};
 use crate::error::{Error, Result};
 use crate::names::{NamedValue, named};
-use crate::status::Watch;
+use crate::status::StatusWatch;
 use crate::units::parse_duration;
-use rows::Rows;
+use rows::TopRows;
 use screen::{Happening, Key, Screen};
 use std::io::IsTerminal;
 use std::time::{Duration, Instant};
-use view::View;
+use view::TopView;
 
 /// The arguments of `foreload top`.
 #[derive(clap::Args, Debug)]
@@ -77,7 +77,7 @@ pub(super) fn run(args: &TopArgs) -> Result<()> {
         let message = format!("is {:?}, must be {shortest}ms to {longest}s", args.interval);
         return Err(Error::config("interval", message));
     }
-    let mut watch = Watch::new()?;
+    let mut watch = StatusWatch::new()?;
     let is_terminal = std::io::stdout().is_terminal();
     if args.once || !is_terminal {
         // Who was silent at first, and still is, has had both times.
@@ -88,7 +88,7 @@ pub(super) fn run(args: &TopArgs) -> Result<()> {
             return output::print_json(&json::of(&seen));
         }
         let width = is_terminal.then(|| screen::size().0);
-        return output::print(&view::once(&Rows::new(&seen, args.sort), watch.place(), width));
+        return output::print(&view::once(&TopRows::new(&seen, args.sort), watch.place(), width));
     }
     if args.json {
         loop {
@@ -106,13 +106,13 @@ pub(super) fn run(args: &TopArgs) -> Result<()> {
 }
 
 /// Draws until the user has seen enough, or a signal came, which is returned.
-fn draw(args: &TopArgs, watch: &mut Watch, screen: &Screen) -> std::io::Result<Option<i32>> {
-    let mut view = View::new(args.sort, args.interval);
+fn draw(args: &TopArgs, watch: &mut StatusWatch, screen: &Screen) -> std::io::Result<Option<i32>> {
+    let mut view = TopView::new(args.sort, args.interval);
     loop {
         let next = Instant::now() + args.interval;
         let seen = watch.look(PATIENCE.min(args.interval));
         loop {
-            let rows = Rows::new(&seen, view.sort);
+            let rows = TopRows::new(&seen, view.sort);
             screen.draw(&view.lines(&rows, watch.place(), screen::size()))?;
             let happened = screen.wait(next)?;
             for happening in &happened {

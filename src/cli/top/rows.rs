@@ -6,34 +6,34 @@ use crate::status::{LoaderRates, LoaderSnapshot, ProcessState, SeenProcess};
 
 /// A loader, or a process without one to show.
 #[derive(Clone, Copy)]
-pub(super) struct Row<'a> {
+pub(super) struct TopRow<'a> {
     pub process: &'a SeenProcess,
     pub loader: Option<(&'a LoaderSnapshot, &'a LoaderRates)>,
 }
 
 /// All rows, in order.
-pub(super) struct Rows<'a>(pub Vec<Row<'a>>);
+pub(super) struct TopRows<'a>(pub Vec<TopRow<'a>>);
 
-impl<'a> Rows<'a> {
+impl<'a> TopRows<'a> {
     pub(super) fn new(seen: &'a [SeenProcess], sort: Sorting) -> Self {
-        let mut rows: Vec<Row<'a>> = Vec::new();
+        let mut rows: Vec<TopRow<'a>> = Vec::new();
         for process in seen {
             match &process.state {
                 ProcessState::Answered(loaders) => rows.extend(
-                    loaders.iter().map(|(loader, rates)| Row { process, loader: Some((loader, rates)) }),
+                    loaders.iter().map(|(loader, rates)| TopRow { process, loader: Some((loader, rates)) }),
                 ),
-                _ => rows.push(Row { process, loader: None }),
+                _ => rows.push(TopRow { process, loader: None }),
             }
         }
         let number =
-            |row: &Row<'_>, of: fn(&LoaderRates) -> f64| row.loader.map_or(-1.0, |(_, rates)| of(rates));
+            |row: &TopRow<'_>, of: fn(&LoaderRates) -> f64| row.loader.map_or(-1.0, |(_, rates)| of(rates));
         let of: fn(&LoaderRates) -> f64 = match sort {
             Sorting::Process => |_| 0.0,
             Sorting::Rate => |rates| rates.samples_per_second,
             Sorting::Waiting => |rates| rates.waiting,
         };
         if sort != Sorting::Process {
-            // Rows of equal numbers stay in the order of their processes.
+            // TopRows of equal numbers stay in the order of their processes.
             rows.sort_by(|a, b| number(b, of).total_cmp(&number(a, of)));
         }
         Self(rows)
@@ -59,7 +59,7 @@ impl<'a> Rows<'a> {
     }
 }
 
-impl Row<'_> {
+impl TopRow<'_> {
     /// What a row is recognised by from one look to the next.
     pub(super) fn key(&self) -> (u32, u64) {
         (self.process.pid, self.loader.map_or(u64::MAX, |(loader, _)| loader.number))

@@ -1,21 +1,21 @@
 //! The table: which columns there is room for, and how wide each is.
 
-use super::rows::{Row, harmless};
+use super::rows::{TopRow, harmless};
 use crate::cli::output;
 use crate::status::{LoaderRates, LoaderSnapshot};
 
 /// A column of the table.
-struct TableColumn {
+struct TopColumn {
     title: &'static str,
-    side: Side,
+    side: CellSide,
     /// Where there is no room for all, those with the lowest number go first.
     worth: u32,
-    cell: fn(&Row<'_>, &LoaderSnapshot, &LoaderRates) -> String,
+    cell: fn(&TopRow<'_>, &LoaderSnapshot, &LoaderRates) -> String,
 }
 
 /// On which side of its column a cell stands, and which end of a text that is too long matters.
 #[derive(Clone, Copy, PartialEq)]
-enum Side {
+enum CellSide {
     Right,
     /// A text whose beginning matters, of at most so many characters.
     Left(usize),
@@ -23,57 +23,62 @@ enum Side {
     LeftEnd(usize),
 }
 
-const COLUMNS: [TableColumn; 16] = [
-    TableColumn { title: "PID", side: Side::Right, worth: 99, cell: |row, _, _| row.process.pid.to_string() },
-    TableColumn {
+const COLUMNS: [TopColumn; 16] = [
+    TopColumn {
+        title: "PID",
+        side: CellSide::Right,
+        worth: 99,
+        cell: |row, _, _| row.process.pid.to_string(),
+    },
+    TopColumn {
         title: "PROGRAM",
-        side: Side::Left(20),
+        side: CellSide::Left(20),
         worth: 97,
         cell: |row, _, _| harmless(&row.process.program),
     },
-    TableColumn {
+    TopColumn {
         title: "DATASET",
-        side: Side::LeftEnd(40),
+        side: CellSide::LeftEnd(40),
         worth: 90,
         cell: |_, loader, _| harmless(&loader.dataset),
     },
-    TableColumn {
+    TopColumn {
         title: "RANK",
-        side: Side::Right,
+        side: CellSide::Right,
         worth: 80,
         cell: |_, loader, _| format!("{}/{}", loader.rank, loader.world_size),
     },
-    TableColumn {
+    TopColumn {
         title: "DEVICE",
-        side: Side::Left(8),
+        side: CellSide::Left(8),
         worth: 30,
         cell: |_, loader, _| harmless(&loader.device),
     },
-    TableColumn { title: "EPOCH", side: Side::Right, worth: 60, cell: |_, loader, _| epoch(loader) },
-    TableColumn {
+    TopColumn { title: "EPOCH", side: CellSide::Right, worth: 60, cell: |_, loader, _| epoch(loader) },
+    TopColumn {
         title: "STEP",
-        side: Side::Right,
+        side: CellSide::Right,
         worth: 70,
         cell: |_, loader, _| match loader.steps {
             Some(steps) => format!("{}/{steps}", loader.step),
             None => loader.step.to_string(),
         },
     },
-    TableColumn {
+    TopColumn {
         title: "SAMPLES/S",
-        side: Side::Right,
+        side: CellSide::Right,
         worth: 98,
         cell: |_, _, rates| format!("{:.0}", rates.samples_per_second),
     },
-    TableColumn {
+    TopColumn {
         title: "BYTES/S",
-        side: Side::Right,
+        side: CellSide::Right,
         worth: 50,
         cell: |_, _, rates| output::bytes(rates.bytes_per_second as u64),
     },
-    TableColumn {
+    TopColumn {
         title: "LIMIT",
-        side: Side::Left(16),
+        side: CellSide::Left(16),
         worth: 96,
         cell: |_, loader, rates| match (&rates.limit, loader.running) {
             (Some(limit), _) => harmless(limit),
@@ -81,32 +86,32 @@ const COLUMNS: [TableColumn; 16] = [
             (None, false) => "idle".into(),
         },
     },
-    TableColumn { title: "WAIT", side: Side::Right, worth: 95, cell: |_, _, rates| percent(rates.waiting) },
-    TableColumn {
+    TopColumn { title: "WAIT", side: CellSide::Right, worth: 95, cell: |_, _, rates| percent(rates.waiting) },
+    TopColumn {
         title: "P50/P99 STALL",
-        side: Side::Right,
+        side: CellSide::Right,
         worth: 55,
         cell: |_, loader, _| {
             let stalls = &loader.stalls;
             format!("{}/{}", output::seconds(stalls.p50), output::seconds(stalls.p99))
         },
     },
-    TableColumn { title: "FROM", side: Side::Left(34), worth: 40, cell: |_, _, rates| from(rates) },
-    TableColumn {
+    TopColumn { title: "FROM", side: CellSide::Left(34), worth: 40, cell: |_, _, rates| from(rates) },
+    TopColumn {
         title: "THREADS",
-        side: Side::Right,
+        side: CellSide::Right,
         worth: 20,
         cell: |_, loader, _| loader.stages.threads.to_string(),
     },
-    TableColumn {
+    TopColumn {
         title: "READS",
-        side: Side::Right,
+        side: CellSide::Right,
         worth: 15,
         cell: |_, loader, _| format!("{}/{}", loader.queue.in_flight, loader.queue.depth),
     },
-    TableColumn {
+    TopColumn {
         title: "READY",
-        side: Side::Right,
+        side: CellSide::Right,
         worth: 25,
         cell: |_, loader, _| format!("{}/{}", loader.queue.ready, loader.queue.prefetch),
     },
@@ -122,12 +127,12 @@ const BETWEEN: &str = "  ";
 const OF_PROCESSES: usize = 2;
 
 /// The lines of the table, the titles first, no longer than `width` if one is given.
-pub(super) fn lines(rows: &[Row<'_>], width: Option<usize>) -> Vec<String> {
+pub(super) fn lines(rows: &[TopRow<'_>], width: Option<usize>) -> Vec<String> {
     let (nothing, no_rates) = (LoaderSnapshot::default(), LoaderRates::default());
-    let cells = |row: &Row<'_>| {
+    let cells = |row: &TopRow<'_>| {
         let (loader, rates) = row.loader.unwrap_or((&nothing, &no_rates));
         let shown = if row.loader.is_some() { COLUMNS.len() } else { OF_PROCESSES };
-        let cell = |(number, column): (usize, &TableColumn)| {
+        let cell = |(number, column): (usize, &TopColumn)| {
             if number < shown { (column.cell)(row, loader, rates) } else { String::new() }
         };
         COLUMNS.iter().enumerate().map(cell).collect()
@@ -148,7 +153,7 @@ pub(super) fn lines(rows: &[Row<'_>], width: Option<usize>) -> Vec<String> {
     for line in &mut lines {
         line.truncate(line.trim_end().len());
         if let Some(width) = width {
-            *line = fitted(line, Side::Left(width), line.chars().count().min(width));
+            *line = fitted(line, CellSide::Left(width), line.chars().count().min(width));
         }
     }
     lines
@@ -156,11 +161,11 @@ pub(super) fn lines(rows: &[Row<'_>], width: Option<usize>) -> Vec<String> {
 
 /// The width of each column; `None` of those for which there is no room.
 fn widths(table: &[Vec<String>], most: usize) -> Vec<Option<usize>> {
-    let natural = |(number, column): (usize, &TableColumn)| {
+    let natural = |(number, column): (usize, &TopColumn)| {
         let longest = table.iter().map(|cells| cells[number].chars().count()).max().unwrap_or(0);
         match column.side {
-            Side::Right => Some(longest),
-            Side::Left(most) | Side::LeftEnd(most) => Some(longest.min(most).max(column.title.len())),
+            CellSide::Right => Some(longest),
+            CellSide::Left(most) | CellSide::LeftEnd(most) => Some(longest.min(most).max(column.title.len())),
         }
     };
     let mut widths: Vec<Option<usize>> = COLUMNS.iter().enumerate().map(natural).collect();
@@ -171,13 +176,14 @@ fn widths(table: &[Vec<String>], most: usize) -> Vec<Option<usize>> {
             return widths;
         }
         let mut over = total - most;
-        let texts = COLUMNS.iter().zip(&mut widths).filter(|(column, _)| column.side != Side::Right);
+        let texts = COLUMNS.iter().zip(&mut widths).filter(|(column, _)| column.side != CellSide::Right);
         let could: usize =
             texts.map(|(_, width)| width.map_or(0, |width| width.saturating_sub(NARROW))).sum();
         if could >= over {
             // The longest text gives first.
             while over > 0 {
-                let texts = COLUMNS.iter().zip(&mut widths).filter(|(column, _)| column.side != Side::Right);
+                let texts =
+                    COLUMNS.iter().zip(&mut widths).filter(|(column, _)| column.side != CellSide::Right);
                 let Some(longest) = texts.filter_map(|(_, width)| width.as_mut()).max_by_key(|width| **width)
                 else {
                     break;
@@ -195,16 +201,16 @@ fn widths(table: &[Vec<String>], most: usize) -> Vec<Option<usize>> {
 }
 
 /// A text of exactly `width` characters.
-fn fitted(text: &str, side: Side, width: usize) -> String {
+fn fitted(text: &str, side: CellSide, width: usize) -> String {
     let length = text.chars().count();
     match side {
-        Side::Right => format!("{text:>width$}"),
+        CellSide::Right => format!("{text:>width$}"),
         _ if length <= width => format!("{text:<width$}"),
-        Side::LeftEnd(_) => {
+        CellSide::LeftEnd(_) => {
             let end: String = text.chars().skip(length + 1 - width.max(1)).collect();
             format!("…{end}")
         }
-        Side::Left(_) => {
+        CellSide::Left(_) => {
             let beginning: String = text.chars().take(width.max(1) - 1).collect();
             format!("{beginning}…")
         }

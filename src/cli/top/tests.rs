@@ -1,8 +1,8 @@
 //! What is drawn of a fixed snapshot, at several sizes of the terminal.
 
 use super::Sorting;
-use super::rows::{Rows, harmless};
-use super::view::{LineStyle, View, once};
+use super::rows::{TopRows, harmless};
+use super::view::{LineStyle, TopView, once};
 use crate::status::{
     LoaderRates, LoaderSnapshot, ProcessState, QueueNumbers, SeenProcess, StageNumbers, StallNumbers,
     TierNumbers,
@@ -58,7 +58,7 @@ fn place() -> &'static Path {
 #[test]
 fn a_table_says_all_of_it_where_there_is_room() {
     let seen = seen();
-    let text = once(&Rows::new(&seen, Sorting::Process), place(), None);
+    let text = once(&TopRows::new(&seen, Sorting::Process), place(), None);
     let lines: Vec<&str> = text.lines().collect();
     let beginnings: Vec<&str> = lines.iter().map(|line| line.get(..77).unwrap_or(line)).collect();
     assert_eq!(
@@ -85,7 +85,7 @@ fn a_table_says_all_of_it_where_there_is_room() {
 #[test]
 fn narrow_terminals_get_what_matters_most_and_no_line_is_too_long() {
     let seen = seen();
-    let rows = Rows::new(&seen, Sorting::Process);
+    let rows = TopRows::new(&seen, Sorting::Process);
     let titles = |width| once(&rows, place(), Some(width)).lines().next().unwrap().to_owned();
     assert_eq!(titles(60), "  PID  PROGRAM   DATASET     RANK  SAMPLES/S  LIMIT     WAIT");
     assert_eq!(titles(36), "  PID  PROGRAM   SAMPLES/S  LIMIT");
@@ -98,8 +98,8 @@ fn narrow_terminals_get_what_matters_most_and_no_line_is_too_long() {
 #[test]
 fn a_screen_is_filled_and_shows_more_of_the_chosen_loader() {
     let seen = seen();
-    let mut view = View::new(Sorting::Rate, Duration::from_secs(1));
-    let rows = Rows::new(&seen, view.sort);
+    let mut view = TopView::new(Sorting::Rate, Duration::from_secs(1));
+    let rows = TopRows::new(&seen, view.sort);
     let lines = view.lines(&rows, place(), (100, 24));
     assert_eq!(lines.len(), 24);
     assert_eq!(lines[0].1, "foreload top: 2 loaders in 3 processes, 5000 samples/s, 550 MB/s; every 1.00 s");
@@ -114,7 +114,7 @@ fn a_screen_is_filled_and_shows_more_of_the_chosen_loader() {
     // The choice follows its loader wherever it is sorted to, and stops at the ends.
     view.step(&rows, 1);
     view.sort = Sorting::Process;
-    let rows = Rows::new(&seen, view.sort);
+    let rows = TopRows::new(&seen, view.sort);
     assert_eq!(view.lines(&rows, place(), (100, 24))[2].0, LineStyle::Chosen);
     view.step(&rows, 10);
     assert_eq!(view.lines(&rows, place(), (100, 24))[5].0, LineStyle::Chosen);
@@ -129,8 +129,8 @@ fn a_screen_is_filled_and_shows_more_of_the_chosen_loader() {
 fn a_hundred_loaders_scroll() {
     let many: Vec<_> = (0..100).map(|number| loader(number, 100, 0.5)).collect();
     let seen = [SeenProcess { pid: 7, program: "x".into(), state: ProcessState::Answered(many) }];
-    let rows = Rows::new(&seen, Sorting::Process);
-    let mut view = View::new(Sorting::Process, Duration::from_secs(1));
+    let rows = TopRows::new(&seen, Sorting::Process);
+    let mut view = TopView::new(Sorting::Process, Duration::from_secs(1));
     for by in [0, 50, 30, 100, -100] {
         view.step(&rows, by);
         let lines = view.lines(&rows, place(), (120, 20));
@@ -141,10 +141,10 @@ fn a_hundred_loaders_scroll() {
 
 #[test]
 fn nobody_is_said_to_be_there_with_what_to_do() {
-    let text = once(&Rows::new(&[], Sorting::Process), place(), None);
+    let text = once(&TopRows::new(&[], Sorting::Process), place(), None);
     assert!(text.contains("/run/user/1000/foreload/top") && text.contains("FORELOAD_RUNTIME_DIR"), "{text}");
-    let lines = View::new(Sorting::Process, Duration::from_secs(1)).lines(
-        &Rows::new(&[], Sorting::Process),
+    let lines = TopView::new(Sorting::Process, Duration::from_secs(1)).lines(
+        &TopRows::new(&[], Sorting::Process),
         place(),
         (40, 24),
     );

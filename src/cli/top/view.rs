@@ -1,7 +1,7 @@
 //! What is drawn, as lines of text: a summary, the table, and more of the loader that is chosen.
 
 use super::Sorting;
-use super::rows::{Row, Rows, harmless};
+use super::rows::{TopRow, TopRows, harmless};
 use super::table::{self, percent};
 use crate::cli::output;
 use crate::names::NamedValue;
@@ -21,7 +21,7 @@ pub(super) enum LineStyle {
 pub(super) type ViewLine = (LineStyle, String);
 
 /// What the user has chosen to see.
-pub(super) struct View {
+pub(super) struct TopView {
     pub sort: Sorting,
     interval: Duration,
     /// The chosen row; the first one, where it is none or gone.
@@ -31,26 +31,26 @@ pub(super) struct View {
 /// The fewest rows of the table that are shown before details are.
 const FEWEST: usize = 3;
 
-impl View {
+impl TopView {
     pub(super) fn new(sort: Sorting, interval: Duration) -> Self {
         Self { sort, interval, chosen: None }
     }
 
     /// The number of the chosen row.
-    fn at(&self, rows: &Rows<'_>) -> usize {
+    fn at(&self, rows: &TopRows<'_>) -> usize {
         rows.0.iter().position(|row| Some(row.key()) == self.chosen).unwrap_or(0)
     }
 
     /// Chooses the row that is so many below.
-    pub(super) fn step(&mut self, rows: &Rows<'_>, by: isize) {
+    pub(super) fn step(&mut self, rows: &TopRows<'_>, by: isize) {
         let at = self.at(rows).saturating_add_signed(by).min(rows.0.len().saturating_sub(1));
-        self.chosen = rows.0.get(at).map(Row::key);
+        self.chosen = rows.0.get(at).map(TopRow::key);
     }
 
     /// The lines for a terminal of this width and height, at most as many.
     pub(super) fn lines(
         &self,
-        rows: &Rows<'_>,
+        rows: &TopRows<'_>,
         place: &Path,
         (width, height): (usize, usize),
     ) -> Vec<ViewLine> {
@@ -93,7 +93,7 @@ impl View {
 }
 
 /// What is printed where nothing is drawn.
-pub(super) fn once(rows: &Rows<'_>, place: &Path, width: Option<usize>) -> String {
+pub(super) fn once(rows: &TopRows<'_>, place: &Path, width: Option<usize>) -> String {
     if rows.0.is_empty() { nothing(place) } else { table::lines(&rows.0, width).join("\n") }
 }
 
