@@ -318,7 +318,7 @@ impl Pipeline {
             let order = |epoch| order(epoch).expect("what can be divided in one epoch can in others");
             cache.begin(epoch, &schedule, first_step, &order);
         }
-        self.run(threads, shared, epoch, place, Course::Epoch(schedule), first_step, errors)
+        self.run(threads, shared, epoch, Course::Epoch(schedule), first_step, errors)
     }
 
     /// Goes on with the stream of this pipeline, behind the batch that was delivered last. Keep the pipeline for as
@@ -340,8 +340,8 @@ impl Pipeline {
         let (iteration, first_step) = stream.begin(move || waker.wake())?;
         let threads = threads::running(&mut threads, shared, place)?;
         let global_batch = self.global_batch(place.world_size);
-        let course = Course::Stream(StreamCourse { stream: stream.clone(), iteration, global_batch });
-        self.run(threads, shared, 0, place, course, first_step, errors)
+        let course = Course::Stream(StreamCourse { stream: stream.clone(), iteration, global_batch, place });
+        self.run(threads, shared, 0, course, first_step, errors)
     }
 
     /// Has the threads run a course from `first_step` on.
@@ -350,7 +350,6 @@ impl Pipeline {
         threads: &mut Threads,
         shared: &Arc<PipelineShared>,
         epoch: u64,
-        place: RankPlace,
         course: Course,
         first_step: u64,
         errors: u64,
@@ -380,7 +379,7 @@ impl Pipeline {
             concealed: ConcealedLog::default(),
             cached: self.shared.cached(),
         });
-        self.status.begin(shared, &run, &progress, place);
+        self.status.begin(shared, &run, &progress);
         threads.current = Some(run.clone());
         let (batches, ended) = (threads.batches.clone(), threads.ended.clone());
         threads.runs.send(run.clone()).map_err(|_| Error::Internal("the reading thread has ended".into()))?;

@@ -7,7 +7,6 @@ use crate::dataset::shown_root;
 use crate::status::{
     LoaderSnapshot, QueueNumbers, ShownLoader, StageNumbers, StallNumbers, StatusSource, TierNumbers, show,
 };
-use crate::tier::RankPlace;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Instant;
@@ -25,14 +24,11 @@ pub(super) struct PipelineStatus {
 struct LatestRun(Mutex<Option<RunStatus>>);
 
 struct RunStatus {
-    /// The process whose run it is.
-    process: u32,
     /// When the pipeline's first run began.
     since: Instant,
     shared: Arc<PipelineShared>,
     run: Arc<EpochRun>,
     progress: Arc<Progress>,
-    place: RankPlace,
     /// What the runs before it did, and how many samples they delivered.
     before: EpochStats,
     delivered: u64,
@@ -40,13 +36,7 @@ struct RunStatus {
 
 impl PipelineStatus {
     /// Notes that a run begins.
-    pub(super) fn begin(
-        &self,
-        shared: &Arc<PipelineShared>,
-        run: &Arc<EpochRun>,
-        progress: &Arc<Progress>,
-        place: RankPlace,
-    ) {
+    pub(super) fn begin(&self, shared: &Arc<PipelineShared>, run: &Arc<EpochRun>, progress: &Arc<Progress>) {
         let mut latest = self.latest.lock();
         let (mut since, mut before, mut delivered) = (run.counters.started, EpochStats::default(), 0);
         if let Some(former) = latest.take() {
@@ -55,8 +45,7 @@ impl PipelineStatus {
             delivered += former.run.counters.delivered.load(Relaxed);
         }
         let (shared, run, progress) = (shared.clone(), run.clone(), progress.clone());
-        let process = std::process::id();
-        *latest = Some(RunStatus { process, since, shared, run, progress, place, before, delivered });
+        *latest = Some(RunStatus { since, shared, run, progress, before, delivered });
     }
 
     /// Has the pipeline shown from now on, if it is not. That it cannot be is no reason to stop.
@@ -96,6 +85,7 @@ impl StatusSource for LatestRun {
 impl RunStatus {
     fn snapshot(&self) -> LoaderSnapshot {
         let (shared, config, counters) = (&*self.shared, &self.shared.config, &self.run.counters);
+        let place = self.run.course.place();
         let current = counters.snapshot();
         let stalls = &current.stalls;
         let stalls = StallNumbers {
@@ -143,8 +133,8 @@ impl RunStatus {
                 Some(stream) => stream.names().join(", "),
                 None => shown_root(shared.index.root()).display().to_string(),
             },
-            rank: self.place.rank,
-            world_size: self.place.world_size,
+            rank: place.rank,
+            world_size: place.world_size,
             device: match config.device {
                 Device::Cpu => "cpu".into(),
                 Device::Cuda { ordinal } => format!("cuda:{ordinal}"),
