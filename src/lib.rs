@@ -92,6 +92,7 @@ mod simulate;
 mod slot;
 mod source;
 mod state;
+mod status;
 mod stream;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -17,6 +17,7 @@ mod settings;
 mod show;
 mod simulate;
 mod synth;
+mod top;
 mod unpack;
 mod usage;
 
@@ -67,6 +68,8 @@ enum Command {
     Show(Box<show::ShowArgs>),
     /// Make a dataset of JPEGs with ImageNet's statistics from real photographs
     Synth(synth::SynthArgs),
+    /// Show what all loaders of this user on this node are doing, live
+    Top(top::TopArgs),
     /// Give back the files that a packed dataset was made of
     Unpack(unpack::UnpackArgs),
 }
@@ -115,6 +118,7 @@ pub fn main(args: Vec<OsString>, finder: Option<&dyn FindsJob>) -> i32 {
         Command::Serve(args) => serve::run(&args),
         Command::Show(args) => show::run(&args),
         Command::Synth(args) => synth::run(&args),
+        Command::Top(args) => top::run(&args),
         Command::Unpack(args) => unpack::run(&args),
     };
     crate::pipeline::release_gpus();

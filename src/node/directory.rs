@@ -40,17 +40,17 @@ impl RuntimeDirectory {
         Err(refused.unwrap_or_else(|| Error::Internal("there is no place for a runtime directory".into())))
     }
 
-    /// A directory in `place`, for tests.
-    #[cfg(test)]
-    pub(crate) fn within(place: &Path) -> Result<Self> {
-        Self::open_in(place, NAME, rustix::process::geteuid().as_raw())
-    }
-
     /// The directory `name` in `place`, which exists.
     fn open_in(place: &Path, name: &str, user: u32) -> Result<Self> {
         let parent = open_directory(rustix::fs::CWD, place)
             .map_err(|error| unusable(place, &format!("cannot be opened ({error})")))?;
         Self { directory: parent, path: place.to_owned() }.inner(name, user)
+    }
+
+    /// Our directory in `place`, for tests, which have places of their own.
+    #[cfg(test)]
+    pub(crate) fn within(place: &Path) -> Result<Self> {
+        Self::open_in(place, NAME, rustix::process::geteuid().as_raw())
     }
 
     /// The directory `name` in this one, which must be the user's alone.
@@ -148,24 +148,20 @@ mod tests {
     use super::*;
     use std::os::unix::fs::{PermissionsExt, symlink};
 
-    fn within(place: &Path) -> Result<RuntimeDirectory> {
-        RuntimeDirectory::within(place)
-    }
-
     #[test]
     fn it_is_this_users_alone() {
         let place = tempfile::tempdir().unwrap();
-        let made = within(place.path()).unwrap();
+        let made = RuntimeDirectory::within(place.path()).unwrap();
         let mode = std::fs::metadata(made.path()).unwrap().permissions().mode();
         assert_eq!(mode & 0o7777, 0o700);
-        assert_eq!(within(place.path()).unwrap().path(), made.path());
+        assert_eq!(RuntimeDirectory::within(place.path()).unwrap().path(), made.path());
         std::fs::write(made.place_of("x"), "1").unwrap();
         assert_eq!(made.names(), ["x"]);
         made.remove("x");
         made.remove("x");
         assert!(made.names().is_empty());
         std::fs::set_permissions(made.path(), std::fs::Permissions::from_mode(0o750)).unwrap();
-        let error = within(place.path()).err().unwrap().to_string();
+        let error = RuntimeDirectory::within(place.path()).err().unwrap().to_string();
         assert!(error.contains("must have mode 0700") && error.contains(VARIABLE), "{error}");
     }
 
@@ -173,11 +169,11 @@ mod tests {
     fn a_link_or_a_file_in_its_place_is_refused() {
         let place = tempfile::tempdir().unwrap();
         symlink(place.path(), place.path().join(NAME)).unwrap();
-        assert!(within(place.path()).is_err());
+        assert!(RuntimeDirectory::within(place.path()).is_err());
         std::fs::remove_file(place.path().join(NAME)).unwrap();
         std::fs::write(place.path().join(NAME), "").unwrap();
-        assert!(within(place.path()).is_err());
-        assert!(within(&place.path().join("missing")).is_err());
+        assert!(RuntimeDirectory::within(place.path()).is_err());
+        assert!(RuntimeDirectory::within(&place.path().join("missing")).is_err());
         let of_another = RuntimeDirectory::open_in(place.path(), "theirs", u32::MAX - 1).err().unwrap();
         assert!(of_another.to_string().contains("another user"), "{of_another}");
     }

@@ -1,8 +1,10 @@
-//! What the processes of one user on a node have in common: the directory in which they find one another, and locks
-//! that end with the process that holds them.
+//! What the processes of one user on a node have in common: the directory in which they find one another, sockets,
+//! and locks that end with the process that holds them.
 
 mod directory;
 mod ranges;
+mod socket;
 
 pub(crate) use directory::RuntimeDirectory;
 pub(crate) use ranges::{LockKind, RangeLocks};
+pub(crate) use socket::{PeerProcess, SocketContact, UserListener, connect};

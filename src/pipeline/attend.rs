@@ -121,12 +121,12 @@ impl Attending {
 
     /// Takes the batches of a run, each when there is room for it.
     fn attend(&mut self, run: &EpochRun) -> Result<()> {
-        let place = run.course.place()?;
+        let RankPlace { rank, world_size } = run.course.place();
         let stopped = || run.stopped();
         for step in run.first_step..run.course.steps() {
             self.wait_for_room(&stopped);
             let at = BatchPosition { epoch: run.epoch, step };
-            let Some(lent) = self.attendant.take(place, at, &stopped)? else { return Ok(()) };
+            let Some(lent) = self.attendant.take((rank, world_size), at, &stopped)? else { return Ok(()) };
             let Attended { memory, mut parcel, samples, .. } = lent;
             for remark in parcel.remarks.drain(..).filter(|(sample, _)| *sample < self.shared.index.len()) {
                 run.conceal_as_told(&self.shared, remark);

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::rng::RandomStream;
 use crate::schedule::{BatchEntry, Schedule};
 use crate::stream::{NextBatch, SampleStream};
+use crate::tier::RankPlace;
 use std::sync::Arc;
 
 /// The batches of one run of the threads.
@@ -24,6 +25,7 @@ pub(super) struct StreamCourse {
     /// The iteration's number.
     pub iteration: u64,
     pub global_batch: u64,
+    pub place: RankPlace,
 }
 
 impl Course {
@@ -57,22 +59,19 @@ impl Course {
         }
     }
 
-    /// The rank whose batches these are, and the number of ranks.
-    ///
-    /// # Errors
-    /// [`Error::Internal`] for a stream.
-    pub(super) fn place(&self) -> Result<(u32, u32)> {
-        match self {
-            Self::Epoch(schedule) => Ok((schedule.rank(), schedule.world_size())),
-            Self::Stream(_) => Err(Error::Internal("a stream was taken for a dataset".into())),
-        }
-    }
-
     /// The number of places of a step of all ranks.
     pub(super) fn global_batch(&self) -> u64 {
         match self {
             Self::Epoch(schedule) => schedule.global_batch(),
             Self::Stream(course) => course.global_batch,
+        }
+    }
+
+    /// The place of this rank among all.
+    pub(super) fn place(&self) -> RankPlace {
+        match self {
+            Self::Epoch(schedule) => RankPlace { rank: schedule.rank(), world_size: schedule.world_size() },
+            Self::Stream(course) => course.place,
         }
     }
 

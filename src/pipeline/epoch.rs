@@ -73,7 +73,7 @@ impl Epoch {
         run: Arc<EpochRun>,
         batches: BatchPool,
         ended: Receiver<()>,
-        progress: Progress,
+        progress: Arc<Progress>,
     ) -> Self {
         Self {
             batches,
@@ -82,7 +82,7 @@ impl Epoch {
             next_step: run.first_step,
             is_over: false,
             failed: progress.failed(),
-            progress: Arc::new(progress),
+            progress,
             failures: FailureLog::default(),
             all_held_since: None,
             stalled: Duration::ZERO,
@@ -226,6 +226,7 @@ impl Epoch {
         batch.deliver();
         self.run.course.deliver(self.next_step, failed)?;
         self.busy_with = Some(batch.len() as u64);
+        self.run.counters.delivered.fetch_add(batch.len() as u64, Ordering::Relaxed);
         self.next_step += 1;
         self.progress.step(self.failed);
         if self.next_step == self.steps() {

@@ -178,14 +178,16 @@ impl Fetcher {
             // Set before the pools are asked, so that what comes free in between wakes this thread.
             self.shared.fetch_waker.starve();
             let blocked_on = self.submit(run, &mut cursor, &sink)?;
+            run.counters.in_flight.store(self.pending.len() as u64, Ordering::Relaxed);
             let starved = blocked_on != BlockedOn::Nothing;
             self.shared.fetch_waker.starving.fetch_and(starved, Ordering::SeqCst);
             if self.pending.is_empty() && cursor.open.is_empty() && cursor.step >= run.course.steps() {
                 break;
             }
-            self.stopwatch.lap(&run.counters.read_busy);
+            let submitted = self.stopwatch.lap(&run.counters.read_busy);
             let reader = self.reader.as_mut().expect("opened above");
-            if reader.in_flight() > 0 {
+            let is_reading = reader.in_flight() > 0;
+            if is_reading {
                 reader.wait(&mut self.arrived)?;
             } else if starved {
                 let stuck = !matches!(blocked_on, BlockedOn::Arrivals(_));
@@ -198,7 +200,10 @@ impl Fetcher {
             }
             let blocked = starved && !matches!(blocked_on, BlockedOn::Arrivals(_));
             let waited = if blocked { &run.counters.read_blocked } else { &run.counters.read_waiting };
-            self.stopwatch.lap(waited);
+            let waited = self.stopwatch.lap(waited);
+            if is_reading {
+                run.counters.reading.fetch_add((submitted + waited).as_nanos() as u64, Ordering::Relaxed);
+            }
             self.pass_on(run, &mut cursor)?;
         }
         self.shared.fetch_waker.starving.store(false, Ordering::SeqCst);

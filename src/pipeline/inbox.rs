@@ -50,6 +50,11 @@ impl Inbox {
         self.arrived.notify_all();
     }
 
+    /// The number of batches that the consumer could have now, in whatever order.
+    pub(super) fn ready(&self) -> usize {
+        self.lock().batches.len()
+    }
+
     /// Waits for the batch of `step`; `None` when it is not there by `deadline`.
     pub(super) fn wait_for(&self, step: u64, deadline: Instant) -> Result<Option<Batch>> {
         let mut state = self.lock();

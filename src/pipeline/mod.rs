@@ -25,6 +25,7 @@ mod peers_log;
 mod preview;
 mod progress;
 mod stats;
+mod status;
 mod stopwatch;
 mod substitute;
 mod threads;
@@ -58,6 +59,7 @@ use attend::SharedBatches;
 use course::{Course, StreamCourse};
 use fetch::FetchWaker;
 use inbox::Inbox;
+use status::PipelineStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use stopwatch::Stopwatch;
@@ -69,6 +71,7 @@ pub struct Pipeline {
     /// The same for later epochs, whose images have other sizes: each with its first epoch, in order.
     later: Vec<(u64, Arc<PipelineShared>)>,
     threads: Mutex<Option<Threads>>,
+    status: PipelineStatus,
 }
 
 /// Opens the reader, on the thread that will drive it.
@@ -185,6 +188,7 @@ impl Pipeline {
             later: later.into_iter().map(with).collect(),
             shared: Arc::new(shared),
             threads: Mutex::default(),
+            status: PipelineStatus::default(),
         }
     }
 
@@ -345,7 +349,7 @@ impl Pipeline {
         let threads =
             threads::running(&mut threads, shared, place, BatchPosition { epoch: 0, step: first_step })?;
         let global_batch = self.global_batch(place.world_size);
-        let course = Course::Stream(StreamCourse { stream: stream.clone(), iteration, global_batch });
+        let course = Course::Stream(StreamCourse { stream: stream.clone(), iteration, global_batch, place });
         self.run(threads, shared, 0, course, first_step, errors)
     }
 
@@ -370,7 +374,7 @@ impl Pipeline {
             Use::Substitute,
         );
         let identity = self.shared.identity.clone();
-        let progress = Progress::new(identity, epoch, course.clone(), first_step, errors);
+        let progress = Arc::new(Progress::new(identity, epoch, course.clone(), first_step, errors));
         let run = Arc::new(EpochRun {
             epoch,
             course,
@@ -384,9 +388,11 @@ impl Pipeline {
             concealed: ConcealedLog::default(),
             cached: self.shared.cached(),
         });
+        self.status.begin(shared, &run, &progress);
         threads.current = Some(run.clone());
         let (batches, ended) = (threads.batches.clone(), threads.ended.clone());
         threads.runs.send(run.clone()).map_err(|_| Error::Internal("the reading thread has ended".into()))?;
+        self.status.show(shared);
         Ok(Epoch::new(shared.clone(), run, batches, ended, progress))
     }
 
@@ -477,6 +483,7 @@ impl PipelineShared {
 
 impl Drop for Pipeline {
     fn drop(&mut self) {
+        self.status.end();
         let threads = self.threads.get_mut().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(threads) = threads {
             threads.end();

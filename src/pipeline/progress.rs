@@ -66,6 +66,11 @@ impl Progress {
         Some(State::new(&self.identity, self.epoch, schedule, steps, errors))
     }
 
+    /// The number of steps whose batches were yielded, from the epoch's beginning.
+    pub(super) fn steps(&self) -> u64 {
+        self.yielded().steps
+    }
+
     /// Notes that the consumer asks for a batch.
     pub(super) fn asked(&self) {
         self.asked.store(true, Ordering::SeqCst);

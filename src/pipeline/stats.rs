@@ -23,6 +23,12 @@ pub(super) struct EpochCounters {
     pub augment: AtomicU64,
     pub idle: AtomicU64,
     pub consumer: AtomicU64,
+    /// How long any read was in flight, whether the reading thread waited for it or for room.
+    pub reading: AtomicU64,
+    /// The number of reads in flight now, or when the reading thread last looked.
+    pub in_flight: AtomicU64,
+    /// The number of samples of the batches that were delivered.
+    pub delivered: AtomicU64,
     pub bytes: AtomicU64,
     pub skipped: AtomicU64,
     pub reads: AtomicU64,
@@ -85,6 +91,9 @@ impl EpochCounters {
             augment: zero(),
             idle: zero(),
             consumer: zero(),
+            reading: zero(),
+            in_flight: zero(),
+            delivered: zero(),
             bytes: zero(),
             skipped: zero(),
             reads: zero(),
@@ -165,6 +174,7 @@ impl EpochCounters {
                 read_busy: seconds(&self.read_busy),
                 read_waiting: seconds(&self.read_waiting),
                 read_blocked: seconds(&self.read_blocked),
+                reading: seconds(&self.reading),
                 decode_busy: seconds(&self.decode),
                 augment_busy: seconds(&self.augment),
                 workers_waiting: seconds(&self.idle),
@@ -319,6 +329,8 @@ pub struct StageTimes {
     pub read_waiting: f64,
     /// The reading thread waited for a free slot or batch buffer, because the stages behind it are slower.
     pub read_blocked: f64,
+    /// Any read was in flight, whatever the reading thread did.
+    pub reading: f64,
     /// Workers decoded.
     pub decode_busy: f64,
     /// Workers resized, converted and stored.
@@ -334,6 +346,7 @@ impl std::ops::AddAssign for StageTimes {
         self.read_busy += more.read_busy;
         self.read_waiting += more.read_waiting;
         self.read_blocked += more.read_blocked;
+        self.reading += more.reading;
         self.decode_busy += more.decode_busy;
         self.augment_busy += more.augment_busy;
         self.workers_waiting += more.workers_waiting;

@@ -2,7 +2,7 @@
 //! (SOCK_SEQPACKET), between processes of one user.
 
 use crate::error::{Error, Result};
-use crate::node::RuntimeDirectory;
+use crate::node::{PeerProcess, RuntimeDirectory};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -118,8 +118,7 @@ impl Socket {
 
     /// Whether the process at the other end is this user's.
     fn is_of_this_user(&self) -> bool {
-        rustix::net::sockopt::socket_peercred(&self.0)
-            .is_ok_and(|peer| peer.uid == rustix::process::geteuid())
+        PeerProcess::of(&self.0).is_ok_and(|peer| peer.is_ours())
     }
 
     /// Sends a message with `files`. Returns whether it went out: no message waits, so the other end is given up where

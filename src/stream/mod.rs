@@ -28,6 +28,7 @@ mod spill;
 mod state;
 mod waiting;
 
+pub(crate) use account::StreamAccount;
 pub(crate) use asked::{FeederSpec, SourceSpec, StreamSpec};
 pub(crate) use group::RankVotes;
 pub(crate) use plan::NextBatch;

@@ -425,6 +425,11 @@ impl SampleStream {
         Ok(waited + plan.withdraw(ids)?)
     }
 
+    /// The account of this iteration, without waiting for the plan; empty before the first one.
+    pub(crate) fn account(&self) -> StreamAccount {
+        self.running.get().map_or_else(StreamAccount::default, |running| running.inlet.account())
+    }
+
     /// The account now, how long samples took from their arrival to their batch, and what the rehearsal buffer has:
     /// samples and bytes.
     pub(crate) fn stats(&self) -> (StreamAccount, Histogram, (u64, u64)) {

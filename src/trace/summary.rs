@@ -1,6 +1,7 @@
 //! Where the time of each epoch went: per stage, how long it was busy, how much it moved and how fast.
 
 use super::Stage;
+use super::limit::limit;
 use super::merge::{TraceSpan, course, merged};
 use super::peers::PeersRecord;
 use super::read::{Recording, StageRecord};
@@ -77,9 +78,6 @@ pub struct StageSummary {
     pub course: Vec<f64>,
 }
 
-/// The share of an epoch below which waiting is no problem.
-const HARDLY: f64 = 0.01;
-
 impl Recording {
     /// Summarises where the time went, with the course of each stage in `parts` parts.
     pub fn summary(&self, parts: usize) -> TraceSummary {
@@ -100,13 +98,14 @@ impl EpochSummary {
         let of = |(&stage, record)| StageSummary::new(stage, record, start, end, parts);
         let summaries: Vec<StageSummary> = stages.iter().map(of).collect();
         let waiting = summaries.iter().find(|s| s.stage == Stage::Wait.name()).map_or(0.0, |s| s.share);
+        let loads: Vec<_> = stages.keys().copied().zip(summaries.iter().map(|stage| stage.load)).collect();
         Self {
             process,
             epoch,
             seconds: seconds((end - start) as f64),
             samples: stages.get(&Stage::Train).map_or(0, |train| train.samples),
             waiting,
-            limit: if waiting > HARDLY { limit(&summaries) } else { None },
+            limit: limit(waiting, &loads).map(Stage::name),
             stages: summaries,
         }
     }
@@ -149,21 +148,6 @@ fn extent(stages: &BTreeMap<Stage, StageRecord>) -> (u64, u64) {
         })
     };
     of(&|stage| matches!(stage, Stage::Wait | Stage::Train)).or_else(|| of(&|_| true)).unwrap_or((0, 0))
-}
-
-/// The stage whose threads were busy the most. The workers do the work of two stages.
-fn limit(stages: &[StageSummary]) -> Option<String> {
-    let load = |stage: Stage| stages.iter().find(|s| s.stage == stage.name()).map_or(0.0, |s| s.load);
-    let workers = load(Stage::Decode) + load(Stage::Augment);
-    let work = if load(Stage::Decode) >= load(Stage::Augment) { Stage::Decode } else { Stage::Augment };
-    let gpu = load(Stage::Copy) + load(Stage::GpuDecode) + load(Stage::GpuAugment);
-    let is_read = |stage: &&StageSummary| matches!(Stage::parse(&stage.stage), Some(Stage::Read(_)));
-    let reads = stages.iter().filter(is_read).map(|stage| (stage.stage.clone(), stage.load));
-    reads
-        .chain([(work.name(), workers), (Stage::GpuDecode.name(), gpu)])
-        .filter(|(_, load)| *load > 0.0)
-        .max_by(|a, b| a.1.total_cmp(&b.1))
-        .map(|(stage, _)| stage)
 }
 
 fn seconds(nanoseconds: f64) -> f64 {

@@ -64,7 +64,7 @@ const HOMES: &[(&str, &[&str])] = &[
         "rustix",
         &[
             "batch", "cli", "dataset", "http", "io", "node", "pack", "peers", "sharing", "slot", "source",
-            "stream", "tier",
+            "status", "stream", "tier",
         ],
     ),
     (
@@ -88,6 +88,7 @@ const HOMES: &[(&str, &[&str])] = &[
             "sharing",
             "simulate",
             "state",
+            "status",
             "stream",
             "tier",
             "tier_name",
@@ -98,7 +99,7 @@ const HOMES: &[(&str, &[&str])] = &[
         "serde_json",
         &[
             "augment", "batch", "cli", "config", "dataset", "json", "pack", "pipeline", "python", "sharing",
-            "show", "simulate", "state", "stream", "tier", "trace",
+            "show", "simulate", "state", "status", "stream", "tier", "trace",
         ],
     ),
     ("sha2", &["cli", "dataset", "http", "peers", "rng", "schedule", "sharing", "source", "stream", "tier"]),

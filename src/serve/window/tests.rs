@@ -217,7 +217,9 @@ fn in_lockstep_a_long_wait_is_seen() {
     scene.wait(1);
     let due = scene.window.due(scene.instant()).unwrap();
     scene.wait(59_000);
-    assert!(!scene.window.waits_for_long(scene.instant()) && due <= scene.start + LONG + Duration::from_secs(1));
+    assert!(
+        !scene.window.waits_for_long(scene.instant()) && due <= scene.start + LONG + Duration::from_secs(1)
+    );
     scene.wait(2_000);
     assert!(scene.window.waits_for_long(scene.instant()));
     assert_eq!(scene.window.due(scene.instant()), None, "it is seen once");

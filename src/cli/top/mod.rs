@@ -1,0 +1,135 @@
+//! The command `foreload top`, a live view of all loaders of this user on this node.
+
+mod json;
+mod rows;
+mod screen;
+mod table;
+#[cfg(test)]
+mod tests;
+mod view;
+
+use super::{choice, output};
+use crate::error::{Error, Result};
+use crate::names::{NamedValue, named};
+use crate::status::StatusWatch;
+use crate::units::parse_duration;
+use rows::TopRows;
+use screen::{Happening, Key, Screen};
+use std::io::IsTerminal;
+use std::time::{Duration, Instant};
+use view::TopView;
+
+/// The arguments of `foreload top`.
+#[derive(clap::Args, Debug)]
+#[command(
+    after_help = "Keys: q quits, s sorts otherwise, arrows choose the loader of which more is shown.\n\n\
+    Loaders are found in $FORELOAD_RUNTIME_DIR, else in $XDG_RUNTIME_DIR, /run/user/UID or /tmp: set it alike for all, \
+    and FORELOAD_TOP=0 for a program whose loaders should not be seen."
+)]
+pub(super) struct TopArgs {
+    /// Print one table and exit; so it does where stdout is no terminal
+    #[arg(long)]
+    once: bool,
+    /// Print one JSON object each time, a line each, instead of drawing
+    #[arg(long)]
+    json: bool,
+    /// Look again after this time, e.g. 500ms; rates are those of the time between two looks
+    #[arg(long, default_value = "1s", value_parser = |text: &str| parse_duration("interval", text))]
+    interval: Duration,
+    /// Put first: `process` the lowest number, `rate` the most samples/s, `waiting` whose consumer waits the most
+    #[arg(long, value_name = "process|rate|waiting", default_value = "process")]
+    #[arg(value_parser = choice::<Sorting>("sort"))]
+    sort: Sorting,
+}
+
+/// What rows are sorted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sorting {
+    Process,
+    Rate,
+    Waiting,
+}
+
+named!(Sorting: "process" => Process, "rate" => Rate, "waiting" => Waiting);
+
+impl Sorting {
+    /// The next one, by the key `s`.
+    fn next(self) -> Self {
+        let at = Self::NAMES.iter().position(|(_, sorting)| *sorting == self).unwrap_or(0);
+        Self::NAMES[(at + 1) % Self::NAMES.len()].1
+    }
+}
+
+/// The shortest and the longest time between two looks.
+const INTERVALS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(3600));
+
+/// How long processes may take to answer.
+const PATIENCE: Duration = Duration::from_millis(500);
+
+/// Runs the command.
+///
+/// # Errors
+/// [`Error::Config`] for an interval that is too short or long; [`Error::Unavailable`] where loaders cannot be found;
+/// [`Error::Io`] where the terminal fails.
+pub(super) fn run(args: &TopArgs) -> Result<()> {
+    if !(INTERVALS.0..=INTERVALS.1).contains(&args.interval) {
+        let (shortest, longest) = (INTERVALS.0.as_millis(), INTERVALS.1.as_secs());
+        let message = format!("is {:?}, must be {shortest}ms to {longest}s", args.interval);
+        return Err(Error::config("interval", message));
+    }
+    let mut watch = StatusWatch::new()?;
+    let is_terminal = std::io::stdout().is_terminal();
+    if args.once || !is_terminal {
+        // Who was silent at first, and still is, has had both times.
+        watch.look(PATIENCE.min(args.interval));
+        std::thread::sleep(args.interval);
+        let seen = watch.look(PATIENCE);
+        if args.json {
+            return output::print_json(&json::of(&seen));
+        }
+        let width = is_terminal.then(|| screen::size().0);
+        return output::print(&view::once(&TopRows::new(&seen, args.sort), watch.place(), width));
+    }
+    if args.json {
+        loop {
+            output::print_json(&json::of(&watch.look(PATIENCE.min(args.interval))))?;
+            std::thread::sleep(args.interval);
+        }
+    }
+    let failed = |error| Error::io("draw on", "the terminal", error);
+    let screen = Screen::open().map_err(failed)?;
+    let ended_by = draw(args, &mut watch, &screen).map_err(failed)?;
+    drop(screen);
+    // The terminal is what it was: now the signal may do what it does to any program.
+    ended_by.into_iter().for_each(screen::raise);
+    Ok(())
+}
+
+/// Draws until the user has seen enough, or a signal came, which is returned.
+fn draw(args: &TopArgs, watch: &mut StatusWatch, screen: &Screen) -> std::io::Result<Option<i32>> {
+    let mut view = TopView::new(args.sort, args.interval);
+    loop {
+        let next = Instant::now() + args.interval;
+        let seen = watch.look(PATIENCE.min(args.interval));
+        loop {
+            let rows = TopRows::new(&seen, view.sort);
+            screen.draw(&view.lines(&rows, watch.place(), screen::size()))?;
+            let happened = screen.wait(next)?;
+            for happening in &happened {
+                match happening {
+                    Happening::Pressed(Key::Quit) => return Ok(None),
+                    Happening::Pressed(Key::Sort) => view.sort = view.sort.next(),
+                    Happening::Pressed(Key::Up) => view.step(&rows, -1),
+                    Happening::Pressed(Key::Down) => view.step(&rows, 1),
+                    Happening::Resized => {}
+                    Happening::Suspended => screen.suspend()?,
+                    Happening::Ended(signal) => return Ok(Some(*signal)),
+                }
+            }
+            // What was pressed is drawn at once, unless it is time to look again.
+            if happened.is_empty() || Instant::now() >= next {
+                break;
+            }
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! The table: which columns there is room for, and how wide each is.
+
+use super::rows::{TopRow, harmless};
+use crate::cli::output;
+use crate::status::{LoaderRates, LoaderSnapshot};
+
+/// A column of the table.
+struct TopColumn {
+    title: &'static str,
+    side: CellSide,
+    /// Where there is no room for all, those with the lowest number go first.
+    worth: u32,
+    cell: fn(&TopRow<'_>, &LoaderSnapshot, &LoaderRates) -> String,
+}
+
+/// On which side of its column a cell stands, and which end of a text that is too long matters.
+#[derive(Clone, Copy, PartialEq)]
+enum CellSide {
+    Right,
+    /// A text whose beginning matters, of at most so many characters.
+    Left(usize),
+    /// A text whose end matters, of at most so many characters.
+    LeftEnd(usize),
+}
+
+const COLUMNS: [TopColumn; 16] = [
+    TopColumn {
+        title: "PID",
+        side: CellSide::Right,
+        worth: 99,
+        cell: |row, _, _| row.process.pid.to_string(),
+    },
+    TopColumn {
+        title: "PROGRAM",
+        side: CellSide::Left(20),
+        worth: 97,
+        cell: |row, _, _| harmless(&row.process.program),
+    },
+    TopColumn {
+        title: "DATASET",
+        side: CellSide::LeftEnd(40),
+        worth: 90,
+        cell: |_, loader, _| harmless(&loader.dataset),
+    },
+    TopColumn {
+        title: "RANK",
+        side: CellSide::Right,
+        worth: 80,
+        cell: |_, loader, _| format!("{}/{}", loader.rank, loader.world_size),
+    },
+    TopColumn {
+        title: "DEVICE",
+        side: CellSide::Left(8),
+        worth: 30,
+        cell: |_, loader, _| harmless(&loader.device),
+    },
+    TopColumn { title: "EPOCH", side: CellSide::Right, worth: 60, cell: |_, loader, _| epoch(loader) },
+    TopColumn {
+        title: "STEP",
+        side: CellSide::Right,
+        worth: 70,
+        cell: |_, loader, _| match loader.steps {
+            Some(steps) => format!("{}/{steps}", loader.step),
+            None => loader.step.to_string(),
+        },
+    },
+    TopColumn {
+        title: "SAMPLES/S",
+        side: CellSide::Right,
+        worth: 98,
+        cell: |_, _, rates| format!("{:.0}", rates.samples_per_second),
+    },
+    TopColumn {
+        title: "BYTES/S",
+        side: CellSide::Right,
+        worth: 50,
+        cell: |_, _, rates| output::bytes(rates.bytes_per_second as u64),
+    },
+    TopColumn {
+        title: "LIMIT",
+        side: CellSide::Left(16),
+        worth: 96,
+        cell: |_, loader, rates| match (&rates.limit, loader.running) {
+            (Some(limit), _) => harmless(limit),
+            (None, true) => "-".into(),
+            (None, false) => "idle".into(),
+        },
+    },
+    TopColumn { title: "WAIT", side: CellSide::Right, worth: 95, cell: |_, _, rates| percent(rates.waiting) },
+    TopColumn {
+        title: "P50/P99 STALL",
+        side: CellSide::Right,
+        worth: 55,
+        cell: |_, loader, _| {
+            let stalls = &loader.stalls;
+            format!("{}/{}", output::seconds(stalls.p50), output::seconds(stalls.p99))
+        },
+    },
+    TopColumn { title: "FROM", side: CellSide::Left(34), worth: 40, cell: |_, _, rates| from(rates) },
+    TopColumn {
+        title: "THREADS",
+        side: CellSide::Right,
+        worth: 20,
+        cell: |_, loader, _| loader.stages.threads.to_string(),
+    },
+    TopColumn {
+        title: "READS",
+        side: CellSide::Right,
+        worth: 15,
+        cell: |_, loader, _| format!("{}/{}", loader.queue.in_flight, loader.queue.depth),
+    },
+    TopColumn {
+        title: "READY",
+        side: CellSide::Right,
+        worth: 25,
+        cell: |_, loader, _| format!("{}/{}", loader.queue.ready, loader.queue.prefetch),
+    },
+];
+
+/// The least width of a text.
+const NARROW: usize = 10;
+
+/// What is between two columns.
+const BETWEEN: &str = "  ";
+
+/// The number of columns that say which process it is, which are filled whatever it answers.
+const OF_PROCESSES: usize = 2;
+
+/// The lines of the table, the titles first, no longer than `width` if one is given.
+pub(super) fn lines(rows: &[TopRow<'_>], width: Option<usize>) -> Vec<String> {
+    let (nothing, no_rates) = (LoaderSnapshot::default(), LoaderRates::default());
+    let cells = |row: &TopRow<'_>| {
+        let (loader, rates) = row.loader.unwrap_or((&nothing, &no_rates));
+        let shown = if row.loader.is_some() { COLUMNS.len() } else { OF_PROCESSES };
+        let cell = |(number, column): (usize, &TopColumn)| {
+            if number < shown { (column.cell)(row, loader, rates) } else { String::new() }
+        };
+        COLUMNS.iter().enumerate().map(cell).collect()
+    };
+    let mut table: Vec<Vec<String>> = vec![COLUMNS.iter().map(|column| column.title.into()).collect()];
+    table.extend(rows.iter().map(cells));
+    let widths = widths(&table, width.unwrap_or(usize::MAX));
+    let line = |cells: &[String]| {
+        let cells = cells.iter().zip(&COLUMNS).zip(&widths);
+        let cells = cells.filter_map(|((cell, column), width)| Some(fitted(cell, column.side, (*width)?)));
+        cells.collect::<Vec<_>>().join(BETWEEN)
+    };
+    let mut lines = vec![line(&table[0])];
+    lines.extend(rows.iter().zip(&table[1..]).map(|(row, cells)| match row.trouble() {
+        None => line(cells),
+        Some(trouble) => format!("{}{BETWEEN}{}", line(&cells[..OF_PROCESSES]), harmless(&trouble)),
+    }));
+    for line in &mut lines {
+        line.truncate(line.trim_end().len());
+        if let Some(width) = width {
+            *line = fitted(line, CellSide::Left(width), line.chars().count().min(width));
+        }
+    }
+    lines
+}
+
+/// The width of each column; `None` of those for which there is no room.
+fn widths(table: &[Vec<String>], most: usize) -> Vec<Option<usize>> {
+    let natural = |(number, column): (usize, &TopColumn)| {
+        let longest = table.iter().map(|cells| cells[number].chars().count()).max().unwrap_or(0);
+        match column.side {
+            CellSide::Right => Some(longest),
+            CellSide::Left(most) | CellSide::LeftEnd(most) => Some(longest.min(most).max(column.title.len())),
+        }
+    };
+    let mut widths: Vec<Option<usize>> = COLUMNS.iter().enumerate().map(natural).collect();
+    loop {
+        let shown = widths.iter().flatten().count();
+        let total = widths.iter().flatten().sum::<usize>() + BETWEEN.len() * shown.saturating_sub(1);
+        if total <= most || shown <= 1 {
+            return widths;
+        }
+        let mut over = total - most;
+        let texts = COLUMNS.iter().zip(&mut widths).filter(|(column, _)| column.side != CellSide::Right);
+        let could: usize =
+            texts.map(|(_, width)| width.map_or(0, |width| width.saturating_sub(NARROW))).sum();
+        if could >= over {
+            // The longest text gives first.
+            while over > 0 {
+                let texts =
+                    COLUMNS.iter().zip(&mut widths).filter(|(column, _)| column.side != CellSide::Right);
+                let Some(longest) = texts.filter_map(|(_, width)| width.as_mut()).max_by_key(|width| **width)
+                else {
+                    break;
+                };
+                *longest -= 1;
+                over -= 1;
+            }
+            return widths;
+        }
+        let least = (0..COLUMNS.len()).filter(|at| widths[*at].is_some()).min_by_key(|at| COLUMNS[*at].worth);
+        if let Some(least) = least {
+            widths[least] = None;
+        }
+    }
+}
+
+/// A text of exactly `width` characters.
+fn fitted(text: &str, side: CellSide, width: usize) -> String {
+    let length = text.chars().count();
+    match side {
+        CellSide::Right => format!("{text:>width$}"),
+        _ if length <= width => format!("{text:<width$}"),
+        CellSide::LeftEnd(_) => {
+            let end: String = text.chars().skip(length + 1 - width.max(1)).collect();
+            format!("…{end}")
+        }
+        CellSide::Left(_) => {
+            let beginning: String = text.chars().take(width.max(1) - 1).collect();
+            format!("{beginning}…")
+        }
+    }
+}
+
+fn epoch(loader: &LoaderSnapshot) -> String {
+    // A stream has none.
+    loader.steps.map_or_else(|| "-".into(), |_| loader.epoch.to_string())
+}
+
+fn from(rates: &LoaderRates) -> String {
+    let tiers: Vec<_> =
+        rates.tiers.iter().map(|(name, share)| format!("{} {}", harmless(name), percent(*share))).collect();
+    if tiers.is_empty() { "-".into() } else { tiers.join(" ") }
+}
+
+/// Formats a share as a percentage, narrow enough for a table.
+pub(super) fn percent(share: f64) -> String {
+    format!("{:.0}%", 100.0 * share)
+}

@@ -1,0 +1,186 @@
+//! What is drawn, as lines of text: a summary, the table, and more of the loader that is chosen.
+
+use super::Sorting;
+use super::rows::{TopRow, TopRows, harmless};
+use super::table::{self, percent};
+use crate::cli::output;
+use crate::names::NamedValue;
+use crate::status::{LoaderRates, LoaderSnapshot};
+use std::path::Path;
+use std::time::Duration;
+
+/// How a line is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum LineStyle {
+    Plain,
+    Title,
+    Chosen,
+    Faint,
+}
+
+pub(super) type ViewLine = (LineStyle, String);
+
+/// What the user has chosen to see.
+pub(super) struct TopView {
+    pub sort: Sorting,
+    interval: Duration,
+    /// The chosen row; the first one, where it is none or gone.
+    chosen: Option<(u32, u64)>,
+}
+
+/// The fewest rows of the table that are shown before details are.
+const FEWEST: usize = 3;
+
+impl TopView {
+    pub(super) fn new(sort: Sorting, interval: Duration) -> Self {
+        Self { sort, interval, chosen: None }
+    }
+
+    /// The number of the chosen row.
+    fn at(&self, rows: &TopRows<'_>) -> usize {
+        rows.0.iter().position(|row| Some(row.key()) == self.chosen).unwrap_or(0)
+    }
+
+    /// Chooses the row that is so many below.
+    pub(super) fn step(&mut self, rows: &TopRows<'_>, by: isize) {
+        let at = self.at(rows).saturating_add_signed(by).min(rows.0.len().saturating_sub(1));
+        self.chosen = rows.0.get(at).map(TopRow::key);
+    }
+
+    /// The lines for a terminal of this width and height, at most as many.
+    pub(super) fn lines(
+        &self,
+        rows: &TopRows<'_>,
+        place: &Path,
+        (width, height): (usize, usize),
+    ) -> Vec<ViewLine> {
+        let (plain, faint) = (LineStyle::Plain, LineStyle::Faint);
+        let every = output::seconds(self.interval.as_secs_f64());
+        let mut lines = vec![(plain, format!("foreload top: {}; every {every}", rows.summary()))];
+        if rows.0.is_empty() {
+            lines.extend(wrapped(&nothing(place), width).into_iter().map(|line| (plain, line)));
+        }
+        let footer = format!("q quits   s sorts (by {})   \u{2191}\u{2193} choose", self.sort.name());
+        let at = self.at(rows);
+        let details = rows.0.get(at).and_then(|row| row.loader).map_or_else(Vec::new, |(loader, rates)| {
+            details(loader, rates).into_iter().map(|(name, text)| format!("{name:>9}  {text}")).collect()
+        });
+        if !rows.0.is_empty() {
+            // Summary, titles, an empty line before the details, and the footer.
+            let room = height.saturating_sub(4);
+            let shown = rows
+                .0
+                .len()
+                .min(room.saturating_sub(details.len()).max(FEWEST))
+                .min(height.saturating_sub(3));
+            let first =
+                at.saturating_sub(shown.saturating_sub(1)).min(rows.0.len() - shown.min(rows.0.len()));
+            let mut table = table::lines(&rows.0, Some(width)).into_iter();
+            lines.extend(table.next().map(|titles| (LineStyle::Title, titles)));
+            let style = |number: usize| if number == at { LineStyle::Chosen } else { plain };
+            lines.extend(
+                table.enumerate().skip(first).take(shown).map(|(number, line)| (style(number), line)),
+            );
+            lines.push((plain, String::new()));
+            lines.extend(details.into_iter().take(room.saturating_sub(shown)).map(|line| (plain, line)));
+        }
+        lines.truncate(height.saturating_sub(1));
+        lines.resize(height.saturating_sub(1), (plain, String::new()));
+        lines.push((faint, footer));
+        lines.iter_mut().for_each(|(_, line)| *line = line.chars().take(width).collect());
+        lines
+    }
+}
+
+/// What is printed where nothing is drawn.
+pub(super) fn once(rows: &TopRows<'_>, place: &Path, width: Option<usize>) -> String {
+    if rows.0.is_empty() { nothing(place) } else { table::lines(&rows.0, width).join("\n") }
+}
+
+fn nothing(place: &Path) -> String {
+    format!(
+        "no loader of this user has begun an epoch on this node, as far as {} tells; processes with another \
+         FORELOAD_RUNTIME_DIR or XDG_RUNTIME_DIR, those of other containers, and those with FORELOAD_TOP=0 are not \
+         seen",
+        harmless(&place.display().to_string())
+    )
+}
+
+/// More of a loader: what each line is about, and the line.
+fn details(loader: &LoaderSnapshot, rates: &LoaderRates) -> Vec<(&'static str, String)> {
+    let loads = rates.loads.iter().map(|(stage, load)| format!("{} {}", harmless(stage), percent(*load)));
+    let stalls = &loader.stalls;
+    let mut lines = vec![
+        (kind(loader), harmless(&loader.dataset)),
+        ("busy", join(loads, "nothing")),
+        (
+            "stalls",
+            format!(
+                "half of {} batches within {}, 99 % within {}, longest {}",
+                stalls.count,
+                output::seconds(stalls.p50),
+                output::seconds(stalls.p99),
+                output::seconds(stalls.max)
+            ),
+        ),
+        (
+            "tiers",
+            join(
+                loader.tiers.iter().map(|tier| {
+                    let share = rates
+                        .tiers
+                        .iter()
+                        .find(|(name, _)| *name == tier.name)
+                        .map_or(0.0, |(_, share)| *share);
+                    let gave = format!("{} gave {}", harmless(&tier.name), percent(share));
+                    match tier.quota_bytes {
+                        0 => gave,
+                        quota => format!(
+                            "{gave}, holds {} of {}",
+                            output::bytes(tier.held_bytes),
+                            output::bytes(quota)
+                        ),
+                    }
+                }),
+                "-",
+            ),
+        ),
+    ];
+    if loader.failed > 0 {
+        lines.push(("failed", format!("{} samples of this epoch", loader.failed)));
+    }
+    if let Some(stream) = &loader.stream {
+        let counted = stream.by_name().into_iter().filter(|(_, number)| *number > 0);
+        lines.push(("samples", join(counted.map(|(name, number)| format!("{number} {name}")), "none")));
+    }
+    lines
+}
+
+fn kind(loader: &LoaderSnapshot) -> &'static str {
+    match loader.kind.as_str() {
+        "images" => "images",
+        "files" => "files",
+        "stream" => "stream",
+        _ => "loader",
+    }
+}
+
+fn join(parts: impl Iterator<Item = String>, none: &str) -> String {
+    let parts: Vec<String> = parts.collect();
+    if parts.is_empty() { none.into() } else { parts.join(", ") }
+}
+
+/// A sentence in lines of at most `width` characters.
+fn wrapped(text: &str, width: usize) -> Vec<String> {
+    let mut lines = vec![String::new()];
+    for word in text.split(' ') {
+        let line = lines.last_mut().expect("never empty");
+        if !line.is_empty() && line.chars().count() + 1 + word.chars().count() > width {
+            lines.push(word.into());
+        } else {
+            let space = if line.is_empty() { "" } else { " " };
+            *line += &format!("{space}{word}");
+        }
+    }
+    lines
+}
