@@ -204,6 +204,7 @@ impl Epoch {
             return Err(error);
         }
         batch.deliver();
+        self.run.counters.delivered.fetch_add(1, Ordering::Relaxed);
         self.run.course.deliver(self.next_step, &failed)?;
         self.busy_with = Some(batch.len() as u64);
         self.next_step += 1;

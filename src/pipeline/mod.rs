@@ -27,6 +27,7 @@ mod stats;
 mod stopwatch;
 mod substitute;
 mod threads;
+mod tuning;
 mod wanted;
 mod work;
 
@@ -52,6 +53,7 @@ use crate::stream::SampleStream;
 use crate::tier::{Cache, CacheStats, OpenSource, RankPlace, SourceUse};
 use crate::tier_name::TierName;
 use crate::trace::{Trace, TraceLane};
+use crate::tune::{Knob, TunerState};
 use course::{Course, StreamCourse};
 use fetch::FetchWaker;
 use inbox::Inbox;
@@ -59,6 +61,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use stopwatch::Stopwatch;
 use threads::Threads;
+use tuning::SharedState;
 
 /// Everything from the dataset's index to finished batches.
 pub struct Pipeline {
@@ -108,6 +111,8 @@ struct PipelineShared {
     decoders: Arc<OnceLock<Vec<(&'static str, String)>>>,
     /// Whether the reading thread waits for room with nothing in flight.
     stuck: AtomicBool,
+    /// What the tuner stands at.
+    tuned: Arc<SharedState>,
 }
 
 /// One epoch, as all stages know it.
@@ -170,6 +175,7 @@ impl Pipeline {
             io: Arc::default(),
             decoders: Arc::default(),
             stuck: AtomicBool::default(),
+            tuned: Arc::default(),
         };
         let with = |(epoch, config)| (epoch, Arc::new(shared.with(config)));
         Self {
@@ -195,6 +201,8 @@ impl Pipeline {
         let open = move |_: &Arc<DatasetIndex>, slots: &SlotPool, config: &LoaderConfig| {
             reads.open_reader(slots, config.io, config.direct, config.queue_depth)
         };
+        // How fast samples arrive, others decide.
+        let config = LoaderConfig { tuning: config.tuning.off(), ..config };
         let mut pipeline = Self::with_reader(index, config, Box::new(open));
         let shared = Arc::get_mut(&mut pipeline.shared).expect("nobody else has the pipeline yet");
         shared.stream = Some(stream);
@@ -239,6 +247,11 @@ impl Pipeline {
     /// epoch.
     pub fn decoders(&self) -> &[(&'static str, String)] {
         self.shared.decoders.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// What is tuned, and what was changed so far; empty before the first epoch.
+    pub(crate) fn tuner(&self) -> TunerState {
+        self.shared.tuned.get()
     }
 
     /// Says where samples are kept. From the next epoch on, assignments by locality go by it.
@@ -413,6 +426,7 @@ impl PipelineShared {
             io: self.io.clone(),
             decoders: self.decoders.clone(),
             stuck: AtomicBool::default(),
+            tuned: self.tuned.clone(),
         }
     }
 
@@ -424,7 +438,9 @@ impl PipelineShared {
     /// Opens the reader of the pipeline, on the thread that drives it. It reads from all tiers where there is a cache.
     fn open_reader(self: &Arc<Self>, slots: &SlotPool) -> Result<Box<dyn Reader>> {
         let Some(cache) = self.cache.get() else {
-            return (self.open_reader)(&self.index, slots, &self.config);
+            let queue_depth = self.config.tuning.most(Knob::QueueDepth);
+            let config = LoaderConfig { queue_depth, ..self.config.clone() };
+            return (self.open_reader)(&self.index, slots, &config);
         };
         let shared = self.clone();
         let open = move |slots: &SlotPool, queue_depth, source_use| {

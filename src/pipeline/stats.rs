@@ -23,6 +23,9 @@ pub(super) struct EpochCounters {
     pub augment: AtomicU64,
     pub idle: AtomicU64,
     pub consumer: AtomicU64,
+    /// The samples that workers have finished, and the batches that the consumer has.
+    pub finished: AtomicU64,
+    pub delivered: AtomicU64,
     pub bytes: AtomicU64,
     pub skipped: AtomicU64,
     pub reads: AtomicU64,
@@ -85,6 +88,8 @@ impl EpochCounters {
             augment: zero(),
             idle: zero(),
             consumer: zero(),
+            finished: zero(),
+            delivered: zero(),
             bytes: zero(),
             skipped: zero(),
             reads: zero(),

@@ -7,6 +7,7 @@ mod place;
 mod report;
 mod stall;
 mod text;
+mod tuner;
 
 pub(super) use args::BenchArgs;
 
