@@ -24,6 +24,8 @@ pub(crate) struct TuningPlan {
     pub cpu: Option<f64>,
     /// The ranks of the node, as far as they are known.
     pub ranks: u32,
+    /// The seed of changes at random, with which tests show that no batch depends on them.
+    pub shaken: Option<u64>,
 }
 
 /// What the bounds of the knobs follow from.
@@ -103,7 +105,7 @@ impl TunedKnobs {
             let KnobRange { least, most, .. } = ranges[knob as usize];
             start.get(knob).clamp(least, most)
         });
-        Ok(TuningPlan { on: self.on, ranges, start, cpu: self.cpu, ranks: self.ranks })
+        Ok(TuningPlan { on: self.on, ranges, start, cpu: self.cpu, ranks: self.ranks, shaken: None })
     }
 }
 

@@ -23,6 +23,7 @@ mod originals;
 mod peers_log;
 mod preview;
 mod progress;
+mod reading;
 mod stats;
 mod stopwatch;
 mod substitute;
@@ -37,6 +38,7 @@ pub use cursor::{Cursor, Start};
 pub use epoch::{Epoch, FailureLog, Poll, SampleFailure};
 pub(crate) use preview::{PreviewImage, PreviewMix};
 pub use progress::Progress;
+pub(crate) use reading::{OpenReader, open_reader};
 pub use stats::EpochStats;
 pub(crate) use stats::StageTimes;
 
@@ -69,23 +71,6 @@ pub struct Pipeline {
     /// The same for later epochs, whose images have other sizes: each with its first epoch, in order.
     later: Vec<(u64, Arc<PipelineShared>)>,
     threads: Mutex<Option<Threads>>,
-}
-
-/// Opens the reader, on the thread that will drive it.
-pub(crate) type OpenReader =
-    dyn Fn(&Arc<DatasetIndex>, &SlotPool, &LoaderConfig) -> Result<Box<dyn Reader>> + Send + Sync;
-
-/// Opens the reader of a dataset that the settings ask for.
-///
-/// # Errors
-/// Those of [`crate::io::open`].
-pub(crate) fn open_reader(
-    index: &Arc<DatasetIndex>,
-    slots: &SlotPool,
-    config: &LoaderConfig,
-) -> Result<Box<dyn Reader>> {
-    let stretches = config.stretches.as_ref();
-    crate::io::open_near(index, stretches, slots, config.io, config.direct, config.queue_depth)
 }
 
 /// What all threads of a pipeline share. For images of other sizes there is another; what is behind `Arc` is in common.
@@ -221,6 +206,23 @@ impl Pipeline {
             shared.trace = trace.clone();
         }
         self
+    }
+
+    /// Makes the tuner change all knobs at random, again and again, as tests want it.
+    ///
+    /// # Panics
+    /// Panics when an epoch has begun already.
+    pub fn shaken(mut self, seed: u64) -> Self {
+        let later = self.later.iter_mut().map(|(_, shared)| shared);
+        for shared in std::iter::once(&mut self.shared).chain(later) {
+            Arc::get_mut(shared).expect("no epoch has begun").config.tuning.shaken = Some(seed);
+        }
+        self
+    }
+
+    /// How often the tuner has changed something.
+    pub fn changes(&self) -> u64 {
+        self.tuner().log.changes()
     }
 
     /// The dataset.
@@ -433,38 +435,6 @@ impl PipelineShared {
     /// What the tiers have done since the pipeline began.
     fn cached(&self) -> CacheStats {
         self.cache.get().map(|cache| cache.stats()).unwrap_or_default()
-    }
-
-    /// Opens the reader of the pipeline, on the thread that drives it. It reads from all tiers where there is a cache.
-    fn open_reader(self: &Arc<Self>, slots: &SlotPool) -> Result<Box<dyn Reader>> {
-        let Some(cache) = self.cache.get() else {
-            let queue_depth = self.config.tuning.most(Knob::QueueDepth);
-            let config = LoaderConfig { queue_depth, ..self.config.clone() };
-            return (self.open_reader)(&self.index, slots, &config);
-        };
-        let shared = self.clone();
-        let open = move |slots: &SlotPool, queue_depth, source_use| {
-            let mut config = LoaderConfig { queue_depth, ..shared.config.clone() };
-            if source_use == SourceUse::Staging {
-                // What is staged has an order of its own.
-                config.stretches = None;
-            }
-            (shared.open_reader)(&shared.index, slots, &config)
-        };
-        let open: Arc<OpenSource> = Arc::new(open);
-        cache.reader(open, slots)
-    }
-
-    /// Reads one sample's bytes for a thread that does not go through the reader, from all tiers.
-    fn read_blocking(&self, sample: u64) -> Result<(Vec<u8>, TierName)> {
-        if let Some(stream) = &self.stream {
-            return stream.read(sample).map(|bytes| (bytes, TierName::RAM));
-        }
-        match self.cache.get() {
-            Some(cache) if cache.is_ours() => cache.read_blocking(sample),
-            _ => crate::io::read_blocking(&*self.index, self.index.extent(sample))
-                .map(|bytes| (bytes, TierName::SOURCE)),
-        }
     }
 
     /// Makes `source` the failure of `sample`.

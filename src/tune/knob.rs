@@ -65,7 +65,7 @@ impl KnobRange {
 pub(crate) struct KnobValues(pub(super) [usize; Knob::ALL.len()]);
 
 impl KnobValues {
-    pub(crate) fn of(value: impl Fn(Knob) -> usize) -> Self {
+    pub(crate) fn of(value: impl FnMut(Knob) -> usize) -> Self {
         Self(Knob::ALL.map(value))
     }
 

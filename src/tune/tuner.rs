@@ -125,6 +125,16 @@ impl Tuner {
         matches!(self.phase, Phase::Resting(_))
     }
 
+    /// Sets all knobs, within their bounds, whatever was measured.
+    pub(crate) fn force(&mut self, now: f64, values: KnobValues) -> Vec<Decision> {
+        let ranges = self.ranges;
+        let within = |knob: Knob| {
+            let KnobRange { least, most, .. } = ranges[knob as usize];
+            values.get(knob).clamp(least, most)
+        };
+        self.set(now, KnobValues::of(within), "a test shakes the knobs")
+    }
+
     /// Sets the largest value that a knob may have from now on, because of `why`. A knob that is fixed stays as it is.
     pub(crate) fn bound(&mut self, now: f64, knob: Knob, most: usize, why: &str) -> Vec<Decision> {
         let range = &mut self.ranges[knob as usize];

@@ -12,8 +12,9 @@ use super::stats::EpochCounters;
 use super::{EpochRun, PipelineShared};
 use crate::batch::BatchPool;
 use crate::config;
+use crate::rng::{RandomKey, RandomStream, Use};
 use crate::trace::{TraceLane, TunedRecord};
-use crate::tune::{Decision, Knob, KnobState, Observation, Tuner, TunerState};
+use crate::tune::{Decision, Knob, KnobState, KnobValues, Observation, Tuner, TunerState};
 use gate::OpensAtTheEnd;
 use node::NodePlace;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -61,6 +62,8 @@ pub(super) struct Tuning {
     /// The times for which the reading thread has waited with its queue full, and for batches ahead.
     full: Duration,
     ahead: Duration,
+    /// What a test changes at random.
+    shaken: Option<RandomStream>,
     _opens: OpensAtTheEnd,
 }
 
@@ -97,6 +100,7 @@ impl Tuning {
             seen: None,
             full: Duration::ZERO,
             ahead: Duration::ZERO,
+            shaken: plan.shaken.map(|seed| RandomKey::new(b"shaken knobs", seed, 0, Use::Order).stream(0)),
             _opens,
             shared,
         };
@@ -142,6 +146,13 @@ impl Tuning {
 
     /// Looks at what happened up to `now`, if it is time. Returns whether anything was changed.
     pub(super) fn look(&mut self, run: &EpochRun, now: Instant, lane: &mut TraceLane) -> bool {
+        if let Some(random) = &mut self.shaken {
+            let (at, ranges) =
+                (self.bounds.origin.elapsed().as_secs_f64(), &self.shared.config.tuning.ranges);
+            let mut most = ranges.map(|range| random.below(range.most as u64) as usize + 1).into_iter();
+            let decisions = self.tuner.force(at, KnobValues::of(|_| most.next().unwrap_or(1)));
+            return self.carry_out(now, decisions, lane);
+        }
         if now < self.next_look {
             return false;
         }
