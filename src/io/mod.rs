@@ -262,7 +262,7 @@ pub trait Reader: Send {
     fn room(&self) -> usize;
     /// How many requests are in flight.
     fn in_flight(&self) -> usize;
-    /// Notes that no more than `most` requests will be in flight from now on, which may be fewer than there is room for.
+    /// Notes that at most `most` requests will be in flight from now on, even where there is room for more.
     fn limit(&mut self, _most: usize) {}
     /// Queues a read. May defer the system call to the next `wait`.
     fn submit(&mut self, request: ReadRequest);

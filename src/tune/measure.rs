@@ -59,7 +59,7 @@ impl AddAssign for Observation {
 
 /// What holds a pipeline up.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) enum Limit {
+pub(crate) enum WhatLimits {
     /// Nothing has been measured yet.
     #[default]
     Unknown,
@@ -79,7 +79,7 @@ pub(crate) enum Limit {
     Several,
 }
 
-impl Limit {
+impl WhatLimits {
     /// The name in statistics.
     pub(crate) fn name(self) -> &'static str {
         match self {
@@ -97,14 +97,14 @@ impl Limit {
 
 /// Observations that are measured together.
 #[derive(Debug, Default)]
-pub(super) struct Window {
+pub(super) struct MeasuredStretch {
     sum: Observation,
     rates: Vec<(f64, f64)>,
     /// Whether to measure on for certainty.
     extended: bool,
 }
 
-impl Window {
+impl MeasuredStretch {
     pub(super) fn add(&mut self, observation: Observation) {
         self.sum += observation;
         if observation.seconds > 0.0 {
@@ -176,21 +176,21 @@ impl Measured {
     }
 
     /// What holds the pipeline up, which has so many decoding threads.
-    pub(super) fn limit(&self, threads: usize) -> Limit {
+    pub(super) fn limit(&self, threads: usize) -> WhatLimits {
         if self.waiting() < WAITS {
-            Limit::Consumer
+            WhatLimits::Consumer
         } else if self.sum.rested > OFTEN * self.sum.seconds {
-            Limit::Budget
+            WhatLimits::Budget
         } else if self.busy_threads() > BUSY * threads as f64 {
-            Limit::Decoding
+            WhatLimits::Decoding
         } else if self.sum.read_busy > BUSY * self.sum.seconds {
-            Limit::Reading
+            WhatLimits::Reading
         } else if self.full() > 0.5 {
-            Limit::Storage
+            WhatLimits::Storage
         } else if self.ahead() > 0.5 {
-            Limit::Ahead
+            WhatLimits::Ahead
         } else {
-            Limit::Several
+            WhatLimits::Several
         }
     }
 }
@@ -206,7 +206,7 @@ mod tests {
     #[test]
     fn a_window_knows_its_noise() {
         let measure = |samples: &[u64]| {
-            let mut window = Window::default();
+            let mut window = MeasuredStretch::default();
             samples.iter().for_each(|samples| window.add(observed(*samples)));
             window.measured()
         };
@@ -233,10 +233,10 @@ mod tests {
             };
             Measured { sum, error: 0.0 }.limit(2)
         };
-        assert_eq!(of(0.0, 0.9, 0.0, 0.9), Limit::Consumer);
-        assert_eq!(of(0.5, 1.9, 0.0, 0.9), Limit::Decoding);
-        assert_eq!(of(0.5, 0.3, 0.9, 0.0), Limit::Storage);
-        assert_eq!(of(0.5, 0.3, 0.0, 0.9), Limit::Ahead);
-        assert_eq!(of(0.5, 0.3, 0.3, 0.3), Limit::Several);
+        assert_eq!(of(0.0, 0.9, 0.0, 0.9), WhatLimits::Consumer);
+        assert_eq!(of(0.5, 1.9, 0.0, 0.9), WhatLimits::Decoding);
+        assert_eq!(of(0.5, 0.3, 0.9, 0.0), WhatLimits::Storage);
+        assert_eq!(of(0.5, 0.3, 0.0, 0.9), WhatLimits::Ahead);
+        assert_eq!(of(0.5, 0.3, 0.3, 0.3), WhatLimits::Several);
     }
 }

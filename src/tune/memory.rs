@@ -55,26 +55,26 @@ impl Signature {
 
 /// Conditions with the values of the knobs under which they were met, and the values that were found best.
 #[derive(Debug, Clone, Copy)]
-struct Finding {
+struct KnownConditions {
     met: (KnobValues, Signature),
     best: KnobValues,
 }
 
 /// The latest findings.
 #[derive(Debug, Default)]
-pub(super) struct Memory(VecDeque<Finding>);
+pub(super) struct Memory(VecDeque<KnownConditions>);
 
 impl Memory {
     /// Keeps what was found in conditions that were met so.
     pub(super) fn keep(&mut self, met: (KnobValues, Signature), best: KnobValues) {
         self.0.retain(|finding| !(finding.met.0 == met.0 && finding.met.1.is_like(met.1)));
-        self.0.push_front(Finding { met, best });
+        self.0.push_front(KnownConditions { met, best });
         self.0.truncate(KEPT);
     }
 
     /// What was found best when the same was met before.
     pub(super) fn recall(&self, values: KnobValues, signature: Signature) -> Option<KnobValues> {
-        let same = |finding: &&Finding| finding.met.0 == values && finding.met.1.is_like(signature);
+        let same = |finding: &&KnownConditions| finding.met.0 == values && finding.met.1.is_like(signature);
         self.0.iter().find(same).map(|finding| finding.best)
     }
 

@@ -2,7 +2,7 @@
 //!
 //! [`Tuner`] is told what a pipeline did in a stretch of time, an [`Observation`], and answers with changes, each a
 //! [`Decision`]. It changes one [`Knob`] at a time, waits, measures, and keeps the change if more samples came than
-//! noise explains. What a consumer that never waits does not need is given back. Then it rests until what it measures is
+//! noise explains. What a consumer that never waits does not need is given back. Then it rests until it measures
 //! something else; what it has found out before is not tried again.
 
 mod decision;
@@ -14,10 +14,10 @@ mod state;
 mod tuner;
 
 #[cfg(test)]
-mod simulated;
+mod tests;
 
 pub(crate) use decision::{Decision, DecisionLog};
 pub(crate) use knob::{Knob, KnobRange, KnobValues};
-pub(crate) use measure::{Limit, Observation};
+pub(crate) use measure::{Observation, WhatLimits};
 pub(crate) use state::{KnobState, TunerState};
 pub(crate) use tuner::Tuner;

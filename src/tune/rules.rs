@@ -14,7 +14,7 @@ const LOAD: f64 = 0.75;
 
 /// A change to try.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) struct Change {
+pub(super) struct KnobChange {
     /// What is tried: a knob upwards or not, or several together.
     pub what: Tried,
     pub to: KnobValues,
@@ -30,7 +30,7 @@ pub(super) enum Tried {
     Together,
 }
 
-impl Change {
+impl KnobChange {
     fn of(what: Tried, knob: Knob, values: KnobValues, to: usize, why: String) -> Self {
         let to = KnobValues::of(|other| if other == knob { to } else { values.get(other) });
         Self { what, to, why }
@@ -38,7 +38,7 @@ impl Change {
 }
 
 /// The changes that may raise the rate of a pipeline whose consumer waits, the likeliest first.
-pub(super) fn to_raise(measured: &Measured, values: KnobValues, ranges: &[KnobRange; 3]) -> Vec<Change> {
+pub(super) fn to_raise(measured: &Measured, values: KnobValues, ranges: &[KnobRange; 3]) -> Vec<KnobChange> {
     let range = |knob: Knob| ranges[knob as usize];
     let threads = values.get(Knob::Threads);
     let load = measured.busy_threads() / threads as f64;
@@ -48,7 +48,7 @@ pub(super) fn to_raise(measured: &Measured, values: KnobValues, ranges: &[KnobRa
         let (value, KnobRange { usual, most, .. }) = (values.get(knob), range(knob));
         if value < most && (holds || value < usual) {
             let to = knob.above(value, most);
-            changes.push(Change::of(Tried::Up(knob), knob, values, to, format!("{waits}; {why}")));
+            changes.push(KnobChange::of(Tried::Up(knob), knob, values, to, format!("{waits}; {why}")));
         }
     };
     let decoding = format!("decoding threads are busy {}", percent(load));
@@ -73,7 +73,7 @@ pub(super) fn to_raise(measured: &Measured, values: KnobValues, ranges: &[KnobRa
     let usual = range(knob).usual;
     if depth > usual && has_time && measured.full() > OFTEN {
         let to = (depth / 2).max(usual);
-        changes.push(Change::of(Tried::Down(knob), knob, values, to, format!("{waits}; {storage}")));
+        changes.push(KnobChange::of(Tried::Down(knob), knob, values, to, format!("{waits}; {storage}")));
     }
     // Knobs that hold up together gain nothing one by one.
     let reads_hold = has_time && measured.full().max(measured.ahead()) > OFTEN;
@@ -84,26 +84,30 @@ pub(super) fn to_raise(measured: &Measured, values: KnobValues, ranges: &[KnobRa
     });
     if Knob::ALL.into_iter().filter(|knob| together.get(*knob) != values.get(*knob)).count() > 1 {
         let why = format!("{waits}; what gains nothing alone may together");
-        changes.push(Change { what: Tried::Together, to: together, why });
+        changes.push(KnobChange { what: Tried::Together, to: together, why });
     }
     changes
 }
 
 /// What a pipeline gives back whose consumer never waits: threads that cost time without being needed, and whatever is
 /// more than usual.
-pub(super) fn to_give_back(measured: &Measured, values: KnobValues, ranges: &[KnobRange; 3]) -> Vec<Change> {
+pub(super) fn to_give_back(
+    measured: &Measured,
+    values: KnobValues,
+    ranges: &[KnobRange; 3],
+) -> Vec<KnobChange> {
     let busy = measured.busy_threads();
     let needed = ((busy / LOAD).ceil() as usize).max(ranges[Knob::Threads as usize].least).max(1);
     let mut changes = Vec::new();
     if needed < values.get(Knob::Threads) && !ranges[Knob::Threads as usize].is_fixed() {
         let why = format!("the consumer never waits, and {busy:.1} threads are busy");
-        changes.push(Change::of(Tried::Down(Knob::Threads), Knob::Threads, values, needed, why));
+        changes.push(KnobChange::of(Tried::Down(Knob::Threads), Knob::Threads, values, needed, why));
     }
     for knob in [Knob::QueueDepth, Knob::Prefetch] {
         let usual = ranges[knob as usize].usual;
         if values.get(knob) > usual {
             let why = "the consumer never waits, and this is more than usual".to_owned();
-            changes.push(Change::of(Tried::Down(knob), knob, values, usual, why));
+            changes.push(KnobChange::of(Tried::Down(knob), knob, values, usual, why));
         }
     }
     changes
@@ -140,7 +144,7 @@ mod tests {
         Measured { sum, error: 0.0 }
     }
 
-    fn values(changes: Vec<Change>) -> Vec<[usize; 3]> {
+    fn values(changes: Vec<KnobChange>) -> Vec<[usize; 3]> {
         changes.into_iter().map(|change| change.to.0).collect()
     }
 

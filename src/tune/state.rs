@@ -1,6 +1,6 @@
 //! What a tuner stands at, for statistics.
 
-use super::{DecisionLog, Knob, KnobRange, Limit};
+use super::{DecisionLog, Knob, KnobRange, WhatLimits};
 
 /// What a pipeline's tuner stands at.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -10,7 +10,7 @@ pub(crate) struct TunerState {
     /// Whether nothing is looked for at the moment.
     pub resting: bool,
     /// What held the pipeline up when that was measured last.
-    pub limit: Limit,
+    pub limit: WhatLimits,
     /// The knobs with their values.
     pub knobs: Vec<KnobState>,
     /// The processors that the pipeline may take on average, where it has a budget.

@@ -1,8 +1,8 @@
 //! The tuner: it tries one change at a time, keeps what helps, gives back what is not needed, and then rests.
 
-use super::measure::{BUSY, Limit, Measured, NEVER, Observation, WAITS, Window};
+use super::measure::{BUSY, Measured, MeasuredStretch, NEVER, Observation, WAITS, WhatLimits};
 use super::memory::{Memory, Signature};
-use super::rules::{Change, Tried, percent, to_give_back, to_raise};
+use super::rules::{KnobChange, Tried, percent, to_give_back, to_raise};
 use super::{Decision, Knob, KnobRange, KnobValues};
 
 /// Seconds after a change that are not measured, because what was begun before it is still on its way.
@@ -33,7 +33,7 @@ pub(crate) struct Tuner {
     /// Which knobs stay as they are, whatever the bounds.
     fixed: [bool; 3],
     values: KnobValues,
-    window: Window,
+    window: MeasuredStretch,
     /// Seconds that are not measured yet.
     settling: f64,
     phase: Phase,
@@ -46,22 +46,22 @@ pub(crate) struct Tuner {
     /// Windows in a row in which the consumer never waited, and how many there must be.
     calm: u32,
     enough_calm: u32,
-    limit: Limit,
+    limit: WhatLimits,
 }
 
 enum Phase {
     /// The next change is looked for.
     Searching,
     /// A change is being tried.
-    Trying(Trial),
+    Trying(KnobTrial),
     /// The next window is what later ones are compared with.
     Adopted,
     /// All is well as long as what is measured is like this.
     Resting(Signature),
 }
 
-struct Trial {
-    change: Change,
+struct KnobTrial {
+    change: KnobChange,
     from: KnobValues,
     base: Measured,
     gives_back: bool,
@@ -89,7 +89,7 @@ impl Tuner {
             ranges,
             fixed: ranges.map(KnobRange::is_fixed),
             values: KnobValues::of(within),
-            window: Window::default(),
+            window: MeasuredStretch::default(),
             settling: 0.0,
             phase: Phase::Searching,
             search: Search::default(),
@@ -98,7 +98,7 @@ impl Tuner {
             fruitless: 0,
             calm: 0,
             enough_calm: CALM,
-            limit: Limit::Unknown,
+            limit: WhatLimits::Unknown,
         }
     }
 
@@ -111,7 +111,7 @@ impl Tuner {
     }
 
     /// What held the pipeline up when that was measured last.
-    pub(crate) fn limit(&self) -> Limit {
+    pub(crate) fn limit(&self) -> WhatLimits {
         self.limit
     }
 
@@ -152,7 +152,7 @@ impl Tuner {
             return Vec::new();
         }
         self.begin_search(None);
-        self.window = Window::default();
+        self.window = MeasuredStretch::default();
         self.set(
             now,
             KnobValues::of(|of| values.get(of).min(if of == knob { most } else { usize::MAX })),
@@ -178,9 +178,9 @@ impl Tuner {
         let decisions = match std::mem::replace(&mut self.phase, Phase::Searching) {
             Phase::Searching => self.look_for_a_change(now, &measured, &mut may_change),
             Phase::Trying(trial) => match self.judge(now, trial, &measured) {
-                Judgement::MeasureOn => return Vec::new(),
-                Judgement::Kept => self.look_for_a_change(now, &measured, &mut may_change),
-                Judgement::TakenBack(decisions) => decisions,
+                TrialOutcome::MeasureOn => return Vec::new(),
+                TrialOutcome::Kept => self.look_for_a_change(now, &measured, &mut may_change),
+                TrialOutcome::TakenBack(decisions) => decisions,
             },
             Phase::Adopted => {
                 self.phase = Phase::Resting(Signature::of(&measured));
@@ -188,7 +188,7 @@ impl Tuner {
             }
             Phase::Resting(reference) => self.watch(now, reference, &measured, &mut may_change),
         };
-        self.window = Window::default();
+        self.window = MeasuredStretch::default();
         decisions
     }
 
@@ -227,7 +227,7 @@ impl Tuner {
         } else {
             Vec::new()
         };
-        let is_new = |change: &Change| !self.search.refused.contains(&change.what);
+        let is_new = |change: &KnobChange| !self.search.refused.contains(&change.what);
         let next = changes.into_iter().find(is_new).filter(|_| self.search.tries < MOST_TRIES);
         let Some(change) = next else {
             self.rest(measured);
@@ -239,12 +239,12 @@ impl Tuner {
         }
         self.search.tries += 1;
         let decisions = self.set(now, change.to, &change.why);
-        self.phase = Phase::Trying(Trial { change, from: values, base: *measured, gives_back });
+        self.phase = Phase::Trying(KnobTrial { change, from: values, base: *measured, gives_back });
         decisions
     }
 
     /// Keeps a change or takes it back.
-    fn judge(&mut self, now: f64, trial: Trial, measured: &Measured) -> Judgement {
+    fn judge(&mut self, now: f64, trial: KnobTrial, measured: &Measured) -> TrialOutcome {
         let (base, base_rate) = (trial.base, trial.base.rate());
         let gain = measured.rate() / base_rate - 1.0;
         let noise = base.error.hypot(measured.error);
@@ -258,14 +258,14 @@ impl Tuner {
         };
         if is_unsure && self.window.extend() {
             self.phase = Phase::Trying(trial);
-            return Judgement::MeasureOn;
+            return TrialOutcome::MeasureOn;
         }
-        let Trial { change, from, gives_back, .. } = trial;
+        let KnobTrial { change, from, gives_back, .. } = trial;
         if is_good {
             self.search.fruitful = true;
             // What limits now may be something else.
             self.search.refused.clear();
-            return Judgement::Kept;
+            return TrialOutcome::Kept;
         }
         self.search.refused.push(change.what);
         if gives_back {
@@ -275,7 +275,7 @@ impl Tuner {
             true => format!("with fewer the consumer waits {}", percent(measured.waiting())),
             false => format!("no gain: {:.0} samples/s after {:.0}", measured.rate(), base_rate),
         };
-        Judgement::TakenBack(self.set(now, from, &why))
+        TrialOutcome::TakenBack(self.set(now, from, &why))
     }
 
     /// Rests until something else is measured.
@@ -341,7 +341,7 @@ impl Tuner {
 }
 
 /// What came of a trial.
-enum Judgement {
+enum TrialOutcome {
     /// It takes a longer measurement.
     MeasureOn,
     Kept,

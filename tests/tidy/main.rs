@@ -59,7 +59,10 @@ const HOMES: &[(&str, &[&str])] = &[
     ("libloading", &["gpu"]),
     (
         "rustix",
-        &["cli", "dataset", "http", "io", "node", "pack", "peers", "slot", "source", "stream", "tier"],
+        &[
+            "cli", "dataset", "http", "io", "node", "pack", "peers", "pipeline", "slot", "source", "stream",
+            "tier",
+        ],
     ),
     (
         "serde",

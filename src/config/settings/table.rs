@@ -7,8 +7,8 @@
 use super::SettingsObject::{Directory as OfCache, Ram as OfRam, Resources as OfResources};
 use super::forms::{
     AnyPath, AnyText, Bounds, ByteCount, Channels, ClassList, DeviceName, FieldList, Indices, LabelSource,
-    Maybe, MixList, OneOf, OwnDirectory, PeersChoice, Probability, Ratios, Share, SideLengths, SizesByEpoch,
-    TransformList, Truth, TruthOrBlocks, Weighing, WholeNumber,
+    Maybe, MixList, OneOf, OwnDirectory, PartOfOne, PeersChoice, Probability, Ratios, SideLengths,
+    SizesByEpoch, TransformList, Truth, TruthOrBlocks, Weighing, WholeNumber,
 };
 use super::{Description, Form, Setting, Topic};
 use crate::augment::{
@@ -274,7 +274,7 @@ settings! {
     /// and they rest where they and the reading thread take more time. The node's loaders to which a share was given
     /// have it together, in equal parts while they run. A quota of a container or control group counts as that many
     /// processors. None: no bound but `threads`.
-    cpu: Option<f64> = None, Maybe(Share), Resources.member(OfResources, "cpu");
+    cpu: Option<f64> = None, Maybe(PartOfOne), Resources.member(OfResources, "cpu");
 
     /// Whether the numbers of decoding threads, of reads in flight and of batches ahead follow what limits while an
     /// epoch runs; `stats()["tuner"]` says what was changed and why. One that is given, as `threads=4`, stays as it is.

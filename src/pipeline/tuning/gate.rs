@@ -4,14 +4,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
 /// Lets the workers with the lowest numbers pass.
-pub(in crate::pipeline) struct Gate {
+pub(in crate::pipeline) struct WorkerGate {
     open: AtomicUsize,
     /// Held while the number is changed, so that nobody falls asleep over a change.
     changing: Mutex<()>,
     changed: Condvar,
 }
 
-impl Gate {
+impl WorkerGate {
     pub(in crate::pipeline) fn new(open: usize) -> Self {
         Self { open: AtomicUsize::new(open), changing: Mutex::default(), changed: Condvar::new() }
     }
@@ -45,7 +45,7 @@ impl Gate {
 }
 
 /// Opens a gate for all when it is dropped: those behind it have to end.
-pub(in crate::pipeline) struct OpensAtTheEnd(pub(in crate::pipeline) std::sync::Arc<Gate>);
+pub(in crate::pipeline) struct OpensAtTheEnd(pub(in crate::pipeline) std::sync::Arc<WorkerGate>);
 
 impl Drop for OpensAtTheEnd {
     fn drop(&mut self) {
@@ -60,7 +60,7 @@ mod tests {
 
     #[test]
     fn those_behind_it_sleep_until_it_opens_or_ends() {
-        let gate = Arc::new(Gate::new(1));
+        let gate = Arc::new(WorkerGate::new(1));
         assert!(!gate.pass(0));
         let passed = Arc::new(AtomicUsize::new(0));
         let workers: Vec<_> = (1..4)

@@ -6,7 +6,7 @@ mod gate;
 mod node;
 
 pub(super) use budget::{CpuBudget, CpuMeter};
-pub(super) use gate::Gate;
+pub(super) use gate::WorkerGate;
 
 use super::stats::EpochCounters;
 use super::{EpochRun, PipelineShared};
@@ -40,7 +40,7 @@ impl SharedState {
 /// What the workers have of it.
 #[derive(Clone)]
 pub(super) struct WorkerBounds {
-    pub gate: Arc<Gate>,
+    pub gate: Arc<WorkerGate>,
     pub budget: Option<Arc<CpuBudget>>,
     pub origin: Instant,
 }
@@ -58,7 +58,7 @@ pub(super) struct Tuning {
     next_look: Instant,
     next_look_around: Instant,
     /// The counters of the run when they were last taken in, and when that was.
-    seen: Option<(Instant, Counted)>,
+    seen: Option<(Instant, CountedSoFar)>,
     /// The times for which the reading thread has waited with its queue full, and for batches ahead.
     full: Duration,
     ahead: Duration,
@@ -69,7 +69,7 @@ pub(super) struct Tuning {
 
 /// Counters at one moment. Times are in seconds.
 #[derive(Clone, Copy)]
-struct Counted {
+struct CountedSoFar {
     samples: u64,
     batches: u64,
     consumer: f64,
@@ -86,7 +86,7 @@ impl Tuning {
         let tuner = Tuner::new(plan.ranges, plan.start);
         let now = Instant::now();
         let budget = plan.cpu.map(|share| Arc::new(CpuBudget::new(share * config::cores(plan.ranks))));
-        let gate = Arc::new(Gate::new(tuner.values().get(Knob::Threads)));
+        let gate = Arc::new(WorkerGate::new(tuner.values().get(Knob::Threads)));
         let _opens = OpensAtTheEnd(gate.clone());
         let tuning = Self {
             batches,
@@ -257,9 +257,9 @@ impl Tuning {
         state.cores = self.bounds.budget.as_ref().map(|budget| budget.cores());
     }
 
-    fn counted(&self, counters: &EpochCounters) -> Counted {
+    fn counted(&self, counters: &EpochCounters) -> CountedSoFar {
         let seconds = |counter: &AtomicU64| counter.load(Ordering::Relaxed) as f64 * 1e-9;
-        Counted {
+        CountedSoFar {
             samples: counters.finished.load(Ordering::Relaxed),
             batches: counters.delivered.load(Ordering::Relaxed),
             consumer: seconds(&counters.consumer),
@@ -272,7 +272,7 @@ impl Tuning {
     }
 }
 
-impl Counted {
+impl CountedSoFar {
     /// What was counted in the `seconds` since the counters were `before`.
     fn since(&self, before: &Self, seconds: f64) -> Observation {
         Observation {

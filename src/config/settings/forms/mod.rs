@@ -216,7 +216,7 @@ whole_numbers!(u32, u64);
 pub(super) struct Probability;
 
 /// A number above 0, up to 1.
-pub(super) struct Share;
+pub(super) struct PartOfOne;
 
 /// Implements the forms of numbers by which of them are taken, and in which words.
 macro_rules! numbers {
@@ -252,5 +252,5 @@ macro_rules! numbers {
 
 numbers! {
     Probability: |number| (0.0..=1.0).contains(number), "a number from 0 to 1", "P";
-    Share: |number| *number > 0.0 && *number <= 1.0, "a number above 0, at most 1", "SHARE";
+    PartOfOne: |number| *number > 0.0 && *number <= 1.0, "a number above 0, at most 1", "SHARE";
 }
