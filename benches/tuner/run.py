@@ -1,9 +1,9 @@
 """Measures the tuner beside fixed settings: from its defaults, from bad starting points, and what it costs when idle.
 
 Every figure comes from `foreload bench --json` on the same images. In each situation a small grid of fixed settings
-(threads x reads in flight) says what the best would be; the tuner begins from today's defaults and from bad starting
-points (`FORELOAD_TUNER_START`), and the same defaults run without it. Ways alternate within a round; figures are medians
-of rounds, of the seconds after the tuner had time to settle.
+(threads x reads in flight) says what the best would be; the tuner begins from the defaults and from bad starting points
+(`FORELOAD_TUNER_START`), and the same defaults run without it. Ways alternate within a round; figures are medians of
+rounds, of the seconds after the tuner had time to settle.
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ class Bench:
         self.chosen = chosen
         self.scratch = scratch
 
-    def start(self, situation: Situation, way: Way, data: str, rank: int, epochs: int, more: list[str]) -> subprocess.Popen:
+    def start(
+        self, situation: Situation, way: Way, data: str, rank: int, epochs: int, more: list[str]
+    ) -> subprocess.Popen:
         """Start one rank."""
         ranks = ["--rank", str(rank), "--world-size", str(situation.ranks)]
         ranks += ["--local-world-size", str(situation.ranks)] if situation.ranks > 1 else []
@@ -154,7 +156,9 @@ def measure(bench: Bench, situation: Situation) -> dict:
                 # From a bad start epochs are longer at first.
                 result = settled(bench.run(situation, way, data, epochs), settle)
                 found[name].append(result)
-                report.log(f"{situation.name} {number} {name}: {result['images_per_s']:.0f} {result['values']}")
+                report.log(
+                    f"{situation.name} {number} {name}: {result['images_per_s']:.0f} {result['values']}"
+                )
     return summary(found)
 
 
@@ -168,7 +172,8 @@ def summary(found: dict[str, list[dict]]) -> dict:
     tuned = [TUNED, *BAD_STARTS]
     # Neighbours in time are compared, because the machine is not the same all the time.
     beside = [
-        ours["images_per_s"] / theirs["images_per_s"] for ours, theirs in zip(found[TUNED], found[DEFAULTS], strict=True)
+        ours["images_per_s"] / theirs["images_per_s"]
+        for ours, theirs in zip(found[TUNED], found[DEFAULTS], strict=True)
     ]
     return {
         "images_per_s": medians,
@@ -210,11 +215,17 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--situations", nargs="*", choices=list(every()), default=list(every()))
     parser.add_argument("--no-idle", action="store_true", help="leave out the cost of being idle")
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--settle", type=float, default=15.0, help="seconds that the tuner has before it is measured")
-    parser.add_argument("--seconds", type=float, default=5.0, help="that are measured of each way in each round")
+    parser.add_argument(
+        "--settle", type=float, default=15.0, help="seconds that the tuner has before it is measured"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=5.0, help="that are measured of each way in each round"
+    )
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--depths", type=int, nargs="+", default=[4, 32, 128])
-    parser.add_argument("--consume-ms", type=float, default=60.0, help="for a consumer that is slower than loading")
+    parser.add_argument(
+        "--consume-ms", type=float, default=60.0, help="for a consumer that is slower than loading"
+    )
     parser.add_argument("--data", type=Path, default=ROOT / "data" / "folder")
     parser.add_argument("--foreload", type=Path, default=ROOT / ".venv" / "bin" / "foreload")
     parser.add_argument("--range-server", type=Path, default=ROOT / "target" / "release" / "range-server")
@@ -233,9 +244,22 @@ def as_text(result: dict) -> str:
             rows.append([name, f"not measured: {one['failure']}", *[""] * (len(tuned) + 2)])
             continue
         best = f"{one['images_per_s'][one['best']]:.0f} ({one['best']})"
-        rows.append([name, best, *(f"{one['of_best'][way]:.2f}" for way in tuned), f"{one['of_defaults']:.2f}",
-                     " ".join(str(max(one["changes"][way])) for way in tuned)])
-    head = ["situation", "best of the grid, images/s", *(f"{way}, of it" for way in tuned), "tuned, of defaults", "changes"]
+        rows.append(
+            [
+                name,
+                best,
+                *(f"{one['of_best'][way]:.2f}" for way in tuned),
+                f"{one['of_defaults']:.2f}",
+                " ".join(str(max(one["changes"][way])) for way in tuned),
+            ]
+        )
+    head = [
+        "situation",
+        "best of the grid, images/s",
+        *(f"{way}, of it" for way in tuned),
+        "tuned, of defaults",
+        "changes",
+    ]
     lines += [report.table(head, rows), ""]
     if waiting := result.get("idle"):
         if "failure" in waiting:
