@@ -11,6 +11,9 @@ const SETTLING: f64 = 0.25;
 /// The smallest gain for which a change is kept, however little noise there is.
 const LEAST_GAIN: f64 = 0.03;
 
+/// A relative standard error above which it is worth while to measure for longer.
+const NOISE: f64 = 0.015;
+
 /// A gain counts that is more than so many standard errors.
 const ERRORS: f64 = 2.0;
 
@@ -46,6 +49,8 @@ pub(crate) struct Tuner {
     /// Windows in a row in which the consumer never waited, and how many there must be.
     calm: u32,
     enough_calm: u32,
+    /// Whether fewer threads than usual work because the consumer did not need them.
+    gave_threads: bool,
     limit: WhatLimits,
 }
 
@@ -76,6 +81,8 @@ struct Search {
     refused: Vec<Tried>,
     tries: u32,
     fruitful: bool,
+    /// Whether noise has hidden what a change brings, so that what it is compared with is measured for longer, too.
+    careful: bool,
 }
 
 impl Tuner {
@@ -98,6 +105,7 @@ impl Tuner {
             fruitless: 0,
             calm: 0,
             enough_calm: CALM,
+            gave_threads: false,
             limit: WhatLimits::Unknown,
         }
     }
@@ -176,6 +184,9 @@ impl Tuner {
         let Some(measured) = self.window.measured() else { return Vec::new() };
         self.limit = measured.limit(self.values.get(Knob::Threads));
         let decisions = match std::mem::replace(&mut self.phase, Phase::Searching) {
+            Phase::Searching if self.search.careful && measured.error > NOISE && self.window.extend() => {
+                return Vec::new();
+            }
             Phase::Searching => self.look_for_a_change(now, &measured, &mut may_change),
             Phase::Trying(trial) => match self.judge(now, trial, &measured) {
                 TrialOutcome::MeasureOn => return Vec::new(),
@@ -254,7 +265,7 @@ impl Tuner {
             let clear = gain > (ERRORS * noise).max(LEAST_GAIN);
             // A consumer that waits no more takes no more either.
             let relieved = measured.waiting() < base.waiting() / 2.0 && gain > 0.0;
-            (clear || relieved, !clear && noise > LEAST_GAIN / 2.0 && gain > -noise)
+            (clear || relieved, !clear && noise > NOISE && gain > -noise)
         };
         if is_unsure && self.window.extend() {
             self.phase = Phase::Trying(trial);
@@ -263,11 +274,17 @@ impl Tuner {
         let KnobTrial { change, from, gives_back, .. } = trial;
         if is_good {
             self.search.fruitful = true;
+            self.gave_threads |= change.what == Tried::Down(Knob::Threads);
             // What limits now may be something else.
             self.search.refused.clear();
             return TrialOutcome::Kept;
         }
-        self.search.refused.push(change.what);
+        if is_unsure && !self.search.careful {
+            // It is tried once more.
+            self.search.careful = true;
+        } else {
+            self.search.refused.push(change.what);
+        }
         if gives_back {
             self.enough_calm = (4 * self.enough_calm).min(MOST_CALM);
         }
@@ -304,11 +321,13 @@ impl Tuner {
         let KnobRange { usual, most, .. } = self.ranges[Knob::Threads as usize];
         let (threads, usual) = (values.get(Knob::Threads), usual.min(most));
         let are_busy = measured.busy_threads() > BUSY * threads as f64;
-        if measured.waiting() > WAITS && threads < usual && are_busy && may_change() {
+        let are_missed = self.gave_threads && threads < usual && are_busy;
+        if measured.waiting() > WAITS && are_missed && may_change() {
             // What was given back is missed. That is no trial: with the usual threads all was well.
             self.enough_calm = (4 * self.enough_calm).min(MOST_CALM);
             self.begin_search(Some((values, signature)));
             self.search.fruitful = true;
+            self.gave_threads = false;
             let why = format!("the consumer waits {}, as it did not before", percent(measured.waiting()));
             let to = KnobValues::of(|knob| if knob == Knob::Threads { usual } else { values.get(knob) });
             return self.set(now, to, &why);

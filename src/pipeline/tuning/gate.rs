@@ -67,7 +67,7 @@ mod tests {
             .map(|worker| {
                 let (gate, passed) = (gate.clone(), passed.clone());
                 std::thread::spawn(move || {
-                    assert!(gate.pass(worker));
+                    gate.pass(worker);
                     passed.fetch_add(worker, Ordering::SeqCst);
                 })
             })

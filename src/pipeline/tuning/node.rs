@@ -72,7 +72,8 @@ impl NodePlace {
             others = locks.of_others(SEATS).unwrap_or(others);
         }
         self.seat = seat;
-        let seats: u64 = others.iter().map(|range| range.end - range.start).sum();
+        // The kernel joins a loader's seat to its turn, where these are neighbours.
+        let seats: u64 = others.iter().map(|range| range.end - range.start.max(SEATS.start)).sum();
         u32::try_from(seats).unwrap_or(u32::MAX).saturating_add(1)
     }
 
