@@ -50,12 +50,12 @@ def ways(chosen: argparse.Namespace) -> dict[str, Way]:
     """Return what is compared, by name."""
     grid = {
         f"{threads} threads, {depth} reads": Way(
-            ("--tune", "false", "--threads", str(threads), "--queue-depth", str(depth))
+            ("--tune=false", "--threads", str(threads), "--queue-depth", str(depth))
         )
         for threads, depth in itertools.product(chosen.threads, chosen.depths)
     }
     bad = {name: Way(start=start) for name, start in BAD_STARTS.items()}
-    return grid | {DEFAULTS: Way(("--tune", "false")), TUNED: Way()} | bad
+    return grid | {DEFAULTS: Way(("--tune=false",)), TUNED: Way()} | bad
 
 
 class Bench:
@@ -146,11 +146,11 @@ def measure(bench: Bench, situation: Situation) -> dict:
     chosen = bench.chosen
     found: dict[str, list[dict]] = {name: [] for name in ways(chosen)}
     with served(chosen, situation.server) as data, hog(situation.hog):
-        first = bench.run(situation, Way(("--tune", "false")), data, 2)
+        first = bench.run(situation, Way(("--tune=false",)), data, 2)
         epoch = max(one["epochs"][-1]["seconds"] for one in first)
         for number in range(chosen.rounds):
             for name, way in ways(chosen).items():
-                is_tuned = "--tune" not in way.flags
+                is_tuned = "--tune=false" not in way.flags
                 settle = chosen.settle if is_tuned else 0.0
                 epochs = max(2, round((settle + chosen.seconds) / epoch) + 1)
                 # From a bad start epochs are longer at first.
@@ -192,7 +192,7 @@ def idle(bench: Bench) -> dict:
     steps = ("--consume", f"{chosen.consume_ms}ms")
     asked = {name: way for name, way in ways(chosen).items() if name not in BAD_STARTS}
     found: dict[str, list[float]] = {name: [] for name in asked}
-    first = bench.run(situation, Way(("--tune", "false")), str(chosen.data), 2, *steps)
+    first = bench.run(situation, Way(("--tune=false",)), str(chosen.data), 2, *steps)
     epoch = first[0]["epochs"][-1]["seconds"]
     for _ in range(chosen.rounds):
         for name, way in asked.items():
