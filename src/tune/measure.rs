@@ -175,11 +175,16 @@ impl Measured {
         self.sum.read_ahead / self.sum.seconds
     }
 
+    /// Whether threads rest because of a budget.
+    pub(super) fn rests(&self) -> bool {
+        self.sum.rested > OFTEN * self.sum.seconds
+    }
+
     /// What holds the pipeline up, which has so many decoding threads.
     pub(super) fn limit(&self, threads: usize) -> WhatLimits {
         if self.waiting() < WAITS {
             WhatLimits::Consumer
-        } else if self.sum.rested > OFTEN * self.sum.seconds {
+        } else if self.rests() {
             WhatLimits::Budget
         } else if self.busy_threads() > BUSY * threads as f64 {
             WhatLimits::Decoding

@@ -44,6 +44,10 @@ pub(super) fn to_raise(measured: &Measured, values: KnobValues, ranges: &[KnobRa
     let load = measured.busy_threads() / threads as f64;
     let waits = format!("the consumer waits {}", percent(measured.waiting()));
     let mut changes = Vec::new();
+    if measured.rests() {
+        // More of anything would only rest more.
+        return changes;
+    }
     let mut up = |knob: Knob, holds: bool, why: String| {
         let (value, KnobRange { usual, most, .. }) = (values.get(knob), range(knob));
         if value < most && (holds || value < usual) {
@@ -54,16 +58,18 @@ pub(super) fn to_raise(measured: &Measured, values: KnobValues, ranges: &[KnobRa
     let decoding = format!("decoding threads are busy {}", percent(load));
     let storage = format!("as many reads as may be are in flight {}", percent(measured.full()));
     let ahead = format!("as many batches as may be are open {}", percent(measured.ahead()));
+    // A thread that has lost its processor to another one counts as busy, so that a full queue says more than load does;
+    // batches ahead are open all the time where decoding is what limits.
     let has_time = load < ALL_THE_TIME;
     if load > BUSY {
         up(Knob::Threads, true, decoding.clone());
     }
     if measured.full() >= measured.ahead() {
-        up(Knob::QueueDepth, has_time && measured.full() > OFTEN, storage.clone());
+        up(Knob::QueueDepth, measured.full() > OFTEN, storage.clone());
         up(Knob::Prefetch, has_time && measured.ahead() > OFTEN, ahead);
     } else {
         up(Knob::Prefetch, has_time && measured.ahead() > OFTEN, ahead);
-        up(Knob::QueueDepth, has_time && measured.full() > OFTEN, storage.clone());
+        up(Knob::QueueDepth, measured.full() > OFTEN, storage.clone());
     }
     if load <= BUSY {
         up(Knob::Threads, false, decoding);
@@ -71,12 +77,12 @@ pub(super) fn to_raise(measured: &Measured, values: KnobValues, ranges: &[KnobRa
     // More than usual may be too much for storage that serves one request after another.
     let (knob, depth) = (Knob::QueueDepth, values.get(Knob::QueueDepth));
     let usual = range(knob).usual;
-    if depth > usual && has_time && measured.full() > OFTEN {
+    if depth > usual && measured.full() > OFTEN {
         let to = (depth / 2).max(usual);
         changes.push(KnobChange::of(Tried::Down(knob), knob, values, to, format!("{waits}; {storage}")));
     }
     // Knobs that hold up together gain nothing one by one.
-    let reads_hold = has_time && measured.full().max(measured.ahead()) > OFTEN;
+    let reads_hold = measured.full() > OFTEN || has_time && measured.ahead() > OFTEN;
     let together = KnobValues::of(|knob| {
         let (value, KnobRange { usual, most, .. }) = (values.get(knob), range(knob));
         let goes_up = value < usual || reads_hold && knob != Knob::Threads;
@@ -163,6 +169,15 @@ mod tests {
         assert_eq!(high, [[4, 256, 4], [4, 64, 4], [4, 256, 6]], "or there is too much");
         let low = raise(measured(0.5, 0.5, 0.0, 0.0), [1, 1, 1]);
         assert_eq!(low, [[2, 2, 2], [1, 2, 1], [1, 1, 2], [2, 1, 1]], "below the usual");
+    }
+
+    #[test]
+    fn nothing_is_raised_within_a_budget_and_full_queues_count_though_threads_are_busy() {
+        let busy = measured(0.5, 3.99, 0.5, 0.4);
+        let raise = |measured: &Measured| values(to_raise(measured, KnobValues([4, 32, 4]), &RANGES));
+        assert_eq!(raise(&busy), [[8, 32, 4], [4, 64, 4], [4, 64, 6]]);
+        let rested = Observation { rested: 0.5, ..busy.sum };
+        assert!(raise(&Measured { sum: rested, ..busy }).is_empty());
     }
 
     #[test]
