@@ -17,6 +17,7 @@ mod selection;
 mod settings;
 mod share;
 mod sharing;
+mod tuning;
 mod views;
 
 pub use device::{AllowedBackends, CpuDecode, Device, GpuDecoder, LANES};
@@ -39,8 +40,10 @@ pub(crate) use settings::{Given, GivenSettings, Setting, docstring, python_name,
 pub use settings::{
     LoaderKind, LoaderOptions, SETTINGS, SettingsClass, SettingsObject, manual, parameters, signature, stub,
 };
+pub(crate) use share::cores;
 pub use share::has_unwatched_quota;
 pub use sharing::SharingPolicy;
+pub(crate) use tuning::TuningPlan;
 pub(crate) use views::{ViewKind, ViewPlaces};
 
 use crate::augment::Output;
@@ -54,6 +57,7 @@ use crate::io::{Direct, IoChoice};
 use crate::names::named;
 use crate::schedule::{Assignment, LastBatch, Selection, Shuffling};
 use crate::tier::{CacheOptions, NoForms, TierName, TierOptions, Verify};
+use crate::tune::Knob;
 pub(crate) use crate::units::{parse_bytes, parse_duration};
 use labels::ReadLabels;
 use requested::RequestedFields;
@@ -139,6 +143,8 @@ pub struct LoaderConfig {
     pub max_pixels: u64,
     /// The sizes of the pools.
     pub pools: Pools,
+    /// What may be changed while an epoch runs.
+    pub(crate) tuning: TuningPlan,
     /// What differs from later epochs on, whose images have other sizes: each with its first epoch, in order.
     pub(crate) later: Vec<(u64, LoaderConfig)>,
 }
@@ -278,6 +284,7 @@ impl LoaderOptions {
             io: self.io,
             direct: self.direct,
             queue_depth,
+            deepest: queue_depth,
             peers,
             no_forms: None,
         }))
@@ -435,7 +442,14 @@ impl LoaderOptions {
             None => host.with_batches(batch_bytes)?,
             Some(device) => host.beside(device)?,
         };
+        let sizes_are_bound = options.decoded && !has_own_sizes;
+        let numbers = (threads, queue_depth, pools);
+        let tuning = options.tuning(numbers, sizes_are_bound, chosen.device != Device::Cpu)?;
         if let Some(cache) = &mut cache {
+            // Other nodes are asked for as many samples at a time as before.
+            if cache.peers.is_none() {
+                cache.deepest = tuning.most(Knob::QueueDepth);
+            }
             cache.no_forms = options.no_forms(&fields, chosen.device, chosen.decoder);
         }
         Ok(LoaderConfig {
@@ -475,6 +489,7 @@ impl LoaderOptions {
             max_errors: options.max_errors,
             max_pixels: options.max_pixels,
             pools,
+            tuning,
         })
     }
 }

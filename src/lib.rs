@@ -99,6 +99,7 @@ pub mod testing;
 mod tier;
 mod tier_name;
 mod trace;
+mod tune;
 mod units;
 
 pub use augment::{DType, Fidelity, ImageTransforms, MemoryFormat, Mixing, Transform, Transforms};

@@ -10,6 +10,7 @@ mod merge;
 mod peers;
 mod read;
 mod summary;
+mod tuned;
 mod writer;
 
 pub(crate) use histogram::{Histogram, SharedHistogram};
@@ -17,7 +18,8 @@ pub(crate) use lane::TraceLane;
 pub(crate) use limit::limit;
 pub(crate) use peers::{PeerNumbers, PeersRecord, TraceNumber};
 pub use read::read;
-pub(crate) use summary::{EpochSummary, PeersSummary, StageSummary, TraceSummary};
+pub(crate) use summary::{EpochSummary, PeersSummary, StageSummary, TraceSummary, TunerSummary};
+pub(crate) use tuned::TunedRecord;
 
 use crate::error::Result;
 use crate::tier_name::TierName;

@@ -10,7 +10,7 @@ from typing_extensions import disjoint_base
 from foreload._batches import Batch as Batch
 from foreload._batches import Batches as Batches
 from foreload._batches import Tensor as Tensor
-from foreload._loaders import FileLoader as FileLoader
+from foreload._file_loader import FileLoader as FileLoader
 from foreload._loaders import ImageLoader as ImageLoader
 from foreload._objects import Directory as Directory
 from foreload._objects import Ram as Ram

@@ -9,6 +9,7 @@ use super::parcel::Parcel;
 use super::values::Gathered;
 use super::{Batch, Sink};
 use crate::error::{Error, Result};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// How the memory is divided into pools.
@@ -16,7 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 pub struct Pools {
     /// The number of bytes of the arena that files are read into.
     pub slot_bytes: usize,
-    /// The number of batches that are being filled or wait for the consumer.
+    /// The number of batches that are being filled or wait for the consumer, at first.
     pub prefetch: usize,
     /// The number of batch buffers in all, including those that the consumer keeps.
     pub batches: usize,
@@ -31,6 +32,8 @@ struct PoolShared {
     plan: BufferPlan,
     layout: BatchLayout,
     limits: Pools,
+    /// The number of batches that are being filled or wait for the consumer, which may change.
+    ahead: AtomicUsize,
     storage: BatchStorage,
     state: Mutex<PoolState>,
     /// Called when a buffer comes back, because the reading thread may be waiting for one.
@@ -56,16 +59,15 @@ impl BatchPool {
         on_free: impl Fn() + Send + Sync + 'static,
     ) -> Self {
         let plan = BufferPlan::new(&layout, capacity);
-        let state = Mutex::default();
-        Self(Arc::new(PoolShared {
-            capacity,
-            plan,
-            layout,
-            limits,
-            storage,
-            state,
-            on_free: Box::new(on_free),
-        }))
+        let (state, on_free) = (Mutex::default(), Box::new(on_free));
+        let ahead = AtomicUsize::new(limits.prefetch);
+        Self(Arc::new(PoolShared { capacity, plan, layout, limits, ahead, storage, state, on_free }))
+    }
+
+    /// Sets the number of batches that are being filled or wait for the consumer, within the number of buffers. What
+    /// was allocated for more stays.
+    pub(crate) fn set_ahead(&self, ahead: usize) {
+        self.0.ahead.store(ahead.clamp(1, self.0.limits.batches.saturating_sub(1).max(1)), Ordering::Relaxed);
     }
 
     /// Makes one more of the buffers that the pipeline will need, and touches its pages, so that the first batches do
@@ -75,7 +77,7 @@ impl BatchPool {
     /// The errors of [`BatchPool::begin`].
     pub(crate) fn prepare_one(&self) -> Result<bool> {
         let PoolShared { limits, storage, plan, .. } = &*self.0;
-        if storage.is_cuda() || self.0.lock().allocated > limits.prefetch.min(limits.batches - 1) {
+        if storage.is_cuda() || self.0.lock().allocated > self.0.ahead().min(limits.batches - 1) {
             return Ok(false);
         }
         // The reading thread alone allocates.
@@ -93,11 +95,12 @@ impl BatchPool {
     /// The errors of [`BatchPool::begin`].
     fn take(&self) -> Result<Option<BatchBuffer>> {
         let mut state = self.0.lock();
-        if state.in_pipeline >= self.0.limits.prefetch {
+        let ahead = self.0.ahead();
+        if state.in_pipeline >= ahead {
             return Ok(None);
         }
         // A consumer that drops each batch when it has the next one needs one more than the pipeline's share.
-        let may_allocate = state.allocated <= self.0.limits.prefetch || state.may_grow;
+        let may_allocate = state.allocated <= ahead || state.may_grow;
         let mut memory = match state.free.iter().rposition(BufferMemory::is_left) {
             Some(latest) => state.free.remove(latest),
             None if may_allocate && state.allocated < self.0.limits.batches => {
@@ -195,6 +198,10 @@ impl BatchPool {
 }
 
 impl PoolShared {
+    fn ahead(&self) -> usize {
+        self.ahead.load(Ordering::Relaxed)
+    }
+
     fn lock(&self) -> MutexGuard<'_, PoolState> {
         // The state is valid after every statement, so a panic elsewhere cannot have broken it.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)

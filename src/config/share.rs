@@ -32,6 +32,54 @@ pub(super) fn processors(ranks: u32) -> usize {
     share(own, together, ranks as usize)
 }
 
+/// The processors that one of `ranks` processes of this machine has, with the fractions that quotas of control groups
+/// leave.
+pub(crate) fn cores(ranks: u32) -> f64 {
+    let whole = processors(ranks) as f64;
+    let groups = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    match quota(&groups, Path::new("/sys/fs/cgroup")) {
+        // Who shares a quota has an equal part of it.
+        Some(quota) => whole.min((quota / f64::from(ranks.max(1))).max(0.01)),
+        None => whole,
+    }
+}
+
+/// The least quota, in processors, of the groups in `groups`, which has the form of `/proc/self/cgroup`, and of those
+/// above them; `root` is where they are mounted.
+fn quota(groups: &str, root: &Path) -> Option<f64> {
+    let number = |text: &str| text.trim().parse::<f64>().ok().filter(|number| *number > 0.0);
+    let read = |path: std::path::PathBuf| std::fs::read_to_string(path).ok();
+    let of_group = |group: &Path, is_second: bool| match is_second {
+        true => {
+            let text = read(group.join("cpu.max"))?;
+            let (quota, period) = text.trim().split_once(' ')?;
+            Some(number(quota)? / number(period)?)
+        }
+        false => {
+            let quota = number(&read(group.join("cpu.cfs_quota_us"))?)?;
+            Some(quota / number(&read(group.join("cpu.cfs_period_us"))?)?)
+        }
+    };
+    let quotas = groups.lines().flat_map(|line| {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, group) = (fields.next().unwrap_or("-"), fields.next().unwrap_or_default());
+        let (mounts, is_second) = match controllers {
+            "" => (vec![root.to_owned()], true),
+            _ if controllers.split(',').any(|controller| controller == "cpu") => {
+                (vec![root.join("cpu"), root.join("cpu,cpuacct")], false)
+            }
+            _ => (Vec::new(), false),
+        };
+        let group = Path::new(group.trim_start_matches('/')).to_owned();
+        let of_mount = move |mount: std::path::PathBuf| {
+            let places: Vec<_> = group.ancestors().map(|group| mount.join(group)).collect();
+            places.into_iter().filter_map(move |place| of_group(&place, is_second))
+        };
+        mounts.into_iter().flat_map(of_mount).collect::<Vec<_>>()
+    });
+    quotas.min_by(f64::total_cmp)
+}
+
 /// The number of processors for one rank that may use `own` of them, where all ranks may use `together`.
 fn share(own: usize, together: usize, ranks: usize) -> usize {
     match together > own {
@@ -144,6 +192,30 @@ mod tests {
                 .is_some_and(|cpus| !cpus.is_empty())
         );
         assert_eq!(status("self", "Pid:"), Some(std::process::id().to_string()));
+    }
+
+    #[test]
+    fn quotas_of_both_versions_of_control_groups_are_found() {
+        let root = tempfile::tempdir().unwrap();
+        let write = |place: &str, text: &str| {
+            let path = root.path().join(place);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, text).unwrap();
+        };
+        write("pods/cpu.max", "150000 100000\n");
+        write("pods/one/cpu.max", "max 100000\n");
+        write("cpu,cpuacct/box/cpu.cfs_quota_us", "50000\n");
+        write("cpu,cpuacct/box/cpu.cfs_period_us", "100000\n");
+        write("cpu,cpuacct/free/cpu.cfs_quota_us", "-1\n");
+        write("cpu,cpuacct/free/cpu.cfs_period_us", "100000\n");
+        let found = |groups| quota(groups, root.path());
+        assert_eq!(found("0::/pods/one\n"), Some(1.5), "that of the group above");
+        assert_eq!(found("3:cpu,cpuacct:/box\n2:memory:/x\n"), Some(0.5));
+        assert_eq!(found("3:cpu,cpuacct:/free\n"), None);
+        assert_eq!(found("0::/elsewhere\n"), None);
+        write("cpu.max", "25000 100000\n");
+        assert_eq!(found("0::/what/it/is/called/outside\n"), Some(0.25), "in a container");
+        assert!(cores(1) > 0.0 && cores(1) <= processors(1) as f64);
     }
 
     #[test]

@@ -33,11 +33,16 @@ pub struct PreadReader {
     waker: Waker,
     /// Disconnected when the last thread ends.
     alive: Receiver<()>,
+    /// Started one by one, when so many requests are in flight for the first time.
     threads: Vec<JoinHandle<()>>,
+    start: StartThread,
     depth: usize,
     in_flight: usize,
     why: String,
 }
+
+/// Starts the thread with this number.
+type StartThread = Box<dyn Fn(usize) -> std::io::Result<JoinHandle<()>> + Send>;
 
 enum PreadAnswer {
     Completed(Completion),
@@ -73,10 +78,11 @@ pub struct PreadOptions {
 }
 
 impl PreadReader {
-    /// Starts a thread for each of `depth` requests in flight, up to 256 threads.
+    /// A reader of up to `depth` requests in flight, with a thread for each, up to 256 threads. A thread starts when it
+    /// is first needed.
     ///
     /// # Errors
-    /// [`Error::Unavailable`] when the system gives no more threads.
+    /// [`Error::Unavailable`] when the system gives no thread.
     pub fn new(files: Arc<dyn Files>, depth: usize, options: PreadOptions) -> Result<Self> {
         let depth = depth.max(1);
         let shared = Arc::new(PreadShared {
@@ -93,25 +99,28 @@ impl PreadReader {
         let (jobs, waiting) = unbounded::<ReadRequest>();
         let (answer, answers) = unbounded();
         let (living, alive) = unbounded::<()>();
-        let mut threads = Vec::new();
-        for lane in 0..depth.min(MOST_THREADS) {
-            let (shared, waiting, answer, living) =
-                (shared.clone(), waiting.clone(), answer.clone(), living.clone());
-            let mut short = options.short_reads.map(|seed| ShortReads::new(seed, lane as u64));
-            let work = move || {
-                let _living = living;
-                for request in waiting {
-                    if answer.send(PreadAnswer::Completed(shared.answer(request, short.as_mut()))).is_err() {
-                        break;
+        let start: StartThread = {
+            let (shared, waiting, answer) = (shared.clone(), waiting.clone(), answer.clone());
+            Box::new(move |lane| {
+                let (shared, waiting, answer) = (shared.clone(), waiting.clone(), answer.clone());
+                let living = living.clone();
+                let mut short = options.short_reads.map(|seed| ShortReads::new(seed, lane as u64));
+                let work = move || {
+                    let _living = living;
+                    for request in waiting {
+                        let done = PreadAnswer::Completed(shared.answer(request, short.as_mut()));
+                        if answer.send(done).is_err() {
+                            break;
+                        }
                     }
-                }
-            };
-            let thread = std::thread::Builder::new().name(format!("foreload-read-{lane}")).stack_size(STACK);
-            let thread = thread.spawn(work).map_err(|error| {
-                Error::Unavailable(format!("cannot start reader thread {lane}: {error}; lower queue_depth="))
-            })?;
-            threads.push(thread);
-        }
+                };
+                let thread = std::thread::Builder::new().name(format!("foreload-read-{lane}"));
+                thread.stack_size(STACK).spawn(work)
+            })
+        };
+        let first = start(0).map_err(|error| {
+            Error::Unavailable(format!("cannot start a reader thread: {error}; lower queue_depth="))
+        })?;
         let waker = {
             let shared = shared.clone();
             Waker(Arc::new(move || {
@@ -129,7 +138,8 @@ impl PreadReader {
             answers,
             waker,
             alive,
-            threads,
+            threads: vec![first],
+            start,
             depth,
             in_flight: 0,
             why: options.why,
@@ -161,6 +171,11 @@ impl Reader for PreadReader {
         let jobs = self.jobs.as_ref().expect("jobs are closed only by drop");
         jobs.send(request).expect("a receiver is in self");
         self.in_flight += 1;
+        let started = self.threads.len();
+        if self.in_flight > started && started < MOST_THREADS {
+            // Where the system gives no more, those that are there have one request after another.
+            self.threads.extend((self.start)(started));
+        }
     }
 
     fn wait(&mut self, out: &mut Vec<Completion>) -> Result<()> {
@@ -192,7 +207,7 @@ impl Reader for PreadReader {
     fn describe(&self) -> String {
         let mode = if self.shared.policy.mode().direct { "O_DIRECT" } else { "buffered" };
         let why = if self.why.is_empty() { String::new() } else { format!(" ({})", self.why) };
-        format!("pread with {} threads, {mode}{why}", self.threads.len())
+        format!("pread with {} threads, {mode}{why}", self.depth.min(MOST_THREADS))
     }
 }
 
@@ -201,6 +216,8 @@ impl Drop for PreadReader {
     /// owns its slot, which returns to the pool when the read ends.
     fn drop(&mut self) {
         self.jobs = None;
+        // It has an end of the channel by which the last thread is known to have ended.
+        self.start = Box::new(|_| Err(std::io::Error::other("the reader has ended")));
         while self.waiting.try_recv().is_ok() {}
         if let Err(crossbeam_channel::RecvTimeoutError::Disconnected) = self.alive.recv_timeout(DROP_LIMIT) {
             for thread in self.threads.drain(..) {

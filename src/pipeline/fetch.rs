@@ -5,6 +5,7 @@ use super::cuda::assembly::{Assembly, LaneQueues, PiecesInFlight};
 use super::mixing::RingBoard;
 use super::peers_log::PeersLog;
 use super::stopwatch::Stopwatch;
+use super::tuning::Tuning;
 use super::work::{DecodeJob, OpenPlace, ThenGoes};
 use super::{EpochRun, PipelineShared};
 use crate::batch::{BatchCloser, BatchPool, Sink};
@@ -85,6 +86,7 @@ pub(super) struct Fetcher {
     arrived: Vec<Completion>,
     stopwatch: Stopwatch,
     peers_log: PeersLog,
+    tuning: Tuning,
 }
 
 /// A read in flight.
@@ -134,6 +136,7 @@ impl Fetcher {
         batches: BatchPool,
         jobs: Sender<DecodeJob>,
         lanes: Option<LaneQueues>,
+        tuning: Tuning,
     ) -> Self {
         Self {
             stopwatch: Stopwatch::new(shared.trace.lane("reader")),
@@ -151,6 +154,7 @@ impl Fetcher {
             counted: ReadStats::default(),
             arrived: Vec::new(),
             peers_log: PeersLog::new(),
+            tuning,
         }
     }
 
@@ -164,6 +168,8 @@ impl Fetcher {
                 run.inbox.fail(error);
             }
             self.pending.clear();
+            // Also after an error.
+            self.tuning.end();
         }
     }
 
@@ -174,6 +180,8 @@ impl Fetcher {
         self.starved_since = None;
         self.counted = self.reader.as_ref().map_or_else(ReadStats::default, |reader| reader.stats());
         self.stopwatch.skip_to(run.counters.started);
+        self.tuning.begin(self.stopwatch.lane());
+        self.limit_reads();
         while !run.stopped() {
             // Set before the pools are asked, so that what comes free in between wakes this thread.
             self.shared.fetch_waker.starve();
@@ -200,11 +208,17 @@ impl Fetcher {
             }
             let blocked = starved && !matches!(blocked_on, BlockedOn::Arrivals(_));
             let waited = if blocked { &run.counters.read_blocked } else { &run.counters.read_waiting };
-            let waited = self.stopwatch.lap(waited);
+            let passed = self.stopwatch.lap(waited);
             if is_reading {
-                run.counters.reading.fetch_add((submitted + waited).as_nanos() as u64, Ordering::Relaxed);
+                run.counters.reading.fetch_add((submitted + passed).as_nanos() as u64, Ordering::Relaxed);
             }
+            let for_batches = blocked_on == BlockedOn::BatchBuffer;
+            self.tuning.waited(passed, blocked_on == BlockedOn::Nothing, for_batches);
             self.pass_on(run, &mut cursor)?;
+            let now = self.stopwatch.now();
+            if self.tuning.look(run, now, self.stopwatch.lane()) {
+                self.limit_reads();
+            }
         }
         self.shared.fetch_waker.starving.store(false, Ordering::SeqCst);
         if let Some(cache) = self.shared.cache.get() {
@@ -212,6 +226,12 @@ impl Fetcher {
             self.peers_log.record(self.stopwatch.lane(), Instant::now(), Some(cache));
         }
         Ok(())
+    }
+
+    /// Tells the reader how many reads there will be in flight.
+    fn limit_reads(&mut self) {
+        let depth = self.tuning.depth();
+        self.reader().limit(depth);
     }
 
     /// Sleeps until something may have come free. On the way to a GPU, files stay in their slots until their batch is
@@ -261,7 +281,8 @@ impl Fetcher {
         cursor: &mut ScheduleCursor,
         sink: &Arc<dyn Sink>,
     ) -> Result<BlockedOn> {
-        while self.reader().room() > 0 {
+        let depth = self.tuning.depth();
+        while self.reader().room() > 0 && self.reader().in_flight() < depth {
             let Some(next) = cursor.open.last() else {
                 match self.begin_batch(run, cursor, sink)? {
                     Begun::Opened => continue,

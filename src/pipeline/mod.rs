@@ -24,11 +24,13 @@ mod originals;
 mod peers_log;
 mod preview;
 mod progress;
+mod reading;
 mod stats;
 mod status;
 mod stopwatch;
 mod substitute;
 mod threads;
+mod tuning;
 mod wanted;
 mod work;
 
@@ -38,6 +40,7 @@ pub use cursor::{Cursor, Start};
 pub use epoch::{Epoch, FailureLog, Poll, SampleFailure};
 pub(crate) use preview::{PreviewImage, PreviewMix};
 pub use progress::Progress;
+pub(crate) use reading::{OpenReader, open_reader};
 pub use stats::EpochStats;
 pub(crate) use stats::StageTimes;
 
@@ -45,16 +48,15 @@ use crate::augment::{DrawnMix, MixKeys, RecipeKeys};
 use crate::config::LoaderConfig;
 use crate::dataset::DatasetIndex;
 use crate::error::{Error, Result};
-use crate::io::Reader;
 use crate::rng::{RandomKey, Use};
 use crate::schedule::{SampleHomes, Schedule, Shuffling};
 use crate::sharing::BatchPosition;
 use crate::slot::SlotPool;
 use crate::state::{OrderIdentity, State};
 use crate::stream::SampleStream;
-use crate::tier::{Cache, CacheStats, OpenSource, RankPlace, SourceUse};
-use crate::tier_name::TierName;
+use crate::tier::{Cache, CacheStats, RankPlace};
 use crate::trace::{Trace, TraceLane};
+use crate::tune::TunerState;
 use attend::SharedBatches;
 use course::{Course, StreamCourse};
 use fetch::FetchWaker;
@@ -64,6 +66,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use stopwatch::Stopwatch;
 use threads::Threads;
+use tuning::SharedState;
 
 /// Everything from the dataset's index to finished batches.
 pub struct Pipeline {
@@ -72,23 +75,6 @@ pub struct Pipeline {
     later: Vec<(u64, Arc<PipelineShared>)>,
     threads: Mutex<Option<Threads>>,
     status: PipelineStatus,
-}
-
-/// Opens the reader, on the thread that will drive it.
-pub(crate) type OpenReader =
-    dyn Fn(&Arc<DatasetIndex>, &SlotPool, &LoaderConfig) -> Result<Box<dyn Reader>> + Send + Sync;
-
-/// Opens the reader of a dataset that the settings ask for.
-///
-/// # Errors
-/// Those of [`crate::io::open`].
-pub(crate) fn open_reader(
-    index: &Arc<DatasetIndex>,
-    slots: &SlotPool,
-    config: &LoaderConfig,
-) -> Result<Box<dyn Reader>> {
-    let stretches = config.stretches.as_ref();
-    crate::io::open_near(index, stretches, slots, config.io, config.direct, config.queue_depth)
 }
 
 /// What all threads of a pipeline share. For images of other sizes there is another; what is behind `Arc` is in common.
@@ -118,6 +104,8 @@ struct PipelineShared {
     decoders: Arc<OnceLock<Vec<(&'static str, String)>>>,
     /// Whether the reading thread waits for room with nothing in flight.
     stuck: AtomicBool,
+    /// What the tuner stands at.
+    tuned: Arc<SharedState>,
 }
 
 /// One epoch, as all stages know it.
@@ -182,6 +170,7 @@ impl Pipeline {
             io: Arc::default(),
             decoders: Arc::default(),
             stuck: AtomicBool::default(),
+            tuned: Arc::default(),
         };
         let with = |(epoch, config)| (epoch, Arc::new(shared.with(config)));
         Self {
@@ -208,6 +197,8 @@ impl Pipeline {
         let open = move |_: &Arc<DatasetIndex>, slots: &SlotPool, config: &LoaderConfig| {
             reads.open_reader(slots, config.io, config.direct, config.queue_depth)
         };
+        // How fast samples arrive, others decide.
+        let config = LoaderConfig { tuning: config.tuning.off(), ..config };
         let mut pipeline = Self::with_reader(index, config, Box::new(open));
         let shared = Arc::get_mut(&mut pipeline.shared).expect("nobody else has the pipeline yet");
         shared.stream = Some(stream);
@@ -224,6 +215,23 @@ impl Pipeline {
             shared.trace = trace.clone();
         }
         self
+    }
+
+    /// Makes the tuner change all knobs at random, again and again, as tests want it.
+    ///
+    /// # Panics
+    /// Panics when an epoch has begun already.
+    pub fn shaken(mut self, seed: u64) -> Self {
+        let later = self.later.iter_mut().map(|(_, shared)| shared);
+        for shared in std::iter::once(&mut self.shared).chain(later) {
+            Arc::get_mut(shared).expect("no epoch has begun").config.tuning.shaken = Some(seed);
+        }
+        self
+    }
+
+    /// How often the tuner has changed something.
+    pub fn changes(&self) -> u64 {
+        self.tuner().log.changes()
     }
 
     /// The dataset.
@@ -250,6 +258,11 @@ impl Pipeline {
     /// epoch.
     pub fn decoders(&self) -> &[(&'static str, String)] {
         self.shared.decoders.get().map_or(&[], Vec::as_slice)
+    }
+
+    /// What is tuned, and what was changed so far; empty before the first epoch.
+    pub(crate) fn tuner(&self) -> TunerState {
+        self.shared.tuned.get()
     }
 
     /// Says where samples are kept. From the next epoch on, assignments by locality go by it.
@@ -430,42 +443,13 @@ impl PipelineShared {
             io: self.io.clone(),
             decoders: self.decoders.clone(),
             stuck: AtomicBool::default(),
+            tuned: self.tuned.clone(),
         }
     }
 
     /// What the tiers have done since the pipeline began.
     fn cached(&self) -> CacheStats {
         self.cache.get().map(|cache| cache.stats()).unwrap_or_default()
-    }
-
-    /// Opens the reader of the pipeline, on the thread that drives it. It reads from all tiers where there is a cache.
-    fn open_reader(self: &Arc<Self>, slots: &SlotPool) -> Result<Box<dyn Reader>> {
-        let Some(cache) = self.cache.get() else {
-            return (self.open_reader)(&self.index, slots, &self.config);
-        };
-        let shared = self.clone();
-        let open = move |slots: &SlotPool, queue_depth, source_use| {
-            let mut config = LoaderConfig { queue_depth, ..shared.config.clone() };
-            if source_use == SourceUse::Staging {
-                // What is staged has an order of its own.
-                config.stretches = None;
-            }
-            (shared.open_reader)(&shared.index, slots, &config)
-        };
-        let open: Arc<OpenSource> = Arc::new(open);
-        cache.reader(open, slots)
-    }
-
-    /// Reads one sample's bytes for a thread that does not go through the reader, from all tiers.
-    fn read_blocking(&self, sample: u64) -> Result<(Vec<u8>, TierName)> {
-        if let Some(stream) = &self.stream {
-            return stream.read(sample).map(|bytes| (bytes, TierName::RAM));
-        }
-        match self.cache.get() {
-            Some(cache) if cache.is_ours() => cache.read_blocking(sample),
-            _ => crate::io::read_blocking(&*self.index, self.index.extent(sample))
-                .map(|bytes| (bytes, TierName::SOURCE)),
-        }
     }
 
     /// Makes `source` the failure of `sample`.

@@ -165,6 +165,16 @@ impl PipelineShared {
         });
     }
 
+    /// Tells that loaders of this node cannot agree on who changes what.
+    pub(super) fn notify_alone(&self, why: &str) {
+        self.index.notices().inform_once("tuner", || {
+            format!(
+                "this loader tunes itself without regard to others of this node, and shares no budget with them: \
+                 {why}; or set tune=False, and threads for each"
+            )
+        });
+    }
+
     /// Warns that the CPU decodes only because batches are small.
     pub(super) fn notify_small_batches(&self) {
         self.index.notices().warn_once("small batches", || {

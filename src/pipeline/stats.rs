@@ -27,7 +27,10 @@ pub(super) struct EpochCounters {
     pub reading: AtomicU64,
     /// The number of reads in flight now, or when the reading thread last looked.
     pub in_flight: AtomicU64,
-    /// The number of samples of the batches that were delivered.
+    /// The samples that workers have finished.
+    pub finished: AtomicU64,
+    /// The batches that were delivered, and the number of their samples.
+    pub batches: AtomicU64,
     pub delivered: AtomicU64,
     pub bytes: AtomicU64,
     pub skipped: AtomicU64,
@@ -93,6 +96,8 @@ impl EpochCounters {
             consumer: zero(),
             reading: zero(),
             in_flight: zero(),
+            finished: zero(),
+            batches: zero(),
             delivered: zero(),
             bytes: zero(),
             skipped: zero(),

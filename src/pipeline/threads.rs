@@ -3,6 +3,7 @@
 use super::cuda::assembly::LaneQueues;
 use super::cuda::{self, GpuStage};
 use super::fetch::Fetcher;
+use super::tuning::Tuning;
 use super::{EpochRun, PipelineShared, work};
 use crate::batch::{BatchPool, BatchStorage};
 use crate::config::{Device, LANES};
@@ -12,6 +13,7 @@ use crate::schedule::{Assignment, SampleHomes};
 use crate::sharing::BatchPosition;
 use crate::slot::SlotPool;
 use crate::tier::{Cache, RankPlace, SharedJob, Verify};
+use crate::tune::Knob;
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::sync::{Arc, PoisonError};
 use std::thread::JoinHandle;
@@ -83,6 +85,8 @@ impl Threads {
         let on_free = move || fetch_waker.wake_if_starved();
         let batches =
             BatchPool::new(config.batch_size as usize, config.layout.clone(), config.pools, storage, on_free);
+        // Whatever fails below, workers behind the gate come to their end.
+        let tuning = Tuning::new(shared.clone(), batches.clone());
         let (runs, run_queue) = unbounded();
         // The channels are bounded by the slots: every job and every sample of a piece holds one.
         let (jobs, job_queue) = unbounded();
@@ -113,15 +117,15 @@ impl Threads {
                 )?;
             }
         }
-        for i in 0..config.threads {
+        for i in 0..config.tuning.most(Knob::Threads) {
             let (shared, stage, jobs) = (shared.clone(), stage.clone(), job_queue.clone());
-            let lane = shared.trace.lane(&format!("worker {i}"));
+            let (lane, bounds) = (shared.trace.lane(&format!("worker {i}")), tuning.for_workers());
             spawn(
                 format!("foreload-work-{i}"),
-                Box::new(move || work::run(&shared, stage.as_deref(), &jobs, lane)),
+                Box::new(move || work::run(&shared, stage.as_deref(), &jobs, (i, &bounds), lane)),
             )?;
         }
-        let fetcher = Fetcher::new(shared.clone(), slots, batches.clone(), jobs, lanes);
+        let fetcher = Fetcher::new(shared.clone(), slots, batches.clone(), jobs, lanes, tuning);
         spawn("foreload-read".into(), Box::new(move || fetcher.run(&run_queue)))?;
         let shared = shared.clone();
         Ok(Self { process: std::process::id(), shared, batches, runs, current: None, handles, ended })

@@ -10,6 +10,7 @@ use super::mixing::{FilledPlace, RingBoard};
 use super::one_version::of_one_version;
 use super::originals::OriginalFiles;
 use super::stopwatch::Stopwatch;
+use super::tuning::{CpuMeter, WorkerBounds};
 use super::{EpochRun, PipelineShared, substitute};
 use crate::augment::Renderer;
 use crate::batch::{Array, Encoded, Ticket, Value};
@@ -26,6 +27,8 @@ use crossbeam_channel::Receiver;
 use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 /// While at least this many jobs per worker wait, the reading thread is not woken for each slot that comes free: a
 /// wake-up costs as much as a read.
@@ -61,20 +64,31 @@ pub(super) struct DecodeJob {
     pub bytes: Result<Filled>,
 }
 
-/// Works until no more jobs can come; with the `stage` of the GPU where batches end on one.
+/// Works as the worker with this `number` until no more jobs can come; with the `stage` of the GPU where batches end on
+/// one.
 pub(super) fn run(
     shared: &PipelineShared,
     stage: Option<&GpuStage>,
     jobs: &Receiver<DecodeJob>,
+    (number, bounds): (usize, &WorkerBounds),
     lane: TraceLane,
 ) {
     let new = || match stage {
         None => Worker::Host(Box::new(HostWorker::new(shared))),
         Some(stage) => Worker::Cuda(Box::new(Preparer::new(shared, stage))),
     };
-    let mut worker = new();
+    let WorkerBounds { gate, budget, origin } = bounds;
+    // Who sleeps all the time needs no memory for work. On a GPU all is made before the first batch.
+    let mut worker = stage.is_some().then(new);
     let mut stopwatch = Stopwatch::new(lane);
-    for (count, job) in jobs.iter().enumerate() {
+    let mut meter = CpuMeter::new(budget.clone(), *origin);
+    for count in 0.. {
+        meter.pay();
+        if gate.pass(number) {
+            // That was no waiting for bytes.
+            stopwatch.skip_to(Instant::now());
+        }
+        let Ok(job) = jobs.recv() else { break };
         let run = job.run.clone();
         // The time before the epoch does not count as waiting for it.
         stopwatch.skip_to(run.counters.started);
@@ -82,12 +96,16 @@ pub(super) fn run(
         stopwatch.turn_to(run.epoch, job.place.step);
         if run.stopped() {
             drop(job);
-        } else if let Err(panic) = catch_unwind(AssertUnwindSafe(|| worker.work(job, &mut stopwatch))) {
-            run.inbox.fail(Error::panicked("decoding", &*panic));
-            // The scratch memory of the old one may be half-written.
-            worker = new();
+        } else {
+            let work = || worker.get_or_insert_with(new).work(job, &mut stopwatch);
+            if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
+                run.inbox.fail(Error::panicked("decoding", &*panic));
+                // The scratch memory of the old one may be half-written.
+                worker = None;
+            }
+            run.counters.finished.fetch_add(1, Ordering::Relaxed);
         }
-        if jobs.len() < ENOUGH_JOBS * shared.config.threads || count % ROUSE_EVERY == 0 {
+        if jobs.len() < ENOUGH_JOBS * gate.width() || count % ROUSE_EVERY == 0 {
             shared.fetch_waker.wake_if_starved();
         }
     }

@@ -4,6 +4,7 @@ use super::error::{no_labels, raise, to_python};
 use super::loader::{SIGNAL_CHECK, SharedPipeline, as_dict, lock};
 use super::notices::deliver;
 use super::tensor::PyTensor;
+use super::tuner::tuner_stats;
 use crate::batch;
 use crate::config::{Device, FieldValue, LABEL, LoaderConfig};
 use crate::dataset::{Extent, FieldKind};
@@ -158,6 +159,7 @@ impl Batches {
             }
             dict.set_item("gpu", gpu)?;
         }
+        dict.set_item("tuner", tuner_stats(py, &self.pipeline.tuner())?)?;
         // This holds even if the cache turned out to be of no use: then all counters are 0.
         if self.pipeline.config().cache.is_some() {
             let last_error = self.pipeline.cache().and_then(|cache| cache.last_error());

@@ -8,6 +8,7 @@ mod peers;
 mod settings;
 mod streams;
 mod tensor;
+mod tuner;
 
 use crate::augment::{Fidelity, ImageSize, MemoryFormat, Recipe, Transforms};
 use crate::error::Result;

@@ -53,6 +53,8 @@ pub struct CacheOptions {
     pub direct: Direct,
     /// The number of reads in flight, of each tier.
     pub queue_depth: usize,
+    /// The most reads in flight that readers of batches are made for.
+    pub deepest: usize,
     /// How the job's nodes share what they keep; `None` where each has its own.
     pub peers: Option<PeersOptions>,
     /// Why copies are not brought to another form; `None` where they may be.
@@ -203,7 +205,7 @@ impl Cache {
         slots: &SlotPool,
     ) -> Result<Box<dyn Reader>> {
         let source = {
-            let (open, slots, depth) = (open.clone(), slots.clone(), self.options.queue_depth);
+            let (open, slots, depth) = (open.clone(), slots.clone(), self.options.deepest);
             move || open(&slots, depth, SourceUse::Batches)
         };
         let reader = TieredReader::new(self.clone(), source, slots)?;

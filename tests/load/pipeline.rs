@@ -51,6 +51,35 @@ fn same_bytes_for_any_threads_io_and_depth() {
     }
 }
 
+/// Threads come and go, reads in flight and batches ahead change at random while epochs run.
+#[test]
+fn same_bytes_whatever_the_tuner_does() {
+    let dataset = Dataset::folder(61);
+    let free = LoaderOptions { threads: None, ..options() };
+    let fixed = LoaderOptions { tune: false, ..free.clone() };
+    let still = dataset.pipeline(&fixed);
+    let reference = epoch_bytes(&still, 3);
+    assert_eq!(still.changes(), 0);
+    for (seed, io) in [(1, IoChoice::Auto), (2, IoChoice::Pread), (3, IoChoice::Auto), (4, IoChoice::Pread)] {
+        let pipeline = dataset.pipeline(&LoaderOptions { io, ..free.clone() }).shaken(seed);
+        for _ in 0..3 {
+            assert!(epoch_bytes(&pipeline, 3) == reference, "seed {seed}, {io:?}");
+        }
+        assert!(pipeline.changes() > 10, "seed {seed}: {}", pipeline.changes());
+    }
+}
+
+/// What a budget leaves is enough for all batches, and threads that rest are woken for the end.
+#[test]
+fn same_bytes_within_a_budget() {
+    let dataset = Dataset::folder(61);
+    let reference = epoch_bytes(&dataset.pipeline(&options()), 3);
+    for tune in [true, false] {
+        let asked = LoaderOptions { cpu: Some(0.01), threads: None, tune, ..options() };
+        assert!(epoch_bytes(&dataset.pipeline(&asked), 3) == reference);
+    }
+}
+
 #[test]
 fn statistics_of_another_scale_are_questioned() {
     let dataset = Dataset::folder(8);

@@ -14,7 +14,8 @@ use std::process::Command;
 /// The file with the stub of a class, between two marker lines.
 fn stub_file(class: SettingsClass) -> &'static str {
     match class {
-        SettingsClass::Loader(_) => "python/foreload/_loaders.pyi",
+        SettingsClass::Loader(LoaderKind::Images) => "python/foreload/_loaders.pyi",
+        SettingsClass::Loader(LoaderKind::Files) => "python/foreload/_file_loader.pyi",
         SettingsClass::Object(_) => "python/foreload/_objects.pyi",
     }
 }

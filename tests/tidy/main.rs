@@ -63,8 +63,8 @@ const HOMES: &[(&str, &[&str])] = &[
     (
         "rustix",
         &[
-            "batch", "cli", "dataset", "http", "io", "node", "pack", "peers", "sharing", "slot", "source",
-            "status", "stream", "tier",
+            "batch", "cli", "dataset", "http", "io", "node", "pack", "peers", "pipeline", "sharing", "slot",
+            "source", "status", "stream", "tier",
         ],
     ),
     (

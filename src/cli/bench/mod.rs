@@ -8,6 +8,7 @@ mod report;
 mod share;
 mod stall;
 mod text;
+mod tuner;
 
 pub(super) use args::BenchArgs;
 

@@ -3,6 +3,7 @@
 use super::epochs::BenchRun;
 use super::place::BenchPlace;
 use super::stall::Stall;
+use super::tuner::TunerReport;
 use crate::cli::usage::ProcessUsage;
 use crate::config::{Device, LoaderConfig};
 use crate::decode::DecodedBy;
@@ -44,6 +45,8 @@ pub(super) struct BenchReport {
     /// The time from asking for a sample to having it, in all epochs.
     pub(super) latency: Latency,
     pub(super) decoded_by: DecoderReport,
+    /// What was changed while the epochs ran, and why.
+    pub(super) tuner: TunerReport,
     /// The work of the GPU; absent without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) gpu: Option<GpuReport>,
@@ -91,6 +94,7 @@ impl BenchReport {
             first_batch_seconds: pass.first_batch.map_or(0.0, |first| (first - start).as_secs_f64()),
             stages: stages(&total.stages, seconds, waited, config.threads),
             gpu: gpu(config, total),
+            tuner: TunerReport::new(&pipeline.tuner()),
             decoded_by: DecoderReport { images: total.decoded, concealed: total.concealed },
             stall_per_step: Percentiles::of(&total.stalls),
             latency: Latency::of(total),

@@ -4,6 +4,7 @@
 mod page;
 mod peers;
 mod text;
+mod tuner;
 
 use super::output;
 use crate::error::{Error, Result};

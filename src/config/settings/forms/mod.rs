@@ -226,31 +226,42 @@ whole_numbers!(u32, u64);
 /// A number from 0 to 1.
 pub(super) struct Probability;
 
-impl Form<f64> for Probability {
-    fn read(&self, given: &Given) -> Result<f64, String> {
-        match given.finite().filter(|number| (0.0..=1.0).contains(number)) {
-            Some(number) => Ok(number),
-            None => is(given),
+/// A number above 0, up to 1.
+pub(super) struct PartOfOne;
+
+/// Implements the forms of numbers by which of them are taken, and in which words.
+macro_rules! numbers {
+    ($($form:ident: $taken:expr, $may_be:literal, $placeholder:literal;)*) => { $(
+        impl Form<f64> for $form {
+            fn read(&self, given: &Given) -> Result<f64, String> {
+                let taken: fn(&f64) -> bool = $taken;
+                given.finite().filter(taken).map_or_else(|| is(given), Ok)
+            }
+
+            fn show(&self, value: &f64) -> Given {
+                Given::Number(*value)
+            }
+
+            fn may_be(&self) -> String {
+                $may_be.into()
+            }
+
+            fn annotation(&self) -> String {
+                "float".into()
+            }
+
+            fn placeholder(&self) -> String {
+                $placeholder.into()
+            }
+
+            fn given_by(&self, word: &str) -> Given {
+                number_given_by(word)
+            }
         }
-    }
+    )* };
+}
 
-    fn show(&self, value: &f64) -> Given {
-        Given::Number(*value)
-    }
-
-    fn may_be(&self) -> String {
-        "a number from 0 to 1".into()
-    }
-
-    fn annotation(&self) -> String {
-        "float".into()
-    }
-
-    fn placeholder(&self) -> String {
-        "P".into()
-    }
-
-    fn given_by(&self, word: &str) -> Given {
-        number_given_by(word)
-    }
+numbers! {
+    Probability: |number| (0.0..=1.0).contains(number), "a number from 0 to 1", "P";
+    PartOfOne: |number| *number > 0.0 && *number <= 1.0, "a number above 0, at most 1", "SHARE";
 }

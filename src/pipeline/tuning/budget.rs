@@ -1,0 +1,143 @@
+//! A budget of processor time: threads note what they have taken, and rest when that was more than their share.
+
+use rustix::time::{ClockId, clock_gettime};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// The time that may be taken at once, before anybody rests: hiccups even out.
+const BURST: f64 = 0.05;
+
+/// The longest rest of a thread, after which it looks whether there is still something to do.
+const LONGEST_REST: f64 = 0.1;
+
+/// The processor time that all threads of a pipeline have together.
+pub(in crate::pipeline) struct CpuBudget {
+    account: Mutex<Account>,
+    /// The nanoseconds for which threads have rested.
+    rested: AtomicU64,
+}
+
+/// Time that was taken and is not paid for. Times are in seconds.
+#[derive(Debug)]
+struct Account {
+    /// The processors that may be busy on average.
+    cores: f64,
+    debt: f64,
+    paid_until: Duration,
+}
+
+impl Account {
+    /// Notes at `now` that `taken` seconds were taken. Returns how long to rest.
+    fn charge(&mut self, now: Duration, taken: f64) -> f64 {
+        let passed = now.saturating_sub(self.paid_until).as_secs_f64();
+        self.paid_until = self.paid_until.max(now);
+        // Time that was not used is not saved up.
+        self.debt = (self.debt - passed * self.cores).max(0.0) + taken;
+        ((self.debt - BURST * self.cores) / self.cores).clamp(0.0, LONGEST_REST)
+    }
+}
+
+impl CpuBudget {
+    pub(in crate::pipeline) fn new(cores: f64) -> Self {
+        let account = Account { cores, debt: 0.0, paid_until: Duration::ZERO };
+        Self { account: Mutex::new(account), rested: AtomicU64::new(0) }
+    }
+
+    /// Sets how many processors may be busy on average.
+    pub(in crate::pipeline) fn set(&self, cores: f64) {
+        self.account.lock().unwrap_or_else(PoisonError::into_inner).cores = cores;
+    }
+
+    /// How many processors may be busy on average.
+    pub(in crate::pipeline) fn cores(&self) -> f64 {
+        self.account.lock().unwrap_or_else(PoisonError::into_inner).cores
+    }
+
+    /// How long threads have rested, together.
+    pub(in crate::pipeline) fn rested(&self) -> Duration {
+        Duration::from_nanos(self.rested.load(Ordering::Relaxed))
+    }
+}
+
+/// A thread's meter of the time that it takes.
+pub(in crate::pipeline) struct CpuMeter {
+    budget: Option<Arc<CpuBudget>>,
+    origin: Instant,
+    taken: Duration,
+}
+
+impl CpuMeter {
+    /// The meter of this thread; without a budget it measures nothing.
+    pub(in crate::pipeline) fn new(budget: Option<Arc<CpuBudget>>, origin: Instant) -> Self {
+        let taken = if budget.is_some() { taken_by_thread() } else { Duration::ZERO };
+        Self { budget, origin, taken }
+    }
+
+    /// Notes what was taken since the last time, and returns how long to rest for it.
+    pub(in crate::pipeline) fn note(&mut self) -> Duration {
+        let Some(budget) = &self.budget else { return Duration::ZERO };
+        let taken = taken_by_thread();
+        let more = taken.saturating_sub(std::mem::replace(&mut self.taken, taken));
+        let mut account = budget.account.lock().unwrap_or_else(PoisonError::into_inner);
+        Duration::from_secs_f64(account.charge(self.origin.elapsed(), more.as_secs_f64()))
+    }
+
+    /// Notes what was taken, and rests for it.
+    pub(in crate::pipeline) fn pay(&mut self) {
+        let rest = self.note();
+        if let Some(budget) = self.budget.as_ref().filter(|_| !rest.is_zero()) {
+            std::thread::sleep(rest);
+            budget.rested.fetch_add(rest.as_nanos() as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The processor time that this thread has taken so far.
+fn taken_by_thread() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec.unsigned_abs(), u32::try_from(time.tv_nsec).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What threads take that are always busy when they do not rest, in processors; in virtual time.
+    fn taken(cores: f64, threads: usize) -> f64 {
+        let mut account = Account { cores, debt: 0.0, paid_until: Duration::ZERO };
+        let (mut free_at, mut taken, job) = (vec![0.0; threads], 0.0, 1e-3);
+        loop {
+            let next = (0..threads).min_by(|a, b| f64::total_cmp(&free_at[*a], &free_at[*b])).unwrap();
+            let now: f64 = free_at[next] + job;
+            if now > 60.0 {
+                return taken / 60.0;
+            }
+            taken += job;
+            free_at[next] = now + account.charge(Duration::from_secs_f64(now), job);
+        }
+    }
+
+    #[test]
+    fn threads_take_their_share_and_no_more() {
+        for (cores, threads) in [(0.3, 1), (0.5, 2), (1.0, 2), (1.5, 2), (2.5, 8)] {
+            let taken = taken(cores, threads);
+            assert!((0.93 * cores..=1.03 * cores).contains(&taken), "{taken} of {cores}, {threads} threads");
+        }
+        assert!((taken(4.0, 2) - 2.0).abs() < 0.01, "a share that is not reached costs nothing");
+    }
+
+    #[test]
+    fn a_meter_measures_its_own_thread() {
+        let budget = Arc::new(CpuBudget::new(1e-6));
+        let mut meter = CpuMeter::new(Some(budget.clone()), Instant::now());
+        while taken_by_thread() < meter.taken + Duration::from_millis(2) {
+            std::hint::spin_loop();
+        }
+        assert_eq!(meter.note(), Duration::from_secs_f64(LONGEST_REST));
+        budget.set(1e6);
+        assert_eq!(meter.note(), Duration::ZERO);
+        assert_eq!(CpuMeter::new(None, Instant::now()).note(), Duration::ZERO);
+        assert_eq!(budget.rested(), Duration::ZERO);
+    }
+}

@@ -1,0 +1,126 @@
+//! The loaders of this user on this node: which of them may change something now, and how many share the processors.
+//!
+//! They lock bytes of one file: the first for the turn to change something, so that nobody measures what another's
+//! change does, and one each of the others while an epoch runs under a budget. Locks end with their process.
+
+use crate::error::Result;
+use crate::node::{LockKind, RangeLocks, RuntimeDirectory};
+use std::ops::Range;
+
+/// The directory, and the file in it.
+const PURPOSE: &str = "tuner";
+const FILE: &str = "turns";
+
+/// The byte for the turn, and those for the loaders that share a budget.
+const TURN: Range<u64> = 0..1;
+const SEATS: Range<u64> = 1..1 << 16;
+
+/// A loader's place among those of the node.
+#[derive(Default)]
+pub(super) struct NodePlace {
+    /// The locks, once they were needed; none where there is no directory for them.
+    locks: Option<Option<RangeLocks>>,
+    has_turn: bool,
+    seat: Option<Range<u64>>,
+}
+
+impl NodePlace {
+    /// The locks. `unavailable` is told why there are none.
+    fn locks(&mut self, unavailable: &dyn Fn(&str)) -> Option<&RangeLocks> {
+        let open = || -> Result<RangeLocks> { RuntimeDirectory::open(PURPOSE)?.locks(FILE) };
+        let opened = self.locks.get_or_insert_with(|| match open() {
+            Ok(locks) => Some(locks),
+            Err(error) => {
+                unavailable(&error.to_string());
+                None
+            }
+        });
+        opened.as_ref()
+    }
+
+    /// Takes the turn to change something, which may last until [`NodePlace::end_turn`]. Returns `false` while another
+    /// loader of the node has it. Where nothing can be locked, everybody has it.
+    pub(super) fn take_turn(&mut self, unavailable: &dyn Fn(&str)) -> bool {
+        if !self.has_turn {
+            let locks = self.locks(unavailable);
+            self.has_turn =
+                locks.is_none_or(|locks| locks.try_lock(TURN, LockKind::Exclusive).unwrap_or(true));
+        }
+        self.has_turn
+    }
+
+    /// Gives the turn to others.
+    pub(super) fn end_turn(&mut self) {
+        if std::mem::take(&mut self.has_turn)
+            && let Some(Some(locks)) = &self.locks
+        {
+            let _ = locks.unlock(TURN);
+        }
+    }
+
+    /// Joins those that share the node's budget. Returns how many they are, with this one.
+    pub(super) fn share(&mut self, unavailable: &dyn Fn(&str)) -> u32 {
+        let mut seat = self.seat.take();
+        let Some(locks) = self.locks(unavailable) else { return 1 };
+        let Ok(mut others) = locks.of_others(SEATS) else { return 1 };
+        if seat.is_none() {
+            others.sort_by_key(|range| range.start);
+            let taken = |at: u64| others.iter().any(|range| range.contains(&at));
+            let mut free = SEATS.filter(|at| !taken(*at)).map(|at| at..at + 1);
+            // Another one may be faster.
+            seat = free.find(|seat| locks.try_lock(seat.clone(), LockKind::Exclusive).unwrap_or(false));
+            others = locks.of_others(SEATS).unwrap_or(others);
+        }
+        self.seat = seat;
+        // The kernel joins a loader's seat to its turn, where these are neighbours.
+        let seats: u64 = others.iter().map(|range| range.end - range.start.max(SEATS.start)).sum();
+        u32::try_from(seats).unwrap_or(u32::MAX).saturating_add(1)
+    }
+
+    /// Leaves those that share the budget.
+    pub(super) fn leave(&mut self) {
+        if let (Some(seat), Some(Some(locks))) = (self.seat.take(), &self.locks) {
+            let _ = locks.unlock(seat);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::File;
+    use std::path::Path;
+
+    fn place(path: &Path) -> NodePlace {
+        let file = File::options().read(true).write(true).create(true).truncate(false).open(path);
+        NodePlace { locks: Some(Some(RangeLocks::new(file.unwrap()))), ..NodePlace::default() }
+    }
+
+    #[test]
+    fn one_has_the_turn_and_all_are_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join(FILE);
+        let (mut one, mut two, mut three) = (place(&path), place(&path), place(&path));
+        let never = |why: &str| panic!("{why}");
+        assert!(one.take_turn(&never) && one.take_turn(&never));
+        assert!(!two.take_turn(&never));
+        one.end_turn();
+        assert!(two.take_turn(&never) && !one.take_turn(&never));
+        assert_eq!((one.share(&never), two.share(&never), three.share(&never)), (1, 2, 3));
+        assert_eq!((one.share(&never), two.share(&never)), (3, 3));
+        one.leave();
+        assert_eq!((two.share(&never), three.share(&never)), (2, 2));
+        drop(two);
+        assert!(one.take_turn(&never), "a turn ends with who has it");
+        assert_eq!((three.share(&never), one.share(&never), three.share(&never)), (1, 2, 2));
+    }
+
+    #[test]
+    fn who_can_lock_nothing_is_alone() {
+        let mut place = NodePlace { locks: Some(None), ..NodePlace::default() };
+        assert!(place.take_turn(&|_| {}));
+        assert_eq!(place.share(&|_| {}), 1);
+        place.end_turn();
+        place.leave();
+    }
+}

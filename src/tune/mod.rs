@@ -1,0 +1,23 @@
+//! What of a running pipeline follows what limits it: decisions over measured rates. Pure: observations bring the time.
+//!
+//! [`Tuner`] is told what a pipeline did in a stretch of time, an [`Observation`], and answers with changes, each a
+//! [`Decision`]. It changes one [`Knob`] at a time, waits, measures, and keeps the change if more samples came than
+//! noise explains. What a consumer that never waits does not need is given back. Then it rests until it measures
+//! something else; what it has found out before is not tried again.
+
+mod decision;
+mod knob;
+mod measure;
+mod memory;
+mod rules;
+mod state;
+mod tuner;
+
+#[cfg(test)]
+mod tests;
+
+pub(crate) use decision::{Decision, DecisionLog};
+pub(crate) use knob::{Knob, KnobRange, KnobValues};
+pub(crate) use measure::{Observation, WhatLimits};
+pub(crate) use state::{KnobState, TunerState};
+pub(crate) use tuner::Tuner;
