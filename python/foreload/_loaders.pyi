@@ -159,6 +159,17 @@ class ImageLoader(Loader):
             about 30 KB of memory each; network file systems are faster the more of them there are.
         device_memory: Cap of the memory on the GPU, beside what nvJPEG takes: bytes, or a text such as `"8GB"`. None: a
             quarter of it.
+        shared: Whether batches are shared with other processes of this user on this node, such as the trials of a
+            search or several members of an ensemble: those that ask for the same batches (dataset, order, recipe, rank)
+            attach to one process that makes each batch once, and are lent it without a copy. True, or a name: only
+            loaders with the same name share. The process is started by the first and ends after the last of them, or is
+            `foreload serve`; what it takes of the machine (`threads`, `memory` ...) is said by the loader that starts
+            it.
+        shared_window: With `shared`: how many batches back the process keeps for those that are behind the fastest.
+        shared_policy: With `shared`: what happens to a loader that falls behind the window. With `leave` the others go
+            on, and it goes on by itself, or with others that are where it is. With `wait` the others wait for it.
+        shared_consumers: With `shared`: the number of loaders that begin together; the first batch comes when they are
+            there, or after a minute.
         local_world_size: How many ranks this node has, numbered one after another: they share the cache, processors and
             memory. None: what the launcher (see `rank`) says, else all share the cache, and this process has processors
             and memory alone.
@@ -258,6 +269,10 @@ class ImageLoader(Loader):
         direct: Literal["auto", "on", "off"] = "auto",
         queue_depth: int | None = None,
         device_memory: int | str | None = None,
+        shared: bool | str = False,
+        shared_window: int = 4,
+        shared_policy: Literal["leave", "wait"] = "leave",
+        shared_consumers: int = 1,
         local_world_size: int | None = None,
         cache: Ram | Directory | dict[str, Any] | Sequence[Ram | Directory | dict[str, Any]] | None = None,
         verify: Literal["stamp", "checksum"] = "stamp",
