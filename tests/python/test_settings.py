@@ -24,7 +24,7 @@ from foreload._docs import arguments
 LOADERS = [foreload.ImageLoader, foreload.FileLoader]
 OBJECTS = [foreload.Ram, foreload.Directory, foreload.Resources]
 SMALL = {"batch_size": 4, "last_batch": "partial", "progress": False}
-STUBS = [Path(foreload.__file__).with_name(f"_{part}.pyi") for part in ("loaders", "objects")]
+STUBS = [Path(foreload.__file__).with_name(f"_{part}.pyi") for part in ("loaders", "file_loader", "objects")]
 
 
 def parameters(of: type) -> dict[str, Any]:
