@@ -2,7 +2,7 @@
 
 use super::snapshot::LoaderSnapshot;
 use crate::tier_name::TierName;
-use crate::trace::{Stage, limit};
+use crate::trace::{HARDLY, Stage, limit};
 use serde::{Serialize, Serializer};
 
 /// What a loader did in a while.
@@ -76,13 +76,14 @@ impl LoaderRates {
             (Stage::GpuDecode, share(stages.gpu, former.gpu, stages.lanes)),
         ]);
         let limit = limit(waiting, &loads).map(Stage::name);
-        let is_fast = limit.is_none() && now.samples > before.samples;
+        // It may be busy with one batch for longer than this time.
+        let is_fed = waiting <= HARDLY && (now.samples > before.samples || now.queue.ready > 0);
         Self {
             seconds,
             samples_per_second: now.samples.saturating_sub(before.samples) as f64 / seconds,
             bytes_per_second: now.bytes.saturating_sub(before.bytes) as f64 / seconds,
             waiting,
-            limit: limit.or_else(|| is_fast.then(|| CONSUMER.to_owned())).filter(|_| now.running),
+            limit: limit.or_else(|| is_fed.then(|| CONSUMER.to_owned())).filter(|_| now.running),
             loads: loads
                 .into_iter()
                 .filter(|(_, load)| *load > 0.0)
@@ -142,6 +143,10 @@ mod tests {
         let busy = StageNumbers { decoding: 1.0, ..Default::default() };
         let now = loader(2.0, 200, busy, vec![tier("source", 200, 1.1)]);
         assert_eq!(LoaderRates::between(Some(&before), &now).limit.as_deref(), Some("consumer"));
+        let mut long = loader(3.0, 200, busy, now.tiers.clone());
+        assert_eq!(LoaderRates::between(Some(&now), &long).limit, None, "nothing tells");
+        long.queue.ready = 1;
+        assert_eq!(LoaderRates::between(Some(&now), &long).limit.as_deref(), Some("consumer"));
         let idle = LoaderSnapshot { running: false, ..now.clone() };
         assert_eq!(LoaderRates::between(Some(&before), &idle).limit, None);
         // Nothing comes: the workers did a little before, and reads are in flight.
