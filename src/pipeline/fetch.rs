@@ -188,11 +188,14 @@ impl Fetcher {
                 }
                 self.shared.stuck.store(false, Ordering::SeqCst);
             }
-            let blocked = starved && !matches!(blocked_on, BlockedOn::Arrivals(_));
+            let wants_arrivals = matches!(blocked_on, BlockedOn::Arrivals(_));
+            let blocked = starved && !wants_arrivals;
             let waited = if blocked { &run.counters.read_blocked } else { &run.counters.read_waiting };
             let waited = self.stopwatch.lap(waited);
             if is_reading {
                 run.counters.reading.fetch_add((submitted + waited).as_nanos() as u64, Ordering::Relaxed);
+            } else if wants_arrivals {
+                run.counters.arrivals.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
             }
             self.pass_on(run, &mut cursor)?;
         }

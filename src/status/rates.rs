@@ -14,8 +14,8 @@ pub(crate) struct LoaderRates {
     pub bytes_per_second: f64,
     /// The share of the time in which the consumer waited.
     pub waiting: f64,
-    /// The stage that is waited for, by its name in reports, or `consumer`; `None` where no epoch is under way, or
-    /// nothing tells.
+    /// The stage that is waited for, by its name in reports, `arrivals` of a stream, or `consumer`; `None` where no
+    /// epoch is under way, or nothing tells.
     pub limit: Option<String>,
     /// How busy the stages were: the share of the time that a thread of each was at work, by its name in reports.
     #[serde(serialize_with = "by_name")]
@@ -31,6 +31,9 @@ fn by_name<S: Serializer>(shares: &[(String, f64)], to: S) -> Result<S::Ok, S::E
 
 /// What limits when the consumer hardly waits.
 const CONSUMER: &str = "consumer";
+
+/// What limits when samples of a stream arrive more slowly than they are used.
+const ARRIVALS: &str = "arrivals";
 
 impl LoaderRates {
     /// What happened up to `now` since `before`, or else since the loader began.
@@ -75,7 +78,12 @@ impl LoaderRates {
             (Stage::Augment, share(stages.augmenting, former.augmenting, stages.threads)),
             (Stage::GpuDecode, share(stages.gpu, former.gpu, stages.lanes)),
         ]);
-        let limit = limit(waiting, &loads).map(Stage::name);
+        let arrivals = share(stages.arrivals, former.arrivals, 1);
+        let busiest = loads.iter().map(|(_, load)| *load).fold(0.0, f64::max);
+        let limit = match arrivals > busiest && waiting > HARDLY {
+            true => Some(ARRIVALS.to_owned()),
+            false => limit(waiting, &loads).map(Stage::name),
+        };
         // It may be busy with one batch for longer than this time.
         let is_fed = waiting <= HARDLY && (now.samples > before.samples || now.queue.ready > 0);
         Self {
@@ -155,6 +163,9 @@ mod tests {
         hangs.queue = QueueNumbers { in_flight: 4, ..Default::default() };
         assert_eq!(LoaderRates::between(Some(&now), &hangs).limit.as_deref(), Some("read source"));
         hangs.queue.in_flight = 0;
+        hangs.stages.arrivals = 0.8;
+        assert_eq!(LoaderRates::between(Some(&now), &hangs).limit.as_deref(), Some("arrivals"));
+        hangs.stages.arrivals = 0.0;
         hangs.stages.decoding = 1.0;
         assert_eq!(LoaderRates::between(Some(&now), &hangs).limit, None, "nothing tells");
     }
