@@ -15,7 +15,7 @@ mod writer;
 
 pub(crate) use histogram::{Histogram, SharedHistogram};
 pub(crate) use lane::TraceLane;
-pub(crate) use limit::limit;
+pub(crate) use limit::{HARDLY, limit};
 pub(crate) use peers::{PeerNumbers, PeersRecord, TraceNumber};
 pub use read::read;
 pub(crate) use summary::{EpochSummary, PeersSummary, StageSummary, TraceSummary, TunerSummary};

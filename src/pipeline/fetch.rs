@@ -206,11 +206,14 @@ impl Fetcher {
                 }
                 self.shared.stuck.store(false, Ordering::SeqCst);
             }
-            let blocked = starved && !matches!(blocked_on, BlockedOn::Arrivals(_));
+            let wants_arrivals = matches!(blocked_on, BlockedOn::Arrivals(_));
+            let blocked = starved && !wants_arrivals;
             let waited = if blocked { &run.counters.read_blocked } else { &run.counters.read_waiting };
             let passed = self.stopwatch.lap(waited);
             if is_reading {
                 run.counters.reading.fetch_add((submitted + passed).as_nanos() as u64, Ordering::Relaxed);
+            } else if wants_arrivals {
+                run.counters.arrivals.fetch_add(passed.as_nanos() as u64, Ordering::Relaxed);
             }
             let for_batches = blocked_on == BlockedOn::BatchBuffer;
             self.tuning.waited(passed, blocked_on == BlockedOn::Nothing, for_batches);

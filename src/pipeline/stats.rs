@@ -25,6 +25,8 @@ pub(super) struct EpochCounters {
     pub consumer: AtomicU64,
     /// How long any read was in flight, whether the reading thread waited for it or for room.
     pub reading: AtomicU64,
+    /// How long nothing was in flight, because too few samples of a stream had arrived.
+    pub arrivals: AtomicU64,
     /// The number of reads in flight now, or when the reading thread last looked.
     pub in_flight: AtomicU64,
     /// The samples that workers have finished.
@@ -95,6 +97,7 @@ impl EpochCounters {
             idle: zero(),
             consumer: zero(),
             reading: zero(),
+            arrivals: zero(),
             in_flight: zero(),
             finished: zero(),
             batches: zero(),
@@ -180,6 +183,7 @@ impl EpochCounters {
                 read_waiting: seconds(&self.read_waiting),
                 read_blocked: seconds(&self.read_blocked),
                 reading: seconds(&self.reading),
+                arrivals: seconds(&self.arrivals),
                 decode_busy: seconds(&self.decode),
                 augment_busy: seconds(&self.augment),
                 workers_waiting: seconds(&self.idle),
@@ -336,6 +340,8 @@ pub struct StageTimes {
     pub read_blocked: f64,
     /// Any read was in flight, whatever the reading thread did.
     pub reading: f64,
+    /// No read was in flight, because too few samples of a stream had arrived.
+    pub arrivals: f64,
     /// Workers decoded.
     pub decode_busy: f64,
     /// Workers resized, converted and stored.
@@ -352,6 +358,7 @@ impl std::ops::AddAssign for StageTimes {
         self.read_waiting += more.read_waiting;
         self.read_blocked += more.read_blocked;
         self.reading += more.reading;
+        self.arrivals += more.arrivals;
         self.decode_busy += more.decode_busy;
         self.augment_busy += more.augment_busy;
         self.workers_waiting += more.workers_waiting;

@@ -102,6 +102,7 @@ impl RunStatus {
             threads: config.threads as u32,
             lanes: if is_cuda { LANES as u32 } else { 0 },
             reading: stages.reading,
+            arrivals: stages.arrivals,
             decoding: stages.decode_busy,
             augmenting: stages.augment_busy,
             gpu: gpu.copy + gpu.decode + gpu.augment,

@@ -2,7 +2,7 @@
 
 use super::snapshot::LoaderSnapshot;
 use crate::tier_name::TierName;
-use crate::trace::{Stage, limit};
+use crate::trace::{HARDLY, Stage, limit};
 use serde::{Serialize, Serializer};
 
 /// What a loader did in a while.
@@ -14,8 +14,8 @@ pub(crate) struct LoaderRates {
     pub bytes_per_second: f64,
     /// The share of the time in which the consumer waited.
     pub waiting: f64,
-    /// The stage that is waited for, by its name in reports, or `consumer`; `None` where no epoch is under way, or
-    /// nothing tells.
+    /// The stage that is waited for, by its name in reports, `arrivals` of a stream, or `consumer`; `None` where no
+    /// epoch is under way, or nothing tells.
     pub limit: Option<String>,
     /// How busy the stages were: the share of the time that a thread of each was at work, by its name in reports.
     #[serde(serialize_with = "by_name")]
@@ -31,6 +31,9 @@ fn by_name<S: Serializer>(shares: &[(String, f64)], to: S) -> Result<S::Ok, S::E
 
 /// What limits when the consumer hardly waits.
 const CONSUMER: &str = "consumer";
+
+/// What limits when samples of a stream arrive more slowly than they are used.
+const ARRIVALS: &str = "arrivals";
 
 impl LoaderRates {
     /// What happened up to `now` since `before`, or else since the loader began.
@@ -75,14 +78,20 @@ impl LoaderRates {
             (Stage::Augment, share(stages.augmenting, former.augmenting, stages.threads)),
             (Stage::GpuDecode, share(stages.gpu, former.gpu, stages.lanes)),
         ]);
-        let limit = limit(waiting, &loads).map(Stage::name);
-        let is_fast = limit.is_none() && now.samples > before.samples;
+        let arrivals = share(stages.arrivals, former.arrivals, 1);
+        let busiest = loads.iter().map(|(_, load)| *load).fold(0.0, f64::max);
+        let limit = match arrivals > busiest && waiting > HARDLY {
+            true => Some(ARRIVALS.to_owned()),
+            false => limit(waiting, &loads).map(Stage::name),
+        };
+        // It may be busy with one batch for longer than this time.
+        let is_fed = waiting <= HARDLY && (now.samples > before.samples || now.queue.ready > 0);
         Self {
             seconds,
             samples_per_second: now.samples.saturating_sub(before.samples) as f64 / seconds,
             bytes_per_second: now.bytes.saturating_sub(before.bytes) as f64 / seconds,
             waiting,
-            limit: limit.or_else(|| is_fast.then(|| CONSUMER.to_owned())).filter(|_| now.running),
+            limit: limit.or_else(|| is_fed.then(|| CONSUMER.to_owned())).filter(|_| now.running),
             loads: loads
                 .into_iter()
                 .filter(|(_, load)| *load > 0.0)
@@ -142,6 +151,10 @@ mod tests {
         let busy = StageNumbers { decoding: 1.0, ..Default::default() };
         let now = loader(2.0, 200, busy, vec![tier("source", 200, 1.1)]);
         assert_eq!(LoaderRates::between(Some(&before), &now).limit.as_deref(), Some("consumer"));
+        let mut long = loader(3.0, 200, busy, now.tiers.clone());
+        assert_eq!(LoaderRates::between(Some(&now), &long).limit, None, "nothing tells");
+        long.queue.ready = 1;
+        assert_eq!(LoaderRates::between(Some(&now), &long).limit.as_deref(), Some("consumer"));
         let idle = LoaderSnapshot { running: false, ..now.clone() };
         assert_eq!(LoaderRates::between(Some(&before), &idle).limit, None);
         // Nothing comes: the workers did a little before, and reads are in flight.
@@ -150,6 +163,9 @@ mod tests {
         hangs.queue = QueueNumbers { in_flight: 4, ..Default::default() };
         assert_eq!(LoaderRates::between(Some(&now), &hangs).limit.as_deref(), Some("read source"));
         hangs.queue.in_flight = 0;
+        hangs.stages.arrivals = 0.8;
+        assert_eq!(LoaderRates::between(Some(&now), &hangs).limit.as_deref(), Some("arrivals"));
+        hangs.stages.arrivals = 0.0;
         hangs.stages.decoding = 1.0;
         assert_eq!(LoaderRates::between(Some(&now), &hangs).limit, None, "nothing tells");
     }

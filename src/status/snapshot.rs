@@ -66,6 +66,8 @@ pub(crate) struct StageNumbers {
     pub lanes: u32,
     /// Reads were in flight.
     pub reading: f64,
+    /// None were, because too few samples of a stream had arrived.
+    pub arrivals: f64,
     pub decoding: f64,
     pub augmenting: f64,
     /// The GPU was given planes, decoded and augmented.

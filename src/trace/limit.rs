@@ -3,7 +3,7 @@
 use super::Stage;
 
 /// The share of the time below which the consumer's waiting is no problem.
-const HARDLY: f64 = 0.01;
+pub(crate) const HARDLY: f64 = 0.01;
 
 /// The stage that an epoch waited for, whose threads had the least time to spare; `None` if its consumer waited for
 /// less than a hundredth, or nothing was done meanwhile. `waiting` is the share of the time in which the consumer

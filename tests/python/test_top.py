@@ -188,6 +188,32 @@ def test_a_loader_that_ends_takes_its_socket_with_it(tmp_path: Path, dataset: Pa
         assert process.wait() == 0
 
 
+def test_a_stream_is_seen_with_its_account_and_waits_for_arrivals(tmp_path: Path, dataset: Path) -> None:
+    program = """
+        import sys, time
+        from pathlib import Path
+        from foreload import StreamLoader, streams
+
+        def arriving():
+            while True:
+                for path in Path(sys.argv[1]).glob("*/*.jpg"):
+                    time.sleep(0.02)
+                    yield {"jpg": path.read_bytes(), "cls": b"1"}
+
+        source = streams.Iterator(arriving(), name="live")
+        loader = StreamLoader(source, batch_size=4, image_size=24, device="cpu", threads=1)
+        print("made", flush=True)
+        for batch in loader:
+            pass
+    """
+    with training(tmp_path, dataset, program):
+        (shown,) = seen_when(tmp_path, loading)
+        (loader,) = shown["loaders"]
+        assert (loader["kind"], loader["dataset"], loader["steps"]) == ("stream", "live", None)
+        assert loader["stream"]["received"] >= loader["samples"] > 0
+        seen_when(tmp_path, lambda all: all[0]["loaders"][0]["rates"]["limit"] == "arrivals")
+
+
 def test_a_forked_child_is_not_its_parent(tmp_path: Path, dataset: Path) -> None:
     program = """
         import os, sys, time
