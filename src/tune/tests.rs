@@ -77,7 +77,7 @@ impl Costs {
         let rate = (self.rate(values) * (1.0 + self.noise * normal)).max(0.0);
         let samples = rate * TICK;
         let read = full.min(ahead);
-        let waits_for_storage = (read < 1.02 * decoded).then_some(TICK * 0.9).unwrap_or_default();
+        let waits_for_storage = if read < 1.02 * decoded { 0.9 * TICK } else { 0.0 };
         Observation {
             seconds: TICK,
             samples: samples.round() as u64,
