@@ -192,7 +192,7 @@ impl Recorder {
             events: std::mem::take(&mut self.chunk),
             samples: std::mem::take(&mut self.samples),
             peers: std::mem::take(&mut self.peers),
-            tuned: std::mem::take(&mut self.tuned),
+            tuned: std::mem::take(&mut self.tuned).into(),
         });
     }
 }

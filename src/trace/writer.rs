@@ -51,7 +51,7 @@ pub(super) struct TraceChunk {
     pub events: Vec<TraceEvent>,
     pub samples: Vec<GaugeSample>,
     pub peers: Vec<(u64, PeersRecord)>,
-    pub tuned: Vec<(u64, TunedRecord)>,
+    pub tuned: Box<[(u64, TunedRecord)]>,
 }
 
 /// A log that is on.

@@ -11,7 +11,7 @@ const FEWEST_BATCHES: u64 = 3;
 const FEWEST_OBSERVATIONS: usize = 4;
 
 /// A share of the time below which a consumer never waits, and above which it does.
-pub(super) const NEVER: f64 = 0.005;
+pub(super) const NEVER: f64 = 0.01;
 pub(super) const WAITS: f64 = 0.02;
 
 /// A share of their time above which threads have no time to spare.

@@ -58,7 +58,7 @@ pub(super) fn to_raise(measured: &Measured, values: KnobValues, ranges: &[KnobRa
     let decoding = format!("decoding threads are busy {}", percent(load));
     let storage = format!("as many reads as may be are in flight {}", percent(measured.full()));
     let ahead = format!("as many batches as may be are open {}", percent(measured.ahead()));
-    // A thread that has lost its processor to another one counts as busy, so that a full queue says more than load does;
+    // A thread that has lost its processor to another counts as busy, so that a full queue says more than load does;
     // batches ahead are open all the time where decoding is what limits.
     let has_time = load < ALL_THE_TIME;
     if load > BUSY {

@@ -77,7 +77,7 @@ impl Costs {
         let rate = (self.rate(values) * (1.0 + self.noise * normal)).max(0.0);
         let samples = rate * TICK;
         let read = full.min(ahead);
-        let waits_for_storage = (read < 1.02 * decoded).then_some(TICK * 0.9).unwrap_or_default();
+        let waits_for_storage = if read < 1.02 * decoded { 0.9 * TICK } else { 0.0 };
         Observation {
             seconds: TICK,
             samples: samples.round() as u64,
@@ -209,6 +209,25 @@ fn what_is_not_needed_is_given_back_once_and_taken_again_at_once() {
     let fast = Costs { consume: 0.0, ..slow };
     run.on(2.0, &fast);
     assert_eq!(run.tuner.values().get(Knob::Threads), 4, "{:#?}", run.decisions);
+}
+
+/// A consumer that waits a little at first, as one does that has just begun, and then not at all.
+#[test]
+fn what_is_not_needed_is_given_back_also_later() {
+    let nearly = Costs { consume: 1e-3 * 0.985, ..FAST };
+    let slow = Costs { consume: 1e-3, ..FAST };
+    let mut run = Run::new([4, 32, 4], 3);
+    // The observed wait is that of a consumer which is a little faster than what is given to it.
+    for _ in 0..30 {
+        run.now += TICK;
+        let observation = slow.observe(run.tuner.values(), &mut run.random);
+        let waited = TICK * (1.0 - nearly.consume / slow.consume);
+        let observation = Observation { consumer_waited: waited, ..observation };
+        run.decisions.extend(run.tuner.observe(run.now, observation, || true));
+    }
+    assert!(run.tuner.is_resting() && run.decisions.is_empty(), "{:#?}", run.decisions);
+    run.on(10.0, &slow);
+    assert_eq!(run.tuner.values().get(Knob::Threads), 1, "{:#?}", run.decisions);
 }
 
 #[test]

@@ -49,6 +49,8 @@ pub(crate) struct Tuner {
     /// Windows in a row in which the consumer never waited, and how many there must be.
     calm: u32,
     enough_calm: u32,
+    /// Whether something was not to be given back in the latest search.
+    is_needed: bool,
     /// Whether fewer threads than usual work because the consumer did not need them.
     gave_threads: bool,
     limit: WhatLimits,
@@ -105,6 +107,7 @@ impl Tuner {
             fruitless: 0,
             calm: 0,
             enough_calm: CALM,
+            is_needed: false,
             gave_threads: false,
             limit: WhatLimits::Unknown,
         }
@@ -298,7 +301,8 @@ impl Tuner {
     /// Rests until something else is measured.
     fn rest(&mut self, measured: &Measured) {
         let signature = Signature::of(measured);
-        let Search { began, fruitful, .. } = std::mem::take(&mut self.search);
+        let Search { began, fruitful, refused, .. } = std::mem::take(&mut self.search);
+        self.is_needed = refused.iter().any(|what| matches!(what, Tried::Down(_)));
         if let Some(began) = began {
             self.memory.keep(began, self.values);
         }
@@ -331,6 +335,15 @@ impl Tuner {
             let why = format!("the consumer waits {}, as it did not before", percent(measured.waiting()));
             let to = KnobValues::of(|knob| if knob == Knob::Threads { usual } else { values.get(knob) });
             return self.set(now, to, &why);
+        }
+        // When the tuner went to rest the consumer may have waited a little.
+        self.calm = if measured.waiting() < NEVER { self.calm + 1 } else { 0 };
+        let can_give = || !to_give_back(measured, values, &self.ranges).is_empty();
+        if !self.is_needed && self.calm >= self.enough_calm && can_give() {
+            let calm = self.calm;
+            self.begin_search(Some((values, signature)));
+            self.calm = calm;
+            return Vec::new();
         }
         self.strange = if signature.is_like(reference) { 0 } else { self.strange + 1 };
         let doublings = if signature.is_far_from(reference) { 0 } else { self.fruitless };
