@@ -105,7 +105,7 @@ pub(super) fn run(
             }
             run.counters.finished.fetch_add(1, Ordering::Relaxed);
         }
-        if jobs.len() < ENOUGH_JOBS * gate.width() || count % ROUSE_EVERY == 0 {
+        if jobs.len() < ENOUGH_JOBS.saturating_mul(gate.width()) || count % ROUSE_EVERY == 0 {
             shared.fetch_waker.wake_if_starved();
         }
     }

@@ -9,7 +9,13 @@ const COLUMNS: [&str; 5] = ["after", "setting", "from", "to", "because"];
 
 /// Formats the table as text.
 pub(super) fn table(summary: &TunerSummary) -> String {
-    format!("changes that {} made to itself\n{}", summary.process, output::table(&rows(summary)).join("\n"))
+    let rows = rows(summary);
+    // Reasons are sentences, which begin below one another.
+    let figures: Vec<[String; 4]> =
+        rows.iter().map(|[after, knob, from, to, _]| [after, knob, from, to].map(String::clone)).collect();
+    let lines = output::table(&figures).into_iter().zip(&rows);
+    let lines: Vec<_> = lines.map(|(line, [.., because])| format!("{line}  {because}")).collect();
+    format!("changes that {} made to itself\n{}", summary.process, lines.join("\n"))
 }
 
 /// Formats the table for a page.
