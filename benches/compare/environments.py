@@ -123,7 +123,9 @@ RECIPES: dict[str, Recipe] = {
         check="import accelerate, jax, lightning, mpi4py, timm, torchdata.stateful_dataloader",
     ),
     "tensorsocket": Recipe(
-        ("tensorsocket==0.0.5", "pyzmq==27.1.0", "tornado==6.5.2"), extends="torch", check="import tensorsocket"
+        ("tensorsocket==0.0.5", "pyzmq==27.1.0", "tornado==6.5.2"),
+        extends="torch",
+        check="import tensorsocket",
     ),
     "ray": Recipe(("ray[train]==2.60.0",), extends="torch", check="import ray.train.torch"),
     "redis": Recipe(("redis==8.1.0", "hiredis==3.5.0"), extends="torch", check="import hiredis, redis"),

@@ -21,7 +21,11 @@ def foreload_batches(options: Options, shared: str | None) -> Iterator[tuple[np.
     import foreload
 
     loader = foreload.ImageLoader(
-        options.data, batch_size=options.batch_size, image_size=options.image_size, device="cpu", shared=shared
+        options.data,
+        batch_size=options.batch_size,
+        image_size=options.image_size,
+        device="cpu",
+        shared=shared,
     )
     while True:
         for batch in loader:

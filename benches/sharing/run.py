@@ -82,7 +82,9 @@ def measured(entrant: Entrant, python: Path, chosen: argparse.Namespace) -> dict
             if entrant.loader == "shared":
                 start(python, "-m", "foreload", "serve", chosen.data, *size, "--shared=benchmark")
             elif entrant.loader == "tensorsocket":
-                start(python, HERE / "tensorsocket_producer.py", chosen.data, chosen.threads, chosen.batch_size)
+                start(
+                    python, HERE / "tensorsocket_producer.py", chosen.data, chosen.threads, chosen.batch_size
+                )
             makers = len(processes)
             if makers:
                 time.sleep(chosen.head_start)
@@ -92,7 +94,14 @@ def measured(entrant: Entrant, python: Path, chosen: argparse.Namespace) -> dict
                 counter.write_bytes(bytes(8))
                 counters.append(counter)
                 touch = ["--touch"] if chosen.touch else []
-                words = [HERE / "consumer.py", entrant.loader, chosen.data, counter, "--threads", chosen.threads]
+                words = [
+                    HERE / "consumer.py",
+                    entrant.loader,
+                    chosen.data,
+                    counter,
+                    "--threads",
+                    chosen.threads,
+                ]
                 start(python, *words, *size, *touch)
 
             def counts() -> list[int]:
@@ -105,7 +114,9 @@ def measured(entrant: Entrant, python: Path, chosen: argparse.Namespace) -> dict
             deadline = time.monotonic() + chosen.patience
             while min(counts()) < chosen.batch_size * chosen.warmup:
                 if time.monotonic() > deadline:
-                    raise Unavailable(f"not all got {chosen.warmup} batches in {chosen.patience} s: {counts()}")
+                    raise Unavailable(
+                        f"not all got {chosen.warmup} batches in {chosen.patience} s: {counts()}"
+                    )
                 time.sleep(0.05)
             if entrant.stopped:
                 processes[makers].send_signal(signal.SIGSTOP)
@@ -116,7 +127,12 @@ def measured(entrant: Entrant, python: Path, chosen: argparse.Namespace) -> dict
             time.sleep(chosen.seconds)
             after, more, ended = counts()[counted], cpu_seconds(processes), time.monotonic()
             images = [last - first for first, last in zip(before, after, strict=True)]
-            return {"images": sum(images), "each": images, "seconds": ended - begun, "cpu_seconds": more - cpu}
+            return {
+                "images": sum(images),
+                "each": images,
+                "seconds": ended - begun,
+                "cpu_seconds": more - cpu,
+            }
         finally:
             for process in processes:
                 for pid in [*accounting.descendants(process.pid), process.pid]:
@@ -140,14 +156,19 @@ def parse_arguments() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--data", type=Path, default=contest.ROOT / "data" / "folder", help="image folder (default: data/folder)"
+        "--data",
+        type=Path,
+        default=contest.ROOT / "data" / "folder",
+        help="image folder (default: data/folder)",
     )
     parser.add_argument("--entrants", nargs="+", choices=entrants(), default=list(entrants()))
     parser.add_argument("--seconds", type=float, default=6, help="how long each is measured in a round")
     parser.add_argument("--settle", type=float, default=1, help="seconds before that")
     parser.add_argument("--head-start", type=float, default=1, help="seconds that makers of batches have")
     parser.add_argument("--patience", type=float, default=120, help="seconds that the warm-up may take")
-    parser.add_argument("--touch", action="store_true", help="consumers read a number of each page of their images")
+    parser.add_argument(
+        "--touch", action="store_true", help="consumers read a number of each page of their images"
+    )
     contest.add_options(parser, rounds=7)
     return parser.parse_args()
 
@@ -249,7 +270,9 @@ def text_of(result: dict, chosen: argparse.Namespace) -> str:
     if "stopped" in result:
         verdict = "met" if result["stopped"]["met"] else "missed"
         share = result["stopped"]["rate_of_the_others"]
-        parts.append(f"While a third is stopped, two others get {share:.3f} of what they get alone ({verdict}).")
+        parts.append(
+            f"While a third is stopped, two others get {share:.3f} of what they get alone ({verdict})."
+        )
     return "\n\n".join(parts) + "\n"
 
 
@@ -276,7 +299,9 @@ def main() -> int:
     facts = {"machine": report.machine(), "commit": report.commit(), "rounds": chosen.rounds, "runs": runs}
     result = facts | summarise(runs, failures)
     report.deliver(result, text_of(result, chosen), chosen.json, chosen.output)
-    missed = any(not (line["cpu_met"] and line["rate_met"]) for line in result["ratios"] if line["consumers"] > 1)
+    missed = any(
+        not (line["cpu_met"] and line["rate_met"]) for line in result["ratios"] if line["consumers"] > 1
+    )
     missed |= "stopped" in result and not result["stopped"]["met"]
     return 1 if chosen.require_targets and missed else 0
 

@@ -23,5 +23,7 @@ def own_command() -> list[str]:
     Raises UnavailableError where Python does not know its own program, as where it is embedded in another.
     """
     if not sys.executable:
-        raise _core.UnavailableError("Python is part of another program here, and cannot be started by itself")
+        raise _core.UnavailableError(
+            "Python is part of another program here, and cannot be started by itself"
+        )
     return [sys.executable, "-I", "-S", "-c", _PROGRAM, _core.__file__]

@@ -22,7 +22,9 @@ class Consumer:
     """A process of `shared_consumer.py`."""
 
     def __init__(self, runtime: Path, dataset: Path, epochs: int = 1, **order: Any) -> None:
-        settings = {"batch_size": 4, "image_size": 32, "device": "cpu", "shared": True} | order.pop("settings", {})
+        settings = {"batch_size": 4, "image_size": 32, "device": "cpu", "shared": True} | order.pop(
+            "settings", {}
+        )
         words = {"dataset": str(dataset), "epochs": epochs, "settings": settings} | order
         self.process = subprocess.Popen(
             [sys.executable, str(PROGRAM), json.dumps(words)],
@@ -35,7 +37,9 @@ class Consumer:
         self.lines: list[dict[str, Any]] = []
         self._arrived: queue.Queue[dict[str, Any] | None] = queue.Queue()
         self.errors = ""
-        self._readers = [threading.Thread(target=work, daemon=True) for work in (self._read, self._read_errors)]
+        self._readers = [
+            threading.Thread(target=work, daemon=True) for work in (self._read, self._read_errors)
+        ]
         for reader in self._readers:
             reader.start()
 
@@ -110,7 +114,9 @@ def producers(runtime: Path) -> list[int]:
         if entry.name.isdecimal():
             try:
                 words = (entry / "cmdline").read_bytes().split(b"\0")
-                is_ours = f"FORELOAD_RUNTIME_DIR={runtime}".encode() in (entry / "environ").read_bytes().split(b"\0")
+                is_ours = f"FORELOAD_RUNTIME_DIR={runtime}".encode() in (
+                    entry / "environ"
+                ).read_bytes().split(b"\0")
             except OSError:
                 continue
             if b"produce" in words and is_ours:

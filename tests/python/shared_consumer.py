@@ -50,9 +50,9 @@ def main(order: dict[str, Any]) -> None:
                 # What is written to a batch must reach nobody else.
                 images = np.from_dlpack(batch.images)
                 sha = digest(batch)
-                images[...] = np.frombuffer(np.random.default_rng().bytes(images.nbytes), images.dtype).reshape(
-                    images.shape
-                )
+                images[...] = np.frombuffer(
+                    np.random.default_rng().bytes(images.nbytes), images.dtype
+                ).reshape(images.shape)
             else:
                 sha = digest(batch)
             tell(epoch=epoch, sha=sha, state=state, stats=batches.stats().get("shared"), heard=heard)

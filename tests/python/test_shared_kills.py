@@ -11,7 +11,9 @@ import pytest
 from consumers import Consumer, kill_producers, none_are_left, producers, shas
 from test_shared import STEPS, alone
 
-KILLS = 320 if os.environ.get("FORELOAD_THOROUGH") == "1" else int(os.environ.get("FORELOAD_SHARED_KILLS", "12"))
+KILLS = (
+    320 if os.environ.get("FORELOAD_THOROUGH") == "1" else int(os.environ.get("FORELOAD_SHARED_KILLS", "12"))
+)
 TRAININGS = 3
 PAUSE = 0.01
 LONGEST_PAUSE = 0.6
