@@ -153,7 +153,7 @@ impl<B> SharedWindow<B> {
         self.making = false;
         let asking = self.consumers.iter().filter(|(_, consumer)| consumer.asks.is_some());
         let asking: Vec<_> = asking.map(|(id, _)| *id).collect();
-        asking.iter().for_each(|id| drop(self.consumers.remove(id)));
+        self.consumers.retain(|_, consumer| consumer.asks.is_none());
         asking
     }
 
