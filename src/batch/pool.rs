@@ -168,8 +168,7 @@ impl BatchPool {
     /// pool's limits: try again after one has come back.
     ///
     /// # Errors
-    /// [`Error::Io`](crate::Error::Io) when the system has no memory left, [`Error::Gpu`](crate::Error::Gpu) when the
-    /// device has none.
+    /// [`Error::Io`] when the system has no memory left, [`Error::Gpu`] when the device has none.
     pub(crate) fn begin(
         &self,
         step: u64,

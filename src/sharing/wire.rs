@@ -23,7 +23,7 @@ pub(crate) enum ToProducer {
     Hello {
         /// The version of the messages.
         protocol: u32,
-        /// What all who share batches agree on: see [`super::SharedKey`].
+        /// What all who share batches agree on: see [`super::Sharing::key`].
         key: String,
         /// The first batch that it will ask for.
         at: BatchPosition,
