@@ -205,7 +205,7 @@ mod tests {
 
     /// Keeps batches as they come.
     #[derive(Default)]
-    struct Collected(Mutex<Vec<Batch>>);
+    pub(super) struct Collected(pub(super) Mutex<Vec<Batch>>);
 
     impl Sink for Collected {
         fn put(&self, batch: Batch) {
@@ -216,7 +216,7 @@ mod tests {
         }
     }
 
-    fn collector() -> (Arc<dyn Sink>, Arc<Collected>) {
+    pub(super) fn collector() -> (Arc<dyn Sink>, Arc<Collected>) {
         let collector = Arc::<Collected>::default();
         (collector.clone(), collector)
     }

@@ -234,22 +234,11 @@ impl Parcel {
 #[cfg(test)]
 mod tests {
     use super::super::lent::{Lender, LentMemory};
+    use super::super::tests::collector;
     use super::super::values::{Array, FieldValues, Value};
-    use super::super::{BatchLayout, BatchPool, BatchStorage, Pools, Raggedness, Sink};
+    use super::super::{BatchLayout, BatchPool, BatchStorage, Pools, Raggedness};
     use super::*;
     use std::sync::Mutex;
-
-    #[derive(Default)]
-    struct Collected(Mutex<Vec<Batch>>);
-
-    impl Sink for Collected {
-        fn put(&self, batch: Batch) {
-            self.0.lock().unwrap().push(batch);
-        }
-        fn fail(&self, error: Error) {
-            panic!("{error}");
-        }
-    }
 
     #[derive(Default)]
     struct Taker(Mutex<Vec<u64>>);
@@ -273,8 +262,7 @@ mod tests {
     /// A batch of three samples with texts, bytes, arrays of one shape, of some rows, and of any shapes; the second
     /// sample failed.
     fn made() -> Batch {
-        let ready: Arc<Collected> = Arc::default();
-        let sink: Arc<dyn Sink> = ready.clone();
+        let (sink, ready) = collector();
         let (closer, tickets) = pool().begin(7, 3, &sink).unwrap().unwrap();
         closer.close();
         for (number, mut ticket) in tickets.into_iter().enumerate() {

@@ -269,19 +269,13 @@ impl Drop for BatchBuffer {
             ));
             return;
         }
-        let mut memory = self.memory.take().map(BufferMemory::given_back);
-        if self.kept_out {
-            memory = None;
-        }
+        let memory = self.memory.take().map(BufferMemory::given_back).filter(|_| !self.kept_out);
         // The files' slots come free before anybody is told that something did.
         self.encoded = EncodedFiles::default();
         {
             let mut state = self.pool.lock();
-            if self.kept_out {
-                state.allocated -= 1;
-            } else {
-                state.free.extend(memory);
-            }
+            state.allocated -= usize::from(self.kept_out);
+            state.free.extend(memory);
             if !self.delivered {
                 state.in_pipeline -= 1;
             }

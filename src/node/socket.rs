@@ -61,24 +61,7 @@ impl UserListener {
     /// # Errors
     /// [`Error::Unavailable`].
     pub(crate) fn bind(directory: &RuntimeDirectory, name: &str) -> Result<Self> {
-        let failed = |error: io::Error| {
-            Error::Unavailable(format!("cannot listen at {}: {error}", directory.path().join(name).display()))
-        };
-        let unfinished = format!("{name}{UNFINISHED}");
-        directory.remove(&unfinished);
-        let bound = || -> io::Result<OwnedFd> {
-            let kind = (AddressFamily::UNIX, SocketType::STREAM);
-            let socket = rustix::net::socket_with(kind.0, kind.1, SocketFlags::CLOEXEC, None)?;
-            // The file that `bind` makes has the mode that the socket has before.
-            rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-            rustix::net::bind(&socket, &SocketAddrUnix::new(directory.place_of(&unfinished))?)?;
-            rustix::net::listen(&socket, BACKLOG)?;
-            // Who finds the name and is refused knows that nobody will listen behind it any more.
-            std::fs::rename(directory.place_of(&unfinished), directory.place_of(name))?;
-            Ok(socket)
-        };
-        let socket = bound().inspect_err(|_| directory.remove(&unfinished)).map_err(failed)?;
-        Ok(Self(socket.into()))
+        listen(directory, name, SocketType::STREAM, SocketFlags::CLOEXEC).map(|socket| Self(socket.into()))
     }
 
     /// Waits for a process of this user; others are hung up on.
@@ -98,6 +81,34 @@ impl UserListener {
     pub(crate) fn stop(&self) {
         let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
     }
+}
+
+/// A socket of this kind that listens as `name` in `directory`, for this user alone; a former one of that name is
+/// replaced.
+///
+/// # Errors
+/// [`Error::Unavailable`].
+pub(crate) fn listen(
+    directory: &RuntimeDirectory,
+    name: &str,
+    kind: SocketType,
+    flags: SocketFlags,
+) -> Result<OwnedFd> {
+    let unfinished = format!("{name}{UNFINISHED}");
+    directory.remove(&unfinished);
+    let bound = || -> io::Result<OwnedFd> {
+        let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
+        // The file that `bind` makes has the mode that the socket has before.
+        rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+        rustix::net::bind(&socket, &SocketAddrUnix::new(directory.place_of(&unfinished))?)?;
+        rustix::net::listen(&socket, BACKLOG)?;
+        // Who finds the name and is refused knows that nobody will listen behind it any more.
+        std::fs::rename(directory.place_of(&unfinished), directory.place_of(name))?;
+        Ok(socket)
+    };
+    bound().inspect_err(|_| directory.remove(&unfinished)).map_err(|error| {
+        Error::Unavailable(format!("cannot listen at {}: {error}", directory.path().join(name).display()))
+    })
 }
 
 /// What is behind the name of a socket.

@@ -222,10 +222,7 @@ impl Pipeline {
     /// # Panics
     /// Panics when an epoch has begun already.
     pub fn shaken(mut self, seed: u64) -> Self {
-        let later = self.later.iter_mut().map(|(_, shared)| shared);
-        for shared in std::iter::once(&mut self.shared).chain(later) {
-            Arc::get_mut(shared).expect("no epoch has begun").config.tuning.shaken = Some(seed);
-        }
+        self.not_begun().for_each(|shared| shared.config.tuning.shaken = Some(seed));
         self
     }
 

@@ -2,7 +2,7 @@
 //! (SOCK_SEQPACKET), between processes of one user.
 
 use crate::error::{Error, Result};
-use crate::node::{PeerProcess, RuntimeDirectory};
+use crate::node::{PeerProcess, RuntimeDirectory, listen};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -21,8 +21,8 @@ const LONGEST: usize = 64 << 10;
 /// The most descriptors that come with a message.
 const MOST_FILES: usize = 2;
 
-/// How many connections may wait to be accepted.
-const BACKLOG: i32 = 128;
+/// Sockets are no other program's, and nobody waits in a call of them.
+const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// One end of a connection.
 pub(crate) struct Socket(OwnedFd);
@@ -51,23 +51,13 @@ impl Listener {
     /// # Errors
     /// [`Error::Unavailable`].
     pub(crate) fn bind(directory: &RuntimeDirectory, name: &str) -> Result<Self> {
-        directory.remove(name);
-        let cannot = |error| unusable(directory, name, "listen at", error);
-        let socket = new_socket().map_err(cannot)?;
-        let address = SocketAddrUnix::new(directory.place_of(name)).map_err(cannot)?;
-        rustix::net::bind(&socket, &address).map_err(cannot)?;
-        // The directory keeps everybody else out already.
-        let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
-        rustix::fs::chmod(directory.place_of(name), mode).map_err(cannot)?;
-        rustix::net::listen(&socket, BACKLOG).map_err(cannot)?;
-        Ok(Self(socket))
+        listen(directory, name, SocketType::SEQPACKET, FLAGS).map(Self)
     }
 
     /// The next connection of a process of this user; `None` when there is none now. Others are turned away.
     pub(crate) fn accept(&self) -> Option<Socket> {
         loop {
-            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-            let socket = Socket(rustix::net::accept_with(&self.0, flags).ok()?);
+            let socket = Socket(rustix::net::accept_with(&self.0, FLAGS).ok()?);
             if socket.is_of_this_user() {
                 return Some(socket);
             }
@@ -93,8 +83,9 @@ impl Socket {
     /// # Errors
     /// [`Error::Unavailable`] for a process of another user, and where this system lacks such sockets.
     pub(crate) fn connect(directory: &RuntimeDirectory, name: &str) -> Result<Option<Self>> {
-        let cannot = |error| unusable(directory, name, "connect to", error);
-        let socket = new_socket().map_err(cannot)?;
+        let cannot = |error| unusable(directory, name, error);
+        let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
+        let socket = rustix::net::socket_with(kind.0, kind.1, FLAGS, None).map_err(cannot)?;
         let address = SocketAddrUnix::new(directory.place_of(name)).map_err(cannot)?;
         match rustix::net::connect(&socket, &address) {
             Ok(()) => {}
@@ -170,11 +161,6 @@ impl Socket {
     }
 }
 
-fn new_socket() -> rustix::io::Result<OwnedFd> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-}
-
 /// Waits until one of `files` has something to read, or until `deadline`. Returns which of them have.
 pub(crate) fn wait_for(files: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Vec<bool> {
     let mut polled: Vec<_> = files.iter().map(|file| PollFd::new(file, PollFlags::IN)).collect();
@@ -219,9 +205,9 @@ impl AsFd for Bell {
     }
 }
 
-fn unusable(directory: &RuntimeDirectory, name: &str, what: &str, error: rustix::io::Errno) -> Error {
+fn unusable(directory: &RuntimeDirectory, name: &str, error: rustix::io::Errno) -> Error {
     let path = directory.path().join(name);
-    Error::Unavailable(format!("cannot {what} {}, by which batches are shared: {error}", path.display()))
+    Error::Unavailable(format!("cannot connect to {}, by which batches are shared: {error}", path.display()))
 }
 
 #[cfg(test)]
