@@ -141,8 +141,8 @@ check: test-module ## formatting, lints, house rules; compare the stub and docs/
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" \
 		cargo doc --locked --no-deps --lib --document-private-items
 	cargo clippy --locked -p nvjpeg-bindings -- -D warnings
-	$(BIN)/ruff check python tests benches cuda examples
-	$(BIN)/ruff format --check python tests benches cuda examples
+	$(BIN)/ruff check --no-cache python tests benches cuda examples
+	$(BIN)/ruff format --no-cache --check python tests benches cuda examples
 	$(CARGO_TEST) --test tidy
 	$(CARGO_TEST) --test load settings::
 	$(TESTED)/bin/python tests/environment/check_stub.py

@@ -12,10 +12,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
 import prediction
 import report
+import stream
 from homes import held, least_moves
 from training import OWN, PEERS, Cluster, Job, Round, fingerprint, positions
-
-import stream
 
 GLOBAL_BATCH = 80
 """Samples of a step, on however many nodes: what they are is the same for all."""

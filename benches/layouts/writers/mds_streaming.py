@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import source
 from PIL import Image
 from streaming import MDSWriter
-
-import source
 
 FULL = 1 << 26
 """The bytes of a shard, which Streaming counts instead of samples: its own default."""

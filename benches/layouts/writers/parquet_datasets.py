@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from datasets import ClassLabel, Dataset, Features, Image
-
 import source
+from datasets import ClassLabel, Dataset, Features, Image
 
 
 def main() -> None:

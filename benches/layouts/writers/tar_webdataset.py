@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import webdataset
-
 import source
+import webdataset
 
 
 def main() -> None:

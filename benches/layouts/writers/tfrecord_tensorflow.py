@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import tensorflow as tf
-
 import source
+import tensorflow as tf
 
 
 def example(sample: source.Sample) -> bytes:
