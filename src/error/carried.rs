@@ -3,14 +3,16 @@
 
 use super::{DecodeError, Error};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
-/// An [`Error`] as a document. What names a setting or a call of this program's own code stays a text.
+/// An [`Error`] as a document. What names a call of this program's own code stays a text.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) enum CarriedError {
-    Config { text: String },
+    Config { setting: String, message: String },
     Dataset { path: Vec<u8>, message: String },
     DatasetChanged { path: Vec<u8>, message: String },
     Io { what: String, path: Vec<u8>, code: Option<i32>, text: String },
@@ -25,7 +27,9 @@ impl From<&Error> for CarriedError {
     fn from(error: &Error) -> Self {
         let bytes = |path: &Path| path.as_os_str().as_bytes().to_vec();
         match error {
-            Error::Config { setting, message } => Self::Config { text: format!("{setting}: {message}") },
+            Error::Config { setting, message } => {
+                Self::Config { setting: (*setting).to_owned(), message: message.clone() }
+            }
             Error::Dataset { path, message } => Self::Dataset { path: bytes(path), message: message.clone() },
             Error::DatasetChanged { path, message } => {
                 Self::DatasetChanged { path: bytes(path), message: message.clone() }
@@ -60,9 +64,7 @@ impl From<CarriedError> for Error {
     fn from(carried: CarriedError) -> Self {
         let path = |bytes| PathBuf::from(OsString::from_vec(bytes));
         match carried {
-            CarriedError::Config { text } => {
-                Self::config("shared", format!("the process that shares batches refuses {text}"))
-            }
+            CarriedError::Config { setting, message } => Self::config(kept(setting), message),
             CarriedError::Dataset { path: bytes, message } => Self::dataset(path(bytes), message),
             CarriedError::DatasetChanged { path: bytes, message } => {
                 Self::DatasetChanged { path: path(bytes), message }
@@ -82,6 +84,24 @@ impl From<CarriedError> for Error {
             CarriedError::Unavailable(message) => Self::Unavailable(message),
             CarriedError::Internal(message) => Self::Internal(message),
         }
+    }
+}
+
+/// The most names of settings that are kept, many more than there are.
+const MOST_NAMES: usize = 1000;
+
+/// The name of a setting for good, as [`Error::Config`] has it. There are few, so that keeping each once costs nothing.
+fn kept(name: String) -> &'static str {
+    static NAMES: Mutex<BTreeSet<&'static str>> = Mutex::new(BTreeSet::new());
+    let mut names = NAMES.lock().unwrap_or_else(PoisonError::into_inner);
+    match names.get(name.as_str()) {
+        Some(name) => name,
+        None if names.len() < MOST_NAMES => {
+            let name: &'static str = name.leak();
+            names.insert(name);
+            name
+        }
+        None => "shared",
     }
 }
 
@@ -114,13 +134,13 @@ mod tests {
                 source: Box::new(sample(Error::Internal("x".into()))),
             },
             Error::Unavailable("no memory".into()),
+            Error::config("memory", "is 1, must be more"),
+            sample(Error::config("transforms", "cannot take it")),
         ] {
             let document = serde_json::to_string(&CarriedError::from(&error)).unwrap();
             let read: Error = serde_json::from_str::<CarriedError>(&document).unwrap().into();
             assert_eq!(read.to_string(), error.to_string());
             assert_eq!(std::mem::discriminant(&read), std::mem::discriminant(&error));
         }
-        let refused: Error = CarriedError::from(&Error::config("memory", "is 1, must be more")).into();
-        assert!(refused.to_string().ends_with("refuses memory: is 1, must be more"), "{refused}");
     }
 }

@@ -10,6 +10,9 @@ use crate::schedule::Draw;
 use crate::simd::Level;
 use crate::trace::Stage;
 
+/// The least region that can be decoded, where nothing is needed of an image.
+const NEXT_TO_NOTHING: Region = Region { x: 0, y: 0, width: 1, height: 1 };
+
 /// An image of a draw's sample.
 pub(super) struct SampleImage<'a> {
     /// The number of the image.
@@ -46,10 +49,36 @@ impl PipelineShared {
     }
 }
 
-/// Decodes one image after another, in scratch memory of its own. Each thread has one.
+/// The views that another recipe of the run shows of the same image.
+pub(super) struct ViewsBeside<'a> {
+    pub shared: &'a PipelineShared,
+    pub keys: &'a [RecipeKeys],
+    /// The number of the image among those of that recipe.
+    pub image: usize,
+    pub boxes: Vec<[f32; 4]>,
+}
+
+impl ViewsBeside<'_> {
+    /// The region that the views need of an image of this size; `None` where they cannot be made of its planes.
+    fn region(&self, draw: Draw, size: (u32, u32)) -> Option<Region> {
+        let drawn = self.shared.draw_views(self.keys, self.image, draw, size, &self.boxes).ok()?;
+        drawn.canvas().is_none().then(|| drawn.region())
+    }
+}
+
+/// An image in the planes, of which other recipes may show their views, too.
+struct HeldImage {
+    sample: u64,
+    size: (u32, u32),
+    decoded: Decoded,
+}
+
+/// Decodes one image after another, in scratch memory of its own. Each thread has one, and one for each image of a
+/// sample where several recipes make batches.
 pub(super) struct CpuDecoder {
     decoder: Decoder,
     painter: CanvasPainter,
+    held: Option<HeldImage>,
     /// The planes of which the views are that were drawn last: the image's, or those of a canvas on which it lies.
     pub(super) planes: Planes,
     /// Who decoded the latest image.
@@ -61,7 +90,12 @@ impl CpuDecoder {
         let config = &shared.config;
         let decoder = Decoder::new(config.max_pixels).with_damaged(config.damaged);
         let painter = CanvasPainter::new(Level::detect());
-        Self { decoder, painter, planes: Planes::default(), decoded_by: None }
+        Self { decoder, painter, held: None, planes: Planes::default(), decoded_by: None }
+    }
+
+    /// Forgets the image in the planes, because other bytes come next.
+    pub(super) fn forget(&mut self) {
+        self.held = None;
     }
 
     /// Decodes an image into `planes`, as far as all its views together need.
@@ -73,6 +107,83 @@ impl CpuDecoder {
         stopwatch: &mut Stopwatch,
     ) -> Result<DrawnViews> {
         self.decode_read(shared, run, of, None, stopwatch)
+    }
+
+    /// Decodes like [`CpuDecoder::decode_read`] as far as the views of the recipes `beside` need, too. An image that was
+    /// decoded for another recipe, and not forgotten since, is not decoded again.
+    pub(super) fn decode_beside(
+        &mut self,
+        shared: &PipelineShared,
+        run: &EpochRun,
+        of: SampleImage<'_>,
+        parts: Option<ByteParts>,
+        beside: &[ViewsBeside<'_>],
+        stopwatch: &mut Stopwatch,
+    ) -> Result<DrawnViews> {
+        if let Some(drawn) = self.drawn_of_held(shared, run, &of)? {
+            return Ok(drawn);
+        }
+        self.held = None;
+        if !beside.is_empty() && self.decode_union(shared, run, &of, parts, beside) {
+            let length = parts.map_or(of.bytes.len(), |parts| parts.bytes() as usize);
+            stopwatch.lap_as(&run.counters.decode, Stage::Decode, length);
+            if let Some(drawn) = self.drawn_of_held(shared, run, &of)? {
+                return Ok(drawn);
+            }
+        }
+        self.held = None;
+        self.decode_read(shared, run, of, parts, stopwatch)
+    }
+
+    /// Decodes an image as far as all recipes need that can share it. Returns whether it is there for all of them, as
+    /// it would be for each alone: damage that only one of them needs to know of is not concealed for the others.
+    fn decode_union(
+        &mut self,
+        shared: &PipelineShared,
+        run: &EpochRun,
+        of: &SampleImage<'_>,
+        parts: Option<ByteParts>,
+        beside: &[ViewsBeside<'_>],
+    ) -> bool {
+        let SampleImage { image, draw, bytes, views: ViewsFrom::Boxes(boxes) } = *of else { return false };
+        let boxes = boxes.to_vec();
+        let own = ViewsBeside { shared, keys: &run.keys, image, boxes };
+        let mut size = None;
+        let choose = |width, height| {
+            let Some(own) = own.region(draw, (width, height)) else { return NEXT_TO_NOTHING };
+            size = Some((width, height));
+            let others = beside.iter().filter_map(|views| views.region(draw, (width, height)));
+            others.fold(own, Region::union)
+        };
+        let decoded = self.decoder.decode_read(bytes, parts, choose, &mut self.planes);
+        let (Some(size), Ok(decoded)) = (size, decoded) else { return false };
+        let is_whole = decoded.concealed.is_none();
+        self.held = is_whole.then_some(HeldImage { sample: draw.sample, size, decoded });
+        is_whole
+    }
+
+    /// The views of the image that the planes have already; `None` where they have another, or not enough of it.
+    fn drawn_of_held(
+        &mut self,
+        shared: &PipelineShared,
+        run: &EpochRun,
+        of: &SampleImage<'_>,
+    ) -> Result<Option<DrawnViews>> {
+        let SampleImage { image, draw, views: ViewsFrom::Boxes(boxes), .. } = *of else { return Ok(None) };
+        let Some(held) = self.held.as_ref().filter(|held| held.sample == draw.sample) else {
+            return Ok(None);
+        };
+        let drawn = shared.draw_views(&run.keys, image, draw, held.size, boxes)?;
+        let needed = drawn.region();
+        if drawn.canvas().is_some() || held.decoded.region.union(needed) != held.decoded.region {
+            return Ok(None);
+        }
+        run.counters.count(held.decoded.backend);
+        self.decoded_by = Some(held.decoded.backend);
+        if held.decoded.narrowed {
+            shared.notify_narrowed(image, draw.sample);
+        }
+        Ok(Some(drawn))
     }
 
     /// Decodes like [`CpuDecoder::decode`] an image of whose bytes only these `parts` were read, where there are some.
@@ -119,7 +230,7 @@ impl CpuDecoder {
                 }
             };
             // An image that a transform cannot take is decoded as little as possible.
-            drawn.as_ref().map_or(Region { x: 0, y: 0, width: 1, height: 1 }, DrawnViews::region)
+            drawn.as_ref().map_or(NEXT_TO_NOTHING, DrawnViews::region)
         };
         let decoded = self.decoder.decode_read(bytes, parts, choose, &mut self.planes);
         if let (Ok(drawn), Ok(_)) = (&drawn, &decoded) {

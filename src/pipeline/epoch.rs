@@ -349,7 +349,7 @@ impl Epoch {
         self.turn();
         self.is_over = true;
         self.progress.end();
-        self.run.stop(&self.shared.fetch_waker);
+        self.run.stop();
     }
 }
 

@@ -6,9 +6,9 @@ use super::mixing::RingBoard;
 use super::peers_log::PeersLog;
 use super::stopwatch::Stopwatch;
 use super::tuning::Tuning;
-use super::work::{DecodeJob, OpenPlace, ThenGoes};
+use super::work::{DecodeJob, OpenPlace, PlaceOfRecipe, ThenGoes};
 use super::{EpochRun, PipelineShared};
-use crate::batch::{BatchCloser, BatchPool, Sink};
+use crate::batch::{BatchCloser, BatchPool, Sink, Ticket};
 use crate::error::{Error, Result};
 use crate::io::{Completion, Filled, ReadRequest, ReadStats, Reader, Waker};
 use crate::slot::SlotPool;
@@ -104,6 +104,9 @@ struct ScheduleCursor {
     step: u64,
     /// The places of the current batch whose reads are not submitted yet, the next one last.
     open: Vec<OpenPlace>,
+    /// The batches of the next step that have buffers already, of the run's recipe and then of those beside it; `None`
+    /// where nobody wants that batch.
+    begun: Vec<Option<(BatchCloser, Vec<Ticket>)>>,
 }
 
 /// What keeps the reading thread from submitting a read.
@@ -117,6 +120,14 @@ enum BlockedOn {
     Slot,
     /// Too few samples of a stream have arrived for the next batch; at this instant, if there is one, fewer will do.
     Arrivals(Option<Instant>),
+}
+
+/// Where the places of a batch of `len` in host memory go when they are filled.
+fn then_goes(shared: &PipelineShared, len: u32) -> ThenGoes {
+    match shared.config.mix {
+        Some(_) => ThenGoes::ToRing(Arc::new(RingBoard::new(len))),
+        None => ThenGoes::Nowhere,
+    }
 }
 
 /// What became of the attempt to begin a batch.
@@ -175,8 +186,7 @@ impl Fetcher {
 
     fn fetch(&mut self, run: &Arc<EpochRun>) -> Result<()> {
         self.open_reader()?;
-        let mut cursor = ScheduleCursor { step: run.first_step, open: Vec::new() };
-        let sink: Arc<dyn Sink> = run.inbox.clone();
+        let mut cursor = ScheduleCursor { step: run.first_step, open: Vec::new(), begun: Vec::new() };
         self.starved_since = None;
         self.counted = self.reader.as_ref().map_or_else(ReadStats::default, |reader| reader.stats());
         self.stopwatch.skip_to(run.counters.started);
@@ -185,7 +195,7 @@ impl Fetcher {
         while !run.stopped() {
             // Set before the pools are asked, so that what comes free in between wakes this thread.
             self.shared.fetch_waker.starve();
-            let blocked_on = self.submit(run, &mut cursor, &sink)?;
+            let blocked_on = self.submit(run, &mut cursor)?;
             run.counters.in_flight.store(self.pending.len() as u64, Ordering::Relaxed);
             let starved = blocked_on != BlockedOn::Nothing;
             self.shared.fetch_waker.starving.fetch_and(starved, Ordering::SeqCst);
@@ -278,16 +288,11 @@ impl Fetcher {
     }
 
     /// Submits reads until the schedule ends, the reader is full, or a pool is empty.
-    fn submit(
-        &mut self,
-        run: &Arc<EpochRun>,
-        cursor: &mut ScheduleCursor,
-        sink: &Arc<dyn Sink>,
-    ) -> Result<BlockedOn> {
+    fn submit(&mut self, run: &Arc<EpochRun>, cursor: &mut ScheduleCursor) -> Result<BlockedOn> {
         let depth = self.tuning.depth();
         while self.reader().room() > 0 && self.reader().in_flight() < depth {
             let Some(next) = cursor.open.last() else {
-                match self.begin_batch(run, cursor, sink)? {
+                match self.begin_batch(run, cursor)? {
                     Begun::Opened => continue,
                     Begun::Over => return Ok(BlockedOn::Nothing),
                     Begun::Blocked(blocked_on) => return Ok(blocked_on),
@@ -321,12 +326,7 @@ impl Fetcher {
     }
 
     /// Opens the places of the next batch.
-    fn begin_batch(
-        &mut self,
-        run: &Arc<EpochRun>,
-        cursor: &mut ScheduleCursor,
-        sink: &Arc<dyn Sink>,
-    ) -> Result<Begun> {
+    fn begin_batch(&mut self, run: &Arc<EpochRun>, cursor: &mut ScheduleCursor) -> Result<Begun> {
         let step = cursor.step;
         let places = match run.course.next(step)? {
             NextBatch::Places(places) => places,
@@ -338,23 +338,59 @@ impl Fetcher {
             }
         };
         let len = places.len() as u32;
-        let Some((closer, tickets)) = self.batches.begin(step, len, sink)? else {
+        if !self.take_buffers(run, cursor, len)? {
             return Ok(Begun::Blocked(BlockedOn::BatchBuffer));
-        };
+        }
         if let Some(cache) = self.shared.cache.get() {
             cache.begin_batch();
         }
-        let then = match self.gather(run, step, len, closer) {
-            Some(assembly) => ThenGoes::ToAssembly(assembly),
-            None if self.shared.config.mix.is_some() => ThenGoes::ToRing(Arc::new(RingBoard::new(len))),
-            None => ThenGoes::Nowhere,
+        let mut batches = std::mem::take(&mut cursor.begun).into_iter();
+        let Some((closer, tickets)) = batches.next().flatten() else {
+            return Err(Error::Internal("a run has no batch of its own".into()));
         };
-        let open = |(entry, ticket)| OpenPlace { entry, step, ticket, then: then.clone() };
+        let own = match self.gather(run, step, len, closer) {
+            Some(assembly) => ThenGoes::ToAssembly(assembly),
+            None => then_goes(&self.shared, len),
+        };
+        let beside = batches.zip(&run.beside).map(|(begun, of)| {
+            begun.map(|(closer, tickets)| {
+                closer.close();
+                (tickets.into_iter(), then_goes(&of.shared, len))
+            })
+        });
+        let mut beside: Vec<_> = beside.collect();
+        let open = |(entry, ticket)| OpenPlace {
+            entry,
+            step,
+            own: PlaceOfRecipe { ticket, then: own.clone() },
+            beside: beside
+                .iter_mut()
+                .map(|batch| {
+                    let (tickets, then) = batch.as_mut()?;
+                    Some(PlaceOfRecipe { ticket: tickets.next()?, then: then.clone() })
+                })
+                .collect(),
+        };
         cursor.open.extend(places.into_iter().zip(tickets).map(open));
         run.course.sort_for_reading(&mut cursor.open, |place| &place.entry);
         cursor.open.reverse();
         cursor.step += 1;
         Ok(Begun::Opened)
+    }
+
+    /// Takes a buffer for the next batch of each recipe of the run. Returns whether all are there: the others stay taken.
+    fn take_buffers(&self, run: &EpochRun, cursor: &mut ScheduleCursor, len: u32) -> Result<bool> {
+        let beside = run.beside.iter().map(|of| (&of.batches, &*of.run));
+        let pools = std::iter::once((&self.batches, run)).chain(beside);
+        for (batches, of) in pools.skip(cursor.begun.len()) {
+            let sink: Arc<dyn Sink> = of.inbox.clone();
+            match batches.begin(cursor.step, len, &sink)? {
+                Some(begun) => cursor.begun.push(Some(begun)),
+                None if of.stopped() => cursor.begun.push(None),
+                None => return Ok(false),
+            }
+        }
+        Ok(true)
     }
 
     /// Whether a sample is read once for all places of a batch that show it. Not where the bytes themselves are handed

@@ -16,6 +16,7 @@ mod epoch;
 mod fetch;
 mod fields;
 mod inbox;
+mod making;
 mod mixing;
 mod notify;
 mod one_version;
@@ -25,6 +26,7 @@ mod peers_log;
 mod preview;
 mod progress;
 mod reading;
+mod recipes;
 mod stats;
 mod status;
 mod stopwatch;
@@ -61,6 +63,7 @@ use attend::SharedBatches;
 use course::{Course, StreamCourse};
 use fetch::FetchWaker;
 use inbox::Inbox;
+use recipes::{FurtherRecipe, RecipeRun};
 use status::PipelineStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -73,11 +76,14 @@ pub struct Pipeline {
     shared: Arc<PipelineShared>,
     /// The same for later epochs, whose images have other sizes: each with its first epoch, in order.
     later: Vec<(u64, Arc<PipelineShared>)>,
+    /// Other recipes by which batches of the same samples are made, where they are.
+    further: Mutex<Vec<FurtherRecipe>>,
     threads: Mutex<Option<Threads>>,
     status: PipelineStatus,
 }
 
-/// What all threads of a pipeline share. For images of other sizes there is another; what is behind `Arc` is in common.
+/// What all threads of a pipeline share. For images of other sizes, and for other recipes, there is another; what is
+/// behind `Arc` is in common.
 struct PipelineShared {
     index: Arc<DatasetIndex>,
     config: LoaderConfig,
@@ -124,6 +130,10 @@ struct EpochRun {
     concealed: ConcealedLog,
     /// What the tiers had done before the epoch.
     cached: CacheStats,
+    /// What wakes the reading thread.
+    waker: Arc<FetchWaker>,
+    /// The runs of other recipes on the same samples.
+    beside: Vec<RecipeRun>,
 }
 
 impl EpochRun {
@@ -132,11 +142,12 @@ impl EpochRun {
     }
 
     /// Stops the epoch, whose batches nobody wants any more. Finished ones give their buffers back, and the threads
-    /// turn to what is next.
-    fn stop(&self, fetch_waker: &FetchWaker) {
+    /// turn to what is next. The runs beside it end with it.
+    fn stop(&self) {
         self.stopped.store(true, Ordering::SeqCst);
         self.inbox.close();
-        fetch_waker.wake();
+        self.beside.iter().for_each(|of| of.run.stop());
+        self.waker.wake();
     }
 }
 
@@ -176,6 +187,7 @@ impl Pipeline {
         Self {
             later: later.into_iter().map(with).collect(),
             shared: Arc::new(shared),
+            further: Mutex::default(),
             threads: Mutex::default(),
             status: PipelineStatus::default(),
         }
@@ -183,8 +195,7 @@ impl Pipeline {
 
     /// What the threads share in `epoch`.
     fn shared_in(&self, epoch: u64) -> &Arc<PipelineShared> {
-        let begun = self.later.partition_point(|(first, _)| *first <= epoch);
-        begun.checked_sub(1).map_or(&self.shared, |latest| &self.later[latest].1)
+        recipes::in_epoch(&self.shared, &self.later, epoch)
     }
 
     /// Makes a pipeline for the samples of a stream, of which `index` is the index.
@@ -319,24 +330,8 @@ impl Pipeline {
     }
 
     fn start(&self, epoch: u64, schedule: Schedule, first_step: u64, errors: u64) -> Result<Epoch> {
-        let shared = self.shared_in(epoch);
-        let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
-        // The first epoch reports what went wrong when the cache was opened.
-        let first = threads.is_none();
-        let place = RankPlace { rank: schedule.rank(), world_size: schedule.world_size() };
-        let at = BatchPosition { epoch, step: first_step };
-        let threads = threads::running(&mut threads, shared, place, at)?;
-        let schedule = shared.assigned(schedule)?;
-        threads.stop_current();
-        if let Some(cache) = self.cache() {
-            if !first {
-                cache.forget_error();
-            }
-            let order = |epoch| self.shared.order(epoch, schedule.world_size());
-            let order = |epoch| order(epoch).expect("what can be divided in one epoch can in others");
-            cache.begin(epoch, &schedule, first_step, &order);
-        }
-        self.run(threads, shared, epoch, Course::Epoch(schedule), first_step, errors)
+        let mut epochs = self.start_by(&[0], epoch, schedule, first_step, errors)?;
+        epochs.pop().ok_or_else(|| Error::Internal("an epoch without a recipe".into()))
     }
 
     /// Goes on with the stream of this pipeline, behind the batch that was delivered last. Keep the pipeline for as
@@ -360,10 +355,10 @@ impl Pipeline {
             threads::running(&mut threads, shared, place, BatchPosition { epoch: 0, step: first_step })?;
         let global_batch = self.global_batch(place.world_size);
         let course = Course::Stream(StreamCourse { stream: stream.clone(), iteration, global_batch, place });
-        self.run(threads, shared, 0, course, first_step, errors)
+        self.run(threads, shared, 0, course, first_step, errors, Vec::new())
     }
 
-    /// Has the threads run a course from `first_step` on.
+    /// Has the threads run a course from `first_step` on, for the runs `beside`, too.
     fn run(
         &self,
         threads: &mut Threads,
@@ -372,38 +367,21 @@ impl Pipeline {
         course: Course,
         first_step: u64,
         errors: u64,
+        beside: Vec<RecipeRun>,
     ) -> Result<Epoch> {
-        // An evaluation that takes its samples in the dataset's order has the same substitutes in every epoch.
-        let config = &shared.config;
-        let seed = config.seed;
-        let same = config.shuffling == Shuffling::Off && !config.images.are_random();
-        let substitutes = RandomKey::new(
-            &self.shared.index.fingerprint().0,
-            seed,
-            if same { 0 } else { epoch },
-            Use::Substitute,
-        );
-        let identity = self.shared.identity.clone();
-        let progress = Arc::new(Progress::new(identity, epoch, course.clone(), first_step, errors));
-        let run = Arc::new(EpochRun {
-            epoch,
-            course,
-            first_step,
-            keys: config.images.keys(seed, epoch),
-            mix_keys: config.mix.as_ref().map(|plan| plan.mixing.keys(seed, epoch)),
-            substitutes,
-            stopped: AtomicBool::new(false),
-            inbox: Arc::default(),
-            counters: stats::EpochCounters::new(config, &self.shared.index),
-            concealed: ConcealedLog::default(),
-            cached: self.shared.cached(),
-        });
+        let progress = self.progress(epoch, &course, first_step, errors);
+        let run = Arc::new(shared.run(epoch, course, first_step, shared.fetch_waker.clone(), beside));
         self.status.begin(shared, &run, &progress);
         threads.current = Some(run.clone());
         let (batches, ended) = (threads.batches.clone(), threads.ended.clone());
         threads.runs.send(run.clone()).map_err(|_| Error::Internal("the reading thread has ended".into()))?;
         self.status.show(shared);
         Ok(Epoch::new(shared.clone(), run, batches, ended, progress))
+    }
+
+    fn progress(&self, epoch: u64, course: &Course, first_step: u64, errors: u64) -> Arc<Progress> {
+        let identity = self.shared.identity.clone();
+        Arc::new(Progress::new(identity, epoch, course.clone(), first_step, errors))
     }
 
     /// What `epoch` of so many ranks draws for the batch of place number `position`; `None` where nothing
@@ -422,7 +400,37 @@ impl Pipeline {
 }
 
 impl PipelineShared {
-    /// The same with other settings, which differ in the sizes of images alone.
+    /// A run of a course from `first_step` on.
+    fn run(
+        &self,
+        epoch: u64,
+        course: Course,
+        first_step: u64,
+        waker: Arc<FetchWaker>,
+        beside: Vec<RecipeRun>,
+    ) -> EpochRun {
+        let (config, seed) = (&self.config, self.config.seed);
+        // An evaluation that takes its samples in the dataset's order has the same substitutes in every epoch.
+        let same = config.shuffling == Shuffling::Off && !config.images.are_random();
+        let of = if same { 0 } else { epoch };
+        EpochRun {
+            epoch,
+            course,
+            first_step,
+            keys: config.images.keys(seed, epoch),
+            mix_keys: config.mix.as_ref().map(|plan| plan.mixing.keys(seed, epoch)),
+            substitutes: RandomKey::new(&self.index.fingerprint().0, seed, of, Use::Substitute),
+            stopped: AtomicBool::new(false),
+            inbox: Arc::default(),
+            counters: stats::EpochCounters::new(config, &self.index),
+            concealed: ConcealedLog::default(),
+            cached: self.cached(),
+            waker,
+            beside,
+        }
+    }
+
+    /// The same with other settings, which differ in what is done to images alone.
     fn with(&self, config: LoaderConfig) -> Self {
         Self {
             index: self.index.clone(),

@@ -151,7 +151,7 @@ impl Threads {
     /// Stops the epoch that runs, if one does.
     pub(super) fn stop_current(&mut self) {
         if let Some(former) = self.current.take() {
-            former.stop(&self.shared.fetch_waker);
+            former.stop();
         }
     }
 

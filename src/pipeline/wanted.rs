@@ -28,6 +28,8 @@ impl PipelineShared {
         if !self.decodes_rows_alone() {
             return None;
         }
+        let beside = run.beside.iter().filter(|of| !of.run.stopped()).map(|of| (&*of.shared, &*of.run));
+        let recipes: Vec<_> = std::iter::once((self, run)).chain(beside).collect();
         let mut draws = places.map(|place| place.entry.draw).peekable();
         let sample = draws.peek()?.sample;
         let outlined = match self.cache.get() {
@@ -37,15 +39,15 @@ impl PipelineShared {
         };
         let outline = PackedOutline::read(&outlined.outline).filter(|_| outlined.length > WORTHWHILE)?;
         let mut wanted: Option<ByteParts> = None;
-        for draw in draws {
-            for (image, ImageField { field, .. }) in self.config.images.list().iter().enumerate() {
-                let member = self.config.fields.list[*field].member?;
+        for (draw, (of, run)) in draws.flat_map(|draw| recipes.iter().map(move |recipe| (draw, *recipe))) {
+            for (image, ImageField { field, .. }) in of.config.images.list().iter().enumerate() {
+                let member = of.config.fields.list[*field].member?;
                 // An image that is another member has bytes of its own.
                 if !matches!(self.index.member(sample, member), MemberBytes::Whole) {
                     return None;
                 }
                 // A transform that cannot be done to the image fails where it is decoded.
-                let views = self.draw_views(&run.keys, image, draw, outline.size(), &[]).ok()?;
+                let views = of.draw_views(&run.keys, image, draw, outline.size(), &[]).ok()?;
                 let parts = outline.parts(views.region(), outlined.length)?;
                 wanted = Some(wanted.map_or(parts, |others| others.union(parts)));
             }

@@ -1,30 +1,21 @@
 //! A worker makes of a sample's bytes what the batch holds of it, which is the bytes themselves where the consumer
 //! decodes.
 
-use super::cpu::{CpuDecoder, SampleImage, ViewsFrom};
 use super::cuda::GpuStage;
 use super::cuda::assembly::{Assembly, PreparedSample};
 use super::cuda::prepare::Preparer;
-use super::fields::SeenImage;
-use super::mixing::{FilledPlace, RingBoard};
-use super::one_version::of_one_version;
-use super::originals::OriginalFiles;
+use super::making::{ImageDecoders, SampleMaker, Tools};
+use super::mixing::RingBoard;
+use super::recipes::RecipeRun;
 use super::stopwatch::Stopwatch;
 use super::tuning::{CpuMeter, WorkerBounds};
-use super::{EpochRun, PipelineShared, substitute};
-use crate::augment::Renderer;
-use crate::batch::{Array, Encoded, Ticket, Value};
-use crate::config::{FieldContent, ImageField, OnError, ViewKind};
-use crate::dataset::Contents;
-use crate::decode::{Format, RestoredFile};
+use super::{EpochRun, PipelineShared};
+use crate::batch::{Encoded, Ticket};
 use crate::error::{Error, Result};
 use crate::io::Filled;
-use crate::schedule::{BatchEntry, Draw};
-use crate::simd::Level;
-use crate::tier::form_of_record;
-use crate::trace::{Stage as Traced, TraceLane};
+use crate::schedule::BatchEntry;
+use crate::trace::TraceLane;
 use crossbeam_channel::Receiver;
-use std::borrow::Cow;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -42,6 +33,14 @@ pub(super) struct OpenPlace {
     pub entry: BatchEntry,
     /// The step of its batch.
     pub step: u64,
+    /// The place in the batch of the run's own recipe.
+    pub own: PlaceOfRecipe,
+    /// The places in the batches of the recipes beside it; `None` where nobody wants that batch any more.
+    pub beside: Vec<Option<PlaceOfRecipe>>,
+}
+
+/// A place of the batch of one recipe.
+pub(super) struct PlaceOfRecipe {
     pub ticket: Ticket,
     pub then: ThenGoes,
 }
@@ -67,7 +66,7 @@ pub(super) struct DecodeJob {
 /// Works as the worker with this `number` until no more jobs can come; with the `stage` of the GPU where batches end on
 /// one.
 pub(super) fn run(
-    shared: &PipelineShared,
+    shared: &Arc<PipelineShared>,
     stage: Option<&GpuStage>,
     jobs: &Receiver<DecodeJob>,
     (number, bounds): (usize, &WorkerBounds),
@@ -114,7 +113,7 @@ pub(super) fn run(
 /// The work that a worker does on samples.
 enum Worker<'a> {
     /// The worker fills batches in host memory.
-    Host(Box<HostWorker<'a>>),
+    Host(Box<HostWorker>),
     /// The worker prepares samples for the lanes of a GPU.
     Cuda(Box<Preparer<'a>>),
 }
@@ -125,7 +124,7 @@ impl Worker<'_> {
             Self::Host(worker) => worker.work(job, stopwatch),
             Self::Cuda(preparer) => {
                 let DecodeJob { run, place, bytes } = job;
-                let OpenPlace { entry: place, step, mut ticket, then } = place;
+                let OpenPlace { entry: place, step, own: PlaceOfRecipe { mut ticket, then }, .. } = place;
                 let batch = run.course.batch_len(step) as usize;
                 let pixels = bytes.and_then(|bytes| {
                     preparer.prepare(&run, place.draw, batch, bytes, &mut ticket, stopwatch)
@@ -138,192 +137,47 @@ impl Worker<'_> {
     }
 }
 
-struct HostWorker<'a> {
-    shared: &'a PipelineShared,
-    cpu: CpuDecoder,
-    /// The renderers, one for each recipe.
-    renderers: Vec<Renderer>,
-    originals: OriginalFiles,
-    /// The views that were drawn of the images of the current sample.
-    seen: Vec<Option<SeenImage>>,
+/// Fills places of batches in host memory, by each recipe of a run.
+struct HostWorker {
+    decoders: ImageDecoders,
+    /// Who makes samples by the recipe of the run itself, and then by those beside it.
+    makers: Vec<SampleMaker>,
 }
 
-impl<'a> HostWorker<'a> {
-    fn new(shared: &'a PipelineShared) -> Self {
-        let recipes = shared.config.images.recipes();
-        // Whoever mixes images reads them as soon as both are there.
-        let mixed = shared.config.mix.is_some();
-        let renderer = |recipe| Renderer::new(recipe, Level::detect()).kept_in_caches(mixed);
-        Self {
-            shared,
-            cpu: CpuDecoder::new(shared),
-            renderers: recipes.iter().map(renderer).collect(),
-            originals: OriginalFiles::default(),
-            seen: Vec::new(),
-        }
+impl HostWorker {
+    fn new(shared: &Arc<PipelineShared>) -> Self {
+        Self { decoders: ImageDecoders::default(), makers: vec![SampleMaker::new(shared)] }
     }
 
     fn work(&mut self, job: DecodeJob, stopwatch: &mut Stopwatch) {
-        let DecodeJob { run, place: OpenPlace { entry, mut ticket, then, .. }, bytes } = job;
-        let BatchEntry { position, draw, valid } = entry;
-        let sample = draw.sample;
-        let outcome =
-            bytes.and_then(|bytes| self.fill(&run, draw, Encoded::Slot(bytes), &mut ticket, stopwatch));
-        let (draw, valid) = match outcome {
-            Ok(()) => (draw, valid),
-            Err(error) => {
-                let instead = self.shared.note_failure(sample, error, &mut ticket);
-                self.make_do(instead, &run, (position, draw, valid), &mut ticket, stopwatch)
-            }
+        let DecodeJob { run, place: OpenPlace { entry, own, beside, .. }, bytes } = job;
+        self.provide(&run.beside);
+        self.decoders.forget();
+        // The error of a read is that of one recipe; for the others the sample is read once more.
+        let copy = |_: &PlaceOfRecipe| match &bytes {
+            Ok(bytes) => Ok(Encoded::Slot(bytes.clone())),
+            Err(_) => self.makers[0].read_again(entry.draw.sample),
         };
-        let Draw { sample, occurrence } = draw;
-        let place = FilledPlace { ticket, position, sample, occurrence, valid };
-        match (&then, &self.shared.config.mix) {
-            (ThenGoes::ToRing(rings), Some(plan)) => {
-                rings.finish(self.shared, &run, plan, place);
-                stopwatch.lap(&run.counters.augment);
-            }
-            _ => place.finish(&self.shared.index),
-        }
-    }
-
-    /// Fills the place of a sample that failed. Returns the draw that is there now, and whether it counts.
-    fn make_do(
-        &mut self,
-        instead: OnError,
-        run: &EpochRun,
-        (position, draw, valid): (u64, Draw, bool),
-        ticket: &mut Ticket,
-        stopwatch: &mut Stopwatch,
-    ) -> (Draw, bool) {
-        match instead {
-            // The place may hold anything, because the batch is not delivered.
-            OnError::Raise => (draw, false),
-            OnError::Zero => {
-                for number in 0..self.shared.config.layout.images.len() {
-                    ticket.image(number).fill(0);
-                }
-                (draw, false)
-            }
-            OnError::Skip => match self.substitute(run, position, ticket, stopwatch) {
-                Ok(substitute) => (Draw::first(substitute), valid),
-                Err(error) => {
-                    ticket.fail(draw.sample, error, true);
-                    (draw, false)
-                }
-            },
-        }
-    }
-
-    /// Fills the sample's place in the batch from its bytes.
-    fn fill(
-        &mut self,
-        run: &EpochRun,
-        draw: Draw,
-        bytes: Encoded,
-        ticket: &mut Ticket,
-        stopwatch: &mut Stopwatch,
-    ) -> Result<()> {
-        if self.shared.config.decoded {
-            let index = &self.shared.index;
-            let replace = |_, bytes| Encoded::Owned(bytes);
-            let make = |record: &Encoded| self.make(run, draw, record, ticket, stopwatch);
-            return of_one_version(index, draw.sample, bytes, replace, make).map(|_| ());
-        }
-        let length = bytes.len();
-        let bytes = match self.originals.find(
-            run,
-            form_of_record(&self.shared.index, draw.sample, &bytes),
-            &bytes,
-        )? {
-            RestoredFile::Within(range) => bytes.narrowed(range),
-            RestoredFile::Apart(file) => {
-                let bytes = bytes.replaced(file);
-                stopwatch.lap_as(&run.counters.decode, Traced::Decode, length);
-                bytes
-            }
-        };
-        if self.shared.index.contents() == Contents::Images {
-            // The consumer, which decodes the files, sees all other damage; but what is no image at all is not handed
-            // over as one.
-            Format::of(&bytes)?;
-        }
-        ticket.keep(bytes);
-        Ok(())
-    }
-
-    /// Fills the place with a substitute, and returns its id.
-    fn substitute(
-        &mut self,
-        run: &EpochRun,
-        position: u64,
-        ticket: &mut Ticket,
-        stopwatch: &mut Stopwatch,
-    ) -> Result<u64> {
-        let shared = self.shared;
-        let fill =
-            |sample, bytes| self.fill(run, Draw::first(sample), Encoded::Owned(bytes), ticket, stopwatch);
-        substitute::substitute(shared, run, position, fill).map(|(sample, ())| sample)
-    }
-
-    /// Makes all fields of a sample.
-    fn make(
-        &mut self,
-        run: &EpochRun,
-        draw: Draw,
-        record: &Encoded,
-        ticket: &mut Ticket,
-        stopwatch: &mut Stopwatch,
-    ) -> Result<()> {
-        let shared = self.shared;
-        self.seen.clear();
-        for image in 0..shared.config.images.list().len() {
-            let made = self.make_image(run, image, draw, record, ticket, stopwatch);
-            self.seen.push(made.map_err(|error| shared.of_image(image, error))?);
-        }
-        shared.fill_fields(run, draw.sample, record, &self.seen, &mut self.originals, ticket)
-    }
-
-    /// Makes the image with this number and returns what was drawn of it; `None` where the sample does not have it.
-    fn make_image(
-        &mut self,
-        run: &EpochRun,
-        image: usize,
-        draw: Draw,
-        record: &Encoded,
-        ticket: &mut Ticket,
-        stopwatch: &mut Stopwatch,
-    ) -> Result<Option<SeenImage>> {
-        let shared = self.shared;
-        let ImageField { field, leader, .. } = shared.config.images.list()[image];
-        let field = &shared.config.fields.list[field];
-        let FieldContent::Images { at, .. } = field.content else {
-            return Err(Error::Internal(format!("{:?} is no image", field.name)));
-        };
-        let (read, parts) = record.in_parts();
-        let Some(bytes) = shared.field_bytes(run, field, draw.sample, read)? else {
-            at.clear(ticket, Ticket::image);
-            return Ok(None);
-        };
-        // What was read apart was read whole.
-        let parts = parts.filter(|_| matches!(bytes, Cow::Borrowed(_)));
-        let boxes = shared.boxes_of_image(Some(run), image, draw.sample, record)?;
-        let of = SampleImage { image, draw, bytes: &bytes, views: ViewsFrom::Boxes(&boxes) };
-        let drawn = self.cpu.decode_read(shared, run, of, parts, stopwatch)?;
-        let (planes, renderer, size) = (&self.cpu.planes, &mut self.renderers[leader], drawn.image_size());
-        shared.check_size(image, size, &self.seen)?;
-        for (number, view) in drawn.views().iter().enumerate() {
-            match at.kind {
-                ViewKind::Tensors => renderer.render(number, planes, view, ticket.image(at.first + number)),
-                ViewKind::Values => {
-                    let output = shared.config.images.recipe(image).views()[number].output(view);
-                    let mut pixels = vec![0; output.bytes()];
-                    renderer.render(number, planes, view, &mut pixels);
-                    ticket.put(at.first + number, Some(Value::Array(Array::of_image(&output, pixels))));
-                }
+        let copies: Vec<_> = beside.iter().map(|place| place.as_ref().map(copy)).collect();
+        let Self { decoders, makers } = self;
+        let mut tools = Tools { decoders, others: &run.beside, stopwatch };
+        makers[0].work(&run, entry, own, bytes.map(Encoded::Slot), &mut tools);
+        for (maker, (of, (place, bytes))) in
+            makers[1..].iter_mut().zip(run.beside.iter().zip(beside.into_iter().zip(copies)))
+        {
+            tools.others = &tools.others[1..];
+            // What nobody wants any more is dropped unfinished, and its batch with it.
+            if let (Some(place), Some(bytes), false) = (place, bytes, of.run.stopped()) {
+                maker.work(&of.run, entry, place, bytes, &mut tools);
             }
         }
-        stopwatch.lap_as(&run.counters.augment, Traced::Augment, bytes.len());
-        Ok(Some(SeenImage { size, drawn: Some(drawn) }))
+    }
+
+    /// Has a maker for each recipe beside the run's own.
+    fn provide(&mut self, beside: &[RecipeRun]) {
+        let there =
+            self.makers[1..].iter().zip(beside).take_while(|(maker, of)| maker.is_of(&of.shared)).count();
+        self.makers.truncate(1 + there);
+        self.makers.extend(beside[there..].iter().map(|of| SampleMaker::new(&of.shared)));
     }
 }

@@ -166,7 +166,7 @@ impl Batches {
             dict.set_item("cache", cache_stats(py, &stats.cache, last_error)?)?;
         }
         if let Some(sharing) = self.pipeline.sharing_stats() {
-            dict.set_item("shared", sharing.by_name().into_py_dict(py)?)?;
+            dict.set_item("shared", sharing.numbers().by_name().into_py_dict(py)?)?;
         }
         if self.pipeline.config().cache.as_ref().is_some_and(|cache| cache.peers.is_some()) {
             dict.set_item(

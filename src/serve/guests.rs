@@ -1,7 +1,8 @@
 //! The consumers of a producer: their connections, and what they have been lent.
 
-use super::maker::Made;
-use super::window::{Action, ConsumerId, LONG, SharedWindow};
+use super::maker::{Made, MadeBatch};
+use super::recipes::Recipes;
+use super::window::{Action, ConsumerId, LONG, RecipeNumber, SharedWindow};
 use crate::error::{CarriedError, Result};
 use crate::notices::{Notice, NoticeKind};
 use crate::sharing::{
@@ -23,7 +24,8 @@ const NOTICES_KEPT: usize = 100;
 
 /// All consumers, and the window that decides what becomes of them.
 pub(super) struct Guests {
-    window: SharedWindow<Arc<Made>>,
+    window: SharedWindow<Made>,
+    recipes: Recipes,
     /// The key that those who share these batches have.
     key: String,
     guests: BTreeMap<ConsumerId, Guest>,
@@ -36,15 +38,15 @@ pub(super) struct Guests {
 
 struct Guest {
     socket: Socket,
-    /// Whether it said hello and was taken.
-    is_taken: bool,
+    /// By which recipe its batches are made, once it said hello and was taken.
+    recipe: Option<RecipeNumber>,
     /// The buffers that it has mapped.
     known: BTreeSet<u64>,
 }
 
 /// A batch with those who have it.
 struct Lent {
-    made: Arc<Made>,
+    made: Arc<MadeBatch>,
     at: BatchPosition,
     by: BTreeSet<ConsumerId>,
     /// Whether a forked child of a consumer may read it for ever.
@@ -52,9 +54,9 @@ struct Lent {
 }
 
 impl Guests {
-    pub(super) fn new(window: SharedWindow<Arc<Made>>, key: String) -> Self {
+    pub(super) fn new(window: SharedWindow<Made>, recipes: Recipes, key: String) -> Self {
         let (guests, lent) = (BTreeMap::new(), BTreeMap::new());
-        Self { window, key, guests, next: 0, lent, notices: Vec::new(), has_told_of_waits: false }
+        Self { window, recipes, key, guests, next: 0, lent, notices: Vec::new(), has_told_of_waits: false }
     }
 
     /// Whether anybody takes part.
@@ -79,7 +81,7 @@ impl Guests {
     pub(super) fn welcome(&mut self, listener: &Listener) {
         while let Some(socket) = listener.accept() {
             if self.guests.len() < MOST {
-                self.guests.insert(self.next, Guest { socket, is_taken: false, known: BTreeSet::new() });
+                self.guests.insert(self.next, Guest { socket, recipe: None, known: BTreeSet::new() });
                 self.next += 1;
             }
         }
@@ -106,33 +108,46 @@ impl Guests {
 
     /// Does what a consumer says. Returns whether it may stay.
     fn heard(&mut self, id: ConsumerId, message: ToProducer, now: Instant) -> bool {
-        let Some(guest) = self.guests.get_mut(&id) else { return false };
-        match message {
-            ToProducer::Hello { protocol, key, at, .. } if !guest.is_taken => {
-                if protocol != PROTOCOL || key != self.key || !self.window.join(id, at) {
-                    guest.socket.send(&ToConsumer::Elsewhere, &[]);
-                    return false;
+        let Some(guest) = self.guests.get(&id) else { return false };
+        match (message, guest.recipe) {
+            (ToProducer::Hello { protocol, key, recipe, at, .. }, None) => {
+                let is_ours = protocol == PROTOCOL && key == self.key;
+                match is_ours.then(|| self.recipes.number(&recipe)).unwrap_or(Ok(None)) {
+                    Ok(Some(recipe)) if self.window.join(id, recipe, at) => self.welcomed(id, recipe),
+                    Ok(_) => {
+                        guest.socket.send(&ToConsumer::Elsewhere, &[]);
+                        false
+                    }
+                    Err(error) => {
+                        guest.socket.send(&ToConsumer::Failed { error: CarriedError::from(&error) }, &[]);
+                        false
+                    }
                 }
-                guest.is_taken = true;
-                let welcome = ToConsumer::Welcome { process: std::process::id() };
-                let told = self.notices.iter().map(|Notice { kind, message }| ToConsumer::Notice {
-                    kind: *kind,
-                    message: message.clone(),
-                });
-                std::iter::once(welcome).chain(told).all(|message| guest.socket.send(&message, &[]))
             }
-            ToProducer::Ask { at } if guest.is_taken => {
+            (ToProducer::Ask { at }, Some(_)) => {
                 self.window.ask(id, at, now);
                 true
             }
-            ToProducer::GiveBack { buffer, inherited } if guest.is_taken => {
+            (ToProducer::GiveBack { buffer, inherited }, Some(_)) => {
                 self.give_back(id, buffer, inherited);
                 true
             }
-            ToProducer::Ping if guest.is_taken => guest.socket.send(&ToConsumer::Pong, &[]),
+            (ToProducer::Ping, Some(_)) => guest.socket.send(&ToConsumer::Pong, &[]),
             // Nobody of ours says this.
             _ => false,
         }
+    }
+
+    /// Tells a consumer that it takes part, and what the others have heard. Returns whether it is there.
+    fn welcomed(&mut self, id: ConsumerId, recipe: RecipeNumber) -> bool {
+        let Some(guest) = self.guests.get_mut(&id) else { return false };
+        guest.recipe = Some(recipe);
+        let welcome = ToConsumer::Welcome { process: std::process::id() };
+        let told = self
+            .notices
+            .iter()
+            .map(|Notice { kind, message }| ToConsumer::Notice { kind: *kind, message: message.clone() });
+        std::iter::once(welcome).chain(told).all(|message| guest.socket.send(&message, &[]))
     }
 
     fn give_back(&mut self, id: ConsumerId, buffer: u64, inherited: bool) {
@@ -157,7 +172,7 @@ impl Guests {
     /// Takes what was made, or tells those who wait that it was not.
     pub(super) fn made(&mut self, outcome: Result<Made>) {
         match outcome {
-            Ok(made) => self.window.made(Arc::new(made)),
+            Ok(made) => self.window.made(made),
             Err(error) => {
                 let failed = ToConsumer::Failed { error: CarriedError::from(&error) };
                 for id in self.window.failed() {
@@ -172,7 +187,9 @@ impl Guests {
     /// Lends a consumer the batch that it asked for.
     pub(super) fn lend(&mut self, id: ConsumerId, at: BatchPosition) {
         let consumers = self.window.consumers() as u32;
+        let recipes = self.window.recipes().len() as u32;
         let (Some(guest), Some(made)) = (self.guests.get_mut(&id), self.window.batch(at)) else { return };
+        let Some(made) = guest.recipe.and_then(|recipe| made.get(&recipe)) else { return };
         let Some(slot) = made.batch.shared() else { return };
         let is_new = guest.known.insert(slot.id);
         let files: Vec<_> = is_new
@@ -187,6 +204,7 @@ impl Guests {
             is_new,
             has_parcel: made.parcel.is_some(),
             consumers,
+            recipes,
         };
         if guest.socket.send(&message, &files) {
             let new = || Lent { made: made.clone(), at, by: BTreeSet::new(), is_inherited: false };
@@ -208,8 +226,11 @@ impl Guests {
     /// Gives up the memory of batches that have left the window and that consumers do not give back, but for the latest
     /// `reserve` of them; and that of batches which forked children may read.
     pub(super) fn give_up_memory(&mut self, reserve: usize) {
-        let window = &self.window;
-        let outside = self.lent.iter().filter(|(_, lent)| window.batch(lent.at).is_none());
+        let is_there = |lent: &Lent| {
+            let made = self.window.batch(lent.at);
+            made.is_some_and(|made| made.values().any(|batch| Arc::ptr_eq(batch, &lent.made)))
+        };
+        let outside = self.lent.iter().filter(|(_, lent)| !is_there(lent));
         let mut outside: Vec<_> = outside.map(|(buffer, lent)| (lent.at, *buffer)).collect();
         outside.sort_unstable();
         let late = outside.len().saturating_sub(reserve);
@@ -252,7 +273,7 @@ impl Guests {
     pub(super) fn tell(&mut self, notices: Vec<Notice>) {
         for notice in notices {
             let message = ToConsumer::Notice { kind: notice.kind, message: notice.message.clone() };
-            for guest in self.guests.values().filter(|guest| guest.is_taken) {
+            for guest in self.guests.values().filter(|guest| guest.recipe.is_some()) {
                 guest.socket.send(&message, &[]);
             }
             if self.notices.len() < NOTICES_KEPT {

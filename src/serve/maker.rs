@@ -1,10 +1,12 @@
 //! The thread that makes the batches of a producer, one after another as they are asked for.
 
+use super::window::RecipeNumber;
 use crate::batch::Batch;
 use crate::error::{Error, Result};
 use crate::pipeline::{Epoch, Pipeline, Poll};
 use crate::sharing::{BatchPosition, Bell};
 use crossbeam_channel::{Receiver, Sender, unbounded};
+use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -13,15 +15,21 @@ use std::time::Duration;
 /// How long the thread waits at a time, so that it sees when nobody wants anything any more.
 const PATIENCE: Duration = Duration::from_millis(200);
 
+/// What was made of the samples of a step: a batch by each recipe.
+pub(super) type Made = BTreeMap<RecipeNumber, Arc<MadeBatch>>;
+
 /// A batch, and what goes along with it.
-pub(super) struct Made {
+pub(super) struct MadeBatch {
     pub batch: Batch,
     pub parcel: Option<OwnedFd>,
 }
 
+/// What the maker is told to make.
+type Wanted = (BatchPosition, BTreeSet<RecipeNumber>);
+
 /// The thread's end that others hold. It ends when this is dropped.
 pub(super) struct Maker {
-    wanted: Sender<BatchPosition>,
+    wanted: Sender<Wanted>,
     made: Receiver<Result<Made>>,
 }
 
@@ -34,12 +42,12 @@ impl Maker {
         let (wanted, positions) = unbounded();
         let (results, made) = unbounded();
         let work = move || {
-            let mut epoch = None;
-            for at in positions {
-                let outcome = catch_unwind(AssertUnwindSafe(|| make(&pipeline, place, &mut epoch, at)));
+            let mut epochs = Epochs::new();
+            for wanted in positions {
+                let outcome = catch_unwind(AssertUnwindSafe(|| make(&pipeline, place, &mut epochs, &wanted)));
                 let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("sharing", &*panic)));
                 if outcome.is_err() {
-                    epoch = None;
+                    epochs.clear();
                 }
                 if results.send(outcome).is_err() {
                     break;
@@ -52,9 +60,9 @@ impl Maker {
         Ok(Self { wanted, made })
     }
 
-    /// Wants the batch at `at`, which is made after those that were wanted before.
-    pub(super) fn want(&self, at: BatchPosition) {
-        let _ = self.wanted.send(at);
+    /// Wants the batches at `at` by these recipes, which are made after those that were wanted before.
+    pub(super) fn want(&self, at: BatchPosition, recipes: BTreeSet<RecipeNumber>) {
+        let _ = self.wanted.send((at, recipes));
     }
 
     /// The batch that was made, if one was.
@@ -63,30 +71,55 @@ impl Maker {
     }
 }
 
-/// Makes the batch at `at`, by the epoch that runs if that is there.
+/// The epoch that runs, by each recipe; the first one leads.
+type Epochs = BTreeMap<RecipeNumber, Epoch>;
+
+/// Makes the batches that are wanted, by the epoch that runs if that is there and has these recipes. One that is wanted
+/// no more is dropped; a new one, or another that leads, begins the epoch anew at this step.
 fn make(
     pipeline: &Pipeline,
-    (rank, world_size): (u32, u32),
-    running: &mut Option<Epoch>,
-    at: BatchPosition,
+    place: (u32, u32),
+    running: &mut Epochs,
+    (at, recipes): &Wanted,
 ) -> Result<Made> {
     let is_there = |epoch: &Epoch| epoch.number() == at.epoch && epoch.next_step() == at.step;
-    let epoch = match running.take_if(|epoch| is_there(epoch)) {
-        Some(epoch) => running.insert(epoch),
-        None => {
-            // The former one ends before this one begins.
-            *running = None;
-            running.insert(pipeline.epoch(at.epoch, rank, world_size, at.step)?)
-        }
-    };
-    loop {
-        match epoch.poll_as_made(PATIENCE)? {
-            Poll::Batch(batch) => {
-                let parcel = batch.parcel(epoch.concealed().of(&batch))?;
-                return Ok(Made { batch, parcel });
+    let leads = running.keys().next() == recipes.first();
+    if leads && recipes.iter().all(|recipe| running.get(recipe).is_some_and(is_there)) {
+        running.retain(|recipe, _| recipes.contains(recipe));
+    } else {
+        // The former one ends before this one begins.
+        running.clear();
+        let numbers: Vec<_> = recipes.iter().copied().collect();
+        let epochs = pipeline.epochs(&numbers, at.epoch, place, at.step)?;
+        running.extend(numbers.into_iter().zip(epochs));
+    }
+    let mut made = Made::new();
+    // All are asked before any is waited for: who is asked may have one more buffer, without which none goes on.
+    let mut patience = Duration::ZERO;
+    while made.len() < running.len() {
+        for (recipe, epoch) in &mut *running {
+            if !made.contains_key(recipe)
+                && let Some(batch) = next_of(epoch, patience)?
+            {
+                made.insert(*recipe, Arc::new(batch));
             }
-            Poll::Pending => {}
-            Poll::End => return Err(Error::Internal(format!("epoch {} has no step {}", at.epoch, at.step))),
+        }
+        patience = PATIENCE;
+    }
+    Ok(made)
+}
+
+/// The next batch of an epoch, if it is there within so long.
+fn next_of(epoch: &mut Epoch, patience: Duration) -> Result<Option<MadeBatch>> {
+    match epoch.poll_as_made(patience)? {
+        Poll::Batch(batch) => {
+            let parcel = batch.parcel(epoch.concealed().of(&batch))?;
+            Ok(Some(MadeBatch { batch, parcel }))
+        }
+        Poll::Pending => Ok(None),
+        Poll::End => {
+            let message = format!("epoch {} has no step {}", epoch.number(), epoch.next_step());
+            Err(Error::Internal(message))
         }
     }
 }

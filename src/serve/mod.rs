@@ -1,15 +1,16 @@
 //! The producer of batches that several processes share: it makes each once and lends it to all who ask.
 //!
 //! One thread talks to the consumers and decides ([`window`], pure), another makes batches ([`maker`]) by a pipeline
-//! like any other. What consumers say is not trusted: they cannot reach the memory but to read it, what they ask for is
+//! like any other, of the same samples by as many recipes as consumers have ([`recipes`]). What consumers say is not trusted: they cannot reach the memory but to read it, what they ask for is
 //! bounded, and who does not listen is given up.
 
 mod guests;
 mod maker;
+mod recipes;
 mod window;
 
 use crate::batch::check_lending;
-use crate::config::{Device, LoaderKind, LoaderOptions};
+use crate::config::LoaderOptions;
 use crate::dataset::{Contents, DatasetIndex};
 use crate::error::{Error, Result};
 use crate::notices::{Notice, Notices};
@@ -17,6 +18,7 @@ use crate::pipeline::Pipeline;
 use crate::sharing::{Bell, Claim, Listener, ProducerPlaces, ProducerStart, Sharing, StartedAs, wait_for};
 use guests::Guests;
 use maker::Maker;
+use recipes::Recipes;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -68,11 +70,7 @@ impl Producer {
     /// Those of a loader; [`Error::Unavailable`] where memory cannot be lent.
     pub(crate) fn open(start: &ProducerStart) -> Result<Self> {
         check_lending()?;
-        let mut options = start.settings.options(LoaderKind::Images)?;
-        options.progress = false;
-        // The window is what a consumer of this pipeline keeps.
-        options.keep = options.shared_window.saturating_add(RESERVE);
-        options.device = Device::Cpu.to_string();
+        let options = recipes::options(&start.settings)?;
         let checked = options.validate()?;
         let index = DatasetIndex::open_all(
             &start.roots,
@@ -132,7 +130,8 @@ impl Producer {
         let gathering = (start.consumers, begun + Duration::from_millis(start.patience));
         let size = self.options.shared_window as usize;
         let window = SharedWindow::new(size, self.options.shared_policy, steps, start.at, gathering, begun);
-        let mut guests = Guests::new(window, self.places.key().to_string());
+        let recipes = Recipes::new(self.pipeline.clone(), &start.settings)?;
+        let mut guests = Guests::new(window, recipes, self.places.key().to_string());
         let mut alone_since = Some(begun + FIRST.saturating_sub(linger.unwrap_or_default()));
         loop {
             let now = Instant::now();
@@ -141,7 +140,7 @@ impl Producer {
             }
             for action in guests.act(now) {
                 match action {
-                    Action::Make(at) => maker.want(at),
+                    Action::Make(at, recipes) => maker.want(at, recipes),
                     Action::Lend(id, at) => guests.lend(id, at),
                     Action::Refuse(id) => guests.refuse(id),
                 }

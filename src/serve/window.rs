@@ -3,10 +3,12 @@
 //! The window is the latest batches that were made. A consumer takes one after another; who asks for one that has left
 //! the window is told to go elsewhere. Before a batch leaves it for others that some have not taken yet, the fastest
 //! waits for these a little: consumers of the same speed stay together, and one that is slower or stopped is left.
+//!
+//! Consumers may have recipes of their own. What is in the window was made by those of the consumers that were there.
 
 use crate::config::SharingPolicy;
 use crate::sharing::BatchPosition;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::{Duration, Instant};
 
 /// The share of time that the fastest waits for others at most, and the most that it waits at once.
@@ -23,35 +25,45 @@ pub(crate) const LONG: Duration = Duration::from_secs(60);
 /// The number of a consumer.
 pub(crate) type ConsumerId = u64;
 
+/// The number of a recipe, by which batches are made of the same samples.
+pub(crate) type RecipeNumber = usize;
+
 /// What is to be done.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Action {
     /// This consumer gets the batch that it asked for.
     Lend(ConsumerId, BatchPosition),
     /// This consumer goes elsewhere.
     Refuse(ConsumerId),
-    /// The next batch is to be made, and given to [`SharedWindow::made`].
-    Make(BatchPosition),
+    /// The next batches are to be made, by each of these recipes, and given to [`SharedWindow::made`].
+    Make(BatchPosition, BTreeSet<RecipeNumber>),
 }
 
-/// The window of a producer. `B` is a batch.
+/// The window of a producer. `B` is what was made of the samples of a step: a batch by each recipe that was wanted.
 pub(crate) struct SharedWindow<B> {
     size: usize,
     policy: SharingPolicy,
     /// The number of steps of an epoch.
     steps: u64,
-    batches: VecDeque<(BatchPosition, B)>,
+    batches: VecDeque<Kept<B>>,
     /// The batch that is made next.
     end: BatchPosition,
-    /// Whether it is being made.
-    making: bool,
+    /// By which recipes it is being made, if it is.
+    making: Option<BTreeSet<RecipeNumber>>,
     /// Whether the first batch waits for the consumers that begin together, of which there are so many.
     gathering: Option<(u32, Instant)>,
     consumers: BTreeMap<ConsumerId, Consumer>,
     grace: Grace,
 }
 
+struct Kept<B> {
+    at: BatchPosition,
+    recipes: BTreeSet<RecipeNumber>,
+    batch: B,
+}
+
 struct Consumer {
+    recipe: RecipeNumber,
     /// The batch that it asks for next.
     next: BatchPosition,
     /// Since when it waits for that.
@@ -91,7 +103,7 @@ impl<B> SharedWindow<B> {
             steps,
             batches: VecDeque::new(),
             end: at,
-            making: false,
+            making: None,
             gathering: Some((consumers, patience)),
             consumers: BTreeMap::new(),
             grace: Grace { since: now, spent: Duration::ZERO, blocked: None },
@@ -105,13 +117,17 @@ impl<B> SharedWindow<B> {
 
     /// The batch at a place of the window.
     pub(crate) fn batch(&self, at: BatchPosition) -> Option<&B> {
-        self.batches.iter().find(|(of, _)| *of == at).map(|(_, batch)| batch)
+        self.kept(at).map(|kept| &kept.batch)
     }
 
-    /// Takes a consumer that asks for `at` first. Returns whether it is taken.
-    pub(crate) fn join(&mut self, id: ConsumerId, at: BatchPosition) -> bool {
+    fn kept(&self, at: BatchPosition) -> Option<&Kept<B>> {
+        self.batches.iter().find(|kept| kept.at == at)
+    }
+
+    /// Takes a consumer with this recipe that asks for `at` first. Returns whether it is taken.
+    pub(crate) fn join(&mut self, id: ConsumerId, recipe: RecipeNumber, at: BatchPosition) -> bool {
         let is_first = self.consumers.values().all(|consumer| consumer.is_left);
-        if !self.making && is_first && !self.is_near(at) {
+        if self.making.is_none() && is_first && !self.is_near(at) {
             // Nobody else is here: the producer goes where it is wanted.
             self.go_to(at);
         } else if self.gathering.is_some() && self.batches.is_empty() && self.ahead(at, self.end).is_some() {
@@ -120,7 +136,7 @@ impl<B> SharedWindow<B> {
         }
         let is_taken = self.is_near(at);
         if is_taken {
-            self.consumers.insert(id, Consumer { next: at, asks: None, is_left: false });
+            self.consumers.insert(id, Consumer { recipe, next: at, asks: None, is_left: false });
         }
         is_taken
     }
@@ -140,17 +156,17 @@ impl<B> SharedWindow<B> {
 
     /// Takes the batch that was to be made.
     pub(crate) fn made(&mut self, batch: B) {
-        self.making = false;
+        let recipes = self.making.take().unwrap_or_default();
         while self.batches.len() >= self.size {
             self.batches.pop_front();
         }
-        self.batches.push_back((self.end, batch));
+        self.batches.push_back(Kept { at: self.end, recipes, batch });
         self.end = self.after(self.end);
     }
 
     /// Notes that the batch could not be made. Returns those that asked for it, or for a later one.
     pub(crate) fn failed(&mut self) -> Vec<ConsumerId> {
-        self.making = false;
+        self.making = None;
         let asking = self.consumers.iter().filter(|(_, consumer)| consumer.asks.is_some());
         let asking: Vec<_> = asking.map(|(id, _)| *id).collect();
         self.consumers.retain(|_, consumer| consumer.asks.is_none());
@@ -167,15 +183,17 @@ impl<B> SharedWindow<B> {
             self.gathering = None;
         }
         self.answer(&mut actions);
+        self.make_again(&mut actions);
         if let Some(at) = self.to_move_to() {
             self.go_to(at);
         }
         for id in self.strays(now) {
             self.refuse(id, &mut actions);
         }
-        if self.wants_more() && !self.making && self.has_room(now) {
-            self.making = true;
-            actions.push(Action::Make(self.end));
+        if self.wants_more() && self.making.is_none() && self.has_room(now) {
+            let recipes = self.recipes();
+            self.making = Some(recipes.clone());
+            actions.push(Action::Make(self.end, recipes));
         }
         actions
     }
@@ -201,16 +219,15 @@ impl<B> SharedWindow<B> {
 
     /// Answers those whose batch is there.
     fn answer(&mut self, actions: &mut Vec<Action>) {
-        let begin = self.batches.front().map_or(self.end, |(at, _)| *at);
+        let begin = self.batches.front().map_or(self.end, |kept| kept.at);
         let asking = self.consumers.iter().filter(|(_, consumer)| consumer.asks.is_some());
-        let asking: Vec<_> = asking.map(|(id, consumer)| (*id, consumer.next, consumer.is_left)).collect();
-        for (id, at, is_left) in asking {
-            if self.batch(at).is_some() {
-                let after = self.after(at);
-                if let Some(consumer) = self.consumers.get_mut(&id) {
-                    // Who takes a batch of the window has caught up.
-                    *consumer = Consumer { next: after, asks: None, is_left: false };
-                }
+        let asking: Vec<_> =
+            asking.map(|(id, consumer)| (*id, consumer.recipe, consumer.next, consumer.is_left)).collect();
+        for (id, recipe, at, is_left) in asking {
+            if self.kept(at).is_some_and(|kept| kept.recipes.contains(&recipe)) {
+                let next = self.after(at);
+                // Who takes a batch of the window has caught up.
+                self.consumers.insert(id, Consumer { recipe, next, asks: None, is_left: false });
                 actions.push(Action::Lend(id, at));
             } else if is_left || at < begin && self.consumers.len() > 1 {
                 self.refuse(id, actions);
@@ -223,9 +240,36 @@ impl<B> SharedWindow<B> {
         actions.push(Action::Refuse(id));
     }
 
+    /// The recipes of those for whom batches are made.
+    pub(crate) fn recipes(&self) -> BTreeSet<RecipeNumber> {
+        self.consumers.values().filter(|consumer| !consumer.is_left).map(|consumer| consumer.recipe).collect()
+    }
+
+    /// Has batches made again for those who ask for some that were not made by their recipes, because they came later.
+    /// Where somebody would be too far ahead then, they go elsewhere.
+    fn make_again(&mut self, actions: &mut Vec<Action>) {
+        let lacks = |consumer: &Consumer| {
+            let kept = self.kept(consumer.next).filter(|_| consumer.asks.is_some());
+            kept.is_some_and(|kept| !kept.recipes.contains(&consumer.recipe))
+        };
+        let lacking = self.consumers.iter().filter(|(_, consumer)| lacks(consumer)).map(|(id, _)| *id);
+        let lacking: Vec<ConsumerId> = lacking.collect();
+        let there =
+            || self.consumers.values().filter(|consumer| !consumer.is_left).map(|consumer| consumer.next);
+        let Some(first) = there().min().filter(|_| !lacking.is_empty() && self.making.is_none()) else {
+            return;
+        };
+        let room = self.size as u64;
+        if there().all(|next| self.ahead(first, next).is_some_and(|ahead| ahead < room)) {
+            self.go_to(first);
+        } else {
+            lacking.into_iter().for_each(|id| self.refuse(id, actions));
+        }
+    }
+
     /// Where all consumers want to go, if that is not where the window is.
     fn to_move_to(&self) -> Option<BatchPosition> {
-        if self.making {
+        if self.making.is_some() {
             return None;
         }
         let mut there = self.consumers.values().filter(|consumer| !consumer.is_left);
@@ -258,7 +302,7 @@ impl<B> SharedWindow<B> {
     /// Whether there is room for one more batch: the window is not full, or all have taken its first one. Those that
     /// have not are left when the others have waited long enough.
     fn has_room(&mut self, now: Instant) -> bool {
-        let first = self.batches.front().map(|(at, _)| *at);
+        let first = self.batches.front().map(|kept| kept.at);
         let Some(first) = first.filter(|_| self.batches.len() >= self.size) else {
             return self.unblocked(now);
         };
@@ -296,7 +340,7 @@ impl<B> SharedWindow<B> {
 
     /// Whether a batch is in the window, or comes soon.
     fn is_near(&self, at: BatchPosition) -> bool {
-        let begin = self.batches.front().map_or(self.end, |(at, _)| *at);
+        let begin = self.batches.front().map_or(self.end, |kept| kept.at);
         let room = (self.batches.len() + self.size) as u64;
         self.ahead(begin, at).is_some_and(|distance| distance < room.max(1))
     }

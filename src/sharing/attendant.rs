@@ -8,6 +8,7 @@ use super::socket::Bell;
 use super::wire::BatchPosition;
 use crate::error::{Error, Result};
 use crate::notices::Notices;
+use crate::status::SharingNumbers;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -30,23 +31,24 @@ pub(crate) struct SharingStats {
     producers: AtomicU64,
     lost: AtomicU64,
     left_behind: AtomicU64,
-    latest: Mutex<(u32, u32)>,
+    latest: Mutex<[u32; 3]>,
 }
 
 impl SharingStats {
-    /// These numbers by name: batches that were taken, producers that made them, those that were lost, how often the
-    /// others had gone on, the process of the latest producer, and how many consumers it had.
-    pub(crate) fn by_name(&self) -> [(&'static str, u64); 6] {
+    /// These numbers.
+    pub(crate) fn numbers(&self) -> SharingNumbers {
         let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let (producer, consumers) = *self.latest.lock().unwrap_or_else(PoisonError::into_inner);
-        [
-            ("batches", number(&self.taken)),
-            ("producers", number(&self.producers)),
-            ("producers_lost", number(&self.lost)),
-            ("left_behind", number(&self.left_behind)),
-            ("producer_pid", producer.into()),
-            ("consumers", consumers.into()),
-        ]
+        let latest = *self.latest.lock().unwrap_or_else(PoisonError::into_inner);
+        let [producer, consumers, recipes] = latest.map(u64::from);
+        SharingNumbers {
+            producer,
+            consumers,
+            recipes,
+            batches: number(&self.taken),
+            producers: number(&self.producers),
+            lost: number(&self.lost),
+            left_behind: number(&self.left_behind),
+        }
     }
 }
 
@@ -83,7 +85,9 @@ impl Attendant {
         let places = ProducerPlaces::open(key)?;
         for number in 0..self.number {
             let Some(socket) = places.connect(number)? else { continue };
-            if let Greeting::Taken(link) = Link::greet(socket, key, at, &self.notices)? {
+            if let Greeting::Taken(link) =
+                Link::greet(socket, (key, &self.sharing.recipe), at, &self.notices)?
+            {
                 self.stats.producers.fetch_add(1, Ordering::Relaxed);
                 self.number = number;
                 self.link = Some((key, link));
@@ -105,7 +109,7 @@ impl Attendant {
             let since = Instant::now();
             while since.elapsed() < START {
                 if let Some(socket) = places.connect(number)? {
-                    match Link::greet(socket, key, at, &self.notices)? {
+                    match Link::greet(socket, (key, &self.sharing.recipe), at, &self.notices)? {
                         Greeting::Taken(link) => {
                             self.stats.producers.fetch_add(1, Ordering::Relaxed);
                             self.number = number;
@@ -153,7 +157,7 @@ impl Attendant {
                 AskOutcome::Lent(lent) => {
                     self.stats.taken.fetch_add(1, Ordering::Relaxed);
                     self.consumers = lent.consumers;
-                    let latest = (link.producer, lent.consumers);
+                    let latest = [link.producer, lent.consumers, lent.recipes];
                     *self.stats.latest.lock().unwrap_or_else(PoisonError::into_inner) = latest;
                     return Ok(Some(lent));
                 }

@@ -10,8 +10,10 @@ use std::path::{Path, PathBuf};
 
 /// How a loader shares its batches.
 pub(crate) struct Sharing {
-    /// What the same batches have in common, but for the rank.
+    /// What those have in common who share, but for the rank.
     common: [u8; 32],
+    /// What is made of samples, which those who share may have each their own.
+    pub recipe: GivenSettings,
     /// How a producer of them is started.
     pub order: ProducerOrder,
 }
@@ -61,7 +63,7 @@ impl Sharing {
             settings: settings.clone(),
             consumers: options.shared_consumers,
         };
-        Ok(Some(Self { common: digest.finalize().into(), order }))
+        Ok(Some(Self { common: digest.finalize().into(), recipe: settings.of_recipe(), order }))
     }
 
     /// The key of the batches of a rank.
@@ -79,7 +81,7 @@ fn whole(root: &Path) -> PathBuf {
     std::fs::canonicalize(root).unwrap_or_else(|_| root.to_owned())
 }
 
-/// What all processes that share batches have the same: dataset, order, recipe, rank and version of the program.
+/// What all processes that share batches have the same: dataset, order, fields, rank and version of the program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct SharedKey([u8; 32]);
 

@@ -4,6 +4,7 @@ use super::key::SharedKey;
 use super::socket::{Bell, Incoming, IncomingMessage, Socket, wait_for};
 use super::wire::{BatchPosition, PROTOCOL, ToConsumer, ToProducer};
 use crate::batch::{Lender, LentMap, LentMemory, Parcel};
+use crate::config::GivenSettings;
 use crate::error::{Error, Result};
 use crate::notices::Notices;
 use std::collections::HashMap;
@@ -45,8 +46,9 @@ pub(crate) struct Attended {
     pub memory: LentMemory,
     pub parcel: Parcel,
     pub samples: u32,
-    /// How many consumers share it.
+    /// How many consumers share it, and by how many recipes batches are made of its samples.
     pub consumers: u32,
+    pub recipes: u32,
 }
 
 /// What became of asking for a batch.
@@ -75,12 +77,17 @@ impl Link {
     /// Greets a producer, to take batches from `at` on.
     pub(super) fn greet(
         socket: Socket,
-        key: SharedKey,
+        (key, recipe): (SharedKey, &GivenSettings),
         at: BatchPosition,
         notices: &Notices,
     ) -> Result<Greeting> {
-        let process = std::process::id();
-        if !socket.send(&ToProducer::Hello { protocol: PROTOCOL, key: key.to_string(), at, process }, &[]) {
+        let (key, recipe, process) = (key.to_string(), recipe.clone(), std::process::id());
+        let hello = ToProducer::Hello { protocol: PROTOCOL, key, recipe, at, process };
+        if Socket::is_too_long(&hello) {
+            let message = "what is done to images takes more words than a message has room for".into();
+            return Err(Error::Unavailable(message));
+        }
+        if !socket.send(&hello, &[]) {
             return Ok(Greeting::Gone);
         }
         let deadline = Instant::now() + WELCOME;
@@ -171,7 +178,7 @@ impl Link {
         notices: &Notices,
     ) -> Result<Taken> {
         match message {
-            ToConsumer::Lend { at, buffer, samples, is_new, has_parcel, consumers } => {
+            ToConsumer::Lend { at, buffer, samples, is_new, has_parcel, consumers, recipes } => {
                 let missing = || Error::Internal("a shared batch came without its memory".into());
                 let mut files = files.into_iter();
                 if is_new {
@@ -184,7 +191,7 @@ impl Link {
                     true => Parcel::read(files.next().ok_or_else(missing)?, samples)?,
                     false => Parcel::default(),
                 };
-                Ok(Taken::Batch(at, Attended { memory, parcel, samples, consumers }))
+                Ok(Taken::Batch(at, Attended { memory, parcel, samples, consumers, recipes }))
             }
             ToConsumer::Elsewhere => Ok(Taken::Elsewhere),
             ToConsumer::Failed { error } => Err(error.into()),

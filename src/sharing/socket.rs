@@ -112,6 +112,11 @@ impl Socket {
         PeerProcess::of(&self.0).is_ok_and(|peer| peer.is_ours())
     }
 
+    /// Whether a message cannot be sent at all.
+    pub(crate) fn is_too_long(message: &impl Serialize) -> bool {
+        serde_json::to_vec(message).is_ok_and(|bytes| bytes.len() > LONGEST)
+    }
+
     /// Sends a message with `files`. Returns whether it went out: no message waits, so the other end is given up where
     /// it does not take what it is sent.
     pub(crate) fn send(&self, message: &impl Serialize, files: &[BorrowedFd<'_>]) -> bool {

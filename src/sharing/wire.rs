@@ -1,11 +1,12 @@
 //! What a producer and its consumers say to each other.
 
+use crate::config::GivenSettings;
 use crate::error::CarriedError;
 use crate::notices::NoticeKind;
 use serde::{Deserialize, Serialize};
 
 /// The version of the messages. Programs of other versions do not share.
-pub(crate) const PROTOCOL: u32 = 1;
+pub(crate) const PROTOCOL: u32 = 2;
 
 /// The place of a batch among those of all epochs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -25,6 +26,8 @@ pub(crate) enum ToProducer {
         protocol: u32,
         /// What all who share batches agree on: see [`super::Sharing::key`].
         key: String,
+        /// What is made of samples for it.
+        recipe: GivenSettings,
         /// The first batch that it will ask for.
         at: BatchPosition,
         /// Its process.
@@ -56,6 +59,8 @@ pub(crate) enum ToConsumer {
         has_parcel: bool,
         /// How many consumers take part, this one included.
         consumers: u32,
+        /// By how many recipes batches are made of these samples.
+        recipes: u32,
     },
     /// The batch that was asked for, or said hello for, does not come from here: others have gone on, or are elsewhere.
     Elsewhere,

@@ -14,7 +14,9 @@ pub(crate) use rates::LoaderRates;
 pub(crate) use server::{ShownLoader, StatusSource, show};
 #[cfg(test)]
 use snapshot::ProcessSnapshot;
-pub(crate) use snapshot::{LoaderSnapshot, QueueNumbers, StageNumbers, StallNumbers, TierNumbers};
+pub(crate) use snapshot::{
+    LoaderSnapshot, QueueNumbers, SharingNumbers, StageNumbers, StallNumbers, TierNumbers, TunerNumbers,
+};
 pub(crate) use watch::{ProcessState, SeenProcess, StatusWatch};
 
 /// The purpose of the directory in which the sockets are.

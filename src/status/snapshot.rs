@@ -51,6 +51,12 @@ pub(crate) struct LoaderSnapshot {
     /// The tiers that samples came from, the source first.
     pub tiers: Vec<TierNumbers>,
     pub queue: QueueNumbers,
+    /// What is tuned, where anything is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tuner: Option<TunerNumbers>,
+    /// How batches are had of the process that makes them for several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sharing: Option<SharingNumbers>,
     /// What became of the samples of a stream.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stream: Option<StreamAccount>,
@@ -110,4 +116,51 @@ pub(crate) struct QueueNumbers {
     /// The batches that are ready for the consumer, and the most that the pipeline has at a time.
     pub ready: u64,
     pub prefetch: u64,
+}
+
+/// What is tuned.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct TunerNumbers {
+    /// What stands where, by name.
+    pub values: Vec<(String, u64)>,
+    /// Whether nothing is looked for at the moment.
+    pub resting: bool,
+    /// The number of changes so far, and why the latest was made.
+    pub changes: u64,
+    pub latest: Option<String>,
+    /// The processors that may be taken on average, where there is a budget.
+    pub cores: Option<f64>,
+}
+
+/// How batches are shared.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct SharingNumbers {
+    /// The process that makes the batches, for how many loaders, and by how many recipes.
+    pub producer: u64,
+    pub consumers: u64,
+    pub recipes: u64,
+    /// The batches that were lent, and by how many processes, one after another.
+    pub batches: u64,
+    pub producers: u64,
+    /// Those of the processes that were lost.
+    pub lost: u64,
+    /// How often the others had gone on.
+    pub left_behind: u64,
+}
+
+impl SharingNumbers {
+    /// These numbers by the names that statistics have for them.
+    pub(crate) fn by_name(&self) -> [(&'static str, u64); 7] {
+        [
+            ("batches", self.batches),
+            ("producers", self.producers),
+            ("producers_lost", self.lost),
+            ("left_behind", self.left_behind),
+            ("producer_pid", self.producer),
+            ("consumers", self.consumers),
+            ("recipes", self.recipes),
+        ]
+    }
 }

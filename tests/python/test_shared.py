@@ -224,7 +224,6 @@ def test_other_batches_are_not_shared(dataset: Path, runtime: Path) -> None:
             {"seed": 1},
             {"shared": "name"},
             {"batch_size": 5},
-            {"flip": 0.0},
             {"rank": 1, "world_size": 2},
         ):
             loader = foreload.ImageLoader(dataset, **(usual | other))
@@ -244,7 +243,13 @@ def test_strangers_reach_nothing(dataset: Path, runtime: Path) -> None:
     assert place.stat().st_mode & 0o777 == 0o600
     assert place.parent.stat().st_mode & 0o777 == 0o700
     hello = {
-        "Hello": {"protocol": 1, "key": place.name.split(".")[0], "at": {"epoch": 0, "step": 1}, "process": 1}
+        "Hello": {
+            "protocol": 2,
+            "key": place.name.split(".")[0],
+            "recipe": [],
+            "at": {"epoch": 0, "step": 1},
+            "process": 1,
+        }
     }
     for words in (
         [b"\xff\x00garbage"],

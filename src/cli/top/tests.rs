@@ -4,8 +4,8 @@ use super::Sorting;
 use super::rows::{TopRows, harmless};
 use super::view::{LineStyle, TopView, once};
 use crate::status::{
-    LoaderRates, LoaderSnapshot, ProcessState, QueueNumbers, SeenProcess, StageNumbers, StallNumbers,
-    TierNumbers,
+    LoaderRates, LoaderSnapshot, ProcessState, QueueNumbers, SeenProcess, SharingNumbers, StageNumbers,
+    StallNumbers, TierNumbers, TunerNumbers,
 };
 use std::path::Path;
 use std::time::Duration;
@@ -123,6 +123,36 @@ fn a_screen_is_filled_and_shows_more_of_the_chosen_loader() {
         assert_eq!(lines.len(), height.max(1));
         assert!(lines.iter().all(|(_, line)| line.chars().count() <= width), "{width}×{height}: {lines:?}");
     }
+}
+
+#[test]
+fn what_is_tuned_and_shared_is_told_where_it_is() {
+    let (mut shown, rates) = loader(0, 2000, 1.0);
+    let lines = |shown: &LoaderSnapshot| {
+        let processes = vec![(shown.clone(), rates.clone())];
+        let seen = [SeenProcess { pid: 7, program: "x".into(), state: ProcessState::Answered(processes) }];
+        let view = TopView::new(Sorting::Rate, Duration::from_secs(1));
+        let lines = view.lines(&TopRows::new(&seen, view.sort), place(), (300, 24));
+        lines.into_iter().map(|(_, line)| line).collect::<Vec<_>>().join("\n")
+    };
+    assert!(!lines(&shown).contains("tuner") && !lines(&shown).contains("shared"));
+    shown.tuner = Some(TunerNumbers {
+        values: vec![("threads".into(), 2), ("queue_depth".into(), 64)],
+        resting: true,
+        changes: 3,
+        latest: Some("queue_depth 32 to 64: reading \u{1b}[2J limits".into()),
+        cores: Some(0.5),
+    });
+    let (batches, consumers, recipes) = (90, 3, 2);
+    shown.sharing =
+        Some(SharingNumbers { producer: 41, consumers, recipes, batches, lost: 1, ..Default::default() });
+    let text = lines(&shown);
+    let tuner = "threads 2, queue_depth 64, at most 0.50 processors, rests after 3 changes, the latest: queue_depth 32 \
+                 to 64: reading \\u{1b}[2J limits";
+    assert!(text.contains(tuner), "{text}");
+    let shared =
+        "90 batches, now of process 41, which makes them for 3 loaders by 2 recipes, 1 processes were lost";
+    assert!(text.contains(shared), "{text}");
 }
 
 #[test]

@@ -5,7 +5,7 @@ use super::rows::{TopRow, TopRows, harmless};
 use super::table::{self, percent};
 use crate::cli::output;
 use crate::names::NamedValue;
-use crate::status::{LoaderRates, LoaderSnapshot};
+use crate::status::{LoaderRates, LoaderSnapshot, SharingNumbers};
 use std::path::Path;
 use std::time::Duration;
 
@@ -148,6 +148,22 @@ fn details(loader: &LoaderSnapshot, rates: &LoaderRates) -> Vec<(&'static str, S
     ];
     if loader.failed > 0 {
         lines.push(("failed", format!("{} samples of this epoch", loader.failed)));
+    }
+    if let Some(tuner) = &loader.tuner {
+        let values = tuner.values.iter().map(|(name, value)| format!("{} {value}", harmless(name)));
+        let budget = tuner.cores.map(|cores| format!("at most {cores:.2} processors"));
+        let latest = tuner.latest.as_ref().map(|why| format!("the latest: {}", harmless(why)));
+        let rest = if tuner.resting { "rests" } else { "looks" };
+        let changes = format!("{rest} after {} changes", tuner.changes);
+        lines.push(("tuner", join(values.chain(budget).chain([changes]).chain(latest), "-")));
+    }
+    if let Some(sharing) = &loader.sharing {
+        let SharingNumbers { producer, consumers, recipes, batches, left_behind, lost, .. } = *sharing;
+        let mut parts = vec![format!("{batches} batches, now of process {producer}")];
+        parts.push(format!("which makes them for {consumers} loaders by {recipes} recipes"));
+        parts.extend((left_behind > 0).then(|| format!("left behind {left_behind} times")));
+        parts.extend((lost > 0).then(|| format!("{lost} processes were lost")));
+        lines.push(("shared", parts.join(", ")));
     }
     if let Some(stream) = &loader.stream {
         let counted = stream.by_name().into_iter().filter(|(_, number)| *number > 0);

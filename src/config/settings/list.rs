@@ -28,9 +28,22 @@ impl GivenSettings {
         Ok(options)
     }
 
-    /// All that decides what is in batches, by the names of settings: the same for all who ask for the same batches, in
-    /// whatever words.
+    /// All that decides what is in batches but for the recipe, by the names of settings: the same for all who ask for
+    /// the same samples, in whatever words.
     pub(crate) fn deciding(&self, loader: LoaderKind) -> Result<Vec<(&'static str, Given)>> {
+        self.values(loader, |setting| setting.decides_batches() && !setting.is_of_recipe())
+    }
+
+    /// The recipe, in the same way.
+    pub(crate) fn recipe(&self, loader: LoaderKind) -> Result<Vec<(&'static str, Given)>> {
+        self.values(loader, Setting::is_of_recipe)
+    }
+
+    fn values(
+        &self,
+        loader: LoaderKind,
+        which: impl Fn(&Setting) -> bool,
+    ) -> Result<Vec<(&'static str, Given)>> {
         let options = self.options(loader)?;
         let value = |setting: &'static Setting| {
             let given = self.0.iter().find(|(name, _)| name == setting.name).map(|(_, given)| given.clone());
@@ -39,9 +52,27 @@ impl GivenSettings {
                 _ => setting.shown(&options),
             }
         };
-        let deciding = SETTINGS.iter().filter(|setting| setting.decides_batches());
-        Ok(deciding.map(|setting| (setting.name, value(setting))).collect())
+        Ok(SETTINGS
+            .iter()
+            .filter(|setting| which(setting))
+            .map(|setting| (setting.name, value(setting)))
+            .collect())
     }
+
+    /// What was given of the recipe, alone.
+    pub(crate) fn of_recipe(&self) -> Self {
+        Self(self.0.iter().filter(|(name, _)| is_of_recipe(name)).cloned().collect())
+    }
+
+    /// The same settings with another `recipe`.
+    pub(crate) fn with_recipe(&self, recipe: &Self) -> Self {
+        let others = self.0.iter().filter(|(name, _)| !is_of_recipe(name));
+        Self(others.chain(&recipe.of_recipe().0).cloned().collect())
+    }
+}
+
+fn is_of_recipe(name: &str) -> bool {
+    Setting::named(name).is_some_and(Setting::is_of_recipe)
 }
 
 #[cfg(test)]
@@ -97,13 +128,43 @@ mod tests {
             ("classes", Given::List(vec![Given::Whole(1)])),
             ("on_error", Given::Text("skip".into())),
             ("max_pixels", Given::Whole(9)),
-            ("transforms", transforms(r#"[{"RandomResizedCrop": {"size": 32}}]"#)),
             ("fields", Given::List(vec![Given::Text("image".into())])),
         ] {
             assert_ne!(deciding(std::slice::from_ref(&other)), usual, "{other:?}");
         }
         let crop = |size| transforms(&format!(r#"[{{"RandomResizedCrop": {{"size": {size}}}}}]"#));
-        assert_ne!(deciding(&[("transforms", crop(32))]), deciding(&[("transforms", crop(33))]));
+        let recipe = |list: &[(&str, Given)]| of(list).recipe(LoaderKind::Images).unwrap();
+        for other in [
+            ("transforms", crop(32)),
+            ("image_size", Given::Whole(32)),
+            ("image_size_from", Given::Map(vec![(Given::Whole(2), Given::Whole(32))])),
+            ("dtype", Given::Text("uint8".into())),
+            ("memory_format", Given::Text("nhwc".into())),
+            ("decode", Given::Text("exact".into())),
+        ] {
+            assert_eq!(deciding(std::slice::from_ref(&other)), usual, "{other:?}");
+            assert_ne!(recipe(std::slice::from_ref(&other)), recipe(&[]), "{other:?}");
+        }
+        assert_eq!(
+            recipe(&[("image_size", Given::Wholes(vec![224, 224])), ("seed", Given::Whole(3))]),
+            recipe(&[])
+        );
+        assert_ne!(recipe(&[("transforms", crop(32))]), recipe(&[("transforms", crop(33))]));
         assert!(of(&[("no_such", Given::Nothing)]).options(LoaderKind::Images).is_err());
+    }
+
+    #[test]
+    fn another_recipe_changes_nothing_else() {
+        let base =
+            of(&[("seed", Given::Whole(3)), ("image_size", Given::Whole(32)), ("flip", Given::Number(0.25))]);
+        let other = of(&[
+            ("seed", Given::Whole(4)),
+            ("image_size", Given::Whole(64)),
+            ("batch_size", Given::Whole(2)),
+        ]);
+        let both = base.with_recipe(&other);
+        assert_eq!(both, of(&[("seed", Given::Whole(3)), ("image_size", Given::Whole(64))]));
+        assert_eq!(base.with_recipe(&base.of_recipe()), base);
+        assert_eq!(other.of_recipe(), of(&[("image_size", Given::Whole(64))]));
     }
 }

@@ -255,6 +255,12 @@ impl Setting {
         is_about_batches && !["keep", "device", "decoder", "cpu_decode", "max_errors"].contains(&self.name)
     }
 
+    /// Whether it is part of the recipe, which says what is made of samples' images: it changes no order, and nothing that
+    /// is read but which part of an image.
+    pub(crate) fn is_of_recipe(&self) -> bool {
+        self.topic == Topic::Images && self.decides_batches() && !["mix", "decoded"].contains(&self.name)
+    }
+
     /// Whether values that are [shown](Setting::shown) alike are alike.
     pub(crate) fn shows_all(&self) -> bool {
         (self.shows_all)()

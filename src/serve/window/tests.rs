@@ -8,6 +8,8 @@ const SIZE: usize = 4;
 /// A producer and its consumers in virtual time, in milliseconds.
 struct Scene {
     window: SharedWindow<BatchPosition>,
+    /// By which recipes each batch was made.
+    recipes: Vec<Vec<RecipeNumber>>,
     start: Instant,
     now: u64,
     lent: Vec<(ConsumerId, BatchPosition)>,
@@ -24,12 +26,20 @@ impl Scene {
         let start = Instant::now();
         let gathering = (consumers, start + Duration::from_millis(1000));
         let window = SharedWindow::new(SIZE, policy, STEPS, at(0, 0), gathering, start);
-        Self { window, start, now: 0, lent: Vec::new(), refused: Vec::new(), made: Vec::new() }
+        Self {
+            window,
+            start,
+            now: 0,
+            lent: Vec::new(),
+            refused: Vec::new(),
+            made: Vec::new(),
+            recipes: Vec::new(),
+        }
     }
 
     fn with(consumers: &[ConsumerId]) -> Self {
         let mut scene = Self::new(SharingPolicy::Leave, 1);
-        consumers.iter().for_each(|id| assert!(scene.window.join(*id, at(0, 0))));
+        consumers.iter().for_each(|id| assert!(scene.window.join(*id, 0, at(0, 0))));
         scene
     }
 
@@ -56,8 +66,9 @@ impl Scene {
                         self.lent.push((id, at));
                     }
                     Action::Refuse(id) => self.refused.push(id),
-                    Action::Make(at) => {
+                    Action::Make(at, recipes) => {
                         self.made.push(at);
+                        self.recipes.push(recipes.into_iter().collect());
                         self.window.made(at);
                     }
                 }
@@ -107,8 +118,8 @@ fn who_is_behind_takes_from_the_window_and_then_goes_elsewhere() {
     assert_eq!(scene.lent.last(), Some(&(1, at(0, SIZE as u64 + 1))), "but not for long");
     scene.ask(2, at(0, 1));
     assert_eq!(scene.refused, [2], "what 2 needs is gone");
-    assert!(!scene.window.join(2, at(0, 1)));
-    assert!(scene.window.join(2, at(0, 3)), "it has caught up");
+    assert!(!scene.window.join(2, 0, at(0, 1)));
+    assert!(scene.window.join(2, 0, at(0, 3)), "it has caught up");
     // The next one who falls behind has less time: the share of it that may be waited is used up.
     scene.ask(2, at(0, 3));
     for step in 6..=8 {
@@ -135,7 +146,7 @@ fn who_is_left_and_catches_up_is_one_of_them_again() {
 #[test]
 fn in_lockstep_everybody_waits_for_the_slowest() {
     let mut scene = Scene::new(SharingPolicy::Wait, 2);
-    assert!(scene.window.join(1, at(0, 0)) && scene.window.join(2, at(0, 0)));
+    assert!(scene.window.join(1, 0, at(0, 0)) && scene.window.join(2, 0, at(0, 0)));
     for step in 0..=SIZE as u64 {
         scene.ask(1, at(0, step));
         scene.wait(10_000);
@@ -153,16 +164,16 @@ fn in_lockstep_everybody_waits_for_the_slowest() {
 #[test]
 fn those_that_begin_together_begin_with_the_first_that_any_needs() {
     let mut scene = Scene::new(SharingPolicy::Leave, 3);
-    assert!(scene.window.join(1, at(3, 5)), "where the producer was started is no matter");
+    assert!(scene.window.join(1, 0, at(3, 5)), "where the producer was started is no matter");
     scene.ask(1, at(3, 5));
-    assert!(scene.window.join(2, at(3, 3)));
+    assert!(scene.window.join(2, 0, at(3, 3)));
     scene.ask(2, at(3, 3));
     assert!(scene.lent.is_empty());
-    assert!(scene.window.join(3, at(3, 4)));
+    assert!(scene.window.join(3, 0, at(3, 4)));
     scene.ask(3, at(3, 4));
     assert_eq!(scene.lent, [(2, at(3, 3)), (3, at(3, 4)), (1, at(3, 5))]);
     let mut alone = Scene::new(SharingPolicy::Leave, 3);
-    assert!(alone.window.join(1, at(0, 0)));
+    assert!(alone.window.join(1, 0, at(0, 0)));
     alone.ask(1, at(0, 0));
     assert!(alone.lent.is_empty() && alone.window.due(alone.instant()).is_some());
     alone.wait(1000);
@@ -193,14 +204,14 @@ fn the_window_goes_where_all_go() {
         assert_eq!(scene.lent.last(), Some(&(2, target)));
     }
     scene.window.leave(2);
-    assert!(scene.window.join(5, at(2, 2)), "nor does a producer without consumers stay where it is");
+    assert!(scene.window.join(5, 0, at(2, 2)), "nor does a producer without consumers stay where it is");
 }
 
 #[test]
 fn what_cannot_be_made_is_told_and_tried_again() {
     let mut scene = Scene::with(&[1, 2]);
     scene.window.ask(1, at(0, 0), scene.instant());
-    assert_eq!(scene.window.act(scene.instant()), [Action::Make(at(0, 0))]);
+    assert_eq!(scene.window.act(scene.instant()), [Action::Make(at(0, 0), [0].into())]);
     assert!(scene.window.act(scene.instant()).is_empty(), "it is being made");
     assert_eq!(scene.window.failed(), [1]);
     scene.ask(2, at(0, 0));
@@ -210,7 +221,7 @@ fn what_cannot_be_made_is_told_and_tried_again() {
 #[test]
 fn in_lockstep_a_long_wait_is_seen() {
     let mut scene = Scene::new(SharingPolicy::Wait, 2);
-    assert!(scene.window.join(1, at(0, 0)) && scene.window.join(2, at(0, 0)));
+    assert!(scene.window.join(1, 0, at(0, 0)) && scene.window.join(2, 0, at(0, 0)));
     for step in 0..=SIZE as u64 {
         scene.ask(1, at(0, step));
     }
@@ -225,4 +236,55 @@ fn in_lockstep_a_long_wait_is_seen() {
     assert_eq!(scene.window.due(scene.instant()), None, "it is seen once");
     scene.ask(2, at(0, 0));
     assert!(!scene.window.waits_for_long(scene.instant()));
+}
+
+#[test]
+fn each_recipe_is_made_for_as_long_as_somebody_has_it() {
+    let mut scene = Scene::new(SharingPolicy::Leave, 1);
+    assert!(scene.window.join(1, 0, at(0, 0)));
+    scene.ask(1, at(0, 0));
+    scene.ask(1, at(0, 1));
+    assert_eq!(scene.made, [at(0, 0), at(0, 1), at(0, 2)]);
+    // What is there was not made by the recipe of the second, so it is made again, for both.
+    assert!(scene.window.join(2, 1, at(0, 0)));
+    scene.ask(2, at(0, 0));
+    assert_eq!(scene.lent.last(), Some(&(2, at(0, 0))));
+    assert_eq!(scene.made[3..], [at(0, 0), at(0, 1), at(0, 2)], "up to what the first wants next");
+    assert_eq!(scene.recipes, [vec![0], vec![0], vec![0], vec![0, 1], vec![0, 1], vec![0, 1]]);
+    scene.ask(1, at(0, 2));
+    scene.ask(2, at(0, 1));
+    scene.ask(2, at(0, 2));
+    assert_eq!(scene.lent[3..], [(1, at(0, 2)), (2, at(0, 1)), (2, at(0, 2))]);
+    // Nobody is as fast as this one, and nobody else has the second recipe: when it is gone, that is gone.
+    scene.window.leave(2);
+    scene.ask(1, at(0, 3));
+    scene.ask(1, at(0, 4));
+    assert_eq!(scene.recipes.last(), Some(&vec![0]));
+    assert!(scene.refused.is_empty());
+}
+
+#[test]
+fn who_comes_late_with_another_recipe_holds_nobody_up() {
+    let mut scene = Scene::with(&[1]);
+    for step in 0..STEPS {
+        scene.ask(1, at(0, step));
+    }
+    let made = scene.made.len();
+    let begin = STEPS - SIZE as u64;
+    assert!(scene.window.join(2, 1, at(0, begin)));
+    scene.ask(2, at(0, begin));
+    // The first would have to wait for as many batches as the window has.
+    assert_eq!((scene.refused.as_slice(), scene.made.len()), ([2].as_slice(), made));
+    assert!(scene.window.join(2, 1, at(0, begin + 1)));
+    scene.ask(2, at(0, begin + 1));
+    assert_eq!(scene.lent.last(), Some(&(2, at(0, begin + 1))));
+    // Who falls behind with it is not waited for, and what it wants then is not made for it again.
+    for step in STEPS..3 * STEPS {
+        scene.ask(1, at(step / STEPS, step % STEPS));
+        scene.wait(300);
+    }
+    assert_eq!(scene.recipes.last(), Some(&vec![0]));
+    let made = scene.made.len();
+    scene.ask(2, at(2, 9));
+    assert_eq!((scene.refused.last(), scene.made.len()), (Some(&2), made));
 }

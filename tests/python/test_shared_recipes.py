@@ -1,0 +1,249 @@
+"""Loaders with recipes of their own share one read and one decode, and each gets what it would get alone."""
+
+from __future__ import annotations
+
+import io
+import random
+import subprocess
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import foreload
+import numpy as np
+import pytest
+import shards
+from consumers import none_are_left
+from foreload import fields
+from foreload import transforms as T
+from shared_consumer import digest
+
+USUAL: dict[str, Any] = {"batch_size": 4, "device": "cpu"}
+SMALL = {"image_size": 32}
+
+RECIPES: dict[str, dict[str, Any]] = {
+    "crop": SMALL,
+    "other size": {"image_size": (48, 24), "flip": 0.0, "dtype": "float16"},
+    "whole": {"transforms": [T.Resize(40), T.CenterCrop(32), T.ToDtype("uint8")]},
+    "padded": {"transforms": [T.Pad(9, padding_mode="reflect"), T.RandomCrop(40), T.Resize(24)]},
+    "grey levels": {
+        "transforms": [
+            T.RandomResizedCrop(32, scale=(0.3, 1.0)),
+            T.RandAugment(),
+            T.ToDtype("float32", True),
+        ],
+        "memory_format": "nhwc",
+    },
+    "views": {
+        "transforms": T.Views(2, [T.RandomResizedCrop(16), T.RandomErasing(1.0)])
+    },
+    "exact": {"image_size": 40, "decode": "exact"},
+    "growing": {"image_size": 24, "image_size_from": {1: 40}},
+}
+
+
+@pytest.fixture
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A directory of this test's own in which processes find one another; none is left in it."""
+    (tmp_path / "runtime").mkdir(mode=0o700)
+    monkeypatch.setenv("FORELOAD_RUNTIME_DIR", str(tmp_path / "runtime"))
+    yield tmp_path / "runtime"
+    none_are_left(tmp_path / "runtime")
+
+
+class Outcome:
+    """What a loader gave and said in some epochs."""
+
+    def __init__(self, loader: foreload.ImageLoader) -> None:
+        self.loader = loader
+        self.got: list[str] = []
+        self.heard: set[str] = set()
+        self.failed = ""
+        self.told: list[Any] = []
+        self.shared: dict[str, int] = {}
+        self.batches: Any = None
+
+    def step(self) -> bool:
+        """Take the next batch; return whether there was one."""
+        with warnings.catch_warnings(record=True) as heard:
+            warnings.simplefilter("always")
+            try:
+                batch = next(self.batches)
+                self.got.append(digest(batch))
+                self.shared = self.batches.stats().get("shared", {})
+                going_on = True
+            except StopIteration:
+                going_on = False
+            except foreload.SampleError as error:
+                self.failed, going_on = str(error), False
+        self.heard |= {str(warning.message) for warning in heard}
+        if not going_on:
+            self.told.append([self.loader.errors, self.loader.concealed])
+        return going_on
+
+
+def run(dataset: Path, recipes: list[dict[str, Any]], epochs: int = 1, **settings: Any) -> list[Outcome]:
+    """Run loaders with these recipes side by side."""
+    outcomes = [Outcome(foreload.ImageLoader(dataset, **(USUAL | settings | recipe))) for recipe in recipes]
+    for _ in range(epochs):
+        for outcome in outcomes:
+            outcome.batches = iter(outcome.loader)
+        going_on = outcomes
+        while going_on:
+            going_on = [outcome for outcome in going_on if outcome.step()]
+    return outcomes
+
+
+def check(dataset: Path, recipes: list[dict[str, Any]], epochs: int = 1, **settings: Any) -> list[Outcome]:
+    """Check that loaders which share get what each gets alone, and return the outcomes."""
+    sharing = {"shared": True, "shared_consumers": len(recipes)}
+    together = run(dataset, recipes, epochs, **(settings | sharing))
+    for outcome, recipe in zip(together, recipes, strict=True):
+        (alone,) = run(dataset, [recipe], epochs, **settings)
+        assert outcome.got == alone.got, recipe
+        assert outcome.failed == alone.failed, recipe
+        assert outcome.told == alone.told, recipe
+        # Notices of a producer come to all of its consumers.
+        assert outcome.heard >= alone.heard, recipe
+        if outcome.got:
+            assert outcome.shared["recipes"] == len(recipes), outcome.shared
+    assert len({outcome.shared["producer_pid"] for outcome in together if outcome.shared}) <= 1
+    return together
+
+
+def test_each_gets_what_it_would_get_alone(dataset: Path, runtime: Path) -> None:
+    outcomes = check(dataset, list(RECIPES.values()), epochs=2, seed=3)
+    assert all(outcome.got for outcome in outcomes)
+    assert all(outcome.shared["producers_lost"] == 0 for outcome in outcomes)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"last_batch": "partial", "batch_size": 7, "shuffle": False},
+        {"weights": "balanced", "repeats": 2, "batch_size": 8},
+        {"mix": [T.MixUp(alpha=0.2, num_classes=3)]},
+    ],
+    ids=lambda settings: ", ".join(settings),
+)
+def test_whatever_else_is_asked_for(dataset: Path, runtime: Path, settings: dict[str, Any]) -> None:
+    check(dataset, [RECIPES["crop"], RECIPES["other size"]], **settings)
+
+
+def test_packed_images_are_read_as_far_as_all_need(dataset: Path, tmp_path: Path, runtime: Path) -> None:
+    command = [sys.executable, "-m", "foreload", "pack", str(dataset), str(tmp_path / "packed")]
+    subprocess.run(command, check=True, capture_output=True)
+    small = {"transforms": [T.CenterCrop(16)]}
+    check(tmp_path / "packed", [small, RECIPES["crop"], RECIPES["padded"]], epochs=2)
+
+
+@pytest.mark.parametrize("on_error", ["raise", "zero", "skip"])
+def test_files_that_are_damaged(own_dataset: Path, runtime: Path, on_error: str) -> None:
+    rng = random.Random(5)
+    files = sorted(own_dataset.glob("*/*.jpg"))
+    for number, file in enumerate(files):
+        data = bytearray(file.read_bytes())
+        if number % 5 == 0:
+            # In the lower half of the coded data: some crops do not come that far, and others do.
+            place = rng.randrange(len(data) // 2, len(data) - 2)
+            data[place] = 0xFF if number % 2 else rng.randrange(256)
+        elif number == 7:
+            data = bytearray(b"no image")
+        elif number == 9:
+            data = data[: len(data) // 2]
+        file.write_bytes(data)
+    recipes = [
+        {"transforms": [T.CenterCrop(20)]},
+        RECIPES["crop"],
+        {"transforms": [T.RandomResizedCrop(24, scale=(0.02, 0.1))]},
+    ]
+    for damaged in ("conceal", "refuse"):
+        outcomes = check(own_dataset, recipes, on_error=on_error, damaged=damaged, seed=11)
+        if on_error != "raise":
+            assert all(outcome.got for outcome in outcomes)
+            assert any(told[0] for outcome in outcomes for told in outcome.told)
+        if (on_error, damaged) == ("zero", "conceal"):
+            concealed = [len(told[1]) for outcome in outcomes for told in outcome.told]
+            assert len(set(concealed)) > 1, f"one sees more of the damage than another: {concealed}"
+
+
+@pytest.mark.parametrize("on_error", ["zero", "skip"])
+def test_an_image_that_one_recipe_cannot_take_fails_for_that_alone(
+    dataset: Path, runtime: Path, on_error: str
+) -> None:
+    large = {"transforms": [T.RandomCrop(90)]}
+    for recipes in ([large, RECIPES["crop"]], [RECIPES["crop"], large, RECIPES["whole"]]):
+        outcomes = check(dataset, recipes, on_error=on_error, max_errors=1000)
+        failed = [bool(outcome.told[0][0]) for outcome in outcomes]
+        assert failed == [recipe is large for recipe in recipes]
+
+
+def test_samples_with_several_images_masks_and_boxes(tmp_path: Path, runtime: Path) -> None:
+    rng = np.random.default_rng(2)
+
+    def boxes() -> bytes:
+        file = io.BytesIO()
+        np.save(file, np.sort(rng.uniform(0, 30, (3, 4)).astype(np.float32), axis=1)[:, [0, 1, 2, 3]])
+        return file.getvalue()
+
+    def sample() -> dict[str, bytes]:
+        width, height = rng.integers(60, 90, 2).tolist()
+        mask = rng.integers(0, 9, (height, width)).astype(np.uint8)
+        return {
+            "jpg": shards.jpeg(rng, width, height),
+            "left.jpg": shards.jpeg(rng, width, height),
+            "seg.png": shards.mask(mask),
+            "boxes.npy": boxes(),
+            "txt": b"words",
+        }
+
+    tmp_path.joinpath("tars").mkdir()
+    shards.write(tmp_path / "tars" / "0.tar", [(f"{number:03}", sample()) for number in range(24)])
+    asked = ["jpg", "left.jpg", fields.Mask("seg.png"), fields.Boxes("boxes.npy"), "txt"]
+    check(
+        tmp_path / "tars",
+        [
+            SMALL,
+            {"image_size": 24, "flip": 0.0},
+            {"transforms": [T.RandomIoUCrop(), T.Resize((32, 32)), T.ToDtype("uint8")]},
+            {"transforms": {"jpg": [T.Resize(24), T.CenterCrop(24)], "left.jpg": [T.RandomResizedCrop(16)]}},
+        ],
+        fields=asked,
+    )
+
+
+def test_recipes_come_and_go(dataset: Path, runtime: Path) -> None:
+    expected = {
+        name: run(dataset, [RECIPES[name]], epochs=2)[0].got for name in ("crop", "other size", "whole")
+    }
+    settings = USUAL | {"shared": True}
+    first = Outcome(foreload.ImageLoader(dataset, **(settings | RECIPES["crop"])))
+    first.batches = iter(first.loader)
+    assert first.step()
+    assert first.shared["recipes"] == 1
+    # The next one comes when batches have been made without it.
+    second = Outcome(foreload.ImageLoader(dataset, **(settings | RECIPES["other size"])))
+    second.batches = iter(second.loader)
+    for _ in range(5):
+        assert first.step()
+        assert second.step()
+    assert first.shared["producer_pid"] == second.shared["producer_pid"]
+    assert (first.shared["recipes"], first.shared["producers"], second.shared["producers"]) == (2, 1, 1)
+    # The one that leads leaves; the other goes on.
+    assert first.got == expected["crop"][:6]
+    first.batches = first.loader = None
+    for _ in range(5):
+        assert second.step()
+    assert second.shared["recipes"] == 1
+    # One that is elsewhere has a producer of its own.
+    third = Outcome(foreload.ImageLoader(dataset, **(settings | RECIPES["whole"])))
+    third.batches = iter(third.loader)
+    assert third.step()
+    assert third.shared["producer_pid"] != second.shared["producer_pid"]
+    for outcome, name in ((second, "other size"), (third, "whole")):
+        while outcome.step():
+            pass
+        assert outcome.got == expected[name][: len(outcome.got)]
+        assert len(outcome.got) == 15
