@@ -63,7 +63,7 @@ use attend::SharedBatches;
 use course::{Course, StreamCourse};
 use fetch::FetchWaker;
 use inbox::Inbox;
-use recipes::{FurtherRecipe, RecipeRun};
+use recipes::{FurtherRecipes, RecipeRun};
 use status::PipelineStatus;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -77,7 +77,7 @@ pub struct Pipeline {
     /// The same for later epochs, whose images have other sizes: each with its first epoch, in order.
     later: Vec<(u64, Arc<PipelineShared>)>,
     /// Other recipes by which batches of the same samples are made, where they are.
-    further: Mutex<Vec<FurtherRecipe>>,
+    further: Mutex<FurtherRecipes>,
     threads: Mutex<Option<Threads>>,
     status: PipelineStatus,
 }
@@ -355,22 +355,20 @@ impl Pipeline {
             threads::running(&mut threads, shared, place, BatchPosition { epoch: 0, step: first_step })?;
         let global_batch = self.global_batch(place.world_size);
         let course = Course::Stream(StreamCourse { stream: stream.clone(), iteration, global_batch, place });
-        self.run(threads, shared, 0, course, first_step, errors, Vec::new())
+        let run = shared.run(0, course, first_step, shared.fetch_waker.clone(), Vec::new());
+        self.run(threads, shared, run, errors)
     }
 
-    /// Has the threads run a course from `first_step` on, for the runs `beside`, too.
+    /// Has the threads do a run.
     fn run(
         &self,
         threads: &mut Threads,
         shared: &Arc<PipelineShared>,
-        epoch: u64,
-        course: Course,
-        first_step: u64,
+        run: EpochRun,
         errors: u64,
-        beside: Vec<RecipeRun>,
     ) -> Result<Epoch> {
-        let progress = self.progress(epoch, &course, first_step, errors);
-        let run = Arc::new(shared.run(epoch, course, first_step, shared.fetch_waker.clone(), beside));
+        let progress = self.progress(run.epoch, &run.course, run.first_step, errors);
+        let run = Arc::new(run);
         self.status.begin(shared, &run, &progress);
         threads.current = Some(run.clone());
         let (batches, ended) = (threads.batches.clone(), threads.ended.clone());

@@ -11,10 +11,18 @@ use crate::error::{Error, Result};
 use crate::schedule::Schedule;
 use crate::sharing::BatchPosition;
 use crate::tier::RankPlace;
+use std::collections::BTreeMap;
 use std::sync::{Arc, MutexGuard, PoisonError};
 
+/// The recipes beside the pipeline's own, by their numbers.
+#[derive(Default)]
+pub(super) struct FurtherRecipes {
+    list: BTreeMap<usize, FurtherRecipe>,
+    latest: usize,
+}
+
 /// A recipe beside the pipeline's own.
-pub(super) struct FurtherRecipe {
+struct FurtherRecipe {
     shared: Arc<PipelineShared>,
     /// The same for later epochs, like [`Pipeline::later`].
     later: Vec<(u64, Arc<PipelineShared>)>,
@@ -63,18 +71,25 @@ impl FurtherRecipe {
 }
 
 impl Pipeline {
-    /// Adds a recipe, by which batches of the same samples in the same order can be made. Returns its number; the
-    /// pipeline's own is 0.
+    /// Adds a recipe, by which batches of the same samples in the same order can be made. Returns its number, which no
+    /// other has or will have; the pipeline's own is 0.
     pub(crate) fn add_recipe(&self, mut config: LoaderConfig) -> usize {
         let later = std::mem::take(&mut config.later);
         let with = |config| Arc::new(self.shared.with(config));
         let later = later.into_iter().map(|(epoch, config)| (epoch, with(config))).collect();
         let mut further = self.further();
-        further.push(FurtherRecipe { shared: with(config), later, pool: None });
-        further.len()
+        further.latest += 1;
+        let number = further.latest;
+        further.list.insert(number, FurtherRecipe { shared: with(config), later, pool: None });
+        number
     }
 
-    fn further(&self) -> MutexGuard<'_, Vec<FurtherRecipe>> {
+    /// Forgets all recipes that were added but these.
+    pub(crate) fn keep_recipes(&self, kept: impl Fn(usize) -> bool) {
+        self.further().list.retain(|number, _| kept(*number));
+    }
+
+    fn further(&self) -> MutexGuard<'_, FurtherRecipes> {
         self.further.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -122,6 +137,9 @@ impl Pipeline {
             let order = |epoch| order(epoch).expect("what can be divided in one epoch can in others");
             cache.begin(epoch, &schedule, first_step, &order);
         }
+        // Who takes no part leaves its memory to others.
+        let idle = |(number, _): &(&usize, &mut FurtherRecipe)| !recipes[1..].contains(number);
+        self.further().list.iter_mut().filter(idle).for_each(|(_, recipe)| recipe.pool = None);
         let course = Course::Epoch(schedule);
         let mut runs = Vec::new();
         for (number, of) in recipes.iter().zip(&all).skip(1) {
@@ -144,7 +162,8 @@ impl Pipeline {
                 )
             })
             .collect();
-        let own = self.run(threads, shared, epoch, course, first_step, errors, runs)?;
+        let run = shared.run(epoch, course, first_step, shared.fetch_waker.clone(), runs);
+        let own = self.run(threads, shared, run, errors)?;
         Ok(std::iter::once(own).chain(beside).collect())
     }
 
@@ -155,12 +174,14 @@ impl Pipeline {
         shared: &Arc<PipelineShared>,
         lead: &Arc<PipelineShared>,
     ) -> Option<BatchPool> {
-        self.further().get_mut(number.checked_sub(1)?).map(|of| of.pool(shared, lead))
+        self.further().list.get_mut(&number).map(|of| of.pool(shared, lead))
     }
 
     /// What is shared for the recipe with this number.
     fn of_recipe(&self, number: usize, epoch: u64) -> Option<Arc<PipelineShared>> {
-        let Some(further) = number.checked_sub(1) else { return Some(self.shared_in(epoch).clone()) };
-        self.further().get(further).map(|of| in_epoch(&of.shared, &of.later, epoch).clone())
+        if number == 0 {
+            return Some(self.shared_in(epoch).clone());
+        }
+        self.further().list.get(&number).map(|of| in_epoch(&of.shared, &of.later, epoch).clone())
     }
 }

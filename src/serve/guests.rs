@@ -111,8 +111,11 @@ impl Guests {
         let Some(guest) = self.guests.get(&id) else { return false };
         match (message, guest.recipe) {
             (ToProducer::Hello { protocol, key, recipe, at, .. }, None) => {
-                let is_ours = protocol == PROTOCOL && key == self.key;
-                match is_ours.then(|| self.recipes.number(&recipe)).unwrap_or(Ok(None)) {
+                let number = match protocol == PROTOCOL && key == self.key {
+                    true => self.recipes.number(&recipe, &self.window.in_use()),
+                    false => Ok(None),
+                };
+                match number {
                     Ok(Some(recipe)) if self.window.join(id, recipe, at) => self.welcomed(id, recipe),
                     Ok(_) => {
                         guest.socket.send(&ToConsumer::Elsewhere, &[]);
@@ -130,6 +133,10 @@ impl Guests {
             }
             (ToProducer::GiveBack { buffer, inherited }, Some(_)) => {
                 self.give_back(id, buffer, inherited);
+                true
+            }
+            (ToProducer::Leave, Some(_)) => {
+                self.window.leave(id);
                 true
             }
             (ToProducer::Ping, Some(_)) => guest.socket.send(&ToConsumer::Pong, &[]),

@@ -182,8 +182,9 @@ impl<B> SharedWindow<B> {
         if self.gathering.is_some() && !self.consumers.is_empty() {
             self.gathering = None;
         }
-        self.answer(&mut actions);
+        // First, so that nobody is lent what is not there any more.
         self.make_again(&mut actions);
+        self.answer(&mut actions);
         if let Some(at) = self.to_move_to() {
             self.go_to(at);
         }
@@ -245,11 +246,17 @@ impl<B> SharedWindow<B> {
         self.consumers.values().filter(|consumer| !consumer.is_left).map(|consumer| consumer.recipe).collect()
     }
 
+    /// The recipes of all consumers, and those by which batches are being made.
+    pub(crate) fn in_use(&self) -> BTreeSet<RecipeNumber> {
+        let making = self.making.iter().flatten().copied();
+        self.consumers.values().map(|consumer| consumer.recipe).chain(making).collect()
+    }
+
     /// Has batches made again for those who ask for some that were not made by their recipes, because they came later.
     /// Where somebody would be too far ahead then, they go elsewhere.
     fn make_again(&mut self, actions: &mut Vec<Action>) {
         let lacks = |consumer: &Consumer| {
-            let kept = self.kept(consumer.next).filter(|_| consumer.asks.is_some());
+            let kept = self.kept(consumer.next).filter(|_| consumer.asks.is_some() && !consumer.is_left);
             kept.is_some_and(|kept| !kept.recipes.contains(&consumer.recipe))
         };
         let lacking = self.consumers.iter().filter(|(_, consumer)| lacks(consumer)).map(|(id, _)| *id);

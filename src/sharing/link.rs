@@ -208,6 +208,13 @@ impl Link {
     }
 }
 
+impl Drop for Link {
+    fn drop(&mut self) {
+        // The connection lasts as long as somebody has a batch.
+        self.socket.send(&ToProducer::Leave, &[]);
+    }
+}
+
 /// What a message of a producer brought.
 enum Taken {
     Batch(BatchPosition, Attended),

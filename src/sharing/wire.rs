@@ -37,6 +37,8 @@ pub(crate) enum ToProducer {
     Ask { at: BatchPosition },
     /// It needs this buffer no longer. `inherited`: a forked child may still read it.
     GiveBack { buffer: u64, inherited: bool },
+    /// It wants no more batches. What it has it may keep, and gives back later.
+    Leave,
     /// It waits, and wants to know whether anybody is there.
     Ping,
 }

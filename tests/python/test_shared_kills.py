@@ -6,6 +6,7 @@ import os
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from consumers import Consumer, kill_producers, none_are_left, producers, shas
@@ -14,7 +15,8 @@ from test_shared import STEPS, alone
 KILLS = (
     320 if os.environ.get("FORELOAD_THOROUGH") == "1" else int(os.environ.get("FORELOAD_SHARED_KILLS", "12"))
 )
-TRAININGS = 3
+RECIPES: list[dict[str, Any]] = [{}, {}, {"image_size": 48, "flip": 0.0, "dtype": "float16"}]
+"""What each of the trainings has of its own."""
 PAUSE = 0.01
 LONGEST_PAUSE = 0.6
 """Seconds from one kill to the next at most."""
@@ -36,12 +38,12 @@ def test_each_training_gets_each_batch_once(dataset: Path, tmp_path: Path) -> No
     # Longer than the kills take; who comes to the end takes part in no more of them.
     epochs = 4 + KILLS * 2
     before = shared_memory()
-    settings = {"shared_window": 3}
+    settings = [{"shared_window": 3} | recipe for recipe in RECIPES]
 
-    def training(state: dict | None = None) -> Consumer:
-        return Consumer(runtime, dataset, epochs, settings=settings, pause=PAUSE, state=state)
+    def training(number: int, state: dict | None = None) -> Consumer:
+        return Consumer(runtime, dataset, epochs, settings=settings[number], pause=PAUSE, state=state)
 
-    running = [training() for _ in range(TRAININGS)]
+    running = [training(number) for number in range(len(RECIPES))]
     got: list[list[dict]] = [[] for _ in running]
     killed = {"producers": 0, "consumers": 0}
     while sum(killed.values()) < KILLS:
@@ -49,10 +51,10 @@ def test_each_training_gets_each_batch_once(dataset: Path, tmp_path: Path) -> No
         if rng.random() < 0.6:
             killed["producers"] += kill_producers(runtime)
         else:
-            number = rng.randrange(TRAININGS)
+            number = rng.randrange(len(RECIPES))
             got[number] += running[number].kill()
             state = got[number][-1]["state"] if got[number] else None
-            running[number] = training(state)
+            running[number] = training(number, state)
             killed["consumers"] += 1
     print(killed)
     assert min(killed.values()) > 0
@@ -64,9 +66,9 @@ def test_each_training_gets_each_batch_once(dataset: Path, tmp_path: Path) -> No
     for number, consumer in enumerate(running):
         got[number] += consumer.kill()
     most = max(map(len, got))
-    expected = alone(dataset, -(-most // STEPS))
-    for number, batches in enumerate(got):
+    for number, (batches, recipe) in enumerate(zip(got, RECIPES, strict=True)):
         assert len(batches) > STEPS
+        expected = alone(dataset, -(-most // STEPS), **recipe)
         assert shas(batches) == expected[: len(batches)], f"training {number}"
     none_are_left(runtime)
     assert producers(runtime) == []

@@ -36,9 +36,7 @@ RECIPES: dict[str, dict[str, Any]] = {
         ],
         "memory_format": "nhwc",
     },
-    "views": {
-        "transforms": T.Views(2, [T.RandomResizedCrop(16), T.RandomErasing(1.0)])
-    },
+    "views": {"transforms": T.Views(2, [T.RandomResizedCrop(16), T.RandomErasing(1.0)])},
     "exact": {"image_size": 40, "decode": "exact"},
     "growing": {"image_size": 24, "image_size_from": {1: 40}},
 }
@@ -113,8 +111,9 @@ def check(dataset: Path, recipes: list[dict[str, Any]], epochs: int = 1, **setti
     return together
 
 
-def test_each_gets_what_it_would_get_alone(dataset: Path, runtime: Path) -> None:
-    outcomes = check(dataset, list(RECIPES.values()), epochs=2, seed=3)
+@pytest.mark.parametrize("backwards", [False, True])
+def test_each_gets_what_it_would_get_alone(dataset: Path, runtime: Path, backwards: bool) -> None:
+    outcomes = check(dataset, list(RECIPES.values())[:: -1 if backwards else 1], epochs=2, seed=3)
     assert all(outcome.got for outcome in outcomes)
     assert all(outcome.shared["producers_lost"] == 0 for outcome in outcomes)
 
@@ -231,12 +230,15 @@ def test_recipes_come_and_go(dataset: Path, runtime: Path) -> None:
         assert second.step()
     assert first.shared["producer_pid"] == second.shared["producer_pid"]
     assert (first.shared["recipes"], first.shared["producers"], second.shared["producers"]) == (2, 1, 1)
-    # The one that leads leaves; the other goes on.
+    # The one that leads leaves, with images in its hands; the other goes on.
     assert first.got == expected["crop"][:6]
+    kept = np.from_dlpack(next(first.batches).images)
+    as_it_was = kept.copy()
     first.batches = first.loader = None
     for _ in range(5):
         assert second.step()
-    assert second.shared["recipes"] == 1
+    assert (second.shared["recipes"], second.shared["consumers"]) == (1, 1)
+    np.testing.assert_array_equal(kept, as_it_was)
     # One that is elsewhere has a producer of its own.
     third = Outcome(foreload.ImageLoader(dataset, **(settings | RECIPES["whole"])))
     third.batches = iter(third.loader)

@@ -288,3 +288,70 @@ fn who_comes_late_with_another_recipe_holds_nobody_up() {
     scene.ask(2, at(2, 9));
     assert_eq!((scene.refused.last(), scene.made.len()), (Some(&2), made));
 }
+
+/// Consumers that come, ask, fall behind and leave as a random number says, while batches take time: whoever asks gets
+/// the batch or is told to go elsewhere, and what is lent was made by its recipe.
+#[test]
+fn nobody_waits_for_ever() {
+    for seed in 0..200 {
+        let mut random = crate::rng::RandomKey::new(&[], seed, 0, crate::rng::Use::Substitute).stream(0);
+        let mut scene = Scene::new(SharingPolicy::Leave, 1);
+        let mut there: BTreeMap<ConsumerId, (RecipeNumber, BatchPosition, bool)> = BTreeMap::new();
+        let mut making: Option<(u64, BTreeSet<RecipeNumber>)> = None;
+        let mut holds: BTreeMap<(u64, u64), BTreeSet<RecipeNumber>> = BTreeMap::new();
+        for number in 0..100u64 {
+            match random.below(4) {
+                0 if there.len() < 4 => {
+                    let near = there.values().next().map_or(at(0, 0), |(_, next, _)| *next);
+                    let recipe = random.below(3) as usize;
+                    if scene.window.join(number, recipe, near) {
+                        there.insert(number, (recipe, near, false));
+                    }
+                }
+                1 if there.len() > 1 && random.below(4) == 0 => {
+                    let id = *there.keys().nth(random.below(there.len() as u64) as usize).unwrap();
+                    there.remove(&id);
+                    scene.window.leave(id);
+                }
+                _ => {
+                    let idle: Vec<_> = there.iter().filter(|(_, of)| !of.2).map(|(id, _)| *id).collect();
+                    if !idle.is_empty() {
+                        let id = idle[random.below(idle.len() as u64) as usize];
+                        let consumer = there.get_mut(&id).unwrap();
+                        consumer.2 = true;
+                        scene.window.ask(id, consumer.1, scene.instant());
+                    }
+                }
+            }
+            // Sometimes everybody is heard out, sometimes more comes first.
+            let patient = random.below(3) == 0;
+            for _ in 0..if patient { 400 } else { 1 } {
+                scene.now += random.below(20);
+                if let Some((until, recipes)) = making.take_if(|(until, _)| *until <= scene.now) {
+                    let (_, made) = (until, scene.window.end);
+                    holds.insert((made.epoch, made.step), recipes);
+                    scene.window.made(made);
+                }
+                for action in scene.window.act(scene.instant()) {
+                    match action {
+                        Action::Lend(_, of) if scene.window.batch(of).is_none() => {
+                            panic!("seed {seed}: {of:?} is gone")
+                        }
+                        Action::Make(_, recipes) => making = Some((scene.now + random.below(50), recipes)),
+                        Action::Refuse(id) => drop(there.remove(&id)),
+                        Action::Lend(id, of) => {
+                            let consumer = there.get_mut(&id).unwrap();
+                            assert_eq!(consumer.1, of);
+                            assert!(holds[&(of.epoch, of.step)].contains(&consumer.0), "seed {seed}");
+                            *consumer = (consumer.0, scene.window.after(of), false);
+                        }
+                    }
+                }
+            }
+            if patient {
+                let waiting: Vec<_> = there.iter().filter(|(_, of)| of.2).collect();
+                assert!(waiting.is_empty(), "seed {seed}, operation {number}: {waiting:?}");
+            }
+        }
+    }
+}
