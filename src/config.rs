@@ -179,7 +179,7 @@ impl LoaderOptions {
                 format!("is {}, must be cpu with decoded=False: files stay in host memory", self.device);
             return Err(Error::config("device", message));
         }
-        device::validate(&self.device, self.decoder)?;
+        device::validate(&self.device, self.decoder_there())?;
         self.check_blocks()?;
         self.cache(1)?;
         if self.labels.is_some() && !self.decoded {

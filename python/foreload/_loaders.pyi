@@ -160,11 +160,11 @@ class ImageLoader(Loader):
         device_memory: Cap of the memory on the GPU, beside what nvJPEG takes: bytes, or a text such as `"8GB"`. None: a
             quarter of it.
         shared: Whether batches are shared with other processes of this user on this node, such as the trials of a
-            search or several members of an ensemble: those that ask for the same batches (dataset, order, recipe, rank)
-            attach to one process that makes each batch once, and are lent it without a copy. True, or a name: only
-            loaders with the same name share. The process is started by the first and ends after the last of them, or is
-            `foreload serve`; what it takes of the machine (`threads`, `memory` ...) is said by the loader that starts
-            it.
+            search or several members of an ensemble: those that ask for the same samples (dataset, order, rank) attach
+            to one process that makes each batch once, and are lent it without a copy; those with other recipes have
+            batches of their own from the same read and decode. True, or a name: only loaders with the same name share.
+            The process is started by the first and ends after the last of them, or is `foreload serve`; what it takes
+            of the machine (`threads`, `memory` ...) is said by the loader that starts it.
         shared_window: With `shared`: how many batches back the process keeps for those that are behind the fastest.
         shared_policy: With `shared`: what happens to a loader that falls behind the window. With `leave` the others go
             on, and it goes on by itself, or with others that are where it is. With `wait` the others wait for it.

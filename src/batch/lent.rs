@@ -6,7 +6,7 @@
 use super::memory::Base;
 use super::shared::SEALS;
 use crate::error::{Error, Result};
-use memmap2::{MmapMut, MmapOptions, UncheckedAdvice};
+use memmap2::{Mmap, MmapMut, MmapOptions, UncheckedAdvice};
 use rustix::fs::SealFlags;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,6 +17,16 @@ use std::sync::{Arc, Once};
 pub(crate) struct LentMap {
     base: Base,
     map: MmapMut,
+    file: File,
+}
+
+/// The same memory once more, as it is: what this process writes to its own pages is not seen there.
+pub(super) struct ReadOnlyMap(Mmap);
+
+impl AsRef<[u8]> for ReadOnlyMap {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
 }
 
 impl LentMap {
@@ -44,7 +54,18 @@ impl LentMap {
         // are lent, and who reads a batch that it gave back races with itself.
         let mut map = unsafe { MmapOptions::new().len(length).map_copy(&file) }.map_err(cannot_map)?;
         count_forks();
-        Ok(Self { base: Base(map.as_mut_ptr()), map })
+        Ok(Self { base: Base(map.as_mut_ptr()), map, file })
+    }
+
+    /// Maps the memory once more, for a device to copy from: pages that are this process's own once they are written to
+    /// could not be page-locked.
+    ///
+    /// # Errors
+    /// [`Error::Io`].
+    pub(super) fn read_only(&self) -> Result<ReadOnlyMap> {
+        // SAFETY: as for the first mapping.
+        let map = unsafe { MmapOptions::new().len(self.len()).map(&self.file) }.map_err(cannot_map)?;
+        Ok(ReadOnlyMap(map))
     }
 
     pub(super) fn base(&self) -> Base {
@@ -109,6 +130,11 @@ impl LentMemory {
 
     pub(super) fn len(&self) -> usize {
         self.map.len()
+    }
+
+    /// The mapping, which is the same whenever this memory is lent.
+    pub(super) fn map(&self) -> &Arc<LentMap> {
+        &self.map
     }
 }
 

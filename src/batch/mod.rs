@@ -13,6 +13,7 @@ mod parcel;
 mod pool;
 mod shared;
 mod tensor;
+mod upload;
 mod values;
 
 pub(crate) use encoded::Encoded;
@@ -25,6 +26,7 @@ pub(crate) use pool::{BatchPool, Pools};
 pub(crate) use shared::check_lending;
 pub(crate) use tensor::Loan;
 pub use tensor::{Element, Place, Tensor};
+pub(crate) use upload::{UploadBuffer, Uploader};
 pub(crate) use values::{Array, FieldValues, Raggedness, Value};
 
 use crate::error::{Error, Result};

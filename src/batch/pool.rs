@@ -93,7 +93,7 @@ impl BatchPool {
     ///
     /// # Errors
     /// The errors of [`BatchPool::begin`].
-    fn take(&self) -> Result<Option<BatchBuffer>> {
+    pub(super) fn take(&self) -> Result<Option<BatchBuffer>> {
         let mut state = self.0.lock();
         let ahead = self.0.ahead();
         if state.in_pipeline >= ahead {
@@ -138,15 +138,8 @@ impl BatchPool {
     /// # Errors
     /// [`Error::Internal`] for memory that holds no such batch.
     pub(crate) fn adopt(&self, step: u64, len: u32, memory: LentMemory, parcel: Parcel) -> Result<Batch> {
+        self.check_lent(len, &memory, &parcel)?;
         let Parcel { failures, values, .. } = parcel;
-        let (bytes, plan) = (memory.len(), &self.0.plan);
-        if bytes != plan.bytes.max(1)
-            || len as usize > self.0.capacity
-            || values.len() != self.0.layout.values.len()
-        {
-            let message = format!("a batch of {len} samples in {bytes} bytes is none of this loader's");
-            return Err(Error::Internal(message));
-        }
         let mut state = self.0.lock();
         state.in_pipeline += 1;
         state.allocated += 1;
@@ -161,6 +154,22 @@ impl BatchPool {
             process: std::process::id(),
         };
         Ok(Batch { step, len, failures, buffer: Arc::new(buffer) })
+    }
+
+    /// Checks that lent memory, and what came with it, is a batch of `len` samples as this pool has them.
+    ///
+    /// # Errors
+    /// [`Error::Internal`] where it is none.
+    pub(super) fn check_lent(&self, len: u32, memory: &LentMemory, parcel: &Parcel) -> Result<()> {
+        let bytes = memory.len();
+        if bytes != self.0.plan.bytes.max(1)
+            || len as usize > self.0.capacity
+            || parcel.values.len() != self.0.layout.values.len()
+        {
+            let message = format!("a batch of {len} samples in {bytes} bytes is none of this loader's");
+            return Err(Error::Internal(message));
+        }
+        Ok(())
     }
 
     /// Takes a buffer for the batch of `step`, which has `len` samples. Returns the closer and one ticket for each
@@ -242,6 +251,18 @@ impl BatchBuffer {
 
     pub(super) fn memory_mut(&mut self) -> &mut BufferMemory {
         self.memory.as_mut().expect("only dropping takes it out")
+    }
+
+    /// Fills all columns, of as many samples as there is room for.
+    ///
+    /// # Panics
+    /// Panics where these are not as many bytes as the columns have.
+    pub(super) fn fill_columns(&mut self, bytes: &[u8]) {
+        let plan = self.pool.plan.clone();
+        assert_eq!(bytes.len(), plan.bytes - plan.columns);
+        let columns = self.memory_mut().host_columns(&plan);
+        // SAFETY: so many bytes are there for the columns, and nobody else has the buffer yet.
+        unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), columns.0, bytes.len()) };
     }
 
     /// Hands the buffer to the consumer, so that it no longer counts as the pipeline's.

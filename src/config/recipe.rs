@@ -106,13 +106,7 @@ impl LoaderOptions {
         if !self.decoded {
             return cpu("files stay in host memory with decoded=False".to_owned());
         }
-        if self.shared.is_some() {
-            let chosen = cpu("batches that are shared are in host memory".to_owned())?;
-            return Ok(ChosenDevice {
-                overlooked: device::choose(&self.device, self.decoder, false)?.device != chosen.device,
-                ..chosen
-            });
-        }
+        let decoder = self.decoder_there();
         let mut images_in_order = images.list().iter().enumerate();
         let of_own_sizes =
             images_in_order.find(|(image, _)| ViewKind::of(images.recipe(*image)) == ViewKind::Values);
@@ -122,8 +116,8 @@ impl LoaderOptions {
                 format!("batches with images of their own sizes, which the transforms of {name:?} leave them")
             }
             None => {
-                let chosen = device::choose(&self.device, self.decoder, index.is_packed())?;
-                if chosen.decoder != self.decoder {
+                let chosen = device::choose(&self.device, decoder, index.is_packed())?;
+                if chosen.decoder != decoder {
                     index.notices().warn_once("decoder", || {
                         "nvJPEG cannot be loaded, and is not needed: this dataset is packed. decoder=\"own\" says that \
                          this is meant; files in it that were kept as they are, are decoded by the CPU"
@@ -138,7 +132,7 @@ impl LoaderOptions {
                 format!("is {}, but a GPU does not make {missing} yet: device=\"cpu\" does", self.device);
             return Err(Error::config("device", message));
         }
-        if device::choose(&self.device, self.decoder, index.is_packed())?.device != Device::Cpu {
+        if device::choose(&self.device, decoder, index.is_packed())?.device != Device::Cpu {
             index.notices().warn_once("device", || {
                 format!(
                     "the CPU makes the batches: a GPU does not make {missing} yet; device=\"cpu\" says that this is \

@@ -1,6 +1,6 @@
 //! What can be shared with other processes, and what happens to those that fall behind.
 
-use super::LoaderOptions;
+use super::{CpuDecode, GpuDecoder, LoaderOptions};
 use crate::error::{Error, Result};
 use crate::names::named;
 
@@ -16,6 +16,11 @@ pub enum SharingPolicy {
 named!(SharingPolicy: "leave" => Leave, "wait" => Wait);
 
 impl LoaderOptions {
+    /// Who decodes on a GPU. Images that are shared come there decoded.
+    pub(super) fn decoder_there(&self) -> GpuDecoder {
+        if self.shared.is_some() { GpuDecoder::Own } else { self.decoder }
+    }
+
     /// Checks whether batches can be shared, where that is asked for.
     ///
     /// # Errors
@@ -35,9 +40,9 @@ impl LoaderOptions {
                 "cannot be given with decoded=False: files that are not decoded are shared by the page cache",
             );
         }
-        if self.device.starts_with("cuda") {
+        if self.cpu_decode == CpuDecode::Never {
             return refused(
-                "makes batches in host memory, and device asks for a GPU: say device=\"cpu\", and copy them",
+                "has the CPU decode, for all who share, and cpu_decode is never: leave one of them out",
             );
         }
         Ok(())

@@ -14,25 +14,32 @@ use std::sync::Arc;
 #[derive(Clone)]
 pub struct Registration {
     inner: Arc<Locked>,
+    slots: SlotPool,
 }
 
+/// A range of memory that is page-locked.
 struct Locked {
     device: GpuDevice,
-    /// The pool, which keeps the memory mapped for as long as the driver knows it.
-    slots: SlotPool,
-    /// The address at which the device sees the first byte of the arena.
+    /// The address of its first byte, and the number of its bytes.
+    range: (usize, usize),
+    /// The address at which the device sees the first byte; 0 where kernels may not read it.
     seen_at: u64,
+    /// What keeps the memory mapped for as long as the driver knows it.
+    owner: Option<Arc<dyn Any + Send + Sync>>,
 }
 
-impl Registration {
-    /// Page-locks the arena of `slots`, which takes about 0.1 s a gigabyte.
-    pub fn new(device: &GpuDevice, slots: &SlotPool) -> Result<Self> {
+impl Locked {
+    /// Page-locks a range, which stays mapped as long as its `owner` lives.
+    fn new(
+        device: &GpuDevice,
+        (base, bytes): (*const u8, usize),
+        owner: Arc<dyn Any + Send + Sync>,
+        flags: u32,
+    ) -> Result<Self> {
         let bound = device.bind()?;
-        let (base, bytes) = slots.as_raw();
-        // The memory is never write-combined: processors read it.
-        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
-        // SAFETY: the range is mapped and stays so, for the registration holds the pool.
-        let done = unsafe { call!(bound.driver(), cuMemHostRegister_v2(base.cast(), bytes, flags)) };
+        // SAFETY: the range is mapped and stays so, for what is made here holds its owner.
+        let done =
+            unsafe { call!(bound.driver(), cuMemHostRegister_v2(base.cast_mut().cast(), bytes, flags)) };
         done.map_err(|error| match error {
             Error::Gpu { call, status, .. } => {
                 let advice = "; lower memory, or let this process lock more (ulimit -l)";
@@ -40,16 +47,27 @@ impl Registration {
             }
             other => other,
         })?;
+        Ok(Self { device: device.clone(), range: (base as usize, bytes), seen_at: 0, owner: Some(owner) })
+    }
+}
+
+impl Registration {
+    /// Page-locks the arena of `slots`, which takes about 0.1 s a gigabyte.
+    pub fn new(device: &GpuDevice, slots: &SlotPool) -> Result<Self> {
+        let (base, bytes) = slots.as_raw();
+        // The memory is never write-combined: processors read it.
+        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_DEVICEMAP;
         // From here on it is registered, and no more once this is dropped.
-        let mut locked = Locked { device: device.clone(), slots: slots.clone(), seen_at: 0 };
+        let mut locked = Locked::new(device, (base, bytes), Arc::new(slots.clone()), flags)?;
+        let bound = device.bind()?;
         // SAFETY: the range was just registered, and the pointer is valid for the call.
         unsafe { call!(bound.driver(), cuMemHostGetDevicePointer_v2(&mut locked.seen_at, base.cast(), 0)) }?;
-        Ok(Self { inner: Arc::new(locked) })
+        Ok(Self { inner: Arc::new(locked), slots: slots.clone() })
     }
 
     /// The pool whose arena is page-locked.
     pub fn slots(&self) -> &SlotPool {
-        &self.inner.slots
+        &self.slots
     }
 
     /// Returns the bytes of `owner`, usually a [`Slot`], as memory to copy from; `owner` is dropped after the last
@@ -78,8 +96,8 @@ impl Registration {
 
 impl Locked {
     fn contains(&self, bytes: &[u8]) -> bool {
-        let (base, length) = self.slots.as_raw();
-        let offset = (bytes.as_ptr() as usize).checked_sub(base as usize);
+        let (base, length) = self.range;
+        let offset = (bytes.as_ptr() as usize).checked_sub(base);
         offset.and_then(|offset| offset.checked_add(bytes.len())).is_some_and(|end| end <= length)
     }
 }
@@ -89,11 +107,11 @@ impl Drop for Locked {
         let unregister = || {
             let bound = self.device.bind()?;
             // SAFETY: it was registered, and nothing copies any more: a copy under way holds this.
-            unsafe { call!(bound.driver(), cuMemHostUnregister(self.slots.as_raw().0.cast())) }
+            unsafe { call!(bound.driver(), cuMemHostUnregister(self.range.0 as *mut _)) }
         };
         if unregister().is_err() {
-            // The arena stays mapped: other memory at an address that the driver still knows could not be page-locked.
-            std::mem::forget(self.slots.clone());
+            // It stays mapped: other memory at an address that the driver still knows could not be page-locked.
+            std::mem::forget(self.owner.take());
         }
     }
 }
@@ -114,10 +132,26 @@ unsafe impl Send for PinnedSlice {}
 unsafe impl Sync for PinnedSlice {}
 
 impl PinnedSlice {
+    /// Page-locks memory that this process may only read, such as what another process shares, to copy from; `owner`
+    /// keeps it mapped, and is dropped after the last copy. Not all devices can do that.
+    ///
+    /// # Errors
+    /// [`Error::Gpu`] where the driver refuses it.
+    pub(crate) fn read_only<O>(device: &GpuDevice, owner: O) -> Result<Self>
+    where
+        O: AsRef<[u8]> + Send + Sync + 'static,
+    {
+        let owner = Arc::new(owner);
+        let (ptr, bytes) = ((*owner).as_ref().as_ptr(), (*owner).as_ref().len());
+        let flags = sys::CU_MEMHOSTREGISTER_PORTABLE | sys::CU_MEMHOSTREGISTER_READ_ONLY;
+        let locked = Locked::new(device, (ptr, bytes), owner.clone(), flags)?;
+        Ok(Self { ptr, bytes, _owner: owner, locked: Arc::new(locked) })
+    }
+
     /// The address at which kernels of the device read the bytes. The arena around them can be read too, from and to
     /// its pages' bounds.
     pub fn seen_at(&self) -> u64 {
-        self.locked.seen_at + (self.ptr as u64 - self.locked.slots.as_raw().0 as u64)
+        self.locked.seen_at + (self.ptr as u64 - self.locked.range.0 as u64)
     }
 
     /// A part of the bytes; an error if the range leaves them.

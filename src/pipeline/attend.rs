@@ -2,9 +2,11 @@
 //! makes them for all.
 
 use super::EpochRun;
+use super::cuda::storage_of_made;
 use super::threads::Threads;
 use super::{Pipeline, PipelineShared, fetch::FetchWaker};
-use crate::batch::{BatchPool, BatchStorage, Pools, Sink};
+use crate::batch::{BatchPool, BatchStorage, Pools, Sink, UploadBuffer, Uploader};
+use crate::config::Device;
 use crate::error::{Error, Result};
 use crate::io::Waker;
 use crate::sharing::{Attendant, Attended, BatchPosition, Bell, Sharing, SharingStats, wait_for};
@@ -32,6 +34,16 @@ struct Attending {
     pool: BatchPool,
     bell: Arc<Bell>,
     waker: Arc<FetchWaker>,
+    /// What copies batches to a GPU, where they end on one.
+    uploader: Option<Uploader>,
+}
+
+/// Room for one more batch.
+enum Room {
+    /// It stays where it is lent.
+    Lent,
+    /// It is copied to a GPU.
+    Cuda(Box<UploadBuffer>),
 }
 
 impl Pipeline {
@@ -89,22 +101,37 @@ impl Threads {
         let notices = shared.index.notices().clone();
         let (sharing, stats) = (batches.sharing.clone(), batches.stats.clone());
         let mut attendant = Attendant::new(sharing, notices, stats, bell.clone());
+        // One waits for the consumer while it is busy with another.
+        let on_host = Pools { slot_bytes: 0, prefetch: 1, batches: config.pools.batches.max(KEPT) };
+        let (limits, storage, device) = match (config.device, &config.device_pools) {
+            (Device::Cuda { ordinal }, Some(pools)) => {
+                let (device, storage) = storage_of_made(ordinal, config, pools)?;
+                (Pools { prefetch: 1, ..config.pools }, BatchStorage::Cuda(storage), Some(device))
+            }
+            _ => (on_host, BatchStorage::Host, None),
+        };
+        let uploader = device.as_ref().map(Uploader::new).transpose()?;
         attendant.find((place.rank, place.world_size), at)?;
         let waker = shared.fetch_waker.clone();
         waker.wake_by(Waker(Arc::new({
             let bell = bell.clone();
             move || bell.ring()
         })));
-        // One waits for the consumer while it is busy with another.
-        let limits = Pools { slot_bytes: 0, prefetch: 1, batches: config.pools.batches.max(KEPT) };
         let on_free = {
             let waker = waker.clone();
             move || waker.wake_if_starved()
         };
         let (capacity, layout) = (config.batch_size as usize, config.layout.clone());
-        let pool = BatchPool::new(capacity, layout, limits, BatchStorage::Host, on_free);
-        let mut attending = Attending { shared: shared.clone(), attendant, pool: pool.clone(), bell, waker };
-        Self::start_alone(shared, pool, move |runs| attending.run(runs))
+        let pool = BatchPool::new(capacity, layout, limits, storage, on_free);
+        let mut attending =
+            Attending { shared: shared.clone(), attendant, pool: pool.clone(), bell, waker, uploader };
+        Self::start_alone(shared, pool, move |runs| {
+            if let Some(device) = &device {
+                // If that fails, so does the first copy, which reports it.
+                let _ = device.attach_thread();
+            }
+            attending.run(runs);
+        })
     }
 }
 
@@ -124,7 +151,7 @@ impl Attending {
         let RankPlace { rank, world_size } = run.course.place();
         let stopped = || run.stopped();
         for step in run.first_step..run.course.steps() {
-            self.wait_for_room(&stopped);
+            let Some(room) = self.wait_for_room(&stopped)? else { return Ok(()) };
             let at = BatchPosition { epoch: run.epoch, step };
             let Some(lent) = self.attendant.take((rank, world_size), at, &stopped)? else { return Ok(()) };
             let Attended { memory, mut parcel, samples, .. } = lent;
@@ -139,18 +166,34 @@ impl Attending {
             if parcel.failures.iter().any(|failure| failure.sample >= self.shared.index.len()) {
                 return Err(Error::Internal("a sample of a shared batch is none of this dataset".into()));
             }
-            run.inbox.put(self.pool.adopt(step, samples, memory, parcel)?);
+            run.inbox.put(match (room, &mut self.uploader) {
+                (Room::Cuda(buffer), Some(uploader)) => {
+                    let (_, bytes) = self.pool.limits();
+                    let batch = self.pool.upload((step, samples), memory, parcel, *buffer, uploader)?;
+                    run.counters.add_uploaded(bytes);
+                    self.shared.notify_copied_twice(uploader.refused());
+                    batch
+                }
+                _ => self.pool.adopt(step, samples, memory, parcel)?,
+            });
         }
         Ok(())
     }
 
-    /// Sleeps until the consumer has room for one more batch, or wants none.
-    fn wait_for_room(&self, stopped: &dyn Fn() -> bool) {
+    /// Sleeps until there is room for one more batch; `None` when the consumer wants none.
+    fn wait_for_room(&self, stopped: &dyn Fn() -> bool) -> Result<Option<Room>> {
         loop {
             // Set before the pool is asked, so that what comes free in between rings the bell.
             self.waker.starve();
-            if stopped() || self.pool.may_adopt() {
-                return;
+            if stopped() {
+                return Ok(None);
+            }
+            let room = match self.uploader {
+                None => self.pool.may_adopt().then_some(Room::Lent),
+                Some(_) => self.pool.take_for_upload()?.map(|buffer| Room::Cuda(Box::new(buffer))),
+            };
+            if room.is_some() {
+                return Ok(room);
             }
             wait_for(&[self.bell.as_fd()], None);
             self.bell.heard();

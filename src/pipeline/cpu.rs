@@ -109,8 +109,8 @@ impl CpuDecoder {
         self.decode_read(shared, run, of, None, stopwatch)
     }
 
-    /// Decodes like [`CpuDecoder::decode_read`] as far as the views of the recipes `beside` need, too. An image that was
-    /// decoded for another recipe, and not forgotten since, is not decoded again.
+    /// Decodes like [`CpuDecoder::decode_read`] as far as the views of the recipes `beside` need, too. An image that
+    /// was decoded for another recipe, and not forgotten since, is not decoded again.
     pub(super) fn decode_beside(
         &mut self,
         shared: &PipelineShared,

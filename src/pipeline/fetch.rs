@@ -378,7 +378,8 @@ impl Fetcher {
         Ok(Begun::Opened)
     }
 
-    /// Takes a buffer for the next batch of each recipe of the run. Returns whether all are there: the others stay taken.
+    /// Takes a buffer for the next batch of each recipe of the run. Returns whether all are there; else those that are
+    /// stay taken.
     fn take_buffers(&self, run: &EpochRun, cursor: &mut ScheduleCursor, len: u32) -> Result<bool> {
         let beside = run.beside.iter().map(|of| (&of.batches, &*of.run));
         let pools = std::iter::once((&self.batches, run)).chain(beside);

@@ -59,8 +59,8 @@ impl ImageDecoders {
     }
 }
 
-/// What the `others` want of the image that is this field of a sample. Members that lie apart are read for each recipe by
-/// itself, because they must be of one version with the rest.
+/// What the `others` want of the image that is this field of a sample. Members that lie apart are read for each recipe
+/// by itself, because they must be of one version with the rest.
 fn views_beside<'a>(
     others: &'a [RecipeRun],
     field: usize,

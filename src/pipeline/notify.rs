@@ -61,6 +61,19 @@ impl PipelineShared {
         });
     }
 
+    /// Warns that batches are copied once more on their way to a GPU, where the driver has `refused` to lock the memory
+    /// that they are lent in.
+    pub(super) fn notify_copied_twice(&self, refused: Option<&str>) {
+        let Some(why) = refused else { return };
+        self.index.notices().warn_once("copied", || {
+            format!(
+                "the GPU's driver does not lock memory that another process shares ({why}), so the CPU copies each \
+                 batch before the GPU does; let this process lock more (ulimit -l), or copy batches of device=\"cpu\" \
+                 yourself"
+            )
+        });
+    }
+
     /// Warns of the first damaged image that was decoded all the same.
     pub(super) fn notify_concealed(&self, named: impl FnOnce() -> ConcealedSample) {
         self.index.notices().warn_once("concealed", || {

@@ -110,6 +110,10 @@ impl Pipeline {
         self.start_by(recipes, epoch, schedule, first_step, 0)
     }
 
+    /// Starts an epoch for these recipes, whose consumers have counted so many `errors` before.
+    ///
+    /// # Errors
+    /// The errors of [`Pipeline::epoch`].
     pub(super) fn start_by(
         &self,
         recipes: &[usize],

@@ -25,11 +25,11 @@ pub(super) struct MadeBatch {
 }
 
 /// What the maker is told to make.
-type Wanted = (BatchPosition, BTreeSet<RecipeNumber>);
+type WantedStep = (BatchPosition, BTreeSet<RecipeNumber>);
 
 /// The thread's end that others hold. It ends when this is dropped.
 pub(super) struct Maker {
-    wanted: Sender<Wanted>,
+    wanted: Sender<WantedStep>,
     made: Receiver<Result<Made>>,
 }
 
@@ -80,7 +80,7 @@ fn make(
     pipeline: &Pipeline,
     place: (u32, u32),
     running: &mut Epochs,
-    (at, recipes): &Wanted,
+    (at, recipes): &WantedStep,
 ) -> Result<Made> {
     let is_there = |epoch: &Epoch| epoch.number() == at.epoch && epoch.next_step() == at.step;
     let leads = running.keys().next() == recipes.first();

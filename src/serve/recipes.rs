@@ -2,7 +2,7 @@
 
 use super::window::RecipeNumber;
 use crate::config::{Device, GivenSettings, LoaderKind, LoaderOptions};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::pipeline::Pipeline;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,19 +19,19 @@ pub(super) struct Recipes {
     /// The settings of the producer, with its own recipe.
     settings: GivenSettings,
     /// What each recipe says.
-    known: BTreeMap<RecipeNumber, Vec<u8>>,
+    known: BTreeMap<RecipeNumber, String>,
 }
 
 impl Recipes {
     /// # Errors
     /// [`Error::Config`] for settings that do not fit.
     pub(super) fn new(pipeline: Arc<Pipeline>, settings: &GivenSettings) -> Result<Self> {
-        let known = BTreeMap::from([(OWN, text(settings)?)]);
+        let known = BTreeMap::from([(OWN, settings.recipe_text(LoaderKind::Images)?)]);
         Ok(Self { pipeline, known, settings: settings.clone() })
     }
 
-    /// The number of a recipe, by which batches can be made from now on; `None` where there are too many. Those that are
-    /// not `in_use` are forgotten.
+    /// The number of a recipe, by which batches can be made from now on; `None` where there are too many. Those that
+    /// are not `in_use` are forgotten.
     ///
     /// # Errors
     /// Those of a loader with this recipe.
@@ -41,8 +41,8 @@ impl Recipes {
         in_use: &BTreeSet<RecipeNumber>,
     ) -> Result<Option<RecipeNumber>> {
         let settings = self.settings.with_recipe(recipe);
-        let text = text(&settings)?;
-        if let Some((number, _)) = self.known.iter().find(|(_, known)| **known == text) {
+        let text = settings.recipe_text(LoaderKind::Images)?;
+        if let Some((number, _)) = self.known.iter().find(|(_, known)| **known == *text) {
             return Ok(Some(*number));
         }
         let config = options(&settings)?.validate()?.check(self.pipeline.index())?;
@@ -56,12 +56,6 @@ impl Recipes {
         self.known.insert(number, text);
         Ok(Some(number))
     }
-}
-
-/// What the recipe of these settings says, the same for the same recipe in whatever words.
-fn text(settings: &GivenSettings) -> Result<Vec<u8>> {
-    let recipe = settings.recipe(LoaderKind::Images)?;
-    serde_json::to_vec(&recipe).map_err(|error| Error::Internal(error.to_string()))
 }
 
 /// The options of a producer with these settings.

@@ -45,7 +45,7 @@ pub(crate) struct SharedWindow<B> {
     policy: SharingPolicy,
     /// The number of steps of an epoch.
     steps: u64,
-    batches: VecDeque<Kept<B>>,
+    batches: VecDeque<KeptStep<B>>,
     /// The batch that is made next.
     end: BatchPosition,
     /// By which recipes it is being made, if it is.
@@ -56,7 +56,7 @@ pub(crate) struct SharedWindow<B> {
     grace: Grace,
 }
 
-struct Kept<B> {
+struct KeptStep<B> {
     at: BatchPosition,
     recipes: BTreeSet<RecipeNumber>,
     batch: B,
@@ -120,7 +120,7 @@ impl<B> SharedWindow<B> {
         self.kept(at).map(|kept| &kept.batch)
     }
 
-    fn kept(&self, at: BatchPosition) -> Option<&Kept<B>> {
+    fn kept(&self, at: BatchPosition) -> Option<&KeptStep<B>> {
         self.batches.iter().find(|kept| kept.at == at)
     }
 
@@ -160,7 +160,7 @@ impl<B> SharedWindow<B> {
         while self.batches.len() >= self.size {
             self.batches.pop_front();
         }
-        self.batches.push_back(Kept { at: self.end, recipes, batch });
+        self.batches.push_back(KeptStep { at: self.end, recipes, batch });
         self.end = self.after(self.end);
     }
 

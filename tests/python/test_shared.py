@@ -305,7 +305,7 @@ def test_without_a_place_to_meet_each_makes_its_own(dataset: Path, tmp_path: Pat
 
 def test_what_cannot_be_shared_is_refused(dataset: Path) -> None:
     for settings, said in (
-        ({"device": "cuda"}, "host memory"),
+        ({"cpu_decode": "never"}, "has the CPU decode"),
         ({"peers": "auto", "cache": foreload.Ram("1GB")}, "peers"),
         ({"shared": 3}, "must be True, False or a name"),
         ({"shared_window": 0}, "shared_window"),

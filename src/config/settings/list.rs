@@ -34,9 +34,10 @@ impl GivenSettings {
         self.values(loader, |setting| setting.decides_batches() && !setting.is_of_recipe())
     }
 
-    /// The recipe, in the same way.
-    pub(crate) fn recipe(&self, loader: LoaderKind) -> Result<Vec<(&'static str, Given)>> {
-        self.values(loader, Setting::is_of_recipe)
+    /// The recipe as a text, in the same way.
+    pub(crate) fn recipe_text(&self, loader: LoaderKind) -> Result<String> {
+        let values = self.values(loader, Setting::is_of_recipe)?;
+        serde_json::to_string(&values).map_err(|error| Error::Internal(error.to_string()))
     }
 
     fn values(
@@ -133,7 +134,7 @@ mod tests {
             assert_ne!(deciding(std::slice::from_ref(&other)), usual, "{other:?}");
         }
         let crop = |size| transforms(&format!(r#"[{{"RandomResizedCrop": {{"size": {size}}}}}]"#));
-        let recipe = |list: &[(&str, Given)]| of(list).recipe(LoaderKind::Images).unwrap();
+        let recipe = |list: &[(&str, Given)]| of(list).recipe_text(LoaderKind::Images).unwrap();
         for other in [
             ("transforms", crop(32)),
             ("image_size", Given::Whole(32)),

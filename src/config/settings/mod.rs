@@ -255,8 +255,8 @@ impl Setting {
         is_about_batches && !["keep", "device", "decoder", "cpu_decode", "max_errors"].contains(&self.name)
     }
 
-    /// Whether it is part of the recipe, which says what is made of samples' images: it changes no order, and nothing that
-    /// is read but which part of an image.
+    /// Whether it is part of the recipe, which says what is made of samples' images: it changes no order, and of what
+    /// is read only which part of an image.
     pub(crate) fn is_of_recipe(&self) -> bool {
         self.topic == Topic::Images && self.decides_batches() && !["mix", "decoded"].contains(&self.name)
     }

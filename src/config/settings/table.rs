@@ -312,8 +312,9 @@ settings! {
     /// Whether batches are shared with other processes of this user on this node, such as the trials of a search or
     /// several members of an ensemble: those that ask for the same samples (dataset, order, rank) attach to one process
     /// that makes each batch once, and are lent it without a copy; those with other recipes have batches of their own
-    /// from the same read and decode. True, or a name: only loaders with the same name share. The process is started by the first and ends after the last of them, or is `foreload serve`; what
-    /// it takes of the machine (`threads`, `memory` ...) is said by the loader that starts it.
+    /// from the same read and decode. True, or a name: only loaders with the same name share. The process is started by
+    /// the first and ends after the last of them, or is `foreload serve`; what it takes of the machine (`threads`,
+    /// `memory` ...) is said by the loader that starts it.
     shared: Option<String> = None, TruthOrName, Resources.images_only().datasets_only();
 
     /// With `shared`: how many batches back the process keeps for those that are behind the fastest.

@@ -71,6 +71,36 @@ pub(crate) struct GpuStage {
     origin: Arc<TimeOrigin>,
 }
 
+/// The error of a GPU that is taken into use.
+fn of_device(ordinal: u32, error: Error) -> Error {
+    match error {
+        Error::Unavailable(why) => config::unavailable_device(&format!("cuda:{ordinal}"), &why),
+        other => other,
+    }
+}
+
+/// Page-locked memory for the columns of the batches that are being filled.
+fn columns_staging(device: &GpuDevice, config: &LoaderConfig, pools: &DevicePools) -> Result<Registration> {
+    let columns = config.layout.column_bytes(config.batch_size as usize);
+    let room = (columns + 2 * PAGE).next_multiple_of(PAGE);
+    Registration::new(device, &SlotPool::new((pools.prefetch + LANES + 1) * room)?)
+}
+
+/// The GPU `ordinal`, and the memory of batches on it that others have made.
+///
+/// # Errors
+/// Those of [`GpuStage::open`].
+pub(super) fn storage_of_made(
+    ordinal: u32,
+    config: &LoaderConfig,
+    pools: &DevicePools,
+) -> Result<(GpuDevice, CudaStorage)> {
+    let device = GpuDevice::open(ordinal).map_err(|error| of_device(ordinal, error))?;
+    let (pool, stream) = (MemoryPool::new(&device, pools.cap)?, Stream::new(&device)?);
+    let staging = columns_staging(&device, config, pools)?;
+    Ok((device, CudaStorage { pool, stream, staging }))
+}
+
 impl GpuStage {
     /// Takes the GPU `ordinal` into use and page-locks the arena of `slots`.
     ///
@@ -83,14 +113,10 @@ impl GpuStage {
         pools: &DevicePools,
         slots: &SlotPool,
     ) -> Result<Self> {
-        let gpu = SharedGpu::open(ordinal, config.decoder.takes_files()).map_err(|error| match error {
-            Error::Unavailable(why) => config::unavailable_device(&format!("cuda:{ordinal}"), &why),
-            other => other,
-        })?;
+        let gpu = SharedGpu::open(ordinal, config.decoder.takes_files());
+        let gpu = gpu.map_err(|error| of_device(ordinal, error))?;
         let device = gpu.device.clone();
-        let columns = config.layout.column_bytes(config.batch_size as usize);
-        let room = (columns + 2 * PAGE).next_multiple_of(PAGE);
-        let staging = SlotPool::new((pools.prefetch + LANES + 1) * room)?;
+        let staging = columns_staging(&device, config, pools)?;
         let origin = TimeOrigin::new(&device, &Stream::new(&device)?, None)?;
         let cores = gpu.abilities.engines().map_or(1, |(engines, cores)| (engines * cores) as usize);
         Ok(Self {
@@ -104,7 +130,7 @@ impl GpuStage {
             prepared: Mutex::default(),
             slots: Registration::new(&device, slots)?,
             memory: MemoryPool::new(&device, pools.cap)?,
-            staging: Registration::new(&device, &staging)?,
+            staging,
             balancer: LoadBalancer::new(cores),
             pools: *pools,
             origin: Arc::new(origin),

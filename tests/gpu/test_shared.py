@@ -1,0 +1,110 @@
+"""Batches that another process makes end on a device, with the bytes that the CPU makes alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import driver
+import foreload
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.usefixtures("gpu")
+
+SETTINGS = {"batch_size": 4, "image_size": 32, "last_batch": "partial"}
+OTHER = {"image_size": (48, 24), "dtype": "float16", "flip": 0.0}
+
+
+@pytest.fixture(autouse=True)
+def _runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "runtime").mkdir(mode=0o700)
+    monkeypatch.setenv("FORELOAD_RUNTIME_DIR", str(tmp_path / "runtime"))
+
+
+def held(batch: foreload.Batch) -> list[np.ndarray]:
+    """Return what a batch holds, wherever that is."""
+    return [driver.to_host(value) for value in (batch.images, batch.labels, batch.sample_ids, batch.mask)]
+
+
+def same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
+    """Whether two batches hold the same bytes."""
+    return all(a.tobytes() == b.tobytes() for a, b in zip(one, other, strict=True))
+
+
+def test_they_are_the_batches_of_the_cpu(dataset: Path) -> None:
+    expected = {
+        size: [
+            [
+                held(batch)
+                for batch in foreload.ImageLoader(dataset, **(SETTINGS | of), device="cpu").batches(epoch)
+            ]
+            for epoch in range(2)
+        ]
+        for size, of in (("usual", {}), ("other", OTHER))
+    }
+    sharing = {"shared": True, "shared_consumers": 3}
+    on_device = foreload.ImageLoader(dataset, **SETTINGS, device="cuda", **sharing)
+    other = foreload.ImageLoader(dataset, **(SETTINGS | OTHER), device="cuda", **sharing)
+    on_host = foreload.ImageLoader(dataset, **SETTINGS, device="cpu", **sharing)
+    for epoch in range(2):
+        kept: list[foreload.Batch] = []
+        iterators = [iter(loader) for loader in (on_device, other, on_host)]
+        for step, batches in enumerate(zip(*iterators, strict=True)):
+            assert batches[0].images.__dlpack_device__()[0] == 2
+            for batch, size in zip(batches, ("usual", "other", "usual"), strict=True):
+                assert same(held(batch), expected[size][epoch][step]), (epoch, step, size)
+            kept = [*kept[-1:], batches[0]]
+        # A batch that is kept stays as it is, although the memory that it came in was used again.
+        assert same(held(kept[0]), expected["usual"][epoch][-2])
+        assert step == len(expected["usual"][epoch]) - 1
+        shared = iterators[0].stats()["shared"]
+        assert (shared["consumers"], shared["recipes"], shared["producers"]) == (3, 2, 1)
+        assert iterators[0].stats()["gpu"]["h2d_bytes"] > 0
+
+
+def test_what_the_cpu_cannot_do_here_is_said(dataset: Path) -> None:
+    with pytest.raises(foreload.ConfigError, match="has the CPU decode"):
+        foreload.ImageLoader(dataset, **SETTINGS, device="cuda", shared=True, cpu_decode="never")
+
+
+def test_a_gpu_that_is_there_is_taken(dataset: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        batch = next(iter(foreload.ImageLoader(dataset, **SETTINGS, shared=True)))
+    assert batch.images.__dlpack_device__()[0] == 2
+
+
+REFUSED = """
+import sys, warnings
+sys.path.insert(0, sys.argv[2])
+import driver, foreload
+with warnings.catch_warnings(record=True) as heard:
+    warnings.simplefilter("always")
+    for batch in foreload.ImageLoader(sys.argv[1], batch_size=4, image_size=32, device="cuda", shared=True):
+        print(driver.to_host(batch.images).tobytes().hex()[:4000])
+print(*(warning.message for warning in heard), file=sys.stderr)
+"""
+
+
+@pytest.mark.skipif(
+    os.environ.get("FORELOAD_REQUIRE_GPU") != "stand-in", reason="a real driver is not told to refuse"
+)
+def test_a_driver_that_does_not_lock_shared_memory_is_told_of(dataset: Path) -> None:
+    loader = foreload.ImageLoader(dataset, batch_size=4, image_size=32, device="cpu")
+    expected = [driver.to_host(batch.images).tobytes().hex()[:4000] for batch in loader]
+    # The first call locks the memory for labels, the second what is lent.
+    done = subprocess.run(
+        [sys.executable, "-c", REFUSED, dataset, Path(__file__).parent],
+        env=os.environ | {"FORELOAD_STANDIN_FAIL": "cuMemHostRegister_v2:2:801"},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout.split() == expected
+    assert "does not lock memory that another process shares" in done.stderr
+    assert done.stderr.count("ulimit -l") >= 1
