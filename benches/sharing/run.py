@@ -174,7 +174,14 @@ def parse_arguments() -> argparse.Namespace:
         default=contest.ROOT / "data" / "folder",
         help="image folder (default: data/folder)",
     )
-    parser.add_argument("--entrants", nargs="+", choices=entrants(), default=list(entrants()))
+    usual = [name for name, entrant in entrants().items() if entrant.loader != "tensorsocket"]
+    parser.add_argument(
+        "--entrants",
+        nargs="+",
+        choices=entrants(),
+        default=usual,
+        help="default: all but TensorSocket, whose producer takes gigabytes for a message in host memory",
+    )
     parser.add_argument("--seconds", type=float, default=6, help="how long each is measured in a round")
     parser.add_argument("--settle", type=float, default=1, help="seconds before that")
     parser.add_argument("--head-start", type=float, default=1, help="seconds that makers of batches have")
