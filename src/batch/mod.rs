@@ -23,7 +23,7 @@ pub(crate) use memory::{BatchStorage, CudaStorage};
 pub(crate) use open_batch::{BatchCloser, Ticket};
 pub(crate) use parcel::{Parcel, Remark};
 pub(crate) use pool::{BatchPool, Pools};
-pub(crate) use shared::check_lending;
+pub(crate) use shared::{buffers_gone, check_lending};
 pub(crate) use tensor::Loan;
 pub use tensor::{Element, Place, Tensor};
 pub(crate) use upload::{UploadBuffer, Uploader};

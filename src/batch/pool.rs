@@ -121,9 +121,19 @@ impl BatchPool {
             values: Vec::new(),
             delivered: false,
             kept_out: false,
+            is_made_elsewhere: false,
             pool: self.0.clone(),
             process: std::process::id(),
         }))
+    }
+
+    /// Gives the memory up that no batch has.
+    pub(crate) fn release(&self) {
+        let mut state = self.0.lock();
+        state.allocated -= state.free.len();
+        let free = std::mem::take(&mut state.free);
+        drop(state);
+        drop(free);
     }
 
     /// Whether the pipeline may have one more batch of those that another process makes.
@@ -150,6 +160,7 @@ impl BatchPool {
             values,
             delivered: false,
             kept_out: true,
+            is_made_elsewhere: true,
             pool: self.0.clone(),
             process: std::process::id(),
         };
@@ -226,6 +237,8 @@ pub(super) struct BatchBuffer {
     delivered: bool,
     /// Whether the memory is not used again.
     pub(super) kept_out: bool,
+    /// Whether another process has made the batch.
+    pub(super) is_made_elsewhere: bool,
     pool: Arc<PoolShared>,
     /// The process that took the buffer. A forked child has a copy of it, but the pool's locks may be held by threads
     /// that the child does not have.
@@ -273,7 +286,7 @@ impl BatchBuffer {
         // The consumer is about to drop the batch before this one, and that buffer can be used then.
         state.may_grow = false;
         drop(state);
-        if self.kept_out {
+        if self.is_made_elsewhere {
             // Who takes batches from another process takes the next one while the consumer is busy with this one.
             (self.pool.on_free)();
         }

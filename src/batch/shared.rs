@@ -9,6 +9,7 @@ use rustix::fs::{MemfdFlags, SealFlags};
 use std::fs::File;
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 /// What nobody can do to lent memory any more: change its size, so that no access is to a page that is gone, write to
 /// it through a mapping or a descriptor made from now on, or take these seals away.
@@ -17,6 +18,20 @@ pub(super) const SEALS: SealFlags =
 
 /// The number of the next buffer of this process.
 static NEXT: AtomicU64 = AtomicU64::new(0);
+
+/// The numbers of buffers that are gone, for whoever was lent them.
+static GONE: Mutex<Vec<u64>> = Mutex::new(Vec::new());
+
+/// The numbers of the buffers that are gone since this was asked for last.
+pub(crate) fn buffers_gone() -> Vec<u64> {
+    std::mem::take(&mut *GONE.lock().unwrap_or_else(PoisonError::into_inner))
+}
+
+impl Drop for SharedMemory {
+    fn drop(&mut self) {
+        GONE.lock().unwrap_or_else(PoisonError::into_inner).push(self.id);
+    }
+}
 
 /// A buffer that this process alone can write, by the mapping that was made before the seals.
 pub(super) struct SharedMemory {

@@ -8,7 +8,8 @@ use super::lent::{LentMap, LentMemory};
 use super::parcel::Parcel;
 use super::pool::{BatchBuffer, BatchPool};
 use crate::error::{Error, Result};
-use crate::gpu::{GpuDevice, InFlight, PinnedBuffer, PinnedSlice, Stream};
+use crate::gpu::{GpuDevice, InFlight, PinnedSlice, Registration, Stream};
+use crate::slot::{PAGE, SlotPool};
 use std::sync::{Arc, Weak};
 
 /// Copies lent batches to a GPU, one at a time.
@@ -16,8 +17,8 @@ pub(crate) struct Uploader {
     flight: InFlight,
     /// The lent memory that is page-locked; each for as long as it is lent again.
     locked: Vec<(Weak<LentMap>, PinnedSlice)>,
-    /// Why the driver does not page-lock lent memory, if it does not.
-    refused: Option<String>,
+    /// Why the driver does not page-lock lent memory, if it does not, and the memory that batches go through then.
+    refused: Option<(String, Registration)>,
 }
 
 /// A buffer on a GPU for a batch that comes next.
@@ -29,7 +30,11 @@ impl BatchPool {
     /// # Errors
     /// [`Error::Gpu`] when the device has no memory left.
     pub(crate) fn take_for_upload(&self) -> Result<Option<UploadBuffer>> {
-        Ok(self.take()?.map(UploadBuffer))
+        let mut buffer = self.take()?;
+        if let Some(buffer) = &mut buffer {
+            buffer.is_made_elsewhere = true;
+        }
+        Ok(buffer.map(UploadBuffer))
     }
 
     /// Makes the batch of `step`, of `len` samples, in a buffer on a GPU, of memory that another process has filled and
@@ -64,7 +69,7 @@ impl Uploader {
 
     /// Why batches are copied by the CPU first, if they are.
     pub(crate) fn refused(&self) -> Option<&str> {
-        self.refused.as_deref()
+        self.refused.as_ref().map(|(why, _)| why.as_str())
     }
 
     /// Copies a lent batch into a buffer, and waits until it is there.
@@ -103,10 +108,19 @@ impl Uploader {
                     self.locked.push((Arc::downgrade(map), slice));
                     return Ok(images);
                 }
-                Err(error) => self.refused = Some(error.to_string()),
+                Err(error) => {
+                    let why = match &error {
+                        Error::Gpu { call, status, .. } => format!("{call}: {status}"),
+                        other => other.to_string(),
+                    };
+                    let staging = Registration::new(&device, &SlotPool::new(bytes + PAGE)?)?;
+                    self.refused = Some((why, staging));
+                }
             }
         }
-        let mut staging = PinnedBuffer::new(&device, bytes)?;
+        let staging = self.refused.as_ref().and_then(|(_, staging)| staging.buffer(bytes));
+        let full = || Error::Internal("a batch is still on its way to the GPU".into());
+        let mut staging = staging.ok_or_else(full)?;
         staging.copy_from_slice(&map.bytes()[..bytes]);
         staging.into_slice()
     }

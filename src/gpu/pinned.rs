@@ -116,7 +116,8 @@ impl Drop for Locked {
     }
 }
 
-/// Page-locked bytes that nobody writes while this or a clone of it lives; it keeps their owner alive.
+/// Page-locked bytes, which nobody writes while a copy of them is under way or they are looked at; this and its clones
+/// keep their owner alive.
 #[derive(Clone)]
 pub struct PinnedSlice {
     ptr: *const u8,
@@ -150,7 +151,11 @@ impl PinnedSlice {
 
     /// The address at which kernels of the device read the bytes. The arena around them can be read too, from and to
     /// its pages' bounds.
+    ///
+    /// # Panics
+    /// Panics for memory that can only be copied from.
     pub fn seen_at(&self) -> u64 {
+        assert_ne!(self.locked.seen_at, 0, "kernels read no memory of another process");
         self.locked.seen_at + (self.ptr as u64 - self.locked.range.0 as u64)
     }
 

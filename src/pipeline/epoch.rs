@@ -341,6 +341,12 @@ impl Epoch {
         Err(Error::config(setting, message))
     }
 
+    /// Ends the epoch, and leaves the memory that its batches would have had to others.
+    pub(crate) fn release(mut self) {
+        self.stop();
+        self.batches.release();
+    }
+
     fn stop(&mut self) {
         // A forked child has copies of the locks, some perhaps held by threads that it does not have.
         if self.process != std::process::id() {

@@ -18,7 +18,7 @@ use crossbeam_channel::{Receiver, Sender};
 use std::collections::HashMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
@@ -31,7 +31,8 @@ const PATIENCE: Duration = Duration::from_millis(50);
 pub(super) struct FetchWaker {
     /// Whether the reading thread waits for a slot or a batch buffer.
     starving: AtomicBool,
-    thread: OnceLock<Thread>,
+    /// The latest: where other settings lead for a while, their threads come and go.
+    thread: Mutex<Option<Thread>>,
     waker: Mutex<Option<Waker>>,
 }
 
@@ -59,7 +60,7 @@ impl FetchWaker {
         if let Some(waker) = &*self.waker.lock().unwrap_or_else(PoisonError::into_inner) {
             (waker.0)();
         }
-        if let Some(thread) = self.thread.get() {
+        if let Some(thread) = &*self.thread.lock().unwrap_or_else(PoisonError::into_inner) {
             thread.unpark();
         }
     }
@@ -171,12 +172,14 @@ impl Fetcher {
 
     /// Fetches one epoch after another until no more can come.
     pub(super) fn run(mut self, runs: &Receiver<Arc<EpochRun>>) {
-        let _ = self.shared.fetch_waker.thread.set(std::thread::current());
+        let mut known = self.shared.fetch_waker.thread.lock().unwrap_or_else(PoisonError::into_inner);
+        *known = Some(std::thread::current());
+        drop(known);
         for run in runs {
             let outcome = catch_unwind(AssertUnwindSafe(|| self.fetch(&run)));
             let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("reading", &*panic)));
             if let Err(error) = outcome {
-                run.inbox.fail(error);
+                run.fail(error);
             }
             self.pending.clear();
             // Also after an error.
@@ -346,7 +349,8 @@ impl Fetcher {
         }
         let mut batches = std::mem::take(&mut cursor.begun).into_iter();
         let Some((closer, tickets)) = batches.next().flatten() else {
-            return Err(Error::Internal("a run has no batch of its own".into()));
+            // It was stopped just now.
+            return Ok(Begun::Over);
         };
         let own = match self.gather(run, step, len, closer) {
             Some(assembly) => ThenGoes::ToAssembly(assembly),
@@ -385,9 +389,12 @@ impl Fetcher {
         let pools = std::iter::once((&self.batches, run)).chain(beside);
         for (batches, of) in pools.skip(cursor.begun.len()) {
             let sink: Arc<dyn Sink> = of.inbox.clone();
+            if of.stopped() {
+                cursor.begun.push(None);
+                continue;
+            }
             match batches.begin(cursor.step, len, &sink)? {
                 Some(begun) => cursor.begun.push(Some(begun)),
-                None if of.stopped() => cursor.begun.push(None),
                 None => return Ok(false),
             }
         }

@@ -141,6 +141,16 @@ impl EpochRun {
         self.stopped.load(Ordering::SeqCst)
     }
 
+    /// Ends the epoch by an error, of whichever recipe that is: no batch of any is sure to come.
+    fn fail(&self, error: Error) {
+        for of in &self.beside {
+            of.run
+                .inbox
+                .fail(Error::Internal(format!("the samples of another recipe could not be made: {error}")));
+        }
+        self.inbox.fail(error);
+    }
+
     /// Stops the epoch, whose batches nobody wants any more. Finished ones give their buffers back, and the threads
     /// turn to what is next. The runs beside it end with it.
     fn stop(&self) {

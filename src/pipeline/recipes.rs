@@ -19,6 +19,8 @@ use std::sync::{Arc, MutexGuard, PoisonError};
 pub(super) struct FurtherRecipes {
     list: BTreeMap<usize, FurtherRecipe>,
     latest: usize,
+    /// The buffers of batches by recipes that do not lead.
+    pools: BTreeMap<usize, PoolBeside>,
 }
 
 /// A recipe beside the pipeline's own.
@@ -26,7 +28,6 @@ struct FurtherRecipe {
     shared: Arc<PipelineShared>,
     /// The same for later epochs, like [`Pipeline::later`].
     later: Vec<(u64, Arc<PipelineShared>)>,
-    pool: Option<PoolBeside>,
 }
 
 /// The buffers for a recipe's batches, and beside which one they are made.
@@ -53,20 +54,23 @@ pub(super) fn in_epoch<'a>(
     begun.checked_sub(1).map_or(first, |latest| &later[latest].1)
 }
 
-impl FurtherRecipe {
-    /// The pool of the batches that are made beside those of `lead`.
-    fn pool(&mut self, shared: &Arc<PipelineShared>, lead: &Arc<PipelineShared>) -> BatchPool {
-        let is_there = |pool: &PoolBeside| Arc::ptr_eq(&pool.shared, shared) && Arc::ptr_eq(&pool.lead, lead);
-        if let Some(pool) = self.pool.as_ref().filter(|pool| is_there(pool)) {
+impl FurtherRecipes {
+    /// The pool of a recipe's batches, which are made beside those of `lead`.
+    fn pool(&mut self, number: usize, shared: &Arc<PipelineShared>, lead: &Arc<PipelineShared>) -> BatchPool {
+        let is_there =
+            |pool: &&PoolBeside| Arc::ptr_eq(&pool.shared, shared) && Arc::ptr_eq(&pool.lead, lead);
+        if let Some(pool) = self.pools.get(&number).filter(is_there) {
             return pool.batches.clone();
         }
         let (config, waker) = (&shared.config, lead.fetch_waker.clone());
+        // The tuner turns the lead's batches ahead alone: where these are fewer, so are those of all.
         let limits = Pools { prefetch: lead.config.pools.prefetch, ..config.pools };
         let storage = if shared.lends { BatchStorage::Shared } else { BatchStorage::Host };
         let (capacity, layout) = (config.batch_size as usize, config.layout.clone());
         let batches = BatchPool::new(capacity, layout, limits, storage, move || waker.wake_if_starved());
         let (shared, lead) = (shared.clone(), lead.clone());
-        self.pool.insert(PoolBeside { shared, lead, batches }).batches.clone()
+        self.pools.insert(number, PoolBeside { shared, lead, batches: batches.clone() });
+        batches
     }
 }
 
@@ -80,7 +84,7 @@ impl Pipeline {
         let mut further = self.further();
         further.latest += 1;
         let number = further.latest;
-        further.list.insert(number, FurtherRecipe { shared: with(config), later, pool: None });
+        further.list.insert(number, FurtherRecipe { shared: with(config), later });
         number
     }
 
@@ -142,14 +146,11 @@ impl Pipeline {
             cache.begin(epoch, &schedule, first_step, &order);
         }
         // Who takes no part leaves its memory to others.
-        let idle = |(number, _): &(&usize, &mut FurtherRecipe)| !recipes[1..].contains(number);
-        self.further().list.iter_mut().filter(idle).for_each(|(_, recipe)| recipe.pool = None);
+        self.further().pools.retain(|number, _| recipes[1..].contains(number));
         let course = Course::Epoch(schedule);
         let mut runs = Vec::new();
         for (number, of) in recipes.iter().zip(&all).skip(1) {
-            let Some(batches) = self.pool_beside(*number, of, shared) else {
-                return Err(Error::Internal("the pipeline's own recipe leads where it takes part".into()));
-            };
+            let batches = self.further().pool(*number, of, shared);
             let run = of.run(epoch, course.clone(), first_step, shared.fetch_waker.clone(), Vec::new());
             runs.push(RecipeRun { shared: of.clone(), batches, run: Arc::new(run) });
         }
@@ -169,16 +170,6 @@ impl Pipeline {
         let run = shared.run(epoch, course, first_step, shared.fetch_waker.clone(), runs);
         let own = self.run(threads, shared, run, errors)?;
         Ok(std::iter::once(own).chain(beside).collect())
-    }
-
-    /// The buffers of a recipe's batches, which are made beside those of `lead`.
-    fn pool_beside(
-        &self,
-        number: usize,
-        shared: &Arc<PipelineShared>,
-        lead: &Arc<PipelineShared>,
-    ) -> Option<BatchPool> {
-        self.further().list.get_mut(&number).map(|of| of.pool(shared, lead))
     }
 
     /// What is shared for the recipe with this number.

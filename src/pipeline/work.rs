@@ -98,7 +98,7 @@ pub(super) fn run(
         } else {
             let work = || worker.get_or_insert_with(new).work(job, &mut stopwatch);
             if let Err(panic) = catch_unwind(AssertUnwindSafe(work)) {
-                run.inbox.fail(Error::panicked("decoding", &*panic));
+                run.fail(Error::panicked("decoding", &*panic));
                 // The scratch memory of the old one may be half-written.
                 worker = None;
             }

@@ -111,18 +111,12 @@ impl Guests {
         let Some(guest) = self.guests.get(&id) else { return false };
         match (message, guest.recipe) {
             (ToProducer::Hello { protocol, key, recipe, at, .. }, None) => {
-                let number = match protocol == PROTOCOL && key == self.key {
-                    true => self.recipes.number(&recipe, &self.window.in_use()),
-                    false => Ok(None),
-                };
-                match number {
-                    Ok(Some(recipe)) if self.window.join(id, recipe, at) => self.welcomed(id, recipe),
-                    Ok(_) => {
+                let is_ours = protocol == PROTOCOL && key == self.key && self.window.takes(at);
+                let number = is_ours.then(|| self.recipes.number(&recipe, &self.window.in_use())).flatten();
+                match number.filter(|number| self.window.join(id, *number, at)) {
+                    Some(number) => self.welcomed(id, number),
+                    None => {
                         guest.socket.send(&ToConsumer::Elsewhere, &[]);
-                        false
-                    }
-                    Err(error) => {
-                        guest.socket.send(&ToConsumer::Failed { error: CarriedError::from(&error) }, &[]);
                         false
                     }
                 }
@@ -244,20 +238,21 @@ impl Guests {
         for (number, (_, buffer)) in outside.into_iter().enumerate() {
             let is_due = number < late
                 || self.lent.get(&buffer).is_some_and(|lent| lent.is_inherited && lent.by.is_empty());
-            if let Some(lent) = is_due.then(|| self.lent.remove(&buffer)).flatten() {
-                self.abandon(buffer, lent);
+            let lent = is_due.then(|| self.lent.remove(&buffer)).flatten();
+            // The window has dropped it, so nobody else has it.
+            if let Some(made) = lent.and_then(|lent| Arc::into_inner(lent.made)) {
+                made.batch.abandon();
             }
         }
     }
 
-    fn abandon(&mut self, buffer: u64, lent: Lent) {
-        // The window has dropped it, so nobody else has it.
-        if let Some(made) = Arc::into_inner(lent.made) {
-            made.batch.abandon();
-        }
-        for guest in self.guests.values_mut() {
-            if guest.known.remove(&buffer) {
-                guest.socket.send(&ToConsumer::Forget { buffer }, &[]);
+    /// Has consumers forget the buffers that are gone, so that nobody keeps their memory.
+    pub(super) fn forget(&mut self, buffers: Vec<u64>) {
+        for buffer in buffers {
+            for guest in self.guests.values_mut() {
+                if guest.known.remove(&buffer) {
+                    guest.socket.send(&ToConsumer::Forget { buffer }, &[]);
+                }
             }
         }
     }
@@ -273,12 +268,12 @@ impl Guests {
              wait for it: have it go on, or drop it; shared_policy=\"leave\" goes on without it",
             LONG.as_secs()
         );
-        self.tell(vec![Notice { kind: NoticeKind::Warning, message }]);
+        self.tell(std::iter::once(Notice { kind: NoticeKind::Warning, message }));
     }
 
     /// Tells all consumers, also those that come later, what they should hear.
-    pub(super) fn tell(&mut self, notices: Vec<Notice>) {
-        for notice in notices {
+    pub(super) fn tell(&mut self, notices: impl Iterator<Item = Notice>) {
+        for notice in self.recipes.take_notices().into_iter().chain(notices) {
             let message = ToConsumer::Notice { kind: notice.kind, message: notice.message.clone() };
             for guest in self.guests.values().filter(|guest| guest.recipe.is_some()) {
                 guest.socket.send(&message, &[]);

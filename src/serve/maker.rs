@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// How long the thread waits at a time, so that it sees when nobody wants anything any more.
+/// How long the thread waits for the batch of one recipe before it looks whether those of others are there.
 const PATIENCE: Duration = Duration::from_millis(200);
 
 /// What was made of the samples of a step: a batch by each recipe.
@@ -42,12 +42,12 @@ impl Maker {
         let (wanted, positions) = unbounded();
         let (results, made) = unbounded();
         let work = move || {
-            let mut epochs = Epochs::new();
+            let mut epochs = RunningEpochs::default();
             for wanted in positions {
                 let outcome = catch_unwind(AssertUnwindSafe(|| make(&pipeline, place, &mut epochs, &wanted)));
                 let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("sharing", &*panic)));
                 if outcome.is_err() {
-                    epochs.clear();
+                    epochs = RunningEpochs::default();
                 }
                 if results.send(outcome).is_err() {
                     break;
@@ -71,33 +71,45 @@ impl Maker {
     }
 }
 
-/// The epoch that runs, by each recipe; the first one leads.
-type Epochs = BTreeMap<RecipeNumber, Epoch>;
+/// The epoch that runs, by each recipe.
+#[derive(Default)]
+struct RunningEpochs {
+    /// The recipe that leads.
+    lead: Option<RecipeNumber>,
+    epochs: BTreeMap<RecipeNumber, Epoch>,
+}
 
 /// Makes the batches that are wanted, by the epoch that runs if that is there and has these recipes. One that is wanted
-/// no more is dropped; a new one, or another that leads, begins the epoch anew at this step.
+/// no more is dropped; a new one, or the loss of the one that leads, begins the epoch anew at this step.
 fn make(
     pipeline: &Pipeline,
     place: (u32, u32),
-    running: &mut Epochs,
+    running: &mut RunningEpochs,
     (at, recipes): &WantedStep,
 ) -> Result<Made> {
     let is_there = |epoch: &Epoch| epoch.number() == at.epoch && epoch.next_step() == at.step;
-    let leads = running.keys().next() == recipes.first();
-    if leads && recipes.iter().all(|recipe| running.get(recipe).is_some_and(is_there)) {
-        running.retain(|recipe, _| recipes.contains(recipe));
+    let lead = running.lead.filter(|lead| recipes.contains(lead));
+    if lead.is_some() && recipes.iter().all(|recipe| running.epochs.get(recipe).is_some_and(is_there)) {
+        let running_so_far = std::mem::take(&mut running.epochs).into_iter();
+        let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            running_so_far.partition(|(recipe, _)| recipes.contains(recipe));
+        running.epochs = kept;
+        gone.into_values().for_each(Epoch::release);
     } else {
         // The former one ends before this one begins.
-        running.clear();
-        let numbers: Vec<_> = recipes.iter().copied().collect();
+        *running = RunningEpochs::default();
+        // Who leads goes on to lead: with another all threads would be others.
+        let others = recipes.iter().copied().filter(|recipe| Some(*recipe) != lead);
+        let numbers: Vec<_> = lead.into_iter().chain(others).collect();
         let epochs = pipeline.epochs(&numbers, at.epoch, place, at.step)?;
-        running.extend(numbers.into_iter().zip(epochs));
+        running.lead = numbers.first().copied();
+        running.epochs.extend(numbers.into_iter().zip(epochs));
     }
     let mut made = Made::new();
     // All are asked before any is waited for: who is asked may have one more buffer, without which none goes on.
     let mut patience = Duration::ZERO;
-    while made.len() < running.len() {
-        for (recipe, epoch) in &mut *running {
+    while made.len() < running.epochs.len() {
+        for (recipe, epoch) in &mut running.epochs {
             if !made.contains_key(recipe)
                 && let Some(batch) = next_of(epoch, patience)?
             {

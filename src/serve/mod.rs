@@ -10,11 +10,11 @@ mod maker;
 mod recipes;
 mod window;
 
-use crate::batch::check_lending;
+use crate::batch::{buffers_gone, check_lending};
 use crate::config::LoaderOptions;
 use crate::dataset::{Contents, DatasetIndex};
 use crate::error::{Error, Result};
-use crate::notices::{Notice, Notices};
+use crate::notices::Notices;
 use crate::pipeline::Pipeline;
 use crate::sharing::{Bell, Claim, Listener, ProducerPlaces, ProducerStart, Sharing, StartedAs, wait_for};
 use guests::Guests;
@@ -147,7 +147,8 @@ impl Producer {
                 }
             }
             guests.give_up_memory(RESERVE as usize);
-            guests.tell(std::iter::from_fn(|| self.notices().next()).collect::<Vec<Notice>>());
+            guests.forget(buffers_gone());
+            guests.tell(std::iter::from_fn(|| self.notices().next()));
             guests.tell_of_long_waits(now);
             if guests.are_there() {
                 alone_since = None;

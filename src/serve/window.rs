@@ -124,13 +124,27 @@ impl<B> SharedWindow<B> {
         self.batches.iter().find(|kept| kept.at == at)
     }
 
+    /// Whether nobody keeps the window where it is.
+    fn is_free(&self) -> bool {
+        self.making.is_none() && self.consumers.values().all(|consumer| consumer.is_left)
+    }
+
+    /// Whether a batch comes before the first one, which nobody has had yet.
+    fn begins_with(&self, at: BatchPosition) -> bool {
+        self.gathering.is_some() && self.batches.is_empty() && self.ahead(at, self.end).is_some()
+    }
+
+    /// Whether a consumer that asks for `at` first would be taken.
+    pub(crate) fn takes(&self, at: BatchPosition) -> bool {
+        self.is_free() || self.begins_with(at) || self.is_near(at)
+    }
+
     /// Takes a consumer with this recipe that asks for `at` first. Returns whether it is taken.
     pub(crate) fn join(&mut self, id: ConsumerId, recipe: RecipeNumber, at: BatchPosition) -> bool {
-        let is_first = self.consumers.values().all(|consumer| consumer.is_left);
-        if self.making.is_none() && is_first && !self.is_near(at) {
+        if self.is_free() && !self.is_near(at) {
             // Nobody else is here: the producer goes where it is wanted.
             self.go_to(at);
-        } else if self.gathering.is_some() && self.batches.is_empty() && self.ahead(at, self.end).is_some() {
+        } else if self.begins_with(at) {
             // Those that begin together begin with the first batch that any of them needs.
             self.end = at;
         }

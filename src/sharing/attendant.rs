@@ -153,7 +153,15 @@ impl Attendant {
                 self.find(place, at)?;
                 continue;
             };
-            match link.ask(at, &self.bell, stopped, &self.notices)? {
+            let outcome = match link.ask(at, &self.bell, stopped, &self.notices) {
+                Ok(outcome) => outcome,
+                Err(error) => {
+                    // The producer has forgotten this consumer, and another iteration finds one anew.
+                    self.link = None;
+                    return Err(error);
+                }
+            };
+            match outcome {
                 AskOutcome::Lent(lent) => {
                     self.stats.taken.fetch_add(1, Ordering::Relaxed);
                     self.consumers = lent.consumers;

@@ -249,3 +249,65 @@ def test_recipes_come_and_go(dataset: Path, runtime: Path) -> None:
             pass
         assert outcome.got == expected[name][: len(outcome.got)]
         assert len(outcome.got) == 15
+
+
+def mapped(name: str = "memfd:foreload batch") -> int:
+    """Return how many buffers of producers this process has mapped."""
+    return sum(name in line for line in Path("/proc/self/maps").read_text().splitlines())
+
+
+def test_who_leads_changes_again_and_again(dataset: Path, runtime: Path) -> None:
+    # Longer than what is made ahead, so that the reading thread sleeps and is woken.
+    long = {"epoch_size": 2000, "seed": 5}
+    recipes = [RECIPES["crop"], RECIPES["other size"]]
+    expected = [run(dataset, [recipe], **long)[0].got for recipe in recipes]
+    settings = USUAL | long | {"shared": True}
+    stays = Outcome(foreload.ImageLoader(dataset, **(settings | recipes[1])))
+    comes = Outcome(foreload.ImageLoader(dataset, **(settings | recipes[0])))
+    # The first to come is the producer's own recipe; the other one leads whenever that is gone.
+    comes.batches, stays.batches = iter(comes.loader), iter(stays.loader)
+    buffers = []
+    for _ in range(4):
+        for _ in range(20):
+            assert comes.step()
+            assert stays.step()
+        assert comes.got == expected[0][: len(comes.got)]
+        assert comes.shared["producer_pid"] == stays.shared["producer_pid"]
+        state = comes.batches.state_dict()
+        comes.batches = comes.loader = None
+        for _ in range(20):
+            assert stays.step()
+        assert (stays.shared["recipes"], stays.shared["consumers"]) == (1, 1)
+        buffers.append(mapped())
+        # It goes on where the other is, as one that has caught up does.
+        state["position"] = stays.batches.state_dict()["position"]
+        comes.loader = foreload.ImageLoader(dataset, **(settings | recipes[0]))
+        comes.loader.load_state_dict(state)
+        comes.got = expected[0][: len(stays.got)]
+        comes.batches = iter(comes.loader)
+    assert stays.got == expected[1][: len(stays.got)]
+    assert stays.shared["producers_lost"] == 0
+    assert buffers[-1] <= buffers[0] + 2, f"memory of batches that are gone is kept: {buffers}"
+
+
+def test_a_recipe_that_is_too_large_for_the_first_one_s_memory_goes_elsewhere(
+    dataset: Path, runtime: Path
+) -> None:
+    settings = USUAL | {"shared": True}
+    small = Outcome(foreload.ImageLoader(dataset, **settings, image_size=16, memory="60MB"))
+    large = Outcome(foreload.ImageLoader(dataset, **settings, image_size=600))
+    for outcome in (small, large):
+        outcome.batches = iter(outcome.loader)
+        assert outcome.step()
+    assert small.shared["producer_pid"] != large.shared["producer_pid"]
+    alone = foreload.ImageLoader(dataset, **USUAL, image_size=600)
+    assert large.got == [digest(next(iter(alone)))]
+
+
+def test_members_that_lie_apart_are_read_for_each_recipe(tmp_path: Path, runtime: Path) -> None:
+    rng = np.random.default_rng(4)
+    images = [(f"{number:03}", {"jpg": shards.jpeg(rng, 70, 60)}) for number in range(12)]
+    further = [(stem, {"left.jpg": shards.jpeg(rng, 60, 70), "txt": stem.encode()}) for stem, _ in images]
+    (tmp_path / "tars").mkdir()
+    shards.write(tmp_path / "tars" / "0.tar", [*images, *further])
+    check(tmp_path / "tars", [RECIPES["crop"], RECIPES["other size"]], fields=["jpg", "left.jpg", "txt"])
