@@ -33,6 +33,15 @@ def test_epochs_have_their_sizes(dataset: Path) -> None:
     assert (view["output_height"], view["output_width"]) == (32, 40)
 
 
+def test_an_earlier_epoch_comes_again_with_its_size(dataset: Path) -> None:
+    # Longer than what is made ahead, so that the reading thread sleeps and is woken.
+    loader = load(dataset, epoch_size=1200, threads=2)
+    for epoch, size in ((0, 16), (1, 24), (0, 16), (1, 24)):
+        loader.set_epoch(epoch)
+        shapes = {np.from_dlpack(batch.images).shape[2:] for batch in loader}
+        assert shapes == {(size, size)}
+
+
 def test_a_training_goes_on_with_its_size(dataset: Path) -> None:
     loader = load(dataset)
     loader.set_epoch(1)
