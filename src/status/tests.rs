@@ -31,7 +31,7 @@ fn a_snapshot_stays_what_it_is_and_may_get_more_and_fewer_fields() {
     loader.stream = Some(Default::default());
     let text = serde_json::to_string(&loader).unwrap();
     assert_eq!(serde_json::from_str::<LoaderSnapshot>(&text).unwrap(), loader);
-    let later = r#"{"dataset":"x","tuner":{"state":"climbs"},"step":3}"#;
+    let later = r#"{"dataset":"x","mount":{"state":"idle"},"step":3}"#;
     let read: LoaderSnapshot = serde_json::from_str(later).unwrap();
     assert_eq!(read, LoaderSnapshot { dataset: "x".into(), step: 3, ..Default::default() });
 }
