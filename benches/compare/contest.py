@@ -55,6 +55,20 @@ class Standing:
         }
 
 
+def folder_parser(description: str | None) -> argparse.ArgumentParser:
+    """Return a parser for a benchmark of an image folder, which says what it is about."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        default=ROOT / "data" / "folder",
+        help="image folder (default: data/folder)",
+    )
+    return parser
+
+
 def add_options(parser: argparse.ArgumentParser, rounds: int) -> None:
     """Add what every comparison can be asked for."""
     parser.add_argument("--rounds", type=int, default=rounds, help="timed rounds of every peer")

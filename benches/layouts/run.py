@@ -102,15 +102,7 @@ LAYOUTS = {
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=contest.ROOT / "data" / "folder",
-        help="image folder (default: data/folder)",
-    )
+    parser = contest.folder_parser(__doc__)
     parser.add_argument("--images", type=int, default=4000, help="how many of its images are written")
     parser.add_argument("--layouts", nargs="+", choices=LAYOUTS, default=list(LAYOUTS))
     parser.add_argument("--parts", nargs="+", choices=("speed", "opening"), default=["speed", "opening"])

@@ -46,15 +46,7 @@ PEERS = {
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=contest.ROOT / "data" / "folder",
-        help="image folder (default: data/folder)",
-    )
+    parser = contest.folder_parser(__doc__)
     parser.add_argument("--images", type=int, default=2048, help="how many of its images make an epoch")
     parser.add_argument("--recipes", nargs="+", choices=recipes.RECIPES, default=list(recipes.RECIPES))
     parser.add_argument("--peers", nargs="+", choices=PEERS, default=list(PEERS))

@@ -165,15 +165,7 @@ def cpu_seconds(processes: list[subprocess.Popen]) -> float:
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=contest.ROOT / "data" / "folder",
-        help="image folder (default: data/folder)",
-    )
+    parser = contest.folder_parser(__doc__)
     usual = [name for name, entrant in entrants().items() if entrant.loader != "tensorsocket"]
     parser.add_argument(
         "--entrants",

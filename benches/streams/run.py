@@ -66,15 +66,7 @@ ENTRANTS = {
 
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument(
-        "--data",
-        type=Path,
-        default=contest.ROOT / "data" / "folder",
-        help="image folder (default: data/folder)",
-    )
+    parser = contest.folder_parser(__doc__)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--entrants", nargs="+", choices=ENTRANTS, default=list(ENTRANTS))
     parser.add_argument("--epochs", type=int, default=3, help="how often all files come in a round")
