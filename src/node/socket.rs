@@ -113,8 +113,8 @@ pub(crate) fn listen(
 
 /// What is behind the name of a socket.
 pub(crate) enum SocketContact {
-    /// A process of this user listens. The stream never waits.
-    Listens(UnixStream, PeerProcess),
+    /// A process of this user listens. Nobody waits in a call of this end.
+    Listens(OwnedFd, PeerProcess),
     /// A process of another user does.
     OfAnother(PeerProcess),
     /// As many connections as there can be wait for the process to look at them.
@@ -125,13 +125,17 @@ pub(crate) enum SocketContact {
     Missing,
 }
 
-/// Connects to `name` in `directory`, without waiting.
+/// Connects a socket of this kind to `name` in `directory`, without waiting.
 ///
 /// # Errors
 /// That this process can open no more files, for example.
-pub(crate) fn connect(directory: &RuntimeDirectory, name: &str) -> io::Result<SocketContact> {
+pub(crate) fn connect(
+    directory: &RuntimeDirectory,
+    name: &str,
+    kind: SocketType,
+) -> io::Result<SocketContact> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
     match rustix::net::connect(&socket, &SocketAddrUnix::new(directory.place_of(name))?) {
         Ok(()) => {}
         Err(Errno::AGAIN) => return Ok(SocketContact::Crowded),
@@ -140,11 +144,7 @@ pub(crate) fn connect(directory: &RuntimeDirectory, name: &str) -> io::Result<So
         Err(error) => return Err(error.into()),
     }
     let peer = PeerProcess::of(&socket)?;
-    Ok(if peer.is_ours() {
-        SocketContact::Listens(socket.into(), peer)
-    } else {
-        SocketContact::OfAnother(peer)
-    })
+    Ok(if peer.is_ours() { SocketContact::Listens(socket, peer) } else { SocketContact::OfAnother(peer) })
 }
 
 #[cfg(test)]
@@ -153,34 +153,38 @@ mod tests {
     use std::io::{Read, Write};
     use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 
+    fn contact(directory: &RuntimeDirectory, name: &str) -> io::Result<SocketContact> {
+        connect(directory, name, SocketType::STREAM)
+    }
+
     #[test]
     fn both_ends_know_whose_the_other_is_and_the_name_tells_who_listens() {
         let place = tempfile::tempdir().unwrap();
         let directory = RuntimeDirectory::within(place.path()).unwrap();
-        assert!(matches!(connect(&directory, "a").unwrap(), SocketContact::Missing));
+        assert!(matches!(contact(&directory, "a").unwrap(), SocketContact::Missing));
         let listener = UserListener::bind(&directory, "a").unwrap();
         assert_eq!(directory.names(), ["a"]);
         let file = std::fs::metadata(directory.place_of("a")).unwrap();
         assert!(file.file_type().is_socket());
         assert_eq!(file.permissions().mode() & 0o7777, 0o600);
-        let SocketContact::Listens(mut ours, peer) = connect(&directory, "a").unwrap() else { panic!() };
+        let SocketContact::Listens(ours, peer) = contact(&directory, "a").unwrap() else { panic!() };
         assert_eq!(peer, PeerProcess { user: rustix::process::geteuid().as_raw(), pid: std::process::id() });
         let mut theirs = listener.accept().unwrap();
         theirs.write_all(b"x").unwrap();
         drop(theirs);
         let mut heard = Vec::new();
-        ours.read_to_end(&mut heard).unwrap();
+        UnixStream::from(ours).read_to_end(&mut heard).unwrap();
         assert_eq!(heard, b"x");
         // One that is never looked at fills up.
-        let waiting: Vec<_> = (0..2 * BACKLOG).map(|_| connect(&directory, "a").unwrap()).collect();
+        let waiting: Vec<_> = (0..2 * BACKLOG).map(|_| contact(&directory, "a").unwrap()).collect();
         assert!(matches!(waiting.last().unwrap(), SocketContact::Crowded));
         drop(listener);
-        assert!(matches!(connect(&directory, "a").unwrap(), SocketContact::Nobody));
+        assert!(matches!(contact(&directory, "a").unwrap(), SocketContact::Nobody));
         let again = UserListener::bind(&directory, "a").unwrap();
-        assert!(matches!(connect(&directory, "a").unwrap(), SocketContact::Listens(..)));
+        assert!(matches!(contact(&directory, "a").unwrap(), SocketContact::Listens(..)));
         drop(again);
         std::fs::write(directory.place_of("b"), "no socket").unwrap();
-        assert!(matches!(connect(&directory, "b").unwrap(), SocketContact::Nobody));
+        assert!(matches!(contact(&directory, "b").unwrap(), SocketContact::Nobody));
     }
 
     #[test]
@@ -195,6 +199,6 @@ mod tests {
             waiting.join().unwrap().unwrap_err()
         });
         assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
-        assert!(matches!(connect(&directory, "a").unwrap(), SocketContact::Nobody));
+        assert!(matches!(contact(&directory, "a").unwrap(), SocketContact::Nobody));
     }
 }

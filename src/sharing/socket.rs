@@ -2,15 +2,15 @@
 //! (SOCK_SEQPACKET), between processes of one user.
 
 use crate::error::{Error, Result};
-use crate::node::{PeerProcess, RuntimeDirectory, listen};
+use crate::node::{PeerProcess, RuntimeDirectory, SocketContact, connect, listen};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType,
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::{ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -57,9 +57,9 @@ impl Listener {
     /// The next connection of a process of this user; `None` when there is none now. Others are turned away.
     pub(crate) fn accept(&self) -> Option<Socket> {
         loop {
-            let socket = Socket(rustix::net::accept_with(&self.0, FLAGS).ok()?);
-            if socket.is_of_this_user() {
-                return Some(socket);
+            let socket = rustix::net::accept_with(&self.0, FLAGS).ok()?;
+            if PeerProcess::of(&socket).is_ok_and(|peer| peer.is_ours()) {
+                return Some(Socket(socket));
             }
         }
     }
@@ -83,33 +83,22 @@ impl Socket {
     /// # Errors
     /// [`Error::Unavailable`] for a process of another user, and where this system lacks such sockets.
     pub(crate) fn connect(directory: &RuntimeDirectory, name: &str) -> Result<Option<Self>> {
-        let cannot = |error| unusable(directory, name, error);
-        let kind = (AddressFamily::UNIX, SocketType::SEQPACKET);
-        let socket = rustix::net::socket_with(kind.0, kind.1, FLAGS, None).map_err(cannot)?;
-        let address = SocketAddrUnix::new(directory.place_of(name)).map_err(cannot)?;
-        match rustix::net::connect(&socket, &address) {
-            Ok(()) => {}
-            // The queue of connections is full: whoever listens is very busy, or stopped.
-            Err(
-                rustix::io::Errno::NOENT
-                | rustix::io::Errno::CONNREFUSED
-                | rustix::io::Errno::CONNRESET
-                | rustix::io::Errno::AGAIN,
-            ) => return Ok(None),
-            Err(error) => return Err(cannot(error)),
+        match connect(directory, name, SocketType::SEQPACKET) {
+            Ok(SocketContact::Listens(socket, _)) => Ok(Some(Self(socket))),
+            Ok(SocketContact::OfAnother(_)) => {
+                let message = "another user's process shares batches where only this one may";
+                Err(Error::Unavailable(message.into()))
+            }
+            // Where it is crowded, whoever listens is very busy, or stopped.
+            Ok(SocketContact::Crowded | SocketContact::Nobody | SocketContact::Missing) => Ok(None),
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => Ok(None),
+            Err(error) => {
+                let path = directory.path().join(name);
+                let message =
+                    format!("cannot connect to {}, by which batches are shared: {error}", path.display());
+                Err(Error::Unavailable(message))
+            }
         }
-        let socket = Self(socket);
-        if !socket.is_of_this_user() {
-            return Err(Error::Unavailable(
-                "another user's process shares batches where only this one may".into(),
-            ));
-        }
-        Ok(Some(socket))
-    }
-
-    /// Whether the process at the other end is this user's.
-    fn is_of_this_user(&self) -> bool {
-        PeerProcess::of(&self.0).is_ok_and(|peer| peer.is_ours())
     }
 
     /// Whether a message cannot be sent at all.
@@ -208,11 +197,6 @@ impl AsFd for Bell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
-}
-
-fn unusable(directory: &RuntimeDirectory, name: &str, error: rustix::io::Errno) -> Error {
-    let path = directory.path().join(name);
-    Error::Unavailable(format!("cannot connect to {}, by which batches are shared: {error}", path.display()))
 }
 
 #[cfg(test)]

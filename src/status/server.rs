@@ -7,7 +7,7 @@ use super::snapshot::{LoaderSnapshot, ProcessSnapshot};
 use super::{PURPOSE, VERSION, exists, process_of};
 use crate::error::{Error, Result};
 use crate::node::{RuntimeDirectory, SocketContact, UserListener, connect};
-use rustix::net::SendFlags;
+use rustix::net::{SendFlags, SocketType};
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
@@ -142,7 +142,8 @@ impl Drop for StatusSocket {
 fn remove_former(directory: &RuntimeDirectory) {
     for name in directory.names() {
         let Some(pid) = process_of(name.strip_suffix(".new").unwrap_or(&name)) else { continue };
-        if !exists(pid) && matches!(connect(directory, &name), Ok(SocketContact::Nobody)) {
+        let contact = || connect(directory, &name, SocketType::STREAM);
+        if !exists(pid) && matches!(contact(), Ok(SocketContact::Nobody)) {
             directory.remove(&name);
         }
     }

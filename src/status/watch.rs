@@ -6,6 +6,7 @@ use super::{LoaderRates, PURPOSE, VERSION, exists, process_of};
 use crate::error::Result;
 use crate::node::{PeerProcess, RuntimeDirectory, SocketContact, connect};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::net::SocketType;
 use std::collections::BTreeMap;
 use std::io::{ErrorKind, Read};
 use std::os::unix::net::UnixStream;
@@ -104,8 +105,9 @@ impl StatusWatch {
             }
             let mut is =
                 |pid, state| seen.insert(name.clone(), SeenProcess { pid, program: program(pid), state });
-            match connect(&self.directory, name) {
-                Ok(SocketContact::Listens(stream, peer)) => {
+            match connect(&self.directory, name, SocketType::STREAM) {
+                Ok(SocketContact::Listens(socket, peer)) => {
+                    let stream = socket.into();
                     self.asked
                         .insert(name.clone(), Question { stream, peer, since: now, answer: Vec::new() });
                 }
@@ -212,7 +214,7 @@ impl StatusWatch {
 
     /// Whether nobody listens behind `name` any more. Then it is removed.
     fn is_gone(&self, name: &str) -> bool {
-        match connect(&self.directory, name) {
+        match connect(&self.directory, name, SocketType::STREAM) {
             Ok(SocketContact::Nobody) => self.directory.remove(name),
             Ok(SocketContact::Missing) => {}
             _ => return false,
