@@ -5,6 +5,7 @@
 //! good to know; the command line prints it. A message names the reason and the remedy.
 
 use serde::{Deserialize, Serialize};
+use std::cell::Cell;
 use std::collections::{BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -30,6 +31,24 @@ impl Drop for SpokenAloud {
     fn drop(&mut self) {
         COMMANDS.fetch_sub(1, Ordering::Relaxed);
     }
+}
+
+thread_local! {
+    /// Whether what this thread would have the user hear is dropped.
+    static IS_UNHEARD: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Does `work` without anybody hearing the notices that this thread adds meanwhile, where the user hears of the same
+/// from somebody else.
+pub(crate) fn unheard<T>(work: impl FnOnce() -> T) -> T {
+    struct Restored(bool);
+    impl Drop for Restored {
+        fn drop(&mut self) {
+            IS_UNHEARD.set(self.0);
+        }
+    }
+    let _restored = Restored(IS_UNHEARD.replace(true));
+    work()
 }
 
 /// Whether somebody should do something about a notice.
@@ -97,14 +116,16 @@ impl Notices {
 
     fn add_once(&self, kind: NoticeKind, subject: NoticeSubject, message: impl FnOnce() -> String) {
         let mut state = self.state();
-        if state.subjects.insert(subject) {
+        if !IS_UNHEARD.get() && state.subjects.insert(subject) {
             self.add(&mut state, kind, message());
         }
     }
 
     /// Adds `message`, whatever was added before: for each dataset, or for each epoch.
     pub fn notify(&self, kind: NoticeKind, message: String) {
-        self.add(&mut self.state(), kind, message);
+        if !IS_UNHEARD.get() {
+            self.add(&mut self.state(), kind, message);
+        }
     }
 
     /// Warns with `message` of what is going on now: later nobody would want to hear it.
@@ -168,6 +189,22 @@ mod tests {
         assert!(taken[1].len() <= LONGEST + '…'.len_utf8() && taken[1].ends_with("é…"));
         notices.warn_once("cache", || unreachable!("said before"));
         assert!(notices.take().is_empty());
+    }
+
+    #[test]
+    fn what_is_not_to_be_heard_is_neither_kept_nor_taken_as_said() {
+        let notices = Notices::default();
+        let answer = unheard(|| {
+            notices.warn_once("cache", || unreachable!("nobody hears it"));
+            notices.notify(NoticeKind::Warning, "nobody hears it".into());
+            std::thread::scope(|scope| {
+                scope.spawn(|| notices.notify(NoticeKind::Warning, "of another thread".into()));
+            });
+            3
+        });
+        assert_eq!((answer, notices.take()), (3, vec!["of another thread".to_owned()]));
+        notices.warn_once("cache", || "now".into());
+        assert_eq!(notices.take(), ["now"]);
     }
 
     #[test]

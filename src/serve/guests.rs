@@ -1,8 +1,9 @@
 //! The consumers of a producer: their connections, and what they have been lent.
 
 use super::maker::{Made, MadeBatch};
-use super::recipes::Recipes;
+use super::recipes::{RecipeFound, Recipes};
 use super::window::{Action, ConsumerId, LONG, RecipeNumber, SharedWindow};
+use crate::config::GivenSettings;
 use crate::error::{CarriedError, Result};
 use crate::notices::{Notice, NoticeKind};
 use crate::sharing::{
@@ -38,6 +39,8 @@ pub(super) struct Guests {
 
 struct Guest {
     socket: Socket,
+    /// What its recipe says, and where it begins, while it is looked whether batches can be made by it.
+    waits: Option<(String, BatchPosition)>,
     /// By which recipe its batches are made, once it said hello and was taken.
     recipe: Option<RecipeNumber>,
     /// The buffers that it has mapped.
@@ -59,9 +62,9 @@ impl Guests {
         Self { window, recipes, key, guests, next: 0, lent, notices: Vec::new(), has_told_of_waits: false }
     }
 
-    /// Whether anybody takes part.
+    /// Whether anybody takes part, or soon may.
     pub(super) fn are_there(&self) -> bool {
-        self.window.consumers() > 0
+        self.window.consumers() > 0 || self.recipes.look_at_some()
     }
 
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
@@ -81,7 +84,8 @@ impl Guests {
     pub(super) fn welcome(&mut self, listener: &Listener) {
         while let Some(socket) = listener.accept() {
             if self.guests.len() < MOST {
-                self.guests.insert(self.next, Guest { socket, recipe: None, known: BTreeSet::new() });
+                self.guests
+                    .insert(self.next, Guest { socket, waits: None, recipe: None, known: BTreeSet::new() });
                 self.next += 1;
             }
         }
@@ -112,13 +116,10 @@ impl Guests {
         match (message, guest.recipe) {
             (ToProducer::Hello { protocol, key, recipe, at, .. }, None) => {
                 let is_ours = protocol == PROTOCOL && key == self.key && self.window.takes(at);
-                let number = is_ours.then(|| self.recipes.number(&recipe, &self.window.in_use())).flatten();
-                match number.filter(|number| self.window.join(id, *number, at)) {
-                    Some(number) => self.welcomed(id, number),
-                    None => {
-                        guest.socket.send(&ToConsumer::Elsewhere, &[]);
-                        false
-                    }
+                // Nobody of ours says hello twice.
+                match is_ours && guest.waits.is_none() {
+                    true => self.greeted(id, &recipe, at),
+                    false => self.admit(id, None, at),
                 }
             }
             (ToProducer::Ask { at }, Some(_)) => {
@@ -133,9 +134,51 @@ impl Guests {
                 self.window.leave(id);
                 true
             }
-            (ToProducer::Ping, Some(_)) => guest.socket.send(&ToConsumer::Pong, &[]),
+            (ToProducer::Ping, recipe) if recipe.is_some() || guest.waits.is_some() => {
+                guest.socket.send(&ToConsumer::Pong, &[])
+            }
             // Nobody of ours says this.
             _ => false,
+        }
+    }
+
+    /// Looks for the recipe of a consumer that wants batches from `at` on. Returns whether it may stay.
+    fn greeted(&mut self, id: ConsumerId, recipe: &GivenSettings, at: BatchPosition) -> bool {
+        match self.recipes.find(recipe) {
+            RecipeFound::Number(number) => self.admit(id, Some(number), at),
+            RecipeFound::Never => self.admit(id, None, at),
+            RecipeFound::Later(text) => {
+                let Some(guest) = self.guests.get_mut(&id) else { return false };
+                guest.waits = Some((text, at));
+                guest.socket.send(&ToConsumer::Looks, &[])
+            }
+        }
+    }
+
+    /// Has a consumer take part from `at` on, if batches can be made for it, or sends it elsewhere. Returns whether it
+    /// takes part.
+    fn admit(&mut self, id: ConsumerId, recipe: Option<RecipeNumber>, at: BatchPosition) -> bool {
+        if let Some(recipe) = recipe.filter(|recipe| self.window.join(id, *recipe, at)) {
+            return self.welcomed(id, recipe);
+        }
+        if let Some(guest) = self.guests.get(&id) {
+            guest.socket.send(&ToConsumer::Elsewhere, &[]);
+        }
+        false
+    }
+
+    /// Admits those of whose recipes it is known by now whether batches can be made by them.
+    pub(super) fn admit_those_looked_at(&mut self) {
+        while let Some((seen, recipe)) = self.recipes.seen(|| self.window.in_use()) {
+            let is_his = |guest: &Guest| guest.waits.as_ref().is_some_and(|(text, _)| *text == seen);
+            let waiting: Vec<_> =
+                self.guests.iter().filter(|(_, guest)| is_his(guest)).map(|(id, _)| *id).collect();
+            for id in waiting {
+                let waited = self.guests.get_mut(&id).and_then(|guest| guest.waits.take());
+                if waited.is_some_and(|(_, at)| !self.admit(id, recipe, at)) {
+                    self.remove(id);
+                }
+            }
         }
     }
 
@@ -273,7 +316,7 @@ impl Guests {
 
     /// Tells all consumers, also those that come later, what they should hear.
     pub(super) fn tell(&mut self, notices: impl Iterator<Item = Notice>) {
-        for notice in self.recipes.take_notices().into_iter().chain(notices) {
+        for notice in notices {
             let message = ToConsumer::Notice { kind: notice.kind, message: notice.message.clone() };
             for guest in self.guests.values().filter(|guest| guest.recipe.is_some()) {
                 guest.socket.send(&message, &[]);

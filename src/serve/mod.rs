@@ -131,7 +131,7 @@ impl Producer {
         let gathering = (start.consumers, begun + Duration::from_millis(start.patience));
         let size = self.options.shared_window as usize;
         let window = SharedWindow::new(size, self.options.shared_policy, steps, start.at, gathering, begun);
-        let recipes = Recipes::new(self.pipeline.clone(), &start.settings)?;
+        let recipes = Recipes::new(self.pipeline.clone(), &start.settings, bell.clone())?;
         let mut guests = Guests::new(window, recipes, self.places.key().to_string());
         let mut alone_since = Some(begun + FIRST.saturating_sub(linger.unwrap_or_default()));
         loop {
@@ -139,6 +139,7 @@ impl Producer {
             while let Some(outcome) = maker.take() {
                 guests.made(outcome);
             }
+            guests.admit_those_looked_at();
             for action in guests.act(now) {
                 match action {
                     Action::Make(at, recipes) => maker.want(at, recipes),

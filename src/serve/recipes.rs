@@ -1,11 +1,17 @@
 //! The recipes by which a producer makes batches of the same samples: its own, and those of consumers that came since.
+//!
+//! What a further recipe means is found out on a thread of its own, because the labels of millions of samples may have
+//! to be read for it, and consumers take who does not answer for gone.
 
 use super::window::RecipeNumber;
 use crate::config::{Device, GivenSettings, LoaderConfig, LoaderKind, LoaderOptions};
 use crate::error::{Error, Result};
-use crate::notices::Notice;
+use crate::notices;
 use crate::pipeline::Pipeline;
+use crate::sharing::Bell;
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
 /// The most recipes of a producer at a time. Whoever has a further one goes elsewhere.
@@ -21,63 +27,105 @@ pub(super) struct Recipes {
     settings: GivenSettings,
     /// What each recipe says.
     known: BTreeMap<RecipeNumber, String>,
-    notices: Vec<Notice>,
+    /// What those say that are being looked at.
+    looked_at: BTreeSet<String>,
+    to_look_at: Sender<(String, GivenSettings)>,
+    seen: Receiver<(String, Option<LoaderConfig>)>,
+}
+
+/// What became of looking for a recipe.
+pub(super) enum RecipeFound {
+    /// Batches can be made by it.
+    Number(RecipeNumber),
+    /// It is new. What it says is what [`Recipes::seen`] tells of later.
+    Later(String),
+    /// Batches cannot be made by it: there are too many, or it does not fit the settings of this producer, such as its
+    /// `memory`.
+    Never,
 }
 
 impl Recipes {
+    /// The recipes of a producer with these settings. The `bell` is rung when it is known of a recipe what it means.
+    ///
     /// # Errors
-    /// [`Error::Config`] for settings that do not fit.
-    pub(super) fn new(pipeline: Arc<Pipeline>, settings: &GivenSettings) -> Result<Self> {
+    /// [`Error::Config`] for settings that do not fit; [`Error::Unavailable`] when no thread can be started.
+    pub(super) fn new(pipeline: Arc<Pipeline>, settings: &GivenSettings, bell: Arc<Bell>) -> Result<Self> {
         let known = BTreeMap::from([(OWN, settings.recipe_text(LoaderKind::Images)?)]);
-        Ok(Self { pipeline, known, settings: settings.clone(), notices: Vec::new() })
+        let (to_look_at, asked) = unbounded::<(String, GivenSettings)>();
+        let (sender, seen) = unbounded();
+        let looks = pipeline.clone();
+        let work = move || {
+            for (text, settings) in asked {
+                let config =
+                    catch_unwind(AssertUnwindSafe(|| config(&looks, &settings).ok())).unwrap_or(None);
+                if sender.send((text, config)).is_err() {
+                    break;
+                }
+                bell.ring();
+            }
+        };
+        let thread = std::thread::Builder::new().name("foreload-recipes".into()).spawn(work);
+        thread.map_err(|error| Error::Unavailable(format!("cannot start a thread: {error}")))?;
+        let (settings, looked_at) = (settings.clone(), BTreeSet::new());
+        Ok(Self { pipeline, settings, known, looked_at, to_look_at, seen })
     }
 
-    /// The number of a recipe, by which batches can be made from now on. `None` where there are too many, and for one
-    /// that does not fit the settings of this producer, such as its `memory`. Those that are not `in_use` are
-    /// forgotten.
-    pub(super) fn number(
-        &mut self,
-        recipe: &GivenSettings,
-        in_use: &BTreeSet<RecipeNumber>,
-    ) -> Option<RecipeNumber> {
+    /// Looks for a recipe.
+    pub(super) fn find(&mut self, recipe: &GivenSettings) -> RecipeFound {
         let settings = self.settings.with_recipe(recipe);
-        let text = settings.recipe_text(LoaderKind::Images).ok()?;
+        let Ok(text) = settings.recipe_text(LoaderKind::Images) else { return RecipeFound::Never };
         if let Some((number, _)) = self.known.iter().find(|(_, known)| **known == text) {
-            return Some(*number);
+            return RecipeFound::Number(*number);
         }
+        if !self.looked_at.contains(&text) {
+            if self.to_look_at.send((text.clone(), settings)).is_err() {
+                return RecipeFound::Never;
+            }
+            self.looked_at.insert(text.clone());
+        }
+        RecipeFound::Later(text)
+    }
+
+    /// Whether it is being found out what a recipe means.
+    pub(super) fn look_at_some(&self) -> bool {
+        !self.looked_at.is_empty()
+    }
+
+    /// The next recipe of which it is known by now what it means: what it says, and its number if batches can be made
+    /// by it. Those that are not `in_use` are forgotten then.
+    pub(super) fn seen(
+        &mut self,
+        in_use: impl FnOnce() -> BTreeSet<RecipeNumber>,
+    ) -> Option<(String, Option<RecipeNumber>)> {
+        let (text, config) = self.seen.try_recv().ok()?;
+        self.looked_at.remove(&text);
+        let in_use = in_use();
         let is_kept = |number| number == OWN || in_use.contains(&number);
         self.known.retain(|number, _| is_kept(*number));
         self.pipeline.keep_recipes(is_kept);
-        if self.known.len() >= MOST_RECIPES {
-            return None;
+        let config = config.filter(|_| self.known.len() < MOST_RECIPES);
+        let number = config.map(|config| self.pipeline.add_recipe(config));
+        if let Some(number) = number {
+            self.known.insert(number, text.clone());
         }
-        let config = self.config(&settings).ok()?;
-        let number = self.pipeline.add_recipe(config);
-        self.known.insert(number, text);
-        Some(number)
+        Some((text, number))
     }
+}
 
-    /// What these settings mean, which differ from the producer's by the recipe.
-    fn config(&mut self, settings: &GivenSettings) -> Result<LoaderConfig> {
-        let (index, own) = (self.pipeline.index(), self.pipeline.config());
-        let heard = || std::iter::from_fn(|| index.notices().next());
-        self.notices.extend(heard());
-        let config = options(settings)?.validate()?.check(index);
-        // The loader that has this recipe has heard the same of it, and nobody else needs to.
-        heard().for_each(drop);
-        let config = config?;
-        if config.label_columns != own.label_columns {
-            let message = "is not what it was when this process began to share its batches";
-            return Err(Error::config("labels", message));
-        }
-        let (selection, label_columns) = (own.selection.clone(), own.label_columns.clone());
-        Ok(LoaderConfig { selection, label_columns, stretches: own.stretches.clone(), ..config })
+/// What these settings mean for the producer's pipeline, from whose own they differ by the recipe.
+///
+/// # Errors
+/// [`Error::Config`] that names the setting.
+fn config(pipeline: &Pipeline, settings: &GivenSettings) -> Result<LoaderConfig> {
+    let own = pipeline.config();
+    // The loader that has this recipe hears the same of it, and nobody else needs to.
+    let config = notices::unheard(|| options(settings)?.validate()?.check(pipeline.index()))?;
+    if config.label_columns != own.label_columns {
+        let message = "is not what it was when this process began to share its batches";
+        return Err(Error::config("labels", message));
     }
-
-    /// What was to be told when a recipe came.
-    pub(super) fn take_notices(&mut self) -> Vec<Notice> {
-        std::mem::take(&mut self.notices)
-    }
+    let (selection, label_columns) = (own.selection.clone(), own.label_columns.clone());
+    Ok(LoaderConfig { selection, label_columns, stretches: own.stretches.clone(), ..config })
 }
 
 /// The options of a producer with these settings.

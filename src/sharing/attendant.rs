@@ -4,7 +4,7 @@
 use super::key::{SharedKey, Sharing};
 use super::link::{AskOutcome, Attended as Lent, Greeting, Link};
 use super::places::{MOST_PRODUCERS, ProducerPlaces};
-use super::socket::Bell;
+use super::socket::{Bell, Socket};
 use super::wire::BatchPosition;
 use crate::error::{Error, Result};
 use crate::notices::Notices;
@@ -52,6 +52,16 @@ impl SharingStats {
     }
 }
 
+/// What became of a hello.
+#[derive(Debug, PartialEq)]
+enum Greeted {
+    Taken,
+    /// The producer is elsewhere, or does not answer.
+    NotTaken,
+    /// It has ended meanwhile.
+    Gone,
+}
+
 /// A consumer of batches that are shared.
 pub(crate) struct Attendant {
     sharing: Arc<Sharing>,
@@ -85,16 +95,25 @@ impl Attendant {
         let places = ProducerPlaces::open(key)?;
         for number in 0..self.number {
             let Some(socket) = places.connect(number)? else { continue };
-            if let Greeting::Taken(link) =
-                Link::greet(socket, (key, &self.sharing.recipe), at, &self.notices)?
-            {
-                self.stats.producers.fetch_add(1, Ordering::Relaxed);
-                self.number = number;
-                self.link = Some((key, link));
-                return Ok(());
+            if self.greet(socket, number, key, at)? == Greeted::Taken {
+                break;
             }
         }
         Ok(())
+    }
+
+    /// Says hello to the producer of a place, and is its consumer from now on if that takes it.
+    fn greet(&mut self, socket: Socket, number: u32, key: SharedKey, at: BatchPosition) -> Result<Greeted> {
+        match Link::greet(socket, (key, &self.sharing.recipe), at, &self.notices)? {
+            Greeting::Taken(link) => {
+                self.stats.producers.fetch_add(1, Ordering::Relaxed);
+                self.number = number;
+                self.link = Some((key, link));
+                Ok(Greeted::Taken)
+            }
+            Greeting::Elsewhere | Greeting::Silent => Ok(Greeted::NotTaken),
+            Greeting::Gone => Ok(Greeted::Gone),
+        }
     }
 
     /// Finds a producer for the batches of `(rank, world_size)` from `at` on, or starts one.
@@ -109,15 +128,10 @@ impl Attendant {
             let since = Instant::now();
             while since.elapsed() < START {
                 if let Some(socket) = places.connect(number)? {
-                    match Link::greet(socket, (key, &self.sharing.recipe), at, &self.notices)? {
-                        Greeting::Taken(link) => {
-                            self.stats.producers.fetch_add(1, Ordering::Relaxed);
-                            self.number = number;
-                            self.link = Some((key, link));
-                            return Ok(());
-                        }
-                        Greeting::Elsewhere | Greeting::Silent => break,
-                        Greeting::Gone => {}
+                    match self.greet(socket, number, key, at)? {
+                        Greeted::Taken => return Ok(()),
+                        Greeted::NotTaken => break,
+                        Greeted::Gone => {}
                     }
                 } else if let Some(claim) = places.claim(number)? {
                     self.sharing.order.start(claim, place, key, at, self.consumers)?;

@@ -90,9 +90,16 @@ impl Link {
         if !socket.send(&hello, &[]) {
             return Ok(Greeting::Gone);
         }
-        let deadline = Instant::now() + WELCOME;
+        let mut deadline = Instant::now() + WELCOME;
+        let (mut looks, mut is_pinged) = (false, false);
         loop {
             match socket.receive() {
+                Incoming::Message(IncomingMessage {
+                    message: ToConsumer::Looks | ToConsumer::Pong, ..
+                }) => {
+                    (looks, is_pinged) = (true, false);
+                    deadline = Instant::now() + QUIET;
+                }
                 Incoming::Message(IncomingMessage { message: ToConsumer::Welcome { process }, .. }) => {
                     let link = Self { socket: Arc::new(socket), maps: HashMap::new(), producer: process };
                     return Ok(Greeting::Taken(link));
@@ -110,8 +117,17 @@ impl Link {
                 }
                 Incoming::Message(_) => {}
                 Incoming::Closed => return Ok(Greeting::Gone),
-                Incoming::Nothing if Instant::now() >= deadline => return Ok(Greeting::Silent),
-                Incoming::Nothing => drop(wait_for(&[socket.as_fd()], Some(deadline))),
+                Incoming::Nothing if Instant::now() < deadline => {
+                    wait_for(&[socket.as_fd()], Some(deadline));
+                }
+                Incoming::Nothing if is_pinged || !looks => return Ok(Greeting::Silent),
+                Incoming::Nothing => {
+                    is_pinged = true;
+                    deadline = Instant::now() + ANSWER;
+                    if !socket.send(&ToProducer::Ping, &[]) {
+                        return Ok(Greeting::Gone);
+                    }
+                }
             }
         }
     }
@@ -203,7 +219,7 @@ impl Link {
                 notices.notify(kind, message);
                 Ok(Taken::Nothing)
             }
-            ToConsumer::Welcome { .. } | ToConsumer::Pong => Ok(Taken::Nothing),
+            ToConsumer::Welcome { .. } | ToConsumer::Looks | ToConsumer::Pong => Ok(Taken::Nothing),
         }
     }
 }
@@ -220,4 +236,49 @@ enum Taken {
     Batch(BatchPosition, Attended),
     Elsewhere,
     Nothing,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::socket::Listener;
+    use super::*;
+    use crate::node::RuntimeDirectory;
+
+    /// What becomes of a hello to a producer that looks at it, and is asked so many times whether it is there.
+    fn greeted(answers: u32, welcomes: bool) -> Greeting {
+        let place = tempfile::tempdir().unwrap();
+        let directory = RuntimeDirectory::within(place.path()).unwrap();
+        let listener = Listener::bind(&directory, "x.sock").unwrap();
+        let consumer = Socket::connect(&directory, "x.sock").unwrap().unwrap();
+        let producer = listener.accept().unwrap();
+        let heard = || loop {
+            wait_for(&[producer.as_fd()], None);
+            match producer.receive() {
+                Incoming::Message(IncomingMessage { message, .. }) => return Some(message),
+                Incoming::Nothing => {}
+                Incoming::Closed => return None,
+            }
+        };
+        let (recipe, at) = (GivenSettings::default(), BatchPosition { epoch: 0, step: 0 });
+        std::thread::scope(|scope| {
+            let of = (SharedKey::of(b"x"), &recipe);
+            let waits = scope.spawn(move || Link::greet(consumer, of, at, &Notices::default()).unwrap());
+            assert!(matches!(heard(), Some(ToProducer::Hello { .. })));
+            assert!(producer.send(&ToConsumer::Looks, &[]));
+            for _ in 0..answers {
+                assert!(matches!(heard(), Some(ToProducer::Ping)));
+                assert!(producer.send(&ToConsumer::Pong, &[]));
+            }
+            if welcomes {
+                producer.send(&ToConsumer::Welcome { process: 7 }, &[]);
+            }
+            waits.join().unwrap()
+        })
+    }
+
+    #[test]
+    fn who_looks_is_waited_for_as_long_as_it_answers() {
+        assert!(matches!(greeted(3, true), Greeting::Taken(link) if link.producer == 7));
+        assert!(matches!(greeted(1, false), Greeting::Silent));
+    }
 }

@@ -6,7 +6,7 @@ use crate::notices::NoticeKind;
 use serde::{Deserialize, Serialize};
 
 /// The version of the messages. Programs of other versions do not share.
-pub(crate) const PROTOCOL: u32 = 2;
+pub(crate) const PROTOCOL: u32 = 3;
 
 /// The place of a batch among those of all epochs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -39,7 +39,7 @@ pub(crate) enum ToProducer {
     GiveBack { buffer: u64, inherited: bool },
     /// It wants no more batches. What it has it may keep, and gives back later.
     Leave,
-    /// It waits, and wants to know whether anybody is there.
+    /// It waits, and wants to know whether anybody is there. After its hello it does so once the producer looks.
     Ping,
 }
 
@@ -51,6 +51,8 @@ pub(crate) enum ToConsumer {
         /// The producer's process.
         process: u32,
     },
+    /// The producer looks whether it can make batches by the consumer's recipe, and says so later.
+    Looks,
     /// The batch that was asked for is in this buffer. The descriptor of the buffer comes first, if the consumer does
     /// not have it yet; then that of a parcel, if one goes along.
     Lend {
