@@ -1,7 +1,7 @@
 //! What was found out before, so that it is not found out again whenever a cost comes and goes.
 
 use super::KnobValues;
-use super::measure::Measured;
+use super::measure::{Measured, WhatLimits};
 use std::collections::VecDeque;
 
 /// The most findings that are kept.
@@ -11,46 +11,67 @@ const KEPT: usize = 32;
 const ALIKE: f64 = 1.35;
 const FAR: f64 = 2.0;
 
+/// A factor by which the work of all decoding threads together differs clearly. Where they are what limits it is always
+/// the same, and it falls as soon as something else does.
+const OTHER_WORK: f64 = 1.2;
+
 /// Shares of waiting between which it is not said whether a consumer waits.
 const HARDLY: f64 = 0.01;
 const CLEARLY: f64 = 0.05;
 
-/// By what conditions are recognised: how fast samples come, what they cost, and whether that is fast enough.
+/// By what conditions are recognised: how fast samples come, what they cost, what limits, and whether that is fast
+/// enough.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct Signature {
     rate: f64,
     work: f64,
+    /// The decoding threads that are busy on average.
+    busy: f64,
     waiting: f64,
+    limit: WhatLimits,
 }
 
 impl Signature {
-    pub(super) fn of(measured: &Measured) -> Self {
-        Self { rate: measured.rate(), work: measured.work_per_sample(), waiting: measured.waiting() }
+    /// The signature of what was measured with so many decoding threads.
+    pub(super) fn of(measured: &Measured, threads: usize) -> Self {
+        Self {
+            rate: measured.rate(),
+            work: measured.work_per_sample(),
+            busy: measured.busy_threads(),
+            waiting: measured.waiting(),
+            limit: measured.limit(threads),
+        }
     }
 
     /// Whether the other may be the same conditions, but for noise.
     pub(super) fn is_like(self, other: Self) -> bool {
-        self.distance(other) < ALIKE && !self.differs_in_waiting(other)
+        self.distance(other) < ALIKE && !self.differs_in_waiting(other) && !self.differs_in_limit(other)
     }
 
     /// Whether the other is something else beyond doubt.
     pub(super) fn is_far_from(self, other: Self) -> bool {
-        self.distance(other) > FAR || self.differs_in_waiting(other)
+        self.distance(other) > FAR || self.differs_in_waiting(other) || self.differs_in_limit(other)
     }
 
     /// The factor by which the measure that differs most does.
     fn distance(self, other: Self) -> f64 {
-        let factor = |one: f64, two: f64| {
-            let (one, two) = (one.max(1e-9), two.max(1e-9));
-            (one / two).max(two / one)
-        };
         factor(self.rate, other.rate).max(factor(self.work, other.work))
+    }
+
+    fn differs_in_limit(self, other: Self) -> bool {
+        self.limit != other.limit && factor(self.busy, other.busy) > OTHER_WORK
     }
 
     fn differs_in_waiting(self, other: Self) -> bool {
         let (less, more) = (self.waiting.min(other.waiting), self.waiting.max(other.waiting));
         less < HARDLY && more > CLEARLY
     }
+}
+
+/// By how many times one is more than the other.
+fn factor(one: f64, two: f64) -> f64 {
+    let (one, two) = (one.max(1e-9), two.max(1e-9));
+    (one / two).max(two / one)
 }
 
 /// Conditions with the values of the knobs under which they were met, and the values that were found best.
@@ -90,7 +111,7 @@ mod tests {
     use crate::tune::Knob;
 
     fn signature(rate: f64, waiting: f64) -> Signature {
-        Signature { rate, work: 1e-3, waiting }
+        Signature { rate, work: 1e-3, busy: rate * 1e-3, waiting, limit: WhatLimits::Decoding }
     }
 
     #[test]
@@ -100,6 +121,12 @@ mod tests {
         assert!(!usual.is_like(signature(600.0, 0.5)) && !usual.is_far_from(signature(600.0, 0.5)));
         assert!(usual.is_far_from(signature(300.0, 0.5)));
         assert!(usual.is_far_from(signature(1000.0, 0.0)), "the consumer does not wait any more");
+        let slower = |limit| Signature { limit, ..signature(800.0, 0.5) };
+        assert!(usual.is_far_from(slower(WhatLimits::Storage)), "something else limits now");
+        assert!(
+            usual.is_like(Signature { limit: WhatLimits::Storage, ..signature(900.0, 0.5) }),
+            "or hardly does"
+        );
     }
 
     #[test]

@@ -132,6 +132,7 @@ fn situations() -> Vec<(&'static str, Costs)> {
         ("decoding beside a hog", Costs { cores: 2.5, ..FAST }),
         ("one core", Costs { cores: 1.0, ..FAST }),
         ("drive", Costs { latency: 1e-3, ..FAST }),
+        ("drive that could be a little slower", Costs { latency: 1.7e-3, ..FAST }),
         ("parallel file system", Costs { latency: 0.01, ..FAST }),
         ("parallel file system, heavy", Costs { latency: 0.01, work: 5e-3, ..FAST }),
         ("object store", Costs { latency: 0.04, ..FAST }),

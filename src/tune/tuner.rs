@@ -197,7 +197,7 @@ impl Tuner {
                 TrialOutcome::TakenBack(decisions) => decisions,
             },
             Phase::Adopted => {
-                self.phase = Phase::Resting(Signature::of(&measured));
+                self.phase = Phase::Resting(self.signature(&measured));
                 Vec::new()
             }
             Phase::Resting(reference) => self.watch(now, reference, &measured, &mut may_change),
@@ -216,6 +216,10 @@ impl Tuner {
         Knob::ALL.into_iter().filter_map(of).collect()
     }
 
+    fn signature(&self, measured: &Measured) -> Signature {
+        Signature::of(measured, self.values.get(Knob::Threads))
+    }
+
     fn begin_search(&mut self, began: Option<(KnobValues, Signature)>) {
         self.phase = Phase::Searching;
         self.search = Search { began, ..Search::default() };
@@ -231,7 +235,8 @@ impl Tuner {
         may_change: &mut dyn FnMut() -> bool,
     ) -> Vec<Decision> {
         let values = self.values;
-        self.search.began.get_or_insert_with(|| (values, Signature::of(measured)));
+        let signature = self.signature(measured);
+        self.search.began.get_or_insert((values, signature));
         let gives_back = measured.waiting() < NEVER;
         self.calm = if gives_back { self.calm + 1 } else { 0 };
         let changes = if measured.waiting() > WAITS {
@@ -300,7 +305,7 @@ impl Tuner {
 
     /// Rests until something else is measured.
     fn rest(&mut self, measured: &Measured) {
-        let signature = Signature::of(measured);
+        let signature = self.signature(measured);
         let Search { began, fruitful, refused, .. } = std::mem::take(&mut self.search);
         self.is_needed = refused.iter().any(|what| matches!(what, Tried::Down(_)));
         if let Some(began) = began {
@@ -321,7 +326,7 @@ impl Tuner {
         may_change: &mut dyn FnMut() -> bool,
     ) -> Vec<Decision> {
         self.phase = Phase::Resting(reference);
-        let (signature, values) = (Signature::of(measured), self.values);
+        let (signature, values) = (self.signature(measured), self.values);
         let KnobRange { usual, most, .. } = self.ranges[Knob::Threads as usize];
         let (threads, usual) = (values.get(Knob::Threads), usual.min(most));
         let are_busy = measured.busy_threads() > BUSY * threads as f64;
