@@ -1,9 +1,10 @@
 """Measures the tuner beside fixed settings: from its defaults, from bad starting points, and what it costs when idle.
 
-Every figure comes from `foreload bench --json` on the same images. In each situation a small grid of fixed settings
-(threads x reads in flight) says what the best would be; the tuner begins from the defaults and from bad starting points
-(`FORELOAD_TUNER_START`), and the same defaults run without it. Ways alternate within a round; figures are medians of
-rounds, of the seconds after the tuner had time to settle.
+Every figure comes from `foreload bench --json` on the same images, but for those after a change of costs, which come
+from `changing.py`. In each situation a grid of fixed settings (threads x reads in flight) says what the best would be;
+the tuner begins from the defaults and from bad starting points (`FORELOAD_TUNER_START`), and the same defaults run
+without it. Ways alternate within a round; figures are medians of rounds, of the seconds after the tuner had time to
+settle.
 """
 
 from __future__ import annotations
@@ -11,24 +12,26 @@ from __future__ import annotations
 import argparse
 import itertools
 import json
-import os
 import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
 import report
+from changing import CHANGES, WINDOW
 from environments import ROOT, Unavailable, last_lines
-from situations import OBJECT_STORE_DELAY, Situation, every
+from program import NOT_TUNED, Bench, Way, fixed, hogs, served
+from situations import Situation, every
 
+HERE = Path(__file__).resolve().parent
 NEAR_THE_BEST = 0.95
 NEVER_WORSE = 0.95
 IDLE_COST = 1.05
+SECONDS_TO_FOLLOW = 10.0
+MOST_CHANGES = 3
 BAD_STARTS = {
     "from little": "threads=1,queue_depth=1,prefetch=1",
     "from much reading": "threads=1,queue_depth=256",
@@ -36,150 +39,53 @@ BAD_STARTS = {
 }
 DEFAULTS = "defaults, not tuned"
 TUNED = "tuned from defaults"
+RESTING_IN = "pfs-light"
+"""The situation in which the tuner is watched for long: there the tuner has most to do."""
 
 
-@dataclass(frozen=True)
-class Way:
-    """A way to run: flags, and the values that the tuner begins with."""
-
-    flags: tuple[str, ...] = ()
-    start: str = ""
-
-
-def ways(chosen: argparse.Namespace) -> dict[str, Way]:
-    """Return what is compared, by name."""
-    grid = {
-        f"{threads} threads, {depth} reads": Way(
-            ("--tune=false", "--threads", str(threads), "--queue-depth", str(depth))
-        )
+def grid(chosen: argparse.Namespace) -> dict[str, Way]:
+    """Return the fixed settings by name."""
+    return {
+        f"{threads} threads, {depth} reads": fixed(threads, depth)
         for threads, depth in itertools.product(chosen.threads, chosen.depths)
     }
-    bad = {name: Way(start=start) for name, start in BAD_STARTS.items()}
-    return grid | {DEFAULTS: Way(("--tune=false",)), TUNED: Way()} | bad
-
-
-class Bench:
-    """The program and its data."""
-
-    def __init__(self, chosen: argparse.Namespace, scratch: Path) -> None:
-        """Remember what was chosen."""
-        self.chosen = chosen
-        self.scratch = scratch
-
-    def start(
-        self, situation: Situation, way: Way, data: str, rank: int, epochs: int, more: list[str]
-    ) -> subprocess.Popen:
-        """Start one rank."""
-        ranks = ["--rank", str(rank), "--world-size", str(situation.ranks)]
-        ranks += ["--local-world-size", str(situation.ranks)] if situation.ranks > 1 else []
-        command = [str(self.chosen.foreload), "bench", data, "--epochs", str(epochs), "--batch-size", "64"]
-        command += [*situation.flags, *way.flags, *ranks, *more]
-        command += ["--index-dir", str(self.scratch / "index"), "--json"]
-        environment = os.environ | {"FORELOAD_TUNER_START": way.start}
-        return subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-        )
-
-    def run(self, situation: Situation, way: Way, data: str, epochs: int, *more: str) -> list[dict]:
-        """Run all ranks; return the reports."""
-        started = [
-            self.start(situation, way, data, rank, epochs, list(more)) for rank in range(situation.ranks)
-        ]
-        reports = []
-        for process in started:
-            out, err = process.communicate()
-            if process.returncode != 0:
-                raise Unavailable(f"exit code {process.returncode}: {last_lines(err or out)}")
-            reports.append(json.loads(out[out.index("{") :]))
-        return reports
-
-
-def settled(reports: list[dict], settle: float) -> dict:
-    """Return rate and CPU of the epochs that began after the tuner had time to settle, of all ranks together."""
-    rate, cpu, images, changes = 0.0, 0.0, 0, 0
-    for one in reports:
-        passed, late = 0.0, []
-        for epoch in one["epochs"]:
-            if passed >= settle:
-                late.append(epoch)
-            passed += epoch["seconds"]
-        late = late or one["epochs"][-1:]
-        rate += sum(epoch["images"] for epoch in late) / sum(epoch["seconds"] for epoch in late)
-        cpu += sum(epoch["cpu_seconds"] for epoch in late)
-        images += sum(epoch["images"] for epoch in late)
-        changes += one["tuner"]["changes"]
-    last = reports[0]["tuner"]
-    values = {name: last[name] for name in ("threads", "queue_depth", "prefetch")}
-    return {"images_per_s": rate, "cpu_per_1000": 1000 * cpu / images, "changes": changes, "values": values}
-
-
-@contextmanager
-def hog(on: bool) -> Iterator[None]:
-    """Keep one processor busy with something else."""
-    process = subprocess.Popen([sys.executable, "-c", "while True: pass"]) if on else None
-    try:
-        yield
-    finally:
-        if process:
-            process.kill()
-            process.wait()
-
-
-@contextmanager
-def served(chosen: argparse.Namespace, on: bool) -> Iterator[str]:
-    """Serve the data as slowly as an object store, where that is asked for; yields where it lies."""
-    if not on:
-        yield str(chosen.data)
-        return
-    delay = f"stall:1:{OBJECT_STORE_DELAY}"
-    command = [str(chosen.range_server), str(chosen.data), "--fault", delay]
-    server = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    try:
-        yield server.stdout.readline().strip()
-    finally:
-        server.stdin.close()
-        server.wait()
 
 
 def measure(bench: Bench, situation: Situation) -> dict:
-    """Run all ways of a situation in alternating rounds."""
+    """Run all ways of a situation in alternating rounds, and the defaults, tuned and not, in some more."""
     chosen = bench.chosen
-    found: dict[str, list[dict]] = {name: [] for name in ways(chosen)}
-    with served(chosen, situation.server) as data, hog(situation.hog):
-        first = bench.run(situation, Way(("--tune=false",)), data, 2)
-        epoch = max(one["epochs"][-1]["seconds"] for one in first)
-        for number in range(chosen.rounds):
-            for name, way in ways(chosen).items():
-                is_tuned = "--tune=false" not in way.flags
-                settle = chosen.settle if is_tuned else 0.0
-                epochs = max(2, round((settle + chosen.seconds) / epoch) + 1)
-                # From a bad start epochs are longer at first.
-                result = settled(bench.run(situation, way, data, epochs), settle)
+    both = {DEFAULTS: NOT_TUNED, TUNED: Way()}
+    ways = grid(chosen) | {name: Way(start=start) for name, start in BAD_STARTS.items()} | both
+    found: dict[str, list[dict]] = {name: [] for name in ways}
+    with served(chosen, situation.server) as data, hogs(situation.hogs):
+        epoch = bench.epoch(situation, data)
+        for number in range(max(chosen.rounds, chosen.rounds_of_defaults)):
+            for name, way in (ways if number < chosen.rounds else both).items():
+                result = bench.settled(situation, way, data, epoch)
                 found[name].append(result)
                 report.log(
                     f"{situation.name} {number} {name}: {result['images_per_s']:.0f} {result['values']}"
                 )
-    return summary(found)
+    return summary(found, list(grid(chosen)))
 
 
-def summary(found: dict[str, list[dict]]) -> dict:
+def summary(found: dict[str, list[dict]], fixed_ways: list[str]) -> dict:
     """Return the medians of all ways, and what they say."""
-    medians = {
-        name: statistics.median(one["images_per_s"] for one in rounds) for name, rounds in found.items()
-    }
-    grid = [name for name in found if name.endswith("reads")]
-    best = max(grid, key=medians.__getitem__)
+    rates = {name: [one["images_per_s"] for one in rounds] for name, rounds in found.items()}
+    medians = {name: statistics.median(of) for name, of in rates.items()}
+    best = max(fixed_ways, key=medians.__getitem__)
     tuned = [TUNED, *BAD_STARTS]
-    # Neighbours in time are compared, because the machine is not the same all the time.
-    beside = [
-        ours["images_per_s"] / theirs["images_per_s"]
-        for ours, theirs in zip(found[TUNED], found[DEFAULTS], strict=True)
-    ]
+
+    def ratio(name: str, beside: str) -> float:
+        # Neighbours in time are compared, because the machine is not the same all the time.
+        pairs = zip(rates[name], rates[beside], strict=False)
+        return statistics.median(ours / theirs for ours, theirs in pairs)
+
     return {
         "images_per_s": medians,
         "best": best,
-        "of_best": {name: medians[name] / medians[best] for name in tuned},
-        "of_defaults": statistics.median(beside),
+        "of_best": {name: ratio(name, best) for name in tuned},
+        "of_defaults": ratio(TUNED, DEFAULTS),
         "values": {name: found[name][-1]["values"] for name in tuned},
         "changes": {name: [one["changes"] for one in found[name]] for name in tuned},
     }
@@ -190,21 +96,81 @@ def idle(bench: Bench) -> dict:
     chosen = bench.chosen
     situation = Situation("idle", ())
     steps = ("--consume", f"{chosen.consume_ms}ms")
-    asked = {name: way for name, way in ways(chosen).items() if name not in BAD_STARTS}
+    asked = grid(chosen) | {DEFAULTS: NOT_TUNED, TUNED: Way()}
     found: dict[str, list[float]] = {name: [] for name in asked}
-    first = bench.run(situation, Way(("--tune=false",)), str(chosen.data), 2, *steps)
-    epoch = first[0]["epochs"][-1]["seconds"]
-    for _ in range(chosen.rounds):
+    epoch = bench.epoch(situation, str(chosen.data), *steps)
+    for _ in range(chosen.rounds_of_defaults):
         for name, way in asked.items():
-            settle = chosen.settle if name == TUNED else 0.0
-            epochs = max(2, round((settle + chosen.seconds) / epoch) + 1)
-            result = settled(bench.run(situation, way, str(chosen.data), epochs, *steps), settle)
+            result = bench.settled(situation, way, str(chosen.data), epoch, *steps)
             found[name].append(result["cpu_per_1000"])
             report.log(f"idle {name}: {result['cpu_per_1000']:.3f} s of CPU per 1000, {result['values']}")
     medians = {name: statistics.median(values) for name, values in found.items()}
-    least = min((name for name in medians if name.endswith("reads")), key=medians.__getitem__)
+    least = min(grid(chosen), key=medians.__getitem__)
     ratios = [ours / theirs for ours, theirs in zip(found[TUNED], found[least], strict=True)]
     return {"cpu_per_1000": medians, "least": least, "of_least": statistics.median(ratios)}
+
+
+def follow(bench: Bench, change: str) -> dict:
+    """How soon the tuner is near the best again after a cost has changed by three."""
+    chosen = bench.chosen
+
+    def run(settings: dict, before: float, after: float) -> dict:
+        command = [sys.executable, str(HERE / "changing.py"), change, "--data", str(chosen.data)]
+        command += ["--range-server", str(chosen.range_server), "--settings", json.dumps(settings)]
+        command += ["--before", str(before), "--after", str(after)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise Unavailable(f"exit code {done.returncode}: {last_lines(done.stderr or done.stdout)}")
+        return json.loads(done.stdout)
+
+    rounds = []
+    for _ in range(chosen.rounds):
+        # Fixed settings have nothing to find, but batches ahead that were made before the change.
+        of_fixed = {}
+        for threads, depth in itertools.product(chosen.threads, chosen.depths):
+            settings = {"threads": threads, "queue_depth": depth, "tune": False}
+            images = run(settings, 2.0, 2.0 + chosen.seconds)["images"][round(2.0 / WINDOW) :]
+            of_fixed[f"{threads} threads, {depth} reads"] = sum(images) / chosen.seconds
+        best = max(of_fixed.values())
+        ours = run({}, chosen.settle, SECONDS_TO_FOLLOW + chosen.seconds)
+        images, later = ours["images"], round(SECONDS_TO_FOLLOW / WINDOW)
+        share = sum(images[later:]) / chosen.seconds / best
+        made = [one for one in ours["tuner"]["decisions"] if one["seconds"] >= ours["at"] - 0.5]
+        rounds.append(
+            {
+                "best": max(of_fixed, key=of_fixed.__getitem__),
+                "share": share,
+                "seconds": seconds_until(images, NEAR_THE_BEST * best),
+                "changes": len(made),
+                "values": {name: ours["tuner"][name] for name in ("threads", "queue_depth", "prefetch")},
+            }
+        )
+        report.log(f"{change}: {rounds[-1]}")
+    return {
+        "share": statistics.median(one["share"] for one in rounds),
+        "seconds": statistics.median(one["seconds"] for one in rounds),
+        "rounds": rounds,
+    }
+
+
+def seconds_until(images: list[int], rate: float) -> float:
+    """Return after how long so many images a second, or more, came for two seconds."""
+    stretch = round(2.0 / WINDOW)
+    for begin in range(len(images) - stretch + 1):
+        if sum(images[begin : begin + stretch]) / 2.0 >= rate:
+            return begin * WINDOW
+    return float("inf")
+
+
+def rest(bench: Bench) -> dict:
+    """How often the tuner changes something in half an hour, once it had time to settle."""
+    chosen = bench.chosen
+    situation = every()[RESTING_IN]
+    epoch = bench.epoch(situation, str(chosen.data))
+    seconds = chosen.settle + 60.0 * chosen.rest_minutes
+    one = bench.run(situation, Way(), str(chosen.data), round(seconds / epoch))[0]
+    decisions = [decision for decision in one["tuner"]["decisions"] if decision["seconds"] > chosen.settle]
+    return {"minutes": chosen.rest_minutes, "changes": len(decisions), "decisions": decisions}
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -214,15 +180,22 @@ def parse_arguments() -> argparse.Namespace:
     )
     parser.add_argument("--situations", nargs="*", choices=list(every()), default=list(every()))
     parser.add_argument("--no-idle", action="store_true", help="leave out the cost of being idle")
-    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--no-changes", action="store_true", help="leave out what follows a change of costs")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument(
-        "--settle", type=float, default=15.0, help="seconds that the tuner has before it is measured"
+        "--rounds-of-defaults", type=int, default=7, help="of the defaults, tuned and not, and of being idle"
     )
     parser.add_argument(
-        "--seconds", type=float, default=5.0, help="that are measured of each way in each round"
+        "--rest-minutes", type=float, default=30.0, help="for which changes are counted; 0: they are not"
+    )
+    parser.add_argument(
+        "--settle", type=float, default=10.0, help="seconds that the tuner has before it is measured"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=4.0, help="that are measured of each way in each round"
     )
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--depths", type=int, nargs="+", default=[4, 32, 128])
+    parser.add_argument("--depths", type=int, nargs="+", default=[4, 16, 64, 256])
     parser.add_argument(
         "--consume-ms", type=float, default=60.0, help="for a consumer that is slower than loading"
     )
@@ -260,7 +233,8 @@ def as_text(result: dict) -> str:
         "tuned, of defaults",
         "changes",
     ]
-    lines += [report.table(head, rows), ""]
+    wanted = f"Wanted: {NEAR_THE_BEST} of the best, from anywhere; {NEVER_WORSE} of the defaults."
+    lines += [report.table(head, rows), "", wanted, ""]
     if waiting := result.get("idle"):
         if "failure" in waiting:
             lines.append(f"Idle cost: not measured: {waiting['failure']}")
@@ -271,11 +245,40 @@ def as_text(result: dict) -> str:
                 f"{waiting['least']}, {waiting['cpu_per_1000'][DEFAULTS]:.3f} by defaults that are not tuned; "
                 f"tuned {waiting['of_least']:.3f} of the least, wanted at most {IDLE_COST}."
             )
-    lines.append(f"Wanted: {NEAR_THE_BEST} of the best, from anywhere; {NEVER_WORSE} of the defaults.")
+    lines += changed_as_text(result.get("changes", {}))
+    if resting := result.get("rest"):
+        lines.append("")
+        if "failure" in resting:
+            lines.append(f"Rest: not measured: {resting['failure']}")
+        else:
+            lines.append(
+                f"Rest: {resting['changes']} changes in {resting['minutes']:.0f} minutes of {RESTING_IN}, "
+                f"wanted at most {MOST_CHANGES}."
+            )
     return "\n".join(lines)
 
 
-def attempt(measured: object) -> dict:
+def changed_as_text(changes: dict) -> list[str]:
+    """Return the table of what follows a change of costs."""
+    if not changes:
+        return []
+    rows = []
+    for name, one in changes.items():
+        if "failure" in one:
+            rows.append([name, f"not measured: {one['failure']}", "", ""])
+            continue
+        made = " ".join(str(round_["changes"]) for round_ in one["rounds"])
+        rows.append([name, f"{one['share']:.2f}", f"{one['seconds']:.1f}", made])
+    head = [
+        "what changes",
+        f"of the best, {SECONDS_TO_FOLLOW:.0f} s later",
+        "seconds until near it",
+        "changes, by rounds",
+    ]
+    return ["", report.table(head, rows), "", f"Wanted: {NEAR_THE_BEST} within {SECONDS_TO_FOLLOW:.0f} s."]
+
+
+def attempt(measured: Callable[[], dict]) -> dict:
     """Return what a part gives, or why it gives nothing."""
     try:
         return measured()
@@ -299,6 +302,10 @@ def main() -> int:
         }
         if not chosen.no_idle:
             result["idle"] = attempt(lambda: idle(bench))
+        if not chosen.no_changes:
+            result["changes"] = {name: attempt(lambda name=name: follow(bench, name)) for name in CHANGES}
+        if chosen.rest_minutes > 0:
+            result["rest"] = attempt(lambda: rest(bench))
     report.deliver(result, as_text(result), chosen.json, chosen.output)
     return 0
 

@@ -19,7 +19,7 @@ class Situation:
     name: str
     flags: tuple[str, ...]
     ranks: int = 1
-    hog: bool = False
+    hogs: int = 0
     server: bool = False
 
 
@@ -45,5 +45,5 @@ def every() -> dict[str, Situation]:
     for storage in ("warm", "pfs"):
         flags = STORAGES[storage][0]
         found.append(situation(f"{storage}-light-two-ranks", flags, LIGHT, ranks=2))
-        found.append(situation(f"{storage}-light-hog", flags, LIGHT, hog=True))
+        found.append(situation(f"{storage}-light-hog", flags, LIGHT, hogs=1))
     return {one.name: one for one in found}
