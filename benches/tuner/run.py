@@ -16,7 +16,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
@@ -195,7 +196,7 @@ def parse_arguments() -> argparse.Namespace:
         "--seconds", type=float, default=4.0, help="that are measured of each way in each round"
     )
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--depths", type=int, nargs="+", default=[4, 16, 64, 256])
+    parser.add_argument("--depths", type=int, nargs="+", default=[16, 64, 256])
     parser.add_argument(
         "--consume-ms", type=float, default=60.0, help="for a consumer that is slower than loading"
     )
@@ -287,25 +288,32 @@ def attempt(measured: Callable[[], dict]) -> dict:
         return {"failure": f"{type(reason).__name__}: {reason}".replace(f"{ROOT}/", "")}
 
 
+def parts(bench: Bench) -> Iterator[tuple[str, str | None, Callable[[], dict]]]:
+    """Yield what is measured: the name of the part, that of the row in it if it has rows, and what measures it."""
+    chosen, known = bench.chosen, every()
+    for name in chosen.situations:
+        yield "situations", name, partial(measure, bench, known[name])
+    if not chosen.no_idle:
+        yield "idle", None, partial(idle, bench)
+    for name in () if chosen.no_changes else CHANGES:
+        yield "changes", name, partial(follow, bench, name)
+    if chosen.rest_minutes > 0:
+        yield "rest", None, partial(rest, bench)
+
+
 def main() -> int:
     """Measure and report."""
     chosen = parse_arguments()
+    result = {"benchmark": "tuner", "machine": report.machine(), "situations": {}}
     with tempfile.TemporaryDirectory(prefix="foreload-tuner-") as scratch:
-        bench = Bench(chosen, Path(scratch))
-        known = every()
-        result = {
-            "benchmark": "tuner",
-            "machine": report.machine(),
-            "situations": {
-                name: attempt(lambda name=name: measure(bench, known[name])) for name in chosen.situations
-            },
-        }
-        if not chosen.no_idle:
-            result["idle"] = attempt(lambda: idle(bench))
-        if not chosen.no_changes:
-            result["changes"] = {name: attempt(lambda name=name: follow(bench, name)) for name in CHANGES}
-        if chosen.rest_minutes > 0:
-            result["rest"] = attempt(lambda: rest(bench))
+        for part, row, measured in parts(Bench(chosen, Path(scratch))):
+            if row is None:
+                result[part] = attempt(measured)
+            else:
+                result.setdefault(part, {})[row] = attempt(measured)
+            if chosen.output:
+                # It takes hours, and what is known stays known.
+                report.keep(result, as_text(result), chosen.output)
     report.deliver(result, as_text(result), chosen.json, chosen.output)
     return 0
 
