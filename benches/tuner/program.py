@@ -86,14 +86,18 @@ class Bench:
 def late(reports: list[dict], settle: float) -> dict:
     """Return rate and CPU of the epochs that began after `settle` seconds, of all ranks together."""
     rate, cpu, images, changes = 0.0, 0.0, 0, 0
+    # A rank that is left alone at last has the machine for itself.
+    together = min(sum(epoch["seconds"] for epoch in one["epochs"]) for one in reports)
     for one in reports:
-        passed, after = 0.0, []
+        passed, within, after = 0.0, [], []
         for epoch in one["epochs"]:
-            if passed >= settle:
-                after.append(epoch)
-            passed += epoch["seconds"]
+            began, passed = passed, passed + epoch["seconds"]
+            if passed <= together:
+                within.append(epoch)
+                if began >= settle:
+                    after.append(epoch)
         # From a bad start epochs are longer than they should be.
-        after = after or one["epochs"][-1:]
+        after = after or within[-1:] or one["epochs"][:1]
         rate += sum(epoch["images"] for epoch in after) / sum(epoch["seconds"] for epoch in after)
         cpu += sum(epoch["cpu_seconds"] for epoch in after)
         images += sum(epoch["images"] for epoch in after)
