@@ -8,9 +8,10 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
@@ -39,14 +40,11 @@ class Scene:
 @contextmanager
 def storage(scene: Scene, before: float, after: float) -> Iterator[None]:
     """Let storage be slower or faster in the middle."""
-    store = ObjectStore(scene.chosen.range_server, scene.chosen.data)
-    store.delay(before)
-    scene.data = store.url
-    scene.change = lambda: store.delay(after)
-    try:
+    with ObjectStore(scene.chosen.range_server, scene.chosen.data) as store:
+        store.delay(before)
+        scene.data = store.url
+        scene.change = lambda: store.delay(after)
         yield
-    finally:
-        store.stop()
 
 
 @contextmanager
@@ -64,12 +62,9 @@ def training(scene: Scene, before: float, after: float) -> Iterator[None]:
 @contextmanager
 def neighbours(scene: Scene, count: int) -> Iterator[None]:
     """Let others take the processors in the middle."""
-    crowd = hogs(count)
-    scene.change = crowd.__enter__
-    try:
+    with ExitStack() as crowd:
+        scene.change = lambda: crowd.enter_context(hogs(count))
         yield
-    finally:
-        crowd.__exit__(None, None, None)
 
 
 CHANGES = {
@@ -92,9 +87,9 @@ def main() -> None:
     parser.add_argument("--settings", type=json.loads, default={}, help="of the loader, as JSON")
     chosen = parser.parse_args()
     scene = Scene(chosen)
-    with CHANGES[chosen.change](scene):
-        loader = ImageLoader(scene.data, batch_size=BATCH, image_size=96, device="cpu", **chosen.settings)
-        print(json.dumps(run(scene, loader)))
+    with CHANGES[chosen.change](scene), tempfile.TemporaryDirectory() as index:
+        settings = {"batch_size": BATCH, "image_size": 96, "device": "cpu", "index_dir": index}
+        print(json.dumps(run(scene, ImageLoader(scene.data, **settings, **chosen.settings))))
 
 
 def run(scene: Scene, loader: ImageLoader) -> dict:

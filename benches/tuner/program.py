@@ -17,6 +17,10 @@ from environments import Unavailable, last_lines
 from situations import OBJECT_STORE_DELAY, Situation
 
 
+WARM_UP = 0.5
+"""The seconds after which a run with fixed settings is measured: its first epoch fills what is ahead."""
+
+
 @dataclass(frozen=True)
 class Way:
     """A way to run: flags, and the values that the tuner begins with."""
@@ -63,13 +67,18 @@ class Bench:
     def run(self, situation: Situation, way: Way, data: str, epochs: int, *more: str) -> list[dict]:
         """Run all ranks; return the reports."""
         started = [self.start(situation, way, data, rank, epochs, more) for rank in range(situation.ranks)]
-        reports = []
-        for process in started:
-            out, err = process.communicate()
-            if process.returncode != 0:
-                raise Unavailable(f"exit code {process.returncode}: {last_lines(err or out)}")
-            reports.append(json.loads(out[out.index("{") :]))
-        return reports
+        try:
+            reports = []
+            for process in started:
+                out, err = process.communicate()
+                if process.returncode != 0:
+                    raise Unavailable(f"exit code {process.returncode}: {last_lines(err or out)}")
+                reports.append(json.loads(out[out.index("{") :]))
+            return reports
+        finally:
+            # Where one fails, the others do not run on beside what is measured next.
+            for process in started:
+                process.kill()
 
     def epoch(self, situation: Situation, data: str, *more: str) -> float:
         """Return how many seconds an epoch takes, once the page cache has what it may have."""
@@ -78,7 +87,7 @@ class Bench:
 
     def settled(self, situation: Situation, way: Way, data: str, epoch: float, *more: str) -> dict:
         """Run for as long as was chosen, by epochs of so many seconds; return what `late` says of it."""
-        settle = self.chosen.settle if way.is_tuned else 0.0
+        settle = self.chosen.settle if way.is_tuned else WARM_UP
         epochs = max(2, round((settle + self.chosen.seconds) / epoch) + 1)
         return late(self.run(situation, way, data, epochs, *more), settle)
 
@@ -92,7 +101,7 @@ def late(reports: list[dict], settle: float) -> dict:
         passed, within, after = 0.0, [], []
         for epoch in one["epochs"]:
             began, passed = passed, passed + epoch["seconds"]
-            if passed <= together:
+            if passed <= together + 1e-6:
                 within.append(epoch)
                 if began >= settle:
                     after.append(epoch)
@@ -123,10 +132,16 @@ class ObjectStore:
     """A server of objects, as slow as one is told to it."""
 
     def __init__(self, program: Path, data: Path) -> None:
+        """Remember what is served, and by what."""
+        self.command = [str(program), str(data)]
+
+    def __enter__(self) -> ObjectStore:
         """Start it."""
-        command = [str(program), str(data)]
-        self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        self.process = subprocess.Popen(
+            self.command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
         self.url = self.process.stdout.readline().strip()
+        return self
 
     def delay(self, seconds: float) -> None:
         """Let each object come so late from now on."""
@@ -134,7 +149,7 @@ class ObjectStore:
         with urlopen(Request(f"{self.url}/-/faults", faults, method="PUT")):
             pass
 
-    def stop(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """Stop it. What it prints of every object is read, because it does not end before."""
         self.process.communicate()
 
@@ -145,9 +160,6 @@ def served(chosen: argparse.Namespace, on: bool) -> Iterator[str]:
     if not on:
         yield str(chosen.data)
         return
-    store = ObjectStore(chosen.range_server, chosen.data)
-    store.delay(OBJECT_STORE_DELAY)
-    try:
+    with ObjectStore(chosen.range_server, chosen.data) as store:
+        store.delay(OBJECT_STORE_DELAY)
         yield store.url
-    finally:
-        store.stop()

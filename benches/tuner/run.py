@@ -61,7 +61,8 @@ def measure(bench: Bench, situation: Situation) -> dict:
     with served(chosen, situation.server) as data, hogs(situation.hogs):
         epoch = bench.epoch(situation, data)
         for number in range(max(chosen.rounds, chosen.rounds_of_defaults)):
-            for name, way in (ways if number < chosen.rounds else both).items():
+            order = list((ways if number < chosen.rounds else both).items())
+            for name, way in order if number % 2 == 0 else reversed(order):
                 result = bench.settled(situation, way, data, epoch)
                 found[name].append(result)
                 report.log(
@@ -78,7 +79,7 @@ def summary(found: dict[str, list[dict]], fixed_ways: list[str]) -> dict:
     tuned = [TUNED, *BAD_STARTS]
 
     def ratio(name: str, beside: str) -> float:
-        # Neighbours in time are compared, because the machine is not the same all the time.
+        # Those of one round are compared, because the machine is not the same all the time. The defaults have more.
         pairs = zip(rates[name], rates[beside], strict=False)
         return statistics.median(ours / theirs for ours, theirs in pairs)
 
@@ -157,7 +158,8 @@ def follow(bench: Bench, change: str) -> dict:
 def seconds_until(images: list[int], rate: float) -> float:
     """Return after how long so many images a second, or more, came for two seconds."""
     stretch = round(2.0 / WINDOW)
-    for begin in range(len(images) - stretch + 1):
+    # What was made before is taken first.
+    for begin in range(2, len(images) - stretch + 1):
         if sum(images[begin : begin + stretch]) / 2.0 >= rate:
             return begin * WINDOW
     return float("inf")
@@ -170,8 +172,10 @@ def rest(bench: Bench) -> dict:
     epoch = bench.epoch(situation, str(chosen.data))
     seconds = chosen.settle + 60.0 * chosen.rest_minutes
     one = bench.run(situation, Way(), str(chosen.data), round(seconds / epoch))[0]
-    decisions = [decision for decision in one["tuner"]["decisions"] if decision["seconds"] > chosen.settle]
-    return {"minutes": chosen.rest_minutes, "changes": len(decisions), "decisions": decisions}
+    latest = one["tuner"]["decisions"]
+    early = sum(decision["seconds"] <= chosen.settle for decision in latest)
+    minutes = (sum(epoch["seconds"] for epoch in one["epochs"]) - chosen.settle) / 60.0
+    return {"minutes": minutes, "changes": one["tuner"]["changes"] - early, "decisions": latest[early:]}
 
 
 def parse_arguments() -> argparse.Namespace:
