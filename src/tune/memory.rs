@@ -11,9 +11,9 @@ const KEPT: usize = 32;
 const ALIKE: f64 = 1.35;
 const FAR: f64 = 2.0;
 
-/// A factor by which the work of all decoding threads together differs clearly. Where they are what limits it is always
-/// the same, and it falls as soon as something else does.
-const OTHER_WORK: f64 = 1.2;
+/// A factor by which it differs clearly how many decoding threads are busy. While decoding is what limits, that is always
+/// the same, whatever a sample costs; it falls as soon as something else limits.
+const FEWER_BUSY: f64 = 1.2;
 
 /// Shares of waiting between which it is not said whether a consumer waits.
 const HARDLY: f64 = 0.01;
@@ -58,8 +58,13 @@ impl Signature {
         factor(self.rate, other.rate).max(factor(self.work, other.work))
     }
 
+    /// Whether decoding limits in one of them and something else in the other, but for a consumer that hardly waits.
     fn differs_in_limit(self, other: Self) -> bool {
-        self.limit != other.limit && factor(self.busy, other.busy) > OTHER_WORK
+        let limits = [self.limit, other.limit];
+        let is_about_decoding = limits.contains(&WhatLimits::Decoding) && self.limit != other.limit;
+        is_about_decoding
+            && !limits.contains(&WhatLimits::Consumer)
+            && factor(self.busy, other.busy) > FEWER_BUSY
     }
 
     fn differs_in_waiting(self, other: Self) -> bool {
@@ -122,10 +127,13 @@ mod tests {
         assert!(usual.is_far_from(signature(300.0, 0.5)));
         assert!(usual.is_far_from(signature(1000.0, 0.0)), "the consumer does not wait any more");
         let slower = |limit| Signature { limit, ..signature(800.0, 0.5) };
-        assert!(usual.is_far_from(slower(WhatLimits::Storage)), "something else limits now");
+        let stored = slower(WhatLimits::Storage);
+        assert!(usual.is_far_from(stored), "something else limits now");
+        assert!(usual.is_like(Signature { busy: 0.9, ..stored }), "or hardly does");
+        assert!(!usual.is_far_from(slower(WhatLimits::Consumer)), "waiting says more of a consumer");
         assert!(
-            usual.is_like(Signature { limit: WhatLimits::Storage, ..signature(900.0, 0.5) }),
-            "or hardly does"
+            stored.is_like(Signature { busy: 0.5, ..slower(WhatLimits::Ahead) }),
+            "nor is either about decoding"
         );
     }
 
