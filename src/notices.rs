@@ -130,6 +130,9 @@ impl Notices {
 
     /// Warns with `message` of what is going on now: later nobody would want to hear it.
     pub fn warn_at_once(&self, message: String) {
+        if IS_UNHEARD.get() {
+            return;
+        }
         if COMMANDS.load(Ordering::Relaxed) > 0 {
             eprintln!("warning: {}", shortened(message));
         } else {

@@ -12,13 +12,16 @@ use crate::sharing::{
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// The most connections at a time.
 const MOST: usize = 256;
 
 /// The most messages of a consumer that are heard in a row, so that none keeps the others waiting.
 const IN_A_ROW: usize = 64;
+
+/// How long all others wait at most for one whose recipe is looked at.
+const PAUSE: Duration = Duration::from_millis(500);
 
 /// The most notices that are kept for consumers that come later.
 const NOTICES_KEPT: usize = 100;
@@ -39,12 +42,21 @@ pub(super) struct Guests {
 
 struct Guest {
     socket: Socket,
-    /// What its recipe says, and where it begins, while it is looked whether batches can be made by it.
-    waits: Option<(String, BatchPosition)>,
+    /// What it waits for after its hello, if it does.
+    waits: Option<WaitingGuest>,
     /// By which recipe its batches are made, once it said hello and was taken.
     recipe: Option<RecipeNumber>,
     /// The buffers that it has mapped.
     known: BTreeSet<u64>,
+}
+
+/// A consumer of which it is not known yet whether batches can be made by its recipe.
+struct WaitingGuest {
+    /// What the recipe says.
+    recipe: String,
+    /// The first batch that it will ask for.
+    at: BatchPosition,
+    since: Instant,
 }
 
 /// A batch with those who have it.
@@ -64,7 +76,12 @@ impl Guests {
 
     /// Whether anybody takes part, or soon may.
     pub(super) fn are_there(&self) -> bool {
-        self.window.consumers() > 0 || self.recipes.look_at_some()
+        self.window.consumers() > 0 || self.guests.values().any(|guest| guest.waits.is_some())
+    }
+
+    /// Until when batches are not made because of those whose recipes are looked at: they would begin behind all others.
+    pub(super) fn pause(&self) -> Option<Instant> {
+        self.guests.values().filter_map(|guest| guest.waits.as_ref()).map(|waits| waits.since + PAUSE).max()
     }
 
     pub(super) fn due(&self, now: Instant) -> Option<Instant> {
@@ -118,7 +135,7 @@ impl Guests {
                 let is_ours = protocol == PROTOCOL && key == self.key && self.window.takes(at);
                 // Nobody of ours says hello twice.
                 match is_ours && guest.waits.is_none() {
-                    true => self.greeted(id, &recipe, at),
+                    true => self.heard_hello(id, &recipe, at, now),
                     false => self.admit(id, None, at),
                 }
             }
@@ -143,20 +160,26 @@ impl Guests {
     }
 
     /// Looks for the recipe of a consumer that wants batches from `at` on. Returns whether it may stay.
-    fn greeted(&mut self, id: ConsumerId, recipe: &GivenSettings, at: BatchPosition) -> bool {
+    fn heard_hello(
+        &mut self,
+        id: ConsumerId,
+        recipe: &GivenSettings,
+        at: BatchPosition,
+        now: Instant,
+    ) -> bool {
         match self.recipes.find(recipe) {
             RecipeFound::Number(number) => self.admit(id, Some(number), at),
             RecipeFound::Never => self.admit(id, None, at),
-            RecipeFound::Later(text) => {
+            RecipeFound::Later(recipe) => {
                 let Some(guest) = self.guests.get_mut(&id) else { return false };
-                guest.waits = Some((text, at));
+                guest.waits = Some(WaitingGuest { recipe, at, since: now });
                 guest.socket.send(&ToConsumer::Looks, &[])
             }
         }
     }
 
-    /// Has a consumer take part from `at` on, if batches can be made for it, or sends it elsewhere. Returns whether it
-    /// takes part.
+    /// Has a consumer take part from `at` on, if there is a recipe and the window is there, or sends it elsewhere.
+    /// Returns whether it takes part.
     fn admit(&mut self, id: ConsumerId, recipe: Option<RecipeNumber>, at: BatchPosition) -> bool {
         if let Some(recipe) = recipe.filter(|recipe| self.window.join(id, *recipe, at)) {
             return self.welcomed(id, recipe);
@@ -170,12 +193,12 @@ impl Guests {
     /// Admits those of whose recipes it is known by now whether batches can be made by them.
     pub(super) fn admit_those_looked_at(&mut self) {
         while let Some((seen, recipe)) = self.recipes.seen(|| self.window.in_use()) {
-            let is_his = |guest: &Guest| guest.waits.as_ref().is_some_and(|(text, _)| *text == seen);
+            let is_his = |guest: &Guest| guest.waits.as_ref().is_some_and(|waits| waits.recipe == seen);
             let waiting: Vec<_> =
                 self.guests.iter().filter(|(_, guest)| is_his(guest)).map(|(id, _)| *id).collect();
             for id in waiting {
                 let waited = self.guests.get_mut(&id).and_then(|guest| guest.waits.take());
-                if waited.is_some_and(|(_, at)| !self.admit(id, recipe, at)) {
+                if waited.is_some_and(|waited| !self.admit(id, recipe, waited.at)) {
                     self.remove(id);
                 }
             }

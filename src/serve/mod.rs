@@ -1,7 +1,7 @@
 //! The producer of batches that several processes share: it makes each once and lends it to all who ask.
 //!
 //! One thread talks to the consumers and decides ([`window`], pure), another makes batches ([`maker`]) by a pipeline
-//! like any other, of the same samples by as many recipes as consumers have ([`recipes`]). What consumers say is not
+//! like any other, of the same samples by as many recipes as consumers have; a third looks at new ones ([`recipes`]). What consumers say is not
 //! trusted: they cannot reach the memory but to read it, what they ask for is bounded, and who does not listen is given
 //! up.
 
@@ -140,7 +140,9 @@ impl Producer {
                 guests.made(outcome);
             }
             guests.admit_those_looked_at();
-            for action in guests.act(now) {
+            let pause = guests.pause().filter(|until| now < *until);
+            let actions = if pause.is_some() { Vec::new() } else { guests.act(now) };
+            for action in actions {
                 match action {
                     Action::Make(at, recipes) => maker.want(at, recipes),
                     Action::Lend(id, at) => guests.lend(id, at),
@@ -158,8 +160,8 @@ impl Producer {
             {
                 break;
             }
-            let due =
-                guests.due(now).into_iter().chain(alone_since.and_then(|since| Some(since + linger?))).min();
+            let due = pause.or_else(|| guests.due(now)).into_iter();
+            let due = due.chain(alone_since.and_then(|since| Some(since + linger?))).min();
             let files: Vec<_> =
                 [listener.as_fd(), bell.as_fd()].into_iter().chain(guests.sockets()).collect();
             let ready = wait_for(&files, due);

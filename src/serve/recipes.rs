@@ -14,8 +14,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-/// The most recipes of a producer at a time. Whoever has a further one goes elsewhere.
+/// The most recipes of a producer at a time, and the most that are looked at. Whoever has a further one goes elsewhere.
 const MOST_RECIPES: usize = 64;
+
+/// The most recipes of which it is remembered that they do not fit.
+const MOST_REFUSED: usize = 256;
 
 /// The number of the pipeline's own recipe.
 const OWN: RecipeNumber = 0;
@@ -27,8 +30,9 @@ pub(super) struct Recipes {
     settings: GivenSettings,
     /// What each recipe says.
     known: BTreeMap<RecipeNumber, String>,
-    /// What those say that are being looked at.
+    /// What those say that are being looked at, and those that do not fit.
     looked_at: BTreeSet<String>,
+    refused: BTreeSet<String>,
     to_look_at: Sender<(String, GivenSettings)>,
     seen: Receiver<(String, Option<LoaderConfig>)>,
 }
@@ -39,8 +43,8 @@ pub(super) enum RecipeFound {
     Number(RecipeNumber),
     /// It is new. What it says is what [`Recipes::seen`] tells of later.
     Later(String),
-    /// Batches cannot be made by it: there are too many, or it does not fit the settings of this producer, such as its
-    /// `memory`.
+    /// Batches are not made by it: it does not fit the settings of this producer, such as its `memory`, or too many are
+    /// looked at.
     Never,
 }
 
@@ -66,8 +70,8 @@ impl Recipes {
         };
         let thread = std::thread::Builder::new().name("foreload-recipes".into()).spawn(work);
         thread.map_err(|error| Error::Unavailable(format!("cannot start a thread: {error}")))?;
-        let (settings, looked_at) = (settings.clone(), BTreeSet::new());
-        Ok(Self { pipeline, settings, known, looked_at, to_look_at, seen })
+        let (settings, looked_at, refused) = (settings.clone(), BTreeSet::new(), BTreeSet::new());
+        Ok(Self { pipeline, settings, known, looked_at, refused, to_look_at, seen })
     }
 
     /// Looks for a recipe.
@@ -78,17 +82,16 @@ impl Recipes {
             return RecipeFound::Number(*number);
         }
         if !self.looked_at.contains(&text) {
-            if self.to_look_at.send((text.clone(), settings)).is_err() {
+            let is_full = self.looked_at.len() >= MOST_RECIPES;
+            if is_full
+                || self.refused.contains(&text)
+                || self.to_look_at.send((text.clone(), settings)).is_err()
+            {
                 return RecipeFound::Never;
             }
             self.looked_at.insert(text.clone());
         }
         RecipeFound::Later(text)
-    }
-
-    /// Whether it is being found out what a recipe means.
-    pub(super) fn look_at_some(&self) -> bool {
-        !self.looked_at.is_empty()
     }
 
     /// The next recipe of which it is known by now what it means: what it says, and its number if batches can be made
@@ -103,6 +106,12 @@ impl Recipes {
         let is_kept = |number| number == OWN || in_use.contains(&number);
         self.known.retain(|number, _| is_kept(*number));
         self.pipeline.keep_recipes(is_kept);
+        if config.is_none() {
+            if self.refused.len() >= MOST_REFUSED {
+                self.refused.clear();
+            }
+            self.refused.insert(text.clone());
+        }
         let config = config.filter(|_| self.known.len() < MOST_RECIPES);
         let number = config.map(|config| self.pipeline.add_recipe(config));
         if let Some(number) = number {

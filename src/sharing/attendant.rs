@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 
 pub(crate) use super::link::Attended;
 
-/// How long a producer that another process starts may take until it listens.
+/// How long a producer that another process starts may take until it listens, and one that looks at a recipe until it
+/// knows it.
 const START: Duration = Duration::from_secs(30);
 
 /// After so many steps it is looked whether others have come to the same place.
@@ -56,7 +57,7 @@ impl SharingStats {
 #[derive(Debug, PartialEq)]
 enum Greeted {
     Taken,
-    /// The producer is elsewhere, or does not answer.
+    /// The producer is elsewhere, makes no batches by this recipe yet, or does not answer.
     NotTaken,
     /// It has ended meanwhile.
     Gone,
@@ -95,7 +96,8 @@ impl Attendant {
         let places = ProducerPlaces::open(key)?;
         for number in 0..self.number {
             let Some(socket) = places.connect(number)? else { continue };
-            if self.greet(socket, number, key, at)? == Greeted::Taken {
+            // Where the recipe must be looked at first, it is known when this is tried again.
+            if self.greet(socket, number, key, at, Duration::ZERO)? == Greeted::Taken {
                 break;
             }
         }
@@ -103,8 +105,15 @@ impl Attendant {
     }
 
     /// Says hello to the producer of a place, and is its consumer from now on if that takes it.
-    fn greet(&mut self, socket: Socket, number: u32, key: SharedKey, at: BatchPosition) -> Result<Greeted> {
-        match Link::greet(socket, (key, &self.sharing.recipe), at, &self.notices)? {
+    fn greet(
+        &mut self,
+        socket: Socket,
+        number: u32,
+        key: SharedKey,
+        at: BatchPosition,
+        patience: Duration,
+    ) -> Result<Greeted> {
+        match Link::greet(socket, (key, &self.sharing.recipe), at, patience, &self.notices)? {
             Greeting::Taken(link) => {
                 self.stats.producers.fetch_add(1, Ordering::Relaxed);
                 self.number = number;
@@ -128,7 +137,7 @@ impl Attendant {
             let since = Instant::now();
             while since.elapsed() < START {
                 if let Some(socket) = places.connect(number)? {
-                    match self.greet(socket, number, key, at)? {
+                    match self.greet(socket, number, key, at, START)? {
                         Greeted::Taken => return Ok(()),
                         Greeted::NotTaken => break,
                         Greeted::Gone => {}

@@ -18,7 +18,7 @@ const QUIET: Duration = Duration::from_millis(500);
 /// How long it may take to answer that. It answers whatever it is busy with, unless it is stopped.
 const ANSWER: Duration = Duration::from_millis(500);
 
-/// How long a producer may take to say whether it takes a consumer.
+/// How long a producer may take to say whether it takes a consumer, or that it looks at its recipe.
 const WELCOME: Duration = Duration::from_secs(2);
 
 /// A connection to a producer that takes this consumer.
@@ -33,7 +33,7 @@ pub(super) struct Link {
 /// What became of a greeting.
 pub(super) enum Greeting {
     Taken(Link),
-    /// The producer is at other steps.
+    /// The producer is at other steps, or makes no batches by this recipe.
     Elsewhere,
     /// The producer has ended.
     Gone,
@@ -74,11 +74,13 @@ impl Lender for GivesBack {
 }
 
 impl Link {
-    /// Greets a producer, to take batches from `at` on.
+    /// Greets a producer, to take batches from `at` on. One that looks at the recipe first is waited for as long as
+    /// `patience` allows; it knows the recipe when it is greeted again.
     pub(super) fn greet(
         socket: Socket,
         (key, recipe): (SharedKey, &GivenSettings),
         at: BatchPosition,
+        patience: Duration,
         notices: &Notices,
     ) -> Result<Greeting> {
         let (key, recipe, process) = (key.to_string(), recipe.clone(), std::process::id());
@@ -90,13 +92,17 @@ impl Link {
         if !socket.send(&hello, &[]) {
             return Ok(Greeting::Gone);
         }
-        let mut deadline = Instant::now() + WELCOME;
+        let began = Instant::now();
+        let mut deadline = began + WELCOME;
         let (mut looks, mut is_pinged) = (false, false);
         loop {
             match socket.receive() {
                 Incoming::Message(IncomingMessage {
                     message: ToConsumer::Looks | ToConsumer::Pong, ..
                 }) => {
+                    if began.elapsed() >= patience {
+                        return Ok(Greeting::Elsewhere);
+                    }
                     (looks, is_pinged) = (true, false);
                     deadline = Instant::now() + QUIET;
                 }
@@ -245,7 +251,7 @@ mod tests {
     use crate::node::RuntimeDirectory;
 
     /// What becomes of a hello to a producer that looks at it, and is asked so many times whether it is there.
-    fn greeted(answers: u32, welcomes: bool) -> Greeting {
+    fn greeted(patience: Duration, answers: u32, welcomes: bool) -> Greeting {
         let place = tempfile::tempdir().unwrap();
         let directory = RuntimeDirectory::within(place.path()).unwrap();
         let listener = Listener::bind(&directory, "x.sock").unwrap();
@@ -262,7 +268,8 @@ mod tests {
         let (recipe, at) = (GivenSettings::default(), BatchPosition { epoch: 0, step: 0 });
         std::thread::scope(|scope| {
             let of = (SharedKey::of(b"x"), &recipe);
-            let waits = scope.spawn(move || Link::greet(consumer, of, at, &Notices::default()).unwrap());
+            let waits =
+                scope.spawn(move || Link::greet(consumer, of, at, patience, &Notices::default()).unwrap());
             assert!(matches!(heard(), Some(ToProducer::Hello { .. })));
             assert!(producer.send(&ToConsumer::Looks, &[]));
             for _ in 0..answers {
@@ -278,7 +285,10 @@ mod tests {
 
     #[test]
     fn who_looks_is_waited_for_as_long_as_it_answers() {
-        assert!(matches!(greeted(3, true), Greeting::Taken(link) if link.producer == 7));
-        assert!(matches!(greeted(1, false), Greeting::Silent));
+        let long = Duration::from_secs(100);
+        assert!(matches!(greeted(long, 3, true), Greeting::Taken(link) if link.producer == 7));
+        assert!(matches!(greeted(long, 1, false), Greeting::Silent));
+        assert!(matches!(greeted(QUIET / 2, 1, false), Greeting::Elsewhere));
+        assert!(matches!(greeted(Duration::ZERO, 0, false), Greeting::Elsewhere));
     }
 }
