@@ -16,7 +16,6 @@ from urllib.request import Request, urlopen
 from environments import Unavailable, last_lines
 from situations import OBJECT_STORE_DELAY, Situation
 
-
 WARM_UP = 0.5
 """The seconds after which a run with fixed settings is measured: its first epoch fills what is ahead."""
 
