@@ -75,19 +75,27 @@ def summary(found: dict[str, list[dict]], fixed_ways: list[str]) -> dict:
     """Return the medians of all ways, and what they say."""
     rates = {name: [one["images_per_s"] for one in rounds] for name, rounds in found.items()}
     medians = {name: statistics.median(of) for name, of in rates.items()}
-    best = max(fixed_ways, key=medians.__getitem__)
     tuned = [TUNED, *BAD_STARTS]
 
-    def ratio(name: str, beside: str) -> float:
-        # Those of one round are compared, because the machine is not the same all the time. The defaults have more.
-        pairs = zip(rates[name], rates[beside], strict=False)
-        return statistics.median(ours / theirs for ours, theirs in pairs)
+    def best(without: int | None = None) -> str:
+        def median(name: str) -> float:
+            others = [rate for number, rate in enumerate(rates[name]) if number != without]
+            return statistics.median(others or rates[name])
 
+        return max(fixed_ways, key=median)
+
+    def of_best(name: str) -> float:
+        # The best is chosen by the other rounds: by this one it would often be best by luck alone.
+        rounds = range(len(rates[fixed_ways[0]]))
+        return statistics.median(rates[name][number] / rates[best(number)][number] for number in rounds)
+
+    # Those of one round are compared, because the machine is not the same all the time.
+    beside = [ours / theirs for ours, theirs in zip(rates[TUNED], rates[DEFAULTS], strict=True)]
     return {
         "images_per_s": medians,
-        "best": best,
-        "of_best": {name: ratio(name, best) for name in tuned},
-        "of_defaults": ratio(TUNED, DEFAULTS),
+        "best": best(),
+        "of_best": {name: of_best(name) for name in tuned},
+        "of_defaults": statistics.median(beside),
         "values": {name: found[name][-1]["values"] for name in tuned},
         "changes": {name: [one["changes"] for one in found[name]] for name in tuned},
     }
