@@ -273,7 +273,10 @@ impl Tuner {
             let clear = gain > (ERRORS * noise).max(LEAST_GAIN);
             // A consumer that waits no more takes no more either.
             let relieved = measured.waiting() < base.waiting() / 2.0 && gain > 0.0;
-            (clear || relieved, !clear && noise > NOISE && gain > -noise)
+            // On the way back to what is usual a gain is expected, and small ones add up; a loss would have to show.
+            let usual = self.is_towards_usual(&trial) && gain > -(ERRORS * noise).max(LEAST_GAIN);
+            let is_good = clear || relieved || usual;
+            (is_good, !is_good && noise > NOISE && gain > -noise)
         };
         if is_unsure && self.window.extend() {
             self.phase = Phase::Trying(trial);
@@ -301,6 +304,14 @@ impl Tuner {
             false => format!("no gain: {:.0} samples/s after {:.0}", measured.rate(), base_rate),
         };
         TrialOutcome::TakenBack(self.set(now, from, &why))
+    }
+
+    /// Whether a trial raises only what is less than usual, and not above that.
+    fn is_towards_usual(&self, trial: &KnobTrial) -> bool {
+        Knob::ALL.into_iter().all(|knob| {
+            let (from, to) = (trial.from.get(knob), trial.change.to.get(knob));
+            (from..=from.max(self.ranges[knob as usize].usual)).contains(&to)
+        })
     }
 
     /// Rests until something else is measured.
