@@ -73,6 +73,37 @@ impl Lender for GivesBack {
     }
 }
 
+/// Since when nothing was heard of a producer, and whether it was asked for a sign of life.
+struct Heartbeat {
+    heard: Instant,
+    pinged: Option<Instant>,
+}
+
+impl Heartbeat {
+    fn new() -> Self {
+        Self { heard: Instant::now(), pinged: None }
+    }
+
+    /// Waits a while for a word, or for the `bell`, and asks for one where none has come for long. Returns whether the
+    /// producer may still be there.
+    fn wait(&mut self, socket: &Socket, bell: Option<&Bell>) -> bool {
+        let until = match self.pinged {
+            None => self.heard + QUIET,
+            Some(since) => since + ANSWER,
+        };
+        let now = Instant::now();
+        if now >= until {
+            return self.pinged.replace(now).is_none() && socket.send(&ToProducer::Ping, &[]);
+        }
+        let files: Vec<_> = std::iter::once(socket.as_fd()).chain(bell.map(Bell::as_fd)).collect();
+        let woken = wait_for(&files, Some(until));
+        if let (Some(bell), Some(true)) = (bell, woken.get(1)) {
+            bell.heard();
+        }
+        true
+    }
+}
+
 impl Link {
     /// Greets a producer, to take batches from `at` on. One that looks at the recipe first is waited for as long as
     /// `patience` allows; it knows the recipe when it is greeted again.
@@ -93,8 +124,8 @@ impl Link {
             return Ok(Greeting::Gone);
         }
         let began = Instant::now();
-        let mut deadline = began + WELCOME;
-        let (mut looks, mut is_pinged) = (false, false);
+        let deadline = began + WELCOME;
+        let mut looks: Option<Heartbeat> = None;
         loop {
             match socket.receive() {
                 Incoming::Message(IncomingMessage {
@@ -103,8 +134,7 @@ impl Link {
                     if began.elapsed() >= patience {
                         return Ok(Greeting::Elsewhere);
                     }
-                    (looks, is_pinged) = (true, false);
-                    deadline = Instant::now() + QUIET;
+                    looks = Some(Heartbeat::new());
                 }
                 Incoming::Message(IncomingMessage { message: ToConsumer::Welcome { process }, .. }) => {
                     let link = Self { socket: Arc::new(socket), maps: HashMap::new(), producer: process };
@@ -123,15 +153,13 @@ impl Link {
                 }
                 Incoming::Message(_) => {}
                 Incoming::Closed => return Ok(Greeting::Gone),
-                Incoming::Nothing if Instant::now() < deadline => {
-                    wait_for(&[socket.as_fd()], Some(deadline));
-                }
-                Incoming::Nothing if is_pinged || !looks => return Ok(Greeting::Silent),
                 Incoming::Nothing => {
-                    is_pinged = true;
-                    deadline = Instant::now() + ANSWER;
-                    if !socket.send(&ToProducer::Ping, &[]) {
-                        return Ok(Greeting::Gone);
+                    let is_there = match &mut looks {
+                        Some(heartbeat) => heartbeat.wait(&socket, None),
+                        None => wait_for(&[socket.as_fd()], Some(deadline))[0] || Instant::now() < deadline,
+                    };
+                    if !is_there {
+                        return Ok(Greeting::Silent);
                     }
                 }
             }
@@ -152,15 +180,14 @@ impl Link {
         if !self.socket.send(&ToProducer::Ask { at }, &[]) {
             return Ok(AskOutcome::Lost);
         }
-        let mut heard = Instant::now();
-        let mut pinged = None;
+        let mut heartbeat = Heartbeat::new();
         loop {
             if stopped() {
                 return Ok(AskOutcome::Stopped);
             }
             let arrival = self.socket.receive();
             if !matches!(arrival, Incoming::Nothing) {
-                (heard, pinged) = (Instant::now(), None);
+                heartbeat = Heartbeat::new();
             }
             match arrival {
                 Incoming::Message(IncomingMessage { message, files }) => {
@@ -172,22 +199,8 @@ impl Link {
                     }
                 }
                 Incoming::Closed => return Ok(AskOutcome::Lost),
-                Incoming::Nothing => {
-                    let until = match pinged {
-                        None => heard + QUIET,
-                        Some(since) => since + ANSWER,
-                    };
-                    if Instant::now() < until {
-                        let woken = wait_for(&[self.socket.as_fd(), bell.as_fd()], Some(until));
-                        if woken[1] {
-                            bell.heard();
-                        }
-                    } else if pinged.is_some() || !self.socket.send(&ToProducer::Ping, &[]) {
-                        return Ok(AskOutcome::Lost);
-                    } else {
-                        pinged = Some(Instant::now());
-                    }
-                }
+                Incoming::Nothing if heartbeat.wait(&self.socket, Some(bell)) => {}
+                Incoming::Nothing => return Ok(AskOutcome::Lost),
             }
         }
     }
