@@ -79,7 +79,8 @@ impl Guests {
         self.window.consumers() > 0 || self.guests.values().any(|guest| guest.waits.is_some())
     }
 
-    /// Until when batches are not made because of those whose recipes are looked at: they would begin behind all others.
+    /// Until when batches are not made because of those whose recipes are looked at: they would begin behind all
+    /// others.
     pub(super) fn pause(&self) -> Option<Instant> {
         self.guests.values().filter_map(|guest| guest.waits.as_ref()).map(|waits| waits.since + PAUSE).max()
     }

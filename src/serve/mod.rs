@@ -1,9 +1,9 @@
 //! The producer of batches that several processes share: it makes each once and lends it to all who ask.
 //!
 //! One thread talks to the consumers and decides ([`window`], pure), another makes batches ([`maker`]) by a pipeline
-//! like any other, of the same samples by as many recipes as consumers have; a third looks at new ones ([`recipes`]). What consumers say is not
-//! trusted: they cannot reach the memory but to read it, what they ask for is bounded, and who does not listen is given
-//! up.
+//! like any other, of the same samples by as many recipes as consumers have; a third looks at new ones ([`recipes`]).
+//! What consumers say is not trusted: they cannot reach the memory but to read it, what they ask for is bounded, and
+//! who does not listen is given up.
 
 mod guests;
 mod maker;

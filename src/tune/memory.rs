@@ -11,8 +11,8 @@ const KEPT: usize = 32;
 const ALIKE: f64 = 1.35;
 const FAR: f64 = 2.0;
 
-/// A factor by which it differs clearly how many decoding threads are busy. While decoding is what limits, that is always
-/// the same, whatever a sample costs; it falls as soon as something else limits.
+/// A factor by which it differs clearly how many decoding threads are busy. While decoding is what limits, that is
+/// always the same, whatever a sample costs; it falls as soon as something else limits.
 const FEWER_BUSY: f64 = 1.2;
 
 /// Shares of waiting between which it is not said whether a consumer waits.
