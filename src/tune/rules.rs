@@ -74,11 +74,12 @@ pub(super) fn to_raise(measured: &Measured, values: KnobValues, ranges: &[KnobRa
     if load <= BUSY {
         up(Knob::Threads, false, decoding);
     }
-    // More than usual may be too much for storage that serves one request after another.
+    // More than usual may be too much for storage that serves one request after another, and is of no use where storage
+    // is not waited for.
     let (knob, depth) = (Knob::QueueDepth, values.get(Knob::QueueDepth));
     let usual = range(knob).usual;
-    if depth > usual && measured.full() > OFTEN {
-        let to = (depth / 2).max(usual);
+    if depth > usual {
+        let to = if measured.full() > OFTEN { (depth / 2).max(usual) } else { usual };
         changes.push(KnobChange::of(Tried::Down(knob), knob, values, to, format!("{waits}; {storage}")));
     }
     // Knobs that hold up together gain nothing one by one.

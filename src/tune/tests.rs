@@ -19,8 +19,8 @@ struct Costs {
     reads: f64,
     /// The reads in flight above which storage becomes slower, in proportion.
     crowd: f64,
-    /// The share of the rate that each halving of the reads in flight below what is usual takes away.
-    bursts: f64,
+    /// The share of the rate that each halving or doubling of the reads in flight, away from what is usual, takes away.
+    strays: f64,
     /// The consumer is busy so long for a sample.
     consume: f64,
     /// The relative standard deviation of each observed rate.
@@ -33,7 +33,7 @@ const FAST: Costs = Costs {
     latency: 1e-4,
     reads: 1e9,
     crowd: 1e9,
-    bursts: 0.0,
+    strays: 0.0,
     consume: 0.0,
     noise: 0.0,
 };
@@ -62,8 +62,8 @@ impl Costs {
     fn rate(&self, values: KnobValues) -> f64 {
         let consumed = if self.consume > 0.0 { 1.0 / self.consume } else { f64::MAX };
         let usual = RANGES[Knob::QueueDepth as usize].usual as f64;
-        let halvings = (usual / values.get(Knob::QueueDepth) as f64).log2().max(0.0);
-        (1.0 - self.bursts * halvings) * self.parts(values).into_iter().fold(consumed, f64::min)
+        let away = (usual / values.get(Knob::QueueDepth) as f64).log2().abs();
+        (1.0 - self.strays * away) * self.parts(values).into_iter().fold(consumed, f64::min)
     }
 
     /// The best rate that any values have.
@@ -150,7 +150,7 @@ fn situations() -> Vec<(&'static str, Costs)> {
         ("object store", Costs { latency: 0.04, ..FAST }),
         ("bandwidth", Costs { latency: 0.01, reads: 1500.0, ..FAST }),
         ("a crowd is slow", Costs { latency: 0.01, crowd: 24.0, ..FAST }),
-        ("few reads come in bursts", Costs { bursts: 0.025, ..FAST }),
+        ("few reads come in bursts, many need memory", Costs { strays: 0.025, ..FAST }),
         ("slow consumer", Costs { consume: 1e-3, ..FAST }),
         ("slow consumer, slow storage", Costs { consume: 1e-3, latency: 0.02, ..FAST }),
         ("a consumer as fast as decoding", Costs { consume: 1.3e-4, ..FAST }),

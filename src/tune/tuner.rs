@@ -274,7 +274,7 @@ impl Tuner {
             // A consumer that waits no more takes no more either.
             let relieved = measured.waiting() < base.waiting() / 2.0 && gain > 0.0;
             // On the way back to what is usual a gain is expected, and small ones add up; a loss would have to show.
-            let usual = self.is_towards_usual(&trial) && gain > -(ERRORS * noise).max(LEAST_GAIN);
+            let usual = self.is_back(&trial) && gain > -(ERRORS * noise).max(LEAST_GAIN);
             let is_good = clear || relieved || usual;
             (is_good, !is_good && noise > NOISE && gain > -noise)
         };
@@ -288,6 +288,9 @@ impl Tuner {
             self.gave_threads |= change.what == Tried::Down(Knob::Threads);
             // What limits now may be something else.
             self.search.refused.clear();
+            if let Tried::Up(knob) = change.what {
+                self.search.refused.push(Tried::Down(knob));
+            }
             return TrialOutcome::Kept;
         }
         if is_unsure && !self.search.careful {
@@ -306,11 +309,12 @@ impl Tuner {
         TrialOutcome::TakenBack(self.set(now, from, &why))
     }
 
-    /// Whether a trial raises only what is less than usual, and not above that.
-    fn is_towards_usual(&self, trial: &KnobTrial) -> bool {
+    /// Whether a trial raises what is less than usual, and not above that, or lowers what is more to what is usual.
+    fn is_back(&self, trial: &KnobTrial) -> bool {
         Knob::ALL.into_iter().all(|knob| {
             let (from, to) = (trial.from.get(knob), trial.change.to.get(knob));
-            (from..=from.max(self.ranges[knob as usize].usual)).contains(&to)
+            let usual = self.ranges[knob as usize].usual;
+            (from..=from.max(usual)).contains(&to) || to == usual
         })
     }
 
