@@ -140,6 +140,8 @@ impl Producer {
                 guests.made(outcome);
             }
             guests.admit_those_looked_at();
+            // Before batches are lent: who has its last one listens no more.
+            guests.tell(std::iter::from_fn(|| self.notices().next()));
             let pause = guests.pause().filter(|until| now < *until);
             let actions = if pause.is_some() { Vec::new() } else { guests.act(now) };
             for action in actions {
@@ -151,7 +153,6 @@ impl Producer {
             }
             guests.give_up_memory(RESERVE as usize);
             guests.forget(buffers_gone());
-            guests.tell(std::iter::from_fn(|| self.notices().next()));
             guests.tell_of_long_waits(now);
             if guests.are_there() {
                 alone_since = None;
