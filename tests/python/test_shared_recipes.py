@@ -287,8 +287,7 @@ def test_who_leads_changes_again_and_again(dataset: Path, runtime: Path) -> None
         comes.batches = iter(comes.loader)
     assert stays.got == expected[1][: len(stays.got)]
     assert stays.shared["producers_lost"] == 0
-    # At first there are not as many as there may be.
-    assert buffers[-1] <= buffers[1] + 2, f"memory of batches that are gone is kept: {buffers}"
+    assert buffers[-1] <= buffers[0] + 2, f"memory of batches that are gone is kept: {buffers}"
 
 
 def test_a_recipe_that_is_too_large_for_the_first_one_s_memory_goes_elsewhere(
