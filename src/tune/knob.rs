@@ -26,7 +26,7 @@ impl Knob {
     }
 
     /// The next value above `value`, at most `most`. Steps grow with the value, because what limits may be far away.
-    pub(super) fn above(self, value: usize, most: usize) -> usize {
+    fn above(self, value: usize, most: usize) -> usize {
         let step = match self {
             Self::Threads | Self::QueueDepth => value,
             Self::Prefetch => value / 2,
@@ -53,6 +53,11 @@ impl KnobRange {
     /// A knob from 1 to `most`.
     pub(crate) fn up_to(usual: usize, most: usize) -> Self {
         Self { least: 1, usual, most: most.max(usual) }
+    }
+
+    /// The next value of `knob` above `value`. The way up stops at what is usual.
+    pub(super) fn above(self, knob: Knob, value: usize) -> usize {
+        knob.above(value, if value < self.usual { self.usual.min(self.most) } else { self.most })
     }
 
     pub(crate) fn is_fixed(self) -> bool {

@@ -51,7 +51,7 @@ pub(super) fn to_raise(measured: &Measured, values: KnobValues, ranges: &[KnobRa
     let mut up = |knob: Knob, holds: bool, why: String| {
         let (value, KnobRange { usual, most, .. }) = (values.get(knob), range(knob));
         if value < most && (holds || value < usual) {
-            let to = knob.above(value, if value < usual { usual.min(most) } else { most });
+            let to = range(knob).above(knob, value);
             changes.push(KnobChange::of(Tried::Up(knob), knob, values, to, format!("{waits}; {why}")));
         }
     };
@@ -87,8 +87,7 @@ pub(super) fn to_raise(measured: &Measured, values: KnobValues, ranges: &[KnobRa
     let together = KnobValues::of(|knob| {
         let (value, KnobRange { usual, most, .. }) = (values.get(knob), range(knob));
         let goes_up = value < usual || reads_hold && knob != Knob::Threads;
-        let most = if value < usual { usual.min(most) } else { most };
-        if goes_up && value < most { knob.above(value, most) } else { value }
+        if goes_up && value < most { range(knob).above(knob, value) } else { value }
     });
     if Knob::ALL.into_iter().filter(|knob| together.get(*knob) != values.get(*knob)).count() > 1 {
         let why = format!("{waits}; what gains nothing alone may together");
