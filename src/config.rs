@@ -436,7 +436,9 @@ impl LoaderOptions {
             && (0..images.list().len()).any(|image| ViewKind::of(images.recipe(image)) == ViewKind::Values);
         let mut cache = options.cache(queue_depth)?;
         let has_cache = cache.is_some();
-        let host = pools::PoolSizing { options, index, threads, queue_depth, has_cache, has_own_sizes };
+        let deepest = options.deepest_for(index);
+        let host =
+            pools::PoolSizing { options, index, threads, queue_depth, deepest, has_cache, has_own_sizes };
         host.warn_about_sizes();
         let pools = match &device_pools {
             None => host.with_batches(batch_bytes)?,

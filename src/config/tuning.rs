@@ -2,6 +2,7 @@
 
 use super::{LoaderOptions, share};
 use crate::batch::Pools;
+use crate::dataset::DatasetIndex;
 use crate::error::Result;
 use crate::tune::{Knob, KnobRange, KnobValues};
 
@@ -46,6 +47,15 @@ struct TunedKnobs {
 }
 
 impl LoaderOptions {
+    /// The most reads in flight that slots are made for. Those of a drive are short, so that the usual slots do for
+    /// more of them; a network answers after so long that each needs its own.
+    pub(super) fn deepest_for(&self, index: &DatasetIndex) -> usize {
+        match self.tune && self.queue_depth.is_none() && index.has_remote() {
+            true => DEEPEST,
+            false => self.depth_for(index) as usize,
+        }
+    }
+
     /// What is tuned of a pipeline with so many threads and reads in flight, and these pools.
     ///
     /// # Errors
