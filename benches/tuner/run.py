@@ -3,8 +3,8 @@
 Every figure comes from `foreload bench --json` on the same images, but for those after a change of costs, which come
 from `changing.py`. In each situation a grid of fixed settings (threads x reads in flight) says what the best would be;
 the tuner begins from the defaults and from bad starting points (`FORELOAD_TUNER_START`), and the same defaults run
-without it. Ways alternate within a round; figures are medians of rounds, of the seconds after the tuner had time to
-settle.
+without it. What is compared runs one right after the other; figures are medians of these ratios, of the seconds after
+the tuner had time to settle.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -53,52 +53,61 @@ def grid(chosen: argparse.Namespace) -> dict[str, Way]:
 
 
 def measure(bench: Bench, situation: Situation) -> dict:
-    """Run all ways of a situation in alternating rounds, and the defaults, tuned and not, in some more."""
+    """Run the grid, and beside its best the tuner from everywhere; the defaults, tuned and not, in some more rounds.
+
+    The machine is faster in some minutes than in others. So what is compared runs one right after the other, in an
+    order that alternates, and the best of the grid runs anew each time: what chose it was luck, too.
+    """
     chosen = bench.chosen
-    both = {DEFAULTS: NOT_TUNED, TUNED: Way()}
-    ways = grid(chosen) | {name: Way(start=start) for name, start in BAD_STARTS.items()} | both
+    of_grid = grid(chosen)
+    ways = of_grid | {TUNED: Way(), DEFAULTS: NOT_TUNED}
+    ways |= {name: Way(start=start) for name, start in BAD_STARTS.items()}
     found: dict[str, list[dict]] = {name: [] for name in ways}
+    of_best: dict[str, list[float]] = {name: [] for name in (TUNED, *BAD_STARTS)}
+    of_defaults: list[float] = []
     with served(chosen, situation.server) as data, hogs(situation.hogs):
         epoch = bench.epoch(situation, data)
+
+        def run(name: str) -> float:
+            found[name].append(bench.settled(situation, ways[name], data, epoch))
+            latest = found[name][-1]
+            report.log(f"{situation.name} {name}: {latest['images_per_s']:.0f} {latest['values']}")
+            return latest["images_per_s"]
+
         for number in range(max(chosen.rounds, chosen.rounds_of_defaults)):
-            order = list((ways if number < chosen.rounds else both).items())
-            for name, way in order if number % 2 == 0 else reversed(order):
-                result = bench.settled(situation, way, data, epoch)
-                found[name].append(result)
-                report.log(
-                    f"{situation.name} {number} {name}: {result['images_per_s']:.0f} {result['values']}"
-                )
-    return summary(found, list(grid(chosen)))
-
-
-def summary(found: dict[str, list[dict]], fixed_ways: list[str]) -> dict:
-    """Return the medians of all ways, and what they say."""
-    rates = {name: [one["images_per_s"] for one in rounds] for name, rounds in found.items()}
-    medians = {name: statistics.median(of) for name, of in rates.items()}
-    tuned = [TUNED, *BAD_STARTS]
-
-    def best(without: int | None = None) -> str:
-        def median(name: str) -> float:
-            others = [rate for number, rate in enumerate(rates[name]) if number != without]
-            return statistics.median(others or rates[name])
-
-        return max(fixed_ways, key=median)
-
-    def of_best(name: str) -> float:
-        # The best is chosen by the other rounds: by this one it would often be best by luck alone.
-        rounds = range(len(rates[fixed_ways[0]]))
-        return statistics.median(rates[name][number] / rates[best(number)][number] for number in rounds)
-
-    # Those of one round are compared, because the machine is not the same all the time.
-    beside = [ours / theirs for ours, theirs in zip(rates[TUNED], rates[DEFAULTS], strict=True)]
+            turn = -1 if number % 2 else 1
+            together = [DEFAULTS, TUNED]
+            if number < chosen.rounds:
+                for name in list(of_grid)[::turn]:
+                    run(name)
+                best = best_of(found, of_grid)
+                for name in BAD_STARTS:
+                    rates = {one: run(one) for one in (name, best)[::turn]}
+                    of_best[name].append(rates[name] / rates[best])
+                together.append(best)
+            rates = {one: run(one) for one in together[::turn]}
+            of_defaults.append(rates[TUNED] / rates[DEFAULTS])
+            if number < chosen.rounds:
+                of_best[TUNED].append(rates[TUNED] / rates[best])
     return {
-        "images_per_s": medians,
-        "best": best(),
-        "of_best": {name: of_best(name) for name in tuned},
-        "of_defaults": statistics.median(beside),
-        "values": {name: found[name][-1]["values"] for name in tuned},
-        "changes": {name: [one["changes"] for one in found[name]] for name in tuned},
+        "images_per_s": {name: rate_of(rounds) for name, rounds in found.items()},
+        "best": best_of(found, of_grid),
+        "of_best": {name: statistics.median(ratios) for name, ratios in of_best.items()},
+        "of_defaults": statistics.median(of_defaults),
+        "ratios": {"of_best": of_best, "of_defaults": of_defaults},
+        "values": {name: found[name][-1]["values"] for name in of_best},
+        "changes": {name: [one["changes"] for one in found[name]] for name in of_best},
     }
+
+
+def rate_of(rounds: list[dict]) -> float:
+    """Return the median rate of a way."""
+    return statistics.median(one["images_per_s"] for one in rounds)
+
+
+def best_of(found: dict[str, list[dict]], names: Iterable[str]) -> str:
+    """Return the fastest of these ways."""
+    return max(names, key=lambda name: rate_of(found[name]))
 
 
 def idle(bench: Bench) -> dict:
@@ -106,18 +115,31 @@ def idle(bench: Bench) -> dict:
     chosen = bench.chosen
     situation = Situation("idle", ())
     steps = ("--consume", f"{chosen.consume_ms}ms")
-    asked = grid(chosen) | {DEFAULTS: NOT_TUNED, TUNED: Way()}
-    found: dict[str, list[float]] = {name: [] for name in asked}
+    of_grid = grid(chosen)
+    ways = of_grid | {DEFAULTS: NOT_TUNED, TUNED: Way()}
+    found: dict[str, list[float]] = {name: [] for name in ways}
     epoch = bench.epoch(situation, str(chosen.data), *steps)
-    for _ in range(chosen.rounds_of_defaults):
-        for name, way in asked.items():
-            result = bench.settled(situation, way, str(chosen.data), epoch, *steps)
-            found[name].append(result["cpu_per_1000"])
-            report.log(f"idle {name}: {result['cpu_per_1000']:.3f} s of CPU per 1000, {result['values']}")
-    medians = {name: statistics.median(values) for name, values in found.items()}
-    least = min(grid(chosen), key=medians.__getitem__)
-    ratios = [ours / theirs for ours, theirs in zip(found[TUNED], found[least], strict=True)]
-    return {"cpu_per_1000": medians, "least": least, "of_least": statistics.median(ratios)}
+
+    def run(name: str) -> float:
+        result = bench.settled(situation, ways[name], str(chosen.data), epoch, *steps)
+        found[name].append(result["cpu_per_1000"])
+        report.log(f"idle {name}: {result['cpu_per_1000']:.3f} s of CPU per 1000, {result['values']}")
+        return found[name][-1]
+
+    for number in range(chosen.rounds):
+        for name in list(of_grid)[:: -1 if number % 2 else 1]:
+            run(name)
+    least = min(of_grid, key=lambda name: statistics.median(found[name]))
+    ratios = []
+    for number in range(chosen.rounds_of_defaults):
+        cost = {one: run(one) for one in (TUNED, least, DEFAULTS)[:: -1 if number % 2 else 1]}
+        ratios.append(cost[TUNED] / cost[least])
+    return {
+        "cpu_per_1000": {name: statistics.median(values) for name, values in found.items()},
+        "least": least,
+        "of_least": statistics.median(ratios),
+        "ratios": ratios,
+    }
 
 
 def follow(bench: Bench, change: str) -> dict:
@@ -133,24 +155,29 @@ def follow(bench: Bench, change: str) -> dict:
             raise Unavailable(f"exit code {done.returncode}: {last_lines(done.stderr or done.stdout)}")
         return json.loads(done.stdout)
 
+    def run_fixed(threads: int, depth: int) -> float:
+        # These have nothing to find, but batches ahead that were made before the change.
+        settings = {"threads": threads, "queue_depth": depth, "tune": False}
+        return sum(run(settings, 2.0, 2.0 + chosen.seconds)["images"][round(2.0 / WINDOW) :]) / chosen.seconds
+
+    of_grid: dict[tuple[int, int], list[float]] = {
+        values: [] for values in itertools.product(chosen.threads, chosen.depths)
+    }
     rounds = []
     for _ in range(chosen.rounds):
-        # Fixed settings have nothing to find, but batches ahead that were made before the change.
-        of_fixed = {}
-        for threads, depth in itertools.product(chosen.threads, chosen.depths):
-            settings = {"threads": threads, "queue_depth": depth, "tune": False}
-            images = run(settings, 2.0, 2.0 + chosen.seconds)["images"][round(2.0 / WINDOW) :]
-            of_fixed[f"{threads} threads, {depth} reads"] = sum(images) / chosen.seconds
-        best = max(of_fixed.values())
+        for values, rates in of_grid.items():
+            rates.append(run_fixed(*values))
+        best = max(of_grid, key=lambda values: statistics.median(of_grid[values]))
         ours = run({}, chosen.settle, SECONDS_TO_FOLLOW + chosen.seconds)
+        # It runs anew, because the machine is faster in some minutes than in others, and luck chose it, too.
+        beside = run_fixed(*best)
         images, later = ours["images"], round(SECONDS_TO_FOLLOW / WINDOW)
-        share = sum(images[later:]) / chosen.seconds / best
         made = [one for one in ours["tuner"]["decisions"] if one["seconds"] >= ours["at"] - 0.5]
         rounds.append(
             {
-                "best": max(of_fixed, key=of_fixed.__getitem__),
-                "share": share,
-                "seconds": seconds_until(images, NEAR_THE_BEST * best),
+                "best": "{} threads, {} reads".format(*best),
+                "share": sum(images[later:]) / chosen.seconds / beside,
+                "seconds": seconds_until(images, NEAR_THE_BEST * beside),
                 "changes": len(made),
                 "values": {name: ours["tuner"][name] for name in ("threads", "queue_depth", "prefetch")},
             }
