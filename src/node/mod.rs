@@ -7,4 +7,4 @@ mod socket;
 
 pub(crate) use directory::RuntimeDirectory;
 pub(crate) use ranges::{LockKind, RangeLocks};
-pub(crate) use socket::{PeerProcess, SocketContact, UserListener, connect, listen};
+pub(crate) use socket::{NEVER_WAITING, PeerProcess, SocketContact, UserListener, accept, connect, listen};

@@ -10,6 +10,9 @@ use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
+/// Sockets that are no other program's, and in whose calls nobody waits.
+pub(crate) const NEVER_WAITING: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
+
 /// How many connections wait until they are accepted.
 const BACKLOG: i32 = 128;
 
@@ -69,12 +72,7 @@ impl UserListener {
     /// # Errors
     /// `InvalidInput` after [`UserListener::stop`]; other errors may pass.
     pub(crate) fn accept(&self) -> io::Result<UnixStream> {
-        loop {
-            let (stream, _) = self.0.accept()?;
-            if PeerProcess::of(&stream).is_ok_and(|peer| peer.is_ours()) {
-                return Ok(stream);
-            }
-        }
+        accept(&self.0, SocketFlags::CLOEXEC).map(UnixStream::from)
     }
 
     /// Ends the waiting of whoever accepts, for good.
@@ -111,6 +109,20 @@ pub(crate) fn listen(
     })
 }
 
+/// The next connection of a process of this user, with these flags; others are hung up on. It waits where the listener
+/// does.
+///
+/// # Errors
+/// `WouldBlock` where the listener does not wait and there is none; others may pass.
+pub(crate) fn accept(listener: impl AsFd, flags: SocketFlags) -> io::Result<OwnedFd> {
+    loop {
+        let socket = rustix::io::retry_on_intr(|| rustix::net::accept_with(&listener, flags))?;
+        if PeerProcess::of(&socket).is_ok_and(|peer| peer.is_ours()) {
+            return Ok(socket);
+        }
+    }
+}
+
 /// What is behind the name of a socket.
 pub(crate) enum SocketContact {
     /// A process of this user listens. Nobody waits in a call of this end.
@@ -134,8 +146,7 @@ pub(crate) fn connect(
     name: &str,
     kind: SocketType,
 ) -> io::Result<SocketContact> {
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)?;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, NEVER_WAITING, None)?;
     match rustix::net::connect(&socket, &SocketAddrUnix::new(directory.place_of(name))?) {
         Ok(()) => {}
         Err(Errno::AGAIN) => return Ok(SocketContact::Crowded),

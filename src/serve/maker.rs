@@ -1,14 +1,13 @@
 //! The thread that makes the batches of a producer, one after another as they are asked for.
 
+use super::tasks::TaskThread;
 use super::window::RecipeNumber;
 use crate::batch::Batch;
 use crate::error::{Error, Result};
 use crate::pipeline::{Epoch, Pipeline, Poll};
 use crate::sharing::{BatchPosition, Bell};
-use crossbeam_channel::{Receiver, Sender, unbounded};
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::OwnedFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,51 +23,26 @@ pub(super) struct MadeBatch {
     pub parcel: Option<OwnedFd>,
 }
 
-/// What the maker is told to make.
+/// The batches at a place by these recipes, which are to be made.
 type WantedStep = (BatchPosition, BTreeSet<RecipeNumber>);
 
-/// The thread's end that others hold. It ends when this is dropped.
-pub(super) struct Maker {
-    wanted: Sender<WantedStep>,
-    made: Receiver<Result<Made>>,
-}
-
-impl Maker {
-    /// Starts the thread, which rings the `bell` when a batch is made.
-    ///
-    /// # Errors
-    /// [`Error::Unavailable`] when no thread can be started.
-    pub(super) fn start(pipeline: Arc<Pipeline>, place: (u32, u32), bell: Arc<Bell>) -> Result<Self> {
-        let (wanted, positions) = unbounded();
-        let (results, made) = unbounded();
-        let work = move || {
-            let mut epochs = RunningEpochs::default();
-            for wanted in positions {
-                let outcome = catch_unwind(AssertUnwindSafe(|| make(&pipeline, place, &mut epochs, &wanted)));
-                let outcome = outcome.unwrap_or_else(|panic| Err(Error::panicked("sharing", &*panic)));
-                if outcome.is_err() {
-                    epochs = RunningEpochs::default();
-                }
-                if results.send(outcome).is_err() {
-                    break;
-                }
-                bell.ring();
-            }
-        };
-        let thread = std::thread::Builder::new().name("foreload-make".into()).spawn(work);
-        thread.map_err(|error| Error::Unavailable(format!("cannot start a thread: {error}")))?;
-        Ok(Self { wanted, made })
-    }
-
-    /// Wants the batches at `at` by these recipes, which are made after those that were wanted before.
-    pub(super) fn want(&self, at: BatchPosition, recipes: BTreeSet<RecipeNumber>) {
-        let _ = self.wanted.send((at, recipes));
-    }
-
-    /// The batch that was made, if one was.
-    pub(super) fn take(&self) -> Option<Result<Made>> {
-        self.made.try_recv().ok()
-    }
+/// Starts the thread, which rings the `bell` when batches are made.
+///
+/// # Errors
+/// [`Error::Unavailable`] when no thread can be started.
+pub(super) fn start(
+    pipeline: Arc<Pipeline>,
+    place: (u32, u32),
+    bell: Arc<Bell>,
+) -> Result<TaskThread<WantedStep, Made>> {
+    let mut kept = RunningEpochs::default();
+    TaskThread::start("foreload-make", bell, move |wanted| {
+        // Where this fails, nothing runs on.
+        let mut running = std::mem::take(&mut kept);
+        let made = make(&pipeline, place, &mut running, &wanted)?;
+        kept = running;
+        Ok(made)
+    })
 }
 
 /// The epoch that runs, by each recipe.

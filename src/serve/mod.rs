@@ -8,6 +8,7 @@
 mod guests;
 mod maker;
 mod recipes;
+mod tasks;
 mod window;
 
 use crate::batch::{buffers_gone, check_lending};
@@ -18,7 +19,6 @@ use crate::notices::Notices;
 use crate::pipeline::Pipeline;
 use crate::sharing::{Bell, Claim, Listener, ProducerPlaces, ProducerStart, Sharing, StartedAs, wait_for};
 use guests::Guests;
-use maker::Maker;
 use recipes::Recipes;
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -126,7 +126,7 @@ impl Producer {
     ) -> Result<()> {
         let bell = Arc::new(Bell::new()?);
         let steps = self.pipeline.steps(self.place.0, self.place.1)?;
-        let maker = Maker::start(self.pipeline.clone(), self.place, bell.clone())?;
+        let maker = maker::start(self.pipeline.clone(), self.place, bell.clone())?;
         let begun = Instant::now();
         let gathering = (start.consumers, begun + Duration::from_millis(start.patience));
         let size = self.options.shared_window as usize;
@@ -146,7 +146,7 @@ impl Producer {
             let actions = if pause.is_some() { Vec::new() } else { guests.act(now) };
             for action in actions {
                 match action {
-                    Action::Make(at, recipes) => maker.want(at, recipes),
+                    Action::Make(at, recipes) => maker.give((at, recipes)),
                     Action::Lend(id, at) => guests.lend(id, at),
                     Action::Refuse(id) => guests.refuse(id),
                 }

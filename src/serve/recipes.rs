@@ -3,15 +3,14 @@
 //! What a further recipe means is found out on a thread of its own, because the labels of millions of samples may have
 //! to be read for it, and consumers take who does not answer for gone.
 
+use super::tasks::TaskThread;
 use super::window::RecipeNumber;
 use crate::config::{Device, GivenSettings, LoaderConfig, LoaderKind, LoaderOptions};
 use crate::error::{Error, Result};
 use crate::notices;
 use crate::pipeline::Pipeline;
 use crate::sharing::Bell;
-use crossbeam_channel::{Receiver, Sender, unbounded};
-use std::collections::{BTreeMap, BTreeSet};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 /// The most recipes of a producer at a time, and the most that are looked at. Whoever has a further one goes elsewhere.
@@ -30,11 +29,11 @@ pub(super) struct Recipes {
     settings: GivenSettings,
     /// What each recipe says.
     known: BTreeMap<RecipeNumber, String>,
-    /// What those say that are being looked at, and those that do not fit.
-    looked_at: BTreeSet<String>,
+    /// What those say that are being looked at, one after another.
+    looked_at: VecDeque<String>,
+    looks: TaskThread<GivenSettings, LoaderConfig>,
+    /// What those say that do not fit.
     refused: BTreeSet<String>,
-    to_look_at: Sender<(String, GivenSettings)>,
-    seen: Receiver<(String, Option<LoaderConfig>)>,
 }
 
 /// What became of looking for a recipe.
@@ -55,23 +54,10 @@ impl Recipes {
     /// [`Error::Config`] for settings that do not fit; [`Error::Unavailable`] when no thread can be started.
     pub(super) fn new(pipeline: Arc<Pipeline>, settings: &GivenSettings, bell: Arc<Bell>) -> Result<Self> {
         let known = BTreeMap::from([(OWN, settings.recipe_text(LoaderKind::Images)?)]);
-        let (to_look_at, asked) = unbounded::<(String, GivenSettings)>();
-        let (sender, seen) = unbounded();
-        let looks = pipeline.clone();
-        let work = move || {
-            for (text, settings) in asked {
-                let config =
-                    catch_unwind(AssertUnwindSafe(|| config(&looks, &settings).ok())).unwrap_or(None);
-                if sender.send((text, config)).is_err() {
-                    break;
-                }
-                bell.ring();
-            }
-        };
-        let thread = std::thread::Builder::new().name("foreload-recipes".into()).spawn(work);
-        thread.map_err(|error| Error::Unavailable(format!("cannot start a thread: {error}")))?;
-        let (settings, looked_at, refused) = (settings.clone(), BTreeSet::new(), BTreeSet::new());
-        Ok(Self { pipeline, settings, known, looked_at, refused, to_look_at, seen })
+        let own = pipeline.clone();
+        let looks = TaskThread::start("foreload-recipes", bell, move |settings| config(&own, &settings))?;
+        let (settings, looked_at, refused) = (settings.clone(), VecDeque::new(), BTreeSet::new());
+        Ok(Self { pipeline, settings, known, looked_at, looks, refused })
     }
 
     /// Looks for a recipe.
@@ -82,14 +68,11 @@ impl Recipes {
             return RecipeFound::Number(*number);
         }
         if !self.looked_at.contains(&text) {
-            let is_full = self.looked_at.len() >= MOST_RECIPES;
-            if is_full
-                || self.refused.contains(&text)
-                || self.to_look_at.send((text.clone(), settings)).is_err()
-            {
+            if self.looked_at.len() >= MOST_RECIPES || self.refused.contains(&text) {
                 return RecipeFound::Never;
             }
-            self.looked_at.insert(text.clone());
+            self.looked_at.push_back(text.clone());
+            self.looks.give(settings);
         }
         RecipeFound::Later(text)
     }
@@ -100,8 +83,8 @@ impl Recipes {
         &mut self,
         in_use: impl FnOnce() -> BTreeSet<RecipeNumber>,
     ) -> Option<(String, Option<RecipeNumber>)> {
-        let (text, config) = self.seen.try_recv().ok()?;
-        self.looked_at.remove(&text);
+        let config = self.looks.take()?.ok();
+        let text = self.looked_at.pop_front()?;
         let in_use = in_use();
         let is_kept = |number| number == OWN || in_use.contains(&number);
         self.known.retain(|number, _| is_kept(*number));

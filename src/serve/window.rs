@@ -190,7 +190,7 @@ impl<B> SharedWindow<B> {
     /// What is to be done now.
     pub(crate) fn act(&mut self, now: Instant) -> Vec<Action> {
         let mut actions = Vec::new();
-        if self.gathering.is_some_and(|(count, until)| self.consumers.len() < count as usize && now < until) {
+        if self.gathers_until(now).is_some() {
             return actions;
         }
         if self.gathering.is_some() && !self.consumers.is_empty() {
@@ -205,7 +205,10 @@ impl<B> SharedWindow<B> {
         for id in self.strays(now) {
             self.refuse(id, &mut actions);
         }
-        if self.wants_more() && self.making.is_none() && self.has_room(now) {
+        if !self.wants_more() {
+            // Who was held up may be gone.
+            self.unblocked(now);
+        } else if self.making.is_none() && self.has_room(now) {
             let recipes = self.recipes();
             self.making = Some(recipes.clone());
             actions.push(Action::Make(self.end, recipes));
@@ -215,7 +218,10 @@ impl<B> SharedWindow<B> {
 
     /// When [`SharedWindow::act`] is due at the latest, although nothing happens.
     pub(crate) fn due(&self, now: Instant) -> Option<Instant> {
-        let gathering = self.gathering.filter(|_| !self.consumers.is_empty()).map(|(_, until)| until);
+        if let Some(until) = self.gathers_until(now) {
+            // Until then nothing else is looked at.
+            return Some(until).filter(|_| !self.consumers.is_empty());
+        }
         let grace = self.grace.blocked.map(|since| match self.policy {
             SharingPolicy::Leave => since + self.grace.left(since),
             SharingPolicy::Wait => since + LONG,
@@ -223,8 +229,14 @@ impl<B> SharedWindow<B> {
         let grace = grace.filter(|due| self.policy == SharingPolicy::Leave || *due > now);
         let stray = self.consumers.values().filter(|consumer| !self.is_near(consumer.next));
         let moved = stray.filter_map(|consumer| consumer.asks).min().map(|since| since + MOVE);
-        let due = [gathering, grace, moved].into_iter().flatten().min();
+        let due = [grace, moved].into_iter().flatten().min();
         due.map(|due| due.max(now))
+    }
+
+    /// Until when the first batch waits for the consumers that begin together, if it does.
+    fn gathers_until(&self, now: Instant) -> Option<Instant> {
+        let (count, until) = self.gathering?;
+        (self.consumers.len() < count as usize && now < until).then_some(until)
     }
 
     /// Whether some have waited for others for so long that somebody should look.
@@ -359,27 +371,29 @@ impl<B> SharedWindow<B> {
         true
     }
 
-    /// Whether a batch is in the window, or comes soon.
+    /// Whether a batch is in the window, or comes soon. Before the first one is made, that is whatever a consumer may
+    /// ask for that was a whole window ahead of another when a producer was lost.
     fn is_near(&self, at: BatchPosition) -> bool {
         let begin = self.batches.front().map_or(self.end, |kept| kept.at);
-        let room = (self.batches.len() + self.size) as u64;
-        self.ahead(begin, at).is_some_and(|distance| distance < room.max(1))
+        let room = (self.batches.len().max(1) + self.size) as u64;
+        self.ahead(begin, at).is_some_and(|distance| distance < room)
     }
 
     /// How many steps `at` is ahead of `from`; `None` where it is behind. Steps of the next epoch follow those of one.
     fn ahead(&self, from: BatchPosition, at: BatchPosition) -> Option<u64> {
         match at.epoch.checked_sub(from.epoch)? {
             0 => at.step.checked_sub(from.step),
-            1 => Some(self.steps.saturating_sub(from.step) + at.step),
+            1 => Some(self.steps.saturating_sub(from.step).saturating_add(at.step)),
             _ => Some(u64::MAX),
         }
     }
 
     fn after(&self, at: BatchPosition) -> BatchPosition {
-        if at.step + 1 < self.steps {
-            BatchPosition { step: at.step + 1, ..at }
+        let step = at.step.saturating_add(1);
+        if step < self.steps {
+            BatchPosition { step, ..at }
         } else {
-            BatchPosition { epoch: at.epoch + 1, step: 0 }
+            BatchPosition { epoch: at.epoch.saturating_add(1), step: 0 }
         }
     }
 

@@ -2,11 +2,11 @@
 //! (SOCK_SEQPACKET), between processes of one user.
 
 use crate::error::{Error, Result};
-use crate::node::{PeerProcess, RuntimeDirectory, SocketContact, connect, listen};
+use crate::node::{NEVER_WAITING, RuntimeDirectory, SocketContact, accept, connect, listen};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, Shutdown, SocketFlags, SocketType,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketType,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -20,9 +20,6 @@ const LONGEST: usize = 64 << 10;
 
 /// The most descriptors that come with a message.
 const MOST_FILES: usize = 2;
-
-/// Sockets are no other program's, and nobody waits in a call of them.
-const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 
 /// One end of a connection.
 pub(crate) struct Socket(OwnedFd);
@@ -51,17 +48,12 @@ impl Listener {
     /// # Errors
     /// [`Error::Unavailable`].
     pub(crate) fn bind(directory: &RuntimeDirectory, name: &str) -> Result<Self> {
-        listen(directory, name, SocketType::SEQPACKET, FLAGS).map(Self)
+        listen(directory, name, SocketType::SEQPACKET, NEVER_WAITING).map(Self)
     }
 
     /// The next connection of a process of this user; `None` when there is none now. Others are turned away.
     pub(crate) fn accept(&self) -> Option<Socket> {
-        loop {
-            let socket = rustix::net::accept_with(&self.0, FLAGS).ok()?;
-            if PeerProcess::of(&socket).is_ok_and(|peer| peer.is_ours()) {
-                return Some(Socket(socket));
-            }
-        }
+        accept(&self.0, NEVER_WAITING).ok().map(Socket)
     }
 }
 

@@ -355,3 +355,47 @@ fn nobody_waits_for_ever() {
         }
     }
 }
+
+#[test]
+fn nothing_is_due_any_more_when_who_was_held_up_is_gone() {
+    for policy in [SharingPolicy::Leave, SharingPolicy::Wait] {
+        let mut scene = Scene::new(policy, 2);
+        assert!(scene.window.join(1, 0, at(0, 0)) && scene.window.join(2, 0, at(0, 0)));
+        scene.ask(2, at(0, 0));
+        for step in 0..=SIZE as u64 {
+            scene.ask(1, at(0, step));
+        }
+        scene.ask(1, at(0, SIZE as u64 + 1));
+        assert!(scene.window.due(scene.instant()).is_some(), "1 waits for 2");
+        scene.window.leave(1);
+        scene.wait(70_000);
+        assert_eq!(scene.window.due(scene.instant()), None);
+        assert!(!scene.window.waits_for_long(scene.instant()));
+    }
+}
+
+#[test]
+fn while_consumers_gather_nothing_else_is_due() {
+    let mut scene = Scene::new(SharingPolicy::Leave, 3);
+    assert!(scene.window.join(1, 0, at(0, 9)));
+    scene.ask(1, at(0, 9));
+    assert!(scene.window.join(2, 0, at(0, 1)), "before the first batch, which nobody has had");
+    scene.ask(2, at(0, 1));
+    scene.wait(500);
+    assert_eq!(scene.window.due(scene.instant()), Some(scene.start + Duration::from_millis(1000)));
+}
+
+#[test]
+fn who_was_a_whole_window_ahead_when_a_producer_was_lost_stays() {
+    let ahead = at(0, 2 + SIZE as u64);
+    let mut scene = Scene::new(SharingPolicy::Leave, 2);
+    assert!(scene.window.join(1, 0, ahead));
+    scene.ask(1, ahead);
+    assert!(scene.window.join(2, 0, at(0, 2)));
+    scene.wait(500);
+    for step in 2..=ahead.step {
+        scene.ask(2, at(0, step));
+    }
+    assert!(scene.refused.is_empty());
+    assert!(scene.lent.contains(&(1, ahead)) && scene.lent.contains(&(2, ahead)));
+}
