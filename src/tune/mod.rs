@@ -2,8 +2,9 @@
 //!
 //! [`Tuner`] is told what a pipeline did in a stretch of time, an [`Observation`], and answers with changes, each a
 //! [`Decision`]. It changes one [`Knob`] at a time, waits, measures, and keeps the change if more samples came than
-//! noise explains. What a consumer that never waits does not need is given back. Then it rests until it measures
-//! something else; what it has found out before is not tried again.
+//! noise explains; on the way back to what is usual it changes several and keeps what loses nothing. What a consumer
+//! that never waits does not need is given back. Then it rests until it measures something else; what it has found out
+//! before is not tried again.
 
 mod decision;
 mod knob;

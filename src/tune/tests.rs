@@ -258,6 +258,38 @@ fn the_largest_value_can_be_lowered_and_raised() {
 }
 
 #[test]
+fn what_is_taken_back_stays_within_bounds_that_came_down_meanwhile() {
+    let slow = Costs { consume: 1e-3, ..FAST };
+    let mut run = Run::new([4, 32, 4], 6);
+    while !run.tuner.is_trying() {
+        run.on(TICK, &slow);
+    }
+    assert_eq!(run.tuner.values().get(Knob::Threads), 1, "what is tried");
+    run.tuner.bound(run.now, Knob::Threads, 3, "a quota");
+    run.on(20.0, &Costs { work: 2e-3, ..slow });
+    assert_eq!(run.tuner.values().get(Knob::Threads), 3, "{:#?}", run.decisions);
+}
+
+#[test]
+fn threads_are_given_back_after_more_of_something_else_was_kept() {
+    let far = Costs { latency: 0.04, work: 1e-4, ..FAST };
+    let mut run = Run::new([4, 32, 4], 7);
+    // A little at first, and then never.
+    for (waits, ticks) in [(0.03, 200), (0.0, 200)] {
+        for _ in 0..ticks {
+            run.now += TICK;
+            let observation = far.observe(run.tuner.values(), &mut run.random);
+            let observation = Observation { consumer_waited: waits * TICK, ..observation };
+            run.decisions.extend(run.tuner.observe(run.now, observation, || true));
+        }
+        assert!(run.tuner.is_resting());
+    }
+    let raised = |decision: &Decision| decision.knob == Knob::QueueDepth && decision.to > 32;
+    assert!(run.decisions.iter().any(raised), "{:#?}", run.decisions);
+    assert_eq!(run.tuner.values().get(Knob::Threads), 1, "{:#?}", run.decisions);
+}
+
+#[test]
 fn nothing_changes_without_leave_and_what_is_fixed_stays() {
     let costs = Costs { latency: 0.04, ..FAST };
     let ranges = [KnobRange::fixed(2), KnobRange::fixed(1), KnobRange::fixed(3)];

@@ -83,6 +83,8 @@ struct Search {
     refused: Vec<Tried>,
     tries: u32,
     fruitful: bool,
+    /// Whether what was tried last was needed, so that it was not given back.
+    needed: bool,
     /// Whether noise has hidden what a change brings, so that what it is compared with is measured for longer, too.
     careful: bool,
 }
@@ -284,7 +286,7 @@ impl Tuner {
         }
         let KnobTrial { change, from, gives_back, .. } = trial;
         if is_good {
-            self.search.fruitful = true;
+            (self.search.fruitful, self.search.needed) = (true, false);
             self.gave_threads |= change.what == Tried::Down(Knob::Threads);
             // What limits now may be something else.
             self.search.refused.clear();
@@ -300,8 +302,11 @@ impl Tuner {
             self.search.refused.push(change.what);
         }
         if gives_back {
+            self.search.needed = true;
             self.enough_calm = (4 * self.enough_calm).min(MOST_CALM);
         }
+        // The bounds may have come down meanwhile.
+        let from = KnobValues::of(|knob| from.get(knob).min(self.ranges[knob as usize].most));
         let why = match gives_back {
             true => format!("with fewer the consumer waits {}", percent(measured.waiting())),
             false => format!("no gain: {:.0} samples/s after {:.0}", measured.rate(), base_rate),
@@ -321,8 +326,8 @@ impl Tuner {
     /// Rests until something else is measured.
     fn rest(&mut self, measured: &Measured) {
         let signature = self.signature(measured);
-        let Search { began, fruitful, refused, .. } = std::mem::take(&mut self.search);
-        self.is_needed = refused.iter().any(|what| matches!(what, Tried::Down(_)));
+        let Search { began, fruitful, needed, .. } = std::mem::take(&mut self.search);
+        self.is_needed = needed;
         if let Some(began) = began {
             self.memory.keep(began, self.values);
         }
