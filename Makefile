@@ -190,7 +190,7 @@ bench-nodes: setup ## 2, 4 and 8 nodes as processes on one machine, with one slo
 	cargo build --locked --release -p slow-fs
 	$(BIN)/python benches/nodes/run.py --data $(DATA)/nodes --output benches/results/nodes
 
-bench-tuner: setup $(DATA)/folder ## what the tuner reaches beside a grid of fixed settings, in 12 situations: 3 hours
+bench-tuner: setup $(DATA)/folder ## what the tuner reaches beside a grid of fixed settings, in 12 situations: 2 hours
 	cargo build --locked --release -p range-server
 	$(BIN)/python benches/tuner/run.py --data $(DATA)/folder --output benches/results/tuner
 

@@ -16,8 +16,11 @@ from urllib.request import Request, urlopen
 from environments import Unavailable, last_lines
 from situations import OBJECT_STORE_DELAY, Situation
 
-WARM_UP = 0.5
-"""The seconds after which a run with fixed settings is measured: its first epoch fills what is ahead."""
+WARM_UP = 3.0
+"""The seconds after which a run with fixed settings is measured: the first ones are slower by some percent."""
+
+LONGER = 4
+"""How often a run is made twice as long at most, because it ended before it had settled."""
 
 
 @dataclass(frozen=True)
@@ -88,24 +91,26 @@ class Bench:
         """Run for as long as was chosen, by epochs of so many seconds; return what `late` says of it."""
         settle = self.chosen.settle if way.is_tuned else WARM_UP
         epochs = max(2, round((settle + self.chosen.seconds) / epoch) + 1)
-        return late(self.run(situation, way, data, epochs, *more), settle)
+        for _ in range(LONGER):
+            if found := late(self.run(situation, way, data, epochs, *more), settle):
+                return found
+            epochs *= 2
+        raise Unavailable(f"{epochs // 2} epochs took less than {settle} seconds")
 
 
-def late(reports: list[dict], settle: float) -> dict:
-    """Return rate and CPU of the epochs that began after `settle` seconds, of all ranks together."""
+def late(reports: list[dict], settle: float) -> dict | None:
+    """Return rate and CPU of the epochs that began after `settle` seconds, of all ranks together, if there are any."""
     rate, cpu, images, changes = 0.0, 0.0, 0, 0
     # A rank that is left alone at last has the machine for itself.
     together = min(sum(epoch["seconds"] for epoch in one["epochs"]) for one in reports)
     for one in reports:
-        passed, within, after = 0.0, [], []
+        passed, after = 0.0, []
         for epoch in one["epochs"]:
             began, passed = passed, passed + epoch["seconds"]
-            if passed <= together + 1e-6:
-                within.append(epoch)
-                if began >= settle:
-                    after.append(epoch)
-        # From a bad start epochs are longer than they should be.
-        after = after or within[-1:] or one["epochs"][:1]
+            if began >= settle and passed <= together + 1e-6:
+                after.append(epoch)
+        if not after:
+            return None
         rate += sum(epoch["images"] for epoch in after) / sum(epoch["seconds"] for epoch in after)
         cpu += sum(epoch["cpu_seconds"] for epoch in after)
         images += sum(epoch["images"] for epoch in after)

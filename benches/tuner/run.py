@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
 import report
 from changing import CHANGES, WINDOW
 from environments import ROOT, Unavailable, last_lines
-from program import NOT_TUNED, Bench, Way, fixed, hogs, served
+from program import NOT_TUNED, WARM_UP, Bench, Way, fixed, hogs, served
 from situations import Situation, every
 
 HERE = Path(__file__).resolve().parent
@@ -40,6 +40,8 @@ BAD_STARTS = {
 }
 DEFAULTS = "defaults, not tuned"
 TUNED = "tuned from defaults"
+MEASURED = ("src", "Cargo.toml", "Cargo.lock", "benches/tuner")
+"""Figures of another commit are those of this one where all of these are the same."""
 RESTING_IN = "pfs-light"
 """The situation in which the tuner is watched for long: there the tuner has most to do."""
 
@@ -158,19 +160,21 @@ def follow(bench: Bench, change: str) -> dict:
     def run_fixed(threads: int, depth: int) -> float:
         # These have nothing to find, but batches ahead that were made before the change.
         settings = {"threads": threads, "queue_depth": depth, "tune": False}
-        return sum(run(settings, 2.0, 2.0 + chosen.seconds)["images"][round(2.0 / WINDOW) :]) / chosen.seconds
+        images = run(settings, WARM_UP, WARM_UP + chosen.seconds)["images"]
+        return sum(images[round(WARM_UP / WINDOW) :]) / chosen.seconds
 
     of_grid: dict[tuple[int, int], list[float]] = {
         values: [] for values in itertools.product(chosen.threads, chosen.depths)
     }
     rounds = []
-    for _ in range(chosen.rounds):
+    for number in range(chosen.rounds):
         for values, rates in of_grid.items():
             rates.append(run_fixed(*values))
         best = max(of_grid, key=lambda values: statistics.median(of_grid[values]))
-        ours = run({}, chosen.settle, SECONDS_TO_FOLLOW + chosen.seconds)
         # It runs anew, because the machine is faster in some minutes than in others, and luck chose it, too.
-        beside = run_fixed(*best)
+        beside = run_fixed(*best) if number % 2 else 0.0
+        ours = run({}, chosen.settle, SECONDS_TO_FOLLOW + chosen.seconds)
+        beside = beside or run_fixed(*best)
         images, later = ours["images"], round(SECONDS_TO_FOLLOW / WINDOW)
         made = [one for one in ours["tuner"]["decisions"] if one["seconds"] >= ours["at"] - 0.5]
         rounds.append(
@@ -191,11 +195,12 @@ def follow(bench: Bench, change: str) -> dict:
 
 
 def seconds_until(images: list[int], rate: float) -> float:
-    """Return after how long so many images a second, or more, came for two seconds."""
+    """Return after how long so many images a second, or more, came for two seconds, and from then on to the end."""
     stretch = round(2.0 / WINDOW)
     # What was made before is taken first.
     for begin in range(2, len(images) - stretch + 1):
-        if sum(images[begin : begin + stretch]) / 2.0 >= rate:
+        rest = images[begin:]
+        if min(sum(rest[:stretch]) / stretch, sum(rest) / len(rest)) >= rate * WINDOW:
             return begin * WINDOW
     return float("inf")
 
@@ -221,7 +226,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--situations", nargs="*", choices=list(every()), default=list(every()))
     parser.add_argument("--no-idle", action="store_true", help="leave out the cost of being idle")
     parser.add_argument("--no-changes", action="store_true", help="leave out what follows a change of costs")
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument(
         "--rounds-of-defaults", type=int, default=7, help="of the defaults, tuned and not, and of being idle"
     )
@@ -229,10 +234,10 @@ def parse_arguments() -> argparse.Namespace:
         "--rest-minutes", type=float, default=30.0, help="for which changes are counted; 0: they are not"
     )
     parser.add_argument(
-        "--settle", type=float, default=10.0, help="seconds that the tuner has before it is measured"
+        "--settle", type=float, default=9.0, help="seconds that the tuner has before it is measured"
     )
     parser.add_argument(
-        "--seconds", type=float, default=4.0, help="that are measured of each way in each round"
+        "--seconds", type=float, default=3.0, help="that are measured of each way in each round"
     )
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--depths", type=int, nargs="+", default=[16, 64, 256])
@@ -273,8 +278,13 @@ def as_text(result: dict) -> str:
         "tuned, of defaults",
         "changes",
     ]
-    wanted = f"Wanted: {NEAR_THE_BEST} of the best, from anywhere; {NEVER_WORSE} of the defaults."
-    lines += [report.table(head, rows), "", wanted, ""]
+    of = result["measured_as"]
+    wanted = (
+        f"Wanted: {NEAR_THE_BEST} of the best, from anywhere; {NEVER_WORSE} of the defaults. Medians of "
+        f"{of['rounds']} rounds, of the defaults {of['rounds_of_defaults']}, with {of['seconds']:.0f} s measured each, "
+        f"of tuned runs after {of['settle']:.0f} s."
+    )
+    lines += [report.table(head, rows), "", wanted, ""] if rows else []
     if waiting := result.get("idle"):
         if "failure" in waiting:
             lines.append(f"Idle cost: not measured: {waiting['failure']}")
@@ -340,13 +350,36 @@ def parts(bench: Bench) -> Iterator[tuple[str, str | None, Callable[[], dict]]]:
         yield "rest", None, partial(rest, bench)
 
 
+def measured_before(chosen: argparse.Namespace, result: dict) -> dict:
+    """Return what an interrupted run has measured of the same program on such a machine, or `result`, if there is none.
+
+    What takes hours can go on another day.
+    """
+    path = chosen.output and chosen.output.with_suffix(".json")
+    if not path or not path.exists():
+        return result
+    before = json.loads(path.read_text())
+    machines = [{name: one["machine"][name] for name in ("processor", "cores")} for one in (before, result)]
+    commit = before["machine"]["commit"]
+    unchanged = ["git", "-C", str(ROOT), "diff", "--quiet", commit, "--", *MEASURED]
+    is_same = machines[0] == machines[1] and before["measured_as"] == result["measured_as"]
+    return before if is_same and subprocess.run(unchanged, check=False).returncode == 0 else result
+
+
 def main() -> int:
     """Measure and report."""
     chosen = parse_arguments()
-    result = {"benchmark": "tuner", "machine": report.machine(), "situations": {}}
+    measured_as = {
+        name: getattr(chosen, name) for name in ("rounds", "rounds_of_defaults", "settle", "seconds")
+    }
+    result = {"benchmark": "tuner", "machine": report.machine(), "measured_as": measured_as, "situations": {}}
     with tempfile.TemporaryDirectory(prefix="foreload-tuner-") as scratch:
+        result = measured_before(chosen, result)
         for part, row, measured in parts(Bench(chosen, Path(scratch))):
-            if row is None:
+            known = result.get(part, {}) if row is None else result.get(part, {}).get(row, {})
+            if known and "failure" not in known:
+                report.log(f"{part} {row or ''}: measured before")
+            elif row is None:
                 result[part] = attempt(measured)
             else:
                 result.setdefault(part, {})[row] = attempt(measured)
