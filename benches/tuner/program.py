@@ -16,9 +16,6 @@ from urllib.request import Request, urlopen
 from environments import Unavailable, last_lines
 from situations import OBJECT_STORE_DELAY, Situation
 
-WARM_UP = 3.0
-"""The seconds after which a run with fixed settings is measured: the first ones are slower by some percent."""
-
 LONGER = 4
 """How often a run is made twice as long at most, because it ended before it had settled."""
 
@@ -29,11 +26,6 @@ class Way:
 
     flags: tuple[str, ...] = ()
     start: str = ""
-
-    @property
-    def is_tuned(self) -> bool:
-        """Whether the tuner runs."""
-        return not self.flags
 
 
 NOT_TUNED = Way(("--tune=false",))
@@ -87,9 +79,14 @@ class Bench:
         reports = self.run(situation, NOT_TUNED, data, 2, *more)
         return max(one["epochs"][-1]["seconds"] for one in reports)
 
-    def settled(self, situation: Situation, way: Way, data: str, epoch: float, *more: str) -> dict:
-        """Run for as long as was chosen, by epochs of so many seconds; return what `late` says of it."""
-        settle = self.chosen.settle if way.is_tuned else WARM_UP
+    def settled(
+        self, situation: Situation, way: Way, data: str, times: tuple[float, float], *more: str
+    ) -> dict:
+        """Run until it has settled and then for as long as was chosen; return what `late` says of it.
+
+        `times` are the seconds of an epoch, and those that it takes to settle.
+        """
+        epoch, settle = times
         epochs = max(2, round((settle + self.chosen.seconds) / epoch) + 1)
         for _ in range(LONGER):
             if found := late(self.run(situation, way, data, epochs, *more), settle):

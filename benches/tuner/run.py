@@ -24,7 +24,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
 import report
 from changing import CHANGES, WINDOW
 from environments import ROOT, Unavailable, last_lines
-from program import NOT_TUNED, WARM_UP, Bench, Way, fixed, hogs, served
+from program import NOT_TUNED, Bench, Way, fixed, hogs, served
 from situations import Situation, every
 
 HERE = Path(__file__).resolve().parent
@@ -40,6 +40,8 @@ BAD_STARTS = {
 }
 DEFAULTS = "defaults, not tuned"
 TUNED = "tuned from defaults"
+GLANCE = 1.0
+"""The seconds after which the grid is measured, to choose its best."""
 MEASURED = ("src", "Cargo.toml", "Cargo.lock", "benches/tuner")
 """Figures of another commit are those of this one where all of these are the same."""
 RESTING_IN = "pfs-light"
@@ -57,8 +59,9 @@ def grid(chosen: argparse.Namespace) -> dict[str, Way]:
 def measure(bench: Bench, situation: Situation) -> dict:
     """Run the grid, and beside its best the tuner from everywhere; the defaults, tuned and not, in some more rounds.
 
-    The machine is faster in some minutes than in others. So what is compared runs one right after the other, in an
-    order that alternates, and the best of the grid runs anew each time: what chose it was luck, too.
+    The machine is faster in some minutes than in others, and processes are by their age. So what is compared runs one
+    right after the other, in an order that alternates, and is measured at the same age; for that the best of the grid
+    runs anew, as it must anyway, because what chose it was luck, too.
     """
     chosen = bench.chosen
     of_grid = grid(chosen)
@@ -70,8 +73,8 @@ def measure(bench: Bench, situation: Situation) -> dict:
     with served(chosen, situation.server) as data, hogs(situation.hogs):
         epoch = bench.epoch(situation, data)
 
-        def run(name: str) -> float:
-            found[name].append(bench.settled(situation, ways[name], data, epoch))
+        def run(name: str, settle: float = chosen.settle) -> float:
+            found[name].append(bench.settled(situation, ways[name], data, (epoch, settle)))
             latest = found[name][-1]
             report.log(f"{situation.name} {name}: {latest['images_per_s']:.0f} {latest['values']}")
             return latest["images_per_s"]
@@ -81,7 +84,7 @@ def measure(bench: Bench, situation: Situation) -> dict:
             together = [DEFAULTS, TUNED]
             if number < chosen.rounds:
                 for name in list(of_grid)[::turn]:
-                    run(name)
+                    run(name, GLANCE)
                 best = best_of(found, of_grid)
                 for name in BAD_STARTS:
                     rates = {one: run(one) for one in (name, best)[::turn]}
@@ -122,15 +125,15 @@ def idle(bench: Bench) -> dict:
     found: dict[str, list[float]] = {name: [] for name in ways}
     epoch = bench.epoch(situation, str(chosen.data), *steps)
 
-    def run(name: str) -> float:
-        result = bench.settled(situation, ways[name], str(chosen.data), epoch, *steps)
+    def run(name: str, settle: float = chosen.settle) -> float:
+        result = bench.settled(situation, ways[name], str(chosen.data), (epoch, settle), *steps)
         found[name].append(result["cpu_per_1000"])
         report.log(f"idle {name}: {result['cpu_per_1000']:.3f} s of CPU per 1000, {result['values']}")
         return found[name][-1]
 
     for number in range(chosen.rounds):
         for name in list(of_grid)[:: -1 if number % 2 else 1]:
-            run(name)
+            run(name, GLANCE)
     least = min(of_grid, key=lambda name: statistics.median(found[name]))
     ratios = []
     for number in range(chosen.rounds_of_defaults):
@@ -157,11 +160,14 @@ def follow(bench: Bench, change: str) -> dict:
             raise Unavailable(f"exit code {done.returncode}: {last_lines(done.stderr or done.stdout)}")
         return json.loads(done.stdout)
 
-    def run_fixed(threads: int, depth: int) -> float:
-        # These have nothing to find, but batches ahead that were made before the change.
-        settings = {"threads": threads, "queue_depth": depth, "tune": False}
-        images = run(settings, WARM_UP, WARM_UP + chosen.seconds)["images"]
-        return sum(images[round(WARM_UP / WINDOW) :]) / chosen.seconds
+    def run_fixed(values: tuple[int, int], before: float, until: float) -> float:
+        settings = {"threads": values[0], "queue_depth": values[1], "tune": False}
+        images = run(settings, before, until + chosen.seconds)["images"]
+        return sum(images[round(until / WINDOW) :]) / chosen.seconds
+
+    def run_beside(values: tuple[int, int]) -> float:
+        # Anew, and at the same age, because the machine is not always as fast, and luck chose it, too.
+        return run_fixed(values, chosen.settle, SECONDS_TO_FOLLOW)
 
     of_grid: dict[tuple[int, int], list[float]] = {
         values: [] for values in itertools.product(chosen.threads, chosen.depths)
@@ -169,12 +175,12 @@ def follow(bench: Bench, change: str) -> dict:
     rounds = []
     for number in range(chosen.rounds):
         for values, rates in of_grid.items():
-            rates.append(run_fixed(*values))
+            # There is nothing to find, but there are batches ahead that were made before the change.
+            rates.append(run_fixed(values, GLANCE, 2.0))
         best = max(of_grid, key=lambda values: statistics.median(of_grid[values]))
-        # It runs anew, because the machine is faster in some minutes than in others, and luck chose it, too.
-        beside = run_fixed(*best) if number % 2 else 0.0
+        beside = run_beside(best) if number % 2 else 0.0
         ours = run({}, chosen.settle, SECONDS_TO_FOLLOW + chosen.seconds)
-        beside = beside or run_fixed(*best)
+        beside = beside or run_beside(best)
         images, later = ours["images"], round(SECONDS_TO_FOLLOW / WINDOW)
         made = [one for one in ours["tuner"]["decisions"] if one["seconds"] >= ours["at"] - 0.5]
         rounds.append(
@@ -282,7 +288,7 @@ def as_text(result: dict) -> str:
     wanted = (
         f"Wanted: {NEAR_THE_BEST} of the best, from anywhere; {NEVER_WORSE} of the defaults. Medians of "
         f"{of['rounds']} rounds, of the defaults {of['rounds_of_defaults']}, with {of['seconds']:.0f} s measured each, "
-        f"of tuned runs after {of['settle']:.0f} s."
+        f"after {of['settle']:.0f} s."
     )
     lines += [report.table(head, rows), "", wanted, ""] if rows else []
     if waiting := result.get("idle"):
