@@ -307,8 +307,8 @@ def test_who_leads_changes_again_and_again(dataset: Path, runtime: Path) -> None
         comes.batches = iter(comes.loader)
     assert stays.got == expected[1][: len(stays.got)]
     assert stays.shared["producers_lost"] == 0
-    # A producer makes a few more where its consumers were slow to give some back, but not one for each that leaves.
-    assert buffers[-1] < buffers[0] + rounds - 1, f"memory of batches that are gone is kept: {buffers}"
+    # In the first rounds there are not as many as there may be.
+    assert buffers[-1] <= buffers[rounds // 2 - 1] + 2, f"memory of batches that are gone is kept: {buffers}"
 
 
 def test_a_recipe_that_is_too_large_for_the_first_one_s_memory_goes_elsewhere(
