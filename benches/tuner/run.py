@@ -16,7 +16,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
@@ -68,14 +68,15 @@ def measure(bench: Bench, situation: Situation) -> dict:
     ways = of_grid | {TUNED: Way(), DEFAULTS: NOT_TUNED}
     ways |= {name: Way(start=start) for name, start in BAD_STARTS.items()}
     found: dict[str, list[dict]] = {name: [] for name in ways}
+    glances: dict[str, list[dict]] = {name: [] for name in of_grid}
     of_best: dict[str, list[float]] = {name: [] for name in (TUNED, *BAD_STARTS)}
     of_defaults: list[float] = []
     with served(chosen, situation.server) as data, hogs(situation.hogs):
         epoch = bench.epoch(situation, data)
 
-        def run(name: str, settle: float = chosen.settle) -> float:
-            found[name].append(bench.settled(situation, ways[name], data, (epoch, settle)))
-            latest = found[name][-1]
+        def run(kept: dict[str, list[dict]], name: str, settle: float) -> float:
+            kept[name].append(bench.settled(situation, ways[name], data, (epoch, settle)))
+            latest = kept[name][-1]
             report.log(f"{situation.name} {name}: {latest['images_per_s']:.0f} {latest['values']}")
             return latest["images_per_s"]
 
@@ -84,19 +85,19 @@ def measure(bench: Bench, situation: Situation) -> dict:
             together = [DEFAULTS, TUNED]
             if number < chosen.rounds:
                 for name in list(of_grid)[::turn]:
-                    run(name, GLANCE)
-                best = best_of(found, of_grid)
+                    run(glances, name, GLANCE)
+                best = best_of(glances)
                 for name in BAD_STARTS:
-                    rates = {one: run(one) for one in (name, best)[::turn]}
+                    rates = {one: run(found, one, chosen.settle) for one in (name, best)[::turn]}
                     of_best[name].append(rates[name] / rates[best])
                 together.append(best)
-            rates = {one: run(one) for one in together[::turn]}
+            rates = {one: run(found, one, chosen.settle) for one in together[::turn]}
             of_defaults.append(rates[TUNED] / rates[DEFAULTS])
             if number < chosen.rounds:
                 of_best[TUNED].append(rates[TUNED] / rates[best])
     return {
-        "images_per_s": {name: rate_of(rounds) for name, rounds in found.items()},
-        "best": best_of(found, of_grid),
+        "images_per_s": {name: rate_of(rounds or glances[name]) for name, rounds in found.items()},
+        "best": best,
         "of_best": {name: statistics.median(ratios) for name, ratios in of_best.items()},
         "of_defaults": statistics.median(of_defaults),
         "ratios": {"of_best": of_best, "of_defaults": of_defaults},
@@ -110,9 +111,9 @@ def rate_of(rounds: list[dict]) -> float:
     return statistics.median(one["images_per_s"] for one in rounds)
 
 
-def best_of(found: dict[str, list[dict]], names: Iterable[str]) -> str:
+def best_of(found: dict[str, list[dict]]) -> str:
     """Return the fastest of these ways."""
-    return max(names, key=lambda name: rate_of(found[name]))
+    return max(found, key=lambda name: rate_of(found[name]))
 
 
 def idle(bench: Bench) -> dict:
