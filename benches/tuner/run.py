@@ -124,24 +124,26 @@ def idle(bench: Bench) -> dict:
     of_grid = grid(chosen)
     ways = of_grid | {DEFAULTS: NOT_TUNED, TUNED: Way()}
     found: dict[str, list[float]] = {name: [] for name in ways}
+    glances: dict[str, list[float]] = {name: [] for name in of_grid}
     epoch = bench.epoch(situation, str(chosen.data), *steps)
 
-    def run(name: str, settle: float = chosen.settle) -> float:
+    def run(kept: dict[str, list[float]], name: str, settle: float) -> float:
         result = bench.settled(situation, ways[name], str(chosen.data), (epoch, settle), *steps)
-        found[name].append(result["cpu_per_1000"])
+        kept[name].append(result["cpu_per_1000"])
         report.log(f"idle {name}: {result['cpu_per_1000']:.3f} s of CPU per 1000, {result['values']}")
-        return found[name][-1]
+        return kept[name][-1]
 
     for number in range(chosen.rounds):
         for name in list(of_grid)[:: -1 if number % 2 else 1]:
-            run(name, GLANCE)
-    least = min(of_grid, key=lambda name: statistics.median(found[name]))
+            run(glances, name, GLANCE)
+    least = min(of_grid, key=lambda name: statistics.median(glances[name]))
     ratios = []
     for number in range(chosen.rounds_of_defaults):
-        cost = {one: run(one) for one in (TUNED, least, DEFAULTS)[:: -1 if number % 2 else 1]}
+        turn = -1 if number % 2 else 1
+        cost = {one: run(found, one, chosen.settle) for one in (TUNED, least, DEFAULTS)[::turn]}
         ratios.append(cost[TUNED] / cost[least])
     return {
-        "cpu_per_1000": {name: statistics.median(values) for name, values in found.items()},
+        "cpu_per_1000": {name: statistics.median(rounds or glances[name]) for name, rounds in found.items()},
         "least": least,
         "of_least": statistics.median(ratios),
         "ratios": ratios,
