@@ -48,12 +48,17 @@ RESTING_IN = "pfs-light"
 """The situation in which the tuner is watched for long: there the tuner has most to do."""
 
 
-def grid(chosen: argparse.Namespace) -> dict[str, Way]:
-    """Return the fixed settings by name."""
+def grid(chosen: argparse.Namespace) -> dict[str, tuple[int, int]]:
+    """Return the fixed settings by name: threads, and reads in flight."""
     return {
-        f"{threads} threads, {depth} reads": fixed(threads, depth)
+        f"{threads} threads, {depth} reads": (threads, depth)
         for threads, depth in itertools.product(chosen.threads, chosen.depths)
     }
+
+
+def of_all(values: dict[str, tuple[int, int]]) -> dict[str, Way]:
+    """Return the ways with these settings."""
+    return {name: fixed(*one) for name, one in values.items()}
 
 
 def measure(bench: Bench, situation: Situation) -> dict:
@@ -64,7 +69,7 @@ def measure(bench: Bench, situation: Situation) -> dict:
     runs anew, as it must anyway, because what chose it was luck, too.
     """
     chosen = bench.chosen
-    of_grid = grid(chosen)
+    of_grid = of_all(grid(chosen))
     ways = of_grid | {TUNED: Way(), DEFAULTS: NOT_TUNED}
     ways |= {name: Way(start=start) for name, start in BAD_STARTS.items()}
     found: dict[str, list[dict]] = {name: [] for name in ways}
@@ -121,7 +126,7 @@ def idle(bench: Bench) -> dict:
     chosen = bench.chosen
     situation = Situation("idle", ())
     steps = ("--consume", f"{chosen.consume_ms}ms")
-    of_grid = grid(chosen)
+    of_grid = of_all(grid(chosen))
     ways = of_grid | {DEFAULTS: NOT_TUNED, TUNED: Way()}
     found: dict[str, list[float]] = {name: [] for name in ways}
     glances: dict[str, list[float]] = {name: [] for name in of_grid}
@@ -153,6 +158,7 @@ def idle(bench: Bench) -> dict:
 def follow(bench: Bench, change: str) -> dict:
     """How soon the tuner is near the best again after a cost has changed by three."""
     chosen = bench.chosen
+    of_grid = grid(chosen)
 
     def run(settings: dict, before: float, after: float) -> dict:
         command = [sys.executable, str(HERE / "changing.py"), change, "--data", str(chosen.data)]
@@ -163,24 +169,23 @@ def follow(bench: Bench, change: str) -> dict:
             raise Unavailable(f"exit code {done.returncode}: {last_lines(done.stderr or done.stdout)}")
         return json.loads(done.stdout)
 
-    def run_fixed(values: tuple[int, int], before: float, until: float) -> float:
-        settings = {"threads": values[0], "queue_depth": values[1], "tune": False}
+    def run_fixed(name: str, before: float, until: float) -> float:
+        threads, depth = of_grid[name]
+        settings = {"threads": threads, "queue_depth": depth, "tune": False}
         images = run(settings, before, until + chosen.seconds)["images"]
         return sum(images[round(until / WINDOW) :]) / chosen.seconds
 
-    def run_beside(values: tuple[int, int]) -> float:
+    def run_beside(name: str) -> float:
         # Anew, and at the same age, because the machine is not always as fast, and luck chose it, too.
-        return run_fixed(values, chosen.settle, SECONDS_TO_FOLLOW)
+        return run_fixed(name, chosen.settle, SECONDS_TO_FOLLOW)
 
-    of_grid: dict[tuple[int, int], list[float]] = {
-        values: [] for values in itertools.product(chosen.threads, chosen.depths)
-    }
+    glances: dict[str, list[float]] = {name: [] for name in of_grid}
     rounds = []
     for number in range(chosen.rounds):
-        for values, rates in of_grid.items():
+        for name, rates in glances.items():
             # There is nothing to find, but there are batches ahead that were made before the change.
-            rates.append(run_fixed(values, GLANCE, 2.0))
-        best = max(of_grid, key=lambda values: statistics.median(of_grid[values]))
+            rates.append(run_fixed(name, GLANCE, 2.0))
+        best = max(glances, key=lambda name: statistics.median(glances[name]))
         beside = run_beside(best) if number % 2 else 0.0
         ours = run({}, chosen.settle, SECONDS_TO_FOLLOW + chosen.seconds)
         beside = beside or run_beside(best)
@@ -188,7 +193,7 @@ def follow(bench: Bench, change: str) -> dict:
         made = [one for one in ours["tuner"]["decisions"] if one["seconds"] >= ours["at"] - 0.5]
         rounds.append(
             {
-                "best": "{} threads, {} reads".format(*best),
+                "best": best,
                 "share": sum(images[later:]) / chosen.seconds / beside,
                 "seconds": seconds_until(images, NEAR_THE_BEST * beside),
                 "changes": len(made),
@@ -243,7 +248,7 @@ def parse_arguments() -> argparse.Namespace:
         "--rest-minutes", type=float, default=30.0, help="for which changes are counted; 0: they are not"
     )
     parser.add_argument(
-        "--settle", type=float, default=9.0, help="seconds that the tuner has before it is measured"
+        "--settle", type=float, default=6.0, help="seconds that the tuner has before it is measured"
     )
     parser.add_argument(
         "--seconds", type=float, default=3.0, help="that are measured of each way in each round"

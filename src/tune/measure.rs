@@ -1,5 +1,6 @@
 //! What is measured: observations of short stretches of time, and windows of them with their noise.
 
+use std::fmt;
 use std::ops::AddAssign;
 
 /// The seconds that a window lasts at least, and at most.
@@ -197,6 +198,13 @@ impl Measured {
         } else {
             WhatLimits::Several
         }
+    }
+}
+
+/// The rate, and its standard error.
+impl fmt::Display for Measured {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(out, "{:.0} ± {:.0}", self.rate(), self.rate() * self.error)
     }
 }
 

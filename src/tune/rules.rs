@@ -26,6 +26,8 @@ pub(super) struct KnobChange {
 pub(super) enum Tried {
     Up(Knob),
     Down(Knob),
+    /// All that is less than usual back to it.
+    Back,
     /// All upwards that may hold up.
     Together,
 }
@@ -91,11 +93,13 @@ pub(super) fn to_raise(measured: &Measured, values: KnobValues, ranges: &[KnobRa
     });
     if Knob::ALL.into_iter().filter(|knob| together.get(*knob) != values.get(*knob)).count() > 1 {
         let why = format!("{waits}; what gains nothing alone may together");
-        let change = KnobChange { what: Tried::Together, to: together, why };
-        // Where several are less than usual, the way back is no step into the dark.
-        let is_low = |knob: &Knob| values.get(*knob) < range(*knob).usual;
-        let at = if Knob::ALL.into_iter().filter(is_low).count() > 1 { 0 } else { changes.len() };
-        changes.insert(at, change);
+        changes.push(KnobChange { what: Tried::Together, to: together, why });
+    }
+    // What is usual is no step into the dark.
+    let back = KnobValues::of(|knob| values.get(knob).max(range(knob).usual.min(range(knob).most)));
+    if back != values {
+        let why = format!("{waits}; this is less than usual");
+        changes.insert(0, KnobChange { what: Tried::Back, to: back, why });
     }
     changes
 }
@@ -169,7 +173,7 @@ mod tests {
         let high = raise(measured(0.5, 1.0, 0.9, 0.0), [4, 128, 4]);
         assert_eq!(high, [[4, 256, 4], [4, 64, 4], [4, 256, 6]], "or there is too much");
         let low = raise(measured(0.5, 0.5, 0.0, 0.0), [1, 1, 1]);
-        assert_eq!(low, [[2, 2, 2], [1, 2, 1], [1, 1, 2], [2, 1, 1]], "below the usual");
+        assert_eq!(low, [[4, 32, 4], [1, 2, 1], [1, 1, 2], [2, 1, 1], [2, 2, 2]], "below the usual");
     }
 
     #[test]

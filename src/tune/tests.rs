@@ -271,6 +271,24 @@ fn what_is_taken_back_stays_within_bounds_that_came_down_meanwhile() {
 }
 
 #[test]
+fn a_trial_is_not_judged_by_what_happens_in_the_turn_of_another() {
+    let slow = Costs { consume: 1e-3, ..FAST };
+    let mut run = Run::new([4, 32, 4], 8);
+    while !run.tuner.is_trying() {
+        run.on(TICK, &slow);
+    }
+    let far = Costs { latency: 1.0, ..slow };
+    for _ in 0..100 {
+        run.now += TICK;
+        let observation = far.observe(run.tuner.values(), &mut run.random);
+        assert_eq!(run.tuner.observe(run.now, observation, || false), []);
+        assert!(run.tuner.is_trying());
+    }
+    assert_eq!(run.on(5.0, &slow), 0, "{:#?}", run.decisions);
+    assert_eq!(run.tuner.values().get(Knob::Threads), 1, "what was tried is kept");
+}
+
+#[test]
 fn threads_are_given_back_after_more_of_something_else_was_kept() {
     let far = Costs { latency: 0.04, work: 1e-4, ..FAST };
     let mut run = Run::new([4, 32, 4], 7);

@@ -14,8 +14,9 @@ const LEAST_GAIN: f64 = 0.03;
 /// A relative standard error above which it is worth while to measure for longer.
 const NOISE: f64 = 0.015;
 
-/// A gain counts that is more than so many standard errors.
-const ERRORS: f64 = 2.0;
+/// A gain counts that is more than so many standard errors. With more of them hardly a gain of a tenth is found where
+/// rates are noisy, and what is kept by mistake is hardly worse.
+const ERRORS: f64 = 1.0;
 
 /// A search ends after so many tries, whatever they bring.
 const MOST_TRIES: u32 = 24;
@@ -173,14 +174,18 @@ impl Tuner {
         )
     }
 
-    /// Takes in what happened, and says what is to change at `now`, in seconds of any clock. Nothing is begun unless
-    /// `may_change`, which is asked only where something would be.
+    /// Takes in what happened, and says what is to change at `now`, in seconds of any clock. Nothing is begun or goes on
+    /// unless `may_change`, which is asked only where something would.
     pub(crate) fn observe(
         &mut self,
         now: f64,
         observation: Observation,
         mut may_change: impl FnMut() -> bool,
     ) -> Vec<Decision> {
+        if self.is_trying() && !may_change() {
+            // The turn was given up with the epoch before, and another pipeline tries something now.
+            return Vec::new();
+        }
         if self.settling > 0.0 {
             self.settling -= observation.seconds;
             return Vec::new();
@@ -266,8 +271,8 @@ impl Tuner {
 
     /// Keeps a change or takes it back.
     fn judge(&mut self, now: f64, trial: KnobTrial, measured: &Measured) -> TrialOutcome {
-        let (base, base_rate) = (trial.base, trial.base.rate());
-        let gain = measured.rate() / base_rate - 1.0;
+        let base = trial.base;
+        let gain = measured.rate() / base.rate() - 1.0;
         let noise = base.error.hypot(measured.error);
         let (is_good, is_unsure) = if trial.gives_back {
             (measured.waiting() < WAITS, measured.waiting() < WAITS)
@@ -309,7 +314,7 @@ impl Tuner {
         let from = KnobValues::of(|knob| from.get(knob).min(self.ranges[knob as usize].most));
         let why = match gives_back {
             true => format!("with fewer the consumer waits {}", percent(measured.waiting())),
-            false => format!("no gain: {:.0} samples/s after {:.0}", measured.rate(), base_rate),
+            false => format!("no gain: {measured} samples/s after {base}"),
         };
         TrialOutcome::TakenBack(self.set(now, from, &why))
     }

@@ -183,10 +183,6 @@ impl Tuning {
         let at = self.at(now);
         let Self { tuner, place, shared, .. } = self;
         let unavailable = |why: &str| shared.notify_alone(why);
-        if tuner.is_trying() && !place.take_turn(&unavailable) {
-            // The turn was given up with the epoch before, and another loader tries something now.
-            return changed;
-        }
         let decisions = tuner.observe(at, observation, || place.take_turn(&unavailable));
         if !self.tuner.is_trying() {
             self.place.end_turn();
