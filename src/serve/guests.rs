@@ -10,6 +10,7 @@ use crate::sharing::{
     BatchPosition, Incoming, IncomingMessage, Listener, PROTOCOL, Socket, ToConsumer, ToProducer,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -99,14 +100,18 @@ impl Guests {
     }
 
     /// Accepts those who connect.
-    pub(super) fn welcome(&mut self, listener: &Listener) {
-        while let Some(socket) = listener.accept() {
+    ///
+    /// # Errors
+    /// Those of [`Listener::accept`].
+    pub(super) fn welcome(&mut self, listener: &Listener) -> io::Result<()> {
+        while let Some(socket) = listener.accept()? {
             if self.guests.len() < MOST {
                 self.guests
                     .insert(self.next, Guest { socket, waits: None, recipe: None, known: BTreeSet::new() });
                 self.next += 1;
             }
         }
+        Ok(())
     }
 
     /// Hears what has come from those that are `ready`.

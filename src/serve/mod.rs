@@ -35,6 +35,9 @@ const LINGER: Duration = Duration::from_secs(1);
 /// How long it waits for the first one.
 const FIRST: Duration = Duration::from_secs(10);
 
+/// How long nobody is accepted after the process could open no more files: one who connects meanwhile waits.
+const CROWDED: Duration = Duration::from_millis(100);
+
 /// The process that a loader with `shared=` has started: it serves as long as there are consumers.
 ///
 /// # Errors
@@ -134,6 +137,7 @@ impl Producer {
         let recipes = Recipes::new(self.pipeline.clone(), &start.settings, bell.clone())?;
         let mut guests = Guests::new(window, recipes, self.places.key().to_string());
         let mut alone_since = Some(begun + FIRST.saturating_sub(linger.unwrap_or_default()));
+        let mut crowded_until: Option<Instant> = None;
         loop {
             let now = Instant::now();
             while let Some(outcome) = maker.take() {
@@ -162,16 +166,19 @@ impl Producer {
                 break;
             }
             let due = pause.or_else(|| guests.due(now)).into_iter();
-            let due = due.chain(alone_since.and_then(|since| Some(since + linger?))).min();
-            let files: Vec<_> =
-                [listener.as_fd(), bell.as_fd()].into_iter().chain(guests.sockets()).collect();
+            crowded_until = crowded_until.filter(|until| now < *until);
+            let due =
+                due.chain(alone_since.and_then(|since| Some(since + linger?))).chain(crowded_until).min();
+            let mut files: Vec<_> = std::iter::once(bell.as_fd()).chain(guests.sockets()).collect();
+            let connected = files.len();
+            files.extend(crowded_until.is_none().then(|| listener.as_fd()));
             let ready = wait_for(&files, due);
-            if ready[1] {
+            if ready[0] {
                 bell.heard();
             }
-            guests.hear(&ready[2..], Instant::now());
-            if ready[0] {
-                guests.welcome(listener);
+            guests.hear(&ready[1..connected], Instant::now());
+            if ready[connected..].contains(&true) && guests.welcome(listener).is_err() {
+                crowded_until = Some(Instant::now() + CROWDED);
             }
         }
         self.places.leave(claim);

@@ -269,7 +269,7 @@ mod tests {
         let directory = RuntimeDirectory::within(place.path()).unwrap();
         let listener = Listener::bind(&directory, "x.sock").unwrap();
         let consumer = Socket::connect(&directory, "x.sock").unwrap().unwrap();
-        let producer = listener.accept().unwrap();
+        let producer = listener.accept().unwrap().unwrap();
         let heard = || loop {
             wait_for(&[producer.as_fd()], None);
             match producer.receive() {

@@ -10,7 +10,7 @@ use rustix::net::{
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use std::io::{ErrorKind, IoSlice, IoSliceMut};
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -52,8 +52,15 @@ impl Listener {
     }
 
     /// The next connection of a process of this user; `None` when there is none now. Others are turned away.
-    pub(crate) fn accept(&self) -> Option<Socket> {
-        accept(&self.0, NEVER_WAITING).ok().map(Socket)
+    ///
+    /// # Errors
+    /// That this process can open no more files, for example: who connects waits.
+    pub(crate) fn accept(&self) -> io::Result<Option<Socket>> {
+        match accept(&self.0, NEVER_WAITING) {
+            Ok(socket) => Ok(Some(Socket(socket))),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -207,7 +214,7 @@ mod tests {
         let directory = directory(place.path());
         let listener = Listener::bind(&directory, "x.sock").unwrap();
         let client = Socket::connect(&directory, "x.sock").unwrap().unwrap();
-        (client, listener.accept().unwrap(), place)
+        (client, listener.accept().unwrap().unwrap(), place)
     }
 
     #[test]

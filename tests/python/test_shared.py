@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import resource
 import signal
 import socket
 import subprocess
@@ -170,6 +172,36 @@ def test_a_stopped_producer_is_replaced(dataset: Path, runtime: Path) -> None:
     finally:
         for pid in stopped:
             os.kill(pid, signal.SIGKILL)
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time that a process has used."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_a_producer_that_can_open_nothing_more_sleeps_and_newcomers_have_another(
+    dataset: Path, runtime: Path
+) -> None:
+    first = Consumer(runtime, dataset, lockstep=True)
+    first.next()
+    (full,) = producers(runtime)
+    before = resource.prlimit(full, resource.RLIMIT_NOFILE)
+    opened = {int(file.name) for file in Path(f"/proc/{full}/fd").iterdir()}
+    first_free = next(number for number in itertools.count() if number not in opened)
+    resource.prlimit(full, resource.RLIMIT_NOFILE, (first_free, before[1]))
+    assert shas(Consumer(runtime, dataset).end()) == alone(dataset)
+    used = cpu_seconds(full)
+    time.sleep(1)
+    assert cpu_seconds(full) - used < 0.5, "it asks for connections without a pause"
+    resource.prlimit(full, resource.RLIMIT_NOFILE, before)
+    for _ in range(STEPS - 1):
+        first.go_on()
+        first.next()
+    first.go_on()
+    batches = first.end()
+    assert shas(batches) == alone(dataset)
+    assert batches[-1]["stats"]["producers_lost"] == 0
 
 
 def test_consumers_stand_in_different_epochs_and_leave_at_any_step(dataset: Path, runtime: Path) -> None:
