@@ -28,6 +28,12 @@ pub(crate) fn print_json(value: &impl serde::Serialize) -> Result<()> {
     print(&serde_json::to_string(value).map_err(|error| crate::Error::Internal(error.to_string()))?)
 }
 
+/// Waits for a line on stdin. Returns `false` at its end.
+pub(crate) fn is_asked_to_go_on() -> Result<bool> {
+    let read = std::io::stdin().read_line(&mut String::new());
+    read.map(|length| length > 0).map_err(|error| crate::Error::io("read", "stdin", error))
+}
+
 /// Prints the notices that were not printed yet to stderr, and returns them for `--json`.
 pub(crate) fn print_notices(notices: &Notices) -> Vec<Notice> {
     let print = |notice: &Notice| {

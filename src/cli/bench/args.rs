@@ -71,6 +71,10 @@ pub(in crate::cli) struct BenchArgs {
     /// Print one JSON object on stdout instead of a table
     #[arg(long)]
     pub(super) json: bool,
+    /// Begin each epoch only when a line comes on stdin, and end with it; print each epoch as a line of JSON before
+    /// that of --json. So whoever compares several runs has them take turns
+    #[arg(long, requires = "json", conflicts_with_all = ["stall", "peers"])]
+    pub(super) turns: bool,
     #[command(flatten)]
     settings: Settings<BenchSettings>,
 }

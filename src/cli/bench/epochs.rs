@@ -31,6 +31,9 @@ impl BenchRun {
     pub(super) fn run(args: &BenchArgs, place: &BenchPlace, pipeline: &Pipeline) -> Result<Self> {
         let mut pass = Self::default();
         for number in 0..args.epochs {
+            if args.turns && !output::is_asked_to_go_on()? {
+                break;
+            }
             let mut epoch = pipeline.epoch(number, place.rank, place.world_size, 0)?;
             let cache = pipeline.cache().map(|cache| &**cache);
             let report = run_epoch(args, &mut epoch, cache, &mut || {
@@ -39,7 +42,9 @@ impl BenchRun {
             place.wait_for_all()?;
             pass.total += epoch.stats();
             pass.notices.extend(output::print_notices(pipeline.index().notices()));
-            if !args.json {
+            if args.turns {
+                output::print_json(&report)?;
+            } else if !args.json {
                 output::print(&text::epoch(&report))?;
             }
             pass.epochs.push(report);
