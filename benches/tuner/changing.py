@@ -1,18 +1,21 @@
-"""Loads images while a cost changes by three in the middle, and prints the rate of every quarter of a second as JSON.
+"""Loads images while a cost changes by three, and compares what the tuner makes of it with fixed settings.
 
-`run.py` starts it, once with the tuner and once with each of several fixed settings.
+The tuner loads alone, the cost changes, and it has some seconds for that. Then it and fixed settings take turns in this
+process, epoch by epoch. `run.py` starts it; what it prints is JSON.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
 from foreload import ImageLoader
@@ -22,8 +25,6 @@ SHORT, LONG = 0.01, 0.03
 """Seconds that an object takes to come, before and after, or the other way about."""
 FAST, SLOW = 0.012, 0.036
 """Seconds that the training takes for a batch."""
-BATCH = 64
-WINDOW = 0.25
 
 
 class Scene:
@@ -76,52 +77,90 @@ CHANGES = {
 }
 
 
+class Load:
+    """A loader with its settings, and a training that takes its batches."""
+
+    def __init__(self, scene: Scene, index: str, **settings: Any) -> None:
+        """Make the loader."""
+        self.scene = scene
+        usual = {"batch_size": 64, "image_size": 96, "device": "cpu", "index_dir": index}
+        self.loader = ImageLoader(scene.data, **usual, **settings)
+        self.epochs = 0
+        self.stats: dict = {}
+
+    def epoch(self) -> float:
+        """Take an epoch; return its images a second."""
+        self.loader.set_epoch(self.epochs)
+        self.epochs += 1
+        began, images = time.perf_counter(), 0
+        batches = iter(self.loader)
+        for batch in batches:
+            images += len(batch)
+            time.sleep(self.scene.pause)
+        seconds = time.perf_counter() - began
+        self.stats = batches.stats()
+        return images / seconds
+
+    def last(self, seconds: float) -> None:
+        """Take epochs until so many seconds are over, but none that would take longer than what is left."""
+        until, took = time.perf_counter() + seconds, 0.0
+        while (began := time.perf_counter()) + took / 2 < until:
+            self.epoch()
+            took = time.perf_counter() - began
+
+
 def main() -> None:
-    """Load, change, load on, print."""
+    """Load, change, load on, compare, print."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("change", choices=list(CHANGES))
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--range-server", type=Path, required=True)
+    parser.add_argument(
+        "--grid", type=json.loads, required=True, help="names, with threads and reads, as JSON"
+    )
     parser.add_argument("--before", type=float, required=True, help="seconds until the change")
-    parser.add_argument("--after", type=float, required=True, help="seconds after it")
-    parser.add_argument("--settings", type=json.loads, default={}, help="of the loader, as JSON")
+    parser.add_argument("--after", type=float, required=True, help="seconds that the tuner has then")
+    parser.add_argument("--glances", type=int, required=True, help="epochs of each of the grid, for its best")
+    parser.add_argument("--rounds", type=int, required=True, help="epochs that are compared")
     chosen = parser.parse_args()
     scene = Scene(chosen)
     with CHANGES[chosen.change](scene), tempfile.TemporaryDirectory() as index:
-        settings = {"batch_size": BATCH, "image_size": 96, "device": "cpu", "index_dir": index}
-        print(json.dumps(run(scene, ImageLoader(scene.data, **settings, **chosen.settings))))
+        tuned, began = Load(scene, index), time.perf_counter()
+        tuned.last(chosen.before)
+        before, passed = tuned.stats["tuner"], time.perf_counter() - began
+        scene.change()
+        tuned.last(chosen.after)
+        print(json.dumps(made(before, tuned.stats["tuner"], passed) | compared(scene, index, tuned)))
 
 
-def run(scene: Scene, loader: ImageLoader) -> dict:
-    """Take batches until the time is over; return the images of each window after the change."""
+def made(before: dict, after: dict, changed: float) -> dict:
+    """Return what the tuner has made of costs that changed so many seconds after the beginning."""
+    changes = after["changes"] - before["changes"]
+    latest = after["decisions"][-1]["seconds"] - changed if changes else 0.0
+    values = {name: after[name] for name in ("threads", "queue_depth", "prefetch")}
+    return {"changes": changes, "latest": latest, "values": values}
+
+
+def compared(scene: Scene, index: str, tuned: Load) -> dict:
+    """Return the best of the grid after the change, and the tuner's images a second in those of this one."""
     chosen = scene.chosen
-    began, changed, taken = time.perf_counter(), None, []
-    for epoch in range(1 << 30):
-        loader.set_epoch(epoch)
-        batches = iter(loader)
-        for _ in batches:
-            now = time.perf_counter() - began
-            if changed is None and now >= chosen.before:
-                scene.change()
-                changed = time.perf_counter() - began
-            if changed is not None:
-                if now - changed >= chosen.after:
-                    return {
-                        "images": counted(taken, chosen.after),
-                        "tuner": batches.stats()["tuner"],
-                        "at": changed,
-                    }
-                taken.append(now - changed)
-            time.sleep(scene.pause)
-    raise AssertionError("time never ends")
-
-
-def counted(taken: list[float], seconds: float) -> list[int]:
-    """Return the images that came in each window."""
-    windows = [0] * round(seconds / WINDOW)
-    for moment in taken:
-        windows[min(int(max(moment, 0.0) / WINDOW), len(windows) - 1)] += BATCH
-    return windows
+    loads = {
+        name: Load(scene, index, threads=threads, queue_depth=depth, tune=False)
+        for name, (threads, depth) in chosen.grid.items()
+    }
+    rates: dict[str, list[float]] = {name: [] for name in loads}
+    for load in loads.values():
+        load.epoch()
+    for turn in range(chosen.glances):
+        for name in list(loads)[:: -1 if turn % 2 else 1]:
+            rates[name].append(loads[name].epoch())
+    best = max(rates, key=lambda name: statistics.median(rates[name]))
+    ratios = []
+    for turn in range(chosen.rounds):
+        pair = [tuned.epoch, loads[best].epoch]
+        taken = [take() for take in pair[:: -1 if turn % 2 else 1]][:: -1 if turn % 2 else 1]
+        ratios.append(taken[0] / taken[1])
+    return {"best": best, "ratios": ratios}
 
 
 if __name__ == "__main__":

@@ -1,14 +1,16 @@
-"""Runs `foreload bench` in a situation, in one way, and says what it did once the tuner had time to settle."""
+"""Runs `foreload bench` in several ways that take turns, epoch by epoch, in a situation."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import Request, urlopen
@@ -16,8 +18,8 @@ from urllib.request import Request, urlopen
 from environments import Unavailable, last_lines
 from situations import OBJECT_STORE_DELAY, Situation
 
-LONGER = 4
-"""How often a run is made twice as long at most, because it ended before it had settled."""
+FEWEST = 1000
+"""The images that an epoch has at least, so that most of it is neither its beginning nor its end."""
 
 
 @dataclass(frozen=True)
@@ -36,85 +38,89 @@ def fixed(threads: int, depth: int) -> Way:
     return Way((*NOT_TUNED.flags, "--threads", str(threads), "--queue-depth", str(depth)))
 
 
-class Bench:
-    """The program and its data."""
+class Run:
+    """One way of `foreload bench`, in all its ranks. It runs an epoch whenever it is its turn, and sleeps else."""
 
-    def __init__(self, chosen: argparse.Namespace, scratch: Path) -> None:
-        """Remember what was chosen."""
-        self.chosen = chosen
-        self.scratch = scratch
+    def __init__(self, commands: list[list[str]], start: str) -> None:
+        """Start a process for each rank."""
+        environment = os.environ | {"FORELOAD_TUNER_START": start}
+        pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+        self.processes = [
+            subprocess.Popen(command, text=True, env=environment, **pipes) for command in commands
+        ]
 
-    def start(
-        self, situation: Situation, way: Way, data: str, rank: int, epochs: int, more: tuple[str, ...]
-    ) -> subprocess.Popen:
-        """Start one rank."""
-        ranks = ["--rank", str(rank), "--world-size", str(situation.ranks)]
-        ranks += ["--local-world-size", str(situation.ranks)] if situation.ranks > 1 else []
-        command = [str(self.chosen.foreload), "bench", data, "--epochs", str(epochs), "--batch-size", "64"]
-        command += [*situation.flags, *way.flags, *ranks, *more]
-        command += ["--index-dir", str(self.scratch / "index"), "--json"]
-        environment = os.environ | {"FORELOAD_TUNER_START": way.start}
-        return subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
-        )
+    def __enter__(self) -> Run:
+        """Nothing more is to be done."""
+        return self
 
-    def run(self, situation: Situation, way: Way, data: str, epochs: int, *more: str) -> list[dict]:
-        """Run all ranks; return the reports."""
-        started = [self.start(situation, way, data, rank, epochs, more) for rank in range(situation.ranks)]
-        try:
-            reports = []
-            for process in started:
-                out, err = process.communicate()
-                if process.returncode != 0:
-                    raise Unavailable(f"exit code {process.returncode}: {last_lines(err or out)}")
-                reports.append(json.loads(out[out.index("{") :]))
-            return reports
-        finally:
-            # Where one fails, the others do not run on beside what is measured next.
-            for process in started:
+    def __exit__(self, *_: object) -> None:
+        """Have no process left, whatever happened."""
+        for process in self.processes:
+            with process:
                 process.kill()
 
-    def epoch(self, situation: Situation, data: str, *more: str) -> float:
-        """Return how many seconds an epoch takes, once the page cache has what it may have."""
-        reports = self.run(situation, NOT_TUNED, data, 2, *more)
-        return max(one["epochs"][-1]["seconds"] for one in reports)
+    def epoch(self) -> dict:
+        """Run an epoch in all ranks at once; return what it took, and the steps of each rank."""
+        for process in self.processes:
+            process.stdin.write("\n")
+            process.stdin.flush()
+        ranks = [line_of(process) for process in self.processes]
+        images = sum(one["images"] for one in ranks)
+        return {
+            "images_per_s": sum(one["images_per_s"] for one in ranks),
+            "cpu_per_1000": 1000 * sum(one["cpu_seconds"] for one in ranks) / images,
+            "seconds": max(one["seconds"] for one in ranks),
+            "steps": ranks[0]["steps"],
+        }
 
-    def settled(
-        self, situation: Situation, way: Way, data: str, times: tuple[float, float], *more: str
-    ) -> dict:
-        """Run until it has settled and then for as long as was chosen; return what `late` says of it.
-
-        `times` are the seconds of an epoch, and those that it takes to settle.
-        """
-        epoch, settle = times
-        epochs = max(2, round((settle + self.chosen.seconds) / epoch) + 1)
-        for _ in range(LONGER):
-            if found := late(self.run(situation, way, data, epochs, *more), settle):
-                return found
-            epochs *= 2
-        raise Unavailable(f"{epochs // 2} epochs took less than {settle} seconds")
+    def end(self) -> dict:
+        """End; return the values that the tuner has come to, and the number of its changes."""
+        for process in self.processes:
+            process.stdin.close()
+        tuners = [line_of(process)["tuner"] for process in self.processes]
+        values = {name: tuners[0][name] for name in ("threads", "queue_depth", "prefetch")}
+        changes = sum(one["changes"] for one in tuners)
+        return {"values": values, "changes": changes, "decisions": tuners[0]["decisions"]}
 
 
-def late(reports: list[dict], settle: float) -> dict | None:
-    """Return rate and CPU of the epochs that began after `settle` seconds, of all ranks together, if there are any."""
-    rate, cpu, images, changes = 0.0, 0.0, 0, 0
-    # A rank that is left alone at last has the machine for itself.
-    together = min(sum(epoch["seconds"] for epoch in one["epochs"]) for one in reports)
-    for one in reports:
-        passed, after = 0.0, []
-        for epoch in one["epochs"]:
-            began, passed = passed, passed + epoch["seconds"]
-            if began >= settle and passed <= together + 1e-6:
-                after.append(epoch)
-        if not after:
-            return None
-        rate += sum(epoch["images"] for epoch in after) / sum(epoch["seconds"] for epoch in after)
-        cpu += sum(epoch["cpu_seconds"] for epoch in after)
-        images += sum(epoch["images"] for epoch in after)
-        changes += one["tuner"]["changes"]
-    last = reports[0]["tuner"]
-    values = {name: last[name] for name in ("threads", "queue_depth", "prefetch")}
-    return {"images_per_s": rate, "cpu_per_1000": 1000 * cpu / images, "changes": changes, "values": values}
+def line_of(process: subprocess.Popen) -> dict:
+    """Return what a process says next."""
+    if line := process.stdout.readline():
+        return json.loads(line)
+    raise Unavailable(f"exit code {process.wait()}: {last_lines(process.stderr.read())}")
+
+
+class Bench:
+    """The program and its data, in a situation."""
+
+    def __init__(self, chosen: argparse.Namespace, scratch: Path, situation: Situation, data: str) -> None:
+        """Remember them."""
+        self.chosen = chosen
+        self.scratch = scratch
+        self.situation = situation
+        self.data = data
+
+    def start(self, way: Way) -> Run:
+        """Start a way."""
+        return Run([self._command(way, rank) for rank in range(self.situation.ranks)], way.start)
+
+    @contextmanager
+    def started(self, ways: dict[str, Way]) -> Iterator[dict[str, Run]]:
+        """Start several ways, and run an epoch of each."""
+        with ExitStack() as running:
+            runs = {name: running.enter_context(self.start(way)) for name, way in ways.items()}
+            for run in runs.values():
+                run.epoch()
+            yield runs
+
+    def _command(self, way: Way, rank: int) -> list[str]:
+        situation = self.situation
+        ranks = ["--rank", str(rank), "--world-size", str(situation.ranks)]
+        ranks += ["--local-world-size", str(situation.ranks)] if situation.ranks > 1 else []
+        command = [str(self.chosen.foreload), "bench", self.data, "--batch-size", "64"]
+        command += [*situation.flags, *way.flags, *ranks]
+        command += ["--index-dir", str(self.scratch / "index"), "--json", "--turns", "--epochs", "1000000"]
+        return command
 
 
 @contextmanager
@@ -156,11 +162,38 @@ class ObjectStore:
 
 
 @contextmanager
-def served(chosen: argparse.Namespace, on: bool) -> Iterator[str]:
+def served(chosen: argparse.Namespace, on: bool, data: Path) -> Iterator[str]:
     """Serve the data as slowly as an object store, where that is asked for; yields where it lies."""
     if not on:
-        yield str(chosen.data)
+        yield str(data)
         return
-    with ObjectStore(chosen.range_server, chosen.data) as store:
+    with ObjectStore(chosen.range_server, data) as store:
         store.delay(OBJECT_STORE_DELAY)
         yield store.url
+
+
+@contextmanager
+def ready(chosen: argparse.Namespace, scratch: Path, situation: Situation) -> Iterator[Bench]:
+    """Yield the program in a situation, with so many images that an epoch is about as long as it was chosen to be."""
+    with hogs(situation.hogs):
+        with served(chosen, situation.server, chosen.data) as data:
+            bench = Bench(chosen, scratch, situation, data)
+            with bench.started({"whole": NOT_TUNED}) as runs:
+                share = chosen.seconds / runs["whole"].epoch()["seconds"]
+        with tempfile.TemporaryDirectory(dir=scratch) as place:
+            few = some_of(chosen.data, Path(place), share)
+            with served(chosen, situation.server, few) as data:
+                yield Bench(chosen, scratch, situation, data)
+
+
+def some_of(data: Path, place: Path, share: float) -> Path:
+    """Return a directory at `place` with a share of the images, or all of them if that is not less."""
+    images = sorted(data.glob("*/*"))
+    count = max(FEWEST, round(share * len(images)))
+    if count >= len(images):
+        return data
+    for number in range(count):
+        image = images[number * len(images) // count]
+        (place / image.parent.name).mkdir(parents=True, exist_ok=True)
+        shutil.copy2(image, place / image.parent.name / image.name)
+    return place

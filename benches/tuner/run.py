@@ -1,10 +1,11 @@
 """Measures the tuner beside fixed settings: from its defaults, from bad starting points, and what it costs when idle.
 
-Every figure comes from `foreload bench --json` on the same images, but for those after a change of costs, which come
-from `changing.py`. In each situation a grid of fixed settings (threads x reads in flight) says what the best would be;
-the tuner begins from the defaults and from bad starting points (`FORELOAD_TUNER_START`), and the same defaults run
-without it. What is compared runs one right after the other; figures are medians of these ratios, of the seconds after
-the tuner had time to settle.
+In each situation a grid of fixed settings (threads x reads in flight) says what the best would be; the tuner begins
+from the defaults and from bad starting points (`FORELOAD_TUNER_START`), and the same defaults run without it. All of
+them are processes of `foreload bench --turns` that take turns, an epoch of a second each: the machine is faster in some
+seconds than in others, and some processes are than others, so that only neighbours are compared, in several sets of
+processes. Figures are medians of these ratios, after the tuner had time to settle. What follows a change of costs comes
+from `changing.py`.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
 import report
-from changing import CHANGES, WINDOW
+from changing import CHANGES
 from environments import ROOT, Unavailable, last_lines
-from program import NOT_TUNED, Bench, Way, fixed, hogs, served
+from program import NOT_TUNED, Bench, Run, Way, fixed, ready
 from situations import Situation, every
 
 HERE = Path(__file__).resolve().parent
@@ -40,12 +41,60 @@ BAD_STARTS = {
 }
 DEFAULTS = "defaults, not tuned"
 TUNED = "tuned from defaults"
-GLANCE = 1.0
-"""The seconds after which the grid is measured, to choose its best."""
+GLANCES = 4
+"""The rounds of the grid, which choose its best."""
 MEASURED = ("src", "Cargo.toml", "Cargo.lock", "benches/tuner")
 """Figures of another commit are those of this one where all of these are the same."""
 RESTING_IN = "pfs-light"
 """The situation in which the tuner is watched for long: there the tuner has most to do."""
+
+
+class Compared:
+    """Ways that took turns: the best of the grid, what each epoch took, and what the tuner came to."""
+
+    def __init__(self, bench: Bench, ways: dict[str, Way], cost: Callable[[dict], float]) -> None:
+        """Find the fixed settings that cost least, and have these and `ways` take turns."""
+        chosen = bench.chosen
+        of_grid = {name: fixed(*values) for name, values in grid(chosen).items()}
+        self.glances: dict[str, list[dict]] = {name: [] for name in of_grid}
+        with bench.started(of_grid) as runs:
+            for turn in range(GLANCES):
+                take_turns(runs, self.glances, turn)
+        self.best = min(of_grid, key=lambda name: statistics.median(map(cost, self.glances[name])))
+        # The best runs anew beside the others, because luck chose it, too.
+        ways = ways | {self.best: of_grid[self.best]}
+        self.taken: dict[str, list[dict]] = {name: [] for name in ways}
+        self.ends: dict[str, list[dict]] = {name: [] for name in ways}
+        for number in range(chosen.sets):
+            with bench.started(ways) as runs:
+                seconds = dict.fromkeys(runs, 0.0)
+                while min(seconds.values()) < chosen.settle:
+                    for name, run in runs.items():
+                        seconds[name] += run.epoch()["seconds"]
+                for turn in range(chosen.rounds):
+                    take_turns(runs, self.taken, number + turn)
+                for name, run in runs.items():
+                    self.ends[name].append(run.end())
+            for name in ways:
+                costs = [f"{abs(cost(one)):.4g}" for one in self.taken[name][-chosen.rounds :]]
+                last = self.ends[name][-1]
+                report.log(f"{bench.situation.name} {name}: {' '.join(costs)} {last['values']}")
+
+    def of(self, name: str, other: str, figure: str) -> list[float]:
+        """Return a figure of one in that of another, round by round."""
+        pairs = zip(self.taken[name], self.taken[other], strict=True)
+        return [one[figure] / two[figure] for one, two in pairs]
+
+    def medians(self, figure: str) -> dict[str, float]:
+        """Return a figure of each way."""
+        of_all = self.glances | self.taken
+        return {name: statistics.median(one[figure] for one in taken) for name, taken in of_all.items()}
+
+
+def take_turns(runs: dict[str, Run], kept: dict[str, list[dict]], turn: int) -> None:
+    """Have each run its epoch, in this order or, every other time, the other way about."""
+    for name in list(runs)[:: -1 if turn % 2 else 1]:
+        kept[name].append(runs[name].epoch())
 
 
 def grid(chosen: argparse.Namespace) -> dict[str, tuple[int, int]]:
@@ -56,180 +105,67 @@ def grid(chosen: argparse.Namespace) -> dict[str, tuple[int, int]]:
     }
 
 
-def of_all(values: dict[str, tuple[int, int]]) -> dict[str, Way]:
-    """Return the ways with these settings."""
-    return {name: fixed(*one) for name, one in values.items()}
-
-
-def measure(bench: Bench, situation: Situation) -> dict:
-    """Run the grid, and beside its best the tuner from everywhere; the defaults, tuned and not, in some more rounds.
-
-    The machine is faster in some minutes than in others, and processes are by their age. So what is compared runs one
-    right after the other, in an order that alternates, and is measured at the same age; for that the best of the grid
-    runs anew, as it must anyway, because what chose it was luck, too.
-    """
-    chosen = bench.chosen
-    of_grid = of_all(grid(chosen))
-    ways = of_grid | {TUNED: Way(), DEFAULTS: NOT_TUNED}
-    ways |= {name: Way(start=start) for name, start in BAD_STARTS.items()}
-    found: dict[str, list[dict]] = {name: [] for name in ways}
-    glances: dict[str, list[dict]] = {name: [] for name in of_grid}
-    of_best: dict[str, list[float]] = {name: [] for name in (TUNED, *BAD_STARTS)}
-    of_defaults: list[float] = []
-    with served(chosen, situation.server) as data, hogs(situation.hogs):
-        epoch = bench.epoch(situation, data)
-
-        def run(kept: dict[str, list[dict]], name: str, settle: float) -> float:
-            kept[name].append(bench.settled(situation, ways[name], data, (epoch, settle)))
-            latest = kept[name][-1]
-            report.log(f"{situation.name} {name}: {latest['images_per_s']:.0f} {latest['values']}")
-            return latest["images_per_s"]
-
-        for number in range(max(chosen.rounds, chosen.rounds_of_defaults)):
-            turn = -1 if number % 2 else 1
-            together = [DEFAULTS, TUNED]
-            if number < chosen.rounds:
-                for name in list(of_grid)[::turn]:
-                    run(glances, name, GLANCE)
-                best = best_of(glances)
-                for name in BAD_STARTS:
-                    rates = {one: run(found, one, chosen.settle) for one in (name, best)[::turn]}
-                    of_best[name].append(rates[name] / rates[best])
-                together.append(best)
-            rates = {one: run(found, one, chosen.settle) for one in together[::turn]}
-            of_defaults.append(rates[TUNED] / rates[DEFAULTS])
-            if number < chosen.rounds:
-                of_best[TUNED].append(rates[TUNED] / rates[best])
+def measure(chosen: argparse.Namespace, scratch: Path, situation: Situation) -> dict:
+    """Compare the tuner, from everywhere, with the best of the grid, and with the defaults without it."""
+    tuned = {TUNED: Way()} | {name: Way(start=start) for name, start in BAD_STARTS.items()}
+    with ready(chosen, scratch, situation) as bench:
+        compared = Compared(bench, tuned | {DEFAULTS: NOT_TUNED}, lambda one: -one["images_per_s"])
+    of_best = {name: compared.of(name, compared.best, "images_per_s") for name in tuned}
+    of_defaults = compared.of(TUNED, DEFAULTS, "images_per_s")
     return {
-        "images_per_s": {name: rate_of(rounds or glances[name]) for name, rounds in found.items()},
-        "best": best,
+        "images_per_s": compared.medians("images_per_s"),
+        "best": compared.best,
         "of_best": {name: statistics.median(ratios) for name, ratios in of_best.items()},
         "of_defaults": statistics.median(of_defaults),
         "ratios": {"of_best": of_best, "of_defaults": of_defaults},
-        "values": {name: found[name][-1]["values"] for name in of_best},
-        "changes": {name: [one["changes"] for one in found[name]] for name in of_best},
+        "values": {name: [end["values"] for end in compared.ends[name]] for name in tuned},
+        "changes": {name: [end["changes"] for end in compared.ends[name]] for name in tuned},
     }
 
 
-def rate_of(rounds: list[dict]) -> float:
-    """Return the median rate of a way."""
-    return statistics.median(one["images_per_s"] for one in rounds)
-
-
-def best_of(found: dict[str, list[dict]]) -> str:
-    """Return the fastest of these ways."""
-    return max(found, key=lambda name: rate_of(found[name]))
-
-
-def idle(bench: Bench) -> dict:
+def idle(chosen: argparse.Namespace, scratch: Path) -> dict:
     """CPU time per image where the consumer is slower than the loader: tuned, and by the best of fixed settings."""
-    chosen = bench.chosen
-    situation = Situation("idle", ())
-    steps = ("--consume", f"{chosen.consume_ms}ms")
-    of_grid = of_all(grid(chosen))
-    ways = of_grid | {DEFAULTS: NOT_TUNED, TUNED: Way()}
-    found: dict[str, list[float]] = {name: [] for name in ways}
-    glances: dict[str, list[float]] = {name: [] for name in of_grid}
-    epoch = bench.epoch(situation, str(chosen.data), *steps)
-
-    def run(kept: dict[str, list[float]], name: str, settle: float) -> float:
-        result = bench.settled(situation, ways[name], str(chosen.data), (epoch, settle), *steps)
-        kept[name].append(result["cpu_per_1000"])
-        report.log(f"idle {name}: {result['cpu_per_1000']:.3f} s of CPU per 1000, {result['values']}")
-        return kept[name][-1]
-
-    for number in range(chosen.rounds):
-        for name in list(of_grid)[:: -1 if number % 2 else 1]:
-            run(glances, name, GLANCE)
-    least = min(of_grid, key=lambda name: statistics.median(glances[name]))
-    ratios = []
-    for number in range(chosen.rounds_of_defaults):
-        turn = -1 if number % 2 else 1
-        cost = {one: run(found, one, chosen.settle) for one in (TUNED, least, DEFAULTS)[::turn]}
-        ratios.append(cost[TUNED] / cost[least])
+    situation = Situation("idle", ("--consume", f"{chosen.consume_ms}ms"))
+    with ready(chosen, scratch, situation) as bench:
+        compared = Compared(bench, {TUNED: Way(), DEFAULTS: NOT_TUNED}, lambda one: one["cpu_per_1000"])
+    ratios = compared.of(TUNED, compared.best, "cpu_per_1000")
     return {
-        "cpu_per_1000": {name: statistics.median(rounds or glances[name]) for name, rounds in found.items()},
-        "least": least,
+        "cpu_per_1000": compared.medians("cpu_per_1000"),
+        "least": compared.best,
         "of_least": statistics.median(ratios),
         "ratios": ratios,
+        "values": [end["values"] for end in compared.ends[TUNED]],
     }
 
 
-def follow(bench: Bench, change: str) -> dict:
-    """How soon the tuner is near the best again after a cost has changed by three."""
-    chosen = bench.chosen
-    of_grid = grid(chosen)
-
-    def run(settings: dict, before: float, after: float) -> dict:
-        command = [sys.executable, str(HERE / "changing.py"), change, "--data", str(chosen.data)]
-        command += ["--range-server", str(chosen.range_server), "--settings", json.dumps(settings)]
-        command += ["--before", str(before), "--after", str(after)]
+def follow(chosen: argparse.Namespace, change: str) -> dict:
+    """How near to the best the tuner is some seconds after a cost has changed by three."""
+    command = [sys.executable, str(HERE / "changing.py"), change, "--data", str(chosen.data)]
+    command += ["--range-server", str(chosen.range_server), "--grid", json.dumps(grid(chosen))]
+    command += ["--before", str(chosen.settle), "--after", str(SECONDS_TO_FOLLOW)]
+    command += ["--glances", str(GLANCES), "--rounds", str(chosen.rounds)]
+    sets = []
+    for _ in range(chosen.sets):
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode != 0:
             raise Unavailable(f"exit code {done.returncode}: {last_lines(done.stderr or done.stdout)}")
-        return json.loads(done.stdout)
-
-    def run_fixed(name: str, before: float, until: float) -> float:
-        threads, depth = of_grid[name]
-        settings = {"threads": threads, "queue_depth": depth, "tune": False}
-        images = run(settings, before, until + chosen.seconds)["images"]
-        return sum(images[round(until / WINDOW) :]) / chosen.seconds
-
-    def run_beside(name: str) -> float:
-        # Anew, and at the same age, because the machine is not always as fast, and luck chose it, too.
-        return run_fixed(name, chosen.settle, SECONDS_TO_FOLLOW)
-
-    glances: dict[str, list[float]] = {name: [] for name in of_grid}
-    rounds = []
-    for number in range(chosen.rounds):
-        for name, rates in glances.items():
-            # There is nothing to find, but there are batches ahead that were made before the change.
-            rates.append(run_fixed(name, GLANCE, 2.0))
-        best = max(glances, key=lambda name: statistics.median(glances[name]))
-        beside = run_beside(best) if number % 2 else 0.0
-        ours = run({}, chosen.settle, SECONDS_TO_FOLLOW + chosen.seconds)
-        beside = beside or run_beside(best)
-        images, later = ours["images"], round(SECONDS_TO_FOLLOW / WINDOW)
-        made = [one for one in ours["tuner"]["decisions"] if one["seconds"] >= ours["at"] - 0.5]
-        rounds.append(
-            {
-                "best": best,
-                "share": sum(images[later:]) / chosen.seconds / beside,
-                "seconds": seconds_until(images, NEAR_THE_BEST * beside),
-                "changes": len(made),
-                "values": {name: ours["tuner"][name] for name in ("threads", "queue_depth", "prefetch")},
-            }
-        )
-        report.log(f"{change}: {rounds[-1]}")
-    return {
-        "share": statistics.median(one["share"] for one in rounds),
-        "seconds": statistics.median(one["seconds"] for one in rounds),
-        "rounds": rounds,
-    }
+        sets.append(json.loads(done.stdout))
+        report.log(f"{change}: {sets[-1]}")
+    return {"share": statistics.median(ratio for one in sets for ratio in one["ratios"]), "sets": sets}
 
 
-def seconds_until(images: list[int], rate: float) -> float:
-    """Return after how long so many images a second, or more, came for two seconds, and from then on to the end."""
-    stretch = round(2.0 / WINDOW)
-    # What was made before is taken first.
-    for begin in range(2, len(images) - stretch + 1):
-        rest = images[begin:]
-        if min(sum(rest[:stretch]) / stretch, sum(rest) / len(rest)) >= rate * WINDOW:
-            return begin * WINDOW
-    return float("inf")
-
-
-def rest(bench: Bench) -> dict:
+def rest(chosen: argparse.Namespace, scratch: Path) -> dict:
     """How often the tuner changes something in half an hour, once it had time to settle."""
-    chosen = bench.chosen
-    situation = every()[RESTING_IN]
-    epoch = bench.epoch(situation, str(chosen.data))
-    seconds = chosen.settle + 60.0 * chosen.rest_minutes
-    one = bench.run(situation, Way(), str(chosen.data), round(seconds / epoch))[0]
-    latest = one["tuner"]["decisions"]
-    early = sum(decision["seconds"] <= chosen.settle for decision in latest)
-    minutes = (sum(epoch["seconds"] for epoch in one["epochs"]) - chosen.settle) / 60.0
-    return {"minutes": minutes, "changes": one["tuner"]["changes"] - early, "decisions": latest[early:]}
+    bench = Bench(chosen, scratch, every()[RESTING_IN], str(chosen.data))
+    passed = 0.0
+    with bench.start(Way()) as run:
+        while passed < chosen.settle + 60.0 * chosen.rest_minutes:
+            passed += run.epoch()["seconds"]
+        end = run.end()
+    later = [one for one in end["decisions"] if one["seconds"] > chosen.settle]
+    early = len(end["decisions"]) - len(later)
+    minutes = (passed - chosen.settle) / 60.0
+    return {"minutes": minutes, "changes": end["changes"] - early, "decisions": later}
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -240,19 +176,15 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--situations", nargs="*", choices=list(every()), default=list(every()))
     parser.add_argument("--no-idle", action="store_true", help="leave out the cost of being idle")
     parser.add_argument("--no-changes", action="store_true", help="leave out what follows a change of costs")
-    parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument(
-        "--rounds-of-defaults", type=int, default=7, help="of the defaults, tuned and not, and of being idle"
-    )
+    parser.add_argument("--sets", type=int, default=3, help="of processes")
+    parser.add_argument("--rounds", type=int, default=5, help="in which each process of a set has its turn")
     parser.add_argument(
         "--rest-minutes", type=float, default=30.0, help="for which changes are counted; 0: they are not"
     )
     parser.add_argument(
         "--settle", type=float, default=6.0, help="seconds that the tuner has before it is measured"
     )
-    parser.add_argument(
-        "--seconds", type=float, default=3.0, help="that are measured of each way in each round"
-    )
+    parser.add_argument("--seconds", type=float, default=1.2, help="that an epoch takes, about")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--depths", type=int, nargs="+", default=[16, 64, 256])
     parser.add_argument(
@@ -295,8 +227,8 @@ def as_text(result: dict) -> str:
     of = result["measured_as"]
     wanted = (
         f"Wanted: {NEAR_THE_BEST} of the best, from anywhere; {NEVER_WORSE} of the defaults. Medians of "
-        f"{of['rounds']} rounds, of the defaults {of['rounds_of_defaults']}, with {of['seconds']:.0f} s measured each, "
-        f"after {of['settle']:.0f} s."
+        f"{of['sets'] * of['rounds']} rounds, in {of['sets']} sets of processes that take turns of about "
+        f"{of['seconds']} s, after {of['settle']:.0f} s each."
     )
     lines += [report.table(head, rows), "", wanted, ""] if rows else []
     if waiting := result.get("idle"):
@@ -331,13 +263,14 @@ def changed_as_text(changes: dict) -> list[str]:
         if "failure" in one:
             rows.append([name, f"not measured: {one['failure']}", "", ""])
             continue
-        made = " ".join(str(round_["changes"]) for round_ in one["rounds"])
-        rows.append([name, f"{one['share']:.2f}", f"{one['seconds']:.1f}", made])
+        latest = max(each["latest"] for each in one["sets"])
+        made = " ".join(str(each["changes"]) for each in one["sets"])
+        rows.append([name, f"{one['share']:.2f}", f"{latest:.1f}", made])
     head = [
         "what changes",
         f"of the best, {SECONDS_TO_FOLLOW:.0f} s later",
-        "seconds until near it",
-        "changes, by rounds",
+        "seconds until the tuner's latest change meanwhile",
+        "changes meanwhile",
     ]
     return ["", report.table(head, rows), "", f"Wanted: {NEAR_THE_BEST} within {SECONDS_TO_FOLLOW:.0f} s."]
 
@@ -351,17 +284,17 @@ def attempt(measured: Callable[[], dict]) -> dict:
         return {"failure": f"{type(reason).__name__}: {reason}".replace(f"{ROOT}/", "")}
 
 
-def parts(bench: Bench) -> Iterator[tuple[str, str | None, Callable[[], dict]]]:
+def parts(chosen: argparse.Namespace, scratch: Path) -> Iterator[tuple[str, str | None, Callable[[], dict]]]:
     """Yield what is measured: the name of the part, that of the row in it if it has rows, and what measures it."""
-    chosen, known = bench.chosen, every()
+    known = every()
     for name in chosen.situations:
-        yield "situations", name, partial(measure, bench, known[name])
+        yield "situations", name, partial(measure, chosen, scratch, known[name])
     if not chosen.no_idle:
-        yield "idle", None, partial(idle, bench)
+        yield "idle", None, partial(idle, chosen, scratch)
     for name in () if chosen.no_changes else CHANGES:
-        yield "changes", name, partial(follow, bench, name)
+        yield "changes", name, partial(follow, chosen, name)
     if chosen.rest_minutes > 0:
-        yield "rest", None, partial(rest, bench)
+        yield "rest", None, partial(rest, chosen, scratch)
 
 
 def measured_before(chosen: argparse.Namespace, result: dict) -> dict:
@@ -383,13 +316,11 @@ def measured_before(chosen: argparse.Namespace, result: dict) -> dict:
 def main() -> int:
     """Measure and report."""
     chosen = parse_arguments()
-    measured_as = {
-        name: getattr(chosen, name) for name in ("rounds", "rounds_of_defaults", "settle", "seconds")
-    }
+    measured_as = {name: getattr(chosen, name) for name in ("sets", "rounds", "settle", "seconds")}
     result = {"benchmark": "tuner", "machine": report.machine(), "measured_as": measured_as, "situations": {}}
     with tempfile.TemporaryDirectory(prefix="foreload-tuner-") as scratch:
         result = measured_before(chosen, result)
-        for part, row, measured in parts(Bench(chosen, Path(scratch))):
+        for part, row, measured in parts(chosen, Path(scratch)):
             known = result.get(part, {}) if row is None else result.get(part, {}).get(row, {})
             if known and "failure" not in known:
                 report.log(f"{part} {row or ''}: measured before")
