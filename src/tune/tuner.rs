@@ -174,7 +174,7 @@ impl Tuner {
         )
     }
 
-    /// Takes in what happened, and says what is to change at `now`, in seconds of any clock. Nothing is begun or goes on
+    /// Takes in what happened, and says what is to change at `now`, in seconds of any clock. Nothing begins or goes on
     /// unless `may_change`, which is asked only where something would.
     pub(crate) fn observe(
         &mut self,
