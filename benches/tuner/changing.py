@@ -19,7 +19,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
 from foreload import ImageLoader
-from program import ObjectStore, hogs
+from program import ObjectStore, hogs, take_turns
 
 SHORT, LONG = 0.01, 0.03
 """Seconds that an object takes to come, before and after, or the other way about."""
@@ -152,15 +152,12 @@ def compared(scene: Scene, index: str, tuned: Load) -> dict:
     for load in loads.values():
         load.epoch()
     for turn in range(chosen.glances):
-        for name in list(loads)[:: -1 if turn % 2 else 1]:
-            rates[name].append(loads[name].epoch())
+        take_turns(loads, rates, turn)
     best = max(rates, key=lambda name: statistics.median(rates[name]))
-    ratios = []
+    pair: dict[str, list[float]] = {"tuned": [], "best": []}
     for turn in range(chosen.rounds):
-        pair = [tuned.epoch, loads[best].epoch]
-        taken = [take() for take in pair[:: -1 if turn % 2 else 1]][:: -1 if turn % 2 else 1]
-        ratios.append(taken[0] / taken[1])
-    return {"best": best, "ratios": ratios}
+        take_turns({"tuned": tuned, "best": loads[best]}, pair, turn)
+    return {"best": best, "ratios": [ours / its for ours, its in zip(*pair.values(), strict=True)]}
 
 
 if __name__ == "__main__":

@@ -9,10 +9,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Protocol
 from urllib.request import Request, urlopen
 
 from environments import Unavailable, last_lines
@@ -60,7 +61,7 @@ class Run:
                 process.kill()
 
     def epoch(self) -> dict:
-        """Run an epoch in all ranks at once; return what it took, and the steps of each rank."""
+        """Run an epoch in all ranks at once; return what it took."""
         for process in self.processes:
             process.stdin.write("\n")
             process.stdin.flush()
@@ -70,7 +71,6 @@ class Run:
             "images_per_s": sum(one["images_per_s"] for one in ranks),
             "cpu_per_1000": 1000 * sum(one["cpu_seconds"] for one in ranks) / images,
             "seconds": max(one["seconds"] for one in ranks),
-            "steps": ranks[0]["steps"],
         }
 
     def end(self) -> dict:
@@ -81,6 +81,19 @@ class Run:
         values = {name: tuners[0][name] for name in ("threads", "queue_depth", "prefetch")}
         changes = sum(one["changes"] for one in tuners)
         return {"values": values, "changes": changes, "decisions": tuners[0]["decisions"]}
+
+
+class TakesEpochs(Protocol):
+    """What runs an epoch and says something of it."""
+
+    def epoch(self) -> Any:
+        """Run the next one."""
+
+
+def take_turns(runs: Mapping[str, TakesEpochs], kept: dict[str, list], turn: int) -> None:
+    """Have each run its epoch, in this order or, every other time, the other way about; keep what they say."""
+    for name in list(runs)[:: -1 if turn % 2 else 1]:
+        kept[name].append(runs[name].epoch())
 
 
 def line_of(process: subprocess.Popen) -> dict:

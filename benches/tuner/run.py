@@ -25,7 +25,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "compare"))
 import report
 from changing import CHANGES
 from environments import ROOT, Unavailable, last_lines
-from program import NOT_TUNED, Bench, Run, Way, fixed, ready
+from program import NOT_TUNED, Bench, Way, fixed, ready, take_turns
 from situations import Situation, every
 
 HERE = Path(__file__).resolve().parent
@@ -89,12 +89,6 @@ class Compared:
         """Return a figure of each way."""
         of_all = self.glances | self.taken
         return {name: statistics.median(one[figure] for one in taken) for name, taken in of_all.items()}
-
-
-def take_turns(runs: dict[str, Run], kept: dict[str, list[dict]], turn: int) -> None:
-    """Have each run its epoch, in this order or, every other time, the other way about."""
-    for name in list(runs)[:: -1 if turn % 2 else 1]:
-        kept[name].append(runs[name].epoch())
 
 
 def grid(chosen: argparse.Namespace) -> dict[str, tuple[int, int]]:
