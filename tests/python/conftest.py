@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -64,3 +66,11 @@ def checksums(dataset: Path, *arguments: str) -> list[str]:
 def paths(root: Path) -> list[Path]:
     """Return the files by sample id."""
     return sorted(root.glob("*/*.jpg"))
+
+
+def until(is_so: Callable[[], bool], seconds: float = 120) -> None:
+    """Wait for something that happens by itself."""
+    deadline = time.monotonic() + seconds
+    while not is_so():
+        assert time.monotonic() < deadline, f"not within {seconds} s"
+        time.sleep(0.01)

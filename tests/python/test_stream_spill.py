@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import foreload
 import pytest
-from conftest import paths
+from conftest import paths, until
 from foreload import ConfigError, Rehearsal, fields
 from test_streams import Seekable, balanced, load
 
@@ -38,13 +37,6 @@ def mark(number: int) -> bytes:
 def spilling(source: Marked, home: Path, **settings: Any) -> foreload.StreamLoader:
     where = {"policy": "spill", "spill_directory": home / "spill", "spill_size": "4MB", "queue_size": "1KB"}
     return load(source, fields=["jpg", fields.Text("__key__")], **{**where, **settings})
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def keys(batches: Any) -> list[str]:
