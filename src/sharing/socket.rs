@@ -21,6 +21,9 @@ const LONGEST: usize = 64 << 10;
 /// The most descriptors that come with a message.
 const MOST_FILES: usize = 2;
 
+/// How long is waited at most where the kernel refuses to tell when there is something to read.
+const REFUSED: Duration = Duration::from_millis(100);
+
 /// One end of a connection.
 pub(crate) struct Socket(OwnedFd);
 
@@ -154,18 +157,24 @@ impl Socket {
     }
 }
 
-/// Waits until one of `files` has something to read, or until `deadline`. Returns which of them have.
+/// Waits until one of `files` has something to read, or until `deadline`. Returns which of them have, as far as is
+/// known: reading from any of them must not wait.
 pub(crate) fn wait_for(files: &[BorrowedFd<'_>], deadline: Option<Instant>) -> Vec<bool> {
     let mut polled: Vec<_> = files.iter().map(|file| PollFd::new(file, PollFlags::IN)).collect();
     loop {
         let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
-        let left = left.map(|left: Duration| Timespec {
+        let timeout = left.map(|left| Timespec {
             tv_sec: left.as_secs().min(i64::MAX as u64) as i64,
             tv_nsec: i64::from(left.subsec_nanos()),
         });
-        match rustix::event::poll(&mut polled, left.as_ref()) {
+        match rustix::event::poll(&mut polled, timeout.as_ref()) {
+            Ok(_) => return polled.iter().map(|file| !file.revents().is_empty()).collect(),
             Err(rustix::io::Errno::INTR) => {}
-            _ => return polled.iter().map(|file| !file.revents().is_empty()).collect(),
+            // The process may have fewer files by now than these, for example.
+            Err(_) => {
+                std::thread::sleep(left.unwrap_or(REFUSED).min(REFUSED));
+                return vec![true; files.len()];
+            }
         }
     }
 }

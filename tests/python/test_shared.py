@@ -180,8 +180,9 @@ def cpu_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.parametrize("even_less", [False, True], ids=["nothing more", "less than is open"])
 def test_a_producer_that_can_open_nothing_more_sleeps_and_newcomers_have_another(
-    dataset: Path, runtime: Path
+    dataset: Path, runtime: Path, even_less: bool
 ) -> None:
     first = Consumer(runtime, dataset, lockstep=True)
     first.next()
@@ -189,7 +190,7 @@ def test_a_producer_that_can_open_nothing_more_sleeps_and_newcomers_have_another
     before = resource.prlimit(full, resource.RLIMIT_NOFILE)
     opened = {int(file.name) for file in Path(f"/proc/{full}/fd").iterdir()}
     first_free = next(number for number in itertools.count() if number not in opened)
-    resource.prlimit(full, resource.RLIMIT_NOFILE, (first_free, before[1]))
+    resource.prlimit(full, resource.RLIMIT_NOFILE, (0 if even_less else first_free, before[1]))
     assert shas(Consumer(runtime, dataset).end()) == alone(dataset)
     used = cpu_seconds(full)
     time.sleep(1)
